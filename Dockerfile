@@ -12,6 +12,8 @@ ENV CGO_ENABLED=0
 
 # The modules change less often than the code: a layer of their own keeps them cached.
 COPY go.mod go.sum ./
+COPY pkg/client/go.mod pkg/client/go.sum pkg/client/
+COPY pkg/reserver/go.mod pkg/reserver/go.sum pkg/reserver/
 RUN go mod download
 
 COPY cmd cmd
@@ -23,7 +25,7 @@ ARG TARGETARCH
 ARG VERSION=v0.0.0-unknown
 ARG COMMIT=unknown
 ARG BUILD_DATE=unknown
-RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false \
+RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false -tags grpcnotrace \
     -ldflags "-s -w \
       -X github.com/globalreserve/globalreserve/pkg/version.gitVersion=${VERSION} \
       -X github.com/globalreserve/globalreserve/pkg/version.gitCommit=${COMMIT} \

@@ -1,7 +1,8 @@
-// Package docs has no code. Its test keeps the documents from naming what is not there.
+// Package docs has no code. Its tests keep the documents from naming what is not there.
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,36 +14,102 @@ import (
 )
 
 var (
-	// link is the target of a Markdown link, without what follows a #.
-	link = regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
+	// link is the target of a Markdown link, and what follows a #.
+	link = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
 	// path is a file or folder of the repository, named from its root.
-	path = regexp.MustCompile("`((?:cmd|docs|examples|manifests|pkg|scheduler-config|test)/[^`\\s]*)`")
+	path = regexp.MustCompile("`((?:cmd|docs|examples|manifests|pkg|scheduler-config|test|web)/[^`\\s]*)`")
+	// applied is what a command takes from the repository.
+	applied = regexp.MustCompile(`(?:-f|-k|kustomize|--config=?) ?((?:manifests|scheduler-config|examples)/[^\s` + "`" + `]+)`)
+	fence   = regexp.MustCompile("(?s)```.*?```")
+	span    = regexp.MustCompile("`[^`]+`")
+	// inHeading is what a heading has and its name for links has not.
+	inHeading = regexp.MustCompile(`\]\([^)]*\)|[^\p{L}\p{N} _-]`)
 )
 
-// TestNamesOfFiles looks for every file that a document links or names.
-func TestNamesOfFiles(t *testing.T) {
-	files, err := filepath.Glob("../*.md")
-	require.NoError(t, err)
-	for _, pattern := range []string{"*.md", "decisions/*.md"} {
-		more, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		files = append(files, more...)
-	}
-	checked := 0
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, m := range link.FindAllStringSubmatch(string(content), -1) {
-			if !strings.Contains(m[1], "://") {
-				assert.FileExists(t, filepath.Join(filepath.Dir(file), m[1]), "linked in %s", file)
-				checked++
-			}
+// documents are all Markdown files of the repository, by their paths from its root.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir("..", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == "bin" || entry.Name() == ".git"):
+			return filepath.SkipDir
+		case strings.HasSuffix(name, ".md"):
+			content, err := os.ReadFile(name)
+			require.NoError(t, err)
+			all[strings.TrimPrefix(filepath.ToSlash(name), "../")] = string(content)
 		}
-		for _, m := range path.FindAllStringSubmatch(string(content), -1) {
+		return nil
+	}))
+	require.Greater(t, len(all), 50)
+	return all
+}
+
+// anchors are the names that a page's headings have for links, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for line := range strings.Lines(fence.ReplaceAllString(text, "")) {
+		marks, heading, found := strings.Cut(strings.TrimSpace(line), " ")
+		if !found || strings.Trim(marks, "#") != "" {
+			continue
+		}
+		heading = inHeading.ReplaceAllString(strings.ToLower(heading), "")
+		all[strings.ReplaceAll(heading, " ", "-")] = true
+	}
+	return all
+}
+
+// TestLinks follows every link between documents, to the heading where it names one.
+func TestLinks(t *testing.T) {
+	all, checked := documents(t), 0
+	for file, text := range all {
+		for _, m := range link.FindAllStringSubmatch(span.ReplaceAllString(fence.ReplaceAllString(text, ""), ""), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			target := file
+			if m[1] != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(file), m[1]))
+			}
+			checked++
+			if !assert.FileExists(t, filepath.Join("..", target), "linked in %s", file) || m[2] == "" {
+				continue
+			}
+			assert.Contains(t, anchors(all[target]), m[2], "%s links to %s#%s", file, target, m[2])
+		}
+	}
+	assert.Greater(t, checked, 300, "of all documents")
+}
+
+// TestNamesOfFiles looks for every file that a document, or a command in it, names.
+func TestNamesOfFiles(t *testing.T) {
+	checked := 0
+	for file, text := range documents(t) {
+		for _, m := range append(path.FindAllStringSubmatch(text, -1), applied.FindAllStringSubmatch(text, -1)...) {
 			_, err := os.Stat(filepath.Join("..", m[1]))
 			assert.NoError(t, err, "named in %s", file)
 			checked++
 		}
 	}
-	assert.Greater(t, checked, 100, "of all documents")
+	assert.Greater(t, checked, 200, "of all documents")
+}
+
+// Every page of docs can be found from the index, and the README is short.
+func TestIndex(t *testing.T) {
+	all := documents(t)
+	for file := range all {
+		if name, ours := strings.CutPrefix(file, "docs/"); ours && !strings.Contains(name, "/") && name != "README.md" {
+			assert.Contains(t, all["docs/README.md"], "]("+name+")")
+		}
+	}
+	assert.LessOrEqual(t, strings.Count(all["README.md"], "\n"), 130)
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(content)
 }

@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
@@ -49,10 +50,31 @@ func TestWebhookConfigurations(t *testing.T) {
 					return p.Port == *reference.Port && p.TargetPort.StrVal == "https"
 				}))
 			}
+			checkClaimsWebhook(t, objects, tc.policy, tc.annotations)
 			account := "system:serviceaccount:" + systemNamespace + ":" + one[*corev1.ServiceAccount](t, objects).Name
 			assert.Contains(t, configuration.Webhooks[0].MatchConditions[0].Expression, `"`+account+`"`)
 		})
 	}
+}
+
+// checkClaimsWebhook looks at the webhook that decides who is given DRA devices. It leaves no namespace out: a device that
+// is given without asking may be given twice.
+func checkClaimsWebhook(
+	t *testing.T, objects []metav1.Object, policy admissionregistrationv1.FailurePolicyType, annotations map[string]string,
+) {
+	t.Helper()
+	configuration := one[*admissionregistrationv1.ValidatingWebhookConfiguration](t, objects)
+	assert.Equal(t, annotations, configuration.Annotations)
+	require.Len(t, configuration.Webhooks, 1)
+	w, service := configuration.Webhooks[0], one[*corev1.Service](t, objects)
+	assert.Equal(t, policy, *w.FailurePolicy)
+	assert.Equal(t, admissionregistrationv1.SideEffectClassNoneOnDryRun, *w.SideEffects)
+	assert.Equal(t, admissionregistrationv1.Equivalent, *w.MatchPolicy)
+	assert.Nil(t, w.NamespaceSelector)
+	assert.Equal(t, []string{"resourceclaims/status"}, w.Rules[0].Resources)
+	assert.Equal(t, admission.ResourceClaimsPath, *w.ClientConfig.Service.Path)
+	assert.Equal(t, service.Name, w.ClientConfig.Service.Name)
+	assert.Equal(t, service.Namespace, w.ClientConfig.Service.Namespace)
 }
 
 // The overlay of one replica differs from the base in that alone.

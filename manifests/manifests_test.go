@@ -38,6 +38,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/app"
 	"github.com/globalreserve/globalreserve/pkg/certificate"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
@@ -181,7 +182,7 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string][]string{
-		"nodes":                                {"get", "list", "watch"},
+		"nodes":                                {"get", "list", "watch", "patch"},
 		"pods":                                 {"get", "list", "watch", "patch"},
 		"pods/binding":                         {"create"},
 		"resourcequotas":                       {"get", "list", "watch"},
@@ -193,16 +194,32 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"globalreserve.io/ledgerterms":        {"list", "watch", "create", "get", "update"},
 		"globalreserve.io/ledgerterms/status": {"update"},
 
-		"globalreserve.io/extendedresources":             {"get", "list", "watch"},
-		"globalreserve.io/extendedresources/status":      {"update"},
-		"globalreserve.io/extendedresourceclaims":        {"get", "list", "watch", "patch"},
-		"globalreserve.io/extendedresourceclaims/status": {"update"},
+		"globalreserve.io/extendedresources":              {"get", "list", "watch"},
+		"globalreserve.io/extendedresources/status":       {"update"},
+		"globalreserve.io/extendedresourceclaims":         {"get", "list", "watch", "create", "patch"},
+		"globalreserve.io/extendedresourceclaimtemplates": {"get", "list", "watch"},
+		"globalreserve.io/extendedresourceclaims/status":  {"update"},
+		"scheduling.k8s.io/podgroups":                     {"get", "list", "watch"},
+		"scheduling.volcano.sh/podgroups":                 {"get", "list", "watch"},
+		"scheduling.x-k8s.io/podgroups":                   {"get", "list", "watch", "patch"},
+		"scheduling.sigs.k8s.io/podgroups":                {"get", "list", "watch"},
+		"scheduling.godel.kubewharf.io/podgroups":         {"get", "list", "watch"},
+		"resource.k8s.io/deviceclasses":                   {"get", "list", "watch"},
+		"resource.k8s.io/resourceclaims":                  {"get", "list", "watch", "patch"},
+		"resource.k8s.io/resourceslices":                  {"get", "list", "watch"},
+		"autoscaling.x-k8s.io/provisioningrequests":       {"list", "watch", "create", "delete"},
+		"podtemplates":         {"create"},
 		"events":               {"create", "patch"},
 		"events.k8s.io/events": {"create", "patch"},
 		"admissionregistration.k8s.io/validatingadmissionpolicybindings": {"get"},
 		"authentication.k8s.io/tokenreviews":                             {"create"},
 		"authorization.k8s.io/subjectaccessreviews":                      {"create"},
 	}, granted)
+	for _, k := range kinds.Default() {
+		if k.Object != nil {
+			assert.Contains(t, granted, k.Object.Group+"/"+k.Object.Resource, "objects of gangs of kind %s", k.Name)
+		}
+	}
 
 	binding := named[*rbacv1.ClusterRoleBinding](t, objects, "globalreserve")
 	account := one[*corev1.ServiceAccount](t, objects)
@@ -214,13 +231,13 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 
 // Who looks may not decide, and no role but the admin's is for all schedulers.
 func TestRolesOfCallers(t *testing.T) {
-	const deciding = "post /filter,post /prioritize,post /preempt,post /bind,post /reserve,post /unreserve,post /v1/whatif"
+	const deciding = "post /filter,post /prioritize,post /preempt,post /bind,post /reserve,post /unreserve,post /v1/whatif,post /v1/refused"
 	objects := build(t, "base")
 	for name, want := range map[string]struct{ paths, use string }{
 		"globalreserve-scheduler": {deciding + ",get /v1/*,get /openapi.yaml", ""},
 		"globalreserve-viewer":    {"post /v1/whatif,get /v1/*,get /openapi.yaml,get /metrics", ""},
 		"globalreserve-tenant": {
-			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get /v1/explain,get /openapi.yaml", "",
+			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get /v1/gangs,get /v1/refusals,get /v1/pending,get /v1/explain,get /openapi.yaml", "",
 		},
 		"globalreserve-admin":                 {deciding + ",get /v1/*,get /openapi.yaml,get /metrics,get /debug/*", "all"},
 		"globalreserve-use-default-scheduler": {"", "default-scheduler"},
@@ -323,7 +340,9 @@ func TestEveryOverlay(t *testing.T) {
 	for _, folder := range folders {
 		t.Run(folder, func(t *testing.T) {
 			objects := build(t, folder)
-			for _, name := range []string{election.FenceName, "globalreserve-records"} {
+			for _, name := range []string{
+				election.FenceName, "globalreserve-records", "globalreserve-privileges", "globalreserve-nodes", "globalreserve-podgroups",
+			} {
 				named[*admissionv1.ValidatingAdmissionPolicy](t, objects, name)
 				named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, name)
 			}

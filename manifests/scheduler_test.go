@@ -46,6 +46,7 @@ func TestSecondScheduler(t *testing.T) {
 
 			config := named[*corev1.ConfigMap](t, objects, "globalreserve-scheduler").Data["config.yaml"]
 			args := checkPluginConfig(t, []byte(config), "globalreserve-scheduler", tc.mode, false)
+			checkAsMeasured(t, []byte(config), args)
 			if tc.mode == schedulerplugin.Local {
 				checkServer(t, args, pod)
 			} else {
@@ -113,6 +114,27 @@ func checkPluginConfig(t *testing.T, content []byte, name string, mode scheduler
 	require.NoError(t, err)
 	assert.Equal(t, mode, args.Mode)
 	return args
+}
+
+// checkAsMeasured shows that a deployed configuration differs from the file of scheduler-config, which the benchmarks
+// measure, in names, addresses, secrets and leader election alone.
+func checkAsMeasured(t *testing.T, content []byte, args *schedulerplugin.Args) {
+	t.Helper()
+	var config, measured schedulerv1.KubeSchedulerConfiguration
+	require.NoError(t, yaml.UnmarshalStrict(content, &config))
+	content, err := os.ReadFile(filepath.Join("..", "scheduler-config", "plugin", string(args.Mode)+".yaml"))
+	require.NoError(t, err)
+	require.NoError(t, yaml.UnmarshalStrict(content, &measured))
+	same, err := schedulerplugin.ReadArgs(&runtime.Unknown{Raw: measured.Profiles[0].PluginConfig[0].Args.Raw})
+	require.NoError(t, err)
+	assert.Equal(t, same.FailurePolicy, args.FailurePolicy)
+	assert.Equal(t, same.ReservationTTL, args.ReservationTTL)
+	assert.Equal(t, same.IgnoredResources, args.IgnoredResources)
+	for _, c := range []*schedulerv1.KubeSchedulerConfiguration{&config, &measured} {
+		c.ClientConnection.Kubeconfig, c.LeaderElection.LeaderElect = "", nil
+		c.Profiles[0].SchedulerName, c.Profiles[0].PluginConfig = nil, nil
+	}
+	assert.Equal(t, measured, config)
 }
 
 // checkServer checks how the server in a scheduler is reached.

@@ -5,12 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -27,37 +21,38 @@ const (
 	gangPercent   = 25 // of the demand
 
 	podsThatFit = nodeCount * (nodeCPUs / podCPUs)
-	namespace   = "default"
 )
 
 // demo is one execution.
 type demo struct {
-	out     *progress
-	cp      *controlplane.ControlPlane
+	*cluster
 	watcher *clusterload.Watcher
-	self    string // the path of this program
+	tally   *tally
+	page    *page
 }
 
-// runDemo is the whole demo. Unless once is set it returns only when the context ends.
-func runDemo(ctx context.Context, out io.Writer, once bool) (err error) {
-	d := &demo{out: newProgress(out)}
-	if d.self, err = os.Executable(); err != nil {
-		return err
+// demoOptions say how far the demo goes.
+type demoOptions struct {
+	once   bool   // it ends after the table
+	record string // a file for what happened in the runs; empty: none
+}
+
+// runDemo is the whole demo. Unless it is to run once it returns only when the context ends.
+func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
+	fmt.Fprintf(out, "%d nodes, two kube-schedulers and a gang scheduler, and pods for %d%% of the capacity.\n", nodeCount, demandPercent)
+	d := &demo{tally: newTally()}
+	d.page = newPage(d.tally)
+	if d.cluster, err = startCluster(ctx, out, nodeCount, nodeCPUs, controlplane.Options{}); err != nil {
+		return ended(ctx, err, o.once)
 	}
-	if err := checkServer(); err != nil {
-		return err
-	}
-	d.out.line("%d nodes, two kube-schedulers and a gang scheduler, and pods for %d%% of the capacity.", nodeCount, demandPercent)
-	d.out.step("starting etcd and kube-apiserver")
-	d.cp, err = controlplane.Start(ctx, controlplane.Options{Progress: out})
-	if err != nil {
-		return ended(ctx, err, once)
-	}
+	d.watcher = clusterload.NewWatcher(d.cp.Client(), d.tally.look)
 	defer func() {
 		failed := err != nil && ctx.Err() == nil
-		err = errors.Join(ended(ctx, err, once), d.stop(failed))
+		d.page.stop()
+		d.watcher.Stop()
+		err = errors.Join(ended(ctx, err, o.once), d.stop(failed))
 	}()
-	return d.course(ctx, out, once)
+	return d.course(ctx, out, o)
 }
 
 // ended returns what an error means once the demo was interrupted: what was under way fails, and only
@@ -73,15 +68,26 @@ func ended(ctx context.Context, err error, once bool) error {
 }
 
 // course is what happens on the running control plane.
-func (d *demo) course(ctx context.Context, out io.Writer, once bool) error {
-	if err := d.createNodes(ctx); err != nil {
+func (d *demo) course(ctx context.Context, out io.Writer, o demoOptions) error {
+	if err := d.watcher.Start(ctx); err != nil {
 		return err
 	}
-	before, err := d.race(ctx, race{label: "without GlobalReserve"})
+	d.out.step("there is capacity for %d pods of %d CPUs", podsThatFit, podCPUs)
+	if !o.once {
+		if err := d.page.serve(ctx); err != nil {
+			return err
+		}
+		d.out.line("")
+		d.out.line("See both runs side by side, as they are and again at a tenth of the speed: %s", d.page.url())
+		d.out.line("What the server sees, in either run, is at %s", d.livePage())
+		d.out.line("")
+		d.page.link("what the server sees: nodes, who waits, reservations, conflicts", d.livePage())
+	}
+	before, err := d.raceObserved(ctx)
 	if err != nil {
 		return err
 	}
-	server, after, err := d.raceWithServer(ctx)
+	server, second, after, err := d.raceWithServer(ctx)
 	if err != nil {
 		return err
 	}
@@ -95,107 +101,75 @@ func (d *demo) course(ctx context.Context, out io.Writer, once bool) error {
 	for _, warning := range verdict.warnings {
 		d.out.line("Note: %s", warning)
 	}
-	if once || verdict.err != nil {
+	if o.record != "" {
+		if err := d.page.recording.save(o.record); err != nil {
+			return err
+		}
+	}
+	if o.once || verdict.err != nil {
 		return verdict.err
 	}
-	return d.stay(ctx, server.URL)
+	return d.stay(ctx, server.URL, schedulers{}, second)
 }
 
-// checkServer says early what is missing, before anything is started.
-func checkServer() error {
-	root, err := controlplane.RepositoryRoot()
+// raceObserved runs the race with schedulers that do not ask, beside a server that only observes and notes each conflict.
+func (d *demo) raceObserved(ctx context.Context) (result, error) {
+	const observer = "globalreserve-observing"
+	d.out.step("starting a GlobalReserve server that only observes")
+	server, err := d.startServer(ctx, observer, "--observe")
 	if err != nil {
-		return err
+		return result{}, err
 	}
-	path := filepath.Join(root, "bin", "globalreserve")
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("the server's binary is missing (%w); run 'make build' first, or 'make demo', which does", err)
-	}
-	return nil
-}
-
-func (d *demo) createNodes(ctx context.Context) error {
-	_, err := d.cp.CreateNodes(ctx, nodeCount, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewQuantity(nodeCPUs, resource.DecimalSI),
-		corev1.ResourceMemory: resource.MustParse("64Gi"),
-	}})
+	before, err := d.race(ctx, race{label: "without GlobalReserve", observerURL: server.URL})
 	if err != nil {
-		return err
+		return result{}, err
 	}
-	d.watcher = clusterload.NewWatcher(d.cp.Client())
-	if err := d.watcher.Start(ctx); err != nil {
-		return err
-	}
-	d.out.step("%d nodes with %d CPUs each: capacity for %d pods of %d CPUs", nodeCount, nodeCPUs, podsThatFit, podCPUs)
-	return nil
+	return before, d.cp.StopPart(observer)
 }
 
 // raceWithServer clears the cluster and runs the race again behind a GlobalReserve server.
-func (d *demo) raceWithServer(ctx context.Context) (*clusterload.Server, result, error) {
+func (d *demo) raceWithServer(ctx context.Context) (*clusterload.Server, schedulers, result, error) {
 	d.out.step("clearing the cluster for the second run")
 	if err := clusterload.DeletePods(ctx, d.cp.Client(), namespace); err != nil {
-		return nil, result{}, err
+		return nil, schedulers{}, result{}, err
 	}
 	if err := d.watcher.CatchUp(ctx); err != nil {
-		return nil, result{}, err
+		return nil, schedulers{}, result{}, err
 	}
 	d.watcher.Reset()
 	d.out.step("starting GlobalReserve")
-	server, err := clusterload.StartServer(ctx, d.cp, clusterload.ServerOptions{})
+	server, err := d.startServer(ctx, clusterload.ServerName)
 	if err != nil {
-		return nil, result{}, err
+		return nil, schedulers{}, result{}, err
 	}
-	after, err := d.race(ctx, race{label: "with GlobalReserve", serverURL: server.URL, keep: true})
-	return server, after, err
+	with := schedulers{suffix: "-with-globalreserve", serverURL: server.URL}
+	after, err := d.race(ctx, race{label: "with GlobalReserve", schedulers: with, keep: true})
+	return server, with, after, err
 }
 
-// stay leaves the cluster up until the context ends.
-func (d *demo) stay(ctx context.Context, url string) error {
-	kubeconfig, err := d.cp.AdminKubeconfig()
-	if err != nil {
+// stay leaves the cluster to visitors until the context ends.
+func (d *demo) stay(ctx context.Context, url string, without, with schedulers) error {
+	d.out.line("")
+	d.out.line("The cluster and all three schedulers stay up until Ctrl-C.")
+	hints := []hint{
+		{"kubectl get pods --field-selector spec.nodeName=", "the pods that wait"},
+		{"kubectl reserve pods --summary --ledger-url $URL", "what each scheduler has"},
+		{"kubectl reserve nodes node-0 --ledger-url $URL", "what is promised and bound there, and to whom"},
+	}
+	if waiting := d.waitingPod(ctx); waiting != "" {
+		hints = append(hints, hint{"kubectl reserve explain " + waiting + " --ledger-url $URL", "why that pod waits"})
+	}
+	if err := d.printHints(url, append(hints, hint{"curl -sS $URL/v1/nodes/node-0", "the same, as JSON"})); err != nil {
+		return err
+	}
+	d.out.line("The page has switches: pods come and go, and the schedulers ask GlobalReserve or do not: %s", d.page.url())
+	behind := controls{Behind: true}
+	c := &churn{cluster: d.cluster, tally: d.tally, with: with, without: without, wished: behind, is: behind}
+	d.page.handOver(c)
+	if err := c.run(ctx); err != nil {
 		return err
 	}
 	d.out.line("")
-	d.out.line("The cluster and all three schedulers stay up until Ctrl-C. Try, in another terminal:")
-	d.out.line("")
-	d.out.line("  export KUBECONFIG=%s", kubeconfig)
-	d.out.line("  URL=%s", url)
-	d.out.line("")
-	d.out.line("  kubectl get pods --field-selector spec.nodeName=     # the pods that wait")
-	d.out.line("  curl -s $URL/v1/nodes/node-0                         # what is promised and bound there, and to whom")
-	if waiting := d.waitingPod(ctx); waiting != "" {
-		d.out.line("  curl -s \"$URL/v1/explain?namespace=%s&pod=%s\"   # why that pod waits", namespace, waiting)
-	}
-	<-ctx.Done()
-	d.out.line("")
 	d.out.line("Stopping.")
 	return nil
-}
-
-// stop ends every process that the demo started.
-func (d *demo) stop(failed bool) error {
-	if d.watcher != nil {
-		d.watcher.Stop()
-	}
-	if failed {
-		d.cp.KeepLogs()
-		d.out.line("The logs are in %s", d.cp.LogDir())
-	}
-	return d.cp.Stop()
-}
-
-// progress prints what happens, with the time since the start.
-type progress struct {
-	out   io.Writer
-	began time.Time
-}
-
-func newProgress(out io.Writer) *progress { return &progress{out: out, began: time.Now()} }
-
-func (p *progress) line(format string, args ...any) {
-	fmt.Fprintf(p.out, format+"\n", args...)
-}
-
-func (p *progress) step(format string, args ...any) {
-	fmt.Fprintf(p.out, "[%5.1fs] %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }

@@ -17,15 +17,15 @@ import (
 // good is a second run in which GlobalReserve did what it promises.
 func good() result {
 	return result{
-		label: "with GlobalReserve", wanted: 240, bound: podsThatFit, worstUsed: 16000, worstCapacity: 16000,
-		gangs: 12, gangsWhole: 9, took: 1500 * time.Millisecond,
+		Label: "with GlobalReserve", Wanted: 240, Bound: podsThatFit, WorstUsed: 16000, WorstCapacity: 16000,
+		Gangs: 12, GangsWhole: 9, Took: 1500 * time.Millisecond,
 	}
 }
 
 func bad() result {
 	r := good()
-	r.label, r.bound, r.overcommitted, r.violations = "without GlobalReserve", 215, 14, 20
-	r.worstUsed, r.refused, r.gangsWhole, r.gangsHalf = 28000, 16, 3, 4
+	r.Label, r.Bound, r.Overcommitted, r.Violations = "without GlobalReserve", 215, 14, 20
+	r.WorstUsed, r.Refused, r.GangsWhole, r.GangsHalf = 28000, 16, 3, 4
 	return r
 }
 
@@ -37,21 +37,21 @@ func TestJudge(t *testing.T) {
 	}{
 		"as it should be": {change: func(_, _ *result) {}},
 		"first run shows nothing": {
-			change:  func(before, _ *result) { before.overcommitted = 0 },
+			change:  func(before, _ *result) { before.Overcommitted = 0 },
 			warning: "overcommitted no node this time",
 		},
 		"overcommitted, if only for a moment": {
-			change: func(_, after *result) { after.overcommitted, after.violations = 1, 1 },
+			change: func(_, after *result) { after.Overcommitted, after.Violations = 1, 1 },
 			err:    "nodes were overcommitted: 1",
 		},
 		"a pod left out": {
-			change: func(_, after *result) { after.stuck = make([]clusterload.FittingPod, 2) },
+			change: func(_, after *result) { after.Stuck = make([]clusterload.FittingPod, 2) },
 			err:    "2 pods wait although they would fit",
 		},
-		"fewer bound than fit":   {change: func(_, after *result) { after.bound-- }, err: "199 pods are bound; 200 fit"},
-		"half a gang":            {change: func(_, after *result) { after.gangsHalf = 1 }, err: "1 gangs run in half"},
-		"events that were lost":  {change: func(_, after *result) { after.gaps = 1 }, err: "no verdict is possible"},
-		"two things at the time": {change: func(_, after *result) { after.gangsHalf, after.violations = 1, 1 }, err: "run in half"},
+		"fewer bound than fit":   {change: func(_, after *result) { after.Bound-- }, err: "199 pods are bound; 200 fit"},
+		"half a gang":            {change: func(_, after *result) { after.GangsHalf = 1 }, err: "1 gangs run in half"},
+		"events that were lost":  {change: func(_, after *result) { after.Gaps = 1 }, err: "no verdict is possible"},
+		"two things at the time": {change: func(_, after *result) { after.GangsHalf, after.Violations = 1, 1 }, err: "run in half"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

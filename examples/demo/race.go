@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
@@ -21,38 +21,24 @@ const (
 	raceTimeout = 60 * time.Second
 	quietTime   = 2 * time.Second
 	tellEvery   = time.Second
-
-	defaultScheduler = "default-scheduler"
-	secondScheduler  = "second-scheduler"
-	gangScheduler    = "gang-scheduler"
 )
 
 // race is one run.
 type race struct {
 	label string
-	// serverURL is GlobalReserve's; empty: every scheduler binds on its own view.
-	serverURL string
+	schedulers
+	// observerURL is that of a server that observes; empty: there is none.
+	observerURL string
 	// keep leaves the schedulers running.
 	keep bool
-}
-
-// partName keeps the processes of the runs apart.
-func (r race) partName(scheduler string) string {
-	if r.serverURL == "" {
-		return scheduler
-	}
-	return scheduler + "-with-globalreserve"
-}
-
-func (r race) parts() []string {
-	return []string{r.partName(defaultScheduler), r.partName(secondScheduler), r.partName(gangScheduler)}
 }
 
 // race starts the schedulers, gives them all pods at the same moment, and waits until there is nothing
 // left that they could do.
 func (d *demo) race(ctx context.Context, r race) (result, error) {
+	d.page.show("the run " + r.label + " is under way")
 	d.out.step("run %s: starting two kube-schedulers and the gang scheduler", r.label)
-	if err := d.startSchedulers(ctx, r); err != nil {
+	if err := d.startSchedulers(ctx, r.schedulers); err != nil {
 		return result{}, err
 	}
 	began, err := d.letGo(ctx, r, demand())
@@ -65,10 +51,43 @@ func (d *demo) race(ctx context.Context, r race) (result, error) {
 	}
 	final := newResult(r.label, d.watcher, settled, settled.LastBind.Sub(began))
 	d.out.step("  %s", final.summary())
+	seen, err := d.conflicts(ctx, r, began)
+	if err != nil {
+		return result{}, err
+	}
+	d.page.add(run{Result: final, Binds: d.tally.recorded(), Conflicts: seen})
 	if r.keep {
 		return final, nil
 	}
-	return final, d.stopSchedulers(r)
+	return final, d.stopSchedulers(r.schedulers)
+}
+
+// conflicts are what the server has seen that observes.
+func (d *demo) conflicts(ctx context.Context, r race, began time.Time) ([]bind, error) {
+	if r.observerURL == "" {
+		return nil, nil
+	}
+	observer, err := client.New(client.Options{URL: r.observerURL})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := observer.Refusals(ctx, 0)
+	if err != nil {
+		return nil, fmt.Errorf("ask what the server has observed: %w", err)
+	}
+	var seen []bind
+	for _, refusal := range answer.Refusals {
+		node, known := nodeNumber(refusal.Rejection.Node)
+		if !refusal.Observed || !known {
+			continue
+		}
+		seen = append(seen, bind{
+			At: refusal.Time.Sub(began).Milliseconds(), Pod: refusal.Rejection.Pod,
+			Scheduler: slices.Index(schedulerNames, refusal.Scheduler), Node: node,
+		})
+	}
+	d.out.step("  the server that observes saw %d pods bound where there was no capacity for them", len(seen))
+	return seen, nil
 }
 
 // letGo creates all pods while the schedulers are frozen, so that they begin at the same moment.
@@ -80,6 +99,7 @@ func (d *demo) letGo(ctx context.Context, r race, pods []*corev1.Pod) (began tim
 	created := clusterload.CreatePods(ctx, d.cp.Client(), pods)
 	d.out.step("  all pods are there, and the schedulers are let go at once")
 	began = time.Now()
+	d.tally.record(began)
 	// After a failure too: a frozen process cannot be stopped.
 	return began, errors.Join(created, d.signal(r, syscall.SIGCONT))
 }
@@ -88,42 +108,9 @@ func (d *demo) letGo(ctx context.Context, r race, pods []*corev1.Pod) (began tim
 func demand() []*corev1.Pod {
 	return clusterload.Race(clusterload.RaceOptions{
 		Namespace: namespace, Capacity: nodeCount * nodeCPUs * 1000, Percent: demandPercent,
-		Sizes: []corev1.ResourceList{{
-			corev1.ResourceCPU:    *resource.NewQuantity(podCPUs, resource.DecimalSI),
-			corev1.ResourceMemory: resource.MustParse("1Gi"),
-		}},
-		Schedulers:    []string{defaultScheduler, secondScheduler},
+		Sizes: podSizes(), Schedulers: []string{defaultScheduler, secondScheduler},
 		GangScheduler: gangScheduler, GangSize: gangSize, GangPercent: gangPercent,
 	})
-}
-
-func (d *demo) startSchedulers(ctx context.Context, r race) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, name := range []string{defaultScheduler, secondScheduler} {
-		group.Go(func() error {
-			config, err := clusterload.SchedulerConfig(name+".yaml", r.serverURL)
-			if err != nil {
-				return err
-			}
-			return d.cp.StartScheduler(ctx, r.partName(name), config)
-		})
-	}
-	group.Go(func() error {
-		_, err := clusterload.StartGangScheduler(ctx, d.cp, clusterload.GangSchedulerOptions{
-			Name: r.partName(gangScheduler), SchedulerName: gangScheduler, ServerURL: r.serverURL,
-			Command: []string{d.self, "gangscheduler"},
-		})
-		return err
-	})
-	return group.Wait()
-}
-
-func (d *demo) stopSchedulers(r race) error {
-	var errs []error
-	for _, name := range r.parts() {
-		errs = append(errs, d.cp.StopPart(name))
-	}
-	return errors.Join(errs...)
 }
 
 // signal freezes the schedulers or lets them go.

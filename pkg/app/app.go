@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/debugger"
@@ -23,15 +24,20 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/election/forward"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/limits"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/observe"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
@@ -51,12 +57,19 @@ type App struct {
 	comparer     *cluster.Comparer
 	question     *question.Maker
 	arbiter      *arbiter.Arbiter
+	observer     *observe.Observer
 	wakeups      *controller.Wakeups
 	objects      *store.Store
 	definitions  *follow.Definitions
 	reservations *reservations.Controller
 	devices      *deviceclaims.Controller
+	kinds        *kinds.Table // of gangs, as they were at the start
+	gangs        *gangs.Gangs
+	gangEvents   *follow.Events
+	claims       *resourceclaims.Controller
 	limits       *limits.Controller
+	protector    *autoscaling.Protector
+	provisioner  *autoscaling.Provisioner
 	steering     *steering.Steering
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
@@ -70,9 +83,11 @@ type App struct {
 	intake  *httpjson.Intake
 	api     *rest.API
 	health  *health
+	page    *httpServer   // nil where the page is not served
 	probes  *httpServer   // nil where probes and metrics have no port of their own
 	server  *httpServer   // nil without plain HTTP
 	secure  *secureServer // nil without TLS
+	profile *httpServer   // nil where no profiles are served
 	peers   *httpServer   // nil where other servers cannot reach this one
 	streams chan struct{} // closed when watchers have to go
 	// base, electing and serving run from the start, account from when this server decides. Stop says in which
@@ -88,12 +103,17 @@ func (a *App) Start(ctx context.Context) error {
 	if err := a.open(); err != nil {
 		return err
 	}
-	a.base.start(ctx, a.baseParts()...)
-	a.electing.start(ctx, part{"election", a.elector.Run})
-	a.serving.start(ctx, a.servingParts()...)
+	if a.options.Observe {
+		a.startObserving(ctx)
+	} else {
+		a.base.start(ctx, a.baseParts()...)
+		a.electing.start(ctx, part{"election", a.elector.Run})
+		a.serving.start(ctx, a.servingParts()...)
+	}
 	a.log.WithFields(logrus.Fields{
-		"version": version.Get().String(), "address": a.Addr(), "secureAddress": a.SecureAddr(), "healthAddress": a.HealthAddr(),
-		"memoryLimit": debug.SetMemoryLimit(-1),
+		"version": version.Get().String(), "memoryLimit": debug.SetMemoryLimit(-1),
+		"address": a.Addr(), "secureAddress": a.SecureAddr(), "healthAddress": a.HealthAddr(),
+		"uiAddress": a.UIAddr(), "profileAddress": a.profile.addr(),
 	}).Info("serving")
 	return nil
 }
@@ -118,6 +138,7 @@ func (a *App) takeOver(ctx context.Context, led time.Duration) error {
 		return err
 	}
 	a.limits.Update() // percentages are of all nodes
+	a.takeOverGangs()
 	if kept := a.keeper.TakeOver(ctx, undecided); kept > 0 {
 		a.log.WithField("pods", kept).Info("the capacity of pods is kept that were deleted while no server decided")
 	}
@@ -125,7 +146,21 @@ func (a *App) takeOver(ctx context.Context, led time.Duration) error {
 }
 
 // resume brings the account up to date, which was kept while nobody decided.
-func (a *App) resume(ctx context.Context) error { return a.cache.CatchUp(ctx) }
+// What was kept for gangs may have ended meanwhile.
+func (a *App) resume(ctx context.Context) error {
+	if err := a.cache.CatchUp(ctx); err != nil {
+		return err
+	}
+	a.takeOverGangs()
+	return nil
+}
+
+func (a *App) takeOverGangs() {
+	if count := a.arbiter.TakeOverGangs(); count > 0 {
+		a.log.WithField("gangs", count).
+			Info("capacity is kept for the rest of gangs that started before this server decided, or decided again")
+	}
+}
 
 // baseParts run whoever decides, in the order they are started; they are stopped in reverse.
 func (a *App) baseParts() []part {
@@ -134,7 +169,7 @@ func (a *App) baseParts() []part {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
 	return append(list, part{"signals for debugging", a.debug}, part{"pods and nodes", a.followCluster}, part{"ages of watches", a.watchAges},
-		part{"other servers", a.forwarder.Run})
+		part{"times of changes", a.api.Run}, part{"other servers", a.forwarder.Run})
 }
 
 // accountParts keep the account and act on it.
@@ -149,7 +184,12 @@ func (a *App) accountParts() []part {
 		{"limits", a.limits.Run},
 		{"reservations", a.reservations.Run},
 		{"devices", a.devices.Run},
+		{"gangs", a.gangs.Run},
+		{"resource claims", a.claims.Run},
 		{"comparer", a.comparer.Run},
+		{"gangs that start", a.arbiter.WatchGangs},
+		{"nodes that autoscalers keep", a.protector.Run},
+		{"requests for nodes", a.provisioner.Run},
 		{"arbiter", a.arbitrate},
 	}
 }
@@ -160,7 +200,13 @@ func (a *App) servingParts() []part {
 	for _, l := range []struct {
 		name   string
 		server *httpServer
-	}{{"HTTP of probes and metrics", a.probes}, {"HTTP", a.server}, {"HTTPS for other servers", a.peers}} {
+	}{
+		{"HTTP of probes and metrics", a.probes},
+		{"HTTP", a.server},
+		{"HTTPS for other servers", a.peers},
+		{"page", a.page},
+		{"profiles", a.profile},
+	} {
 		if l.server != nil {
 			list = append(list, part{l.name, func(ctx context.Context) error { return l.server.run(ctx, a.draining) }})
 		}
@@ -208,6 +254,12 @@ func (a *App) open() error {
 	if err == nil && a.secure != nil {
 		err = a.secure.open()
 	}
+	if err == nil {
+		err = a.openPage()
+	}
+	if err == nil && a.profile != nil {
+		err = a.profile.listenAt(a.options.ProfileAddress, "--profile-address")
+	}
 	if err == nil && a.watcher != nil {
 		if err = a.watcher.Load(); err != nil {
 			err = fmt.Errorf("the policy file cannot be used: %w", err)
@@ -220,7 +272,7 @@ func (a *App) open() error {
 }
 
 func (a *App) closePorts() {
-	for _, s := range []*httpServer{a.probes, a.server, a.peers} {
+	for _, s := range []*httpServer{a.probes, a.server, a.peers, a.page, a.profile} {
 		s.close()
 	}
 	if a.secure != nil {
@@ -237,7 +289,11 @@ func (a *App) HealthAddr() string { return a.probes.addr() }
 // WaitReady returns when this server decides, for which it has to be elected and to have read all nodes, pods,
 // reservations and devices; or when ctx ends.
 func (a *App) WaitReady(ctx context.Context) error {
-	if err := a.elector.Wait(ctx); err != nil {
+	wait := a.elector.Wait
+	if a.options.Observe {
+		wait = a.current.Wait
+	}
+	if err := wait(ctx); err != nil {
 		return err
 	}
 	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes, pods, reservations and devices are in the ledger")
@@ -293,15 +349,33 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		return err
 	}
 	routeKlog(log)
-	clients, err := clientsOf(o.Kubeconfig)
+	tracer, err := tracing.Open(ctx, o.TracingConfigFile, log)
 	if err != nil {
 		return err
 	}
+	defer flush(ctx, tracer, log)
+	clients, err := clientsOf(o.Kubeconfig, tracer)
+	if err != nil {
+		return err
+	}
+	o.Tracer = tracer
 	a, err := New(o, clients, out)
 	if err != nil {
 		return err
 	}
 	return a.Serve(ctx)
+}
+
+// flushTimeout is how long a stop waits for the collector of spans.
+const flushTimeout = 2 * time.Second
+
+// flush sends what was traced last.
+func flush(ctx context.Context, tracer tracing.Tracer, log logrus.FieldLogger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	if err := tracer.Shutdown(ctx); err != nil {
+		log.WithError(err).Warn("the latest spans were not sent")
+	}
 }
 
 // Serve starts the server, serves until ctx ends or serving fails, and stops gracefully.

@@ -25,6 +25,7 @@ import (
 	runtimeutil "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
@@ -46,6 +47,7 @@ func testClients(core kubernetes.Interface) Clients {
 	runtimeutil.Must(metav1.AddMetaToScheme(known))
 	return Clients{
 		Core: core, Reservations: reservationsfake.NewSimpleClientset(), Metadata: metadatafake.NewSimpleMetadataClient(known),
+		Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
 	}
 }
 
@@ -241,8 +243,10 @@ func TestServerStartErrors(t *testing.T) {
 				return
 			}
 			a, err := New(o, testClients(fake.NewClientset()), io.Discard)
-			require.NoError(t, err)
-			require.ErrorContains(t, a.Start(t.Context()), tc.want)
+			if err == nil {
+				err = a.Start(t.Context())
+			}
+			require.ErrorContains(t, err, tc.want)
 		})
 	}
 }

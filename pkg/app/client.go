@@ -3,8 +3,10 @@ package app
 import (
 	"errors"
 	"fmt"
+	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
@@ -23,15 +26,18 @@ type Clients struct {
 	Reservations versioned.Interface
 	// Metadata is for objects of which only names and annotations matter.
 	Metadata metadata.Interface
+	// Objects is for objects of kinds that are known from the policy alone, such as PodGroups.
+	Objects dynamic.Interface
 }
 
 // clientsOf returns the clients for a kubeconfig file, or without one for the
 // service account of the pod.
-func clientsOf(kubeconfig string) (Clients, error) {
+func clientsOf(kubeconfig string, tracer tracing.Tracer) (Clients, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
 		return Clients{}, err
 	}
+	tracer.Wrap(config)
 	return NewClients(config)
 }
 
@@ -57,16 +63,21 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the client for metadata: %w", err)
 	}
+	others, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return Clients{}, fmt.Errorf("making the client for objects of other schedulers: %w", err)
+	}
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeJSON
 	objects, err := versioned.NewForConfig(config)
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the client for reservations: %w", err)
 	}
-	return Clients{Core: core, Reservations: objects, Metadata: names}, nil
+	return Clients{Core: core, Reservations: objects, Metadata: names, Objects: others}, nil
 }
 
 func newCore(config *rest.Config) (kubernetes.Interface, error) {
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return bufferWatches{inner} })
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err

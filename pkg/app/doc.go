@@ -4,5 +4,5 @@
 //
 // Nothing is decided here. A new part of the server is built in its own package, and
 // wired up in build.go; what one part has to tell another that is built later goes by a
-// method of the App.
+// method of the App in callbacks.go.
 package app

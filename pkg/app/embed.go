@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -23,16 +24,31 @@ type Host struct {
 	Wakes func(scheduler string) bool
 	// ClaimChanged is told whenever a claim of devices came, went or was made anew.
 	ClaimChanged func(namespace, name string)
+	// Wake is told of pods of those schedulers that are to be tried again, after AdviseGang has refused them.
+	Wake func(pod *cluster.Pod)
 	// Matched is told when it becomes known, after the capacity was reserved, that pods of a
 	// namespace may use it.
 	Matched func(namespace string)
+	// Mapped is told of resources that DeviceClasses leave to DRA and did not before, after the ledger is.
+	Mapped func(resources []string)
 }
 
 // alone is the host of a server that is a program of its own.
 var alone = Host{
 	Wakes:        func(string) bool { return false },
 	ClaimChanged: func(string, string) {},
+	Wake:         func(*cluster.Pod) {},
 	Matched:      func(string) {},
+	Mapped:       func([]string) {},
+}
+
+// wake has a pod tried again.
+func (a *App) wake(pod *cluster.Pod) {
+	if a.host.Wakes(pod.Scheduler) {
+		a.host.Wake(pod)
+	} else {
+		a.wakeups.Wake(pod)
+	}
 }
 
 // Embed has the server work for a scheduler in its process. It must be called before Start.

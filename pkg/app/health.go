@@ -21,11 +21,14 @@ type health struct {
 	synced func() bool
 	// troubles says why something cannot be read, and what to do about it, or "".
 	troubles func() string
+	observes bool                   // it decides nothing
 	leads    func() string          // why this server is not the one that decides, or ""
 	stale    atomic.Pointer[string] // what was heard of too long ago to decide on; nil or empty: nothing
 	fence    func() (fence election.Fence, known bool)
 	// unreachable says why the one that does cannot be asked from here, or "".
 	unreachable func() string
+	// autoscalers says what autoscalers cannot be told, or "". Decisions do not depend on it.
+	autoscalers func() string
 	observe     func(verb string, code int, took time.Duration)
 	stopping    atomic.Bool
 }
@@ -104,8 +107,14 @@ func (h *health) register(router *httprouter.Router, m *metrics.Metrics) {
 		if why := h.ready(); why != "" {
 			status, text = http.StatusServiceUnavailable, why
 		}
-		if r.URL.Query().Has("verbose") {
+		switch {
+		case h.observes && status == http.StatusOK:
+			text = "ok: this server only observes (--observe): it decides nothing and refuses nothing"
+		case r.URL.Query().Has("verbose"):
 			text += "\n" + h.aboutFence()
+			if trouble := h.autoscalers(); trouble != "" {
+				text += "\nautoscalers: not told: " + trouble
+			}
 		}
 		writeText(w, status, text)
 	}
@@ -137,7 +146,7 @@ const retryAfter = "1"
 func (h *health) gate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		why := h.undecided()
-		if why == "" || exempt(r.URL.Path) {
+		if why == "" || exempt(r.URL.Path) || (h.observes && refusesNothing(r.URL.Path)) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // newHealth returns that of a server that decides.
@@ -137,4 +138,20 @@ func newArbiter(t *testing.T, api arbiter.API, h *health) *arbiter.Arbiter {
 	w := arbitertest.NewWorld(l)
 	w.Undecided = h.undecided
 	return w.New(t, func(o *arbiter.Options) { o.API = api })
+}
+
+// Nobody waits for a server that only observes to read pods and nodes; what it has read is told when that is all.
+func TestGateOfAnObserver(t *testing.T) {
+	h := newHealth()
+	h.observes, h.synced = true, func() bool { return false }
+	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	for path, want := range map[string]int{
+		"/filter": http.StatusTeapot, "/prioritize": http.StatusTeapot, "/preempt": http.StatusTeapot, "/bind": http.StatusTeapot,
+		admission.Path: http.StatusTeapot, admission.ResourceClaimsPath: http.StatusTeapot,
+		"/v1/nodes": http.StatusServiceUnavailable, "/v1/watch": http.StatusServiceUnavailable,
+	} {
+		answer := httptest.NewRecorder()
+		gate.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, path, http.NoBody))
+		assert.Equal(t, want, answer.Code, path)
+	}
 }

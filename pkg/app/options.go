@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // DefaultPort is the port GlobalReserve serves on.
@@ -29,6 +31,12 @@ type Options struct {
 	HostNames []string
 	// HealthAddress is an address and port for probes and metrics alone. Empty: they are on the other ports only.
 	HealthAddress string
+	// UIAddress is an address and port for the live page. Empty: it is not served.
+	UIAddress string
+	// ProfileAddress is an address on loopback and port for profiles of this process. Empty: they are not served.
+	ProfileAddress string
+	// TracingConfigFile is the path of the file that says where spans are sent. Empty: nothing is traced.
+	TracingConfigFile string
 	// Secure is for serving over TLS, which the admission webhook needs.
 	Secure SecureOptions
 	// Election is about which server decides.
@@ -46,6 +54,8 @@ type Options struct {
 	// ignoredResources of kube-scheduler's NodeResourcesFit: extended resources
 	// that a DeviceClass maps to devices, which dynamic resource allocation counts.
 	IgnoredResources []string
+	// Observe has the server decide nothing and refuse nothing, and tell what it would have refused.
+	Observe bool
 	// PolicyFile is the path of the policy file; empty means the default policy.
 	PolicyFile string
 	// BindTimeout bounds one bind, re-reads and repeats included.
@@ -56,6 +66,8 @@ type Options struct {
 	// CompareInterval is how often the ledger is compared with the watched
 	// state of the cluster, FullCompareInterval with a list read live.
 	CompareInterval, FullCompareInterval time.Duration
+	// Tracer is what Run makes of TracingConfigFile. The zero one traces nothing.
+	Tracer tracing.Tracer
 }
 
 // DefaultOptions returns what the server does when no flag is given.
@@ -84,6 +96,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Port, "port", o.Port, "port to serve plain HTTP on; 0 chooses a free one")
 	fs.StringSliceVar(&o.HostNames, "host-names", o.HostNames, "names, besides localhost, that clients on loopback have for the server over plain HTTP; requests for others are refused, since a web site can have its name point to loopback")
 	fs.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address to serve probes and metrics on, over plain HTTP, apart from what decides, such as :23459; empty: on the other ports only")
+	fs.StringVar(&o.UIAddress, "ui-address", o.UIAddress, "address to serve the live page on, which only reads, such as 127.0.0.1:23460; off loopback, or without a --bind-address, whoever looks shows a token of the cluster; empty: it is not served")
+	fs.StringVar(&o.ProfileAddress, "profile-address", o.ProfileAddress, "address on loopback to serve profiles on, under /debug/pprof/, such as 127.0.0.1:23461; empty: they are not served")
+	fs.StringVar(&o.TracingConfigFile, "tracing-config-file", o.TracingConfigFile, "path of a file with a TracingConfiguration, as kube-apiserver reads it: where spans are sent by OTLP, and of how many of a million pods; empty: nothing is traced")
 	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP, "serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
 	o.Secure.addFlags(fs)
 	o.Election.addFlags(fs)
@@ -92,7 +107,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "text or json")
 	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL, "how long a reservation lasts that names no time itself")
 	fs.DurationVar(&o.FinishedReservationTTL, "finished-reservation-ttl", o.FinishedReservationTTL, "how long Reservation objects are kept after their end; those the server made itself go at once")
-	fs.StringSliceVar(&o.IgnoredResources, "ignored-resources", o.IgnoredResources, "extended resources the ledger does not count, such as those a DeviceClass maps to devices (spec.extendedResourceName)")
+	fs.StringSliceVar(&o.IgnoredResources, "ignored-resources", o.IgnoredResources, "extended resources the ledger does not count")
+	fs.BoolVar(&o.Observe, "observe", o.Observe, "decide nothing and refuse nothing: carry out the binds that schedulers ask for, and tell by /v1/refusals and the metric globalreserve_observed_conflicts_total which of them overcommit a node; the server takes part in no election and writes nothing else")
 	fs.StringVar(&o.PolicyFile, "policy-file", o.PolicyFile, "path of the policy file; it is read again when it changes")
 	fs.DurationVar(&o.BindTimeout, "bind-timeout", o.BindTimeout, "time limit of one bind; keep it below httpTimeout in the scheduler's configuration")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long a stop waits for binds and other requests under way")
@@ -122,6 +138,12 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.Secure.validate()...)
 	errs = append(errs, o.Peers.validate()...)
 	if err := validateAddress("--health-address", o.HealthAddress); err != nil {
+		errs = append(errs, err)
+	}
+	if err := o.validatePage(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := o.validateProfile(); err != nil {
 		errs = append(errs, err)
 	}
 	for _, d := range []struct {

@@ -106,23 +106,25 @@ func (a *App) serve(routes http.Handler) {
 		a.probes = newHTTPServer(notForBrowsers(a.options.HostNames, a.health.handler(a.metrics)), maxTLSConnections, a.log)
 	}
 	if a.options.BindAddress != "" {
-		plain := a.intake.Limit(a.forwarder.Handler(decides, routes))
+		plain := a.options.Tracer.Handler(a.intake.Limit(a.forwarded(decides, routes)))
 		if !net.ParseIP(a.options.BindAddress).IsLoopback() {
 			plain = a.intake.Paced(plain)
 		}
 		plain = identity.Insecure(plain)
 		a.server = newHTTPServer(a.health.lettingGo(notForBrowsers(a.options.HostNames, plain)), maxConnections, a.log)
 	}
+	a.buildPage(routes)
+	a.buildProfile()
 	hooks := httpjson.NewRouter()
-	admission.New(admission.Options{Arbiter: a.arbiter, Intake: a.intake, Metrics: a.metrics, Log: a.log}).Register(hooks)
+	a.registerHooks(hooks)
 	hooks.NotFound = routes
 	if a.options.Secure.Enabled() {
-		all := func(path string) bool { return path == admission.Path || decides(path) }
-		known := a.intake.Limit(a.forwarder.Handler(all, a.health.gate(hooks)))
+		all := func(path string) bool { return admission.Serves(path) || decides(path) }
+		known := a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks))))
 		a.secure = newSecureServer(a.options.Secure, a.checks, a.intake.Pace, a.health.lettingGo(known), a.log)
 	}
 	if a.options.Peers.Address != "" {
-		a.peers = newHTTPServer(a.health.lettingGo(a.forwarder.Accept(a.intake.Limit(hooks))), maxTLSConnections, a.log)
+		a.peers = newHTTPServer(a.health.lettingGo(a.options.Tracer.Handler(a.forwarder.Accept(a.intake.Limit(hooks)))), maxTLSConnections, a.log)
 		a.peers.server.TLSConfig = a.forwarder.Key().ServerTLS()
 		a.peers.server.WriteTimeout = writeTimeout + time.Second // the server that passed the request on gives up first
 	}

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,6 +54,37 @@ func TestMissingRightIsNamed(t *testing.T) {
 			}, time.Minute, 20*time.Millisecond)
 		})
 	}
+}
+
+// What autoscalers cannot be told is no reason to decide nothing, and is said where somebody asks.
+func TestMissingRightsOfAutoscaling(t *testing.T) {
+	core := fake.NewClientset(testNode("secret-node"))
+	fence(t, core)
+	core.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "secret-node", nil)
+	})
+	objects := reservationsfake.NewSimpleClientset(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: "r"},
+		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{
+			{Name: "s", NodeName: "secret-node", Requests: v1.ResourceList{"cpu": resource.MustParse("1")}},
+		}},
+	})
+	objects.Resources = []*metav1.APIResourceList{{
+		GroupVersion: v1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "reservations"}},
+	}}
+	clients := testClients(core)
+	clients.Reservations = objects
+	a, err := New(testOptions(), clients, io.Discard)
+	require.NoError(t, err)
+	require.NoError(t, a.Start(t.Context()))
+	t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		status, text := get(t, a, "/readyz?verbose")
+		assert.Equal(c, http.StatusOK, status)
+		assert.Contains(c, text, "autoscalers: not told: the API server denies this server nodes (")
+		assert.Contains(c, text, "apply manifests/base/rbac.yaml")
+		assert.NotContains(c, text, "secret-node", "nobody is asked who he is there")
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // deny has a fake API server refuse everything about a kind.

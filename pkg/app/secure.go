@@ -38,6 +38,8 @@ type SecureOptions struct {
 	// AdmissionClients are the names of the callers that may call the webhook.
 	// Empty: nobody may. user.Anonymous stands for whoever reaches the port.
 	AdmissionClients []string
+	// AdmissionWarn has the webhook warn where it would refuse.
+	AdmissionWarn bool
 }
 
 // Enabled reports whether TLS is served.
@@ -50,6 +52,7 @@ func (o *SecureOptions) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Port, "secure-port", o.Port, "port to serve TLS on, where there is a --tls-cert-file; 0 chooses a free one")
 	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "path of the authorities, in PEM, whose client certificates tell who a caller is over TLS, as tokens of the cluster do; what callers may do is asked of the API server; the file is read again when it changes")
 	fs.StringSliceVar(&o.AdmissionClients, "admission-client-names", o.AdmissionClients, "names of the callers that may call the admission webhook, which are the API server's; without it nobody may; "+user.Anonymous+" stands for whoever reaches the port")
+	fs.BoolVar(&o.AdmissionWarn, "admission-warn", o.AdmissionWarn, "have the admission webhook allow what it would refuse, with a warning to who asked, and count it; for other requests nothing changes")
 }
 
 func (o *SecureOptions) validate() []error {
@@ -101,7 +104,7 @@ func (s *secureServer) open() error {
 	}
 	// A certificate that does not count is no reason to end a handshake: the answer tells.
 	base := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}
-	entry := &identity.Entry{Open: probe, Admission: admission.Path, AdmissionCallers: s.options.AdmissionClients, Pace: s.pace}
+	entry := &identity.Entry{Open: probe, Admission: admission.Serves, AdmissionCallers: s.options.AdmissionClients, Pace: s.pace}
 	followers := []dynamiccertificates.ControllerRunner{serving}
 	notifiers := []dynamiccertificates.Notifier{serving}
 	var authorities dynamiccertificates.CAContentProvider

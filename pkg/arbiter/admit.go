@@ -9,9 +9,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // BindingQuery is a Binding that the API server asks about before it carries it out.
@@ -44,6 +46,8 @@ type Admitted struct {
 // granted until it is known what became of the Binding; see pending. An error that is
 // an *Error or an *UncountableError says why it may not.
 func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, error) {
+	ctx, span := tracing.Start(ctx, decideSpan)
+	defer span.End()
 	version, _ := strconv.ParseUint(q.Version, 10, 64) // what is no number matches no pod
 	pod, err := a.pods.find(ctx, q.Pod, version)
 	if err != nil {
@@ -80,8 +84,10 @@ func formatVersion(pod *cluster.Pod) string { return strconv.FormatUint(pod.Reso
 // granted until it is known whether the pod was created; see pending. Its errors are
 // those of AdmitBinding.
 func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node, user string, dryRun bool) (Admitted, error) {
+	ctx, span := tracing.Start(ctx, decideSpan)
+	defer span.End()
 	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name}
-	info, err := cluster.NewPod(a.o.Ledger.Table(), pod)
+	info, err := a.o.Question.Reader.NewPod(pod)
 	if err != nil {
 		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
 	}
@@ -106,6 +112,14 @@ type admission struct {
 
 // admit passes the gates and asks the ledger. A trial grants nothing.
 func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted, error) {
+	said, err := a.admitOne(ctx, k, trial)
+	if err != nil && !trial {
+		a.refusedFor(refused.Admission, &ledger.Placement{Pod: k.pod.Ref, Node: k.node, Caller: k.pod.Caller, Scheduler: k.pod.Scheduler}, err)
+	}
+	return said, err
+}
+
+func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admitted, error) {
 	said := Admitted{Pod: k.pod}
 	uid := k.pod.Ref.UID
 	k.placement = a.o.Question.Of(k.pod, k.node)
@@ -160,7 +174,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 			return fail(NotGone)
 		}
 	}
-	grant, err = a.o.Ledger.StartBind(&k.placement)
+	grant, err = a.gangs.startBind(k.pod, &k.placement)
 	if err == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
 		grant, err = a.grow(before, &k.placement)
 	}

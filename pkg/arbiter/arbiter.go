@@ -7,17 +7,23 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 )
 
 // Options are what an Arbiter works with. All fields are required that do not say
@@ -38,6 +44,20 @@ type Options struct {
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
 	Log          logrus.FieldLogger
+	// ResourceClaims decides who is given which DRA device.
+	ResourceClaims *resourceclaims.Controller
+	// Gangs knows which pods are useful only together, and how many of them.
+	Gangs *gangs.Gangs
+	// Node returns what is known of a node.
+	Node func(name string) (cluster.Node, bool)
+	// Wake has a pod that waits tried again.
+	Wake func(pod *cluster.Pod)
+	// TouchGang has the object of a gang changed whose scheduler goes by that. It must not block.
+	TouchGang func(kinds.Key)
+	// OnGangShort is told of a gang that has started and lacks so many members, for which nothing is kept any more. It must not block.
+	OnGangShort func(gang gangs.Gang, missing int)
+	// OnGangRefused is told of a pod that was refused for the sake of its gang, and why in words. It must not block.
+	OnGangRefused func(pod *cluster.Pod, reason ledger.Reason, why string)
 	// MayUse says why a caller must not act for a scheduler, nil if it may.
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
 	// AskedBy returns the caller that asked last about a pod that waits, "" where none is remembered.
@@ -51,6 +71,8 @@ type Options struct {
 	// MaxInFlight bounds the binds whose outcome is not known, and MaxPending the Bindings
 	// and pods allowed whose fate is not known; 0 means 4096 and 8192.
 	MaxInFlight, MaxPending int
+	// AdmissionWarns has what the webhook asks about go ahead where it is refused, with a warning.
+	AdmissionWarns bool
 }
 
 const (
@@ -89,11 +111,16 @@ type Arbiter struct {
 	pods       *pods
 	preemptors *preemptors
 	pending    pendings
+	refused    refused.Log
 	writers    *writers
+	gangs      *ganging
+	told       *rate.Limiter // of the pods that TellRefused looks at
+	toldReads  *rate.Limiter // of those that it reads live
 
 	ctx    context.Context // of all flights and writes; ends with Stop
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // the goroutines of flights, and of writes after their answer
+	turns  *turns         // of the Bindings at the API server
 
 	// mu guards the rest.
 	mu      sync.Mutex
@@ -106,21 +133,36 @@ func New(o Options) *Arbiter {
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultMaxInFlight)
 	o.MaxPending = cmp.Or(o.MaxPending, defaultMaxPending)
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Arbiter{
-		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, preemptors: newPreemptors(maxPreemptors),
+	a := &Arbiter{
+		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, turns: newTurns(), preemptors: newPreemptors(maxPreemptors),
 		pods: newPods(&o), pending: newPendings(), writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
+		told: rate.NewLimiter(toldRate, toldBurst), toldReads: rate.NewLimiter(toldRate, toldBurst),
 	}
+	a.gangs = newGanging(&a.o)
+	return a
 }
 
 func newPods(o *Options) *pods {
 	return &pods{
-		cached: o.Pods, api: o.API, ledger: o.Ledger.Observer, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
+		cached: o.Pods, api: o.API, ledger: o.Ledger.Observer, reader: o.Question.Reader, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
 		observe: func(info *cluster.Pod) { o.Ledger.ObservePod(o.Question.Observation(info)) },
 	}
 }
+
+// Reader reads pods as decisions need them.
+func (a *Arbiter) Reader() cluster.Reader { return a.o.Question.Reader }
+
+// TakeOverGangs keeps capacity for the rest of gangs that had started when another server decided, or when
+// this one did last. It is called before anything is decided, and returns how many gangs that are.
+func (a *Arbiter) TakeOverGangs() int { return a.gangs.takeOver() }
 
 // Settled is told of a pod that is bound, or gone: it does not wait any more.
 func (a *Arbiter) Settled(pod types.UID) {
 	a.preemptors.withdraw(pod)
 	a.o.Steering.Settled(pod)
+	a.refused.Settled(pod)
 }
+
+// LookAgain says that pods may fit that did not, for a reason that the ledger has no event for: taints of nodes, limits,
+// resources that are left to DRA. Gangs that wait are looked at again.
+func (a *Arbiter) LookAgain() { a.gangs.others.Add(1) }

@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 type flightKey struct {
@@ -23,6 +24,8 @@ type flightKey struct {
 type flight struct {
 	flightKey
 	caller string // who asked first
+	// ctx is the Arbiter's, with the span of who asked first.
+	ctx context.Context
 	// overdue ends at the deadline for answering the callers, and with the flight.
 	overdue context.Context
 	cancel  context.CancelFunc
@@ -51,7 +54,7 @@ func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cl
 	if err != nil {
 		return nil, err
 	}
-	f, err := a.join(flightKey{pod, node}, identity.Name(ctx))
+	f, err := a.join(ctx, flightKey{pod, node})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +94,7 @@ func (a *Arbiter) awaitBind(ctx context.Context, key flightKey) bool {
 }
 
 // join returns the flight of a bind and starts it if there is none.
-func (a *Arbiter) join(key flightKey, caller string) (*flight, error) {
+func (a *Arbiter) join(ctx context.Context, key flightKey) (*flight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if f, ok := a.flights[key]; ok {
@@ -103,7 +106,7 @@ func (a *Arbiter) join(key flightKey, caller string) (*flight, error) {
 	if len(a.flights) >= a.o.MaxInFlight {
 		return nil, &Error{Outcome: Busy, Pod: key.pod, Node: key.node}
 	}
-	f := &flight{flightKey: key, caller: caller, done: make(chan struct{}), deadline: time.Now().Add(a.o.BindTimeout)}
+	f := &flight{flightKey: key, caller: identity.Name(ctx), ctx: tracing.Carry(a.ctx, ctx), done: make(chan struct{}), deadline: time.Now().Add(a.o.BindTimeout)}
 	f.overdue, f.cancel = context.WithDeadline(a.ctx, f.deadline)
 	a.flights[key] = f
 	a.wg.Go(func() { a.run(f) })
@@ -113,6 +116,9 @@ func (a *Arbiter) join(key flightKey, caller string) (*flight, error) {
 // run carries out a flight and tells everybody.
 func (a *Arbiter) run(f *flight) {
 	f.err = a.bind(f)
+	if f.err != nil {
+		a.bindRefused(f)
+	}
 	outcome := Bound
 	var e *Error
 	if errors.As(f.err, &e) {

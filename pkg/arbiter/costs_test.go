@@ -23,7 +23,7 @@ func TestCosts(t *testing.T) {
 	for i := range pods {
 		pods[i] = newPod("p")
 		pods[i].UID = types.UID(fmt.Sprintf("uid-%d", i))
-		records[i] = cluster.Compact(w.ledger.Table(), pods[i])
+		records[i] = cluster.Reader{Table: w.ledger.Table()}.Compact(pods[i])
 	}
 	turn := 0
 	costs.Check(t, "bind", func() {
@@ -36,4 +36,18 @@ func TestCosts(t *testing.T) {
 		w.ledger.RemovePod(ref(pod), 0)
 	})
 	require.Zero(t, w.ledger.Stats().Allocations[ledger.Bound])
+	costsOfGangs(t)
+}
+
+// costsOfGangs binds the first member of a gang of 1,000 on 5,000 nodes, where slots are made for all others, and takes all back.
+func costsOfGangs(t *testing.T) {
+	w := newGangWorld(t, 5000, 4)
+	pods := w.gang("a", 1000, 1000, nil)
+	first := w.o.Question.Of(pods[0], "n0")
+	costs.Check(t, "start a gang of 1000", func() {
+		_, err := w.startBind(pods[0], &first)
+		require.NoError(t, err)
+		w.undo(pods[:1])
+	})
+	require.Zero(t, w.kept())
 }

@@ -8,10 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -67,6 +69,37 @@ func TestBindWithClaims(t *testing.T) {
 		}
 		assert.Equal(t, tt.given, sent)
 		assert.Equal(t, tt.free, w.freeDevices())
+	})
+}
+
+// TestBindByCount binds pods that ask for GPUs by count beside one with a claim: they are told of devices, too, and there
+// are never more than the node has.
+func TestBindByCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		byCount := func(name string) *v1.Pod {
+			p := newPod(name)
+			p.Annotations = map[string]string{v1alpha1.ExtendedResourcesAnnotation: "gpu-9"} // a copy of another pod
+			p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1")
+			return p
+		}
+		claims, first, second := claiming("claims", "c"), byCount("first"), byCount("second")
+		w := newWorld(t, claims, first, second)
+		gpus, ok := w.ledger.Table().Offer("nvidia.com/gpu")
+		require.True(t, ok)
+		view, _, _ := w.ledger.Node("a")
+		offered := []resources.Amount{{Column: gpus, Value: 2}}
+		for _, amount := range view.Amounts {
+			column, _ := w.ledger.Table().Lookup(amount.Resource)
+			offered = append([]resources.Amount{{Column: column, Value: amount.Allocatable}}, offered...)
+		}
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Allocatable: offered})
+		questiontest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
+		sent := map[string]string{}
+		w.api.onBind = func(b *v1.Binding) { sent[b.Name] = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
+		require.NoError(t, w.bindPod(first, "a"))
+		require.NoError(t, w.bindPod(claims, "a"))
+		require.ErrorIs(t, w.bindPod(second, "a"), &Error{Outcome: Refused})
+		assert.Equal(t, map[string]string{"first": "gpu-0", "claims": "gpu-1"}, sent)
 	})
 }
 

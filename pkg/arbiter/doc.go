@@ -23,6 +23,9 @@
 // all get its answer; a caller that hangs up ends nothing. The same pod bound
 // to another node meanwhile is refused by the ledger.
 //
+// Only so many POSTs are under way at a time, and the flights take turns (turns.go): where a scheduler decides faster
+// than the API server binds, each of them would take longer than its time otherwise.
+//
 // # When the answer is lost
 //
 // A POST that times out, loses its connection or gets a 5xx may have been

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -27,6 +29,8 @@ type Explanation struct {
 	ExpiresAt time.Time
 	Revision  uint64
 	Message   string
+	// Gang is that of the pod, nil where it is useful alone.
+	Gang *GangView
 	// What follows is told of pending pods.
 	Nodes, Fitting  int
 	FittingExamples []string
@@ -49,6 +53,48 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	if info != nil {
 		ref = info.Ref
 	}
+	return a.explainWith(ref, info, func() *ledger.Survey { return a.o.Ledger.Survey() })
+}
+
+// explainWith is Explain for a pod of which info is known, nil where nothing is. survey is asked for where a pod fits nowhere.
+func (a *Arbiter) explainWith(ref ledger.PodRef, info *cluster.Pod, survey func() *ledger.Survey) *Explanation {
+	e := a.explain(ref, info, survey)
+	if e != nil && info != nil && info.Gang != nil {
+		e.ofGang(a.gangs.viewOf(info))
+	}
+	if e != nil && info != nil && info.Node == "" {
+		e.ofResourceClaims(a.o.ResourceClaims.HeldFor(info.Ref.Namespace, info.Ref.UID))
+	}
+	return e
+}
+
+// ofResourceClaims adds which DRA devices the pod, which has no node, keeps others from.
+func (e *Explanation) ofResourceClaims(held []resourceclaims.Held) {
+	for i := range held {
+		h := &held[i]
+		devices := make([]string, len(h.Devices))
+		for k := range h.Devices {
+			devices[k] = h.Devices[k].String()
+		}
+		e.Message += fmt.Sprintf("; its ResourceClaim %s/%s has had %s for %s, though the pod is not bound: "+
+			"they go back when its scheduler takes them back, or the pod is deleted", h.Namespace, h.Name, strings.Join(devices, ", "), h.For.Round(time.Second))
+	}
+}
+
+// ofGang adds what is known of the pod's gang, if there is one: that is what a pod waits for whose gang does.
+func (e *Explanation) ofGang(gang *GangView) {
+	e.Gang = gang
+	if gang == nil || e.State != statePending {
+		return
+	}
+	if gang.State == GangStarting || gang.State == GangShort {
+		e.Message += fmt.Sprintf("; of its gang, %d of the %d pods it needs have a node", gang.Bound+gang.Finished, gang.Minimum)
+	} else if gang.State != GangWhole && gang.Why != "" {
+		e.Message = gang.Why
+	}
+}
+
+func (a *Arbiter) explain(ref ledger.PodRef, info *cluster.Pod, survey func() *ledger.Survey) *Explanation {
 	allocation, allocated := a.o.Ledger.Allocation(ref)
 	slot, inMemory := a.o.Ledger.InMemory(ref)
 	kept, held := a.o.Ledger.SlotFor(ref)
@@ -56,11 +102,11 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	case allocated:
 		return a.explainAllocation(&allocation).deleting(info)
 	case inMemory:
-		return a.explainSlot(slot.Pod, &slot).deleting(info)
+		return a.explainSlot(slot.Pod, &slot).movable(&slot, info).deleting(info)
 	case held && (info == nil || !info.Finished && !info.Deleting):
 		return a.explainSlot(ref, &kept)
 	case info != nil:
-		return a.explainPod(info)
+		return a.explainPod(info, survey)
 	default:
 		return nil
 	}
@@ -104,10 +150,22 @@ func (a *Arbiter) explainSlot(pod ledger.PodRef, view *ledger.SlotView) *Explana
 	return e
 }
 
+// movable adds what a slot is kept for that does not keep its pod from other nodes.
+func (e *Explanation) movable(view *ledger.SlotView, info *cluster.Pod) *Explanation {
+	if view.Movable && info != nil && info.Gang != nil {
+		e.Message = fmt.Sprintf("capacity is kept for the pod on node %q as a member of %s, of which others are bound; it may be bound elsewhere, too, "+
+			"where there is capacity", view.Node, info.Gang.Key(info.Ref.Namespace))
+	}
+	return e
+}
+
+// statePending is that of a pod that has nothing.
+const statePending = "Pending"
+
 // explainPod says why a pod without an allocation has no node.
-func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
+func (a *Arbiter) explainPod(info *cluster.Pod, survey func() *ledger.Survey) *Explanation {
 	e := &Explanation{
-		Pod: info.Ref, Scheduler: info.Scheduler, State: "Pending", Node: info.Node,
+		Pod: info.Ref, Scheduler: info.Scheduler, State: statePending, Node: info.Node,
 		Request: info.Request, Revision: a.o.Ledger.Revision(),
 	}
 	switch {
@@ -118,12 +176,12 @@ func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
 	case info.Bound():
 		e.State, e.Message = ledger.Bound.String(), boundTo(info.Node)
 	default:
-		a.explainPending(e, a.o.Question.Of(info.AskedBy(a.o.AskedBy(info.Ref.UID)), ""))
+		a.explainPending(e, a.o.Question.Of(info.AskedBy(a.o.AskedBy(info.Ref.UID)), ""), survey)
 	}
 	return e
 }
 
-func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
+func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement, survey func() *ledger.Survey) {
 	const notTried = "its scheduler has not tried %s since, " +
 		"or something else keeps it off (node selector, affinity, taints, volumes, a scheduling gate)"
 	if err := a.o.Ledger.pass(&pod); err != nil {
@@ -150,7 +208,7 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 		return
 	}
 	e.Message = fmt.Sprintf("there is no capacity for the pod on any of %d nodes", e.Nodes)
-	if e.Closest = a.closestNode(pod); e.Closest != nil {
+	if e.Closest = a.closestNode(pod, survey()); e.Closest != nil {
 		e.Message += "; on the closest, " + e.Closest.Message
 	}
 }
@@ -220,8 +278,8 @@ func addExample(examples []string, name string) []string {
 }
 
 // closestNode says what the pod lacks on the node where it lacks least.
-func (a *Arbiter) closestNode(pod ledger.Placement) *ClosestNode {
-	pod.Node = a.o.Ledger.Survey().Closest(&pod)
+func (a *Arbiter) closestNode(pod ledger.Placement, survey *ledger.Survey) *ClosestNode {
+	pod.Node = survey.Closest(&pod)
 	if pod.Node == "" {
 		return nil
 	}
@@ -232,7 +290,7 @@ func (a *Arbiter) closestNode(pod ledger.Placement) *ClosestNode {
 	}
 	for i, u := range a.o.Ledger.AppendUsage(nil, []string{pod.Node}, columns) {
 		asked := pod.Request.Amounts[i].Value
-		if missing := resources.Sub(asked, u.Free()); missing > 0 {
+		if missing := resources.Sub(asked, u.Free()); missing > 0 && !u.Elsewhere {
 			c.Missing = append(c.Missing, reserver.MissingAmount{
 				Resource: string(a.o.Ledger.Table().Name(columns[i])), Requested: asked, Free: u.Free(), Missing: missing,
 			})

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
@@ -34,6 +35,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
@@ -323,6 +325,7 @@ func (w *world) newArbiter(o Options) *Arbiter {
 		return nil
 	}
 	o.BindTimeout = bindTimeout
+	o.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: silent()})
 	return New(o)
 }
 
@@ -337,7 +340,7 @@ func silent() *logrus.Logger {
 // bring is what the watch does with the pods as they are now.
 func (w *world) bring(pods ...*v1.Pod) {
 	for _, p := range pods {
-		r := cluster.Compact(w.ledger.Table(), p)
+		r := cluster.Reader{Table: w.ledger.Table()}.Compact(p)
 		w.store.Put(r)
 		w.store.Seen(r.ResourceVersion)
 	}
@@ -372,7 +375,7 @@ func (w *world) outcomes() map[string]int {
 }
 
 func (w *world) info(p *v1.Pod) *cluster.Pod {
-	info, err := cluster.NewPod(w.ledger.Table(), p)
+	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(p)
 	require.NoError(w.t, err)
 	return info
 }

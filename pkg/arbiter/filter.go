@@ -5,12 +5,17 @@ import (
 	"errors"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
+
+// decideSpan is what the spans of decisions are called.
+const decideSpan = "decide"
 
 // PodQuery names the pod that a scheduler asks about.
 type PodQuery struct {
@@ -23,6 +28,9 @@ type PodQuery struct {
 	// such pod or cannot be read, and only advice is given on it. Its error is the
 	// caller's to understand.
 	Copy func() (*cluster.Pod, error)
+	// Node decodes the caller's copy of a node that it offers, nil where it cannot be read; it is nil itself where the caller
+	// sent names alone. It is asked only for nodes that do not exist here.
+	Node func(i int) *v1.Node
 }
 
 // Advice is what filter says of the nodes offered to a pod.
@@ -40,17 +48,28 @@ type Advice struct {
 	// TryAgain says that the pod was refused for now and is to be woken at once.
 	TryAgain bool
 	// ComesBack says that the pod was refused all nodes for now only: it has been
-	// sent to a node that was not offered.
+	// sent to a node that was not offered, or is woken when its gang may start.
 	ComesBack bool
 }
 
 // Scratch is memory for verdicts that is used again for every request.
 type Scratch struct{ verdicts, second []ledger.Verdict }
 
+// refuseAll says of all nodes that they are refused for one reason.
+func (s *Scratch) refuseAll(offered []string, reason ledger.Reason) []ledger.Verdict {
+	s.verdicts = s.verdicts[:0]
+	for range offered {
+		s.verdicts = append(s.verdicts, ledger.Verdict{Reason: reason})
+	}
+	return s.verdicts
+}
+
 // Filter says which of the nodes offered have capacity for a pod. It grants nothing,
 // but may plan the pod for capacity that is reserved, and send it there. Its errors, and those of Prioritize and
 // Preempt, include those of Options.MayUse.
 func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *Scratch) (*Advice, error) {
+	ctx, span := tracing.Start(ctx, decideSpan)
+	defer span.End()
 	pod, known, err := a.advised(ctx, q)
 	var u *UncountableError
 	switch {
@@ -64,13 +83,20 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	if advice.Refused = a.o.Ledger.Pass(&placement); isNotReady(advice.Refused) {
 		return nil, advice.Refused
 	} else if advice.Refused != nil {
-		return advice, nil //nolint:nilerr // the advice has it
+		return advice, nil
+	}
+	if known && pod.Gang != nil {
+		if reason := a.gangs.advise(pod); reason != ledger.Fits {
+			advice.Verdicts, advice.ComesBack = s.refuseAll(offered, reason), true
+			return advice, nil
+		}
 	}
 	s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], &placement, offered)
 	a.awaitNominated(ctx, q.Nominated, &placement, offered, s)
+	a.answerTemplates(q, &placement, s.verdicts)
 	advice.Verdicts = s.verdicts
 	if known && a.o.Ledger.HasSlots() {
-		a.useSlots(advice, &placement, offered, s)
+		a.useSlots(advice, &placement, q.Nominated, offered, s)
 	}
 	if known && !advice.ComesBack && !fitsAny(s.verdicts) {
 		a.o.Steering.Seek(pod, q.Nominated, len(offered))
@@ -79,13 +105,13 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 }
 
 // useSlots brings a pod to a slot that it may use, or to one that it may end.
-func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, offered []string, s *Scratch) {
+func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, nominated string, offered []string, s *Scratch) {
 	fits := fitsAny(s.verdicts)
 	if fits {
 		a.preemptors.withdraw(advice.Pod.Ref.UID)
 	}
-	advice.ComesBack = a.direct(advice.Pod, placement, offered, s.verdicts, fits)
-	if !fits && !advice.ComesBack {
+	advice.ComesBack = a.direct(advice.Pod, placement, nominated, offered, s.verdicts, fits)
+	if !fits && !advice.ComesBack && a.gangs.bindsAlone(advice.Pod) {
 		advice.TryAgain = a.offerPreemptible(advice.Pod, placement, offered, s)
 	}
 }
@@ -182,12 +208,12 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 // direct keeps a pod that could use reserved capacity on the node that has it, if
 // the policy puts that above everything else, or there is no other. elsewhere says that
 // this node is not among those offered.
-func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, offered []string, verdicts []ledger.Verdict, fits bool) (elsewhere bool) {
+func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominated string, offered []string, verdicts []ledger.Verdict, fits bool) (elsewhere bool) {
 	usable := a.o.Ledger.UsableSlots(placement)
 	if len(usable) == 0 || (fits && a.o.Policy.Current().PrioritizeFor(pod.Scheduler).ReservationMatch < extenderv1.MaxExtenderPriority) {
 		return false
 	}
-	node, elsewhere := a.o.Steering.Direct(pod, usable, offered)
+	node, elsewhere := a.o.Steering.Direct(pod, nominated, usable, offered)
 	if i := slices.Index(offered, node); !elsewhere && (i < 0 || verdicts[i].Reason != ledger.Fits) {
 		return false
 	}

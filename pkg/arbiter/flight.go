@@ -11,36 +11,47 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // bind is a whole flight.
 func (a *Arbiter) bind(f *flight) error {
-	info, err := a.pods.find(a.ctx, f.pod, 0)
+	if decided, err := a.decide(f); decided {
+		return err
+	}
+	return a.send(f)
+}
+
+// decide tells where there is nothing to send, or makes the allocation.
+func (a *Arbiter) decide(f *flight) (decided bool, err error) {
+	ctx, span := tracing.Start(f.ctx, decideSpan)
+	defer span.End()
+	info, err := a.pods.find(ctx, f.pod, 0)
 	if err != nil {
-		return f.at(err)
+		return true, f.at(err)
 	}
 	f.info.Store(info)
 	if decided, err := f.judge(info); decided {
-		return err
+		return true, err
 	}
 	placement := a.o.Question.Of(info.AskedBy(f.caller), f.node)
 	placement.Preempt = a.preemptors.isAllowed(f.pod.UID)
-	grant, err := a.o.Ledger.StartBind(&placement)
+	grant, err := a.gangs.startBind(info, &placement)
 	switch {
 	case err != nil:
-		return err
+		return true, err
 	case grant.Before == ledger.Bound:
-		return nil
+		return true, nil
 	case grant.Before == ledger.Binding:
 		// Flights of this Arbiter are joined, so this one is not ours.
-		return f.fail(InFlight, nil)
+		return true, f.fail(InFlight, nil)
 	default:
 		if err := a.growAlike(info, f.node); err != nil {
-			return a.giveBack(f, err)
+			return true, a.giveBack(f, err)
 		}
 		a.preemptors.withdraw(f.pod.UID)
 		f.annotations = a.granted(info, &grant)
-		return a.send(f)
+		return false, nil
 	}
 }
 
@@ -88,15 +99,23 @@ func (f *flight) elsewhere(node string) *Error {
 func (a *Arbiter) send(f *flight) error {
 	var cause error
 	for {
-		said := FateNotSent
+		said, slow := FateNotSent, false
+		turn := a.turn(f)
 		sent := time.Now()
 		undecided := a.o.Ledger.Ready() // another server may be deciding by now
 		switch {
-		case undecided != nil && !f.inDoubt():
-			return a.giveBack(f, undecided.of(f.pod, f.node))
+		case !turn:
+			cause = errNoTurn
 		case undecided == nil && sent.Before(f.deadline.Add(bindSettle)):
 			cause = a.post(f)
 			said = classify(cause)
+			slow = said == FateUnknown || said == FateNotSent
+		}
+		if turn {
+			a.turns.give(slow)
+		}
+		if undecided != nil && !f.inDoubt() {
+			return a.giveBack(f, undecided.of(f.pod, f.node))
 		}
 		if known, err := a.settle(f, said, sent, cause); known {
 			return err
@@ -206,7 +225,7 @@ func (a *Arbiter) confirm(f *flight) {
 }
 
 func (a *Arbiter) giveBack(f *flight, err error) error {
-	a.o.Ledger.BindFailed(f.pod, f.node)
+	a.gangs.bindFailed(f.pod, f.node)
 	return err
 }
 
@@ -220,15 +239,24 @@ func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 	return sleep(a.ctx, d)
 }
 
+// turn waits until the API server may be sent another Binding. It reports false where the time for that is over, but
+// not of one that may have been carried out: it has to be sent until that is known.
+func (a *Arbiter) turn(f *flight) bool {
+	if f.inDoubt() {
+		return a.turns.take(a.ctx)
+	}
+	return a.turns.take(f.overdue)
+}
+
 func (a *Arbiter) post(f *flight) error {
-	ctx, cancel := context.WithTimeout(a.ctx, RequestTimeout(a.o.BindTimeout))
+	ctx, cancel := context.WithTimeout(f.ctx, RequestTimeout(a.o.BindTimeout))
 	defer cancel()
 	f.posted = true
 	return a.o.API.Bind(ctx, newBinding(f.pod, f.node, a.o.Term().Annotate(maps.Clone(f.annotations))))
 }
 
 func (a *Arbiter) get(f *flight) (*v1.Pod, error) {
-	ctx, cancel := context.WithTimeout(a.ctx, RequestTimeout(a.o.BindTimeout))
+	ctx, cancel := context.WithTimeout(f.ctx, RequestTimeout(a.o.BindTimeout))
 	defer cancel()
 	return a.o.API.Get(ctx, f.pod.Namespace, f.pod.Name)
 }

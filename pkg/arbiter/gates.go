@@ -3,6 +3,7 @@ package arbiter
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/steady"
@@ -91,6 +92,51 @@ func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
 	return grant, nil
 }
 
+// StartBindWith begins a bind and changes what is kept for others in the same step, if the gates let all of them pass and
+// there is capacity; see ledger.Ledger. The error is an *Error.
+func (l *GatedLedger) StartBindWith(p *ledger.Placement, x *ledger.Exchange) (ledger.Grant, error) {
+	err := l.Pass(p)
+	if err == nil {
+		err = l.passAll(x)
+	}
+	if err != nil {
+		return ledger.Grant{}, err
+	}
+	grant, rejection := l.decides.StartBindWith(p, x, l.Clock.Now())
+	if rejection != nil {
+		return ledger.Grant{}, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: rejection}
+	}
+	return grant, nil
+}
+
+// Exchange changes what is kept in memory for the rest of gangs that have started. Like MayKeep it does not wait until
+// decisions can be made: that is done before.
+func (l *GatedLedger) Exchange(x *ledger.Exchange) error {
+	if err := l.passAll(x); err != nil {
+		return err
+	}
+	if rejection := l.decides.Exchange(x, l.Clock.Now()); rejection != nil {
+		return &Error{Outcome: Refused, Pod: rejection.Pod, Node: rejection.Node, Rejection: rejection}
+	}
+	return nil
+}
+
+func (l *GatedLedger) passAll(x *ledger.Exchange) error {
+	for i := range x.Keep {
+		for k := range x.Keep[i].Slots {
+			if err := l.pass(askedFor(&x.Keep[i].Slots[k])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// PutOff puts off the deadlines of slots in memory; see ledger.Ledger.
+func (l *GatedLedger) PutOff(pods []ledger.PodRef, deadline time.Time) {
+	l.decides.PutOff(pods, deadline)
+}
+
 // Resize has the allocation of a pod grow, or, dry, only tries it, if the gates let what is asked for pass and there is
 // capacity for it; see ledger.Ledger. found is false where the pod has no allocation. The error is an *Error.
 func (l *GatedLedger) Resize(asked *ledger.Placement, version uint64, dry bool) (found bool, err error) {
@@ -137,6 +183,11 @@ func (l *GatedLedger) Confirm(pod ledger.PodRef, node string) bool {
 // BindFailed says that a bind was not carried out and will not be; see ledger.Ledger.
 func (l *GatedLedger) BindFailed(pod ledger.PodRef, node string) bool {
 	return l.decides.BindFailed(pod, node)
+}
+
+// BindFailedKeeping says so, and that the pod keeps a slot; see ledger.Ledger.
+func (l *GatedLedger) BindFailedKeeping(pod ledger.PodRef, node string, deadline time.Time) bool {
+	return l.decides.BindFailedKeeping(pod, node, deadline)
 }
 
 // Unreserve gives back what is kept in memory; see ledger.Ledger.

@@ -65,7 +65,11 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 			return reserved(w.Reserve(t.Context(), gang(p, func(g *Gang) { g.DryRun = true })))
 		},
 		"what-if": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.WhatIf(t.Context(), gang(p, nil), nil))
+			decide, err := w.WhatIf(t.Context(), gang(p, nil), nil)
+			if err != nil {
+				return reserved(nil, err)
+			}
+			return reserved(decide(), nil)
 		},
 		"explain": func(_ *testing.T, w *world, p *v1.Pod) error {
 			if e := w.Explain(ref(p)); e.Fitting != 2 {

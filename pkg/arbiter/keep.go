@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -16,20 +17,57 @@ import (
 // none before, so that GiveBack may end it. The placement's caller pays. revision is the ledger's of that moment.
 // The error is an *Error.
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
-	_, had := a.o.Ledger.HomeOf(p.Pod)
 	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
 	if err != nil {
 		return false, result.Revision, err
 	}
 	if len(result.Rejections) > 0 {
-		return false, result.Revision, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
+		err = &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
+		a.refusedFor(refused.Plugin, p, err)
+		return false, result.Revision, err
 	}
-	return !had, result.Revision, nil
+	return !result.Held[0], result.Revision, nil
+}
+
+// KeepAll is Keep for the pods of a gang: for all of them or for none.
+func (a *Arbiter) KeepAll(gang []ledger.Placement, ttl time.Duration) (made []bool, revision uint64, err error) {
+	result, err := a.o.Ledger.Reserve(ledger.NewPlan(gang, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
+	if err != nil {
+		return nil, result.Revision, err
+	}
+	if len(result.Rejections) > 0 {
+		for i := range result.Rejections {
+			a.refusedFor(refused.Plugin, &gang[0], &Error{Outcome: Refused, Rejection: &result.Rejections[i]})
+		}
+		first := &result.Rejections[0]
+		return nil, result.Revision, &Error{Outcome: Refused, Pod: first.Pod, Node: first.Node, Rejection: first}
+	}
+	made = make([]bool, len(gang))
+	for i := range made {
+		made[i] = !result.Held[i]
+	}
+	return made, result.Revision, nil
+}
+
+// AdviseGang says why all nodes are to be refused to a pod because its gang cannot start, or Fits. A pod that was
+// refused is woken when the gang may.
+func (a *Arbiter) AdviseGang(pod *cluster.Pod) ledger.Reason {
+	if pod.Gang == nil {
+		return ledger.Fits
+	}
+	reason := a.gangs.advise(pod)
+	if reason != ledger.Fits {
+		r := &refused.Refusal{Path: refused.Plugin, Caller: pod.Caller, Scheduler: pod.Scheduler, Reason: reason.String()}
+		r.Rejection.Pod, r.Rejection.Reason = pod.Ref, reason
+		a.explainFilter(r, pod, nil)
+		a.refuse(r)
+	}
+	return reason
 }
 
 // GiveBack ends what Keep has made. Capacity of a pod that is being bound stays.
 func (a *Arbiter) GiveBack(p *ledger.Placement) {
-	a.o.Ledger.Unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
+	a.gangs.unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
 }
 
 // BindKnown is Bind for a scheduler in this process that knows the pod at a version: it is not bound by

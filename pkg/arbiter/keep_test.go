@@ -7,7 +7,55 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
+
+// TestKeepAll keeps capacity for all pods of a gang or for none.
+func TestKeepAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, q := newPod("p"), newPod("q")
+		w := newWorld(t, p, q)
+		gang := []ledger.Placement{w.question.Of(w.info(p), "a"), w.question.Of(w.info(q), "nowhere")}
+		_, _, err := w.KeepAll(gang, time.Minute)
+		assertOutcome(t, Refused, err)
+		assert.Equal(t, ledger.NodeUnknown, reasonOf(err))
+		made, _, err := w.Keep(&gang[0], time.Minute)
+		require.NoError(t, err)
+		require.True(t, made, "nothing was kept")
+		gang[1].Node = "a"
+		all, _, err := w.KeepAll(gang, time.Minute)
+		require.NoError(t, err)
+		assert.Equal(t, []bool{false, true}, all)
+		w.undecided.Store(new("the lease may be lost"))
+		_, _, err = w.KeepAll(gang, time.Minute)
+		assertOutcome(t, NotReady, err)
+		w.undecided.Store(nil)
+		w.GiveBack(&gang[0])
+		w.GiveBack(&gang[1])
+	})
+}
+
+// What was kept for a pod has ended at its deadline, before anybody looked.
+func TestKeepAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, q := newPod("p"), newPod("q")
+		w := newWorld(t, p, q)
+		gang := []ledger.Placement{w.question.Of(w.info(p), "a"), w.question.Of(w.info(q), "a")}
+		_, _, err := w.KeepAll(gang, time.Minute)
+		require.NoError(t, err)
+		<-time.After(2 * time.Minute)
+		made, _, err := w.Keep(&gang[0], time.Minute)
+		require.NoError(t, err)
+		assert.True(t, made)
+		<-time.After(2 * time.Minute)
+		all, _, err := w.KeepAll(gang, time.Minute)
+		require.NoError(t, err)
+		assert.Equal(t, []bool{true, true}, all)
+		w.GiveBack(&gang[0])
+		w.GiveBack(&gang[1])
+	})
+}
 
 // TestKeep keeps capacity for a pod as a scheduler in the same process does, and binds it.
 func TestKeep(t *testing.T) {

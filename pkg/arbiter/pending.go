@@ -285,7 +285,7 @@ func (a *Arbiter) withdraw(p *pending) {
 		a.withdrawResize(p)
 		return
 	}
-	if a.o.Ledger.BindFailed(p.ref, p.node) {
+	if a.gangs.bindFailed(p.ref, p.node) {
 		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")
 		a.logPending(p).WithField("result", "withdrawn").Info("an allowed binding did not happen; its capacity was given back")
 	}

@@ -36,6 +36,7 @@ type pods struct {
 	cached *cluster.Pods
 	api    API
 	ledger ledger.Observer
+	reader cluster.Reader
 	// observe tells the ledger of a pod that was found bound before the watch has
 	// brought it: its capacity must not be granted until then.
 	observe func(pod *cluster.Pod)
@@ -158,7 +159,7 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	case ref.UID != "" && pod.UID != ref.UID:
 		return nil, &Error{Outcome: UIDMismatch, Pod: ref}
 	}
-	info, err := cluster.NewPod(p.ledger.Table(), pod)
+	info, err := p.reader.NewPod(pod)
 	if err != nil {
 		return nil, &UncountableError{Pod: ref, Cause: err}
 	}

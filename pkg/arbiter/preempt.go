@@ -8,11 +8,14 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // Preempt says on which nodes the ledger has capacity for a pod once the victims
 // there, named by their UIDs, are gone. It changes nothing.
 func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][]types.UID) (pod *cluster.Pod, fits map[string]bool, err error) {
+	ctx, span := tracing.Start(ctx, decideSpan)
+	defer span.End()
 	pod, _, err = a.advised(ctx, q)
 	if err != nil {
 		return nil, nil, err

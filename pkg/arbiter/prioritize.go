@@ -10,11 +10,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // Prioritize scores nodes for a pod, from 0 to 10, by how much of them is used, and
 // prefers the node that has the pod's own reservation, or a slot the pod may use.
 func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string) (_ *cluster.Pod, scores []int64, _ error) {
+	ctx, span := tracing.Start(ctx, decideSpan)
+	defer span.End()
 	pod, known, err := a.advised(ctx, q)
 	if err != nil {
 		return nil, nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // Gang asks for capacity for pods, or gives it back, in one step.
@@ -142,6 +143,8 @@ func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
 // Reserve keeps capacity for the pods of a gang on their nodes. Its errors are an
 // *Error with the outcome NotReady, a *RequestError, those of Options.MayUse and that of ctx.
 func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
+	ctx, span := tracing.Start(ctx, decideSpan)
+	defer span.End()
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}

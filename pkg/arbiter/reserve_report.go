@@ -23,6 +23,7 @@ func (a *Arbiter) report(verb string, g *Gang, d *Decision) {
 		for i := range d.Refusals {
 			a.o.Metrics.ObserveRejection(g.Scheduler, &d.Refusals[i].Rejection)
 		}
+		a.refusedGang(g, d)
 	}
 	a.o.Metrics.ObserveDecision(verb, g.Scheduler, label)
 	fields := logrus.Fields{

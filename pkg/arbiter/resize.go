@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -17,6 +18,8 @@ type ResizeQuery struct {
 	// Before is the pod as it is, and Pod as it is to be: of another spec, and of the same status.
 	Before, Pod *v1.Pod
 	DryRun      bool
+	// User is who wants it.
+	User string
 }
 
 // AdmitResize decides whether a pod may be resized. What takes no more than the pod counts for already may always be. What
@@ -47,7 +50,11 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	}
 	placement := a.o.Question.Of(pod, pod.Node)
 	placement.Request = &asked
-	return Admitted{Pod: pod}, a.resize(pod, &placement, version, q.DryRun)
+	if err = a.resize(pod, &placement, version, q.DryRun); err != nil && !q.DryRun {
+		placement.Caller = q.User
+		a.refusedFor(refused.Resize, &placement, err)
+	}
+	return Admitted{Pod: pod}, err
 }
 
 // resize has the ledger decide, and remembers what it granted. A pod that is neither bound nor being bound takes nothing yet:
@@ -147,7 +154,7 @@ func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool)
 
 // see tells the ledger of a pod that was read.
 func (a *Arbiter) see(pod *v1.Pod) {
-	if info, err := cluster.NewPod(a.o.Ledger.Table(), pod); err == nil && info.Bound() {
+	if info, err := a.o.Question.Reader.NewPod(pod); err == nil && info.Bound() {
 		a.pods.observe(info)
 	}
 }

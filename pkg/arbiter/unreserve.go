@@ -48,7 +48,7 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 	if err := a.mayGiveBackPods(ctx, g, placements, held); err != nil {
 		return nil, err
 	}
-	result := a.o.Ledger.Unreserve(placements) // without an allocation that is a success
+	result := a.gangs.unreserve(placements) // without an allocation that is a success
 	refusals := merge(placements, nil, result.Rejections)
 	for _, key := range slices.SortedFunc(maps.Keys(held), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
 		refusals = append(refusals, a.unreserveHeld(ctx, g, key, placements, held[key])...)

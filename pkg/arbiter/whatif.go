@@ -11,8 +11,9 @@ import (
 )
 
 // WhatIf decides what Reserve would, now or if some pods were gone, and chooses the
-// nodes where the gang names none. It changes nothing. Its errors are those of Reserve.
-func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (*Decision, error) {
+// nodes where the gang names none. It changes nothing. Its errors are those of Reserve. What it waits for comes first:
+// decide takes a processor, and waits for nothing.
+func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (decide func() *Decision, err error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
@@ -24,6 +25,10 @@ func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (*D
 	if err != nil {
 		return nil, err
 	}
+	return func() *Decision { return a.whatIf(g, placements, screened, without) }, nil
+}
+
+func (a *Arbiter) whatIf(g *Gang, placements []ledger.Placement, screened []Refusal, without []types.UID) *Decision {
 	if g.Pods[0].Node == "" {
 		a.propose(placements, notRefused(len(placements), screened), without)
 	}
@@ -37,7 +42,7 @@ func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (*D
 		d.Granted, d.Error = 0, d.gangError("nothing would be reserved")
 	}
 	a.o.Metrics.ObserveDecision("whatif", g.Scheduler, resultOf(d.Granted, len(d.Refusals)))
-	return d, nil
+	return d
 }
 
 // absent finds the UIDs of the pods that are taken to be gone.

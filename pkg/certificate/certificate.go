@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 )
@@ -19,9 +20,10 @@ import (
 // What manifests/base names.
 const (
 	namespace  = "globalreserve-system"
+	service    = "globalreserve"
 	secretName = "globalreserve-tls"
 	// ServerName is the name in the certificate, which clients check.
-	ServerName = "globalreserve." + namespace + ".svc"
+	ServerName = service + "." + namespace + ".svc"
 
 	caKey = "ca.crt" // beside the two of a Secret of this type, as cert-manager has it
 )
@@ -31,15 +33,16 @@ const life = 10 * 365 * 24 * time.Hour
 
 // NewCommand returns the command `certificate`.
 func NewCommand() *cobra.Command {
-	return &cobra.Command{
+	inNamespace, name := namespace, secretName
+	cmd := &cobra.Command{
 		Use:   "certificate",
 		Short: "Print a Secret with a certificate for the server of manifests/base",
-		Long: "Print the Secret " + secretName + ", with which the server of manifests/base serves TLS, for kubectl apply -f -\n" +
-			"It has a certificate for " + ServerName + " and, as " + caKey + ", the authority by which clients know\n" +
-			"it. The key of that authority is thrown away. Every run makes another one, for ten years.",
+		Long: "Print the Secret with which the server of manifests/base, or of the Helm chart, serves TLS, for kubectl apply -f -\n" +
+			"It has a certificate for the Service globalreserve of its namespace and, as " + caKey + ", the authority by which\n" +
+			"clients know the server. The key of that authority is thrown away. Every run makes another one, for ten years.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			secret, err := newSecret()
+			secret, err := newSecret(inNamespace, name)
 			if err != nil {
 				return err
 			}
@@ -50,11 +53,21 @@ func NewCommand() *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&inNamespace, "namespace", inNamespace, "namespace of the server")
+	cmd.Flags().StringVar(&name, "name", name, "name of the Secret")
+	return cmd
 }
 
-func newSecret() (*corev1.Secret, error) {
+func newSecret(inNamespace, name string) (*corev1.Secret, error) {
+	if wrong := validation.IsDNS1123Label(inNamespace); len(wrong) > 0 {
+		return nil, fmt.Errorf("--namespace %q is not the name of a namespace: %s", inNamespace, wrong[0])
+	}
+	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+		return nil, fmt.Errorf("--name %q is not the name of a Secret: %s", name, wrong[0])
+	}
+	host := service + "." + inNamespace + ".svc"
 	chain, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{
-		Host: ServerName, AlternateDNS: []string{ServerName + ".cluster.local", "localhost"}, MaxAge: life,
+		Host: host, AlternateDNS: []string{host + ".cluster.local", "localhost"}, MaxAge: life,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate: %w", err)
@@ -65,7 +78,7 @@ func newSecret() (*corev1.Secret, error) {
 	}
 	return &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: inNamespace, Name: name},
 		Type:       corev1.SecretTypeTLS,
 		Data: map[string][]byte{
 			corev1.TLSCertKey: pem.EncodeToMemory(leaf), corev1.TLSPrivateKeyKey: key, caKey: append(authority, '\n'),

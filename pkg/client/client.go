@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -20,6 +23,8 @@ type Client struct {
 	options Options
 	base    *url.URL
 	http    *http.Client
+	// reached: the server has answered once.
+	reached atomic.Bool
 }
 
 var _ reserver.Reserver = (*Client)(nil)
@@ -109,14 +114,23 @@ func (c *Client) Revision(ctx context.Context) (uint64, error) {
 // from a Reserve or not, and binds. A repeat of a bind that succeeded succeeds. Where
 // the pod was not bound the error is a *reserver.BindError.
 func (c *Client) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
-	_, err := call(ctx, c, &request{method: http.MethodPost, path: "/bind", body: args, writes: true}, bindError)
+	_, err := c.BindAt(ctx, args)
 	return err
+}
+
+// BindAt is Bind, and tells a revision at which the ledger has what was decided; 0 where a server does not say.
+func (c *Client) BindAt(ctx context.Context, args *extenderv1.ExtenderBindingArgs) (revision uint64, err error) {
+	answer, err := call(ctx, c, &request{method: http.MethodPost, path: "/bind", body: args, writes: true}, bindError)
+	if err != nil {
+		return 0, err
+	}
+	return answer.Revision, nil
 }
 
 // bindAnswer is a reserver.BindAnswer that tells an empty Error from none.
 type bindAnswer struct {
-	Error   *string
-	Outcome string
+	Error *string
+	reserver.BindAnswer
 }
 
 // bindError is the error of a bind's answer, if it has one.
@@ -127,7 +141,8 @@ func bindError(answer *bindAnswer) error {
 	case *answer.Error == "":
 		return nil
 	default:
-		return reserver.NewBindError(&reserver.BindAnswer{Error: *answer.Error, Outcome: answer.Outcome})
+		answer.BindAnswer.Error = *answer.Error
+		return reserver.NewBindError(&answer.BindAnswer)
 	}
 }
 
@@ -137,9 +152,85 @@ func (c *Client) Explain(ctx context.Context, namespace, pod string) (*reserver.
 	return Get[reserver.ExplainAnswer](ctx, c, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}})
 }
 
-// Nodes returns the account of all nodes.
+// Gangs returns the gangs of a namespace that are known, or of all that the caller may see where it is empty.
+func (c *Client) Gangs(ctx context.Context, namespace string) (*reserver.GangsAnswer, error) {
+	query := url.Values{}
+	if namespace != "" {
+		query.Set("namespace", namespace)
+	}
+	return Get[reserver.GangsAnswer](ctx, c, "/v1/gangs", query)
+}
+
+// Refusals returns the refusals that the server remembers after one of a number: 0 for all of them, or the After of an
+// answer of the same Instance.
+func (c *Client) Refusals(ctx context.Context, after uint64) (*reserver.RefusalsAnswer, error) {
+	return Get[reserver.RefusalsAnswer](ctx, c, "/v1/refusals", url.Values{"after": {strconv.FormatUint(after, 10)}})
+}
+
+// TellRefused tells of pods that a scheduler has left no node by what it knows of the account, 1,000 at most. The server finds
+// out by itself why they are refused, and remembers that.
+func (c *Client) TellRefused(ctx context.Context, pods []reserver.PodName) (*reserver.ToldAnswer, error) {
+	return call[reserver.ToldAnswer](ctx, c, &request{method: http.MethodPost, path: "/v1/refused", body: &reserver.RefusedRequest{Pods: pods}}, nil)
+}
+
+// Pending returns pods of a namespace that were refused and have no node since, or of all that the caller may see where it
+// is empty: those that wait longest first, a page of them. next is the Continue of the page before, or empty.
+func (c *Client) Pending(ctx context.Context, namespace, next string) (*reserver.PendingAnswer, error) {
+	query := url.Values{}
+	for name, value := range map[string]string{"namespace": namespace, "continue": next} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return Get[reserver.PendingAnswer](ctx, c, "/v1/pending", query)
+}
+
+// Nodes returns the account of all nodes: those of each page of the answer as they were then. Revision is the first page's.
 func (c *Client) Nodes(ctx context.Context) (*reserver.NodesAnswer, error) {
-	return Get[reserver.NodesAnswer](ctx, c, "/v1/nodes", nil)
+	return list(ctx, c, "/v1/nodes", nil, func(a *reserver.NodesAnswer) (*[]reserver.Node, *string) { return &a.Nodes, &a.Continue })
+}
+
+// Node returns the account of one node, with the allocations and slots there. A node that is not known is a
+// *reserver.BadRequestError with status 404.
+func (c *Client) Node(ctx context.Context, name string) (*reserver.NodeAnswer, error) {
+	return Get[reserver.NodeAnswer](ctx, c, "/v1/nodes/"+name, nil)
+}
+
+// Allocations returns the allocations that the caller may see, of those that query selects: namespace, pod, node, scheduler
+// and state, as /openapi.yaml says; nil selects all. Pages are as in Nodes.
+func (c *Client) Allocations(ctx context.Context, query url.Values) (*reserver.AllocationsAnswer, error) {
+	return list(ctx, c, "/v1/allocations", query, func(a *reserver.AllocationsAnswer) (*[]reserver.Allocation, *string) {
+		return &a.Allocations, &a.Continue
+	})
+}
+
+// Reservations returns the reservations that the caller may see, of those that query selects: namespace, name, node,
+// scheduler and pod, as /openapi.yaml says; nil selects all. Pages are as in Nodes.
+func (c *Client) Reservations(ctx context.Context, query url.Values) (*reserver.ReservationsAnswer, error) {
+	return list(ctx, c, "/v1/reservations", query, func(a *reserver.ReservationsAnswer) (*[]reserver.Reservation, *string) {
+		return &a.Reservations, &a.Continue
+	})
+}
+
+// list reads all pages of a list. of returns what an answer lists, and where the next page begins.
+func list[A, T any](ctx context.Context, c *Client, path string, query url.Values, of func(*A) (items *[]T, next *string)) (*A, error) {
+	all, err := Get[A](ctx, c, path, query)
+	if err != nil {
+		return nil, err
+	}
+	items, next := of(all)
+	for *next != "" {
+		more := url.Values{}
+		maps.Copy(more, query)
+		more.Set("continue", *next) // also where query says where to begin
+		page, err := Get[A](ctx, c, path, more)
+		if err != nil {
+			return nil, err
+		}
+		added, after := of(page)
+		*items, *next = append(*items, *added...), *after
+	}
+	return all, nil
 }
 
 // WhatIf tells what Reserve would answer, and proposes nodes where the request has

@@ -7,8 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +19,6 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -30,58 +29,6 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	return server
-}
-
-// loseAnswers carries requests out and cuts the connection before the first n
-// answers. ids are told the RequestID of each try.
-func loseAnswers(t *testing.T, s *system, n int64, ids chan<- string) *httptest.Server {
-	var tries atomic.Int64
-	return serve(t, func(w http.ResponseWriter, r *http.Request) {
-		content, err := io.ReadAll(r.Body)
-		assert.NoError(t, err)
-		var sent struct{ RequestID string }
-		assert.NoError(t, json.Unmarshal(content, &sent))
-		ids <- sent.RequestID
-		r.Body = io.NopCloser(strings.NewReader(string(content)))
-		recorder := httptest.NewRecorder()
-		s.handler.ServeHTTP(recorder, r)
-		if tries.Add(1) <= n {
-			panic(http.ErrAbortHandler)
-		}
-		_, _ = w.Write(recorder.Body.Bytes())
-	})
-}
-
-func TestLostAnswer(t *testing.T) {
-	s := newSystem(t)
-	ids := make(chan string, 3)
-	c := newClient(t, client.Options{URL: loseAnswers(t, s, 2, ids).URL})
-	answer, err := c.Reserve(t.Context(), ask(aPod("a", "3"))) // twice would not fit
-	require.NoError(t, err)
-	allocation, ok := s.ledger.InMemory(allocationOf("a"))
-	require.True(t, ok)
-	assert.Equal(t, "node-1", allocation.Node)
-	assert.Equal(t, answer.Revision, s.ledger.Revision(), "carried out once")
-	require.Len(t, ids, 3)
-	first := <-ids
-	assert.NotEmpty(t, first)
-	assert.Equal(t, []string{first, first}, []string{<-ids, <-ids})
-}
-
-func TestAnswerThatIsAlwaysLost(t *testing.T) {
-	s := newSystem(t)
-	ids := make(chan string, 1000)
-	c := newClient(t, client.Options{URL: loseAnswers(t, s, 1<<40, ids).URL, RetryFor: 200 * time.Millisecond})
-	_, err := c.Reserve(t.Context(), ask(aPod("a", "3")))
-	var unknown *reserver.UnknownOutcomeError
-	require.ErrorAs(t, err, &unknown)
-	assert.Equal(t, <-ids, unknown.RequestID)
-
-	again := ask(aPod("a", "3"))
-	again.RequestID = unknown.RequestID
-	_, err = s.api.Reserve(t.Context(), again)
-	require.NoError(t, err, "the caller learns what became of it")
-	assert.Equal(t, 1, s.allocations())
 }
 
 // A refusal to answer after a lost answer does not say that nothing was done.
@@ -190,18 +137,19 @@ func testRetryAfter(t *testing.T, first func(http.ResponseWriter)) {
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	c := newClient(t, client.Options{URL: server.URL, Clock: clock})
 	var revision uint64
-	var done sync.WaitGroup
-	done.Go(func() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
 		answer, err := c.Reserve(t.Context(), ask(aPod("a", "1")))
 		if assert.NoError(t, err) {
 			revision = answer.Revision
 		}
-	})
+	}()
 	require.Eventually(t, clock.HasWaiters, eventually, time.Millisecond)
 	clock.Step(4 * time.Second)
 	assert.True(t, clock.HasWaiters(), "it waits for as long as it was asked to")
 	clock.Step(time.Second)
-	done.Wait()
+	<-done
 	assert.EqualValues(t, 7, revision)
 	assert.EqualValues(t, 2, tries.Load())
 }
@@ -222,31 +170,6 @@ func TestContextEndsBeforeTheAnswer(t *testing.T) {
 	_, err := c.Reserve(ctx, ask(aPod("a", "1")))
 	require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-// One connection serves all requests that come one after the other, also after
-// answers of no use.
-func TestConnectionIsReused(t *testing.T) {
-	s := newSystem(t)
-	server := httptest.NewUnstartedServer(s.handler)
-	var opened atomic.Int64
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			opened.Add(1)
-		}
-	}
-	server.Start()
-	t.Cleanup(server.Close)
-	c := newClient(t, client.Options{URL: server.URL})
-	for range 10 {
-		_, err := c.Reserve(t.Context(), ask(aPod("a", "100")))
-		require.ErrorAs(t, err, new(*reserver.RefusedError))
-		_, err = c.Reserve(t.Context(), ask())
-		require.ErrorAs(t, err, new(*reserver.BadRequestError))
-		_, err = c.Revision(t.Context())
-		require.NoError(t, err)
-	}
-	assert.EqualValues(t, 1, opened.Load())
 }
 
 func TestBind(t *testing.T) {
@@ -283,31 +206,6 @@ func TestBind(t *testing.T) {
 	}
 }
 
-func TestReads(t *testing.T) {
-	s := newSystem(t)
-	c := newClient(t, client.Options{URL: serve(t, s.handler.ServeHTTP).URL})
-	nodes, err := c.Nodes(t.Context())
-	require.NoError(t, err)
-	assert.EqualValues(t, 4000, nodes.Nodes[0].Resources["cpu"].Allocatable)
-
-	whatIf := &reserver.WhatIfRequest{Request: *ask(aPod("a", "3"))}
-	whatIf.Nodes = nil
-	answer, err := c.WhatIf(t.Context(), whatIf)
-	require.NoError(t, err)
-	assert.Equal(t, "node-1", answer.Placements[0].Node)
-	assert.Zero(t, s.allocations())
-
-	_, err = c.Explain(t.Context(), "default", "a")
-	var bad *reserver.BadRequestError
-	require.ErrorAs(t, err, &bad)
-	assert.Equal(t, http.StatusNotFound, bad.Status)
-	_, err = c.Reserve(t.Context(), ask(aPod("a", "3")))
-	require.NoError(t, err)
-	explained, err := c.Explain(t.Context(), "default", "a")
-	require.NoError(t, err)
-	assert.Equal(t, "Reserved", explained.State)
-}
-
 // A server that has not seen a pod goes by the copy it is sent: the annotations name the pod's device
 // allocations and the reservations it may use.
 func TestAnnotationsAreSent(t *testing.T) {
@@ -318,7 +216,7 @@ func TestAnnotationsAreSent(t *testing.T) {
 	})
 	c := newClient(t, client.Options{URL: server.URL})
 	pod := aPod("a", "1")
-	pod.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: "gpu-claim", v1alpha1.ReservationIndexAnnotation: "team"}
+	pod.Annotations = map[string]string{"globalreserve.io/extended-resource-claims": "gpu-claim", "globalreserve.io/reservation-index": "team"}
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	for name, send := range map[string]func() error{
 		"Reserve": func() error { _, err := c.Reserve(t.Context(), ask(pod)); return err },
@@ -356,4 +254,36 @@ func TestOptions(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
+}
+
+// A list is read to its end, page by page, with what was asked for in the first place.
+func TestPages(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "production", r.URL.Query().Get("namespace"))
+		switch r.URL.Query().Get("continue") {
+		case "":
+			_, _ = io.WriteString(w, `{"Revision":7,"Allocations":[{"Pod":"a"},{"Pod":"b"}],"Continue":"more"}`)
+		case "more":
+			_, _ = io.WriteString(w, `{"Revision":8,"Allocations":[{"Pod":"c"}]}`)
+		}
+	})
+	answer, err := newClient(t, client.Options{URL: server.URL}).Allocations(t.Context(), url.Values{"namespace": {"production"}})
+	require.NoError(t, err)
+	assert.Equal(t, &reserver.AllocationsAnswer{Revision: 7, Allocations: []reserver.Allocation{{Pod: "a"}, {Pod: "b"}, {Pod: "c"}}}, answer)
+}
+
+// Who begins at a page gets the rest, and not that page for ever.
+func TestPagesFromOne(t *testing.T) {
+	asked := 0
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch asked++; {
+		case r.URL.Query().Get("continue") == "a" && asked < 10:
+			_, _ = io.WriteString(w, `{"Reservations":[{"Name":"b"}],"Continue":"b"}`)
+		default:
+			_, _ = io.WriteString(w, `{"Reservations":[{"Name":"c"}]}`)
+		}
+	})
+	answer, err := newClient(t, client.Options{URL: server.URL}).Reservations(t.Context(), url.Values{"continue": {"a"}})
+	require.NoError(t, err)
+	assert.Equal(t, []reserver.Reservation{{Name: "b"}, {Name: "c"}}, answer.Reservations)
 }

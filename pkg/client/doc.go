@@ -15,6 +15,11 @@
 // is safe to repeat by its nature. A request that may have been carried out ends with
 // an answer or a *reserver.UnknownOutcomeError, never as if it had not been sent.
 //
+// Where no repeat helps, as with a host that does not exist or a certificate of an
+// unknown authority, the error comes at once: it is Permanent, and says what to mend.
+// That is so until the server has answered once. From then on it is tried again.
+// Options.OnRetry is told of every repeat, while the call goes on.
+//
 // # What may be touched
 //
 // retry.go decides what is sent again, http.go what the server's answers mean,

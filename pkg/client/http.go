@@ -3,10 +3,13 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -43,21 +46,25 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, answer any) (
 	response, err := c.http.Do(post)
 	if err != nil {
 		// Without a connection not a byte of it can have been sent.
-		return 0, r.failed(fmt.Errorf("asking GlobalReserve: %w", err), connected.Load())
+		if connected.Load() {
+			return 0, r.failed(fmt.Errorf("asking GlobalReserve: %w", err))
+		}
+		return 0, c.unreached(err)
 	}
+	c.reached.Store(true)
 	defer response.Body.Close()
 	// Read to its end, also where it is of no use: the connection is used again.
 	content, err := io.ReadAll(io.LimitReader(response.Body, c.options.MaxAnswer+1))
 	switch {
 	case err != nil:
-		return 0, r.failed(fmt.Errorf("reading the answer to %s: %w", r.path, err), true)
+		return 0, r.failed(fmt.Errorf("reading the answer to %s: %w", r.path, err))
 	case int64(len(content)) > c.options.MaxAnswer:
-		return 0, r.failed(fmt.Errorf("the answer to %s is longer than %d bytes", r.path, c.options.MaxAnswer), true)
+		return 0, r.failed(fmt.Errorf("the answer to %s is longer than %d bytes", r.path, c.options.MaxAnswer))
 	case response.StatusCode != http.StatusOK:
 		return retryAfter(response), r.refused(response, content)
 	}
 	if err := json.Unmarshal(content, answer); err != nil {
-		return 0, r.failed(fmt.Errorf("the answer to %s is not one of GlobalReserve: %w: %s", r.path, err, quote(content)), true)
+		return 0, r.failed(fmt.Errorf("the answer to %s is not one of GlobalReserve: %w: %s", r.path, err, quote(content)))
 	}
 	return retryAfter(response), nil
 }
@@ -76,9 +83,33 @@ func (c *Client) newRequest(ctx context.Context, r *request, body []byte) (*http
 	return post, nil
 }
 
-// failed is the error of a try that got no answer.
-func (r *request) failed(err error, sent bool) error {
-	if sent && r.writes {
+// unreached is the error of a try that found no server. What no repeat mends is permanent, and says what does. Where the
+// server has answered before, the options are right, and a repeat may mend anything: a name that is not there for a moment, a
+// certificate that is being renewed.
+func (c *Client) unreached(err error) error {
+	var name *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var advice string
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		advice = "the server speaks no TLS there: begin its URL with http://, or give the port that has TLS"
+	case errors.As(err, &name) && name.IsNotFound:
+		advice = "there is no such host: mend the host of the server's URL"
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		advice = "CAFile is to have the authority that the server's certificate comes from"
+	case errors.As(err, new(x509.HostnameError)):
+		advice = "ServerName is to be a name that the server's certificate has, or the certificate to have the host of the URL"
+	case errors.As(err, &certificate):
+		advice = "mend the server's certificate"
+	default:
+		return &reserver.UnavailableError{Err: fmt.Errorf("asking GlobalReserve: %w", err)}
+	}
+	return &reserver.UnavailableError{Permanent: !c.reached.Load(), Err: fmt.Errorf("asking GlobalReserve: %w: %s", err, advice)}
+}
+
+// failed is the error of a try that was sent and got no answer.
+func (r *request) failed(err error) error {
+	if r.writes {
 		return &reserver.UnknownOutcomeError{RequestID: r.id, Err: err}
 	}
 	return &reserver.UnavailableError{Err: err}
@@ -97,7 +128,10 @@ func (r *request) refused(response *http.Response, content []byte) error {
 		}
 		said.Error = fmt.Sprintf("the answer to %s has status %s: %s: %s", r.path, response.Status, quote(content), advice)
 	}
+	elsewhere := response.Header.Get("Location")
 	switch status := response.StatusCode; {
+	case status >= 300 && status < 400 && elsewhere != "":
+		return &reserver.BadRequestError{Status: status, Message: fmt.Sprintf("the answer to %s is that the server is elsewhere, at %q: give its own URL", r.path, elsewhere)}
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return &reserver.UnauthorizedError{Status: status, Message: said.Error}
 	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
@@ -105,7 +139,7 @@ func (r *request) refused(response *http.Response, content []byte) error {
 	case status >= 400 && status < 500:
 		return &reserver.BadRequestError{Status: status, Message: said.Error}
 	default: // of something on the way, or of a server that failed half-way
-		return r.failed(errors.New(said.Error), true)
+		return r.failed(errors.New(said.Error))
 	}
 }
 

@@ -7,13 +7,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-
-	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
 // Options say where the server is and how to talk to it.
@@ -45,6 +44,9 @@ type Options struct {
 	MaxReconnect time.Duration
 	// MaxAnswer is the longest answer, or event of a watch, in bytes; default 64 MiB.
 	MaxAnswer int64
+	// OnRetry, if given, is told why a request is to be sent again, and after which pause: while a call that takes long has
+	// not returned. It must not block, and is called by whoever calls the client.
+	OnRetry func(path string, why error, pause time.Duration)
 	// Clock is for tests; default is the system's.
 	Clock clock.WithDelayedExecution
 }
@@ -83,6 +85,20 @@ func (o *Options) validate() (*url.URL, error) {
 	return base, nil
 }
 
+// userAgent names the client, with its version where the program was built with one.
+func userAgent() string {
+	const product, module = "globalreserve-client", "github.com/globalreserve/globalreserve/pkg/client"
+	info, _ := debug.ReadBuildInfo()
+	if info != nil {
+		for _, m := range info.Deps {
+			if m.Path == module {
+				return product + "/" + m.Version
+			}
+		}
+	}
+	return product
+}
+
 // httpClient keeps connections open for the next request. It speaks HTTP/1.1, where a request that
 // times out ends its connection: over HTTP/2 all would go on sharing one that has gone dead.
 func (o *Options) httpClient() (*http.Client, error) {
@@ -91,7 +107,7 @@ func (o *Options) httpClient() (*http.Client, error) {
 		TLSClientConfig: rest.TLSClientConfig{
 			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName, NextProtos: []string{"http/1.1"},
 		},
-		UserAgent: "globalreserve-client/" + version.Get().GitVersion,
+		UserAgent: userAgent(),
 		Dial:      (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 	})
 	if err != nil {

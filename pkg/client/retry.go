@@ -55,8 +55,8 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 		var away *reserver.UnavailableError
 		unknown := errors.As(err, &told)
 		lost = lost || unknown
-		if unknown || errors.As(err, &away) {
-			stopped := c.sleep(ctx, max(pause.Step(), after), deadline)
+		if unknown || (errors.As(err, &away) && !away.Permanent) {
+			stopped := c.again(ctx, r, err, max(pause.Step(), after), deadline)
 			if stopped == nil {
 				continue
 			}
@@ -71,14 +71,17 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 
 var errOutOfTime = errors.New("no time is left for another try")
 
-// sleep waits, unless ctx ends or that would take beyond deadline: then it returns
+// again waits for the next try, unless ctx ends or that would take beyond deadline: then it returns
 // why not.
-func (c *Client) sleep(ctx context.Context, d time.Duration, deadline time.Time) error {
+func (c *Client) again(ctx context.Context, r *request, why error, d time.Duration, deadline time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if c.options.Clock.Now().Add(d).After(deadline) {
 		return errOutOfTime
+	}
+	if c.options.OnRetry != nil {
+		c.options.OnRetry(r.path, why, d)
 	}
 	c.pause(ctx, d)
 	return ctx.Err()

@@ -1,14 +1,17 @@
 package client
 
 import (
+	"bufio"
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"k8s.io/utils/clock"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -30,7 +33,7 @@ func (c *Client) Watch(ctx context.Context, o reserver.WatchOptions) (*reserver.
 		return nil, err
 	}
 	return reserver.NewWatcher(ctx, func(ctx context.Context, send func(*reserver.Event) bool) {
-		(&watcher{client: c, last: o.After, send: send}).run(ctx)
+		(&watcher{client: c, last: o.After, refusals: o.Refusals, send: send}).run(ctx)
 	}), nil
 }
 
@@ -39,8 +42,9 @@ type watcher struct {
 	client   *Client
 	send     func(*reserver.Event) bool
 	last     string // the ID to go on after; empty: begin with a snapshot
-	partial  bool   // the snapshot is not complete yet
-	received bool   // this connection has told something
+	refusals bool
+	partial  bool // the snapshot is not complete yet
+	received bool // this connection has told something
 }
 
 func (w *watcher) run(ctx context.Context) {
@@ -90,18 +94,22 @@ func (w *watcher) connect(ctx context.Context) error {
 // open asks for the stream.
 func (w *watcher) open(ctx context.Context) (io.ReadCloser, error) {
 	r := &request{method: http.MethodGet, path: "/v1/watch"}
+	if w.refusals {
+		r.query = url.Values{"refusals": {"true"}}
+	}
 	get, err := w.client.newRequest(ctx, r, nil)
 	if err != nil {
 		return nil, err
 	}
-	get.Header.Set("Accept", "text/event-stream")
+	get.Header.Set("Accept", reserver.BatchMediaType)
 	if w.last != "" {
 		get.Header.Set("Last-Event-ID", w.last)
 	}
 	response, err := w.client.http.Do(get)
 	if err != nil {
-		return nil, &reserver.UnavailableError{Err: fmt.Errorf("asking GlobalReserve: %w", err)}
+		return nil, w.client.unreached(err)
 	}
+	w.client.reached.Store(true)
 	if response.StatusCode == http.StatusOK {
 		return response.Body, nil
 	}
@@ -115,56 +123,104 @@ func (w *watcher) open(ctx context.Context) (io.ReadCloser, error) {
 
 // read tells the events of a stream until it ends.
 func (w *watcher) read(body io.Reader, alive clock.Timer, idle time.Duration) error {
-	messages := newMessages(body, int(w.client.options.MaxAnswer))
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, 32<<10), int(w.client.options.MaxAnswer))
+	lines.Split(wholeLine)
 	w.partial = false
 	for {
 		alive.Reset(idle)
-		m, err := messages.next()
-		if err != nil {
-			return &reserver.UnavailableError{Err: err}
+		if !lines.Scan() {
+			return &reserver.UnavailableError{Err: w.ended(lines.Err())}
 		}
 		alive.Stop() // a reader that is slow is not the server's fault
-		if m.name == "expired" {
+		var batch reserver.WatchBatch
+		if err := json.Unmarshal(lines.Bytes(), &batch); err != nil {
+			return &reserver.UnavailableError{Err: fmt.Errorf("the watch is not one of GlobalReserve: %w: %s", err, quote(lines.Bytes()))}
+		}
+		if batch.Expired {
 			return errExpired
 		}
-		event, err := w.decode(m)
-		if err != nil {
-			return &reserver.UnavailableError{Err: err}
-		}
-		if event == nil {
-			continue // a kind of event that newer servers have
-		}
 		w.received = true
-		if !w.send(event) {
+		if !w.tell(&batch) {
 			return context.Canceled
-		}
-		w.partial = event.Snapshot != nil && event.Snapshot.More
-		if event.ID != "" {
-			w.last = event.ID
 		}
 	}
 }
 
-// decode makes an event of a message; nil where its kind is not known.
-func (w *watcher) decode(m message) (*reserver.Event, error) {
-	event := &reserver.Event{Type: reserver.EventType(m.name), ID: m.id}
-	var err error
-	if event.Instance, event.Revision, err = reserver.ParseEventID(m.id); err != nil {
-		return nil, err
+// wholeLine is a bufio.SplitFunc. A line that is cut off is none.
+func wholeLine(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	if end := bytes.IndexByte(data, '\n'); end >= 0 {
+		return end + 1, data[:end], nil
 	}
-	into := event.Data()
+	if atEOF && len(data) > 0 {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	return 0, nil, nil
+}
+
+// ended is why there are no more lines.
+func (w *watcher) ended(err error) error {
 	switch {
-	case event.Type == reserver.HeartbeatEvent:
-		return event, nil
-	case into == nil:
-		return nil, nil
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("a line of the watch is longer than %d bytes", w.client.options.MaxAnswer)
+	case err == nil:
+		return errors.New("the server ended the watch")
+	default:
+		return fmt.Errorf("reading the watch: %w", err)
 	}
-	if err := json.Unmarshal(m.data, into); err != nil {
-		return nil, fmt.Errorf("the watch's %q event is not one of GlobalReserve: %w: %s", m.name, err, quote(m.data))
+}
+
+// tell tells the events of a batch. It reports false where nobody wants them any more.
+func (w *watcher) tell(b *reserver.WatchBatch) bool {
+	var last time.Time
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		if c.Time != nil {
+			last = *c.Time
+		}
+		event := reserver.Event{Instance: b.Instance, Time: last}
+		switch {
+		case c.Allocation != nil:
+			event.Type, event.Revision, event.Allocation = reserver.AllocationEvent, c.Allocation.Revision, c.Allocation
+		case c.Slot != nil:
+			event.Type, event.Revision, event.Slot = reserver.SlotEvent, c.Slot.Revision, c.Slot
+		case c.Node != nil:
+			event.Type, event.Revision, event.Node = reserver.NodeEvent, c.Node.Revision, c.Node
+		default:
+			continue // a kind of change that newer servers have
+		}
+		if !w.tellOne(&event) {
+			return false
+		}
 	}
-	if event.Snapshot != nil {
-		event.First = !w.partial
-		event.Instance = event.Snapshot.Instance
+	event := reserver.Event{Instance: b.Instance, Revision: b.Revision}
+	switch {
+	case b.Snapshot != nil:
+		event.Type, event.First, event.Snapshot, event.Time = reserver.SnapshotEvent, !w.partial, b.Snapshot, b.Snapshot.Time
+		w.partial = b.Snapshot.More
+	case b.CaughtUp:
+		event.Type, event.Time = reserver.BookmarkEvent, b.Time
+		event.Bookmark = &reserver.WatchBookmark{Instance: b.Instance, Revision: b.Revision, Time: b.Time}
+	case b.Refusal != nil:
+		event.Type, event.Refusal, event.Time = reserver.RefusalEvent, b.Refusal, b.Refusal.Time
+	case len(b.Changes) > 0:
+		return true
+	default:
+		event.Type = reserver.HeartbeatEvent
 	}
-	return event, nil
+	return w.tellOne(&event)
+}
+
+// tellOne tells one event, after which the watch can go on if it has a revision.
+func (w *watcher) tellOne(event *reserver.Event) bool {
+	if event.Revision != 0 {
+		event.ID = reserver.EventID(event.Instance, event.Revision)
+	}
+	if !w.send(event) {
+		return false
+	}
+	if event.ID != "" {
+		w.last = event.ID
+	}
+	return true
 }

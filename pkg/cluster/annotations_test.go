@@ -45,7 +45,7 @@ func TestAnnotations(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, ReadAnnotations("ns", tt.annotations))
-			info, err := NewPod(resources.NewTable(), newPod(func(p *v1.Pod) { p.Annotations = tt.annotations }, "1"))
+			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { p.Annotations = tt.annotations }, "1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, info.Annotations)
 			if tt.want == nil {
@@ -84,7 +84,7 @@ func TestController(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			info, err := NewPod(resources.NewTable(), newPod(tt.change, "1"))
+			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(tt.change, "1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, info.Controller)
 		})
@@ -93,10 +93,10 @@ func TestController(t *testing.T) {
 
 func TestLabelsOnlyMatterUntilBound(t *testing.T) {
 	labeled := func(p *v1.Pod) { p.Labels = map[string]string{"app": "web"} }
-	info, err := NewPod(resources.NewTable(), newPod(labeled, "1"))
+	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(labeled, "1"))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"app": "web"}, info.Labels)
-	info, err = NewPod(resources.NewTable(), newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" }, "1"))
+	info, err = Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" }, "1"))
 	require.NoError(t, err)
 	assert.Nil(t, info.Labels)
 }
@@ -120,7 +120,7 @@ func TestPreempted(t *testing.T) {
 		"evicted for a drain": {condition(v1.ConditionTrue, "EvictionByEvictionAPI"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			info, err := NewPod(resources.NewTable(), newPod(tt.change, "1"))
+			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(tt.change, "1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, info.Preempted)
 		})

@@ -3,7 +3,6 @@ package cluster
 import (
 	"crypto/rand"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -36,10 +35,12 @@ var longPods = map[string]func(*v1.Pod){
 			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "a", Operator: v1.NodeSelectorOpIn, Values: []string{long()}}}}},
 		}}}
 	},
-	"index":  annotated(v1alpha1.ReservationIndexAnnotation, ""),
-	"ttl":    annotated(v1alpha1.ReservationTTLAnnotation, ""),
-	"slot":   annotated(v1alpha1.MatchedReservationAnnotation, "ns/r/"),
-	"caller": annotated(v1alpha1.CallerAnnotation, "", on("n")),
+	"index":    annotated(v1alpha1.ReservationIndexAnnotation, ""),
+	"ttl":      annotated(v1alpha1.ReservationTTLAnnotation, ""),
+	"slot":     annotated(v1alpha1.MatchedReservationAnnotation, "ns/r/"),
+	"caller":   annotated(v1alpha1.CallerAnnotation, "", on("n")),
+	"gang":     annotated(v1alpha1.GangAnnotation, ""),
+	"gang-min": annotated(v1alpha1.GangMinAnnotation, "", func(p *v1.Pod) { p.Annotations[v1alpha1.GangAnnotation] = long() }),
 	"slot id": annotated(v1alpha1.MatchedReservationUIDAnnotation, "", func(p *v1.Pod) {
 		p.Annotations[v1alpha1.MatchedReservationAnnotation] = "ns/r/s"
 	}),
@@ -67,33 +68,10 @@ func annotated(name, prefix string, changes ...func(*v1.Pod)) func(*v1.Pod) {
 	}
 }
 
-// TestLongPodsAreKeptShort: nobody fills the server's memory by what is written into pods.
-func TestLongPodsAreKeptShort(t *testing.T) {
-	const pods, most = 100, 8 << 10
-	for name, change := range longPods {
-		t.Run(name, func(t *testing.T) {
-			table, kept := resources.NewTable(), make([]*Pod, pods)
-			used := func() int64 {
-				runtime.GC()
-				runtime.GC() // what was unique goes with the second
-				var m runtime.MemStats
-				runtime.ReadMemStats(&m)
-				return int64(m.HeapAlloc)
-			}
-			before := used()
-			for i := range kept {
-				kept[i] = Compact(table, newPod(change, "1"))
-			}
-			assert.Less(t, (used()-before)/pods, int64(most))
-			runtime.KeepAlive(kept)
-		})
-	}
-}
-
 // TestLongTextsEqualNothing: what was cut off does not make a text another one that counts.
 func TestLongTextsEqualNothing(t *testing.T) {
 	name := strings.Repeat("i", maxText)
-	info, err := NewPod(resources.NewTable(), newPod(func(p *v1.Pod) {
+	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.ReservationIndexAnnotation: name + "j"}
 		p.Spec.SchedulerName = name
 	}, "1"))
@@ -101,7 +79,7 @@ func TestLongTextsEqualNothing(t *testing.T) {
 	assert.NotEqual(t, name, info.Index())
 	assert.Equal(t, name, info.Scheduler)
 
-	info, err = NewPod(resources.NewTable(), newPod(longPods["affinity"], "1"))
+	info, err = Reader{Table: resources.NewTable()}.NewPod(newPod(longPods["affinity"], "1"))
 	require.NoError(t, err)
 	assert.False(t, info.Constraints.NodesDecide(), "its scheduler does")
 }

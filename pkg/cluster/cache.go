@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Cache holds the cluster's pods and nodes in compact form and reports every
 // change to the ledger. Make one with New.
 type Cache struct {
 	ledger  ledger.Observer
-	table   *resources.Table
+	reader  Reader
 	options Options
 	log     logrus.FieldLogger
 
@@ -39,13 +39,16 @@ type Cache struct {
 // starts nothing.
 func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 	c := &Cache{
-		ledger: l, table: l.Table(), options: o, log: o.Logger,
+		ledger: l, reader: Reader{Table: l.Table(), Gangs: o.Gangs}, options: o, log: o.Logger,
 		Pods: NewPods(), nodes: shard[string, nodeRecord]{kept: map[string]*nodeRecord{}}, synced: make(chan struct{}),
 	}
 	c.podWatch.follow("pods", c.podSource(client), &c.reached)
 	c.nodeWatch.follow("nodes", c.nodeSource(client), &reached{})
 	return c
 }
+
+// Reader reads pods as the Cache does.
+func (c *Cache) Reader() Reader { return c.reader }
 
 // Run lists and watches until ctx ends; nothing reaches the ledger after that. See
 // WaitForSync. Nodes come first: pods may name resources that nobody offers, and only so many of those
@@ -105,6 +108,8 @@ type Node struct {
 	UID    types.UID
 	Labels map[string]string
 	Taints []v1.Taint
+	// Annotations are those that have to do with autoscalers; nil where there are none.
+	Annotations map[string]string
 }
 
 // Node returns the node of a name; ok is false where there is none.
@@ -117,12 +122,23 @@ func (c *Cache) Node(name string) (node Node, ok bool) {
 }
 
 func (r *nodeRecord) node() Node {
-	return Node{Name: r.Name, UID: r.UID, Labels: r.labels, Taints: r.taints}
+	return Node{Name: r.Name, UID: r.UID, Labels: r.Labels, Taints: r.taints, Annotations: r.annotations}
+}
+
+// KeepingNodes returns the nodes that say that they keep capacity, in no order.
+func (c *Cache) KeepingNodes() []Node {
+	var list []Node
+	for _, r := range c.nodes.appendAll(nil) {
+		if _, keeps := r.annotations[v1alpha1.KeepsCapacityAnnotation]; keeps {
+			list = append(list, r.node())
+		}
+	}
+	return list
 }
 
 // sameAnnotations reports whether two states of a node have the same labels and taints.
 func sameAnnotations(a, b *nodeRecord) bool {
-	return maps.Equal(a.labels, b.labels) && slices.EqualFunc(a.taints, b.taints, func(x, y v1.Taint) bool {
+	return maps.Equal(a.Labels, b.Labels) && slices.EqualFunc(a.taints, b.taints, func(x, y v1.Taint) bool {
 		return x.Key == y.Key && x.Value == y.Value && x.Effect == y.Effect
 	})
 }

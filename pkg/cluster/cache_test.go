@@ -221,7 +221,7 @@ func TestEvents(t *testing.T) {
 				assert.Equal(t, tt.pending, len(slices.Collect(f.PendingPods())) == 1)
 				last := tt.steps[len(tt.steps)-1]
 				if allocation := f.claim("p"); allocation != nil && allocation.State == ledger.Bound && last.event == watch.Modified {
-					if r := Compact(f.table, last.pod); r.Node == allocation.Node {
+					if r := f.reader.Compact(last.pod); r.Node == allocation.Node {
 						assert.Equal(t, r.Request.Value(resources.CPU), allocation.Request.Value(resources.CPU))
 					}
 				}

@@ -47,7 +47,7 @@ func TestALookThatCannotListStillSettlesWhatTheCacheShows(t *testing.T) {
 func TestSuspicionsWaitWhereTheAPIServerIsAskedTooMuchOrDoesNotAnswer(t *testing.T) {
 	w := newWorld(t)
 	for i := range maxLookups + 50 {
-		w.decides.ObservePod(Compact(w.table, aPod(fmt.Sprintf("ghost%d", i), 25, on("n2"))).Observation())
+		w.decides.ObservePod(w.reader.Compact(aPod(fmt.Sprintf("ghost%d", i), 25, on("n2"))).Observation())
 	}
 	failing := true
 	w.live.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -72,7 +72,7 @@ func TestSuspicionsWaitWhereTheAPIServerIsAskedTooMuchOrDoesNotAnswer(t *testing
 func TestOnlyTheFirstDifferencesAreLoggedOneByOne(t *testing.T) {
 	w := newWorld(t)
 	for i := range 200 {
-		w.decides.ObserveNode(newNodeRecord(w.table, aNode(fmt.Sprintf("ghost%d", i), 1, "1")).NodeObservation)
+		w.decides.ObserveNode(newNodeRecord(w.reader.Table, aNode(fmt.Sprintf("ghost%d", i), 1, "1")).NodeObservation)
 	}
 	w.nextLook(t, false)
 	w.log.Reset()

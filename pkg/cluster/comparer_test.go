@@ -112,7 +112,7 @@ func (w *world) bindInFlight(t *testing.T, pod *v1.Pod, node string) {
 func (w *world) confirmed(t *testing.T, pod *v1.Pod, node string) {
 	t.Helper()
 	w.bindInFlight(t, pod, node)
-	require.True(t, w.decides.Confirm(Compact(w.table, pod).Ref, node))
+	require.True(t, w.decides.Confirm(w.reader.Compact(pod).Ref, node))
 }
 
 // reserveByName reserves capacity for a pod that does not exist yet.
@@ -161,7 +161,7 @@ func TestComparer(t *testing.T) {
 		},
 		"the pod is on another node than its allocation": {
 			spoil: func(_ *testing.T, w *world) {
-				moved := Compact(w.table, aPod("a", 0, on("n2"))).Observation()
+				moved := w.reader.Compact(aPod("a", 0, on("n2"))).Observation()
 				w.decides.ObservePod(moved)
 			},
 			found:       map[Kind]int{WrongNode: 1},
@@ -169,7 +169,7 @@ func TestComparer(t *testing.T) {
 		},
 		"the allocation is of another amount": {
 			spoil: func(_ *testing.T, w *world) {
-				w.decides.ObservePod(Compact(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
+				w.decides.ObservePod(w.reader.Compact(aPod("a", 0, on("n1"), asking("3"))).Observation())
 			},
 			found:       map[Kind]int{WrongAmount: 1},
 			allocations: map[string]string{"a": "Bound n1"},
@@ -177,7 +177,7 @@ func TestComparer(t *testing.T) {
 		"the pod is bound, its allocation does not know": {
 			spoil: func(t *testing.T, w *world) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
-				w.Put(Compact(w.table, aPod("w", 40, on("n2"))))
+				w.Put(w.reader.Compact(aPod("w", 40, on("n2"))))
 			},
 			found:       map[Kind]int{UnconfirmedAllocation: 1},
 			allocations: map[string]string{"w": "Bound n2"},
@@ -186,7 +186,7 @@ func TestComparer(t *testing.T) {
 			spoil: func(_ *testing.T, w *world) {
 				done := aPod("a", 30, on("n1"), inPhase(v1.PodFailed))
 				w.podEvent(done)
-				w.decides.ObservePod(Compact(w.table, aPod("a", 31, on("n1"))).Observation())
+				w.decides.ObservePod(w.reader.Compact(aPod("a", 31, on("n1"))).Observation())
 			},
 			found:       map[Kind]int{StaleAllocation: 1},
 			allocations: map[string]string{"a": "none"},
@@ -294,7 +294,7 @@ func TestComparer(t *testing.T) {
 
 func TestComparerOfNodes(t *testing.T) {
 	observe := func(n *v1.Node) func(*testing.T, *world) {
-		return func(_ *testing.T, w *world) { w.decides.ObserveNode(newNodeRecord(w.table, n).NodeObservation) }
+		return func(_ *testing.T, w *world) { w.decides.ObserveNode(newNodeRecord(w.reader.Table, n).NodeObservation) }
 	}
 	tests := map[string]struct {
 		spoil func(t *testing.T, w *world)

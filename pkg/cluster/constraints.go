@@ -1,7 +1,11 @@
 package cluster
 
 import (
+	"maps"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -69,6 +73,18 @@ func (c *Constraints) tolerates(taints []v1.Taint) bool {
 		return t.Key != v1.TaintNodeUnschedulable && (t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute)
 	}, true)
 	return !found
+}
+
+// Same reports whether whatever suits one pod suits the other.
+func (c *Constraints) Same(o *Constraints) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return c.others == o.others && maps.Equal(c.nodeSelector, o.nodeSelector) && (c.affinity == o.affinity || apiequality.Semantic.DeepEqual(c.affinity, o.affinity)) &&
+		slices.EqualFunc(c.tolerations, o.tolerations, func(a, b v1.Toleration) bool {
+			a.TolerationSeconds, b.TolerationSeconds = nil, nil // which says how long, not where
+			return a == b
+		})
 }
 
 // NodesDecide reports whether a node's labels, taints and capacity are all there is to judge it by.

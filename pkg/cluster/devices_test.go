@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // devicesAre says which claims of devices a pod names, and what it was bound with.
@@ -21,6 +22,19 @@ func devicesAre(allocations, given string) func(*v1.Pod) {
 			v1alpha1.ExtendedResourceClaimsAnnotation: allocations, v1alpha1.ExtendedResourcesAnnotation: given,
 		}
 	}
+}
+
+// TestComparerCountsDevices has a bound pod count for the devices of its claims: that is no difference from its spec.
+func TestComparerCountsDevices(t *testing.T) {
+	table := resources.NewTable()
+	pod := &Pod{Node: "n1", Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.Pods, Value: 1}}}}
+	allocation := &ledger.AllocationView{
+		Node: "n1", State: ledger.Bound, Request: pod.Request.AtLeast(table, "nvidia.com/gpu", 2),
+		Given: []ledger.GivenDevices{{Resource: "nvidia.com/gpu", IDs: []string{"a", "b"}}},
+	}
+	assert.Empty(t, diagnosePod(table, allocation, pod))
+	allocation.Given = nil
+	assert.Equal(t, WrongAmount, diagnosePod(table, allocation, pod))
 }
 
 // TestPodsWithDevices has the ledger told of the devices of bound pods: when these are seen, and
@@ -59,5 +73,15 @@ func TestPodsWithDevices(t *testing.T) {
 		f.podServer.send(watch.Modified, aPod("other", 6, on("n1")))
 		synctest.Wait()
 		assert.Equal(t, []string{"p", "other"}, marked)
+
+		marked = nil
+		f.podServer.send(watch.Added, aPod("waits", 7, devicesAre("c", "")))
+		f.podServer.send(watch.Added, aPod("claims-nothing", 8))
+		f.podServer.send(watch.Modified, aPod("waits", 9, devicesAre("c", ""), func(p *v1.Pod) { p.Spec.Priority = new(int32) }))
+		synctest.Wait()
+		assert.Equal(t, []string{"waits"}, marked, "when it is first seen")
+		f.podServer.send(watch.Modified, aPod("waits", 10, devicesAre("template:d", "")))
+		synctest.Wait()
+		assert.Equal(t, []string{"waits", "waits"}, marked, "it names another claim")
 	})
 }

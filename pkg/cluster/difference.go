@@ -49,8 +49,9 @@ type Difference struct {
 
 // diagnosePod says how an allocation differs from what is known of its pod; "" is not
 // at all. Either may be nil. An allocation made by name for a pod nobody has seen is no
-// difference: nothing can be observed of it. Nor is what a resize was granted that may not be written yet.
-func diagnosePod(allocation *ledger.AllocationView, pod *Pod) Kind {
+// difference: nothing can be observed of it. Nor is what a resize was granted that may not be written yet. Devices that
+// a pod was given count for it, too.
+func diagnosePod(t *resources.Table, allocation *ledger.AllocationView, pod *Pod) Kind {
 	bound := pod != nil && pod.Bound()
 	switch {
 	case allocation == nil && bound:
@@ -67,7 +68,7 @@ func diagnosePod(allocation *ledger.AllocationView, pod *Pod) Kind {
 		return WrongNode
 	case allocation.State != ledger.Bound:
 		return UnconfirmedAllocation
-	case !allocation.Request.Equal(pod.Request) && !allocation.Growing:
+	case !allocation.Growing && !allocation.Request.Equal(ledger.WithGiven(t, pod.Request, allocation.Given)):
 		return WrongAmount
 	default:
 		return ""

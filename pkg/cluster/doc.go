@@ -4,6 +4,8 @@
 //   - Cache lists and watches pods and nodes, keeps each in a compact form for
 //     lookups, and reports every change to the ledger in the order the API
 //     server gave it.
+//   - Reader makes the compact form of a pod, wherever one comes from.
+//   - Pods are the pods in that form, and who is a member of which gang (members.go).
 //   - Comparer keeps checking the ledger against the cache, and against the API
 //     server itself, and repairs what persists.
 //

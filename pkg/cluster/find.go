@@ -108,7 +108,7 @@ func (l *cacheLook) compare(allocation *ledger.AllocationView, pod *Pod, ref led
 	if pod != nil {
 		ref = pod.Ref
 	}
-	if kind := diagnosePod(allocation, pod); kind != "" {
+	if kind := diagnosePod(l.cache.ledger.Table(), allocation, pod); kind != "" {
 		l.found[suspicion{kind: kind, pod: ref, live: needsLive(kind, pod)}] = inCache
 	}
 }

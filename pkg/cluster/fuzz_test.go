@@ -31,6 +31,8 @@ func FuzzPodAnnotations(f *testing.F) {
 	f.Add("false", "a b", "-1", "////", "a,a,a", "\x00")
 	f.Add("yes", "ä", "99999999999999999999h", "n/\xff/", "claim", "\xff,")
 	f.Add("true", "i", "1e9", "a/b/c/d", " , ", "node/gpu")
+	f.Add("", "", "", "", "c=a,b;c=a", "c=gpu-0,gpu-1;d")
+	f.Add("", "", "", "", "c=template:a,b;d=;", "=;=,")
 	f.Fuzz(func(t *testing.T, keep, index, ttl, matched, claims, devices string) {
 		pod := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{
@@ -42,7 +44,7 @@ func FuzzPodAnnotations(f *testing.F) {
 		}
 		length := len(keep) + len(index) + 2*len(ttl) + len(matched) + len(claims) + len(devices)
 		used := allocated(func() {
-			if got, err := NewPod(resources.NewTable(), pod); err == nil {
+			if got, err := (Reader{Table: resources.NewTable()}).NewPod(pod); err == nil {
 				assert.Equal(t, "p", got.Ref.Name)
 			}
 			if ref, ok := ParseMatched(matched); ok {

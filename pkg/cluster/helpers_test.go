@@ -223,6 +223,13 @@ func (s *apiServer) Watch(_ context.Context, o metav1.ListOptions) (watch.Interf
 	return watch.NewProxyWatcher(events), nil
 }
 
+// watched tells how many watches there have been.
+func (s *apiServer) watched() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watches)
+}
+
 func (s *apiServer) bookmark() runtime.Object {
 	meta := metav1.ObjectMeta{
 		ResourceVersion: strconv.Itoa(s.version),
@@ -295,7 +302,7 @@ func (c *Cache) shareOf(name string) string {
 
 // placement asks for capacity for a pod.
 func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
-	return Compact(c.table, pod).Placement(node)
+	return c.reader.Compact(pod).Placement(node)
 }
 
 func mustHoldInvariants(t *testing.T, l ledger.Observer) {

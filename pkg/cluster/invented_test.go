@@ -48,7 +48,7 @@ func TestInventedResourcesHideNoUse(t *testing.T) {
 		f.nodeServer.mu.Unlock()
 		require.NoError(t, f.WaitForSync(t.Context()))
 		for _, name := range []v1.ResourceName{gpu, fpga} {
-			column, listed := f.table.Lookup(name)
+			column, listed := f.reader.Table.Lookup(name)
 			require.True(t, listed)
 			usage := f.ledger.AppendUsage(nil, []string{"n1"}, []resources.Column{column})
 			assert.EqualValues(t, 1, usage[0].Used, name)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -98,7 +100,7 @@ func TestLeanDecoder(t *testing.T) {
 	require.Len(t, got.Items, len(list.Items))
 	assert.Equal(t, list.ListMeta, got.ListMeta)
 	for i := range got.Items {
-		require.Equal(t, Compact(table, &want.Items[i]), Compact(table, &got.Items[i]))
+		require.Equal(t, Reader{Table: table}.Compact(&want.Items[i]), Reader{Table: table}.Compact(&got.Items[i]))
 		require.Equal(t, want.Items[i].Spec.NodeSelector, got.Items[i].Spec.NodeSelector, "what is not listed stays")
 		require.Equal(t, want.Items[i].Spec.Affinity, got.Items[i].Spec.Affinity)
 		require.Empty(t, got.Items[i].ManagedFields)
@@ -133,9 +135,13 @@ func TestLeanClient(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Contains(t, r.Header.Get("Accept"), runtime.ContentTypeProtobuf)
 		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
-		if r.URL.Path == "/api/v1/pods" {
+		switch {
+		case r.URL.Query().Get("watch") != "":
+			w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+			assert.NoError(t, watchEvent(t, w, pod))
+		case r.URL.Path == "/api/v1/pods":
 			_, _ = w.Write(encode(t, &v1.PodList{Items: []v1.Pod{*pod}}))
-		} else {
+		default:
 			_, _ = w.Write(encode(t, pod))
 		}
 	}))
@@ -147,10 +153,22 @@ func TestLeanClient(t *testing.T) {
 	require.NoError(t, err)
 	list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	for _, got := range []*v1.Pod{one, &list.Items[0]} {
+	watched, err := client.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	defer watched.Stop()
+	event := <-watched.ResultChan()
+	for _, got := range []*v1.Pod{one, &list.Items[0], event.Object.(*v1.Pod)} {
 		assert.Equal(t, pod.Name, got.Name)
 		assert.Empty(t, got.ManagedFields)
 		assert.Empty(t, got.Spec.Containers[0].Env)
 		assert.Equal(t, pod.Spec.Containers[0].Resources, got.Spec.Containers[0].Resources)
 	}
+}
+
+// watchEvent writes an event of a watch as an API server does: its length, and the event with the encoded object in it.
+func watchEvent(t *testing.T, w io.Writer, object runtime.Object) error {
+	t.Helper()
+	event := &metav1.WatchEvent{Type: string(watch.Modified), Object: runtime.RawExtension{Raw: encode(t, object)}}
+	framer := protobuf.LengthDelimitedFramer.NewFrameWriter(w)
+	return protobuf.NewRawSerializer(scheme.Scheme, scheme.Scheme).Encode(event, framer)
 }

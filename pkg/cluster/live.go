@@ -45,7 +45,7 @@ func (l *liveLook) run(ctx context.Context) error {
 	})
 	uids := make(map[types.UID]struct{}, len(l.allocated))
 	err := pods.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		r := Compact(l.Table(), obj.(*v1.Pod))
+		r := Reader{Table: l.Table()}.Compact(obj.(*v1.Pod))
 		uids[r.Ref.UID] = struct{}{}
 		l.listed(r)
 		l.pod(r.Ref, r)
@@ -65,7 +65,7 @@ func (l *liveLook) run(ctx context.Context) error {
 // pod compares a pod, nil where it is gone, with what it has in the ledger.
 func (l *liveLook) pod(ref ledger.PodRef, pod *Pod) {
 	allocation := allocationOf(l.Reader, ref)
-	kind := diagnosePod(allocation, pod)
+	kind := diagnosePod(l.Table(), allocation, pod)
 	if kind == "" || inFlight(kind, allocation, pod) {
 		return
 	}

@@ -5,7 +5,7 @@ import v1 "k8s.io/api/core/v1"
 // nodeSink is the store the nodes' reflector writes to.
 func (c *Cache) nodeSink() sink[v1.Node, nodeRecord] {
 	return sink[v1.Node, nodeRecord]{
-		compact: func(node *v1.Node) *nodeRecord { return newNodeRecord(c.table, node) },
+		compact: func(node *v1.Node) *nodeRecord { return newNodeRecord(c.reader.Table, node) },
 		observe: func(r *nodeRecord) {
 			c.observeNode(r)
 			c.nodeWatch.record(r.version)

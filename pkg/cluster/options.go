@@ -3,12 +3,15 @@ package cluster
 import (
 	"github.com/sirupsen/logrus"
 
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // Options configures a Cache. All fields are needed. The functions are called in the order of the changes, by the
 // goroutine that receives them, so they must be quick and must not block.
 type Options struct {
+	// Gangs says which pods are members of gangs; nil has none of them be one.
+	Gangs *kinds.Table
 	// OnPodBound tells that a pod has a node now, or was found with one. This function and the next two may use
 	// the Cache and the ledger, which both know of the change already. For a pod that the Comparer had to put
 	// right they are called by the Comparer's goroutine, at any time.
@@ -29,9 +32,9 @@ type Options struct {
 	// recorded, so it must not use the Cache.
 	Devices func(pod *Pod) *ledger.DeviceRequest
 	// OnDeviceAnnotations is told of bound pods whose annotations of devices somebody has changed, once the ledger has
-	// been.
+	// been, and of pods without a node that name claims of devices: when they are first seen, and when they name others.
 	OnDeviceAnnotations func(pod *Pod)
-	// OnNodesChanged is told after labels or taints of a node changed, which the ledger knows nothing of, and of
+	// OnNodesChanged is told after labels or taints of a node changed, which no decision of the ledger depends on, and of
 	// new nodes. It must not use the Cache.
 	OnNodesChanged func()
 	// OnCatchUp is told that the ledger's changes after a revision, and those of the next moments, may be older

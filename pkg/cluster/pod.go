@@ -5,6 +5,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -18,12 +19,14 @@ type Pod struct {
 	// ResourceVersion orders states of the same pod; 0 where the pod did not
 	// come from the API server.
 	ResourceVersion uint64
+	Created         int64  // Unix seconds; how long it took to be bound goes by it
 	Node            string // spec.nodeName; empty until bound
 	Scheduler       string // spec.schedulerName
 	Caller          string // of a pod that has a node, who had it bound; of another one, who asks about it
 	Priority        int32
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
 	Deleting        bool // has a deletionTimestamp: it uses its capacity until it is gone
+	Gated           bool // has a scheduling gate: it cannot be bound
 	// Mirror: it only shows what a kubelet runs from a file on its node (a static
 	// pod), which no scheduler is asked about.
 	Mirror bool
@@ -40,6 +43,9 @@ type Pod struct {
 	Annotations *Annotations
 	// Devices are the pod's annotations of devices; nil for nearly all pods.
 	Devices *DeviceAnnotations
+	// Gang is what the pod says of the gang it is a member of; nil for nearly all pods. One that failed is of no use to
+	// its gang and a member no more.
+	Gang *kinds.Mark
 	// Labels are the pod's labels as long as it has no node: they choose the
 	// reservations it may use.
 	Labels map[string]string
@@ -49,10 +55,18 @@ type Pod struct {
 	err error // why the request cannot be counted; nil for nearly all
 }
 
+// Reader reads pods: it makes their compact form.
+type Reader struct {
+	// Table has the columns that requests are counted in.
+	Table *resources.Table
+	// Gangs says which pods are members of gangs; nil has none of them be one.
+	Gangs *kinds.Table
+}
+
 // NewPod makes the compact form of a pod. It returns an error, saying which field
 // is wrong, for a pod without a node whose requests are negative or too large
 // to count.
-func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
+func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	info := &Pod{
 		Ref:       ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Node:      pod.Spec.NodeName,
@@ -60,22 +74,27 @@ func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
 		Priority:  corev1helpers.PodPriority(pod),
 		Finished:  pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
 		Deleting:  pod.DeletionTimestamp != nil,
+		Gated:     len(pod.Spec.SchedulingGates) > 0,
 
 		ResourceVersion: ParseVersion(pod.ResourceVersion),
 
+		Created:     max(pod.CreationTimestamp.Unix(), 0),
 		Preempted:   preempted(pod),
 		Controller:  controllerOf(pod),
 		Annotations: ReadAnnotations(pod.Namespace, pod.Annotations),
-		Devices:     ReadDeviceAnnotations(pod.Annotations),
+		Devices:     ReadDeviceAnnotations(pod),
+	}
+	if pod.Status.Phase != v1.PodFailed {
+		info.Gang = r.Gangs.Mark(pod)
 	}
 	_, info.Mirror = pod.Annotations[v1.MirrorPodAnnotationKey]
 	if info.Node != "" {
 		info.Caller = clip(pod.Annotations[v1alpha1.CallerAnnotation], maxCaller)
-		request := resources.ForBoundPod(t, pod)
+		request := resources.ForBoundPod(r.Table, pod)
 		info.Request = &request
 		return info, nil
 	}
-	request, err := resources.ForIncomingPod(t, pod)
+	request, err := resources.ForIncomingPod(r.Table, pod)
 	if err != nil {
 		return nil, err
 	}

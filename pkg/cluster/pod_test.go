@@ -78,6 +78,10 @@ func TestNew(t *testing.T) {
 			func(p *v1.Pod) { p.ResourceVersion = "abc" },
 			want{with(func(i *Pod) { i.ResourceVersion = 0 }), 1000, false},
 		},
+		"a pod has an age": {
+			func(p *v1.Pod) { p.CreationTimestamp = metav1.Unix(100, 0) },
+			want{with(func(i *Pod) { i.Created = 100 }), 1000, false},
+		},
 		"no priority is 0": {
 			func(p *v1.Pod) { p.Spec.Priority = nil },
 			want{with(func(i *Pod) { i.Priority = 0 }), 1000, false},
@@ -85,7 +89,7 @@ func TestNew(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			info, err := NewPod(resources.NewTable(), newPod(tt.change, "1"))
+			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(tt.change, "1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want.cpu, info.Request.Value(resources.CPU))
 			assert.Equal(t, tt.want.bound, info.Bound())
@@ -102,9 +106,9 @@ func TestNew(t *testing.T) {
 }
 
 func TestNewRefusesOnlyWhatIsNotBoundYet(t *testing.T) {
-	_, err := NewPod(resources.NewTable(), newPod(nil, "-1"))
+	_, err := Reader{Table: resources.NewTable()}.NewPod(newPod(nil, "-1"))
 	assert.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu]")
-	info, err := NewPod(resources.NewTable(), newPod(func(p *v1.Pod) { p.Spec.NodeName = "n" }, "-1"))
+	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { p.Spec.NodeName = "n" }, "-1"))
 	require.NoError(t, err)
 	assert.True(t, info.Bound())
 }

@@ -11,7 +11,7 @@ import (
 // podSink is the store the pods' reflector writes to.
 func (c *Cache) podSink() sink[v1.Pod, Pod] {
 	return sink[v1.Pod, Pod]{
-		compact: func(pod *v1.Pod) *Pod { return Compact(c.table, pod) },
+		compact: c.reader.Compact,
 		observe: func(r *Pod) {
 			c.observePod(r)
 			c.Seen(r.ResourceVersion)
@@ -192,6 +192,8 @@ func (c *Cache) tell(change podChange) {
 	case to.Bound() && (from == nil || from.Node == ""):
 		c.tellBound(to, change.observed)
 	case to.Bound() && !from.Devices.Same(to.Devices):
+		c.options.OnDeviceAnnotations(to)
+	case to.Node == "" && !to.Finished && to.Devices != nil && (from == nil || !from.Devices.Same(to.Devices)):
 		c.options.OnDeviceAnnotations(to)
 	}
 }

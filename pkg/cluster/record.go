@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -22,9 +23,9 @@ const Uncountable v1.ResourceName = "globalreserve.io/uncountable-request"
 // nodeRecord is what is kept of one node. It is not changed once it is in a store.
 type nodeRecord struct {
 	ledger.NodeObservation
-	labels  map[string]string
-	taints  []v1.Taint
-	version uint64 // resourceVersion
+	taints      []v1.Taint
+	annotations map[string]string // see Node
+	version     uint64            // resourceVersion
 }
 
 // observation is what the ledger is told of the node; nil where there is no record.
@@ -49,31 +50,34 @@ func (r *nodeRecord) DeepCopyObject() runtime.Object   { return r }
 
 // Compact makes the form of a pod that is kept. A pod whose request cannot be counted is
 // kept too: it exists, and whoever asks about it deserves an answer.
-func Compact(t *resources.Table, pod *v1.Pod) *Pod {
-	r, err := NewPod(t, pod)
+func (r Reader) Compact(pod *v1.Pod) *Pod {
+	info, err := r.NewPod(pod)
 	if err != nil {
-		r = uncountable(t, pod)
-		r.err = err
+		info = r.uncountable(pod)
+		info.err = err
 	}
 	// The same few strings come with every pod, each time in memory of their own.
-	r.Ref.Namespace = unique.Make(r.Ref.Namespace).Value()
-	r.Node = unique.Make(r.Node).Value()
-	r.Caller = unique.Make(r.Caller).Value()
-	r.Scheduler = unique.Make(r.Scheduler).Value()
-	r.Controller.Kind = unique.Make(r.Controller.Kind).Value()
-	r.Controller.Name = unique.Make(r.Controller.Name).Value()
-	return r
+	info.Ref.Namespace = unique.Make(info.Ref.Namespace).Value()
+	info.Node = unique.Make(info.Node).Value()
+	info.Caller = unique.Make(info.Caller).Value()
+	info.Scheduler = unique.Make(info.Scheduler).Value()
+	info.Controller.Kind = unique.Make(info.Controller.Kind).Value()
+	info.Controller.Name = unique.Make(info.Controller.Name).Value()
+	if info.Gang != nil {
+		info.Gang.Name = unique.Make(info.Gang.Name).Value()
+	}
+	return info
 }
 
 // uncountable makes the compact form of an unbound pod without looking at what
 // its containers ask for.
-func uncountable(t *resources.Table, pod *v1.Pod) *Pod {
+func (r Reader) uncountable(pod *v1.Pod) *Pod {
 	bare := &v1.Pod{
 		ObjectMeta: pod.ObjectMeta,
 		Spec:       v1.PodSpec{SchedulerName: pod.Spec.SchedulerName, Priority: pod.Spec.Priority},
 		Status:     v1.PodStatus{Phase: pod.Status.Phase},
 	}
-	info, err := NewPod(t, bare)
+	info, err := r.NewPod(bare)
 	if err != nil {
 		panic(fmt.Sprintf("cluster: a pod without containers cannot be counted: %v", err))
 	}
@@ -85,11 +89,23 @@ func newNodeRecord(t *resources.Table, node *v1.Node) *nodeRecord {
 	return &nodeRecord{
 		NodeObservation: ledger.NodeObservation{
 			Name: node.Name, UID: node.UID,
-			Allocatable: resources.Allocatable(t, node), Unschedulable: node.Spec.Unschedulable,
+			Allocatable: resources.Allocatable(t, node), Unschedulable: node.Spec.Unschedulable, Labels: node.Labels,
 		},
-		labels: node.Labels, taints: node.Spec.Taints,
-		version: ParseVersion(node.ResourceVersion),
+		taints: node.Spec.Taints, annotations: ofAutoscalers(node.Annotations), version: ParseVersion(node.ResourceVersion),
 	}
+}
+
+// ofAutoscalers returns those of a node's annotations that are kept.
+func ofAutoscalers(all map[string]string) (kept map[string]string) {
+	for _, key := range []string{v1alpha1.KeepsCapacityAnnotation, v1alpha1.ScaleDownDisabledAnnotation, v1alpha1.DoNotDisruptAnnotation} {
+		if value, ok := all[key]; ok {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept
 }
 
 // ParseVersion returns a resource version as the decimal number that grows which it is for

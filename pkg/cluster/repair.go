@@ -84,7 +84,7 @@ func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*Pod, error
 	case ref.UID != "" && pod.UID != ref.UID:
 		return nil, nil
 	default:
-		return Compact(c.ledger.Table(), pod), nil
+		return c.cache.reader.Compact(pod), nil
 	}
 }
 
@@ -124,7 +124,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 		record = nil
 	}
 	allocation := c.cache.allocationOf(s.pod)
-	kind := diagnosePod(allocation, record)
+	kind := diagnosePod(c.ledger.Table(), allocation, record)
 	if kind == "" || (!s.live && needsLive(kind, record)) || inFlight(kind, allocation, record) {
 		return nil, nil, true
 	}
@@ -149,7 +149,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 		o.ResourceVersion = 0
 		change.observed = c.ledger.ObservePod(o)
 	}
-	d.Repaired = diagnosePod(c.cache.allocationOf(s.pod), record) == ""
+	d.Repaired = diagnosePod(c.ledger.Table(), c.cache.allocationOf(s.pod), record) == ""
 	return d, change, true
 }
 

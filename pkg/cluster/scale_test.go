@@ -57,10 +57,10 @@ func BenchmarkScale(b *testing.B) {
 	var fill costs.Meter
 	fill.Start()
 	for i := range *scaleNodes {
-		c.observeNode(newNodeRecord(c.table, typicalNode(i)))
+		c.observeNode(newNodeRecord(c.reader.Table, typicalNode(i)))
 	}
 	for i := range *scalePods {
-		c.observePod(Compact(c.table, pods.pod(b, i)))
+		c.observePod(c.reader.Compact(pods.pod(b, i)))
 	}
 	fill.Stop()
 	used := heap() - before

@@ -41,7 +41,7 @@ func (c *Cache) podSource(client kubernetes.Interface) cache.ListerWatcher {
 		if err != nil {
 			return nil, err
 		}
-		return compactPage(page.ListMeta, page.Items, func(pod *v1.Pod) runtime.Object { return Compact(c.table, pod) }), nil
+		return compactPage(page.ListMeta, page.Items, func(pod *v1.Pod) runtime.Object { return c.reader.Compact(pod) }), nil
 	})
 }
 
@@ -53,7 +53,7 @@ func (c *Cache) nodeSource(client kubernetes.Interface) cache.ListerWatcher {
 		if err != nil {
 			return nil, err
 		}
-		return compactPage(page.ListMeta, page.Items, func(node *v1.Node) runtime.Object { return newNodeRecord(c.table, node) }), nil
+		return compactPage(page.ListMeta, page.Items, func(node *v1.Node) runtime.Object { return newNodeRecord(c.reader.Table, node) }), nil
 	})
 }
 

@@ -28,13 +28,14 @@ type Pods struct {
 	mu      sync.RWMutex    // guards what follows
 	pending map[podKey]*Pod // those without a node that have not finished
 	claimed map[podKey]*Pod // those that name claims of devices
+	gangs   gangs
 
 	reached
 }
 
 // NewPods returns an empty store.
 func NewPods() *Pods {
-	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimed: map[podKey]*Pod{}}
+	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimed: map[podKey]*Pod{}, gangs: newGangs()}
 	for i := range s.shards {
 		s.shards[i].kept = map[podKey]*Pod{}
 	}
@@ -74,6 +75,7 @@ func (s *Pods) list(k podKey, r *Pod) {
 	if r != nil && r.Devices != nil {
 		s.claimed[k] = r
 	}
+	s.gangs.set(k, r)
 }
 
 // Pod returns the pod of a name; ok is false where there is none. The
@@ -114,6 +116,19 @@ func (s *Pods) naming(claim podKey) []*Pod {
 	var found []*Pod
 	for k, r := range s.claimed {
 		if k.namespace == claim.namespace && slices.Contains(r.Devices.Claims, claim.name) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// Claimants returns the pods of a namespace, or of all where that is empty, that name claims of devices.
+func (s *Pods) Claimants(namespace string) []*Pod {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var found []*Pod
+	for k, r := range s.claimed {
+		if namespace == "" || k.namespace == namespace {
 			found = append(found, r)
 		}
 	}

@@ -2,7 +2,10 @@ package controller
 
 import (
 	"slices"
+	"sync"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -59,4 +62,32 @@ func (w *Wakeups) DeviceClaimChanged(namespace, name string) {
 			w.refused.tell(r, news{many: true}, now)
 		}
 	}
+}
+
+// Mapped says that DeviceClasses leave resources to DRA that they did not before: pods that ask for one are looked at. The
+// ledger has no event for that.
+func (w *Wakeups) Mapped(added []string) {
+	now := time.Now()
+	for _, name := range added {
+		w.mapped.Set(v1.ResourceName(name), &sync.Map{}, raceWindow)
+	}
+	isAdded := func(name v1.ResourceName) bool { return slices.Contains(added, string(name)) }
+	for _, r := range w.refused.appendAll(nil) {
+		if r.pod.Request.AsksForExtended(w.Ledger.Table(), isAdded) {
+			w.refused.tell(r, news{many: true}, now)
+		}
+	}
+}
+
+// justMapped reports whether the pod asks for a resource that Mapped has told of just before: a refusal may have been decided
+// before and come after. What is refused once more was decided after.
+func (w *Wakeups) justMapped(pod *cluster.Pod) bool {
+	return pod.Request.AsksForExtended(w.Ledger.Table(), func(name v1.ResourceName) bool {
+		told, just := w.mapped.Get(name)
+		if !just {
+			return false
+		}
+		_, again := told.(*sync.Map).LoadOrStore(pod.Ref.UID, nil)
+		return !again
+	})
 }

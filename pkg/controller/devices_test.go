@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -111,5 +112,34 @@ func TestNewClaimWakesItsPods(t *testing.T) {
 		w.refuse(w.claimant("late", "new"), "a", "b")
 		advance(time.Minute)
 		assert.Len(t, w.patcher.names(), 2, "what is refused long after had other reasons")
+	})
+}
+
+// A class that begins to map a resource wakes the pods that ask for it, those included whose refusal comes later, and nobody else.
+func TestMappedResourceWakesItsPods(t *testing.T) {
+	const gpu = "example.com/gpu"
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		asks := func(name string, extended ...v1.ResourceName) *cluster.Pod { return w.pod(name, "1", 0, extended...) }
+		w.refuse(asks("before", gpu), "a", "b")
+		w.refuse(asks("other", "example.com/other"), "a", "b")
+		w.refuse(asks("both", gpu, "example.com/other"), "a", "b")
+		w.refuse(asks("plain"), "a") // for another reason
+		advance(time.Minute)
+		w.wakeups.Mapped(w.ledger.ObserveMapped([]string{gpu}))
+		w.refuse(asks("after", gpu), "a", "b")
+		w.refuse(asks("plain too"), "a")
+		for range 5 { // it fits a by the ledger, and not for reasons of its own
+			advance(time.Second)
+			w.refuse(asks("after", gpu), "a")
+		}
+		advance(time.Minute)
+		assert.ElementsMatch(t, []string{"before", "after"}, w.patcher.names())
+		w.wakeups.Mapped(w.ledger.ObserveMapped([]string{gpu, "example.com/other"}))
+		advance(time.Minute)
+		assert.ElementsMatch(t, []string{"before", "after", "other", "both"}, w.patcher.names())
+		w.refuse(asks("late", gpu), "a", "b")
+		advance(time.Minute)
+		assert.Len(t, w.patcher.names(), 4, "what is refused long after had other reasons")
 	})
 }

@@ -34,7 +34,7 @@ type fakePatcher struct {
 }
 
 func (f *fakePatcher) Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error {
-	if key != RetryAnnotation || value == "" {
+	if key != v1alpha1.RetryAnnotation || value == "" {
 		return fmt.Errorf("unexpected annotation %s=%q", key, value)
 	}
 	if f.answer != nil {
@@ -120,13 +120,18 @@ func (w *world) put(pods ...*cluster.Pod) {
 	}
 }
 
-func (w *world) pod(name, cpu string, priority int32) *cluster.Pod {
-	info, err := cluster.NewPod(w.ledger.Table(), &v1.Pod{
+// pod also asks for one of each of some extended resources.
+func (w *world) pod(name, cpu string, priority int32, extended ...v1.ResourceName) *cluster.Pod {
+	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
+	for _, name := range extended {
+		requests[name] = resource.MustParse("1")
+	}
+	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(&v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"name": name},
 		},
 		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)},
+			Requests: requests,
 		}}}},
 	})
 	require.NoError(w.t, err)

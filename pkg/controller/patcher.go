@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -21,10 +23,12 @@ type APIPatcher struct {
 }
 
 // Nominate sets status.nominatedNodeName of a pod, which makes kube-scheduler try
-// that node first. A pod that another one has taken the name of is refused.
+// that node first. A pod that another one has taken the name of is refused. The same write has
+// a new RetryAnnotation: before its queueing hints of 1.32, kube-scheduler tries no pod again of which
+// only the status has changed.
 func (p APIPatcher) Nominate(ctx context.Context, pod ledger.PodRef, node string) error {
 	return p.patch(ctx, "nominating node "+node+" for", pod, types.MergePatchType, map[string]any{
-		"metadata": map[string]any{"uid": pod.UID},
+		"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]string{v1alpha1.RetryAnnotation: rand.Text()}},
 		"status":   map[string]string{"nominatedNodeName": node},
 	}, "status")
 }

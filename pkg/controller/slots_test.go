@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,6 +80,33 @@ func TestSlotThatIsMatchedLater(t *testing.T) {
 	})
 }
 
+// A pod is refused the only node that its scheduler offers, and capacity is kept for it on another one. The scheduler may
+// know of no room there yet, and of no event when there is: the pod is tried again, less and less often.
+func TestSlotOnANodeThatIsNotOffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		w.observeBound(w.pod("full", "4", 0), "a")
+		member, other := w.pod("member", "4", 0), w.pod("other", "4", 0)
+		w.reserve(member, "b", time.Hour)
+		w.refuse(member, "a")
+		w.refuse(other, "a")
+		assert.Empty(t, w.patcher.names(), "the attempt is not over yet")
+		advance(announcedDelay)
+		assert.Equal(t, []string{"member"}, w.patcher.names())
+		for range 3 {
+			w.refuse(member, "a")
+			advance(announcedDelay)
+		}
+		advance(10 * time.Second)
+		assert.Len(t, w.patcher.names(), 3, "after pauses of one second, two and four")
+		w.unreserve(member, "b")
+		w.refuse(member, "a")
+		advance(time.Minute)
+		assert.Equal(t, []string{"member", "member", "member", "other"}, w.patcher.names(),
+			"capacity that was freed is the other's, too, and nothing is kept for the member")
+	})
+}
+
 // A bind that failed gives the slot back to those that wait for it.
 func TestSlotGivenBackByAFailedBind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -114,6 +142,9 @@ func TestWakeWhateverIsFree(t *testing.T) {
 	})
 }
 
+// random is a value of the annotation that is never the one before.
+var random = regexp.MustCompile(`[A-Z2-7]{26}`)
+
 func TestPatches(t *testing.T) {
 	pod := ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}
 	tests := map[string]struct {
@@ -129,7 +160,7 @@ func TestPatches(t *testing.T) {
 		"nominate": {
 			func(p APIPatcher) error { return p.Nominate(t.Context(), pod, "n") },
 			"/api/v1/namespaces/ns/pods/p/status", "application/merge-patch+json",
-			`{"metadata":{"uid":"u"},"status":{"nominatedNodeName":"n"}}`,
+			`{"metadata":{"uid":"u","annotations":{"globalreserve.io/retry":"RANDOM"}},"status":{"nominatedNodeName":"n"}}`,
 		},
 		"clear": {
 			func(p APIPatcher) error { return p.Clear(t.Context(), pod, "n") },
@@ -155,7 +186,7 @@ func TestPatches(t *testing.T) {
 			assert.Equal(t, "globalreserve-term-3", manager)
 			assert.Equal(t, tt.path, path)
 			assert.Equal(t, tt.kind, kind)
-			assert.JSONEq(t, tt.body, body)
+			assert.JSONEq(t, tt.body, random.ReplaceAllString(body, "RANDOM"))
 			server.Close()
 			assert.ErrorContains(t, patcher.Annotate(context.Background(), pod, "k", "v"), "ns/p")
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -248,7 +249,7 @@ func (w *Wakeups) wake(ctx context.Context, r *refusal, what news, why reason) {
 	defer cancel()
 	// A value that is there already would be no change, and wake nobody.
 	value := strconv.FormatUint(w.Ledger.Revision(), 10) + "-" + strconv.FormatUint(w.patches.Add(1), 10)
-	err := w.Patcher.Annotate(ctx, pod.Ref, RetryAnnotation, value)
+	err := w.Patcher.Annotate(ctx, pod.Ref, v1alpha1.RetryAnnotation, value)
 	switch {
 	case err == nil:
 		w.refused.woken(r, why == strayCapacity, time.Now())

@@ -159,7 +159,7 @@ func TestWakeupsOnLateNews(t *testing.T) {
 func TestResourceOfferedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		info, err := cluster.NewPod(w.ledger.Table(), &v1.Pod{
+		info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(&v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpu", UID: "uid-gpu"},
 			Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{"example.com/gpu": resource.MustParse("1")},
@@ -201,7 +201,7 @@ func TestOwnClaimEnds(t *testing.T) {
 		w.reserve(p, "a", time.Minute)
 		w.observeBound(w.pod("filler", "1", 0), "b")
 		tc.before(w)
-		w.refuse(p, "b")
+		w.refuse(p, "a", "b")
 		w.refuse(other, "a", "b")
 		advance(time.Minute)
 		assert.Empty(t, w.patcher.names())

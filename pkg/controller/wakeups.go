@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,11 +17,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
-
-// RetryAnnotation is patched on a pending pod to make its scheduler try it
-// again. kube-scheduler puts a pod that an extender refused back into its queue
-// on any event about it, and a changed annotation is one.
-const RetryAnnotation = "globalreserve.io/retry"
 
 // The rate of wake-ups, and how many may come at once: each is a write to the
 // API server and a scheduling attempt.
@@ -87,6 +83,7 @@ type WakeupOptions struct {
 // of it themselves, for pods refused just before (see raceWindow). Pods are woken
 // in order of priority, and only if they fit one of the nodes with freed capacity at
 // that moment. Capacity newly held frees nothing, but wakes the pods that may use it.
+// A pod that was not offered the node where capacity is kept for it is woken now and then.
 // A pod whose own claim ends is woken whatever is free: the allocation kept it from all
 // other nodes.
 //
@@ -104,6 +101,7 @@ type Wakeups struct {
 	patches   atomic.Uint64 // so far
 
 	changedClaims *cache.Expiring // the objects of device claims that came, went or were made anew just before, by podName
+	mapped        *cache.Expiring // the resources that Mapped has told of just before, by v1.ResourceName: the UIDs of pods refused since
 
 	mu        sync.Mutex
 	late      []*refusal      // decided with an older view than lastFreed
@@ -140,8 +138,8 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 		refused:       newRefusals(),
 		limiter:       limiter,
 		kick:          make(chan struct{}, 1), matched: map[string]bool{},
-		changedClaims: cache.NewExpiring(),
-		history:       newFreed(), fresh: newFreed(),
+		changedClaims: cache.NewExpiring(), mapped: cache.NewExpiring(),
+		history: newFreed(), fresh: newFreed(),
 		events: make([]ledger.Event, 0, eventBatch),
 		since:  o.Ledger.Revision(),
 	}
@@ -162,8 +160,11 @@ func (w *Wakeups) Refused(pod *cluster.Pod, revision uint64, offered []string, o
 		}
 	}
 	w.refused.add(r)
-	if w.claimChanged(pod) {
+	if w.claimChanged(pod) || w.justMapped(pod) {
 		w.refused.tell(r, news{many: true}, r.at)
+	}
+	if w.isElsewhere(pod, offered) {
+		w.refused.tell(r, news{many: true}, r.at.Add(announcedDelay))
 	}
 	if w.lastFreed.Load() > revision {
 		w.mu.Lock()
@@ -171,6 +172,16 @@ func (w *Wakeups) Refused(pod *cluster.Pod, revision uint64, offered []string, o
 		w.mu.Unlock()
 		w.kickLoop()
 	}
+}
+
+// isElsewhere reports whether capacity is kept for a pod on a node that its scheduler did not offer. The scheduler may see no
+// room there yet, for it has not heard of a pod that left, and nothing tells it to look again when it does.
+func (w *Wakeups) isElsewhere(pod *cluster.Pod, offered []string) bool {
+	if len(offered) == 0 {
+		return false
+	}
+	place, ok := w.Ledger.PlaceOf(pod.Ref)
+	return ok && !slices.Contains(offered, place)
 }
 
 // Wake wakes a pod whatever is free: it was promised another attempt.

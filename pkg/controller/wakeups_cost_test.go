@@ -1,3 +1,5 @@
+//go:build costs
+
 package controller
 
 import (

@@ -113,7 +113,7 @@ func (w *world) observePod(name, node string, cpu int64) {
 	pod := aPod()
 	pod.Name, pod.UID, pod.Spec.NodeName = name, types.UID(name+"-uid"), node
 	pod.Spec.Containers[0].Resources.Requests["cpu"] = *resource.NewMilliQuantity(cpu, resource.DecimalSI)
-	o := cluster.Compact(w.ledger.Table(), pod).Observation()
+	o := cluster.Reader{Table: w.ledger.Table()}.Compact(pod).Observation()
 	if name == "p" {
 		o.Devices = &ledger.DeviceRequest{
 			Claims: []ledger.DeviceClaimRef{{Namespace: "default", Name: "c", UID: "c-uid"}}, Given: "gpu-0",

@@ -170,7 +170,7 @@ func (l *look) given(claims map[ledger.DeviceClaimRef]bool) {
 	for _, pod := range l.claiming {
 		annotated[pod.Ref.UID] = true
 		allocation, _ := l.Allocation(pod.Ref)
-		if known, there := givenIDs(&allocation), idsOf(pod.Devices.Given); !slices.Equal(known, there) {
+		if known, there := givenIDs(&allocation), idsOf(pod.Devices.GivenIDs(nil)); !slices.Equal(known, there) {
 			l.wrongGiven(pod.Ref, pod.Node, known, there)
 		}
 	}
@@ -205,7 +205,7 @@ func givenIDs(a *ledger.AllocationView) (ids []string) {
 		ids = append(ids, a.Given[i].IDs...)
 	}
 	slices.Sort(ids)
-	return ids
+	return slices.Compact(ids) // of two resources they may be the same
 }
 
 // idsOf are the IDs that an annotation names, in order.
@@ -216,7 +216,7 @@ func idsOf(annotation string) (ids []string) {
 		}
 	}
 	slices.Sort(ids)
-	return ids
+	return slices.Compact(ids)
 }
 
 func describeDevice(d *devices.Device) string {

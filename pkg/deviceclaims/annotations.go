@@ -30,27 +30,45 @@ func (c *Controller) wanted(pod ledger.PodRef) (marks *cluster.DeviceAnnotations
 	if !ok || view.Pod != pod || view.State != ledger.Bound || len(view.Given) == 0 {
 		return nil, false
 	}
-	marks = &cluster.DeviceAnnotations{}
-	var ids []string
+	var claims []string
+	lacking := false
 	for _, given := range view.Given {
-		if given.Claim.Name == "" || given.Resource == "" {
-			return nil, false // its claims were gone when the server started
+		if given.Claim.Name != "" {
+			claims = append(claims, given.Claim.Name)
+			lacking = lacking || given.Resource == "" || len(given.IDs) == 0
+		} else if lacking {
+			return nil, false // nobody knows what these were for
 		}
-		marks.Claims = append(marks.Claims, given.Claim.Name)
-		ids = append(ids, given.IDs...)
 	}
-	marks.Given = strings.Join(ids, ",")
-	return marks, slices.ContainsFunc(ids, func(id string) bool { return id != "" })
+	if lacking {
+		return nil, false // its claims were gone when the server started
+	}
+	marks = asAsked(pod, view.Asked, claims)
+	marks.Given = marks.Tell(view.Given)
+	return marks, marks.Given != ""
 }
 
-// bringPod writes to a pod what it has to say of its devices.
+// asAsked returns the claims of a pod as a text asks for them that names these, and else as a plain list.
+func asAsked(pod ledger.PodRef, text string, claims []string) *cluster.DeviceAnnotations {
+	marks := cluster.NewDeviceAnnotations(pod, text)
+	if marks == nil || !slices.Equal(marks.Claims, claims) {
+		marks = &cluster.DeviceAnnotations{Asked: strings.Join(claims, ","), Claims: claims}
+	}
+	return marks
+}
+
+// bringPod makes the claims that a pod lacks, and writes to a bound one what it has to say of its devices.
 func (c *Controller) bringPod(ctx context.Context, pod ledger.PodRef) error {
+	known, ok := c.Pods.Pod(pod.Namespace, pod.Name)
+	if ok && known.Ref == pod && known.Node == "" && known.Devices != nil {
+		return c.makeClaims(ctx, known)
+	}
 	marks, ok := c.wanted(pod)
 	if !ok {
 		return nil
 	}
 	err := c.Annotate(ctx, pod, map[string]string{
-		v1alpha1.ExtendedResourceClaimsAnnotation: strings.Join(marks.Claims, ","),
+		v1alpha1.ExtendedResourceClaimsAnnotation: marks.Asked,
 		v1alpha1.ExtendedResourcesAnnotation:      marks.Given,
 	})
 	if err != nil {

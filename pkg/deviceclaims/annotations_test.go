@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -42,6 +43,58 @@ func TestAnnotationsArePutBack(t *testing.T) {
 	assert.Equal(t, "GPU-b", w.bind("q", "two", "n1"))
 	w.awaitClaim("two", v1alpha1.ExtendedResourceClaimBound)
 	assert.Empty(t, w.annotated, "a pod that says what is so is left alone")
+}
+
+// What a pod is told of its containers is put back in the form it was bound with.
+func TestAnnotationsOfContainersArePutBack(t *testing.T) {
+	const asked, given = "main=one,two;log=two", "main=GPU-a,GPU-b;log=GPU-b"
+	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"), claimFor(t, "two", "{}"))
+	require.Equal(t, given, w.bind("p", asked, "n1"))
+	for name, edited := range map[string]struct{ claims, given string }{
+		"devices of another container": {asked, "main=GPU-a;log=GPU-b"},
+		"claims of another container":  {"main=one;log=two", given},
+		"another container":            {"main=one,two;init=two", given},
+		"lists":                        {"one,two", "GPU-a,GPU-b"},
+		"no devices":                   {asked, ""},
+		"a mistake":                    {"main=one,two;log=", given},
+		"nothing left":                 {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := w.pod("p", edited.claims, "n1", edited.given)
+			w.observe(pod)
+			w.controller.AnnotationsChanged(pod)
+			assert.Equal(t, map[string]string{
+				v1alpha1.ExtendedResourceClaimsAnnotation: asked, v1alpha1.ExtendedResourcesAnnotation: given,
+			}, <-w.annotated)
+			w.awaitEvent(reasonRestored)
+		})
+	}
+	right := w.pod("p", " main = one,two; log=two", "n1", given)
+	w.observe(right)
+	w.controller.AnnotationsChanged(right)
+	assert.Equal(t, []string{"b"}, w.awaitClaim("two", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
+	assert.Empty(t, w.annotated, "a pod that says what is so is left alone")
+}
+
+// A pod that asks by count has devices that no claim names: what it says of them is put back, too.
+func TestAnnotationsOfCountsArePutBack(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"), claimFor(t, "two", "{}"))
+	byCount := func(claims, given string) *cluster.Pod {
+		pod := w.pod("p", claims, "n1", given)
+		pod.Request = pod.Request.AtLeast(w.ledger.Table(), gpu, 1)
+		return pod
+	}
+	w.observe(byCount("", "GPU-a"))
+	assert.Nil(t, w.awaitDevice("a", v1alpha1.ExtendedResourceBound).ClaimRef, "no claim has it")
+	for _, edited := range []*cluster.Pod{byCount("", ""), byCount("", "GPU-b"), byCount("one", "GPU-a")} {
+		w.observe(edited)
+		w.controller.AnnotationsChanged(edited)
+		assert.Equal(t, map[string]string{
+			v1alpha1.ExtendedResourceClaimsAnnotation: "", v1alpha1.ExtendedResourcesAnnotation: "GPU-a",
+		}, <-w.annotated)
+	}
+	assert.Equal(t, "GPU-b", w.bind("q", "two", "n1"))
+	assert.Nil(t, w.controller.Devices(w.pod("r", "", "", "GPU-a")), "a copy of another pod asks for nothing by that")
 }
 
 // Nobody knows what to write to a pod that was bound without devices, or that is not bound.

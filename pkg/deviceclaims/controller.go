@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
@@ -24,8 +25,12 @@ type Options struct {
 	Client versioned.Interface
 	// NodeExists tells whether there is a node of a name.
 	NodeExists func(name string) bool
+	// Pods are those of the cluster.
+	Pods *cluster.Pods
 	// Kind is that of ExtendedResources and ExtendedResourceClaims.
 	Kind *follow.Kind
+	// TemplateKind is that of ExtendedResourceClaimTemplates.
+	TemplateKind *follow.Kind
 	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.
 	StateSynced func(ctx context.Context) error
 	// OnClaimChanged is told of claims that came, went or were made anew: pods that wait for one have
@@ -55,11 +60,12 @@ const (
 // Controller keeps devices, claims and the ledger in step. Make one with New; it can run once.
 type Controller struct {
 	Options
-	watch    *follow.Watch
-	queue    *follow.Queue[object]
-	events   *follow.Events
-	refusals *follow.Events
-	claims   claimSet
+	watch     *follow.Watch
+	templates *follow.Watch
+	queue     *follow.Queue[object]
+	events    *follow.Events
+	refusals  *follow.Events
+	claims    claimSet
 
 	mu      sync.RWMutex // guards what follows
 	devices inventory
@@ -96,6 +102,10 @@ func New(o Options) *Controller {
 			c.observeDevice, c.forgetDevice),
 		follow.NewSource(o.Client, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll), &v1alpha1.ExtendedResourceClaim{},
 			c.observeClaim, c.forgetClaim))
+	c.claims.templates = map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate{}
+	c.templates = follow.NewWatch(o.TemplateKind, o.Log,
+		follow.NewSource(o.Client, "extendedresourceclaimtemplates", kinds.ExtendedResourceClaimTemplates(metav1.NamespaceAll),
+			&v1alpha1.ExtendedResourceClaimTemplate{}, c.observeTemplate, c.forgetTemplate))
 	return c
 }
 
@@ -105,6 +115,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { _ = c.journal.Run(ctx, &c.mu) })
 	running.Go(func() { _ = c.queue.Run(ctx, c.bring) })
+	running.Go(func() {
+		nothing := func(context.Context) {}
+		_ = c.templates.Run(ctx, nothing, nothing)
+	})
 	return c.watch.Run(ctx, c.present, c.absent)
 }
 
@@ -152,4 +166,5 @@ func (c *Controller) start(ctx context.Context) {
 	c.bringAll()
 	c.mu.Unlock()
 	c.ready.Open()
+	c.makeAll()
 }

@@ -120,6 +120,31 @@ func TestClaimDeletedWhileItsPodRuns(t *testing.T) {
 	})
 }
 
+// How long a claim is kept counts from when this server learns of its deletion: the API server has a clock of its own,
+// and the news may be late.
+func TestDeletedClaimIsKeptForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deleted := claimFor(t, "c", k80)
+		deleted.Finalizers = []string{v1alpha1.ExtendedResourceClaimFinalizer}
+		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+		w := newWorld(t, deleted)
+		has := func() []string {
+			<-time.After(settleTime * 3 / 4)
+			synctest.Wait()
+			claim, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
+			require.NoError(t, err)
+			return claim.Finalizers
+		}
+		assert.Equal(t, deleted.Finalizers, has())
+		changed, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
+		require.NoError(t, err)
+		changed.Generation++
+		_, err = w.claims().Update(t.Context(), changed, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		assert.Empty(t, has(), "whoever changes it does not keep it")
+	})
+}
+
 func TestResolving(t *testing.T) {
 	bad := claimFor(t, "bad", `{selector: {matchExpressions: [{key: memory, operator: Gt, values: [lots]}]}}`)
 	none := claimFor(t, "none", `{count: 0}`)
@@ -139,10 +164,10 @@ func TestResolving(t *testing.T) {
 		"missing":   "there is no ExtendedResourceClaim missing in namespace default",
 		"elsewhere": "claims of other namespaces cannot be used",
 		"bad":       "ExtendedResourceClaim bad cannot be used: spec.selector",
-		"none":      "write a number from 1 to 64",
+		"none":      "ExtendedResourceClaim none cannot be used: spec.count",
 		"c,missing": "no ExtendedResourceClaim missing",
 		"other/c":   "is no claim's name",
-		"c,c":       "names claim c twice",
+		"c,c":       "c is named twice",
 	} {
 		pod := w.pod("p-"+claims, claims, "", "")
 		assert.Contains(t, w.controller.Devices(pod).Err, want, claims)

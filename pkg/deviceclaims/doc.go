@@ -12,6 +12,7 @@ writes it. What lives where:
   - observe.go     what the watches tell
   - inventory.go   the devices, by name and by node; pure
   - resolve.go     Controller.Devices: what the claims that a pod names ask for
+  - templates.go   the claims that pods get from templates
   - reader.go      the Reader: the same for a process that has its ledger from a server elsewhere
   - uses.go        who has what by the ledger, and what its events concern
   - project.go     what the status of an object has to be; pure
@@ -29,6 +30,10 @@ writes it. What lives where:
 Lost becomes Bound again when the device's object comes back while the pod still has it. Every claim gets a
 finalizer when it is first seen. A claim that is being deleted is given to no further pod, and goes when
 the pod that has it is gone: until then its devices stay counted.
+
+A pod may name a template in the place of a claim. The server that leads makes a claim of its own for such a pod, owned by
+the pod, and under a name that follows from the pod's UID: whoever makes it finds it made already. Nobody may use it
+for the pod but the one that it is owned by. It goes with the pod, by garbage collection.
 
 # The life of a device
 

@@ -3,6 +3,7 @@ package deviceclaims
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,18 +17,22 @@ type claim struct {
 	obj     *v1alpha1.ExtendedResourceClaim
 	request *devices.Request // nil where err is set
 	err     error
+	deleted time.Time // when this server learnt that it is being deleted; zero where it is not
 }
 
 func newClaim(obj *v1alpha1.ExtendedResourceClaim) *claim {
 	spec := obj.Spec
 	c := &claim{obj: obj}
 	c.request, c.err = devices.Compile(field.NewPath("spec"), &spec)
+	if obj.DeletionTimestamp != nil {
+		c.deleted = time.Now()
+	}
 	return c
 }
 
 // sameAs reports whether a newer state of an object is, but for its status, the claim that is known.
 func (c *claim) sameAs(obj *v1alpha1.ExtendedResourceClaim) bool {
-	return c.obj.UID == obj.UID && c.obj.Generation == obj.Generation &&
+	return c.obj.UID == obj.UID && c.obj.Generation == obj.Generation && ownerOf(c.obj) == ownerOf(obj) &&
 		(c.obj.DeletionTimestamp == nil) == (obj.DeletionTimestamp == nil)
 }
 
@@ -104,6 +109,7 @@ func (c *Controller) observeClaim(obj *v1alpha1.ExtendedResourceClaim, _ bool) {
 func (c *Controller) forgetClaim(obj *v1alpha1.ExtendedResourceClaim) {
 	if c.claims.remove(obj) {
 		c.OnClaimChanged(obj.Namespace, obj.Name)
+		c.remake(keyOf(obj))
 	}
 }
 

@@ -1,6 +1,7 @@
 package deviceclaims
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -8,6 +9,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // podOf is the pod that a claim's status names, which is empty where there is none.
@@ -56,29 +59,18 @@ func (c *Controller) believed(pod *cluster.Pod) *cluster.DeviceAnnotations {
 	if pod.Ref.UID == "" || len(recorded) == 0 {
 		return pod.Devices
 	}
-	marks := &cluster.DeviceAnnotations{}
-	if pod.Devices != nil {
-		for _, name := range pod.Devices.Claims { // in the pod's order
-			if recorded[name] != nil && !slices.Contains(marks.Claims, name) {
-				marks.Claims = append(marks.Claims, name)
-			}
-		}
+	claims, asked := slices.Sorted(maps.Keys(recorded)), ""
+	if pod.Devices != nil && slices.Equal(slices.Sorted(slices.Values(pod.Devices.Claims)), claims) {
+		claims, asked = pod.Devices.Claims, pod.Devices.Asked // in the pod's order
 	}
-	for name := range recorded {
-		if !slices.Contains(marks.Claims, name) {
-			marks.Claims = append(marks.Claims, name)
-		}
-	}
-	if pod.Devices == nil || len(marks.Claims) != len(pod.Devices.Claims) {
-		slices.Sort(marks.Claims)
-	}
+	marks := asAsked(pod.Ref, asked, claims)
 	ids := map[string]string{} // by the names of the objects
 	node, _, _ := c.Ledger.Node(pod.Node)
 	for _, d := range node.Devices {
 		ids[d.Name] = d.ID
 	}
 	var given []string
-	for _, claim := range marks.Claims {
+	for _, claim := range claims {
 		for _, device := range recorded[claim] {
 			id, ok := ids[device]
 			if !ok {
@@ -87,6 +79,33 @@ func (c *Controller) believed(pod *cluster.Pod) *cluster.DeviceAnnotations {
 			given = append(given, id)
 		}
 	}
-	marks.Given = strings.Join(given, ",")
+	marks.Given = strings.Join(append(given, byCount(c.Ledger.Table(), pod, claims, recorded, given)...), ",")
 	return marks
+}
+
+// maxByCount bounds what is read of one resource that a pod asks for by count.
+const maxByCount = 1024
+
+// byCount returns the devices that a pod says it has beyond those of its claims, as far as it asks for more by count.
+func byCount(
+	table *resources.Table, pod *cluster.Pod, claims []string, recorded map[string][]string, claimed []string,
+) []string {
+	if pod.Devices == nil || !slices.Equal(claims, pod.Devices.Claims) {
+		return nil
+	}
+	more := -len(claimed)
+	for _, a := range pod.Request.Amounts {
+		if a.Column > resources.Pods && devices.Named(string(table.Name(a.Column))) {
+			more += int(min(a.Value, maxByCount))
+		}
+	}
+	counts := make([]int, len(claims))
+	for k, claim := range claims {
+		counts[k] = len(recorded[claim])
+	}
+	said := strings.Split(pod.Devices.GivenIDs(counts), ",")
+	if more <= 0 || len(said) <= len(claimed) || len(said) > len(claimed)+more || !slices.Equal(said[:len(claimed)], claimed) {
+		return nil
+	}
+	return said[len(claimed):]
 }

@@ -22,6 +22,14 @@ func TestAnnotationsEditedWhileNoServerWasThere(t *testing.T) {
 		"a claim too many":   {"one,two", "GPU-a,GPU-b"},
 		"no list of claims":  {"one,,two", "GPU-a"},
 		"no list of devices": {"one", ",GPU-b"},
+
+		"nothing, by container":         {"main=one;log=one", "main=GPU-a;log=GPU-a"},
+		"another device of a container": {"main=one", "main=GPU-b"},
+		"another container":             {"log=one", "main=GPU-a"},
+		"a container without claims":    {"main=one;log=", "main=GPU-a;log=GPU-b"},
+		"a container too many":          {"main=one;log=two", "main=GPU-a;log=GPU-b"},
+		"containers of another claim":   {"main=two", "main=GPU-a"},
+		"devices of no container":       {"main=one", ";=GPU-b;GPU-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			held := claimFor(t, "one", "{}")
@@ -37,6 +45,30 @@ func TestAnnotationsEditedWhileNoServerWasThere(t *testing.T) {
 			assert.Equal(t, "GPU-b", w.bind("q", "two", "n1"))
 			assert.Equal(t, ledger.InsufficientDevices, w.fits(w.pod("r", "three", "", ""), "n1"))
 			assert.Equal(t, []string{"a"}, w.awaitClaim("one", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
+		})
+	}
+}
+
+// A server that starts reads what its predecessor told the containers of a pod, also where that wrote no status.
+func TestDevicesOfContainersAfterAStart(t *testing.T) {
+	const asked, given = "main=one,two;log=two", "main=GPU-a,GPU-b,GPU-c;log=GPU-b,GPU-c"
+	for name, started := range map[string]struct{ claims, given string }{
+		"as it was written":                {asked, given},
+		"the claims as a list":             {"one,two", given},
+		"the devices as a list":            {asked, "GPU-a,GPU-b,GPU-c"},
+		"nobody knows what is for whom":    {asked, "main=GPU-a,GPU-b;log=GPU-b,GPU-c"},
+		"the claims of another pod's text": {"main=two,;", given},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, podsKnown := newWorldAtStart(t, device("a", "n1", "K80"), device("b", "n1", "K80"), device("c", "n1", "K80"), device("d", "n1", "K80"),
+				claimFor(t, "one", "{}"), claimFor(t, "two", "count: 2"), claimFor(t, "next", "{}"))
+			w.observe(w.pod("p", started.claims, "n1", started.given))
+			podsKnown()
+			assert.Equal(t, "GPU-d", w.bind("q", "next", "n1"), "the others are taken")
+			if started.claims == asked || started.claims == "one,two" {
+				assert.Equal(t, []string{"a"}, w.awaitClaim("one", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
+				assert.Equal(t, []string{"b", "c"}, w.awaitClaim("two", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
+			}
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Refused is told of a pod that was refused all nodes offered. Where its claims are the reason, and neither time
 // nor another node will help by itself, an Event on the pod says so.
 func (c *Controller) Refused(pod *cluster.Pod) {
-	if pod.Devices == nil || pod.Ref.UID == "" {
+	if !pod.Devices.Asks() || pod.Ref.UID == "" || c.soon(pod) {
 		return
 	}
 	if reason, note := c.whyRefused(pod); reason != ledger.Fits {

@@ -14,9 +14,11 @@ import (
 
 // claimSet is the claims that there are.
 type claimSet struct {
-	mu    sync.RWMutex // guards both
+	mu    sync.RWMutex // guards what follows
 	byKey map[types.NamespacedName]*claim
 	byPod map[types.UID][]types.NamespacedName // the claims that have devices, by the pod of their status
+	// templates are what claims are made from; nil for who does not follow them.
+	templates map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate
 }
 
 func newClaimSet() claimSet {
@@ -35,10 +37,16 @@ func (s *claimSet) set(obj *v1alpha1.ExtendedResourceClaim) (news bool) {
 		s.move(key, podOf(known.obj), podOf(obj))
 	}
 	if known != nil && known.sameAs(obj) {
-		s.byKey[key] = &claim{obj, known.request, known.err}
+		next := *known
+		next.obj = obj
+		s.byKey[key] = &next
 		return false
 	}
-	s.byKey[key] = newClaim(obj)
+	next := newClaim(obj)
+	if known != nil && known.obj.UID == obj.UID && !known.deleted.IsZero() {
+		next.deleted = known.deleted // whoever changes it does not keep it for longer
+	}
+	s.byKey[key] = next
 	return true
 }
 
@@ -73,7 +81,8 @@ func (s *claimSet) keys(pod types.UID) (keys []types.NamespacedName) {
 	return keys
 }
 
-// Devices returns what the claims that a pod names ask for, nil for a pod that names none. Where one of them
+// Devices returns what the claims that a pod names ask for, nil for a pod that names none; of a bound pod also what it says
+// that it was given for what it asks for by count. Where one of them
 // cannot be used the result says why, in words for people.
 func (c *Controller) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	marks := pod.Devices
@@ -85,24 +94,17 @@ func (c *Controller) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 
 // resolve puts together what the claims that a pod names, by marks, ask for. served says that the cluster knows claims.
 func (s *claimSet) resolve(pod *cluster.Pod, marks *cluster.DeviceAnnotations, served bool) *ledger.DeviceRequest {
-	if marks == nil {
+	if marks == nil || (!marks.Asks() && pod.Node == "") {
 		return nil
 	}
-	request := &ledger.DeviceRequest{}
-	if pod.Node != "" {
-		request.Given = marks.Given
-	}
-	if marks.Err != "" {
-		request.Err = marks.Err
-		return request
-	}
-	for _, name := range marks.Claims {
+	request := &ledger.DeviceRequest{Asked: marks.Asked, Err: marks.Err}
+	for k, name := range marks.Claims {
 		ref := ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name}
 		claim := s.get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 		if claim == nil && !served && request.Err == "" {
 			request.Err = "the cluster has no definition of ExtendedResourceClaims: install manifests/crd"
 		}
-		compiled, uid, why := claimOf(pod, name, claim)
+		compiled, uid, why := s.claimOf(pod, name, marks.Template(k), claim)
 		if ref.UID = uid; why != "" && request.Err == "" {
 			request.Err = why
 		}
@@ -112,12 +114,26 @@ func (s *claimSet) resolve(pod *cluster.Pod, marks *cluster.DeviceAnnotations, s
 	if request.Err != "" {
 		request.Requests = nil
 	}
+	if pod.Node != "" {
+		request.Given = marks.GivenIDs(counts(request.Requests))
+	}
 	return request
 }
 
-// claimOf returns what a claim of a pod asks for, or why it cannot be used.
-func claimOf(pod *cluster.Pod, name string, claim *claim) (compiled *devices.Request, uid types.UID, why string) {
+// counts returns how many devices each claim is for.
+func counts(requests []*devices.Request) []int {
+	list := make([]int, len(requests))
+	for k, r := range requests {
+		list[k] = r.Count()
+	}
+	return list
+}
+
+// claimOf returns what a claim of a pod asks for, which may be made from a template, or why it cannot be used.
+func (s *claimSet) claimOf(pod *cluster.Pod, name, template string, claim *claim) (compiled *devices.Request, uid types.UID, why string) {
 	switch {
+	case claim == nil && template != "":
+		return nil, "", s.whyNotMade(pod, template)
 	case claim == nil:
 		return nil, "", fmt.Sprintf("there is no ExtendedResourceClaim %s in namespace %s: create it there; claims of other namespaces cannot be used",
 			name, pod.Ref.Namespace)
@@ -125,6 +141,9 @@ func claimOf(pod *cluster.Pod, name string, claim *claim) (compiled *devices.Req
 		return nil, claim.obj.UID, fmt.Sprintf("ExtendedResourceClaim %s cannot be used: %s", name, claim.err)
 	case claim.obj.DeletionTimestamp != nil && pod.Node == "":
 		return nil, claim.obj.UID, fmt.Sprintf("ExtendedResourceClaim %s is being deleted", name)
+	case template != "" && pod.Node == "" && ownerOf(claim.obj) != pod.Ref.UID:
+		return nil, claim.obj.UID, fmt.Sprintf("ExtendedResourceClaim %s is not the pod's own: delete it, and the pod gets one from ExtendedResourceClaimTemplate %s",
+			name, template)
 	default:
 		return claim.request, claim.obj.UID, ""
 	}

@@ -43,6 +43,7 @@ type world struct {
 	recorder    *events.FakeRecorder
 	served      atomic.Bool
 	definitions *follow.Definitions
+	pods        *cluster.Pods
 	annotated   chan map[string]string // what was written to pods
 
 	mu      sync.Mutex
@@ -64,6 +65,7 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	w := &world{
 		T: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), client: fake.NewSimpleClientset(objects...),
 		recorder: events.NewFakeRecorder(1000), nodes: map[string]bool{}, annotated: make(chan map[string]string, 100),
+		pods: cluster.NewPods(),
 	}
 	w.addNode("n1")
 	w.addNode("n2")
@@ -77,9 +79,11 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 			defer w.mu.Unlock()
 			return w.nodes[name]
 		},
-		Kind:        w.definitions.Kind("extendedresources", "extendedresourceclaims"),
-		StateSynced: func(context.Context) error { return nil },
-		Term:        func() election.Term { return 3 },
+		Pods:         w.pods,
+		Kind:         w.definitions.Kind("extendedresources", "extendedresourceclaims"),
+		TemplateKind: w.definitions.Kind("extendedresourceclaimtemplates"),
+		StateSynced:  func(context.Context) error { return nil },
+		Term:         func() election.Term { return 3 },
 		Annotate: func(_ context.Context, _ ledger.PodRef, annotations map[string]string) error {
 			w.annotated <- annotations
 			return nil
@@ -159,7 +163,7 @@ func separate(client *fake.Clientset) {
 func serve(client *fake.Clientset, served *atomic.Bool) {
 	client.Resources = []*metav1.APIResourceList{{
 		GroupVersion: v1alpha1.SchemeGroupVersion.String(),
-		APIResources: []metav1.APIResource{{Name: "extendedresources"}, {Name: "extendedresourceclaims"}},
+		APIResources: []metav1.APIResource{{Name: "extendedresources"}, {Name: "extendedresourceclaims"}, {Name: "extendedresourceclaimtemplates"}},
 	}}
 	client.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if served.Load() {
@@ -225,7 +229,7 @@ func (w *world) pod(name, claims, node, given string) *cluster.Pod {
 	if given != "" {
 		pod.Annotations[v1alpha1.ExtendedResourcesAnnotation] = given
 	}
-	info, err := cluster.NewPod(w.ledger.Table(), pod)
+	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(pod)
 	require.NoError(w, err)
 	return info
 }
@@ -245,7 +249,7 @@ func (w *world) bind(name, claims, node string) string {
 	p.Devices = w.controller.Devices(pod)
 	grant, rejection := w.ledger.StartBind(&p, time.Now())
 	require.Nil(w, rejection)
-	given := strings.Join(grant.Devices, ",")
+	given := pod.Given(nil, grant.Devices)[v1alpha1.ExtendedResourcesAnnotation]
 	w.observe(w.pod(name, claims, node, given))
 	return given
 }

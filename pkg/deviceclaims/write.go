@@ -24,8 +24,8 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// settleTime is how long after its deletion a claim is kept although no pod has it: a decision that was
-// made for it before the watch told of the deletion has reached the ledger by then.
+// settleTime is how long a claim is kept although no pod has it after the watch told of its deletion: a decision that
+// was made for it before has reached the ledger by then.
 const settleTime = 2 * time.Second
 
 // String returns namespace/name, or the name of a device.
@@ -129,7 +129,7 @@ func (c *Controller) claimToWrite(key types.NamespacedName) (
 	}
 	obj := claim.obj
 	u := c.useOf(key, obj.UID)
-	if finalizers := c.finalizers(obj, u); finalizers != nil {
+	if finalizers := c.finalizers(claim, u); finalizers != nil {
 		return obj, "", finalizers
 	}
 	facts := claimFacts{}
@@ -155,7 +155,8 @@ func (c *Controller) claimToWrite(key types.NamespacedName) (
 
 // finalizers returns the finalizers a claim has to have instead of those it has; nil: these are right. u is what
 // the claim serves, or nil. c.mu is held.
-func (c *Controller) finalizers(obj *v1alpha1.ExtendedResourceClaim, u *use) []string {
+func (c *Controller) finalizers(claim *claim, u *use) []string {
+	obj := claim.obj
 	has := slices.Contains(obj.Finalizers, v1alpha1.ExtendedResourceClaimFinalizer)
 	if obj.DeletionTimestamp == nil && !has {
 		return append(slices.Clone(obj.Finalizers), v1alpha1.ExtendedResourceClaimFinalizer)
@@ -163,7 +164,7 @@ func (c *Controller) finalizers(obj *v1alpha1.ExtendedResourceClaim, u *use) []s
 	if obj.DeletionTimestamp == nil || !has || (u != nil && u.bound()) {
 		return nil
 	}
-	left := time.Until(obj.DeletionTimestamp.Add(settleTime))
+	left := time.Until(claim.deleted.Add(settleTime))
 	if u != nil {
 		left = settleTime // no event says that a slot in memory keeps other devices now
 	}

@@ -234,14 +234,6 @@ func TestLargeNodeAndManyClaims(t *testing.T) {
 	assert.Equal(t, TooFew, NewPool(nil).Fits(Set{}, requests).Reason)
 }
 
-func TestFitsAllocatesNothing(t *testing.T) {
-	p := bigNode(256)
-	free := p.Schedulable()
-	requests := append(contended(t), contended(t)...)
-	require.Equal(t, Fits, p.Fits(free, requests).Reason)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { p.Fits(free, requests) }))
-}
-
 // What a pool remembers is bounded, whatever it is asked, and several may ask at a time.
 func TestPoolForgets(t *testing.T) {
 	p := bigNode(8)
@@ -258,28 +250,6 @@ func TestPoolForgets(t *testing.T) {
 	}
 	group.Wait()
 	assert.LessOrEqual(t, len(*p.matches.Load()), maxMatches+1)
-}
-
-func TestClaimNames(t *testing.T) {
-	for annotation, want := range map[string][]string{
-		"": nil, "  ": nil, "k80-erc": {"k80-erc"}, "k80-erc,other": {"k80-erc", "other"}, " b , a.c ": {"b", "a.c"},
-	} {
-		got, err := ClaimNames(annotation)
-		require.NoError(t, err, annotation)
-		assert.Equal(t, want, got, annotation)
-	}
-	for annotation, want := range map[string]string{
-		",":                      `annotation globalreserve.io/extended-resource-claims: "" is no claim's name: write names of claims of the pod's namespace`,
-		"a,":                     `"" is no claim's name`,
-		"other-ns/a":             `"other-ns/a" is no claim's name`,
-		"A":                      `"A" is no claim's name`,
-		"a, a":                   `names claim a twice`,
-		strings.Repeat("a,", 16): `names more than 16 claims`,
-	} {
-		_, err := ClaimNames(annotation)
-		require.Error(t, err, annotation)
-		assert.ErrorContains(t, err, want, annotation)
-	}
 }
 
 // The schema admits as bounds of Gt and Lt what this package reads, and all of it can be read.

@@ -138,7 +138,7 @@ func (t *task) name(p *Pool, m *match, free Set, r *Request) Verdict {
 		case !free.Has(d):
 			return Verdict{Reason: NamedTaken, Name: name}
 		case t.named().Has(d):
-			return Verdict{Reason: Contended, Have: lenCommon(m.set, free) - lenCommon(m.set, t.named())}
+			return Verdict{Reason: Contended, Have: m.set.LenCommon(free) - m.set.LenCommon(t.named())}
 		}
 		t.named().Add(d)
 	}

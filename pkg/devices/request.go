@@ -45,6 +45,14 @@ func CompileSlot(path *field.Path, slot *v1alpha1.SlotDevices) (*Request, error)
 	return compile(path, path, &spec)
 }
 
+// Any asks for devices of a resource, whichever. Count is at least 1, and may be more than a claim may ask for.
+func Any(resource string, count int) *Request {
+	return &Request{
+		spec:     &v1alpha1.ExtendedResourceClaimSpec{ResourceName: resource, Count: int32(count)}, //nolint:gosec // of devices there are
+		resource: resource, count: count, shape: unique.Make(quoteIfNeeded(resource) + " "),
+	}
+}
+
 func compile(path, selectorPath *field.Path, spec *v1alpha1.ExtendedResourceClaimSpec) (*Request, error) {
 	var errs field.ErrorList
 	if spec.ResourceName == "" {
@@ -82,7 +90,7 @@ func (r *Request) Resource() string { return r.resource }
 // Count returns how many devices are wanted.
 func (r *Request) Count() int { return r.count }
 
-// String tells what is wanted, for people: "2 nvidia.com/gpu (memory Gt 8Gi; model In K80) with gpu-0".
+// String tells what is wanted, for people: "2 nvidia.com/gpu (memory Gt 8Gi; model In L4) with gpu-0".
 func (r *Request) String() string {
 	text := fmt.Sprintf("%d %s", r.count, r.resource)
 	if s := r.selector.String(); s != "" {

@@ -15,8 +15,8 @@ import (
 
 // selector is a compiled DeviceSelector: requirements that a device has to meet all of.
 type selector struct {
-	requirements []requirement
-	keys         []string // that the requirements name, each once
+	requirements []requirement // in the order of their texts, each once
+	keys         []string      // that the requirements name, each once
 }
 
 type requirement struct {

@@ -33,10 +33,10 @@ func firstCommon(a, b Set, invert uint64) (int, bool) {
 	return 0, false
 }
 
-// lenCommon returns how many devices are in both sets.
-func lenCommon(a, b Set) (n int) {
-	for w := range a {
-		n += bits.OnesCount64(a[w] & b[w])
+// LenCommon returns how many devices are in both sets.
+func (s Set) LenCommon(o Set) (n int) {
+	for w := range s {
+		n += bits.OnesCount64(s[w] & o[w])
 	}
 	return n
 }

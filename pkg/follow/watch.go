@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,12 @@ func NewSource[T Object, L runtime.Object](
 	return s
 }
 
+// MadeOf has the objects made from those of another type, which the client has, before anybody is told of them.
+func (s *Source) MadeOf(example runtime.Object, transform cache.TransformFunc) *Source {
+	s.options.ObjectType = example
+	return s.Keeping(transform)
+}
+
 // Keeping has objects cut down to what is kept of them before anybody is told of them.
 func (s *Source) Keeping(transform cache.TransformFunc) *Source {
 	s.options.Transform = transform
@@ -138,13 +145,14 @@ type Watch struct {
 	kind    *Kind // nil: always installed
 	sources []*Source
 	log     logrus.FieldLogger
+	advice  string // what to do where the kind is not installed
 	listed  atomic.Bool
 }
 
 // NewWatch returns a Watch that does not run. kind is nil for kinds that every API server has. The objects
 // of a source are told of once those of the sources before it are.
 func NewWatch(kind *Kind, log logrus.FieldLogger, sources ...*Source) *Watch {
-	w := &Watch{kind: kind, sources: sources, log: log}
+	w := &Watch{kind: kind, sources: sources, log: log, advice: "to have them: kubectl apply -k manifests/crd"}
 	for _, s := range sources {
 		s.failed = w.failed
 	}
@@ -159,8 +167,19 @@ func (w *Watch) failed(plural string, err error) {
 	w.log.Warnf("could not read %s; will try again: %s", plural, Remedy(plural, err))
 }
 
+// Foreign says that the kind is none of ours, which most clusters do without.
+func (w *Watch) Foreign() *Watch {
+	w.advice = ""
+	return w
+}
+
 // Listed reports whether the kind is installed and every object there is has been told of.
 func (w *Watch) Listed() bool { return w.listed.Load() }
+
+// Stale reports whether nothing was heard of some kind for so long that what is known of it is too old to decide on.
+func (w *Watch) Stale() bool {
+	return slices.ContainsFunc(w.sources, func(s *Source) bool { return s.pulse.Age() > StaleAfter })
+}
 
 // Ages returns how long ago anything was heard of each kind, while they are listed.
 func (w *Watch) Ages() map[string]time.Duration {
@@ -211,8 +230,10 @@ func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Conte
 			now = w.whileInstalled(ctx, present)
 			continue
 		}
-		w.log.Warnf("the cluster has no definition of %s: running without; to have them: kubectl apply -k manifests/crd",
-			strings.Join(w.kind.plurals, " and "))
+		if w.advice != "" {
+			w.log.Warnf("the cluster has no definition of %s: running without; %s",
+				strings.Join(w.kind.plurals, " and "), w.advice)
+		}
 		missing(ctx)
 		now = w.kind.next(ctx, now)
 	}

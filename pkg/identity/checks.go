@@ -117,9 +117,9 @@ type Entry struct {
 	ClientCA dynamiccertificates.CAContentProvider
 	// Open names the paths that everybody may ask for.
 	Open func(path string) bool
-	// Admission is the path that is for the API server alone, and AdmissionCallers are its names there.
+	// Admission reports whether a path is for the API server alone, and AdmissionCallers are its names there.
 	// user.Anonymous among them stands for whoever reaches the port.
-	Admission        string
+	Admission        func(path string) bool
 	AdmissionCallers []string
 	// Pace refuses a caller that sends too many requests; who is unknown is one by the address.
 	Pace func(r *http.Request) error
@@ -156,7 +156,7 @@ func (c *Checks) Outside(e *Entry, next http.Handler) http.Handler {
 
 // admit returns who sent a request that may be answered.
 func (c *Checks) admit(e *Entry, known authenticator.Request, r *http.Request) (user.Info, error) {
-	hook := r.URL.Path == e.Admission
+	hook := e.Admission(r.URL.Path)
 	if hook && slices.Contains(e.AdmissionCallers, user.Anonymous) {
 		return anonymous, nil
 	}

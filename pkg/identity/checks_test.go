@@ -112,7 +112,8 @@ func TestOutside(t *testing.T) {
 			server := newAPIServer("scheduler post /bind", "token post /bind", "scheduler post /admission", trusted.Name+" post /bind", user.Anonymous+" post /bind")
 			server.err = tc.apiError
 			entry := &Entry{
-				ClientCA: content, Open: func(path string) bool { return path == "/livez" }, Admission: "/admission", AdmissionCallers: tc.names,
+				ClientCA: content, Open: func(path string) bool { return path == "/livez" },
+				Admission: func(path string) bool { return path == "/admission" }, AdmissionCallers: tc.names,
 				Pace: func(*http.Request) error { return nil },
 			}
 			if tc.noCA {

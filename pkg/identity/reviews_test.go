@@ -51,7 +51,8 @@ func knock(handler http.Handler, token, address string) *httptest.ResponseRecord
 }
 
 func entrance(c *Checks) http.Handler {
-	entry := &Entry{Open: func(string) bool { return false }, Pace: func(*http.Request) error { return nil }}
+	never := func(string) bool { return false }
+	entry := &Entry{Open: never, Admission: never, Pace: func(*http.Request) error { return nil }}
 	return c.Outside(entry, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 

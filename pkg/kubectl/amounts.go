@@ -9,49 +9,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Amounts on the wire are integers: milli-CPU for cpu, bytes for memory, storage and huge pages, a
 // count for the rest.
 
-// isBytes tells whether a resource is counted in bytes.
-func isBytes(name string) bool {
-	switch corev1.ResourceName(name) {
-	case corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage:
-		return true
-	default:
-		return strings.HasPrefix(name, corev1.ResourceHugePagesPrefix)
-	}
-}
-
 // amount writes an amount of the wire for people, in cores, binary units and plain counts, or as it is
 // there where raw. Cores are exact; bytes are rounded to a tenth of their unit.
 func amount(name string, value int64, raw bool) string {
 	switch {
-	case name == string(corev1.ResourceCPU) && raw:
+	case raw && name == string(corev1.ResourceCPU):
 		return strconv.FormatInt(value, 10) + "m"
-	case name == string(corev1.ResourceCPU):
-		return humanCores(value)
-	case isBytes(name) && !raw:
-		return humanBytes(value)
-	default:
+	case raw:
 		return strconv.FormatInt(value, 10)
+	default:
+		return resources.Number(corev1.ResourceName(name), value)
 	}
-}
-
-// humanCores writes milli-CPU as cores: 1500 is "1.5".
-func humanCores(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
-
-// humanBytes writes bytes in the largest binary unit that leaves at least one.
-func humanBytes(bytes int64) string {
-	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
-	value, unit := float64(bytes), 0
-	// The bound is below 1024 so that rounding to a tenth never gives "1024Mi".
-	for (value >= 1023.95 || value <= -1023.95) && unit < len(units)-1 {
-		value /= 1024
-		unit++
-	}
-	return strings.TrimSuffix(strconv.FormatFloat(value, 'f', 1, 64), ".0") + units[unit]
 }
 
 // compareResources orders resource names: cpu, memory, extended resources, and then what nearly every
@@ -81,7 +56,7 @@ func amountList(amounts map[string]int64, raw bool, without ...corev1.ResourceNa
 func quantityList(requests corev1.ResourceList) string {
 	return resourceList(requests, func(name string, quantity resource.Quantity) string {
 		if name == string(corev1.ResourceCPU) {
-			return humanCores(quantity.MilliValue())
+			return resources.Number(corev1.ResourceCPU, quantity.MilliValue())
 		}
 		return quantity.String()
 	})

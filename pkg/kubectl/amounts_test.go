@@ -52,9 +52,9 @@ func TestHumanAmount(t *testing.T) {
 // within a tenth of their unit.
 func TestHumanAmountIsAQuantity(t *testing.T) {
 	require.NoError(t, quick.Check(func(value int64) bool {
-		cores, err := resource.ParseQuantity(humanCores(value % 1e12))
+		cores, err := resource.ParseQuantity(amount("cpu", value%1e12, false))
 		require.NoError(t, err)
-		bytes, err := resource.ParseQuantity(humanBytes(value))
+		bytes, err := resource.ParseQuantity(amount("memory", value, false))
 		require.NoError(t, err)
 		off := math.Abs(bytes.AsApproximateFloat64()-float64(value)) / (math.Abs(float64(value)) + 1)
 		return cores.MilliValue() == value%1e12 && off < 0.051

@@ -65,6 +65,8 @@ func TestCompletion(t *testing.T) {
 		"policies":                  {"create x --policy ", []string{"Once", "Aligned", "Restricted"}},
 		"dry runs":                  {"create x --dry-run ", []string{"none", "client", "server"}},
 		"states":                    {"pods --state ", []string{"Reserved", "Binding", "Bound"}},
+		"states of gangs":           {"gangs --state ", []string{"Incomplete", "Waiting", "Starting", "Short", "Whole"}},
+		"what pods wait for":        {"pending --waits ", []string{"server", "permission", "gang", "reservation", "scheduler", "limit", "node", "devices", "capacity"}},
 		"no files where amounts go": {"create x --cpu ", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

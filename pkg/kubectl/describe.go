@@ -138,7 +138,7 @@ func describeCapacity(slot *v1alpha1.Slot) string {
 	return text
 }
 
-// describeDevices tells which devices a slot keeps: "2 nvidia.com/gpu (model=K80) for claim k80-erc".
+// describeDevices tells which devices a slot keeps: "2 nvidia.com/gpu (model=L4) for claim l4-erc".
 func describeDevices(d *v1alpha1.SlotDevices) string {
 	text := fmt.Sprintf("%d %s", max(d.Count, 1), d.ResourceName)
 	conditions := make([]string, 0, 1+len(d.MatchExpressions))
@@ -244,6 +244,10 @@ func describeConsumers(r *v1alpha1.Reservation) string {
 		return fmt.Sprintf("pods with the labels %s", metav1.FormatLabelSelector(c.Selector))
 	case c != nil && c.Controller != nil:
 		return fmt.Sprintf("pods of %s/%s", c.Controller.Kind, c.Controller.Name)
+	case c != nil && c.Gang != nil && c.Gang.Kind != "":
+		return fmt.Sprintf("pods of the %s gang %s", c.Gang.Kind, c.Gang.Name)
+	case c != nil && c.Gang != nil:
+		return fmt.Sprintf("pods of the gang %s", c.Gang.Name)
 	case slices.ContainsFunc(r.Spec.Slots, func(s v1alpha1.Slot) bool { return s.Pod != nil }):
 		return "the pods that the slots name"
 	default:

@@ -29,10 +29,11 @@ func newDevicesCommand(env *environment) *cobra.Command {
 		Aliases: []string{"device", "er"},
 		Short:   "Show the devices of the nodes, and which claims and pods have them",
 		Long: `Show the ExtendedResource objects of the cluster: on which node each device is, what containers call it (ID),
-and which claim and pod have it.
+and which claim and pod have it. DRA devices are shown, too: their resource is the driver, the name driver/pool/device, and the claims
+are ResourceClaims. One of which more is allocated than there is has the status Double.
 
 Claims are shown as namespace/name; the pod is of the same namespace. -o wide adds the properties that claims select
-by, and why a device is offline.`,
+by, which template a claim was made from, and why a device is offline.`,
 		Example: `  kubectl reserve devices
 
   # Which GPUs are free?
@@ -60,6 +61,7 @@ type deviceAnswer struct {
 	Phase         string            `json:"phase,omitempty"`
 	Claim         string            `json:"claim,omitempty"`
 	Pod           string            `json:"pod,omitempty"`
+	Template      string            `json:"template,omitempty"`
 	Unschedulable bool              `json:"unschedulable,omitempty"`
 	Properties    map[string]string `json:"properties,omitempty"`
 	Reason        string            `json:"reason,omitempty"`
@@ -94,11 +96,10 @@ func (o *devicesOptions) read(ctx context.Context, cluster *cluster, names []str
 	if err != nil {
 		return nil, explainAPIError("list claims of devices", err)
 	}
-	pods := map[string]string{} // by the namespace/name of their claim
+	byName := map[string]*v1alpha1.ExtendedResourceClaim{} // namespace/name
 	for i := range claims.Items {
-		if claim := &claims.Items[i]; claim.Status.PodRef != nil {
-			pods[claim.Namespace+"/"+claim.Name] = claim.Status.PodRef.Name
-		}
+		claim := &claims.Items[i]
+		byName[claim.Namespace+"/"+claim.Name] = claim
 	}
 	answer := &devicesAnswer{Devices: []deviceAnswer{}}
 	missing := sets.New(names...)
@@ -106,9 +107,17 @@ func (o *devicesOptions) read(ctx context.Context, cluster *cluster, names []str
 		d := &list.Items[i]
 		missing.Delete(d.Name)
 		if o.wants(d, names) {
-			answer.Devices = append(answer.Devices, answerOf(d, pods))
+			answer.Devices = append(answer.Devices, answerOf(d, byName))
 		}
 	}
+	dra, err := o.readDRA(ctx, cluster, names)
+	if err != nil {
+		return nil, err
+	}
+	for i := range dra {
+		missing.Delete(dra[i].Name)
+	}
+	answer.Devices = append(answer.Devices, dra...)
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("there is no device %s: kubectl reserve devices lists all", strings.Join(sets.List(missing), ", "))
 	}
@@ -124,7 +133,7 @@ func (o *devicesOptions) wants(d *v1alpha1.ExtendedResource, names []string) boo
 		(o.resource == "" || o.resource == d.Spec.ResourceName) && (!o.free || free)
 }
 
-func answerOf(d *v1alpha1.ExtendedResource, pods map[string]string) deviceAnswer {
+func answerOf(d *v1alpha1.ExtendedResource, claims map[string]*v1alpha1.ExtendedResourceClaim) deviceAnswer {
 	answer := deviceAnswer{
 		Name: d.Name, Node: d.Spec.NodeName, Resource: d.Spec.ResourceName, ID: d.Spec.DeviceID,
 		Phase: string(d.Status.Phase), Unschedulable: d.Spec.Unschedulable, Properties: d.Spec.Properties,
@@ -132,7 +141,12 @@ func answerOf(d *v1alpha1.ExtendedResource, pods map[string]string) deviceAnswer
 	}
 	if ref := d.Status.ClaimRef; ref != nil {
 		answer.Claim = ref.Namespace + "/" + ref.Name
-		answer.Pod = pods[answer.Claim]
+		if claim := claims[answer.Claim]; claim != nil {
+			answer.Template = claim.Annotations[v1alpha1.ClaimTemplateAnnotation]
+			if claim.Status.PodRef != nil {
+				answer.Pod = claim.Status.PodRef.Name
+			}
+		}
 	}
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionOnline); c != nil {
 		answer.Reason = c.Reason
@@ -141,14 +155,14 @@ func answerOf(d *v1alpha1.ExtendedResource, pods map[string]string) deviceAnswer
 }
 
 func (o *devicesOptions) table(all []deviceAnswer) *metav1.Table {
-	table := newTable("Node", "Resource", "ID", "Status", "Claim", "Pod", "+Name", "+Properties", "+Reason", "+Age")
+	table := newTable("Node", "Resource", "ID", "Status", "Claim", "Pod", "+Template", "+Name", "+Properties", "+Reason", "+Age")
 	for i := range all {
 		d := &all[i]
 		status := orNone(d.Phase)
 		if d.Unschedulable {
 			status += ",Unschedulable"
 		}
-		addRow(table, d.Node, d.Resource, d.ID, status, orNone(d.Claim), orNone(d.Pod), d.Name, labels.FormatLabels(d.Properties),
+		addRow(table, d.Node, d.Resource, d.ID, status, orNone(d.Claim), orNone(d.Pod), orNone(d.Template), d.Name, labels.FormatLabels(d.Properties),
 			orNone(d.Reason), age(d.created.Time, o.clock.Now()))
 	}
 	return table

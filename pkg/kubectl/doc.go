@@ -16,6 +16,7 @@
 //   - amounts.go     amounts for people: cores, Gi
 //   - create.go, list.go, describe.go, delete.go       Reservation objects
 //   - nodes.go, explain.go, pods.go, version.go        the server's routes
+//   - ui.go         the live page on this machine, which asks the server through the plugin
 //   - complete.go    shell completion of names
 //
 // Nothing here decides anything about capacity: the plugin prints what the server says. The types of

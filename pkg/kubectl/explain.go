@@ -68,6 +68,7 @@ func (o *command) printExplanation(a *reserver.ExplainAnswer) error {
 		{"Node", a.Node},
 		{"Reservation", a.Reservation},
 		{"Expires", expires},
+		{"Gang", gangField(a.Gang)},
 		{"Capacity on", capacity},
 	})
 	if err != nil {

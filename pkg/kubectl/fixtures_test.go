@@ -218,6 +218,35 @@ func pendingPod() reserver.ExplainAnswer {
 	}
 }
 
+// gangsInTests are one that is whole, one that starts, one that is short, one that waits and one that nobody knows.
+func gangsInTests() []reserver.Gang {
+	return []reserver.Gang{
+		{Namespace: "batch", Name: "done", Kind: "kubernetes", Scheduler: "default-scheduler", Minimum: 8, Bound: 7, Finished: 1, State: "Whole"},
+		{
+			Namespace: "default", Name: "train", Kind: "volcano", Scheduler: "volcano", Minimum: 3, Pending: 2, Kept: 2, Bound: 1, State: "Starting",
+			HalfSince: now.Add(-3 * time.Second), KeptUntil: now.Add(57 * time.Second),
+		},
+		{
+			Namespace: "default", Name: "short", Kind: "globalreserve", Scheduler: "batch-scheduler", Minimum: 3, Pending: 2, Bound: 1, State: "Short",
+			HalfSince: now.Add(-5 * time.Minute), WaitingSince: now.Add(-time.Minute), Why: "it has started and lacks 2 of the 3 pods it needs",
+		},
+		{
+			Namespace: "default", Name: "waits", Kind: "volcano", Scheduler: "volcano", Minimum: 40, Pending: 40, State: "Waiting",
+			WaitingSince: now.Add(-2 * time.Minute), Why: "there is no capacity for the 39 others",
+		},
+		{Namespace: "default", Name: "wrong", Kind: "volcano", Pending: 1, State: "Incomplete", Why: "its PodGroup does not exist"},
+	}
+}
+
+// memberOfGang is a pod that waits for its gang.
+func memberOfGang() reserver.ExplainAnswer {
+	gang := gangsInTests()[3]
+	return reserver.ExplainAnswer{
+		Namespace: "default", Pod: "train-1", Scheduler: "volcano", State: "Pending", Requests: reserver.Amounts{"cpu": 1000},
+		NodeCount: 2, FitCount: 1, FitExamples: []string{"node-1"}, Message: gang.Why, Gang: &gang,
+	}
+}
+
 // device is one GPU, or what else its resource says.
 func device(name, node, id string, change func(*v1alpha1.ExtendedResource)) *v1alpha1.ExtendedResource {
 	d := &v1alpha1.ExtendedResource{
@@ -250,7 +279,7 @@ func devicesInTests() []runtime.Object {
 		}),
 		device("gpu-d", "node-3", "GPU-d", func(d *v1alpha1.ExtendedResource) { d.Status = v1alpha1.ExtendedResourceStatus{} }),
 		&v1alpha1.ExtendedResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "k80-erc"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "k80-erc", Annotations: map[string]string{v1alpha1.ClaimTemplateAnnotation: "one-k80"}},
 			Status: v1alpha1.ExtendedResourceClaimStatus{
 				Phase: v1alpha1.ExtendedResourceClaimBound, PodRef: &v1alpha1.PodReference{Name: "trainer"},
 			},

@@ -72,6 +72,10 @@ func TestBadCommandLines(t *testing.T) {
 		"controller without kind":  {[]string{"create", "a", "--cpu", "1", "--controller", "web"}, "Kind/name"},
 		"controller without name":  {[]string{"create", "a", "--cpu", "1", "--controller", "Deployment/"}, "Kind/name"},
 		"controller of no kind":    {[]string{"create", "a", "--cpu", "1", "--controller", "rollout/web"}, "write it as in the controller's YAML"},
+		"gang of nothing":          {[]string{"create", "a", "--cpu", "1", "--gang", "volcano/"}, "write NAME, or KIND/NAME"},
+		"gang of a namespace":      {[]string{"create", "a", "--cpu", "1", "--gang", "volcano/ns/a"}, "write NAME, or KIND/NAME"},
+		"gang of no kind":          {[]string{"create", "a", "--cpu", "1", "--gang", "PodGroup/a"}, "write NAME, or KIND/NAME"},
+		"gang and index":           {[]string{"create", "a", "--cpu", "1", "--gang", "a", "--index", "i"}, "exclude each other"},
 		"unknown policy":           {[]string{"create", "a", "--cpu", "1", "--policy", "Twice"}, "give one of Once, Aligned, Restricted"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -117,8 +117,21 @@ func (r *rig) routesInTests() {
 		"/v1/explain?namespace=default&pod=web-3": reserver.ExplainAnswer{
 			Namespace: "default", Pod: "web-3", State: "Pending", Message: "there are no nodes in the ledger",
 		},
-		"/v1/explain?namespace=default&pod=web-9":                                   refusal{http.StatusNotFound, `{"Error":"pod \"default/web-9\" is not known: there is no such pod","Status":404}`},
-		"/v1/explain?namespace=default&pod=worker-0":                                reserved,
+		"/v1/explain?namespace=default&pod=web-9":    refusal{http.StatusNotFound, `{"Error":"pod \"default/web-9\" is not known: there is no such pod","Status":404}`},
+		"/v1/explain?namespace=default&pod=worker-0": reserved,
+		"/v1/explain?namespace=default&pod=train-1":  memberOfGang(),
+		"/v1/gangs?limit=1000&namespace=default":     reserver.GangsAnswer{Revision: 77, Gangs: gangsInTests()[1:]},
+		"/v1/pending?limit=1000&namespace=default": reserver.PendingAnswer{Revision: 77, Pods: []reserver.PendingPod{
+			{Since: now.Add(-time.Hour), LastRefused: now, Times: 12, Path: "filter", LastReason: "InsufficientResource", WaitsFor: "capacity", Explanation: pendingPod()},
+			{Since: now.Add(-time.Minute), LastRefused: now, Times: 1, Path: "bind", LastReason: "InsufficientResource", WaitsFor: "scheduler", Explanation: withCapacity},
+		}},
+		"/v1/pending?limit=1000&waits=node": reserver.PendingAnswer{Revision: 77, Pods: []reserver.PendingPod{}, Continue: "1/u"},
+		"/v1/pending?continue=1%2Fu&limit=1000&waits=node": reserver.PendingAnswer{Revision: 78, Needs: []reserver.NodeNeed{
+			{Namespace: "default", Pod: "web-1", Count: 1, Requests: reserver.Amounts{"cpu": 64000}, NewNode: true},
+		}},
+		"/v1/gangs?limit=1000": reserver.GangsAnswer{Revision: 76, Gangs: gangsInTests()[:2], Continue: "default/volcano/train"},
+		"/v1/gangs?continue=default%2Fvolcano%2Ftrain&limit=1000":                   reserver.GangsAnswer{Revision: 77, Gangs: gangsInTests()[2:]},
+		"/v1/gangs?limit=1000&namespace=default&state=Whole":                        reserver.GangsAnswer{Revision: 77, Gangs: []reserver.Gang{}},
 		"/v1/allocations?limit=1000&namespace=default":                              reserver.AllocationsAnswer{Revision: 77, Allocations: found},
 		"/v1/allocations?limit=1000":                                                reserver.AllocationsAnswer{Revision: 77, Allocations: found},
 		"/v1/reservations?limit=1000&namespace=default":                             inMemory(),

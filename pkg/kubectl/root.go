@@ -17,7 +17,9 @@ of a cluster, keeps.
 
   create, list, describe, delete   Reservation objects, through the Kubernetes API
   devices                          ExtendedResource objects and who has them, through the Kubernetes API
-  nodes, explain, pods             what the ledger has, from the GlobalReserve server
+  nodes, explain, pods, gangs,
+  pending                          what the ledger has, from the GlobalReserve server
+  ui                               the live page of all that, on this machine
 
 The server is reached at --ledger-url URL or, without it, by forwarding a port to a ready pod of its Service
 (--service), as kubectl port-forward does.
@@ -42,6 +44,11 @@ func Execute(ctx context.Context, streams genericiooptions.IOStreams, args []str
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
 	return execute(ctx, newEnvironment(streams), args)
+}
+
+// NewCommand returns the command with all that belong to it, for the reference in docs.
+func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	return newCommand(newEnvironment(streams))
 }
 
 func execute(ctx context.Context, env *environment, args []string) int {
@@ -83,7 +90,7 @@ func newCommand(env *environment) *cobra.Command {
 	env.completeGlobalFlags(cmd)
 	cmd.AddCommand(
 		newCreateCommand(env), newListCommand(env), newDescribeCommand(env), newDeleteCommand(env),
-		newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newDevicesCommand(env), newVersionCommand(env),
+		newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newGangsCommand(env), newPendingCommand(env), newDevicesCommand(env), newUICommand(env), newVersionCommand(env),
 	)
 	return cmd
 }

@@ -21,13 +21,13 @@ type specFlags struct {
 	object v1alpha1.Reservation // with what some flags give as it is
 	slot   v1alpha1.Slot        // what all slots have in common
 
-	cpu, memory                 string
-	resources                   []string
-	replicas                    int
-	ttl                         time.Duration
-	priority                    int32
-	index, selector, controller string
-	given                       func(flag string) bool
+	cpu, memory                       string
+	resources                         []string
+	replicas                          int
+	ttl                               time.Duration
+	priority                          int32
+	index, selector, controller, gang string
+	given                             func(flag string) bool
 }
 
 // policies are the values of --policy.
@@ -46,6 +46,7 @@ func (f *specFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.index, "index", "", "pods whose annotation "+v1alpha1.ReservationIndexAnnotation+" is this may use the capacity")
 	flags.StringVar(&f.selector, "selector", "", "pods with these labels may use the capacity, such as app=web or 'tier in (a,b)'")
 	flags.StringVar(&f.controller, "controller", "", "pods of this controller may use the capacity, such as Deployment/web")
+	flags.StringVar(&f.gang, "gang", "", "pods of this gang may use the capacity, such as training, or volcano/training for one of that kind alone")
 	addChoice(cmd, (*string)(&spec.AllocatePolicy), "policy", "", "Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's", policies...)
 	flags.BoolVar(&spec.Preemptible, "preemptible", false, "let a pod of higher priority take the capacity where it fits nowhere else")
 	flags.Int32Var(&f.priority, "priority", 0, "priority of the reservation, as of a pod")
@@ -153,10 +154,10 @@ func addAmount(requests corev1.ResourceList, flag, name, text string) error {
 
 // consumers say which pods may use the capacity.
 func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
-	given := slices.DeleteFunc([]string{f.index, f.selector, f.controller}, func(text string) bool { return text == "" })
+	given := slices.DeleteFunc([]string{f.index, f.selector, f.controller, f.gang}, func(text string) bool { return text == "" })
 	switch {
 	case len(given) > 1:
-		return nil, usageErrorf("--index, --selector and --controller exclude each other: give one of them")
+		return nil, usageErrorf("--index, --selector, --controller and --gang exclude each other: give one of them")
 	case f.index != "":
 		return &v1alpha1.ConsumerSpec{Index: f.index}, nil
 	case f.selector != "":
@@ -175,6 +176,15 @@ func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
 			return nil, err
 		}
 		return &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: kind, Name: name}}, nil
+	case f.gang != "":
+		kind, name, ok := strings.Cut(f.gang, "/")
+		if !ok {
+			kind, name = "", f.gang
+		}
+		if name == "" || strings.Contains(name, "/") || (ok && len(validation.IsDNS1123Label(kind)) > 0) {
+			return nil, usageErrorf("--gang %q names no gang: write NAME, or KIND/NAME with a kind of the policy, such as volcano/training", f.gang)
+		}
+		return &v1alpha1.ConsumerSpec{Gang: &v1alpha1.GangReference{Kind: kind, Name: name}}, nil
 	default:
 		return nil, nil
 	}

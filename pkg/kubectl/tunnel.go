@@ -98,7 +98,7 @@ func portForwardDialer(config *rest.Config, target podPort) (httpstream.Dialer, 
 }
 
 func forwardError(target podPort, err error) error {
-	return unreachablef("cannot forward a port to pod %s/%s: %w: you need the right to create pods/portforward there; "+
+	return unreachablef("cannot forward a port to pod %s/%s: %w: that takes the right to create pods/portforward there, and a kubelet that answers; "+
 		"or give the server's address with --ledger-url URL", target.namespace, target.pod, err)
 }
 

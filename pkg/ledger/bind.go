@@ -12,10 +12,10 @@ type Grant struct {
 	Slot SlotRef
 	// Caller is whose budget the pod counts in: whoever reserved capacity for it in memory, or else began to bind it.
 	Caller string
-	// Devices are the IDs of the devices the pod was given, claim by claim: separated
-	// by commas they are the value of the annotation extended-resources, which the
-	// binding has to carry. The same for every repeat.
-	Devices []string
+	// Devices are the devices the pod was given, claim by claim: the binding has to
+	// carry them in the annotation extended-resources. The same for every repeat. They
+	// must not be changed.
+	Devices []GivenDevices
 }
 
 // StartBind makes a pod Binding, in one step with finding capacity for it: the caller is
@@ -31,14 +31,20 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	if _, more := l.expire(now); more {
 		l.expireAround(p.Pod, p.Node, SlotRef{}, now)
 	}
+	return l.startBind(p)
+}
+
+func (l *account) startBind(p *Placement) (Grant, *Rejection) {
 	own := l.find(p.Pod)
 	switch {
 	case own == nil:
+	case l.names[own.node] != p.Node && own.movable:
+		return l.bindElsewhere(own, p)
 	case l.names[own.node] != p.Node:
 		return own.grant(), l.rejectElsewhere(p, own)
 	case own.isAllocation():
 		grant := own.grant()
-		grant.Devices = idsOf(own.given())
+		grant.Devices = own.given()
 		l.adopt(own, p.Pod.UID)
 		return grant, nil
 	default:
@@ -48,11 +54,52 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	if rejection != nil {
 		return Grant{}, rejection
 	}
+	return l.begin(p, i, h), nil
+}
+
+// begin makes the allocation of a pod that was admitted on node i.
+func (l *account) begin(p *Placement, i int32, h *entry) Grant {
 	c := l.newAllocation(p)
-	c.within, c.devices = h, l.allot(i, p.Devices, h)
+	c.within, c.devices = h, l.giveCounted(i, p.Request, l.allot(i, p.Devices, h), h)
 	l.put(c, i)
 	l.record(AllocationBinding, c, c.pod)
-	return Grant{Slot: h.ref(), Caller: c.caller, Devices: idsOf(c.given())}, nil
+	return Grant{Slot: h.ref(), Caller: c.caller, Devices: c.given()}
+}
+
+// bindElsewhere binds a pod on another node than that of its movable slot, which ends. Where there
+// is no capacity the slot stays.
+func (l *account) bindElsewhere(own *entry, p *Placement) (Grant, *Rejection) {
+	p = own.named(p)
+	l.setAside(own)
+	i, h, rejection := l.admitBind(p)
+	if rejection != nil {
+		l.putBack(own)
+		rejection.AllocatedOn = l.names[own.node]
+		return Grant{}, rejection
+	}
+	l.endDetached(own, SlotReleased, PodRef{})
+	return l.begin(p, i, h), nil
+}
+
+// named is a placement of the pod that has an entry, also where it names no UID: there may be others of the name.
+func (e *entry) named(p *Placement) *Placement {
+	if p.Pod.UID != "" || e.pod.UID == "" {
+		return p
+	}
+	at := *p
+	at.Pod.UID = e.pod.UID
+	return &at
+}
+
+// setAside takes a slot off the account, as if it were not there, until putBack or endDetached.
+func (l *account) setAside(e *entry) {
+	l.detach(e)
+	e.away = true
+}
+
+func (l *account) putBack(e *entry) {
+	e.away = false
+	l.attach(e)
 }
 
 // grant tells what was given before: nothing of a slot in memory.
@@ -71,12 +118,12 @@ func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 		l.attach(e)
 		return Grant{}, rejection
 	}
-	devices := l.allotInPlace(e, p.Devices)
+	devices := l.giveCounted(e.node, p.Request, l.allotInPlace(e, p.Devices), e.within)
 	l.turn(e, p)
 	e.devices = devices
 	l.attach(e)
 	l.record(AllocationBinding, e, e.pod)
-	return Grant{Slot: e.within.ref(), Caller: e.caller, Devices: idsOf(e.given())}, nil
+	return Grant{Slot: e.within.ref(), Caller: e.caller, Devices: e.given()}, nil
 }
 
 // admitBind admits a pod, if the placement allows that by ending preemptible

@@ -15,6 +15,8 @@ type nodeDevices struct {
 	listed []devices.Device // as they were observed, by name
 	pool   *devices.Pool
 	free   devices.Set // may be given out, and nobody has or keeps them
+	// counted are the resources of the devices that are counted, too, by name.
+	counted []counted
 }
 
 // allotment is which devices a claim or a slot has.
@@ -65,10 +67,15 @@ func (l Observer) ObserveDevices(name string, list []devices.Device) bool {
 	i = l.ensureNode(name)
 	n := l.nodes[i]
 	n.devices = nil
+	l.flags[i] &^= hasDevices
 	if len(list) > 0 {
-		n.devices = &nodeDevices{listed: list, pool: devices.NewPool(list)}
+		pool := devices.NewPool(list)
+		n.devices = &nodeDevices{listed: list, pool: pool, counted: countedOf(l.table, pool)}
+		l.flags[i] |= hasDevices
+		l.widen()
 		l.recountDevices(i)
 	}
+	l.refresh(i)
 	l.recordNode(DevicesUpdated, name, &EventDetails{NodeDevices: list})
 	l.supply(i)
 	l.dropIfEmpty(i)
@@ -126,6 +133,7 @@ func (e *entry) lacksDevices() bool {
 func (l *account) recountDevices(i int32) {
 	if n := l.nodes[i]; n.devices != nil {
 		n.devices.free = n.countFreeDevices(nil)
+		l.recountWithheld(i)
 	}
 }
 
@@ -168,13 +176,18 @@ func (n *node) takeUsed(set devices.Set, but *entry) {
 
 // visit calls f for every device of the node that is among those given.
 func (d *nodeDevices) visit(given []GivenDevices, f func(int)) {
-	for _, g := range given {
-		for _, id := range g.IDs {
-			if g.Resource == "" {
-				d.visitID(id, f)
-			} else if k, ok := d.pool.Find(g.Resource, id); ok {
-				f(k)
-			}
+	for k := range given {
+		d.visitOf(&given[k], f)
+	}
+}
+
+// visitOf is visit for those of one claim.
+func (d *nodeDevices) visitOf(g *GivenDevices, f func(int)) {
+	for _, id := range g.IDs {
+		if g.Resource == "" {
+			d.visitID(id, f)
+		} else if k, ok := d.pool.Find(g.Resource, id); ok {
+			f(k)
 		}
 	}
 }

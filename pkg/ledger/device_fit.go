@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // claimsUsable checks what does not depend on the node: the pod's claims of devices
@@ -135,31 +136,33 @@ func (n *node) giveEach(r *DeviceRequest, free devices.Set, soFar []GivenDevices
 	return given
 }
 
-// saidIDs splits the IDs that the annotation names by the requests they are for. Where they
-// are not as many as the requests are for, nobody knows what they are for: they are the rest.
-func (r *DeviceRequest) saidIDs() (byRequest [][]string, rest []string) {
-	if r.Given != "" {
-		rest = strings.Split(r.Given, ",")
+// ids are what the annotation names.
+func (r *DeviceRequest) ids() []string {
+	if r.Given == "" {
+		return nil
 	}
-	wanted := 0
+	return strings.Split(r.Given, ",")
+}
+
+// split tells which of some IDs each request was given, and which are left. There are none where they are too few: nobody
+// knows what these are for.
+func (r *DeviceRequest) split(ids []string) (byRequest [][]string, rest []string) {
 	for _, request := range r.Requests {
-		wanted += request.Count()
+		count := request.Count()
+		if len(ids) < count {
+			return nil, nil
+		}
+		byRequest = append(byRequest, ids[:count:count])
+		ids = ids[count:]
 	}
-	if len(rest) != wanted {
-		return nil, rest
-	}
-	for _, request := range r.Requests {
-		byRequest = append(byRequest, rest[:request.Count():request.Count()])
-		rest = rest[request.Count():]
-	}
-	return byRequest, nil
+	return byRequest, ids
 }
 
 // givenBefore returns the devices that a slot was given when it was granted; nil where
 // that is not known.
 func (r *DeviceRequest) givenBefore() []GivenDevices {
-	byRequest, _ := r.saidIDs()
-	if r.Given == "" || byRequest == nil {
+	byRequest, rest := r.split(r.ids())
+	if r.Given == "" || len(byRequest) != len(r.Requests) || len(rest) > 0 {
 		return nil
 	}
 	given := (*node)(nil).chosen(r, nil)
@@ -206,27 +209,39 @@ func (e *entry) keepsDevicesFor(r *DeviceRequest) (count int64) {
 	return count
 }
 
-// leftDevices is what a slot keeps of the devices of a pod that is gone: the same
-// devices, for no claim in particular.
+// leftDevices is what a slot keeps of the devices of a pod that is gone: those that were
+// claimed, for no claim in particular.
 func (e *entry) leftDevices() *allotment {
 	r := e.asks()
-	if r == nil || r.Err != "" || len(e.devices.given) != len(r.Requests) {
+	if r == nil || r.Err != "" || len(r.Requests) == 0 {
+		return nil
+	}
+	given := slices.Clone(claimed(e.devices.given))
+	others := e.devices.given[len(given):]
+	unclear := slices.ContainsFunc(others, func(g GivenDevices) bool { return g.Resource == "" })
+	if len(given) != len(r.Requests) || unclear {
 		return nil // what it was given was not for these claims
 	}
-	given := slices.Clone(e.devices.given)
 	for k := range given {
 		given[k].Claim = DeviceClaimRef{}
 	}
 	return &allotment{request: &DeviceRequest{Requests: r.Requests}, given: given}
 }
 
-// given returns what a pod that is bound was given by what it says itself. Where its
-// claims are not known any more, nobody knows of which resource a device is, or which
-// claim it was for.
-func (r *DeviceRequest) given() []GivenDevices {
-	byRequest, rest := r.saidIDs()
-	if len(r.Requests) != len(r.Claims) {
-		byRequest, rest = nil, slices.Concat(slices.Concat(byRequest...), rest)
+// said returns what a pod that is bound was given by what it says itself: what its claims were, and then what it was
+// given for what it asks for by count. Where its claims are not known any more, or it names another number of
+// devices, nobody knows of which resource a device is, or which claim it was for. A pod without claims
+// has no more devices than it asks for by count.
+func (l *account) said(r *DeviceRequest, req *resources.Request) []GivenDevices {
+	ids := r.ids()
+	resource, most := l.byCount(r, req)
+	if len(r.Claims) == 0 && r.Err == "" {
+		ids = ids[:min(int64(len(ids)), most)]
+	}
+	byRequest, rest := r.split(ids)
+	known := len(r.Requests) == len(r.Claims) && r.Err == "" && len(byRequest) == len(r.Requests) && int64(len(rest)) <= most
+	if !known {
+		byRequest, rest, resource = nil, ids, ""
 	}
 	given := make([]GivenDevices, len(r.Claims), len(r.Claims)+1)
 	for k, ref := range r.Claims {
@@ -239,48 +254,59 @@ func (r *DeviceRequest) given() []GivenDevices {
 		}
 	}
 	if len(rest) > 0 {
-		given = append(given, GivenDevices{IDs: rest})
+		given = append(given, GivenDevices{Resource: resource, IDs: rest})
 	}
 	return given
 }
 
-// observedDevices is what a claim has by what its pod, which is bound to the claim's
-// node, says. A pod has the devices it was bound with until it goes, whatever becomes of
+// observedDevices is what a pod has that is bound to the node of its entry, by what it
+// says. A pod has the devices it was bound with until it goes, whatever becomes of
 // its annotations: they can be edited, and its containers do not hear of that. Who cannot
 // tell any more what the devices were for tells nothing new either.
-func (e *entry) observedDevices(r *DeviceRequest) *allotment {
-	had := e.devices
-	if had != nil && had.said {
-		if ids := idsOf(had.given); len(ids) > 0 {
-			return had.keep(r, ids)
-		}
+func (l *account) observedDevices(e *entry, o *PodObservation) *allotment {
+	had, r := e.devices, o.Devices
+	var ids []string
+	if had != nil {
+		ids = idsOf(had.given)
+	}
+	if had != nil && had.said && len(ids) > 0 {
+		return l.keepSaid(had, ids, o)
 	}
 	if r == nil {
 		return nil
 	}
-	if had != nil && r.Err != "" && strings.Join(idsOf(had.given), ",") == r.Given {
+	same := had != nil && strings.Join(ids, ",") == r.Given
+	if same && r.Err != "" {
 		return &allotment{request: had.request, given: had.given, said: true}
 	}
-	return &allotment{request: r, given: r.given(), said: true}
+	a := &allotment{request: r, given: l.said(r, o.Request), said: true}
+	switch {
+	case same && len(ids) > 0 && slices.EqualFunc(claimed(had.given), r.Claims, func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim == ref }):
+		a.given = had.given // which says of which resource each is
+	case len(a.given) == 0 && r.Err == "":
+		return nil
+	}
+	return a
 }
 
-// keep is what a pod has that is known to have devices, once it is observed anew: its
+// keepSaid is what a pod has that is known to have devices, once it is observed anew: its
 // claims may be other objects of the same names, or be known at last.
-func (a *allotment) keep(r *DeviceRequest, ids []string) *allotment {
-	if r == nil || r.Err != "" || strings.Join(ids, ",") != r.Given {
-		return a
+func (l *account) keepSaid(had *allotment, ids []string, o *PodObservation) *allotment {
+	r := o.Devices
+	if r == nil || r.Err != "" || len(r.Claims) == 0 || strings.Join(ids, ",") != r.Given {
+		return had
 	}
-	if slices.ContainsFunc(a.given, func(g GivenDevices) bool { return g.Resource == "" }) {
-		return &allotment{request: r, given: r.given(), said: true}
+	if slices.ContainsFunc(had.given, func(g GivenDevices) bool { return g.Resource == "" }) {
+		return &allotment{request: r, given: l.said(r, o.Request), said: true}
 	}
-	if !slices.EqualFunc(a.given, r.Claims, func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim.key() == ref.key() }) {
-		return a
+	if !slices.EqualFunc(claimed(had.given), r.Claims, func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim.key() == ref.key() }) {
+		return had
 	}
-	given := slices.Clone(a.given)
-	for k := range given {
-		given[k].Claim = r.Claims[k]
+	given := slices.Clone(had.given)
+	for k, ref := range r.Claims {
+		given[k].Claim = ref
 	}
-	return &allotment{request: a.request, given: given, said: true}
+	return &allotment{request: had.request, given: given, said: true}
 }
 
 func (a *allotment) same(b *allotment) bool {

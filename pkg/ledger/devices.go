@@ -33,6 +33,9 @@ type DeviceRequest struct {
 	// Err says why the claims cannot be used: one does not exist, say. Such a pod is
 	// refused everywhere, always for the same reason; the text is for people.
 	Err string
+	// Asked is what the pod's annotation extended-resource-claims says, as it was when the
+	// pod was first seen bound; empty where that is not known. It is only kept here.
+	Asked string
 	// Given is, of a pod that is bound, the devices it was bound with, as its
 	// annotation extended-resources has them; of a slot that is observed, those it was
 	// granted with, in the same form, or empty where that is not known.

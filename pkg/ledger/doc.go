@@ -94,6 +94,8 @@
 //     node's free capacity: a slot is a preference.
 //   - On a cordoned node only pods that tolerate that use it, and those whose capacity is
 //     kept there in memory; on a node that does not exist nobody.
+//   - A movable slot, one in memory for a pod of a gang, does not keep its pod from other nodes: a
+//     bind there that is granted ends it.
 //   - A pod that says it was bound with a slot uses it, in whichever order the two
 //     are observed, and whether it fits or not. It does not use another one of that
 //     name; where one of the two does not tell its UID, the name is the identity.
@@ -115,6 +117,10 @@
 //     for the pod alone counts as where it is; StartBind may bind it elsewhere,
 //     which gives that slot back.
 //   - A renewal only ever puts a deadline off; no deadline is the latest of all.
+//
+// StartBindWith is StartBind for one of several pods that are useful only together: in the same step slots in
+// memory are made for the others, and given up in exchange, or nothing is done at all. Which pods these are, and
+// where they may be, is for the caller to know.
 //
 // What may be touched: rules change here and in ledgertest's naive model
 // together. Nothing in this package may import client-go, net/http or a logger.

@@ -23,6 +23,7 @@ type entry struct {
 	state     State // NoAllocation: a slot
 	listed    bool  // in named
 	overdue   bool  // its deadline passed while a bind was in flight
+	movable   bool  // of a slot in memory, see Slot
 	away      bool  // it is off the account for the length of a Trial
 	// counts is what it adds to its node's use: a slot counts for what it keeps beyond
 	// what its users ask for, so that both add up to the larger of the two.
@@ -225,7 +226,7 @@ func (l *account) addSlot(spec *Slot, i int32, within *entry, a *allotment) *ent
 	e := l.newEntry()
 	*e = entry{
 		pod: spec.Pod, request: spec.Request, scheduler: spec.Scheduler, caller: spec.Caller, priority: spec.Priority,
-		deadline: deadlineOf(spec.Deadline), due: -1, within: within, devices: a,
+		deadline: deadlineOf(spec.Deadline), due: -1, within: within, devices: a, movable: spec.Movable,
 	}
 	if spec.InMemory() {
 		l.memoryCount++
@@ -245,6 +246,11 @@ func (l *account) addSlot(spec *Slot, i int32, within *entry, a *allotment) *ent
 // drop takes an entry off its node's account for good. Its users stay.
 func (l *account) drop(e *entry) {
 	l.detach(e)
+	l.forget(e)
+}
+
+// forget makes an entry that is off its node's account unfindable.
+func (l *account) forget(e *entry) {
 	if e.listed {
 		l.unlist(e)
 	}
@@ -317,11 +323,17 @@ func (l *account) release(c *entry, why EventType) {
 
 // endSlot drops a slot and tells why. pod is the consumer that ended it, if one did.
 func (l *account) endSlot(e *entry, why EventType, pod PodRef) {
+	l.detach(e)
+	l.endDetached(e, why, pod)
+}
+
+// endDetached is endSlot for one that is off its node's account already.
+func (l *account) endDetached(e *entry, why EventType, pod PodRef) {
 	if pod.Name == "" {
 		pod = e.pod
 	}
 	i := e.node
-	l.drop(e)
+	l.forget(e)
 	l.record(why, e, pod)
 	l.recycle(e)
 	l.dropIfEmpty(i)

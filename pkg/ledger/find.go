@@ -151,7 +151,7 @@ func (l *account) turn(e *entry, p *Placement) {
 	l.memoryCount--
 	l.setState(e, Binding)
 	l.unschedule(e)
-	e.request, e.deadline = p.Request, never
+	e.request, e.deadline, e.movable = p.Request, never, false
 	if e.pod.UID != "" {
 		l.byUID[e.pod.UID] = e
 	}

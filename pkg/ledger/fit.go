@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -14,21 +15,33 @@ import (
 // its allocation, or nil: a node cordoned since it was made does not matter.
 func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
 	v := l.fitCapacity(i, p.Request, h, place)
-	if p.Devices != nil {
+	if p.Devices != nil || l.flags[i]&hasDevices != 0 {
 		v = l.andDevices(v, i, p, h, place)
 	}
 	return v
 }
 
-// andDevices is what fit says of a pod with devices, given what it says of the rest.
+// andDevices is what fit says of a pod with devices, or of a node with some, given what it says of the rest. Where the
+// claims of a pod are too many, by count as well, that is what is said.
 func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) Verdict {
-	if usable := l.claimsUsable(p, h); v.Reason != NodeUnknown && usable.Reason != Fits {
-		return usable
+	if p.Devices != nil {
+		if usable := l.claimsUsable(p, h); v.Reason != NodeUnknown && usable.Reason != Fits {
+			return usable
+		}
 	}
-	if v.Reason != Fits {
+	if v.Reason == Fits && l.flags[i]&hasDevices != 0 {
+		if col, short := l.notOffered(i, p, h); short {
+			v = Verdict{Reason: InsufficientResource, Column: col}
+		}
+	}
+	claimsIt := p.Devices != nil && v.Reason == InsufficientResource && !v.Unlisted && p.Devices.countOf(string(l.table.Name(v.Column))) > 0
+	if p.Devices == nil || (v.Reason != Fits && !claimsIt) {
 		return v
 	}
-	return l.fitsDevices(i, p, h, place.keeps(p.Devices))
+	if named := l.fitsDevices(i, p, h, place.keeps(p.Devices)); named.Reason != Fits {
+		return named
+	}
+	return v
 }
 
 // fitCapacity is fit but for devices.
@@ -157,8 +170,22 @@ func (l Reader) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict
 	return l.appendFit(dst, p, nodes, l.find(p.Pod))
 }
 
-// appendFit is AppendFit for a pod that has own, or nothing.
+// appendFit is AppendFit for a pod that has own, or nothing. A movable slot does not keep its pod from other nodes.
 func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *entry) []Verdict {
+	if own == nil || !own.movable {
+		return l.appendVerdicts(dst, p, nodes, own)
+	}
+	l.setAside(own)
+	defer l.putBack(own)
+	first := len(dst)
+	dst = l.appendVerdicts(dst, own.named(p), nodes, nil)
+	if k := slices.Index(nodes, l.names[own.node]); k >= 0 {
+		dst[first+k] = l.fitInPlace(own, p)
+	}
+	return dst
+}
+
+func (l *account) appendVerdicts(dst []Verdict, p *Placement, nodes []string, own *entry) []Verdict {
 	gone := own == nil && l.gone.has(p.Pod.UID)
 	offers, m := newOffers(l.candidates(p)), l.limiterOf(p, p.Caller)
 	var x *preemptor
@@ -237,6 +264,37 @@ func (l Reader) FitAll(p *Placement, visit func(node string, v Verdict) (more bo
 	l.fitAll(p, visit)
 }
 
+// Rooms calls visit for every node with free capacity for the pod, in no particular order, with how many pods like it
+// there is capacity for, until visit returns false. Of pods with host ports or devices that is one. Limits do not
+// count, and p.Node is not looked at. visit must not call the ledger.
+func (l Reader) Rooms(p *Placement, visit func(node string, count int64) (more bool)) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for i, flags := range l.flags {
+		if flags&nodeKnown == 0 || l.fit(int32(i), p, nil, nil).Reason != Fits {
+			continue
+		}
+		if !visit(l.names[i], l.howMany(int32(i), p)) {
+			return
+		}
+	}
+}
+
+// howMany is for how many pods like one that fits a node there is capacity.
+func (l *account) howMany(i int32, p *Placement) int64 {
+	if len(p.Request.Ports) > 0 || p.Devices != nil {
+		return 1
+	}
+	count := int64(math.MaxInt64)
+	row := l.row(i)
+	for _, a := range p.Request.Amounts {
+		if a.Value > 0 {
+			count = min(count, row[a.Column]/a.Value)
+		}
+	}
+	return count
+}
+
 // FitsAnywhere reports whether the pod fits the free capacity of some node, as FitAll does.
 func (l Reader) FitsAnywhere(p *Placement) (fits bool) {
 	l.FitAll(p, func(_ string, v Verdict) bool {
@@ -256,7 +314,7 @@ func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more 
 		if over.Reason == Fits {
 			v = l.fitCapacity(int32(i), p.Request, nil, nil) // and not fit, which is one call more for every node
 		}
-		if over.Reason == Fits && p.Devices != nil {
+		if over.Reason == Fits && (p.Devices != nil || flags&hasDevices != 0) {
 			v = l.andDevices(v, int32(i), p, nil, nil)
 		}
 		if !visit(l.names[i], v) {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -137,12 +138,67 @@ func (l *account) checkNode(i int32, states *[numStates]int) (allocations int, e
 		return 0, fmt.Errorf("host ports of entries and of the node differ by %d", sum.ports)
 	}
 	for col, used := range sum.used {
-		free := resources.Sub(at(n.allocatable, resources.Column(col)), used)
+		free := l.freeByHand(n, resources.Column(col), used)
 		if l.usedRow(i)[col] != used || l.row(i)[col] != free {
 			return 0, fmt.Errorf("uses %d of column %d and has %d free, kept as %d and %d", used, col, free, l.usedRow(i)[col], l.row(i)[col])
 		}
 	}
 	return sum.allocations, l.checkDevices(n)
+}
+
+// goneByHand are the devices of a resource that somebody on a node has and that are not there any more.
+func (n *node) goneByHand(resource string) map[string]bool {
+	gone := map[string]bool{}
+	for e := n.first; e != nil; e = e.next {
+		for _, g := range e.given() {
+			for _, id := range g.IDs {
+				if _, there := n.devices.pool.Find(resource, id); g.Resource == resource && !there {
+					gone[id] = true
+				}
+			}
+		}
+	}
+	return gone
+}
+
+// freeByHand is what is left of a resource, by its devices where the node has some: those that are not to be given
+// out, or are had by who does not ask for the resource, are nobody's to have.
+func (l *account) freeByHand(n *node, col resources.Column, used int64) int64 {
+	offered := at(n.allocatable, col)
+	if offered == 0 && l.mapped[col] {
+		offered = math.MaxInt64 // DRA counts it
+	}
+	if n.devices != nil {
+		for _, c := range n.devices.counted {
+			if c.column != col {
+				continue
+			}
+			all, lost := int64(0), int64(0)
+			for k := range n.devices.pool.Len() {
+				d := n.devices.pool.Device(k)
+				if d.Resource != c.resource {
+					continue
+				}
+				all++
+				had, asked := false, false
+				for e := n.first; e != nil; e = e.next {
+					for _, g := range e.given() {
+						if (g.Resource == d.Resource || g.Resource == "") && slices.Contains(g.IDs, d.ID) {
+							had, asked = true, asked || g.Resource != "" || e.request.Value(col) > 0
+						}
+					}
+				}
+				if !asked && (had || d.Unschedulable) {
+					lost++
+				}
+			}
+			if offered == 0 {
+				offered = all + int64(len(n.goneByHand(c.resource)))
+			}
+			return min(resources.Sub(offered, used), max(0, resources.Sub(max(offered, all)-lost, used)))
+		}
+	}
+	return resources.Sub(offered, used)
 }
 
 func (l *account) checkEntry(e *entry, states *[numStates]int, sum *recounted) error {

@@ -45,6 +45,8 @@ const (
 	SlotPreempted EventType = "SlotPreempted" // a pod of higher priority took the capacity
 
 	NodeUpdated EventType = "NodeUpdated"
+	// NodeLabeled: nothing but the node's labels has changed.
+	NodeLabeled EventType = "NodeLabeled"
 	NodeRemoved EventType = "NodeRemoved"
 
 	// DevicesUpdated: the node has other devices now.
@@ -89,6 +91,7 @@ type EventDetails struct {
 	Policy      AllocatePolicy // of slots
 	Preemptible bool           // of slots
 	Overdue     bool           // of slots: no other pod may use it any more
+	Movable     bool           // of slots in memory
 	// Given are the devices of a claim or a slot; Devices what a slot was asked to keep.
 	Given   []GivenDevices
 	Devices *DeviceRequest
@@ -99,7 +102,8 @@ type EventDetails struct {
 	NodeUID       types.UID
 	Allocatable   []resources.Amount
 	Unschedulable bool
-	NodeDevices   []devices.Device // of DevicesUpdated
+	Labels        map[string]string // must not be changed
+	NodeDevices   []devices.Device  // of DevicesUpdated
 }
 
 // journal keeps the last changes in a ring: the change that made revision r is
@@ -147,8 +151,8 @@ func (l *account) record(kind EventType, e *entry, pod PodRef) { l.recordMove(ki
 
 func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) {
 	var details *EventDetails
-	if e.slot != nil || e.within != nil || e.devices != nil || from != "" {
-		details = &EventDetails{MovedFrom: from, Given: e.given()}
+	if e.slot != nil || e.within != nil || e.devices != nil || e.movable || from != "" {
+		details = &EventDetails{MovedFrom: from, Given: e.given(), Movable: e.movable}
 		if e.isAllocation() {
 			details.Slot = e.within.ref()
 		} else {

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,4 +31,27 @@ func TestAdvance(t *testing.T) {
 	require.Len(t, events, 1)
 	assert.Equal(t, ledger.NodeRemoved, events[0].Type)
 	assert.EqualValues(t, 14, events[0].Revision)
+}
+
+// A pod is bound by its name alone, and what is kept beside it names its UID: who follows the journal hears of the UID
+// before the slot turns into the allocation, and drops the slot.
+func TestUIDFromWhatIsKeptBesideABind(t *testing.T) {
+	l := ledger.New(ledger.Options{JournalSize: 8})
+	l.ObserveNode(offer("a", 4000, 1<<30, 110))
+	pod := podRef("p")
+	byName := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name}
+	slot := ledger.Slot{Pod: byName, Node: "a", Request: request(1000, 0)}
+	require.Equal(t, 1, l.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, time.Time{}).Granted)
+	from := l.Revision()
+
+	kept := ledger.Slot{Pod: pod, Request: request(1000, 0)}
+	_, rejection := l.StartBindWith(&ledger.Placement{Pod: byName, Node: "a", Request: request(1000, 0)},
+		&ledger.Exchange{Keep: []ledger.Choice{{Slots: []ledger.Slot{kept}, Nodes: []string{"a"}}}}, time.Time{})
+	require.Nil(t, rejection)
+	events, ok := l.EventsSince(nil, from, 8)
+	require.True(t, ok)
+	require.Len(t, events, 2)
+	assert.Equal(t, ledger.SlotIdentified, events[0].Type)
+	assert.Equal(t, ledger.AllocationBinding, events[1].Type)
+	assert.Equal(t, pod, events[1].Pod)
 }

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"testing"
@@ -40,4 +41,4 @@ func TestBudgetsInTurmoilAgreeWithModel(t *testing.T) {
 	ledgertest.AgreesWithModel(t, check, ledgertest.World{Limits: true})
 }
 
-func check(l *ledger.Ledger) error { return l.CheckInvariants() }
+func check(l *ledger.Ledger) error { return errors.Join(l.CheckInvariants(), checkTotals(l)) }

@@ -11,6 +11,7 @@ import (
 const (
 	nodeKnown    uint8 = 1 << iota // the API server has such a node
 	nodeCordoned                   // its spec.unschedulable is set
+	hasDevices                     // it has devices
 )
 
 // node is the account of one node. A node that was deleted, or not seen yet,
@@ -21,6 +22,7 @@ type node struct {
 	saturated   bool // a sum had no int64: use must be recounted on release
 	ports       map[resources.PortKey][]portUse
 	uid         types.UID
+	labels      map[string]string
 	allocatable []int64 // by column; shorter than the table where the rest is 0
 	devices     *nodeDevices
 }
@@ -67,6 +69,9 @@ func (l *account) ensureNode(name string) int32 {
 	}
 	l.nodes[i], l.names[i] = &node{}, name
 	l.nodeIndex[name] = i
+	if len(l.mapped) > 0 {
+		l.refresh(i)
+	}
 	return i
 }
 
@@ -99,9 +104,12 @@ func (l *account) widen() {
 
 // refresh recomputes the free amounts of a node.
 func (l *account) refresh(i int32) {
-	free, used, allocatable := l.row(i), l.usedRow(i), l.nodes[i].allocatable
+	n, free, used := l.nodes[i], l.row(i), l.usedRow(i)
 	for c := range free {
-		free[c] = resources.Sub(at(allocatable, resources.Column(c)), used[c])
+		free[c] = resources.Sub(l.offered(n, resources.Column(c)), used[c])
+	}
+	if l.flags[i]&hasDevices != 0 {
+		l.refreshCounted(i)
 	}
 }
 
@@ -121,6 +129,9 @@ func (l *account) use(i int32, req *resources.Request, sign int64) {
 			continue
 		}
 		free[a.Column] -= value // exact, as the sum is and allocatable is not below 0
+	}
+	if l.flags[i]&hasDevices != 0 {
+		l.refreshCounted(i)
 	}
 }
 

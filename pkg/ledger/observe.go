@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -14,7 +15,7 @@ func (l Observer) ObserveNode(o NodeObservation) bool {
 	l.widen()
 	i := l.ensureNode(o.Name)
 	n := l.nodes[i]
-	flags := nodeKnown
+	flags := nodeKnown | l.flags[i]&hasDevices
 	if o.Unschedulable {
 		flags |= nodeCordoned
 	}
@@ -22,13 +23,17 @@ func (l Observer) ObserveNode(o NodeObservation) bool {
 	for _, a := range o.Allocatable {
 		allocatable[a.Column] = a.Value
 	}
+	kind := NodeUpdated
 	if l.flags[i] == flags && n.uid == o.UID && sameRow(n.allocatable, allocatable) {
-		return false
+		if maps.Equal(n.labels, o.Labels) {
+			return false
+		}
+		kind = NodeLabeled
 	}
-	n.uid, n.allocatable, l.flags[i] = o.UID, allocatable, flags
+	n.uid, n.labels, n.allocatable, l.flags[i] = o.UID, o.Labels, allocatable, flags
 	l.refresh(i)
-	l.recordNode(NodeUpdated, o.Name, &EventDetails{
-		NodeUID: o.UID, Allocatable: slices.Clone(o.Allocatable), Unschedulable: o.Unschedulable,
+	l.recordNode(kind, o.Name, &EventDetails{
+		NodeUID: o.UID, Allocatable: slices.Clone(o.Allocatable), Unschedulable: o.Unschedulable, Labels: o.Labels,
 	})
 	return true
 }
@@ -56,7 +61,7 @@ func (l Observer) RemoveNode(name string) bool {
 	}
 	n := l.nodes[i]
 	l.recordNode(NodeRemoved, name, &EventDetails{NodeUID: n.uid})
-	n.uid, n.allocatable, l.flags[i] = "", nil, 0
+	n.uid, n.labels, n.allocatable, l.flags[i] = "", nil, nil, l.flags[i]&hasDevices
 	l.refresh(i)
 	var inMemory []*entry
 	for e := n.first; e != nil; e = e.next {
@@ -119,7 +124,8 @@ func (l *account) observeNew(e *entry, o *PodObservation) Observed {
 		e.node, e.prev = i, l.nodes[i].last
 	}
 	e.version = o.ResourceVersion
-	e.devices = e.observedDevices(o.Devices)
+	e.devices = l.observedDevices(e, o)
+	e.request = WithGiven(l.table, o.Request, e.given())
 	l.link(e, i, o)
 	if e.within == nil {
 		e.within = within
@@ -174,7 +180,8 @@ func (l *account) move(c *entry, o *PodObservation) {
 	if c.devices != nil && c.devices.said {
 		c.devices = nil // those of the other node
 	}
-	c.request, c.devices, c.growth = o.Request, c.observedDevices(o.Devices), nil
+	c.devices, c.growth = l.observedDevices(c, o), nil
+	c.request = WithGiven(l.table, o.Request, c.given())
 	i := l.ensureNode(o.Node)
 	l.link(c, i, o)
 	l.put(c, i)
@@ -188,7 +195,12 @@ func (l *account) move(c *entry, o *PodObservation) {
 }
 
 func (l *account) observeInPlace(c *entry, o *PodObservation) Observed {
-	a, request := c.observedDevices(o.Devices), c.seen(o.Request, o.ResourceVersion)
+	a := l.observedDevices(c, o)
+	request := o.Request
+	if a != nil {
+		request = WithGiven(l.table, request, a.given)
+	}
+	request = c.seen(request, o.ResourceVersion)
 	resized := !c.request.Equal(request) || !a.same(c.devices)
 	if resized {
 		l.detach(c)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -48,6 +50,9 @@ func (l *account) explainShortage(r *Rejection, i int32, req *resources.Request,
 	r.Resource = string(l.table.Name(col))
 	r.Requested = req.Value(col)
 	r.Free = at(l.row(i), col)
+	if l.flags[i]&hasDevices != 0 && r.Free >= r.Requested && at(l.nodes[i].allocatable, col) == 0 {
+		r.Free = 0 // there are devices, and none by count
+	}
 	r.Holders = l.holders(i, col)
 }
 
@@ -98,8 +103,9 @@ func (r *Rejection) Message() string {
 	case NodeUnschedulable:
 		return fmt.Sprintf("node %q is cordoned and %s does not tolerate it; choose another node", r.Node, r.subject())
 	case InsufficientResource:
-		return fmt.Sprintf("node %q has too little %s for %s: requested %d, free %d%s",
-			r.Node, r.Resource, r.subject(), r.Requested, r.Free, r.holdersText())
+		asked, free := resources.Shortage(v1.ResourceName(r.Resource), r.Requested, r.Free)
+		return fmt.Sprintf("node %q has too little %s for %s: requested %s, %s free%s%s",
+			r.Node, r.Resource, r.subject(), asked, free, r.holdersText(), r.keptText())
 	case HostPortConflict:
 		return fmt.Sprintf("%s on node %q, asked for by %s, is taken%s", r.Resource, r.Node, r.subject(), r.holdersText())
 	case AllocatedElsewhere:
@@ -124,20 +130,45 @@ func (r *Rejection) Message() string {
 	case DeviceClaimUnusable:
 		return fmt.Sprintf("the device claims of %s cannot be used: %s", r.subject(), r.Detail)
 	case QuotaExceeded:
-		return fmt.Sprintf("namespace %q would use more %s than its ResourceQuota: requested for %s %d, %s; delete pods or reservations there, or have the quota raised",
-			r.LimitOf, r.Resource, r.subject(), r.Requested, r.leftText())
+		return fmt.Sprintf("namespace %q would use more %s than its ResourceQuota: requested for %s %s; delete pods or reservations there, or have the quota raised",
+			r.LimitOf, r.Resource, r.subject(), r.leftText())
 	case ReservedLimit:
-		return fmt.Sprintf("reservations of namespace %q would keep more %s than the policy allows (namespaces.maxReserved): requested for %s %d, %s; use or release some first",
-			r.LimitOf, r.Resource, r.subject(), r.Requested, r.leftText())
+		return fmt.Sprintf("reservations of namespace %q would keep more %s than the policy allows (namespaces.maxReserved): requested for %s %s; use or release some first",
+			r.LimitOf, r.Resource, r.subject(), r.leftText())
 	case SlotLimit:
 		return fmt.Sprintf("namespace %q has as many reservation slots as the policy allows (namespaces.maxSlots), which is %d, so there is none for %s; use or release some first",
 			r.LimitOf, r.Limit, r.subject())
 	case CallerLimit:
-		return fmt.Sprintf("caller %q would use more %s than the policy allows (schedulers.limits): requested for %s %d, %s",
-			r.LimitOf, r.Resource, r.subject(), r.Requested, r.leftText())
+		return fmt.Sprintf("caller %q would use more %s than the policy allows (schedulers.limits): requested for %s %s",
+			r.LimitOf, r.Resource, r.subject(), r.leftText())
+	case GangUnplaced:
+		if r.Node == "" {
+			return fmt.Sprintf("pod %s is not bound without its gang: there is no capacity for it and the %d others of the gang that have to be there at once; the gang waits until there is",
+				r.Pod, r.Requested)
+		}
+		return fmt.Sprintf("pod %s fits node %q, but %d more pods of its gang need capacity at once, and there is some for %d; the gang waits until there is for all%s",
+			r.Pod, r.Node, r.Requested, r.Free, r.detailText())
+	case GangIncomplete, GangWaits:
+		return fmt.Sprintf("pod %s is not bound without its gang: %s", r.Pod, r.Detail)
 	default:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)
 	}
+}
+
+// detailText is what else is known.
+func (r *Rejection) detailText() string {
+	if r.Detail == "" {
+		return ""
+	}
+	return "; " + r.Detail
+}
+
+// keptText says where a pod that does not fit has a movable slot.
+func (r *Rejection) keptText() string {
+	if r.AllocatedOn == "" || r.AllocatedOn == r.Node {
+		return ""
+	}
+	return fmt.Sprintf("; capacity is kept for it on node %q", r.AllocatedOn)
 }
 
 // Shortage names what was short for those who count refusals, in few words
@@ -158,8 +189,12 @@ func (r *Rejection) Shortage() (name string, ok bool) {
 	}
 }
 
-// leftText says how much of a limit is left.
-func (r *Rejection) leftText() string { return fmt.Sprintf("left %d of %d", r.Free, r.Limit) }
+// leftText says how much was asked for, and how much of a limit is left.
+func (r *Rejection) leftText() string {
+	name := v1.ResourceName(r.Resource)
+	asked, left := resources.Shortage(name, r.Requested, r.Free)
+	return fmt.Sprintf("%s, %s of %s left", asked, left, resources.Number(name, r.Limit))
+}
 
 // Name says in words who the holder is.
 func (h *Holder) Name() string {
@@ -215,10 +250,11 @@ func (r *Rejection) holdersText() string {
 		return ""
 	}
 	h := r.Holders[0]
+	amount := resources.Text(v1.ResourceName(r.Resource), h.Amount)
 	if h.Namespace() != r.namespace() {
-		return fmt.Sprintf("; largest holder of another namespace (%d, %s)", h.Amount, h.State.OrReserved())
+		return fmt.Sprintf("; largest holder of another namespace (%s, %s)", amount, h.State.OrReserved())
 	}
-	text := fmt.Sprintf("; largest holder %s (%d, %s", h.Name(), h.Amount, h.State.OrReserved())
+	text := fmt.Sprintf("; largest holder %s (%s, %s", h.Name(), amount, h.State.OrReserved())
 	if h.Scheduler != "" {
 		text += " by " + h.Scheduler
 	}

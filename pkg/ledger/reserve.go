@@ -43,7 +43,7 @@ func (l *account) tryPlan(steps []step, plan *Plan) ([]step, Result) {
 	}
 	if len(result.Rejections) > 0 && plan.Mode != Partial {
 		l.undoAll(steps)
-		steps, result.Granted, result.Existing = nil, 0, nil
+		steps, result.Granted, result.Existing, result.Held = nil, 0, nil, nil
 	}
 	result.Revision = l.revision
 	return steps, result
@@ -74,6 +74,12 @@ func (l *account) trySlots(steps []step, slots []Slot, shares [][]GivenDevices) 
 		case s.slot != nil:
 			steps = append(steps, s)
 		}
+		if existing == nil && (!s.fresh || s.from != nil) {
+			if result.Held == nil {
+				result.Held = map[int]bool{}
+			}
+			result.Held[k] = true
+		}
 		result.Granted++
 	}
 	return steps, result
@@ -102,6 +108,8 @@ type step struct {
 	slot       *entry
 	fresh      bool               // the plan made it
 	identified bool               // it got its pod's UID
+	from       *entry             // the movable slot in the place of which it was made
+	pinned     bool               // it was movable before
 	was        *resources.Request // the size it had before, if that was another
 	had        *allotment
 	deadline   int64 // what was asked for
@@ -198,17 +206,42 @@ func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (ste
 		kept = l.durableFor(spec.Pod)
 	}
 	switch {
+	case kept != nil && l.names[kept.node] != spec.Node && kept.movable:
+		return l.replaceSlot(kept, spec, p, share)
 	case kept != nil && l.names[kept.node] != spec.Node:
 		return step{}, l.rejectElsewhere(p, kept)
 	case own != nil && own.isAllocation():
 		return step{}, nil
-	case own != nil && !own.mayTouch(spec.Caller):
+	case own != nil && !own.movable && !own.mayTouch(spec.Caller):
 		return step{}, l.rejectSlot(&Slot{}, p, Verdict{Reason: NotOwner}, own)
 	case own != nil:
 		return l.renew(own, spec, p)
 	}
+	return l.makeSlot(spec, p, share)
+}
+
+// replaceSlot makes a slot in memory for a pod in the place of its movable one on another node.
+func (l *account) replaceSlot(from *entry, spec *Slot, p *Placement, share []GivenDevices) (step, *Rejection) {
+	if at := from.named(p); at != p {
+		own := *spec
+		own.Pod = at.Pod
+		spec, p = &own, at
+	}
+	l.setAside(from)
+	s, rejection := l.makeSlot(spec, p, share)
+	if rejection != nil {
+		l.putBack(from)
+		rejection.AllocatedOn = l.names[from.node]
+		return step{}, rejection
+	}
+	s.from = from
+	return s, nil
+}
+
+// makeSlot makes a slot in memory for a pod that has none.
+func (l *account) makeSlot(spec *Slot, p *Placement, share []GivenDevices) (step, *Rejection) {
 	i, within, rejection := l.admit(p)
-	if rejection == nil {
+	if rejection == nil && !spec.binds {
 		m := l.limiterOf(p, p.Caller)
 		if v := m.keep(p.Request, within, nil); v.Reason != Fits {
 			rejection = l.reject(p, v, nil)
@@ -245,6 +278,9 @@ func (l *account) renew(e *entry, spec *Slot, p *Placement) (step, *Rejection) {
 		l.attach(e)
 	}
 	s.identified = l.identify(e, spec.Pod.UID)
+	if s.pinned = e.movable && !spec.Movable; s.pinned {
+		e.movable = false
+	}
 	return s, nil
 }
 
@@ -279,6 +315,9 @@ func (l *account) undo(s *step) {
 	if s.fresh {
 		l.drop(e)
 		l.recycle(e)
+		if s.from != nil {
+			l.putBack(s.from)
+		}
 		return
 	}
 	if s.was != nil {
@@ -289,6 +328,7 @@ func (l *account) undo(s *step) {
 	if s.identified {
 		e.pod.UID = ""
 	}
+	e.movable = e.movable || s.pinned
 }
 
 // commit makes a step last: the slot gets its deadline and its place in the journal. A
@@ -296,6 +336,9 @@ func (l *account) undo(s *step) {
 func (l *account) commit(s *step) {
 	e := s.slot
 	later := !s.fresh && s.deadline > e.deadline
+	if s.from != nil {
+		l.endDetached(s.from, SlotReleased, PodRef{})
+	}
 	if later {
 		e.deadline = s.deadline
 	}
@@ -305,7 +348,7 @@ func (l *account) commit(s *step) {
 	if s.identified {
 		l.record(SlotIdentified, e, e.pod)
 	}
-	if s.fresh || later || s.was != nil {
+	if s.fresh || later || s.pinned || s.was != nil {
 		l.record(SlotPlaced, e, e.pod)
 	}
 }

@@ -68,9 +68,14 @@ type Slot struct {
 	// its pods are given these first. Of the resources it names a Restricted slot's
 	// pods are given no others.
 	Devices *DeviceRequest
+	// Movable says of a slot in memory that its pod may be bound elsewhere, where there is capacity, which ends the
+	// slot: it is kept so that the pod has a place at all.
+	Movable bool
 	// Deadline is when the slot expires, by the clock of now; zero means never. A slot does not
 	// expire while a pod is being bound that uses it.
 	Deadline time.Time
+
+	binds bool // its pod is being bound: nothing is kept by it for later
 }
 
 // InMemory reports whether nothing but the ledger knows of the slot.

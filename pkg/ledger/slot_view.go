@@ -34,8 +34,10 @@ type Consumer struct {
 // revision they are of. Those in memory come first.
 func (l Reader) Slots() ([]SlotView, uint64) {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.slotViews(), l.revision
+	views, revision := l.slotViews(), l.revision
+	l.mu.RUnlock()
+	sortSlots(views)
+	return views, revision
 }
 
 // ReservationSlots returns the slots of one reservation, ordered by slot.
@@ -81,6 +83,21 @@ func (l Reader) CallerOf(pod PodRef) (caller string, ok bool) {
 	return "", false
 }
 
+// Standing tells what a pod has: the state of its allocation, or that a slot is kept for it alone, in memory or of a
+// reservation.
+func (l Reader) Standing(pod PodRef) (state State, kept bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	e := l.find(pod)
+	if e == nil {
+		e = l.durableFor(pod)
+	}
+	if e == nil {
+		return NoAllocation, false
+	}
+	return e.state, !e.isAllocation()
+}
+
 // HomeOf returns the node on which a pod has its allocation, or a slot in memory.
 func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
 	l.mu.RLock()
@@ -91,11 +108,39 @@ func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
 	return "", false
 }
 
+// PlaceOf returns the node on which a pod has capacity of its own: its allocation, or a slot that is kept for it alone, in
+// memory or of a reservation.
+func (l Reader) PlaceOf(pod PodRef) (node string, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	e := l.find(pod)
+	if e == nil {
+		e = l.durableFor(pod)
+	}
+	if e == nil {
+		return "", false
+	}
+	return l.names[e.node], true
+}
+
 // HasSlots reports whether there are any slots of reservations.
 func (l Reader) HasSlots() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return len(l.slots) > 0
+}
+
+// Keeping returns the nodes on which slots of reservations keep something that no pod uses.
+func (l Reader) Keeping() map[string]struct{} {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	nodes := map[string]struct{}{}
+	for _, e := range l.slots {
+		if !e.used() || slices.ContainsFunc(e.counts.Amounts, func(a resources.Amount) bool { return a.Column != resources.Pods }) {
+			nodes[l.names[e.node]] = struct{}{}
+		}
+	}
+	return nodes
 }
 
 // UsableSlot is a slot that a pod could be bound with now.
@@ -126,6 +171,30 @@ func (l Reader) UsableSlots(p *Placement) (usable []UsableSlot) {
 	return usable
 }
 
+// ExactFirst returns slots with those first that keep just what is requested, of all resources that they keep at all; the
+// others follow in their order. So a pod that is small does not take the slot of one that is large.
+func (l Reader) ExactFirst(refs []SlotRef, request *resources.Request) []SlotRef {
+	if len(refs) < 2 {
+		return refs
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	sorted := make([]SlotRef, 0, len(refs))
+	var others []SlotRef
+	for _, ref := range refs {
+		if h := l.slots[ref]; h != nil && h.keepsJust(request) {
+			sorted = append(sorted, ref)
+		} else {
+			others = append(others, ref)
+		}
+	}
+	return append(sorted, others...)
+}
+
+func (e *entry) keepsJust(request *resources.Request) bool {
+	return !slices.ContainsFunc(e.request.Amounts, func(a resources.Amount) bool { return request.Value(a.Column) != a.Value })
+}
+
 func (l *account) slotViews() []SlotView {
 	views := make([]SlotView, 0, len(l.slots)+l.memoryCount)
 	for _, e := range l.slots {
@@ -138,7 +207,6 @@ func (l *account) slotViews() []SlotView {
 			}
 		}
 	}
-	sortSlots(views)
 	return views
 }
 
@@ -158,7 +226,7 @@ func (l *account) slotView(e *entry) SlotView {
 	view := SlotView{
 		Slot: Slot{
 			Ref: e.ref(), Node: l.names[e.node], Request: e.request, Policy: Once, Scheduler: e.scheduler,
-			Priority: e.priority, Pod: e.pod, Devices: e.asks(), Deadline: moment(e.deadline),
+			Priority: e.priority, Pod: e.pod, Devices: e.asks(), Movable: e.movable, Deadline: moment(e.deadline),
 		},
 		Within: e.within.ref(), Rest: e.counts, Given: e.given(), Overdue: e.overdue,
 	}

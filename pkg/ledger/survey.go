@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/devices"
@@ -48,7 +49,7 @@ func (l Reader) Survey(without ...types.UID) (s *Survey) {
 
 func (l *account) survey() *Survey {
 	c := &account{
-		table: l.table, stride: l.stride, names: slices.Clone(l.names), flags: slices.Clone(l.flags), free: slices.Clone(l.free),
+		table: l.table, mapped: l.mapped, stride: l.stride, names: slices.Clone(l.names), flags: slices.Clone(l.flags), free: slices.Clone(l.free),
 		nodeIndex: make(map[string]int32, len(l.nodeIndex)), nodes: make([]*node, len(l.nodes)),
 		deviceOwners: make(map[nameKey][]deviceOwner, len(l.deviceOwners)),
 	}
@@ -66,7 +67,9 @@ func (l *account) survey() *Survey {
 			}
 		}
 		if n.devices != nil {
-			copies[i].devices = &nodeDevices{pool: n.devices.pool, free: slices.Clone(n.devices.free)}
+			copies[i].devices = &nodeDevices{
+				pool: n.devices.pool, free: slices.Clone(n.devices.free), counted: slices.Clone(n.devices.counted),
+			}
 		}
 		s.order = append(s.order, int32(i))
 	}
@@ -107,6 +110,44 @@ func (s *Survey) leftOver(i int32, request *resources.Request) (sum float64) {
 	return sum
 }
 
+// Largest is the most of a resource that one node has free, and which.
+type Largest struct {
+	Resource        v1.ResourceName
+	Requested, Free int64
+	Node            string // empty where there is none
+}
+
+// Largest returns, of every resource that a pod asks for, the most that one of the nodes allowed has free. Cordoned nodes are
+// left out, unless the pod tolerates them, and so is what one of the nodes leaves to DRA: nobody here knows how much
+// there is. p.Node is not looked at.
+func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest {
+	var list []Largest
+	left := map[v1.ResourceName]bool{}
+	for _, a := range p.Request.Amounts {
+		list = append(list, Largest{Resource: s.account.table.Name(a.Column), Requested: a.Value})
+	}
+	for _, i := range s.order {
+		cordoned := s.account.flags[i]&nodeCordoned != 0 && !p.Request.ToleratesUnschedulable
+		if cordoned || !allowed(s.account.names[i]) {
+			continue
+		}
+		for k, a := range p.Request.Amounts {
+			if s.account.leftToDRA(i, a.Column) {
+				left[list[k].Resource] = true
+				continue
+			}
+			if free := at(s.account.row(i), a.Column); list[k].Node == "" || free > list[k].Free {
+				list[k].Free, list[k].Node = free, s.account.names[i]
+			}
+		}
+	}
+	list = slices.DeleteFunc(list, func(most Largest) bool { return left[most.Resource] })
+	for _, u := range p.Request.Unlisted {
+		list = append(list, Largest{Resource: u.Name, Requested: u.Value})
+	}
+	return list
+}
+
 // FitAll calls visit for every node that exists, by name, with whether a pod fits there
 // next to what was taken.
 func (s *Survey) FitAll(p *Placement, visit func(node string, v Verdict)) {
@@ -115,14 +156,24 @@ func (s *Survey) FitAll(p *Placement, visit func(node string, v Verdict)) {
 	}
 }
 
-func (s *Survey) fit(i int32, p *Placement) Verdict {
-	if wanted := s.wanted[i]; len(wanted) > 0 && p.Devices != nil {
-		together, all := *p, *p.Devices
-		all.Requests = slices.Concat(wanted, all.Requests)
-		together.Devices = &all
-		p = &together
+// Free returns how much of a resource is free on a node, next to what was taken.
+func (s *Survey) Free(node string, column resources.Column) int64 {
+	if i, ok := s.account.nodeIndex[node]; ok {
+		return at(s.account.row(i), column)
 	}
-	return s.account.fit(i, p, nil, nil)
+	return 0
+}
+
+func (s *Survey) fit(i int32, p *Placement) Verdict {
+	v := s.account.fit(i, p, nil, nil)
+	wanted := s.wanted[i]
+	if v.Reason != Fits || len(wanted) == 0 || p.Devices == nil {
+		return v
+	}
+	together, all := *p, *p.Devices
+	all.Requests = slices.Concat(wanted, all.Requests)
+	together.Devices = &all
+	return s.account.fitsDevices(i, &together, nil, nil)
 }
 
 // Closest returns the node on which a pod lacks least: the fewest resources, then the
@@ -138,16 +189,63 @@ func (s *Survey) Closest(p *Placement) (best string) {
 	return best
 }
 
-func (s *Survey) lack(i int32, p *Placement) (sum float64) {
-	free := s.account.row(i)
+// lack tells how far a node is from having capacity for a pod, devices left out.
+func (l *account) lack(i int32, p *Placement) (sum float64) {
+	free := l.row(i)
 	for _, a := range p.Request.Amounts {
 		if lack := resources.Sub(a.Value, at(free, a.Column)); lack > 0 {
 			sum += 1 + float64(lack)/float64(a.Value)
 		}
 	}
-	if s.account.flags[i]&nodeCordoned != 0 && !p.Request.ToleratesUnschedulable {
+	if l.flags[i]&nodeCordoned != 0 && !p.Request.ToleratesUnschedulable {
 		sum += 1e6
 	}
+	return sum
+}
+
+// Nearest says why a pod is refused the one of some nodes where it lacks least, devices aside; nil where there is capacity
+// for it, or none of the nodes is known. p.Node is not looked at.
+func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	best, least := int32(-1), math.Inf(1)
+	for _, name := range nodes {
+		i, ok := l.nodeIndex[name]
+		if !ok || l.flags[i]&nodeKnown == 0 {
+			continue
+		}
+		if lack := l.lack(i, p); lack < least {
+			best, least = i, lack
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	v := l.fit(best, p, nil, nil)
+	if v.Reason == Fits {
+		return nil
+	}
+	there := *p
+	there.Node = l.names[best]
+	return l.reject(&there, v, nil)
+}
+
+// FitsEmpty reports whether some node would have capacity for a request if it were empty. Cordons are of no account, nor are the
+// devices of claims.
+func (l Reader) FitsEmpty(request *resources.Request) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(request.Unlisted) > 0 {
+		return false
+	}
+	return slices.ContainsFunc(l.nodes, func(n *node) bool {
+		more := func(a resources.Amount) bool { return a.Value > l.offered(n, a.Column) }
+		return n != nil && !slices.ContainsFunc(request.Amounts, more)
+	})
+}
+
+func (s *Survey) lack(i int32, p *Placement) float64 {
+	sum := s.account.lack(i, p)
 	if p.Devices == nil {
 		return sum
 	}

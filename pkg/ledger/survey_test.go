@@ -50,6 +50,13 @@ func TestSurvey(t *testing.T) {
 	assert.Equal(t, "c-gpu", s.BestFit(ask(1000, 80), all), "a port is taken")
 	assert.Equal(t, "c-gpu", s.BestFit(withGPU("any", ""), all), "the only one with devices")
 	assert.Empty(t, s.BestFit(ask(8001), all))
+	cpu := func(free int64, node string) []ledger.Largest {
+		return []ledger.Largest{{Resource: "cpu", Requested: 8001, Free: free, Node: node}}
+	}
+	assert.Equal(t, cpu(8000, "a-large"), s.Largest(ask(8001), all)[:1])
+	assert.Equal(t, cpu(4000, "c-gpu"), s.Largest(ask(8001), but("a-large"))[:1])
+	onlyCordoned := func(node string) bool { return node == "d-cordoned" }
+	assert.Equal(t, cpu(0, ""), s.Largest(ask(8001), onlyCordoned)[:1])
 	assert.Equal(t, "a-large", s.Closest(ask(8001)), "it lacks the smallest share")
 	assert.Equal(t, "c-gpu", s.Closest(withGPU("a", "A100")), "it has devices of the kind")
 	assert.Equal(t, "b-half", l.Survey(podRef("bound").UID).BestFit(ask(4000), all), "the pod that holds it is gone")
@@ -73,4 +80,23 @@ func TestSurvey(t *testing.T) {
 	assert.Equal(t, map[string]ledger.Reason{
 		"a-large": ledger.Fits, "b-half": ledger.InsufficientResource, "c-gpu": ledger.Fits, "d-cordoned": ledger.NodeUnschedulable,
 	}, verdicts)
+}
+
+func TestNearest(t *testing.T) {
+	l := ledger.New(ledger.Options{})
+	for node, cpu := range map[string]int64{"small": 1000, "large": 8000} {
+		l.ObserveNode(offer(node, cpu, 8<<30, 10))
+	}
+	l.ObservePod(ledger.PodObservation{Pod: podRef("bound"), Node: "large", Request: request(6000, 0)})
+	ask := func(cpu int64, nodes ...string) *ledger.Rejection {
+		return l.Nearest(&ledger.Placement{Pod: podRef("asking"), Request: request(cpu, 0)}, nodes)
+	}
+	assert.Nil(t, ask(2000, "small", "large"), "there is capacity by now")
+	assert.Nil(t, ask(3000, "unknown"))
+	nearest := ask(3000, "unknown", "small", "large")
+	assert.Equal(t, ledger.Rejection{
+		Pod: podRef("asking"), Node: "large", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 3000, Free: 2000,
+		Holders: []ledger.Holder{{Pod: podRef("bound"), State: ledger.Bound, Amount: 6000}},
+	}, *nearest)
+	assert.Equal(t, "small", ask(3000, "small").Node)
 }

@@ -122,6 +122,9 @@ type Result struct {
 	// Existing has the slots of reservations that pods of the plan had before, by their
 	// index in the plan: those slots of the plan were not made.
 	Existing map[int]SlotRef
+	// Held has the slots in memory whose pods had an allocation before, or a slot in memory, by their index in the plan: these were
+	// renewed or moved, and not made anew.
+	Held map[int]bool
 	// Rejections tells of each slot that was refused, in plan order.
 	Rejections []Rejection
 	// Revision is the ledger's revision the answer is true for.
@@ -151,6 +154,9 @@ const (
 	ReservedLimit               // the namespace's slots would keep more than the policy allows
 	SlotLimit                   // the namespace has as many slots as the policy allows
 	CallerLimit                 // what the caller was granted would be more than the policy allows
+	GangUnplaced                // there is no capacity for as many others of the pod's gang as it needs at least
+	GangIncomplete              // too few pods of its gang exist, or nobody knows how many it needs
+	GangWaits                   // another gang that could start now comes first
 	numReasons
 )
 
@@ -159,6 +165,7 @@ var reasonNames = [numReasons]string{
 	"AllocatedElsewhere", "PodGone", "NotOwner", "BindInFlight", "PodAllocated", "SlotExists",
 	"InsufficientDevices", "DeviceClaimInUse", "DeviceClaimUnusable",
 	"QuotaExceeded", "ReservedLimit", "SlotLimit", "CallerLimit",
+	"GangUnplaced", "GangIncomplete", "GangWaits",
 }
 
 // String returns the reason's name as the API shows it.
@@ -182,10 +189,11 @@ type Rejection struct {
 	// left of it (QuotaExceeded, ReservedLimit, SlotLimit, CallerLimit).
 	LimitOf string
 	Limit   int64
-	// Detail says in words what is wrong with the pod's claims of devices.
+	// Detail says in words what is wrong with the pod's claims of devices, or with its gang.
 	Detail string
 	// AllocatedOn is the node of the pod's allocation or slot (AllocatedElsewhere,
-	// BindInFlight, PodAllocated), or of the other slot (SlotExists).
+	// BindInFlight, PodAllocated), or of the other slot (SlotExists). Of a pod with a movable slot that
+	// does not fit elsewhere it is the node of that.
 	AllocatedOn string
 	// Unlisted is true where nothing in the cluster has ever offered Resource.
 	Unlisted bool
@@ -213,6 +221,8 @@ type NodeObservation struct {
 	Allocatable []resources.Amount
 	// Unschedulable is spec.unschedulable (cordoned).
 	Unschedulable bool
+	// Labels are told to readers; they decide nothing here. The ledger keeps the map, so it must not be changed afterwards.
+	Labels map[string]string
 }
 
 // PodObservation is what the API server says of a pod that is bound and has not
@@ -272,6 +282,9 @@ func (v Verdict) shortOfCapacity() bool {
 func (r Reason) OfLimit() bool {
 	return r == QuotaExceeded || r == ReservedLimit || r == SlotLimit || r == CallerLimit
 }
+
+// OfGang reports whether a refusal is for the sake of the pod's gang.
+func (r Reason) OfGang() bool { return r == GangUnplaced || r == GangIncomplete || r == GangWaits }
 
 // overLimit reports whether the pod would fit if others of its namespace, or its caller, were gone.
 func (v Verdict) overLimit() bool { return v.Reason == QuotaExceeded || v.Reason == CallerLimit }

@@ -6,6 +6,8 @@ import "github.com/globalreserve/globalreserve/pkg/resources"
 // use: milli-CPU for cpu, else the resource's own unit.
 type Usage struct {
 	Allocatable, Used int64
+	// Elsewhere says that it is left to DRA: the node offers none by count, and what is used there is not known.
+	Elsewhere bool
 }
 
 // Free returns what is left, negative where the node is overcommitted.
@@ -27,6 +29,7 @@ func (l Reader) AppendUsage(dst []Usage, nodes []string, columns []resources.Col
 			}
 			if known {
 				u.Allocatable = at(l.nodes[i].allocatable, c)
+				u.Elsewhere = l.leftToDRA(i, c)
 			}
 			dst = append(dst, u)
 		}

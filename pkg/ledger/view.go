@@ -17,6 +17,7 @@ type NodeView struct {
 	Exists        bool // false: deleted, or not seen yet, but pods are on it
 	Unschedulable bool
 	Allocations   int
+	Labels        map[string]string // must not be changed
 	// Amounts has an entry for every resource the node offers or its allocations use,
 	// ordered by name.
 	Amounts []AmountView
@@ -30,7 +31,9 @@ type AmountView struct {
 	Allocatable int64
 	Bound       int64 // used by pods that are bound
 	Reserved    int64 // used by allocations that are Binding, and kept by slots
-	Free        int64 // Allocatable - Bound - Reserved; negative if overcommitted
+	// Free is Allocatable - Bound - Reserved; negative if overcommitted. Of what the node has devices of it is less where
+	// some are not to be given out, and counts the devices where Allocatable is 0.
+	Free int64
 }
 
 // Overcommitted reports whether more than allocatable is used of any resource.
@@ -48,6 +51,7 @@ type AllocationView struct {
 	Request   *resources.Request // must not be changed
 	Slot      SlotRef            // what the pod uses, or empty
 	Given     []GivenDevices     // must not be changed; nil for a pod without allocations
+	Asked     string             // DeviceRequest.Asked of what it was given for
 	// Growing says that a resize was granted that the pod has not been seen with: Request may be more than it asks for.
 	Growing bool
 }
@@ -63,8 +67,10 @@ type Snapshot struct {
 // Nodes returns all nodes, ordered by name, and the revision they are of.
 func (l Reader) Nodes() ([]NodeView, uint64) {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.nodeViews(), l.revision
+	views, revision := l.nodeViews(), l.revision
+	l.mu.RUnlock()
+	sortNodes(views)
+	return views, revision
 }
 
 // Node returns one node and its allocations, ordered by namespace and name; ok is
@@ -114,8 +120,10 @@ func (l Reader) AppendNodeAllocations(dst []AllocationView, name string) (view N
 // they are of.
 func (l Reader) Allocations() ([]AllocationView, uint64) {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.allocationViews(), l.revision
+	views, revision := l.allocationViews(), l.revision
+	l.mu.RUnlock()
+	sortAllocations(views)
+	return views, revision
 }
 
 // Allocation returns the allocation of one pod; ok is false where it has none.
@@ -131,8 +139,12 @@ func (l Reader) Allocation(pod PodRef) (view AllocationView, ok bool) {
 // Snapshot returns everything at one revision.
 func (l Reader) Snapshot() Snapshot {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Allocations: l.allocationViews(), Slots: l.slotViews()}
+	s := Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Allocations: l.allocationViews(), Slots: l.slotViews()}
+	l.mu.RUnlock()
+	sortNodes(s.Nodes)
+	sortAllocations(s.Allocations)
+	sortSlots(s.Slots)
+	return s
 }
 
 // Stats returns the counts behind the metrics.
@@ -152,19 +164,24 @@ func (l Reader) Stats() Stats {
 	return s
 }
 
+// nodeViews returns all nodes in no order, as allocationViews and slotViews do with theirs: decisions wait while the account
+// is copied, and do not while the copy is sorted, which takes longer.
 func (l *account) nodeViews() []NodeView {
 	views := make([]NodeView, 0, len(l.nodeIndex))
 	for _, i := range l.nodeIndex {
 		views = append(views, l.nodeView(i))
 	}
-	slices.SortFunc(views, func(a, b NodeView) int { return cmp.Compare(a.Name, b.Name) })
 	return views
+}
+
+func sortNodes(views []NodeView) {
+	slices.SortFunc(views, func(a, b NodeView) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 func (l *account) nodeView(i int32) NodeView {
 	n := l.nodes[i]
 	view := NodeView{
-		Name: l.names[i], UID: n.uid,
+		Name: l.names[i], UID: n.uid, Labels: n.labels,
 		Exists: l.flags[i]&nodeKnown != 0, Unschedulable: l.flags[i]&nodeCordoned != 0,
 		Devices: n.deviceViews(),
 	}
@@ -183,17 +200,22 @@ func (l *account) nodeView(i int32) NodeView {
 	}
 	for col := range l.table.Len() {
 		column := resources.Column(col)
-		allocatable, used := at(n.allocatable, column), at(l.usedRow(i), column)
-		if allocatable == 0 && used == 0 {
+		if !l.counts(i, column) {
 			continue
 		}
 		view.Amounts = append(view.Amounts, AmountView{
-			Resource: l.table.Name(column), Allocatable: allocatable,
-			Bound: at(bound, column), Reserved: at(reserved, column), Free: resources.Sub(allocatable, used),
+			Resource: l.table.Name(column), Allocatable: at(n.allocatable, column),
+			Bound: at(bound, column), Reserved: at(reserved, column), Free: at(l.row(i), column),
 		})
 	}
 	slices.SortFunc(view.Amounts, func(a, b AmountView) int { return cmp.Compare(a.Resource, b.Resource) })
 	return view
+}
+
+// counts reports whether a node offers a resource, or something on it counts for it there: DRA devices are counted by
+// their claims.
+func (l *account) counts(i int32, column resources.Column) bool {
+	return at(l.nodes[i].allocatable, column) != 0 || (at(l.usedRow(i), column) != 0 && !l.mapped[column])
 }
 
 func (l *account) allocationViews() []AllocationView {
@@ -203,7 +225,6 @@ func (l *account) allocationViews() []AllocationView {
 			views = l.appendAllocations(views, int32(i))
 		}
 	}
-	sortAllocations(views)
 	return views
 }
 
@@ -217,9 +238,13 @@ func (l *account) appendAllocations(dst []AllocationView, i int32) []AllocationV
 }
 
 func (l *account) allocationView(c *entry) AllocationView {
+	asked := ""
+	if r := c.asks(); r != nil {
+		asked = r.Asked
+	}
 	return AllocationView{
 		Pod: c.pod, Node: l.names[c.node], State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Slot: c.within.ref(), Given: c.given(), Growing: c.growth != nil,
+		Priority: c.priority, Request: c.request, Slot: c.within.ref(), Given: c.given(), Asked: asked, Growing: c.growth != nil,
 	}
 }
 

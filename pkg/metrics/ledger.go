@@ -37,6 +37,31 @@ func (c watchCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+var gangsDesc = prometheus.NewDesc(namespace+"_gangs",
+	"Gangs, by state: Incomplete, Waiting, Starting, Short or Whole. The server that decides tells.", []string{"state"}, nil)
+
+// RegisterGangs has the scrape tell how many gangs are in each state, and for how long gangs have been half, all together.
+// They are called on every scrape. It must be called once.
+func (m *Metrics) RegisterGangs(states func() map[string]int, half func() time.Duration) {
+	m.registry.MustRegister(gangCollector(states), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: namespace, Name: "half_gang_seconds_total",
+		Help: "Time that gangs have spent with some of their pods bound and fewer than they need, since this server decided on them first.",
+	}, func() float64 { return half().Seconds() }))
+}
+
+// gangCollector counts gangs by state at the moment of the scrape.
+type gangCollector func() map[string]int
+
+// Describe implements prometheus.Collector.
+func (c gangCollector) Describe(ch chan<- *prometheus.Desc) { ch <- gangsDesc }
+
+// Collect implements prometheus.Collector.
+func (c gangCollector) Collect(ch chan<- prometheus.Metric) {
+	for state, count := range c() {
+		ch <- prometheus.MustNewConstMetric(gangsDesc, prometheus.GaugeValue, float64(count), state)
+	}
+}
+
 var (
 	allocationsDesc = prometheus.NewDesc(namespace+"_allocations",
 		"Allocations in the ledger, by state.", []string{"state"}, nil)

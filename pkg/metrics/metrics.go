@@ -43,16 +43,21 @@ type Metrics struct {
 
 	requests      *prometheus.CounterVec
 	durations     *prometheus.HistogramVec
+	timeToBind    *prometheus.HistogramVec
 	decisions     *prometheus.CounterVec
 	conflicts     *prometheus.CounterVec
 	limits        *prometheus.CounterVec
+	gangRefusals  *prometheus.CounterVec
+	gangTouches   *prometheus.CounterVec
 	bypassedBinds *prometheus.CounterVec
+	observed      *prometheus.CounterVec
 	bindOutcomes  *prometheus.CounterVec
 	drift         *prometheus.GaugeVec
 	driftFound    *prometheus.CounterVec
 	wakeups       prometheus.Counter
 	reloadFailed  prometheus.Counter
 	reloadedAt    prometheus.Gauge
+	autoscaling   *prometheus.CounterVec
 
 	schedulers *label
 	resources  *label
@@ -77,6 +82,10 @@ func New() *Metrics {
 		Namespace: namespace, Name: "request_duration_seconds",
 		Help: "Time taken to answer an HTTP request, by verb.", Buckets: durationBuckets,
 	}, []string{"verb"})
+	m.timeToBind = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "time_to_bind_seconds",
+		Help: "Time from a pod's creation to when it was seen bound, to the second, by scheduler. The server that decides tells.", Buckets: timeToBindBuckets,
+	}, []string{"scheduler"})
 	m.decisions = m.counterVec("decisions_total",
 		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
 	m.conflicts = m.counterVec("conflicts_total",
@@ -85,10 +94,22 @@ func New() *Metrics {
 	m.limits = m.counterVec("limit_refusals_total",
 		"Pods and reservations refused because a namespace or a scheduler had reached a limit, by scheduler and reason: QuotaExceeded, ReservedLimit, SlotLimit or CallerLimit.",
 		"scheduler", "reason")
+	m.gangRefusals = m.counterVec("gang_refusals_total",
+		"Times that a pod was refused for the sake of its gang, by reason: GangUnplaced, GangIncomplete or GangWaits.", "reason")
+	m.gangTouches = m.counterVec("gang_touches_total",
+		"Writes to objects of gangs so that their schedulers try the rest of the gang again, by result: written or failed.", "result")
+	m.gangTouches.WithLabelValues(written(false)) // or who alerts on an increase would miss the first
+	m.gangTouches.WithLabelValues(written(true))
 	m.bypassedBinds = m.counterVec("bypassed_binds_total",
 		"Pods found bound to a node without an allocation made before, by scheduler.", "scheduler")
+	m.bypassedBinds.WithLabelValues(other) // as above: who alerts on an increase would miss the first
+	m.observed = m.counterVec("observed_conflicts_total",
+		"Pods that got a node although the capacity was taken, seen by a server that only observes (--observe), by scheduler and what was short.",
+		"scheduler", "resource")
 	m.bindOutcomes = m.counterVec("bind_outcomes_total",
 		"Bindings sent to the API server, by outcome.", "outcome")
+	m.autoscaling = m.counterVec("autoscaling_writes_total",
+		"Writes for cluster autoscalers, by kind, Node or ProvisioningRequest, and result: written or failed.", "kind", "result")
 	m.wakeups = m.counter("wakeups_total",
 		"Pending pods that were woken up because capacity became free that no cluster event announces.")
 	m.reloadFailed = m.counter("policy_reload_failures_total",
@@ -103,7 +124,7 @@ func New() *Metrics {
 	}, []string{"kind"})
 	m.driftFound = m.counterVec("ledger_drift_found_total",
 		"Differences between the ledger and the cluster found by all comparisons, by kind.", "kind")
-	m.registry.MustRegister(m.durations, m.reloadedAt, m.drift)
+	m.registry.MustRegister(m.durations, m.timeToBind, m.reloadedAt, m.drift)
 	return m
 }
 
@@ -140,6 +161,30 @@ func (m *Metrics) RegisterForwarding(held, unknown func() float64) {
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: namespace, Name: "forward_unknown_total", Help: "Requests passed on to the server that decides of which it is not known what was done, because no answer came.",
 		}, unknown))
+}
+
+// RegisterResourceClaims adds what is known of DRA devices: of how many more is allocated than there is, and how many claims
+// keep some for pods that are not bound. They are called on every scrape. It must be called once.
+func (m *Metrics) RegisterResourceClaims(doubles, unbound func() int) {
+	for name, gauge := range map[string]struct {
+		help string
+		read func() int
+	}{
+		"dra_double_devices": {"DRA devices, and counters of pools, of which more is allocated to ResourceClaims than there is.", doubles},
+		"dra_unbound_claims": {"ResourceClaims that have had devices for 10 seconds and more, for pods that are not bound.", unbound},
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: gauge.help},
+			func() float64 { return float64(gauge.read()) }))
+	}
+}
+
+// RegisterAutoscaling adds how many nodes are annotated against being removed by autoscalers. It is called on every scrape.
+// It must be called once.
+func (m *Metrics) RegisterAutoscaling(protected func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "protected_nodes",
+		Help: "Nodes that are annotated against being removed by autoscalers, because reservations keep unused capacity there.",
+	}, func() float64 { return float64(protected()) }))
 }
 
 // RegisterIntake adds the memory that requests have at present. It must be called once.

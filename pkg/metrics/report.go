@@ -46,10 +46,31 @@ func (m *Metrics) ObserveBypassedBind(scheduler string) {
 	m.bypassedBinds.WithLabelValues(m.schedulers.value(scheduler)).Inc()
 }
 
+// ObserveObservedConflict counts one pod that got a node although what it asks for was taken. resource is what was short.
+func (m *Metrics) ObserveObservedConflict(scheduler, resource string) {
+	m.observed.WithLabelValues(m.schedulers.value(scheduler), m.resources.value(resource)).Inc()
+}
+
 // ObserveBindOutcome counts one Binding sent to the API server. outcome is a fixed word of the
 // caller's, such as "bound", "failed" or "unknown".
 func (m *Metrics) ObserveBindOutcome(outcome string) {
 	m.bindOutcomes.WithLabelValues(outcome).Inc()
+}
+
+// ObserveAutoscalingWrite counts a write for cluster autoscalers, of a Node or a ProvisioningRequest.
+func (m *Metrics) ObserveAutoscalingWrite(kind string, failed bool) {
+	m.autoscaling.WithLabelValues(kind, written(failed)).Inc()
+}
+
+// ObserveGangTouch counts a write to the object of a gang that has its scheduler try the rest again.
+func (m *Metrics) ObserveGangTouch(failed bool) { m.gangTouches.WithLabelValues(written(failed)).Inc() }
+
+// written is the result of a write.
+func written(failed bool) string {
+	if failed {
+		return "failed"
+	}
+	return "written"
 }
 
 // ObserveWakeup counts one pending pod that was woken up.
@@ -76,5 +97,9 @@ func (m *Metrics) PolicyReloadFailed() { m.reloadFailed.Inc() }
 func (m *Metrics) KeepSchedulers(names ...string) {
 	for _, name := range names {
 		m.schedulers.keep(name)
+		m.bypassedBinds.WithLabelValues(m.schedulers.value(name))
 	}
 }
+
+// ObserveGangRefusal counts one pod that was refused for the sake of its gang. reason is the name of the ledger's reason.
+func (m *Metrics) ObserveGangRefusal(reason string) { m.gangRefusals.WithLabelValues(reason).Inc() }

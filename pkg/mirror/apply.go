@@ -126,7 +126,7 @@ func (m *Mirror) applyNode(e *reserver.WatchNode) {
 
 func (m *Mirror) observeNode(n *reserver.WatchedNode) {
 	m.ledger.ObserveNode(ledger.NodeObservation{
-		Name: n.Name, UID: types.UID(n.UID), Unschedulable: n.Unschedulable,
+		Name: n.Name, UID: types.UID(n.UID), Unschedulable: n.Unschedulable, Labels: n.Labels,
 		Allocatable: amounts(n.Allocatable, m.ledger.Table().Intern),
 	})
 }

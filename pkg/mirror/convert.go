@@ -111,7 +111,7 @@ func slot(t *resources.Table, s *reserver.NodeSlot) (*ledger.SlotView, error) {
 	}
 	return &ledger.SlotView{Within: within, Overdue: s.Slot.Overdue, Given: given(s.Slot.Devices), Slot: ledger.Slot{
 		Ref: refOf(s), Pod: slotPod(s), Node: s.Slot.Node, Request: r, Policy: ledger.AllocatePolicy(s.Policy),
-		Scheduler: s.Scheduler, Priority: s.Priority, Preemptible: s.Preemptible,
+		Scheduler: s.Scheduler, Priority: s.Priority, Preemptible: s.Preemptible, Movable: s.Slot.Movable,
 	}}, nil
 }
 
@@ -158,7 +158,9 @@ func given(wire []reserver.GivenDevices) []ledger.GivenDevices {
 
 // offered is what a node of a snapshot offers, as a node event tells it.
 func offered(n *reserver.Node) *reserver.WatchedNode {
-	w := &reserver.WatchedNode{Name: n.Name, UID: n.UID, Unschedulable: n.Unschedulable, Allocatable: reserver.Amounts{}}
+	w := &reserver.WatchedNode{
+		Name: n.Name, UID: n.UID, Unschedulable: n.Unschedulable, Labels: n.Labels, Allocatable: reserver.Amounts{},
+	}
 	for name, amount := range n.Resources {
 		w.Allocatable[name] = amount.Allocatable
 	}

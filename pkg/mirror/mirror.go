@@ -79,6 +79,9 @@ func (m *Mirror) Run(ctx context.Context, watcher *reserver.Watcher) error {
 	for {
 		select {
 		case e, ok := <-watcher.Events():
+			if ctx.Err() != nil {
+				return nil // the watch ends with it, and may be seen first
+			}
 			if !ok {
 				why := errors.New("the watch has ended")
 				m.lost(why)

@@ -20,9 +20,13 @@ func TestValidateCommand(t *testing.T) {
 			out: `FILE: valid
 # reservations.defaultTTL is not set: the server's flag --reservation-ttl applies
 apiVersion: config.globalreserve.io/v1alpha1
+autoscaling:
+  protectNodes: true
+  provisioningRequests:
+    after: 30s
 deletedPods:
   enabled: true
-kind: GlobalReservePolicy
+` + gangsPrinted + `kind: GlobalReservePolicy
 prioritize:
   reservationMatch: 10
   resources:
@@ -90,3 +94,65 @@ func run(args ...string) (out, errOut []byte, err error) {
 	err = cmd.Execute()
 	return stdout.Bytes(), stderr.Bytes(), err
 }
+
+// gangsPrinted is what is printed of gangs where the file says nothing.
+const gangsPrinted = `gangs:
+  deadline: 1m0s
+  kinds:
+  - name: globalreserve
+    pods:
+    - minimum: .metadata.annotations['globalreserve.io/gang-min']
+      name: .metadata.annotations['globalreserve.io/gang']
+  - name: kubernetes
+    object:
+      group: scheduling.k8s.io
+      minimum: .spec.schedulingPolicy.gang.minCount
+      resource: podgroups
+      versions:
+      - v1beta1
+      - v1alpha3
+      - v1alpha2
+    pods:
+    - name: .spec.schedulingGroup.podGroupName
+  - name: volcano
+    object:
+      group: scheduling.volcano.sh
+      minimum: .spec.minMember
+      resource: podgroups
+      versions:
+      - v1beta1
+    pods:
+    - name: .metadata.annotations['scheduling.k8s.io/group-name']
+  - name: scheduler-plugins
+    object:
+      group: scheduling.x-k8s.io
+      minimum: .spec.minMember
+      resource: podgroups
+      touch: true
+      versions:
+      - v1alpha1
+    pods:
+    - name: .metadata.labels['scheduling.x-k8s.io/pod-group']
+  - name: koordinator
+    object:
+      group: scheduling.sigs.k8s.io
+      minimum: .spec.minMember
+      resource: podgroups
+      versions:
+      - v1alpha1
+    pods:
+    - name: .metadata.labels['pod-group.scheduling.sigs.k8s.io']
+    - minimum: .metadata.labels['pod-group.scheduling.sigs.k8s.io/min-available']
+      name: .metadata.labels['pod-group.scheduling.sigs.k8s.io/name']
+    - minimum: .metadata.annotations['gang.scheduling.koordinator.sh/min-available']
+      name: .metadata.annotations['gang.scheduling.koordinator.sh/name']
+  - name: godel
+    object:
+      group: scheduling.godel.kubewharf.io
+      minimum: .spec.minMember
+      resource: podgroups
+      versions:
+      - v1alpha1
+    pods:
+    - name: .metadata.annotations['godel.bytedance.com/pod-group-name']
+`

@@ -30,6 +30,26 @@
 //	  - name: cpu
 //	    weight: 1                    # 1 to 100, default 1
 //	  reservationMatch: 10           # 0 to 10, default 10
+//	gangs:
+//	  deadline: 60s                  # default: 60s; at most 24h
+//	  kinds:                         # go before the defaults; one of a default's name is in its place
+//	  - name: volcano
+//	    disabled: true               # pods of this kind are no gangs
+//	  - name: example
+//	    pods:                        # the first that a pod has counts
+//	    - name: .metadata.labels['example.com/gang']
+//	      minimum: .metadata.annotations['example.com/gang-min']  # optional where there are objects
+//	    object:                      # optional where pods have the minimum
+//	      group: example.com
+//	      versions: [v1]
+//	      resource: gangs
+//	      minimum: .spec.size
+//	autoscaling:
+//	  protectNodes: true             # default: true
+//	  provisioningRequests:
+//	    className: best-effort-atomic-scale-up.autoscaling.x-k8s.io  # default: none are made
+//	    after: 30s                   # default: 30s; at most 24h
+//	    parameters: {ValidUntilSeconds: "600"}
 //
 // Decoding is strict: a field that is unknown, given twice or of the wrong type is an error, and so
 // is a second document after "---". Durations are Go durations with a unit.
@@ -38,5 +58,11 @@
 //
 // The file is usually mounted from a ConfigMap. The kubelet writes a new directory beside it and
 // swaps the symlink ..data to it, so the file itself never changes: the Watcher watches the
-// directory. A file that does not parse leaves the policy before in force.
+// directory. A file that does not parse leaves the policy before in force. The kinds of gangs are those of the start: a
+// server that finds others in a file it reloads goes on with the former, and says so.
+//
+// The markers are for docs/reference/policy.md, which is made of the types.
+//
+// +groupName=config.globalreserve.io
+// +versionName=v1alpha1
 package policy

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -16,6 +17,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kubejson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 )
 
 // MaxFileSize bounds the policy file, in bytes. It is the size limit of a ConfigMap.
@@ -37,6 +40,10 @@ func Load(path string) (*Policy, error) {
 // readFile reads at most MaxFileSize bytes. Its errors name the path.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // who starts the program names the file
+	if errors.Is(err, fs.ErrNotExist) {
+		// The kubelet removes what its symlink led to after it leads elsewhere.
+		f, err = os.Open(path) //nolint:gosec // as above
+	}
 	if err != nil {
 		return nil, fmt.Errorf("policy file: %w", err)
 	}
@@ -70,7 +77,7 @@ func Parse(data []byte) (*Policy, error) {
 		return nil, errs.ToAggregate()
 	}
 	p := Default()
-	p.Prioritize.Resources = nil // a list that is given replaces the default
+	p.Prioritize.Resources, p.Gangs.Kinds = nil, nil // a list that is given replaces the default, or goes before it
 	strict, err := kubejson.UnmarshalStrict(raw, p)
 	if err != nil {
 		return nil, utilerrors.NewAggregate([]error{fmt.Errorf("the file cannot be decoded: %w", err)})
@@ -137,6 +144,7 @@ func (p *Policy) setListDefaults() {
 		p.Prioritize.Resources = defaultResources()
 	}
 	setWeights(p.Prioritize.Resources)
+	p.Gangs.Kinds = kinds.Merge(p.Gangs.Kinds)
 	for i := range p.Schedulers {
 		if own := p.Schedulers[i].Prioritize; own != nil {
 			setWeights(own.Resources)

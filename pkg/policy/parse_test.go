@@ -3,6 +3,7 @@ package policy
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 )
 
 const head = "apiVersion: config.globalreserve.io/v1alpha1\nkind: GlobalReservePolicy\n"
@@ -65,6 +68,16 @@ prioritize:
   strategy: LeastAllocated
   resources: [{name: cpu, weight: 3}, {name: example.com/gpu, weight: 100}, {name: hugepages-2Mi, weight: 1}]
   reservationMatch: 5
+gangs:
+  deadline: 5m
+  kinds:
+  - {name: volcano, disabled: true}
+  - name: example
+    pods: [{name: ".metadata.labels['example.com/gang']", minimum: ".metadata.annotations['example.com/min']"}]
+    object: {group: example.com, versions: [v1, v1beta1], resource: gangs, minimum: .spec.size}
+autoscaling:
+  protectNodes: false
+  provisioningRequests: {className: check-capacity.autoscaling.x-k8s.io, after: 0s, parameters: {ValidUntilSeconds: "600"}}
 `,
 			&Policy{
 				TypeMeta:   Default().TypeMeta,
@@ -80,6 +93,19 @@ prioritize:
 					Resources:        []ResourceWeight{{"cpu", 3}, {"example.com/gpu", 100}, {"hugepages-2Mi", 1}},
 					ReservationMatch: 5,
 				},
+				Gangs: Gangs{Deadline: duration(5 * time.Minute), Kinds: slices.Concat([]kinds.Kind{
+					{Name: "volcano", Disabled: true},
+					{
+						Name: "example",
+						Pods: []kinds.Way{{Name: ".metadata.labels['example.com/gang']", Minimum: ".metadata.annotations['example.com/min']"}},
+						Object: &kinds.Object{
+							Group: "example.com", Versions: []string{"v1", "v1beta1"}, Resource: "gangs", Minimum: ".spec.size",
+						},
+					},
+				}, defaultKindsBut("volcano"))},
+				Autoscaling: Autoscaling{ProvisioningRequests: ProvisioningRequests{
+					ClassName: "check-capacity.autoscaling.x-k8s.io", Parameters: map[string]string{"ValidUntilSeconds": "600"},
+				}},
 			},
 		},
 	}
@@ -98,6 +124,10 @@ prioritize:
 	}
 }
 
+func defaultKindsBut(name string) []kinds.Kind {
+	return slices.DeleteFunc(kinds.Default(), func(k kinds.Kind) bool { return k.Name == name })
+}
+
 func TestParseRefuses(t *testing.T) {
 	tests := map[string]struct {
 		file string
@@ -111,7 +141,11 @@ func TestParseRefuses(t *testing.T) {
 		"limits": {head + "namespaces: {A_b: {}, x: {maxReserved: {pods: 1, cpu: 101%, memory: -1}, maxSlots: -1}}\n", []string{
 			`namespaces[A_b]: Invalid value`, `maxReserved[`, `maxReserved[`, `maxReserved[`, `namespaces[x].maxSlots: Invalid value: -1`,
 		}},
-		"deleted pods":     {head + "deletedPods: {defaultTTL: 2h, maxTTL: 1h}\n", []string{"deletedPods.defaultTTL: Invalid value: \"2h0m0s\": must not be longer than deletedPods.maxTTL"}},
+		"deleted pods": {head + "deletedPods: {defaultTTL: 2h, maxTTL: 1h}\n", []string{"deletedPods.defaultTTL: Invalid value: \"2h0m0s\": must not be longer than deletedPods.maxTTL"}},
+		"autoscaling": {head + "autoscaling: {provisioningRequests: {className: A_b, after: 25h, parameters: {x: " + strings.Repeat("y", 256) + "}}}\n", []string{
+			`autoscaling.provisioningRequests.className: Invalid value`, `after: Invalid value: "25h0m0s": must not be negative, and not longer than 24h0m0s`,
+			`parameters[x]: Too long`,
+		}},
 		"several policies": {head + "---\n" + head, []string{"several YAML documents"}},
 		"no head":          {"reservations: {}\n", []string{"apiVersion: Required value", "kind: Required value"}},
 		"another version":  {"apiVersion: config.globalreserve.io/v2\nkind: GlobalReservePolicy\nnew: field\n", []string{`apiVersion: Unsupported value: "config.globalreserve.io/v2": supported values: "config.globalreserve.io/v1alpha1"`}},
@@ -152,6 +186,13 @@ func TestParseRefuses(t *testing.T) {
 		"no resource name": {head + "prioritize: {resources: [{weight: 1}]}\n", []string{`prioritize.resources[0].name: Invalid value: ""`}},
 		"match too strong": {head + "prioritize: {reservationMatch: 11}\n", []string{"prioritize.reservationMatch: Invalid value: 11: must be from 0 to 10"}},
 		"negative match":   {head + "prioritize: {reservationMatch: -1}\n", []string{"prioritize.reservationMatch: Invalid value: -1"}},
+
+		"gang deadline":        {head + "gangs: {deadline: 0s}\n", []string{`gangs.deadline: Invalid value: "0s": must be longer than 0s`}},
+		"unknown kind's field": {head + "gangs: {kinds: [{name: a, disabled: true, pod: x}]}\n", []string{`unknown field "gangs.kinds[0].pod"`}},
+		"kinds of gangs": {head + "gangs: {kinds: [{name: volcano, disabled: true}, {name: a, pods: [{name: .metadata.name}], object: {}}]}\n", []string{
+			"gangs.kinds[1].pods[0].name: Invalid value: \".metadata.name\": must be .metadata.annotations['key']", "gangs.kinds[1].object.group",
+			"gangs.kinds[1].object.resource", "gangs.kinds[1].object.versions: Required value", "gangs.kinds[1].object.minimum: Invalid value",
+		}},
 
 		"all mistakes at once": {
 			head + "x: 1\nschedulers: [{name: a, limit: {}}]\nreservations: {maxTTL: -1s}\nprioritize: {strategy: Best}\n",
@@ -218,6 +259,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(head + "schedulers: [{name: a, maxReservationTTL: 1h}]\nreservations: {defaultTTL: 60s, maxTTL: 24h}\n")
 	f.Add(head + "prioritize: {strategy: LeastAllocated, resources: [{name: cpu, weight: 2}], reservationMatch: 3}\n")
 	f.Add(head + "schedulers: [{name: a, callers: [], limits: {}, prioritize: {}}]\nnamespaces: {default: {maxReserved: {}}}\n")
+	f.Add(head + "gangs: {deadline: 1s, kinds: [{name: a, pods: [{name: \".metadata.labels['b']\"}], object: {group: c, versions: [v1], resource: d, minimum: \".spec.e[0]\"}}]}\n")
 	f.Add(head + "schedulers: []\nnamespaces: {}\n")
 	f.Add(head + "---\n" + head)
 	f.Add(bomb())

@@ -107,16 +107,15 @@ func (p *Policy) ReservationTTL(scheduler string, asked, fallback time.Duration)
 			limit, whose = s.MaxReservationTTL.Duration, "the policy allows scheduler "+scheduler
 		}
 	}
+	unasked := min(cmp.Or(p.Reservations.DefaultTTL.Duration, fallback), limit)
 	switch {
 	case asked < 0:
-		return 0, fmt.Errorf("the reservation TTL %v is negative: ask for up to %v, or for 0 to get the default", asked, limit)
+		return 0, fmt.Errorf("the reservation TTL %v is negative: ask for up to %v, or leave it out to have %v", asked, limit, unasked)
 	case asked > limit:
-		return 0, fmt.Errorf("the reservation TTL %v is longer than the %v that %s: ask for less, or for 0 to get the default", asked, limit, whose)
+		return 0, fmt.Errorf("the reservation TTL %v is longer than the %v that %s: ask for less, or leave it out to have %v", asked, limit, whose, unasked)
 	case asked > 0:
 		return asked, nil
-	case p.Reservations.DefaultTTL.Duration > 0:
-		return min(p.Reservations.DefaultTTL.Duration, limit), nil
 	default:
-		return min(fallback, limit), nil
+		return unasked, nil
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 )
 
 const (
@@ -15,6 +17,10 @@ const (
 
 	// DefaultMaxTTL is the longest a reservation may last where the file does not say.
 	DefaultMaxTTL = 24 * time.Hour
+	// DefaultGangDeadline is how long capacity is kept for the rest of a gang where the file does not say.
+	DefaultGangDeadline = time.Minute
+	// MaxGangDeadline is the most that the file may say.
+	MaxGangDeadline = 24 * time.Hour
 
 	// MaxSchedulerName is how long the name of a scheduler may be, in bytes. Kubernetes itself takes
 	// any name.
@@ -28,6 +34,8 @@ const (
 
 // Policy is one policy, as the file has it and with its defaults filled in. It is never changed once
 // it is in a Store.
+//
+// +kubebuilder:object:root=true
 type Policy struct {
 	metav1.TypeMeta `json:",inline"`
 	// Schedulers has rules for single schedulers. One that is not listed may reserve too.
@@ -41,6 +49,20 @@ type Policy struct {
 	Reservations Reservations `json:"reservations"`
 	// Prioritize says which of the nodes that fit are preferred.
 	Prioritize Prioritize `json:"prioritize"`
+	// Gangs says which pods are useful only together.
+	Gangs Gangs `json:"gangs"`
+	// Autoscaling says what cluster autoscalers are told.
+	Autoscaling Autoscaling `json:"autoscaling"`
+}
+
+// Gangs is the rules for pods that are useful only together.
+type Gangs struct {
+	// Deadline is how long capacity is kept for the other members once one is bound, counted anew with each that is
+	// bound: at least that, and half as much again at most.
+	Deadline metav1.Duration `json:"deadline"`
+	// Kinds are the kinds of gangs there are: those of the file, and after them the defaults that it does not name.
+	// They count from when the server starts.
+	Kinds []kinds.Kind `json:"kinds"`
 }
 
 // Scheduler is the rules for the pods of one scheduler.
@@ -132,5 +154,7 @@ func Default() *Policy {
 		DeletedPods:  DeletedPods{Enabled: true},
 		Reservations: Reservations{MaxTTL: metav1.Duration{Duration: DefaultMaxTTL}},
 		Prioritize:   Prioritize{Strategy: MostAllocated, Resources: defaultResources(), ReservationMatch: MaxReservationMatch},
+		Gangs:        Gangs{Deadline: metav1.Duration{Duration: DefaultGangDeadline}, Kinds: kinds.Default()},
+		Autoscaling:  defaultAutoscaling(),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -23,6 +24,8 @@ func (p *Policy) validate() field.ErrorList {
 	errs = append(errs, validateSchedulers(p.Schedulers, p.Reservations.MaxTTL.Duration, field.NewPath("schedulers"))...)
 	errs = append(errs, validateNamespaces(p.Namespaces, field.NewPath("namespaces"))...)
 	errs = append(errs, p.validateDeletedPods(field.NewPath("deletedPods"))...)
+	errs = append(errs, validateGangs(&p.Gangs, field.NewPath("gangs"))...)
+	errs = append(errs, validateAutoscaling(&p.Autoscaling, field.NewPath("autoscaling"))...)
 	for i := range p.Schedulers {
 		if s := &p.Schedulers[i]; s.Prioritize != nil {
 			rules := p.withOwn(s)
@@ -55,6 +58,14 @@ func (p *Policy) validateDeletedPods(path *field.Path) field.ErrorList {
 		return append(errs, field.Invalid(path.Child("defaultTTL"), d.DefaultTTL.Duration.String(), text))
 	}
 	return append(errs, validateTTL(d.DefaultTTL.Duration, longest, path.Child("defaultTTL"))...)
+}
+
+func validateGangs(g *Gangs, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if d := g.Deadline.Duration; d <= 0 || d > MaxGangDeadline {
+		errs = append(errs, field.Invalid(path.Child("deadline"), d.String(), fmt.Sprintf("must be longer than 0s and not longer than %v", MaxGangDeadline)))
+	}
+	return append(errs, kinds.Validate(g.Kinds, path.Child("kinds"))...)
 }
 
 func validateReservations(r *Reservations, path *field.Path) field.ErrorList {

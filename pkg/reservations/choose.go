@@ -20,7 +20,7 @@ import (
 // choose fills in the nodes of the slots that have none, those with devices first, then the largest, and each on the
 // node that it leaves least capacity on, and takes the capacity of all of them from the survey. The slots are those of the
 // holds, in the same order. Where a slot finds no node it returns why.
-func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1alpha1.Slot) *cause {
+func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1alpha1.Slot) *refused {
 	var open []int
 	asked := make([]ledger.Placement, len(kept))
 	for i := range kept {
@@ -42,7 +42,8 @@ func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1a
 		p, slot := &asked[i], &slots[i]
 		p.Node = free.BestFit(p, func(node string) bool { return c.avoids(slot, node) == "" })
 		if p.Node == "" {
-			return &cause{reasonNoNodeFits, fmt.Sprintf("slot %s: %s", slot.Name, c.whyNowhere(free, p, slot))}
+			why := cause{reasonNoNodeFits, fmt.Sprintf("slot %s asks for %s: %s", slot.Name, p.Request.Text(c.Ledger.Table()), c.whyNowhere(free, p, slot))}
+			return &refused{cause: why, asked: &kept[i], slot: slot, lacks: c.lacksAnywhere(free, p, slot)}
 		}
 		kept[i].Node = p.Node
 		free.Take(p)
@@ -76,12 +77,20 @@ func (c *Controller) avoids(slot *v1alpha1.Slot, name string) string {
 	return ""
 }
 
-// whyNowhere counts the nodes by why a slot cannot be there, the most frequent first.
+// whyNowhere counts the nodes by why a slot cannot be there, the most frequent first. Of what there is too little of it says
+// where most is free.
 func (c *Controller) whyNowhere(free *ledger.Survey, p *ledger.Placement, slot *v1alpha1.Slot) string {
-	nodes, refused := 0, map[string]int{}
+	nodes, refused, most := 0, map[string]int{}, map[string]largest{}
 	free.FitAll(p, func(node string, v ledger.Verdict) {
 		nodes++
-		refused[cmp.Or(c.avoids(slot, node), c.inWords(v, p.Request))]++
+		avoided := c.avoids(slot, node)
+		reason := cmp.Or(avoided, c.inWords(v, p.Request))
+		refused[reason]++
+		if avoided == "" && v.Reason == ledger.InsufficientResource && !v.Unlisted {
+			if there := (largest{free.Free(node, v.Column), node, v.Column}); most[reason].node == "" || there.amount > most[reason].amount {
+				most[reason] = there
+			}
+		}
 	})
 	if nodes == 0 {
 		return "there are no nodes"
@@ -91,8 +100,19 @@ func (c *Controller) whyNowhere(free *ledger.Survey, p *ledger.Placement, slot *
 	})
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", refused[reason], reason)
+		if m := most[reason]; m.node != "" {
+			_, amount := resources.Shortage(c.Ledger.Table().Name(m.column), p.Request.Value(m.column), m.amount)
+			reasons[i] += fmt.Sprintf(" (at most %s free, on %s)", amount, m.node)
+		}
 	}
 	return fmt.Sprintf("no node of %d fits: %s", nodes, strings.Join(reasons, ", "))
+}
+
+// largest is the node with most free of what there is too little of.
+type largest struct {
+	amount int64
+	node   string
+	column resources.Column
 }
 
 func (c *Controller) inWords(v ledger.Verdict, req *resources.Request) string {

@@ -56,15 +56,15 @@ func TestChoose(t *testing.T) {
 		},
 		"too large": {
 			slots: []v1alpha1.Slot{slot("a", "", 4001)},
-			why:   "slot a: no node of 6 fits: 4 with too little cpu, 1 cordoned, 1 with a taint the slot does not tolerate",
+			why:   "slot a asks for 4.001 CPU: no node of 6 fits: 4 with too little cpu (at most 4 free, on empty), 1 cordoned, 1 with a taint the slot does not tolerate",
 		},
 		"selected by none": {
 			slots: []v1alpha1.Slot{in(slot("a", "", 1), map[string]string{"zone": "b"})},
-			why:   "slot a: no node of 6 fits: 6 not selected by nodeSelector",
+			why:   "slot a asks for 0.001 CPU: no node of 6 fits: 6 not selected by nodeSelector",
 		},
 		"too many": {
 			slots: []v1alpha1.Slot{in(slot("a", "", 3000), zone), in(slot("b", "", 3000), zone)},
-			why:   "slot b: no node of 6 fits: 5 not selected by nodeSelector, 1 with too little cpu",
+			why:   "slot b asks for 3 CPU: no node of 6 fits: 5 not selected by nodeSelector, 1 with too little cpu (at most 1 free, on zone)",
 		},
 	}
 	for name, tc := range cases {
@@ -86,7 +86,7 @@ func TestChoose(t *testing.T) {
 			why := c.choose(l.Survey(), kept, rsv.Spec.Slots)
 			if tc.why != "" {
 				require.NotNil(t, why)
-				assert.Equal(t, cause{reasonNoNodeFits, tc.why}, *why)
+				assert.Equal(t, cause{reasonNoNodeFits, tc.why}, why.cause)
 				return
 			}
 			require.Nil(t, why)

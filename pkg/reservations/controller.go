@@ -1,6 +1,7 @@
 package reservations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // Options configures a Controller. All fields are needed.
@@ -43,6 +45,9 @@ type Options struct {
 	// TTL returns how long a reservation lasts that asks for so long, 0 asking
 	// for the default; an error says that it asks for too much.
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
+	// OnRefused is told of a slot that there is no capacity for, what the ledger says of the node it was asked about, or would be
+	// closest, if there is one, and why in words. It must not use the Controller.
+	OnRefused func(asked *ledger.Slot, said *ledger.Rejection, why string)
 	// FinishedTTL is how long objects are kept after their end.
 	FinishedTTL time.Duration
 	// Recorder gets the Events.
@@ -145,7 +150,7 @@ func (c *Controller) present(ctx context.Context) {
 		return
 	}
 	c.Log.WithField("reservations", c.count()).Info("reservation objects are watched")
-	c.retry()
+	c.Retry()
 }
 
 // absent is called when the API server knows no Reservations.
@@ -164,6 +169,23 @@ func (c *Controller) start(ctx context.Context) bool {
 	c.restoreAll()
 	c.ready.Open()
 	return true
+}
+
+// Phases counts the objects by phase.
+func (c *Controller) Phases() map[string]int {
+	counts := map[string]int{}
+	for _, phase := range []v1alpha1.ReservationPhase{
+		v1alpha1.ReservationPending, v1alpha1.ReservationAvailable, v1alpha1.ReservationSucceeded,
+		v1alpha1.ReservationExpired, v1alpha1.ReservationFailed, v1alpha1.ReservationPreempted,
+	} {
+		counts[string(phase)] = 0 // so that alerts see it rise
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.records {
+		counts[string(cmp.Or(r.status.Phase, v1alpha1.ReservationPending))]++
+	}
+	return counts
 }
 
 func (c *Controller) count() int {
@@ -232,7 +254,7 @@ func (c *Controller) follow(r *record, rsv *v1alpha1.Reservation) {
 	}
 	switch {
 	case r.pending():
-		c.retry()
+		c.Retry()
 	case !r.final():
 		c.applyTTL(r)
 	}
@@ -270,7 +292,7 @@ func (c *Controller) forget(key types.NamespacedName, uid types.UID) {
 	c.journal.CatchUp()
 	if c.release(r) > 0 {
 		c.journal.CatchUp()
-		c.retry()
+		c.Retry()
 	}
 	delete(c.records, key)
 	c.Matcher.Remove(key.Namespace, key.Name)
@@ -291,12 +313,9 @@ func (c *Controller) release(r *record) int {
 	return c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name, slots...)
 }
 
-// NodesChanged says that labels or taints of nodes changed, which the ledger has
-// no event for.
-func (c *Controller) NodesChanged() { c.retry() }
-
-// retry has the pending reservations tried soon.
-func (c *Controller) retry() {
+// Retry has the pending reservations tried soon. Others call it for what no event of the ledger has it do so: labels and
+// taints of nodes, limits, resources that are left to DRA.
+func (c *Controller) Retry() {
 	select {
 	case c.kick <- struct{}{}:
 	default:

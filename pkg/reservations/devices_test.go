@@ -74,7 +74,7 @@ func (w *world) bindClaiming(name, node, claim, model string, kept ...ledger.Slo
 	}
 	w.ledger.Confirm(p.Pod, p.Node)
 	w.settle()
-	return strings.Join(grant.Devices, ",")
+	return strings.Join(convert.DeviceIDs(grant.Devices), ",")
 }
 
 // kept tells which devices the slots say that they keep.
@@ -117,7 +117,7 @@ func TestSlotsKeepDevices(t *testing.T) {
 		"an allocation in use is waited for": func(t *testing.T, w *world) {
 			require.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", ""))
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), "c:")))
-			assert.Equal(t, "slot a: no node of 2 fits: 2 because another pod has a claim that the slot keeps devices for",
+			assert.Equal(t, "slot a asks for 1 CPU, 1 nvidia.com/gpu: no node of 2 fits: 2 because another pod has a claim that the slot keeps devices for",
 				w.get("r").Status.Conditions[0].Message)
 			w.deletePod("p")
 			w.settle()

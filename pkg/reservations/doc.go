@@ -15,6 +15,7 @@ what is held; status is a projection of the ledger and decides nothing. What liv
   - choose.go      which nodes the server chooses; pure
   - write.go       what the workers write: status, and the deletion of objects
   - release.go     giving back single slots
+  - provisioning.go  what objects say of the nodes that were requested for them
   - events.go      Events on the objects
 
 The packages below it: convert (objects to slots and back), deletedpods (the capacity of deleted pods) and store

@@ -14,7 +14,7 @@ import (
 func (c *Controller) note(e *ledger.Event) {
 	if e.Type.OfSlot() && e.Slot.Name == "" { // in memory: no object is concerned
 		if e.Type == ledger.SlotReleased || e.Type == ledger.SlotExpired {
-			c.retry()
+			c.Retry()
 		}
 		return
 	}
@@ -23,16 +23,16 @@ func (c *Controller) note(e *ledger.Event) {
 		c.orphans.Remove(e.Slot)
 	case ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
 		c.noteEnding(e.Slot, ending{e.Type, e.Pod})
-		c.retry() // a used up slot frees what its pod does not need
+		c.Retry() // a used up slot frees what its pod does not need
 	case ledger.AllocationBound, ledger.AllocationRemoved, ledger.AllocationResized, ledger.AllocationMoved, ledger.AllocationLinked:
 		if r := c.records[reservationOf(e.Slot)]; r != nil {
 			c.bringSoon(r)
 		}
 		if e.Type != ledger.AllocationBound {
-			c.retry()
+			c.Retry()
 		}
 	case ledger.AllocationBindFailed, ledger.NodeUpdated, ledger.DevicesUpdated:
-		c.retry()
+		c.Retry()
 	case ledger.NodeRemoved:
 		c.nodeGone(e.Node)
 	}
@@ -99,7 +99,7 @@ func (c *Controller) lostTrack() {
 		}
 		c.queue.Add(key)
 	}
-	c.retry()
+	c.Retry()
 }
 
 // likelyEnd concludes how a slot ended.

@@ -263,3 +263,43 @@ func TestDefinitionGoesAndComesBack(t *testing.T) {
 		assert.Empty(t, w.held("r"))
 	})
 }
+
+// Whoever lists what waits is told what it asks for and the most there is of it.
+func TestPendingTellsWhatIsLacking(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.addNode("n2")
+		w.ledger.ObservePod(ledger.PodObservation{Pod: podRef("a"), Node: "n1", Request: request(1000)})
+		w.ledger.ObservePod(ledger.PodObservation{Pod: podRef("b"), Node: "n2", Request: request(2000)})
+		w.create(newReservation("anywhere", time.Minute, slot("small", "", 500), slot("large", "", 3500)))
+		w.create(newReservation("there", time.Minute, slot("a", "n2", 2500)))
+		pending := w.c.Pending()
+		require.Len(t, pending, 2)
+		anywhere, there := pending[0], pending[1]
+		assert.Equal(t, []string{"anywhere", "NoNodeFits", "large"}, []string{anywhere.Reservation.Name, anywhere.Reason, anywhere.Slot})
+		assert.Contains(t, anywhere.Lacks, Lack{Resource: "cpu", Requested: 3500, Largest: 3000, Node: "n1"})
+		assert.Equal(t, []string{"there", "InsufficientResource", "a"}, []string{there.Reservation.Name, there.Reason, there.Slot})
+		assert.Equal(t, []Lack{{Resource: "cpu", Requested: 2500, Largest: 2000, Node: "n2"}}, there.Lacks)
+
+		require.Len(t, w.refused, 2)
+		for _, r := range w.refused {
+			require.NotNil(t, r.said, r.slot)
+			switch r.slot {
+			case "ns/anywhere/large":
+				assert.Equal(t, []any{"n1", int64(3500), int64(3000)}, []any{r.said.Node, r.said.Requested, r.said.Free}, "where it lacks least")
+				assert.Contains(t, r.why, "no node of 2 fits")
+			default:
+				assert.Equal(t, []any{"ns/there/a", "n2", int64(2500), int64(2000)}, []any{r.slot, r.said.Node, r.said.Requested, r.said.Free})
+			}
+			assert.NotEmpty(t, r.said.Holders)
+		}
+		w.pass(3 * placeAgain)
+		assert.Len(t, w.refused, 2, "it is told once, however often it is tried")
+
+		w.ledger.RemovePod(podRef("a"), 1)
+		w.settle()
+		pending = w.c.Pending()
+		require.Len(t, pending, 1, "the other one is available")
+		assert.Equal(t, "there", pending[0].Reservation.Name)
+	})
+}

@@ -120,10 +120,15 @@ func (c *Controller) place(a attempt, free *ledger.Survey) {
 }
 
 // refused is why an attempt came to nothing. again says that a node that was chosen lost its capacity meanwhile;
-// final, that asking again can never help.
+// final, that asking again can never help. asked is the slot that there is no capacity for, lacks what
+// it asks for, and said what the ledger has said of it, or nil where no node was chosen for it.
 type refused struct {
 	cause
 	final, again bool
+	asked        *ledger.Slot
+	slot         *v1alpha1.Slot
+	said         *ledger.Rejection
+	lacks        []Lack
 }
 
 // toPlace reports whether an object is there and pending. c.mu is held.
@@ -164,8 +169,8 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, no *refu
 	for i := range kept {
 		kept[i].Priority, kept[i].Deadline = a.priority, p.deadline
 	}
-	if why := c.choose(free, kept, a.rsv.Spec.Slots); why != nil {
-		return nil, &refused{cause: *why}
+	if no := c.choose(free, kept, a.rsv.Spec.Slots); no != nil {
+		return nil, no
 	}
 	for i := range kept {
 		node, _ := c.Node(kept[i].Node)
@@ -188,7 +193,10 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, no *refu
 // refusal puts the ledger's answer in words.
 func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, kept []ledger.Slot) *refused {
 	first := &rejections[0]
-	no := &refused{cause: cause{first.Reason.String(), first.Message()}}
+	no := &refused{cause: cause{first.Reason.String(), first.Message()}, said: first, lacks: lacksThere(first)}
+	if i := slices.IndexFunc(kept, func(h ledger.Slot) bool { return h.Ref == first.Slot }); i >= 0 {
+		no.asked = &kept[i]
+	}
 	if more := len(rejections) - 1; more > 0 {
 		no.message += fmt.Sprintf(" (and %d more slots do not fit)", more)
 	}
@@ -226,6 +234,7 @@ func (c *Controller) endPlacing(a attempt, p *placement, no *refused) {
 		c.refuse(r, no.cause)
 	case waits:
 		r.waits(no.cause, c.wall())
+		c.noteRefusal(r, no)
 	case no == nil: // deleted meanwhile
 		c.giveBack(p.kept, nil)
 	}

@@ -29,6 +29,13 @@ type record struct {
 	failure *cause
 	// told is when the message of a pending reservation was last changed.
 	told time.Time
+	// why is why the last attempt at a pending reservation came to nothing, lacking the slot that there was no capacity for,
+	// and lacks what that asks for.
+	why     cause
+	lacking string
+	lacks   []Lack
+	// refusedFor is why, and for which slot, OnRefused was told last.
+	refusedFor string
 	// placing is true while the ledger is being asked for the slots: they may
 	// end before anybody knows that they were granted.
 	placing bool
@@ -95,6 +102,7 @@ const tellAgain = 10 * time.Second
 
 // waits records why the reservation is not placed yet.
 func (r *record) waits(why cause, now time.Time) {
+	r.why, r.lacking, r.lacks = why, "", nil
 	told := r.condition(v1alpha1.ConditionAvailable)
 	known := told.Reason == why.reason && told.ObservedGeneration == r.rsv.Generation
 	if known && now.Sub(r.told).Abs() < tellAgain {

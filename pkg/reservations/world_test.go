@@ -62,6 +62,7 @@ type world struct {
 	matcher *matcher.Matcher
 	c       *Controller
 	served  atomic.Bool
+	refused []refusedSlot // as OnRefused was told
 	events  *recorder
 	// cordoned is whether nodes are, when the server is told of them.
 	cordoned atomic.Bool
@@ -78,6 +79,13 @@ type world struct {
 	nodes map[string]Node
 	pods  map[string]*cluster.Pod
 	read  bool // the server knows them
+}
+
+// refusedSlot is a slot that there was no capacity for.
+type refusedSlot struct {
+	slot string
+	said *ledger.Rejection
+	why  string
 }
 
 func newWorld(t testingT, client *fake.Clientset) *world {
@@ -123,6 +131,9 @@ func (w *world) newServer() {
 				asked = defaultTTL
 			}
 			return asked, nil
+		},
+		OnRefused: func(asked *ledger.Slot, said *ledger.Rejection, why string) {
+			w.refused = append(w.refused, refusedSlot{asked.Ref.String(), said, why})
 		},
 		FinishedTTL: finishedTTL, Recorder: w.events, Log: log,
 	})
@@ -206,7 +217,7 @@ func (w *world) addNode(name string, change ...func(*Node)) {
 	w.nodes[name] = n
 	w.observeNode(n)
 	w.mu.Unlock()
-	w.c.NodesChanged()
+	w.c.Retry()
 	synctest.Wait()
 }
 

@@ -18,7 +18,7 @@ func (e *RefusedError) Error() string { return e.Answer.Error }
 
 // BadRequestError says that the request makes no sense to the server, and was not carried out.
 type BadRequestError struct {
-	// Status is the HTTP status, 4xx.
+	// Status is the HTTP status, 4xx; 3xx where the URL is not the server's own.
 	Status int
 	// Message says what is wrong with it.
 	Message string
@@ -42,7 +42,9 @@ func (e *UnauthorizedError) Error() string { return e.Message }
 type UnavailableError struct {
 	// RetryAfter is how long the server asks to wait; 0 where it says nothing.
 	RetryAfter time.Duration
-	Err        error
+	// Permanent: asking again does not help before somebody changes something, such as the server's URL.
+	Permanent bool
+	Err       error
 }
 
 // Error implements error.
@@ -77,6 +79,9 @@ type BindError struct {
 	// uid_mismatch, bound_elsewhere, in_flight (somebody else is binding it) or failed.
 	Outcome string
 	Message string
+	// Reason and Revision are those of the BindAnswer.
+	Reason   string
+	Revision uint64
 }
 
 // Error implements error.
@@ -91,6 +96,6 @@ func NewBindError(answer *BindAnswer) error {
 	case "busy", "stopping", "not_ready":
 		return &UnavailableError{Err: errors.New(answer.Error)}
 	default:
-		return &BindError{Outcome: answer.Outcome, Message: answer.Error}
+		return &BindError{Outcome: answer.Outcome, Message: answer.Error, Reason: answer.Reason, Revision: answer.Revision}
 	}
 }

@@ -9,7 +9,7 @@ type Amounts map[string]int64
 // Answer is the answer to /reserve and /unreserve.
 type Answer struct {
 	// FailedPods names the pods that were refused, without their namespaces,
-	// as kube-globalreserve does. Never null.
+	// as kube-globalreserve does, an older server of that kind. Never null.
 	FailedPods []string
 	// Error says why nothing was done; empty where something was.
 	Error string
@@ -27,6 +27,11 @@ type Answer struct {
 	Reservation string `json:",omitempty"`
 	// Rejections explain FailedPods, in the same order.
 	Rejections []Rejection `json:",omitempty"`
+	// Requests are what the pods that were granted ask for together, as it was counted.
+	Requests Amounts `json:",omitempty"`
+	// Warnings are of what was granted and may not be what was meant: DRA devices that are not kept, pods that ask for
+	// nothing, fields of pods that are none, and pods without a namespace.
+	Warnings []string `json:",omitempty"`
 }
 
 // Rejection is one refused pod.
@@ -106,6 +111,9 @@ type Node struct {
 	Overcommitted   bool
 	AllocationCount int
 	Resources       map[string]NodeAmount
+	Labels          map[string]string `json:",omitempty"`
+	// Pool is the pool of nodes it is of, as far as its labels tell: the OpenAPI document says which.
+	Pool string `json:",omitempty"`
 	// Devices are the node's devices, ordered by name.
 	Devices []NodeDevice `json:",omitempty"`
 }
@@ -202,6 +210,8 @@ type ExplainAnswer struct {
 	Revision    uint64
 	// Message sums up the rest.
 	Message string
+	// Gang is that of the pod, if it is a member of one.
+	Gang *Gang `json:",omitempty"`
 	// Of pending pods: how many nodes there are, on how many there is capacity.
 	NodeCount, FitCount int
 	FitExamples         []string       `json:",omitempty"`
@@ -239,4 +249,8 @@ type BindAnswer struct {
 	// Outcome is a word for Error; see BindError. Also unknown, busy, stopping
 	// and not_ready.
 	Outcome string `json:",omitempty"`
+	// Reason is why the ledger has refused; empty where it was not the ledger but a gate.
+	Reason string `json:",omitempty"`
+	// Revision is the ledger's at which the pod was bound or refused, or a later one; 0 after all other outcomes.
+	Revision uint64 `json:",omitempty"`
 }

@@ -22,6 +22,30 @@ type Reservation struct {
 	Policy    string
 	ExpiresAt time.Time `json:",omitzero"` // of the first slot that does
 	Slots     []Slot
+	// Pending is of a Reservation object that waits for capacity, and has no Slots yet.
+	Pending *PendingReservation `json:",omitempty"`
+}
+
+// PendingReservation says since when a Reservation object waits for capacity, and why.
+type PendingReservation struct {
+	Since time.Time // when it was made
+	// Reason and Message say why it has none yet; Reason is NotTried before the first attempt.
+	Reason, Message string
+	// SlotCount is how many slots it asks for, all at once.
+	SlotCount int
+	// Slot is the first one that there is no capacity for, where that is why, and Lacks what that asks for.
+	Slot  string      `json:",omitempty"`
+	Lacks []SlotLacks `json:",omitempty"`
+}
+
+// SlotLacks is what a slot asks for of one resource, and the most there is of it.
+type SlotLacks struct {
+	Resource  string
+	Requested int64
+	// Largest is the most that one node has free of those the slot may be on, next to the slots that were given a node
+	// before it; or, where Node is empty, what the namespace or the caller may still have.
+	Largest int64
+	Node    string `json:",omitempty"`
 }
 
 // Slot is the capacity that one slot of a reservation keeps on a node.
@@ -40,6 +64,9 @@ type Slot struct {
 	// Pod and UID are of the only pod that may use the slot, if it is for one.
 	Pod string `json:",omitempty"`
 	UID string `json:",omitempty"`
+	// Movable says of a slot in memory that it does not keep its pod from other nodes: the pod is a member of a gang of
+	// which others are bound already.
+	Movable bool `json:",omitempty"`
 	// Consumers are the pods that use it now.
 	Consumers []Consumer `json:",omitempty"`
 	// Within is namespace/name/slot of what a slot in memory is part of; of that and its users,

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // WatchOptions say where a watch begins.
@@ -14,6 +15,9 @@ type WatchOptions struct {
 	// it, or begins with a snapshot where the server does not have that any more.
 	// Empty: it begins with a snapshot.
 	After string
+	// Refusals: it also tells of what is refused from its beginning on, as Refusals does. What is refused while the
+	// connection is lost it does not tell.
+	Refusals bool
 }
 
 // Watcher is a stream of changes. It goes on over broken connections and restarts
@@ -73,6 +77,8 @@ const (
 	AllocationEvent EventType = "allocation"
 	SlotEvent       EventType = "slot"
 	NodeEvent       EventType = "node"
+	// RefusalEvent: a pod was refused. It is none of the ledger's changes, and has no ID.
+	RefusalEvent EventType = "refusal"
 	// BookmarkEvent: all changes up to Bookmark.Revision have been told.
 	BookmarkEvent EventType = "bookmark"
 	// HeartbeatEvent: nothing has changed for a while, and the server is there.
@@ -94,6 +100,9 @@ type Event struct {
 	// of a snapshot that is not complete.
 	Revision uint64
 
+	// Time is when the change was made, to 10 ms, or when the rest was told; zero of heartbeats and disconnections.
+	Time time.Time
+
 	// First: Snapshot is the first part of one.
 	First      bool
 	Snapshot   *WatchSnapshot
@@ -101,6 +110,7 @@ type Event struct {
 	Slot       *WatchSlot
 	Node       *WatchNode
 	Bookmark   *WatchBookmark
+	Refusal    *Refusal
 	Err        error
 }
 
@@ -118,9 +128,24 @@ func (e *Event) Data() any {
 		return filled(&e.Node)
 	case BookmarkEvent:
 		return filled(&e.Bookmark)
+	case RefusalEvent:
+		return filled(&e.Refusal)
 	default:
 		return nil
 	}
+}
+
+// Stamped returns Data with the time of the event in it, as a server-sent event has it.
+func (e *Event) Stamped() any {
+	switch e.Type {
+	case AllocationEvent:
+		filled(&e.Allocation).Time = &e.Time
+	case SlotEvent:
+		filled(&e.Slot).Time = &e.Time
+	case NodeEvent:
+		filled(&e.Node).Time = &e.Time
+	}
+	return e.Data()
 }
 
 func filled[T any](field **T) *T {

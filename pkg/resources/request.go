@@ -51,6 +51,12 @@ func (r *Request) Value(c Column) int64 {
 	return 0
 }
 
+// AsksForExtended reports whether is says so of an extended resource that the request names.
+func (r *Request) AsksForExtended(t *Table, is func(v1.ResourceName) bool) bool {
+	return slices.ContainsFunc(r.Unlisted, func(a NamedAmount) bool { return is(a.Name) }) ||
+		slices.ContainsFunc(r.Amounts, func(a Amount) bool { return a.Column > Pods && is(t.Name(a.Column)) })
+}
+
 // Equal reports whether both ask for the same amounts and host ports.
 func (r *Request) Equal(o *Request) bool {
 	return slices.Equal(r.Amounts, o.Amounts) && slices.Equal(r.Unlisted, o.Unlisted) && slices.Equal(r.Ports, o.Ports)
@@ -89,6 +95,23 @@ func (r *Request) Relisted(t *Table) *Request {
 	}
 	fresh.sort()
 	return &fresh
+}
+
+// AtLeast returns the request with so much of a resource, where it asks for less; r itself where it does not, or where
+// nobody counts resources of the name. The name gets a column if there are any left for what pods name.
+func (r *Request) AtLeast(t *Table, name v1.ResourceName, value int64) *Request {
+	col, ok := internCounted(t.InternUse, t, name)
+	if !ok {
+		return r
+	}
+	if r = r.Relisted(t); r.Value(col) >= value {
+		return r
+	}
+	more := *r
+	more.Amounts = slices.DeleteFunc(slices.Clone(r.Amounts), func(a Amount) bool { return a.Column == col })
+	more.Amounts = append(more.Amounts, Amount{Column: col, Value: value})
+	sortAmounts(more.Amounts)
+	return &more
 }
 
 // add adds an amount of a resource that the request has none of yet. It is to be sorted then.
@@ -182,12 +205,24 @@ func Allocatable(t *Table, node *v1.Node) []Amount {
 	amounts := make([]Amount, 0, len(node.Status.Allocatable))
 	for name, q := range node.Status.Allocatable {
 		value, _ := toInt64(name, q)
-		if col, ok := internCounted(t.Intern, t, name); ok && value > 0 {
+		if col, ok := t.Offer(name); ok && value > 0 {
 			amounts = append(amounts, Amount{Column: col, Value: value})
 		}
 	}
 	sortAmounts(amounts)
 	return amounts
+}
+
+// Offered returns what a node offers by name, of what is counted. It gives no resource a column: anybody may have made up
+// the node.
+func Offered(t *Table, node *v1.Node) map[v1.ResourceName]int64 {
+	offered := make(map[v1.ResourceName]int64, len(node.Status.Allocatable))
+	for name, q := range node.Status.Allocatable {
+		if value, _ := toInt64(name, q); t.counts(name) {
+			offered[name] = value
+		}
+	}
+	return offered
 }
 
 func internCounted(intern func(v1.ResourceName) (Column, bool), t *Table, name v1.ResourceName) (Column, bool) {

@@ -85,6 +85,9 @@ func (t *Table) Intern(name v1.ResourceName) (Column, bool) { return t.intern(na
 // those counts for nothing, as no node could be short of them.
 func (t *Table) InternUse(name v1.ResourceName) (Column, bool) { return t.intern(name, true) }
 
+// Offer is Intern for a resource that a node offers, where resources of the name are counted.
+func (t *Table) Offer(name v1.ResourceName) (Column, bool) { return internCounted(t.Intern, t, name) }
+
 func (t *Table) intern(name v1.ResourceName, use bool) (Column, bool) {
 	if c, ok := t.Lookup(name); ok {
 		return c, true

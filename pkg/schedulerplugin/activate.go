@@ -34,6 +34,8 @@ type activator struct {
 	handle fwk.Handle
 	pods   corelisters.PodLister
 	log    klog.Logger
+	// first is called with each pod before it is woken.
+	first func(*v1.Pod)
 	// woken are the pods to look at again.
 	woken workqueue.TypedRateLimitingInterface[look]
 }
@@ -45,9 +47,9 @@ type look struct {
 	owed bool
 }
 
-func newActivator(handle fwk.Handle, pods corelisters.PodLister, log klog.Logger) *activator {
+func newActivator(handle fwk.Handle, pods corelisters.PodLister, first func(*v1.Pod), log klog.Logger) *activator {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[look](firstLook, mostLook)
-	return &activator{handle: handle, pods: pods, log: log, woken: workqueue.NewTypedRateLimitingQueue(limiter)}
+	return &activator{handle: handle, pods: pods, first: first, log: log, woken: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
 // Annotate implements controller.PodPatcher.
@@ -56,6 +58,7 @@ func (a *activator) Annotate(_ context.Context, ref ledger.PodRef, _, _ string) 
 	if err != nil {
 		return err
 	}
+	a.first(pod)
 	switch {
 	case !mayPreempt(pod):
 		a.activate(pod)

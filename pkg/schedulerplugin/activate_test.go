@@ -47,7 +47,7 @@ func TestPreemptingPodsAreWokenAgain(t *testing.T) {
 				store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 				require.NoError(t, store.Add(test.before))
 				handle := &fakeHandle{activated: make(chan string, 100)}
-				a := newActivator(handle, corelisters.NewPodLister(store), klog.Background())
+				a := newActivator(handle, corelisters.NewPodLister(store), func(*v1.Pod) {}, klog.Background())
 				ctx, cancel := context.WithCancel(t.Context())
 				defer synctest.Wait() // until run has ended
 				defer cancel()

@@ -97,6 +97,7 @@ type ServerArgs struct {
 	SecurePort           *int     `json:"securePort,omitempty"`
 	ClientCAFile         string   `json:"clientCAFile,omitempty"`
 	AdmissionClientNames []string `json:"admissionClientNames,omitempty"`
+	AdmissionWarn        bool     `json:"admissionWarn,omitempty"`
 }
 
 // defaultTTL is how long capacity is kept that a scheduler which died had reserved.

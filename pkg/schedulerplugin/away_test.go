@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
@@ -29,7 +31,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 			_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 			assert.Equal(t, "GlobalReserve: the ledger is not complete yet", status.Message())
 			f.backend.unready.Store(nil)
-			f.waker.ready()
+			f.waker.ready(available)
 			assert.Equal(t, "ns/p", f.woken())
 			assert.Nil(t, f.PreEnqueue(t.Context(), pod))
 		}
@@ -42,7 +44,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 		assert.Equal(t, "GlobalReserve: the server cannot be reached", status.Message(), "a constant text, without the cause")
 		f.backend.unready.Store(nil)
-		f.waker.ready()
+		f.waker.ready(available)
 		assert.Equal(t, "ns/p", f.woken())
 	})
 	t.Run("away, Ignore", func(t *testing.T) {
@@ -107,9 +109,24 @@ func TestPodsThatDoNotWaitAnyMore(t *testing.T) {
 	changed.Labels = nil
 	f.waker.updated(pods["waits"], changed)
 	f.backend.unready.Store(nil)
-	require.Len(t, f.waker.awaiting, 1)
-	f.waker.ready()
+	require.Len(t, f.waker.awaiting[Starting], 1)
+	f.waker.ready(available)
 	assert.Equal(t, "ns/waits", f.woken())
+}
+
+// Nor are those that were refused, or lost a race: what is freed would be looked at for them for ever.
+func TestRefusedPodsThatAreGone(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	info, err := f.read(pod)
+	require.NoError(t, err)
+	f.waker.again(info, &RefusedError{}, time.Hour)
+	f.waker.refused(info, f.backend.Ledger().Revision(), false)
+	require.True(t, f.waker.lost(pod.UID))
+	require.NotEmpty(t, f.waker.wakeups.AskedBy(pod.UID))
+	f.waker.deleted(pod)
+	assert.False(t, f.waker.lost(pod.UID))
+	assert.Empty(t, f.waker.wakeups.AskedBy(pod.UID))
 }
 
 // Pods that wait for the account are tried again whenever it can be decided on, or cannot for
@@ -136,6 +153,36 @@ func TestReadinessIsTold(t *testing.T) {
 	require.NoError(t, plugins.Wait())
 	changes := slices.DeleteFunc(told.AllEntries(), func(e *logrus.Entry) bool { return !strings.HasSuffix(e.Message, "be made on the ledger") })
 	assert.Len(t, changes, 4, "each time once")
+}
+
+// Nobody sees a moment in which nothing can be decided and that is over before the next look. The pods that came in it are
+// tried again all the same.
+func TestAMomentUnready(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Fail)
+		b := f.backend
+		log, _ := logtest.NewNullLogger()
+		plugins := NewPlugins(map[Mode]NewBackend{Local: func(context.Context, *Args, fwk.Handle, Scheduler) (Backend, error) { return b, nil }}, log)
+		ctx, cancel := context.WithCancel(t.Context())
+		made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{"mode":"local"}`)}, f.handle)
+		require.NoError(t, err)
+		<-time.After(2 * lookEvery)
+		for _, kind := range []Unavailability{Starting, Behind} {
+			pod := newPod(unavailable[kind], "1")
+			f.known(pod)
+			b.unready.Store(&UnavailableError{Kind: kind})
+			_, status := made.(*Plugin).PreFilter(ctx, newState(), pod, nil)
+			require.Equal(t, unavailable[kind], status.Message())
+			b.unready.Store(nil)
+			<-time.After(2 * lookEvery)
+			synctest.Wait()
+			require.NotEmpty(t, f.handle.activated)
+			assert.Equal(t, "ns/"+pod.Name, <-f.handle.activated)
+		}
+		cancel()
+		require.NoError(t, plugins.Wait())
+		f.waker.stop()
+	})
 }
 
 // An error of a bind that may have happened is no reason to bind past the ledger.

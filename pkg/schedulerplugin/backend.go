@@ -25,11 +25,20 @@ type Backend interface {
 	// that may have been done. The error is a *RefusedError, an *UnavailableError, or one
 	// that says what went wrong.
 	Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error)
+	// ReserveAll takes capacity for the pods of a gang, for all of them or for none. made says of each what Reserve
+	// says of one, and the errors are the same; where there is one nothing was done, or it is given back.
+	ReserveAll(ctx context.Context, gang []Member) (made []bool, err error)
+	// Advise says why a member of a gang is to be refused by all nodes, as its gang cannot start, or Fits. It is asked
+	// for pods that are placed one by one; the backend has a pod that it refused woken. Fits may be said of any gang.
+	Advise(pod *cluster.Pod) ledger.Reason
+	// Refused tells that a pod was refused some nodes, and nothing has left it another one. It does not wait.
+	Refused(pod *cluster.Pod, nodes []string)
 	// Unreserve gives back what Reserve has made. Where that fails, the allocation ends at
 	// its deadline.
 	Unreserve(ctx context.Context, p *ledger.Placement)
 	// Bind binds a pod, and reserves its capacity where that was not done or has ended.
-	// It returns an *UnavailableError only where nothing was done.
+	// It returns an *UnavailableError only where nothing was done. Where the pod's gang was refused, a backend in
+	// this process returns a *RefusedError.
 	Bind(ctx context.Context, pod *cluster.Pod, node string) error
 	// Caught waits until Ledger has what the account had at a revision of a
 	// *RefusedError, or ctx ends.
@@ -45,9 +54,13 @@ type Scheduler struct {
 	HasProfile func(name string) bool
 	// ClaimChanged has to hear whenever a claim of devices came, went or was made anew.
 	ClaimChanged func(namespace, name string)
+	// Wake has a pod tried again that Advise has refused.
+	Wake func(pod *cluster.Pod)
 	// Matched has to hear when it becomes known, after the capacity was reserved, that pods of
 	// a namespace may use it.
 	Matched func(namespace string)
+	// Mapped has to hear, after Ledger, of resources that DeviceClasses leave to DRA and did not before.
+	Mapped func(resources []string)
 }
 
 // RefusedError says that the account has no capacity for the pod on the node.

@@ -3,7 +3,6 @@ package schedulerplugin
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -40,8 +40,10 @@ type cycle struct {
 	bound bool
 	// whatif is what the cycle imagines away and added.
 	whatif whatif
-	// group is the pod group that is tried out; nil where the cycle is for real.
+	// group is the pod group that is, or was, tried out; nil where the pod is scheduled alone.
 	group *group
+	// gang is the gang that the pod says it is a member of; zero where there is none.
+	gang kinds.Key
 }
 
 // Clone implements fwk.StateData. Of the copies a cycle makes, each imagines
@@ -90,7 +92,7 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 		c.whatif.removed = slices.Delete(c.whatif.removed, at, at+1)
 		return nil
 	}
-	info, err := cluster.NewPod(p.backend.Ledger().Table(), pod)
+	info, err := p.backend.Question().Reader.NewPod(pod)
 	if err != nil {
 		return nil // it asks for more than can be counted, so it can be bound nowhere
 	}
@@ -118,7 +120,12 @@ func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, t
 // fitsImagined asks whether the pod would fit a node of the imagined cluster. Pods
 // that were imagined there and do not fit themselves are left out.
 func (p *Plugin) fitsImagined(c *cycle, node string) (reason ledger.Reason) {
-	others := slices.DeleteFunc(append(c.group.placed(), c.whatif.added...), func(p ledger.Placement) bool { return p.Node != node })
+	others := c.group.placedOn(node)
+	for i := range c.whatif.added {
+		if c.whatif.added[i].Node == node {
+			others = append(others, c.whatif.added[i])
+		}
+	}
 	plan := ledger.NewPlan(others, ledger.Partial, time.Time{})
 	p.backend.Ledger().Try(func(t *ledger.Trial) {
 		t.Remove(c.whatif.removed...)
@@ -126,54 +133,4 @@ func (p *Plugin) fitsImagined(c *cycle, node string) (reason ledger.Reason) {
 		reason = t.AppendFit(nil, c.on(node), []string{node})[0].Reason
 	})
 	return reason
-}
-
-// groupKey is where the pods placed so far of a pod group that is tried out are kept.
-const groupKey fwk.StateKey = "GlobalReserve/group"
-
-// group is the pods of a pod group that have been given a node in a cycle that tries
-// the group out. A nil group is empty.
-type group struct {
-	mu   sync.RWMutex // guards pods
-	pods []ledger.Placement
-}
-
-// Clone implements fwk.StateData.
-func (g *group) Clone() fwk.StateData { return g }
-
-// groupOf returns the group a pod is tried out in, nil where it is none.
-func groupOf(state fwk.CycleState) *group {
-	if !state.IsPodGroupSchedulingCycle() {
-		return nil
-	}
-	shared := state.GetPodGroupSchedulingCycle()
-	if data, err := shared.Read(groupKey); err == nil {
-		g, _ := data.(*group)
-		return g
-	}
-	g := &group{}
-	shared.Write(groupKey, g)
-	return g
-}
-
-// placed returns the pods that have a node.
-func (g *group) placed() []ledger.Placement {
-	if g == nil {
-		return nil
-	}
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return slices.Clone(g.pods)
-}
-
-func (g *group) add(p *ledger.Placement) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.pods = append(g.pods, *p)
-}
-
-func (g *group) remove(pod types.UID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.pods = slices.DeleteFunc(g.pods, func(p ledger.Placement) bool { return p.Pod.UID == pod })
 }

@@ -34,9 +34,35 @@
 //
 // kube-scheduler tries out what would be: preemption takes victims off a node and
 // asks Filter again, nominated pods are added to one, and a pod group is placed as a
-// whole, through Reserve, before any of it is real. None of that touches the ledger.
+// whole, through Reserve, before any of it is real (group.go). None of that touches the ledger.
 // What is added and taken away is kept in the cycle's state (cycle.go) and comes on
 // top of the ledger's account when Filter asks.
+//
+// # Gangs
+//
+// With its gate GenericWorkload kube-scheduler places a pod group in one cycle. What a plugin of 1.37 hears of that:
+//
+//	PreFilter, Filter, Score and Reserve   for each pod, one after another, in a state that says
+//	                                       IsPodGroupSchedulingCycle; extenders are sent each pod as any other
+//	PlacementFeasible                      after each pod: kube-scheduler's own, of its GangScheduling alone
+//	Unreserve                              for all, the last one first: the trial is over
+//	Reserve and Permit                     for each pod, one after another, in an ordinary state, when the trial has
+//	                                       found a place for enough of them. GangScheduling has pods wait in Permit until
+//	                                       there are enough.
+//	PreBind, Bind                          for all of them at once
+//
+// So no extension point is told of the end of the trial. The first at which all nodes are known is the Reserve of the first
+// pod after it. There the plugin reserves the whole gang in one plan, before any of it is bound; what it finds out counts
+// for the pods that follow (group.go). The trial and those pods share what PreFilter left in the cycle's state. A pod that
+// another plugin refused at the very end of the trial looks like all others: its capacity ends at its deadline.
+//
+// kube-scheduler takes a gang that is refused there for one that was placed: its PodGroup's condition says so, and it is
+// tried again at once. So a refused gang is held (hold.go): PreFilter refuses its pods until the ledger, or its mirror, is
+// where the refusal was, and for longer each time.
+//
+// Gangs of other kinds are placed pod by pod. In mode local the arbiter says at PreFilter whether a gang can start,
+// and has its pods woken when it may. In mode remote the server says so when the first pod is to be bound,
+// which fails then.
 //
 // # Waking pods up
 //

@@ -3,6 +3,7 @@ package schedulerplugin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +26,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -36,6 +39,8 @@ type fakeBackend struct {
 	fail     error           // of Reserve and Bind
 	made     bool            // Reserve may have been carried out where it fails
 	claims   map[string]bool // of devices: those that exist, each for one GPU
+	advice   ledger.Reason   // of gangs
+	caught   chan struct{}   // closed once the ledger is where refusals were
 	calls    []string
 }
 
@@ -70,8 +75,13 @@ func (b *fakeBackend) Ready() error {
 	return nil
 }
 
-func (b *fakeBackend) Caught(context.Context, uint64) {}
-func (b *fakeBackend) Wait() error                    { return nil }
+func (b *fakeBackend) Wait() error { return nil }
+func (b *fakeBackend) Caught(ctx context.Context, _ uint64) {
+	select {
+	case <-b.caught:
+	case <-ctx.Done():
+	}
+}
 
 func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (bool, error) {
 	b.calls = append(b.calls, fmt.Sprintf("reserve %s on %s", p.Pod.Name, p.Node))
@@ -84,6 +94,35 @@ func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement)
 		return false, &RefusedError{Reason: result.Rejections[0].Reason, Revision: result.Revision}
 	}
 	return !had, nil
+}
+
+func (b *fakeBackend) ReserveAll(_ context.Context, gang []Member) (made []bool, err error) {
+	call := "reserve all:"
+	var placements []ledger.Placement
+	for _, m := range gang {
+		call += fmt.Sprintf(" %s on %s", m.Pod.Name, m.Placement.Node)
+		_, had := b.ledger.HomeOf(m.Placement.Pod)
+		placements, made = append(placements, m.Placement), append(made, !had)
+	}
+	b.calls = append(b.calls, call)
+	if b.fail != nil {
+		return nil, b.fail
+	}
+	result := b.ledger.Reserve(ledger.NewPlan(placements, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
+	if len(result.Rejections) > 0 {
+		return nil, &RefusedError{Reason: result.Rejections[0].Reason, Revision: result.Revision}
+	}
+	return made, nil
+}
+
+func (b *fakeBackend) Advise(pod *cluster.Pod) ledger.Reason {
+	b.calls = append(b.calls, "advise "+pod.Ref.Name)
+	return b.advice
+}
+
+func (b *fakeBackend) Refused(pod *cluster.Pod, nodes []string) {
+	slices.Sort(nodes)
+	b.calls = append(b.calls, fmt.Sprintf("refused %s %v", pod.Ref.Name, nodes))
 }
 
 func (b *fakeBackend) Unreserve(_ context.Context, p *ledger.Placement) {
@@ -106,6 +145,7 @@ type fakeHandle struct {
 
 func (h *fakeHandle) ClientSet() kubernetes.Interface                        { return h.client }
 func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
+func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister                 { return fakeSnapshot{} }
 func (h *fakeHandle) ProfileName() string                                    { return "profile" }
 func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for name := range pods {
@@ -113,16 +153,57 @@ func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	}
 }
 
-// fakeState is a cycle's state. Cycles of pod groups are tried end to end.
+type fakeSnapshot struct{ fwk.SharedLister }
+
+func (fakeSnapshot) NodeInfos() fwk.NodeInfoLister { return nil }
+
+// PodGroupManager has the groups "gang", which is one, and "basic", which is none.
+func (h *fakeHandle) PodGroupManager() fwk.PodGroupManager { return fakeGroups{} }
+
+type fakeGroups struct{ fwk.PodGroupManager }
+
+func (fakeGroups) PodGroups() fwk.PodGroupLister { return fakeGroups{} }
+
+func (fakeGroups) Get(_, name string) (*schedulingv1beta1.PodGroup, error) {
+	group := &schedulingv1beta1.PodGroup{}
+	if name == "gang" {
+		group.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: 2}
+	}
+	return group, nil
+}
+
+// fakeState is a cycle's state.
 type fakeState struct {
 	fwk.CycleState
 	data map[fwk.StateKey]fwk.StateData
+	// placement is what pods share that are tried out together; nil in a cycle that is for real.
+	placement *fakePlacement
+}
+
+// fakePlacement is the state of a pod group in one part of the cluster.
+type fakePlacement struct {
+	fwk.PlacementCycleState
+	*fakeState
+}
+
+func newPlacement() *fakePlacement { return &fakePlacement{fakeState: newState()} }
+
+func (p *fakePlacement) Read(key fwk.StateKey) (fwk.StateData, error) { return p.fakeState.Read(key) }
+
+func (p *fakePlacement) Write(key fwk.StateKey, data fwk.StateData) { p.fakeState.Write(key, data) }
+func (p *fakePlacement) Delete(fwk.StateKey)                        {}
+func (p *fakePlacement) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState {
+	return nil
 }
 
 func newState() *fakeState { return &fakeState{data: map[fwk.StateKey]fwk.StateData{}} }
 
 func (s *fakeState) Write(key fwk.StateKey, data fwk.StateData) { s.data[key] = data }
-func (s *fakeState) IsPodGroupSchedulingCycle() bool            { return false }
+func (s *fakeState) IsPodGroupSchedulingCycle() bool            { return s.placement != nil }
+func (s *fakeState) GetPlacementCycleState() fwk.PlacementCycleState {
+	return s.placement
+}
+
 func (s *fakeState) Read(key fwk.StateKey) (fwk.StateData, error) {
 	if d, ok := s.data[key]; ok {
 		return d, nil
@@ -174,8 +255,11 @@ func newFixture(t *testing.T, policy FailurePolicy) *fixture {
 		}}})
 		l.ObserveNode(ledger.NodeObservation{Name: name, UID: types.UID(name), Allocatable: allocatable})
 	}
-	backend := &fakeBackend{ledger: l}
-	backend.question = &question.Maker{Table: l.Table(), Matcher: &matcher.Matcher{}, Devices: backend.devices}
+	gangs, err := kinds.New(kinds.Default())
+	require.NoError(t, err)
+	backend := &fakeBackend{ledger: l, caught: make(chan struct{})}
+	close(backend.caught)
+	backend.question = &question.Maker{Reader: cluster.Reader{Table: l.Table(), Gangs: gangs}, Matcher: &matcher.Matcher{}, Devices: backend.devices}
 	client := fake.NewClientset()
 	f := &fixture{
 		t: t, backend: backend,
@@ -222,7 +306,7 @@ func (f *fixture) match(slot ledger.SlotRef, pod string) {
 // bound puts a pod on a node in the ledger, which gives it the first device where it has claims.
 func (f *fixture) bound(pod *v1.Pod, node string) {
 	f.t.Helper()
-	info, err := cluster.NewPod(f.backend.ledger.Table(), pod)
+	info, err := cluster.Reader{Table: f.backend.ledger.Table()}.NewPod(pod)
 	require.NoError(f.t, err)
 	observation := info.Observation()
 	observation.Node = node
@@ -230,6 +314,11 @@ func (f *fixture) bound(pod *v1.Pod, node string) {
 		observation.Devices.Given = "gpu-0"
 	}
 	f.backend.ledger.ObservePod(observation)
+}
+
+// ref is how the ledger names a pod.
+func (f *fixture) ref(pod *v1.Pod) ledger.PodRef {
+	return ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 }
 
 // begin runs PreFilter; with nodes all of them are looked at then.

@@ -40,20 +40,32 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, question.Uncountable)
 	}
 	c.pod = info
-	if why, wait := p.notReady(); wait || (why != nil && info.Devices != nil) {
+	if why, wait := p.notReady(); wait || (why != nil && info.Devices.Asks()) {
 		p.waker.await(info, why.Kind)
 		return nil, notNow(why)
 	} else if why != nil {
 		c.bypass = true
 	}
 	c.placement = p.backend.Question().Of(info, "")
+	c.gang = gangOf(pod, info)
 	state.Write(stateKey, c)
 	if c.bypass {
 		return nil, nil
 	}
-	home, ok := homeOf(l, info.Ref)
+	if status := p.gangWaits(c); status != nil {
+		return nil, status
+	}
+	home, ok := l.PlaceOf(info.Ref)
 	if !ok {
+		if kept := p.keptFor(c, nodes); kept != nil {
+			return &fwk.PreFilterResult{NodeNames: kept}, nil
+		}
 		c.survey(l, len(nodes))
+		return nil, nil
+	}
+	if slot, kept := l.InMemory(info.Ref); kept && slot.Movable {
+		// It may be bound elsewhere, and what is kept for it may change places while nodes are looked at.
+		p.waker.tryAgain(info)
 		return nil, nil
 	}
 	p.refused(c) // it cannot be anywhere else, of which Filter is not asked
@@ -72,16 +84,6 @@ func (p *Plugin) notReady() (why *UnavailableError, wait bool) {
 	return why, why != nil && (why.Kind == Starting || p.args.FailurePolicy != Ignore)
 }
 
-// homeOf returns the node where a pod has capacity already: by its allocation, or by a slot that is
-// kept for it alone.
-func homeOf(l ledger.Reader, pod ledger.PodRef) (node string, ok bool) {
-	if node, ok = l.HomeOf(pod); ok {
-		return node, true
-	}
-	slot, held := l.SlotFor(pod)
-	return slot.Node, held
-}
-
 // Filter implements fwk.FilterPlugin.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(state)
@@ -93,7 +95,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node
 	}
 	var reason ledger.Reason
 	switch name := node.Node().Name; {
-	case !c.whatif.empty() || len(c.group.placed()) > 0:
+	case !c.whatif.empty() || c.group.isOn(name):
 		reason = p.fitsImagined(c, name)
 	case c.surveyed:
 		reason = c.refusals[name] // Fits where it is not there
@@ -192,10 +194,10 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, question.Uncountable)
 	}
-	if info.Devices != nil {
+	if info.Devices.Asks() {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: the pod claims devices")
 	}
-	if _, home := homeOf(p.backend.Ledger(), info.Ref); home || len(p.backend.Question().Matcher.Candidates(info)) > 0 {
+	if _, home := p.backend.Ledger().PlaceOf(info.Ref); home || len(p.backend.Question().Matcher.Candidates(info)) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: capacity is kept for the pod")
 	}
 	return []fwk.SignFragment{{Key: "GlobalReserve.Request()", Value: signature{

@@ -47,6 +47,7 @@ var (
 	_ fwk.PreFilterPlugin     = &Plugin{}
 	_ fwk.PreFilterExtensions = &Plugin{}
 	_ fwk.FilterPlugin        = &Plugin{}
+	_ fwk.PostFilterPlugin    = &Plugin{}
 	_ fwk.PreScorePlugin      = &Plugin{}
 	_ fwk.ScorePlugin         = &Plugin{}
 	_ fwk.ReservePlugin       = &Plugin{}
@@ -128,9 +129,21 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Bac
 				p.waker.wakeups.DeviceClaimChanged(namespace, name)
 			}
 		},
+		Wake: func(pod *cluster.Pod) {
+			for _, p := range f.plugins() {
+				if p.handle.ProfileName() == pod.Scheduler {
+					p.waker.wakeups.Wake(pod)
+				}
+			}
+		},
 		Matched: func(namespace string) {
 			for _, p := range f.plugins() {
 				p.waker.wakeups.Matched(namespace)
+			}
+		},
+		Mapped: func(resources []string) {
+			for _, p := range f.plugins() {
+				p.waker.wakeups.Mapped(resources)
 			}
 		},
 	})
@@ -153,21 +166,23 @@ func (f *Plugins) plugins() []*Plugin {
 const lookEvery = 50 * time.Millisecond
 
 // followReady has the pods tried again that wait for the backend, whenever that comes to be
-// ready, or is not for another reason, until ctx ends.
+// ready, or is not for another reason, until ctx ends. A pod may have come in a moment between two looks, so what counts
+// is what each has been told, not what was seen at the last look.
 func (f *Plugins) followReady(ctx context.Context, backend Backend) {
 	was := Starting
 	wait.UntilWithContext(ctx, func(context.Context) {
 		err := backend.Ready()
-		if kindOf(err) == was {
-			return
-		}
-		if was = kindOf(err); err == nil {
+		now := kindOf(err)
+		switch {
+		case now == was:
+		case err == nil:
 			f.log.WithField("revision", backend.Ledger().Revision()).Info("Decisions can be made on the ledger")
-		} else {
+		default:
 			f.log.WithError(err).Warn("No decisions can be made on the ledger")
 		}
+		was = now
 		for _, p := range f.plugins() {
-			p.waker.ready()
+			p.waker.ready(now)
 		}
 	}, lookEvery)
 }
@@ -194,7 +209,7 @@ func (p *Plugin) read(pod *v1.Pod) (*cluster.Pod, error) {
 	if last := p.last.Load(); last != nil && last.from == pod && len(last.pod.Request.Unlisted) == 0 {
 		return last.pod, nil
 	}
-	info, err := cluster.NewPod(p.backend.Ledger().Table(), pod)
+	info, err := p.backend.Question().Reader.NewPod(pod)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -190,6 +192,19 @@ func TestReserveLosesARace(t *testing.T) {
 	assert.Equal(t, fwk.Unschedulable, status.Code(), "whatever the reason")
 }
 
+// What Bind refuses after Reserve has granted it, as of a gang, would be refused at once again.
+func TestBindIsRefused(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	state := f.begin(pod)
+	require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+	f.backend.fail = &RefusedError{Reason: ledger.GangUnplaced}
+	status := f.Bind(t.Context(), state, pod, "a")
+	assert.Equal(t, fwk.Unschedulable, status.Code())
+	assert.Equal(t, "GlobalReserve: there is no capacity for the rest of the pod's gang", status.Message())
+	assert.False(t, f.waker.lost(pod.UID))
+}
+
 // A pod that Filter keeps offering what Reserve refuses does not keep the scheduler busy.
 func TestRacesLostInARow(t *testing.T) {
 	const short = ledger.InsufficientResource
@@ -261,6 +276,39 @@ func TestScore(t *testing.T) {
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 }
 
+// Above 100 nodes the scheduler looks at some of them only, so a pod that may use a slot is kept to the slots' nodes, until
+// that has failed.
+func TestPodIsKeptToWhatIsReserved(t *testing.T) {
+	prefilter := func(f *fixture, pod *v1.Pod, nodes ...fwk.NodeInfo) []string {
+		result, status := f.PreFilter(t.Context(), newState(), pod, append(nodes, nodeInfo("a"), nodeInfo("other")))
+		require.True(t, status.IsSuccess(), status.Message())
+		if result.AllNodes() {
+			return nil
+		}
+		return sets.List(result.NodeNames)
+	}
+	f := newFixture(t, Fail)
+	pod, anyone := newPod("p", "1"), newPod("q", "1")
+	f.known(pod)
+	f.match(f.slot("r", "b", "2"), "p")
+	assert.Equal(t, []string{"b"}, prefilter(f, pod, nodeInfo("b")))
+	assert.Equal(t, "ns/p", f.woken(), "it is tried again")
+	assert.Empty(t, prefilter(f, pod, nodeInfo("b")), "and has its choice, because it was not placed")
+	f.waker.settled(pod.UID)
+	assert.Equal(t, []string{"b"}, prefilter(f, pod, nodeInfo("b")))
+	f.waker.settled(pod.UID)
+	assert.Empty(t, prefilter(f, anyone, nodeInfo("b")), "nothing is kept for it")
+
+	tainted := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}}}
+	assert.Empty(t, prefilter(f, pod, fakeNode{node: tainted}), "it does not tolerate the node")
+	assert.Empty(t, prefilter(f, pod), "the scheduler does not know the node")
+	volume := newPod("p", "1")
+	volume.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+	assert.Empty(t, prefilter(f, volume, nodeInfo("b")), "its volume decides")
+	big := newPod("p", "5")
+	assert.Empty(t, prefilter(f, big, nodeInfo("b")), "the node is too small for it")
+}
+
 func TestSignature(t *testing.T) {
 	f := newFixture(t, Fail)
 	sign := func(pod *v1.Pod) []fwk.SignFragment {
@@ -305,6 +353,30 @@ func TestProfilesShareABackend(t *testing.T) {
 	assert.ErrorContains(t, err, "give all of them the same")
 	_, err = NewPlugins(nil, log).New(ctx, args(`{"mode":"local"}`), f.handle)
 	assert.ErrorContains(t, err, "was built without mode")
+	cancel()
+	require.NoError(t, plugins.Wait())
+}
+
+// A backend that hears of a class which maps what a pod was refused for has it tried again.
+func TestMappedResourceIsHeardOf(t *testing.T) {
+	const gpu = "example.com/gpu"
+	log, _ := logtest.NewNullLogger()
+	f, scheduler := newFixture(t, Fail), Scheduler{}
+	plugins := NewPlugins(map[Mode]NewBackend{Local: func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
+		scheduler = s
+		return f.backend, nil
+	}}, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{"mode":"local"}`)}, f.handle)
+	require.NoError(t, err)
+	g := &fixture{Plugin: made.(*Plugin), t: t, backend: f.backend, handle: f.handle}
+	pod := newPod("p", "1")
+	pod.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1")
+	g.known(pod)
+	require.False(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
+	scheduler.Mapped(f.backend.ledger.ObserveMapped([]string{gpu}))
+	assert.Equal(t, "ns/p", g.woken())
+	require.True(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
 	cancel()
 	require.NoError(t, plugins.Wait())
 }

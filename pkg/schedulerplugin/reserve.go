@@ -23,10 +23,10 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	case c.bypass:
 		return nil
 	case state.IsPodGroupSchedulingCycle():
-		c.group.add(c.on(node))
+		c.group.add(pod, c.on(node))
 		return nil
 	}
-	made, err := p.backend.Reserve(ctx, pod, c.on(node))
+	made, err := p.take(ctx, c, pod, node)
 	c.reserved = made
 	if err == nil {
 		p.waker.settled(c.pod.Ref.UID)
@@ -35,14 +35,25 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return p.notReserved(c, err)
 }
 
+// take asks the backend for a pod's capacity: with those of all others that were placed together with it, where it is the
+// first of them.
+func (p *Plugin) take(ctx context.Context, c *cycle, pod *v1.Pod, node string) (made bool, err error) {
+	if p.isGang(c, pod) {
+		return c.group.reserve(ctx, p.backend, pod.UID)
+	}
+	return p.backend.Reserve(ctx, pod, c.on(node))
+}
+
 // notReserved says what becomes of a pod for which Reserve has failed.
 func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
 	var refused *RefusedError
 	switch {
+	case errors.As(err, &refused) && p.gangRefused(c, refused):
+		return refuse(refused.Reason)
 	case errors.As(err, &refused):
 		// Somebody was faster. There may be capacity on another node, so the pod is tried
 		// again as soon as Filter would see what Reserve has seen.
-		p.waker.again(c.pod, refused)
+		p.waker.again(c.pod, refused, 0)
 		return refuse(refused.Reason)
 	case asUnavailable(err) == nil:
 		return fwk.AsStatus(fmt.Errorf("reserving capacity: %w", err))
@@ -50,10 +61,14 @@ func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
 		c.bypass = true
 		return nil
 	default:
-		u := asUnavailable(err)
-		p.waker.await(c.pod, u.Kind)
-		return notNow(u)
+		return p.wait(c, asUnavailable(err))
 	}
+}
+
+// wait has a pod tried again when decisions can be made.
+func (p *Plugin) wait(c *cycle, why *UnavailableError) *fwk.Status {
+	p.waker.await(c.pod, why.Kind)
+	return notNow(why)
 }
 
 // Unreserve implements fwk.ReservePlugin.
@@ -63,7 +78,7 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *v1.Pod,
 	case c == nil:
 	case state.IsPodGroupSchedulingCycle():
 		c.group.remove(c.pod.Ref.UID)
-	case c.reserved:
+	case c.reserved, c.group.gaveBack(c.pod.Ref.UID):
 		c.reserved = false
 		p.backend.Unreserve(ctx, c.on(node))
 	}
@@ -78,7 +93,19 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	c.bound = true
 	if !c.bypass {
 		err := p.backend.Bind(ctx, c.pod, node)
-		if err == nil || asUnavailable(err) == nil || !p.mayBypass(c) {
+		var refused *RefusedError
+		switch away := asUnavailable(err); {
+		case err == nil:
+			p.waker.gangSettled(c.gang)
+			return nil
+		case away != nil && p.mayBypass(c):
+		case away != nil:
+			return p.wait(c, away)
+		case errors.As(err, &refused) && p.gangRefused(c, refused):
+			return refuse(refused.Reason)
+		case refused != nil: // though it was granted at Reserve: kube-scheduler's own back-off is right then
+			return refuse(refused.Reason)
+		default:
 			return fwk.AsStatus(err)
 		}
 	}
@@ -90,7 +117,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 // mayBypass reports whether a pod may be bound without asking the ledger: not where that
 // alone knows which devices the pod is to have.
 func (p *Plugin) mayBypass(c *cycle) bool {
-	return p.args.FailurePolicy == Ignore && c.pod.Devices == nil
+	return p.args.FailurePolicy == Ignore && !c.pod.Devices.Asks()
 }
 
 // bindDirectly binds a pod as a scheduler does that knows nothing of the ledger.

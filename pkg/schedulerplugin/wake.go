@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -34,10 +35,12 @@ type waker struct {
 	cancel  context.CancelFunc
 	done    sync.WaitGroup // of again
 
-	mu       sync.Mutex // guards what follows
-	awaiting map[types.UID]*cluster.Pod
-	races    map[types.UID]int // lost in a row, by pod
+	mu       sync.Mutex                                // guards what follows
+	awaiting [available + 1]map[types.UID]*cluster.Pod // another state than this one
+	races    map[types.UID]int                         // lost in a row, by pod
 	stopped  bool
+
+	holds holds // of gangs
 }
 
 // The pauses of a pod that Filter keeps offering what Reserve refuses: none after the
@@ -48,10 +51,10 @@ const (
 )
 
 // pauseAfter is how long a pod waits that has lost so many races in a row, of which the last one for a reason. A limit
-// is no race: a mirror knows of none, so Filter goes on offering nodes.
+// is no race, nor is what a gang lacks: a mirror knows of neither, so Filter goes on offering nodes.
 func pauseAfter(reason ledger.Reason, races int) time.Duration {
 	switch {
-	case reason.OfLimit():
+	case reason.OfLimit(), reason.OfGang():
 		return mostPause
 	case races <= 1:
 		return 0
@@ -62,9 +65,11 @@ func pauseAfter(reason ledger.Reason, races int) time.Duration {
 func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	informer := p.handle.SharedInformerFactory().Core().V1().Pods()
 	w := &waker{
-		queue: newActivator(p.handle, informer.Lister(), log), backend: p.backend, pods: informer.Informer(),
-		awaiting: map[types.UID]*cluster.Pod{}, races: map[types.UID]int{},
+		backend: p.backend, pods: informer.Informer(),
+		races: map[types.UID]int{},
+		holds: holds{held: map[kinds.Key]*hold{}},
 	}
+	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: p.backend.Ledger(), Patcher: w.queue, Log: p.log,
@@ -105,7 +110,7 @@ func (w *waker) updated(before, after any) {
 		was.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] == now.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] {
 		return
 	}
-	if info, err := cluster.NewPod(w.backend.Ledger().Table(), now); err == nil {
+	if info, err := w.backend.Question().Reader.NewPod(now); err == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.wakeAfter(info, afterUpdate, 0)
@@ -122,12 +127,15 @@ func (w *waker) deleted(obj any) {
 	}
 }
 
-// forget has a pod not wait for the account any more. While another scheduler has that, all pods come here, and go
-// without this one's doing.
+// forget has a pod not wait any more. While another scheduler has the account, all pods come here, and go without this
+// one's doing.
 func (w *waker) forget(pod types.UID) {
+	w.settled(pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.awaiting, pod)
+	for _, pods := range w.awaiting {
+		delete(pods, pod)
+	}
 }
 
 // afterUpdate is how long the scheduler's queue has to hear of a change of a pod itself.
@@ -163,30 +171,35 @@ func (w *waker) settled(pod types.UID) {
 // than kind.
 func (w *waker) await(pod *cluster.Pod, kind Unavailability) {
 	w.mu.Lock()
-	if len(w.awaiting) < maxAwaiting {
-		w.awaiting[pod.Ref.UID] = pod
+	if len(w.awaiting[kind]) < maxAwaiting {
+		if w.awaiting[kind] == nil {
+			w.awaiting[kind] = map[types.UID]*cluster.Pod{}
+		}
+		w.awaiting[kind][pod.Ref.UID] = pod
 	}
 	w.mu.Unlock()
-	if kindOf(w.backend.Ready()) != kind {
-		w.ready() // that was before the pod was added
-	}
+	w.ready(kindOf(w.backend.Ready())) // it may have changed before the pod was added
 }
 
-// ready wakes the pods that have waited for it.
-func (w *waker) ready() {
+// ready wakes the pods that do not wait for the end of what is the reason now.
+func (w *waker) ready(now Unavailability) {
 	w.mu.Lock()
-	awaiting := w.awaiting
-	w.awaiting = map[types.UID]*cluster.Pod{}
-	w.mu.Unlock()
-	for _, pod := range awaiting {
-		w.wakeups.Wake(pod)
+	defer w.mu.Unlock()
+	for kind, pods := range w.awaiting {
+		if Unavailability(kind) == now {
+			continue
+		}
+		for _, pod := range pods {
+			w.wakeups.Wake(pod)
+		}
+		w.awaiting[kind] = nil
 	}
 }
 
 // again wakes a pod that lost a race at a revision, as soon as Filter knows what Reserve
 // knew. Where it keeps losing, the two do not see the same; then it waits longer and
 // longer, besides the scheduler's own back-off, and for capacity to be freed.
-func (w *waker) again(pod *cluster.Pod, refused *RefusedError) {
+func (w *waker) again(pod *cluster.Pod, refused *RefusedError, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -196,5 +209,12 @@ func (w *waker) again(pod *cluster.Pod, refused *RefusedError) {
 		clear(w.races)
 	}
 	w.races[pod.Ref.UID]++
-	w.wakeAfter(pod, pauseAfter(refused.Reason, w.races[pod.Ref.UID]), refused.Revision)
+	w.wakeAfter(pod, max(pause, pauseAfter(refused.Reason, w.races[pod.Ref.UID])), refused.Revision)
+}
+
+// lost reports whether a pod has lost the last race for capacity.
+func (w *waker) lost(pod types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.races[pod] > 0
 }

@@ -103,7 +103,7 @@ func TestAgreesWithKubeScheduler(t *testing.T) {
 
 		l := ledger.New(ledger.Options{JournalSize: 64, TombstoneCount: 8})
 		observe(t, l, node, running)
-		asked, err := cluster.NewPod(l.Table(), incoming)
+		asked, err := cluster.Reader{Table: l.Table()}.NewPod(incoming)
 		require.NoError(t, err)
 		at := asked.Placement(nodeName)
 		verdict := l.AppendFit(nil, &at, []string{nodeName})[0]
@@ -174,7 +174,7 @@ func observe(t *rapid.T, l *ledger.Ledger, node *v1.Node, running []*v1.Pod) {
 		observeNode(l, node)
 	}
 	for _, p := range running {
-		info, err := cluster.NewPod(l.Table(), p)
+		info, err := cluster.Reader{Table: l.Table()}.NewPod(p)
 		require.NoError(t, err)
 		if info.Bound() {
 			l.ObservePod(ledger.PodObservation{Pod: info.Ref, Node: info.Node, Request: info.Request})

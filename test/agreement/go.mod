@@ -8,6 +8,7 @@ require (
 	k8s.io/api v0.37.1
 	k8s.io/apimachinery v0.37.1
 	k8s.io/apiserver v0.37.1
+	k8s.io/dynamic-resource-allocation v0.37.1
 	k8s.io/kube-scheduler v0.37.1
 	k8s.io/kubernetes v1.37.1
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3
@@ -81,7 +82,6 @@ require (
 	k8s.io/component-base v0.37.1 // indirect
 	k8s.io/component-helpers v0.37.1 // indirect
 	k8s.io/controller-manager v0.0.0 // indirect
-	k8s.io/dynamic-resource-allocation v0.37.1 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/kubelet v0.37.1 // indirect
@@ -91,7 +91,11 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace github.com/globalreserve/globalreserve => ../..
+replace (
+	github.com/globalreserve/globalreserve => ../..
+	github.com/globalreserve/globalreserve/pkg/client => ../../pkg/client
+	github.com/globalreserve/globalreserve/pkg/reserver => ../../pkg/reserver
+)
 
 replace (
 	k8s.io/api => k8s.io/api v0.37.1

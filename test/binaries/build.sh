@@ -116,8 +116,35 @@ build() {
   case $name in
     kube*) ldflags+=$(version_flags "$kubernetes_version") ;;
   esac
-  go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$temporary" "${packages[$name]}"
+  # -v names each package once it is compiled; all else it prints is about what went wrong, or is downloaded.
+  if ! go build -v -trimpath -buildvcs=false -ldflags "$ldflags" -o "$temporary" "${packages[$name]}" 2>>"$log"; then
+    grep -E '[[:space:]]' "$log" >&2 || true
+    return 1
+  fi
   mv -f "$temporary" "$out/$name"
+}
+
+# count_packages prints how many packages have to be compiled: those that are not in Go's cache. It also downloads modules, which
+# Go tells of.
+count_packages() {
+  local name all=()
+  for name in "${names[@]}"; do
+    provided "$name" >/dev/null || all+=("${packages[$name]}")
+  done
+  [ ${#all[@]} -gt 0 ] || { echo 0; return; }
+  go list -deps -trimpath -buildvcs=false -f '{{if .Stale}}stale{{end}}' "${all[@]}" | grep -c stale || true
+}
+
+# estimate prints how far it is and about how long the rest takes, if that goes on as it went: linking a binary takes about as
+# long as compiling 40 packages.
+estimate() {
+  local link=40 compiled done all left
+  compiled=$(grep -cvE '[[:space:]]' "$log" || true)
+  done=$((compiled + $1 * link))
+  all=$((wanted + ${#names[@]} * link))
+  [ "$compiled" -ge 20 ] && [ "$wanted" -gt "$compiled" ] || return 0
+  left=$((SECONDS * (all - done) / done))
+  echo ", $compiled of $wanted packages, about $((left / 60)) min $((left % 60)) s left"
 }
 
 # The first binaries take minutes each; silence would look like a hang. The loop lets go of the
@@ -127,9 +154,9 @@ report_progress() {
   # shellcheck disable=SC2046 # no job is no argument
   trap 'kill $(jobs -p) 2>/dev/null; wait; exit' TERM
   while :; do
-    sleep 30 >/dev/null 2>&1 &
+    sleep 15 >/dev/null 2>&1 &
     wait $!
-    echo "controlplane: still building $1 (${SECONDS}s so far)"
+    echo "controlplane: still building $1 (${SECONDS}s so far$(estimate "$2"))"
   done
 }
 
@@ -145,6 +172,7 @@ if [ -z "$(outdated)" ]; then
   exit 0
 fi
 
+log=$out/.log.$$
 trap 'stop_progress; rm -f "$out"/.*."$$"' EXIT
 if command -v flock >/dev/null; then
   exec 9>"$out/.lock"
@@ -162,11 +190,13 @@ fi
 kubernetes_version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 echo "controlplane: building ${#names[@]} binaries of Kubernetes $kubernetes_version into $out"
 echo "controlplane: a first build of all takes about 10 minutes on two cores, a later one 20 seconds"
+: >"$log"
+wanted=$(count_packages)
 SECONDS=0
 for i in "${!names[@]}"; do
   name=${names[$i]}
-  echo "controlplane: [$((i + 1))/${#names[@]}] $name (${SECONDS}s so far)"
-  report_progress "$name" &
+  echo "controlplane: [$((i + 1))/${#names[@]}] $name (${SECONDS}s so far$(estimate "$i"))"
+  report_progress "$name" "$i" &
   progress=$!
   rm -f "$out/.$name.stamp"
   build "$name"

@@ -83,13 +83,8 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 		return nil, err
 	}
 	if options.Kubeconfig == "" {
-		if options.Kubeconfig, err = ServerKubeconfig(ctx, cp); err != nil {
+		if options.Kubeconfig, err = serverKubeconfigThrough(ctx, cp, options.Proxy); err != nil {
 			return nil, err
-		}
-		if options.Proxy != nil {
-			if options.Kubeconfig, err = options.Proxy.Kubeconfig(serverUser, serverGangs...); err != nil {
-				return nil, err
-			}
 		}
 	}
 	if options.Port == 0 {
@@ -132,8 +127,16 @@ func serverBinary(path string) (string, error) {
 // ServerKubeconfig grants the service account of manifests/base the rights that are written there,
 // and returns the path of a kubeconfig that authenticates as it.
 func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (string, error) {
+	return serverKubeconfigThrough(ctx, cp, nil)
+}
+
+// serverKubeconfigThrough is ServerKubeconfig for a server that reaches the API server through a proxy, unless that is nil.
+func serverKubeconfigThrough(ctx context.Context, cp *controlplane.ControlPlane, proxy *controlplane.FaultProxy) (string, error) {
 	if err := grant(ctx, cp, "base", "rbac.yaml"); err != nil {
 		return "", err
+	}
+	if proxy != nil {
+		return proxy.Kubeconfig(serverUser, serverGangs...)
 	}
 	return cp.Kubeconfig(serverUser, serverGangs...)
 }

@@ -109,6 +109,23 @@ func (w *Webhook) Uninstall(ctx context.Context, cp *controlplane.ControlPlane) 
 	return awaitWebhook(ctx, cp, false)
 }
 
+// ResourceClaims is the webhook configuration of manifests/admission for ResourceClaims, with the URL of this webhook.
+func (w *Webhook) ResourceClaims() (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+	content, err := controlplane.ReadFile("manifests", "admission", "base", "resourceclaims.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("read the webhook's configuration: %w", err)
+	}
+	var configuration admissionregistrationv1.ValidatingWebhookConfiguration
+	if err := yaml.UnmarshalStrict(content, &configuration); err != nil {
+		return nil, fmt.Errorf("read the webhook's configuration: %w", err)
+	}
+	url := w.URL + "/resourceclaims"
+	for i := range configuration.Webhooks {
+		configuration.Webhooks[i].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: w.CA}
+	}
+	return &configuration, nil
+}
+
 // awaitWebhook waits until the API server asks the webhook, or does not: it takes a moment to notice
 // a changed configuration. A pod for a node that does not exist tells, without being created.
 func awaitWebhook(ctx context.Context, cp *controlplane.ControlPlane, asks bool) error {

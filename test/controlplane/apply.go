@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
@@ -56,11 +59,16 @@ func (c *ControlPlane) Apply(ctx context.Context, content []byte, namespace stri
 	return nil
 }
 
-// CreateObject creates one object, in its own namespace or else in the one given.
+// CreateObject creates one object, in its own namespace or else in the one given. When it returns, the subjects of a
+// binding have the rights of its role, if that was there before.
 func (c *ControlPlane) CreateObject(ctx context.Context, object *unstructured.Unstructured, namespace string) error {
 	resource, err := c.Resource(object, namespace)
+	var created *unstructured.Unstructured
 	if err == nil {
-		_, err = resource.Create(ctx, object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		created, err = resource.Create(ctx, object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	}
+	if err == nil {
+		err = c.noticed(ctx, created)
 	}
 	if err != nil {
 		return fmt.Errorf("create %s %s: %w", object.GetKind(), object.GetName(), err)
@@ -87,4 +95,24 @@ func (c *ControlPlane) Resource(object *unstructured.Unstructured, namespace str
 		namespace = object.GetNamespace()
 	}
 	return resource.Namespace(namespace), nil
+}
+
+// AwaitServed waits until the API server serves a kind that was defined just now.
+func (c *ControlPlane) AwaitServed(ctx context.Context, kind schema.GroupVersionKind) error {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(kind)
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, Patience, true, func(ctx context.Context) (bool, error) {
+		resource, err := c.Resource(object, metav1.NamespaceDefault)
+		if err == nil {
+			_, err = resource.List(ctx, metav1.ListOptions{})
+		}
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s is served: %w", kind.Kind, err)
+	}
+	return nil
 }

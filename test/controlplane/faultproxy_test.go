@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -72,6 +74,12 @@ func testHiddenEvents(t *testing.T, proxy *FaultProxy, contentType string) {
 	remove("unseen")
 	require.Equal(t, "unseen", next())
 	remove("seen")
+	for event := range stream.ResultChan() { // until it is not there for the next test
+		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Deleted && pod.Name == "seen" {
+			return
+		}
+	}
+	require.Fail(t, "the watch ended")
 }
 
 func testFaults(t *testing.T, c *ControlPlane, proxy *FaultProxy) {
@@ -79,35 +87,36 @@ func testFaults(t *testing.T, c *ControlPlane, proxy *FaultProxy) {
 	client := newClient(t, config, err)
 
 	tests := map[string]struct {
-		fault   Fault
-		patient bool // the client waits for as long as it takes
+		fault Fault
+		// givesUp is when the client waits no longer; nil is never.
+		givesUp func(reached bool, isBound func() bool) bool
+		// held: the proxy has the request until the client has given up.
+		held    bool
 		fails   func(error) bool
 		bound   bool
 		atLeast time.Duration
 	}{
-		"nothing": {patient: true, bound: true},
+		"nothing": {bound: true},
 		"the answer is lost after the commit": {
-			fault: Fault{DropAnswer: true}, patient: true, fails: isConnectionError, bound: true,
+			fault: Fault{DropAnswer: true}, fails: isConnectionError, bound: true,
 		},
 		"the client gave up before the commit, which still comes": {
-			fault: Fault{Before: 400 * time.Millisecond, DropAnswer: true}, fails: isTimeout, bound: true,
+			fault: Fault{DropAnswer: true}, held: true, givesUp: whenReached, fails: gaveUp, bound: true,
 		},
 		"the client gave up before the request was passed on": {
-			fault: Fault{Before: 400 * time.Millisecond}, fails: isTimeout, bound: false,
+			fault: Fault{Before: time.Minute}, givesUp: whenReached, fails: gaveUp, bound: false,
 		},
 		"the client gives up on a slow answer": {
-			fault: Fault{After: time.Minute}, fails: isTimeout, bound: true,
+			fault: Fault{After: time.Minute}, givesUp: whenBound, fails: gaveUp, bound: true,
 		},
 		"the request is lost": {
-			fault: Fault{DropRequest: true}, patient: true, fails: isConnectionError, bound: false,
+			fault: Fault{DropRequest: true}, fails: isConnectionError, bound: false,
 		},
 		"the request is refused": {
-			fault: Fault{Refuse: http.StatusTooManyRequests}, patient: true,
-			fails: apierrors.IsTooManyRequests, bound: false,
+			fault: Fault{Refuse: http.StatusTooManyRequests}, fails: apierrors.IsTooManyRequests, bound: false,
 		},
 		"the answer is late": {
-			fault: Fault{After: 300 * time.Millisecond}, patient: true, bound: true,
-			atLeast: 300 * time.Millisecond,
+			fault: Fault{After: 300 * time.Millisecond}, bound: true, atLeast: 300 * time.Millisecond,
 		},
 	}
 	for name, test := range tests {
@@ -119,34 +128,48 @@ func testFaults(t *testing.T, c *ControlPlane, proxy *FaultProxy) {
 			pod, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
 			require.NoError(t, err)
 
+			var reached atomic.Bool
+			over := make(chan struct{})
 			proxy.SetFault(func(r *http.Request) Fault {
-				if IsBinding(r) {
-					return test.fault
+				if !IsBinding(r) {
+					return Fault{}
 				}
-				return Fault{}
+				reached.Store(true)
+				if test.held {
+					<-over
+				}
+				return test.fault
 			})
 			faulted := proxy.Faulted()
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if test.patient {
-				ctx = t.Context()
+			if test.givesUp != nil {
+				go cancelWhen(ctx, cancel, func() bool {
+					return test.givesUp(reached.Load(), func() bool {
+						pod, err := c.Client().CoreV1().Pods("default").Get(ctx, pod.Name, metav1.GetOptions{})
+						return err == nil && isBound(pod)
+					})
+				})
 			}
 			began := time.Now()
 			err = pods.Bind(ctx, &corev1.Binding{
 				ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
 				Target:     corev1.ObjectReference{Kind: "Node", Name: "node-0"},
 			}, metav1.CreateOptions{})
+			close(over)
 			require.GreaterOrEqual(t, time.Since(began), test.atLeast)
 			if test.fails == nil {
 				require.NoError(t, err)
 			} else {
 				require.True(t, test.fails(err), "%v", err)
 			}
-			if test.fault != (Fault{}) {
-				require.Equal(t, faulted+1, proxy.Faulted())
-			}
 			if test.bound {
 				requirePod(t, c, pod.Name, isBound)
+			}
+			if test.fault != (Fault{}) {
+				require.Eventually(t, func() bool { return proxy.Faulted() == faulted+1 }, Patience, pollInterval)
+			}
+			if test.bound {
 				return
 			}
 			pod, err = c.Client().CoreV1().Pods("default").Get(t.Context(), pod.Name, metav1.GetOptions{})
@@ -156,12 +179,28 @@ func testFaults(t *testing.T, c *ControlPlane, proxy *FaultProxy) {
 	}
 }
 
-func isConnectionError(err error) bool {
-	var status apierrors.APIStatus
-	return err != nil && !errors.As(err, &status) && !isTimeout(err)
+func whenReached(reached bool, _ func() bool) bool { return reached }
+func whenBound(_ bool, isBound func() bool) bool   { return isBound() }
+
+// cancelWhen cancels a context when something is true. It ends with the context.
+func cancelWhen(ctx context.Context, cancel context.CancelFunc, is func() bool) {
+	for ctx.Err() == nil {
+		if is() {
+			cancel()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
+	}
 }
 
-func isTimeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+func isConnectionError(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && !errors.As(err, &status) && !gaveUp(err)
+}
+
+func gaveUp(err error) bool { return errors.Is(err, context.Canceled) }
 
 // testServerEnd kills the API server behind the proxy. It comes last: it stops the proxy.
 func testServerEnd(t *testing.T, c *ControlPlane, proxy *FaultProxy) {

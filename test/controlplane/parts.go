@@ -111,8 +111,8 @@ func (c *ControlPlane) startEtcdAndAPIServer(ctx context.Context) error {
 	return c.startAPIServer(ctx, clientURL)
 }
 
-// WebhookClient is the user of the client certificate that the API server shows to webhooks.
-const WebhookClient = "kube-apiserver-webhook-client"
+// WebhookClient is the user of the client certificate that the API server shows to webhooks: the one that manifests/admission names.
+const WebhookClient = "kube-apiserver-kubelet-client"
 
 // webhookClientConfig has the API server show webhooks who it is, and returns the file that says so.
 func (c *ControlPlane) webhookClientConfig() (string, error) {
@@ -130,11 +130,14 @@ func (c *ControlPlane) webhookClientConfig() (string, error) {
 	content := `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:
-- name: MutatingAdmissionWebhook
+`
+	for _, plugin := range []string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"} {
+		content += `- name: ` + plugin + `
   configuration:
     apiVersion: apiserver.config.k8s.io/v1
     kind: WebhookAdmissionConfiguration
     kubeConfigFile: ` + kubeconfig + "\n"
+	}
 	return config, writePrivate(config, []byte(content))
 }
 

@@ -149,13 +149,16 @@ func (p *Process) Restart(ctx context.Context) error {
 	return p.Start(ctx)
 }
 
-// Signal sends a signal to the program, for instance SIGSTOP to freeze it.
+// Signal sends a signal to the program. After SIGSTOP it returns when the program does nothing more.
 func (p *Process) Signal(signal syscall.Signal) error {
 	r := p.current()
 	if r == nil || !r.alive() {
 		return fmt.Errorf("%s is not running", p.options.Name)
 	}
-	return syscall.Kill(r.pid, signal)
+	if err := syscall.Kill(r.pid, signal); err != nil || signal != syscall.SIGSTOP {
+		return err
+	}
+	return awaitStopped(r.pid)
 }
 
 // Wait waits for the program to end and returns its exit code, -1 when a signal ended it.
@@ -232,11 +235,11 @@ func (p *Process) awaitReady(ctx context.Context, r *run) error {
 	defer cancel()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	last := errors.New("never asked")
+	var last error
 	for {
 		if err := p.options.Ready(ctx); err == nil {
 			return nil
-		} else if ctx.Err() == nil {
+		} else if ctx.Err() == nil || last == nil {
 			last = err
 		}
 		select {

@@ -17,14 +17,22 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
-const helperEnv = "GLOBALRESERVE_CONTROLPLANE_TEST_HELPER"
+const (
+	helperEnv  = "GLOBALRESERVE_CONTROLPLANE_TEST_HELPER"
+	helperBusy = "busy"
+)
 
-// TestMain lets this binary play the program that dies and must take its children with it.
+// TestMain lets this binary play the program that dies and must take its children with it, or one that is busy.
 func TestMain(m *testing.M) {
-	if os.Getenv(helperEnv) != "" {
+	switch os.Getenv(helperEnv) {
+	case "":
+	case helperBusy:
+		startBusyThreads()
+	default:
 		startSleeperAndBlock()
 		return
 	}
@@ -32,12 +40,12 @@ func TestMain(m *testing.M) {
 }
 
 // shell returns a Process that runs a shell script which touches "ready" when it is ready.
-func shell(t *testing.T, script string) *Process {
+func shell(t *testing.T, script string, stopTimeout time.Duration) *Process {
 	t.Helper()
 	dir := t.TempDir()
 	p := NewProcess(ProcessOptions{
 		Name: "script", Path: "/bin/sh", Args: []string{"-c", script}, Dir: dir,
-		LogFile: filepath.Join(dir, "log"), StopTimeout: 200 * time.Millisecond,
+		LogFile: filepath.Join(dir, "log"), StopTimeout: stopTimeout,
 		Ready: func(context.Context) error {
 			_, err := os.Stat(filepath.Join(dir, "ready"))
 			return err
@@ -48,26 +56,27 @@ func shell(t *testing.T, script string) *Process {
 }
 
 func TestProcessStop(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer leaks.None(t)
 	tests := map[string]struct {
 		script  string
+		within  time.Duration // it ends on SIGTERM
 		code    int
 		failure string
 	}{
 		"a program that handles SIGTERM ends with its own code": {
-			script: "trap 'exit 7' TERM; touch ready; while :; do sleep 0.01; done", code: 7,
+			script: "trap 'exit 7' TERM; touch ready; while :; do sleep 0.01; done", within: Patience, code: 7,
 		},
 		"a program that does not handle SIGTERM ends by it": {
-			script: "touch ready; exec sleep 1000", code: -1,
+			script: "touch ready; exec sleep 1000", within: Patience, code: -1,
 		},
 		"a program that ignores SIGTERM is killed, and its children with it": {
-			script: "trap '' TERM; touch ready; sleep 1000", code: -1,
+			script: "trap '' TERM; touch ready; sleep 1000", within: 200 * time.Millisecond, code: -1,
 			failure: "did not end within 200ms of SIGTERM and was killed",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := shell(t, test.script)
+			p := shell(t, test.script, test.within)
 			require.NoError(t, p.Start(t.Context()))
 			code, err := p.Stop()
 			if test.failure == "" {
@@ -90,6 +99,19 @@ func startSleeperAndBlock() {
 	}
 	fmt.Println(p.PID())
 	_, _ = p.Wait(context.Background())
+}
+
+// startBusyThreads is the helper's body: its threads want far more processors than there are, so that a thread that is
+// to stop waits for its turn.
+func startBusyThreads() {
+	for range 32 {
+		go func() {
+			for {
+				_, _ = os.ReadFile(os.DevNull)
+			}
+		}()
+	}
+	select {}
 }
 
 func TestProcessDiesWithItsParent(t *testing.T) {

@@ -34,6 +34,8 @@ type SchedulerOptions struct {
 	Config []byte
 	// Path is the binary. Default: the kube-scheduler of the control plane.
 	Path string
+	// Probe is the path of its answer that tells that it runs. Default: /readyz, which kube-schedulers of old lack.
+	Probe string
 	// Kubeconfig says who the scheduler is. Default: kube-scheduler's own user.
 	Kubeconfig string
 	// LeaderElection leaves leader election as the configuration has it. Default: it is off.
@@ -61,7 +63,7 @@ func (c *ControlPlane) RunScheduler(ctx context.Context, o SchedulerOptions) err
 	args = append(append(args, "--config="+path), c.commonArgs()...)
 	_, err = c.StartProcess(ctx, ProcessOptions{
 		Name: name, Path: cmp.Or(o.Path, filepath.Join(c.bin, "kube-scheduler")), Args: args,
-		Ready: c.secureReady(url + "/readyz"),
+		Ready: c.secureReady(url + cmp.Or(o.Probe, "/readyz")),
 	})
 	return err
 }

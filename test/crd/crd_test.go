@@ -44,11 +44,13 @@ func TestDefinitions(t *testing.T) {
 	}
 	for kind, table := range map[string]cases{
 		"Reservation": {refused, accepted}, "ExtendedResource": {refusedDevices, acceptedDevices}, "ExtendedResourceClaim": {refusedClaims, acceptedClaims},
+		"ExtendedResourceClaimTemplate": {refusedClaims, acceptedClaims},
 	} {
 		t.Run(kind+"/create", func(t *testing.T) { s.testCreate(t, kind, table) })
 	}
 	for kind, table := range map[string]map[string]change{
 		"Reservation": changes, "ExtendedResource": deviceChanges, "ExtendedResourceClaim": claimChanges,
+		"ExtendedResourceClaimTemplate": templateChanges,
 	} {
 		t.Run(kind+"/change", func(t *testing.T) { s.testChange(t, kind, table) })
 	}
@@ -81,6 +83,8 @@ func (s *suite) testCreate(t *testing.T, kind string, table cases) {
 	_, err = api.ExtendedResources().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	_, err = api.ExtendedResourceClaims(s.Namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	_, err = api.ExtendedResourceClaimTemplates(s.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 }
 

@@ -37,6 +37,8 @@ var refusedDevices = map[string]refusal{
 	"resource without slash": {`spec: {nodeName: node-1, resourceName: gpu, deviceID: d}`, `spec.resourceName: Invalid value: "gpu"`},
 	"empty ID":               {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: ""}`, `spec.deviceID: Invalid value: ""`},
 	"ID with a comma":        {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a,b"}`, `spec.deviceID: Invalid value: "a,b"`},
+	"ID with a semicolon":    {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a;b"}`, `spec.deviceID: Invalid value: "a;b"`},
+	"ID with =":              {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a=b"}`, `spec.deviceID: Invalid value: "a=b"`},
 	"ID with a line break":   {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a\nb"}`, `spec.deviceID: Invalid value`},
 	"long ID":                {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: ` + strings.Repeat("a", 254) + `}`, `spec.deviceID: Too long`},
 	"too many properties":    {device(manyProperties(v1alpha1.MaxProperties + 1)), `spec.properties: Too many`},
@@ -145,6 +147,14 @@ var claimChanges = map[string]change{
 	"no selector": {from: goodClaim, patch: `{"spec": {"selector": null}}`, refusal: fixed},
 	"names":       {from: goodClaim, patch: `{"spec": {"extendedResourceNames": ["b"]}}`, refusal: fixed},
 	"no names":    {from: goodClaim, patch: `{"spec": {"extendedResourceNames": null}}`, refusal: fixed},
+}
+
+const fixedTemplate = "a template's spec is immutable: delete the template and create another; the claims that were made from it stay"
+
+var templateChanges = map[string]change{
+	"labels":      {from: goodClaim, patch: `{"metadata": {"labels": {"a": "b"}}}`},
+	"count":       {from: goodClaim, patch: `{"spec": {"count": 3}}`, refusal: fixedTemplate},
+	"no selector": {from: goodClaim, patch: `{"spec": {"selector": null}}`, refusal: fixedTemplate},
 }
 
 // An update of the whole object that leaves the spec is no change of it.

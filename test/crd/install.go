@@ -6,7 +6,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -20,7 +19,7 @@ const pollInterval = 20 * time.Millisecond
 // kinds are those that manifests/crd defines, by their plural names.
 var kinds = map[string]string{
 	"reservations": "Reservation", "extendedresources": "ExtendedResource", "extendedresourceclaims": "ExtendedResourceClaim",
-	"ledgerterms": "LedgerTerm",
+	"ledgerterms": "LedgerTerm", "extendedresourceclaimtemplates": "ExtendedResourceClaimTemplate",
 }
 
 // Definitions are those of all kinds, as manifests/crd has them.
@@ -44,7 +43,7 @@ func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err := Define(ctx, cp); err != nil {
 		return err
 	}
-	for _, policy := range []string{"fence.yaml", "records.yaml", "creators.yaml", "privileges.yaml"} {
+	for _, policy := range []string{"fence.yaml", "records.yaml", "creators.yaml", "privileges.yaml", "nodes.yaml", "podgroups.yaml"} {
 		content, err := controlplane.ReadFile("manifests", "base", policy)
 		if err != nil {
 			return err
@@ -93,20 +92,8 @@ func Define(ctx context.Context, cp *controlplane.ControlPlane) error {
 		}
 	}
 	for _, kind := range kinds {
-		object := &unstructured.Unstructured{}
-		object.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
-		err := wait.PollUntilContextTimeout(ctx, pollInterval, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
-			resource, err := cp.Resource(object, metav1.NamespaceDefault)
-			if err == nil {
-				_, err = resource.List(ctx, metav1.ListOptions{})
-			}
-			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				return false, nil
-			}
-			return err == nil, err
-		})
-		if err != nil {
-			return fmt.Errorf("wait until %s is served: %w", kind, err)
+		if err := cp.AwaitServed(ctx, v1alpha1.SchemeGroupVersion.WithKind(kind)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -230,11 +230,12 @@ func (s *suite) mayWriteAll(t *testing.T, user string) {
 	api := s.Client().RbacV1()
 	_, err := api.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = api.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	binding, err := api.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	require.NoError(t, s.AwaitRights(t.Context(), (*rbacv1.RoleBinding)(binding)))
 }
 
 // as reaches the objects of a kind as somebody.

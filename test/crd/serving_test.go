@@ -28,7 +28,8 @@ func (s *suite) testDefinitions(t *testing.T) {
 		"reservations": "Reservation [rsv] true", "reservations/status": "Reservation [] true",
 		"extendedresources": "ExtendedResource [er] false", "extendedresources/status": "ExtendedResource [] false",
 		"extendedresourceclaims": "ExtendedResourceClaim [erc] true", "extendedresourceclaims/status": "ExtendedResourceClaim [] true",
-		"ledgerterms": "LedgerTerm [] false", "ledgerterms/status": "LedgerTerm [] false",
+		"extendedresourceclaimtemplates": "ExtendedResourceClaimTemplate [erct] true",
+		"ledgerterms":                    "LedgerTerm [] false", "ledgerterms/status": "LedgerTerm [] false",
 	}, got)
 }
 

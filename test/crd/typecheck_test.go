@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
@@ -31,12 +32,13 @@ spec:
 func TestPolicyTypes(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{Workloads: true})
 	require.NoError(t, Prepare(t.Context(), cp))
+	require.NoError(t, clusterload.DefinePodGroups(t.Context(), cp))
 	require.NoError(t, cp.Apply(t.Context(), []byte(mistyped), ""))
 	c := testbed.NewCluster(t, cp)
 	c.Eventually(func(t *assert.CollectT) {
 		policies, err := c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(c.T.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		require.Len(t, policies.Items, 4)
+		require.Len(t, policies.Items, 6)
 		for i := range policies.Items {
 			policy := &policies.Items[i]
 			require.Equal(t, policy.Generation, policy.Status.ObservedGeneration, "%s is not checked yet", policy.Name)

@@ -26,6 +26,7 @@ func TestBypassedBinds(t *testing.T) {
 			assert.Equal(t, max(0, i-1), int(metrics.Sum("globalreserve_overcommitted_nodes")))
 		})
 	}
+	c.CatchUp()
 	require.NotEmpty(t, c.Watcher.Violations(), "the API server shows it too")
 	require.Equal(t, []string{"node-0"}, c.overcommitted())
 

@@ -54,9 +54,17 @@ func clusterOn(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster 
 // newServedCluster is newCluster with a server.
 func newServedCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
-	c := newCluster(t, nodes)
-	c.startServer(clusterload.ServerOptions{})
+	c := newCluster(t, 0)
+	c.addServed(nodes)
 	return c
+}
+
+// addServed creates nodes and starts a server, which compares itself all the time.
+func (c *cluster) addServed(nodes int) (names []string) {
+	c.T.Helper()
+	names = c.AddNodes(nodes, controlplane.NodeTemplate{})
+	c.startServer(clusterload.ServerOptions{})
+	return names
 }
 
 // in returns the same cluster for a subtest.
@@ -94,7 +102,7 @@ func (c *cluster) awaitSettled() clusterload.Snapshot {
 func (c *cluster) clear() {
 	c.T.Helper()
 	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), testbed.Namespace))
-	require.NoError(c.T, c.Watcher.CatchUp(c.T.Context()))
+	c.CatchUp()
 	if c.Server != nil {
 		c.requireAgreement()
 	}

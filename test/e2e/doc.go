@@ -20,7 +20,10 @@ What lives where:
   - fault_test.go      API server, etcd and server restarted under load
   - bindfault_test.go  answers that are lost, or late
   - expiry_test.go     reservations that end wake the pods that wait for their capacity
+  - skew_test.go       kube-schedulers of older releases: docs/skew.md
   - scheduler_test.go, preemption_test.go, extender_test.go  kube-scheduler's side
+  - observe_test.go    a server that only observes
+  - trace_test.go      spans of pods, as a collector gets them
   - drift_test.go      the server's comparison of its ledger with the cluster
   - bypass_test.go, lifecycle_test.go  the rest, by what it is about
 

@@ -51,6 +51,9 @@ func TestBindRefusals(t *testing.T) {
 			c.requireAgreement()
 		})
 	}
+	require.Equal(t, "taken", c.AwaitRefusal("path=bind&pod=too-large").Rejection.Holders[0].Pod)
+	require.NotEmpty(t, c.Reserve(gangOf([]*corev1.Pod{c.CreatePod("one-more", nobody, "2")}, "node-0")).Error)
+	require.Equal(t, "taken", c.AwaitRefusal("path=reserve&pod=one-more").Rejection.Holders[0].Pod)
 	require.Empty(t, c.Bind(taken, "node-0"), "the same bind again is a success")
 	c.RequireNeverOvercommitted()
 }

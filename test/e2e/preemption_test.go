@@ -28,34 +28,40 @@ func withClass(name string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.PriorityClassName = name }
 }
 
-// TestPreemption has a kube-scheduler make capacity for a pod of high priority. By its own account, the
+func TestPreemption(t *testing.T) {
+	c := newCluster(t, 0)
+	c.requirePreemption()
+	c.RequireNeverOvercommitted()
+	c.requireAgreement()
+}
+
+// requirePreemption has a kube-scheduler make capacity for a pod of high priority. By its own account, the
 // node with the victim of the lowest priority is the best one; the server knows that the rest of that
 // node is promised to somebody, so that evicting there would help nobody.
-func TestPreemption(t *testing.T) {
-	c := newServedCluster(t, 2)
+func (c *cluster) requirePreemption() {
+	c.T.Helper()
+	c.addServed(2)
 	for name, value := range map[string]int32{"low": 1, "middle": 10, "high": 1000} {
 		c.CreatePriorityClass(name, value)
 	}
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	low := c.CreatePod("low", nobody, "2", withClass("low"))
 	middle := c.CreatePod("middle", nobody, "2", withClass("middle"))
-	require.Empty(t, c.Bind(low, "node-0"))
-	require.Empty(t, c.Bind(middle, "node-1"))
+	require.Empty(c.T, c.Bind(low, "node-0"))
+	require.Empty(c.T, c.Bind(middle, "node-1"))
 	promised := gangOf([]*corev1.Pod{testbed.NewPod("promised", nobody, "2")}, "node-0")
 	promised.TTLSeconds = 600
-	require.True(t, c.Reserve(promised).Granted())
+	require.True(c.T, c.Reserve(promised).Granted())
 
 	high := c.CreatePod("high", "default-scheduler", "3", withClass("high"))
 	bound, _ := c.AwaitBound(high.Name)
-	require.Equal(t, "node-1", bound.Spec.NodeName, "only there an eviction makes capacity")
-	require.Equal(t, "node-0", c.Pod(low.Name).Spec.NodeName, "the pod that was in nobody's way lives on")
+	require.Equal(c.T, "node-1", bound.Spec.NodeName, "only there an eviction makes capacity")
+	require.Equal(c.T, "node-0", c.Pod(low.Name).Spec.NodeName, "the pod that was in nobody's way lives on")
 	names := map[string]bool{}
 	for _, pod := range c.Pods() {
 		names[pod.Name] = true
 	}
-	require.Equal(t, map[string]bool{"low": true, "high": true}, names)
-	require.NotZero(t, c.Metric("globalreserve_decisions_total", "verb", "preempt", "scheduler", "default-scheduler"))
-	require.True(t, c.Unreserve(promised).Granted())
-	c.RequireNeverOvercommitted()
-	c.requireAgreement()
+	require.Equal(c.T, map[string]bool{"low": true, "high": true}, names)
+	require.NotZero(c.T, c.Metric("globalreserve_decisions_total", "verb", "preempt", "scheduler", "default-scheduler"))
+	require.True(c.T, c.Unreserve(promised).Granted())
 }

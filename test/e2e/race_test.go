@@ -32,7 +32,7 @@ func (c *cluster) startRacers() {
 	c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
 	_, err := clusterload.StartGangScheduler(c.T.Context(), c.ControlPlane, clusterload.GangSchedulerOptions{
 		Name: "gang-scheduler", SchedulerName: "gang-scheduler",
-		ServerURL: c.Ledger.URL, Command: []string{testbed.Program(c.T, "gangscheduler")},
+		ServerURL: c.Documented(), Command: []string{testbed.Program(c.T, "gangscheduler")},
 	})
 	require.NoError(c.T, err)
 }
@@ -57,17 +57,23 @@ func (c *cluster) race() clusterload.Snapshot {
 // GlobalReserve.
 func TestRace(t *testing.T) {
 	c := newServedCluster(t, raceNodes)
-	c.startRacers()
-	snapshot := c.race()
-	c.RequireNeverOvercommitted()
-	require.Zero(t, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
-	require.Zero(t, snapshot.OvercommittedNodes)
-	require.Empty(t, snapshot.FittingPods, "pods wait although they fit")
-	require.NotZero(t, snapshot.Pending, "everything fitted: this was no race for capacity")
-	whole, half := snapshot.CountGangs()
-	require.Zero(t, half, "gangs of which only a part is bound")
-	require.NotZero(t, whole)
+	c.requireRace()
 	c.requireAgreement()
 	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"))
 	c.requireNoDriftSeen()
+}
+
+// requireRace starts the racers, and judges the race by what the API server has.
+func (c *cluster) requireRace() {
+	c.T.Helper()
+	c.startRacers()
+	snapshot := c.race()
+	c.RequireNeverOvercommitted()
+	require.Zero(c.T, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
+	require.Zero(c.T, snapshot.OvercommittedNodes)
+	require.Empty(c.T, snapshot.FittingPods, "pods wait although they fit")
+	require.NotZero(c.T, snapshot.Pending, "everything fitted: this was no race for capacity")
+	whole, half := snapshot.CountGangs()
+	require.Zero(c.T, half, "gangs of which only a part is bound")
+	require.NotZero(c.T, whole)
 }

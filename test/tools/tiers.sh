@@ -11,6 +11,16 @@ fail() {
   failed=yes
 }
 has() { [[ " $1 " == *" $2 "* ]]; }
+# The tier of all tests of a nested module.
+tier_of() {
+  if has "$UNIT_MODULES" "$1"; then
+    echo unit
+  elif has "$GATE_MODULES" "$1"; then
+    echo gate
+  else
+    has "$E2E_MODULES" "$1" && echo e2e
+  fi
+}
 
 while IFS= read -r file; do
   package=./$(dirname "$file")
@@ -24,7 +34,8 @@ while IFS= read -r file; do
   if [ "$module" != . ]; then
     case $constraint in
       schedulerperf) tier=bench-scheduler ;;
-      *) has "$MODULES" "${module#./}" && tier=nested || fail "$file: no tier has the module ${module#./}" ;;
+      ?*) fail "$file: nothing tests '//go:build $constraint' in a nested module" ;;
+      *) tier=$(tier_of "${module#./}") || fail "$file: no tier has the module ${module#./}" ;;
     esac
   elif [ -z "$tier" ]; then
     [[ "$constraint" =~ ^(unix)?$ ]] || fail "$file: no tier has '//go:build $constraint'; the tags are $TAGS"
@@ -37,6 +48,6 @@ while IFS= read -r file; do
   [ "$(wc -w <<<"$tier")" -le 1 ] || fail "$file: has tests in several tiers:$tier"
   list+="${tier# } $package"$'\n'
 done < <(git ls-files --cached --others --exclude-standard '*_test.go' | while IFS= read -r f; do [ ! -e "$f" ] || echo "$f"; done |
-  xargs grep -lE '^func (Test[A-Z]|Fuzz|Example)' | sort)
+  xargs grep -lE '^func (Test[A-Z][A-Za-z0-9_]*[(]t |Fuzz|Example)' | sort)
 sort -u <<<"${list%$'\n'}"
 [ -z "$failed" ]

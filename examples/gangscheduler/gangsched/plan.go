@@ -21,7 +21,9 @@ type placement struct {
 }
 
 // plan finds a node for every pod next to the others, largest pod first, each on the node that has
-// least left afterwards; a pod that has capacity reserved goes there, before all others. It returns false when one of them finds none. The view is left as it was.
+// least left afterwards or, where one finds none that way, on the first that has capacity; a pod that has
+// capacity reserved goes there, before all others. It returns false when one of them finds none. The view
+// is left as it was.
 func (v *view) plan(pods []*corev1.Pod) ([]placement, bool, error) {
 	placements := make([]placement, 0, len(pods))
 	for _, pod := range pods {
@@ -38,12 +40,23 @@ func (v *view) plan(pods []*corev1.Pod) ([]placement, bool, error) {
 			cmp.Compare(y.request.Value(resources.CPU), x.request.Value(resources.CPU)),
 			cmp.Compare(y.request.Value(resources.Memory), x.request.Value(resources.Memory)))
 	})
+	for _, choose := range []func(*placement, []string) string{v.bestFit, v.firstFit} {
+		if plan, fits := v.place(placements, choose); fits {
+			return plan, true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+// place chooses a node for each pod beside those before it. It returns false when one of them finds none.
+func (v *view) place(placements []placement, choose func(p *placement, names []string) string) (plan []placement, fits bool) {
+	plan = slices.Clone(placements)
 	names := slices.Sorted(maps.Keys(v.nodes))
 	placed := 0
-	for ; placed < len(placements); placed++ {
-		p := &placements[placed]
+	for ; placed < len(plan); placed++ {
+		p := &plan[placed]
 		if p.node == "" {
-			p.node = v.bestFit(p, names)
+			p.node = choose(p, names)
 		}
 		if p.node == "" {
 			break
@@ -51,9 +64,19 @@ func (v *view) plan(pods []*corev1.Pod) ([]placement, bool, error) {
 		v.nodes[p.node].use(&p.request)
 	}
 	for i := placed - 1; i >= 0; i-- {
-		v.nodes[placements[i].node].giveBack(&placements[i].request)
+		v.nodes[plan[i].node].giveBack(&plan[i].request)
 	}
-	return placements, placed == len(placements), nil
+	return plan, placed == len(plan)
+}
+
+// firstFit returns the first node that has capacity for the pod, or "". Pods that find no place by bestFit may by this.
+func (v *view) firstFit(p *placement, names []string) string {
+	for _, name := range names {
+		if v.nodes[name].fits(p.pod, &p.request) {
+			return name
+		}
+	}
+	return ""
 }
 
 // bestFit returns the node that has capacity for the pod and the least CPU left, then the least memory,

@@ -42,6 +42,11 @@ func TestPlan(t *testing.T) {
 			pods:  []*corev1.Pod{testPod("p", "2"), testPod("q", "3")},
 			want:  map[string]string{"p": "b", "q": "a"},
 		},
+		"where the tightest nodes leave none for the last": {
+			nodes: []*corev1.Node{testNode("a", "2500m"), testNode("b", "2")},
+			pods:  []*corev1.Pod{testPod("p", "1500m"), testPod("q", "1"), testPod("r", "1"), testPod("s", "1")},
+			want:  map[string]string{"p": "a", "q": "a", "r": "b", "s": "b"},
+		},
 		"one without capacity, all without": {
 			nodes: []*corev1.Node{testNode("a", "3")},
 			pods:  []*corev1.Pod{testPod("p", "2"), testPod("q", "2")},

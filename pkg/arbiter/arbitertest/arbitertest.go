@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
@@ -21,10 +22,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
@@ -75,7 +79,7 @@ func NewWorld(l *ledger.Ledger) *World {
 		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
 	}
 	w.Question = &question.Maker{
-		Table: l.Table(), Matcher: w.Matcher, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
+		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	return w
 }
@@ -91,7 +95,10 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Node: PlainNode, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
 		}),
 		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots, MayUse: func(context.Context, user.Info, string) error { return nil }, Term: func() election.Term { return 0 },
-		AskedBy: func(types.UID) string { return "" },
+		AskedBy:        func(types.UID) string { return "" },
+		Gangs:          gangs.New(gangs.Options{Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log}),
+		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
+		Node:           PlainNode, Wake: func(*cluster.Pod) {}, TouchGang: func(kinds.Key) {}, OnGangShort: func(gangs.Gang, int) {}, OnGangRefused: func(*cluster.Pod, ledger.Reason, string) {},
 	}
 	if change != nil {
 		change(&o)
@@ -99,9 +106,18 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 	return arbiter.New(o)
 }
 
+// ownGangs are the gangs whose pods say all there is to know.
+func ownGangs() *kinds.Table {
+	table, err := kinds.New(kinds.Default()[:1])
+	if err != nil {
+		panic(err) // the defaults are right
+	}
+	return table
+}
+
 // Bring is what the watch does with a pod.
 func (w *World) Bring(pod *v1.Pod) *cluster.Pod {
-	r := cluster.Compact(w.Ledger.Table(), pod)
+	r := w.Question.Reader.Compact(pod)
 	w.Pods.Put(r)
 	return r
 }

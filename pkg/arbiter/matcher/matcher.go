@@ -1,5 +1,5 @@
-// Package matcher knows which reservations a pod may use: by the index both
-// name, by the controller both have, or by the reservation's label selector,
+// Package matcher knows which reservations a pod may use: by the index or the gang
+// both name, by the controller both have, or by the reservation's label selector,
 // and never across namespaces.
 //
 // Whoever watches Reservation objects feeds it (Set, Remove); filter, bind and
@@ -41,8 +41,12 @@ type namespace struct {
 	byName       map[string]*entry
 	byIndex      map[string][]*entry
 	byController map[cluster.Controller][]*entry
+	byGang       map[gang][]*entry
 	bySelector   []*entry
 }
+
+// gang names a gang of the namespace; of any kind, where it names none.
+type gang struct{ kind, name string }
 
 // entry is one reservation that pods may match. It is not changed once made.
 type entry struct {
@@ -51,6 +55,7 @@ type entry struct {
 	created    metav1.Time
 	index      string
 	controller cluster.Controller
+	gang       gang
 	selector   labels.Selector
 	slots      []ledger.SlotRef // in the order of the slots
 	godel      bool
@@ -78,7 +83,7 @@ func (m *Matcher) Remove(namespace, name string) {
 }
 
 // Candidates returns the slots the pod may use, the preferred ones first: what
-// names the pod's index or its controller comes before what a selector selects,
+// names the pod's index, its gang or its controller comes before what a selector selects,
 // and older reservations before younger ones. The result is shared and must not
 // be changed; nil means none.
 func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.SlotRef {
@@ -94,6 +99,10 @@ func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.SlotRef {
 	var found []*entry
 	if index := pod.Index(); index != "" {
 		found = append(found, ns.byIndex[index]...)
+	}
+	if pod.Gang != nil {
+		found = append(found, ns.byGang[gang{pod.Gang.Kind, pod.Gang.Name}]...)
+		found = append(found, ns.byGang[gang{name: pod.Gang.Name}]...)
 	}
 	if pod.Controller != (cluster.Controller{}) {
 		found = append(found, ns.byController[pod.Controller]...)
@@ -143,6 +152,9 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 	if c := consumers.Controller; c != nil {
 		e.controller = cluster.Controller{Kind: c.Kind, Name: c.Name}
 	}
+	if c := consumers.Gang; c != nil {
+		e.gang = gang{c.Kind, c.Name}
+	}
 	if consumers.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(consumers.Selector)
 		if err != nil {
@@ -150,7 +162,7 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 		}
 		e.selector = selector
 	}
-	if e.index == "" && e.controller == (cluster.Controller{}) && e.selector == nil {
+	if e.index == "" && e.controller == (cluster.Controller{}) && e.gang == (gang{}) && e.selector == nil {
 		return nil, nil
 	}
 	e.slots = openSlots(rsv)
@@ -188,6 +200,7 @@ func (m *Matcher) add(namespaceName string, e *entry) {
 			byName:       map[string]*entry{},
 			byIndex:      map[string][]*entry{},
 			byController: map[cluster.Controller][]*entry{},
+			byGang:       map[gang][]*entry{},
 		}
 		if m.namespaces == nil {
 			m.namespaces = map[string]*namespace{}
@@ -200,6 +213,8 @@ func (m *Matcher) add(namespaceName string, e *entry) {
 		ns.byIndex[e.index] = insert(ns.byIndex[e.index], e)
 	case e.selector != nil:
 		ns.bySelector = insert(ns.bySelector, e)
+	case e.gang != (gang{}):
+		ns.byGang[e.gang] = insert(ns.byGang[e.gang], e)
 	default:
 		ns.byController[e.controller] = insert(ns.byController[e.controller], e)
 	}
@@ -218,6 +233,8 @@ func (m *Matcher) remove(namespaceName, name string) {
 		drop(ns.byIndex, e.index, e)
 	case e.selector != nil:
 		ns.bySelector = without(ns.bySelector, e)
+	case e.gang != (gang{}):
+		drop(ns.byGang, e.gang, e)
 	default:
 		drop(ns.byController, e.controller, e)
 	}

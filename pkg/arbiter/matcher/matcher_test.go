@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -44,6 +45,12 @@ func byController(kind, name string) func(*v1alpha1.Reservation) {
 	}
 }
 
+func byGang(kind, name string) func(*v1alpha1.Reservation) {
+	return func(r *v1alpha1.Reservation) {
+		r.Spec.Consumers = &v1alpha1.ConsumerSpec{Gang: &v1alpha1.GangReference{Kind: kind, Name: name}}
+	}
+}
+
 func both(changes ...func(*v1alpha1.Reservation)) func(*v1alpha1.Reservation) {
 	return func(r *v1alpha1.Reservation) {
 		for _, change := range changes {
@@ -66,6 +73,7 @@ func TestCandidates(t *testing.T) {
 		Annotations: &cluster.Annotations{Index: "i"},
 		Controller:  cluster.Controller{Kind: "Deployment", Name: "web"},
 		Labels:      map[string]string{"app": "web"},
+		Gang:        &kinds.Mark{Kind: "volcano", Name: "ring"},
 	}
 	bare := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "bare", UID: "v"}}
 	whole := []string{"ns/r/a", "ns/r/b"}
@@ -83,6 +91,13 @@ func TestCandidates(t *testing.T) {
 		"another kind of controller":       {pod, byController("StatefulSet", "web"), nil},
 		"another controller":               {pod, byController("Deployment", "api"), nil},
 		"a pod without a controller":       {bare, byController("Deployment", "web"), nil},
+		"the same gang":                    {pod, byGang("volcano", "ring"), whole},
+		"a gang of any kind":               {pod, byGang("", "ring"), whole},
+		"a gang of another kind":           {pod, byGang("koordinator", "ring"), nil},
+		"another gang":                     {pod, byGang("volcano", "chain"), nil},
+		"another gang, of any kind":        {pod, byGang("", "chain"), nil},
+		"a pod without a gang":             {bare, byGang("", "ring"), nil},
+		"another namespace, the same gang": {pod, both(byGang("volcano", "ring"), inNamespace("other")), nil},
 		"a label":                          {pod, bySelector("app", "web"), whole},
 		"another label":                    {pod, bySelector("app", "api"), nil},
 		"a pod without labels":             {bare, bySelector("app", "web"), nil},
@@ -134,6 +149,8 @@ func TestOrder(t *testing.T) {
 		"young":        both(byIndex("i"), age(0)),
 		"old":          both(byIndex("i"), age(time.Minute)),
 		"old-too":      both(byIndex("i"), age(time.Minute)),
+		"gang-of-any":  both(byGang("", "g"), age(3*time.Hour)),
+		"gang":         byGang("volcano", "g"),
 		"controlled":   both(byController("Job", "j"), age(2*time.Hour)),
 	} {
 		require.NoError(t, m.Set(newReservation(name, both(change, func(r *v1alpha1.Reservation) { r.Spec.Slots = r.Spec.Slots[:1] }))))
@@ -141,8 +158,9 @@ func TestOrder(t *testing.T) {
 	pod := &cluster.Pod{
 		Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i"},
 		Controller: cluster.Controller{Kind: "Job", Name: "j"}, Labels: map[string]string{"app": "web"},
+		Gang: &kinds.Mark{Kind: "volcano", Name: "g"},
 	}
-	want := []string{"ns/old/a", "ns/old-too/a", "ns/young/a", "ns/controlled/a", "ns/selected-old/a"}
+	want := []string{"ns/old/a", "ns/old-too/a", "ns/young/a", "ns/gang/a", "ns/gang-of-any/a", "ns/controlled/a", "ns/selected-old/a"}
 	assert.Equal(t, want, slotsOf(m.Candidates(pod)))
 	assert.Equal(t, want, slotsOf(m.Candidates(pod)), "what is asked twice is the same")
 }

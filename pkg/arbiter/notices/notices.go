@@ -1,6 +1,7 @@
 // Package notices tells pods that wait, by an Event, which reservation keeps the
-// capacity they lack, or which limit they are over. Filter's own reasons are constant texts and name nobody, because
-// schedulers copy them into the pods' conditions.
+// capacity they lack, which limit they are over, or why they have to wait for their gang.
+// Filter's own reasons are constant texts and name nobody, because schedulers copy them into the
+// pods' conditions.
 //
 // What may be touched: how often Events are written is decided here, and nowhere
 // else. Which slot is to blame is the ledger's to say.
@@ -33,8 +34,8 @@ const (
 	eventBurst      = 50
 )
 
-// Reason is that of the Events about reservations; those about a limit have the name of the
-// ledger's reason.
+// Reason is that of the Events about reservations; those about a limit, or a gang, have the
+// name of the ledger's reason.
 const Reason = "CapacityReserved"
 
 // Writer writes the Events. Make one with New. It is safe for concurrent use.
@@ -43,7 +44,7 @@ type Writer struct {
 	question *question.Maker
 	events   *follow.Events
 	looking  sync.Mutex // so that of several who look at one pod at once one goes on
-	next     *lru.Cache // by UID: when a pod is looked at again
+	next     *lru.Cache // by UID, or refusal: when a pod is looked at again
 }
 
 // New returns a Writer.
@@ -63,26 +64,46 @@ func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
 		return
 	}
 	placement := w.question.Of(pod, "")
-	reason, note := w.why(&placement, offered)
-	if reason == "" {
-		return
-	}
-	if w.events.Tell(
-		follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "Filter", note,
-	) {
-		w.next.Add(pod.Ref.UID, now.Add(repeatAfter))
+	if reason, note := w.why(&placement, offered); reason != "" {
+		w.tell(pod.Ref.UID, pod, now, reason, "Filter", note)
 	}
 }
 
-// isDue reports whether it is time to look at a pod, and takes note that it was looked at.
-func (w *Writer) isDue(pod types.UID, now time.Time) bool {
+// GangRefused is told of a pod that was refused for the sake of its gang, and why. The reason of the Event is the
+// ledger's; of each the pod is told by itself. What reservations keep from it is of no account meanwhile.
+func (w *Writer) GangRefused(pod *cluster.Pod, reason ledger.Reason, why string) {
+	if pod.Ref.UID == "" {
+		return
+	}
+	now := time.Now()
+	w.next.Add(pod.Ref.UID, now.Add(lookAfter))
+	if key := (refusal{pod.Ref.UID, reason}); w.isDue(key, now) {
+		w.tell(key, pod, now, reason.String(), "KeepWhole", why)
+	}
+}
+
+// refusal is what a pod is told for the sake of its gang.
+type refusal struct {
+	pod    types.UID
+	reason ledger.Reason
+}
+
+// isDue reports whether it is time to look at a key, and takes note that it was looked at.
+func (w *Writer) isDue(key lru.Key, now time.Time) bool {
 	w.looking.Lock()
 	defer w.looking.Unlock()
-	if next, ok := w.next.Get(pod); ok && now.Before(next.(time.Time)) {
+	if next, ok := w.next.Get(key); ok && now.Before(next.(time.Time)) {
 		return false
 	}
-	w.next.Add(pod, now.Add(lookAfter))
+	w.next.Add(key, now.Add(lookAfter))
 	return true
+}
+
+func (w *Writer) tell(key lru.Key, pod *cluster.Pod, now time.Time, reason, action, note string) {
+	about := follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID)
+	if w.events.Tell(about, v1.EventTypeWarning, reason, action, note) {
+		w.next.Add(key, now.Add(repeatAfter))
+	}
 }
 
 // why returns what to tell a pod; reason is empty where there is nothing.

@@ -136,3 +136,32 @@ func TestRefusedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Who is refused for the sake of a gang is told why, now and then, and nothing else meanwhile.
+func TestGangRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, recorder := newRig(t, nil)
+		for range 100 {
+			w.GangRefused(newPod("p", 2000), ledger.GangUnplaced, "there is too little for the gang")
+			w.Refused(newPod("p", 2000), []string{"held"})
+		}
+		require.Len(t, recorder.Events, 1)
+		assert.Equal(t, "Warning GangUnplaced there is too little for the gang", <-recorder.Events)
+		<-time.After(2 * lookAfter)
+		w.GangRefused(newPod("p", 2000), ledger.GangUnplaced, "there is too little for the gang")
+		require.Empty(t, recorder.Events)
+		w.GangRefused(newPod("p", 2000), ledger.GangWaits, "another one comes first")
+		require.Len(t, recorder.Events, 1, "of another reason it is told at once")
+		assert.Equal(t, "Warning GangWaits another one comes first", <-recorder.Events)
+		<-time.After(repeatAfter)
+		w.GangRefused(newPod("p", 2000), ledger.GangWaits, "another one still comes first")
+		require.Len(t, recorder.Events, 1)
+		assert.Equal(t, "Warning GangWaits another one still comes first", <-recorder.Events)
+		for i := range 10 * eventBurst {
+			w.GangRefused(newPod(fmt.Sprint("p-", i), 2000), ledger.GangUnplaced, "all of them")
+		}
+		assert.Len(t, recorder.Events, eventBurst-1, "all pods together, right after one")
+		w.GangRefused(&cluster.Pod{}, ledger.GangUnplaced, "nobody knows it")
+		assert.Len(t, recorder.Events, eventBurst-1)
+	})
+}

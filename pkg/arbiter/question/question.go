@@ -12,13 +12,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Maker makes questions. All fields are required. It is safe for concurrent use.
 type Maker struct {
-	// Table has the columns of the ledger that is asked.
-	Table *resources.Table
+	// Reader reads pods, with the columns of the ledger that is asked.
+	Reader cluster.Reader
 	// Matcher knows which reservations a pod may use.
 	Matcher *matcher.Matcher
 	// Devices returns what the device claims that a pod names ask for, nil for a pod
@@ -27,12 +26,12 @@ type Maker struct {
 }
 
 // Of asks for capacity for a pod on a node; an empty node leaves open where. A
-// resource that no node offered when the pod was read may be offered by now.
+// resource that no node offered when the pod was read may be offered by now. Devices that the pod claims count, too.
 func (m *Maker) Of(pod *cluster.Pod, node string) ledger.Placement {
 	p := pod.Placement(node)
-	p.Request = pod.Request.Relisted(m.Table)
-	p.Slots = m.Matcher.Candidates(pod)
 	p.Devices = m.Devices(pod)
+	p.Request = p.Devices.Counted(m.Reader.Table, pod.Request.Relisted(m.Reader.Table))
+	p.Slots = m.Matcher.Candidates(pod)
 	return p
 }
 

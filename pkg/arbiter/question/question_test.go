@@ -20,7 +20,7 @@ import (
 // are by now, the slots it may use and its devices.
 func TestQuestion(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	pod, err := cluster.NewPod(l.Table(), &v1.Pod{
+	pod, err := cluster.Reader{Table: l.Table()}.NewPod(&v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7", Annotations: map[string]string{
 			v1alpha1.ReservationIndexAnnotation: "i", v1alpha1.ExtendedResourceClaimsAnnotation: "c",
 		}},
@@ -37,7 +37,7 @@ func TestQuestion(t *testing.T) {
 		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: "a"}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
 	}))
 	asked := &ledger.DeviceRequest{Err: pod.Devices.Claims[0]}
-	maker := &question.Maker{Table: l.Table(), Matcher: m, Devices: func(of *cluster.Pod) *ledger.DeviceRequest {
+	maker := &question.Maker{Reader: cluster.Reader{Table: l.Table()}, Matcher: m, Devices: func(of *cluster.Pod) *ledger.DeviceRequest {
 		assert.Same(t, pod, of)
 		return asked
 	}}

@@ -19,7 +19,7 @@ type Refusal struct {
 // something that pods use up on the node can be mended by evicting pods. The in-tree
 // plugins make the same difference (NodeResourcesFit and NodePorts against
 // NodeUnschedulable).
-var Refusals = [ledger.CallerLimit + 1]Refusal{
+var Refusals = [ledger.GangWaits + 1]Refusal{
 	ledger.InsufficientResource: {Text: "GlobalReserve: not enough capacity left on the node", Wakes: true},
 	ledger.HostPortConflict:     {Text: "GlobalReserve: a host port is taken on the node", Wakes: true},
 	ledger.NodeUnknown:          {Text: "GlobalReserve: the node is not in the ledger", Unresolvable: true, Wakes: true},
@@ -32,6 +32,9 @@ var Refusals = [ledger.CallerLimit + 1]Refusal{
 	ledger.ReservedLimit:        {Text: "GlobalReserve: the reservations of the namespace keep all that the policy allows", Unresolvable: true, Wakes: true},
 	ledger.SlotLimit:            {Text: "GlobalReserve: the namespace has as many reservation slots as the policy allows", Unresolvable: true, Wakes: true},
 	ledger.CallerLimit:          {Text: "GlobalReserve: the pod's scheduler uses all that the policy allows it", Unresolvable: true, Wakes: true},
+	ledger.GangUnplaced:         {Text: "GlobalReserve: there is no capacity for the rest of the pod's gang", Wakes: true},
+	ledger.GangIncomplete:       {Text: "GlobalReserve: too few pods of the pod's gang exist, or what it needs is not known", Unresolvable: true, Wakes: true},
+	ledger.GangWaits:            {Text: "GlobalReserve: another gang that could start now comes first", Unresolvable: true, Wakes: true},
 	ledger.DeviceClaimUnusable:  {Text: "GlobalReserve: a device claim of the pod cannot be used", Unresolvable: true, Wakes: true},
 }
 

@@ -11,13 +11,14 @@
 // that node, filter refuses all others once and the pod's
 // status.nominatedNodeName is set to it: kube-scheduler tries that node before
 // all others (kubernetes pkg/scheduler/schedule_one.go, evaluateNominatedNode),
-// and takes the change itself for a reason to try the pod again. The write waits
+// and takes the change itself for a reason to try the pod again. (Releases before 1.32 take only
+// changes outside of the status for one, so the write has an annotation, too.) The write waits
 // a moment, because kube-scheduler clears the field when an attempt fails, and
 // that attempt is still ending.
 //
 // A plan is a preference and no duty: after a few attempts that did not end in a
-// binding the pod is offered every node again, and a plan nobody renews stops
-// keeping others away. Where all candidates were offered and the planned node is
+// binding the pod is offered every node again (attempts of a scheduler that has not seen the nomination
+// yet count only after some seconds), and a plan nobody renews stops keeping others away. Where all candidates were offered and the planned node is
 // not among them, kube-scheduler's own filters refuse it, and nothing is done.
 //
 // A pod that is refused by all nodes of a sample is sent to free capacity in the same way (free.go): when its

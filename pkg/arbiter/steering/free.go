@@ -22,7 +22,7 @@ const (
 	longPause  = time.Minute
 	// crowdedPause is when a pod is looked at again that fits nowhere but where others were sent.
 	crowdedPause = 2 * time.Second
-	// maxCrowded is how many nodes are looked at where others were sent.
+	// maxCrowded is on how many nodes where others were sent capacity beside them is looked for.
 	maxCrowded = 64
 )
 
@@ -46,6 +46,9 @@ func (s *search) pause() time.Duration {
 // isFree reports whether a plan is for free capacity.
 func (p *plan) isFree() bool { return p.slot.Ref == ledger.SlotRef{} }
 
+// isSent reports whether a node is to be nominated, which will wake the pod.
+func (p *plan) isSent() bool { return p.wanted != "" && p.wanted != searching && p.wanted != clearing }
+
 // Seek finds a node for a pod that was refused all nodes of a sample, after the attempt has ended.
 // kube-scheduler looks at no others before it has another reason to try the pod. nominated is the node
 // that the scheduler's copy of the pod is nominated for: another one than ours is for whose pods were
@@ -60,7 +63,7 @@ func (s *Steering) Seek(pod *cluster.Pod, nominated string, offered int) {
 	if nominated != "" && (p == nil || p.last != nominated) {
 		return
 	}
-	if p = s.free(pod); p == nil || p.wanted == searching || (p.wanted != "" && nominated == "") {
+	if p = s.free(pod); p == nil || p.wanted == searching || (p.isSent() && nominated == "") {
 		return // where a nomination is still to be written, that will wake the pod
 	}
 	if nominated != "" && !slices.Contains(p.failed, nominated) {
@@ -88,11 +91,13 @@ func (s *Steering) Send(pod *cluster.Pod, offered int) bool {
 	}
 	s.mu.Lock()
 	p := s.free(pod)
-	if p == nil || (p.wanted != "" && p.wanted != searching) {
+	if p == nil || p.isSent() {
 		s.mu.Unlock()
 		return p != nil // that is under way
 	}
 	s.mu.Unlock()
+	s.searching.Lock()
+	defer s.searching.Unlock()
 	node, _ := s.find(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,6 +108,42 @@ func (s *Steering) Send(pod *cluster.Pod, offered int) bool {
 	p.owed = true
 	s.enqueue(pod.Ref.UID, 0)
 	return true
+}
+
+// Toward nominates a pod for the node where a slot is kept for it, as it was refused another one: its scheduler may not
+// know of the slot.
+func (s *Steering) Toward(pod *cluster.Pod, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.free(pod)
+	if p == nil || p.wanted == node || (p.wanted == "" && p.nominated == node) {
+		return
+	}
+	s.meanFor(p, node)
+	s.enqueue(pod.Ref.UID, settle)
+}
+
+// Moved nominates a pod for the node where a slot of its gang's is kept for it by now, if it was sent to another one as Toward does:
+// there it would be refused.
+func (s *Steering) Moved(pod *cluster.Pod, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.plans[pod.Ref.UID]; p != nil && p.isFree() && p.last != "" && p.last != node {
+		p.pod = pod
+		s.meanFor(p, node)
+		s.enqueue(pod.Ref.UID, settle)
+	}
+}
+
+// Remind nominates a pod for the node where a slot is kept for it, also where it was before, and has it tried again: its
+// scheduler may have cleared the nomination when an attempt failed.
+func (s *Steering) Remind(pod *cluster.Pod, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.free(pod); p != nil && p.wanted != node {
+		s.meanFor(p, node)
+		s.enqueue(pod.Ref.UID, 0)
+	}
 }
 
 // isSample reports whether so many nodes are a part of those that a scheduler can offer. Where it
@@ -146,6 +187,8 @@ func (s *Steering) meanFor(p *plan, node string) {
 // resolve finds the node of a pod that a search was wanted for, and returns what to write: a node,
 // clearing, or nothing.
 func (s *Steering) resolve(pod *cluster.Pod) (wanted string) {
+	s.searching.Lock()
+	defer s.searching.Unlock()
 	s.mu.Lock()
 	p := s.plans[pod.Ref.UID]
 	if p == nil {
@@ -186,10 +229,8 @@ func (s *Steering) resolve(pod *cluster.Pod) (wanted string) {
 }
 
 // find looks for a node with free capacity for a pod. What others were sent to counts as theirs:
-// crowded says that there would be a node otherwise.
+// crowded says that there would be a node otherwise. s.searching is held.
 func (s *Steering) find(p *plan) (node string, crowded bool) {
-	s.searching.Lock()
-	defer s.searching.Unlock()
 	s.mu.Lock()
 	pod, failed := p.pod, p.failed
 	s.mu.Unlock()
@@ -210,12 +251,12 @@ func (s *Steering) find(p *plan) (node string, crowded bool) {
 		case !ok || !accepts(known):
 		case slices.Contains(failed, name):
 			inVain = append(inVain, name)
-		case s.isCrowded(name, pod.Ref.UID):
-			taken = append(taken, name)
-		default:
+		case !s.isCrowded(name, pod.Ref.UID):
 			node = name
+		case len(taken) < maxCrowded:
+			taken = append(taken, name)
 		}
-		return node == "" && len(taken) < maxCrowded
+		return node == ""
 	})
 	if node == "" {
 		node = s.beside(taken, &placement)

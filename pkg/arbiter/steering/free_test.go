@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -36,7 +38,7 @@ func asking(t *testing.T, w *world, name string, change func(*v1.PodSpec)) *clus
 	t.Helper()
 	asked := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 	change(&asked.Spec)
-	made, err := cluster.NewPod(w.ledger.Table(), asked)
+	made, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(asked)
 	assert.NoError(t, err)
 	p := pod(name)
 	p.Constraints = made.Constraints
@@ -276,5 +278,111 @@ func TestSentDuringASearch(t *testing.T) {
 		assert.True(t, w.Send(p, MinSample))
 		searches.Wait()
 		assert.True(t, w.Nominated(p.Ref.UID, "a"))
+	})
+}
+
+// A scheduler takes a nomination back itself when an attempt fails, so that nobody is woken by the write that clears it.
+// What becomes free during that write must not be missed.
+func TestFreedWhileANominationIsCleared(t *testing.T) {
+	tests := map[string]func(w *world, p *cluster.Pod){
+		"woken for it":        func(w *world, p *cluster.Pod) { assert.True(t, w.Send(p, MinSample)) },
+		"refused once more":   func(w *world, p *cluster.Pod) { w.Seek(p, "", MinSample) },
+		"woken for a slot":    func(w *world, p *cluster.Pod) { w.slot("r", "b", ledger.Once); assert.True(t, w.Wake(p)) },
+		"offered other nodes": func(w *world, p *cluster.Pod) { w.slot("r", "b", ledger.Once); w.direct(p, sample()...) },
+	}
+	bubble.Each(t, tests, func(t *testing.T, freed func(w *world, p *cluster.Pod)) {
+		w := newLargeWorld(t, "a", "b")
+		w.bind(pod("1-b"), "b")
+		w.bind(pod("2-b"), "b")
+		p := pod("p")
+		w.Seek(p, "", MinSample)
+		pass(settle)
+		w.expect([]string{"p -> a"})
+		w.api.answer = func(write string) error {
+			if write != "p -x a" {
+				return nil
+			}
+			w.ledger.RemovePod(pod("1-b").Ref, 0)
+			freed(w, p)
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil)
+		}
+		w.bind(pod("1-a"), "a")
+		w.bind(pod("2-a"), "a")
+		pass(time.Second)
+		writes := w.api.written()
+		assert.Equal(t, []string{"p -> a", "p -x a"}, writes[:2])
+		assert.Len(t, writes[2:], 1, "it is nominated anew")
+	})
+}
+
+// Nodes where pods were sent, that nothing comes of, hide none that is free.
+func TestCrowdedNodesHideNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := make([]string, maxCrowded+1)
+		for i := range nodes {
+			nodes[i] = fmt.Sprintf("free-%03d", i)
+		}
+		w := newLargeWorld(t, nodes...)
+		for i := range nodes {
+			p := pod(fmt.Sprint("p", i))
+			p.Request = questiontest.Request(4000)
+			w.Seek(p, "", MinSample)
+		}
+		pass(settle)
+		assert.Len(t, w.api.written(), len(nodes))
+	})
+}
+
+// Pods that are sent at once do not meet on a node that has room for one of them.
+func TestSentAtOnceDoNotMeet(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+			w := newLargeWorld(t, nodes...)
+			w.Stop()
+			var sent sync.WaitGroup
+			for _, name := range nodes {
+				p := pod("for-" + name)
+				p.Request = questiontest.Request(4000)
+				sent.Go(func() { assert.True(t, w.Send(p, MinSample)) })
+			}
+			sent.Wait()
+			assert.Len(t, w.byNode, len(nodes))
+		})
+	}
+}
+
+// Who was sent to a slot is sent after it when it moves. Nobody else is sent anywhere.
+func TestMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		sent, other := pod("sent"), pod("other")
+		w.Toward(sent, "a")
+		pass(settle)
+		for _, p := range []*cluster.Pod{sent, other} {
+			w.Moved(p, "a")
+			pass(settle)
+			w.Moved(p, "b")
+			pass(settle)
+		}
+		w.expect([]string{"sent -> a", "sent -> b"})
+	})
+}
+
+// A pod that is reminded of what is kept for it is nominated anew, and woken: the scheduler may have cleared that.
+func TestRemind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		p := pod("p")
+		for range 2 {
+			w.Toward(p, "a")
+			pass(settle)
+			w.expect([]string{"p -> a"})
+		}
+		assert.Empty(t, w.givenUp)
+		w.Remind(p, "a")
+		pass(settle)
+		w.expect([]string{"p -> a", "p -> a"})
+		assert.Equal(t, []string{"p"}, w.givenUp)
 	})
 }

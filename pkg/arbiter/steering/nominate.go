@@ -88,8 +88,8 @@ func (s *Steering) sweep() {
 			nominated = append(nominated, p)
 		}
 	}
-	s.mu.Unlock()
 	slices.SortFunc(nominated, byAge)
+	s.mu.Unlock()
 	for _, p := range nominated {
 		if s.stillUsable(p) {
 			continue
@@ -156,6 +156,11 @@ func (s *Steering) carryOut(ctx context.Context, uid types.UID, last bool) bool 
 		return true
 	}
 	pod, wanted, nominated := p.pod, p.wanted, p.nominated
+	if state, _ := s.Ledger.Standing(pod.Ref); state != ledger.NoAllocation && wanted != clearing {
+		s.drop(p) // it is being bound, for which it must not change
+		s.mu.Unlock()
+		return true
+	}
 	s.mu.Unlock()
 	if wanted == searching {
 		if s.limiter.Wait(ctx) != nil {
@@ -193,6 +198,11 @@ func (s *Steering) written(uid types.UID, wanted string, err error, last bool) b
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 	final := apierrors.IsForbidden(err) || last
 	switch {
+	case wanted == clearing && p.wanted != clearing: // it is for another node meanwhile, of which the next write tells
+		if err == nil || gone {
+			p.nominated = ""
+		}
+		s.mu.Unlock()
 	case wanted == clearing && (err == nil || gone || final):
 		s.drop(p)
 		s.mu.Unlock()

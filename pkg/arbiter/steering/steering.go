@@ -25,6 +25,9 @@ const (
 	// an attempt narrowed down to one node, elsewhereEffort for one refused.
 	maxEffort       = 4
 	elsewhereEffort = 2
+	// patience is for how long attempts that do not know of the pod's nomination cost no effort: some began before it was
+	// written, and kube-scheduler clears what is nominated when an attempt fails. Other schedulers never look at it.
+	patience = 5 * time.Second
 	// planLife is for how long a plan keeps other pods away from its slot after
 	// it was last asked for. kube-scheduler's own back-off is at most 10 s.
 	planLife = 15 * time.Second
@@ -62,7 +65,7 @@ type Steering struct {
 	Options
 
 	limiter   *rate.Limiter // of searches
-	searching sync.Mutex    // held during a search, so that two pods do not find the same; taken before mu
+	searching sync.Mutex    // held until what a search found is taken, so that two pods do not find the same; taken before mu
 
 	mu     sync.Mutex                                      // guards what follows
 	queue  workqueue.TypedRateLimitingInterface[types.UID] // nil before Run
@@ -76,7 +79,8 @@ type plan struct {
 	pod *cluster.Pod
 	// slot is what the pod is to use there. Of free capacity it has the node and no name.
 	slot   ledger.UsableSlot
-	effort int // see maxEffort
+	effort int       // see maxEffort
+	since  time.Time // of the first attempt that cost some
 	asked  time.Time
 	search // of free capacity
 	// wanted is the node to nominate, nominated the one that has been; "" means
@@ -92,6 +96,14 @@ type plan struct {
 func (p *plan) nominate() {
 	p.again = p.nominated == p.slot.Node
 	p.wanted, p.nominated = p.slot.Node, ""
+}
+
+// spend counts an attempt.
+func (p *plan) spend(effort int) {
+	if p.effort == 0 {
+		p.since = p.asked
+	}
+	p.effort += effort
 }
 
 // New returns Steering that is not running.
@@ -119,8 +131,8 @@ func (s *Steering) Plan(pod *cluster.Pod, usable []ledger.UsableSlot, offered []
 // Direct plans a pod for an attempt to schedule it on one of the offered nodes.
 // It returns the node that alone should be kept; elsewhere says that this node
 // was not offered, and that the pod comes back with it if all others are refused
-// now. Both are zero where the pod should have its choice.
-func (s *Steering) Direct(pod *cluster.Pod, usable []ledger.UsableSlot, offered []string) (node string, elsewhere bool) {
+// now. Both are zero where the pod should have its choice. nominated is the node that the scheduler's copy of the pod has.
+func (s *Steering) Direct(pod *cluster.Pod, nominated string, usable []ledger.UsableSlot, offered []string) (node string, elsewhere bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, isOffered := s.plan(pod, usable, offered)
@@ -132,10 +144,11 @@ func (s *Steering) Direct(pod *cluster.Pod, usable []ledger.UsableSlot, offered 
 	case p.effort >= maxEffort || (p.givenUp && !isOffered):
 		return "", false
 	case isOffered:
-		p.effort++
+		p.spend(1)
 		return p.slot.Node, false
+	case p.effort == 0 || nominated == p.slot.Node || p.asked.Sub(p.since) >= patience:
+		p.spend(elsewhereEffort)
 	}
-	p.effort += elsewhereEffort
 	p.nominate()
 	s.enqueue(pod.Ref.UID, settle)
 	return "", true
@@ -200,9 +213,10 @@ func (s *Steering) choose(pod *cluster.Pod, usable []ledger.UsableSlot, willDo f
 	}
 	next := &plan{pod: pod, slot: usable[best], asked: now}
 	if p != nil {
-		next.nominated, next.givenUp, next.effort = p.nominated, p.givenUp, p.effort
+		next.nominated, next.givenUp, next.effort, next.since = p.nominated, p.givenUp, p.effort, p.since
 		if p.wanted != "" {
 			next.wanted = next.slot.Node
+			s.enqueue(pod.Ref.UID, settle) // what clears the other nomination may be on its way
 		}
 		s.drop(p)
 	}

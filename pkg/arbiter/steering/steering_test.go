@@ -119,7 +119,12 @@ func (w *world) usable(p *cluster.Pod) []ledger.UsableSlot {
 
 // direct is one filter call; the result is the node kept, "elsewhere" or "".
 func (w *world) direct(p *cluster.Pod, offered ...string) string {
-	node, elsewhere := w.Direct(p, w.usable(p), offered)
+	return w.directNominated(p, "", offered...)
+}
+
+// directNominated is that of a scheduler that knows of a nomination.
+func (w *world) directNominated(p *cluster.Pod, nominated string, offered ...string) string {
+	node, elsewhere := w.Direct(p, nominated, w.usable(p), offered)
 	if elsewhere {
 		return "elsewhere"
 	}
@@ -165,11 +170,11 @@ func TestNominatedAgain(t *testing.T) {
 		pass(settle)
 		w.expect([]string{"p -> a"})
 		assert.Empty(t, w.givenUp, "the nomination wakes it")
-		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+		assert.Equal(t, "elsewhere", w.directNominated(p, "a", sample()...))
 		pass(settle)
 		w.expect([]string{"p -> a", "p -> a"})
 		assert.Equal(t, []string{"p"}, w.givenUp, "it is woken some other way")
-		assert.Empty(t, w.direct(p, sample()...), "it has its choice")
+		assert.Empty(t, w.directNominated(p, "a", sample()...), "it has its choice")
 	})
 }
 
@@ -263,12 +268,34 @@ func TestEffortIsBounded(t *testing.T) {
 		w.Settled(p.Ref.UID)
 
 		got = nil
-		for range 4 {
-			got = append(got, w.direct(q, sample()...))
+		for _, nominated := range []string{"", "a", "a", "a"} {
+			got = append(got, w.directNominated(q, nominated, sample()...))
 			pass(time.Second)
 		}
 		assert.Equal(t, []string{"elsewhere", "elsewhere", "", ""}, got)
 		w.expect([]string{"q -> a", "q -> a"})
+	})
+}
+
+// Other events than the nomination may have the scheduler try a pod many times before it has seen that.
+func TestAttemptsThatDoNotKnowOfTheNomination(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.slot("r", "a", ledger.Once)
+		p := pod("p")
+		for range 10 {
+			assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+			pass(settle)
+		}
+		assert.Equal(t, "a", w.direct(p, "a"), "the scheduler comes back with the node")
+		w.Settled(p.Ref.UID)
+
+		q := pod("q")
+		assert.Equal(t, "elsewhere", w.direct(q, sample()...))
+		pass(patience)
+		assert.Equal(t, "elsewhere", w.direct(q, sample()...))
+		pass(settle)
+		assert.Empty(t, w.direct(q, sample()...), "this scheduler does not look at nominations")
 	})
 }
 

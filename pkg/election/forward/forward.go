@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // ServerHeader names, in an answer, the server that decided.
@@ -288,7 +289,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 		},
 		Transport: roundTripper(func(out *http.Request) (*http.Response, error) { return f.send(out, body, f.holdOf(r)) }),
 		ModifyResponse: func(response *http.Response) error {
-			if writer.streams = response.Header.Get("Content-Type") == "text/event-stream"; writer.streams {
+			if writer.streams = isStream(response.Header.Get("Content-Type")); writer.streams {
 				response.Body = endWith(f.leaving, response.Body)
 			}
 			return nil
@@ -311,6 +312,11 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 	r.Body = http.NoBody
 	proxy.ServeHTTP(writer, r)
 	return nil
+}
+
+// isStream reports whether an answer of a kind goes on until somebody ends it: GET /v1/watch in both of its forms.
+func isStream(contentType string) bool {
+	return contentType == "text/event-stream" || contentType == reserver.BatchMediaType
 }
 
 // holdOf is how long a request may wait for a leader: an API server says how long it waits for a webhook.

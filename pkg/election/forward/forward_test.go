@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // An answer comes as the leader gave it: status, header, body and length.
@@ -70,13 +71,19 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // Each event of a stream comes when it is sent, and the stream ends with its reader, with the leadership, or with the
 // server that passes it on.
 func TestStream(t *testing.T) {
+	for _, media := range []string{"text/event-stream", reserver.BatchMediaType} {
+		t.Run(media, func(t *testing.T) { testStream(t, media) })
+	}
+}
+
+func testStream(t *testing.T, media string) {
 	w := newWorld(t)
 	w.writeTimeout = time.Nanosecond // not for streams
 	leader, follower := w.pair()
 	follower.leaveAtOnce()
 	next, gone := make(chan string), make(chan struct{}, 1)
 	stream := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Type", media)
 		for {
 			select {
 			case event := <-next:

@@ -59,7 +59,7 @@ func (m *Model) addNode(view *ledger.NodeView) {
 	if !view.Exists {
 		return
 	}
-	n := &modelNode{exists: true, cordoned: view.Unschedulable, uid: view.UID, allocatable: map[v1.ResourceName]int64{}}
+	n := &modelNode{exists: true, cordoned: view.Unschedulable, uid: view.UID, labels: view.Labels, allocatable: map[v1.ResourceName]int64{}}
 	for _, a := range view.Amounts {
 		if a.Allocatable != 0 {
 			n.allocatable[a.Resource] = a.Allocatable

@@ -152,6 +152,10 @@ func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 	if pick(t, "extended", 4) == 3 {
 		add(oneOf(t, "resource", extended), w.value(t, "amount", 3))
 	}
+	if w.Devices && pick(t, "devices by count", 3) == 2 {
+		add(gpu, w.value(t, "gpus", 3))
+		add(nic, w.value(t, "nics", 1))
+	}
 	slices.SortFunc(r.Amounts, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
 	for range max(0, pick(t, "ports", 9)-6) {
 		r.Ports = append(r.Ports, w.port(t))
@@ -186,6 +190,7 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 		Name:          oneOf(t, "node", nodeNames),
 		UID:           types.UID(oneOf(t, "uid", []string{"u1", "u2"})),
 		Unschedulable: pick(t, "cordoned", 7) == 6,
+		Labels:        oneOf(t, "labels", []map[string]string{nil, {"pool": "a"}, {"pool": "b"}}),
 	}
 	offer := func(name v1.ResourceName, value int64) {
 		if col, _ := w.Table.Intern(name); value > 0 {
@@ -198,6 +203,10 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 	if rapid.Bool().Draw(t, "extended") {
 		offer(oneOf(t, "resource", extended), w.value(t, "amount", 5))
 	}
+	if w.Devices && pick(t, "devices by count", 4) > 0 {
+		offer(gpu, w.value(t, "gpus", 6))
+		offer(nic, w.value(t, "nics", 3))
+	}
 	slices.SortFunc(o.Allocatable, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
 	w.lastNode = o
 	return o
@@ -205,11 +214,13 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 
 // RepeatedNode draws the last observation again, sometimes with one thing changed.
 func (w *World) RepeatedNode(t *rapid.T) ledger.NodeObservation {
-	switch o := &w.lastNode; pick(t, "change", 5) {
+	switch o := &w.lastNode; pick(t, "change", 6) {
 	case 2:
 		o.Unschedulable = !o.Unschedulable
 	case 3:
 		o.UID += "'"
+	case 5:
+		o.Labels = map[string]string{"pool": string(o.UID)}
 	case 4:
 		o.Allocatable = slices.DeleteFunc(slices.Clone(o.Allocatable), func(a resources.Amount) bool {
 			return a.Column == resources.CPU
@@ -245,7 +256,9 @@ func (w *World) Placement(t *rapid.T) ledger.Placement {
 		Priority:  int32(pick(t, "priority", 4)),
 		Slots:     w.SlotRefs(t),
 	}
-	p.Devices = w.DevicesOf(t, p.Pod)
+	if p.Devices = w.DevicesOf(t, p.Pod); pick(t, "uncounted", 8) < 7 {
+		p.Request = p.Devices.Counted(w.Table, p.Request)
+	}
 	p.Caller = w.caller(t)
 	return p
 }
@@ -265,7 +278,30 @@ func (w *World) Plan(t *rapid.T) ledger.Plan {
 	if pick(t, "expires", 6) > 0 {
 		deadline = w.Now.Add(time.Duration(pick(t, "ttl", 8)-1) * time.Second)
 	}
-	return ledger.NewPlan(w.Placements(t), w.Mode(t), deadline)
+	plan := ledger.NewPlan(w.Placements(t), w.Mode(t), deadline)
+	for k := range plan.Slots {
+		plan.Slots[k].Movable = pick(t, "movable", 3) == 2
+	}
+	return plan
+}
+
+// Exchange draws what happens beside a bind: some of what is kept in memory is given up, and slots for pods that ask for
+// the same are made.
+func (w *World) Exchange(t *rapid.T, kept []ledger.PodRef) *ledger.Exchange {
+	x := &ledger.Exchange{}
+	for _, pod := range kept {
+		if rapid.Bool().Draw(t, "give up") {
+			x.GiveUp = append(x.GiveUp, pod)
+		}
+	}
+	for range pick(t, "choices", 3) {
+		plan, request := w.Plan(t), w.Request(t, false)
+		for k := range plan.Slots {
+			plan.Slots[k].Request, plan.Slots[k].Devices, plan.Slots[k].Slots = request, nil, nil
+		}
+		x.Keep = append(x.Keep, ledger.Choice{Slots: plan.Slots, Nodes: []string{w.Node(t), w.Node(t)}})
+	}
+	return x
 }
 
 // Mode draws what becomes of a plan of which a part does not fit.

@@ -63,6 +63,7 @@ func (w *World) Slot(t *rapid.T, observed bool) ledger.Slot {
 	}
 	h.Caller = w.caller(t)
 	h.Devices = w.heldDevices(t, h.Pod)
+	h.Request = h.Devices.Counted(w.Table, h.Request)
 	if observed && h.Devices != nil && pick(t, "what was held is known", 2) == 1 {
 		h.Devices = w.heldBefore(t, h.Devices)
 	}

@@ -32,9 +32,9 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 	}
 	known := true
 	switch {
-	case e.Type == ledger.NodeUpdated:
+	case e.Type == ledger.NodeUpdated, e.Type == ledger.NodeLabeled:
 		m.known.ObserveNode(ledger.NodeObservation{
-			Name: e.Node, UID: e.NodeUID, Allocatable: e.Allocatable, Unschedulable: e.Unschedulable,
+			Name: e.Node, UID: e.NodeUID, Allocatable: e.Allocatable, Unschedulable: e.Unschedulable, Labels: e.Labels,
 		})
 	case e.Type == ledger.NodeRemoved:
 		delete(m.known.nodes, e.Node)
@@ -65,7 +65,7 @@ func (m *Mirror) drop(pod ledger.PodRef, is func(*modelAllocation) bool) bool {
 func (m *Mirror) put(e *ledger.Event, uses ledger.SlotRef) {
 	m.known.allocations = append(m.known.allocations, &modelAllocation{
 		pod: e.Pod, node: e.Node, state: e.State, scheduler: e.Scheduler, priority: e.Priority, request: e.Request,
-		deadline: e.Deadline, uses: uses, devices: e.Devices, given: e.Given,
+		deadline: e.Deadline, uses: uses, devices: e.Devices, given: e.Given, movable: e.Movable,
 	})
 }
 

@@ -45,6 +45,7 @@ type modelNode struct {
 	exists      bool
 	cordoned    bool
 	uid         types.UID
+	labels      map[string]string
 	allocatable map[v1.ResourceName]int64
 }
 
@@ -66,6 +67,7 @@ type modelAllocation struct {
 	devices   *ledger.DeviceRequest
 	given     []ledger.GivenDevices
 	said      bool // its pod was seen bound with these
+	movable   bool // kept in memory, and its pod may be bound elsewhere
 	// seen is what the pod asked for when it was seen last, and granted what a resize of its version was granted
 	// that may still be written; nil where there is none.
 	seen, granted *resources.Request
@@ -228,7 +230,7 @@ func (m *Model) free(node string, name v1.ResourceName) int64 {
 	if n := m.nodes[node]; n != nil {
 		offered = n.allocatable[name]
 	}
-	return offered - count(m.used(node, name)) // both are at least 0: no overflow
+	return m.devicesFree(node, name, offered, count(m.used(node, name))) // all are at least 0: no overflow
 }
 
 // verdict decides whether a request fits a node, by use of a slot or without.
@@ -310,10 +312,8 @@ func (m *Model) verdictInPlace(c *modelAllocation, p *ledger.Placement) ledger.V
 	if v := others.claimsUsable(p, m.slot(c.uses)); v.Reason != ledger.Fits {
 		return v
 	}
-	if v := others.verdict(c.node, p.Request, true, m.slot(c.uses)); v.Reason != ledger.Fits {
-		return v
-	}
-	return others.devicesInPlace(c, p, m.slot(c.uses))
+	by := m.slot(c.uses)
+	return others.withDevices(others.verdict(c.node, p.Request, true, by), c.node, p, by, func() bool { return others.devicesInPlace(c, p, by) })
 }
 
 func anyAllocation(*modelAllocation) bool { return true }
@@ -330,6 +330,7 @@ func (m *Model) tell(t ledger.EventType, c *modelAllocation) {
 		Priority: c.priority, Request: c.request, EventDetails: ledger.EventDetails{Given: c.given},
 	}
 	if c.inMemory() {
+		e.Movable = c.movable
 		e.Within, e.Deadline, e.Policy, e.Devices = c.uses, c.deadline, ledger.Once, c.devices
 	} else {
 		e.Slot = c.uses
@@ -352,7 +353,7 @@ func (m *Model) nameIt(c *modelAllocation) { m.names[podName{c.pod.Namespace, c.
 // begin turns what is kept in memory into an allocation.
 func (m *Model) begin(c *modelAllocation, pod ledger.PodRef, s ledger.State) {
 	m.identify(c, pod.UID)
-	c.state, c.deadline = s, time.Time{}
+	c.state, c.deadline, c.movable = s, time.Time{}, false
 	m.nameIt(c)
 }
 

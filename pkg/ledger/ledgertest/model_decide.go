@@ -2,6 +2,7 @@ package ledgertest
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -51,7 +52,7 @@ func (m *Model) Try(plan ledger.Plan) (*Model, ledger.Result) {
 
 // tryAll tries the slots of a plan, with the devices meant for them.
 func (m *Model) tryAll(plan *ledger.Plan, shares [][]ledger.GivenDevices) (granted []*grant, result ledger.Result) {
-	result.Existing = map[int]ledger.SlotRef{}
+	result.Existing, result.Held = map[int]ledger.SlotRef{}, map[int]bool{}
 	for k := range plan.Slots {
 		m.share = nil
 		if shares != nil {
@@ -66,6 +67,9 @@ func (m *Model) tryAll(plan *ledger.Plan, shares [][]ledger.GivenDevices) (grant
 			result.Existing[k] = existing.Ref
 		default:
 			granted = append(granted, g)
+			if g.slot == nil && (!g.fresh || g.from != nil) {
+				result.Held[k] = true
+			}
 		}
 		result.Granted++
 	}
@@ -79,7 +83,8 @@ type grant struct {
 	allocation *modelAllocation // what the pod has
 	fresh      bool
 	resized    bool
-	named      bool // it got the pod's UID
+	named      bool             // it got the pod's UID
+	from       *modelAllocation // what was kept elsewhere before
 	deadline   time.Time
 }
 
@@ -107,17 +112,10 @@ func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 			r.AllocatedOn = h.Node
 			return nil, r
 		}
-		c, rejection := m.admit(p, ledger.NoAllocation)
-		if rejection == nil {
-			if v := m.overKeep(ownersOf(p), p.Request, m.slot(c.uses), nil); v.Reason != ledger.Fits {
-				rejection = m.refuse(p, v, nil)
-			}
-		}
-		if rejection != nil {
-			return nil, rejection
-		}
-		c.deadline = spec.Deadline
-		return &grant{allocation: m.add(*c), fresh: true}, nil
+		return m.fresh(spec, p, true)
+	}
+	if own.node != p.Node && own.movable {
+		return m.moved(own, *spec, p, true)
 	}
 	if own.node != p.Node {
 		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.AllocatedElsewhere}, own)
@@ -126,7 +124,7 @@ func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 	if !own.inMemory() {
 		return g, nil
 	}
-	if !ledger.MayAll(spec.Caller) && spec.Caller != own.caller {
+	if !own.movable && !ledger.MayAll(spec.Caller) && spec.Caller != own.caller {
 		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.NotOwner}, own)
 	}
 	if !sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices) {
@@ -144,7 +142,33 @@ func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 	if own.pod.UID == "" && p.Pod.UID != "" {
 		own.pod.UID, g.named = p.Pod.UID, true
 	}
+	if own.movable && !spec.Movable {
+		own.movable, g.resized = false, true
+	}
 	return g, nil
+}
+
+// fresh keeps something in memory for a pod that has nothing.
+func (m *Model) fresh(spec *ledger.Slot, p *ledger.Placement, forLater bool) (*grant, *ledger.Rejection) {
+	c, rejection := m.admit(p, ledger.NoAllocation)
+	if rejection == nil && forLater {
+		if v := m.overKeep(ownersOf(p), p.Request, m.slot(c.uses), nil); v.Reason != ledger.Fits {
+			rejection = m.refuse(p, v, nil)
+		}
+	}
+	if rejection != nil {
+		return nil, rejection
+	}
+	c.deadline, c.movable = spec.Deadline, spec.Movable
+	return &grant{allocation: m.add(*c), fresh: true}, nil
+}
+
+// without returns a model without something that is kept in memory, for a question. It shares the rest.
+func (m *Model) without(own *modelAllocation) *Model {
+	part := m.only(func(c *modelAllocation) bool { return c != own }, anySlot)
+	part.names = maps.Clone(m.names)
+	maps.DeleteFunc(part.names, func(_ podName, o *modelAllocation) bool { return o == own })
+	return part
 }
 
 func asPlacement(spec *ledger.Slot) *ledger.Placement {
@@ -192,6 +216,9 @@ func (m *Model) keep(g *grant) {
 	if !c.inMemory() {
 		return
 	}
+	if g.from != nil {
+		m.tell(ledger.SlotReleased, g.from)
+	}
 	later := !g.fresh && !c.deadline.IsZero() && (g.deadline.IsZero() || g.deadline.After(c.deadline))
 	if later {
 		c.deadline = g.deadline
@@ -226,6 +253,9 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 		r.Resource = string(name)
 		r.Requested = m.asks(p.Request)[name]
 		r.Free = others.free(p.Node, name)
+		if slices.Contains(m.resourcesOfDevices(p.Node), string(name)) && r.Free >= r.Requested && m.nodes[p.Node].allocatable[name] == 0 {
+			r.Free = 0
+		}
 		r.Holders = others.holders(p.Node, name)
 		slices.SortStableFunc(r.Holders, func(a, b ledger.Holder) int { return cmp.Compare(b.Amount, a.Amount) })
 	case v.Reason == ledger.HostPortConflict:
@@ -285,6 +315,9 @@ func keeperOf(h *modelSlot, amount int64) ledger.Holder {
 func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *ledger.Rejection) {
 	m.Expire(now)
 	own := m.find(p.Pod)
+	if own != nil && own.movable && own.node != p.Node {
+		return m.bindElsewhere(own, p)
+	}
 	if own == nil {
 		c, rejection := m.admit(p, ledger.Binding)
 		if rejection != nil && p.Preempt && rejection.Reason != ledger.DeviceClaimInUse && m.preempt(p) {
@@ -293,8 +326,9 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 		if rejection != nil {
 			return ledger.Grant{}, rejection
 		}
+		m.giveCounted(c)
 		m.tell(ledger.AllocationBinding, m.add(*c))
-		return ledger.Grant{Slot: c.uses, Caller: c.caller, Devices: c.ids()}, nil
+		return ledger.Grant{Slot: c.uses, Caller: c.caller, Devices: c.given}, nil
 	}
 	before := ledger.Grant{Before: own.state, Slot: own.uses, Caller: own.caller}
 	if own.inMemory() {
@@ -310,10 +344,11 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 		m.begin(own, p.Pod, ledger.Binding)
 		own.request = p.Request
 		m.setDevices(own, p.Devices)
+		m.giveCounted(own)
 		m.tell(ledger.AllocationBinding, own)
 	}
 	m.identify(own, p.Pod.UID)
-	before.Slot, before.Caller, before.Devices = own.uses, own.caller, own.ids()
+	before.Slot, before.Caller, before.Devices = own.uses, own.caller, own.given
 	return before, nil
 }
 

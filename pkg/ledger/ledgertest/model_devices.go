@@ -185,13 +185,10 @@ func (m *Model) fitsFor(who owners, node string, p *ledger.Placement, by *modelS
 	if v := m.claimsUsable(p, by); v.Reason != ledger.Fits {
 		return v
 	}
-	v := m.verdict(node, p.Request, false, by)
-	if v.Reason == ledger.Fits && p.Devices != nil {
-		if _, ok := m.give(node, p.Devices, by); !ok {
-			v.Reason = ledger.InsufficientDevices
-		}
-	}
-	return v
+	return m.withDevices(m.verdict(node, p.Request, false, by), node, p, by, func() bool {
+		_, ok := m.give(node, p.Devices, by)
+		return ok
+	})
 }
 
 // sameAsked reports whether a pod asks for what its claim was given devices for.
@@ -217,28 +214,22 @@ func sameDevices(a, b *ledger.DeviceRequest, sameClaim func(a, b ledger.DeviceCl
 	return a.Err == b.Err && slices.EqualFunc(a.Claims, b.Claims, sameClaim) && slices.Equal(texts(a), texts(b))
 }
 
-// devicesInPlace decides whether a pod with a claim can have its devices: m does not
+// devicesInPlace tells whether a pod with a claim can have its devices: m does not
 // have the claim.
-func (m *Model) devicesInPlace(c *modelAllocation, p *ledger.Placement, by *modelSlot) ledger.Verdict {
-	if v := m.claimsUsable(p, by); p.Devices == nil || v.Reason != ledger.Fits {
-		return v
+func (m *Model) devicesInPlace(c *modelAllocation, p *ledger.Placement, by *modelSlot) (ok bool) {
+	if !c.sameAsked(p.Devices) {
+		_, ok = m.give(c.node, p.Devices, by)
+		return ok
 	}
-	ok := true
-	if c.sameAsked(p.Devices) {
-		pool, _, _ := m.pool(c.node, by)
-		for _, g := range c.given {
-			for _, id := range g.IDs {
-				k, exists := pool.Find(g.Resource, id)
-				ok = ok && exists && m.unused(c.node, pool.Device(k), by)
+	pool, _, _ := m.pool(c.node, by)
+	for _, g := range c.given {
+		for _, id := range g.IDs {
+			if k, exists := pool.Find(g.Resource, id); !exists || !m.unused(c.node, pool.Device(k), by) {
+				return false
 			}
 		}
-	} else {
-		_, ok = m.give(c.node, p.Devices, by)
 	}
-	if !ok {
-		return ledger.Verdict{Reason: ledger.InsufficientDevices}
-	}
-	return ledger.Verdict{}
+	return true
 }
 
 // setDevices gives a claim, which m need not have, what its pod asks for.
@@ -251,56 +242,6 @@ func (m *Model) setDevices(c *modelAllocation, r *ledger.DeviceRequest) {
 		others := m.only(func(o *modelAllocation) bool { return o != c }, anySlot)
 		c.given, _ = others.give(c.node, r, others.slot(c.uses))
 	}
-}
-
-// observeDevices makes a claim have what its pod says that it has, the first time it is
-// seen bound, and reports whether that is something else than before.
-func (c *modelAllocation) observeDevices(r *ledger.DeviceRequest) bool {
-	was, had, all := c.given, c.devices != nil, strings.Join(c.ids(), ",")
-	unclear := slices.ContainsFunc(c.given, func(g ledger.GivenDevices) bool { return g.Resource == "" })
-	settled := c.said && all != ""
-	switch {
-	case settled && (r == nil || r.Err != "" || r.Given != all):
-	case settled && !unclear:
-		if slices.EqualFunc(was, r.Claims, func(g ledger.GivenDevices, ref ledger.DeviceClaimRef) bool {
-			return g.Claim.Namespace == ref.Namespace && g.Claim.Name == ref.Name
-		}) {
-			c.given = slices.Clone(was)
-			for k := range c.given {
-				c.given[k].Claim = r.Claims[k]
-			}
-		}
-	case r == nil:
-		c.devices, c.given = nil, nil
-	case had && r.Err != "" && all == r.Given:
-	default:
-		c.devices, c.given = r, readGiven(r)
-	}
-	c.said = c.devices != nil
-	return had != (c.devices != nil) || !reflect.DeepEqual(was, c.given)
-}
-
-func readGiven(r *ledger.DeviceRequest) []ledger.GivenDevices {
-	given, wanted := []ledger.GivenDevices{}, 0
-	ids := slices.DeleteFunc(strings.Split(r.Given, ","), func(id string) bool { return id == "" })
-	for k, ref := range r.Claims {
-		g := ledger.GivenDevices{Claim: ref}
-		if r.Requests != nil {
-			g.Resource = r.Requests[k].Resource()
-			wanted += r.Requests[k].Count()
-		}
-		given = append(given, g)
-	}
-	if len(ids) != wanted {
-		return append(given, ledger.GivenDevices{IDs: ids})[:len(given)+min(len(ids), 1)]
-	}
-	for k := range given {
-		if wanted > 0 {
-			count := r.Requests[k].Count()
-			given[k].IDs, ids = ids[:count:count], ids[count:]
-		}
-	}
-	return given
 }
 
 // observedGiven is what a slot that is observed is taken to keep: its pods' devices

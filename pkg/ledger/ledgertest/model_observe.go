@@ -16,14 +16,18 @@ func (m *Model) ObserveNode(o ledger.NodeObservation) bool {
 	for _, a := range o.Allocatable {
 		allocatable[m.table.Name(a.Column)] = a.Value
 	}
+	kind := ledger.NodeUpdated
 	if old := m.nodes[o.Name]; old != nil && old.exists && old.uid == o.UID &&
 		old.cordoned == o.Unschedulable && maps.Equal(old.allocatable, allocatable) {
-		return false
+		if maps.Equal(old.labels, o.Labels) {
+			return false
+		}
+		kind = ledger.NodeLabeled
 	}
-	m.nodes[o.Name] = &modelNode{exists: true, cordoned: o.Unschedulable, uid: o.UID, allocatable: allocatable}
+	m.nodes[o.Name] = &modelNode{exists: true, cordoned: o.Unschedulable, uid: o.UID, labels: o.Labels, allocatable: allocatable}
 	m.Events = append(m.Events, ledger.Event{
-		Type: ledger.NodeUpdated, Node: o.Name, EventDetails: ledger.EventDetails{
-			NodeUID: o.UID, Allocatable: o.Allocatable, Unschedulable: o.Unschedulable,
+		Type: kind, Node: o.Name, EventDetails: ledger.EventDetails{
+			NodeUID: o.UID, Allocatable: o.Allocatable, Unschedulable: o.Unschedulable, Labels: o.Labels,
 		},
 	})
 	return true
@@ -63,13 +67,14 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 	c.version = max(c.version, o.ResourceVersion)
 	m.identify(c, o.Pod.UID)
 	from, state, left, was := c.node, c.state, c.uses, c.request
-	c.see(&o)
-	resized := !sameRequest(was, c.request)
-	c.node = o.Node
 	if c.said && from != o.Node {
 		c.devices, c.given, c.said = nil, nil, false
 	}
-	resized = c.observeDevices(o.Devices) || resized
+	resized := m.observeDevices(c, &o)
+	o.Request = m.charged(o.Request, c.given)
+	c.see(&o)
+	resized = resized || !sameRequest(was, c.request)
+	c.node = o.Node
 	c.state = ledger.Bound
 	switch {
 	case from != o.Node:
@@ -106,8 +111,8 @@ func (m *Model) observeNew(o *ledger.PodObservation, kept *modelAllocation) ledg
 		}
 		c = m.add(modelAllocation{pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler, caller: o.Caller, priority: o.Priority})
 	}
-	c.request, c.version, c.boundWith, c.boundUID = o.Request, o.ResourceVersion, o.Slot, o.SlotUID
-	c.observeDevices(o.Devices)
+	m.observeDevices(c, o)
+	c.request, c.version, c.boundWith, c.boundUID = m.charged(o.Request, c.given), o.ResourceVersion, o.Slot, o.SlotUID
 	m.link(c, o)
 	if c.uses == (ledger.SlotRef{}) {
 		c.uses = within

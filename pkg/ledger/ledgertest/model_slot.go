@@ -321,9 +321,10 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.
 			refused, keep = m.refuseSlot(&h.Slot, v), false
 			refused.Slot = spec.Ref
 		}
-		if c.devices != nil && c.devices.Err == "" && len(c.given) == len(c.devices.Requests) {
+		claimed, unclear := claimedOf(c.given), slices.ContainsFunc(c.given, func(g ledger.GivenDevices) bool { return g.Resource == "" })
+		if c.devices != nil && c.devices.Err == "" && len(claimed) == len(c.devices.Requests) && len(claimed) > 0 && !unclear {
 			h.Devices = &ledger.DeviceRequest{Requests: c.devices.Requests}
-			for _, g := range c.given {
+			for _, g := range claimed {
 				h.given = append(h.given, ledger.GivenDevices{Resource: g.Resource, IDs: g.IDs})
 			}
 		}

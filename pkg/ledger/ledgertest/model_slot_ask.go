@@ -106,6 +106,6 @@ func compareSlots(a, b ledger.SlotView) int {
 func (c *modelAllocation) slot() ledger.SlotView {
 	return ledger.SlotView{Within: c.uses, Rest: c.request, Given: c.given, Slot: ledger.Slot{
 		Node: c.node, Request: c.request, Policy: ledger.Once, Scheduler: c.scheduler, Priority: c.priority,
-		Pod: c.pod, Devices: c.devices, Deadline: c.deadline,
+		Pod: c.pod, Devices: c.devices, Movable: c.movable, Deadline: c.deadline,
 	}}
 }

@@ -20,6 +20,8 @@ func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []str
 	_, gone := m.gone[p.Pod.UID]
 	for _, node := range nodes {
 		switch {
+		case own != nil && own.movable && own.node != node:
+			dst = m.without(own).AppendFit(dst, own.named(p), []string{node})
 		case own == nil && gone && p.Pod.UID != "":
 			dst = append(dst, ledger.Verdict{Reason: ledger.PodGone})
 		case own == nil:
@@ -78,7 +80,7 @@ func (m *Model) nodeView(name string) ledger.NodeView {
 	view := ledger.NodeView{Name: name, Devices: m.deviceViews(name)}
 	offered := map[v1.ResourceName]int64{}
 	if n := m.nodes[name]; n != nil {
-		view.Exists, view.Unschedulable, view.UID = true, n.cordoned, n.uid
+		view.Exists, view.Unschedulable, view.UID, view.Labels = true, n.cordoned, n.uid, n.labels
 		maps.Copy(offered, n.allocatable)
 	}
 	listed := maps.Clone(offered)

@@ -80,6 +80,9 @@ func (p *Pair) result(what string, got, want ledger.Result) {
 	if len(got.Existing)+len(want.Existing) > 0 {
 		p.differ(what+": existing", got.Existing, want.Existing)
 	}
+	if len(got.Held)+len(want.Held) > 0 {
+		p.differ(what+": held", got.Held, want.Held)
+	}
 	p.differ(what+": number of rejections", len(got.Rejections), len(want.Rejections))
 	for k := range want.Rejections {
 		if p.Err == nil {
@@ -274,6 +277,9 @@ func (p *Pair) pod(pod ledger.PodRef) {
 	own := p.Model.find(pod)
 	p.differ("has an allocation", allocated, own != nil && !own.inMemory())
 	p.differ("has a slot in memory", kept, own != nil && own.inMemory())
+	state, alone := p.Ledger.Standing(pod)
+	p.differ("has a slot of its own", alone, (own != nil && own.inMemory()) || (own == nil && p.Model.slotFor(pod) != nil))
+	p.differ("has an allocation in a state", state != ledger.NoAllocation, allocated)
 	p.differ("is somewhere", at, own != nil)
 	switch {
 	case own == nil:

@@ -56,8 +56,13 @@ func actions(p *Pair, w *World, met map[ledger.Reason]int) []func(*rapid.T) {
 	steps := []func(*rapid.T){
 		reserve, reserve, start, start, again, again, remove, remove, bind, bind, confirm, confirm,
 		func(t *rapid.T) { settle(t, p, w, p.BindFailed) },
+		func(t *rapid.T) {
+			settle(t, p, w, func(pod ledger.PodRef, node string) { p.BindFailedKeeping(pod, node, w.Deadline(t)) })
+		},
 		func(t *rapid.T) { observeAllocation(t, p, w) },
 		func(t *rapid.T) { resize(t, p, w) },
+		func(t *rapid.T) { exchange(t, p, w) },
+		func(t *rapid.T) { exchange(t, p, w) },
 		func(t *rapid.T) { p.ObservePod(w.PodObservation(t, p.Ledger)) },
 		func(t *rapid.T) { p.Unreserve(forgetful(t, w.Placements(t))) },
 		func(t *rapid.T) { observeNode(t, p, w) },
@@ -133,6 +138,30 @@ func redeem(t *rapid.T, p *Pair, w *World) {
 		at.Request = w.Request(t, false)
 	}
 	p.StartBind(&at, w.Now)
+}
+
+// exchange binds a pod, anywhere or where it has something, and changes what is kept for others.
+func exchange(t *rapid.T, p *Pair, w *World) {
+	at := w.Placement(t)
+	if rapid.Bool().Draw(t, "has something") {
+		c := drawAllocation(t, p, w)
+		at.Pod, at.Request, at.Devices = c.Pod, c.Request, w.DevicesOf(t, c.Pod)
+	}
+	var kept []ledger.PodRef
+	slots, _ := p.Ledger.Slots()
+	for i := range slots {
+		if slots[i].InMemory() && len(kept) < 8 {
+			kept = append(kept, slots[i].Pod)
+		}
+	}
+	switch pick(t, "bind", 6) {
+	case 4:
+		p.Exchange(w.Exchange(t, kept), w.Now)
+	case 5:
+		p.PutOff(kept, w.Deadline(t))
+	default:
+		p.StartBindWith(&at, w.Exchange(t, kept), w.Now)
+	}
 }
 
 // renew reserves again what is reserved, sometimes for longer or for another request.

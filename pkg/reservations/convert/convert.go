@@ -104,6 +104,9 @@ func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error)
 	if err := setDevices(result, rsv); err != nil {
 		return nil, err
 	}
+	for i := range result {
+		result[i].Request = result[i].Devices.Counted(t, result[i].Request)
+	}
 	return result, nil
 }
 

@@ -64,12 +64,12 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 				other.Devices.Claims[0].Name = "d"
 				grant, refused := w.ledger.StartBind(&other, time.Now())
 				require.Nil(t, refused)
-				assert.Equal(t, []string{"gpu-0"}, grant.Devices, "who may not use the capacity gets another device")
+				assert.Equal(t, []string{"gpu-0"}, convert.DeviceIDs(grant.Devices), "who may not use the capacity gets another device")
 
 				next := ledger.Placement{Pod: pod("next", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, ""), Slots: []ledger.SlotRef{again[0].Ref}}
 				grant, refused = w.ledger.StartBind(&next, time.Now())
 				require.Nil(t, refused)
-				assert.Equal(t, []string{"gpu-1"}, grant.Devices)
+				assert.Equal(t, []string{"gpu-1"}, convert.DeviceIDs(grant.Devices))
 				assert.Equal(t, again[0].Ref, grant.Slot)
 				require.NoError(t, ledgertest.CheckInvariants(w.ledger.Reader))
 			})

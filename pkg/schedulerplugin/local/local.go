@@ -41,7 +41,7 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		if err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
-		server.Embed(app.Host{Wakes: s.HasProfile, ClaimChanged: s.ClaimChanged, Matched: s.Matched})
+		server.Embed(app.Host{Wakes: s.HasProfile, ClaimChanged: s.ClaimChanged, Wake: s.Wake, Matched: s.Matched, Mapped: s.Mapped})
 		b := &backend{Options: o, app: server, ttl: args.ReservationTTL.Duration, stopped: make(chan struct{})}
 		go b.run(ctx)
 		return b, nil
@@ -92,6 +92,32 @@ func (b *backend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (ma
 		return false, err
 	}
 	made, revision, err := b.app.Arbiter().Keep(p, b.ttl)
+	return made, explain(err, revision)
+}
+
+// ReserveAll implements schedulerplugin.Backend.
+func (b *backend) ReserveAll(_ context.Context, gang []schedulerplugin.Member) (made []bool, err error) {
+	if err := b.Ready(); err != nil {
+		return nil, err
+	}
+	placements := make([]ledger.Placement, len(gang))
+	for i := range gang {
+		placements[i] = gang[i].Placement
+	}
+	made, revision, err := b.app.Arbiter().KeepAll(placements, b.ttl)
+	return made, explain(err, revision)
+}
+
+// Advise implements schedulerplugin.Backend.
+func (b *backend) Advise(pod *cluster.Pod) ledger.Reason { return b.app.Arbiter().AdviseGang(pod) }
+
+// Refused implements schedulerplugin.Backend.
+func (b *backend) Refused(pod *cluster.Pod, nodes []string) {
+	b.app.Arbiter().PluginRefused(ledger.Trusted, pod, nodes)
+}
+
+// explain says in the plugin's own words what became of a reservation at a revision.
+func explain(err error, revision uint64) error {
 	var refused *arbiter.Error
 	switch {
 	case errors.As(err, &refused) && refused.Outcome == arbiter.Refused:
@@ -99,11 +125,11 @@ func (b *backend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (ma
 		if refused.Rejection != nil { // else it is a gate's
 			failed.Reason = refused.Rejection.Reason
 		}
-		return false, failed
+		return failed
 	case err != nil: // the lease was lost since it was asked
-		return false, &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting, Cause: err}
+		return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting, Cause: err}
 	default:
-		return made, nil
+		return nil
 	}
 }
 
@@ -113,7 +139,12 @@ func (b *backend) Unreserve(_ context.Context, p *ledger.Placement) { b.app.Arbi
 
 // Bind implements schedulerplugin.Backend.
 func (b *backend) Bind(ctx context.Context, pod *cluster.Pod, node string) error {
-	return b.app.Arbiter().BindKnown(ctx, pod, node)
+	err := b.app.Arbiter().BindKnown(ctx, pod, node)
+	var refused *arbiter.Error
+	if errors.As(err, &refused) && refused.Rejection != nil && refused.Rejection.Reason.OfGang() {
+		return explain(err, b.app.Ledger().Revision())
+	}
+	return err
 }
 
 // Caught implements schedulerplugin.Backend: Filter sees what Reserve sees.
@@ -143,7 +174,7 @@ func serverOptions(args *schedulerplugin.Args) app.Options {
 	o.Port = ptr.Deref(s.Port, o.Port)
 	o.Secure.CertFile, o.Secure.KeyFile = s.TLSCertFile, s.TLSPrivateKeyFile
 	o.Secure.BindAddress = cmp.Or(s.SecureBindAddress, o.Secure.BindAddress)
-	o.Secure.ClientCAFile, o.Secure.AdmissionClients = s.ClientCAFile, s.AdmissionClientNames
+	o.Secure.ClientCAFile, o.Secure.AdmissionClients, o.Secure.AdmissionWarn = s.ClientCAFile, s.AdmissionClientNames, s.AdmissionWarn
 	o.Secure.Port = ptr.Deref(s.SecurePort, o.Secure.Port)
 	return o
 }

@@ -23,7 +23,7 @@ func TestServerOptions(t *testing.T) {
 			BindAddress: ptr.To(""), Port: ptr.To(0), AllowInsecureHTTP: true, ReservationTTL: metav1.Duration{Duration: time.Second},
 			BindTimeout: metav1.Duration{Duration: 2 * time.Second}, PolicyFile: "policy", LogLevel: "debug", LogFormat: "json",
 			TLSCertFile: "cert", TLSPrivateKeyFile: "key", SecureBindAddress: "127.0.0.1", SecurePort: ptr.To(1),
-			ClientCAFile: "ca", AdmissionClientNames: []string{"api"}, HealthAddress: ":1",
+			ClientCAFile: "ca", AdmissionClientNames: []string{"api"}, AdmissionWarn: true, HealthAddress: ":1",
 			LeaseNamespace: "here", LeaseDuration: metav1.Duration{Duration: 4 * time.Second},
 			LeaseRenewDeadline: metav1.Duration{Duration: 3 * time.Second}, LeaseRetryPeriod: metav1.Duration{Duration: time.Second},
 		},
@@ -33,7 +33,7 @@ func TestServerOptions(t *testing.T) {
 	want.HealthAddress = ":1"
 	want.BindTimeout, want.PolicyFile, want.LogLevel, want.LogFormat = 2*time.Second, "policy", "debug", "json"
 	want.Secure = app.SecureOptions{
-		CertFile: "cert", KeyFile: "key", BindAddress: "127.0.0.1", Port: 1, ClientCAFile: "ca", AdmissionClients: []string{"api"},
+		CertFile: "cert", KeyFile: "key", BindAddress: "127.0.0.1", Port: 1, ClientCAFile: "ca", AdmissionClients: []string{"api"}, AdmissionWarn: true,
 	}
 	want.Election.Namespace, want.Election.Times = "here", election.Times{Lease: 4 * time.Second, Renew: 3 * time.Second, Retry: time.Second}
 	want.IgnoredResources = []string{"example.com/gpu"}

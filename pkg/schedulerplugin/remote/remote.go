@@ -72,7 +72,9 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		definitions := follow.NewDefinitions(objects.Discovery(), v1alpha1.SchemeGroupVersion, o.Log)
 		reservations := &reservations{matcher: &matcher.Matcher{}, matched: s.Matched, log: o.Log}
 		claims := deviceclaims.NewReader(objects, definitions.Kind("extendedresourceclaims"), s.ClaimChanged, o.Log)
-		b.question = &question.Maker{Table: b.Ledger().Table(), Matcher: reservations.matcher, Devices: claims.Devices}
+		b.question = &question.Maker{
+			Reader: cluster.Reader{Table: b.Ledger().Table()}, Matcher: reservations.matcher, Devices: claims.Devices,
+		}
 		for _, run := range []func(context.Context) error{
 			definitions.Run, reservations.watch(objects, definitions.Kind("reservations")), claims.Run,
 			func(ctx context.Context) error { return b.mirror.Run(ctx, watcher) },
@@ -143,6 +145,29 @@ func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement)
 	}
 	return false, b.explain(err)
 }
+
+// ReserveAll implements schedulerplugin.Backend.
+func (b *backend) ReserveAll(ctx context.Context, gang []schedulerplugin.Member) (made []bool, err error) {
+	made = make([]bool, len(gang))
+	for i := range gang {
+		if made[i], err = b.Reserve(ctx, gang[i].Pod, &gang[i].Placement); err == nil {
+			continue
+		}
+		for k := range made {
+			if made[k] {
+				b.Unreserve(ctx, &gang[k].Placement)
+			}
+		}
+		return nil, err
+	}
+	return made, nil
+}
+
+// Advise implements schedulerplugin.Backend. The mirror knows of no gangs: the server refuses their binds.
+func (b *backend) Advise(*cluster.Pod) ledger.Reason { return ledger.Fits }
+
+// Refused implements schedulerplugin.Backend. The server is not told.
+func (b *backend) Refused(*cluster.Pod, []string) {}
 
 // heldByAnother reports whether what a pod has is not this scheduler's to end. A slot of its
 // own was left by a cycle before, or has ended and the mirror has not heard of it.

@@ -323,7 +323,7 @@ func TestReservationsAreToldOf(t *testing.T) {
 func newInfo(t *testing.T, annotations map[string]string) *cluster.Pod {
 	p, _ := pod()
 	p.Annotations = annotations
-	info, err := cluster.NewPod(ledger.New(ledger.Options{}).Table(), p)
+	info, err := cluster.Reader{Table: ledger.New(ledger.Options{}).Table()}.NewPod(p)
 	require.NoError(t, err)
 	return info
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // decideBinding decides on a Binding.
@@ -29,11 +30,12 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 	if v.refusal = checkBinding(&binding, request); v.refusal != nil {
 		return v, nil
 	}
-	said, err := a.o.Arbiter.AdmitBinding(ctx, &arbiter.BindingQuery{
+	said, err := a.o.Arbiter.AdmitBinding(v.traced(ctx), &arbiter.BindingQuery{
 		Pod: v.ref, Version: binding.ResourceVersion, Node: v.node, User: request.UserInfo.Username, DryRun: v.dryRun,
 	})
 	v.skipped = said.Own
 	if err := v.found(said.Pod, err); err != nil || v.refusal != nil {
+		v.patch = withoutMatch(binding.Annotations, said.Pod)
 		return v, err
 	}
 	if !said.Own {
@@ -96,4 +98,15 @@ func trueMatches(present, annotations map[string]string) map[string]string {
 	annotations = maps.Clone(annotations)
 	annotations[matched] = ""
 	return annotations
+}
+
+// withoutMatch takes away what an object that is refused says of a slot, or what its pod does: where a refusal is a warning it
+// is written, and the ledger would take it for true.
+func withoutMatch(present map[string]string, pod *cluster.Pod) patch {
+	const matched = v1alpha1.MatchedReservationAnnotation
+	var p patch
+	if present[matched] != "" || (pod != nil && pod.Matched() != ledger.SlotRef{}) {
+		p.annotate(present, map[string]string{matched: ""})
+	}
+	return p
 }

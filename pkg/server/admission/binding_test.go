@@ -48,7 +48,7 @@ func TestBindingIsRefused(t *testing.T) {
 		code   int32
 		want   string
 	}{
-		"no capacity": {change: func(p *v1.Pod) { *p = *pod("p", "5") }, code: http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 5000, free 4000`},
+		"no capacity": {change: func(p *v1.Pod) { *p = *pod("p", "5") }, code: http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 5 CPU, 4 free`},
 		"bound":       {change: func(p *v1.Pod) { p.Spec.NodeName = "b" }, code: http.StatusConflict, want: `is bound to node "b" already`},
 		"being deleted": {
 			change: func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, code: http.StatusConflict, want: "is being deleted or has finished",

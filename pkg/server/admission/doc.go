@@ -18,6 +18,9 @@
 // the new object the resources count, and of the old one all else: the sender may write anything into the rest, and the API
 // server drops it.
 //
+// A validating webhook at a path of its own (claim.go) decides on the devices that a write gives a ResourceClaim. Of the new
+// object the allocation counts, and of the old one who it is and the version that the write is made on.
+//
 // # Answers
 //
 // A refusal is an AdmissionReview with a status the caller gets: 409 where there
@@ -26,6 +29,9 @@
 // server does as the webhook's failurePolicy says. Mistakes in the object under
 // review are refusals and never errors, so that nobody gets past a policy Ignore
 // by making them.
+//
+// With Warn a refusal is a warning: the write goes on, and its sender reads what was short. This is for schedulers that nobody
+// has put behind the server yet, while it decides for all others. What cannot be decided stays an HTTP error.
 //
 // What may be touched: what comes over the wire and goes back is said here; what is
 // granted, and until when, is decided in pkg/arbiter.

@@ -39,13 +39,13 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 // world is a webhook with everything behind it, on nodes a and b of four CPUs.
 type world struct {
 	*arbitertest.World
-	t       *testing.T
+	t       testing.TB
 	arbiter *arbiter.Arbiter
 	router  *httprouter.Router
 	version int // of the pod that was written last
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256})), t: t, version: 100,
@@ -138,10 +138,12 @@ func dryRun(r *admissionv1.AdmissionRequest) { r.DryRun = ptr.To(true) }
 func byUs(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = "server" }
 
 // post sends a body and returns the status and the answer.
-func (w *world) post(body string) (int, string) {
+func (w *world) post(body string) (int, string) { return w.postTo(admission.Path, body) }
+
+func (w *world) postTo(path, body string) (int, string) {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
-	request := httptest.NewRequest(http.MethodPost, admission.Path+"?timeout=5s", strings.NewReader(body))
+	request := httptest.NewRequest(http.MethodPost, path+"?timeout=5s", strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
 	w.router.ServeHTTP(recorder, request)
 	return recorder.Code, recorder.Body.String()
@@ -174,7 +176,7 @@ func (w *world) bind(b *v1.Binding, changes ...func(*admissionv1.AdmissionReques
 }
 
 // apply carries out the patch of a response, as the API server does.
-func apply[T any](t *testing.T, response *admissionv1.AdmissionResponse, object *T) {
+func apply[T any](t testing.TB, response *admissionv1.AdmissionResponse, object *T) {
 	t.Helper()
 	if len(response.Patch) == 0 {
 		return

@@ -48,9 +48,11 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 		v.refusal = invalid("spec.nodeName is not the name of a node: " + httpjson.Clip(v.node))
 		return v, nil
 	}
-	said, err := a.o.Arbiter.AdmitPod(ctx, incoming(&pod, request.Namespace), v.node, request.UserInfo.Username, v.dryRun)
+	said, err := a.o.Arbiter.AdmitPod(v.traced(ctx), incoming(&pod, request.Namespace), v.node, request.UserInfo.Username, v.dryRun)
 	v.patch.annotate(pod.Annotations, said.Annotations)
-	err = v.found(said.Pod, err)
+	if err = v.found(said.Pod, err); v.refusal != nil {
+		v.patch = withoutMatch(pod.Annotations, said.Pod)
+	}
 	return v, err
 }
 

@@ -28,7 +28,7 @@ func (a *Admission) decideResize(ctx context.Context, request *admissionv1.Admis
 	if v.refusal = refusal; refusal != nil {
 		return v, nil
 	}
-	said, err := a.o.Arbiter.AdmitResize(ctx, &arbiter.ResizeQuery{Before: &before, Pod: resized, DryRun: v.dryRun})
+	said, err := a.o.Arbiter.AdmitResize(v.traced(ctx), &arbiter.ResizeQuery{Before: &before, Pod: resized, DryRun: v.dryRun, User: request.UserInfo.Username})
 	v.skipped = said.Undecided
 	err = v.found(said.Pod, err)
 	return v, err

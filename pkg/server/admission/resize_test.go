@@ -33,13 +33,18 @@ func withCPU(p *v1.Pod, cpu string) *v1.Pod {
 // resize asks about a resize of a pod to what another one says.
 func (w *world) resize(before, after *v1.Pod, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
 	w.t.Helper()
-	old, err := json.Marshal(before)
-	require.NoError(w.t, err)
-	changes = append(changes, func(r *admissionv1.AdmissionRequest) { r.Operation, r.OldObject.Raw = admissionv1.Update, old })
-	response := w.ask(review(w.t, before.Name, "pods", "resize", after, changes...))
+	response := w.ask(resizeReview(w.t, before, after, changes...))
 	assert.Empty(w.t, response.Patch)
 	assert.Empty(w.t, response.Warnings)
 	return response
+}
+
+func resizeReview(t testing.TB, before, after *v1.Pod, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionReview {
+	t.Helper()
+	old, err := json.Marshal(before)
+	require.NoError(t, err)
+	changes = append(changes, func(r *admissionv1.AdmissionRequest) { r.Operation, r.OldObject.Raw = admissionv1.Update, old })
+	return review(t, before.Name, "pods", "resize", after, changes...)
 }
 
 // counted is what the allocation of a pod counts for.
@@ -55,7 +60,7 @@ func TestResize(t *testing.T) {
 	refused := w.resize(p, withCPU(p, "2500m"))
 	require.False(t, refused.Allowed)
 	assert.EqualValues(t, http.StatusConflict, refused.Result.Code)
-	assert.Contains(t, refused.Result.Message, `requested 1500, free 1000; largest holder ns/other`)
+	assert.Contains(t, refused.Result.Message, `requested 1.5 CPU, 1 free; largest holder ns/other`)
 	assert.Contains(t, refused.Result.Message, "ask for less, or replace the pod")
 
 	require.True(t, w.resize(p, withCPU(p, "2"), dryRun).Allowed)

@@ -3,11 +3,13 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -16,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // maxBody bounds a request in bytes. The API server stores objects up to 1.5 MiB,
@@ -29,12 +32,14 @@ const maxName = 253
 const (
 	resultGranted = "granted"
 	resultRefused = "refused"
+	resultWarned  = "warned"  // allowed, and said that it would be refused
 	resultSkipped = "skipped" // not ours to decide
 )
 
 // verdict is the answer to one request.
 type verdict struct {
 	refusal *metav1.Status // nil: allowed
+	warned  bool           // the refusal is a warning only
 	// rejection is the ledger's, where it was the ledger that refused.
 	rejection *ledger.Rejection
 	skipped   bool // allowed without a decision
@@ -44,6 +49,8 @@ type verdict struct {
 	ref       ledger.PodRef
 	node      string
 	dryRun    bool
+	span      trace.Span    // nil where there is none to end
+	asked     ledger.PodRef // ref, as the request had it
 }
 
 // newVerdict begins the answer to a request.
@@ -64,31 +71,67 @@ func (v *verdict) found(pod *cluster.Pod, err error) error {
 	return v.refuse(err)
 }
 
-// serve answers one AdmissionReview.
-func (a *Admission) serve(w http.ResponseWriter, r *http.Request) error {
-	start := time.Now()
-	var review admissionv1.AdmissionReview
-	release, err := a.o.Intake.Decode(w, r, maxBody, &review)
-	defer release()
-	if err != nil {
-		return err
+// traced starts the span of the decision, which serve ends.
+func (v *verdict) traced(ctx context.Context) context.Context {
+	v.asked = v.ref
+	ctx, v.span = tracing.Pod(ctx, verb, v.ref)
+	return ctx
+}
+
+// endSpan ends it.
+func (v *verdict) endSpan(ctx context.Context) {
+	if v.span == nil {
+		return // nothing was to be decided
 	}
-	if err := checkReview(&review); err != nil {
-		return err
+	if v.asked.UID == "" { // by now it may be known
+		tracing.Members(trace.ContextWithSpan(ctx, v.span), verb, []ledger.Placement{{Pod: v.ref, Node: v.node}})
 	}
-	v, err := a.decide(r.Context(), review.Request)
-	if err != nil {
-		a.o.Log.WithError(err).WithField("user", httpjson.Clip(review.Request.UserInfo.Username)).
-			Warn("could not decide on a binding, a pod or a resize: the webhook's failurePolicy decides")
-		return err
+	var why error
+	if v.refusal != nil {
+		why = errors.New(v.refusal.Message)
 	}
-	response, err := v.response(review.Request)
-	if err != nil {
-		return err
+	tracing.Placed(v.span, v.result(), v.node, why)
+	v.span.End()
+}
+
+// webhook is what one of the paths decides on.
+type webhook struct {
+	about  string // in log lines
+	decide func(context.Context, *admissionv1.AdmissionRequest) (*verdict, error)
+	report func(v *verdict, request *admissionv1.AdmissionRequest, took time.Duration)
+}
+
+// serve returns how a webhook answers one AdmissionReview.
+func (a *Admission) serve(hook webhook) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		start := time.Now()
+		var review admissionv1.AdmissionReview
+		release, err := a.o.Intake.Decode(w, r, maxBody, &review)
+		defer release()
+		if err != nil {
+			return err
+		}
+		if err := checkReview(&review); err != nil {
+			return err
+		}
+		v, err := hook.decide(r.Context(), review.Request)
+		if err != nil {
+			a.o.Log.WithError(err).WithField("user", httpjson.Clip(review.Request.UserInfo.Username)).
+				Warn("could not decide on " + hook.about + ": the webhook's failurePolicy decides")
+			return err
+		}
+		if v.refusal != nil && a.o.Arbiter.AdmissionWarns() {
+			v.warn()
+		}
+		v.endSpan(r.Context())
+		response, err := v.response(review.Request)
+		if err != nil {
+			return err
+		}
+		httpjson.Write(w, http.StatusOK, &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response})
+		hook.report(v, review.Request, time.Since(start))
+		return nil
 	}
-	httpjson.Write(w, http.StatusOK, &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response})
-	a.report(v, review.Request, time.Since(start))
-	return nil
 }
 
 // checkReview refuses what is not from an API server.
@@ -134,13 +177,33 @@ func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRe
 	}
 }
 
+// warn makes a warning of a refusal. What is allowed that way has no allocation before the watch shows it, and is counted as
+// bound past the ledger then.
+func (v *verdict) warn() {
+	v.warned, v.warning = true, "GlobalReserve would refuse this: "+v.refusal.Message
+}
+
+// result is what became of it, for metrics and log lines.
+func (v *verdict) result() string {
+	switch {
+	case v.skipped:
+		return resultSkipped
+	case v.warned:
+		return resultWarned
+	case v.refusal != nil:
+		return resultRefused
+	default:
+		return resultGranted
+	}
+}
+
 // response puts a verdict into the API server's words.
 func (v *verdict) response(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: v.refusal == nil}
+	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: v.refusal == nil || v.warned}
 	if v.warning != "" {
 		response.Warnings = []string{v.warning}
 	}
-	if v.refusal != nil {
+	if !response.Allowed {
 		response.Result = v.refusal
 		return response, nil
 	}
@@ -158,7 +221,7 @@ func (v *verdict) response(request *admissionv1.AdmissionRequest) (*admissionv1.
 
 // report counts and logs a decision.
 func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, took time.Duration) {
-	scheduler, result := "", resultGranted
+	scheduler, result := "", v.result()
 	if v.pod != nil {
 		scheduler = v.pod.Scheduler
 	}
@@ -166,11 +229,7 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		"pod": httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)), "node": httpjson.Clip(v.node), "scheduler": scheduler,
 		"user": httpjson.Clip(request.UserInfo.Username), "ms": float64(took.Microseconds()) / 1e3,
 	}
-	switch {
-	case v.skipped:
-		result = resultSkipped
-	case v.refusal != nil:
-		result = resultRefused
+	if v.refusal != nil {
 		fields["code"], fields["error"] = v.refusal.Code, v.refusal.Message
 		if v.rejection != nil {
 			fields["reason"] = v.rejection.Reason.String()
@@ -185,7 +244,7 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		return // nothing was decided that holds
 	}
 	a.o.Metrics.ObserveDecision(verb, scheduler, result)
-	if v.rejection != nil {
+	if v.rejection != nil && !v.warned {
 		a.o.Metrics.ObserveRejection(scheduler, v.rejection)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -54,6 +55,20 @@ func (a *args) candidates() (*candidates, error) {
 		return c, nil
 	default:
 		return nil, badRequest("Nodes and NodeNames are both missing: send the candidate nodes in one of them")
+	}
+}
+
+// object returns what decodes one of the nodes; nil where the request had names only.
+func (c *candidates) object() func(i int) *v1.Node {
+	if c.items == nil {
+		return nil
+	}
+	return func(i int) *v1.Node {
+		node := &v1.Node{}
+		if httpjson.Unmarshal(c.items[i], node, httpjson.Quantities) != nil || node.Name != c.names[i] {
+			return nil
+		}
+		return node
 	}
 }
 
@@ -178,7 +193,7 @@ func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*cluster.Pod, 
 	if (ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}) != ref {
 		return nil, badRequest("Pod.metadata is ambiguous: send every field once")
 	}
-	info, err := cluster.NewPod(e.o.Ledger.Table(), &pod)
+	info, err := e.o.Arbiter.Reader().NewPod(&pod)
 	if err != nil {
 		return nil, &arbiter.UncountableError{Pod: ref, Cause: err}
 	}
@@ -192,6 +207,8 @@ func asRefused(err error) error {
 		return badRequest("%s", err)
 	case errors.As(err, new(*identity.DeniedError)), errors.Is(err, identity.ErrUnreachable):
 		return httpjson.Errorf(identity.Status(err), "%s", err)
+	case errors.As(err, new(*arbiter.Error)): // the server stops, or another one decides, since the request came in
+		return httpjson.Errorf(http.StatusServiceUnavailable, "%s", err)
 	default:
 		return err
 	}

@@ -1,6 +1,7 @@
 package extender
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // bind reserves capacity for the pod on the node and binds it there.
@@ -32,16 +34,19 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	}
 	start := time.Now()
 	ref := ledger.PodRef{Namespace: a.PodNamespace, Name: a.PodName, UID: a.PodUID}
-	pod, err := e.o.Arbiter.Bind(r.Context(), ref, a.Node)
-	var answer bindAnswer
+	ctx, span := tracing.Pod(r.Context(), verbBind, ref)
+	defer span.End()
+	pod, err := e.o.Arbiter.Bind(ctx, ref, a.Node)
+	answer := bindAnswer{Revision: e.o.Ledger.Revision()}
 	var denied *identity.DeniedError
 	if errors.As(err, &denied) {
 		return httpjson.Errorf(http.StatusForbidden, "%s", denied)
 	}
 	if err != nil {
-		answer.Error, answer.Outcome = err.Error(), outcomeOf(err)
+		answer = e.refusal(err)
 	}
 	httpjson.Write(w, http.StatusOK, &answer)
+	tracing.Placed(span, cmp.Or(answer.Outcome, resultGranted), a.Node, err)
 	e.reportBind(ref, a.Node, pod, err, time.Since(start))
 	return nil
 }
@@ -52,6 +57,23 @@ type bindAnswer struct {
 	extenderv1.ExtenderBindingResult
 	// Outcome is a word for Error, such as refused or unknown.
 	Outcome string `json:",omitempty"`
+	// Reason and Revision tell a mirror why the ledger has refused, and what to wait for.
+	Reason   string `json:",omitempty"`
+	Revision uint64 `json:",omitempty"`
+}
+
+// refusal is the answer that an error stands for.
+func (e *Extender) refusal(err error) bindAnswer {
+	answer := bindAnswer{Outcome: outcomeOf(err)}
+	answer.Error = err.Error()
+	var refused *arbiter.Error
+	if errors.As(err, &refused) && refused.Outcome == arbiter.Refused {
+		answer.Revision = e.o.Ledger.Revision()
+		if refused.Rejection != nil { // else it is a gate's
+			answer.Reason = refused.Rejection.Reason.String()
+		}
+	}
+	return answer
 }
 
 // outcomeOf names the kind of a bind's error.

@@ -1,6 +1,7 @@
 package extender
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // filter says on which nodes the ledger has capacity for the pod.
@@ -21,10 +23,19 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	ctx, span := tracing.Pod(r.Context(), verbFilter, query.Ref)
+	defer span.End()
 	s := e.scratch.Get().(*arbiter.Scratch)
 	defer e.scratch.Put(s)
-	advice, err := e.o.Arbiter.Filter(r.Context(), query, nodes.names, s)
-	if err != nil {
+	query.Node = nodes.object()
+	advice, err := e.o.Arbiter.Filter(ctx, query, nodes.names, s)
+	switch {
+	case err == nil:
+	case errors.As(err, new(*arbiter.Error)):
+		e.o.Metrics.ObserveDecision(verbFilter, "", resultFailed) // its status is 200, so no other metric tells
+		answer := filterError{Error: err.Error(), Outcome: outcomeOf(err)}
+		return e.o.Intake.Send(w, r, httpjson.Encode(http.StatusOK, &answer))
+	default:
 		return asRefused(err)
 	}
 	result := filterResult{candidates: nodes, verdicts: advice.Verdicts, everywhere: refusedText(advice.Refused)}
@@ -34,10 +45,13 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if advice.Refused != nil {
+		e.o.Metrics.ObserveDecision(verbFilter, advice.Pod.Scheduler, resultRefused)
+		tracing.Filtered(ctx, resultRefused, len(nodes.names), 0)
+		e.o.Arbiter.FilterRefused(ctx, advice, nodes.names)
 		e.reportRefused(query.Ref, advice.Refused)
 		return nil
 	}
-	mayWake, overLimit := e.report(advice, nodes.names)
+	mayWake, overLimit := e.report(ctx, advice, nodes.names)
 	switch {
 	case !advice.Known:
 	case advice.TryAgain:
@@ -88,7 +102,7 @@ func (e *Extender) reportRefused(pod ledger.PodRef, why error) {
 
 // report tells of a filter decision after it was answered. It returns whether the
 // ledger may take back a refusal by itself, and whether one was whatever is free.
-func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes, overLimit bool) {
+func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, offered []string) (wakes, overLimit bool) {
 	fit := 0
 	for _, v := range advice.Verdicts {
 		if v.Reason == ledger.Fits {
@@ -104,11 +118,13 @@ func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes, over
 	outcome := resultGranted
 	if fit == 0 {
 		outcome = resultRefused
+		e.o.Arbiter.FilterRefused(ctx, advice, offered)
 		if advice.Known {
 			e.o.OnRefused(advice.Pod, offered)
 		}
 	}
 	e.o.Metrics.ObserveDecision(verbFilter, advice.Pod.Scheduler, outcome)
+	tracing.Filtered(ctx, outcome, len(offered), fit)
 	if log, ok := e.debug(advice.Pod); ok {
 		reasons := map[string]int{}
 		for _, v := range advice.Verdicts {
@@ -121,6 +137,14 @@ func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes, over
 		}).Debug("filter")
 	}
 	return wakes, overLimit
+}
+
+// filterError is the extenderv1.ExtenderFilterResult of a pod that could not be judged. kube-scheduler shows the
+// text only where the status is 200.
+type filterError struct {
+	Error string
+	// Outcome is a word for Error, as bind has it.
+	Outcome string
 }
 
 // filterResult is extenderv1.ExtenderFilterResult, written without making the

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -96,6 +97,8 @@ func TestFilter(t *testing.T) {
 				} else {
 					assert.Equal(t, [][]string{tt.nodes}, w.everywhere)
 				}
+				refusals, _ := w.o.Arbiter.RefusalsAfter(0)
+				assert.Equal(t, len(tt.kept) == 0 && len(tt.nodes) > 0, len(refusals) == 1)
 
 				assert.Equal(t, before, w.Ledger.Revision(), "filter only reads")
 				assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", tt.result))
@@ -122,6 +125,10 @@ func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 		assert.Equal(t, extenderv1.FailedNodesMap{"empty": gateRefusal, "full": gateRefusal}, got.FailedAndUnresolvableNodes)
 		assert.Empty(t, got.Error)
 		assert.Empty(t, w.wokenAfter(w.grow("empty", "full")))
+		refusals, _ := w.o.Arbiter.RefusalsAfter(0)
+		require.Len(t, refusals, 1)
+		assert.Equal(t, arbiter.ReasonRefused, refusals[0].Reason)
+		assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", "refused"))
 	})
 }
 
@@ -147,6 +154,65 @@ func (w *world) askWithNodes(p *v1.Pod, nodes, kept []string, failed, unresolvab
 	assertMap(w.t, unresolvable, got.FailedAndUnresolvableNodes)
 }
 
+// A server may stop while it looks at a request. kube-scheduler shows why only where the status is 200.
+func TestStoppedWhileAsked(t *testing.T) {
+	w, p := fillWorld(t), newPod("p")
+	w.create(p)
+	w.undecided = "this server stops; ask again"
+	var got struct{ Error, Outcome string }
+	w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}, &got)
+	assert.Equal(t, w.undecided, got.Error)
+	assert.Equal(t, string(arbiter.NotReady), got.Outcome)
+
+	answer := w.post("preempt", extenderv1.ExtenderPreemptionArgs{
+		Pod: p, NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"full": {Pods: []*extenderv1.MetaPod{{UID: "1"}}}},
+	})
+	assert.Equal(t, http.StatusServiceUnavailable, answer.Code)
+	assert.Contains(t, answer.Body.String(), w.undecided)
+	assert.Equal(t, 1, w.Counted(t, "decisions_total"))
+	assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "other", "failed"), "its answer has the status 200")
+}
+
+// A node that does not exist here is answered by the caller's copy of it, if that says what the node has: an autoscaler may
+// ask whether one would help. It is advice, and no bind there succeeds.
+func TestFilterOfTemplates(t *testing.T) {
+	template := func(name string, change func(*v1.Node)) v1.Node {
+		n := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+			"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10"), "example.com/fpga": resource.MustParse("1"),
+		}}}
+		change(&n)
+		return n
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := fillWorld(t)
+		nodes := &v1.NodeList{Items: []v1.Node{
+			template("full", func(*v1.Node) {}), // which exists
+			template("new", func(*v1.Node) {}),
+			template("small", func(n *v1.Node) { n.Status.Allocatable["cpu"] = resource.MustParse("500m") }),
+			template("no-pods", func(n *v1.Node) { delete(n.Status.Allocatable, "pods") }),
+			template("cordoned-new", func(n *v1.Node) { n.Spec.Unschedulable = true }),
+			template("says-nothing", func(n *v1.Node) { n.Status.Allocatable = nil }),
+		}}
+		const short, cordoned, unknown = "GlobalReserve: not enough capacity left on the node", "GlobalReserve: the node is cordoned", "GlobalReserve: the node is not in the ledger"
+		for _, amount := range []v1.ResourceName{"cpu", "example.com/fpga"} { // nobody has ever offered the latter
+			p := newPod("p-" + string(amount[:3]))
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("1"), amount: resource.MustParse("1")}
+			w.create(p)
+			var got extenderv1.ExtenderFilterResult
+			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, Nodes: nodes}, &got)
+			require.Len(t, got.Nodes.Items, 1, "%+v", got)
+			assert.Equal(t, "new", got.Nodes.Items[0].Name)
+			assertMap(t, extenderv1.FailedNodesMap{"full": short, "small": short, "no-pods": short}, got.FailedNodes)
+			assertMap(t, extenderv1.FailedNodesMap{"cordoned-new": cordoned, "says-nothing": unknown}, got.FailedAndUnresolvableNodes)
+			var bound extenderv1.ExtenderBindingResult
+			w.ask("bind", extenderv1.ExtenderBindingArgs{PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: "new"}, &bound)
+			assert.NotEmpty(t, bound.Error)
+		}
+		_, named := w.o.Ledger.Table().Lookup("example.com/fpga")
+		assert.False(t, named, "who makes up a node fills no table")
+	})
+}
+
 func assertMap(t testing.TB, want, got extenderv1.FailedNodesMap) {
 	t.Helper()
 	if len(want) == 0 {
@@ -159,7 +225,7 @@ func assertMap(t testing.TB, want, got extenderv1.FailedNodesMap) {
 // TestReasonsAreComplete: every verdict filter can meet has a text of its own.
 func TestReasonsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
-	for reason := ledger.NodeUnknown; reason <= ledger.CallerLimit; reason++ {
+	for reason := ledger.NodeUnknown; reason <= ledger.GangWaits; reason++ {
 		if reason > ledger.PodGone && reason < ledger.InsufficientDevices {
 			continue // of other integration paths
 		}
@@ -168,7 +234,7 @@ func TestReasonsAreComplete(t *testing.T) {
 		assert.False(t, seen[text], "%s has the text of another", reason)
 		seen[text] = true
 	}
-	assert.Len(t, question.Refusals, int(ledger.CallerLimit)+1)
+	assert.Len(t, question.Refusals, int(ledger.GangWaits)+1)
 }
 
 // TestCopyOfAPod: where the API server has the pod, the copy in a request says no

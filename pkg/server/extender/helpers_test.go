@@ -50,6 +50,7 @@ type world struct {
 	writes   *writes
 
 	everywhere [][]string // the nodes offered, of pods refused all
+	undecided  string     // why nothing can be decided; "" where it can
 }
 
 // newWorld has a watch that is not behind, of a cluster without pods. Its log is the Extender's.
@@ -61,6 +62,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.Log.SetLevel(logrus.DebugLevel)
 	w.api = &binder{API: w.API}
+	w.Undecided = func() string { return w.undecided }
 	w.Gates = []arbiter.Gate{arbitertest.Refuse("forbidden")}
 	w.Pods.Seen(startVersion)
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
@@ -118,7 +120,7 @@ func (w *world) run(uid types.UID, node string, cpu, memory int64, ports ...reso
 
 // reserve holds capacity for a pod on a node.
 func (w *world) reserve(p *v1.Pod, node string) {
-	info, err := cluster.NewPod(w.Ledger.Table(), p)
+	info, err := w.Question.Reader.NewPod(p)
 	require.NoError(w.t, err)
 	plan := ledger.NewPlan([]ledger.Placement{info.Placement(node)}, ledger.AllOrNothing, time.Now().Add(time.Hour))
 	require.Equal(w.t, 1, w.Ledger.Reserve(plan, time.Now()).Granted)

@@ -11,6 +11,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // preemptArgs is extenderv1.ExtenderPreemptionArgs, decoded no further than
@@ -94,8 +95,10 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	ctx, span := tracing.Pod(r.Context(), verbPreempt, query.Ref)
+	defer span.End()
 	candidates := a.candidates()
-	pod, fits, err := e.o.Arbiter.Preempt(r.Context(), query, uidsOf(candidates))
+	pod, fits, err := e.o.Arbiter.Preempt(ctx, query, uidsOf(candidates))
 	if err != nil {
 		return asRefused(err)
 	}
@@ -115,6 +118,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 		outcome = resultRefused
 	}
 	e.o.Metrics.ObserveDecision(verbPreempt, pod.Scheduler, outcome)
+	tracing.Filtered(ctx, outcome, len(candidates), len(kept))
 	if log, ok := e.debug(pod); ok {
 		log.WithFields(logrus.Fields{"nodes": len(candidates), "kept": len(kept), "result": outcome}).Debug(verbPreempt)
 	}

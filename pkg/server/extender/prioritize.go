@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // prioritize scores the nodes by how much of them is used, and prefers the node
@@ -16,7 +17,9 @@ func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	pod, scores, err := e.o.Arbiter.Prioritize(r.Context(), query, nodes.names)
+	ctx, span := tracing.Pod(r.Context(), verbPrioritize, query.Ref)
+	defer span.End()
+	pod, scores, err := e.o.Arbiter.Prioritize(ctx, query, nodes.names)
 	if err != nil {
 		return asRefused(err)
 	}

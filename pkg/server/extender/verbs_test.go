@@ -151,21 +151,24 @@ func TestBind(t *testing.T) {
 		unknown  bool // nothing is known of the pod
 		result   string
 		message  string
+		reason   string // the ledger's
 		conflict string // the resource of the conflict that is counted, if one is
 	}{
 		"success": {result: "granted"},
 		"refused": {
-			setup: full, result: "refused",
-			message: `node "n" has too little cpu for pod ns/p: requested 1000, free 500`, conflict: "cpu",
+			reason: "InsufficientResource",
+			setup:  full, result: "refused",
+			message: `node "n" has too little cpu for pod ns/p: requested 1 CPU, 0.5 free`, conflict: "cpu",
 		},
 		"refused a port": {
+			reason: "HostPortConflict",
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
 				w.run("other", "n", 0, 0, resources.HostPort{PortKey: resources.PortKey{Protocol: "TCP", Port: 8080}, IP: "0.0.0.0"})
 			},
 			result: "refused", message: "hostPort/TCP/8080 on node", conflict: "hostPort",
 		},
-		"refused, but not for capacity": {node: "unheard-of", result: "refused", message: "is not in the ledger"},
+		"refused, but not for capacity": {node: "unheard-of", reason: "NodeUnknown", result: "refused", message: "is not in the ledger"},
 		"gone": {
 			setup: func(w *world, p *v1.Pod) { p.Name = "another" }, unknown: true, result: "pod_gone", message: "was deleted",
 		},
@@ -195,6 +198,10 @@ func TestBind(t *testing.T) {
 				assert.Contains(t, got.Error, tt.message)
 				granted := tt.result == "granted"
 				assert.Equal(t, granted, got.Error == "")
+				assert.Equal(t, tt.reason, got.Reason)
+				if granted || tt.result == "refused" {
+					assert.Equal(t, w.Ledger.Revision(), got.Revision)
+				}
 				if !granted {
 					assert.Equal(t, tt.result, got.Outcome)
 				}

@@ -28,13 +28,11 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 		})
 		return nil
 	}
-	return a.answer(w, r, func() (any, error) {
-		d, err := a.arbiter.WhatIf(r.Context(), &g.Gang, g.without)
-		if err != nil {
-			return nil, httpjson.Errorf(statusOf(err), "%s", err)
-		}
-		return newWhatIfAnswer(d, a.readerOf(r.Context())), nil
-	})
+	decide, err := a.arbiter.WhatIf(r.Context(), &g.Gang, g.without)
+	if err != nil {
+		return httpjson.Errorf(statusOf(err), "%s", err)
+	}
+	return a.answer(w, r, func() (any, error) { return newWhatIfAnswer(decide(), a.readerOf(r.Context())), nil })
 }
 
 func newWhatIfAnswer(d *arbiter.Decision, who *reader) *reserver.WhatIfAnswer {
@@ -86,6 +84,10 @@ func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
 	}
 	if c := e.Closest; c != nil {
 		answer.Closest = &reserver.ClosestNode{Node: c.Node, Missing: c.Missing, Holders: newHolders(c.Holders), Message: c.Message}
+	}
+	if e.Gang != nil {
+		gang := newGang(e.Gang)
+		answer.Gang = &gang
 	}
 	return answer
 }

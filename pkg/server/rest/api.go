@@ -13,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
@@ -31,7 +32,11 @@ type Options struct {
 	About func() reserver.DumpAnswer
 	// MayRead says why a caller must not see the names of a namespace, or of all where that is empty; nil if it may.
 	MayRead func(ctx context.Context, caller user.Info, namespace string) error
-	Limits  Limits
+	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
+	PendingReservations func() []reservations.Pending
+	// ReserveRefusal is why /reserve grants nothing to anybody, or "".
+	ReserveRefusal string
+	Limits         Limits
 }
 
 // API serves the routes, and is a reserver.Reserver. Make one with New.
@@ -45,9 +50,14 @@ type API struct {
 	mayRead func(ctx context.Context, caller user.Info, namespace string) error
 	limits  Limits
 
+	pendingReservations func() []reservations.Pending
+	reserveRefusal      string
+
 	instance string // tells this run of the server from others
 	intake   *httpjson.Intake
 	watchers *places
+	batches  *batches
+	times    *times
 	replays  *replays
 	calls    *calls // of this process
 }
@@ -57,11 +67,11 @@ func New(o Options) *API {
 	limits := o.Limits.withDefaults()
 	return &API{
 		arbiter: o.Arbiter, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
-		mayRead:  o.MayRead,
+		mayRead: o.MayRead, pendingReservations: o.PendingReservations, reserveRefusal: o.ReserveRefusal,
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
-		intake: o.Intake, watchers: newPlaces(limits.MaxWatchers),
+		intake: o.Intake, watchers: newPlaces(limits.MaxWatchers), batches: &batches{}, times: &times{},
 		replays: newReplays(limits.ReplayAge, limits.ReplayCost),
 	}
 }
@@ -80,11 +90,15 @@ func (a *API) routes() []route {
 		{http.MethodPost, "/reserve", "reserve", a.decide(verbReserve)},
 		{http.MethodPost, "/unreserve", "unreserve", a.decide(verbUnreserve)},
 		{http.MethodPost, "/v1/whatif", "whatif", a.whatIf},
+		{http.MethodPost, "/v1/refused", "refused", a.tellRefused},
 		{http.MethodGet, "/v1/revision", "revision", a.read(a.revision)},
-		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "limit", "continue")},
+		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "pool", "labelSelector", "limit", "continue")},
 		{http.MethodGet, "/v1/nodes/:name", "node", a.read(a.node)},
 		{http.MethodGet, "/v1/allocations", "allocations", a.read(a.allocations, "namespace", "pod", "node", "scheduler", "state", "limit", "continue")},
 		{http.MethodGet, "/v1/reservations", "reservations", a.read(a.reservations, "namespace", "name", "node", "scheduler", "pod", "limit", "continue")},
+		{http.MethodGet, "/v1/gangs", "gangs", a.read(a.gangs, "namespace", "state", "limit", "continue")},
+		{http.MethodGet, "/v1/refusals", "refusals", a.read(a.refusals, "namespace", "pod", "scheduler", "reason", "path", "limit", "after")},
+		{http.MethodGet, "/v1/pending", "pending", a.read(a.pending, "namespace", "scheduler", "waits", "limit", "continue")},
 		{http.MethodGet, "/v1/explain", "explain", a.read(a.explain, "namespace", "pod")},
 		{http.MethodGet, "/v1/watch", "watch", a.watch},
 		{http.MethodGet, "/debug/ledger", "dump", a.read(a.dump)},

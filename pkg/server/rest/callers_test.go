@@ -29,13 +29,13 @@ type untilCaughtUp struct {
 }
 
 func (w *untilCaughtUp) Flush() {
-	if strings.Contains(w.Body.String(), "event: bookmark\n") {
+	if told := w.Body.String(); strings.Contains(told, "event: bookmark\n") || strings.Contains(told, `"CaughtUp":true`) {
 		w.end()
 	}
 }
 
 // askAs sends a request as somebody who may see some namespaces.
-func (f *fixture) askAs(caller user.Info, method, path string, request any) (int, string) {
+func (f *fixture) askAs(caller user.Info, method, path string, request any, accept ...string) (int, string) {
 	f.t.Helper()
 	router := httpjson.NewRouter()
 	f.api.Register(router)
@@ -44,7 +44,9 @@ func (f *fixture) askAs(caller user.Info, method, path string, request any) (int
 	ctx, cancel := context.WithCancel(identity.As(f.t.Context(), caller))
 	defer cancel()
 	w := &untilCaughtUp{httptest.NewRecorder(), cancel}
-	router.ServeHTTP(w, httptest.NewRequest(method, path, bytes.NewReader(data)).WithContext(ctx))
+	r := httptest.NewRequest(method, path, bytes.NewReader(data)).WithContext(ctx)
+	r.Header["Accept"] = accept
+	router.ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 
@@ -126,7 +128,13 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 			}
 		})
 	}
-	status, answer := f.askAs(tenant, http.MethodGet, "/v1/nodes/node-1", nil)
+	status, answer := f.askAs(tenant, http.MethodGet, "/v1/watch", nil, reserver.BatchMediaType)
+	assert.Equal(t, http.StatusForbidden, status)
+	assert.NotContains(t, answer, "secret-")
+	status, answer = f.askAs(admin, http.MethodGet, "/v1/watch", nil, reserver.BatchMediaType)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, answer, "secret-")
+	status, answer = f.askAs(tenant, http.MethodGet, "/v1/nodes/node-1", nil)
 	require.Equal(t, http.StatusOK, status)
 	var node reserver.NodeAnswer
 	require.NoError(t, json.Unmarshal([]byte(answer), &node))

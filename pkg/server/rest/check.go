@@ -30,7 +30,7 @@ func (a *API) check(v verb, req *gangRequest, caller string) (*gang, error) {
 			return nil, err
 		}
 	}
-	g := &gang{verb: v, minRevision: req.MinRevision, without: make([]ledger.PodRef, len(req.Without)), Gang: arbiter.Gang{
+	g := &gang{verb: v, minRevision: req.MinRevision, claims: req.Pods.claims, warnings: req.Pods.warnings, without: make([]ledger.PodRef, len(req.Without)), Gang: arbiter.Gang{
 		Scheduler: req.SchedulerName, Caller: caller, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
 		DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GangPod, len(req.Pods.entries)),
 	}}

@@ -14,15 +14,22 @@ import (
 func newRejections(refusals []arbiter.Refusal) []reserver.Rejection {
 	var list []reserver.Rejection
 	for i := range refusals {
-		r := &refusals[i].Rejection
-		list = append(list, reserver.Rejection{
-			Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
-			Reason: refusals[i].Reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
-			Limit: r.Limit, DeviceClaim: deviceClaimName(r.DeviceClaim),
-			AllocatedOn: r.AllocatedOn, Holders: newHolders(r.Holders), Message: refusals[i].Message,
-		})
+		list = append(list, newRejection(refusals[i].Reason, refusals[i].Message, &refusals[i].Rejection))
 	}
 	return list
+}
+
+// newRejection is a refusal in the words of message, or in its own where that is empty.
+func newRejection(reason, message string, r *ledger.Rejection) reserver.Rejection {
+	if message == "" {
+		message = r.Message()
+	}
+	return reserver.Rejection{
+		Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
+		Reason: reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
+		Limit: r.Limit, DeviceClaim: deviceClaimName(r.DeviceClaim),
+		AllocatedOn: r.AllocatedOn, Holders: newHolders(r.Holders), Message: message,
+	}
 }
 
 func newHolders(holders []ledger.Holder) []reserver.Holder {
@@ -42,7 +49,8 @@ func newNode(view *ledger.NodeView) reserver.Node {
 		Name: view.Name, UID: string(view.UID), Exists: view.Exists, Unschedulable: view.Unschedulable,
 		Overcommitted: view.Overcommitted(), AllocationCount: view.Allocations,
 		Resources: make(map[string]reserver.NodeAmount, len(view.Amounts)),
-		Devices:   newNodeDevices(view.Devices),
+		Labels:    view.Labels, Pool: poolOf(view.Labels),
+		Devices: newNodeDevices(view.Devices),
 	}
 	for _, a := range view.Amounts {
 		n.Resources[string(a.Resource)] = reserver.NodeAmount{
@@ -81,7 +89,7 @@ func newSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) reserve
 	s := reserver.Slot{
 		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
 		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(c.WallAt(view.Deadline)), Overdue: view.Overdue,
-		Pod: view.Pod.Name, UID: string(view.Pod.UID), Devices: newGiven(view.Given),
+		Pod: view.Pod.Name, UID: string(view.Pod.UID), Movable: view.Movable, Devices: newGiven(view.Given),
 		Within: slotName(view.Within),
 	}
 	for _, one := range view.Consumers {

@@ -9,11 +9,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/costs"
 )
 
@@ -49,8 +52,45 @@ func fullPod(name string) *v1.Pod {
 	return pod
 }
 
-// A gang of 1,000 pods of 4 KB is reserved on 1,000 nodes, and given back.
 func TestCosts(t *testing.T) {
+	t.Run("reserve", reserveCosts)
+	t.Run("watch", watchCosts)
+}
+
+// Four watchers are told of ten binds in one batch.
+func watchCosts(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.AddNode("big", "4000", "8000Gi")
+	pod := f.Bring(aPod("p", "1", "1Gi"))
+	after := f.ledger.Revision()
+	for i := range 10 {
+		ref := pod.Ref
+		ref.Name, ref.UID = fmt.Sprint("p", i), types.UID(fmt.Sprint("uid-", i))
+		f.ledger.ObservePod(ledger.PodObservation{Pod: ref, Node: "big", Request: pod.Request, Scheduler: testScheduler})
+	}
+	answer := discard{http.Header{}}
+	costs.Check(t, "tell 4 watchers 10 changes", func() {
+		f.api.batches = &batches{}
+		for range 4 {
+			s := &batchStream{connection: newConnection(t.Context(), answer, time.Second), api: f.api}
+			last, ok := s.changes(after)
+			s.fail()
+			require.True(t, ok)
+			require.Equal(t, after+10, last)
+		}
+	})
+}
+
+// discard is a ResponseWriter that costs nothing.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d discard) WriteHeader(int)             {}
+func (d discard) Flush()                      {}
+
+// A gang of 1,000 pods of 4 KB is reserved on 1,000 nodes, and given back.
+func reserveCosts(t *testing.T) {
 	f := newFixture(t, Limits{})
 	const pods = 1_000
 	gang := body{SchedulerName: testScheduler}

@@ -92,7 +92,7 @@ func TestClosestNodeHasTheDevice(t *testing.T) {
 		require.NotNil(t, answer.Closest)
 		return answer.Closest.Node
 	}
-	info, err := cluster.NewPod(f.ledger.Table(), claiming(aPod("first", "1", "1Gi"), "k80-first"))
+	info, err := cluster.Reader{Table: f.ledger.Table()}.NewPod(claiming(aPod("first", "1", "1Gi"), "k80-first"))
 	require.NoError(t, err)
 	p := info.Placement("node-3")
 	p.Devices = anyGPU{t}.Devices(info)

@@ -10,7 +10,8 @@
 //
 // JSON field names are the Go field names of the types in pkg/reserver; requests may
 // spell them in any case. The fields SchedulerName, Pods and Nodes, and the
-// answer's FailedPods and Error, are those of kube-globalreserve, whose clients
+// answer's FailedPods and Error, are those of kube-globalreserve (github.com/IBM/kube-globalreserve), an
+// older server that schedulers ask for capacity before they bind: its clients
 // work unchanged; everything else is optional. A top-level field that the server
 // does not know is refused, because a misspelled "DryRun" must not reserve.
 //
@@ -19,6 +20,12 @@
 //
 // Amounts are integers: milli-CPU for cpu, bytes for memory, storage and
 // hugepages, a count for the rest.
+//
+// # Two forms of a watch
+//
+// /v1/watch tells people and foreign clients by server-sent events (stream.go), one by one, and mirrors in batches
+// (batch.go) that are encoded once for all of them. What is told, in which order, and to whom, is the same
+// (watch.go).
 //
 // # Who sees what
 //

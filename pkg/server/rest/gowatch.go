@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -28,14 +30,16 @@ func (a *API) Watch(ctx context.Context, o reserver.WatchOptions) (*reserver.Wat
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(a.calls.ctx, cancel)()
-		a.feed(&goSink{ctx: ctx, tell: send}, o.After != "" && instance == a.instance, revision)
+		a.feed(&goSink{api: a, ctx: ctx, tell: send}, o.After != "" && instance == a.instance, revision, o.Refusals)
 	}), nil
 }
 
 // feed tells a Go watcher all that happens until it ends or the server does.
-func (a *API) feed(w *goSink, resume bool, revision uint64) {
+func (a *API) feed(w *goSink, resume bool, revision uint64, withRefusals bool) {
 	wake, cancel := a.ledger.Subscribe()
 	defer cancel()
+	refusals, end := a.feedRefusals(a.readerOf(identity.Inside(w.ctx)), withRefusals)
+	defer end()
 	for a.awaitReady(w) {
 		if !resume {
 			snapshot, err := a.snapshot(w.ctx, "")
@@ -46,7 +50,7 @@ func (a *API) feed(w *goSink, resume bool, revision uint64) {
 			revision = a.sendSnapshot(w, snapshot)
 		}
 		resume = false
-		if _, expired := a.follow(w, revision, wake); !expired {
+		if _, expired := a.follow(w, revision, wake, refusals); !expired {
 			return
 		}
 	}
@@ -82,10 +86,17 @@ func (a *API) awaitReady(w *goSink) bool {
 
 // goSink is the sink of a watch of this process.
 type goSink struct {
-	ctx  context.Context
-	tell func(*reserver.Event) bool
+	api    *API
+	ctx    context.Context
+	tell   func(*reserver.Event) bool
+	events []ledger.Event // of changes, kept for the next time
 }
 
 func (w *goSink) send(e *reserver.Event) { w.tell(e) }
 func (w *goSink) flush()                 {}
 func (w *goSink) gone() <-chan struct{}  { return w.ctx.Done() }
+
+func (w *goSink) changes(after uint64) (last uint64, ok bool) {
+	w.events, last, ok = w.api.tellChanges(w, w.events, after)
+	return last, ok
+}

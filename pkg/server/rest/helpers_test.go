@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,9 +28,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/leaks"
+	"github.com/globalreserve/globalreserve/test/openapi"
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }
@@ -53,9 +56,12 @@ type fixture struct {
 	ledger  *ledger.Ledger
 	log     *logrus.Logger
 	done    chan struct{}
+	found   *openapi.Found   // what is not as the API's document has it; nil: nothing is held against that
 	server  *httptest.Server // of listen
 	// notReady is why nothing can be decided.
 	notReady string
+	// waiting are the Reservation objects that wait for capacity.
+	waiting []reservations.Pending
 	// reads are the namespaces whose names a caller may see; nil: all.
 	reads map[string]bool
 }
@@ -85,7 +91,8 @@ func newDurable(t testing.TB) *fixture {
 // newBareFixture is newDurable without the API.
 func newBareFixture(t testing.TB) *fixture {
 	w := arbitertest.NewWorld(ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}))
-	f := &fixture{World: w, t: t, ledger: w.Ledger, log: w.Log, done: make(chan struct{})}
+	f := &fixture{World: w, t: t, ledger: w.Ledger, log: w.Log, done: make(chan struct{}), found: &openapi.Found{}}
+	f.found.Report(t)
 	f.Undecided = func() string { return f.notReady }
 	for i := 1; i <= 3; i++ {
 		f.AddNode(fmt.Sprintf("node-%d", i), "4", "8Gi")
@@ -100,11 +107,12 @@ func newBareFixture(t testing.TB) *fixture {
 
 // start makes the API and what decides for it.
 func (f *fixture) start(limits Limits) {
+	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
 	f.arbiter = f.New(f.t, nil)
 	f.api = New(Options{
 		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
 		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
-		MayRead: f.mayRead,
+		MayRead: f.mayRead, PendingReservations: func() []reservations.Pending { return f.waiting },
 	})
 	f.handler = testRouter(f.api, f.log)
 }
@@ -114,6 +122,8 @@ func (f *fixture) listen(change func(*http.Server)) {
 	f.server = httptest.NewUnstartedServer(f.handler)
 	change(f.server.Config)
 	f.server.Start()
+	client := f.server.Client()
+	client.Transport = &openapi.Transport{Base: client.Transport, Found: f.found}
 	f.t.Cleanup(func() {
 		f.server.CloseClientConnections()
 		f.server.Close()
@@ -131,6 +141,18 @@ func testRouter(api *API, log *logrus.Logger) http.Handler {
 	return httpjson.Recover(func(_ *http.Request, value any, stack []byte) {
 		log.Errorf("panic: %v\n%s", value, stack)
 	}, identity.Insecure(router))
+}
+
+// label gives a node labels, and changes nothing else of it.
+func (f *fixture) label(name string, labels map[string]string) {
+	view, _, ok := f.ledger.Node(name)
+	require.True(f.t, ok)
+	o := ledger.NodeObservation{Name: name, UID: view.UID, Unschedulable: view.Unschedulable, Labels: labels}
+	for _, a := range view.Amounts {
+		column, _ := f.ledger.Table().Intern(a.Resource)
+		o.Allocatable = append(o.Allocatable, resources.Amount{Column: column, Value: a.Allocatable})
+	}
+	require.True(f.t, f.ledger.ObserveNode(o))
 }
 
 // aPod is a pod with one container.
@@ -200,7 +222,21 @@ func (f *fixture) serve(method, path string, body any, header ...string) *httpte
 	}
 	w := httptest.NewRecorder()
 	f.handler.ServeHTTP(w, r)
+	f.compare(r, text, w)
 	return w
+}
+
+// compare holds an answer against the API's document.
+func (f *fixture) compare(r *http.Request, asked string, w *httptest.ResponseRecorder) {
+	if f.found == nil {
+		return
+	}
+	document, err := openapi.Read()
+	require.NoError(f.t, err)
+	f.found.Add(document.Violations(&openapi.Exchange{
+		Method: r.Method, URL: r.URL, Type: r.Header.Get("Content-Type"), Asked: []byte(asked),
+		Status: w.Code, Header: w.Header(), Answer: w.Body.Bytes(),
+	})...)
 }
 
 // post sends a request that is answered with 200 and decodes the answer.
@@ -283,6 +319,6 @@ func (r *recordedStream) Header() http.Header { return r.header }
 func (r *recordedStream) WriteHeader(int)     {}
 func (r *recordedStream) Flush()              {}
 
-func recordStream(t *testing.T) *stream {
-	return newStream(t.Context(), &recordedStream{header: http.Header{}}, time.Second)
+func (f *fixture) recordStream(t *testing.T) *stream {
+	return &stream{connection: newConnection(t.Context(), &recordedStream{header: http.Header{}}, time.Second), api: f.api}
 }

@@ -2,6 +2,8 @@ package rest
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // document is what the tests need of an OpenAPI document.
@@ -57,7 +60,9 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 		others = append(others, route)
 	}
 	slices.Sort(others)
-	assert.Equal(t, []string{"POST /bind", "POST /filter", "POST /preempt", "POST /prioritize"}, others,
+	assert.Equal(t, []string{
+		"GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path, "POST " + admission.ResourceClaimsPath, "POST /bind", "POST /filter", "POST /preempt", "POST /prioritize",
+	}, others,
 		"of the other packages")
 }
 
@@ -69,11 +74,15 @@ func TestSchemasMatchTypes(t *testing.T) {
 		"WhatIfAnswer": reserver.WhatIfAnswer{}, "NodeAmount": reserver.NodeAmount{}, "Node": reserver.Node{}, "Allocation": reserver.Allocation{},
 		"NodesAnswer": reserver.NodesAnswer{}, "NodeAnswer": reserver.NodeAnswer{}, "AllocationsAnswer": reserver.AllocationsAnswer{},
 		"ExplainAnswer": reserver.ExplainAnswer{}, "RefusalGroup": reserver.RefusalGroup{}, "ClosestNode": reserver.ClosestNode{},
-		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{}, "Slot": reserver.Slot{}, "Consumer": reserver.Consumer{},
+		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{}, "PendingReservation": reserver.PendingReservation{}, "SlotLacks": reserver.SlotLacks{}, "Slot": reserver.Slot{}, "Consumer": reserver.Consumer{},
 		"NodeSlot": reserver.NodeSlot{}, "PodName": reserver.PodName{}, "WatchSlot": reserver.WatchSlot{},
+		"PendingAnswer": reserver.PendingAnswer{}, "PendingPod": reserver.PendingPod{}, "NodeNeed": reserver.NodeNeed{}, "RefusalsAnswer": reserver.RefusalsAnswer{}, "Refusal": reserver.Refusal{},
+		"RefusedRequest": reserver.RefusedRequest{}, "ToldAnswer": reserver.ToldAnswer{},
+		"GangsAnswer": reserver.GangsAnswer{}, "Gang": reserver.Gang{},
 		"RevisionAnswer": reserver.RevisionAnswer{}, "Device": reserver.Device{}, "GivenDevices": reserver.GivenDevices{},
 		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchAllocation": reserver.WatchAllocation{},
 		"WatchNode": reserver.WatchNode{}, "WatchedNode": reserver.WatchedNode{}, "WatchBookmark": reserver.WatchBookmark{}, "DumpAnswer": reserver.DumpAnswer{},
+		"WatchBatch": reserver.WatchBatch{}, "WatchChange": reserver.WatchChange{},
 	} {
 		assert.ElementsMatch(t, fieldNames(value), keys(doc.Components.Schemas[name].Properties), name)
 	}
@@ -118,4 +127,24 @@ func keys(m map[string]any) []string {
 		names = append(names, name)
 	}
 	return names
+}
+
+// The routes that other packages register are in the document as well.
+func TestRoutesOfOtherPackagesAreDocumented(t *testing.T) {
+	doc := readDocument(t)
+	files, err := filepath.Glob("../../app/*.go")
+	require.NoError(t, err)
+	registered := regexp.MustCompile(`router\.Handler(?:Func)?\(\S+, "(/[^"]*)"`)
+	routes := []string{"/filter", "/prioritize", "/preempt", "/bind", admission.Path, admission.ResourceClaimsPath}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range registered.FindAllSubmatch(content, -1) {
+			routes = append(routes, string(match[1]))
+		}
+	}
+	assert.GreaterOrEqual(t, len(routes), 6+5, "what registers them looks different now")
+	for _, route := range routes {
+		assert.Contains(t, doc.Paths, route)
+	}
 }

@@ -49,18 +49,31 @@ type slimPodSpec struct {
 	Overhead       resourceList       `json:"overhead"`
 	Resources      *slimResources     `json:"resources"`
 	Tolerations    few[v1.Toleration] `json:"tolerations"`
+	// ResourceClaims are not decided on, which their sender is told.
+	ResourceClaims few[v1.PodResourceClaim] `json:"resourceClaims"`
 }
 
 type slimContainer struct {
 	Resources     slimResources              `json:"resources"`
 	Ports         many[v1.ContainerPort]     `json:"ports"`
 	RestartPolicy *v1.ContainerRestartPolicy `json:"restartPolicy"`
+	// Resource is no field of a container.
+	Resource *misspelled `json:"resource"`
 }
 
 type slimResources struct {
 	Requests resourceList `json:"requests"`
 	Limits   resourceList `json:"limits"`
+	// Request and Limit are no fields.
+	Request *misspelled `json:"request"`
+	Limit   *misspelled `json:"limit"`
 }
+
+// misspelled is what stands in a field that is none: it is not looked at.
+type misspelled struct{}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (*misspelled) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return dec.SkipValue() }
 
 // resourceList is a v1.ResourceList whose quantities are checked before they are
 // parsed.
@@ -96,6 +109,11 @@ type podList struct {
 	table        *resources.Table
 	identityOnly bool // whoever gives capacity back need not say how much
 	entries      []podEntry
+	claims       bool // a pod names ResourceClaims
+	// warnings are of the first pod without a namespace, and of the first with a field that is none.
+	warnings  []string
+	homeless  bool // there is one about namespaces
+	misspells bool // there is one about fields
 	// err is the first pod that was well-formed JSON and made no sense.
 	err error
 	// scratch is filled anew for each pod; nothing keeps a pointer to it.
@@ -104,14 +122,19 @@ type podList struct {
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (l *podList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	l.entries, l.err = nil, nil
+	l.entries, l.err, l.claims = nil, nil, false
+	l.warnings, l.homeless, l.misspells = nil, false, false
 	i := 0
 	_, err := httpjson.Each(dec, '[', MaxPods, func() error {
 		var pod slimPod
 		if err := json.UnmarshalDecode(dec, &pod, json.RejectUnknownMembers(false)); err != nil {
 			return err
 		}
+		l.claims = l.claims || len(pod.Spec.ResourceClaims) > 0
 		l.fill(&pod)
+		if !l.misspells && !l.identityOnly {
+			l.warnOfFields(i, &pod.Spec)
+		}
 		l.add(i, &l.scratch)
 		i++
 		return nil
@@ -130,6 +153,30 @@ func (l *podList) add(i int, pod *v1.Pod) {
 		return
 	}
 	l.entries = append(l.entries, entry)
+	if pod.Namespace == "" && !l.homeless {
+		l.homeless = true
+		l.warnings = append(l.warnings, fmt.Sprintf(noNamespace, i, entry.Ref))
+	}
+}
+
+// warnOfFields warns where what a pod asks for may be in a field that is not read.
+func (l *podList) warnOfFields(i int, spec *slimPodSpec) {
+	warn := func(path, name string) {
+		l.misspells = true
+		l.warnings = append(l.warnings, fmt.Sprintf(noSuchField, fmt.Sprintf("Pods[%d].spec.%s", i, path), name))
+	}
+	for k := range spec.Containers {
+		switch c := &spec.Containers[k]; {
+		case l.misspells:
+			return
+		case c.Resource != nil:
+			warn(fmt.Sprintf("containers[%d].resource", k), "resources")
+		case c.Resources.Request != nil:
+			warn(fmt.Sprintf("containers[%d].resources.request", k), "requests")
+		case c.Resources.Limit != nil:
+			warn(fmt.Sprintf("containers[%d].resources.limit", k), "limits")
+		}
+	}
 }
 
 func (l *podList) convert(pod *v1.Pod) (podEntry, error) {
@@ -146,7 +193,7 @@ func (l *podList) convert(pod *v1.Pod) (podEntry, error) {
 	if l.identityOnly {
 		return entry, nil
 	}
-	entry.Devices = cluster.ReadDeviceAnnotations(pod.Annotations)
+	entry.Devices = cluster.ReadDeviceAnnotations(pod)
 	if len(pod.Spec.Containers) == 0 {
 		return entry, nil
 	}

@@ -17,8 +17,7 @@ func (a *API) revision(*query) (any, error) {
 	return &reserver.RevisionAnswer{Revision: a.ledger.Revision()}, nil
 }
 
-// nodes serves GET /v1/nodes: the nodes after a name, all or those that are, or are
-// not, overcommitted.
+// nodes serves GET /v1/nodes: the nodes after a name that match.
 func (a *API) nodes(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {
@@ -29,11 +28,16 @@ func (a *API) nodes(q *query) (any, error) {
 	if err != nil {
 		return nil, badRequest("overcommitted \"%s\" is neither true nor false", httpjson.Clip(q.Get("overcommitted")))
 	}
+	wanted, err := q.nodeFilter()
+	if err != nil {
+		return nil, err
+	}
+	limit = min(limit, maxNodes)
 	views, revision := a.ledger.Nodes()
 	answer := reserver.NodesAnswer{Revision: revision, Nodes: []reserver.Node{}}
 	for i := range views {
 		view := &views[i]
-		if view.Name <= after || (!all && view.Overcommitted() != overcommitted) {
+		if view.Name <= after || (!all && view.Overcommitted() != overcommitted) || !wanted(view) {
 			continue
 		}
 		if len(answer.Nodes) == limit {
@@ -113,8 +117,8 @@ func matches(q *query, s *ledger.AllocationView) bool {
 		q.has("state", s.State.String()) && after > 0
 }
 
-// reservations serves GET /v1/reservations: those with slots that match. Those in memory come first,
-// one for each pod.
+// reservations serves GET /v1/reservations: those with slots that match, and those that wait for capacity. Those in memory
+// come first, one for each pod.
 func (a *API) reservations(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {
@@ -123,6 +127,15 @@ func (a *API) reservations(q *query) (any, error) {
 	views, revision := a.ledger.Slots()
 	answer := reserver.ReservationsAnswer{Revision: revision, Reservations: []reserver.Reservation{}}
 	list := &answer.Reservations
+	add := func(r reserver.Reservation) bool {
+		if len(*list) == limit {
+			answer.Continue = continueAfter(&(*list)[limit-1])
+			return false
+		}
+		*list = append(*list, r)
+		return true
+	}
+	waiting := a.waitingReservations(q)
 	for i := range views {
 		view := &views[i]
 		if !slotMatches(q, view) || !q.seesSlot(view) {
@@ -130,14 +143,21 @@ func (a *API) reservations(q *query) (any, error) {
 		}
 		last := len(*list) - 1
 		if last < 0 || view.InMemory() || (*list)[last].Namespace != view.Ref.Namespace || (*list)[last].Name != view.Ref.Name {
-			if len(*list) == limit {
-				answer.Continue = continueAfter(&(*list)[last])
-				break
+			for ; len(waiting) > 0 && compareNames(&waiting[0], view.Ref) <= 0; waiting = waiting[1:] {
+				if compareNames(&waiting[0], view.Ref) < 0 && !add(waiting[0]) {
+					return &answer, nil
+				}
 			}
-			*list = append(*list, newReservation(a.clock, view))
-			last++
+			if !add(newReservation(a.clock, view)) {
+				return &answer, nil
+			}
 		}
-		addSlot(&(*list)[last], a.ledger.Table(), a.clock, view)
+		addSlot(&(*list)[len(*list)-1], a.ledger.Table(), a.clock, view)
+	}
+	for i := range waiting {
+		if !add(waiting[i]) {
+			break
+		}
 	}
 	return &answer, nil
 }

@@ -52,12 +52,40 @@ func TestNodes(t *testing.T) {
 	assert.Equal(t, []string{"node-3", ""}, names("/v1/nodes?limit=2&continue=node-2"))
 	assert.Equal(t, []string{"node-1", "node-2", "node-3", ""}, names("/v1/nodes?limit=3"))
 
+	f.label("node-1", map[string]string{"cloud.google.com/gke-nodepool": "general", "node.kubernetes.io/instance-type": "e2", "zone": "a"})
+	f.label("node-2", map[string]string{"node.kubernetes.io/instance-type": "e2", "zone": "b"})
+	assert.Equal(t, []string{"node-1", ""}, names("/v1/nodes?pool=general"))
+	assert.Equal(t, []string{"node-2", ""}, names("/v1/nodes?pool=e2"), "the type of machine is the last resort")
+	assert.Equal(t, []string{"node-1", "node-2", ""}, names("/v1/nodes?labelSelector=zone+in+(a,b)"))
+	assert.Equal(t, []string{"node-2", "node-3", ""}, names("/v1/nodes?labelSelector=zone!%3Da"))
+	assert.Equal(t, []string{"node-2", ""}, names("/v1/nodes?labelSelector=zone&pool=e2&overcommitted=true"))
+	refused := f.serve(http.MethodGet, "/v1/nodes?labelSelector=a%3D%3D%3Db", "")
+	assert.Equal(t, http.StatusBadRequest, refused.Code)
+	assert.Contains(t, refused.Body.String(), "kubectl get nodes -l")
+
 	var one reserver.NodeAnswer
 	f.get("/v1/nodes/node-2", &one)
+	assert.Equal(t, "b", one.Node.Labels["zone"])
+	assert.Equal(t, "e2", one.Node.Pool)
 	assert.True(t, one.Node.Overcommitted)
 	assert.Equal(t, int64(-1000), one.Node.Resources["cpu"].Free)
 	require.Len(t, one.Allocations, 1)
 	assert.Equal(t, "a", one.Allocations[0].Pod)
+}
+
+// One answer is bounded, whatever it is asked for.
+func TestNodesInPages(t *testing.T) {
+	f := newFixture(t, Limits{})
+	for i := range maxNodes {
+		f.ledger.ObserveNode(ledger.NodeObservation{Name: fmt.Sprintf("more-%05d", i)})
+	}
+	var page reserver.NodesAnswer
+	f.get(fmt.Sprint("/v1/nodes?limit=", 2*maxNodes), &page)
+	assert.Len(t, page.Nodes, maxNodes)
+	var rest reserver.NodesAnswer
+	f.get("/v1/nodes?continue="+page.Continue, &rest)
+	assert.Len(t, rest.Nodes, 3)
+	assert.Empty(t, rest.Continue)
 }
 
 // A pod has its slot or its allocation on a node, whenever one looks.

@@ -69,6 +69,7 @@ func (r *reader) allOnly() error {
 	if err := r.all(); err != nil {
 		return httpjson.Errorf(statusOf(err), "%s", err)
 	}
+	r.known[""] = true
 	return nil
 }
 

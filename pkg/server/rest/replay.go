@@ -53,29 +53,29 @@ func newReplays(age time.Duration, most int) *replays {
 	return &replays{age: age, most: most, byKey: map[replayKey]*replay{}, oldest: list.New()}
 }
 
-// do returns what decide decides, or, for a repeat, what it decided before. An
+// do returns what decide decides, or, for a repeat, what it decided before and for how long that is remembered. An
 // outcome that is transient is decided anew for every repeat. A repeat that comes
 // while the first is being decided waits for it.
 func (r *replays) do(
 	ctx context.Context, g *gang, clock *steady.Clock, decide func() (outcome, error),
-) (out outcome, repeated bool, err error) {
+) (out outcome, repeats time.Duration, err error) {
 	key := replayKey{g.verb, g.Scheduler, g.RequestID}
 	for {
 		entry, first := r.enter(key, g.Fingerprint, clock.Now())
 		if first {
 			out, err := r.lead(entry, clock, decide)
-			return out, false, err
+			return out, 0, err
 		}
 		if entry.asked != g.Fingerprint {
-			return outcome{}, false, arbiter.ErrRequestIDUsed(httpjson.Clip(g.RequestID))
+			return outcome{}, 0, arbiter.ErrRequestIDUsed(httpjson.Clip(g.RequestID))
 		}
 		select {
 		case <-entry.done:
 			if entry.kept {
-				return entry.out, true, nil
+				return entry.out, max(entry.until.Sub(clock.Now()), time.Nanosecond), nil
 			}
 		case <-ctx.Done():
-			return outcome{}, false, errClientGone
+			return outcome{}, 0, errClientGone
 		}
 	}
 }

@@ -3,6 +3,7 @@ package rest
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,7 +35,18 @@ func TestRepeatGetsTheFirstAnswer(t *testing.T) {
 	revision := f.ledger.Revision()
 
 	assert.Equal(t, granted, f.reserve(withID(a, "node-1", "job-1")))
-	assert.Equal(t, refused, f.reserve(withID(aPod("b", "3", "1Gi"), "node-1", "job-2")))
+	for range 2 {
+		again := f.reserve(withID(aPod("b", "3", "1Gi"), "node-1", "job-2"))
+		repeats := regexp.MustCompile(`^(.*); this repeats the answer to RequestID "job-2", which is remembered for (.*) more: to have it decided anew, send a new RequestID$`)
+		parts := repeats.FindStringSubmatch(again.Error)
+		require.Len(t, parts, 3, again.Error)
+		remembered, err := time.ParseDuration(parts[2])
+		require.NoError(t, err)
+		assert.Greater(t, remembered, 5*time.Minute)
+		assert.LessOrEqual(t, remembered, 10*time.Minute)
+		again.Error = parts[1]
+		assert.Equal(t, refused, again)
+	}
 	assert.Equal(t, revision, f.ledger.Revision())
 	// The pod as its scheduler sees it later.
 	later := a.DeepCopy()

@@ -65,6 +65,8 @@ type gang struct {
 	verb        verb
 	minRevision uint64
 	without     []ledger.PodRef
+	claims      bool // its pods name ResourceClaims
+	warnings    []string
 }
 
 // readGang decodes and checks a request. Errors are *httpjson.Error.

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -37,7 +40,7 @@ func (f *fixture) slot(ref string, node string, milliCPU int64, change func(*led
 // use binds a pod with a slot.
 func (f *fixture) use(pod *v1.Pod, node, ref string) {
 	f.t.Helper()
-	info, err := cluster.NewPod(f.ledger.Table(), pod)
+	info, err := cluster.Reader{Table: f.ledger.Table()}.NewPod(pod)
 	require.NoError(f.t, err)
 	part := strings.Split(ref, "/")
 	placement := info.Placement(node)
@@ -125,6 +128,66 @@ func TestReservations(t *testing.T) {
 	}
 }
 
+// Objects that wait for capacity are listed beside those that have some, in the same order and pages.
+func TestPendingReservations(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.slot("team-a/c/s", "node-1", 100, nil)
+	f.slot("team-b/a/s", "node-1", 100, nil)
+	f.reserve(gangOf("node-3", aPod("k", "100m", "1Gi")))
+	for _, name := range []string{"team-a/b", "team-a/c", "team-a/d", "team-b/b"} {
+		namespace, name, _ := strings.Cut(name, "/")
+		f.waiting = append(f.waiting, reservations.Pending{
+			Reservation: &v1alpha1.Reservation{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(startTime)},
+				Spec: v1alpha1.ReservationSpec{SchedulerName: testScheduler, Slots: []v1alpha1.Slot{
+					{Name: "s0", Pod: &v1alpha1.PodReference{Name: "of-" + name}}, {Name: "s1", NodeName: "on-" + name},
+				}},
+			},
+			Priority: 3, Reason: "NoNodeFits", Message: "no node fits", Slot: "s0",
+			Lacks: []reservations.Lack{{Resource: "cpu", Requested: 5000, Largest: 3900, Node: "node-2"}},
+		})
+	}
+	f.waiting[0].Reason = ""
+	names := func(query string) (list []string) {
+		var answer reserver.ReservationsAnswer
+		f.get("/v1/reservations?"+query, &answer)
+		for _, r := range answer.Reservations {
+			list = append(list, r.Namespace+"/"+r.Name)
+			assert.Equal(t, r.Pending == nil, len(r.Slots) > 0, "team-a/c has its capacity by now")
+		}
+		return append(list, answer.Continue)
+	}
+	assert.Equal(t, []string{"team-a/", "team-a/b", "team-a/c", "team-a/d", "team-b/a", "team-b/b", ""}, names(""))
+	var pages []string
+	for next, page := "", []string(nil); page == nil || next != ""; {
+		page = names("limit=2&continue=" + url.QueryEscape(next))
+		next = page[len(page)-1]
+		pages = append(pages, page[:len(page)-1]...)
+	}
+	assert.Equal(t, []string{"team-a/", "team-a/b", "team-a/c", "team-a/d", "team-b/a", "team-b/b"}, pages)
+	assert.Equal(t, []string{"team-a/d", ""}, names("name=d"))
+	assert.Equal(t, []string{"team-b/b", ""}, names("namespace=team-b&scheduler="+testScheduler))
+	assert.Equal(t, []string{"team-a/d", ""}, names("pod=of-d"))
+	assert.Equal(t, []string{"team-a/d", ""}, names("node=on-d"))
+	f.reads = map[string]bool{"team-b": true}
+	status, reply := f.askAs(&user.DefaultInfo{Name: "alice"}, http.MethodGet, "/v1/reservations", nil)
+	assert.Equal(t, http.StatusOK, status)
+	assert.NotContains(t, reply, "team-a")
+	assert.Contains(t, reply, "team-b")
+	f.reads = nil
+
+	var answer reserver.ReservationsAnswer
+	f.get("/v1/reservations?namespace=team-a", &answer)
+	assert.Equal(t, "NotTried", answer.Reservations[1].Pending.Reason)
+	assert.Equal(t, reserver.Reservation{
+		Namespace: "team-a", Name: "d", Durable: true, Scheduler: testScheduler, Priority: 3, Policy: "Once", Slots: []reserver.Slot{},
+		Pending: &reserver.PendingReservation{
+			Since: startTime, Reason: "NoNodeFits", Message: "no node fits", SlotCount: 2, Slot: "s0",
+			Lacks: []reserver.SlotLacks{{Resource: "cpu", Requested: 5000, Largest: 3900, Node: "node-2"}},
+		},
+	}, answer.Reservations[3])
+}
+
 // What reservations keep counts as reserved, and their pods do not count twice.
 func TestNodesWithReservations(t *testing.T) {
 	f := newFixture(t, Limits{})
@@ -154,19 +217,19 @@ func TestReservationsAsHolders(t *testing.T) {
 	require.Len(t, refused.Rejections, 1)
 	want := []reserver.Holder{{Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved", Amount: 3000}}
 	assert.Equal(t, want, refused.Rejections[0].Holders)
-	assert.Contains(t, refused.Error, "largest holder of another namespace (3000, Reserved)")
+	assert.Contains(t, refused.Error, "largest holder of another namespace (3 CPU, Reserved)")
 
 	f.Bring(aPod("a", "2", "1Gi"))
 	var pending reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=a", &pending)
 	require.NotNil(t, pending.Closest)
 	assert.Equal(t, want, pending.Closest.Holders)
-	assert.Contains(t, pending.Message, "largest holder of another namespace (3000, Reserved)")
+	assert.Contains(t, pending.Message, "largest holder of another namespace (3 CPU, Reserved)")
 
 	f.AddNode("node-4", "1", "1Gi")
 	f.slot("team-a/mine/w", "node-4", 1000, func(h *ledger.Slot) { h.Scheduler = "ours" })
 	refused = f.reserve(gangOf("node-4", aPod("b", "1", "1Gi")))
-	assert.Contains(t, refused.Error, "largest holder reservation team-a/mine/w (1000, Reserved by ours)")
+	assert.Contains(t, refused.Error, "largest holder reservation team-a/mine/w (1 CPU, Reserved by ours)")
 }
 
 func TestExplainReservedPod(t *testing.T) {
@@ -235,7 +298,7 @@ func TestWatchSlots(t *testing.T) {
 	var event reserver.WatchSlot
 	w.expect("slot", &event)
 	assert.Equal(t, reserver.WatchSlot{
-		Revision: f.ledger.Revision(), Type: "SlotPlaced",
+		Time: event.Time, Revision: f.ledger.Revision(), Type: "SlotPlaced",
 		Slot: reserver.NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: reserver.Slot{
 			Name: "s", Node: "node-2", Requests: reserver.Amounts{"cpu": 1000, "pods": 1}, Free: reserver.Amounts{"cpu": 1000, "pods": 1},
 			ExpiresAt: deadline, Pod: "p",

@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // outcome is the answer to a gang, and what it granted.
@@ -34,7 +37,9 @@ func (a *API) decide(v verb) func(w http.ResponseWriter, r *http.Request) error 
 		if err != nil {
 			return err
 		}
-		answer, err := a.decideGang(r.Context(), g)
+		ctx, span := g.traced(r.Context())
+		defer span.End()
+		answer, err := a.decideGang(ctx, g)
 		status := http.StatusOK
 		if err != nil {
 			// Clients of kube-globalreserve look at FailedPods whatever the status is.
@@ -48,6 +53,14 @@ func (a *API) decide(v verb) func(w http.ResponseWriter, r *http.Request) error 
 		httpjson.Write(w, status, answer)
 		return nil
 	}
+}
+
+// traced starts the span of a gang's request: that of a single pod is in the pod's trace.
+func (g *gang) traced(ctx context.Context) (context.Context, trace.Span) {
+	if len(g.Pods) == 1 {
+		return tracing.Pod(ctx, string(g.verb), g.Pods[0].Ref)
+	}
+	return tracing.Gang(ctx, string(g.verb))
 }
 
 // statusOf is the one table from errors to statuses.
@@ -82,6 +95,9 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 		case late != "":
 			return outcome{answer: a.failAll(g, late), transient: true}, nil
 		}
+		if a.reserveRefusal != "" && g.verb == verbReserve && !g.DryRun {
+			return outcome{answer: a.failAll(g, a.reserveRefusal), transient: true}, nil
+		}
 		ask := a.arbiter.Reserve
 		if g.verb == verbUnreserve {
 			ask = a.arbiter.Unreserve
@@ -90,17 +106,24 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 		if err != nil {
 			return outcome{}, err
 		}
-		return outcome{answer: newAnswer(d, a.readerOf(ctx)), held: d.Held, transient: d.Transient}, nil
+		if len(g.Pods) > 1 {
+			tracing.Members(ctx, string(g.verb), d.Placements)
+		}
+		out := outcome{answer: newAnswer(d, a.readerOf(ctx)), held: d.Held, transient: d.Transient}
+		if g.verb == verbReserve && d.Error == "" {
+			a.counted(&out.answer, g, d)
+		}
+		return out, nil
 	}
 	if g.RequestID == "" {
 		out, err := fresh()
-		return &out.answer, err
+		return g.warned(out.answer), err
 	}
-	out, repeated, err := a.replays.do(ctx, g, a.clock, fresh)
-	if err == nil && repeated {
-		out.answer = a.repeat(g, &out)
+	out, remembered, err := a.replays.do(ctx, g, a.clock, fresh)
+	if err == nil && remembered > 0 {
+		out.answer = a.repeat(g, &out, remembered)
 	}
-	return &out.answer, err
+	return g.warned(out.answer), err
 }
 
 func newAnswer(d *arbiter.Decision, who *reader) reserver.Answer {
@@ -130,8 +153,8 @@ func (a *API) failAll(g *gang, why string) reserver.Answer {
 }
 
 // repeat returns the answer to a repeated request. It is the first one, unless
-// that would say that capacity is held which is not.
-func (a *API) repeat(g *gang, first *outcome) reserver.Answer {
+// that would say that capacity is held which is not. A refusal says that it is the one of before.
+func (a *API) repeat(g *gang, first *outcome, remembered time.Duration) reserver.Answer {
 	var lost []string
 	for i := range first.held {
 		h := &first.held[i]
@@ -140,7 +163,12 @@ func (a *API) repeat(g *gang, first *outcome) reserver.Answer {
 		}
 	}
 	if len(lost) == 0 {
-		return first.answer
+		answer := first.answer
+		if answer.Error != "" {
+			answer.Error += fmt.Sprintf("; this repeats the answer to RequestID \"%s\", which is remembered for %s more: "+
+				"to have it decided anew, send a new RequestID", httpjson.Clip(g.RequestID), upToSeconds(remembered))
+		}
+		return answer
 	}
 	return reserver.Answer{
 		FailedPods: lost, Durable: first.answer.Durable,
@@ -149,6 +177,11 @@ func (a *API) repeat(g *gang, first *outcome) reserver.Answer {
 			httpjson.Clip(g.RequestID), first.answer.Revision, len(lost)),
 		Revision: a.ledger.Revision(),
 	}
+}
+
+// upToSeconds rounds up, so that what ends after that is over.
+func upToSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
 }
 
 // awaitRevision waits, not long, until the ledger is at revision or beyond. late

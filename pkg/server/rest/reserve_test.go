@@ -73,6 +73,17 @@ func TestReserveAnswer(t *testing.T) {
 }
 
 // A refused pod keeps its place among those the ledger refuses.
+// Capacity is kept for pods with ResourceClaims, and no device: whoever asks is told.
+func TestDRADevicesAreNotKept(t *testing.T) {
+	f := newFixture(t, Limits{})
+	pod := aPod("a", "1", "1Gi")
+	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}}
+	ask := body{SchedulerName: testScheduler, Nodes: []string{"node-1"}, Pods: []*v1.Pod{pod}}
+	assert.Equal(t, []string{devicesNotKept}, f.reserve(ask).Warnings)
+	ask.Pods[0] = aPod("b", "1", "1Gi")
+	assert.Empty(t, f.reserve(ask).Warnings)
+}
+
 func TestRefusalsComeInOrder(t *testing.T) {
 	f := newFixture(t, Limits{})
 	gone := aPod("b", "1", "1Gi")

@@ -8,48 +8,95 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// stream writes server-sent events. After the first error, which is that the
-// client has gone or is too slow, it writes nothing more.
-type stream struct {
+// connection is that to a watcher over HTTP. After the first error, which is that the
+// client has gone or is too slow, nothing more is sent.
+type connection struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
-	buf     bytes.Buffer
 	ctx     context.Context // ends when the client has gone, or after an error
 	fail    context.CancelFunc
 }
 
-// newStream makes a stream for the time of a request; fail is to be called at its end.
-func newStream(ctx context.Context, w http.ResponseWriter, timeout time.Duration) *stream {
+// newConnection makes a connection for the time of a request; fail is to be called at its end.
+func newConnection(ctx context.Context, w http.ResponseWriter, timeout time.Duration) *connection {
 	ctx, fail := context.WithCancel(ctx)
-	return &stream{w: w, control: http.NewResponseController(w), timeout: timeout, ctx: ctx, fail: fail}
+	return &connection{w: w, control: http.NewResponseController(w), timeout: timeout, ctx: ctx, fail: fail}
 }
 
-// cutOff ends a stream whose reader keeps what others need. It may come from another goroutine.
-func (s *stream) cutOff() {
-	s.fail()
-	_ = s.control.SetWriteDeadline(time.Unix(1, 0)) // see flush
+// cutOff ends a connection whose reader keeps what others need. It may come from another goroutine.
+func (c *connection) cutOff() {
+	c.fail()
+	_ = c.control.SetWriteDeadline(time.Unix(1, 0)) // see write
 }
 
 // gone implements sink.
-func (s *stream) gone() <-chan struct{} { return s.ctx.Done() }
+func (c *connection) gone() <-chan struct{} { return c.ctx.Done() }
 
 // begin sends the header.
-func (s *stream) begin() {
-	header := s.w.Header()
-	header.Set("Content-Type", "text/event-stream")
+func (c *connection) begin(contentType string) {
+	header := c.w.Header()
+	header.Set("Content-Type", contentType)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Accel-Buffering", "no") // or nginx holds events back
-	s.w.WriteHeader(http.StatusOK)
+	c.w.WriteHeader(http.StatusOK)
+}
+
+// write sends bytes at once. A client that does not take them in time is cut off:
+// it may resume, or start anew, when it is faster.
+func (c *connection) write(content []byte) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	// The server's own limit on writing an answer is for short ones: each write
+	// gets its own. A writer that knows no deadlines, as in tests, has none to set.
+	_ = c.control.SetWriteDeadline(time.Now().Add(c.timeout))
+	if c.ctx.Err() != nil { // cutOff, whose deadline may have been replaced just now
+		_ = c.control.SetWriteDeadline(time.Unix(1, 0))
+		return
+	}
+	_, err := c.w.Write(content) //nolint:gosec // JSON, and a header that says so
+	if err == nil {
+		err = c.control.Flush()
+	}
+	if err != nil {
+		c.fail()
+	}
+	// HTTP/2 ends a stream whose deadline passes even while nothing is written.
+	_ = c.control.SetWriteDeadline(time.Time{})
+}
+
+// stream tells a watcher by server-sent events.
+type stream struct {
+	*connection
+	api    *API
+	buf    bytes.Buffer
+	events []ledger.Event // of changes, kept for the next time
+}
+
+// begin implements watchSink.
+func (s *stream) begin() { s.connection.begin("text/event-stream") }
+
+// changes implements sink.
+func (s *stream) changes(after uint64) (last uint64, ok bool) {
+	s.events, last, ok = s.api.tellChanges(s, s.events, after)
+	return last, ok
+}
+
+// expired implements watchSink.
+func (s *stream) expired(last uint64) {
+	s.event("expired", "", &reserver.WatchBookmark{Instance: s.api.instance, Revision: last, Time: s.api.clock.Wall().UTC().Truncate(time.Millisecond)})
+	s.flush()
 }
 
 // send implements sink.
 func (s *stream) send(e *reserver.Event) {
-	if data := e.Data(); data != nil {
+	if data := e.Stamped(); data != nil {
 		s.event(string(e.Type), e.ID, data)
 		return
 	}
@@ -77,23 +124,8 @@ func (s *stream) event(name, id string, v any) {
 	s.buf.WriteString("\n\n")
 }
 
-// flush sends what was added. A client that does not take it in time is cut off:
-// it may resume, or start anew, when it is faster.
+// flush implements sink.
 func (s *stream) flush() {
-	if s.ctx.Err() != nil {
-		return
-	}
-	// The server's own limit on writing an answer is for short ones: each flush
-	// gets its own. A writer that knows no deadlines, as in tests, has none to set.
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.timeout))
-	_, err := s.w.Write(s.buf.Bytes())
-	if err == nil {
-		err = s.control.Flush()
-	}
-	if err != nil {
-		s.fail()
-	}
-	// HTTP/2 ends a stream whose deadline passes even while nothing is written.
-	_ = s.control.SetWriteDeadline(time.Time{})
+	s.write(s.buf.Bytes())
 	s.buf.Reset()
 }

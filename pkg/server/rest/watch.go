@@ -18,16 +18,24 @@ const (
 	watchBatch    = 256   // changes sent at one time
 	snapshotBatch = 1_000 // nodes or allocations in one snapshot event
 	entrySize     = 512   // bytes of a node, allocation or slot in a snapshot, more or less
+	// watchParts is how many host ports, devices and consumers are told at one time. A pod that is made with a node may
+	// have as many ports as there are: a thousand such pods would be more than a watcher takes at once.
+	watchParts = 20_000
 )
 
-// watch serves GET /v1/watch: every change of the ledger as a server-sent event,
-// from a revision on or from a snapshot on. It is for those who may see all namespaces.
+// watch serves GET /v1/watch: every change of the ledger, from a revision on or from a snapshot on, as a
+// server-sent event or, for who accepts that, in batches (batch.go). It is for those who may see all namespaces.
 func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	revision, resume, err := a.watchFrom(r)
 	if err != nil {
 		return err
 	}
-	if err := a.readerOf(r.Context()).allOnly(); err != nil {
+	withRefusals, err := wantsRefusals(r)
+	if err != nil {
+		return err
+	}
+	reader := a.readerOf(r.Context())
+	if err := reader.allOnly(); err != nil {
 		return err
 	}
 	leave, ok := a.watchers.take(a.intake.Caller(r), r.UserAgent())
@@ -39,8 +47,11 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	defer leave()
 	wake, cancel := a.ledger.Subscribe() // before the first look, so that no change is missed
 	defer cancel()
-	s := newStream(r.Context(), w, a.limits.WriteTimeout)
-	defer s.fail()
+	refusals, end := a.feedRefusals(reader, withRefusals)
+	defer end()
+	conn := newConnection(r.Context(), w, a.limits.WriteTimeout)
+	defer conn.fail()
+	s := a.sinkFor(r, conn)
 	if resume {
 		if _, ok := a.ledger.EventsSince(nil, revision, 1); !ok {
 			return expired(revision, a.ledger.Revision())
@@ -52,7 +63,7 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		size := int64(len(snapshot.Nodes)+len(snapshot.Allocations)+len(snapshot.Slots)) * entrySize
-		release, err := a.intake.Hold(r.Context(), a.intake.Caller(r), size, s.cutOff)
+		release, err := a.intake.Hold(r.Context(), a.intake.Caller(r), size, conn.cutOff)
 		if err != nil {
 			return err
 		}
@@ -61,16 +72,25 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 		revision = a.sendSnapshot(s, snapshot)
 		release()
 	}
-	a.followStream(s, revision, wake)
+	a.followStream(s, revision, wake, refusals)
 	return nil
+}
+
+// sinkFor returns what tells a watcher over HTTP, in the form that it accepts.
+func (a *API) sinkFor(r *http.Request, conn *connection) watchSink {
+	for accepted := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		if media, _, _ := strings.Cut(accepted, ";"); strings.TrimSpace(media) == reserver.BatchMediaType {
+			return &batchStream{connection: conn, api: a}
+		}
+	}
+	return &stream{connection: conn, api: a}
 }
 
 // followStream sends the changes after revision, and tells the client at the end
 // if it has to start anew.
-func (a *API) followStream(s *stream, revision uint64, wake <-chan struct{}) {
-	if last, expired := a.follow(s, revision, wake); expired {
-		s.event("expired", "", &reserver.WatchBookmark{Instance: a.instance, Revision: last})
-		s.flush()
+func (a *API) followStream(s watchSink, revision uint64, wake <-chan struct{}, refusals *refusalFeed) {
+	if last, expired := a.follow(s, revision, wake, refusals); expired {
+		s.expired(last)
 	}
 }
 
@@ -79,7 +99,7 @@ func (a *API) followStream(s *stream, revision uint64, wake <-chan struct{}) {
 // it began with, which is older. Both may be the id of an event; that of another
 // run of the server tells nothing of this one's revisions.
 func (a *API) watchFrom(r *http.Request) (revision uint64, resume bool, err error) {
-	q, err := readQuery(r, "revision")
+	q, err := readQuery(r, "revision", "refusals")
 	if err != nil {
 		return 0, false, err
 	}
@@ -119,8 +139,19 @@ type sink interface {
 	send(e *reserver.Event)
 	// flush makes sure that what was added is on its way.
 	flush()
+	// changes tells what came after a revision, as far as it goes at once, and up to which revision that is. ok is
+	// false where the journal does not have that any more.
+	changes(after uint64) (last uint64, ok bool)
 	// gone is closed when the reader has gone.
 	gone() <-chan struct{}
+}
+
+// watchSink is a sink over HTTP.
+type watchSink interface {
+	sink
+	begin()
+	// expired says, as the last thing, that changes after a revision are lost.
+	expired(last uint64)
 }
 
 // snapshot returns the whole account, in its turn.
@@ -138,13 +169,17 @@ func (a *API) snapshot(ctx context.Context, caller string) (*ledger.Snapshot, er
 // a reader that was cut off before it has nothing to resume from.
 func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) {
 	nodes, allocations, slots := snapshot.Nodes, snapshot.Allocations, snapshot.Slots
+	a.note()
+	at := a.times.of(snapshot.Revision)
 	for first, more := true, true; more; first = false {
-		n, c, h := min(len(nodes), snapshotBatch), min(len(allocations), snapshotBatch), min(len(slots), snapshotBatch)
+		n := atOnce(len(nodes), snapshotBatch, func(i int) int { return len(nodes[i].Devices) + len(nodes[i].Labels) })
+		c := atOnce(len(allocations), snapshotBatch, func(i int) int { return partsOf(allocations[i].Request, allocations[i].Given) })
+		h := atOnce(len(slots), snapshotBatch, func(i int) int { return partsOf(slots[i].Request, slots[i].Given) + len(slots[i].Consumers) })
 		part := a.newSnapshot(snapshot.Revision, nodes[:n], allocations[:c], slots[:h])
 		nodes, allocations, slots = nodes[n:], allocations[c:], slots[h:]
 		more = len(nodes)+len(allocations)+len(slots) > 0
-		part.More = more
-		event := reserver.Event{Type: reserver.SnapshotEvent, Instance: a.instance, First: first, Snapshot: &part}
+		part.Time, part.More = at, more
+		event := reserver.Event{Type: reserver.SnapshotEvent, Instance: a.instance, Time: at, First: first, Snapshot: &part}
 		if !more {
 			event.ID, event.Revision = reserver.EventID(a.instance, snapshot.Revision), snapshot.Revision
 		}
@@ -154,13 +189,12 @@ func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) 
 	return snapshot.Revision
 }
 
-// follow sends the changes after revision until the reader or the server ends it.
+// follow sends the changes after revision, and refusals to who wants them, until the reader or the server ends it.
 // expired tells that the journal does: the reader was too slow, and has been told
 // no more than the changes up to last.
-func (a *API) follow(s sink, revision uint64, wake <-chan struct{}) (last uint64, expired bool) {
+func (a *API) follow(s sink, revision uint64, wake <-chan struct{}, refusals *refusalFeed) (last uint64, expired bool) {
 	heartbeat := time.NewTicker(a.limits.Heartbeat)
 	defer heartbeat.Stop()
-	events := make([]ledger.Event, 0, watchBatch)
 	caughtUp := false
 	for {
 		select {
@@ -170,28 +204,21 @@ func (a *API) follow(s sink, revision uint64, wake <-chan struct{}) (last uint64
 			return revision, false
 		default:
 		}
-		var ok bool
-		if events, ok = a.ledger.EventsSince(events[:0], revision, watchBatch); !ok {
+		told, ok := s.changes(revision)
+		if !ok {
 			return revision, true
 		}
-		if len(events) > 0 {
-			for i := range events {
-				s.send(a.newEvent(&events[i]))
-			}
-			revision = events[len(events)-1].Revision
-			s.flush()
+		if refusals.tell(s) || told > revision {
+			revision = told
 			continue
 		}
 		if !caughtUp {
 			caughtUp = true
-			s.send(&reserver.Event{
-				Type: reserver.BookmarkEvent, ID: reserver.EventID(a.instance, revision), Instance: a.instance,
-				Revision: revision, Bookmark: &reserver.WatchBookmark{Instance: a.instance, Revision: revision},
-			})
-			s.flush()
+			a.sendBookmark(s, revision)
 		}
 		select {
 		case <-wake:
+		case <-refusals.wake:
 		case <-heartbeat.C:
 			s.send(&reserver.Event{Type: reserver.HeartbeatEvent, Instance: a.instance})
 			s.flush()
@@ -201,20 +228,77 @@ func (a *API) follow(s sink, revision uint64, wake <-chan struct{}) (last uint64
 	}
 }
 
-// newEvent tells a change of the ledger.
-func (a *API) newEvent(e *ledger.Event) *reserver.Event {
-	event := &reserver.Event{ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision}
+// sendBookmark says that all changes up to a revision have been told.
+func (a *API) sendBookmark(s sink, revision uint64) {
+	now := a.clock.Wall().UTC().Truncate(time.Millisecond)
+	s.send(&reserver.Event{
+		Type: reserver.BookmarkEvent, ID: reserver.EventID(a.instance, revision), Instance: a.instance, Time: now,
+		Revision: revision, Bookmark: &reserver.WatchBookmark{Instance: a.instance, Revision: revision, Time: now},
+	})
+	s.flush()
+}
+
+// eventsSince returns the changes after a revision that are told at one time, at most limit. into is memory for them.
+func (a *API) eventsSince(into []ledger.Event, after uint64, limit int) (events []ledger.Event, ok bool) {
+	events, ok = a.ledger.EventsSince(into[:0], after, limit)
+	a.note()
+	return events[:atOnce(len(events), limit, func(i int) int {
+		return partsOf(events[i].Request, events[i].Given) + len(events[i].NodeDevices) + len(events[i].Labels)
+	})], ok
+}
+
+// atOnce returns how many of n entries are told at one time: at most so many, and no more than watchParts parts
+// of them, but one.
+func atOnce(n, most int, parts func(i int) int) int {
+	n = min(n, most)
+	for i, sum := 0, 0; i < n; i++ {
+		if sum += parts(i); sum > watchParts {
+			return max(i, 1)
+		}
+	}
+	return n
+}
+
+func partsOf(r *resources.Request, given []ledger.GivenDevices) (parts int) {
+	if r != nil {
+		parts = len(r.Ports)
+	}
+	for i := range given {
+		parts += len(given[i].IDs)
+	}
+	return parts
+}
+
+// tellChanges tells the changes after a revision one by one. events is where they are kept meanwhile.
+func (a *API) tellChanges(s sink, events []ledger.Event, after uint64) (kept []ledger.Event, last uint64, ok bool) {
+	events, ok = a.eventsSince(events, after, watchBatch)
+	if len(events) == 0 {
+		return events, after, ok
+	}
+	for i := range events {
+		var event reserver.Event
+		a.tellEvent(&event, &events[i])
+		s.send(&event)
+	}
+	s.flush()
+	return events, events[len(events)-1].Revision, true
+}
+
+// tellEvent makes the empty event one that tells a change of the ledger.
+func (a *API) tellEvent(event *reserver.Event, e *ledger.Event) {
+	*event = reserver.Event{ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision, Time: a.times.of(e.Revision)}
 	table := a.ledger.Table()
 	switch e.Type {
 	case ledger.SlotPlaced, ledger.SlotIdentified, ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
 		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, a.clock, e)
-	case ledger.NodeUpdated, ledger.NodeRemoved, ledger.DevicesUpdated:
+	case ledger.NodeUpdated, ledger.NodeLabeled, ledger.NodeRemoved, ledger.DevicesUpdated:
 		event.Type = reserver.NodeEvent
 		event.Node = &reserver.WatchNode{
 			Revision: e.Revision, Type: string(e.Type),
 			Node: reserver.WatchedNode{
 				Name: e.Node, UID: string(e.NodeUID), Unschedulable: e.Unschedulable,
 				Allocatable: requestAmounts(table, &resources.Request{Amounts: e.Allocatable}),
+				Labels:      e.Labels, Pool: poolOf(e.Labels),
 			},
 		}
 		for i := range e.NodeDevices {
@@ -230,7 +314,6 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 			Revision: e.Revision, Type: string(e.Type), Allocation: newAllocation(table, &view), MovedFrom: e.MovedFrom,
 		}
 	}
-	return event
 }
 
 // newWatchSlot tells a change of a slot. Its consumers are not told: their
@@ -239,7 +322,7 @@ func newWatchSlot(table *resources.Table, c *steady.Clock, e *ledger.Event) *res
 	view := ledger.SlotView{
 		Slot: ledger.Slot{
 			Ref: e.Slot, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
-			Priority: e.Priority, Preemptible: e.Preemptible, Deadline: e.Deadline,
+			Priority: e.Priority, Preemptible: e.Preemptible, Movable: e.Movable, Deadline: e.Deadline,
 		},
 		Rest: e.Request, Given: e.Given, Overdue: e.Overdue, Within: e.Within,
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,7 +48,11 @@ func (f *fixture) watch(query string, header ...string) *watcher {
 	resp, err := f.server.Client().Do(req)
 	require.NoError(f.t, err)
 	require.Equal(f.t, http.StatusOK, resp.StatusCode)
-	require.Equal(f.t, "text/event-stream", resp.Header.Get("Content-Type"))
+	want := "text/event-stream"
+	if strings.Contains(req.Header.Get("Accept"), reserver.BatchMediaType) {
+		want = reserver.BatchMediaType
+	}
+	require.Equal(f.t, want, resp.Header.Get("Content-Type"))
 	f.t.Cleanup(func() {
 		cancel()
 		_ = resp.Body.Close()
@@ -127,10 +132,20 @@ func TestWatchFromSnapshot(t *testing.T) {
 	f.AddNode("node-4", "4", "8Gi")
 	var node reserver.WatchNode
 	w.expect("node", &node)
+	require.NotNil(t, node.Time)
+	assert.WithinDuration(t, time.Now(), *node.Time, time.Minute)
+	node.Time = nil
 	assert.Equal(t, reserver.WatchNode{
 		Revision: start + 3, Type: "NodeUpdated",
 		Node: reserver.WatchedNode{Name: "node-4", UID: "uid-node-4", Allocatable: reserver.Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110}},
 	}, node)
+	f.label("node-4", map[string]string{"agentpool": "blue"})
+	node = reserver.WatchNode{}
+	w.expect("node", &node)
+	assert.Equal(t, "NodeLabeled", node.Type)
+	assert.Equal(t, map[string]string{"agentpool": "blue"}, node.Node.Labels)
+	assert.Equal(t, "blue", node.Node.Pool)
+	assert.Equal(t, reserver.Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110}, node.Node.Allocatable)
 	f.ledger.RemoveNode("node-4")
 	w.expect("node", &node)
 	assert.Equal(t, "NodeRemoved", node.Type)
@@ -255,29 +270,59 @@ func TestWatchFallsBehind(t *testing.T) {
 	assert.Contains(t, gone.Body.String(), "without a revision")
 
 	// Mid-stream: the changes come while the stream is not being served.
-	s := recordStream(t)
+	s := f.recordStream(t)
 	wake := make(chan struct{})
-	f.api.followStream(s, old, wake)
-	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+"\",\"Revision\":"+strconv.FormatUint(old, 10)+"}\n\n")
+	f.api.followStream(s, old, wake, &refusalFeed{})
+	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+"\",\"Revision\":"+strconv.FormatUint(old, 10)+",\"Time\":\"")
 }
 
 // A reader that takes nothing is cut off, and its place is free again.
 func TestSlowWatcherIsCutOff(t *testing.T) {
-	f := newFixture(t, Limits{WriteTimeout: 3 * time.Second})
-	f.listen(func(*http.Server) {})
-	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = fmt.Fprintf(conn, "GET /v1/watch?revision=%d HTTP/1.1\r\nHost: x\r\n\r\n", f.ledger.Revision())
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, time.Minute, time.Millisecond)
-	// Names as long as can be fill the kernel's buffers soon.
-	long := strings.Repeat("n", 100_000)
-	require.Eventually(t, func() bool {
-		for i := range 10 {
-			f.ledger.ObserveNode(ledger.NodeObservation{Name: long + fmt.Sprint(i)})
-			f.ledger.RemoveNode(long + fmt.Sprint(i))
-		}
-		return f.api.watchers.open() == 0
-	}, time.Minute, 20*time.Millisecond)
+	for name, header := range map[string]string{"events": "", "batches": "Accept: " + reserver.BatchMediaType + "\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			f := newFixture(t, Limits{WriteTimeout: 3 * time.Second})
+			f.listen(func(*http.Server) {})
+			conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
+			require.NoError(t, err)
+			defer func() { _ = conn.Close() }()
+			_, err = fmt.Fprintf(conn, "GET /v1/watch?revision=%d HTTP/1.1\r\nHost: x\r\n%s\r\n", f.ledger.Revision(), header)
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, time.Minute, time.Millisecond)
+			// Names as long as can be fill the kernel's buffers soon.
+			long := strings.Repeat("n", 100_000)
+			require.Eventually(t, func() bool {
+				for i := range 10 {
+					f.ledger.ObserveNode(ledger.NodeObservation{Name: long + fmt.Sprint(i)})
+					f.ledger.RemoveNode(long + fmt.Sprint(i))
+				}
+				return f.api.watchers.open() == 0
+			}, time.Minute, 20*time.Millisecond)
+		})
+	}
+}
+
+// deadlined is a writer that is cut off while it is given its deadline.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	cutOff func()
+	last   time.Time
+}
+
+func (d *deadlined) SetWriteDeadline(deadline time.Time) error {
+	if deadline.After(time.Now()) {
+		d.cutOff()
+	}
+	d.last = deadline
+	return nil
+}
+
+// Whoever is cut off at the very time at which a write begins does not have that write's time.
+func TestCutOffAsAWriteBegins(t *testing.T) {
+	w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+	c := newConnection(t.Context(), w, time.Minute)
+	w.cutOff = c.cutOff
+	c.write([]byte("kept"))
+	assert.Empty(t, w.Body.String())
+	assert.Less(t, w.last, time.Now(), "whatever else is to be sent to it is not waited for")
 }

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || soak
 
 package admission
 
@@ -22,6 +22,8 @@ import (
 type otherHook struct {
 	mu     sync.Mutex
 	decide func(*admissionv1.AdmissionRequest) bool
+	// install makes the API server call the webhook, until the function it returns is called.
+	install func() (uninstall func())
 }
 
 // set says what the webhook does from now on; it may take its time.
@@ -53,6 +55,14 @@ func (h *otherHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // startOtherHook serves the webhook and makes the API server call it. It allows all until told else.
 func (c *cluster) startOtherHook() *otherHook {
 	c.T.Helper()
+	h := c.serveOtherHook()
+	h.install()
+	return h
+}
+
+// serveOtherHook serves the webhook, which the API server does not call yet.
+func (c *cluster) serveOtherHook() *otherHook {
+	c.T.Helper()
 	h := &otherHook{decide: allow}
 	certFile, keyFile, err := c.ServingCertificate("other-hook")
 	require.NoError(c.T, err)
@@ -69,13 +79,13 @@ func (c *cluster) startOtherHook() *otherHook {
 	})
 	ca, err := os.ReadFile(c.CAFile())
 	require.NoError(c.T, err)
-	c.installOtherHook("https://"+listener.Addr().String(), ca)
+	h.install = func() (uninstall func()) { return c.installOtherHook("https://"+listener.Addr().String(), ca) }
 	return h
 }
 
-func (c *cluster) installOtherHook(url string, ca []byte) {
+func (c *cluster) installOtherHook(url string, ca []byte) (uninstall func()) {
 	c.T.Helper()
-	c.Apply(fmt.Sprintf(`
+	return c.Apply(fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: {name: other}

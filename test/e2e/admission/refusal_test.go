@@ -43,7 +43,9 @@ func bindings(t *testing.T, c *cluster) {
 		err := bind(second, "node-0")
 		require.Error(t, err)
 		assert.True(t, apierrors.IsConflict(err), "%v", err)
-		assert.ErrorContains(t, err, `node "node-0" has too little cpu for pod default/`+second+`: requested 2000, free 1000; largest holder default/`+first)
+		assert.ErrorContains(t, err, `node "node-0" has too little cpu for pod default/`+second+`: requested 2 CPU, 1 free; largest holder default/`+first)
+		refusal := c.AwaitRefusal("path=admission&pod=" + second)
+		assert.Equal(t, []string{"node-0", first}, []string{refusal.Rejection.Node, refusal.Rejection.Holders[0].Pod})
 		require.NoError(t, bind(second, "node-1"))
 		assert.Equal(t, "node-0", c.Pod(first).Spec.NodeName)
 		assert.Equal(t, "node-1", c.Pod(second).Spec.NodeName)
@@ -51,8 +53,10 @@ func bindings(t *testing.T, c *cluster) {
 	}
 	err := c.BindDirectly("no-such-pod", "node-0")
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
-	assert.Equal(t, granted+4, c.decided(naive, "granted"))
-	assert.Equal(t, refused+2, conflicts())
+	c.Eventually(func(t *assert.CollectT) { // a decision is counted when it is answered
+		assert.Equal(t, granted+4, c.decided(naive, "granted"))
+		assert.Equal(t, refused+2, conflicts())
+	})
 }
 
 func onNode0(pod *corev1.Pod) { pod.Spec.NodeName = "node-0" }

@@ -4,16 +4,20 @@ package admission
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // holdUp has the binding of a pod reach the other webhook, and go on when the function it returns is called,
 // which tells how it went.
 func (c *cluster) holdUp(h *otherHook, name string) (release func() error) {
+	c.T.Helper()
 	reached, released := make(chan struct{}), make(chan struct{})
 	h.set(func(request *admissionv1.AdmissionRequest) bool {
 		if request.Name == name {
@@ -24,7 +28,13 @@ func (c *cluster) holdUp(h *otherHook, name string) (release func() error) {
 	})
 	result := make(chan error, 1)
 	go func() { result <- c.BindDirectly(name, "node-0") }()
-	<-reached
+	select {
+	case <-reached:
+	case err := <-result:
+		require.FailNow(c.T, "the binding does not reach the other webhook", "%v", err)
+	case <-time.After(testbed.Soon):
+		require.FailNow(c.T, "the binding does not reach the other webhook")
+	}
 	return func() error {
 		close(released)
 		return <-result

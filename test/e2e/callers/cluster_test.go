@@ -64,15 +64,16 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// grant gives a subject one of our roles.
+// grant gives a subject one of our roles, and returns when the API server knows: who asked before would be denied for a while.
 func (c *cluster) grant(role string, subject rbacv1.Subject) {
 	c.T.Helper()
-	_, err := c.Client().RbacV1().ClusterRoleBindings().Create(c.T.Context(), &rbacv1.ClusterRoleBinding{
+	binding, err := c.Client().RbacV1().ClusterRoleBindings().Create(c.T.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{subject},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
+	require.NoError(c.T, c.AwaitRights(c.T.Context(), (*rbacv1.RoleBinding)(binding)))
 }
 
 // role makes a role.
@@ -95,7 +96,7 @@ func (c *cluster) newCaller(certificate *tls.Certificate, token string) *caller 
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	c.T.Cleanup(transport.CloseIdleConnections)
-	return &caller{&http.Client{Transport: transport, Timeout: testbed.Soon}, token}
+	return &caller{&http.Client{Transport: testbed.Documented(transport), Timeout: testbed.Soon}, token}
 }
 
 // withCertificate is a user with a certificate of the cluster's authority.

@@ -52,9 +52,13 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"GET", "/v1/nodes/" + c.nodes[0], nil, looks},
 		{"GET", "/v1/allocations", nil, looks},
 		{"GET", "/v1/reservations", nil, looks},
+		{"GET", "/v1/gangs", nil, looks},
+		{"GET", "/v1/refusals", nil, looks},
+		{"GET", "/v1/pending", nil, looks},
 		{"GET", "/v1/explain?namespace=" + pod.Namespace + "&pod=" + pod.Name, nil, looks},
 		{"GET", "/v1/watch", nil, looks},
 		{"POST", "/v1/whatif", &reserver.Request{Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1]}, looks},
+		{"POST", "/v1/refused", &reserver.RefusedRequest{Pods: []reserver.PodName{{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID)}}}, schedules},
 		{"POST", "/filter", args, schedules},
 		{"POST", "/prioritize", args, schedules},
 		{"POST", "/preempt", preempt, schedules},
@@ -63,11 +67,11 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"POST", "/bind", &extenderv1.ExtenderBindingArgs{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: c.nodes[0]}, schedules},
 		{"GET", "/debug/ledger", nil, "admin"},
 		{"POST", "/admission", review, "API server"},
+		{"POST", "/admission/resourceclaims", review, "API server"}, // allowed with a warning, since it is about a pod
 	}
 }
 
-// requireAll fails where the server has a route that the matrix lacks. Probes and the webhook are not documented: those
-// are in the matrix because they are written there.
+// requireAll fails where the server has a route that the matrix lacks.
 func (c *cluster) requireAll(requests []request) {
 	c.T.Helper()
 	reply, err := c.servers[0].Send(c.T.Context(), http.MethodGet, testbed.OpenAPIPath, nil)

@@ -13,6 +13,7 @@ What lives where:
   - godel_test.go       the workflow of the Gödel scheduler, step by step
   - controllers_test.go controllers whose pods come back: rolling updates, recurring names, and those that do not
   - examples_test.go    the walk-throughs of examples/reservations
+  - provisioning_test.go nodes that are requested for Reservations that fit none
   - match_test.go       a pod that waits, and 500 nodes of which a scheduler sees a sample
 
 A cluster costs a few seconds, so tests that do not disturb each other share one as subtests, each in

@@ -3,12 +3,15 @@
 package deletedpods
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
@@ -26,6 +29,7 @@ func TestExamples(t *testing.T) {
 		{"a single pod", examplePod},
 		{"a Deployment", exampleDeployment},
 		{"a gang", exampleGang},
+		{"a gang, ahead", exampleGangAhead},
 		{"a capacity buffer", exampleBuffer},
 	} {
 		t.Run(example.name, func(t *testing.T) {
@@ -86,6 +90,27 @@ func exampleGang(c *cluster) {
 	require.Len(c.T, testbed.Matched(c.Pods()), 3)
 	removePods()
 	removeCapacity()
+	c.awaitEmpty()
+}
+
+// exampleGangAhead fills the rest of each node, so that nothing but the reserved capacity is left for the gang.
+func exampleGangAhead(c *cluster) {
+	removeCapacity := c.apply("gang-ahead.yaml")
+	rsv := c.AwaitReservation("ring-capacity", v1alpha1.ReservationAvailable)
+	for _, slot := range rsv.Status.Slots {
+		filler := c.CreatePod("filler-"+slot.NodeName, testbed.Nobody, "1")
+		require.Empty(c.T, c.Bind(filler, slot.NodeName))
+		other := c.CreatePod("other-"+slot.NodeName, testbed.Nobody, "1")
+		require.Contains(c.T, c.Bind(other, slot.NodeName), "default/ring-capacity/", "for the gang alone")
+	}
+	removePods := c.apply("gang-ahead-pods.yaml")
+	rsv = c.AwaitReservation("ring-capacity", v1alpha1.ReservationSucceeded)
+	require.Equal(c.T, "3/3", rsv.Status.Consumed)
+	require.ElementsMatch(c.T, []string{"default/ring-capacity/member-0", "default/ring-capacity/member-1", "default/ring-capacity/member-2"},
+		slices.Collect(maps.Values(testbed.Matched(c.Pods()))))
+	removePods()
+	removeCapacity()
+	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), c.Namespace))
 	c.awaitEmpty()
 }
 

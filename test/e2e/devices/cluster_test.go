@@ -2,6 +2,7 @@ package devices
 
 import (
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -40,6 +42,8 @@ type setup struct {
 	// own is a control plane of its own; nil is the shared one.
 	own   *controlplane.Options
 	nodes int
+	// gpus is how many GPUs each node offers by count, which are never to be exceeded; none where it is 0.
+	gpus int64
 	// admission has the API server ask about bindings.
 	admission bool
 	// args are added to the server's command line.
@@ -55,10 +59,10 @@ func newCluster(t *testing.T, s setup) *cluster {
 	} else {
 		cp = shared.StartT(t)
 	}
-	v := &verdict{pods: map[types.UID]*corev1.Pod{}}
+	v := &verdict{gpus: s.gpus, pods: map[types.UID]*corev1.Pod{}}
 	c := &cluster{Cluster: testbed.NewCluster(t, cp, v.look), verdict: v}
 	v.watcher = c.Watcher
-	c.AddNodes(s.nodes, controlplane.NodeTemplate{})
+	c.AddNodes(s.nodes, nodeTemplate(s.gpus))
 	switch {
 	case s.admission:
 		webhook, err := clusterload.NewWebhook(cp)
@@ -69,6 +73,16 @@ func newCluster(t *testing.T, s setup) *cluster {
 		c.StartServer(clusterload.ServerOptions{Args: s.args})
 	}
 	return c
+}
+
+// nodeTemplate is a node that offers some GPUs by count.
+func nodeTemplate(gpus int64) (template controlplane.NodeTemplate) {
+	if gpus > 0 {
+		template.Allocatable = testbed.Requests("4")
+		template.Allocatable[corev1.ResourceMemory] = resource.MustParse("16Gi")
+		template.Allocatable[testbed.GPU] = *resource.NewQuantity(gpus, resource.DecimalSI)
+	}
+	return template
 }
 
 // startScheduler starts a kube-scheduler of scheduler-config/extended-resource-scheduler.yaml under a name.
@@ -114,6 +128,25 @@ func (c *cluster) create(name, schedulerName, claims string, annotations ...stri
 
 // given is what a pod was told it has.
 func given(pod *corev1.Pod) string { return pod.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
+
+// forContainer is how lists of a pod that says it per container begin.
+var forContainer = regexp.MustCompile(`(^|;) *[a-z0-9-]* *=`)
+
+// idsOf are the devices of a pod, each once, whatever containers have them.
+func idsOf(pod *corev1.Pod) []string { return eachOnce(given(pod)) }
+
+// claimsOf are the claims that a pod names, each once, but for those it gets from templates.
+func claimsOf(pod *corev1.Pod) []string {
+	return slices.DeleteFunc(eachOnce(pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]), func(name string) bool {
+		return strings.HasPrefix(name, v1alpha1.ClaimTemplatePrefix)
+	})
+}
+
+func eachOnce(list string) []string {
+	names := split(strings.TrimPrefix(forContainer.ReplaceAllString(list, ","), ","))
+	slices.Sort(names)
+	return slices.Compact(names)
+}
 
 func split(list string) []string {
 	if list == "" {

@@ -19,36 +19,44 @@ import (
 func (c *cluster) requireConsistent() {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
-		ofDevice, ofClaim := c.holders(t)
-		c.assertDevices(t, ofDevice, ofClaim)
+		ofDevice, ofClaim, byCount := c.holders(t)
+		c.assertDevices(t, ofDevice, ofClaim, byCount)
 		c.assertClaims(t, ofDevice, ofClaim)
 		c.assertAccount(t, ofDevice)
 	}, "devices and claims differ from the bound pods")
 }
 
-// holders are the names of the bound pods that have devices, by node and ID, and claims.
-func (c *cluster) holders(t require.TestingT) (ofDevice, ofClaim map[string]string) {
-	ofDevice, ofClaim = map[string]string{}, map[string]string{}
+// holders are the names of the bound pods that have devices, by node and ID, and claims, and those that asked by count.
+func (c *cluster) holders(t require.TestingT) (ofDevice, ofClaim map[string]string, byCount map[string]bool) {
+	ofDevice, ofClaim, byCount = map[string]string{}, map[string]string{}, map[string]bool{}
+	claims, err := c.DeviceClaims().List(c.T.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
 	pods := c.boundPods()
 	for i := range pods {
 		pod := &pods[i]
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		for _, id := range split(given(pod)) {
+		byCount[pod.Name] = gpusByCount(pod) > 0
+		for _, id := range idsOf(pod) {
 			key := pod.Spec.NodeName + " " + id
 			require.NotContains(t, ofDevice, key)
 			ofDevice[key] = pod.Name
 		}
-		for _, claim := range split(pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]) {
+		for _, claim := range claimsOf(pod) {
 			ofClaim[claim] = pod.Name
 		}
+		for k := range claims.Items { // from templates
+			if metav1.IsControlledBy(&claims.Items[k], pod) {
+				ofClaim[claims.Items[k].Name] = pod.Name
+			}
+		}
 	}
-	return ofDevice, ofClaim
+	return ofDevice, ofClaim, byCount
 }
 
-// assertDevices checks that each device is free or names a claim of the pod that has it.
-func (c *cluster) assertDevices(t require.TestingT, ofDevice, ofClaim map[string]string) {
+// assertDevices checks that each device is free, or names a claim of the pod that has it, if that has claims.
+func (c *cluster) assertDevices(t require.TestingT, ofDevice, ofClaim map[string]string, byCount map[string]bool) {
 	devices, err := c.Devices().List(c.T.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for i := range devices.Items {
@@ -60,7 +68,9 @@ func (c *cluster) assertDevices(t require.TestingT, ofDevice, ofClaim map[string
 			continue
 		}
 		assert.Equal(t, v1alpha1.ExtendedResourceBound, d.Status.Phase, d.Name)
-		if assert.NotNil(t, d.Status.ClaimRef, d.Name) {
+		if byCount[pod] {
+			assert.Nil(t, d.Status.ClaimRef, d.Name)
+		} else if assert.NotNil(t, d.Status.ClaimRef, d.Name) {
 			assert.Equal(t, pod, ofClaim[d.Status.ClaimRef.Name], d.Name)
 		}
 	}

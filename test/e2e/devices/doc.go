@@ -12,8 +12,9 @@ What lives where:
   - verdict_test.go  the watch that says after every event which pod has which device; that it finds what is wrong
   - consistent_test.go  devices, claims and the server's account say what the bound pods say
   - waysin_test.go   the extender, /reserve, Reservations, admission and the plugin, one by one and all at once
+  - mixed_test.go    pods that ask by count and pods with claims, for the same devices
   - life_test.go     what becomes of claims and devices when pods, claims, devices and nodes go
-  - walk_test.go     both setups of examples/extended-resources
+  - walk_test.go     both setups of examples/extended-resources, and a server that is killed there
   - readme_test.go   the commands of its README, as they are written there
 
 How claims are resolved, and what becomes of binds that are lost and of servers that start, is in pkg/deviceclaims and

@@ -9,16 +9,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // verdict looks, after every single event of a pod, whether a device or a claim is with more than one bound
-// pod. Events come in the order in which they were committed.
+// pod, or a node has more GPUs in use, by count and by claims together, than it offers. Events come in the order in which
+// they were committed.
 type verdict struct {
 	watcher *clusterload.Watcher
+	gpus    int64 // of each node; 0: what is asked for by count is not looked at
 
 	mu     sync.Mutex // guards what follows
 	pods   map[types.UID]*corev1.Pod
@@ -36,12 +40,43 @@ func (v *verdict) look(pod *corev1.Pod, gone bool) {
 	v.pods[pod.UID] = pod
 	for what, names := range v.holders() {
 		slices.Sort(names)
-		found := fmt.Sprintf("%s is with %s", what, strings.Join(names, " and "))
-		if len(names) > 1 && !slices.Contains(v.broken, found) { // once, however many events repeat it
-			v.broken = append(v.broken, found)
+		if len(names) > 1 {
+			v.blame(fmt.Sprintf("%s is with %s", what, strings.Join(names, " and ")))
+		}
+	}
+	for node, used := range v.used() {
+		if v.gpus > 0 && used > v.gpus {
+			v.blame(fmt.Sprintf("%s has %d GPUs in use of %d", node, used, v.gpus))
 		}
 	}
 }
+
+// blame notes what is wrong: once, however many events repeat it. v.mu is held.
+func (v *verdict) blame(found string) {
+	if !slices.Contains(v.broken, found) {
+		v.broken = append(v.broken, found)
+	}
+}
+
+// used adds up the GPUs of the bound pods by node. v.mu is held.
+func (v *verdict) used() map[string]int64 {
+	used := map[string]int64{}
+	for _, pod := range v.pods {
+		if pod.Spec.NodeName != "" {
+			used[pod.Spec.NodeName] += gpusOf(pod)
+		}
+	}
+	return used
+}
+
+// gpusByCount is how many GPUs a pod asks for by count.
+func gpusByCount(pod *corev1.Pod) int64 {
+	count := pod.Spec.Containers[0].Resources.Requests[testbed.GPU]
+	return count.Value()
+}
+
+// gpusOf is how many GPUs a bound pod has: those it asks for by count, or those that it was told of.
+func gpusOf(pod *corev1.Pod) int64 { return max(gpusByCount(pod), int64(len(idsOf(pod)))) }
 
 // holders maps devices and claims to the bound pods that have them. v.mu is held.
 func (v *verdict) holders() map[string][]string {
@@ -50,11 +85,11 @@ func (v *verdict) holders() map[string][]string {
 		if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		for _, id := range split(given(pod)) {
+		for _, id := range idsOf(pod) {
 			what := "device " + pod.Spec.NodeName + " " + id
 			all[what] = append(all[what], pod.Name)
 		}
-		for _, name := range split(pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]) {
+		for _, name := range claimsOf(pod) {
 			what := "claim " + pod.Namespace + "/" + name
 			all[what] = append(all[what], pod.Name)
 		}
@@ -95,4 +130,13 @@ func TestVerdict(t *testing.T) {
 	require.Equal(t, []string{
 		"device a gpu-1 is with p and thief", "claim " + namespace + "/d is with q and sharer",
 	}, v.broken)
+
+	v = &verdict{gpus: 2, pods: map[types.UID]*corev1.Pod{}}
+	byCount := on("by-count", "a", "", "")
+	byCount.Spec.Containers[0].Resources.Requests[testbed.GPU] = resource.MustParse("1")
+	v.look(byCount, false)
+	v.look(on("by-claim", "a", "x=c;y=c", "x=gpu-0;y=gpu-0"), false)
+	require.Empty(t, v.broken)
+	v.look(on("one-more", "a", "d", "gpu-1"), false)
+	require.Equal(t, []string{"a has 3 GPUs in use of 2"}, v.broken)
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
@@ -32,6 +33,8 @@ func TestWalkThrough(t *testing.T) {
 	c.startExampleScheduler()
 	t.Run("README", func(t *testing.T) { walkReadme(c.in(t)) })
 	t.Run("managedResources", func(t *testing.T) { walkManaged(c.in(t)) })
+	t.Run("a killed server", func(t *testing.T) { walkKilled(c.in(t)) })
+	c.awaitOwned(0) // kube-controller-manager deletes what pods owned; it knows the kind half a minute after its start
 	c.requireConsistent()
 	c.verdict.requireGood(t)
 }
@@ -102,7 +105,7 @@ func (c *cluster) accountKubeconfig(inNamespace, account string) (file string) {
 func walkManaged(c *cluster) {
 	c.example("devices.yaml")
 	c.example("claims.yaml")
-	c.requireAvailable("node-1-k80-0")
+	c.requireAvailable("node-1-l4-0")
 	asked := func() (sum int) {
 		for _, verb := range []string{"filter", "prioritize", "preempt", "bind"} {
 			sum += c.Metric("globalreserve_requests_total", "code", "200", "verb", verb)
@@ -120,6 +123,50 @@ func walkManaged(c *cluster) {
 	require.Equal(c.T, "node-1", marked.Spec.NodeName)
 	require.Equal(c.T, "GPU-80b20001", given(marked))
 	require.Greater(c.T, asked(), before)
-	c.awaitClaim("k80-erc", v1alpha1.ExtendedResourceClaimBound)
+	c.awaitClaim("l4-erc", v1alpha1.ExtendedResourceClaimBound)
 	c.Delete("unmarked", "marked")
+}
+
+// walkKilled has each pod of a Deployment get a claim of its own where the server is killed meanwhile, and a server that
+// starts know which container of a pod has what.
+func walkKilled(c *cluster) {
+	c.example("template.yaml")
+	c.Server.Crash(c.T) // when pods are there, and claims perhaps
+	owners := c.awaitOwned(3)
+	c.Eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), 3) })
+	ids := map[string]bool{}
+	for _, pod := range c.boundPods() {
+		ids[given(&pod)] = true
+		require.Contains(c.T, owners, pod.UID)
+	}
+	require.Equal(c.T, map[string]bool{"GPU-80b20001": true, "GPU-7a1c0001": true, "GPU-7a1c0002": true}, ids)
+	c.requireConsistent()
+	require.NoError(c.T, c.Objects.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates(namespace).Delete(c.T.Context(), "one-gpu", metav1.DeleteOptions{}))
+	require.NoError(c.T, c.Client().AppsV1().Deployments(namespace).Delete(c.T.Context(), "workers", metav1.DeleteOptions{}))
+	c.requireAvailable("node-0-h100-0", "node-0-h100-1", "node-1-l4-0")
+
+	c.example("containers-pod.yaml")
+	pod, _ := c.AwaitBound("containers")
+	require.Equal(c.T, "train=GPU-7a1c0001,GPU-7a1c0002;watch=GPU-7a1c0002", given(pod))
+	c.awaitClaim("second-h100", v1alpha1.ExtendedResourceClaimBound)
+	c.Server.Crash(c.T)
+	c.requireConsistent()
+	c.Delete("containers")
+}
+
+// awaitOwned waits until pods own so many claims, and returns their UIDs.
+func (c *cluster) awaitOwned(count int) (owners []types.UID) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		list, err := c.DeviceClaims().List(c.T.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		owners = nil
+		for i := range list.Items {
+			if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil {
+				owners = append(owners, owner.UID)
+			}
+		}
+		assert.Len(t, owners, count)
+	})
+	return owners
 }

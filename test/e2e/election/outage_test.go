@@ -142,21 +142,20 @@ func (c *cluster) requireForgotten(version string) {
 func (c *cluster) requireNoDifference(when string) {
 	c.T.Helper()
 	began := time.Now()
-	c.revive()
-	c.leader()
-	whole := 0
-	for _, server := range c.servers {
-		var last debugger.Report
-		require.Eventually(c.T, func() bool {
-			last = c.diff(server)
-			return last.Server != "" && len(last.Differences) == 0
-		}, testbed.Soon, testbed.Poll, "%s: %s: %+v", when, server.Name(), &last)
-		assert.Subset(c.T, last.Compared, []string{"pods", "nodes"})
-		if slices.Contains(last.Compared, "reservations") {
-			whole++
+	require.EventuallyWithT(c.T, func(t *assert.CollectT) {
+		c.revive()
+		whole := 0
+		for _, server := range c.servers {
+			report := c.diff(server)
+			assert.NotEmpty(t, report.Server, server.Name())
+			assert.Empty(t, report.Differences, server.Name())
+			assert.Subset(t, report.Compared, []string{"pods", "nodes"}, server.Name())
+			if slices.Contains(report.Compared, "reservations") {
+				whole++
+			}
 		}
-	}
-	assert.Equal(c.T, 1, whole, "servers that decide, and so have all of it")
+		assert.Equal(t, 1, whole, "servers that decide, and so have all of it")
+	}, 2*testbed.Soon, testbed.Poll, when) // a watch that failed for long is tried again after up to a minute
 	c.T.Logf("%s: no differences after %s", when, time.Since(began).Round(time.Millisecond))
 }
 
@@ -183,14 +182,15 @@ func (c *cluster) diff(server *testbed.Server) (report debugger.Report) {
 	return report
 }
 
-// revive starts servers again that have ended, as a kubelet does: the one that decides ends where it cannot renew its
-// Lease.
+// revive starts servers again that have ended, as a kubelet does: the one that decides, or takes over, ends where it
+// cannot renew its Lease, and for nothing else.
 func (c *cluster) revive() {
 	c.T.Helper()
 	for _, server := range c.servers {
 		if !server.Running() {
 			c.T.Logf("%s has ended", server.Name())
-			require.NoError(c.T, server.Start(c.T.Context()))
+			assert.Contains(c.T, testbed.Tail(server.LogFile(), 5), "globalreserve: election: ")
+			assert.NoError(c.T, server.Start(c.T.Context()))
 		}
 	}
 }

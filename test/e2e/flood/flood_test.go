@@ -53,32 +53,36 @@ func TestFlood(t *testing.T) {
 	others := []*asker{
 		{name: "filter", send: post(server.client(t, "scheduler"), server.url+testbed.FilterPath, filter)},
 		{name: "admission", send: post(server.client(t, controlplane.WebhookClient), server.admission, review(t))},
-		{name: "livez", send: get(http.DefaultClient, server.health+"/livez", server.liveness)},
-		{name: "readyz", send: get(http.DefaultClient, server.health+"/readyz", server.readiness)},
+		{name: "livez", send: get(http.DefaultClient, server.health+"/livez", server.liveness), late: server.lateProbes},
+		{name: "readyz", send: get(http.DefaultClient, server.health+"/readyz", server.readiness), late: server.lateProbes},
 	}
-	quiet := askAll(t, others)
-	hostile := attack(t, server, filter)
-	loud := askAll(t, others)
-	hostile.stop()
-	for _, o := range others {
-		t.Logf("%-9s without the flood %5d answers, 99 of 100 within %s; with it %5d within %s", o.name,
-			len(quiet[o.name]), quantile(quiet[o.name], 0.99), len(loud[o.name]), quantile(loud[o.name], 0.99))
-	}
-	peak := server.peak(t)
-	t.Logf("memory at most %d MiB of %d MiB; %s", peak>>20, server.memory>>20, hostile)
-	assert.Less(t, quantile(loud["filter"], 0.99), slower*quantile(quiet["filter"], 0.99)+stalled)
-	assert.Less(t, quantile(loud["admission"], 0.99), admissionWithin)
-	assert.Less(t, peak, server.memory)
-	hostile.assertTried(t)
+	testbed.Measure(t, 3, func(try assert.TestingT) {
+		quiet := askAll(t, others)
+		hostile := attack(t, server, filter)
+		loud := askAll(t, others)
+		hostile.stop()
+		for _, o := range others {
+			t.Logf("%-9s without the flood %5d answers, 99 of 100 within %s; with it %5d within %s", o.name,
+				len(quiet[o.name]), quantile(quiet[o.name], 0.99), len(loud[o.name]), quantile(loud[o.name], 0.99))
+		}
+		peak := server.peak(t)
+		t.Logf("memory at most %d MiB of %d MiB; %s", peak>>20, server.memory>>20, hostile)
+		assert.Less(try, quantile(loud["filter"], 0.99), slower*quantile(quiet["filter"], 0.99)+stalled)
+		assert.Less(try, quantile(loud["admission"], 0.99), admissionWithin)
+		assert.Less(t, peak, server.memory)
+		hostile.assertTried(t)
+	})
 }
 
 // asker asks one thing again and again.
 type asker struct {
 	name string
 	send func(ctx context.Context) error
+	late int // how many answers one after another may be too late
 }
 
-// askAll has others ask, each one question after another, and returns how long the answers took. Every question has to be answered.
+// askAll has others ask, each one question after another, and returns how long the answers took. Every question has to be
+// answered, a probe often enough for the kubelet.
 func askAll(t *testing.T, others []*asker) map[string][]time.Duration {
 	t.Helper()
 	times := map[string][]time.Duration{}
@@ -88,9 +92,15 @@ func askAll(t *testing.T, others []*asker) map[string][]time.Duration {
 	for _, o := range others {
 		all.Go(func() {
 			var took []time.Duration
+			late := 0
 			for time.Now().Before(end) {
 				start := time.Now()
-				if !assert.NoError(t, o.send(t.Context()), o.name) {
+				err := o.send(t.Context())
+				if late++; err == nil {
+					late = 0
+				}
+				if late > o.late {
+					assert.NoError(t, err, o.name)
 					break
 				}
 				took = append(took, time.Since(start))

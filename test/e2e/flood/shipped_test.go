@@ -35,6 +35,7 @@ type shipped struct {
 	authorities            *x509.CertPool
 	memory                 int64 // the limit, in bytes
 	liveness, readiness    time.Duration
+	lateProbes             int // one after another, that the kubelet lets pass
 }
 
 func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
@@ -50,6 +51,7 @@ func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
 		cluster: c, url: strings.TrimSuffix(webhook.URL, "/admission"), admission: webhook.URL, health: fmt.Sprintf("http://127.0.0.1:%d", health), authorities: x509.NewCertPool(),
 		memory:   container.Resources.Limits.Memory().Value(),
 		liveness: seconds(container.LivenessProbe.TimeoutSeconds), readiness: seconds(container.ReadinessProbe.TimeoutSeconds),
+		lateProbes: int(min(container.LivenessProbe.FailureThreshold, container.ReadinessProbe.FailureThreshold)) - 1,
 	}
 	require.True(t, s.authorities.AppendCertsFromPEM(webhook.CA))
 	// What belongs to this machine is another: ports, and where files are. Those of TLS come last.
@@ -72,12 +74,13 @@ func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
 	})
 	require.NoError(t, err)
 	require.NoError(t, clusterload.GrantRoles(t.Context(), c.ControlPlane))
-	_, err = c.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	binding, err := c.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: clients},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "globalreserve-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: clients}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	require.NoError(t, c.AwaitRights(t.Context(), (*rbacv1.RoleBinding)(binding)))
 	return s
 }
 

@@ -92,7 +92,7 @@ func (b *bench) run(args ...string) result {
 // ask is run with --ledger-url.
 func (b *bench) ask(args ...string) result {
 	b.T.Helper()
-	return b.run(append(args, "--ledger-url="+b.Server.URL)...)
+	return b.run(append(args, "--ledger-url="+b.Documented())...)
 }
 
 // must is run or ask of a command that has to succeed and to say nothing but its output.

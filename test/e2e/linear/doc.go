@@ -4,7 +4,7 @@
 //
 // Each history has nodes and pods of its own and eight clients, who ask all servers. model_test.go is the simple
 // account, history_test.go what the clients do, nemesis_test.go what happens to the servers meanwhile. Porcupine
-// looks for the order.
+// looks for the order when all is over: see play_test.go.
 //
 // What is done is chosen by a seed, which is printed; when it is done depends on the machine. `make chaos` runs
 // it.

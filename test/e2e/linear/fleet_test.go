@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -185,5 +187,21 @@ func (l *line) cut(isCut bool) {
 		for c := range l.open {
 			c.Close()
 		}
+	}
+}
+
+// awaitKnown waits until each server says that it knows nodes that were added, or the one that it passes that on to.
+func (f *fleet) awaitKnown(nodes []string) {
+	f.T.Helper()
+	for _, server := range f.clients {
+		f.Eventually(func(t *assert.CollectT) {
+			answer, err := server.Nodes(f.T.Context())
+			require.NoError(t, err)
+			known := sets.New[string]()
+			for i := range answer.Nodes {
+				known.Insert(answer.Nodes[i].Name)
+			}
+			assert.Empty(t, sets.New(nodes...).Difference(known))
+		})
 	}
 }

@@ -19,7 +19,8 @@ func TestModel(t *testing.T) {
 		return event{number % clients, &request{number: number, verb: verb, pods: pods, node: node}, &a, asked, ended}
 	}
 	yes, no, maybe, never := answer{result: granted}, answer{result: refused}, answer{result: open}, answer{result: nothing}
-	inVain, inTheEnd := answer{result: failed}, answer{result: granted, lost: true}
+	inVain, inTheEnd := answer{result: failed}, answer{result: granted, lost: 1}
+	twice := answer{result: open, lost: 2}
 	used := func(milli int64) answer { return answer{milli: milli} }
 	bound := func(node0, node1, node2 int) answer {
 		return answer{bound: &[podsOf]int{node0, node1, node2, -1, -1, -1, -1, -1}}
@@ -63,6 +64,12 @@ func TestModel(t *testing.T) {
 		"taken back what another was told of": {[]event{
 			ask(1, 2, reserve, 0, maybe, 0), ask(3, 4, reserve, 0, yes, 0), ask(5, 6, reserve, 0, yes, 1),
 		}, porcupine.Illegal},
+		"done, given back by another and done again": {[]event{
+			ask(1, 9, reserve, 0, twice, 0), ask(2, 3, read, 0, used(3000)), ask(4, 5, unreserve, 0, yes, 0), ask(6, 7, read, 0, used(3000)),
+		}, porcupine.Ok},
+		"done again without a second try": {[]event{
+			ask(1, 9, reserve, 0, maybe, 0), ask(2, 3, read, 0, used(3000)), ask(4, 5, unreserve, 0, yes, 0), ask(6, 7, read, 0, used(3000)),
+		}, porcupine.Illegal},
 		"in the way until it failed": {[]event{
 			ask(1, 8, reserve, 0, inVain, 0), ask(3, 4, reserve, 0, no, 1), ask(9, 10, read, 0, used(0)),
 		}, porcupine.Ok},
@@ -76,7 +83,7 @@ func TestModel(t *testing.T) {
 		"done, and not said to be": {[]event{ask(1, 2, reserve, 0, never, 0), ask(3, 4, read, 0, used(3000))}, porcupine.Illegal},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tc.want, porcupine.CheckOperationsTimeout(l.model(), operations(tc.events), longestCheck))
+			assert.Equal(t, tc.want, porcupine.CheckOperationsTimeout(l.model(), operations(tc.events, maxTries), longestCheck))
 		})
 	}
 }

@@ -65,7 +65,7 @@ const (
 // answer is the output of an operation.
 type answer struct {
 	result result
-	lost   bool         // tries before were not answered: they may have had capacity until then
+	lost   int          // how many tries were not answered, the last one included: each may have had capacity until then
 	milli  int64        // of CPU in use: the answer to read
 	bound  *[podsOf]int // the node of each pod, or -1: the answer to truth
 	text   string       // what the server said, for those who read the history
@@ -297,36 +297,39 @@ type event struct {
 // never is when requests end whose answer nobody knows.
 const never = math.MaxInt64 / 2
 
+// maxTries is how many tries of a request the model knows at most, so that there are not too many orders to look at.
+const maxTries = 3
+
 // operations are the events as the model knows them. One that is open lasts for ever, and may be taken back. One of which a
 // try was lost may have had something until it was answered, whatever the answer is; or have given something back, for the
-// next server does not know that it did, and gives back what was reserved meanwhile.
-func operations(events []event) (ops []porcupine.Operation) {
+// next server does not know that it did, and gives back what was reserved meanwhile. Each try that was lost may have been
+// carried out: the next server does not know either what another request has given back since. most is how many of them are
+// looked at.
+func operations(events []event, most int) (ops []porcupine.Operation) {
 	add := func(e *event, line int, input *request, output *answer, ended int64) {
 		ops = append(ops, porcupine.Operation{ClientId: line, Input: input, Output: output, Call: e.asked, Return: ended})
 	}
 	for i := range events {
 		e := &events[i]
 		r, a := e.request, e.answer
-		line := clients + 2*r.number // of the drawing
-		back := &request{number: r.number, verb: undo, pods: r.pods}
+		tries, output, ended := 0, a, int64(never)
 		switch {
 		case a.result == nothing:
+			continue
 		case a.result == open:
-			add(e, line, r, a, never)
+			tries = max(a.lost, 1)
+		case a.result == failed || a.lost > 0:
+			tries, output, ended = max(a.lost, 1), &answer{result: failed, text: a.text}, e.ended
+		}
+		for try := range min(tries, most) {
+			line := clients + 2*(maxTries*r.number+try) // of the drawing
+			add(e, line, r, output, ended)
 			if r.verb != unreserve {
-				add(e, line+1, back, a, never)
+				add(e, line+1, &request{number: r.number, verb: undo, pods: r.pods}, output, ended)
 			}
-		case a.result != failed && !a.lost:
+		}
+		if a.result != open && a.result != failed {
 			add(e, e.client, r, a, e.ended)
-		default:
-			try := &answer{result: failed, text: a.text}
-			add(e, line, r, try, e.ended)
-			if r.verb != unreserve {
-				add(e, line+1, back, try, e.ended)
-			}
-			if a.result != failed {
-				add(e, e.client, r, a, e.ended)
-			}
 		}
 	}
 	return ops

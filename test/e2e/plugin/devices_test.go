@@ -3,11 +3,13 @@
 package plugin
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
@@ -49,9 +51,8 @@ func TestPodsWithClaims(t *testing.T) {
 	require.Contains(t, c.AwaitRefused("fourth"), "GlobalReserve: another pod has a device claim of the pod")
 	c.CreateDevice("a100", c.nodes[0], "A100")
 	c.CreateDeviceClaim("a100-erc", "A100", 1)
-	pod := c.Pod("fourth")
-	pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "a100-erc"
-	_, err := c.Client().CoreV1().Pods(testbed.Namespace).Update(t.Context(), pod, metav1.UpdateOptions{})
+	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "a100-erc"}}}`, v1alpha1.ExtendedResourceClaimsAnnotation)
+	_, err := c.Client().CoreV1().Pods(testbed.Namespace).Patch(t.Context(), "fourth", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.Equal(t, c.nodes[0], c.bound("fourth"))
 	require.Equal(t, "GPU-a100", c.given("fourth"))

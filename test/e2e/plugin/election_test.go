@@ -30,6 +30,12 @@ func (c *cluster) leads(url string) bool {
 	return err == nil && leads == 1
 }
 
+// awaitLeads waits until it has.
+func (c *cluster) awaitLeads(url string) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) { assert.True(t, c.leads(url)) })
+}
+
 // wave creates pods of 1 CPU each.
 func (c *cluster) wave(name string, pods int) {
 	c.T.Helper()
@@ -43,7 +49,7 @@ func (c *cluster) wave(name string, pods int) {
 func TestTwoSchedulersOneElection(t *testing.T) {
 	c := newCluster(t, setup{nodes: 4, cpu: "4"})
 	other := c.replica("other-replica")
-	require.True(t, c.leads(c.scheduler.URL))
+	c.awaitLeads(c.scheduler.URL)
 	require.False(t, c.leads(other.URL))
 	c.wave("before", 4)
 	c.bound("before-0")
@@ -55,7 +61,7 @@ func TestTwoSchedulersOneElection(t *testing.T) {
 
 	require.NoError(t, c.scheduler.Start(t.Context()))
 	require.NoError(t, c.scheduler.AwaitReady(t.Context()), "who stands by passes on what it is asked")
-	require.True(t, c.leads(other.URL))
+	c.awaitLeads(other.URL)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := other.Stop()
@@ -76,7 +82,7 @@ func TestAServerBesideASchedulerWithALedger(t *testing.T) {
 	c.nodes = c.AddNodes(2, nodeOf("4"))
 	c.StartServer(clusterload.ServerOptions{})
 	c.scheduler = c.replica(scheduler)
-	require.True(t, c.leads(c.Server.URL))
+	c.awaitLeads(c.Server.URL)
 	c.create("waits-0", "1")
 	kept := c.reserve("kept", "4", c.nodes[0], time.Hour)
 	c.Ledger.URL = c.scheduler.URL
@@ -91,7 +97,7 @@ func TestAServerBesideASchedulerWithALedger(t *testing.T) {
 	require.NoError(t, c.Server.Kill())
 	c.bound("waits-0")
 	require.NoError(t, c.Server.Start(t.Context()), "it stands by, and is ready")
-	require.True(t, c.leads(c.scheduler.URL))
+	c.awaitLeads(c.scheduler.URL)
 	require.False(t, c.leads(c.Server.URL))
 	c.RequireNeverOvercommitted()
 }

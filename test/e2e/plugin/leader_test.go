@@ -74,6 +74,7 @@ func TestALedgerThatWasSuspended(t *testing.T) {
 	const next = "next-scheduler"
 	other, err := clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{Name: next})
 	require.NoError(t, err)
+	require.Empty(t, c.Pod("late").Spec.NodeName, "it was suspended before that was created")
 	c.create("meanwhile", "3", func(p *corev1.Pod) { p.Spec.SchedulerName = next })
 	c.bound("meanwhile")
 	require.NoError(t, c.scheduler.Signal(syscall.SIGCONT))

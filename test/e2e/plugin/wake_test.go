@@ -20,10 +20,14 @@ func TestRefusedPodsWake(t *testing.T) {
 			"a reservation is given back": func(c *cluster) {
 				r := c.reserve("other", "4", node, time.Hour)
 				c.refusedPod()
+				if c.Server == nil { // the ledger is in the scheduler, which says what Filter refused
+					refusal := c.AwaitRefusal("path=plugin&pod=waiting")
+					assert.Equal(c.T, map[string]int{"InsufficientResource": 1}, refusal.Reasons)
+				}
 				c.unreserve(r)
 			},
 			"a reservation expires": func(c *cluster) {
-				c.reserve("other", "4", node, 4*time.Second)
+				c.reserve("other", "4", node, 12*time.Second) // the pod is refused within it
 				c.refusedPod()
 			},
 			"a pod is deleted": func(c *cluster) {

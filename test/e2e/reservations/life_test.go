@@ -28,7 +28,7 @@ func TestLife(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(c.in(t, name)) })
 	}
-	require.Empty(t, c.Watcher.Violations())
+	c.RequireNeverOvercommitted()
 }
 
 // phases: a slot waits for its node, is held, and is used by a pod of its index.

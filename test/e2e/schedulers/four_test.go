@@ -53,9 +53,10 @@ func race(c *testbed.Cluster, prefix string) {
 	c.T.Helper()
 	pods := clusterload.Race(clusterload.RaceOptions{
 		Namespace: namespace, Capacity: fourNodes * nodeCPUs * 1000, Percent: percent,
-		Sizes:         []corev1.ResourceList{testbed.Requests("1"), testbed.Requests("500m")},
-		Schedulers:    []string{behindExtender, withPlugin, naive},
-		GangScheduler: onREST, GangSize: 4, GangPercent: 20,
+		Sizes:      []corev1.ResourceList{testbed.Requests("1"), testbed.Requests("500m")},
+		Schedulers: []string{behindExtender, withPlugin, naive},
+		// So many that there is capacity for whole gangs, however late their scheduler is.
+		GangScheduler: onREST, GangSize: 4, GangPercent: 40,
 	})
 	for _, pod := range pods {
 		pod.Name = prefix + pod.Name
@@ -115,7 +116,7 @@ func startFour(c *testbed.Cluster, local bool) *clusterload.NaiveScheduler {
 	require.NoError(t, webhook.Install(ctx, c.ControlPlane, nil))
 	c.StartKubeScheduler(behindExtender, "default-scheduler.yaml")
 	_, err = clusterload.StartGangScheduler(ctx, c.ControlPlane, clusterload.GangSchedulerOptions{
-		SchedulerName: onREST, ServerURL: c.Ledger.URL, Command: []string{testbed.Program(t, "gangscheduler")},
+		SchedulerName: onREST, ServerURL: c.Documented(), Command: []string{testbed.Program(t, "gangscheduler")},
 	})
 	require.NoError(t, err)
 	blind := &clusterload.NaiveScheduler{Client: c.Client(), Name: naive, Namespace: namespace, Nodes: names}

@@ -14,6 +14,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/openapi"
 )
 
 // Paths of the server.
@@ -28,7 +29,9 @@ const (
 	NodesPath        = "/v1/nodes"
 	AllocationsPath  = "/v1/allocations"
 	ReservationsPath = "/v1/reservations"
+	GangsPath        = "/v1/gangs"
 	WhatIfPath       = "/v1/whatif"
+	ExplainPath      = "/v1/explain"
 	WatchPath        = "/v1/watch"
 	OpenAPIPath      = "/openapi.yaml"
 )
@@ -36,10 +39,18 @@ const (
 // all is how many entries a list is asked for, so that none is left for another page.
 const all = "?limit=1000"
 
-var httpClient = &http.Client{
-	Timeout:   Soon,
-	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
+// undocumented is what was asked or answered through clients of this process that is not as the OpenAPI document has it.
+var undocumented openapi.Found
+
+// Documented has what a test's own client is answered held against the OpenAPI document.
+func Documented(base http.RoundTripper) http.RoundTripper {
+	return &openapi.Transport{Base: base, Found: &undocumented}
 }
+
+// Streaming is a client for streams, which may go on for long.
+var Streaming = &http.Client{Transport: Documented(&http.Transport{MaxIdleConnsPerHost: 128})}
+
+var httpClient = &http.Client{Timeout: Soon, Transport: Streaming.Transport}
 
 // Caller asks whoever serves GlobalReserve at a URL.
 type Caller struct {
@@ -127,6 +138,12 @@ func (c Caller) Allocations(ctx context.Context) (answer reserver.AllocationsAns
 // Nodes are the accounts of all nodes.
 func (c Caller) Nodes(ctx context.Context) (answer reserver.NodesAnswer, err error) {
 	err = c.Get(ctx, NodesPath+all, &answer)
+	return answer, err
+}
+
+// Gangs are those that have pods, or an object.
+func (c Caller) Gangs(ctx context.Context) (answer reserver.GangsAnswer, err error) {
+	err = c.Get(ctx, GangsPath+all, &answer)
 	return answer, err
 }
 

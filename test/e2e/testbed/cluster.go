@@ -11,11 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/openapi"
 )
 
 const (
@@ -41,13 +43,17 @@ type Cluster struct {
 	// Server is the server, nil where there is none, and Ledger whoever serves the ledger.
 	Server *Server
 	Ledger Caller
+	// KubeScheduler is what StartKubeScheduler starts, but for name and configuration. Default: that of the control plane.
+	KubeScheduler controlplane.SchedulerOptions
 	// Proxy stands between the server, and nobody else, and the API server where one was asked for.
 	Proxy *controlplane.FaultProxy
 }
 
-// NewCluster follows all pods and nodes until the test ends, and shows its pods to those who look.
+// NewCluster follows all pods and nodes until the test ends, and shows its pods to those who look. The test fails where
+// a server was asked or has answered what the OpenAPI document does not have.
 func NewCluster(t testing.TB, cp *controlplane.ControlPlane, look ...clusterload.PodFunc) Cluster {
 	t.Helper()
+	undocumented.Report(t)
 	config, err := cp.AdminRESTConfig()
 	require.NoError(t, err)
 	config.ContentType = "application/json" // our kinds have no protobuf form
@@ -79,13 +85,25 @@ func (c *Cluster) StartServer(o clusterload.ServerOptions) {
 // without one, on its own. edits are texts of the file, each with what is put in its place.
 func (c *Cluster) StartKubeScheduler(name, file string, edits ...string) {
 	c.T.Helper()
-	config, err := clusterload.SchedulerConfig(file, c.Ledger.URL)
+	config, err := clusterload.SchedulerConfig(file, c.Documented())
 	require.NoError(c.T, err)
 	for i := 0; i < len(edits); i += 2 {
 		require.Contains(c.T, string(config), edits[i])
 	}
 	config = []byte(strings.NewReplacer(edits...).Replace(string(config)))
-	require.NoError(c.T, c.StartScheduler(c.T.Context(), name, config))
+	scheduler := c.KubeScheduler
+	scheduler.Name, scheduler.Config = name, config
+	require.NoError(c.T, c.RunScheduler(c.T.Context(), scheduler))
+}
+
+// Documented is where other programs ask whoever serves the ledger now, so that what they ask and are answered is held
+// against the OpenAPI document. What goes over TLS is not.
+func (c *Cluster) Documented() (url string) {
+	c.T.Helper()
+	if !strings.HasPrefix(c.Ledger.URL, "http:") {
+		return c.Ledger.URL
+	}
+	return openapi.Proxy(c.T, c.Ledger.URL)
 }
 
 // AddNodes creates nodes, of 4 CPUs and 16 GiB unless the template says otherwise.
@@ -100,11 +118,15 @@ func (c *Cluster) AddNodes(n int, template controlplane.NodeTemplate) []string {
 func (c *Cluster) ChangeNode(name string, change func(*corev1.Node)) {
 	c.T.Helper()
 	nodes := c.Client().CoreV1().Nodes()
-	node, err := nodes.Get(c.T.Context(), name, metav1.GetOptions{})
-	require.NoError(c.T, err)
-	change(node)
-	_, err = nodes.Update(c.T.Context(), node, metav1.UpdateOptions{})
-	require.NoError(c.T, err)
+	require.NoError(c.T, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		node, err := nodes.Get(c.T.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(node)
+		_, err = nodes.Update(c.T.Context(), node, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 // DeleteNode deletes a node.
@@ -146,11 +168,17 @@ func (c *Cluster) Eventually(condition func(t *assert.CollectT), what ...any) {
 // twice.
 func (c *Cluster) RequireNeverOvercommitted() {
 	c.T.Helper()
+	c.CatchUp()
+	require.Empty(c.T, c.Watcher.Violations(), "nodes were overcommitted")
+	require.Empty(c.T, c.Watcher.Rebinds(), "pods were bound more than once")
+}
+
+// CatchUp waits until the Watcher has seen all that the API server knows now. The server may have seen it long before.
+func (c *Cluster) CatchUp() {
+	c.T.Helper()
 	ctx, cancel := context.WithTimeout(c.T.Context(), Soon)
 	defer cancel()
 	require.NoError(c.T, c.Watcher.CatchUp(ctx))
-	require.Empty(c.T, c.Watcher.Violations(), "nodes were overcommitted")
-	require.Empty(c.T, c.Watcher.Rebinds(), "pods were bound more than once")
 }
 
 // Bind asks for a bind, as a scheduler does, and returns why it is refused.

@@ -8,31 +8,27 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // GPU is what the devices of the tests are.
 const GPU = "nvidia.com/gpu"
 
-// Apply creates the objects of a YAML text.
-func (c *Cluster) Apply(content string) {
+// Apply creates the objects of a manifest. The function it returns deletes them.
+func (c *Cluster) Apply(content string) (remove func()) {
 	c.T.Helper()
 	require.NoError(c.T, c.ControlPlane.Apply(c.T.Context(), []byte(content), c.Namespace))
-}
-
-// ApplyFile creates the objects of a file of the repository. The function it returns deletes them.
-func (c *Cluster) ApplyFile(path ...string) (remove func()) {
-	c.T.Helper()
-	content, err := controlplane.ReadFile(path...)
-	require.NoError(c.T, err)
-	c.Apply(string(content))
 	return func() {
-		objects, err := controlplane.Documents(content)
+		objects, err := controlplane.Documents([]byte(content))
 		require.NoError(c.T, err)
 		background := metav1.DeletePropagationBackground
 		for _, object := range objects {
@@ -41,6 +37,32 @@ func (c *Cluster) ApplyFile(path ...string) (remove func()) {
 			require.NoError(c.T, resource.Delete(c.T.Context(), object.GetName(), metav1.DeleteOptions{PropagationPolicy: &background}))
 		}
 	}
+}
+
+// ApplyFile creates the objects of a file of the repository. The function it returns deletes them.
+func (c *Cluster) ApplyFile(path ...string) (remove func()) {
+	c.T.Helper()
+	content, err := controlplane.ReadFile(path...)
+	require.NoError(c.T, err)
+	return c.Apply(string(content))
+}
+
+// ServerConfig has the rights of a server, as manifests/base/rbac.yaml has them.
+func (c *Cluster) ServerConfig() *rest.Config {
+	c.T.Helper()
+	kubeconfig, err := clusterload.ServerKubeconfig(c.T.Context(), c.ControlPlane)
+	require.NoError(c.T, err)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(c.T, err)
+	return config
+}
+
+// AsServer reaches objects as a server does.
+func (c *Cluster) AsServer() dynamic.Interface {
+	c.T.Helper()
+	server, err := dynamic.NewForConfig(c.ServerConfig())
+	require.NoError(c.T, err)
+	return server
 }
 
 // Reservations reaches the Reservations of the namespace.
@@ -65,7 +87,12 @@ func (c *Cluster) TryReservation(name, spec string) error {
 // CreateReservation creates one that must be taken.
 func (c *Cluster) CreateReservation(name, spec string) {
 	c.T.Helper()
-	require.NoError(c.T, c.TryReservation(name, spec))
+	var err error
+	c.Eventually(func(t *assert.CollectT) {
+		err = c.TryReservation(name, spec)
+		assert.False(t, apierrors.IsServiceUnavailable(err), "%v", err) // policies of an API server that has just begun know no types
+	})
+	require.NoError(c.T, err)
 }
 
 // AwaitReservation waits until a Reservation is in a phase, and returns it.

@@ -163,13 +163,19 @@ func (c *Cluster) AwaitRefused(name string) (message string) {
 	c.Eventually(func(t *assert.CollectT) {
 		pod := c.Pod(name)
 		require.Empty(c.T, pod.Spec.NodeName, "%s was bound", name)
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-				message = condition.Message
-			}
-		}
+		message = Refusal(pod)
 		assert.NotEmpty(t, message, "no scheduler has refused %s yet", name)
 	})
+	return message
+}
+
+// Refusal is what a scheduler has said of a pod that it could not place; it is empty where none has.
+func Refusal(pod *corev1.Pod) (message string) {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			message = condition.Message
+		}
+	}
 	return message
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // shownLines is how much is shown of the log of a server whose test failed.
-const shownLines = 40
+const shownLines = 12
 
 // Server is a GlobalReserve server that can be asked.
 type Server struct {

@@ -30,12 +30,48 @@ const (
 // The annotations of pods that claim devices.
 const (
 	// ExtendedResourceClaimsAnnotation on a pod names the ExtendedResourceClaims of its namespace that
-	// it needs, separated by commas, at most MaxPodClaims.
+	// it needs, separated by commas, at most MaxPodClaims; or for each container those that it needs:
+	// container=claim,claim;container=claim.
 	ExtendedResourceClaimsAnnotation = "globalreserve.io/extended-resource-claims"
 
+	// ClaimTemplatePrefix comes before the name of an ExtendedResourceClaimTemplate among those names: the
+	// pod gets a claim of its own, made from the template.
+	ClaimTemplatePrefix = "template:"
+
 	// ExtendedResourcesAnnotation is written to such a pod with its binding: the IDs of the devices it
-	// was given, separated by commas, in the order of its claims and within a claim by object name.
+	// was given, separated by commas, in the order of its claims and within a claim by object name. Where
+	// the pod has claims for each container it says so, too: container=ID,ID;container=ID. What such a pod
+	// asks for by count is of no container in particular, and comes last: =ID.
 	ExtendedResourcesAnnotation = "globalreserve.io/extended-resources"
+)
+
+// The annotations of pods that are useful only together.
+const (
+	// GangAnnotation on a pod names the gang it is a member of: the pods of its namespace with the same
+	// value.
+	GangAnnotation = "globalreserve.io/gang"
+
+	// GangMinAnnotation on a pod says how many members the gang needs to be of use. All members say the
+	// same.
+	GangMinAnnotation = "globalreserve.io/gang-min"
+)
+
+// RetryAnnotation is changed on a pending pod to have its scheduler try it again: kube-scheduler puts a pod that an extender
+// refused back into its queue on any event about it, and a changed annotation is one. It is changed on the object of a gang,
+// too, where a policy's gangs.kinds says that its scheduler goes by that.
+const RetryAnnotation = "globalreserve.io/retry"
+
+// The annotations of nodes that keep autoscalers from removing them, where reservations keep capacity that no pod uses.
+const (
+	// KeepsCapacityAnnotation, "true", is on a node that has been given the others. All three come and go by server-side
+	// apply under one field manager, so that what others have written stays.
+	KeepsCapacityAnnotation = "globalreserve.io/keeps-capacity"
+
+	// ScaleDownDisabledAnnotation, "true", is what cluster-autoscaler goes by.
+	ScaleDownDisabledAnnotation = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+	// DoNotDisruptAnnotation, "true", is what Karpenter goes by.
+	DoNotDisruptAnnotation = "karpenter.sh/do-not-disrupt"
 )
 
 // The annotations of reservations under the prefix of the Gödel scheduler, whose workflow works unchanged.

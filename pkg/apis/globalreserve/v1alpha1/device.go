@@ -66,14 +66,14 @@ type ExtendedResourceSpec struct {
 	ResourceName string `json:"resourceName"`
 
 	// DeviceID is what the node and a container call the device by, such as a GPU's UUID or a path.
-	// It has no comma or space, because pods are given lists of them. Two objects with the same node,
+	// It has no comma, semicolon, equals sign or space, because pods are given lists of them. Two objects with the same node,
 	// resource and ID are the same device, which is given out once.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9/]([-A-Za-z0-9_.:/@+=]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9/]([-A-Za-z0-9_.:/@+]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="deviceID is immutable: delete the device and create another"
 	DeviceID string `json:"deviceID"`
 
-	// Properties tell the device from others of its resource: model: K80, memory: 12Gi. Claims select
+	// Properties tell the device from others of its resource: model: L4, memory: 24Gi; at most 64. Claims select
 	// by them. Write names as those of labels; values are any text, and those that claims compare by
 	// Gt or Lt are numbers or quantities.
 	// +mapType=granular
@@ -82,13 +82,15 @@ type ExtendedResourceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(self[key]) <= 253)",message="a property's value has at most 253 characters"
 	Properties map[string]string `json:"properties,omitempty"`
 
-	// Unschedulable keeps the device from claims it is not bound to yet. A pod that has it keeps it.
+	// Unschedulable keeps the device from being given out. A pod that has it keeps it. Default: it is given out.
 	Unschedulable bool `json:"unschedulable,omitempty"`
 }
 
 // ExtendedResourceStatus is who has a device. It is a projection of the pods that are bound.
 type ExtendedResourceStatus struct {
-	// Phase sums up whether the device can be had. Empty: the server has not seen it yet.
+	// Phase sums up whether the device can be had. Empty: the server has not seen it yet. Available: no pod has it. Bound: a
+	// pod has it. Offline: nobody can have it, as its node is gone or another object is the same device; the Online condition
+	// tells which.
 	Phase ExtendedResourcePhase `json:"phase,omitempty"`
 
 	// ObservedGeneration is the metadata.generation that this status was made from.

@@ -33,6 +33,7 @@ type ExtendedResourceClaim struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec is which devices are wanted. It is fixed at creation.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a claim's spec is immutable: delete the claim and create another"
 	Spec ExtendedResourceClaimSpec `json:"spec"`
 
 	// Status is which devices the claim has, and for whom. The server alone writes it.
@@ -52,7 +53,6 @@ type ExtendedResourceClaimList struct {
 // ExtendedResourceClaimSpec says which devices are wanted: so many, of a resource, each of which the
 // selector selects, and among them those that are named.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a claim's spec is immutable: delete the claim and create another"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResourceNames) || !has(self.count) || size(self.extendedResourceNames) <= self.count",message="extendedResourceNames names more devices than count asks for"
 type ExtendedResourceClaimSpec struct {
 	// ResourceName is the resource the devices are of: nvidia.com/gpu.
@@ -60,7 +60,7 @@ type ExtendedResourceClaimSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	ResourceName string `json:"resourceName"`
 
-	// Count is how many devices are wanted, all on one node.
+	// Count is how many devices are wanted, all on one node, from 1, the default, to 64.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
@@ -70,7 +70,7 @@ type ExtendedResourceClaimSpec struct {
 	Selector *DeviceSelector `json:"selector,omitempty"`
 
 	// ExtendedResourceNames are names of ExtendedResource objects that have to be among the devices,
-	// at most count of them. The selector has to select these, too.
+	// at most count of them, and at most 64. The selector has to select these, too.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -81,14 +81,14 @@ type ExtendedResourceClaimSpec struct {
 // DeviceSelector selects devices by their properties, as a label selector selects objects by their
 // labels. A device has to meet all of it.
 type DeviceSelector struct {
-	// MatchProperties are properties with the very value a device must have.
+	// MatchProperties are properties with the very value a device must have, at most 32.
 	// +mapType=atomic
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) > 0 && size(key) <= 317)",message="a property's name has 1 to 317 characters"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(self[key]) <= 253)",message="a property's value has at most 253 characters"
 	MatchProperties map[string]string `json:"matchProperties,omitempty"`
 
-	// MatchExpressions are conditions on single properties.
+	// MatchExpressions are conditions on single properties, at most 32.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MatchExpressions []PropertyRequirement `json:"matchExpressions,omitempty"`
@@ -105,10 +105,12 @@ type PropertyRequirement struct {
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	Key string `json:"key"`
 
-	// Operator says how the device's value is compared with values.
+	// Operator says how the device's value is compared with values. In: it is one of them. NotIn: it is none of them,
+	// or the device has no such property. Exists: the device has the property, whatever its value. DoesNotExist: it has
+	// not. Gt and Lt: it is a number or a quantity greater, or less, than the one value: 12Gi is greater than 8Gi.
 	Operator PropertyOperator `json:"operator"`
 
-	// Values are what the device's value is compared with: one or more for In and NotIn, none for
+	// Values are what the device's value is compared with: one or more, at most 64, for In and NotIn, none for
 	// Exists and DoesNotExist, one number or quantity for Gt and Lt.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -145,7 +147,8 @@ const (
 // ExtendedResourceClaimStatus is which devices a claim has, and for whom. It is a projection of the
 // pods that are bound.
 type ExtendedResourceClaimStatus struct {
-	// Phase sums up where the claim stands. Empty: the server has not seen it yet.
+	// Phase sums up where the claim stands. Empty: the server has not seen it yet. Pending: no pod that names it is bound, so
+	// that it has no devices. Bound: the pod of podRef has its devices. Lost: a device was deleted while that pod used it.
 	Phase ExtendedResourceClaimPhase `json:"phase,omitempty"`
 
 	// ObservedGeneration is the metadata.generation that this status was made from.
@@ -154,7 +157,7 @@ type ExtendedResourceClaimStatus struct {
 	// NodeName is the node the devices are on.
 	NodeName string `json:"nodeName,omitempty"`
 
-	// ExtendedResources are the names of the ExtendedResource objects the claim has.
+	// ExtendedResources are the names of the ExtendedResource objects the claim has, at most 64.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	ExtendedResources []string `json:"extendedResources,omitempty"`

@@ -1,7 +1,8 @@
 /*
 Package v1alpha1 holds the types of the API group globalreserve.io: the Reservation, which keeps capacity
 on nodes for pods that are not there yet; the ExtendedResource, which is one device of a node; and the
-ExtendedResourceClaim, by which a pod asks for devices.
+ExtendedResourceClaim, by which a pod asks for devices, with the ExtendedResourceClaimTemplate, which gives each pod
+a claim of its own.
 
 What lives where:
 
@@ -9,6 +10,7 @@ What lives where:
   - status.go       its status: what the server writes, and the names of phases and conditions
   - device.go       the ExtendedResource
   - deviceclaim.go  the ExtendedResourceClaim, and the selector of devices
+  - deviceclaimtemplate.go  the ExtendedResourceClaimTemplate
   - annotations.go  the annotations on pods, Deployments and bindings
   - register.go     how the types get into a runtime.Scheme
 

@@ -82,7 +82,7 @@ const MaxServers = 64
 // LedgerTermStatus tells of all servers.
 type LedgerTermStatus struct {
 	// Servers may pass requests on to the leader, which believes what they say of who sent them. Each
-	// server keeps its own entry; the leader removes those that are not renewed.
+	// server keeps its own entry, of at most 64; the leader removes those that are not renewed.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64

@@ -29,6 +29,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&Reservation{}, &ReservationList{},
 		&ExtendedResource{}, &ExtendedResourceList{},
 		&ExtendedResourceClaim{}, &ExtendedResourceClaimList{},
+		&ExtendedResourceClaimTemplate{}, &ExtendedResourceClaimTemplateList{},
 		&LedgerTerm{}, &LedgerTermList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)

@@ -80,13 +80,14 @@ type ReservationSpec struct {
 	SchedulerName string `json:"schedulerName,omitempty"`
 
 	// Priority ranks the reservation among pods and other reservations, with the meaning of a pod's
-	// spec.priority. Absent: the priority of the pods that the slots name, or 0 where they name none.
+	// spec.priority: the higher is placed first, and may take what is preemptible. From -2147483648 to 2147483647.
+	// Absent: the priority of the pods that the slots name, or 0 where they name none.
 	// +kubebuilder:validation:Minimum=-2147483648
 	// +kubebuilder:validation:Maximum=2147483647
 	Priority *int32 `json:"priority,omitempty"`
 
 	// Preemptible lets a pod of higher priority take the capacity where it fits nowhere else. The whole
-	// reservation then ends as Preempted, never one slot of a group.
+	// reservation then ends as Preempted, never one slot of a group. Default false: nobody takes it.
 	// +optional
 	// +kubebuilder:default=false
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="preemptible is immutable: delete the reservation and create another"
@@ -103,7 +104,10 @@ type ReservationSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || (duration(oldSelf) != duration('0s') && duration(self) >= duration(oldSelf))",message="ttl may be extended, not shortened: delete the reservation to end it early"
 	TTL *metav1.Duration `json:"ttl,omitempty"`
 
-	// AllocatePolicy says what happens when a pod uses a slot that is larger or smaller than the pod.
+	// AllocatePolicy says what happens when a pod uses a slot that is larger or smaller than the pod. Once, the default:
+	// the first pod has the slot, and what it does not need is free at once. Aligned: pods share the slot until it ends, and
+	// what they ask for beyond it comes from what is free on the node. Restricted: pods share the slot and, of the resources it
+	// names, have no more than it holds together; one that asks for more does not fit it.
 	// +kubebuilder:default=Once
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocatePolicy is immutable: delete the reservation and create another"
 	AllocatePolicy AllocatePolicy `json:"allocatePolicy,omitempty"`
@@ -113,7 +117,7 @@ type ReservationSpec struct {
 	// the capacity is only kept free.
 	Consumers *ConsumerSpec `json:"consumers,omitempty"`
 
-	// Slots are the pieces of capacity, at least one and at most MaxSlots, each on one node. They become
+	// Slots are the pieces of capacity, at least one and at most 1000, each on one node. They become
 	// available together.
 	// +listType=map
 	// +listMapKey=name
@@ -145,7 +149,7 @@ const (
 // ConsumerSpec says which pods may use the slots. At most one way may be set. Pods of other
 // namespaces never match.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.index), has(self.selector), has(self.controller)].filter(way, way).size() <= 1",message="at most one of index, selector and controller may be set"
+// +kubebuilder:validation:XValidation:rule="[has(self.index), has(self.selector), has(self.controller), has(self.gang)].filter(way, way).size() <= 1",message="at most one of index, selector, controller and gang may be set"
 type ConsumerSpec struct {
 	// Index matches pods whose annotation globalreserve.io/reservation-index has this value.
 	// +kubebuilder:validation:MinLength=1
@@ -160,6 +164,26 @@ type ConsumerSpec struct {
 
 	// Controller matches pods that this object controls, a Deployment across all its ReplicaSets.
 	Controller *ControllerReference `json:"controller,omitempty"`
+
+	// Gang matches the members of a gang, which may come later than the Reservation: the pods that name it as
+	// their scheduler has them do. The gang starts where the slots, and free capacity beside them, suffice for all
+	// that it needs.
+	Gang *GangReference `json:"gang,omitempty"`
+}
+
+// GangReference names a gang of the Reservation's namespace. Neither it nor its object, such as a PodGroup, has to be
+// there.
+type GangReference struct {
+	// Name is the gang's name, as its pods have it.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^/]+$`
+	Name string `json:"name"`
+
+	// Kind is the kind of the gang, by a name of the policy's gangs.kinds: globalreserve, kubernetes, volcano,
+	// scheduler-plugins, koordinator, godel or one of the cluster's own. Empty: any kind.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	Kind string `json:"kind,omitempty"`
 }
 
 // ControllerReference names a controller of pods in the Reservation's namespace.
@@ -191,13 +215,14 @@ type Slot struct {
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
 	NodeName string `json:"nodeName,omitempty"`
 
-	// NodeSelector limits the nodes the server may choose to those with all of these labels.
+	// NodeSelector limits the nodes the server may choose to those with all of these labels, at most 64. Empty: every
+	// node.
 	// +mapType=atomic
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) > 0 && size(key) <= 317 && size(self[key]) <= 63)",message="a label's name has 1 to 317 characters, its value at most 63"
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// Tolerations are the taints of a node that the slot may be on, as in a pod. They count for a
+	// Tolerations are the taints of a node that the slot may be on, as in a pod, at most 32. They count for a
 	// node that is named, too: no capacity is taken on a cordoned node without the toleration for it.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -206,8 +231,8 @@ type Slot struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
 	// Requests are the amounts to keep, in the units of a pod's requests: cpu in cores ("500m" is
-	// half a core), memory in bytes ("8Gi"), extended resources in whole units. At least one; a slot
-	// for a pod that requests nothing says cpu: 0. The pod count is always one and not written here.
+	// half a core), memory in bytes ("8Gi"), extended resources in whole units. At least one
+	// and at most 64; a slot for a pod that requests nothing says cpu: 0. The pod count is always one and not written here.
 	// +mapType=atomic
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=64
@@ -216,13 +241,13 @@ type Slot struct {
 	// +kubebuilder:validation:XValidation:rule="!('pods' in self)",message="leave out pods: a slot always counts as one pod"
 	Requests corev1.ResourceList `json:"requests"`
 
-	// HostPorts are ports of the node to keep free for the pod.
+	// HostPorts are ports of the node to keep free for the pod, at most 64.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	HostPorts []HostPort `json:"hostPorts,omitempty"`
 
-	// Devices are devices of the node to keep: ExtendedResources, as claims ask for them. The pods
-	// that use the slot are given these first.
+	// Devices are devices of the node to keep: ExtendedResources, as claims ask for them, in at most 16
+	// entries. The pods that use the slot are given these first.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Devices []SlotDevices `json:"devices,omitempty"`
@@ -245,30 +270,30 @@ type SlotDevices struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	ResourceName string `json:"resourceName"`
 
-	// Count is how many devices are kept.
+	// Count is how many devices are kept, from 1, the default, to 64.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Count int32 `json:"count,omitempty"`
 
-	// MatchProperties are properties with the very value a device must have.
+	// MatchProperties are properties with the very value a device must have, at most 32. Empty: any device.
 	// +mapType=atomic
 	// +kubebuilder:validation:MaxProperties=32
 	MatchProperties map[string]string `json:"matchProperties,omitempty"`
 
-	// MatchExpressions are conditions on single properties. A slot with one that makes no sense
+	// MatchExpressions are conditions on single properties, at most 32, all of which a device must meet. A slot with one that makes no sense
 	// can never be met, and its Reservation fails.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MatchExpressions []SlotDeviceRequirement `json:"matchExpressions,omitempty"`
 
-	// ExtendedResourceNames are names of ExtendedResource objects that have to be among the devices.
+	// ExtendedResourceNames are names of ExtendedResource objects that have to be among the devices, at most 64.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	ExtendedResourceNames []string `json:"extendedResourceNames,omitempty"`
 
-	// DeviceIDs are the deviceIDs of the very devices, in a Reservation that the server made for what
+	// DeviceIDs are the deviceIDs of the very devices, at most 64, in a Reservation that the server made for what
 	// it holds already: these are held again after a restart. Leave it out otherwise; to ask for
 	// certain devices use extendedResourceNames.
 	// +listType=atomic
@@ -284,10 +309,13 @@ type SlotDeviceRequirement struct {
 	// +kubebuilder:validation:MaxLength=317
 	Key string `json:"key"`
 
-	// Operator says how the device's value is compared with values.
+	// Operator says how the device's value is compared with values. In: it is one of them. NotIn: it is none of them,
+	// or the device has no such property. Exists: the device has the property, whatever its value. DoesNotExist: it has
+	// not. Gt and Lt: it is a number or a quantity greater, or less, than the one value: 12Gi is greater than 8Gi.
 	Operator PropertyOperator `json:"operator"`
 
-	// Values are what the device's value is compared with, as in a claim.
+	// Values are what the device's value is compared with: one or more, at most 64, for In and NotIn, none for Exists and
+	// DoesNotExist, one number or quantity for Gt and Lt.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -301,12 +329,12 @@ type HostPort struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*)?$`
 	HostIP string `json:"hostIP,omitempty"`
 
-	// Protocol is TCP, UDP or SCTP.
+	// Protocol is that of the port: TCP, the default, UDP or SCTP.
 	// +kubebuilder:default=TCP
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol corev1.Protocol `json:"protocol,omitempty"`
 
-	// Port is the number of the port.
+	// Port is the number of the port, from 1 to 65535.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`

@@ -8,7 +8,10 @@ import (
 // ReservationStatus is what the server made of a Reservation. It is a projection: the ledger follows
 // the object, and this tells how far it got.
 type ReservationStatus struct {
-	// Phase sums up where the reservation stands. Empty: the server has not seen it yet.
+	// Phase sums up where the reservation stands. Empty: the server has not seen it yet. Pending: it keeps nothing, as not
+	// all slots fit; the Available condition tells why. Available: it keeps all its slots, or pods use them. The rest are final.
+	// Succeeded: pods took the slots. Expired: the ttl was over, and what was unused is free. Failed: it lost its capacity, or
+	// can never have it. Preempted: a pod of higher priority has the capacity.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf || !(oldSelf in ['Succeeded', 'Expired', 'Failed', 'Preempted'])",message="a reservation that has ended stays as it ended"
 	Phase ReservationPhase `json:"phase,omitempty"`
 
@@ -30,12 +33,12 @@ type ReservationStatus struct {
 	// only when the TTL is extended. Absent: never.
 	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
 
-	// Conditions are Available and Finished.
+	// Conditions are Available and Finished, and ProvisioningRequested where nodes were requested for it.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Slots tell where each slot of the spec is and who uses it, in the order of the spec.
+	// Slots tell where each slot of the spec is and who uses it, in the order of the spec: at most 1000.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Slots []SlotStatus `json:"slots,omitempty"`
@@ -86,6 +89,11 @@ const (
 	// ConditionFinished is True once the reservation has ended; its reason is the final phase. The
 	// time of its transition is the time of the end.
 	ConditionFinished = "Finished"
+
+	// ConditionProvisioning is True once nodes were requested from an autoscaler, because the reservation fits none that there
+	// is: Requested, Accepted, Provisioned, CapacityRevoked or Failed is the reason, as the ProvisioningRequest says, which the message
+	// names. False: none can be, and the message tells why.
+	ConditionProvisioning = "ProvisioningRequested"
 )
 
 // SlotStatus tells where a slot is and who uses it.
@@ -100,15 +108,15 @@ type SlotStatus struct {
 	// another machine.
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
-	// State tells whether the capacity is kept, used or given back. Empty while the reservation is
-	// Pending.
+	// State tells what became of the capacity. Empty while the reservation is Pending. Reserved: it is kept, and no pod
+	// uses it. Consumed: a pod uses it. Released: it was given back unused.
 	State SlotState `json:"state,omitempty"`
 
 	// Pods are the pods that use the slot.
 	// +listType=atomic
 	Pods []PodReference `json:"pods,omitempty"`
 
-	// Devices are the deviceIDs of the devices that the slot keeps, in the order of the spec. They are
+	// Devices are the deviceIDs of the devices that the slot keeps, in the order of the spec: at most 1024. They are
 	// held again after a restart.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024

@@ -13,7 +13,7 @@ import (
 
 // NewMaker makes questions where there are no reservations. Every claim of devices asks for one GPU.
 func NewMaker(l *ledger.Ledger) *question.Maker {
-	return &question.Maker{Table: l.Table(), Matcher: &matcher.Matcher{}, Devices: Claims}
+	return &question.Maker{Reader: cluster.Reader{Table: l.Table()}, Matcher: &matcher.Matcher{}, Devices: Claims}
 }
 
 // Nodes adds nodes with so much CPU and room for 110 pods to a ledger.
@@ -45,7 +45,7 @@ const gpu = "nvidia.com/gpu"
 
 // Claims is what the claims of a pod ask for. There are all but the one that is called missing.
 func Claims(pod *cluster.Pod) *ledger.DeviceRequest {
-	if pod.Devices == nil {
+	if !pod.Devices.Asks() {
 		return nil
 	}
 	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}

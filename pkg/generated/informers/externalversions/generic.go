@@ -41,6 +41,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Globalreserve().V1alpha1().ExtendedResources().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("extendedresourceclaims"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Globalreserve().V1alpha1().ExtendedResourceClaims().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("extendedresourceclaimtemplates"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Globalreserve().V1alpha1().ExtendedResourceClaimTemplates().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("ledgerterms"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Globalreserve().V1alpha1().LedgerTerms().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("reservations"):

@@ -14,6 +14,14 @@ type ExtendedResourceClaimListerExpansion interface{}
 // ExtendedResourceClaimNamespaceLister.
 type ExtendedResourceClaimNamespaceListerExpansion interface{}
 
+// ExtendedResourceClaimTemplateListerExpansion allows custom methods to be added to
+// ExtendedResourceClaimTemplateLister.
+type ExtendedResourceClaimTemplateListerExpansion interface{}
+
+// ExtendedResourceClaimTemplateNamespaceListerExpansion allows custom methods to be added to
+// ExtendedResourceClaimTemplateNamespaceLister.
+type ExtendedResourceClaimTemplateNamespaceListerExpansion interface{}
+
 // LedgerTermListerExpansion allows custom methods to be added to
 // LedgerTermLister.
 type LedgerTermListerExpansion interface{}

@@ -12,6 +12,8 @@ type Interface interface {
 	ExtendedResources() TypedExtendedResourceInformer
 	// ExtendedResourceClaims returns a ExtendedResourceClaimInformer.
 	ExtendedResourceClaims() TypedExtendedResourceClaimInformer
+	// ExtendedResourceClaimTemplates returns a ExtendedResourceClaimTemplateInformer.
+	ExtendedResourceClaimTemplates() TypedExtendedResourceClaimTemplateInformer
 	// LedgerTerms returns a LedgerTermInformer.
 	LedgerTerms() TypedLedgerTermInformer
 	// Reservations returns a ReservationInformer.
@@ -37,6 +39,11 @@ func (v *version) ExtendedResources() TypedExtendedResourceInformer {
 // ExtendedResourceClaims returns a TypedExtendedResourceClaimInformer.
 func (v *version) ExtendedResourceClaims() TypedExtendedResourceClaimInformer {
 	return &extendedResourceClaimInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// ExtendedResourceClaimTemplates returns a TypedExtendedResourceClaimTemplateInformer.
+func (v *version) ExtendedResourceClaimTemplates() TypedExtendedResourceClaimTemplateInformer {
+	return &extendedResourceClaimTemplateInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // LedgerTerms returns a TypedLedgerTermInformer.

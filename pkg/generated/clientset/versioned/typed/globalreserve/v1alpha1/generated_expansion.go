@@ -6,6 +6,8 @@ type ExtendedResourceExpansion interface{}
 
 type ExtendedResourceClaimExpansion interface{}
 
+type ExtendedResourceClaimTemplateExpansion interface{}
+
 type LedgerTermExpansion interface{}
 
 type ReservationExpansion interface{}

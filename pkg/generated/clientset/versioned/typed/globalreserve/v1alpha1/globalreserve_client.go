@@ -14,6 +14,7 @@ type GlobalreserveV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	ExtendedResourcesGetter
 	ExtendedResourceClaimsGetter
+	ExtendedResourceClaimTemplatesGetter
 	LedgerTermsGetter
 	ReservationsGetter
 }
@@ -29,6 +30,10 @@ func (c *GlobalreserveV1alpha1Client) ExtendedResources() ExtendedResourceInterf
 
 func (c *GlobalreserveV1alpha1Client) ExtendedResourceClaims(namespace string) ExtendedResourceClaimInterface {
 	return newExtendedResourceClaims(c, namespace)
+}
+
+func (c *GlobalreserveV1alpha1Client) ExtendedResourceClaimTemplates(namespace string) ExtendedResourceClaimTemplateInterface {
+	return newExtendedResourceClaimTemplates(c, namespace)
 }
 
 func (c *GlobalreserveV1alpha1Client) LedgerTerms() LedgerTermInterface {

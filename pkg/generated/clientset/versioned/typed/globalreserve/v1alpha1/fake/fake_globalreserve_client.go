@@ -20,6 +20,10 @@ func (c *FakeGlobalreserveV1alpha1) ExtendedResourceClaims(namespace string) v1a
 	return newFakeExtendedResourceClaims(c, namespace)
 }
 
+func (c *FakeGlobalreserveV1alpha1) ExtendedResourceClaimTemplates(namespace string) v1alpha1.ExtendedResourceClaimTemplateInterface {
+	return newFakeExtendedResourceClaimTemplates(c, namespace)
+}
+
 func (c *FakeGlobalreserveV1alpha1) LedgerTerms() v1alpha1.LedgerTermInterface {
 	return newFakeLedgerTerms(c)
 }

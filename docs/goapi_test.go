@@ -1,0 +1,32 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestVersionsOfGoAPI compares the versions that go-api.md gives for the modules others import with their go.mod files.
+func TestVersionsOfGoAPI(t *testing.T) {
+	page, err := os.ReadFile("go-api.md")
+	require.NoError(t, err)
+	version := regexp.MustCompile(`(?m)^go (\S+)$|k8s\.io/(?:api|apimachinery|client-go|kube-scheduler) (v\S+)`)
+	for _, module := range []string{"pkg/client", "pkg/reserver"} {
+		content, err := os.ReadFile(filepath.Join("..", module, "go.mod"))
+		require.NoError(t, err)
+		found := map[string]bool{}
+		for _, m := range version.FindAllStringSubmatch(string(content), -1) {
+			found[m[1]+m[2]] = true
+		}
+		require.Len(t, found, 2, "one version of Go and one of Kubernetes in %s: %v", module, found)
+		for v := range found {
+			row := fmt.Sprintf("(?m)^\\| `github.com/globalreserve/globalreserve/%s` \\|.* %s \\|", module, regexp.QuoteMeta(v))
+			assert.Regexp(t, row, string(page))
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/globalreserve/globalreserve/pkg/command"
+	"github.com/globalreserve/globalreserve/pkg/kubectl"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// set has what a pattern finds in texts, by its first group.
+func set(pattern string, texts ...string) map[string]bool {
+	found := map[string]bool{}
+	for _, text := range texts {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			found[m[1]] = true
+		}
+	}
+	return found
+}
+
+// otherFlags are those of programs that are not ours, and of the demo and the schedulers of examples.
+var otherFlags = map[string]bool{
+	"admission-control-config-file": true, "policy-config-file": true, "server": true, // of Kubernetes
+	"config": true, "secure-port": true, "leader-elect": true, // of kube-scheduler
+	"set": true, "set-file": true, // of helm
+	"once": true, "nodes": true, "cpus": true, // of the demo
+	"scheduler-name": true, "globalreserve-url": true, "globalreserve-token-file": true, "globalreserve-ca-file": true,
+	"feature-gates": true, "runtime-config": true, "subresource": true, "full-nodes": true, "force": true, "grace-period": true,
+	"enable-provisioning-requests": true, // of cluster-autoscaler
+	"ignore-not-found":             true, "dry-run": true, "field-selector": true, "target": true,
+}
+
+// Flags, metrics, make targets and routes that a document names are there. What there is the generated pages say.
+func TestNames(t *testing.T) {
+	all := documents(t)
+	flags := set("--([a-z][a-z-]+)", all["docs/reference/flags.md"], all["docs/reference/kubectl-reserve.md"])
+	metrics := set("`(globalreserve_[a-z_]+)`", all["docs/reference/metrics.md"])
+	targets := set(`(?m)^([a-z0-9-]+):`, read(t, "../Makefile"))
+	routes := set("### `[A-Z]+ (/[a-z0-9/.-]+)", all["docs/reference/rest.md"])
+	checked := 0
+	for file, text := range all {
+		if strings.HasPrefix(file, "docs/reference/") || file == "CHANGELOG.md" {
+			continue
+		}
+		for name := range set("`--([a-z][a-z-]+)", text) {
+			assert.True(t, flags[name] || otherFlags[name], "%s names the flag --%s", file, name)
+			checked++
+		}
+		for name := range set(`\b(globalreserve_[a-z_]+[a-z])\b`, text) {
+			base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+			assert.True(t, metrics[name] || metrics[base], "%s names the metric %s", file, name)
+			checked++
+		}
+		for name := range set("(?m)(?:`|^    )make ([a-z0-9-]+)", text) {
+			assert.True(t, targets[name], "%s names the target %s", file, name)
+			checked++
+		}
+		for name := range set("`(?:GET |POST )?(/v1/[a-z]+)", text) {
+			assert.True(t, routes[name], "%s names the route %s", file, name)
+			checked++
+		}
+	}
+	assert.Greater(t, checked, 200)
+}
+
+// Every reason that the server gives in an Event, a condition or a refusal is in the reference, and no other.
+func TestReasons(t *testing.T) {
+	page := read(t, "reference/events.md")
+	named := map[string]bool{}
+	for cell := range set(`(?m)^\| ([^|]*) \|`, page) {
+		for reason := range set("`([A-Z][A-Za-z]+)`", cell) {
+			named[reason] = true
+		}
+	}
+	given := map[string]bool{}
+	for reason := ledger.NodeUnknown; reason <= ledger.GangWaits; reason++ {
+		given[reason.String()] = true
+	}
+	require.NoError(t, filepath.WalkDir("../pkg", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "/ledgertest/") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(node ast.Node) bool {
+			for _, reason := range reasonsIn(node) {
+				given[reason] = true
+			}
+			return true
+		})
+		return nil
+	}))
+	require.Greater(t, len(given), 40)
+	for reason := range given {
+		assert.True(t, named[reason], "docs/reference/events.md lacks %s", reason)
+	}
+	for reason := range named {
+		assert.True(t, given[reason] || reason == "Available", "docs/reference/events.md has %s, which nothing gives", reason)
+	}
+}
+
+// reasonsIn are the reasons that a declaration, an assignment or a call names: constants and variables called reason, and what
+// is given to those who write Events.
+func reasonsIn(node ast.Node) (all []string) {
+	add := func(expressions ...ast.Expr) {
+		for _, e := range expressions {
+			if literal, ok := e.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				if text, _ := strconv.Unquote(literal.Value); regexp.MustCompile(`^[A-Z][A-Za-z]+$`).MatchString(text) {
+					all = append(all, text)
+				}
+			}
+		}
+	}
+	isReason := func(name string) bool { return strings.HasPrefix(strings.ToLower(name), "reason") }
+	switch n := node.(type) {
+	case *ast.ValueSpec:
+		for i, name := range n.Names {
+			if isReason(name.Name) && i < len(n.Values) {
+				add(n.Values[i])
+			}
+		}
+	case *ast.AssignStmt:
+		for i, left := range n.Lhs {
+			if name, ok := left.(*ast.Ident); ok && isReason(name.Name) && i < len(n.Rhs) {
+				add(n.Rhs[i])
+			}
+		}
+	case *ast.CallExpr:
+		called, ok := n.Fun.(*ast.SelectorExpr)
+		place := map[string]int{"Eventf": 3, "Tell": 2, "Warn": 1, "tell": 1}
+		if at, tells := place[nameOf(called, ok)]; tells && len(n.Args) > at+1 {
+			add(n.Args[at])
+		}
+	}
+	return all
+}
+
+func nameOf(called *ast.SelectorExpr, ok bool) string {
+	if !ok {
+		return ""
+	}
+	return called.Sel.Name
+}
+
+// Every command of ours that a document names, in a sentence, too, is there with its flags.
+func TestCommands(t *testing.T) {
+	streams := genericiooptions.NewTestIOStreamsDiscard()
+	checked := 0
+	for file, text := range documents(t) {
+		if file == "CHANGELOG.md" {
+			continue
+		}
+		for line := range set("(?m)(?:`|^ +(?:\\$ )?)((?:kubectl reserve|(?:bin/)?globalreserve) [^`#|\n]+)", text) {
+			root, words := command.New(), strings.Fields(line)
+			if words[0] == "kubectl" {
+				root, words = kubectl.NewCommand(streams), words[1:]
+			}
+			cmd, rest, err := root.Find(words[1:])
+			unknown := cmd == root && len(rest) > 0 && !strings.HasPrefix(rest[0], "-")
+			if !assert.NoError(t, err, "%s: %s", file, line) || !assert.False(t, unknown, "%s: there is no %s", file, line) {
+				continue
+			}
+			for _, word := range rest {
+				if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
+					name, _, _ = strings.Cut(name, "=")
+					assert.True(t, name == "help" || cmd.Flag(name) != nil, "%s: %s has no flag --%s: %s", file, cmd.CommandPath(), name, line)
+				}
+			}
+			checked++
+		}
+	}
+	assert.Greater(t, checked, 60)
+}

@@ -1,0 +1,270 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+)
+
+// What follows tells one part of the server of another.
+
+// watchAges looks once a second whether anything was heard too long ago, so that no decision has to.
+func (a *App) watchAges(ctx context.Context) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			what := follow.Stale(a.ages())
+			a.health.stale.Store(&what)
+		}
+	}
+}
+
+// ages returns how long ago anything was heard of each kind that decisions rest on.
+func (a *App) ages() map[string]time.Duration {
+	ages := a.cache.Ages()
+	if a.options.Observe {
+		return ages
+	}
+	maps.Copy(ages, a.limits.Ages())
+	maps.Copy(ages, a.reservations.Ages())
+	maps.Copy(ages, a.devices.Ages())
+	return ages
+}
+
+// allAges is ages, and those of objects that a part of the pods depends on: whoever knows them sees to that.
+func (a *App) allAges() map[string]time.Duration {
+	ages := a.ages()
+	maps.Copy(ages, a.gangs.Ages())
+	maps.Copy(ages, a.claims.Ages())
+	maps.Copy(ages, a.provisioner.Ages())
+	return ages
+}
+
+func (a *App) synced() bool {
+	if a.options.Observe {
+		return a.current.IsOpen()
+	}
+	return a.current.IsOpen() && a.limits.Synced() && a.reservations.Synced() && a.devices.Synced() && a.gangs.Synced()
+}
+
+// staleKinds says what was heard of too long ago to decide on, or "".
+func (a *App) staleKinds() string { return a.health.staleKinds() }
+
+// troubles says why kinds that decisions rest on cannot be read, and what to do about it, or "".
+func (a *App) troubles() string {
+	all := a.cache.Troubles()
+	maps.Copy(all, a.limits.Troubles())
+	maps.Copy(all, a.reservations.Troubles())
+	maps.Copy(all, a.devices.Troubles())
+	maps.Copy(all, a.gangs.Troubles())
+	return follow.Troubles(all)
+}
+
+// aboutAutoscalers says what autoscalers cannot be told, and what to do about it, or "".
+func (a *App) aboutAutoscalers() string {
+	troubles := map[string]error{}
+	if err := a.protector.Trouble(); err != nil {
+		troubles["nodes"] = err
+	}
+	if err := a.provisioner.Trouble(); err != nil {
+		troubles["provisioningrequests"] = err
+	}
+	return follow.Troubles(troubles)
+}
+
+// standBy reports whether another server may take over.
+func (a *App) standBy() bool { return a.forwarder.StandBy() }
+
+// unreachable says why another server cannot be asked instead of this one.
+func (a *App) unreachable() string { return a.forwarder.Why() }
+
+// waits reports whether a pod has no node.
+func (a *App) waits(namespace, name string, uid types.UID) bool {
+	pod, ok := a.cache.Pod(namespace, name)
+	return ok && pod.Ref.UID == uid && pod.Node == ""
+}
+
+func (a *App) caughtUp(since uint64) { a.wakeups.CatchUp(since) }
+
+// lookAgain has what waits looked at again for what the ledger has no event for.
+func (a *App) lookAgain() {
+	a.reservations.Retry()
+	a.arbiter.LookAgain()
+}
+
+func (a *App) devicesOf(pod *cluster.Pod) *ledger.DeviceRequest { return a.devices.Devices(pod) }
+
+func (a *App) annotationsChanged(pod *cluster.Pod) {
+	switch {
+	case pod.Node == "":
+		a.devices.Waits(pod)
+	case a.synced():
+		a.devices.AnnotationsChanged(pod)
+	}
+}
+
+func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) {
+	return a.keeper.Keep(last)
+}
+
+// bound tells of a pod that has a node now, or was found with one.
+func (a *App) bound(pod *cluster.Pod) {
+	a.settled(pod.Ref.UID)
+	if a.health.undecided() == "" {
+		created, now := time.Unix(pod.Created, 0), a.ledger.Clock.Wall()
+		a.metrics.ObserveBound(pod.Scheduler, now.Sub(created))
+		a.options.Tracer.Bound(pod.Ref, pod.Node, created, now)
+	}
+}
+
+// settled tells those who remember pending pods that one is bound, or gone.
+func (a *App) settled(pod types.UID) {
+	a.wakeups.Settled(pod)
+	a.arbiter.Settled(pod)
+}
+
+func (a *App) bypassed(pod *cluster.Pod) {
+	if a.options.Observe {
+		a.observer.Bound(pod)
+		return
+	}
+	if a.health.undecided() != "" {
+		return // another server was asked
+	}
+	a.metrics.ObserveBypassedBind(pod.Scheduler)
+	a.log.WithFields(logrus.Fields{
+		"pod": pod.Ref.String(), "uid": pod.Ref.UID, "node": pod.Node, "scheduler": pod.Scheduler,
+	}).Warn("a pod was bound without asking: put its scheduler behind this server")
+}
+
+// deviceClaimChanged tells those who know pods that a claim they name came, went or was made anew.
+func (a *App) deviceClaimChanged(namespace, name string) {
+	a.cache.ObserveClaimants(namespace, name)
+	a.wakeups.DeviceClaimChanged(namespace, name)
+	a.host.ClaimChanged(namespace, name)
+}
+
+// matched tells those who wake pods that the capacity of a deleted pod is for pods of a namespace.
+// It is in the ledger before that is known.
+func (a *App) matched(namespace string) {
+	a.wakeups.Matched(namespace)
+	a.host.Matched(namespace)
+}
+
+// mapped takes in which resources DeviceClasses map, and has those tried again who could not have them before.
+func (a *App) mapped(resources []string) {
+	if added := a.ledger.ObserveMapped(resources); len(added) > 0 {
+		a.log.WithField("resources", added).
+			Info("DeviceClasses map resources: where nodes offer none of one by count, it is left to DRA")
+		a.wakeups.Mapped(added)
+		a.host.Mapped(added)
+		a.lookAgain()
+	}
+}
+
+// waitComplete returns when the account is complete, or ctx ends.
+func (a *App) waitComplete(ctx context.Context) error {
+	for _, wait := range []func(context.Context) error{
+		a.limits.WaitForSync, a.devices.WaitForSync, a.gangs.WaitForSync, a.reservations.WaitForSync,
+	} {
+		if err := wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gangChanged has the members of a gang tried again: it may need another number of them now, or what was wrong with it
+// may have been put right.
+func (a *App) gangChanged(key kinds.Key) {
+	if !a.synced() {
+		return // nobody was refused yet
+	}
+	pending, _, _ := a.cache.Gang(key)
+	for _, pod := range pending {
+		a.wakeups.Wake(pod)
+	}
+}
+
+func (a *App) policyLoaded(p *policy.Policy) {
+	names := make([]string, 0, len(p.Schedulers))
+	for i := range p.Schedulers {
+		names = append(names, p.Schedulers[i].Name)
+	}
+	a.metrics.KeepSchedulers(names...)
+	a.metrics.PolicyLoaded(time.Now())
+	a.limits.Update()
+	a.log.WithField("file", a.options.PolicyFile).Info("policy in force")
+	if !reflect.DeepEqual(p.Gangs.Kinds, a.kinds.List()) {
+		a.policyFailed(errors.New("gangs.kinds differ from those that the server has started with, which stay in force: " +
+			"restart the server to change them; everything else in the file is in force"))
+	}
+}
+
+// gangShort tells a gang's object, and the pods that it lacks, what nobody may see otherwise: some of it run, and the
+// rest has nothing.
+func (a *App) gangShort(gang gangs.Gang, missing int) {
+	const reason, action = "GangShort", "KeepWhole"
+	note := fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them any more. "+
+		"It is again once a scheduler binds one of them", gang.Key, missing, gang.Minimum)
+	if gang.Object != nil {
+		a.gangEvents.Warn(gang.Object, reason, action, note)
+	}
+	pending, _, _ := a.cache.Gang(gang.Key)
+	for _, pod := range pending[:min(len(pending), missing)] {
+		a.gangEvents.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason, action, note)
+	}
+}
+
+// limitsChanged tells those who wait for a namespace to have less than it may.
+func (a *App) limitsChanged() {
+	a.wakeups.LimitsChanged()
+	a.lookAgain()
+}
+
+// policyFailed tells operators what they would otherwise find in the log only.
+func (a *App) policyFailed(err error) {
+	a.metrics.PolicyReloadFailed()
+	a.log.WithError(err).Error("the policy file is not in force, or not all of it")
+	if self := ownPod(); self != nil {
+		a.recorder.Eventf(self, nil, v1.EventTypeWarning, "PolicyReloadFailed", "Reload", "%s", err)
+	}
+}
+
+// ownPod is the pod of this server, by the environment variables of the manifests; nil outside of one.
+func ownPod() *v1.ObjectReference {
+	name, namespace := os.Getenv("POD_NAME"), os.Getenv("POD_NAMESPACE")
+	if name == "" || namespace == "" {
+		return nil
+	}
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name}
+}
+
+// recordEvents writes Events to the API server until ctx ends.
+func (a *App) recordEvents(ctx context.Context) error {
+	defer a.events.Shutdown()
+	if err := a.events.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("starting to record events: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,100 @@
+package app
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/julienschmidt/httprouter"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/observe"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
+	"github.com/globalreserve/globalreserve/pkg/server/extender"
+)
+
+// What follows is of a server with --observe; see pkg/observe. It knows the pods and the nodes and nothing else: what writes to
+// the cluster, or follows what only a server that decides needs, does not run. It has no part in the election, and passes
+// nothing on to who leads.
+
+// observing returns the options without what a server that only observes has no use for: nothing is passed on to it.
+func (o Options) observing() Options {
+	if o.Observe {
+		o.Peers = PeerOptions{}
+	}
+	return o
+}
+
+// startObserving starts what there is to observe with.
+func (a *App) startObserving(ctx context.Context) {
+	a.base.start(ctx, []part{
+		{"signals for debugging", a.debug},
+		{"pods and nodes", a.followCluster},
+		{"ages of watches", a.watchAges},
+		{"times of changes", a.api.Run},
+	}...)
+	a.follow.Open()
+	a.account.start(ctx, []part{
+		{"observing", func(ctx context.Context) error {
+			if a.cache.WaitForSync(ctx) == nil {
+				a.current.Open()
+			}
+			<-ctx.Done()
+			return nil
+		}},
+		{"comparer", a.comparer.Run},
+	}...)
+	a.serving.start(ctx, a.servingParts()...)
+}
+
+// registerObserving adds what schedulers ask.
+func (a *App) registerObserving(router *httprouter.Router) {
+	extender.NewObserving(extender.ObserveOptions{Bind: a.observer.Bind, Metrics: a.metrics, Intake: a.intake}).Register(router)
+}
+
+// registerHooks adds the webhooks.
+func (a *App) registerHooks(router *httprouter.Router) {
+	if !a.options.Observe {
+		admission.New(admission.Options{Arbiter: a.arbiter, Intake: a.intake, Metrics: a.metrics, Log: a.log}).Register(router)
+		return
+	}
+	asked := func(caller string, pod ledger.PodRef, node string) {
+		a.observer.Asked(refused.Admission, caller, pod, node)
+	}
+	admission.NewObserving(admission.ObserveOptions{Asked: asked, Intake: a.intake, Metrics: a.metrics, Log: a.log}).Register(router)
+}
+
+// refusesNothing reports whether a server that only observes says yes by a path, whatever it has read by then: a scheduler, or
+// the API server, must not wait for it.
+func refusesNothing(path string) bool {
+	switch path {
+	case "/filter", "/prioritize", "/preempt", "/bind":
+		return true
+	default:
+		return admission.Serves(path)
+	}
+}
+
+// leads returns "" while this server is the one to ask, else why it is not.
+func (a *App) leads() string {
+	if a.options.Observe {
+		return ""
+	}
+	return a.elector.Leads()
+}
+
+// forwarded passes on what another server has to decide.
+func (a *App) forwarded(passes func(path string) bool, local http.Handler) http.Handler {
+	if a.options.Observe {
+		return local
+	}
+	return a.forwarder.Handler(passes, local)
+}
+
+// reserveRefusal is why nobody is given a reservation here, or "".
+func (a *App) reserveRefusal() string {
+	if a.options.Observe {
+		return observe.ReserveText
+	}
+	return ""
+}

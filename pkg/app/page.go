@@ -1,0 +1,60 @@
+package app
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/server/ui"
+)
+
+// validatePage checks where the page is served. Tokens are shown to it: off loopback it speaks TLS, unless told otherwise.
+func (o *Options) validatePage() error {
+	if err := validateAddress("--ui-address", o.UIAddress); err != nil {
+		return err
+	}
+	if o.UIAddress != "" && !isLocal(o.UIAddress) && !o.Secure.Enabled() && !o.AllowInsecureHTTP {
+		return fmt.Errorf("--ui-address %s is not loopback and there is no --tls-cert-file: tokens would travel in the clear; "+
+			"serve it on 127.0.0.1, give --tls-cert-file and --tls-private-key-file, or add --allow-insecure-http where something in front of it speaks TLS", o.UIAddress)
+	}
+	return nil
+}
+
+// isLocal reports whether an address is of loopback.
+func isLocal(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && net.ParseIP(host).IsLoopback()
+}
+
+// buildPage sets up the listener of the page. Who asks there may see what he may see elsewhere: where plain HTTP is served
+// on loopback, everybody on this host may see everything, and so on the page's port, if that is on loopback, too. Everywhere
+// else the page shows a token, or what is in front of it does.
+func (a *App) buildPage(routes http.Handler) {
+	if a.options.UIAddress == "" {
+		return
+	}
+	known := a.intake.Limit(a.forwarded(decides, routes))
+	if isLocal(a.options.UIAddress) && a.options.BindAddress != "" {
+		known = identity.Insecure(known)
+	} else {
+		never := func(string) bool { return false }
+		known = a.checks.Outside(&identity.Entry{Open: never, Admission: never, Pace: a.intake.Pace}, known)
+	}
+	page := notForBrowsers(a.options.HostNames, ui.New(known))
+	a.page = newHTTPServer(a.health.lettingGo(page), maxTLSConnections, a.log)
+}
+
+// openPage opens the port of the page, after that of TLS, whose certificate it shows off loopback.
+func (a *App) openPage() error {
+	if a.page == nil {
+		return nil
+	}
+	if a.secure != nil && !isLocal(a.options.UIAddress) {
+		a.page.server.TLSConfig = a.secure.server.TLSConfig.Clone()
+	}
+	return a.page.listenAt(a.options.UIAddress, "--ui-address")
+}
+
+// UIAddr returns the address the page is served on, "" where it is not.
+func (a *App) UIAddr() string { return a.page.addr() }

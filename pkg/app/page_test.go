@@ -1,0 +1,85 @@
+package app
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// askPage asks the page's port, and names another site as the Host if one is given.
+func askPage(t *testing.T, client *http.Client, method, url, host string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+	require.NoError(t, err)
+	request.Host = host
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(body)
+}
+
+// Beside plain HTTP on loopback the page asks nobody who they are, and reads only.
+func TestPageOnLoopback(t *testing.T) {
+	o := testOptions()
+	o.UIAddress = "127.0.0.1:0"
+	a := startApp(t, o, fake.NewClientset(testNode("a")))
+	url := "http://" + a.UIAddr()
+	code, page := askPage(t, http.DefaultClient, http.MethodGet, url+"/", "")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Contains(t, page, "<title>GlobalReserve</title>")
+	code, nodes := askPage(t, http.DefaultClient, http.MethodGet, url+"/v1/nodes", "")
+	assert.Equal(t, http.StatusOK, code, nodes)
+	assert.Contains(t, nodes, `"Name":"a"`)
+	for _, target := range []string{"POST /reserve", "POST /bind", "POST /v1/whatif", "GET /debug/ledger", "GET /metrics", "GET /readyz"} {
+		method, path, _ := strings.Cut(target, " ")
+		code, _ := askPage(t, http.DefaultClient, method, url+path, "")
+		assert.GreaterOrEqual(t, code, 400, target)
+	}
+	code, _ = askPage(t, http.DefaultClient, http.MethodGet, url+"/", "evil.example.com")
+	assert.Equal(t, http.StatusMisdirectedRequest, code, "a site had its name point to loopback")
+	code, _ = askPage(t, http.DefaultClient, http.MethodGet, url+"/v1/whatif?pod=none", "")
+	assert.Equal(t, http.StatusBadRequest, code)
+}
+
+// Without plain HTTP whoever reaches loopback is nobody in particular there, and so on the page's port: a port that is
+// forwarded to a pod comes by loopback, too.
+func TestPageAsksWhoYouAre(t *testing.T) {
+	ca := newCertificates(t)
+	o := secureOptions(ca)
+	o.BindAddress, o.UIAddress = "", "127.0.0.1:0"
+	a := startApp(t, o, fake.NewClientset(testNode("a")))
+	code, _ := askPage(t, http.DefaultClient, http.MethodGet, "http://"+a.UIAddr()+"/", "")
+	assert.Equal(t, http.StatusOK, code, "the page itself says nothing about the cluster")
+	for _, path := range []string{"/v1/nodes", "/v1/nodes/a", "/v1/watch", "/v1/whatif?pod=a/b"} {
+		code, answer := askPage(t, http.DefaultClient, http.MethodGet, "http://"+a.UIAddr()+path, "")
+		assert.Equal(t, http.StatusUnauthorized, code, answer)
+	}
+}
+
+// Off loopback the page is served over TLS, with the certificate of the server's other port.
+func TestPageOverTLS(t *testing.T) {
+	ca := newCertificates(t)
+	o := secureOptions(ca)
+	o.UIAddress = "0.0.0.0:0"
+	a := startApp(t, o, fake.NewClientset(testNode("a")))
+	_, port, err := net.SplitHostPort(a.UIAddr())
+	require.NoError(t, err)
+	url := "https://127.0.0.1:" + port
+	code, page := askPage(t, ca.client("", nil), http.MethodGet, url+"/", "")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Contains(t, page, "<title>GlobalReserve</title>")
+	code, answer := askPage(t, ca.client("", nil), http.MethodGet, url+"/v1/nodes", "")
+	assert.Equal(t, http.StatusUnauthorized, code, answer)
+}

@@ -1,0 +1,408 @@
+package arbiter
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// ganging keeps gangs whole. The first member of a gang is bound only where there is capacity for as many others as the
+// gang needs: movable slots are made for these in the same step. From then on each member that is bound takes its slot
+// along, until the minimum is bound.
+//
+//	waits      no member is bound; the last try was refused, as there was no capacity for all that have to be there
+//	starts     some are bound, and slots are kept for the rest
+//	falls short  some are bound, and the slots ended: at their deadline, or because pods are missing
+//	whole      the minimum is bound. Nothing is kept and nothing remembered; more members are bound like other pods
+//
+// What is remembered is about gangs that are not whole. What is bound, and kept, the ledger says each time.
+type ganging struct {
+	o *Options
+	// others counts what may let pods fit that the ledger has no event for.
+	others atomic.Uint64
+
+	// mu is held over each decision about members, so that two members of gangs that wait for each other's capacity
+	// do not get half of it each.
+	mu       sync.Mutex
+	of       map[kinds.Key]*startingGang
+	searches int // that watch may still make
+	// recalled is when the object of a gang that is short was touched last.
+	recalled time.Time
+	// rests is until when no capacity is looked for for members that ask for very different things.
+	rests time.Time
+	// halfTime is for how long gangs have been half, all together.
+	halfTime time.Duration
+}
+
+// startingGang is what is remembered of a gang that is not whole.
+type startingGang struct {
+	gangs.Gang
+	scheduler string
+	caller    string // who has asked last, in whose budget its slots count
+	priority  int32
+	// kept are the pods that movable slots were made for, and deadline is when these end. reserved are pods that somebody
+	// had reserved capacity for, on which the gang counted when a member was bound: that lasts as long.
+	kept     map[ledger.PodRef]*cluster.Pod
+	reserved []ledger.PodRef
+	deadline time.Time
+	// moved is when a member was bound last, or the others were sent to what is kept for them after that.
+	moved time.Time
+	// touchAgain is when its object may be touched again, and touchPause how long it is left alone after that. Both are zero
+	// after the number of members has changed that are bound.
+	touchAgain time.Time
+	touchPause time.Duration
+	bound      int
+	// last is the member whose bind has started last: the watch may not have brought it yet.
+	last ledger.PodRef
+	// half is since when some members are bound but not enough; zero while none is. counted is until when that was added
+	// to halfTime. enough: the minimum is being bound, which may fail. short: nothing is kept for the rest any more, which was told.
+	half, counted time.Time
+	enough, short bool
+	// since is when it was refused first, and asked when it was refused last, since when none of it is bound. why says the last time why.
+	since, asked time.Time
+	why          string
+	// called is when it was told that it comes first and could start; zero if it was not.
+	called time.Time
+	// judged is when filter asked last whether another gang comes first, and behind which one did, in words. Both are zero
+	// once it has started.
+	judged time.Time
+	behind string
+	// waiting are members that filter refused on all nodes for the gang's sake. They are woken when it may start, but
+	// not before notBefore.
+	waiting   map[types.UID]*cluster.Pod
+	pause     time.Duration
+	notBefore time.Time
+	looked    moment // when there was no room for it
+}
+
+// moment tells whether anything has changed since it was looked for room.
+type moment struct {
+	revision uint64 // of the ledger
+	others   uint64 // changes that the ledger has no event for
+}
+
+func (g *ganging) moment() moment { return moment{g.o.Ledger.Revision(), g.others.Load()} }
+
+func newGanging(o *Options) *ganging { return &ganging{o: o, of: map[kinds.Key]*startingGang{}} }
+
+// startBind is the start of a bind for any pod: of one that is a member of a gang, with what the gang needs.
+func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
+	gang, ok := g.o.Gangs.Of(pod)
+	if !ok {
+		return g.o.Ledger.StartBind(p)
+	}
+	pod = pod.AskedBy(p.Caller)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.of[gang.Key]
+	if s != nil && gang.Problem != "" && !gang.Missing {
+		gang = s.Gang // what was known of it before
+	}
+	if s != nil && s.kept[pod.Ref] != nil && s.Minimum == gang.Minimum {
+		if _, kept := g.o.Ledger.Standing(pod.Ref); kept {
+			return g.bindKept(s, pod, p)
+		}
+	}
+	return g.decide(pod, &gang, p)
+}
+
+// bindKept starts the bind of a member that a slot was made for when its gang was decided on. g.mu is held.
+func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
+	grant, err := g.o.Ledger.StartBind(p)
+	if isLack(err) {
+		grant, _, err = g.changePlaces(s, pod, p, nil, err)
+	}
+	if err == nil {
+		delete(s.kept, pod.Ref)
+		s.last = pod.Ref
+		g.putOff(s)
+		if len(s.kept) == 0 {
+			m := g.muster(s.Key, ledger.PodRef{})
+			g.granted(s, m.bound >= s.Minimum)
+		}
+	} else if home, ok := g.o.Ledger.HomeOf(pod.Ref); ok && home != p.Node && isLack(err) {
+		g.o.Steering.Toward(pod, home)
+	}
+	return grant, err
+}
+
+// granted takes note of whether a gang's minimum is bound, or being bound: it is not half then. g.mu is held.
+func (g *ganging) granted(s *startingGang, is bool) {
+	g.countHalf(s)
+	s.enough = is
+}
+
+func (g *ganging) isKeptOn(pod ledger.PodRef, node string) bool {
+	home, ok := g.o.Ledger.HomeOf(pod)
+	return ok && home == node
+}
+
+// bindFailed gives back the capacity of a bind that has failed. A member of a gang that is not whole keeps it: others would
+// take it before the member is bound again.
+func (g *ganging) bindFailed(ref ledger.PodRef, node string) bool {
+	pod, ok := g.o.Pods.Pod(ref.Namespace, ref.Name)
+	if !ok || pod.Gang == nil || pod.Ref.UID != ref.UID || pod.Deleting || pod.Finished || pod.Node != "" {
+		return g.o.Ledger.BindFailed(ref, node)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.of[pod.Gang.Key(ref.Namespace)]
+	if s == nil || !g.o.Ledger.Clock.Now().Before(s.deadline) {
+		return g.o.Ledger.BindFailed(ref, node)
+	}
+	if !g.o.Ledger.BindFailedKeeping(ref, node, s.deadline) {
+		return false
+	}
+	s.kept[ref] = pod
+	g.granted(s, false)
+	return true
+}
+
+// muster is what the members of a gang have, but for one of them.
+type muster struct {
+	bound    int // being bound, bound, or done with what they are for
+	binding  int // of these, being bound
+	finished int // of them, those that are done
+	kept     []*cluster.Pod
+	unplaced []*cluster.Pod
+}
+
+func (g *ganging) muster(key kinds.Key, but ledger.PodRef) muster {
+	for {
+		pending, bound, finished := g.o.Pods.Gang(key)
+		m := g.count(pending, but)
+		m.bound, m.finished = m.bound+bound+finished, finished
+		// A pending member that the watch has brought bound, and then done, while the ledger was asked has nothing there any more.
+		// One that is bound still is bound there, too.
+		if g.o.Pods.GangSize(key).Finished == finished {
+			return m
+		}
+	}
+}
+
+// count is what the ledger says of members that wait for a node, but for one of them.
+func (g *ganging) count(pending []*cluster.Pod, but ledger.PodRef) (m muster) {
+	for _, member := range pending {
+		if member.Ref.Name == but.Name {
+			continue
+		}
+		switch state, kept := g.o.Ledger.Standing(member.Ref); {
+		case state == ledger.Binding:
+			m.bound, m.binding = m.bound+1, m.binding+1
+		case state == ledger.Bound:
+			m.bound++
+		case kept:
+			m.kept = append(m.kept, member)
+		default:
+			m.unplaced = append(m.unplaced, member)
+		}
+	}
+	return m
+}
+
+// missing is how many more have to be kept for before a member may be bound.
+func (m *muster) missing(gang *gangs.Gang) int { return gang.Minimum - 1 - m.bound - len(m.kept) }
+
+// isStarted reports whether others of the gang are bound.
+func (m *muster) isStarted() bool { return m.bound > 0 }
+
+// decide starts the bind of a member that no slot of its own is used for. g.mu is held.
+func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement) (ledger.Grant, error) {
+	if state, _ := g.o.Ledger.Standing(pod.Ref); state != ledger.NoAllocation {
+		return g.o.Ledger.StartBind(p)
+	}
+	m := g.muster(gang.Key, pod.Ref)
+	missing := m.missing(gang)
+	if err := m.incomplete(gang, p); err != nil {
+		return ledger.Grant{}, g.refused(pod, gang, err)
+	}
+	// Of a gang that has started members may be made anew one by one: what there is of them is kept for.
+	missing = min(missing, len(m.unplaced))
+	rest := mostUrgent(m.unplaced, missing)
+	if !g.mayLook(rest) {
+		return ledger.Grant{}, g.refused(pod, gang, gangError(p, ledger.GangWaits, fmt.Sprintf(
+			"%s has pods that ask for many different things; the server looks for capacity for one such gang at a time, with pauses", gang.Key)))
+	}
+	if !m.isStarted() {
+		if err := g.comesLater(pod, gang, p, rest); err != nil {
+			return ledger.Grant{}, g.refused(pod, gang, err)
+		}
+	}
+	grant, dropped, err := g.bindWith(pod, p, rest)
+	if err != nil {
+		return ledger.Grant{}, g.refused(pod, gang, err)
+	}
+	g.started(pod, gang, &m, rest, dropped)
+	return grant, nil
+}
+
+// incomplete refuses the first member of a gang that cannot be whole, whatever is free.
+func (m *muster) incomplete(gang *gangs.Gang, p *ledger.Placement) error {
+	detail := gang.Problem
+	if missing := m.missing(gang); detail == "" && missing > len(m.unplaced) {
+		detail = tooFew(gang, 1+len(m.kept)+len(m.unplaced))
+	}
+	if detail == "" || m.isStarted() {
+		return nil
+	}
+	return gangError(p, ledger.GangIncomplete, detail)
+}
+
+// tooFew says that a gang cannot start with as many pods as there are.
+func tooFew(gang *gangs.Gang, there int) string {
+	return fmt.Sprintf("%s needs at least %d pods, and there are %d that may be bound", gang.Key, gang.Minimum, there)
+}
+
+func gangError(p *ledger.Placement, reason ledger.Reason, detail string) *Error {
+	return &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &ledger.Rejection{Pod: p.Pod, Node: p.Node, Reason: reason, Detail: detail}}
+}
+
+// reasonOf returns why the ledger, or a gang, refuses; Fits where something else does.
+func reasonOf(err error) ledger.Reason {
+	var e *Error
+	if errors.As(err, &e) && e.Rejection != nil {
+		return e.Rejection.Reason
+	}
+	return ledger.Fits
+}
+
+// refused remembers that a member was refused, and tells where that is for its gang's sake. g.mu is held.
+func (g *ganging) refused(pod *cluster.Pod, gang *gangs.Gang, err error) error {
+	s := g.state(pod, gang)
+	now := g.o.Ledger.Clock.Now()
+	if s.since.IsZero() {
+		s.since = now
+	}
+	s.asked, s.why = now, err.Error()
+	reason := reasonOf(err)
+	if reason != ledger.GangWaits {
+		s.judged, s.behind = time.Time{}, "" // it could not start: who comes first is to be asked anew
+	}
+	if reason.OfGang() {
+		g.o.Metrics.ObserveGangRefusal(reason.String())
+		g.o.OnGangRefused(pod, reason, s.why)
+	}
+	return err
+}
+
+// state returns what is remembered of a gang. g.mu is held.
+func (g *ganging) state(pod *cluster.Pod, gang *gangs.Gang) *startingGang {
+	s := g.of[gang.Key]
+	if s == nil {
+		s = &startingGang{kept: map[ledger.PodRef]*cluster.Pod{}, waiting: map[types.UID]*cluster.Pod{}}
+		g.of[gang.Key] = s
+	}
+	s.Gang, s.scheduler, s.caller, s.priority = *gang, pod.Scheduler, cmp.Or(pod.Caller, s.caller), pod.Priority
+	return s
+}
+
+// started remembers a member whose bind has started, and what was kept for the rest, and gives up what is more than the
+// gang needs. g.mu is held.
+func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []*cluster.Pod, dropped []ledger.PodRef) {
+	s := g.state(pod, gang)
+	now := g.o.Ledger.Clock.Now()
+	delete(s.kept, pod.Ref)
+	s.last = pod.Ref
+	for _, ref := range dropped {
+		delete(s.kept, ref)
+	}
+	for _, member := range rest {
+		s.kept[member.Ref] = member
+	}
+	s.since, s.asked, s.called, s.why, s.short = time.Time{}, time.Time{}, time.Time{}, "", false
+	s.judged, s.behind = time.Time{}, ""
+	g.granted(s, m.bound+1 >= gang.Minimum)
+	if s.half.IsZero() {
+		s.half = now
+	}
+	g.wake(s)
+	g.giveUp(s, m.bound+1+len(m.kept)+len(rest)-len(dropped)-gang.Minimum)
+	g.putOff(s)
+	if s.reserved = nil; m.bound+1 < gang.Minimum {
+		g.outlast(s, m.kept)
+	}
+}
+
+// outlast has what somebody has reserved for members last as long as the gang counts on it, whatever its own deadline: in the slots of
+// Reservation objects some are made as for other members. g.mu is held.
+func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
+	var choices []ledger.Choice
+	within := map[ledger.PodRef]*cluster.Pod{}
+	for _, member := range members {
+		if s.kept[member.Ref] != nil {
+			continue
+		}
+		if _, inMemory := g.o.Ledger.HomeOf(member.Ref); inMemory {
+			s.reserved = append(s.reserved, member.Ref)
+		} else if durable, ok := g.o.Ledger.SlotFor(member.Ref); ok {
+			p := g.o.Question.Of(member.AskedBy(s.caller), "")
+			slot := p.Slot(s.deadline)
+			slot.Movable, slot.Slots = true, p.Slots
+			choices = append(choices, ledger.Choice{Slots: []ledger.Slot{slot}, Nodes: []string{durable.Node}})
+			within[member.Ref] = member
+		}
+	}
+	g.o.Ledger.PutOff(s.reserved, s.deadline)
+	if len(choices) > 0 && g.o.Ledger.Exchange(&ledger.Exchange{Keep: choices}) == nil {
+		maps.Copy(s.kept, within)
+	}
+}
+
+// countHalf adds up for how long a gang has been half, until now. It is called before half, or enough, changes. g.mu is held.
+func (g *ganging) countHalf(s *startingGang) {
+	now := g.o.Ledger.Clock.Now()
+	if !s.half.IsZero() && !s.enough {
+		g.halfTime += now.Sub(s.counted)
+	}
+	s.counted = now
+}
+
+// giveUp ends so many of the slots that were made for a gang. g.mu is held.
+func (g *ganging) giveUp(s *startingGang, count int) {
+	var pods []ledger.PodRef
+	for ref := range s.kept {
+		if len(pods) >= count {
+			break
+		}
+		pods = append(pods, ref)
+		delete(s.kept, ref)
+	}
+	g.end(pods)
+}
+
+// end ends the slots of some pods, but for what somebody has reserved for them since.
+func (g *ganging) end(pods []ledger.PodRef) {
+	if len(pods) > 0 {
+		_ = g.o.Ledger.Exchange(&ledger.Exchange{GiveUp: pods}) // which asks for nothing that could be refused
+	}
+}
+
+// putOff puts off the end of a gang's slots, as a member is bound: they are kept for the time of the policy at least from
+// then on. To go through all of them takes long, so they are given half as much again, and are not looked at for as
+// long as that lasts. g.mu is held.
+func (g *ganging) putOff(s *startingGang) {
+	now, ttl := g.o.Ledger.Clock.Now(), g.ttl()
+	s.moved = now
+	if s.deadline.Sub(now) >= ttl {
+		return
+	}
+	s.deadline = now.Add(g.longest())
+	pods := append(make([]ledger.PodRef, 0, len(s.reserved)+len(s.kept)), s.reserved...)
+	g.o.Ledger.PutOff(slices.AppendSeq(pods, maps.Keys(s.kept)), s.deadline)
+}
+
+// ttl is for how long slots are kept for the rest of a gang while none of it is bound, and longest what they are given.
+func (g *ganging) ttl() time.Duration     { return g.o.Policy.Current().Gangs.Deadline.Duration }
+func (g *ganging) longest() time.Duration { return g.ttl() * 3 / 2 }

@@ -1,0 +1,209 @@
+package arbiter
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+const (
+	// lookedAt is how many gangs that wait are asked after before another one starts.
+	lookedAt = 4
+	// patience is how long a gang counts as waiting after it was refused last: its scheduler may have given up. As long
+	// it comes first once it could start, if its scheduler does not try.
+	patience = 30 * time.Second
+	// passLife is for how long a gang that filter let pass is bound whoever could start since. Its scheduler has placed all of it: a
+	// kube-scheduler of which only some binds of a pod group are refused can go on with the rest, and keep their places for minutes.
+	passLife = 5 * time.Second
+	// behindLife is for how long filter does not ask again whether a gang comes first.
+	behindLife = time.Second
+)
+
+// compare puts the gang that comes first before others: the highest priority, then the one that has waited longest.
+func (s *startingGang) compare(o *startingGang) int {
+	return cmp.Or(cmp.Compare(o.priority, s.priority), s.since.Compare(o.since), cmp.Compare(s.Key.String(), o.Key.String()))
+}
+
+// comesLater refuses a gang that would start now in the place of one that waits and comes before it, unless filter has
+// let it pass. g.mu is held.
+func (g *ganging) comesLater(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) error {
+	if s := g.of[gang.Key]; s != nil && s.hasPassed(g.o.Ledger.Clock.Now()) {
+		return nil
+	}
+	if why := g.whoIsFirst(pod, gang, p, rest); why != "" {
+		return gangError(p, ledger.GangWaits, why)
+	}
+	return nil
+}
+
+// whoIsFirst says which gang waits and comes before one that would start now in its place, "" where none does: it is of a higher
+// priority, or was refused before it. Only where both do not fit, and the other one does. p has no node where any will do.
+// g.mu is held.
+func (g *ganging) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) (why string) {
+	now := g.o.Ledger.Clock.Now()
+	mine := g.of[gang.Key]
+	if mine == nil || mine.since.IsZero() {
+		mine = &startingGang{Gang: *gang, since: now}
+	}
+	mine.priority = pod.Priority
+	var others []*startingGang
+	for _, s := range g.of {
+		if s != mine && !s.asked.IsZero() && now.Sub(s.asked) < patience && s.half.IsZero() && s.compare(mine) < 0 {
+			others = append(others, s)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	slices.SortFunc(others, (*startingGang).compare)
+	var first []string
+	if p.Node != "" {
+		first = []string{p.Node}
+	}
+	own, _ := g.choices(append([]*cluster.Pod{pod}, rest...), p.Caller, first, true)
+	for _, s := range others[:min(len(others), lookedAt)] {
+		if !g.takesFrom(s, own) {
+			continue
+		}
+		if s.called.IsZero() {
+			s.called = now
+			g.wake(s)
+		}
+		if now.Sub(s.called) > patience {
+			s.since, s.called = now, time.Time{} // it had its turn
+			continue
+		}
+		other := s.Key.String()
+		if s.Key.Namespace != gang.Key.Namespace {
+			other = "a gang of another namespace" // whoever is told may not see it
+		}
+		return fmt.Sprintf("%s could start now and comes first; it has been waiting since %s",
+			other, g.o.Ledger.Clock.WallAt(s.since).UTC().Format(time.RFC3339))
+	}
+	return ""
+}
+
+// takesFrom reports whether a gang that waits would fit now, and not beside some slots. g.mu is held.
+func (g *ganging) takesFrom(s *startingGang, own []ledger.Choice) (takes bool) {
+	m := g.muster(s.Key, ledger.PodRef{})
+	members := mostUrgent(m.unplaced, min(m.missing(&s.Gang)+1, len(m.unplaced)))
+	if m.missing(&s.Gang)+1 > len(members) || len(members) == 0 || g.isDiverse(members) || !g.hasRoom(members, s.caller) {
+		return false
+	}
+	theirs, _ := g.choices(members, s.caller, nil, true)
+	g.o.Ledger.Try(func(t *ledger.Trial) {
+		takes = t.Exchange(&ledger.Exchange{Keep: theirs}) == nil && t.Exchange(&ledger.Exchange{Keep: own}) != nil
+	})
+	return takes
+}
+
+// hasPassed reports whether filter has let a gang pass a moment ago.
+func (s *startingGang) hasPassed(now time.Time) bool {
+	return !s.judged.IsZero() && s.behind == "" && now.Sub(s.judged) < passLife
+}
+
+// pass refuses a gang that would fit, but that another one comes before, for all of its members alike. g.mu is held.
+func (g *ganging) pass(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) error {
+	s := g.state(pod, gang)
+	now := g.o.Ledger.Clock.Now()
+	if s.hasPassed(now) {
+		return nil
+	}
+	if s.behind == "" || now.Sub(s.judged) >= behindLife {
+		s.behind, s.judged = g.whoIsFirst(pod, gang, p, rest), now
+	}
+	if s.behind != "" {
+		return gangError(p, ledger.GangWaits, s.behind)
+	}
+	return nil
+}
+
+// advise says why all nodes are to be refused to a pod for its gang's sake, or Fits. It looks at the capacity of
+// nodes one by one and so may say Fits where the bind will not.
+func (g *ganging) advise(pod *cluster.Pod) ledger.Reason {
+	gang, ok := g.o.Gangs.Of(pod)
+	if !ok {
+		return ledger.Fits
+	}
+	if state, kept := g.o.Ledger.Standing(pod.Ref); kept || state != ledger.NoAllocation {
+		return ledger.Fits
+	}
+	m := g.muster(gang.Key, pod.Ref)
+	if m.isStarted() {
+		return ledger.Fits
+	}
+	p := ledger.Placement{Pod: pod.Ref, Caller: pod.Caller}
+	err := m.incomplete(&gang, &p)
+	var rest []*cluster.Pod
+	if missing := m.missing(&gang); err == nil && missing > 0 {
+		if rest = mostUrgent(m.unplaced, missing); !g.hasRoom(append([]*cluster.Pod{pod}, rest...), pod.Caller) {
+			unplaced := gangError(&p, ledger.GangUnplaced, "")
+			unplaced.Rejection.Requested = int64(missing)
+			err = unplaced
+		}
+	}
+	if err == nil && (len(rest) == 0 || g.isDiverse(append([]*cluster.Pod{pod}, rest...))) {
+		return ledger.Fits // the bind finds out whether others come first: that takes long, or this is no more than one pod
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.of[gang.Key]; s != nil && !s.half.IsZero() {
+		return ledger.Fits // it has started meanwhile
+	}
+	if err == nil {
+		err = g.pass(pod, &gang, &p, rest)
+	}
+	if err == nil {
+		return ledger.Fits
+	}
+	_ = g.refused(pod, &gang, err)
+	g.of[gang.Key].waiting[pod.Ref.UID] = pod
+	return reasonOf(err)
+}
+
+// bindsAlone reports whether nothing has to be kept for others when a pod is bound. Where something has to be, the bind ends no
+// preemptible slots: these would be gone also where there is no capacity for the rest.
+func (g *ganging) bindsAlone(pod *cluster.Pod) bool {
+	gang, ok := g.o.Gangs.Of(pod)
+	if !ok {
+		return true
+	}
+	m := g.muster(gang.Key, pod.Ref)
+	return min(m.missing(&gang), len(m.unplaced)) <= 0
+}
+
+// hasRoom reports whether there seems to be capacity for some members together: for those that ask for the same,
+// whatever the others take, in slots of reservations and beside them. Of those that ask for many different things only a
+// bind finds out.
+func (g *ganging) hasRoom(members []*cluster.Pod, caller string) bool {
+	if g.isDiverse(members) {
+		return true
+	}
+	for _, a := range g.group(members, caller) {
+		suits, room := g.suits(a.pod), int64(0)
+		for _, usable := range g.o.Ledger.UsableSlots(&a.placement) {
+			switch {
+			case !suits(usable.Node):
+			case usable.Shared:
+				room += int64(len(a.slots)) // who knows how many of them share it
+			default:
+				room++
+			}
+		}
+		g.o.Ledger.Rooms(&a.placement, func(name string, count int64) bool {
+			if suits(name) {
+				room += min(count, int64(len(members)))
+			}
+			return room < int64(len(a.slots))
+		})
+		if room < int64(len(a.slots)) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,266 @@
+package arbiter
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// mostUrgent returns so many of some pods, those of the highest priority first.
+func mostUrgent(pods []*cluster.Pod, count int) []*cluster.Pod {
+	if count <= 0 {
+		return nil
+	}
+	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Ref.Name, b.Ref.Name))
+	})
+	return pods[:count]
+}
+
+// bindWith starts the bind of a member without a slot, and makes slots for the rest in the same step. dropped are the members
+// whose slots ended without another one. g.mu is held.
+func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
+	if len(rest) == 0 {
+		grant, err = g.o.Ledger.StartBind(p)
+	} else {
+		grant, err = g.exchange(p, nil, rest, nil)
+	}
+	if s := g.of[pod.Gang.Key(pod.Ref.Namespace)]; s != nil && isLack(err) {
+		return g.changePlaces(s, pod, p, rest, err)
+	}
+	return grant, nil, err
+}
+
+// isLack reports whether a pod was refused for something that slots on the node keep.
+func isLack(err error) bool {
+	return isShort(ledger.Verdict{Reason: reasonOf(err)})
+}
+
+// changePlaces starts the bind of a member that was refused for what slots of other members keep on the node. These
+// make way: a gang's scheduler has its own mind about which member goes where. They are given the member's own slot, the
+// node itself or any other. The first refusal stays where that cannot be: it tells where the member's own slot is. g.mu is held.
+func (g *ganging) changePlaces(
+	s *startingGang, pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, refused error,
+) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
+	first, giveUp := []string{p.Node}, []ledger.PodRef{pod.Ref}
+	home, hasOwn := g.o.Ledger.HomeOf(pod.Ref)
+	if hasOwn {
+		first = []string{home, p.Node}
+	}
+	var moved []*cluster.Pod
+	for ref, mate := range s.kept {
+		if ref != pod.Ref && g.isKeptOn(ref, p.Node) {
+			moved, giveUp = append(moved, mate), append(giveUp, ref)
+		}
+	}
+	if len(moved) == 0 {
+		return ledger.Grant{}, nil, refused
+	}
+	if !hasOwn && len(rest) == 0 { // the pod stands in for one of them
+		dropped, moved = []ledger.PodRef{moved[0].Ref}, moved[1:]
+	}
+	grant, err = g.exchange(p, giveUp, append(moved, rest...), first)
+	if err != nil {
+		return ledger.Grant{}, nil, refused
+	}
+	for _, mate := range moved {
+		if home, ok := g.o.Ledger.HomeOf(mate.Ref); ok {
+			g.o.Steering.Moved(mate, home)
+		}
+	}
+	return grant, dropped, nil
+}
+
+// exchange starts a bind, gives up slots and makes some for other members, on the nodes named first or any.
+func (g *ganging) exchange(p *ledger.Placement, giveUp []ledger.PodRef, keep []*cluster.Pod, first []string) (ledger.Grant, error) {
+	p.Slots = g.o.Ledger.ExactFirst(p.Slots, p.Request)
+	choices, more := g.choices(keep, p.Caller, first, false)
+	grant, err := g.o.Ledger.StartBindWith(p, &ledger.Exchange{GiveUp: giveUp, Keep: choices})
+	if reasonOf(err) != ledger.GangUnplaced {
+		return grant, err
+	}
+	several := len(choices) > 1
+	switch {
+	case several && len(keep) <= maxPacked:
+		choices = g.pack(p, giveUp, keep)
+	case more:
+		choices, _ = g.choices(keep, p.Caller, first, true)
+	default:
+		return grant, err
+	}
+	return g.o.Ledger.StartBindWith(p, &ledger.Exchange{GiveUp: giveUp, Keep: choices})
+}
+
+// maxPacked is for how many members each is looked for the node where least is left over, which costs a look at all nodes.
+const maxPacked = 100
+
+// pack chooses nodes for members that ask for different things: for the largest first, that of a slot of a reservation, or
+// else the node where least is left over.
+func (g *ganging) pack(p *ledger.Placement, giveUp []ledger.PodRef, members []*cluster.Pod) (choices []ledger.Choice) {
+	uids := make([]types.UID, 0, len(giveUp))
+	for _, ref := range giveUp {
+		uids = append(uids, ref.UID)
+	}
+	survey := g.o.Ledger.Survey(uids...)
+	taken := map[ledger.SlotRef]bool{}
+	reserved := func(usable []ledger.UsableSlot, allowed func(node string) bool) (node string) {
+		for _, slot := range usable {
+			if !taken[slot.Ref] && allowed(slot.Node) {
+				taken[slot.Ref] = !slot.Shared
+				return slot.Node
+			}
+		}
+		return ""
+	}
+	if reserved(g.o.Ledger.UsableSlots(p), func(node string) bool { return node == p.Node }) == "" {
+		survey.Take(p)
+	}
+	groups := g.group(members, p.Caller)
+	slices.SortStableFunc(groups, (*alike).compare)
+	for _, a := range groups {
+		suits, usable := g.suits(a.pod), g.o.Ledger.UsableSlots(&a.placement)
+		for _, slot := range a.slots {
+			at := a.placement
+			at.Pod, at.Node = slot.Pod, reserved(usable, suits)
+			if at.Node == "" {
+				at.Node = survey.BestFit(&a.placement, suits)
+				survey.Take(&at)
+			}
+			choices = append(choices, ledger.Choice{Slots: []ledger.Slot{slot}, Nodes: []string{at.Node}})
+		}
+	}
+	return choices
+}
+
+// restPerNode is for how long no capacity is looked for for members that ask for very different things, once it was, for each
+// of them and each node: some times as long as that takes, in which nobody else is decided on.
+const restPerNode = time.Microsecond
+
+// mayLook reports whether capacity may be looked for now for some members. g.mu is held.
+func (g *ganging) mayLook(members []*cluster.Pod) bool {
+	if !g.isDiverse(members) {
+		return true
+	}
+	now := g.o.Ledger.Clock.Now()
+	if now.Before(g.rests) {
+		return false
+	}
+	g.rests = now.Add(time.Duration(len(members)*g.o.Ledger.Stats().Nodes) * restPerNode)
+	return true
+}
+
+// isDiverse reports whether members ask for so many different things that to look for capacity for each takes long.
+func (g *ganging) isDiverse(members []*cluster.Pod) bool {
+	if len(members) <= maxPacked {
+		return false
+	}
+	var found []*alike
+	for _, member := range members {
+		p := g.o.Question.Of(member, "")
+		switch {
+		case slices.ContainsFunc(found, func(a *alike) bool { return a.isLike(member, &p) }):
+		case len(found) == maxPacked:
+			return true
+		default:
+			found = append(found, &alike{pod: member, placement: p, matched: p.Slots})
+		}
+	}
+	return false
+}
+
+// suits returns whether a pod may be on a node, going by what the pod says of nodes.
+func (g *ganging) suits(pod *cluster.Pod) func(node string) bool {
+	accepts := pod.Constraints.Accepts()
+	return func(name string) bool {
+		node, ok := g.o.Node(name)
+		return ok && accepts(node)
+	}
+}
+
+// alike are members that ask for the same.
+type alike struct {
+	pod       *cluster.Pod
+	placement ledger.Placement
+	matched   []ledger.SlotRef // the slots of reservations that they may use, as they were found
+	slots     []ledger.Slot
+	// nodes are where the slots may be, and room for how many pods like these there is capacity on those.
+	nodes []string
+	room  int64
+}
+
+// group sorts members by what they ask for.
+func (g *ganging) group(members []*cluster.Pod, caller string) (groups []*alike) {
+	deadline := g.o.Ledger.Clock.Now().Add(g.longest()) // so that no other slot of the gang lasts longer; see putOff
+	for _, member := range members {
+		p := g.o.Question.Of(member.AskedBy(caller), "")
+		slot := p.Slot(deadline)
+		slot.Movable = true
+		k := slices.IndexFunc(groups, func(a *alike) bool { return a.isLike(member, &p) })
+		if k < 0 {
+			matched := p.Slots
+			p.Slots = g.o.Ledger.ExactFirst(matched, p.Request)
+			k, groups = len(groups), append(groups, &alike{pod: member, placement: p, matched: matched, slots: make([]ledger.Slot, 0, len(members))})
+		}
+		slot.Slots = groups[k].placement.Slots
+		groups[k].slots = append(groups[k].slots, slot)
+	}
+	return groups
+}
+
+// isLike reports whether what suits the group suits a pod.
+func (a *alike) isLike(pod *cluster.Pod, p *ledger.Placement) bool {
+	return p.Devices == nil && a.placement.Devices == nil && a.placement.Request.Equal(p.Request) &&
+		sameSlots(a.matched, p.Slots) && a.pod.Constraints.Same(pod.Constraints)
+}
+
+// sameSlots reports whether two pods match the same slots; mostly they are those of one reservation, and the very same list.
+func sameSlots(a, b []ledger.SlotRef) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}
+
+// choices says where slots for members may be: on the nodes named first, where reservations keep capacity for them, then
+// where there is free capacity. Those for which there is least come first. Unless all nodes are asked for they are as many
+// as should do; more says that there are others.
+func (g *ganging) choices(members []*cluster.Pod, caller string, first []string, all bool) (choices []ledger.Choice, more bool) {
+	groups := g.group(members, caller)
+	for _, a := range groups {
+		more = g.findNodes(a, first, 2*len(members)+8, all) || more
+	}
+	slices.SortStableFunc(groups, (*alike).compare)
+	for _, a := range groups {
+		choices = append(choices, ledger.Choice{Slots: a.slots, Nodes: a.nodes})
+	}
+	return choices, more
+}
+
+// compare puts first what has least room, and of equals what is largest.
+func (a *alike) compare(b *alike) int {
+	asks, others := a.placement.Request, b.placement.Request
+	return cmp.Or(cmp.Compare(a.room, b.room), cmp.Compare(others.Value(resources.CPU), asks.Value(resources.CPU)),
+		cmp.Compare(others.Value(resources.Memory), asks.Value(resources.Memory)))
+}
+
+// findNodes looks for nodes for some members that are alike; enough is for how many pods there has to be capacity on them.
+func (g *ganging) findNodes(a *alike, first []string, enough int, all bool) (cut bool) {
+	a.nodes = slices.Clone(first)
+	for _, usable := range g.o.Ledger.UsableSlots(&a.placement) {
+		a.nodes = append(a.nodes, usable.Node)
+	}
+	suits := g.suits(a.pod)
+	a.nodes = slices.DeleteFunc(a.nodes, func(name string) bool { return !suits(name) })
+	g.o.Ledger.Rooms(&a.placement, func(name string, count int64) bool {
+		if suits(name) {
+			a.nodes = append(a.nodes, name)
+			a.room += min(count, int64(enough))
+		}
+		cut = !all && a.room >= int64(enough)
+		return !cut
+	})
+	return cut
+}

@@ -1,0 +1,219 @@
+package arbiter
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+func ofPriority(priority int32) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.Priority = &priority }
+}
+
+func onDisk(disk string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": disk} }
+}
+
+// finish has pods end well.
+func (w *gangWorld) finish(pods []*cluster.Pod) {
+	for _, pod := range pods {
+		w.ledger.RemovePod(pod.Ref, 2)
+		w.o.Pods.Put(&cluster.Pod{Ref: pod.Ref, Finished: true, Gang: pod.Gang})
+	}
+}
+
+// Of two gangs that wait the one of the higher priority comes first, whoever was refused before.
+func TestGangOfHigherPriorityComesFirst(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		filler := w.gang("f", 4, 4, nil)
+		for k, pod := range filler {
+			require.NoError(t, w.bind(pod, map[bool]string{true: "n0", false: "n1"}[k < 2]))
+		}
+		low, high := w.gang("low", 3, 3, ofPriority(1)), w.gang("high", 3, 3, ofPriority(2))
+		require.Equal(t, ledger.GangUnplaced, w.advise(low[0]))
+		<-time.After(time.Second)
+		require.Equal(t, ledger.GangUnplaced, w.advise(high[0]))
+		w.finish(filler)
+		w.refusedAs(w.bind(low[0], "n0"), ledger.GangWaits)
+		assert.Equal(t, []string{"high-0"}, w.woken, "who comes first is told to start")
+		w.refusedAs(w.bind(w.gang("new", 3, 3, nil)[0], "n0"), ledger.GangWaits)
+		highest := w.gang("highest", 3, 3, ofPriority(3))
+		require.NoError(t, w.bind(highest[0], "n0"), "and waits for nobody")
+	})
+}
+
+// A gang that waits keeps nobody waiting who fits beside it.
+func TestGangsThatFitBesideEachOtherDoNotWait(t *testing.T) {
+	gangTest(t, 3, 2, func(w *gangWorld) {
+		filler := w.gang("f", 4, 4, nil)
+		for k, pod := range filler {
+			require.NoError(t, w.bind(pod, map[bool]string{true: "n0", false: "n1"}[k < 2]))
+		}
+		first := w.gang("first", 3, 3, nil)
+		w.refusedAs(w.bind(first[0], "n2"), ledger.GangUnplaced)
+		<-time.After(time.Second)
+		w.finish(filler)
+		require.NoError(t, w.bind(w.gang("beside", 3, 3, nil)[0], "n0"))
+		require.NoError(t, w.bind(first[0], "n2"))
+	})
+}
+
+// A gang that could start and does not, though its scheduler tries, has its turn, and then others have theirs.
+func TestGangThatDoesNotStartHasItsTurn(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		single := w.pod("", "single", 0, withoutGang)
+		filler := w.gang("f", 2, 2, nil)
+		require.NoError(t, w.bind(single, "n0"))
+		require.NoError(t, w.bind(filler[0], "n1"))
+		require.NoError(t, w.bind(filler[1], "n1"))
+		first, later := w.gang("first", 2, 2, nil), w.gang("later", 2, 2, nil)
+		tries := func() { assert.Error(t, w.bind(first[0], "nowhere"), "it tries the wrong node all the time") }
+		w.refusedAs(w.bind(first[0], "n0"), ledger.GangUnplaced)
+		w.finish(filler)
+		<-time.After(time.Second)
+		for range 3 {
+			tries()
+			w.refusedAs(w.bind(later[0], "n1"), ledger.GangWaits)
+			<-time.After(patience / 3)
+		}
+		tries()
+		<-time.After(time.Second)
+		require.NoError(t, w.bind(later[0], "n1"))
+	})
+}
+
+// Each member is kept for where it may be, also beside others that ask for as much and may be elsewhere.
+func TestGangMembersOnNodesOfTheirOwn(t *testing.T) {
+	gangTest(t, 4, 1, func(w *gangWorld) {
+		w.labels["n1"], w.labels["n3"] = map[string]string{"disk": "ssd"}, map[string]string{"disk": "hdd"}
+		plain, ssd, hdd := w.pod("a", "a-plain", 4, nil), w.pod("a", "a-ssd", 4, onDisk("ssd")), w.pod("a", "a-hdd", 4, onDisk("hdd"))
+		w.pod("a", "b-plain", 4, nil)
+		require.NoError(t, w.bind(plain, "n0"))
+		for pod, node := range map[*cluster.Pod]string{ssd: "n1", hdd: "n3"} {
+			home, _ := w.ledger.HomeOf(pod.Ref)
+			assert.Equal(t, node, home, "%s", pod.Ref)
+		}
+	})
+	gangTest(t, 3, 1, func(w *gangWorld) {
+		w.labels["n1"] = map[string]string{"disk": "ssd"}
+		pods := w.gang("a", 2, 2, onDisk("ssd"))
+		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0]), "there is room, and none of it suits")
+	})
+}
+
+// Of more pods than the gang needs those of the highest priority are kept for; one that is bound where capacity is
+// kept for another stands in for it.
+func TestGangKeepsForTheMostUrgent(t *testing.T) {
+	gangTest(t, 1, 2, func(w *gangWorld) {
+		pods := w.gang("a", 3, 2, nil)
+		urgent := w.pod("a", "urgent", 2, ofPriority(5))
+		require.NoError(t, w.bind(pods[0], "n0"))
+		assert.Equal(t, 1, w.kept())
+		_, kept := w.ledger.HomeOf(urgent.Ref)
+		assert.True(t, kept)
+		require.NoError(t, w.bind(pods[1], "n0"), "in the place of the other")
+		assert.Zero(t, w.kept())
+		w.watch()
+		assert.Empty(t, w.of)
+	})
+}
+
+// A gang that needs fewer while it starts gives up what it does not need any more.
+func TestGangThatNeedsFewerKeepsFewer(t *testing.T) {
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		pods := w.gang("a", 6, 6, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		require.NoError(t, w.bind(pods[1], "n0"))
+		require.Equal(t, 4, w.kept())
+		for k := range pods {
+			pods[k] = w.pod("a", pods[k].Ref.Name, 4, nil)
+		}
+		w.watch()
+		assert.Equal(t, 2, w.kept())
+	})
+}
+
+// What is kept for a member that was made anew ends with what is kept for the others.
+func TestGangMemberMadeAnewPutsOffNothing(t *testing.T) {
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		<-time.After(80 * time.Second)
+		w.ledger.RemovePod(pods[3].Ref, 2)
+		w.pod("a", "a-3", 4, func(p *v1.Pod) { p.UID = "u-again" })
+		w.watch()
+		require.Equal(t, 3, w.kept())
+		<-time.After(11 * time.Second)
+		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.watch()
+		assert.Zero(t, w.kept())
+		assert.Len(t, w.short, 1)
+	})
+}
+
+// Of a gang that is short, and lacks pods, the next one is bound, and what there is of the others is kept for.
+func TestGangThatIsShortLacksPods(t *testing.T) {
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		pods := w.gang("a", 5, 5, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		<-time.After(2 * time.Minute)
+		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.watch()
+		require.Len(t, w.short, 1)
+		leaving := *pods[4]
+		leaving.Deleting = true
+		w.o.Pods.Put(&leaving)
+		require.NoError(t, w.bind(pods[1], "n0"))
+		assert.Equal(t, 2, w.kept(), "of three that it lacks two exist")
+	})
+}
+
+// The bind of a member that is being deleted meanwhile fails: nothing is kept for it.
+func TestGangBindFailsOfAPodThatGoes(t *testing.T) {
+	gangTest(t, 1, 3, func(w *gangWorld) {
+		pods := w.gang("a", 3, 3, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		p := w.o.Question.Of(pods[1], "n0")
+		_, err := w.startBind(pods[1], &p)
+		require.NoError(t, err)
+		leaving := *pods[1]
+		leaving.Deleting = true
+		w.o.Pods.Put(&leaving)
+		require.True(t, w.bindFailed(pods[1].Ref, "n0"))
+		assert.Equal(t, 1, w.kept(), "for the third")
+	})
+}
+
+// A gang of which the last bind fails is half again from then on.
+func TestGangIsHalfAgain(t *testing.T) {
+	gangTest(t, 1, 3, func(w *gangWorld) {
+		pods := w.gang("a", 2, 2, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		p := w.o.Question.Of(pods[1], "n0")
+		_, err := w.startBind(pods[1], &p)
+		require.NoError(t, err)
+		<-time.After(time.Second)
+		require.True(t, w.bindFailed(pods[1].Ref, "n0"))
+		<-time.After(time.Second)
+		w.watch()
+		assert.Equal(t, time.Second, w.arbiter().HalfGangTime())
+	})
+}
+
+// In slots that several pods may share a gang may start, where all else is full.
+func TestGangStartsInSharedSlots(t *testing.T) {
+	gangTest(t, 1, 4, func(w *gangWorld) {
+		w.reserveAs("a", ledger.Aligned, keptOn{"n0", 3})
+		w.fill()
+		pods := w.gang("a", 3, 3, nil)
+		assert.Equal(t, ledger.Fits, w.advise(pods[0]))
+		require.NoError(t, w.bind(pods[0], "n0"))
+		assert.Equal(t, 2, w.kept())
+	})
+}

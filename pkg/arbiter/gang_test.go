@@ -1,0 +1,392 @@
+package arbiter
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// The first of a gang is bound only with capacity for the rest, which nobody else is given.
+func TestGangIsBoundWhole(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		single := w.pod("", "single", 0, withoutGang)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		assert.Equal(t, 3, w.kept())
+		w.refusedAs(w.bind(single, "n1"), ledger.InsufficientResource)
+		for _, at := range []struct {
+			pod  int
+			node string
+		}{{1, "n1"}, {2, "n1"}, {3, "n0"}} {
+			require.NoError(t, w.bind(pods[at.pod], at.node), "whatever node the scheduler meant each for")
+		}
+		assert.Zero(t, w.kept())
+		w.watch()
+		assert.Empty(t, w.of, "nothing is remembered of a gang that is whole")
+	})
+}
+
+// Where there is no capacity for all that have to be there, nothing is bound and nothing kept.
+func TestGangThatDoesNotFitWaits(t *testing.T) {
+	gangTest(t, 1, 3, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		err := w.bind(pods[0], "n0")
+		w.refusedAs(err, ledger.GangUnplaced)
+		assert.ErrorContains(t, err, "3 more pods of its gang need capacity at once, and there is some for 2")
+		assert.Zero(t, w.kept())
+		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[1]))
+		w.watch()
+		assert.Empty(t, w.woken)
+
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 9}}})
+		w.watch()
+		assert.Equal(t, []string{"a-1"}, w.woken, "that filter has refused")
+		require.NoError(t, w.bind(pods[0], "n0"))
+		assert.Equal(t, 3, w.kept())
+	})
+}
+
+// A gang that waits for a resource is looked at again when a class comes to map it, of which the ledger has no event, and
+// not before.
+func TestGangHearsOfMappedResources(t *testing.T) {
+	const gpu = "example.com/gpu"
+	gangTest(t, 1, 3, func(w *gangWorld) {
+		pods := w.gang("a", 2, 2, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1") })
+		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0]))
+		w.pass(10 * time.Second)
+		assert.Equal(t, searchesPerWatch, w.searches, "nothing changes")
+		w.ledger.ObserveMapped([]string{gpu})
+		w.arbiter().LookAgain()
+		w.pass(5 * time.Second)
+		assert.Equal(t, []string{"a-0"}, w.woken)
+		assert.Equal(t, ledger.Fits, w.advise(pods[0]))
+	})
+}
+
+// Pods that nobody can bind are missing, and whoever asks is told.
+func TestGangOfTooFewPods(t *testing.T) {
+	gangTest(t, 1, 8, func(w *gangWorld) {
+		pods := w.gang("a", 2, 3, nil)
+		err := w.bind(pods[0], "n0")
+		w.refusedAs(err, ledger.GangIncomplete)
+		assert.ErrorContains(t, err, "needs at least 3 pods, and there are 2")
+		assert.Equal(t, ledger.GangIncomplete, w.advise(pods[0]))
+		third := w.pod("a", "a-2", 3, nil)
+		w.watch()
+		assert.Equal(t, []string{"a-0"}, w.woken)
+		require.NoError(t, w.bind(third, "n0"))
+		require.NoError(t, w.bind(pods[0], "n0"))
+		require.NoError(t, w.bind(pods[1], "n0"))
+
+		gated := func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/later"}} }
+		w.pod("g", "g-0", 2, gated)
+		w.refusedAs(w.bind(w.pod("g", "g-1", 2, nil), "n0"), ledger.GangIncomplete)
+		for name, minimum := range map[string]int{"many": 1_000_000, "negative": -1} {
+			w.refusedAs(w.bind(w.pod(name, name, minimum, nil), "n0"), ledger.GangIncomplete)
+		}
+		require.NoError(t, w.bind(w.pod("one", "one", 1, nil), "n0"))
+		require.NoError(t, w.bind(w.pod("none", "none", 0, withoutGang), "n0"))
+		assert.Zero(t, w.kept())
+	})
+}
+
+// More pods than the minimum: any of them count, and nothing is kept beyond what the gang needs.
+func TestGangOfMorePodsThanItNeeds(t *testing.T) {
+	gangTest(t, 3, 2, func(w *gangWorld) {
+		pods := w.gang("a", 6, 3, nil)
+		require.NoError(t, w.bind(pods[5], "n0"))
+		assert.Equal(t, 2, w.kept())
+		require.NoError(t, w.bind(pods[4], "n2"))
+		assert.Equal(t, 1, w.kept(), "one of the others stands back")
+		require.NoError(t, w.bind(pods[3], "n2"))
+		assert.Zero(t, w.kept())
+		require.NoError(t, w.bind(pods[0], "n1"), "like a pod without a gang")
+	})
+}
+
+// Members of different sizes change places as their scheduler likes.
+func TestGangChangesPlaces(t *testing.T) {
+	size := func(cpu string) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(cpu) }
+	}
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		large, small, other := w.pod("a", "a-large", 3, size("3")), w.pod("a", "a-small", 3, size("1")), w.pod("a", "a-other", 3, size("4"))
+		require.NoError(t, w.bind(small, "n1"))
+		home, ok := w.ledger.HomeOf(large.Ref)
+		require.True(t, ok)
+		require.Equal(t, "n1", home, "the only place beside the other one")
+		require.NoError(t, w.bind(large, "n1"))
+		w.refusedAs(w.bind(other, "n1"), ledger.InsufficientResource)
+		err := w.bind(other, "n1")
+		assert.ErrorContains(t, err, `capacity is kept for it on node "n0"`)
+		assert.True(t, w.o.Steering.Nominated(other.Ref.UID, "n0"), "its scheduler is told where")
+		require.NoError(t, w.bind(other, "n0"))
+	})
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		pods := []*cluster.Pod{w.pod("a", "a-0", 4, size("2")), w.pod("a", "a-1", 4, size("2")), w.pod("a", "a-2", 4, size("1")), w.pod("a", "a-3", 4, size("3"))}
+		require.NoError(t, w.bind(pods[2], "n1"))
+		assert.Equal(t, 3, w.kept())
+		require.NoError(t, w.bind(pods[3], "n1"))
+		require.NoError(t, w.bind(pods[1], "n0"))
+		require.NoError(t, w.bind(pods[0], "n0"))
+	})
+}
+
+// Slots are only made on nodes that suit their pods.
+func TestGangOnNodesThatSuit(t *testing.T) {
+	gangTest(t, 3, 1, func(w *gangWorld) {
+		w.labels["n1"] = map[string]string{"disk": "ssd"}
+		picky := w.pod("a", "a-picky", 2, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
+		plain := w.pod("a", "a-plain", 2, nil)
+		w.refusedAs(w.bind(plain, "n1"), ledger.GangUnplaced)
+		require.NoError(t, w.bind(plain, "n0"))
+		home, _ := w.ledger.HomeOf(picky.Ref)
+		assert.Equal(t, "n1", home)
+	})
+}
+
+// Slots end at the deadline, which members that are bound put off; then it is told that the gang is short, and what is
+// missing is kept again with the next member that is bound.
+func TestGangFallsShort(t *testing.T) {
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		pods := w.gang("a", 5, 5, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		<-time.After(50 * time.Second)
+		require.NoError(t, w.bind(pods[1], "n0"))
+		<-time.After(50 * time.Second)
+		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.watch()
+		assert.Equal(t, 3, w.kept(), "put off by the second")
+		assert.Empty(t, w.short)
+		<-time.After(45 * time.Second)
+		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.watch()
+		w.watch()
+		assert.Zero(t, w.kept())
+		assert.Equal(t, []string{"a lacks 3"}, w.short, "once")
+		require.NoError(t, w.bind(pods[2], "n1"))
+		assert.Equal(t, 2, w.kept())
+		require.NoError(t, w.bind(pods[3], "n1"))
+		require.NoError(t, w.bind(pods[4], "n1"))
+		w.watch()
+		assert.Empty(t, w.of)
+	})
+}
+
+// Members that capacity is kept for are sent there, again and again, while none is bound: schedulers forget where they were sent.
+func TestGangIsReminded(t *testing.T) {
+	gangTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.gang("a", 3, 3, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		<-time.After(remindAfter - time.Second)
+		require.NoError(t, w.bind(pods[1], "n0"))
+		sent := func() bool { return w.o.Steering.Nominated(pods[2].Ref.UID, "n0") }
+		for range 3 {
+			<-time.After(remindAfter - time.Second)
+			w.watch()
+			require.False(t, sent())
+			<-time.After(time.Second)
+			w.watch()
+			require.True(t, sent())
+			w.o.Steering.Settled(pods[2].Ref.UID)
+		}
+		assert.Equal(t, 3, w.touched["a"])
+		<-time.After(w.ttl())
+		w.watch()
+		assert.False(t, sent(), "nothing is kept any more")
+	})
+}
+
+// A scheduler that goes by changes of a gang's object is told by these: as long as something is kept, and later where there is
+// capacity, with pauses that grow.
+func TestGangIsTouched(t *testing.T) {
+	reserve := func(w *gangWorld, pods []*cluster.Pod) {
+		w.reserveFor(pods[1], "n0", "alice")
+		w.reserveFor(pods[2], "n0", "alice")
+	}
+	tests := map[string]struct {
+		before, then func(w *gangWorld, pods []*cluster.Pod) // of the first bind
+		after        time.Duration
+		want         int
+	}{
+		"kept":                  {after: time.Minute, want: 4}, // after 10, 20, 30 and 50 s
+		"kept by /reserve":      {before: reserve, after: time.Hour, want: 17},
+		"short, with capacity":  {after: time.Hour, want: 17},
+		"short, a full cluster": {then: func(w *gangWorld, _ []*cluster.Pod) { w.resize("n0", 1) }, after: time.Hour, want: 4},
+		"another is bound": {then: func(w *gangWorld, pods []*cluster.Pod) {
+			w.pass(50 * time.Second)
+			require.NoError(w.t, w.bind(pods[1], "n0"))
+		}, after: 15 * time.Second, want: 5},
+		"binds that fail": {then: func(w *gangWorld, pods []*cluster.Pod) {
+			for range 10 { // each puts off the end of what is kept
+				w.pass(12 * time.Second)
+				p := w.o.Question.Of(pods[1], "n0")
+				_, err := w.startBind(pods[1], &p)
+				require.NoError(w.t, err)
+				w.pass(time.Second)
+				require.True(w.t, w.bindFailed(pods[1].Ref, "n0"))
+			}
+		}, want: 5}, // after 10, 23, 36, 62 and 114 s
+		"another server": {then: func(w *gangWorld, _ []*cluster.Pod) { clear(w.of); w.takeOver() }, after: remindAfter - time.Second},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			gangTest(t, 1, 4, func(w *gangWorld) {
+				pods := w.gang("a", 3, 3, nil)
+				if tt.before != nil {
+					tt.before(w, pods)
+				}
+				require.NoError(t, w.bind(pods[0], "n0"))
+				if tt.then != nil {
+					tt.then(w, pods)
+				}
+				w.pass(tt.after)
+				assert.Equal(t, tt.want, w.touched["a"])
+			})
+		})
+	}
+}
+
+// Gangs that are short are touched one at a time, and capacity is looked for when something has changed.
+func TestShortGangsAreTouchedInTurn(t *testing.T) {
+	gangTest(t, 1, 9, func(w *gangWorld) {
+		for _, name := range []string{"a", "b", "c"} {
+			require.NoError(t, w.bind(w.gang(name, 3, 3, nil)[0], "n0"))
+		}
+		touched := func() int { return w.touched["a"] + w.touched["b"] + w.touched["c"] }
+		w.pass(w.longest() - time.Second)
+		before := touched()
+		var at []int
+		for second := range 3 * int(remindAfter/time.Second) {
+			w.pass(time.Second)
+			for ; before < touched(); before++ {
+				at = append(at, second)
+			}
+		}
+		require.Len(t, at, 3)
+		assert.Equal(t, []int{at[0], at[0] + 10, at[0] + 20}, at)
+		w.resize("n0", 3)
+		w.pass(10 * time.Minute)
+		assert.Equal(t, searchesPerWatch, w.searches, "nothing changes")
+	})
+}
+
+// A slot that made way for another member lasts as long as the others: for the whole time from the last bind on.
+func TestGangSlotThatMovedLasts(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		k := slices.IndexFunc(pods[1:], func(pod *cluster.Pod) bool { return w.isKeptOn(pod.Ref, "n0") })
+		moved := pods[1+k]
+		others := slices.DeleteFunc(pods[1:], func(pod *cluster.Pod) bool { return pod == moved })
+		w.o.Steering.Toward(moved, "n0")
+		<-time.After(time.Second)
+		require.NoError(t, w.bind(others[0], "n0"))
+		require.True(t, w.isKeptOn(moved.Ref, "n1"), "it made way")
+		assert.True(t, w.o.Steering.Nominated(moved.Ref.UID, "n1"), "its scheduler is told")
+		<-time.After(24 * time.Second)
+		require.NoError(t, w.bind(others[1], "n1"))
+		<-time.After(59 * time.Second)
+		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		assert.True(t, w.isKeptOn(moved.Ref, "n1"), "the last bind was 59 seconds ago")
+	})
+}
+
+// A member that is deleted gives its place to another one, or to the one made in its place.
+func TestGangMemberIsMadeAnew(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		gone := pods[3]
+		w.ledger.RemovePod(gone.Ref, 2)
+		again := w.pod("a", "a-3", 4, func(p *v1.Pod) { p.UID = "u-again" })
+		assert.Equal(t, 2, w.kept())
+		w.watch()
+		assert.Equal(t, 3, w.kept())
+		require.NoError(t, w.bind(again, "n1"))
+	})
+}
+
+// A bind that fails leaves its member what it had, and nobody else.
+func TestGangBindFails(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		for k, node := range map[int]string{1: "n0", 2: "n1", 3: "n1"} {
+			p := w.o.Question.Of(pods[k], node)
+			_, err := w.startBind(pods[k], &p)
+			require.NoError(t, err)
+		}
+		require.Zero(t, w.kept())
+		w.watch()
+		require.True(t, w.bindFailed(pods[3].Ref, "n1"))
+		assert.Equal(t, 1, w.kept())
+		w.refusedAs(w.bind(w.pod("", "single", 0, withoutGang), "n1"), ledger.InsufficientResource)
+		require.NoError(t, w.bind(pods[3], "n1"))
+	})
+}
+
+// A gang that needs more by now is kept more for; one of which nobody knows how many it needs any more goes on as before.
+func TestGangMinimumChanges(t *testing.T) {
+	gangTest(t, 3, 4, func(w *gangWorld) {
+		pods := w.gang("a", 8, 4, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		for k := range 4 {
+			pods[k] = w.pod("a", pods[k].Ref.Name, 8, nil)
+		}
+		w.watch()
+		assert.Equal(t, 3, w.kept(), "members do not agree")
+		require.NoError(t, w.bind(pods[1], "n0"))
+		assert.Equal(t, 2, w.kept())
+		for k := 4; k < 8; k++ {
+			pods[k] = w.pod("a", pods[k].Ref.Name, 8, nil)
+		}
+		require.NoError(t, w.bind(pods[2], "n0"))
+		assert.Equal(t, 5, w.kept())
+		for k := range pods {
+			pods[k] = w.pod("a", pods[k].Ref.Name, 3, nil)
+		}
+		w.watch()
+		assert.Zero(t, w.kept())
+	})
+}
+
+// A gang that is gone keeps nothing, nor does one of which the only bind has failed.
+func TestGangIsGone(t *testing.T) {
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		p := w.o.Question.Of(pods[0], "n0")
+		_, err := w.startBind(pods[0], &p)
+		require.NoError(t, err)
+		require.True(t, w.o.Ledger.BindFailed(pods[0].Ref, "n0"))
+		w.watch()
+		assert.Zero(t, w.kept())
+	})
+}
+
+// The next server keeps capacity for the rest of what has started.
+func TestGangsAreTakenOver(t *testing.T) {
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		w.gang("b", 3, 3, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		bound := *pods[0]
+		bound.Node = "n0"
+		w.o.Pods.Put(&bound)
+		w.giveUp(w.of[bound.Gang.Key("ns")], 3)
+		require.Zero(t, w.kept())
+		assert.Equal(t, 1, w.takeOver())
+		assert.Equal(t, 3, w.kept())
+		require.NoError(t, w.bind(pods[1], "n1"))
+		assert.Equal(t, 2, w.kept())
+	})
+}

@@ -1,0 +1,334 @@
+package arbiter
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// The pauses between wake-ups of a gang's pods that came to nothing.
+const (
+	firstGangPause = time.Second
+	mostGangPause  = 30 * time.Second
+	// mostBehind is the most for a gang that another one comes before: it can start as soon as that one does elsewhere.
+	mostBehind = 5 * time.Second
+	// searchesPerWatch is for how many gangs that wait it is looked at most, each time, whether there is capacity by now.
+	searchesPerWatch = 32
+	// mostUnseen is how many pods are remembered for a gang beyond its members: the watch may not have brought them yet.
+	mostUnseen = 16
+	// remindAfter is how long no member has to be bound until those that capacity is kept for are sent there again, and mostReminded how
+	// many of a gang at a time. kube-scheduler leaves a pod whose bind was refused alone for ten seconds at most.
+	remindAfter  = 10 * time.Second
+	mostReminded = 16
+	// mostTouchPause is the most between two touches of a gang's object: each has its scheduler try all pods that it gave up.
+	mostTouchPause = 5 * time.Minute
+)
+
+// WatchGangs looks after gangs that are not whole, until ctx ends. It is to be called once.
+func (a *Arbiter) WatchGangs(ctx context.Context) error {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			a.gangs.watch()
+		}
+	}
+}
+
+// watch looks once after the gangs that are not whole.
+func (g *ganging) watch() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.of) == 0 || g.o.Ledger.Ready() != nil {
+		return
+	}
+	g.searches = searchesPerWatch
+	for key, s := range g.of { // in another order each time
+		gang, ok := g.o.Gangs.Get(key)
+		switch {
+		case !ok || gang.Missing && !s.half.IsZero():
+			g.forget(s)
+			continue
+		case gang.Problem == "" || s.half.IsZero():
+			s.Gang = gang
+		}
+		g.look(s)
+	}
+}
+
+// look brings what is remembered of a gang up to date. g.mu is held.
+func (g *ganging) look(s *startingGang) {
+	m := g.muster(s.Key, ledger.PodRef{})
+	g.granted(s, m.bound >= s.Minimum)
+	g.keepOnly(s, &m)
+	now := g.o.Ledger.Clock.Now()
+	missing := m.missing(&s.Gang) + 1
+	g.giveUp(s, -missing)
+	if m.isStarted() {
+		g.wake(s) // who was refused a moment before it started
+		if bound := m.bound - m.binding; bound != s.bound {
+			s.bound, s.touchAgain, s.touchPause = bound, time.Time{}, 0
+		}
+		g.remind(s, m.kept, now)
+	}
+	switch {
+	case !m.isStarted() && now.Before(s.deadline) && g.hasStarted(s.last):
+	case s.Problem == "" && m.bound-m.binding >= s.Minimum, !m.isStarted() && len(m.kept)+len(m.unplaced) == 0:
+		g.forget(s)
+	case !m.isStarted():
+		g.giveUp(s, len(s.kept)) // the bind that they were made with has failed
+		s.half, s.short = time.Time{}, false
+		if now.Sub(s.asked) > 2*patience && len(s.waiting) == 0 && !s.hasPassed(now) {
+			delete(g.of, s.Key)
+			return
+		}
+		g.wakeIfRoom(s, &m, now)
+	case missing > 0 && now.Before(s.deadline):
+		if rest := mostUrgent(m.unplaced, min(missing, len(m.unplaced))); g.searches > 0 && len(rest) > 0 && g.mayLook(rest) {
+			g.searches--
+			g.topUp(s, rest)
+		}
+	case len(s.kept) == 0 && missing > 0:
+		g.fallShort(s, missing)
+		g.recall(s, mostUrgent(m.unplaced, min(missing, len(m.unplaced))), now)
+	}
+}
+
+// remind has members tried again that capacity is kept for, by whomever, where none was bound for a while: their scheduler may have
+// cleared where they were sent, and have others in mind for that place. g.mu is held.
+func (g *ganging) remind(s *startingGang, kept []*cluster.Pod, now time.Time) {
+	if now.Sub(s.moved) < remindAfter {
+		return
+	}
+	count := 0
+	for _, member := range kept { // in another order each time
+		own := s.kept[member.Ref]
+		if own != nil && !now.Before(s.deadline) || count == mostReminded {
+			continue
+		}
+		if home, ok := g.o.Ledger.HomeOf(member.Ref); ok {
+			g.o.Steering.Remind(cmp.Or(own, member), home)
+		}
+		count++
+	}
+	if count > 0 {
+		s.moved = now
+		g.touch(s, now)
+	}
+}
+
+// recall has the scheduler of a gang that is short try the rest of it where there is capacity by now: it may have given it up, and
+// then nobody would ask. A touch for one gang may do for all, so there is one at a time. g.mu is held.
+func (g *ganging) recall(s *startingGang, rest []*cluster.Pod, now time.Time) {
+	current := g.moment()
+	if !s.Touch || len(rest) == 0 || now.Sub(s.moved) < remindAfter || now.Before(s.touchAgain) ||
+		now.Sub(g.recalled) < remindAfter || s.looked == current || g.searches == 0 {
+		return
+	}
+	g.searches--
+	if !g.hasRoom(rest, s.caller) {
+		s.looked = current
+		return
+	}
+	g.recalled = now
+	g.touch(s, now)
+}
+
+// touch has the object of a gang changed, which its scheduler may go by, with pauses that grow until a member is bound. g.mu is held.
+func (g *ganging) touch(s *startingGang, now time.Time) {
+	if s.Touch && !now.Before(s.touchAgain) {
+		g.o.TouchGang(s.Key)
+		s.touchAgain = now.Add(s.touchPause)
+		s.touchPause = min(max(2*s.touchPause, remindAfter), mostTouchPause)
+	}
+}
+
+// hasStarted reports whether the bind of a pod has started, and has not failed.
+func (g *ganging) hasStarted(pod ledger.PodRef) bool {
+	state, _ := g.o.Ledger.Standing(pod)
+	return state != ledger.NoAllocation
+}
+
+// keepOnly forgets of the pods that slots were made for those that are bound, gone or at their deadline, and ends the slots
+// of those that cannot be bound any more: they are being deleted, or of no gang or another one by now. Nor are pods woken
+// that are gone; one that the watch has not brought yet is not, so that some more may be remembered. g.mu is held.
+func (g *ganging) keepOnly(s *startingGang, m *muster) {
+	kept := map[ledger.PodRef]*cluster.Pod{}
+	for _, member := range m.kept {
+		if s.kept[member.Ref] != nil {
+			kept[member.Ref] = member
+			delete(s.kept, member.Ref)
+		}
+	}
+	left := make([]ledger.PodRef, 0, len(s.kept))
+	for ref := range s.kept {
+		left = append(left, ref)
+	}
+	s.kept = kept
+	g.end(left)
+	if there := len(m.kept) + len(m.unplaced); len(s.waiting) > 2*there+mostUnseen {
+		known := make(map[types.UID]bool, there)
+		for _, members := range [][]*cluster.Pod{m.kept, m.unplaced} {
+			for _, member := range members {
+				known[member.Ref.UID] = true
+			}
+		}
+		maps.DeleteFunc(s.waiting, func(uid types.UID, _ *cluster.Pod) bool { return !known[uid] })
+	}
+}
+
+// forget ends what is kept for a gang and forgets it. g.mu is held.
+func (g *ganging) forget(s *startingGang) {
+	g.countHalf(s)
+	g.giveUp(s, len(s.kept))
+	g.wake(s)
+	delete(g.of, s.Key)
+}
+
+// unreserve gives back what was reserved for pods. What a gang that has started counts on is kept for it at once, and not
+// only when watch looks: others would take it meanwhile.
+func (g *ganging) unreserve(placements []ledger.Placement) ledger.Result {
+	var members []kinds.Key
+	for i := range placements {
+		ref := placements[i].Pod
+		if pod, ok := g.o.Pods.Pod(ref.Namespace, ref.Name); ok && pod.Gang != nil {
+			members = append(members, pod.Gang.Key(ref.Namespace))
+		}
+	}
+	if len(members) == 0 {
+		return g.o.Ledger.Unreserve(placements)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	result := g.o.Ledger.Unreserve(placements)
+	slices.SortFunc(members, func(a, b kinds.Key) int { return cmp.Compare(a.String(), b.String()) })
+	for _, key := range slices.Compact(members) {
+		if s := g.of[key]; s != nil && !s.half.IsZero() {
+			g.searches = max(g.searches, 1)
+			g.look(s)
+		}
+	}
+	return result
+}
+
+// topUp keeps capacity for members in the place of others that are gone, as long as the gang has time left. g.mu is held.
+func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) {
+	if len(rest) == 0 {
+		return
+	}
+	choices, _ := g.choices(rest, s.caller, nil, true)
+	for k := range choices {
+		for i := range choices[k].Slots {
+			choices[k].Slots[i].Deadline = s.deadline
+		}
+	}
+	if g.o.Ledger.Exchange(&ledger.Exchange{Keep: choices}) == nil {
+		for _, member := range rest {
+			s.kept[member.Ref] = member
+		}
+	}
+}
+
+// fallShort tells once that a gang has started and is not whole, and that nothing is kept for it any more. g.mu is held.
+func (g *ganging) fallShort(s *startingGang, missing int) {
+	if s.short {
+		return
+	}
+	s.short = true
+	g.o.Log.WithFields(logrus.Fields{"gang": s.Key.String(), "minimum": s.Minimum, "missing": missing, "since": g.o.Ledger.Clock.WallAt(s.half)}).
+		Warn("a gang has started and is not whole: the capacity that was kept for the rest of it ended at its deadline, or its pods are missing")
+	g.o.OnGangShort(s.Gang, missing)
+}
+
+// wakeIfRoom wakes the members of a gang that waits, when there may be capacity for it. g.mu is held.
+func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
+	missing := m.missing(&s.Gang) + 1
+	if len(s.waiting) == 0 || now.Before(s.notBefore) || s.Problem != "" || missing > len(m.unplaced) {
+		return
+	}
+	current := g.moment()
+	if (s.looked == current && s.behind == "") || g.searches == 0 {
+		return // who is behind another one waits for time to pass
+	}
+	g.searches--
+	s.looked = current
+	if !g.hasRoom(mostUrgent(m.unplaced, missing), s.caller) {
+		return
+	}
+	most := mostGangPause
+	if s.behind != "" {
+		most = mostBehind
+	}
+	s.pause = min(max(2*s.pause, firstGangPause), most)
+	s.notBefore = now.Add(s.pause)
+	g.wake(s)
+}
+
+// wake has the members of a gang tried again that were refused for its sake. g.mu is held.
+func (g *ganging) wake(s *startingGang) {
+	for uid, pod := range s.waiting {
+		delete(s.waiting, uid)
+		g.o.Wake(pod)
+	}
+}
+
+// takeOver keeps capacity for the rest of gangs that had started when another server decided, or when this one did last, before
+// anything else is decided: nobody could bind pods since. It returns how many.
+func (g *ganging) takeOver() (count int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.of {
+		s.counted = g.o.Ledger.Clock.Now()
+	}
+	for key := range g.o.Pods.GangKeys() {
+		gang, ok := g.o.Gangs.Get(key)
+		if !ok || gang.Problem != "" {
+			continue
+		}
+		m := g.muster(key, ledger.PodRef{})
+		missing := m.missing(&gang) + 1
+		if s := g.of[key]; s != nil && m.isStarted() {
+			g.putOff(s)
+		}
+		if !m.isStarted() || m.bound >= gang.Minimum || len(m.kept)+len(m.unplaced) == 0 {
+			continue
+		}
+		if g.resume(key, &gang, m.kept, mostUrgent(m.unplaced, min(missing, len(m.unplaced)))) {
+			count++
+		}
+	}
+	return count
+}
+
+// resume makes slots for the rest of a gang that has started, and has what somebody reserved for others of it last. g.mu is held.
+func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*cluster.Pod) bool {
+	s := g.state(append(slices.Clone(rest), reserved...)[0], gang)
+	s.caller = cmp.Or(s.caller, g.o.Pods.GangSize(key).Caller) // what is kept counts in the budget of who has started it
+	now := g.o.Ledger.Clock.Now()
+	if s.half.IsZero() {
+		s.half = now
+	}
+	s.counted, s.moved = now, now
+	s.deadline = now.Add(g.ttl())
+	g.topUp(s, rest)
+	s.reserved = nil
+	g.outlast(s, reserved)
+	s.short = s.short && len(s.kept) == 0
+	if len(s.kept)+len(s.reserved) == 0 {
+		g.o.Log.WithField("gang", key.String()).Warn("there is no capacity for the rest of a gang that started before this server decided")
+	}
+	return len(s.kept)+len(s.reserved) > 0
+}

@@ -1,0 +1,166 @@
+package arbiter
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/steady"
+)
+
+// gangWorld is what decides about gangs, on a ledger, with the pods that the watch has brought. It runs in a synctest bubble.
+type gangWorld struct {
+	*ganging
+	t      testing.TB
+	ledger *ledger.Ledger
+	reader cluster.Reader
+	labels map[string]map[string]string // of nodes
+	woken  []string
+	short  []string
+	told   []string // refusals
+	// touched is how often the objects of gangs were.
+	touched map[string]int
+}
+
+// newGangWorld has so many nodes of some CPUs.
+func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
+	t.Helper()
+	log, _ := logtest.NewNullLogger()
+	w := &gangWorld{t: t, ledger: ledger.New(ledger.Options{}), labels: map[string]map[string]string{}, touched: map[string]int{}}
+	kind := kinds.Default()[0]
+	kind.Object = &kinds.Object{Group: "example.com", Versions: []string{"v1"}, Resource: "gangs", Minimum: ".spec.size", Touch: true} // not installed
+	table, err := kinds.New([]kinds.Kind{kind})
+	require.NoError(t, err)
+	w.reader = cluster.Reader{Table: w.ledger.Table(), Gangs: table}
+	pods := cluster.NewPods()
+	w.ganging = newGanging(&Options{
+		Ledger: NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }),
+		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
+		Question:       &question.Maker{Reader: w.reader, Matcher: &matcher.Matcher{}, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil }},
+		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log}),
+		Gangs: gangs.New(gangs.Options{
+			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), OnChanged: func(kinds.Key) {}, OnTouched: func(bool) {}, Log: log,
+		}),
+		Steering: steering.New(steering.Options{Ledger: w.ledger.Reader}),
+		Node: func(name string) (cluster.Node, bool) {
+			return cluster.Node{Name: name, Labels: w.labels[name]}, true
+		},
+		Wake:      func(pod *cluster.Pod) { w.woken = append(w.woken, pod.Ref.Name) },
+		TouchGang: func(key kinds.Key) { w.touched[key.Name]++ },
+		Metrics:   metrics.New(),
+		OnGangRefused: func(pod *cluster.Pod, reason ledger.Reason, why string) {
+			w.told = append(w.told, pod.Ref.Name+" "+reason.String()+": "+why)
+		},
+		OnGangShort: func(gang gangs.Gang, missing int) {
+			w.short = append(w.short, fmt.Sprintf("%s lacks %d", gang.Key.Name, missing))
+		},
+	})
+	for k := range nodes {
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: fmt.Sprintf("n%d", k), Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: int64(1000 * cpus)}, {Column: resources.Pods, Value: 110},
+		}})
+	}
+	return w
+}
+
+// pod makes a pod of a gang be there, of one CPU unless change says otherwise.
+func (w *gangWorld) pod(gang, name string, minimum int, change func(*v1.Pod)) *cluster.Pod {
+	w.t.Helper()
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("u-" + name), ResourceVersion: "1", Annotations: map[string]string{
+			v1alpha1.GangAnnotation: gang, v1alpha1.GangMinAnnotation: fmt.Sprint(minimum),
+		}},
+		Spec: v1.PodSpec{SchedulerName: "s", Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{"cpu": resource.MustParse("1")},
+		}}}},
+	}
+	if change != nil {
+		change(pod)
+	}
+	r, err := w.reader.NewPod(pod)
+	require.NoError(w.t, err)
+	w.o.Pods.Put(r)
+	return r
+}
+
+// gang makes the pods of a gang be there: a-0, a-1 ...
+func (w *gangWorld) gang(name string, size, minimum int, change func(*v1.Pod)) (pods []*cluster.Pod) {
+	for k := range size {
+		pods = append(pods, w.pod(name, fmt.Sprintf("%s-%d", name, k), minimum, change))
+	}
+	return pods
+}
+
+// pass lets time pass, in which the gangs are looked after.
+func (w *gangWorld) pass(d time.Duration) {
+	for range d / time.Second {
+		<-time.After(time.Second)
+		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.watch()
+	}
+}
+
+// bind starts a bind, and confirms it where that is granted.
+func (w *gangWorld) bind(pod *cluster.Pod, node string) error {
+	p := w.o.Question.Of(pod, node)
+	_, err := w.startBind(pod, &p)
+	if err == nil {
+		require.True(w.t, w.o.Ledger.Confirm(pod.Ref, node))
+	}
+	require.NoError(w.t, ledgertest.CheckInvariants(w.ledger.Reader))
+	return err
+}
+
+func withoutGang(pod *v1.Pod) { pod.Annotations = nil }
+
+// undo takes back all binds of a gang that have started, and what is kept for it.
+func (w *gangWorld) undo(pods []*cluster.Pod) {
+	for _, pod := range pods {
+		if home, ok := w.ledger.HomeOf(pod.Ref); ok {
+			w.o.Ledger.BindFailed(pod.Ref, home)
+		}
+	}
+	if s := w.of[pods[0].Gang.Key("ns")]; s != nil {
+		w.forget(s)
+	}
+}
+
+// kept returns how many slots in memory there are.
+func (w *gangWorld) kept() int { return w.ledger.Stats().InMemory }
+
+func (w *gangWorld) refusedAs(err error, reason ledger.Reason) {
+	w.t.Helper()
+	require.Error(w.t, err)
+	assert.Equal(w.t, reason.String(), reasonOf(err).String(), "%v", err)
+}
+
+// gangTest runs a test in a bubble.
+func gangTest(t *testing.T, nodes, cpus int, test func(w *gangWorld)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(newGangWorld(t, nodes, cpus)) })
+}

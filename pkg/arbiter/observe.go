@@ -1,0 +1,53 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// What follows is for a server that only observes; see pkg/observe.
+
+// MayBind says why who asks must not bind a pod. It returns the pod with the UID by which it was looked at. What a pod
+// asks for need not be countable: nothing is counted before it has its node.
+func (a *Arbiter) MayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef, error) {
+	ref, err := a.mayBind(ctx, pod)
+	if !errors.As(err, new(*UncountableError)) {
+		return ref, err
+	}
+	if info, ok := a.o.Pods.Pod(pod.Namespace, pod.Name); ok && isOf(info, pod) {
+		return info.Ref, a.mayUse(ctx, info.Scheduler)
+	}
+	return ref, err // the watch brings it soon
+}
+
+// Observe remembers that a pod has got a node which the ledger would have refused it for what others had there, if so. The
+// ledger has the pod already. path is the one by which it was asked for, and caller who did.
+func (a *Arbiter) Observe(pod *cluster.Pod, path, caller string) (conflict *ledger.Rejection) {
+	placement := a.o.Question.Of(pod, pod.Node)
+	placement.Devices = nil                                               // nothing is known of claims
+	placement.Pod = ledger.PodRef{Namespace: pod.Ref.Namespace, Name: ""} // what the pod has is not asked about
+	var result ledger.Result
+	a.o.Ledger.Try(func(t *ledger.Trial) {
+		t.Remove(pod.Ref.UID)
+		result = t.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Time{}))
+	})
+	if len(result.Rejections) == 0 {
+		return nil
+	}
+	said := &result.Rejections[0]
+	short, ofCapacity := said.Shortage()
+	if !ofCapacity {
+		return nil
+	}
+	said.Pod = pod.Ref
+	a.o.Metrics.ObserveObservedConflict(pod.Scheduler, short)
+	a.refuse(&refused.Refusal{
+		Path: path, Caller: caller, Scheduler: pod.Scheduler, Reason: said.Reason.String(), Rejection: *said, Observed: true,
+	})
+	return said
+}

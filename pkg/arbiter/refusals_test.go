@@ -1,0 +1,162 @@
+package arbiter
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// On each path a pod of three CPUs is refused where one of two is, and the refusal is remembered; what is granted, or only
+// tried, is not.
+func TestRefusalsAreRemembered(t *testing.T) {
+	const caller = "for-scheduler"
+	filter := func(w *world, p *v1.Pod) {
+		ctx, nodes := as(w.t.Context(), caller), []string{"b", "a"}
+		advice, err := w.Filter(ctx, w.query(p, 5, small), nodes, &Scratch{})
+		require.NoError(w.t, err)
+		if !fitsAny(advice.Verdicts) {
+			w.FilterRefused(ctx, advice, nodes)
+		}
+	}
+	reserve := func(w *world, p *v1.Pod, dry bool) {
+		_, err := w.Reserve(as(w.t.Context(), caller), &Gang{
+			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing, DryRun: dry,
+		})
+		require.NoError(w.t, err)
+	}
+	cases := map[string]struct {
+		ask  func(w *world, p *v1.Pod)
+		path string
+	}{
+		"filter":  {filter, refused.Filter},
+		"bind":    {func(w *world, p *v1.Pod) { _, _ = w.Bind(as(w.t.Context(), caller), ref(p), "a") }, refused.Bind},
+		"reserve": {func(w *world, p *v1.Pod) { reserve(w, p, false) }, refused.Reserve},
+		"a trial": {func(w *world, p *v1.Pod) { reserve(w, p, true) }, ""},
+		"admission": {func(w *world, p *v1.Pod) {
+			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller, DryRun: true})
+			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller})
+		}, refused.Admission},
+		"a scheduler in the process": {func(w *world, p *v1.Pod) {
+			placement := w.question.Of(w.info(p).AskedBy(caller), "a")
+			_, _, _ = w.Keep(&placement, time.Minute)
+		}, refused.Plugin},
+		"its plugin": {func(w *world, p *v1.Pod) {
+			w.PluginRefused(caller, w.info(p), []string{"b", "a"})
+		}, refused.Plugin},
+		"its gangs": {func(w *world, p *v1.Pod) {
+			_, _, _ = w.KeepAll([]ledger.Placement{w.question.Of(w.info(p).AskedBy(caller), "a")}, time.Minute)
+		}, refused.Plugin},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			fits, large := sized("fits", "1", 4), sized("large", "3", 5)
+			w := newWorld(t, fits, large)
+			for _, node := range []string{"a", "b"} {
+				there := sized("on-"+node, "2", 3)
+				there.Spec.NodeName = node
+				w.observe(there)
+			}
+			tc.ask(w, fits)
+			list, last := w.RefusalsAfter(0)
+			require.Empty(t, list)
+			require.Zero(t, last)
+
+			before := time.Now().Add(-time.Minute)
+			tc.ask(w, large)
+			list, last = w.RefusalsAfter(0)
+			if tc.path == "" {
+				require.Empty(t, list)
+				return
+			}
+			require.Len(t, list, 1)
+			assert.EqualValues(t, 1, last)
+			r := list[0]
+			assert.Equal(t, []string{tc.path, caller, "scheduler", "InsufficientResource"}, []string{r.Path, r.Caller, r.Scheduler, r.Reason})
+			assert.Equal(t, ref(large), r.Rejection.Pod)
+			assert.False(t, r.Warned)
+			assert.Equal(t, "cpu", r.Rejection.Resource)
+			assert.EqualValues(t, 3000, r.Rejection.Requested)
+			if tc.path == refused.Filter || name == "its plugin" {
+				assert.Equal(t, "b", r.Rejection.Node, "the first of those where it lacks least")
+				assert.EqualValues(t, 2000, r.Rejection.Free)
+				assert.Equal(t, []refused.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, r.Reasons)
+			} else {
+				assert.Equal(t, "a", r.Rejection.Node)
+			}
+			assert.NotEmpty(t, r.Rejection.Holders)
+			assert.WithinRange(t, r.At, before, time.Now().Add(time.Minute))
+			require.Len(t, w.refused.Waiting(), 1)
+			w.Settled(large.UID)
+			assert.Empty(t, w.refused.Waiting())
+		})
+	}
+}
+
+// A refusal of filter tells what was in the way where that was no node's capacity.
+func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
+	p := sized("p", "1", 5)
+	refuse := func(w *world, nodes ...string) *refused.Refusal {
+		advice, err := w.Filter(w.t.Context(), w.query(p, 5, small), nodes, &Scratch{})
+		require.NoError(w.t, err)
+		w.FilterRefused(w.t.Context(), advice, nodes)
+		list, _ := w.RefusalsAfter(0)
+		require.Len(w.t, list, 1)
+		return list[0]
+	}
+	t.Run("it has its node", func(t *testing.T) {
+		w := newWorld(t, p)
+		_, _, err := w.Keep(&ledger.Placement{Pod: ref(p), Node: "a", Request: w.info(p).Request}, time.Hour)
+		require.NoError(t, err)
+		r := refuse(w, "b")
+		assert.Equal(t, "AllocatedElsewhere", r.Reason)
+		assert.Equal(t, "a", r.Rejection.AllocatedOn)
+	})
+	t.Run("nobody knows the node", func(t *testing.T) {
+		assert.Equal(t, "NodeUnknown", refuse(newWorld(t, p), "x").Reason)
+	})
+	t.Run("its namespace has no more", func(t *testing.T) {
+		w := newWorld(t, p)
+		w.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 500}}}})
+		r := refuse(w, "a", "b")
+		assert.Equal(t, "QuotaExceeded", r.Reason)
+		assert.EqualValues(t, 500, r.Rejection.Limit)
+		assert.Empty(t, r.Rejection.Node)
+	})
+	t.Run("a gate", func(t *testing.T) {
+		w := newWorld(t, p)
+		w.gates = []Gate{func(*ledger.Placement) *Error { return &Error{Outcome: Refused, Why: "it gets nothing"} }}
+		w.Arbiter = w.newArbiter(Options{})
+		r := refuse(w, "a")
+		assert.Equal(t, []string{ReasonRefused, "it gets nothing"}, []string{r.Reason, r.Message})
+		require.Error(t, w.bindPod(p, "a"))
+		list, _ := w.RefusalsAfter(1)
+		require.Len(t, list, 1)
+		assert.Equal(t, []string{ReasonRefused, "it gets nothing", "a"}, []string{list[0].Reason, list[0].Message, list[0].Rejection.Node})
+	})
+}
+
+// A Reservation that there is no capacity for is a refusal of it, and not of the pod that it is for.
+func TestRefusalsOfObjects(t *testing.T) {
+	w := newWorld(t)
+	asked := &ledger.Slot{
+		Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, Pod: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}, Scheduler: "scheduler", Caller: "alice",
+	}
+	w.ObjectRefused(asked, &ledger.Rejection{Node: "a", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 5, Free: 4}, "slot s: no node fits")
+	w.ObjectRefused(asked, nil, "slot s: no node is selected")
+	list, _ := w.RefusalsAfter(0)
+	require.Len(t, list, 2)
+	for i, want := range [][]string{{"object", "alice", "InsufficientResource", ""}, {"object", "alice", ReasonRefused, "slot s: no node is selected"}} {
+		r := list[i]
+		assert.Equal(t, want, []string{r.Path, r.Caller, r.Reason, r.Message})
+		assert.Equal(t, asked.Ref, r.Rejection.Slot)
+		assert.Equal(t, "ns", r.Rejection.Pod.Namespace)
+	}
+	assert.Empty(t, w.refused.Waiting())
+}

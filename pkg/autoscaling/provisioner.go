@@ -1,0 +1,250 @@
+package autoscaling
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
+)
+
+// ProvisionerOptions configures a Provisioner. All fields are needed.
+type ProvisionerOptions struct {
+	Ledger       *arbiter.GatedLedger
+	Reservations *reservations.Controller
+	// Client is for PodTemplates, and Objects for ProvisioningRequests.
+	Client  kubernetes.Interface
+	Objects dynamic.Interface
+	// Discovery tells whether the cluster has ProvisioningRequests.
+	Discovery discovery.DiscoveryInterfaceWithContext
+	Policy    *policy.Store
+	// OnWrite is told of every write.
+	OnWrite func(failed bool)
+	Log     logrus.FieldLogger
+}
+
+// Provisioner requests nodes for reservations that fit none. Make it with NewProvisioner; it can run once.
+type Provisioner struct {
+	ProvisionerOptions
+	*writes
+
+	definitions *follow.Definitions
+	kind        *follow.Kind
+	watch       *follow.Watch
+
+	mu    sync.Mutex                           // guards what follows
+	known map[owned]*unstructured.Unstructured // requests that were made here
+
+	// since is since when a reservation fits no node, and next when what failed for one is tried again. Run alone uses them.
+	since, next map[types.UID]time.Time
+}
+
+// NewProvisioner makes a Provisioner and starts nothing.
+func NewProvisioner(o ProvisionerOptions) *Provisioner {
+	p := &Provisioner{
+		ProvisionerOptions: o, writes: newWrites(o.Log, o.OnWrite),
+		definitions: follow.NewDefinitions(o.Discovery, groupVersion, o.Log),
+		known:       map[owned]*unstructured.Unstructured{},
+		since:       map[types.UID]time.Time{}, next: map[types.UID]time.Time{},
+	}
+	p.kind = p.definitions.Kind(requests.Resource)
+	p.watch = follow.NewWatch(p.kind, o.Log,
+		follow.NewSource(o.Objects, requests.Resource, ours{o.Objects.Resource(requests)}, &unstructured.Unstructured{}, p.observe, p.forget)).Foreign()
+	return p
+}
+
+// owned is of what reservation a request is. The namespace is the request's own: who may write in another one says nothing of
+// this reservation.
+type owned struct {
+	namespace string
+	uid       types.UID
+}
+
+// ours are the requests that were made here.
+type ours struct {
+	dynamic.NamespaceableResourceInterface
+}
+
+// List implements follow.Client.
+func (c ours) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	o.LabelSelector = managedByLabel + "=" + managedBy
+	return c.NamespaceableResourceInterface.List(ctx, o)
+}
+
+// Watch implements follow.Client.
+func (c ours) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.LabelSelector = managedByLabel + "=" + managedBy
+	return c.NamespaceableResourceInterface.Watch(ctx, o)
+}
+
+// Run requests nodes until ctx ends. Nothing is read before the policy wants that.
+func (p *Provisioner) Run(ctx context.Context) error {
+	for p.rules().ClassName == "" {
+		if !follow.Pause(ctx, lookEvery) {
+			return nil
+		}
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { _ = p.definitions.Run(ctx) }) // its error is that of ctx
+	running.Go(func() { _ = p.watch.Run(ctx, func(context.Context) {}, func(context.Context) {}) })
+	for follow.Pause(ctx, lookEvery) {
+		if p.Ledger.Ready() == nil && p.watch.Listed() && !p.watch.Stale() {
+			p.step(ctx, p.Ledger.Clock.Now())
+		}
+	}
+	return nil
+}
+
+func (p *Provisioner) rules() *policy.ProvisioningRequests {
+	return &p.Policy.Current().Autoscaling.ProvisioningRequests
+}
+
+func (p *Provisioner) observe(request *unstructured.Unstructured, _ bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if owner := ownerOf(request); owner.UID != "" {
+		p.known[owned{request.GetNamespace(), owner.UID}] = request
+	}
+}
+
+func (p *Provisioner) forget(request *unstructured.Unstructured) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := owned{request.GetNamespace(), ownerOf(request).UID}
+	if former := p.known[key]; former != nil && former.GetUID() == request.GetUID() {
+		delete(p.known, key)
+	}
+}
+
+// Trouble returns why requests cannot be read, or the last one could not be written; nil where all is well.
+func (p *Provisioner) Trouble() error {
+	return cmp.Or(p.watch.Troubles()[requests.Resource], p.writes.Trouble())
+}
+
+// Ages returns how long ago anything was heard of requests, while they are watched.
+func (p *Provisioner) Ages() map[string]time.Duration { return p.watch.Ages() }
+
+// step requests nodes for the reservations that have fitted none for long enough, tells what became of former requests,
+// and deletes those that nobody waits for.
+func (p *Provisioner) step(ctx context.Context, now time.Time) {
+	p.mu.Lock()
+	known := maps.Clone(p.known)
+	p.mu.Unlock()
+	waiting := map[types.UID]bool{}
+	for _, pending := range p.Reservations.Pending() {
+		uid := pending.Reservation.UID
+		waiting[uid] = true
+		if request := known[owned{pending.Reservation.Namespace, uid}]; request != nil {
+			reason, message := answerOf(request)
+			p.Reservations.TellProvisioning(pending.Reservation, metav1.ConditionTrue, reason, message)
+			continue
+		}
+		if !pending.NoNodeFits {
+			delete(p.since, uid)
+			continue
+		}
+		if since, ok := p.since[uid]; !ok {
+			p.since[uid] = now
+		} else if now.Sub(since) >= p.rules().After.Duration && !now.Before(p.next[uid]) && !pending.Provisioning {
+			p.request(ctx, pending.Reservation, now)
+		}
+	}
+	for _, times := range []map[types.UID]time.Time{p.since, p.next} {
+		maps.DeleteFunc(times, func(uid types.UID, _ time.Time) bool { return !waiting[uid] })
+	}
+	for key, request := range known {
+		if !waiting[key.uid] && p.Reservations.Settled(request.GetNamespace(), ownerOf(request)) && p.limiter.Allow() {
+			p.ended(p.delete(ctx, request))
+		}
+	}
+}
+
+// request requests nodes for a reservation, once.
+func (p *Provisioner) request(ctx context.Context, rsv *v1alpha1.Reservation, now time.Time) {
+	rules := p.rules()
+	if rules.ClassName == "" || !p.limiter.Allow() || p.Ledger.Ready() != nil {
+		return
+	}
+	sets, why := podSets(rsv)
+	if why != "" {
+		p.next[rsv.UID] = now.Add(againAfter)
+		p.Reservations.TellProvisioning(rsv, metav1.ConditionFalse, reasonNotRequestable, why)
+		return
+	}
+	err := p.make(ctx, rsv, sets, rules)
+	if ctx.Err() != nil {
+		return
+	}
+	p.ended(err)
+	p.next[rsv.UID] = now.Add(againAfter) // the watch has brought it by then
+	if err != nil {
+		p.Reservations.TellProvisioning(rsv, metav1.ConditionFalse, reasonRequestFailed, err.Error())
+		return
+	}
+	p.Reservations.TellProvisioning(rsv, metav1.ConditionTrue, reasonRequested,
+		fmt.Sprintf("ProvisioningRequest %s of class %s was made", requestName(rsv), rules.ClassName))
+}
+
+// make makes the templates and then the request. What is there already was made by this server or one before it.
+func (p *Provisioner) make(ctx context.Context, rsv *v1alpha1.Reservation, sets []podSet, rules *policy.ProvisioningRequests) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	options := metav1.CreateOptions{FieldManager: FieldManager}
+	for _, template := range podTemplates(rsv, sets) {
+		if err := p.limiter.Wait(ctx); err != nil {
+			return err
+		}
+		_, err := p.Client.CoreV1().PodTemplates(rsv.Namespace).Create(ctx, template, options)
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("making PodTemplate %s: %w", template.Name, err)
+		}
+	}
+	request, err := newRequest(rsv, sets, rules)
+	if err != nil {
+		return fmt.Errorf("making a ProvisioningRequest: %w", err)
+	}
+	_, err = p.Objects.Resource(requests).Namespace(rsv.Namespace).Create(ctx, request, options)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil
+	case apierrors.IsNotFound(err):
+		p.kind.Doubt()
+		fallthrough
+	case err != nil:
+		return fmt.Errorf("making ProvisioningRequest %s: %w", request.GetName(), err)
+	default:
+		return nil
+	}
+}
+
+// delete removes a request that nobody waits for.
+func (p *Provisioner) delete(ctx context.Context, request *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	uid := request.GetUID()
+	err := p.Objects.Resource(requests).Namespace(request.GetNamespace()).Delete(ctx, request.GetName(), metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting ProvisioningRequest %s/%s: %w", request.GetNamespace(), request.GetName(), err)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package autoscaling
+
+import (
+	"fmt"
+	"testing"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+)
+
+func newTestProvisioner() *Provisioner {
+	log, _ := logtest.NewNullLogger()
+	return NewProvisioner(ProvisionerOptions{
+		Client: fake.NewClientset(), Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), Log: log, OnWrite: func(bool) {},
+	})
+}
+
+// A request has up to 32 templates, each of which is a write.
+func TestTemplatesCountAsWrites(t *testing.T) {
+	p := newTestProvisioner()
+	p.limiter.SetLimit(0) // nothing comes back meanwhile
+	const templates = writeBurst - 2
+	slots := make([]v1alpha1.Slot, templates)
+	for i := range slots {
+		slots[i] = slot(fmt.Sprint(i), fmt.Sprint(i+1))
+	}
+	rsv := reservation("r", slots...)
+	sets, why := podSets(rsv)
+	require.Empty(t, why)
+	require.NoError(t, p.make(t.Context(), rsv, sets, &policy.ProvisioningRequests{ClassName: "c"}))
+	assert.InDelta(t, writeBurst-templates, p.limiter.Tokens(), 0.1)
+}
+
+// Owners are in the namespace of what they own, whatever somebody writes in another one.
+func TestRequestsOfOtherNamespacesAreNotOfTheReservation(t *testing.T) {
+	p := newTestProvisioner()
+	rsv := reservation("r", slot("a", "1"))
+	sets, _ := podSets(rsv)
+	made, err := newRequest(rsv, sets, &policy.ProvisioningRequests{ClassName: "c"})
+	require.NoError(t, err)
+	forged := made.DeepCopy()
+	forged.SetNamespace("other")
+	forged.SetUID("forged")
+	p.observe(made, false)
+	p.observe(forged, false)
+	assert.Same(t, made, p.known[owned{"ns", rsv.UID}])
+	p.forget(forged)
+	assert.Equal(t, map[owned]*unstructured.Unstructured{{"ns", rsv.UID}: made}, p.known)
+}

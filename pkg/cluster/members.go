@@ -1,0 +1,167 @@
+package cluster
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+)
+
+// gangs are the pods that are members of gangs, kept in step with the pods by Pods.list.
+type gangs struct {
+	of     map[podKey]*Pod // members, of all gangs
+	byKey  map[kinds.Key]*gang
+	nextID uint64
+}
+
+// gang is the members of one gang.
+type gang struct {
+	id       uint64 // grows in the order in which gangs were first seen
+	members  int
+	pending  map[podKey]*Pod
+	bound    int
+	finished int
+	says     map[kinds.Mark]int // what the members say, and how many do
+	// scheduler is that of the member that was seen last.
+	scheduler string
+	// caller is who had the member bound that was seen last of those that have a node.
+	caller string
+}
+
+func newGangs() gangs { return gangs{of: map[podKey]*Pod{}, byKey: map[kinds.Key]*gang{}} }
+
+// set takes in the state of the pod of a name; r is nil where it is gone. A gang keeps its place while it has members.
+func (g *gangs) set(k podKey, r *Pod) {
+	if held := g.of[k]; held != nil {
+		delete(g.of, k)
+		g.gang(held).add(k, held, -1)
+		defer g.drop(held.Gang.Key(held.Ref.Namespace))
+	}
+	if r != nil && r.Gang != nil {
+		g.of[k] = r
+		g.gang(r).add(k, r, 1)
+	}
+}
+
+// gang returns the gang of a pod that is a member of one.
+func (g *gangs) gang(r *Pod) *gang {
+	key := r.Gang.Key(r.Ref.Namespace)
+	of := g.byKey[key]
+	if of == nil {
+		of = &gang{id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]int{}}
+		g.nextID++
+		g.byKey[key] = of
+	}
+	return of
+}
+
+// drop forgets a gang without members.
+func (g *gangs) drop(key kinds.Key) {
+	if g.byKey[key].members == 0 {
+		delete(g.byKey, key)
+	}
+}
+
+// add adds a state of a member, or takes it off.
+func (g *gang) add(k podKey, r *Pod, by int) {
+	g.members += by
+	if by > 0 {
+		g.scheduler = r.Scheduler
+	}
+	if by > 0 && r.Node != "" && r.Caller != "" {
+		g.caller = r.Caller
+	}
+	if g.says[*r.Gang] += by; g.says[*r.Gang] == 0 {
+		delete(g.says, *r.Gang)
+	}
+	switch {
+	case r.Finished: // with success: one that failed is no member
+		g.finished += by
+	case r.Deleting: // one that ends is of no use to those that take its place
+	case r.Node != "":
+		g.bound += by
+	case r.Gated:
+	case by > 0:
+		g.pending[k] = r
+	default:
+		delete(g.pending, k)
+	}
+}
+
+// Gang returns the members of a gang that wait for a node and may be bound (none that has a scheduling gate), in no
+// order, how many have a node and have not finished, and how many have succeeded. Those that are being deleted count
+// only where they have succeeded: a gang that is made anew under its name has not started because its former pods
+// still end.
+func (s *Pods) Gang(key kinds.Key) (pending []*Pod, bound, finished int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	g := s.gangs.byKey[key]
+	if g == nil {
+		return nil, 0, 0
+	}
+	pending = make([]*Pod, 0, len(g.pending))
+	for _, r := range g.pending {
+		pending = append(pending, r)
+	}
+	return pending, g.bound, g.finished
+}
+
+// GangSize is how many members a gang has that wait for a node, that have one, and that have succeeded, as Gang has them.
+// Scheduler is that of one of them, and Caller who had one of them bound, as far as that is known.
+type GangSize struct {
+	Pending, Bound, Finished int
+	Scheduler, Caller        string
+}
+
+// GangSize returns how large a gang is.
+func (s *Pods) GangSize(key kinds.Key) GangSize {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	g := s.gangs.byKey[key]
+	if g == nil {
+		return GangSize{}
+	}
+	return GangSize{
+		Pending: len(g.pending), Bound: g.bound, Finished: g.finished, Scheduler: g.scheduler, Caller: g.caller,
+	}
+}
+
+// GangSays returns what a member of a gang says of it, and whether all members say the same; of several the one that says
+// less. known is false where the gang has no members.
+func (s *Pods) GangSays(key kinds.Key) (mark kinds.Mark, agreed, known bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	g := s.gangs.byKey[key]
+	if g == nil {
+		return kinds.Mark{}, true, false
+	}
+	for says := range g.says {
+		if !known || says.Minimum < mark.Minimum {
+			mark, known = says, true
+		}
+	}
+	return mark, len(g.says) == 1, true
+}
+
+// GangKeys yields the gangs that have members, those first that were seen first. No lock is held while it yields.
+func (s *Pods) GangKeys() iter.Seq[kinds.Key] {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	type seen struct {
+		id  uint64
+		key kinds.Key
+	}
+	all := make([]seen, 0, len(s.gangs.byKey))
+	for key, g := range s.gangs.byKey {
+		all = append(all, seen{g.id, key})
+	}
+	slices.SortFunc(all, func(a, b seen) int { return cmp.Compare(a.id, b.id) })
+	return func(yield func(kinds.Key) bool) {
+		for i := range all {
+			if !yield(all[i].key) {
+				return
+			}
+		}
+	}
+}

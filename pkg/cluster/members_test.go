@@ -1,0 +1,185 @@
+package cluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// gangReader reads pods with the kinds of gangs that are known without a policy file.
+func gangReader(t testing.TB) Reader {
+	t.Helper()
+	table, err := kinds.New(kinds.Default())
+	require.NoError(t, err)
+	return Reader{Table: resources.NewTable(), Gangs: table}
+}
+
+// member is a pod of a gang of ours.
+func member(name, gang, minimum string, changes ...func(*v1.Pod)) *v1.Pod {
+	return newPod(func(p *v1.Pod) {
+		p.Name, p.Annotations = name, map[string]string{v1alpha1.GangAnnotation: gang, v1alpha1.GangMinAnnotation: minimum}
+		for _, change := range changes {
+			change(p)
+		}
+	}, "1")
+}
+
+func phase(of v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Phase = of } }
+
+func deleting(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+
+func TestMembers(t *testing.T) {
+	type counts struct{ pending, bound, finished int }
+	tests := map[string]struct {
+		changes []func(*v1.Pod)
+		want    counts
+		none    bool // it is no member
+	}{
+		"pending":                      {want: counts{pending: 1}},
+		"bound":                        {changes: []func(*v1.Pod){on("n")}, want: counts{bound: 1}},
+		"bound, being deleted":         {changes: []func(*v1.Pod){on("n"), deleting}},
+		"succeeded":                    {changes: []func(*v1.Pod){on("n"), phase(v1.PodSucceeded)}, want: counts{finished: 1}},
+		"pending, being deleted":       {changes: []func(*v1.Pod){deleting}},
+		"failed":                       {changes: []func(*v1.Pod){on("n"), phase(v1.PodFailed)}, none: true},
+		"its annotation is of no gang": {changes: []func(*v1.Pod){func(p *v1.Pod) { p.Annotations[v1alpha1.GangAnnotation] = "" }}, none: true},
+	}
+	key := kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: "g"}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			pods, reader := NewPods(), gangReader(t)
+			check := func(want counts, keys []kinds.Key) {
+				t.Helper()
+				pending, bound, finished := pods.Gang(key)
+				assert.Equal(t, want, counts{len(pending), bound, finished})
+				size := pods.GangSize(key)
+				assert.Equal(t, want, counts{size.Pending, size.Bound, size.Finished})
+				assert.Equal(t, keys, slices.Collect(pods.GangKeys()))
+			}
+			pods.Put(reader.Compact(member("a", "g", "3")))
+			check(counts{pending: 1}, []kinds.Key{key})
+			changed := reader.Compact(member("a", "g", "3", tt.changes...))
+			pods.Put(changed)
+			if tt.none {
+				check(counts{}, nil)
+			} else {
+				check(tt.want, []kinds.Key{key})
+			}
+			pods.drop(changed)
+			check(counts{}, nil)
+			assert.Empty(t, pods.gangs.of)
+		})
+	}
+}
+
+// TestMembersAtRandom compares what is kept with what all pods say, after any changes.
+func TestMembersAtRandom(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	pods, reader, held := NewPods(), gangReader(t), map[string]*Pod{}
+	for range 3000 {
+		name := fmt.Sprint(random.IntN(20))
+		if now := held[name]; now != nil && random.IntN(4) == 0 {
+			pods.drop(now)
+			delete(held, name)
+		} else {
+			var changes []func(*v1.Pod)
+			for _, change := range []func(*v1.Pod){on("n"), deleting, phase(v1.PodSucceeded), phase(v1.PodFailed), func(p *v1.Pod) { p.Annotations = nil }} {
+				if random.IntN(4) == 0 {
+					changes = append(changes, change)
+				}
+			}
+			held[name] = reader.Compact(member(name, fmt.Sprint("g", random.IntN(4)), fmt.Sprint(2+random.IntN(2)), changes...))
+			pods.Put(held[name])
+		}
+		for _, gang := range []string{"g0", "g1", "g2", "g3"} {
+			key := kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: gang}
+			var waits []*Pod
+			bound, finished, says := 0, 0, map[int64]bool{}
+			for _, p := range held {
+				switch {
+				case p.Gang == nil || p.Gang.Name != gang:
+					continue
+				case p.Finished:
+					finished++
+				case p.Deleting:
+				case p.Node != "":
+					bound++
+				default:
+					waits = append(waits, p)
+				}
+				says[p.Gang.Minimum] = true
+			}
+			gotWaits, gotBound, gotFinished := pods.Gang(key)
+			require.ElementsMatch(t, waits, gotWaits)
+			require.Equal(t, [2]int{bound, finished}, [2]int{gotBound, gotFinished})
+			mark, agreed, known := pods.GangSays(key)
+			require.Equal(t, len(says) > 0, known)
+			require.Equal(t, len(says) < 2, agreed)
+			require.True(t, !known || says[mark.Minimum])
+			require.Equal(t, known, slices.Contains(slices.Collect(pods.GangKeys()), key))
+		}
+	}
+}
+
+// A gang keeps its place while it has members, whatever becomes of these.
+func TestGangsAsFirstSeen(t *testing.T) {
+	pods, reader := NewPods(), gangReader(t)
+	for i := range 20 {
+		pods.Put(reader.Compact(member(fmt.Sprint(i), fmt.Sprint("g", i), "2")))
+	}
+	pods.Put(reader.Compact(member("0", "g0", "2", on("n"))))
+	var names, want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprint("g", i))
+	}
+	for key := range pods.GangKeys() {
+		names = append(names, key.Name)
+	}
+	assert.Equal(t, want, names)
+	for key := range pods.GangKeys() {
+		assert.Equal(t, "g0", key.Name)
+		break
+	}
+}
+
+// What says which gang a pod is a member of is not cut out of it before it is decoded.
+func TestLeanMembers(t *testing.T) {
+	_, lean := decoders()
+	reader := gangReader(t)
+	for name, tt := range map[string]struct {
+		change func(*v1.Pod)
+		want   kinds.Mark
+	}{
+		"spec": {
+			func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To("g")} },
+			kinds.Mark{Kind: "kubernetes", Name: "g"},
+		},
+		"label": {
+			func(p *v1.Pod) { p.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "g"} },
+			kinds.Mark{Kind: "scheduler-plugins", Name: "g"},
+		},
+		"annotations": {
+			func(p *v1.Pod) {
+				p.Annotations = map[string]string{v1alpha1.GangAnnotation: "g", v1alpha1.GangMinAnnotation: "7"}
+			},
+			kinds.Mark{Kind: "globalreserve", Name: "g", Minimum: 7},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := typicalPod(1)
+			assert.Nil(t, reader.Compact(decoded(t, lean, encode(t, pod)).(*v1.Pod)).Gang)
+			tt.change(pod)
+			assert.Equal(t, &tt.want, reader.Compact(decoded(t, lean, encode(t, pod)).(*v1.Pod)).Gang)
+		})
+	}
+}

@@ -1,0 +1,31 @@
+/*
+Package gangs knows the gangs of the cluster: which pods are useful only together, and how many of them are needed. It
+decides nothing, and writes nothing but one annotation. What a pod says of its gang is read by pkg/gangs/kinds and kept
+with the pod by pkg/cluster; this package follows the objects that have the minimum, such as PodGroups, and puts both
+together.
+
+  - gangs.go    Gangs: start, stop, what a gang needs
+  - objects.go  the objects of one kind in one version
+  - touch.go    what has a scheduler try the pods of a gang again
+
+# What a gang needs
+
+	the pod names no gang, or one of a kind whose objects' definition is not installed   no gang
+	the pod says the minimum                                                            that, if all members say the same
+	the pod does not                                                                    that of the object of the gang's name
+	the minimum is at most 1, or the object has none                                    no gang
+
+What is wrong, such as an object that does not exist, is the gang's Problem, in words for the people who made the pods. A
+pod of a gang with a problem is a member of a gang all the same: nobody knows how many it needs.
+
+# Objects
+
+A kind's definition comes and goes at any time, and nearly all clusters have few of them. Of an object only its
+minimum and its time of creation are kept, from the moment it arrives. Whoever has a definition that cannot be read, or
+whose watch is silent for too long, waits alone: its gangs have a problem, and everybody else is decided on.
+
+# Locks
+
+A lock per kind and version guards its objects. Nobody is told of changes with one held.
+*/
+package gangs

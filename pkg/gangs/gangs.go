@@ -1,0 +1,303 @@
+package gangs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+)
+
+// Options configures Gangs. All fields are needed.
+type Options struct {
+	// Pods know who is a member of which gang.
+	Pods *cluster.Pods
+	// Kinds are the kinds of gangs in use; those that Pods were read with.
+	Kinds *kinds.Table
+	// Client reads objects of any kind.
+	Client dynamic.Interface
+	// Discovery tells which kinds the API server has.
+	Discovery discovery.DiscoveryInterfaceWithContext
+	// OnChanged is told of gangs that may need another number of members now, or have another problem. It is called
+	// without a lock, and must not block.
+	OnChanged func(kinds.Key)
+	// OnTouched is told of each write to an object that has its scheduler try its pods again, and whether that failed.
+	OnTouched func(failed bool)
+	Log       logrus.FieldLogger
+}
+
+// Gang is what is known of one gang.
+type Gang struct {
+	Key kinds.Key
+	// Minimum is how many members it needs, at least 2; 0 where there is a Problem.
+	Minimum int
+	// Problem says what is wrong with the gang, and what to do; "" where its minimum is known.
+	Problem string
+	// Missing says that the problem is that its object does not exist: the gang was deleted, or not made yet.
+	Missing bool
+	// Touch says that its scheduler tries members that it gave up again when the gang's object changes; see Gangs.Touch.
+	Touch bool
+	// Object names the gang's object for Events about it, nil where there is none. Nobody changes it.
+	Object *v1.ObjectReference
+}
+
+// Gangs knows the gangs of the cluster. Make it with New; it can run once.
+type Gangs struct {
+	Options
+	definitions map[schema.GroupVersion]*follow.Definitions
+	kinds       map[string]*kinds.Compiled
+	objects     map[string][]*objects // of kinds that have any, by version, the best first
+	touched     *follow.Queue[kinds.Key]
+	limiter     *rate.Limiter  // of touches
+	failures    rate.Sometimes // of them
+}
+
+// New makes Gangs and starts nothing.
+func New(o Options) *Gangs {
+	g := &Gangs{
+		Options: o, definitions: map[schema.GroupVersion]*follow.Definitions{},
+		kinds: map[string]*kinds.Compiled{}, objects: map[string][]*objects{},
+		touched: follow.NewQueue[kinds.Key](follow.QueueOptions{
+			Name: "gangs", Workers: 1, RetryFirst: time.Second, RetryMost: time.Second, Log: o.Log,
+		}),
+		limiter:  rate.NewLimiter(touchesPerSecond, touchesPerSecond),
+		failures: rate.Sometimes{First: 1, Interval: touchTold},
+	}
+	for _, kind := range o.Kinds.Kinds() {
+		g.kinds[kind.Name] = kind
+		if kind.Object == nil {
+			continue
+		}
+		for _, version := range kind.Object.Versions {
+			gv := schema.GroupVersion{Group: kind.Object.Group, Version: version}
+			if g.definitions[gv] == nil {
+				g.definitions[gv] = follow.NewDefinitions(o.Discovery, gv, o.Log)
+			}
+			g.objects[kind.Name] = append(g.objects[kind.Name], g.newObjects(kind, version, g.definitions[gv].Kind(kind.Object.Resource)))
+		}
+	}
+	return g
+}
+
+// fieldManager is under which name objects are touched. It is no name of a term: a late touch does no harm.
+const fieldManager = "globalreserve"
+
+// patience is how long the first lists may take. A definition of others may be broken, or the rights to read its
+// objects be missing: that must not keep everybody else waiting.
+const patience = 5 * time.Second
+
+// Run follows the objects, and writes to those that are touched, until ctx ends.
+func (g *Gangs) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, d := range g.definitions {
+		running.Go(func() { _ = d.Run(ctx) }) // its error is that of ctx
+	}
+	for o := range g.all {
+		running.Go(func() { o.run(ctx) })
+	}
+	running.Go(func() { g.giveUp(ctx) })
+	running.Go(func() { _ = g.touched.Run(ctx, g.touch) })
+	running.Wait()
+	return nil
+}
+
+// giveUp has nobody wait any longer for what cannot be read.
+func (g *Gangs) giveUp(ctx context.Context) {
+	if !follow.Pause(ctx, patience) {
+		return
+	}
+	for o := range g.all {
+		if !o.first.IsOpen() {
+			g.Log.Warnf("%s could not be read for %v: pods of gangs of kind %s are refused until they are", o.name(), patience, o.kind.Name)
+			o.first.Open()
+		}
+	}
+}
+
+// all yields the objects of all kinds and versions.
+func (g *Gangs) all(yield func(*objects) bool) {
+	for _, versions := range g.objects {
+		for _, o := range versions {
+			if !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// WaitForSync returns nil once Synced is true, which is soon, or the error of ctx.
+func (g *Gangs) WaitForSync(ctx context.Context) error {
+	for o := range g.all {
+		if err := o.first.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Synced reports whether the objects there were at the start are known, or cannot be read.
+func (g *Gangs) Synced() bool {
+	for o := range g.all {
+		if !o.first.IsOpen() {
+			return false
+		}
+	}
+	return true
+}
+
+// Ages returns how long ago anything was heard of each kind, while it is watched.
+func (g *Gangs) Ages() map[string]time.Duration {
+	ages := map[string]time.Duration{}
+	for o := range g.all {
+		maps.Copy(ages, o.watch.Ages())
+	}
+	return ages
+}
+
+// Troubles returns why kinds cannot be read.
+func (g *Gangs) Troubles() map[string]error {
+	troubles := map[string]error{}
+	for o := range g.all {
+		maps.Copy(troubles, o.watch.Troubles())
+	}
+	return troubles
+}
+
+// changed tells of all gangs of a kind that have members.
+func (g *Gangs) changed(kind string) {
+	for key := range g.Pods.GangKeys() {
+		if key.Kind == kind {
+			g.OnChanged(key)
+		}
+	}
+}
+
+// Of returns the gang that a pod is a member of; ok is false where the pod is useful alone.
+func (g *Gangs) Of(pod *cluster.Pod) (gang Gang, ok bool) {
+	if pod.Gang == nil {
+		return Gang{}, false
+	}
+	key := pod.Gang.Key(pod.Ref.Namespace)
+	says, agreed, known := g.Pods.GangSays(key)
+	if !known || says != *pod.Gang {
+		says, agreed = *pod.Gang, !known
+	}
+	return g.gang(key, &says, agreed)
+}
+
+// Get returns the gang of a key, going by its object and its members; ok is false where there is none.
+func (g *Gangs) Get(key kinds.Key) (gang Gang, ok bool) {
+	says, agreed, known := g.Pods.GangSays(key)
+	if !known {
+		return g.gang(key, nil, true)
+	}
+	return g.gang(key, &says, agreed)
+}
+
+// gang puts together what members say, nil where there are none, and what the object does.
+func (g *Gangs) gang(key kinds.Key, says *kinds.Mark, agreed bool) (gang Gang, ok bool) {
+	kind := g.kinds[key.Kind]
+	if kind == nil {
+		return Gang{}, false
+	}
+	gang = Gang{Key: key, Touch: kind.Object != nil && kind.Object.Touch}
+	var minimum int64
+	byPods := says != nil && says.Minimum != 0
+	object, state := g.object(key)
+	if object != nil {
+		gang.Object = object.reference
+	}
+	switch {
+	case !byPods && state == notInstalled:
+		return Gang{}, false
+	case says != nil && says.Err != "":
+		gang.Problem = says.Err
+	case !agreed:
+		gang.Problem = fmt.Sprintf("members of %s name different minimums; give all of them the same", key)
+	case byPods:
+		minimum = says.Minimum
+	case object != nil:
+		minimum, gang.Problem = object.minimum, object.problem
+		if gang.Problem != "" {
+			gang.Problem = fmt.Sprintf("%s %s/%s: %s", kind.Object.GroupResource(), key.Namespace, key.Name, gang.Problem)
+		}
+	case state == notListed:
+		gang.Problem = fmt.Sprintf("the server cannot tell how many members the gang needs, because it has not read the %s of the cluster lately; "+
+			"ask again in a moment, and if this stays look for %[1]s in the server's log", kind.Object.GroupResource())
+	default:
+		gang.Missing = true
+		gang.Problem = fmt.Sprintf("%s %s/%s, which pods of the gang name, does not exist; create it, or correct the name on the pods",
+			kind.Object.GroupResource(), key.Namespace, key.Name)
+	}
+	if gang.Problem == "" && minimum <= 1 {
+		return Gang{}, false
+	}
+	gang.Minimum = int(minimum)
+	return gang, true
+}
+
+// state is what is known of the objects of a kind.
+type state int
+
+const (
+	notInstalled state = iota // or the kind has no objects
+	notListed                 // or not heard of for too long
+	listed
+)
+
+// object returns the object of a gang, nil where none is known.
+func (g *Gangs) object(key kinds.Key) (*object, state) {
+	now := notInstalled
+	for _, o := range g.objects[key.Kind] {
+		if !o.installed.Installed() {
+			continue
+		}
+		current := o.watch.Listed() && !o.watch.Stale()
+		if known := o.get(key); known != nil && current {
+			return known, listed
+		}
+		switch {
+		case !current:
+			now = notListed
+		case now == notInstalled:
+			now = listed
+		}
+	}
+	return nil, now
+}
+
+// All yields all gangs that have an object or members, in no order. No lock is held while it yields.
+func (g *Gangs) All(yield func(Gang) bool) {
+	seen := map[kinds.Key]bool{}
+	more := func(key kinds.Key) bool {
+		if seen[key] {
+			return true
+		}
+		seen[key] = true
+		gang, ok := g.Get(key)
+		return !ok || yield(gang)
+	}
+	for o := range g.all {
+		for _, key := range o.keys() {
+			if !more(key) {
+				return
+			}
+		}
+	}
+	for key := range g.Pods.GangKeys() {
+		if !more(key) {
+			return
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package gangs
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+)
+
+// What a gang needs, by what its pods and objects say.
+func TestOf(t *testing.T) {
+	koordinatorLabel := func(p *v1.Pod) { p.Labels["pod-group.scheduling.sigs.k8s.io"] = "g" }
+	koordinatorAnnotations := func(p *v1.Pod) {
+		p.Annotations["gang.scheduling.koordinator.sh/name"] = "g"
+		p.Annotations["gang.scheduling.koordinator.sh/min-available"] = "3"
+	}
+	gangPath := []string{"schedulingPolicy", "gang", "minCount"}
+	tests := map[string]struct {
+		installed []schema.GroupVersionResource
+		objects   []*unstructured.Unstructured
+		pod       func(*v1.Pod)
+		others    []func(*v1.Pod)
+		minimum   int    // 0: no gang, or a problem
+		problem   string // part of it
+	}{
+		"no gang": {pod: func(*v1.Pod) {}},
+
+		"by an object":            {installed: vs(volcano), objects: us(group(volcano, "g", int64(4))), pod: ofVolcano("g"), minimum: 4},
+		"a million":               {installed: vs(volcano), objects: us(group(volcano, "g", int64(1_000_000))), pod: ofVolcano("g"), minimum: 1_000_000},
+		"not installed":           {installed: vs(kubernetes), pod: ofVolcano("g")},
+		"minimum 0":               {installed: vs(volcano), objects: us(group(volcano, "g", int64(0))), pod: ofVolcano("g")},
+		"minimum 1":               {installed: vs(volcano), objects: us(group(volcano, "g", int64(1))), pod: ofVolcano("g")},
+		"no minimum":              {installed: vs(volcano), objects: us(group(volcano, "g", nil)), pod: ofVolcano("g")},
+		"negative":                {installed: vs(volcano), objects: us(group(volcano, "g", int64(-3))), pod: ofVolcano("g"), problem: "podgroups.scheduling.volcano.sh ns/g: .spec.minMember is -3; say"},
+		"no number":               {installed: vs(volcano), objects: us(group(volcano, "g", "many")), pod: ofVolcano("g"), problem: `.spec.minMember is "many", which is no whole number; correct it`},
+		"no object":               {installed: vs(volcano), objects: us(group(volcano, "other", int64(2))), pod: ofVolcano("g"), problem: "podgroups.scheduling.volcano.sh ns/g, which pods of the gang name, does not exist; create it"},
+		"another namespace":       {installed: vs(volcano), objects: us(group(volcano, "g", int64(4))), pod: ofVolcano("ns/g"), problem: "gangs never cross namespaces; give the name alone"},
+		"a slash, not installed":  {pod: ofVolcano("ns/g")},
+		"Kubernetes, gang policy": {installed: vs(kubernetes), objects: us(group(kubernetes, "g", int64(5), gangPath...)), pod: ofKubernetes("g"), minimum: 5},
+		"Kubernetes, basic policy": {
+			installed: vs(kubernetes), objects: us(group(kubernetes, "g", map[string]any{}, "schedulingPolicy", "basic")), pod: ofKubernetes("g"),
+		},
+		"Kubernetes, the older version": {installed: vs(kubernetes3), objects: us(group(kubernetes3, "g", int64(5), gangPath...)), pod: ofKubernetes("g"), minimum: 5},
+		"Kubernetes 1.36":               {installed: vs(kubernetes2), objects: us(group(kubernetes2, "g", int64(5), gangPath...)), pod: ofKubernetes("g"), minimum: 5},
+
+		"ours":              {pod: ofOurs("g", "3"), minimum: 3},
+		"ours, agreed":      {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "3")}, minimum: 3},
+		"ours, not agreed":  {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "4")}, problem: "members of globalreserve gang ns/g name different minimums; give all of them the same"},
+		"ours, another":     {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("h", "4")}, minimum: 3},
+		"ours, alone":       {pod: ofOurs("g", "1")},
+		"ours, zero":        {pod: ofOurs("g", "0")},
+		"ours, negative":    {pod: ofOurs("g", "-1"), problem: "gang-min'] is -1; say how many members the gang needs"},
+		"ours, no number":   {pod: ofOurs("g", "x"), problem: `gang-min'] is "x", which is no whole number`},
+		"ours, no minimum":  {pod: ofOurs("g", ""), problem: "no minimum; say how many members the gang needs at .metadata.annotations['globalreserve.io/gang-min']"},
+		"ours, with slash":  {pod: ofOurs("a/g", "2"), problem: "never cross namespaces"},
+		"one of them wrong": {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "x")}, problem: "different minimums"},
+
+		"Koordinator, by annotations":            {pod: koordinatorAnnotations, minimum: 3},
+		"Koordinator, by label":                  {installed: vs(koordinator), objects: us(group(koordinator, "g", int64(6))), pod: koordinatorLabel, minimum: 6},
+		"Koordinator, by label, not installed":   {pod: koordinatorLabel},
+		"Koordinator, annotations and no object": {installed: vs(koordinator), pod: koordinatorAnnotations, minimum: 3},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, tt.installed, tt.objects, func(t *testing.T, w *world) {
+				pod := w.pod("a", tt.pod)
+				w.pods.Put(pod)
+				for _, change := range tt.others {
+					w.pods.Put(w.pod("b", change))
+				}
+				require.NoError(t, w.gangs.WaitForSync(t.Context()))
+				w.settle()
+				assert.True(t, w.gangs.Synced())
+				gang, ok := w.gangs.Of(pod)
+				require.Equal(t, tt.minimum > 0 || tt.problem != "", ok, "%+v", gang)
+				assert.Equal(t, tt.minimum, gang.Minimum)
+				if tt.problem == "" {
+					assert.Empty(t, gang.Problem)
+				} else {
+					assert.Contains(t, gang.Problem, tt.problem)
+				}
+				if ok {
+					assert.Equal(t, pod.Gang.Key("ns"), gang.Key)
+				}
+			})
+		})
+	}
+}
+
+func vs(all ...schema.GroupVersionResource) []schema.GroupVersionResource { return all }
+func us(all ...*unstructured.Unstructured) []*unstructured.Unstructured   { return all }
+
+// A pod that was read later than those the watch has brought may say something else.
+func TestOfNewerPod(t *testing.T) {
+	run(t, nil, nil, func(t *testing.T, w *world) {
+		gang, ok := w.gangs.Of(w.pod("a", ofOurs("g", "3")))
+		assert.True(t, ok, "nobody else is known")
+		assert.Equal(t, 3, gang.Minimum)
+		w.pods.Put(w.pod("a", ofOurs("g", "3")))
+		gang, _ = w.gangs.Of(w.pod("a", ofOurs("g", "2")))
+		assert.Contains(t, gang.Problem, "different minimums")
+	})
+}
+
+// Objects come, change and go, and so do their definitions; whoever waits is told.
+func TestChanges(t *testing.T) {
+	run(t, vs(volcano), nil, func(t *testing.T, w *world) {
+		pod, key := w.pod("a", ofVolcano("g")), keyOf("volcano", "g")
+		w.pods.Put(pod)
+		w.settle()
+		groups := w.client.Resource(volcano).Namespace("ns")
+		has := func(minimum int, problem string, told ...kinds.Key) {
+			t.Helper()
+			assert.ElementsMatch(t, told, w.settle())
+			gang, ok := w.gangs.Of(pod)
+			assert.Equal(t, minimum > 0 || problem != "", ok)
+			assert.Equal(t, minimum, gang.Minimum)
+			assert.Contains(t, gang.Problem, problem)
+		}
+		has(0, "does not exist")
+
+		_, err := groups.Create(t.Context(), group(volcano, "g", int64(2)), metav1.CreateOptions{})
+		require.NoError(t, err)
+		has(2, "", key)
+		gang, _ := w.gangs.Of(pod)
+		require.NotNil(t, gang.Object)
+		assert.Equal(t, "PodGroup", gang.Object.Kind)
+
+		changed := group(volcano, "g", int64(2))
+		changed.SetAnnotations(map[string]string{"a": "b"})
+		_, err = groups.Update(t.Context(), changed, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		has(2, "") // nothing that counts has changed
+
+		_, err = groups.Update(t.Context(), group(volcano, "g", int64(3)), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		has(3, "", key)
+
+		w.install()
+		has(0, "", key)
+		w.install(volcano)
+		has(3, "", key)
+
+		require.NoError(t, groups.Delete(t.Context(), "g", metav1.DeleteOptions{}))
+		has(0, "does not exist", key)
+	})
+}
+
+// TestBroken: a definition that cannot be read keeps its own gangs waiting, and nobody else.
+func TestBroken(t *testing.T) {
+	run(t, nil, us(group(volcano, "g", int64(4))), func(t *testing.T, w *world) {
+		failure := error(errForbidden)
+		w.failure.Store(&failure)
+		w.install(volcano) // now, so that no list went well before
+		w.settle()
+		require.NoError(t, w.gangs.WaitForSync(t.Context()))
+		assert.True(t, w.gangs.Synced())
+		pod := w.pod("a", ofVolcano("g"))
+		w.pods.Put(pod)
+		gang, ok := w.gangs.Of(pod)
+		assert.True(t, ok)
+		assert.Contains(t, gang.Problem, "has not read the podgroups.scheduling.volcano.sh of the cluster lately")
+		_, ok = w.gangs.Of(w.pod("b", ofOurs("g", "3")))
+		assert.True(t, ok)
+
+		w.failure.Store(nil)
+		follow.Pause(t.Context(), time.Minute) // a reflector's longest
+		assert.Equal(t, []kinds.Key{pod.Gang.Key("ns")}, w.settle())
+		gang, _ = w.gangs.Of(pod)
+		assert.Equal(t, 4, gang.Minimum)
+	})
+}
+
+// All has every gang that has members or an object, once.
+func TestAll(t *testing.T) {
+	alone := group(volcano, "alone", int64(1))
+	run(t, vs(volcano), us(group(volcano, "b", int64(2)), group(volcano, "a", int64(3)), alone), func(t *testing.T, w *world) {
+		w.pods.Put(w.pod("1", ofOurs("z", "2")))
+		w.pods.Put(w.pod("2", ofOurs("y", "2")))
+		w.pods.Put(w.pod("3", ofVolcano("a")))
+		w.pods.Put(w.pod("4", ofVolcano("missing")))
+		w.settle()
+		var names []string
+		for gang := range w.gangs.All {
+			names = append(names, gang.Key.Name)
+			got, ok := w.gangs.Get(gang.Key)
+			assert.True(t, ok)
+			assert.Equal(t, gang, got)
+		}
+		assert.ElementsMatch(t, []string{"a", "b", "z", "y", "missing"}, names)
+		for range w.gangs.All {
+			break // whoever has seen enough is yielded no more
+		}
+		_, ok := w.gangs.Get(keyOf("volcano", "alone"))
+		assert.False(t, ok)
+		assert.False(t, slices.Contains(names, "alone"))
+	})
+}
+
+// Of an object only what counts is kept.
+func TestObjectsAreKeptShort(t *testing.T) {
+	full := group(volcano, "g", int64(4))
+	full.SetAnnotations(map[string]string{"long": "text"})
+	full.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}})
+	run(t, vs(volcano), us(full), func(t *testing.T, w *world) {
+		w.settle()
+		kept := w.gangs.objects["volcano"][0].get(keyOf("volcano", "g"))
+		require.NotNil(t, kept)
+		assert.Equal(t, &object{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", UID: "g", ResourceVersion: kept.ResourceVersion},
+			minimum:    4,
+			reference:  &v1.ObjectReference{APIVersion: "scheduling.volcano.sh/v1beta1", Kind: "PodGroup", Namespace: "ns", Name: "g", UID: "g"},
+		}, kept)
+		assert.Contains(t, w.gangs.Ages(), "podgroups.v1beta1.scheduling.volcano.sh")
+	})
+}

@@ -1,0 +1,132 @@
+package gangs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+)
+
+// objects are the objects of one kind in one version.
+type objects struct {
+	kind      *kinds.Compiled
+	version   string
+	installed *follow.Kind
+	watch     *follow.Watch
+	first     *follow.Gate // open once they are known, or known not to be there
+	onChanged func(kinds.Key)
+	onAll     func() // told that the definition came or went
+
+	mu    sync.RWMutex // guards what follows
+	known map[types.NamespacedName]*object
+}
+
+// object is what is kept of one object.
+type object struct {
+	metav1.ObjectMeta
+
+	minimum int64
+	problem string // what is wrong with the minimum
+	// reference names the object for Events.
+	reference *v1.ObjectReference
+}
+
+// GetObjectKind implements runtime.Object.
+func (*object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object. Nobody changes an object.
+func (o *object) DeepCopyObject() runtime.Object { return o }
+
+func (g *Gangs) newObjects(kind *kinds.Compiled, version string, installed *follow.Kind) *objects {
+	o := &objects{
+		kind: kind, version: version, installed: installed, first: follow.NewGate(), onChanged: g.OnChanged,
+		known: map[types.NamespacedName]*object{},
+	}
+	o.onAll = func() { g.changed(kind.Name) }
+	resource := schema.GroupVersionResource{Group: kind.Object.Group, Version: version, Resource: kind.Object.Resource}
+	o.watch = follow.NewWatch(installed, g.Log, follow.NewSource(g.Client, o.name(), g.Client.Resource(resource), &object{}, o.set, o.gone).
+		MadeOf(&unstructured.Unstructured{}, o.minimumOnly)).Foreign()
+	return o
+}
+
+// name is what the kind is called in logs and metrics, where there are several of the same plural.
+func (o *objects) name() string {
+	return fmt.Sprintf("%s.%s.%s", o.kind.Object.Resource, o.version, o.kind.Object.Group)
+}
+
+// minimumOnly is a cache.TransformFunc.
+func (o *objects) minimumOnly(obj any) (any, error) {
+	full, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	kept := &object{ObjectMeta: metav1.ObjectMeta{
+		Namespace: full.GetNamespace(), Name: full.GetName(), UID: full.GetUID(),
+		ResourceVersion: full.GetResourceVersion(),
+	}}
+	kept.reference = &v1.ObjectReference{
+		APIVersion: full.GetAPIVersion(), Kind: full.GetKind(), Namespace: kept.Namespace, Name: kept.Name, UID: kept.UID,
+	}
+	kept.minimum, kept.problem = o.kind.Minimum(full.Object)
+	return kept, nil
+}
+
+func (o *objects) run(ctx context.Context) {
+	// Its error is that of ctx.
+	_ = o.watch.Run(ctx, o.news, o.news)
+}
+
+// news is told that all objects are known, or that there is no definition.
+func (o *objects) news(context.Context) {
+	o.first.Open()
+	o.onAll()
+}
+
+func (o *objects) set(obj *object, initial bool) {
+	name := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
+	o.mu.Lock()
+	former := o.known[name]
+	o.known[name] = obj
+	o.mu.Unlock()
+	if !initial && (former == nil || former.UID != obj.UID || former.minimum != obj.minimum || former.problem != obj.problem) {
+		o.onChanged(o.key(obj))
+	}
+}
+
+func (o *objects) gone(obj *object) {
+	o.mu.Lock()
+	delete(o.known, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
+	o.mu.Unlock()
+	o.onChanged(o.key(obj))
+}
+
+func (o *objects) key(obj *object) kinds.Key {
+	return kinds.Key{Kind: o.kind.Name, Namespace: obj.Namespace, Name: obj.Name}
+}
+
+// get returns the object of a gang, nil where there is none.
+func (o *objects) get(key kinds.Key) *object {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.known[types.NamespacedName{Namespace: key.Namespace, Name: key.Name}]
+}
+
+// keys returns the gangs that have an object, in no order.
+func (o *objects) keys() []kinds.Key {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	keys := make([]kinds.Key, 0, len(o.known))
+	for _, obj := range o.known {
+		keys = append(keys, o.key(obj))
+	}
+	return keys
+}

@@ -1,0 +1,96 @@
+package kubectl
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+)
+
+// phaseDouble is shown of a DRA device of which more is allocated than there is.
+const phaseDouble = "Double"
+
+// readDRA returns the DRA devices that are asked for, none where the cluster has no DRA, or the user may not see them. They are
+// called driver/pool/device.
+func (o *devicesOptions) readDRA(ctx context.Context, cluster *cluster, names []string) ([]deviceAnswer, error) {
+	client := cluster.kube.ResourceV1()
+	published, err := client.ResourceSlices().List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, explainAPIError("list ResourceSlices", err)
+	}
+	claims, err := client.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, explainAPIError("list ResourceClaims", err)
+	}
+	known, pods := account.New(), map[string]string{} // by the namespace/name of their claim
+	for i := range published.Items {
+		known.ObserveSlice(&published.Items[i])
+	}
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		known.ObserveClaim(claim)
+		pods[claim.Namespace+"/"+claim.Name] = reservedFor(claim)
+	}
+	doubles := map[account.Device]bool{}
+	for _, d := range known.Doubles() {
+		doubles[d.Device] = true
+	}
+	var answers []deviceAnswer
+	for _, d := range known.AppendDevices(nil) {
+		answer := draAnswer(&d, doubles[d.Device], pods)
+		if (len(names) == 0 || slices.Contains(names, answer.Name)) && (o.node == "" || o.node == answer.Node) &&
+			(o.resource == "" || o.resource == answer.Resource) && (!o.free || answer.Phase == string(v1alpha1.ExtendedResourceAvailable)) {
+			answers = append(answers, answer)
+		}
+	}
+	return answers, nil
+}
+
+func draAnswer(d *account.DeviceState, double bool, pods map[string]string) deviceAnswer {
+	answer := deviceAnswer{
+		Name: d.String(), Node: d.Node, Resource: d.Driver, ID: d.Pool + "/" + d.Name, Phase: string(v1alpha1.ExtendedResourceAvailable),
+	}
+	var owners, users []string
+	for _, o := range d.Owners {
+		owners = append(owners, o.String())
+		if pod := pods[o.String()]; pod != "" {
+			users = append(users, pod)
+		}
+	}
+	answer.Claim, answer.Pod = strings.Join(owners, ","), strings.Join(users, ",")
+	switch {
+	case double:
+		answer.Phase, answer.Reason = phaseDouble, "MoreIsAllocatedThanThereIs"
+	case len(owners) > 0 && d.Shareable:
+		answer.Phase = "Shared"
+	case len(owners) > 0:
+		answer.Phase = string(v1alpha1.ExtendedResourceBound)
+	}
+	if !d.Published {
+		answer.Reason = "InNoResourceSlice"
+	}
+	return answer
+}
+
+// reservedFor names the pods that a claim is reserved for.
+func reservedFor(claim *resourcev1.ResourceClaim) string {
+	var names []string
+	for _, r := range claim.Status.ReservedFor {
+		if r.APIGroup == "" && r.Resource == "pods" {
+			names = append(names, r.Name)
+		}
+	}
+	return strings.Join(names, ",")
+}

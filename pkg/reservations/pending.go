@@ -1,0 +1,100 @@
+package reservations
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// Pending is a reservation that waits for capacity.
+type Pending struct {
+	Reservation *v1alpha1.Reservation // shared; it must not be changed
+	Priority    int32
+	// Reason and Message are of its last attempt; empty before the first.
+	Reason, Message string
+	// Slot is the first slot that there is no capacity for, where it is that, and Lacks what that asks for.
+	Slot  string
+	Lacks []Lack
+	// NoNodeFits says that a slot whose node the server chooses finds none, and Provisioning that nodes were requested for it.
+	NoNodeFits, Provisioning bool
+}
+
+// Lack is what a slot asks for of one resource, and the most there is: on one node that it may be on, or of what its namespace or
+// caller may still have, which is on no Node.
+type Lack struct {
+	Resource           string
+	Requested, Largest int64
+	Node               string
+}
+
+// Pending returns the reservations that wait for capacity, by namespace and name.
+func (c *Controller) Pending() []Pending {
+	c.mu.Lock()
+	var list []Pending
+	for _, r := range c.records {
+		if r.pending() {
+			list = append(list, Pending{
+				Reservation: r.rsv, Reason: r.why.reason, Message: r.why.message, Slot: r.lacking, Lacks: r.lacks,
+				NoNodeFits: r.why.reason == reasonNoNodeFits, Provisioning: r.provisioning(),
+			})
+		}
+	}
+	c.mu.Unlock()
+	for i := range list {
+		list[i].Priority = c.priority(list[i].Reservation)
+	}
+	slices.SortFunc(list, func(a, b Pending) int {
+		return cmp.Or(strings.Compare(a.Reservation.Namespace, b.Reservation.Namespace), strings.Compare(a.Reservation.Name, b.Reservation.Name))
+	})
+	return list
+}
+
+// noteRefusal remembers what a pending reservation lacks. It tells of it the first time, and when it is something else: it is
+// tried again all the time. c.mu is held.
+func (c *Controller) noteRefusal(r *record, no *refused) {
+	if no.asked == nil {
+		return
+	}
+	r.lacking, r.lacks = no.asked.Ref.Slot, no.lacks
+	if key := no.reason + "/" + r.lacking; r.refusedFor != key {
+		r.refusedFor = key
+		said := no.said
+		if said == nil {
+			said = c.nearest(no)
+		}
+		c.OnRefused(no.asked, said, no.message)
+	}
+}
+
+// nearest says why a slot is not on the node where it lacks least of those it may be on; nil where it may be on none.
+func (c *Controller) nearest(no *refused) *ledger.Rejection {
+	var nodes []string
+	c.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
+	nodes = slices.DeleteFunc(nodes, func(name string) bool { return c.avoids(no.slot, name) != "" })
+	return c.Ledger.Nearest(&ledger.Placement{Pod: no.asked.Pod, Request: no.asked.Request, Devices: no.asked.Devices}, nodes)
+}
+
+// lacksAnywhere is what a slot asks for, and the most that a node it may be on has of each.
+func (c *Controller) lacksAnywhere(free *ledger.Survey, p *ledger.Placement, slot *v1alpha1.Slot) []Lack {
+	largest := free.Largest(p, func(node string) bool { return c.avoids(slot, node) == "" })
+	lacks := make([]Lack, len(largest))
+	for i, most := range largest {
+		lacks[i] = Lack{Resource: string(most.Resource), Requested: most.Requested, Largest: most.Free, Node: most.Node}
+	}
+	return lacks
+}
+
+// lacksThere is what the ledger found too little of, where it was that.
+func lacksThere(r *ledger.Rejection) []Lack {
+	if r.Resource == "" {
+		return nil
+	}
+	lack := Lack{Resource: r.Resource, Requested: r.Requested, Largest: r.Free, Node: r.Node}
+	if r.Reason.OfLimit() {
+		lack.Node = ""
+	}
+	return []Lack{lack}
+}

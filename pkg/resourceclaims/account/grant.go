@@ -1,0 +1,161 @@
+package account
+
+import (
+	"slices"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Grant decides whether a write may allocate to a claim the devices that are in its status, all of them or none.
+// base is the resourceVersion of the claim that the write is made on, see Version. What is granted is the
+// claim's until the watch shows how the write ended. Asking again is no second grant.
+func (a *Account) Grant(of *resourcev1.ResourceClaim, base int64, now time.Time) *Refusal {
+	return a.decide(of, base, now, false)
+}
+
+// Try says why Grant would refuse, and grants nothing.
+func (a *Account) Try(of *resourcev1.ResourceClaim, base int64) *Refusal {
+	return a.decide(of, base, time.Time{}, true)
+}
+
+func (a *Account) decide(of *resourcev1.ResourceClaim, base int64, now time.Time, dry bool) *Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	wanted, refusal := a.read(of)
+	if len(wanted) == 0 {
+		return nil
+	}
+	if refusal == nil {
+		refusal = a.grant(of, wanted, base, now, dry)
+	}
+	if refusal != nil || dry {
+		a.tidyDevices(wanted)
+	}
+	return refusal
+}
+
+func (a *Account) grant(of *resourcev1.ResourceClaim, wanted []holding, base int64, now time.Time, dry bool) *Refusal {
+	c := a.claims[of.UID]
+	if c == nil {
+		c = newClaim(of)
+	}
+	if base <= 0 || base < c.version {
+		if base > 0 && equal(wanted, c.allocated) {
+			return nil // an answer that the API server did not get, to a write that was made
+		}
+		return &Refusal{Device: wanted[0].device.key(), Reason: Outdated, Owners: []Owner{c.owner()}}
+	}
+
+	// Of this claim's allocations only one can be true, so the others are no obstacle.
+	c.unlink()
+	refusal := c.take(wanted)
+	if refusal == nil && !dry {
+		c.addGrant(wanted, base, now)
+		a.claims[c.uid] = c
+	}
+	c.link()
+	return refusal
+}
+
+// addGrant remembers a grant. The same on another base is the same grant: it is decided when both are.
+func (c *claim) addGrant(wanted []holding, base int64, now time.Time) {
+	same := slices.IndexFunc(c.grants, func(g grant) bool { return equal(g.holdings, wanted) })
+	if same < 0 {
+		c.grants = append(c.grants, grant{holdings: slices.Clone(wanted), base: base, at: now})
+		return
+	}
+	g := &c.grants[same]
+	g.base = max(g.base, base)
+	if g.at.Before(now) {
+		g.at = now
+	}
+}
+
+// take finds out whether the claim, which has nothing just now, can have all of it. It has nothing afterwards, too.
+func (c *claim) take(wanted []holding) *Refusal {
+	var refusal *Refusal
+	taken := 0
+	for ; taken < len(wanted) && refusal == nil; taken++ {
+		if refusal = wanted[taken].check(); refusal == nil {
+			wanted[taken].device.join(c, &wanted[taken])
+		}
+	}
+	for i := range wanted[:taken] {
+		wanted[i].device.leave(c)
+	}
+	return refusal
+}
+
+// check says why a claim that has nothing of a device cannot have this.
+func (h *holding) check() *Refusal {
+	d := h.device
+	for i := range d.owners {
+		if h.whole || d.owners[i].whole {
+			return d.inUse()
+		}
+	}
+	if h.shares > 0 {
+		if refusal := h.checkShare(); refusal != nil {
+			return refusal
+		}
+	}
+	if len(d.owners) > 0 {
+		return nil // its counters are charged already
+	}
+	return d.checkCounters()
+}
+
+func (h *holding) checkShare() *Refusal {
+	d := h.device
+	switch {
+	case d.published == nil:
+		return d.refuse(NotKnown)
+	case !d.published.shareable:
+		return d.refuse(NotShareable)
+	}
+	for i := range d.published.capacity {
+		limit := &d.published.capacity[i]
+		used, asked := d.used.value(limit.name), h.consumed.value(limit.name)
+		if exceeds(used, asked, limit.quantity) {
+			return d.exceeded(SharedCapacityExceeded, limit.name.Value(), d.ownerList(false), used, asked, limit.quantity)
+		}
+	}
+	for i := range h.consumed {
+		if asked := &h.consumed[i]; !asked.quantity.IsZero() && d.published.capacity.of(asked.name) == nil {
+			return d.refuse(NotKnown)
+		}
+	}
+	return nil
+}
+
+// checkCounters says why a device that nobody has cannot charge its counters.
+func (d *device) checkCounters() *Refusal {
+	if d.published == nil {
+		if len(d.pool.counters) > 0 {
+			return d.refuse(NotKnown)
+		}
+		return nil
+	}
+	if len(d.published.charges) > 0 && !d.pool.complete() {
+		return d.refuse(PoolIncomplete)
+	}
+	for i := range d.published.charges {
+		c := &d.published.charges[i]
+		if len(c.counter.limits) != 1 {
+			return d.refuse(PoolIncomplete)
+		}
+		if limit := c.counter.limits[0].quantity; !c.quantity.IsZero() && exceeds(c.counter.used, c.quantity, limit) {
+			return d.exceeded(CountersExceeded, c.counter.key.String(), d.pool.ownersOf(c.counter, false), c.counter.used, c.quantity, limit)
+		}
+	}
+	return nil
+}
+
+func exceeds(used, asked, limit resource.Quantity) bool {
+	sum := used.DeepCopy()
+	sum.Add(asked)
+	return sum.Cmp(limit) > 0
+}

@@ -1,0 +1,201 @@
+package account
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Double is a device that more is allocated of than there is.
+type Double struct {
+	Device   Device // without a name where it is a counter of the pool
+	Reason   Reason // Doubled, SharedCapacityExceeded or CountersExceeded
+	Resource string // the name of the capacity, or set/counter
+	Owners   []Owner
+}
+
+// Doubles returns what more is allocated of than there is, by device. Grants that were not seen yet are not
+// counted: they were given only where they fit, and what came around the account counts when it is allocated.
+func (a *Account) Doubles() []Double {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+
+	var all []Double
+	for _, p := range a.pools {
+		for _, d := range p.devices {
+			all = d.appendDoubles(all)
+		}
+		all = p.appendDoubles(all)
+	}
+	slices.SortFunc(all, func(x, y Double) int {
+		return cmp.Or(x.Device.compare(y.Device), cmp.Compare(x.Resource, y.Resource))
+	})
+	return all
+}
+
+// allocation returns what the owner has of a device by its claim's last state.
+func (o *owner) allocation(d *device) *holding {
+	for i := range o.claim.allocated {
+		if h := &o.claim.allocated[i]; h.device == d {
+			return h
+		}
+	}
+	return nil
+}
+
+// doubled says whether more claims have the device than may. Shares are not added up here.
+func (d *device) doubled() bool {
+	if len(d.owners) < 2 {
+		return false
+	}
+	owners, exclusive := 0, d.published != nil && !d.published.shareable
+	for i := range d.owners {
+		if h := d.owners[i].allocation(d); h != nil {
+			owners++
+			exclusive = exclusive || h.whole
+		}
+	}
+	return owners > 1 && exclusive
+}
+
+func (d *device) appendDoubles(all []Double) []Double {
+	if d.doubled() {
+		return append(all, Double{Device: d.key(), Reason: Doubled, Owners: d.ownerList(true)})
+	}
+	if len(d.used) == 0 || d.published == nil {
+		return all
+	}
+	var sums amounts
+	for i := range d.owners {
+		if h := d.owners[i].allocation(d); h != nil {
+			sums.add(h.consumed)
+		}
+	}
+	for i := range d.published.capacity {
+		limit := &d.published.capacity[i]
+		if sum := sums.value(limit.name); sum.Cmp(limit.quantity) > 0 {
+			all = append(all, Double{
+				Device: d.key(), Reason: SharedCapacityExceeded, Resource: limit.name.Value(), Owners: d.ownerList(true),
+			})
+		}
+	}
+	return all
+}
+
+// appendDoubles appends the counters of a pool of which more is used than there is.
+func (p *pool) appendDoubles(all []Double) []Double {
+	if len(p.counters) == 0 {
+		return all
+	}
+	sums := map[*counter]*resource.Quantity{}
+	for _, d := range p.devices {
+		if d.published == nil || !slices.ContainsFunc(d.owners, func(o owner) bool { return o.allocation(d) != nil }) {
+			continue
+		}
+		for i := range d.published.charges {
+			c := &d.published.charges[i]
+			if sums[c.counter] == nil {
+				sums[c.counter] = &resource.Quantity{}
+			}
+			sums[c.counter].Add(c.quantity)
+		}
+	}
+	for c, sum := range sums {
+		if len(c.limits) == 1 && sum.Cmp(c.limits[0].quantity) > 0 {
+			all = append(all, Double{
+				Device: Device{Driver: p.key.driver, Pool: p.key.name}, Reason: CountersExceeded, Resource: c.key.String(),
+				Owners: p.ownersOf(c, true),
+			})
+		}
+	}
+	return all
+}
+
+// State is how an owner has a device.
+type State int
+
+// The states.
+const (
+	// Granted: a write that allocates the device was allowed, and was not seen yet.
+	Granted State = iota + 1
+	// Allocated: the claim's status says so.
+	Allocated
+)
+
+func (s State) String() string {
+	if s == Allocated {
+		return "Allocated"
+	}
+	return "Granted"
+}
+
+// DeviceState is a device and who has it.
+type DeviceState struct {
+	Device
+	Node      string // where its slice names one
+	Published bool   // whether a slice names it
+	Shareable bool   // whether it allows multiple allocations
+	Owners    []DeviceOwner
+	Capacity  []Use // of shareable devices
+}
+
+// DeviceOwner is who has a device, and how.
+type DeviceOwner struct {
+	Owner
+	State  State
+	Shares int // 0 for a device that the owner has whole
+}
+
+// Use is how much of a capacity is used. The most that may be, where grants were not seen yet.
+type Use struct {
+	Name        string
+	Used, Limit resource.Quantity
+}
+
+// AppendDevices appends all devices, by driver, pool and name.
+func (a *Account) AppendDevices(to []DeviceState) []DeviceState {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+
+	// Sorting pool by pool moves much less than sorting all devices.
+	pools := slices.SortedFunc(maps.Values(a.pools), func(x, y *pool) int {
+		return cmp.Or(cmp.Compare(x.key.driver, y.key.driver), cmp.Compare(x.key.name, y.key.name))
+	})
+	for _, p := range pools {
+		from := len(to)
+		for _, d := range p.devices {
+			to = append(to, d.state())
+		}
+		slices.SortFunc(to[from:], func(x, y DeviceState) int { return cmp.Compare(x.Name, y.Name) })
+	}
+	return to
+}
+
+func (d *device) state() DeviceState {
+	s := DeviceState{Device: d.key(), Node: d.node(), Published: d.published != nil}
+	for i := range d.owners {
+		o := &d.owners[i]
+		made := DeviceOwner{Owner: o.claim.owner(), State: Granted, Shares: o.shares}
+		if o.whole {
+			made.Shares = 0
+		}
+		if o.allocation(d) != nil {
+			made.State = Allocated
+		}
+		s.Owners = append(s.Owners, made)
+	}
+	slices.SortFunc(s.Owners, func(x, y DeviceOwner) int { return x.compare(y.Owner) })
+	if d.published == nil {
+		return s
+	}
+	s.Shareable = d.published.shareable
+	for i := range d.published.capacity {
+		limit := &d.published.capacity[i]
+		used := d.used.value(limit.name)
+		s.Capacity = append(s.Capacity, Use{Name: limit.name.Value(), Used: used.DeepCopy(), Limit: limit.quantity.DeepCopy()})
+	}
+	slices.SortFunc(s.Capacity, func(x, y Use) int { return cmp.Compare(x.Name, y.Name) })
+	return s
+}

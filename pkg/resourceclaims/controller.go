@@ -1,0 +1,185 @@
+package resourceclaims
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+)
+
+// Options configures a Controller. All fields are needed.
+type Options struct {
+	Client kubernetes.Interface
+	// Discovery tells whether the cluster has the kinds.
+	Discovery discovery.DiscoveryInterfaceWithContext
+	// OnMapped is told which resources DeviceClasses map to DRA devices, each time that changes. It must not call the Controller.
+	OnMapped func(resources []string)
+	// Recorder gets the Events.
+	Recorder events.EventRecorder
+	Log      logrus.FieldLogger
+}
+
+// patience is how long a request waits for what a server before this one has granted to be settled. The API server waits
+// for its webhook for 5 seconds.
+const patience = 3 * time.Second
+
+// Controller decides who is given which device. Make one with New; it can run once.
+type Controller struct {
+	Options
+	account       *account.Account
+	definitions   *follow.Definitions
+	watch         *follow.Watch
+	classes       *follow.Watch
+	classesListed func()
+	events        *follow.Events
+	news          chan struct{}
+
+	mu      sync.Mutex   // guards what follows
+	settled *follow.Gate // open while what a server before this one has granted is known
+	claims  map[types.UID]known
+	open    map[types.UID]*write
+}
+
+// New makes a Controller and starts nothing.
+func New(o Options) *Controller {
+	c := &Controller{
+		Options: o, account: account.New(),
+		definitions: follow.NewDefinitions(o.Discovery, resourcev1.SchemeGroupVersion, o.Log),
+		events:      follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
+		news:        make(chan struct{}, 1),
+		settled:     follow.NewGate(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
+	}
+	classes, kinds := NewClasses(o.OnMapped), o.Client.ResourceV1()
+	c.classes = follow.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, follow.NewSource(
+		o.Client, "deviceclasses", kinds.DeviceClasses(), &resourcev1.DeviceClass{},
+		func(class *resourcev1.DeviceClass, _ bool) { classes.Observe(class) }, classes.Forget,
+	).Keeping(leanClass)).Foreign()
+	c.classesListed = classes.Listed
+	c.watch = follow.NewWatch(c.definitions.Kind("resourceclaims", "resourceslices"), o.Log,
+		follow.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice, c.forgetSlice).Keeping(leanSlice),
+		follow.NewSource(o.Client, "resourceclaims", kinds.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, c.observe, c.forget).Keeping(leanClaim),
+	).Foreign()
+	return c
+}
+
+// Run follows claims and slices until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { _ = c.definitions.Run(ctx) }) // its error is that of ctx
+	running.Go(func() { c.tellDoubles(ctx) })
+	running.Go(func() {
+		_ = c.classes.Run(ctx, func(context.Context) { c.classesListed() }, func(context.Context) {})
+	})
+	return c.watch.Run(ctx, c.present, func(context.Context) {})
+}
+
+// Ages returns how long ago anything was heard of each kind, while it is watched.
+func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
+
+// UndecidedError says why nothing can be decided now.
+type UndecidedError struct{ Why string }
+
+// Error says what to do.
+func (e *UndecidedError) Error() string { return e.Why }
+
+// Grant decides whether a write may give a claim, which has the version base, what is in its status. The error is an
+// *UndecidedError; a refusal is no error. A dry one grants nothing.
+func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim, base int64, dry bool) (*account.Refusal, error) {
+	if err := c.wait(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.settled.IsOpen() {
+		return nil, errUnsettled
+	}
+	if dry {
+		return c.account.Try(claim, base), nil
+	}
+	now := time.Now()
+	refusal := c.account.Grant(claim, base, now)
+	if refusal == nil {
+		c.expect(claim, base, now)
+	} else {
+		c.hurry(claim.UID, refusal)
+	}
+	return refusal, nil
+}
+
+var (
+	errUnread = &UndecidedError{"the server has not read the ResourceClaims and ResourceSlices of the cluster; ask again in a moment, " +
+		"and if this stays look for them in the server's log"}
+	errStale     = &UndecidedError{"the server may not know of the latest changes: nothing was heard of ResourceClaims or ResourceSlices lately; ask again in a moment"}
+	errUnsettled = &UndecidedError{"another server decided until a moment ago, and it is not known yet which devices it has granted last; ask again in a moment"}
+)
+
+// wait returns nil once something can be granted.
+func (c *Controller) wait(ctx context.Context) error {
+	switch {
+	case !c.watch.Listed():
+		return errUnread
+	case c.watch.Stale():
+		return errStale
+	}
+	c.mu.Lock()
+	settled := c.settled
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if settled.Wait(ctx) != nil {
+		return errUnsettled
+	}
+	return nil
+}
+
+func (c *Controller) observeSlice(s *resourcev1.ResourceSlice, _ bool) {
+	c.account.ObserveSlice(s)
+	c.look()
+}
+
+func (c *Controller) forgetSlice(s *resourcev1.ResourceSlice) {
+	c.account.ForgetSlice(s.Name)
+	c.look()
+}
+
+func (c *Controller) observe(claim *resourcev1.ResourceClaim, _ bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := known{claim, time.Now()}
+	if former, ok := c.claims[claim.UID]; ok && former.Status.Allocation != nil {
+		k.since = former.since
+	}
+	c.claims[claim.UID] = k
+	c.account.ObserveClaim(claim)
+	if w := c.open[claim.UID]; w != nil && account.Version(claim.ResourceVersion) > w.base {
+		delete(c.open, claim.UID)
+	}
+	if claim.Status.Allocation != nil {
+		c.look()
+	}
+}
+
+func (c *Controller) forget(claim *resourcev1.ResourceClaim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgetUID(claim.UID)
+}
+
+// forgetUID is told of a claim that is gone. c.mu is held.
+func (c *Controller) forgetUID(uid types.UID) {
+	c.account.ForgetClaim(uid)
+	delete(c.claims, uid)
+	delete(c.open, uid)
+	c.look()
+}

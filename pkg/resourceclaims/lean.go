@@ -1,0 +1,47 @@
+package resourceclaims
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// leanClaim is a cache.TransformFunc. What a claim asks for is not kept: who allocates has looked at that.
+func leanClaim(obj any) (any, error) {
+	full, ok := obj.(*resourcev1.ResourceClaim)
+	if !ok {
+		return obj, nil
+	}
+	kept := &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: full.Namespace, Name: full.Name, UID: full.UID, ResourceVersion: full.ResourceVersion,
+		},
+		Status: resourcev1.ResourceClaimStatus{ReservedFor: full.Status.ReservedFor},
+	}
+	if a := full.Status.Allocation; a != nil {
+		kept.Status.Allocation = &resourcev1.AllocationResult{
+			Devices:             resourcev1.DeviceAllocationResult{Results: a.Devices.Results},
+			AllocationTimestamp: a.AllocationTimestamp,
+		}
+	}
+	return kept, nil
+}
+
+// leanSlice is a cache.TransformFunc. The attributes that devices are chosen by are most of a slice.
+func leanSlice(obj any) (any, error) {
+	full, ok := obj.(*resourcev1.ResourceSlice)
+	if !ok {
+		return obj, nil
+	}
+	kept := &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: full.Name, UID: full.UID, ResourceVersion: full.ResourceVersion},
+		Spec:       full.Spec,
+	}
+	kept.Spec.NodeSelector = nil
+	kept.Spec.Devices = make([]resourcev1.Device, len(full.Spec.Devices))
+	for i := range full.Spec.Devices {
+		d := full.Spec.Devices[i]
+		d.Attributes, d.Taints, d.NodeSelector = nil, nil, nil
+		kept.Spec.Devices[i] = d
+	}
+	return kept, nil
+}

@@ -1,0 +1,202 @@
+package resourceclaims
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+)
+
+// WithdrawnAnnotation is written to a claim so that no write that was granted on an earlier version is carried out. Its
+// value is when.
+const WithdrawnAnnotation = "globalreserve.io/allocation-withdrawn"
+
+const (
+	// grace is how long a granted write has to show up before it is withdrawn for somebody else who wants its devices.
+	grace = 3 * time.Second
+	// abandonedAfter is when the API server has ended a request, where nothing else tells: it does so after 34s (kubernetes
+	// staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), or after its --request-timeout where that
+	// is shorter, and etcd may take some seconds for a write that it has begun.
+	abandonedAfter = 45 * time.Second
+	// tick is how often it is looked what is due, settlers how many requests are sent at once, and requestTimeout how
+	// long one may take.
+	tick           = time.Second
+	settlers       = 16
+	requestTimeout = 5 * time.Second
+)
+
+// write is a write of a claim's devices that may be carried out, and was not seen: this server has granted it, or one
+// before may have.
+type write struct {
+	claim  types.NamespacedName
+	base   int64 // the version of the claim that it is made on
+	since  time.Time
+	due    time.Time // when it is to be settled
+	tried  bool      // that was tried
+	former bool      // a server before this one may have granted it
+}
+
+// expect remembers what was granted. It has as long as the API server gives it, as long as nobody else wants the same
+// devices: with another webhook that is slow, no write would ever be carried out. c.mu is held.
+func (c *Controller) expect(claim *resourcev1.ResourceClaim, base int64, now time.Time) {
+	w := c.open[claim.UID]
+	if w == nil {
+		w = &write{claim: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}}
+		c.open[claim.UID] = w
+	}
+	w.base, w.since, w.due, w.tried = max(w.base, base), now, now.Add(abandonedAfter), false
+}
+
+// hurry has the writes that a claim was refused for settled soon. c.mu is held.
+func (c *Controller) hurry(refused types.UID, refusal *account.Refusal) {
+	for _, o := range refusal.Owners {
+		w := c.open[o.UID]
+		if w == nil || w.tried || o.UID == refused {
+			continue
+		}
+		if soon := w.since.Add(grace); soon.Before(w.due) {
+			w.due = soon
+		}
+	}
+}
+
+// present is called when all claims and slices have been told of: nobody else decides any more.
+func (c *Controller) present(ctx context.Context) {
+	defer c.unsettle()
+	c.Log.WithField("waiting", c.suspect()).Info("ResourceClaims are decided on")
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		c.settle(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// suspect expects the writes that a server before this one may have granted, and returns how many these can be.
+func (c *Controller) suspect() (writes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for uid, claim := range c.claims {
+		if claim.Status.Allocation != nil {
+			continue
+		}
+		writes++
+		c.open[uid] = &write{
+			claim: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
+			base:  account.Version(claim.ResourceVersion), since: now, due: now, former: true,
+		}
+	}
+	return writes
+}
+
+// unsettle has nothing granted until all is known anew.
+func (c *Controller) unsettle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settled = follow.NewGate()
+}
+
+// settle finds out what became of the writes that are due.
+func (c *Controller) settle(ctx context.Context) {
+	group := errgroup.Group{}
+	group.SetLimit(settlers)
+	for uid, w := range c.dueWrites() {
+		group.Go(func() error { return c.settleOne(ctx, uid, w) })
+	}
+	if err := group.Wait(); err != nil && ctx.Err() == nil {
+		c.Log.WithError(err).Warn("it is not known whether devices were allocated to a ResourceClaim; they stay taken until it is. If this stays: the server needs the rights in manifests/base/rbac.yaml")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.open {
+		if w.former {
+			return
+		}
+	}
+	c.settled.Open()
+}
+
+// dueWrites are those that have not shown up in time. They are due again after grace.
+func (c *Controller) dueWrites() map[types.UID]write {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, due := time.Now(), map[types.UID]write{}
+	for uid, w := range c.open {
+		if !now.Before(w.due) {
+			w.due, w.tried = now.Add(grace), true
+			due[uid] = *w
+		}
+	}
+	return due
+}
+
+// settleOne sees to it that a write is not carried out any more, unless it was. The error says why it could not.
+func (c *Controller) settleOne(ctx context.Context, uid types.UID, w write) error {
+	asked := time.Now()
+	claim, failure := c.withdraw(ctx, uid, w.claim)
+	err := failure
+	if err != nil && !apierrors.IsNotFound(err) {
+		claim, err = c.get(ctx, w.claim)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.open[uid]
+	switch {
+	case now == nil: // the watch has told
+		return nil
+	case apierrors.IsNotFound(err) || err == nil && claim.UID != uid:
+		c.forgetUID(uid)
+		return nil
+	case err != nil:
+		return err
+	case claim.Status.Allocation != nil: // the watch tells
+		return nil
+	case failure == nil && account.Version(claim.ResourceVersion) > now.base:
+		c.account.ObserveClaim(claim)
+		delete(c.open, uid)
+		return nil
+	case asked.Sub(now.since) > abandonedAfter:
+		c.account.GiveUp(uid, asked.Add(-abandonedAfter))
+		delete(c.open, uid)
+		return nil
+	default:
+		return failure
+	}
+}
+
+// withdraw makes a new version of a claim, and returns it. Where the author of the claim left no place for another annotation,
+// to have all wait for its claim, it is a label.
+func (c *Controller) withdraw(ctx context.Context, uid types.UID, name types.NamespacedName) (*resourcev1.ResourceClaim, error) {
+	now := time.Now().UTC()
+	claim, err := c.patch(ctx, name, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, uid, WithdrawnAnnotation, now.Format(time.RFC3339Nano))
+	if apierrors.IsInvalid(err) {
+		claim, err = c.patch(ctx, name, `{"metadata":{"uid":%q,"labels":{%q:"%d"}}}`, uid, WithdrawnAnnotation, now.UnixNano())
+	}
+	return claim, err
+}
+
+func (c *Controller) patch(ctx context.Context, name types.NamespacedName, format string, args ...any) (*resourcev1.ResourceClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	patch := fmt.Appendf(nil, format, args...)
+	return c.Client.ResourceV1().ResourceClaims(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+}
+
+func (c *Controller) get(ctx context.Context, name types.NamespacedName) (*resourcev1.ResourceClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.Client.ResourceV1().ResourceClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+}

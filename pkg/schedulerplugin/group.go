@@ -1,0 +1,162 @@
+package schedulerplugin
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// groupKey is where the pods placed so far of a pod group that is tried out are kept.
+const groupKey fwk.StateKey = "GlobalReserve/group"
+
+// Member is a pod of a pod group, on the node it is to have.
+type Member struct {
+	Pod       *v1.Pod
+	Placement ledger.Placement
+}
+
+// group is the pods of a pod group that have been given a node in a cycle that tries the group out, and after it what
+// was reserved for them. A nil group is empty.
+type group struct {
+	mu   sync.RWMutex // guards what follows
+	pods []placed
+	// on is how many of pods count on a node.
+	on map[string]int
+	// decided: the backend was asked for all of them, and err is what it said.
+	decided bool
+	err     error
+	// made are the pods that the backend has made an allocation for, until they answer for it themselves.
+	made map[types.UID]bool
+}
+
+// placed is a member that was given a node. undone: Unreserve was called for it, because it cannot be there, or at the
+// end of the trial.
+type placed struct {
+	Member
+	undone bool
+}
+
+// Clone implements fwk.StateData.
+func (g *group) Clone() fwk.StateData { return g }
+
+// groupOf returns the group a pod is tried out in, nil where it is none. A group that is tried out in several
+// parts of the cluster is another one in each.
+func groupOf(state fwk.CycleState) *group {
+	if !state.IsPodGroupSchedulingCycle() {
+		return nil
+	}
+	shared := state.GetPlacementCycleState()
+	if data, err := shared.Read(groupKey); err == nil {
+		g, _ := data.(*group)
+		return g
+	}
+	g := &group{on: map[string]int{}, made: map[types.UID]bool{}}
+	shared.Write(groupKey, g)
+	return g
+}
+
+// isOn reports whether a pod of the group has been given a node.
+func (g *group) isOn(node string) bool {
+	if g == nil {
+		return false
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.on[node] > 0
+}
+
+// placedOn returns the pods that have been given a node.
+func (g *group) placedOn(node string) (pods []ledger.Placement) {
+	if !g.isOn(node) {
+		return nil
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for i := range g.pods {
+		if p := &g.pods[i]; !p.undone && p.Placement.Node == node {
+			pods = append(pods, p.Placement)
+		}
+	}
+	return pods
+}
+
+// add gives a pod a node. Those that were taken back before were no end of the trial.
+func (g *group) add(pod *v1.Pod, p *ledger.Placement) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pods = slices.DeleteFunc(g.pods, func(p placed) bool { return p.undone })
+	g.pods = append(g.pods, placed{Member: Member{Pod: pod, Placement: *p}})
+	g.on[p.Node]++
+}
+
+// remove takes a pod's node back. It is remembered: at the end of a trial all are taken back.
+func (g *group) remove(pod types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.pods {
+		if p := &g.pods[i]; p.Placement.Pod.UID == pod && !p.undone {
+			p.undone = true
+			g.on[p.Placement.Node]--
+		}
+	}
+}
+
+// reserve asks the backend, once, for capacity for all pods of the group where they were placed at the end of the
+// trial. It reports whether that was made for one of them.
+func (g *group) reserve(ctx context.Context, b Backend, pod types.UID) (made bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.decided {
+		g.decided = true
+		members := make([]Member, len(g.pods))
+		for i := range g.pods {
+			members[i] = g.pods[i].Member
+		}
+		var all []bool
+		all, g.err = b.ReserveAll(ctx, members)
+		for i := range all {
+			g.made[members[i].Placement.Pod.UID] = all[i]
+		}
+	}
+	made = g.made[pod]
+	delete(g.made, pod)
+	return made, g.err
+}
+
+// isRefused reports whether the backend has refused the group.
+func (g *group) isRefused() bool {
+	if g == nil {
+		return false
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.err != nil
+}
+
+// gaveBack reports whether capacity was made for a pod that has not answered for it yet, and has it answer for that.
+func (g *group) gaveBack(pod types.UID) (made bool) {
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	made = g.made[pod]
+	delete(g.made, pod)
+	return made
+}
+
+// isGang reports whether kube-scheduler has placed a pod together with the others of its gang: then they are reserved
+// together, too. Of other pod groups each pod is good for something alone.
+func (p *Plugin) isGang(c *cycle, pod *v1.Pod) bool {
+	if c.group == nil || pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
+		return false
+	}
+	group, err := p.handle.PodGroupManager().PodGroups().Get(pod.Namespace, *pod.Spec.SchedulingGroup.PodGroupName)
+	return err == nil && group.Spec.SchedulingPolicy.Gang != nil
+}

@@ -1,0 +1,87 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	admissionv1 "k8s.io/api/admission/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+)
+
+// formerClaim is what counts of a claim as it is: its version. Who it is the API server keeps.
+type formerClaim struct {
+	Metadata struct {
+		Name            string    `json:"name"`
+		UID             types.UID `json:"uid"`
+		ResourceVersion string    `json:"resourceVersion"`
+	} `json:"metadata"`
+}
+
+// decideClaim decides on the devices that a write gives a ResourceClaim. Taking devices away is always allowed.
+func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
+	v := newVerdict(request)
+	if request.Resource.Group != resourcev1.GroupName || request.Resource.Version != "v1" || request.Resource.Resource != "resourceclaims" ||
+		request.SubResource != "status" || request.Operation != admissionv1.Update {
+		v.skipped = true
+		v.warning = "GlobalReserve decides here on the update of resourceclaims/status of resource.k8s.io/v1 only: correct the rules of its webhook configuration"
+		return v, nil
+	}
+	var claim resourcev1.ResourceClaim
+	var former formerClaim
+	if v.refusal = decode(request.Object.Raw, &claim); v.refusal == nil {
+		v.refusal = decode(request.OldObject.Raw, &former)
+	}
+	if v.refusal != nil {
+		return v, nil
+	}
+	claim.Namespace, claim.Name, claim.UID = request.Namespace, former.Metadata.Name, former.Metadata.UID
+	v.ref.Name, v.ref.UID = claim.Name, claim.UID
+	switch {
+	case claim.Status.Allocation == nil:
+		v.skipped = true
+		return v, nil
+	case claim.Name == "" || claim.UID == "" || len(claim.UID) > maxName:
+		v.refusal = invalid("the object under review is a write of no ResourceClaim: oldObject has no metadata.name or metadata.uid")
+		return v, nil
+	}
+	err := a.o.Arbiter.AdmitResourceClaim(ctx, &arbiter.ResourceClaimQuery{
+		Claim: &claim, Version: former.Metadata.ResourceVersion, DryRun: v.dryRun,
+	})
+	if refused := new(arbiter.DevicesRefusedError); errors.As(err, &refused) {
+		// Of a conflict kube-scheduler would write the same again, five times.
+		v.refusal = status(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
+		return v, nil
+	}
+	if err != nil {
+		err = v.refuse(err)
+	}
+	return v, err
+}
+
+// reportClaim counts and logs a decision.
+func (a *Admission) reportClaim(v *verdict, request *admissionv1.AdmissionRequest, took time.Duration) {
+	fields := logrus.Fields{
+		"claim": httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)), "user": httpjson.Clip(request.UserInfo.Username),
+		"ms": float64(took.Microseconds()) / 1e3,
+	}
+	result := v.result()
+	if v.refusal != nil {
+		fields["code"], fields["error"] = v.refusal.Code, v.refusal.Message
+	}
+	fields["result"] = result
+	if ptr.Deref(request.DryRun, false) {
+		fields["dryRun"] = true
+	} else {
+		a.o.Metrics.ObserveDecision(claimsVerb, "", result)
+	}
+	a.o.Log.WithFields(fields).Info(claimsVerb)
+}

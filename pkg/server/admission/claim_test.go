@@ -1,0 +1,228 @@
+package admission_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
+)
+
+// newClaimsWorld is a world whose cluster has DRA, and some objects of it.
+func newClaimsWorld(tb testing.TB, objects ...runtime.Object) *world {
+	tb.Helper()
+	client := fake.NewClientset(objects...)
+	client.Resources = []*metav1.APIResourceList{{
+		GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "resourceclaims"}, {Name: "resourceslices"}},
+	}}
+	log, _ := logtest.NewNullLogger()
+	claims := resourceclaims.New(resourceclaims.Options{Client: client, Discovery: client.Discovery(), Recorder: events.NewFakeRecorder(10), Log: log})
+	w := newWorld(tb)
+	w.serve(func(o *arbiter.Options) { o.ResourceClaims = claims })
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(tb, claims.Run(ctx)) })
+	tb.Cleanup(func() { cancel(); running.Wait() })
+	require.Eventually(tb, func() bool {
+		_, err := claims.Grant(ctx, &resourcev1.ResourceClaim{}, 1, true)
+		return err == nil
+	}, time.Minute, time.Millisecond)
+	return w
+}
+
+// newClaim is a claim with devices of the one pool.
+func newClaim(name, version string, devices ...string) *resourcev1.ResourceClaim {
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: version}}
+	for _, d := range devices {
+		if claim.Status.Allocation == nil {
+			claim.Status.Allocation = &resourcev1.AllocationResult{}
+		}
+		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results,
+			resourcev1.DeviceRequestAllocationResult{Request: "r", Driver: "gpu.example.com", Pool: "p", Device: d})
+	}
+	return claim
+}
+
+// claimReview is what the API server asks about a write.
+func claimReview(before, after *resourcev1.ResourceClaim, changes ...func(*admissionv1.AdmissionRequest)) []byte {
+	encode := func(claim *resourcev1.ResourceClaim) runtime.RawExtension {
+		raw, err := json.Marshal(claim)
+		if err != nil {
+			panic(err)
+		}
+		return runtime.RawExtension{Raw: raw}
+	}
+	request := &admissionv1.AdmissionRequest{
+		UID: "review", Namespace: before.Namespace, Name: before.Name, Operation: admissionv1.Update, SubResource: "status",
+		Resource: metav1.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"},
+		Object:   encode(after), OldObject: encode(before),
+	}
+	for _, change := range changes {
+		change(request)
+	}
+	body, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// allocate asks about a write that gives a claim devices.
+func (w *world) allocate(name string, devices []string, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
+	w.t.Helper()
+	code, body := w.postTo("/admission/resourceclaims", string(claimReview(newClaim(name, "5"), newClaim(name, "5", devices...), changes...)))
+	require.Equal(w.t, http.StatusOK, code, body)
+	var answer admissionv1.AdmissionReview
+	require.NoError(w.t, json.Unmarshal([]byte(body), &answer))
+	require.EqualValues(w.t, "review", answer.Response.UID)
+	return answer.Response
+}
+
+func TestResourceClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimsWorld(t, newClaim("a", "5", "gpu-0"))
+		refused := w.allocate("b", []string{"gpu-1", "gpu-0"})
+		require.False(t, refused.Allowed)
+		assert.EqualValues(t, http.StatusForbidden, refused.Result.Code, "kube-scheduler would repeat a conflict")
+		assert.Equal(t, metav1.StatusReasonForbidden, refused.Result.Reason)
+		assert.Equal(t, "ResourceClaim ns/b is not given its devices: device gpu.example.com/p/gpu-0 is allocated to ResourceClaim ns/a. "+
+			"Its scheduler tries the pod again, and takes others as soon as it has seen that", refused.Result.Message)
+
+		require.True(t, w.allocate("b", []string{"gpu-1"}, dryRun).Allowed)
+		require.False(t, w.allocate("b", []string{"gpu-0"}, dryRun).Allowed)
+		for range 2 {
+			require.True(t, w.allocate("c", []string{"gpu-1"}).Allowed, "a dry run has granted nothing")
+		}
+		require.False(t, w.allocate("b", []string{"gpu-1"}).Allowed)
+		require.True(t, w.allocate("a", nil).Allowed, "devices are taken away")
+	})
+}
+
+// Schedulers copy a refusal into the condition of the pod, which its author reads.
+func TestResourceClaimsOfOthersAreNotNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		others := newClaim("secret", "5", "gpu-0")
+		others.Namespace = "foreign"
+		w := newClaimsWorld(t, others)
+		refused := w.allocate("b", []string{"gpu-0"})
+		require.False(t, refused.Allowed)
+		assert.Contains(t, refused.Result.Message, "gpu-0 is allocated to ResourceClaim (of another namespace)")
+		assert.NotContains(t, refused.Result.Message, "foreign")
+		assert.NotContains(t, refused.Result.Message, "secret")
+	})
+}
+
+// Who a claim is, is said by the object as it is: the API server keeps that, whatever a write says.
+func TestForgedResourceClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimsWorld(t, newClaim("a", "5", "gpu-0"))
+		forged := newClaim("b", "5", "gpu-0")
+		forged.Name, forged.UID, forged.ResourceVersion = "a", "uid-a", "9"
+		code, body := w.postTo("/admission/resourceclaims", string(claimReview(newClaim("b", "5"), forged)))
+		require.Equal(t, http.StatusOK, code)
+		assert.Contains(t, body, "ResourceClaim ns/b is not given its devices")
+	})
+}
+
+func TestBadResourceClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimsWorld(t)
+		for name, change := range map[string]func(*admissionv1.AdmissionRequest){
+			"no object":     func(r *admissionv1.AdmissionRequest) { r.Object.Raw = nil },
+			"not an object": func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(`{"status":{"allocation":[]}}`) },
+			"no old object": func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte(`{}`) },
+			"no version":    func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte(`{"metadata":{"name":"a","uid":"u"}}`) },
+		} {
+			assert.False(t, w.allocate("a", []string{"gpu-0"}, change).Allowed, name)
+		}
+		skipped := w.allocate("a", []string{"gpu-0"}, func(r *admissionv1.AdmissionRequest) { r.SubResource = "" })
+		assert.True(t, skipped.Allowed)
+		assert.Contains(t, skipped.Warnings[0], "correct the rules")
+		require.True(t, w.allocate("b", []string{"gpu-0"}).Allowed, "none of them has anything")
+	})
+}
+
+// A server that does not decide grants nothing, and says so by an HTTP error, whose meaning the failurePolicy tells. That holds
+// also where it is found out only after the decision.
+func TestResourceClaimsWhileNobodyDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimsWorld(t)
+		ask := func(name string) int {
+			code, _ := w.postTo("/admission/resourceclaims", string(claimReview(newClaim(name, "5"), newClaim(name, "5", "gpu-"+name))))
+			return code
+		}
+		require.Equal(t, http.StatusOK, ask("a"))
+		decides := 0 // so many times more
+		w.Undecided = func() string {
+			if decides--; decides < 0 {
+				return "another server decides"
+			}
+			return ""
+		}
+		require.Equal(t, http.StatusServiceUnavailable, ask("b"))
+		decides = 1
+		require.Equal(t, http.StatusServiceUnavailable, ask("c"), "it has lost the Lease since it was asked")
+	})
+}
+
+// BenchmarkResourceClaim is one write, from the bytes of the API server to the bytes of the answer, in a cluster of 1,000 nodes
+// with 10 devices each, of which half are taken.
+func BenchmarkResourceClaim(b *testing.B) {
+	const nodes, devices = 1000, 10
+	var objects []runtime.Object
+	for n := range nodes {
+		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("slice-", n)}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: ptr.To(fmt.Sprint("node-", n)),
+			Pool: resourcev1.ResourcePool{Name: fmt.Sprint("node-", n), Generation: 1, ResourceSliceCount: 1},
+		}}
+		for d := range devices {
+			slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", d)})
+			if d%2 == 0 {
+				claim := newClaim(fmt.Sprint("claim-", n, "-", d), "5", fmt.Sprint("gpu-", d))
+				claim.Status.Allocation.Devices.Results[0].Pool = slice.Spec.Pool.Name
+				objects = append(objects, claim)
+			}
+		}
+		objects = append(objects, slice)
+	}
+	w := newClaimsWorld(b, objects...)
+	reviews := make([]string, nodes)
+	for n := range reviews {
+		after := newClaim(fmt.Sprint("new-", n), "5", "gpu-1")
+		after.Status.Allocation.Devices.Results[0].Pool = fmt.Sprint("node-", n)
+		reviews[n] = string(claimReview(newClaim(after.Name, "5"), after))
+	}
+	took := make([]time.Duration, 0, 1<<16)
+	for i := 0; b.Loop(); i++ {
+		start := time.Now()
+		code, _ := w.postTo("/admission/resourceclaims", reviews[i%nodes])
+		took = append(took, time.Since(start))
+		if code != http.StatusOK {
+			b.Fatal(code)
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-us")
+}

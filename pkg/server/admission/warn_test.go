@@ -1,0 +1,112 @@
+package admission_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
+)
+
+// Who only warns allows what it would refuse, says why, and gives it no allocation; all else is decided as ever.
+func TestWarn(t *testing.T) {
+	w := warning(t)
+	w.add(pod("fits", "2"))
+	w.add(pod("large", "3"))
+
+	granted := w.ask(review(t, "fits", "pods", "binding", binding("fits", "a")))
+	assert.True(t, granted.Allowed)
+	assert.Empty(t, granted.Warnings)
+	assert.Equal(t, "Binding on a", w.state("fits"))
+
+	warned := w.ask(review(t, "large", "pods", "binding", binding("large", "a")))
+	assert.True(t, warned.Allowed)
+	assert.Nil(t, warned.Result)
+	assert.Empty(t, warned.Patch)
+	require.Len(t, warned.Warnings, 1)
+	assert.Contains(t, warned.Warnings[0], `GlobalReserve would refuse this: node "a" has too little cpu for pod ns/large: requested 3 CPU, 2 free`)
+	assert.Equal(t, "none", w.state("large"))
+	assert.Equal(t, 1, w.count("granted"))
+	assert.Equal(t, 1, w.count("warned"))
+
+	w.Undecided = func() string { return "another server decides" }
+	status, _ := w.post(encode(t, review(t, "large", "pods", "binding", binding("large", "a"))))
+	assert.Equal(t, http.StatusServiceUnavailable, status, "the failurePolicy decides")
+}
+
+// What was only warned of is told apart from what was refused.
+func TestWarnedIsNotRefused(t *testing.T) {
+	w := warning(t)
+	w.add(pod("large", "5"))
+	w.start()
+	runs := w.running("runs", "1", "b")
+	for _, asked := range []*admissionv1.AdmissionReview{
+		review(t, "large", "pods", "binding", binding("large", "a")), resizeReview(t, runs, withCPU(runs, "5")),
+	} {
+		require.True(t, w.ask(asked).Allowed)
+	}
+	list, _ := w.arbiter.RefusalsAfter(0)
+	require.Len(t, list, 2)
+	for i, path := range []string{refused.Admission, refused.Resize} {
+		assert.Equal(t, path, list[i].Path)
+		assert.True(t, list[i].Warned, path)
+	}
+	assert.Empty(t, w.arbiter.CountWaiters(), "it goes ahead")
+	families, err := w.Metrics.Gatherer().Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		assert.NotEqual(t, "globalreserve_conflicts_total", f.GetName(), "these are refused")
+	}
+}
+
+// What is let pass with a warning uses no slot that it was not given, whatever it or its pod says.
+func TestWarnedUsesNoSlot(t *testing.T) {
+	forged := map[string]string{"other": "kept", v1alpha1.MatchedReservationAnnotation: slot.String()}
+	marked := pod("marked", "3")
+	marked.Annotations = forged
+	named := binding("plain", "a")
+	named.Annotations = forged
+	created := withNode("created", "3", "a")
+	created.Annotations = forged
+	reviews := map[string]struct {
+		of     *admissionv1.AdmissionReview
+		object metav1.Object
+	}{
+		"binding":         {review(t, "plain", "pods", "binding", named), named},
+		"pod":             {review(t, "created", "pods", "", created), created},
+		"pod with a mark": {review(t, "marked", "pods", "binding", binding("marked", "a")), binding("marked", "a")},
+	}
+	for name, tc := range reviews {
+		t.Run(name, func(t *testing.T) {
+			w := warning(t)
+			w.add(indexed(pod("p", "3")))
+			w.keep(w.info("p"))
+			w.add(pod("plain", "3"))
+			w.add(marked)
+			w.start()
+			warned := w.ask(tc.of)
+			require.True(t, warned.Allowed)
+			require.Len(t, warned.Warnings, 1)
+			after := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: tc.object.GetAnnotations()}}
+			apply(t, warned, &after)
+			value, said := after.Annotations[v1alpha1.MatchedReservationAnnotation]
+			assert.True(t, said)
+			assert.Empty(t, value)
+			assert.Equal(t, tc.object.GetAnnotations()["other"], after.Annotations["other"])
+		})
+	}
+}
+
+// warning is a world whose webhooks only warn.
+func warning(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.serve(func(o *arbiter.Options) { o.AdmissionWarns = true })
+	return w
+}

@@ -1,0 +1,365 @@
+package contract
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/server/rest"
+	"github.com/globalreserve/globalreserve/test/leaks"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+const eventually = time.Minute
+
+// system is a ledger whose one node, node-1, has 4 CPU, and the API on it.
+type system struct {
+	*arbitertest.World
+	ledger   *ledger.Ledger
+	api      *rest.API
+	router   *httprouter.Router
+	handler  http.Handler // of the router
+	notReady atomic.Bool  // for calls in process
+}
+
+func newSystem(t *testing.T) *system {
+	l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64})
+	s := &system{World: arbitertest.NewWorld(l), ledger: l, router: httprouter.New()}
+	s.NoKind = true
+	s.Undecided = func() string {
+		if s.notReady.Load() {
+			return "not ready yet"
+		}
+		return ""
+	}
+	decider := s.New(t, nil)
+	s.api = rest.New(rest.Options{
+		Arbiter: decider, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics,
+		Limits:              rest.Limits{MinRevisionWait: 20 * time.Millisecond, Heartbeat: time.Hour},
+		Intake:              httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
+		PendingReservations: func() []reservations.Pending { return nil },
+	})
+	s.api.Register(s.router)
+	s.handler = identity.Insecure(s.router)
+	s.AddNode("node-1", "4", "8Gi")
+	t.Cleanup(func() {
+		s.api.Stop()
+		require.NoError(t, decider.Stop(context.Background()))
+	})
+	return s
+}
+
+// allocations counts the pods that have an allocation, or a slot in memory.
+func (s *system) allocations() int {
+	views, _ := s.ledger.Allocations()
+	return len(views) + s.ledger.Stats().InMemory
+}
+
+// names lists the Reservations there are.
+func names(s *system) []string {
+	list := []string{}
+	for _, object := range s.Store.All() {
+		list = append(list, object.Namespace+"/"+object.Name)
+	}
+	return list
+}
+
+// reserved is what is held or allocated of node-1, in milli-CPU.
+func (s *system) reserved(t *testing.T) int64 {
+	t.Helper()
+	view, _, ok := s.ledger.Node("node-1")
+	require.True(t, ok)
+	return view.Amounts[0].Allocatable - view.Amounts[0].Free
+}
+
+func aPod(name, cpu string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
+			Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}, // its request by default
+		}}}},
+		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+}
+
+// ask is a request for the pods, all on node-1.
+func ask(pods ...*v1.Pod) *reserver.Request {
+	return &reserver.Request{
+		SchedulerName: "s", Pods: pods, Nodes: strings.Split(strings.Repeat("node-1 ", len(pods)), " ")[:len(pods)],
+	}
+}
+
+// onBoth runs a test in process and over REST.
+func onBoth(t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver)) {
+	t.Run("in process", func(t *testing.T) {
+		s := newSystem(t)
+		test(t, s, s.api)
+	})
+	t.Run("REST", func(t *testing.T) {
+		s := newSystem(t)
+		server := httptest.NewServer(s.handler)
+		t.Cleanup(server.Close)
+		t.Cleanup(server.CloseClientConnections) // watches never end by themselves
+		test(t, s, newClient(t, client.Options{URL: server.URL}))
+	})
+}
+
+// newClient has a client that gives up nothing because the machine is slow, unless the options say when.
+func newClient(t *testing.T, o client.Options) *client.Client {
+	o.Timeout, o.RetryFor, o.WatchIdle = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour), cmp.Or(o.WatchIdle, time.Hour)
+	c, err := client.New(o)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestReserveAndUnreserve(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
+		pods := []*v1.Pod{aPod("a", "1500m"), aPod("b", "1")}
+		before := pods[0].DeepCopy()
+		answer, err := r.Reserve(t.Context(), ask(pods...))
+		require.NoError(t, err)
+		assert.Empty(t, answer.FailedPods)
+		assert.NotZero(t, answer.Revision)
+		assert.False(t, answer.ExpiresAt.IsZero())
+		assert.Equal(t, before, pods[0], "the caller's pods stay as they are")
+		view, _, _ := s.ledger.Node("node-1")
+		assert.EqualValues(t, 2500, view.Amounts[0].Reserved, "limits are requests where there are none")
+
+		revision, err := r.Revision(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, answer.Revision, revision)
+
+		_, err = r.Unreserve(t.Context(), ask(pods...))
+		require.NoError(t, err)
+		assert.Zero(t, s.allocations())
+		_, err = r.Unreserve(t.Context(), ask(pods...))
+		require.NoError(t, err, "what is not held is given back already")
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
+		answer, err := r.Reserve(t.Context(), ask(aPod("a", "3"), aPod("b", "2")))
+		var refused *reserver.RefusedError
+		require.ErrorAs(t, err, &refused)
+		assert.Same(t, answer, refused.Answer)
+		assert.Equal(t, []string{"b"}, answer.FailedPods)
+		require.Len(t, answer.Rejections, 1)
+		assert.EqualValues(t, 2000, answer.Rejections[0].Requested)
+		assert.Zero(t, s.allocations())
+
+		partial := ask(aPod("a", "3"), aPod("b", "2"))
+		partial.Mode = reserver.Partial
+		answer, err = r.Reserve(t.Context(), partial)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"b"}, answer.FailedPods)
+
+		theirs := ask(aPod("a", "3"))
+		theirs.SchedulerName = "another"
+		_, err = r.Unreserve(t.Context(), theirs)
+		require.ErrorAs(t, err, &refused, "somebody else's capacity")
+
+		late := ask(aPod("c", "1"))
+		late.MinRevision = 1 << 40
+		_, err = r.Reserve(t.Context(), late)
+		require.ErrorAs(t, err, &refused)
+		assert.Empty(t, refused.Answer.Rejections)
+	})
+}
+
+func TestDurableReserveAndUnreserve(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
+		s.NoKind = false
+		request := ask(aPod("a", "1"), aPod("b", "1500m"))
+		request.Name, request.Namespace, request.RequestID = "job", "default", "one"
+		before := time.Now()
+		answer, err := r.Reserve(t.Context(), request)
+		require.NoError(t, err)
+		assert.Equal(t, "default/job", answer.Reservation)
+		assert.Equal(t, []string{"default/job"}, names(s), "it is written before the answer")
+		const ttl = time.Minute + time.Second // objects have whole seconds
+		assert.WithinRange(t, answer.ExpiresAt, before.Add(ttl-2*time.Second), time.Now().Add(ttl))
+		assert.EqualValues(t, 2500, s.reserved(t))
+		assert.Zero(t, s.allocations(), "the capacity is the object's")
+		again, err := r.Reserve(t.Context(), request)
+		require.NoError(t, err)
+		assert.Equal(t, answer, again)
+		other := ask(aPod("c", "1"))
+		other.RequestID = "one"
+		_, err = r.Reserve(t.Context(), other)
+		var bad *reserver.BadRequestError
+		require.ErrorAs(t, err, &bad)
+		assert.Equal(t, 409, bad.Status)
+
+		_, err = r.Unreserve(t.Context(), ask(request.Pods[0]))
+		require.NoError(t, err)
+		assert.EqualValues(t, 1500, s.reserved(t), "the capacity of one pod is given back")
+		whole := &reserver.Request{SchedulerName: "s", Reservation: answer.Reservation}
+		_, err = r.Unreserve(t.Context(), whole)
+		require.NoError(t, err)
+		assert.Empty(t, names(s))
+		assert.Zero(t, s.reserved(t))
+		_, err = r.Unreserve(t.Context(), whole)
+		require.NoError(t, err, "what is gone is given back already")
+	})
+}
+
+// What is wrong with a request is told in the same words, also of pods that no JSON could say.
+func TestBadRequests(t *testing.T) {
+	cases := map[string]struct {
+		change func(*reserver.Request)
+		want   string
+	}{
+		"a nil pod":        {func(r *reserver.Request) { r.Pods[0] = nil }, "metadata.name is missing"},
+		"negative request": {func(r *reserver.Request) { r.Pods[0] = aPod("a", "-1") }, "Pods[0]"},
+		"negative TTL":     {func(r *reserver.Request) { r.TTLSeconds = -1 }, "TTLSeconds is -1"},
+		"in two places":    {func(r *reserver.Request) { r.Durable, r.Namespace = new(true), "elsewhere" }, "Namespace is \"elsewhere\""},
+		"too many pods": {func(r *reserver.Request) {
+			r.Pods, r.Nodes = make([]*v1.Pod, rest.MaxPods+1), make([]string, rest.MaxPods+1)
+			for i := range r.Pods {
+				r.Pods[i] = aPod(fmt.Sprint("p", i), "1m")
+			}
+		}, "limit"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
+				request := ask(aPod("a", "1"))
+				tc.change(request)
+				_, err := r.Reserve(t.Context(), request)
+				var bad *reserver.BadRequestError
+				require.ErrorAs(t, err, &bad)
+				assert.Equal(t, 400, bad.Status)
+				assert.Contains(t, bad.Message, tc.want)
+				assert.Zero(t, s.allocations())
+			})
+		})
+	}
+}
+
+func TestDryRunAndEndedContext(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
+		request := ask(aPod("a", "1"))
+		request.DryRun = true
+		_, err := r.Reserve(t.Context(), request)
+		require.NoError(t, err)
+		assert.Zero(t, s.allocations())
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = r.Reserve(ctx, ask(aPod("a", "1")))
+		var away *reserver.UnavailableError
+		require.ErrorAs(t, err, &away, "nothing was sent")
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Zero(t, s.allocations())
+	})
+}
+
+// next returns the next event of a type, and fails on others but heartbeats.
+func next(t *testing.T, w *reserver.Watcher, want reserver.EventType) reserver.Event {
+	t.Helper()
+	select {
+	case event, open := <-w.Events():
+		require.True(t, open, "the watch has ended")
+		require.Equal(t, want, event.Type, "%v", event.Err)
+		return event
+	case <-time.After(eventually):
+		require.Fail(t, "no event", "want %s", want)
+		return reserver.Event{}
+	}
+}
+
+func TestWatch(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
+		w, err := r.Watch(t.Context(), reserver.WatchOptions{})
+		require.NoError(t, err)
+		snapshot := next(t, w, reserver.SnapshotEvent)
+		assert.True(t, snapshot.First)
+		assert.Equal(t, s.ledger.Revision(), snapshot.Revision)
+		assert.Equal(t, "node-1", snapshot.Snapshot.Nodes[0].Name)
+		assert.Equal(t, snapshot.ID, next(t, w, reserver.BookmarkEvent).ID)
+
+		_, err = r.Reserve(t.Context(), ask(aPod("a", "1"), aPod("b", "1")))
+		require.NoError(t, err)
+		a, b := next(t, w, reserver.SlotEvent), next(t, w, reserver.SlotEvent)
+		assert.Equal(t, "SlotPlaced", a.Slot.Type)
+		assert.Equal(t, []string{"a", "b"}, []string{a.Slot.Slot.Slot.Pod, b.Slot.Slot.Slot.Pod})
+		assert.EqualValues(t, 1000, a.Slot.Slot.Slot.Requests["cpu"])
+		w.Stop()
+		w.Stop()
+		_, open := <-w.Events()
+		assert.False(t, open)
+
+		after, err := r.Watch(t.Context(), reserver.WatchOptions{After: a.ID})
+		require.NoError(t, err)
+		defer after.Stop()
+		resumed := next(t, after, reserver.SlotEvent)
+		assert.Equal(t, b, resumed)
+	})
+}
+
+func TestWatchThatCannotResume(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
+		_, err := r.Watch(t.Context(), reserver.WatchOptions{After: "nonsense"})
+		var bad *reserver.BadRequestError
+		require.ErrorAs(t, err, &bad)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := r.Watch(ctx, reserver.WatchOptions{After: reserver.EventID("another-run"[:7], s.ledger.Revision())})
+		require.NoError(t, err)
+		defer w.Stop()
+		event := <-w.Events()
+		if event.Type == reserver.DisconnectedEvent { // over REST, that is how it is told
+			event = <-w.Events()
+		}
+		assert.Equal(t, reserver.SnapshotEvent, event.Type)
+		cancel()
+		for range w.Events() { // closed by the end of the context
+		}
+	})
+}
+
+// Over REST these requests do not come here before the server is ready.
+func TestNotReadyInProcess(t *testing.T) {
+	s := newSystem(t)
+	s.notReady.Store(true)
+	var away *reserver.UnavailableError
+	_, err := s.api.Reserve(t.Context(), ask(aPod("a", "1")))
+	require.ErrorAs(t, err, &away)
+	_, err = s.api.Revision(t.Context())
+	require.ErrorAs(t, err, &away)
+	w, err := s.api.Watch(t.Context(), reserver.WatchOptions{})
+	require.NoError(t, err)
+	require.ErrorAs(t, next(t, w, reserver.DisconnectedEvent).Err, &away)
+	s.notReady.Store(false)
+	next(t, w, reserver.SnapshotEvent)
+
+	s.api.Stop() // ends watches, too
+	for range w.Events() {
+	}
+	_, err = s.api.Unreserve(t.Context(), ask(aPod("a", "1")))
+	require.ErrorAs(t, err, &away)
+}

@@ -1,0 +1,51 @@
+package rest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+const (
+	// devicesNotKept warns whoever reserves capacity for pods with ResourceClaims.
+	devicesNotKept = "spec.resourceClaims: no DRA device is kept for these pods, only their other resources; their scheduler allocates the devices when it binds them, if there are some left"
+	// asksForNothing warns of pods whose requests may be somewhere else than they are read.
+	asksForNothing = "%s asks for nothing, so that only its place among the node's pods is kept: give it spec.containers[].resources.requests, unless that is meant"
+	// noSuchField warns of what is not read.
+	noSuchField = "%s is no field of a pod and was not read: it is called %s"
+	// noNamespace warns of pods that may be other ones than meant.
+	noNamespace = "Pods[%d] has no metadata.namespace: it was taken for %s"
+)
+
+// counted adds to the answer of a reserve what was counted of the pods that it grants, and warns of the first that asks for
+// nothing.
+func (a *API) counted(answer *reserver.Answer, g *gang, d *arbiter.Decision) {
+	table, bare := a.ledger.Table(), ""
+	answer.Requests = reserver.Amounts{}
+	refused := d.Refusals
+	for i := range d.Placements {
+		if len(refused) > 0 && refused[0].Index == i {
+			refused = refused[1:]
+			continue
+		}
+		p := &d.Placements[i]
+		addAmounts(answer.Requests, table, p.Request)
+		if bare == "" && len(p.Request.Amounts)+len(p.Request.Unlisted)+len(p.Request.Ports) == 1 && p.Devices == nil {
+			bare = p.Pod.String()
+		}
+	}
+	if bare != "" && !g.claims {
+		answer.Warnings = append(answer.Warnings, fmt.Sprintf(asksForNothing, bare))
+	}
+}
+
+// warned is an answer with what there is to say of the request itself.
+func (g *gang) warned(answer reserver.Answer) *reserver.Answer {
+	answer.Warnings = slices.Concat(g.warnings, answer.Warnings)
+	if g.claims && g.verb == verbReserve && answer.Error == "" {
+		answer.Warnings = append(answer.Warnings, devicesNotKept)
+	}
+	return &answer
+}

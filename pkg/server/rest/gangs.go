@@ -1,0 +1,51 @@
+package rest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// gangs serves GET /v1/gangs: those of the namespaces that the caller may see, all or those in one state.
+func (a *API) gangs(q *query) (any, error) {
+	limit, err := q.limit()
+	if err != nil {
+		return nil, err
+	}
+	if state := q.Get("state"); state != "" && !slices.Contains(arbiter.GangStates, arbiter.GangState(state)) {
+		return nil, badRequest("state \"%s\" is not known: send one of %v", httpjson.Clip(state), arbiter.GangStates)
+	}
+	answer := reserver.GangsAnswer{Revision: a.ledger.Revision(), Gangs: []reserver.Gang{}} // what follows is at least as new
+	views := a.arbiter.Gangs(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
+	for i := range views {
+		v := &views[i]
+		if !q.has("state", string(v.State)) || !q.isAfter(v) {
+			continue
+		}
+		if len(answer.Gangs) == limit {
+			last := &answer.Gangs[limit-1]
+			answer.Continue = last.Namespace + "/" + last.Kind + "/" + last.Name
+			break
+		}
+		answer.Gangs = append(answer.Gangs, newGang(v))
+	}
+	return &answer, nil
+}
+
+// isAfter reports whether a gang comes after that of ?continue=. A kind's name has no slash; a gang's may.
+func (q *query) isAfter(v *arbiter.GangView) bool {
+	at := append(strings.SplitN(q.Get("continue"), "/", 3), make([]string, 2)...)
+	return cmp.Or(cmp.Compare(v.Key.Namespace, at[0]), cmp.Compare(v.Key.Name, at[2]), cmp.Compare(v.Key.Kind, at[1])) > 0
+}
+
+func newGang(v *arbiter.GangView) reserver.Gang {
+	return reserver.Gang{
+		Namespace: v.Key.Namespace, Name: v.Key.Name, Kind: v.Key.Kind, Scheduler: v.Scheduler, Minimum: v.Minimum,
+		Pending: v.Pending, Kept: v.Kept, Bound: v.Bound, Finished: v.Finished, State: string(v.State),
+		WaitingSince: utc(v.WaitingSince), KeptUntil: utc(v.KeptUntil), HalfSince: utc(v.HalfSince), Why: v.Why,
+	}
+}

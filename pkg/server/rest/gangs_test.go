@@ -1,0 +1,213 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// gang has the watch bring the pods of a gang, all of which it needs.
+func (f *fixture) gang(namespace, name string, size int, cpu string) (pods []*v1.Pod) {
+	for k := range size {
+		pod := aPod(fmt.Sprintf("%s-%d", name, k), cpu, "1Mi")
+		pod.Namespace, pod.ResourceVersion = namespace, "1"
+		pod.Annotations = map[string]string{v1alpha1.GangAnnotation: name, v1alpha1.GangMinAnnotation: fmt.Sprint(size)}
+		f.Bring(pod)
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// tryBind has admission asked about a binding.
+func (f *fixture) tryBind(pod *v1.Pod, node string) error {
+	_, err := f.arbiter.AdmitBinding(f.t.Context(), &arbiter.BindingQuery{
+		Pod: ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Node: node, User: "somebody",
+	})
+	return err
+}
+
+// threeGangs has a gang that starts, one that waits and one that lacks pods, in two namespaces.
+func threeGangs(f *fixture) {
+	require.NoError(f.t, f.tryBind(f.gang("team-a", "starts", 3, "1")[0], "node-1"))
+	require.Error(f.t, f.tryBind(f.gang("team-a", "waits", 4, "3")[0], "node-3"))
+	few := f.gang("team-b", "few", 2, "1")[0]
+	few.Annotations[v1alpha1.GangMinAnnotation] = "5"
+	f.Bring(few)
+}
+
+// Who adds nodes is told of all pods of a gang that waits for capacity, also of those that nobody has asked about yet.
+func TestNeedsOfGangs(t *testing.T) {
+	f := newFixture(t, Limits{})
+	threeGangs(f)
+	var answer reserver.PendingAnswer
+	f.get("/v1/pending", &answer)
+	assert.Equal(t, []reserver.NodeNeed{
+		{Namespace: "team-a", Gang: "waits", Count: 4, Requests: reserver.Amounts{"cpu": 3000, "memory": 1 << 20, "pods": 1}},
+	}, answer.Needs)
+}
+
+// Those of a gang that ask for the same are one need, whatever the others ask for; so are gangs and pods of their own.
+func TestNeedsAreCounted(t *testing.T) {
+	f := newFixture(t, Limits{})
+	list := newNeedList(f.api)
+	request := func(cpu int64) *resources.Request {
+		return &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: cpu}}}
+	}
+	for _, cpu := range []int64{1000, 2000, 99_000, 1000, 2000, 1000} {
+		list.add(&reserver.NodeNeed{Namespace: "ns", Gang: "g"}, request(cpu))
+	}
+	list.add(&reserver.NodeNeed{Namespace: "ns", Gang: "h"}, request(1000))
+	list.add(&reserver.NodeNeed{Namespace: "other", Gang: "g"}, request(1000))
+	for range 2 {
+		list.add(&reserver.NodeNeed{Namespace: "ns", Pod: "p"}, request(1000))
+	}
+	cpus := func(cpu int64) reserver.Amounts { return reserver.Amounts{"cpu": cpu} }
+	assert.Equal(t, []reserver.NodeNeed{
+		{Namespace: "ns", Gang: "g", Count: 3, Requests: cpus(1000)},
+		{Namespace: "ns", Gang: "g", Count: 2, Requests: cpus(2000)},
+		{Namespace: "ns", Gang: "g", Count: 1, Requests: cpus(99_000), NewNode: true},
+		{Namespace: "ns", Gang: "h", Count: 1, Requests: cpus(1000)},
+		{Namespace: "other", Gang: "g", Count: 1, Requests: cpus(1000)},
+		{Namespace: "ns", Pod: "p", Count: 1, Requests: cpus(1000)},
+		{Namespace: "ns", Pod: "p", Count: 1, Requests: cpus(1000)},
+	}, list.needs)
+}
+
+// BenchmarkNeeds is what the needs of a gang cost whose pods all ask for something else: as much for each of many as of few.
+func BenchmarkNeeds(b *testing.B) {
+	f := newFixture(b, Limits{})
+	for _, size := range []int64{1000, 8000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			for b.Loop() {
+				list := newNeedList(f.api)
+				for k := range size {
+					list.add(&reserver.NodeNeed{Namespace: "ns", Gang: "g"}, &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: k}}})
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/pod")
+		})
+	}
+}
+
+func names(answer reserver.GangsAnswer) (names []string) {
+	for _, g := range answer.Gangs {
+		names = append(names, g.Namespace+"/"+g.Name+" "+g.State)
+	}
+	return names
+}
+
+func TestGangs(t *testing.T) {
+	f := newFixture(t, Limits{})
+	threeGangs(f)
+	var all reserver.GangsAnswer
+	f.get("/v1/gangs", &all)
+	assert.Equal(t, []string{"team-a/starts Starting", "team-a/waits Waiting", "team-b/few Incomplete"}, names(all))
+	assert.NotZero(t, all.Revision)
+	starts, waits := all.Gangs[0], all.Gangs[1]
+	assert.NotZero(t, starts.HalfSince)
+	assert.NotZero(t, starts.KeptUntil)
+	starts.HalfSince, starts.KeptUntil = waits.HalfSince, waits.KeptUntil
+	assert.Equal(t, reserver.Gang{
+		Namespace: "team-a", Name: "starts", Kind: "globalreserve", Scheduler: testScheduler, Minimum: 3, Pending: 2, Kept: 2, Bound: 1, State: "Starting",
+	}, starts)
+	assert.NotZero(t, waits.WaitingSince)
+	assert.Contains(t, waits.Why, "3 more pods of its gang need capacity at once")
+	assert.Zero(t, all.Gangs[2].Minimum)
+	assert.Contains(t, all.Gangs[2].Why, "name different minimums")
+
+	for query, want := range map[string][]string{
+		"namespace=team-b":                {"team-b/few Incomplete"},
+		"namespace=nobody":                nil,
+		"state=Waiting":                   {"team-a/waits Waiting"},
+		"state=Waiting&namespace=team-b":  nil,
+		"continue=team-a/globalreserve/s": {"team-a/starts Starting", "team-a/waits Waiting", "team-b/few Incomplete"},
+	} {
+		var some reserver.GangsAnswer
+		f.get("/v1/gangs?"+query, &some)
+		assert.Equal(t, want, names(some), query)
+		assert.NotNil(t, some.Gangs)
+	}
+	var paged []string
+	next := ""
+	for range all.Gangs {
+		var page reserver.GangsAnswer
+		f.get("/v1/gangs?limit=1&continue="+url.QueryEscape(next), &page)
+		paged = append(paged, names(page)...)
+		next = page.Continue
+	}
+	assert.Empty(t, next)
+	assert.Equal(t, names(all), paged)
+	refused := f.serve(http.MethodGet, "/v1/gangs?state=half", "")
+	assert.Equal(t, http.StatusBadRequest, refused.Code)
+	assert.Contains(t, refused.Body.String(), "Incomplete Waiting Starting Short Whole")
+}
+
+// A caller sees the gangs of the namespaces whose pods it may list.
+func TestGangsOfOthersAreNotTold(t *testing.T) {
+	f := newFixture(t, Limits{})
+	threeGangs(f)
+	f.reads = map[string]bool{"team-b": true}
+	for _, path := range []string{"/v1/gangs", "/v1/gangs?namespace=team-a"} {
+		status, answer := f.askAs(&user.DefaultInfo{Name: "bob"}, http.MethodGet, path, nil)
+		require.Equal(t, http.StatusOK, status)
+		assert.NotContains(t, answer, "team-a")
+		assert.NotContains(t, answer, "starts")
+	}
+	status, answer := f.askAs(&user.DefaultInfo{Name: "bob"}, http.MethodGet, "/v1/gangs", nil)
+	require.Equal(t, http.StatusOK, status)
+	var some reserver.GangsAnswer
+	require.NoError(t, json.Unmarshal([]byte(answer), &some))
+	assert.Equal(t, []string{"team-b/few Incomplete"}, names(some))
+}
+
+// Explain tells the gang of a pod, and what it waits for.
+func TestExplainTellsTheGang(t *testing.T) {
+	f := newFixture(t, Limits{})
+	threeGangs(f)
+	var answer reserver.ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=waits-1", &answer)
+	require.NotNil(t, answer.Gang)
+	assert.Equal(t, "waits", answer.Gang.Name)
+	assert.Equal(t, answer.Gang.Why, answer.Message)
+	answer = reserver.ExplainAnswer{}
+	f.get("/v1/explain?namespace=team-a&pod=starts-1", &answer)
+	assert.Equal(t, "Starting", answer.Gang.State)
+	assert.Contains(t, answer.Message, "as a member of globalreserve gang team-a/starts")
+	f.Bring(aPod("alone", "1", "1Mi"))
+	answer = reserver.ExplainAnswer{}
+	f.get("/v1/explain?namespace=team-a&pod=alone", &answer)
+	assert.Nil(t, answer.Gang)
+}
+
+// The slots of a gang are shown as what is reserved for its pods, on the node and in the list.
+func TestSlotsOfGangsAreShown(t *testing.T) {
+	f := newFixture(t, Limits{})
+	require.NoError(t, f.tryBind(f.gang("team-a", "starts", 3, "4")[0], "node-1"))
+	var reservations reserver.ReservationsAnswer
+	f.get("/v1/reservations", &reservations)
+	require.Len(t, reservations.Reservations, 2)
+	for _, r := range reservations.Reservations {
+		assert.False(t, r.Durable)
+		assert.NotZero(t, r.ExpiresAt)
+		slot := r.Slots[0]
+		assert.True(t, slot.Movable)
+		var node reserver.NodeAnswer
+		f.get("/v1/nodes/"+slot.Node, &node)
+		assert.Equal(t, reserver.NodeAmount{Allocatable: 4000, Reserved: 4000}, node.Node.Resources["cpu"])
+		require.Len(t, node.Slots, 1)
+		assert.Equal(t, slot.Pod, node.Slots[0].Slot.Pod)
+	}
+}

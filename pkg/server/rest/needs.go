@@ -1,0 +1,109 @@
+package rest
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// needs says of what size nodes have to be that are waited for: by pods, by all pods of a gang that have no node, and on the first page by
+// the first reservations that fit none.
+func (a *API) needs(q *query, pods []arbiter.Waiting) []reserver.NodeNeed {
+	list := newNeedList(a)
+	told := map[kinds.Key]bool{}
+	for i := range pods {
+		e := pods[i].Explanation
+		switch {
+		case !needsNode(&pods[i]):
+		case e.Gang == nil:
+			list.add(&reserver.NodeNeed{Namespace: e.Pod.Namespace, Pod: e.Pod.Name}, e.Request)
+		case !told[e.Gang.Key]: // also for those of its pods that nobody has asked about yet
+			told[e.Gang.Key] = true
+			for _, member := range a.arbiter.PendingMembers(e.Gang.Key) {
+				list.add(&reserver.NodeNeed{Namespace: member.Ref.Namespace, Gang: e.Gang.Key.Name}, member.Request)
+			}
+		}
+	}
+	if q.Get("continue") != "" {
+		return list.needs
+	}
+	seen := 0
+	for _, p := range a.pendingReservations() {
+		if !p.NoNodeFits || !q.has("namespace", p.Reservation.Namespace) || !q.has("scheduler", p.Reservation.Spec.SchedulerName) || !q.sees(p.Reservation.Namespace) {
+			continue
+		}
+		if seen++; seen > maxPending {
+			break
+		}
+		list.addSlots(&p)
+	}
+	waits := arbiter.WaitsFor(q.Get("waits"))
+	return slices.DeleteFunc(list.needs, func(n reserver.NodeNeed) bool {
+		return n.Reservation != "" && waits != "" && waits != waitsFor(&n)
+	})
+}
+
+// waitsFor is what a reservation waits for that needs a node.
+func waitsFor(n *reserver.NodeNeed) arbiter.WaitsFor {
+	if n.NewNode {
+		return arbiter.ForNode
+	}
+	return arbiter.ForCapacity
+}
+
+// needsNode reports whether a node would help a pod.
+func needsNode(w *arbiter.Waiting) bool {
+	switch w.For {
+	case arbiter.ForNode, arbiter.ForCapacity, arbiter.ForDevices:
+		return true
+	default:
+		return w.For == arbiter.ForGang && w.Last.Rejection.Reason == ledger.GangUnplaced
+	}
+}
+
+// needList is what is needed, each once and with how many need it.
+type needList struct {
+	api   *API
+	needs []reserver.NodeNeed
+	at    map[string]int // where in needs; those of pods alone are not in it
+}
+
+func newNeedList(a *API) *needList {
+	return &needList{api: a, needs: []reserver.NodeNeed{}, at: map[string]int{}}
+}
+
+// add adds a need, whose amounts are filled in, or counts it in one that is the same.
+func (l *needList) add(n *reserver.NodeNeed, request *resources.Request) {
+	n.Requests = requestAmounts(l.api.ledger.Table(), request)
+	if n.Pod == "" {
+		key, _ := json.Marshal(n) // which writes maps in order
+		if at, ok := l.at[string(key)]; ok {
+			l.needs[at].Count++
+			return
+		}
+		l.at[string(key)] = len(l.needs)
+	}
+	n.Count, n.NewNode = 1, !l.api.ledger.FitsEmpty(request)
+	l.needs = append(l.needs, *n)
+}
+
+// addSlots adds what the slots of a reservation need whose nodes the server chooses.
+func (l *needList) addSlots(p *reservations.Pending) {
+	rsv := p.Reservation
+	slots, err := convert.Slots(l.api.ledger.Table(), rsv)
+	if err != nil {
+		return // it fails
+	}
+	for i := range slots {
+		if slots[i].Node == "" {
+			l.add(&reserver.NodeNeed{Namespace: rsv.Namespace, Reservation: rsv.Name, NodeSelector: rsv.Spec.Slots[i].NodeSelector}, slots[i].Request)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/test/background"
+)
+
+var regexpTime = regexp.MustCompile(`"Time":"`)
+
+// A change has the time it was made at, also where nobody watched then, and the same one for everybody.
+func TestTimesOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ledger.New(ledger.Options{FirstRevision: 1000})
+		api := New(Options{Ledger: l.Reader, Clock: steady.New(time.Now)})
+		stop := background.Run(t, func(ctx context.Context) error { return api.Run(ctx) })
+		defer stop()
+		var made []time.Time
+		for range 5 {
+			<-time.After(time.Hour)
+			l.ObserveNode(ledger.NodeObservation{Name: time.Now().String()})
+			made = append(made, time.Now())
+		}
+		<-time.After(time.Hour)
+		for range 2 {
+			events, ok := api.eventsSince(nil, 1000, 10)
+			require.True(t, ok)
+			for i := range events {
+				var e reserver.Event
+				api.tellEvent(&e, &events[i])
+				assert.WithinDuration(t, made[i], e.Time, 2*notePause)
+			}
+		}
+		batch, ok := api.batchAfter(1003)
+		require.True(t, ok)
+		assert.Contains(t, string(batch.line), made[4].UTC().Format(`"Time":"2006-01-02T15:04:05`))
+	})
+}
+
+// What comes at the same time has its time once in a batch, which mirrors read.
+func TestBatchesTellATimeOnce(t *testing.T) {
+	f := newFixture(t, Limits{})
+	start := f.ledger.Revision()
+	for _, name := range []string{"a", "b", "c"} {
+		f.AddNode(name, "1", "1Gi")
+	}
+	batch, ok := f.api.batchAfter(start)
+	require.True(t, ok)
+	assert.Len(t, regexpTime.FindAll(batch.line, -1), 1)
+}
+
+// As many times are kept as the journal has changes at least, and not many more.
+func TestTimesAreBounded(t *testing.T) {
+	var times times
+	begin := time.Unix(1_000_000, 0)
+	for r := range uint64(5 * maxMarks) {
+		times.note(r, begin.Add(time.Duration(r)*time.Second))
+		assert.LessOrEqual(t, len(times.marks), 2*maxMarks)
+	}
+	for r := uint64(4 * maxMarks); r < 5*maxMarks; r++ {
+		require.Equal(t, begin.Add(time.Duration(r)*time.Second).UTC(), times.of(r))
+	}
+}
+
+// A watcher that asked for refusals is told them between the changes, and another one is not.
+func TestWatchTellsRefusals(t *testing.T) {
+	for name, asks := range map[string]func(f *fixture, query string) func() (*reserver.Refusal, bool){
+		"events": func(f *fixture, query string) func() (*reserver.Refusal, bool) {
+			w := f.watch(query)
+			return func() (*reserver.Refusal, bool) {
+				e, ok := w.next()
+				require.True(t, ok)
+				if e.name != "refusal" {
+					return nil, e.name == "node"
+				}
+				assert.Empty(t, e.id, "none to go on after")
+				var told reserver.Refusal
+				require.NoError(t, json.Unmarshal([]byte(e.data), &told))
+				return &told, false
+			}
+		},
+		"batches": func(f *fixture, query string) func() (*reserver.Refusal, bool) {
+			w := f.watch(query, batched...)
+			return func() (*reserver.Refusal, bool) {
+				batch := w.nextBatch()
+				if batch.Refusal != nil {
+					assert.Zero(t, batch.Revision)
+				}
+				return batch.Refusal, len(batch.Changes) > 0 && batch.Changes[len(batch.Changes)-1].Node != nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, Limits{})
+			refuseSome(f) // which is over
+			wants, wantsNot := asks(f, "?refusals=true"), asks(f, "?refusals=false")
+			var all reserver.RefusalsAnswer
+			f.get("/v1/refusals", &all)
+			answer := f.reserve(gangOf("node-1", f.anotherPod("team-a", "late")))
+			require.NotEmpty(t, answer.Error)
+			var told *reserver.Refusal
+			for told == nil {
+				told, _ = wants()
+			}
+			assert.Equal(t, []any{all.After + 1, "late", "reserve"}, []any{told.Number, told.Rejection.Pod, told.Path})
+			require.NotEmpty(t, told.Rejection.Holders)
+			assert.Equal(t, "neighbor", told.Rejection.Holders[0].Pod, "who watches may see all names")
+			f.AddNode("node-4", "1", "1Gi")
+			for _, next := range []func() (*reserver.Refusal, bool){wants, wantsNot} {
+				for node := false; !node; {
+					told, node = next()
+					assert.Nil(t, told)
+				}
+			}
+		})
+	}
+	f := newFixture(t, Limits{})
+	refused := f.serve(http.MethodGet, "/v1/watch?refusals=maybe", "")
+	assert.Equal(t, http.StatusBadRequest, refused.Code)
+	assert.Contains(t, refused.Body.String(), "neither true nor false")
+}
+
+// However many are refused, a watcher is told what changes: refusals do not go before.
+func TestRefusalsDoNotHoldUpChanges(t *testing.T) {
+	f := newFixture(t, Limits{})
+	s := &goSink{api: f.api, ctx: t.Context()}
+	feed, end := f.api.feedRefusals(f.api.readerOf(t.Context()), true)
+	defer end()
+	f.bind(aPod("neighbor", "3", "1Gi"), "node-1")
+	pod := f.anotherPod("team-a", "again")
+	for range 3 * refusalsAtOnce {
+		f.reserve(gangOf("node-1", pod))
+	}
+	count := 0
+	s.tell = func(e *reserver.Event) bool {
+		count++
+		return true
+	}
+	for pass := range 3 {
+		require.True(t, feed.tell(s))
+		assert.Equal(t, (pass+1)*refusalsAtOnce, count)
+	}
+	assert.False(t, feed.tell(s))
+}

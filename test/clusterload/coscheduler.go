@@ -1,0 +1,144 @@
+package clusterload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// PodGroupLabel on a pod names its PodGroup, as Coscheduling reads it.
+const PodGroupLabel = "scheduling.x-k8s.io/pod-group"
+
+var podGroupKind = schema.GroupVersionKind{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Kind: "PodGroup"}
+
+// coschedulerModule is the module bin/coscheduler is built from, at the version that test/coscheduler pins.
+const coschedulerModule = "sigs.k8s.io/scheduler-plugins"
+
+// coschedulerRights are what a kube-scheduler may do, and reading PodGroups.
+const coschedulerRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: coscheduler}
+rules:
+- {apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: coscheduler}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: coscheduler}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: coscheduler}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: coscheduler-is-a-scheduler}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:kube-scheduler}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: coscheduler}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: coscheduler-binds-volumes}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:volume-scheduler}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: coscheduler}]
+`
+
+// DefinePodGroups creates the definition of PodGroups that Coscheduling brings, and waits until the API server serves them.
+func DefinePodGroups(ctx context.Context, cp *controlplane.ControlPlane) error {
+	content, err := coschedulerFile(ctx, "config", "crd", "bases", "scheduling.x-k8s.io_podgroups.yaml")
+	if err != nil {
+		return err
+	}
+	if err := cp.Apply(ctx, content, ""); err != nil {
+		return err
+	}
+	return cp.AwaitServed(ctx, podGroupKind)
+}
+
+// PodGroup is a gang of at least so many pods.
+func PodGroup(namespace, name string, minMember int) *unstructured.Unstructured {
+	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minMember": int64(minMember)}}}
+	group.SetGroupVersionKind(podGroupKind)
+	group.SetNamespace(namespace)
+	group.SetName(name)
+	return group
+}
+
+// StartCoscheduler starts a gang scheduler that is not ours and knows nothing of GlobalReserve: kube-scheduler with
+// Coscheduling, which has its own configuration but for its name. It ends with its control plane.
+func StartCoscheduler(ctx context.Context, cp *controlplane.ControlPlane, name string) (*controlplane.Process, error) {
+	root, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(root, "bin", "coscheduler")
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("there is no coscheduler: %w; build it with 'make coscheduler'", err)
+	}
+	config, err := coschedulerConfig(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := controlplane.Documents([]byte(coschedulerRights))
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range objects {
+		if err := cp.CreateObject(ctx, object, ""); err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, err
+		}
+	}
+	kubeconfig, err := cp.Kubeconfig("coscheduler")
+	if err != nil {
+		return nil, err
+	}
+	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{Name: name, Config: config, Path: path, Kubeconfig: kubeconfig})
+	if err != nil {
+		return nil, err
+	}
+	return cp.Process(name)
+}
+
+// coschedulerConfig is the configuration that Coscheduling's manifests have, for a scheduler of another name.
+func coschedulerConfig(ctx context.Context, name string) ([]byte, error) {
+	content, err := coschedulerFile(ctx, "manifests", "coscheduling", "scheduler-config.yaml")
+	if err != nil {
+		return nil, err
+	}
+	config := map[string]any{}
+	if err := yaml.Unmarshal(content, &config); err != nil {
+		return nil, fmt.Errorf("read the configuration of Coscheduling: %w", err)
+	}
+	delete(config["clientConnection"].(map[string]any), "kubeconfig")
+	for _, profile := range config["profiles"].([]any) {
+		profile.(map[string]any)["schedulerName"] = name
+	}
+	return yaml.Marshal(config)
+}
+
+// coschedulerFile reads a file of the module that bin/coscheduler is built from.
+func coschedulerFile(ctx context.Context, path ...string) ([]byte, error) {
+	root, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", coschedulerModule)
+	list.Dir = filepath.Join(root, "test", "coscheduler")
+	dir, err := list.Output()
+	if err == nil && strings.TrimSpace(string(dir)) == "" {
+		err = errors.New("it is not downloaded; run 'make coscheduler'")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the files of %s: %w", coschedulerModule, err)
+	}
+	return os.ReadFile(filepath.Join(append([]string{strings.TrimSpace(string(dir))}, path...)...))
+}
