@@ -1,0 +1,223 @@
+//go:build e2e || chaos || soak
+
+package dra
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// device names a device of a slice.
+type device struct{ driver, pool, name string }
+
+func (d device) String() string { return d.driver + "/" + d.pool + "/" + d.name }
+
+// verdict looks, after every single event of a ResourceClaim, whether a device has more than one owner. Events come in
+// the order in which they were committed.
+type verdict struct {
+	mu     sync.Mutex // guards what follows
+	claims map[types.UID]*resourcev1.ResourceClaim
+	owners map[device]map[types.UID]bool
+	most   map[device]int // the most owners that it had at a time
+	joined []string       // claims that were given what another one had
+	lost   error          // the watch has missed events
+	heard  chan struct{}
+}
+
+// newVerdict begins to look, and ends with the test.
+func newVerdict(t *testing.T, client kubernetes.Interface) *verdict {
+	t.Helper()
+	v := &verdict{
+		claims: map[types.UID]*resourcev1.ResourceClaim{}, owners: map[device]map[types.UID]bool{}, most: map[device]int{}, heard: make(chan struct{}),
+	}
+	all := client.ResourceV1().ResourceClaims(metav1.NamespaceAll)
+	list, err := all.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range list.Items {
+		v.look(&list.Items[i], false)
+	}
+	watcher, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return all.Watch(ctx, o) },
+	})
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for event := range watcher.ResultChan() {
+			claim, ok := event.Object.(*resourcev1.ResourceClaim)
+			if !ok {
+				v.lose(fmt.Errorf("the watch of ResourceClaims ended: %v", event.Object))
+				return
+			}
+			v.look(claim, event.Type == watch.Deleted)
+		}
+	})
+	t.Cleanup(func() { watcher.Stop(); running.Wait() })
+	return v
+}
+
+func (v *verdict) lose(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.lost = err
+}
+
+// look takes in one event.
+func (v *verdict) look(claim *resourcev1.ResourceClaim, gone bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	close(v.heard)
+	v.heard = make(chan struct{})
+	had := map[device]bool{}
+	if former := v.claims[claim.UID]; former != nil {
+		for _, d := range devicesOf(former) {
+			delete(v.owners[d], claim.UID)
+			had[d] = true
+		}
+	}
+	delete(v.claims, claim.UID)
+	if gone {
+		return
+	}
+	v.claims[claim.UID] = claim
+	for _, d := range devicesOf(claim) {
+		if v.owners[d] == nil {
+			v.owners[d] = map[types.UID]bool{}
+		}
+		v.owners[d][claim.UID] = true
+		now := len(v.owners[d])
+		v.most[d] = max(v.most[d], now)
+		if now > 1 && !had[d] {
+			v.joined = append(v.joined, fmt.Sprintf("%s was given to %s", d, claim.Name))
+		}
+	}
+}
+
+// devicesOf are the devices that a claim has for itself.
+func devicesOf(claim *resourcev1.ResourceClaim) (all []device) {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if (r.AdminAccess == nil || !*r.AdminAccess) && r.ShareID == nil {
+			all = append(all, device{r.Driver, r.Pool, r.Device})
+		}
+	}
+	return all
+}
+
+// catchUp returns when all that the API server has committed is known.
+func (v *verdict) catchUp(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testbed.Soon)
+	defer cancel()
+	list, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	for !v.knows(t, list.Items) {
+		v.mu.Lock()
+		heard := v.heard
+		v.mu.Unlock()
+		if v.knows(t, list.Items) {
+			return
+		}
+		select {
+		case <-heard:
+		case <-ctx.Done():
+			t.Fatal("the watch of ResourceClaims does not catch up")
+		}
+	}
+}
+
+func (v *verdict) knows(t *testing.T, claims []resourcev1.ResourceClaim) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	require.NoError(t, v.lost)
+	known := len(v.claims) <= len(claims)
+	for i := range claims {
+		seen := v.claims[claims[i].UID]
+		known = known && seen != nil && version(seen) >= version(&claims[i])
+	}
+	return known
+}
+
+func version(claim *resourcev1.ResourceClaim) uint64 {
+	n, _ := strconv.ParseUint(claim.ResourceVersion, 10, 64)
+	return n
+}
+
+// doubles are the devices that had more than so many owners at any event.
+func (v *verdict) doubles(owners int) (all []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for d, most := range v.most {
+		if most > owners {
+			all = append(all, d.String())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// taken is how many devices have an owner now.
+func (v *verdict) taken() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, owners := range v.owners {
+		if len(owners) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// forget forgets what was found so far.
+func (v *verdict) forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.most)
+	v.joined = nil
+}
+
+// joins are the claims that were given a device while another one had it.
+func (v *verdict) joins() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.joined)
+}
+
+// has reports whether a claim has devices.
+func (v *verdict) has(uid types.UID) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	claim := v.claims[uid]
+	return claim != nil && claim.Status.Allocation != nil
+}
+
+// doubled returns for each device that has more than one owner now the name of one of these.
+func (v *verdict) doubled() (owner []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, owners := range v.owners {
+		if len(owners) > 1 {
+			for uid := range owners {
+				owner = append(owner, v.claims[uid].Name)
+				break
+			}
+		}
+	}
+	return owner
+}

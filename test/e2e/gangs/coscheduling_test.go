@@ -1,0 +1,67 @@
+//go:build e2e
+
+package gangs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// A gang scheduler that is not ours places a gang while admission is asked about each of its bindings.
+func TestCoschedulingUnderAdmission(t *testing.T) {
+	c := newCluster(t, 2, shipped)
+	c.startCoscheduler()
+	c.createPodGroup("gang", gangSize)
+	members := gangPods("gang")
+	c.Create(members[:gangSize-1]...)
+	before := c.admitted()
+	controlplane.Never(t, func() bool { return len(testbed.Bound(c.Pods())) > 0 }, testbed.Never, testbed.Poll,
+		"Coscheduling waits for the whole gang")
+	c.Create(members[gangSize-1])
+	for _, pod := range members {
+		c.AwaitBound(pod.Name)
+	}
+	c.Eventually(func(t *assert.CollectT) { // a decision is counted when it is answered
+		assert.Equal(t, before+gangSize, c.admitted())
+	})
+	c.RequireNeverOvercommitted()
+}
+
+// Two members of a gang are bound, and the node that has the capacity of the last one is unusable for a while. Coscheduling gives
+// up the other one then, and tries it again when a pod is bound or a PodGroup changes; in a cluster where nothing happens that is
+// after minutes. The server changes the PodGroup.
+func TestCoschedulingForgetsAMember(t *testing.T) {
+	c := newCluster(t, 2, shipped)
+	c.createPodGroup("gang", gangSize)
+	members := gangPods("gang")
+	fillers := testbed.NewPods(gangSize, "filler", byHand, "1")
+	c.Create(append(fillers, members...)...)
+	for i, node := range []int{0, 0, 0, 1} { // one CPU stays free on the first node, and three on the second one
+		require.NoError(t, c.BindDirectly(fillers[i].Name, c.nodes[node]))
+	}
+	for _, pod := range members[2:] {
+		require.NoError(t, c.BindDirectly(pod.Name, c.nodes[1]))
+	}
+	taint := func(taints ...corev1.Taint) {
+		c.ChangeNode(c.nodes[1], func(node *corev1.Node) { node.Spec.Taints = taints })
+	}
+	taint(corev1.Taint{Key: "away", Effect: corev1.TaintEffectNoSchedule})
+	c.startCoscheduler()
+	for _, pod := range members[:2] {
+		c.AwaitRefused(pod.Name)
+	}
+	taint()
+	for _, pod := range members {
+		c.AwaitBound(pod.Name)
+	}
+	assert.Positive(c.T, c.Metric("globalreserve_gang_touches_total", "result", "written"), "it was bound for another reason")
+	testRightsToPodGroups(t, c, "gang")
+	c.requireNothingKept()
+	c.RequireNeverOvercommitted()
+}

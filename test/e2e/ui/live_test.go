@@ -1,0 +1,287 @@
+//go:build e2e
+
+package ui
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+const (
+	raceNodes = 20
+	nodeCPU   = 4000
+	raceLooks = 15
+)
+
+// cluster has two servers: the page of the leader is open to whoever reaches it, and that of the follower asks for tokens.
+type cluster struct {
+	testbed.Cluster
+	nodes         []string
+	page, guarded string // URLs
+	slow          *cutter
+	browser       *browser
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t))}
+	for pool, nodes := range map[string]int{"batch": raceNodes / 3, "general": raceNodes - raceNodes/3} {
+		c.nodes = append(c.nodes, c.AddNodes(nodes, controlplane.NodeTemplate{Prefix: pool + "-", Labels: map[string]string{"karpenter.sh/nodepool": pool}})...)
+	}
+	slices.Sort(c.nodes)
+	ports := []int{c.port(), c.port()}
+	c.StartServer(clusterload.ServerOptions{Args: []string{fmt.Sprintf("--ui-address=127.0.0.1:%d", ports[0])}})
+	testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{
+		Name: "follower", Args: []string{fmt.Sprintf("--ui-address=0.0.0.0:%d", ports[1]), "--allow-insecure-http"},
+	})
+	c.slow = newCutter(t, fmt.Sprintf("127.0.0.1:%d", ports[0]))
+	c.page, c.guarded = "http://"+c.slow.Address(), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	return c
+}
+
+func (c *cluster) port() int {
+	c.T.Helper()
+	port, err := c.FreePort()
+	require.NoError(c.T, err)
+	return port
+}
+
+func (c *cluster) in(t *testing.T) *cluster {
+	inner, b := *c, *c.browser
+	b.t, inner.T, inner.browser = t, t, &b
+	return &inner
+}
+
+// TestLive looks at a cluster as a visitor does.
+func TestLive(t *testing.T) {
+	c := newCluster(t)
+	c.browser = startBrowser(t)
+	c.browser.open(c.page)
+	c.browser.wait(soon, "globalreserve.account.value?.nodes.size === %d", raceNodes)
+	for _, test := range []struct {
+		name string
+		run  func(*cluster)
+	}{
+		{"race", race},
+		{"waiting", waiting},
+		{"conflicts", conflicts},
+		{"node", node},
+		{"reservations", reservations},
+		{"a lost connection", lostConnection},
+		{"keyboard", keyboard},
+	} {
+		require.True(t, t.Run(test.name, func(t *testing.T) { test.run(c.in(t)) }))
+	}
+	for name, test := range map[string]func(*cluster){"tenant": tenant, "stranger": stranger} {
+		t.Run(name, func(t *testing.T) { test(c.in(t)) })
+	}
+}
+
+func (c *cluster) revision() uint64 {
+	c.T.Helper()
+	var answer reserver.RevisionAnswer
+	require.NoError(c.T, c.Ledger.Get(c.T.Context(), "/v1/revision", &answer))
+	return answer.Revision
+}
+
+// race: two schedulers ask for more than there is, and the map follows them.
+func race(c *cluster) {
+	c.CreateReservation("kept", fmt.Sprintf(`{ttl: 1h, consumers: {index: nobody}, slots: [{name: a, nodeName: %s, requests: {cpu: 2}}, {name: b, nodeName: %s, requests: {cpu: 1}}]}`,
+		c.nodes[1], c.nodes[2]))
+	c.AwaitReservation("kept", v1alpha1.ReservationAvailable)
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
+	pods := clusterload.Race(clusterload.RaceOptions{
+		Namespace: testbed.Namespace, Capacity: raceNodes * nodeCPU, Percent: 120,
+		Sizes:      []corev1.ResourceList{testbed.Requests("500m"), testbed.Requests("1"), testbed.Requests("750m"), testbed.Requests("1500m")},
+		Schedulers: []string{"default-scheduler", "second-scheduler"},
+	})
+	created := make(chan error, 1)
+	go func() { created <- clusterload.CreatePods(c.T.Context(), c.Client(), pods) }()
+	var late []time.Duration
+	for range raceLooks {
+		revision, began := c.revision(), time.Now()
+		c.browser.wait(soon, "globalreserve.account.value.revision >= %d", revision)
+		late = append(late, time.Since(began))
+		<-time.After(100 * time.Millisecond)
+	}
+	require.NoError(c.T, <-created)
+	slices.Sort(late)
+	c.T.Logf("the map is late by %s at most, %s mostly", late[len(late)-1], late[len(late)/2])
+	c.Eventually(func(t *assert.CollectT) {
+		snapshot := c.Watcher.Snapshot()
+		assert.NotZero(t, snapshot.Pending)
+		assert.Equal(t, len(pods), snapshot.Bound+snapshot.Pending)
+		assert.Greater(t, snapshot.Bound, raceNodes)
+	})
+	c.sameAsServer()
+	c.browser.shows("default-scheduler")
+	assert.Equal(c.T, "0 nodes overcommitted", c.one("[data-testid=overcommitted]"))
+	c.browser.fine("map")
+}
+
+// one is the text of what a selector finds.
+func (c *cluster) one(selector string) (text string) {
+	c.T.Helper()
+	c.browser.do(command{Do: "eval", Script: fmt.Sprintf("document.querySelector(%q).innerText", selector)}, &text)
+	return text
+}
+
+// sameAsServer waits until the page has what the server answers.
+func (c *cluster) sameAsServer() {
+	c.T.Helper()
+	type usage struct{ Allocatable, Bound, Reserved, Free int64 }
+	c.Eventually(func(t *assert.CollectT) {
+		answer, err := c.Ledger.Nodes(c.T.Context())
+		require.NoError(t, err)
+		want, shown := map[string]usage{}, map[string]usage{}
+		for _, n := range answer.Nodes {
+			for _, r := range []string{"cpu", "memory", "pods"} {
+				a := n.Resources[r]
+				want[n.Name+" "+r] = usage{a.Allocatable, a.Bound, a.Reserved, a.Free}
+			}
+		}
+		require.NoError(t, c.browser.try(command{Do: "eval", Script: `(() => { const a = globalreserve.account.value, all = {};
+			for (const n of a.nodes.values()) for (const r of ['cpu', 'memory', 'pods']) all[n.name + ' ' + r] = a.usage(n, r)
+			return all })()`}, &shown))
+		assert.Equal(t, want, shown)
+	})
+}
+
+// waiting: the row of a pod that waits says what kubectl reserve explain says.
+func waiting(c *cluster) {
+	c.browser.open(c.page + "/#/waiting")
+	c.browser.wait(soon, "document.querySelectorAll('[data-pod]').length > 0")
+	plugin := testbed.File(c.T, "bin", "kubectl-reserve")
+	c.Eventually(func(t *assert.CollectT) {
+		var pod, row string
+		require.NoError(t, c.browser.try(command{Do: "eval", Script: "document.querySelector('[data-pod]').dataset.pod"}, &pod))
+		_, name, _ := strings.Cut(pod, "/")
+		said, err := exec.CommandContext(c.T.Context(), plugin, "explain", name, "-n", testbed.Namespace, "--ledger-url", c.Ledger.URL, "-o", "yaml").CombinedOutput()
+		require.NoError(t, err, string(said))
+		var answer reserver.ExplainAnswer
+		require.NoError(t, c.Ledger.Get(c.T.Context(), testbed.ExplainPath+"?namespace="+testbed.Namespace+"&pod="+name, &answer))
+		require.Contains(t, flat(string(said)), flat(answer.Message))
+		require.NoError(t, c.browser.try(command{Do: "eval", Script: fmt.Sprintf("document.querySelector('[data-pod=%q]').innerText", pod)}, &row))
+		assert.Contains(t, flat(row), flat(answer.Message))
+		assert.Contains(t, flat(row), answer.Closest.Node)
+		assert.Contains(t, row, "CPU", "amounts have units")
+	})
+	c.browser.click("[data-pod] button")
+	c.browser.wait(soon, `/Without .*: /.test(document.body.innerText)`)
+	c.browser.fine("waiting")
+	c.browser.picture("waiting")
+}
+
+// flat makes nothing of how a text is wrapped.
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// conflicts: who was refused, and a pod that was bound without asking.
+func conflicts(c *cluster) {
+	c.browser.open(c.page + "/#/map")
+	c.browser.click("input[type=checkbox]")
+	c.CreatePod("bypasses", testbed.Nobody, "3500m", func(pod *corev1.Pod) { pod.Spec.NodeName = c.nodes[0] })
+	c.browser.shows("1 node overcommitted, by ")
+	// The first cell is below the heading of its pool.
+	c.browser.wait(soon, "document.querySelector('canvas').getContext('2d').getImageData(1, 40, 1, 1).data.join() === '211,33,45,255'")
+	c.browser.fine("map by pool")
+	c.browser.picture("map")
+	c.browser.open(c.page + "/#/conflicts")
+	c.browser.shows("Who was refused, by who holds most")
+	c.browser.shows("1 pod bound without asking")
+	c.browser.wait(soon, "document.querySelectorAll('.uplot canvas').length === 1")
+	c.browser.fine("conflicts")
+	c.browser.picture("conflicts")
+}
+
+// node: all about one node, as it changes.
+func node(c *cluster) {
+	c.browser.open(c.page + "/#/node/" + c.nodes[0])
+	const listed = "[...document.querySelectorAll('th')].some(t => t.innerText === 'default/bypasses')"
+	c.browser.wait(soon, listed)
+	c.Delete("bypasses")
+	c.browser.wait(soon, "!"+listed)
+	c.browser.shows("pod default/bypasses is gone")
+	c.browser.fine("node")
+	c.browser.picture("node")
+}
+
+// reservations: one appears, is used, and expires.
+func reservations(c *cluster) {
+	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), testbed.Namespace))
+	c.browser.open(c.page + "/#/reservations")
+	c.CreateReservation("short", fmt.Sprintf(`{ttl: 30s, consumers: {index: nobody}, slots: [{name: a, nodeName: %s, requests: {cpu: 1}}]}`, c.nodes[3]))
+	c.CreateReservation("large", `{ttl: 10m, slots: [{name: a, requests: {cpu: 400}}]}`)
+	c.CreateReservation("shared", fmt.Sprintf(`{ttl: 10m, allocatePolicy: Aligned, consumers: {selector: {}}, slots: [{name: a, nodeName: %s, requests: {cpu: 2}}]}`, c.nodes[1]))
+	c.row("default/short/a", "ends in")
+	c.row("default/shared/a", "unused")
+	c.AwaitReservation("shared", v1alpha1.ReservationAvailable)
+	require.Empty(c.T, c.Bind(c.CreatePod("user", testbed.Nobody, "1"), c.nodes[1]))
+	c.row("default/shared/a", "used by user")
+	c.browser.fine("reservations")
+	c.browser.picture("reservations")
+	c.row("default/short/a", "expired")
+	c.browser.shows("cpu: asks 400 CPU, at most ")
+	assert.NotContains(c.T, c.browser.text(), "pods: asks", "every node has room for one pod more")
+	for _, name := range []string{"large", "shared", "kept"} {
+		require.NoError(c.T, c.Reservations().Delete(c.T.Context(), name, metav1.DeleteOptions{}))
+	}
+}
+
+// row waits until the row of a slot has a text.
+func (c *cluster) row(slot, text string) {
+	c.T.Helper()
+	c.browser.wait(soon, "document.querySelector('[data-slot=%q]')?.innerText.includes(%q)", slot, text)
+}
+
+// lostConnection: what happens while the connection is lost is told later, without a new snapshot, and all numbers are right.
+func lostConnection(c *cluster) {
+	c.browser.open(c.page + "/#/map")
+	c.browser.do(command{Do: "eval", Script: "window.before = globalreserve.account.value, true"}, nil)
+	c.slow.cut()
+	c.browser.shows("connection lost")
+	for i := range 8 {
+		c.CreatePod(fmt.Sprintf("meanwhile-%d", i), testbed.Nobody, "250m", func(pod *corev1.Pod) { pod.Spec.NodeName = c.nodes[i] })
+	}
+	c.Delete("user")
+	c.slow.mend()
+	c.browser.shows("live")
+	c.sameAsServer()
+	var same bool
+	c.browser.do(command{Do: "eval", Script: "window.before === globalreserve.account.value"}, &same)
+	assert.True(c.T, same, "the account was loaded anew")
+
+	// Another run of the server, or the follower: nothing of before can be gone on with.
+	require.NoError(c.T, c.Server.Kill())
+	require.NoError(c.T, c.Server.Start(c.T.Context()))
+	c.browser.wait(soon, "window.before !== globalreserve.account.value")
+	c.browser.shows("live")
+	c.sameAsServer()
+}
+
+// keyboard: a node can be found, and opened, without a mouse.
+func keyboard(c *cluster) {
+	c.browser.open(c.page + "/#/map")
+	c.browser.wait(soon, "document.querySelector('canvas')?.height > 40")
+	for _, key := range []string{"Home", "ArrowRight", "ArrowRight"} {
+		c.browser.do(command{Do: "press", Selector: "canvas", Text: key}, nil)
+	}
+	c.browser.shows("of batch: of 4 CPU")
+	c.browser.do(command{Do: "press", Selector: "canvas", Text: "Enter"}, nil)
+	c.browser.shows("Last changes")
+}
