@@ -286,6 +286,9 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, v1alpha1.SchemeGroupVersion.String(), fence.Spec.ParamKind.APIVersion)
 	assert.Equal(t, admissionv1.Ignore, *fence.Spec.FailurePolicy, "bindings of others do not depend on it")
 	assert.Equal(t, admissionv1.AllowAction, *binding.Spec.ParamRef.ParameterNotFoundAction)
+	webhooks := one[*admissionv1.MutatingWebhookConfiguration](t, build(t, filepath.Join("admission", "base"))).Webhooks
+	assert.Equal(t, webhooks[0].Rules[0].Resources, fence.Spec.MatchConstraints.ResourceRules[0].Resources,
+		"what the webhook allows carries a term on each path there is")
 }
 
 // What the server asks goes before the tenants', and nothing of anybody else does.

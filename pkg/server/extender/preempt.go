@@ -55,10 +55,11 @@ func (b *byNode[V]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-// candidates returns the victims by node, without nodes that have none: there is
-// nothing to preempt there, and kube-scheduler takes one in the answer for an error
-// of the whole call. Of both forms the one for schedulers that send names wins, as
-// kube-scheduler only ever sends one.
+// candidates returns the victims by node. From Kubernetes 1.38 on kube-scheduler sends nodes without
+// any, too (kubernetes pull request 135486): they are answered like the others. Older ones never do.
+// A node whose victims are all unreadable is left out: in the answer it would have fewer than were
+// sent, which kube-scheduler takes for an error of the whole call. Of both forms the one for
+// schedulers that send names wins, as kube-scheduler only ever sends one.
 func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 	given := a.NodeNameToMetaVictims
 	if given == nil {
@@ -75,7 +76,7 @@ func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 				meta.Pods = append(meta.Pods, &extenderv1.MetaPod{UID: cmp.Or(p.UID, p.Metadata.UID)})
 			}
 		}
-		if len(meta.Pods) > 0 {
+		if len(meta.Pods) > 0 || len(v.Pods) == 0 {
 			metas[node] = meta
 		}
 	}
@@ -128,6 +129,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 func uidsOf(candidates map[string]*extenderv1.MetaVictims) map[string][]types.UID {
 	uids := make(map[string][]types.UID, len(candidates))
 	for node, victims := range candidates {
+		uids[node] = make([]types.UID, 0, len(victims.Pods))
 		for _, p := range victims.Pods {
 			uids[node] = append(uids[node], types.UID(p.UID))
 		}

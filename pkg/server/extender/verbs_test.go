@@ -101,7 +101,15 @@ func TestPreempt(t *testing.T) {
 			candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "big"), "m": meta(0, "small")},
 			kept:       map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "big")},
 		},
-		"no victims where it would fit": {candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0)}},
+		// kube-scheduler sends these from Kubernetes 1.38 on.
+		"no victims where it fits": {
+			candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0)}, kept: map[string]*extenderv1.MetaVictims{"idle": meta(0)},
+		},
+		"no victims where it does not fit": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0)}},
+		"no victims beside some": {
+			candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0), "n": meta(1, "big"), "m": meta(0)},
+			kept:       map[string]*extenderv1.MetaVictims{"idle": meta(0), "n": meta(1, "big")},
+		},
 		"null for victims":              {candidates: map[string]*extenderv1.MetaVictims{"n": nil}},
 		"null for a victim":             {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil}}}},
 		"a victim without UID":          {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "")}},

@@ -47,7 +47,11 @@ func TestFence(t *testing.T) {
 	err = bind(t, cp, "late", old.Annotate(nil))
 	require.True(t, apierrors.IsInvalid(err), "%v", err)
 	assert.ErrorContains(t, err, "which is over")
+	err = bindLegacy(t, cp, "late-legacy", old.Annotate(nil))
+	require.True(t, apierrors.IsInvalid(err), "%v", err)
+	assert.ErrorContains(t, err, "which is over")
 	require.NoError(t, bind(t, cp, "timely", newer.Annotate(nil)))
+	require.NoError(t, bindLegacy(t, cp, "timely-legacy", newer.Annotate(nil)))
 	require.NoError(t, bind(t, cp, "another-s", nil))
 	require.Error(t, bind(t, cp, "nonsense", map[string]string{v1alpha1.TermAnnotation: "x"}))
 
@@ -137,11 +141,24 @@ func writes(t *testing.T, cp *controlplane.ControlPlane) map[string]func(manager
 
 func bind(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) error {
 	t.Helper()
-	pods := cp.Client().CoreV1().Pods(metav1.NamespaceDefault)
-	_, err := pods.Create(t.Context(), testbed.NewPod(name, nobody, "1"), metav1.CreateOptions{})
+	return cp.Client().CoreV1().Pods(metav1.NamespaceDefault).Bind(t.Context(), pendingAndBinding(t, cp, name, annotations), metav1.CreateOptions{})
+}
+
+// bindLegacy is bind by the resource that came before pods/binding, which the API server serves still.
+func bindLegacy(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) error {
+	t.Helper()
+	binding := pendingAndBinding(t, cp, name, annotations)
+	return cp.Client().CoreV1().RESTClient().Post().Namespace(metav1.NamespaceDefault).Resource("bindings").
+		Body(binding).Do(t.Context()).Error()
+}
+
+// pendingAndBinding makes a pod that waits, and returns a Binding for it.
+func pendingAndBinding(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) *corev1.Binding {
+	t.Helper()
+	_, err := cp.Client().CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), testbed.NewPod(name, nobody, "1"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	return pods.Bind(t.Context(), &corev1.Binding{
+	return &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: "somewhere"},
-	}, metav1.CreateOptions{})
+	}
 }
