@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -202,6 +203,17 @@ func (w *Watch) Troubles() map[string]error {
 		}
 	}
 	return troubles
+}
+
+// Lack says why none of the objects are known, and what to do about it; "" where they are, or the API server has not
+// answered yet.
+func (w *Watch) Lack() string {
+	if w.kind != nil {
+		if now, _ := w.kind.state(); now == absent {
+			return fmt.Sprintf("the cluster has no definition of %s: kubectl apply -k manifests/crd", strings.Join(w.kind.plurals, " and "))
+		}
+	}
+	return Troubles(w.Troubles())
 }
 
 // Get returns the newest state known of an object of the first source, nil where there is none.

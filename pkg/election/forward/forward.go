@@ -203,7 +203,7 @@ func (f *Forwarder) StandBy() bool { return f.servers.standBy() }
 func (f *Forwarder) Why() string {
 	to, _ := f.servers.known()
 	if to == nil {
-		return "it is not known where another server can be reached"
+		return f.servers.whyUnknown()
 	}
 	if to.name == f.o.Name {
 		return "this server is to decide itself"

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
@@ -201,6 +205,36 @@ func TestWaitIsBounded(t *testing.T) {
 	s.waiting.Store(maxWaiting)
 	assert.Equal(t, http.StatusServiceUnavailable, s.post("/x", "").status)
 	assert.EqualValues(t, maxWaiting, s.waiting.Load())
+}
+
+// A server that finds no other says what to install, or which right it lacks.
+func TestWhyNobodyIsKnown(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(w *world)
+		want    string
+	}{
+		"no definition": {
+			func(w *world) { w.objects.Resources[0].APIResources = nil },
+			"it is not known where another server can be reached: the cluster has no definition of ledgerterms: kubectl apply -k manifests/crd",
+		},
+		"no right": {
+			func(w *world) {
+				deny := func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewForbidden(v1alpha1.Resource("ledgerterms"), "", errors.New("no role"))
+				}
+				w.objects.PrependReactor("list", "ledgerterms", deny)
+			},
+			"the API server denies this server ledgerterms",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.prepare(w)
+			s := w.server("only")
+			require.Eventually(t, func() bool { return strings.Contains(s.Why(), tt.want) }, time.Minute, 5*time.Millisecond)
+		})
+	}
 }
 
 // A request waits as long as it may.

@@ -72,7 +72,9 @@ func (s *servers) run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { s.askWhereInDoubt(ctx) })
 	running.Go(func() { s.keepEntry(ctx) })
-	err := s.watch.Run(ctx, func(context.Context) {}, func(context.Context) {})
+	err := s.watch.Run(ctx, func(context.Context) {}, func(context.Context) {
+		s.log.Warn("servers find each other by the LedgerTerm: while this one does not decide, it is not ready and passes nothing on")
+	})
 	s.forget()
 	return err
 }
@@ -82,6 +84,15 @@ func (s *servers) known() (*leader, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leader, s.changed
+}
+
+// whyUnknown says why no leader is known, as far as that is known itself.
+func (s *servers) whyUnknown() string {
+	const why = "it is not known where another server can be reached"
+	if lack := s.watch.Lack(); lack != "" {
+		return why + ": " + lack
+	}
+	return why
 }
 
 // nameOf returns the server that has a key, and whether there is one.
