@@ -307,9 +307,9 @@ PKG ?= ./test/e2e
 flake: build scheduler controlplane ## Run a package's tests N times in random orders, and count what failed (N=20 PKG=./test/e2e/durable TEST_ARGS="-tags e2e")
 	@$(call get,$(PKG))
 	@mkdir -p $(BIN)/flake
-	@$(GO) test -c -o $(BIN)/flake/test $(TEST_ARGS) $(PKG)
+	@CGO_ENABLED=$(if $(filter -race,$(TEST_ARGS)),1,0) $(GO) test -c -o $(BIN)/flake/flake.test $(TEST_ARGS) $(PKG)
 	@for i in $$(seq $(N)); do \
-	  (cd $(PKG) && $(GO) tool test2json -t '$(CURDIR)/$(BIN)/flake/test' -test.v=test2json -test.shuffle on -test.timeout 30m $(FLAKE_ARGS)) \
+	  (cd $(PKG) && $(GO) tool test2json -t '$(CURDIR)/$(BIN)/flake/flake.test' -test.v=test2json -test.shuffle=on -test.timeout=30m $(FLAKE_ARGS)) \
 	    >$(BIN)/flake/$$i.json 2>&1 </dev/null || true; \
 	  echo "flake: run $$i of $(N): $$(tail -n 1 $(BIN)/flake/$$i.json | grep -o '"Action":"[a-z]*"')"; \
 	done; \
