@@ -8,33 +8,91 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// SetDefaults fills in what the API server would default of the fields that
-// count for capacity, for a pod that was written by hand and not created yet:
-//   - quantities are rounded up to thousandths;
-//   - a request that is missing defaults to the limit of the same container;
-//   - pod-level requests that are missing, where any pod-level resource is
+// asStored returns a pod as the API server stores it, as far as that counts for capacity: the pod itself where nothing
+// is to be filled in, as in all that the API server answers with, else a copy. Other objects come from earlier: a pod
+// that was written by hand lacks all of this, and what a mutating webhook sees still lacks what is asked for the pod as
+// a whole.
+//   - Quantities are rounded up to thousandths.
+//   - A request that is missing defaults to the limit of the same container.
+//   - Pod-level requests that are missing, where any pod-level resource is
 //     given, default to what the containers request together, else to the
 //     pod-level limit; for hugepages the containers' limits stand in for a
-//     missing pod-level limit;
-//   - a container port is TCP, and in a pod on the host's network the port is
-//     the host port too.
+//     missing pod-level limit.
 //
-// A pod that has these defaults already is not changed. The pod's lists are
-// changed in place: it must not be one that a cache shares. What admission adds
-// (LimitRanges, the overhead of a RuntimeClass, the value of a priority class)
-// is not known here.
+// Host ports are hostPorts' matter. What admission adds (LimitRanges, the overhead of a RuntimeClass, the value of a
+// priority class) is not known here: a mutating webhook sees it.
 //
-// Sources: kubernetes pkg/apis/core/v1 SetDefaults_ResourceList and
-// SetDefaults_Pod, pkg/api/pod.DefaultPodLevelResources.
-func SetDefaults(pod *v1.Pod) {
+// Sources: kubernetes pkg/apis/core/v1 SetDefaults_ResourceList and SetDefaults_Pod, and
+// pkg/api/pod.DefaultPodLevelResources, which pkg/registry/core/pod calls for pods that are created or resized.
+func asStored(pod *v1.Pod) *v1.Pod {
+	if !lacksDefaults(&pod.Spec) {
+		return pod
+	}
+	stored := *pod
+	stored.Spec = *pod.Spec.DeepCopy()
+	setDefaults(&stored)
+	return &stored
+}
+
+// lacksDefaults reports whether setDefaults changes what counts. Nearly no pod lacks any, so it takes no memory.
+func lacksDefaults(spec *v1.PodSpec) bool {
+	return containersLackDefaults(spec.Containers) || containersLackDefaults(spec.InitContainers) ||
+		isFractional(spec.Overhead) || (spec.Resources != nil && lacksPodLevelDefaults(spec, spec.Resources))
+}
+
+func containersLackDefaults(containers []v1.Container) bool {
+	for i := range containers {
+		if r := &containers[i].Resources; isFractional(r.Requests) || lacks(r.Requests, r.Limits, isAny) {
+			return true
+		}
+	}
+	return false
+}
+
+func lacksPodLevelDefaults(spec *v1.PodSpec, own *v1.ResourceRequirements) bool {
+	if len(own.Requests) == 0 && len(own.Limits) == 0 {
+		return false
+	}
+	if isFractional(own.Requests) || lacks(own.Requests, own.Limits, resourcehelper.IsSupportedPodLevelResource) {
+		return true
+	}
+	for _, containers := range [...][]v1.Container{spec.Containers, spec.InitContainers} {
+		for i := range containers {
+			r := &containers[i].Resources
+			if lacks(own.Requests, r.Requests, isOvercommitted) || lacks(own.Requests, r.Limits, isHugePages) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lacks reports whether withDefaults would add to list.
+func lacks(list, defaults v1.ResourceList, wanted func(v1.ResourceName) bool) bool {
+	for name := range defaults {
+		if _, given := list[name]; !given && wanted(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isFractional reports whether roundUp would change list.
+func isFractional(list v1.ResourceList) bool {
+	for _, q := range list {
+		if !q.RoundUp(resource.Milli) {
+			return true
+		}
+	}
+	return false
+}
+
+// setDefaults changes the lists of a pod in place: no cache may share them.
+func setDefaults(pod *v1.Pod) {
 	spec := &pod.Spec
 	roundUp(spec.Overhead)
-	for i := range spec.Containers {
-		setContainerDefaults(&spec.Containers[i], spec.HostNetwork)
-	}
-	for i := range spec.InitContainers {
-		setContainerDefaults(&spec.InitContainers[i], spec.HostNetwork)
-	}
+	setContainerDefaults(spec.Containers)
+	setContainerDefaults(spec.InitContainers)
 	if spec.Resources != nil {
 		roundUp(spec.Resources.Requests)
 		roundUp(spec.Resources.Limits)
@@ -42,18 +100,12 @@ func SetDefaults(pod *v1.Pod) {
 	}
 }
 
-func setContainerDefaults(c *v1.Container, hostNetwork bool) {
-	roundUp(c.Resources.Requests)
-	roundUp(c.Resources.Limits)
-	c.Resources.Requests = withDefaults(c.Resources.Requests, c.Resources.Limits, func(v1.ResourceName) bool { return true })
-	for i := range c.Ports {
-		p := &c.Ports[i]
-		if p.Protocol == "" {
-			p.Protocol = v1.ProtocolTCP
-		}
-		if hostNetwork && p.HostPort == 0 {
-			p.HostPort = p.ContainerPort
-		}
+func setContainerDefaults(containers []v1.Container) {
+	for i := range containers {
+		r := &containers[i].Resources
+		roundUp(r.Requests)
+		roundUp(r.Limits)
+		r.Requests = withDefaults(r.Requests, r.Limits, isAny)
 	}
 }
 
@@ -67,10 +119,15 @@ func setPodLevelDefaults(pod *v1.Pod, own *v1.ResourceRequirements) {
 		return isHugePages(name) && !requested
 	})
 	// Hugepages are not overcommitted: their requests follow the limits alone.
-	own.Requests = withDefaults(own.Requests, resourcehelper.AggregateContainerRequests(pod, none), func(name v1.ResourceName) bool {
-		return resourcehelper.IsSupportedPodLevelResource(name) && !isHugePages(name)
-	})
+	own.Requests = withDefaults(own.Requests, resourcehelper.AggregateContainerRequests(pod, none), isOvercommitted)
 	own.Requests = withDefaults(own.Requests, own.Limits, resourcehelper.IsSupportedPodLevelResource)
+}
+
+func isAny(v1.ResourceName) bool { return true }
+
+// isOvercommitted reports whether a pod may be given more of a resource than it requests as a whole.
+func isOvercommitted(name v1.ResourceName) bool {
+	return resourcehelper.IsSupportedPodLevelResource(name) && !isHugePages(name)
 }
 
 func isHugePages(name v1.ResourceName) bool {

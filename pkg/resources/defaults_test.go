@@ -4,10 +4,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 )
 
-func TestSetDefaults(t *testing.T) {
+// Each pod counts for what it comes to, and is left as it is.
+func TestPodsCountAsStored(t *testing.T) {
 	limited := func(requests, limits v1.ResourceList) v1.Container {
 		return v1.Container{Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}
 	}
@@ -55,32 +57,37 @@ func TestSetDefaults(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			given := tt.pod.DeepCopy()
 			table := NewTable()
-			SetDefaults(tt.pod)
-			assert.Equal(t, tt.want, amounts(named(table, ForBoundPod(table, tt.pod).Amounts)))
-			once := tt.pod.DeepCopy()
-			SetDefaults(tt.pod)
-			assert.Equal(t, once, tt.pod, "a second time changes nothing")
+			bound := ForBoundPod(table, tt.pod)
+			assert.Equal(t, tt.want, amounts(named(table, bound.Amounts)))
+			incoming, err := ForIncomingPod(table, tt.pod)
+			require.NoError(t, err)
+			assert.Equal(t, bound, incoming)
+			resized, grows, err := ForResizedPod(table, podOf(), tt.pod)
+			require.NoError(t, err)
+			assert.True(t, grows)
+			assert.Equal(t, bound, resized)
+			_, grows, err = ForResizedPod(table, tt.pod, tt.pod)
+			require.NoError(t, err)
+			assert.False(t, grows)
+			assert.Equal(t, given, tt.pod, "a cache may share it")
+
+			stored := asStored(tt.pod)
+			again := stored.DeepCopy()
+			setDefaults(again)
+			assert.Equal(t, stored, again, "a second time changes nothing")
+			assert.Same(t, stored, asStored(stored))
+			assert.Zero(t, testing.AllocsPerRun(10, func() { stored = asStored(stored) }))
 		})
 	}
 }
 
-func TestSetDefaultsOfPorts(t *testing.T) {
-	ports := func(hostNetwork bool) *v1.Pod {
-		c := v1.Container{Ports: []v1.ContainerPort{
-			{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081, Protocol: v1.ProtocolUDP},
-		}}
-		return &v1.Pod{Spec: v1.PodSpec{HostNetwork: hostNetwork, Containers: []v1.Container{c}, InitContainers: []v1.Container{*c.DeepCopy()}}}
-	}
-	pod := ports(false)
-	SetDefaults(pod)
-	want := []v1.ContainerPort{{ContainerPort: 80, Protocol: v1.ProtocolTCP}, {ContainerPort: 81, HostPort: 8081, Protocol: v1.ProtocolUDP}}
-	assert.Equal(t, want, pod.Spec.Containers[0].Ports)
-	assert.Equal(t, want, pod.Spec.InitContainers[0].Ports)
-
-	pod = ports(true)
-	SetDefaults(pod)
-	want[0].HostPort = 80
-	assert.Equal(t, want, pod.Spec.Containers[0].Ports)
-	assert.Equal(t, want, pod.Spec.InitContainers[0].Ports)
+// What would be filled in is counted as what it comes to, also where it makes no sense.
+func TestWhatIsFilledInIsChecked(t *testing.T) {
+	pod := podOf(v1.Container{Resources: v1.ResourceRequirements{Limits: list("cpu", "-1")}})
+	_, err := ForIncomingPod(NewTable(), pod)
+	assert.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu] is -1")
+	_, _, err = ForResizedPod(NewTable(), podOf(), pod)
+	assert.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu] is -1")
 }

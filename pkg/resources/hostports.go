@@ -31,29 +31,35 @@ func (p HostPort) CollidesWith(other HostPort) bool {
 }
 
 // hostPorts lists the host ports of a pod: those of its containers and of its
-// restartable init containers (sidecars), which run next to them. Source:
-// kubernetes pkg/scheduler/util.GetHostPorts.
+// restartable init containers (sidecars), which run next to them. On the host's
+// network a port is the host port, too, before the API server says so. Sources:
+// kubernetes pkg/scheduler/util.GetHostPorts, pkg/apis/core/v1
+// defaultHostNetworkPorts.
 func hostPorts(pod *v1.Pod) []HostPort {
 	var ports []HostPort
 	for i := range pod.Spec.Containers {
-		ports = appendHostPorts(ports, &pod.Spec.Containers[i])
+		ports = appendHostPorts(ports, &pod.Spec.Containers[i], pod.Spec.HostNetwork)
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			ports = appendHostPorts(ports, c)
+			ports = appendHostPorts(ports, c, pod.Spec.HostNetwork)
 		}
 	}
 	return ports
 }
 
-func appendHostPorts(ports []HostPort, c *v1.Container) []HostPort {
+func appendHostPorts(ports []HostPort, c *v1.Container, hostNetwork bool) []HostPort {
 	for i := range c.Ports {
 		p := &c.Ports[i]
-		if p.HostPort <= 0 {
+		port := p.HostPort
+		if hostNetwork && port == 0 {
+			port = p.ContainerPort
+		}
+		if port <= 0 {
 			continue
 		}
-		hp := HostPort{PortKey: PortKey{Protocol: p.Protocol, Port: p.HostPort}, IP: p.HostIP}
+		hp := HostPort{PortKey: PortKey{Protocol: p.Protocol, Port: port}, IP: p.HostIP}
 		ports = append(ports, hp.withDefaults())
 	}
 	return ports

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -58,4 +59,8 @@ func TestHostPortsOfPods(t *testing.T) {
 	assert.Equal(t, want, req.Ports)
 	assert.Equal(t, want, ForBoundPod(NewTable(), pod).Ports)
 	assert.False(t, req.Equal(&Request{Amounts: req.Amounts}), "ports are part of a request")
+
+	pod.Spec.HostNetwork = true
+	want = slices.Insert(want, 1, HostPort{PortKey{v1.ProtocolTCP, 9}, "0.0.0.0"})
+	assert.Equal(t, want, ForBoundPod(NewTable(), pod).Ports, "on the host's network")
 }

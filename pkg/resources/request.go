@@ -129,9 +129,11 @@ func (r *Request) sort() {
 }
 
 // ForIncomingPod returns the request of a pod that has no node yet, from its
-// spec alone, the way kube-scheduler's NodeResourcesFit computes it. It returns
-// an error that names the field when a quantity is negative or has no int64.
+// spec alone, the way kube-scheduler's NodeResourcesFit computes it once the API
+// server has stored the pod: the pod may be one that it has not filled in yet. It
+// returns an error that names the field when a quantity is negative or has no int64.
 func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
+	pod = asStored(pod)
 	if err := checkQuantities(pod); err != nil {
 		return Request{}, err
 	}
@@ -183,6 +185,7 @@ func newRequest(pod *v1.Pod, more int) Request {
 // earlier than there, when something else is asked for. It never fails: what is on a node
 // counts, so a value without an int64 saturates and a negative one counts 0.
 func ForBoundPod(t *Table, pod *v1.Pod) Request {
+	pod = asStored(pod)
 	list := countedList(pod)
 	req := newRequest(pod, len(list))
 	for name, q := range list {

@@ -59,9 +59,9 @@ func TestRequestsOfIncomingPods(t *testing.T) {
 		},
 		"zero is no request":                {podOf(container("a", list("cpu", "0", "example.com/gpu", "0"))), amounts{"pods": 1}},
 		"a request for pods does not count": {podOf(container("a", list("pods", "7"))), amounts{"pods": 1}},
-		"fractions are summed first and rounded up once": {
+		"thousandths are summed first, and less is rounded up before": {
 			podOf(container("a", list("cpu", "100100u", "memory", "500m")), container("b", list("cpu", "100100u", "memory", "400m"))),
-			amounts{"pods": 1, "cpu": 201, "memory": 1},
+			amounts{"pods": 1, "cpu": 202, "memory": 1},
 		},
 		"the least fraction counts": {podOf(container("a", list("cpu", "1n", "memory", "1n"))), amounts{"pods": 1, "cpu": 1, "memory": 1}},
 		"a sidecar runs next to later init containers and to the containers": {

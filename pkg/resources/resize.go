@@ -10,12 +10,14 @@ var statusOptions = resourcehelper.PodResourcesOptions{
 	UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
 }
 
-// ForResizedPod returns what a pod on a node counts for, or may come to, if it is resized to be as it is given: the largest
-// of what is asked, allocated and actuated. That its kubelet has found an earlier resize infeasible says nothing of this
-// one. It returns an error that names the field when a quantity is negative or has no int64.
+// ForResizedPod returns what a pod on a node counts for, or may come to, if it is resized to be as it is given: the
+// largest of what is asked, allocated and actuated. That its kubelet has found an earlier resize infeasible says
+// nothing of this one. Like a pod that comes in, it may be one that the API server has not filled in yet. It returns an
+// error that names the field when a quantity is negative or has no int64.
 //
 // grows says whether that is more, of anything, than the pod counts for before.
 func ForResizedPod(t *Table, before, pod *v1.Pod) (request Request, grows bool, err error) {
+	before, pod = asStored(before), asStored(pod)
 	if err := checkQuantities(pod); err != nil {
 		return Request{}, false, err
 	}

@@ -89,7 +89,8 @@ func TestAgreesWithKubeScheduler(t *testing.T) {
 	outcomes := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		running := runningPods(t)
-		incoming := pod(t, "incoming")
+		written := pod(t, "incoming")
+		incoming := created(t, written) // the plugins see no other
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
 		info := framework.NewNodeInfo()
 		for _, p := range running {
@@ -103,7 +104,7 @@ func TestAgreesWithKubeScheduler(t *testing.T) {
 
 		l := ledger.New(ledger.Options{JournalSize: 64, TombstoneCount: 8})
 		observe(t, l, node, running)
-		asked, err := cluster.Reader{Table: l.Table()}.NewPod(incoming)
+		asked, err := cluster.Reader{Table: l.Table()}.NewPod(written)
 		require.NoError(t, err)
 		at := asked.Placement(nodeName)
 		verdict := l.AppendFit(nil, &at, []string{nodeName})[0]
@@ -127,7 +128,7 @@ func runningPods(t *rapid.T) []*v1.Pod {
 	var running []*v1.Pod
 	for i := range pick(t, "running pods", 5) {
 		name := fmt.Sprintf("running-%d", i)
-		running = append(running, run(t, pod(t, name), nodeName))
+		running = append(running, run(t, created(t, pod(t, name)), nodeName))
 	}
 	return running
 }
@@ -189,12 +190,7 @@ func observe(t *rapid.T, l *ledger.Ledger, node *v1.Node, running []*v1.Pod) {
 
 // requireSameUse compares what the node's pods use, resource by resource.
 func requireSameUse(t *rapid.T, l *ledger.Ledger, info *framework.NodeInfo) {
-	want := map[v1.ResourceName]int64{
-		"cpu": info.Requested.MilliCPU, "memory": info.Requested.Memory,
-		"ephemeral-storage": info.Requested.EphemeralStorage, "pods": int64(len(info.Pods)),
-	}
-	maps.Copy(want, info.Requested.ScalarResources)
-	maps.DeleteFunc(want, func(_ v1.ResourceName, amount int64) bool { return amount == 0 })
+	want := used(info)
 	view, _, ok := l.Node(nodeName)
 	require.True(t, ok)
 	got := map[v1.ResourceName]int64{}
@@ -206,6 +202,17 @@ func requireSameUse(t *rapid.T, l *ledger.Ledger, info *framework.NodeInfo) {
 	}
 	require.Equal(t, want, got)
 	require.NoError(t, ledgertest.CheckInvariants(l.Reader))
+}
+
+// used is what the pods of a node use for kube-scheduler.
+func used(info *framework.NodeInfo) map[v1.ResourceName]int64 {
+	amounts := map[v1.ResourceName]int64{
+		"cpu": info.Requested.MilliCPU, "memory": info.Requested.Memory,
+		"ephemeral-storage": info.Requested.EphemeralStorage, "pods": int64(len(info.Pods)),
+	}
+	maps.Copy(amounts, info.Requested.ScalarResources)
+	maps.DeleteFunc(amounts, func(_ v1.ResourceName, amount int64) bool { return amount == 0 })
+	return amounts
 }
 
 // requireSameDecision asks the decisions themselves: they must say what the

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -79,6 +80,25 @@ func TestPodWithANodeIsRefused(t *testing.T) {
 			assert.Contains(t, response.Result.Message, tc.want)
 		})
 	}
+}
+
+// The API server fills in what a pod requests as a whole only after the webhook.
+func TestPodWithANodeIsCountedAsStored(t *testing.T) {
+	w := newWorld(t)
+	limited := func(cpu string) *admissionv1.AdmissionResponse {
+		p := withNode("p"+cpu, "0", "a")
+		p.Spec.Containers[0].Resources.Requests = nil
+		p.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
+		return w.ask(review(t, p.Name, "pods", "", p))
+	}
+	refused := limited("5")
+	require.False(t, refused.Allowed)
+	assert.Contains(t, refused.Result.Message, "requested 5 CPU, 4 free")
+	require.True(t, limited("4").Allowed)
+	allocation, ok := w.Ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: "p4"})
+	require.True(t, ok)
+	assert.EqualValues(t, 4000, allocation.Request.Value(resources.CPU))
+	assert.False(t, limited("1").Allowed)
 }
 
 func TestMirrorPodIsLetThrough(t *testing.T) {

@@ -81,6 +81,26 @@ func TestResize(t *testing.T) {
 	assert.Contains(t, refused.Result.Message, "ResourceQuota")
 }
 
+// The API server fills in what a pod requests as a whole only after the webhook.
+func TestResizeIsCountedAsStored(t *testing.T) {
+	w := newWorld(t)
+	p := pod("p", "1")
+	one := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	p.Spec.NodeName, p.Spec.Containers[0].Resources = "a", v1.ResourceRequirements{}
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: one, Limits: one}
+	p = w.add(p)
+	limited := func(cpu string) *v1.Pod {
+		grown := p.DeepCopy()
+		grown.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
+		return grown
+	}
+	refused := w.resize(p, limited("5"))
+	require.False(t, refused.Allowed)
+	assert.Contains(t, refused.Result.Message, "requested 4 CPU, 3 free")
+	require.True(t, w.resize(p, limited("4")).Allowed)
+	assert.EqualValues(t, 4000, w.counted(p))
+}
+
 // Only the resources of what is sent count: the API server drops the rest of it.
 func TestForgedResize(t *testing.T) {
 	forged := func(p *v1.Pod, cpu string) *v1.Pod {

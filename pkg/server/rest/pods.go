@@ -142,7 +142,7 @@ func (l *podList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-// add keeps a pod, unless one before it was refused. The pod is given the API server's defaults.
+// add keeps a pod, unless one before it was refused.
 func (l *podList) add(i int, pod *v1.Pod) {
 	if l.err != nil {
 		return
@@ -200,7 +200,6 @@ func (l *podList) convert(pod *v1.Pod) (podEntry, error) {
 	if err := checkPorts(&pod.Spec); err != nil {
 		return entry, err
 	}
-	resources.SetDefaults(pod)
 	request, err := resources.ForIncomingPod(l.table, pod)
 	if err != nil {
 		return entry, err

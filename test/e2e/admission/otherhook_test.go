@@ -22,6 +22,8 @@ import (
 type otherHook struct {
 	mu     sync.Mutex
 	decide func(*admissionv1.AdmissionRequest) bool
+	// client is the webhook's clientConfig.
+	client string
 	// install makes the API server call the webhook, until the function it returns is called.
 	install func() (uninstall func())
 }
@@ -79,11 +81,12 @@ func (c *cluster) serveOtherHook() *otherHook {
 	})
 	ca, err := os.ReadFile(c.CAFile())
 	require.NoError(c.T, err)
-	h.install = func() (uninstall func()) { return c.installOtherHook("https://"+listener.Addr().String(), ca) }
+	h.client = fmt.Sprintf(`{url: "https://%s", caBundle: %s}`, listener.Addr(), base64.StdEncoding.EncodeToString(ca))
+	h.install = func() (uninstall func()) { return c.installOtherHook(h.client) }
 	return h
 }
 
-func (c *cluster) installOtherHook(url string, ca []byte) (uninstall func()) {
+func (c *cluster) installOtherHook(client string) (uninstall func()) {
 	c.T.Helper()
 	return c.Apply(fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -91,7 +94,7 @@ kind: ValidatingWebhookConfiguration
 metadata: {name: other}
 webhooks:
 - name: bindings.other.example.com
-  clientConfig: {url: %q, caBundle: %s}
+  clientConfig: %s
   rules:
   - {operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods/binding]}
   - {operations: [UPDATE], apiGroups: [""], apiVersions: [v1], resources: [pods/resize]}
@@ -99,7 +102,7 @@ webhooks:
   timeoutSeconds: 30
   sideEffects: None
   admissionReviewVersions: [v1]
-`, url, base64.StdEncoding.EncodeToString(ca)))
+`, client))
 }
 
 // awaitOtherHook waits until the API server calls the other webhook.
