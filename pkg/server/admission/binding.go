@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"strconv"
 
@@ -34,13 +33,16 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 		Pod: v.ref, Version: binding.ResourceVersion, Node: v.node, User: request.UserInfo.Username, DryRun: v.dryRun,
 	})
 	v.skipped = said.Own
-	if err := v.found(said.Pod, err); err != nil || v.refusal != nil {
-		v.patch = withoutMatch(binding.Annotations, said.Pod)
+	if err := v.found(said.Pod, err); err != nil || said.Own {
 		return v, err
 	}
-	if !said.Own {
-		v.patch = bindingPatch(&binding, said.Pod, said.Annotations)
+	binding.Annotations = v.patch.disown(binding.Annotations)
+	if v.refusal != nil {
+		v.patch.annotate(binding.Annotations, withoutMatch(said.Pod))
+		return v, nil
 	}
+	v.patch.precondition(&binding, said.Pod)
+	v.patch.annotate(binding.Annotations, said.Annotations)
 	return v, nil
 }
 
@@ -74,39 +76,21 @@ func checkBinding(binding *v1.Binding, request *admissionv1.AdmissionRequest) *m
 	}
 }
 
-// bindingPatch adds the preconditions under which a Binding may be carried out,
-// and what tells of the slot that its pod uses.
-func bindingPatch(binding *v1.Binding, pod *cluster.Pod, annotations map[string]string) patch {
-	var p patch
+// precondition adds those under which a Binding may be carried out.
+func (p *patch) precondition(binding *v1.Binding, pod *cluster.Pod) {
 	if binding.UID == "" {
 		p.set("/metadata/uid", pod.Ref.UID)
 	}
 	if binding.ResourceVersion == "" {
 		p.set("/metadata/resourceVersion", strconv.FormatUint(pod.ResourceVersion, 10))
 	}
-	p.annotate(binding.Annotations, trueMatches(binding.Annotations, annotations))
-	return p
 }
 
-// trueMatches adds to annotations what takes away the claim of an object under
-// review to use a slot that it does not use.
-func trueMatches(present, annotations map[string]string) map[string]string {
-	const matched = v1alpha1.MatchedReservationAnnotation
-	if present[matched] == "" || annotations[matched] != "" {
-		return annotations
+// withoutMatch takes away what a pod says of a slot whose Binding is refused: where a refusal is a warning it is bound,
+// and the ledger would take it for true.
+func withoutMatch(pod *cluster.Pod) map[string]string {
+	if pod == nil || pod.Matched() == (ledger.SlotRef{}) {
+		return nil
 	}
-	annotations = maps.Clone(annotations)
-	annotations[matched] = ""
-	return annotations
-}
-
-// withoutMatch takes away what an object that is refused says of a slot, or what its pod does: where a refusal is a warning it
-// is written, and the ledger would take it for true.
-func withoutMatch(present map[string]string, pod *cluster.Pod) patch {
-	const matched = v1alpha1.MatchedReservationAnnotation
-	var p patch
-	if present[matched] != "" || (pod != nil && pod.Matched() != ledger.SlotRef{}) {
-		p.annotate(present, map[string]string{matched: ""})
-	}
-	return p
+	return map[string]string{v1alpha1.MatchedReservationAnnotation: ""}
 }

@@ -13,6 +13,9 @@
 // here: it has no UID yet, so its allocation is known by name. Mirror pods, which the
 // kubelet makes for what it runs already, are let through.
 //
+// The annotations that tell what a pod was given, and by whom, are taken out of Bindings and of pods that come with a
+// node, and written anew where something was granted.
+//
 // A resize that makes a pod ask for more than it counts for is allowed where there is capacity for that; any other is
 // always allowed. Nothing of it is patched: the API server writes it on top of the version of the pod that it shows here. Of
 // the new object the resources count, and of the old one all else: the sender may write anything into the rest, and the API

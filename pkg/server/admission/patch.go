@@ -4,19 +4,41 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// patch is a JSON patch (RFC 6902). All operations are "add", which also replaces.
+// patch is a JSON patch (RFC 6902). Its operations are "add", which also replaces, and "remove".
 type patch []operation
 
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
-	Value any    `json:"value"`
+	Value any    `json:"value,omitempty"`
 }
 
 func (p *patch) set(path string, value any) {
 	*p = append(*p, operation{Op: "add", Path: path, Value: value})
+}
+
+// records are the annotations that tell what a pod was given, and by whom. The policy globalreserve-records lets them
+// pass on Bindings and on pods that are created with a node, as they are written here.
+var records = []string{
+	v1alpha1.CallerAnnotation, v1alpha1.ExtendedResourcesAnnotation,
+	v1alpha1.MatchedReservationAnnotation, v1alpha1.MatchedReservationUIDAnnotation,
+}
+
+// disown takes the records out of an object under review that has these annotations: what is not written here its
+// sender has made up, or copied from another object. It returns what is left.
+func (p *patch) disown(present map[string]string) map[string]string {
+	left := maps.Clone(present)
+	for _, name := range records {
+		if _, ok := left[name]; ok {
+			*p = append(*p, operation{Op: "remove", Path: annotationPath(name)})
+			delete(left, name)
+		}
+	}
+	return left
 }
 
 // annotate sets annotations of an object that has these.
@@ -30,9 +52,13 @@ func (p *patch) annotate(present, annotations map[string]string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
 		if value, ok := present[name]; !ok || value != annotations[name] {
-			p.set("/metadata/annotations/"+pointerEscapes.Replace(name), annotations[name])
+			p.set(annotationPath(name), annotations[name])
 		}
 	}
+}
+
+func annotationPath(name string) string {
+	return "/metadata/annotations/" + pointerEscapes.Replace(name)
 }
 
 // pointerEscapes are those of a JSON pointer (RFC 6901).

@@ -30,11 +30,16 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 	if v.refusal = decode(request.Object.Raw, &pod); v.refusal != nil {
 		return v, nil
 	}
-	v.node = pod.Spec.NodeName
-	if v.node == "" || isMirror(&pod, request) {
+	if v.node = pod.Spec.NodeName; v.node == "" {
 		v.skipped = true
 		return v, nil
 	}
+	pod.Annotations = v.patch.disown(pod.Annotations)
+	if isMirror(&pod, request) {
+		v.skipped = true
+		return v, nil
+	}
+	refused := v.patch // with a warning it is created all the same
 	if pod.Name == "" && pod.GenerateName != "" {
 		pod.Name = generateName(pod.GenerateName)
 		v.patch.set("/metadata/name", pod.Name)
@@ -51,7 +56,7 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 	said, err := a.o.Arbiter.AdmitPod(v.traced(ctx), incoming(&pod, request.Namespace), v.node, request.UserInfo.Username, v.dryRun)
 	v.patch.annotate(pod.Annotations, said.Annotations)
 	if err = v.found(said.Pod, err); v.refusal != nil {
-		v.patch = withoutMatch(pod.Annotations, said.Pod)
+		v.patch = refused
 	}
 	return v, err
 }

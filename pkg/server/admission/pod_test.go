@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -99,6 +101,54 @@ func TestPodWithANodeIsCountedAsStored(t *testing.T) {
 	require.True(t, ok)
 	assert.EqualValues(t, 4000, allocation.Request.Value(resources.CPU))
 	assert.False(t, limited("1").Allowed)
+}
+
+// What tells what a pod was given only the webhook writes on one that is created with a node: where it writes nothing,
+// as the pod was given nothing, or has only a warning, nothing is there.
+func TestPodWithANodeBringsNoRecords(t *testing.T) {
+	forged := map[string]string{
+		"other":                                  "kept",
+		v1alpha1.CallerAnnotation:                "forged",
+		v1alpha1.ExtendedResourcesAnnotation:     "gpu-9",
+		v1alpha1.MatchedReservationAnnotation:    "ns/forged/0",
+		v1alpha1.MatchedReservationUIDAnnotation: "forged",
+	}
+	mirror := func(r *admissionv1.AdmissionRequest) { r.UserInfo.Groups = []string{"system:nodes"} }
+	plain := map[string]string{"other": "kept"}
+	cases := map[string]struct {
+		cpu    string
+		warns  bool
+		change func(*admissionv1.AdmissionRequest)
+		more   map[string]string
+		want   map[string]string
+	}{
+		"granted": {cpu: "1", want: map[string]string{"other": "kept", v1alpha1.CallerAnnotation: "naive"}},
+		"warned":  {cpu: "5", warns: true, want: plain},
+		"of the kubelet": {
+			cpu: "5", change: mirror, more: map[string]string{v1.MirrorPodAnnotationKey: "x"}, want: plain,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve(func(o *arbiter.Options) { o.AdmissionWarns = tc.warns })
+			p := withNode("p", tc.cpu, "a")
+			p.Annotations = maps.Clone(forged)
+			maps.Copy(p.Annotations, tc.more)
+			var changes []func(*admissionv1.AdmissionRequest)
+			if tc.change != nil {
+				changes = append(changes, tc.change)
+			}
+			response := w.ask(review(t, "p", "pods", "", p, changes...))
+			require.True(t, response.Allowed)
+			apply(t, response, p)
+			for key := range tc.more {
+				assert.Contains(t, p.Annotations, key)
+				delete(p.Annotations, key)
+			}
+			assert.Equal(t, tc.want, p.Annotations)
+		})
+	}
 }
 
 func TestMirrorPodIsLetThrough(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
@@ -78,6 +79,22 @@ func TestPodsLimitedAsAWhole(t *testing.T) {
 			assert.EqualValues(t, 4000, c.bound())
 		},
 	})
+}
+
+// A pod that is created with a node has nothing in its annotations that tells of what it was not given.
+func TestForgedRecords(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	pod := c.create("p", "1", onNode0, testbed.Annotated(
+		"other", "kept", v1alpha1.CallerAnnotation, "forged", v1alpha1.ExtendedResourcesAnnotation, "gpu-9",
+		v1alpha1.MatchedReservationAnnotation, "default/forged/0", v1alpha1.MatchedReservationUIDAnnotation, "forged",
+	))
+	assert.Equal(t, "kept", pod.Annotations["other"])
+	assert.NotEqual(t, "forged", pod.Annotations[v1alpha1.CallerAnnotation])
+	for _, name := range []string{
+		v1alpha1.ExtendedResourcesAnnotation, v1alpha1.MatchedReservationAnnotation, v1alpha1.MatchedReservationUIDAnnotation,
+	} {
+		assert.NotContains(t, pod.Annotations, name)
+	}
 }
 
 // sight is what a mutating webhook sees of what the API server is about to store.
