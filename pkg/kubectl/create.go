@@ -195,5 +195,5 @@ func situation(r *v1alpha1.Reservation) string {
 	if condition == nil || condition.Message == "" {
 		return string(r.Status.Phase)
 	}
-	return fmt.Sprintf("%s: %s", r.Status.Phase, condition.Message)
+	return fmt.Sprintf("%s: %s", r.Status.Phase, oneLine(condition.Message))
 }

@@ -13,6 +13,7 @@
 //   - environment.go what all commands share; tests replace its connections and its clock
 //   - errors.go      exit codes, and what Kubernetes' and the network's errors are told as
 //   - output.go      -o table|wide|yaml|json|name
+//   - plain.go       what is kept from the terminal
 //   - amounts.go     amounts for people: cores, Gi
 //   - create.go, list.go, describe.go, delete.go       Reservation objects
 //   - nodes.go, explain.go, pods.go, version.go        the server's routes

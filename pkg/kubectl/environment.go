@@ -55,6 +55,7 @@ type environment struct {
 
 func newEnvironment(streams genericiooptions.IOStreams) *environment {
 	config := genericclioptions.NewConfigFlags(true)
+	streams.Out, streams.ErrOut = plainWriter{streams.Out}, plainWriter{streams.ErrOut}
 	env := &environment{IOStreams: streams, clock: clock.RealClock{}, config: config, service: defaultService}
 	env.cluster, env.forward = env.connectCluster, env.forwardPort
 	return env

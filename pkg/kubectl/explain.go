@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -133,6 +135,6 @@ func examples(names []string, all int) string {
 // sentence makes a message of the server one: a capital at its start, a full stop at its end.
 func sentence(message string) string {
 	message = cmp.Or(message, "the server gives no reason")
-	message = strings.ToUpper(message[:1]) + message[1:]
-	return strings.TrimSuffix(message, ".") + "."
+	first, size := utf8.DecodeRuneInString(message)
+	return oneLine(string(unicode.ToUpper(first))+strings.TrimSuffix(message[size:], ".")) + "."
 }

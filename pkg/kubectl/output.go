@@ -61,7 +61,11 @@ func newTable(columns ...string) *metav1.Table {
 	return table
 }
 
-func addRow(table *metav1.Table, cells ...any) {
+func addRow(table *metav1.Table, texts ...string) {
+	cells := make([]any, len(texts))
+	for i, text := range texts {
+		cells[i] = oneLine(text)
+	}
 	table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 }
 
@@ -88,7 +92,7 @@ func (o *command) printObject(object runtime.Object, done string) error {
 	var printer printers.ResourcePrinter
 	switch o.format {
 	case outputYAML:
-		printer = &printers.YAMLPrinter{}
+		printer = printers.ResourcePrinterFunc(func(object runtime.Object, to io.Writer) error { return writeYAML(object, to) })
 	case outputJSON:
 		printer = &printers.JSONPrinter{}
 	default:
@@ -98,17 +102,25 @@ func (o *command) printObject(object runtime.Object, done string) error {
 	return printers.NewTypeSetter(scheme.Scheme).ToPrinter(printer).PrintObj(object, o.Out)
 }
 
+// writeYAML writes a value in YAML, also where a text in it has characters that YAML has as escapes only.
+func writeYAML(value any, to io.Writer) error {
+	text, err := json.Marshal(value)
+	if err == nil {
+		text, err = yaml.JSONToYAML(plain(text))
+	}
+	if err != nil {
+		return fmt.Errorf("write the answer as yaml: %w", err)
+	}
+	_, err = to.Write(text)
+	return err
+}
+
 // show prints an answer as -o asks for it: whole, the names in it, or the tables that have rows. nothing
 // is said where none has.
 func (o *command) show(answer any, names []string, nothing string, tables ...*metav1.Table) error {
 	switch o.format {
 	case outputYAML:
-		text, err := yaml.Marshal(answer)
-		if err != nil {
-			return fmt.Errorf("write the answer as yaml: %w", err)
-		}
-		_, err = o.Out.Write(text)
-		return err
+		return writeYAML(answer, o.Out)
 	case outputJSON:
 		encoder := json.NewEncoder(o.Out)
 		encoder.SetIndent("", "    ")
@@ -116,7 +128,7 @@ func (o *command) show(answer any, names []string, nothing string, tables ...*me
 		return encoder.Encode(answer)
 	case outputName:
 		for _, name := range names {
-			fmt.Fprintln(o.Out, name)
+			fmt.Fprintln(o.Out, oneLine(name))
 		}
 		return nil
 	}
@@ -140,7 +152,7 @@ func (o *command) printFields(fields [][2]string) error {
 	w := tabwriter.NewWriter(o.Out, 0, 8, 2, ' ', 0)
 	for _, field := range fields {
 		if field[1] != "" {
-			fmt.Fprintf(w, "%s:\t%s\n", field[0], field[1])
+			fmt.Fprintf(w, "%s:\t%s\n", field[0], oneLine(field[1]))
 		}
 	}
 	return w.Flush()

@@ -57,7 +57,8 @@ func execute(ctx context.Context, env *environment, args []string) int {
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
 	if err != nil {
-		fmt.Fprintln(env.ErrOut, "error:", err)
+		// More lines than one are more errors, or what a server said.
+		fmt.Fprintln(env.ErrOut, "error:", strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	}
 	return exitCode(err)
 }
