@@ -11,6 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -152,4 +153,34 @@ func TestMemberIsNotKeptToItsPlace(t *testing.T) {
 		assert.Equal(t, "ns/m", <-f.handle.activated)
 		assert.Equal(t, firstGangPause, time.Since(began))
 	})
+}
+
+// A pod that is tried for other reasons, too, while it waits to be tried again has one attempt to come, not one for each.
+func TestAttemptsToComeDoNotAddUp(t *testing.T) {
+	tests := map[string]struct {
+		pause time.Duration
+		try   func(w *waker, pod *cluster.Pod)
+	}{
+		"its place may move":     {firstGangPause, (*waker).tryAgain},
+		"Reserve has refused it": {mostPause, func(w *waker, pod *cluster.Pod) { w.again(pod, &RefusedError{Reason: ledger.CallerLimit}, 0) }},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, Fail)
+				pod, err := f.backend.question.Reader.NewPod(f.member("m"))
+				require.NoError(t, err)
+				began := time.Now()
+				for range 5 { // events of the cluster
+					test.try(f.waker, pod)
+					<-time.After(test.pause / 10)
+				}
+				for range 5 {
+					<-f.handle.activated
+					test.try(f.waker, pod)
+				}
+				assert.Equal(t, 5*test.pause, time.Since(began))
+			})
+		})
+	}
 }

@@ -38,6 +38,7 @@ type waker struct {
 	mu       sync.Mutex                                // guards what follows
 	awaiting [available + 1]map[types.UID]*cluster.Pod // another state than this one
 	races    map[types.UID]int                         // lost in a row, by pod
+	due      map[types.UID]time.Time                   // when the pods are woken that wait for a pause
 	stopped  bool
 
 	holds holds // of gangs
@@ -66,7 +67,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	informer := p.handle.SharedInformerFactory().Core().V1().Pods()
 	w := &waker{
 		backend: p.backend, pods: informer.Informer(),
-		races: map[types.UID]int{},
+		races: map[types.UID]int{}, due: map[types.UID]time.Time{},
 		holds: holds{held: map[kinds.Key]*hold{}},
 	}
 	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
@@ -113,6 +114,7 @@ func (w *waker) updated(before, after any) {
 	if info, err := w.backend.Question().Reader.NewPod(now); err == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		delete(w.due, now.UID) // it may be due before the queue has heard
 		w.wakeAfter(info, afterUpdate, 0)
 	}
 }
@@ -141,17 +143,32 @@ func (w *waker) forget(pod types.UID) {
 // afterUpdate is how long the scheduler's queue has to hear of a change of a pod itself.
 const afterUpdate = 100 * time.Millisecond
 
-// wakeAfter wakes a pod once the ledger is at a revision and a pause is over. w.mu is held.
+// wakeAfter wakes a pod once the ledger is at a revision and a pause is over, if that is not due before anyway: an
+// attempt calls it again, and where the pod is tried for other reasons, too, attempts would add up. w.mu is held.
 func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration, revision uint64) {
-	if w.stopped {
+	now := time.Now()
+	due, before := now.Add(pause), w.due[pod.Ref.UID]
+	if w.stopped || before.After(now) && !due.Before(before) {
 		return
 	}
+	w.due[pod.Ref.UID] = due
 	w.done.Go(func() {
 		w.backend.Caught(w.ctx, revision)
-		if follow.Pause(w.ctx, pause) {
+		if follow.Pause(w.ctx, pause) && w.isDue(pod.Ref.UID, due) {
 			w.wakeups.Wake(pod)
 		}
 	})
+}
+
+// isDue reports whether a pod is still to be woken for a moment, and forgets that.
+func (w *waker) isDue(pod types.UID, moment time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	still := w.due[pod].Equal(moment)
+	if still {
+		delete(w.due, pod)
+	}
+	return still
 }
 
 // refused has a pod woken when there is capacity for it that there was not at a revision.
