@@ -115,8 +115,14 @@ func (o *command) printClosest(c *reserver.ClosestNode) {
 	printSection(o.Out, "Most "+resource+" there is held by", holders)
 }
 
+// others stands for names that the user may not see.
+const others = "others"
+
 // holderName tells whether a pod or a reservation holds capacity.
 func holderName(h *reserver.Holder) string {
+	if h.Namespace == "" {
+		return others
+	}
 	if h.Reservation != "" {
 		return "reservation/" + h.Reservation
 	}

@@ -94,7 +94,12 @@ func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
 	table := newTable("Device", "Resource", "ID", "Free", "Pod", "Reservation", "+Properties")
 	for i := range devices {
 		d := &devices[i]
-		pods := namesOf(d.Pods, func(p *reserver.PodName) string { return p.Namespace + "/" + p.Pod })
+		pods := namesOf(d.Pods, func(p *reserver.PodName) string {
+			if p.Namespace == "" {
+				return others
+			}
+			return p.Namespace + "/" + p.Pod
+		})
 		addRow(table, d.Name, d.Resource, d.ID, map[bool]string{true: "Yes", false: "No"}[d.Free], orNone(strings.Join(pods, ",")), orNone(d.Reservation), labels.FormatLabels(d.Properties))
 	}
 	return table
@@ -105,11 +110,15 @@ func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 	table := newTable("Reservation", "Slot", "Keeps", "Unused", "Used by", "Expires", "+Policy", "+Priority", "+Preemptible", "+Host ports")
 	for i := range slots {
 		n, slot := &slots[i], &slots[i].Slot
-		if n.Reservation == "" {
+		name := n.Namespace + "/" + n.Reservation
+		switch {
+		case n.Namespace == "":
+			name = others
+		case n.Reservation == "":
 			continue // one in memory is shown with its pod
 		}
 		users := namesOf(slot.Consumers, func(c *reserver.Consumer) string { return c.Pod })
-		addRow(table, n.Namespace+"/"+n.Reservation, slot.Name, amountList(slot.Requests, o.wide()), amountList(slot.Free, o.wide()),
+		addRow(table, name, orNone(slot.Name), amountList(slot.Requests, o.wide()), amountList(slot.Free, o.wide()),
 			orNone(strings.Join(users, ",")), cmp.Or(until(slot.ExpiresAt, o.clock.Now()), "never"), n.Policy, strconv.Itoa(int(n.Priority)), strconv.FormatBool(n.Preemptible),
 			orNone(strings.Join(slot.HostPorts, ",")))
 	}

@@ -107,9 +107,7 @@ func (o *pendingOptions) closest(c *reserver.ClosestNode) (node, holder string) 
 		node += " (-" + strings.Join(missing, ", -") + ")"
 	}
 	if len(c.Holders) > 0 {
-		if holder = "others"; c.Holders[0].Namespace != "" {
-			holder = holderName(&c.Holders[0])
-		}
+		holder = holderName(&c.Holders[0])
 	}
 	return node, holder
 }

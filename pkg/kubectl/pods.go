@@ -178,8 +178,8 @@ func (o *command) podTable(pods []podCapacity, withNamespace bool) *metav1.Table
 		"+Reservation", "+Priority", "+Host ports", "+UID")
 	for i := range pods {
 		c := &pods[i]
-		cpu, memory, others := requestCells(c.Requests, o.wide())
-		addRow(table, orNone(c.Scheduler), c.Namespace, c.Pod, c.State, c.Node, cpu, memory, others, orNone(until(c.ExpiresAt, o.clock.Now())),
+		cpu, memory, rest := requestCells(c.Requests, o.wide())
+		addRow(table, orNone(c.Scheduler), c.Namespace, cmp.Or(c.Pod, others), c.State, c.Node, cpu, memory, rest, orNone(until(c.ExpiresAt, o.clock.Now())),
 			orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID))
 	}
 	if !withNamespace {
