@@ -31,7 +31,7 @@ func TestOneLeads(t *testing.T) {
 		assert.Equal(t, ever, w.led)
 		assert.Zero(t, w.followed.Load(), "the first server need not prepare itself to take over")
 		stopSecond := w.run(second)
-		<-time.After(time.Minute + poll/2) // not in the moment in which the second one looks
+		<-time.After(untilBetween)
 		assert.Positive(t, w.followed.Load())
 		assert.Empty(t, first.Leads(), "the lease is renewed")
 		assert.Equal(t, "server first decides, and not this one", second.Leads())
@@ -56,7 +56,7 @@ func TestLostLease(t *testing.T) {
 		e := w.elector("only", nil)
 		away := cutOff(e)
 		stop := w.run(e)
-		<-time.After(time.Minute)
+		<-time.After(untilBetween)
 		require.Empty(t, e.Leads())
 		away.Store(true)
 		renewed := w.lease().RenewTime.Time

@@ -30,7 +30,7 @@ func TestStaleLeaderGivesTheLeaseUp(t *testing.T) {
 		var first, second knowledge
 		a, b := w.elector("a", first.set), w.elector("b", second.set)
 		stopA, stopB := w.runBoth(a, b)
-		<-time.After(time.Minute)
+		<-time.After(untilBetween)
 		require.Empty(t, a.Leads())
 
 		first.stale.Store(true)

@@ -47,7 +47,7 @@ func TestTakeOverAwaitsWrites(t *testing.T) {
 			return away.Load() && ptr.Deref(lease.Spec.HolderIdentity, "") == "first", nil, errors.New("etcd is slow")
 		})
 		stopFirst, stopSecond := w.runBoth(first, second)
-		<-time.After(time.Minute)
+		<-time.After(untilBetween)
 		away.Store(true)
 		renewed := w.lease().RenewTime.Time
 		assert.GreaterOrEqual(t, decidesAfter(second, renewed), times.Lease+times.Write())
@@ -55,7 +55,7 @@ func TestTakeOverAwaitsWrites(t *testing.T) {
 		_ = stopFirst() // by the time it may have seen the other one
 
 		stopThird := w.run(third)
-		<-time.After(time.Minute + poll/2)
+		<-time.After(untilBetween)
 		stopped := time.Now()
 		require.NoError(t, stopSecond())
 		assert.Less(t, decidesAfter(third, stopped), time.Second)
@@ -73,7 +73,7 @@ func TestFailedTakeOverOwesTheWait(t *testing.T) {
 			return forbidden.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"}, "globalreserve", nil)
 		})
 		stopFirst, stopSecond := w.runBoth(first, second)
-		<-time.After(time.Minute)
+		<-time.After(untilBetween)
 		forbidden.Store(true)
 		away.Store(true)
 		for *w.lease().HolderIdentity != "second" {
@@ -144,7 +144,7 @@ func TestWritesEndWithTheLease(t *testing.T) {
 		}
 		require.ErrorIs(t, e.Writes().Do(t.Context(), send), ErrNotSent, "it does not lead yet")
 		stop := w.run(e)
-		<-time.After(time.Minute)
+		<-time.After(untilBetween)
 		away.Store(true)
 		renewed := w.lease().RenewTime.Time
 		var last time.Time
