@@ -96,7 +96,7 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	assert.Contains(t, ask().Body.String(), "could not renew its lease")
 
 	api := &onePod{pod: &v1.Pod{}}
-	api.pod.Namespace, api.pod.Name, api.pod.UID = "ns", "p", "u"
+	api.pod.Namespace, api.pod.Name, api.pod.UID, api.pod.ResourceVersion = "ns", "p", "u", "1"
 	a := &App{health: h, arbiter: newArbiter(t, api, h)}
 	t.Cleanup(func() { require.NoError(t, a.arbiter.Stop(context.Background())) })
 	assert.False(t, a.Deciding())

@@ -70,12 +70,14 @@ func (q *BindingQuery) check(pod *cluster.Pod) error {
 	case q.Version != "" && q.Version != version:
 		e.Outcome = Changed
 	case pod.ResourceVersion == 0:
-		e.Outcome, e.Cause = Failed, errors.New("its resourceVersion is not a number")
+		e.Outcome, e.Cause = Failed, errNoVersion
 	default:
 		return nil
 	}
 	return e
 }
+
+var errNoVersion = errors.New("its resourceVersion is not a number")
 
 func formatVersion(pod *cluster.Pod) string { return strconv.FormatUint(pod.ResourceVersion, 10) }
 

@@ -88,13 +88,15 @@ func bounded(ctx context.Context, r *rest.Request) *rest.Request {
 	return r
 }
 
-// newBinding is the body of the POST; its UID makes the API server refuse the
-// binding of another pod of the same name. It adds the annotations of a Binding
-// to the pod's (kubernetes pkg/registry/core/pod/storage, setPodNodeAndMetadata).
-func newBinding(pod ledger.PodRef, node string, annotations map[string]string) *v1.Binding {
+// newBinding is the body of the POST; its UID and version make the API server refuse the
+// binding of another pod of the same name, and of one that has changed. It adds the annotations of a
+// Binding to the pod's (kubernetes pkg/registry/core/pod/storage, setPodNodeAndMetadata).
+func newBinding(pod ledger.PodRef, version, node string, annotations map[string]string) *v1.Binding {
 	return &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},
-		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: version, Annotations: annotations,
+		},
+		Target: v1.ObjectReference{Kind: "Node", Name: node},
 	}
 }
 

@@ -43,7 +43,7 @@ func TestAPI(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	pod := ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}
-	binding := newBinding(pod, "node-1", nil)
+	binding := newBinding(pod, "1", "node-1", nil)
 
 	require.NoError(t, client.Bind(ctx, binding))
 	require.Len(t, requests, 1)

@@ -30,6 +30,8 @@ type flight struct {
 	overdue context.Context
 	cancel  context.CancelFunc
 	info    atomic.Pointer[cluster.Pod] // nil until the pod was found
+	// version is that of info once it was granted something: the Binding is carried out on no other.
+	version string
 	// annotations tell with the Binding what the pod was bound with.
 	annotations map[string]string
 	done        chan struct{}
@@ -39,6 +41,7 @@ type flight struct {
 	deadline time.Time // when overdue ends
 	write              // of the Binding
 	posted   bool
+	hurried  bool // it was sent again without a pause
 	reported bool // that it is overdue
 }
 

@@ -220,10 +220,8 @@ func TestBeforeSending(t *testing.T) {
 		},
 		"resized since the watch brought it, and larger than the node": {
 			setup: func(w *world, p *v1.Pod) {
-				p.ResourceVersion = "1"
-				w.bring(p)
-				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2", resource.MustParse("5")
-				w.pods.named(p.UID, 2)
+				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2000", resource.MustParse("5")
+				w.pods.named(p.UID, 2000)
 			},
 			outcome: Refused, reason: ledger.InsufficientResource, gets: 1, waited: maxLag,
 		},
@@ -313,12 +311,14 @@ func TestBindingSent(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
 		var got *v1.Binding
+		version := p.ResourceVersion
 		w.api.onBind = func(b *v1.Binding) { got = b }
 		info, err := w.Bind(identity.Inside(t.Context()), ref(p), "a")
 		require.NoError(t, err)
 		assert.Equal(t, &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: "p", UID: "uid-p", Annotations: map[string]string{v1alpha1.CallerAnnotation: ledger.Trusted},
+				Namespace: "ns", Name: "p", UID: "uid-p", ResourceVersion: version,
+				Annotations: map[string]string{v1alpha1.CallerAnnotation: ledger.Trusted},
 			},
 			Target: v1.ObjectReference{Kind: "Node", Name: "a"},
 		}, got)

@@ -15,7 +15,7 @@
 //	find the pod      the watch's store, after a short wait for it; else a live read
 //	pass the gates    refused: nothing was sent
 //	ledger.StartBind  refused: nothing was sent
-//	POST binding      with the UID as precondition
+//	POST binding      with the UID and the resourceVersion as preconditions
 //	settle            Confirm, or BindFailed, or go on until it is known
 //
 // A bind runs in a goroutine of the Arbiter's own, a flight, keyed by pod and
@@ -25,6 +25,16 @@
 //
 // Only so many POSTs are under way at a time, and the flights take turns (turns.go): where a scheduler decides faster
 // than the API server binds, each of them would take longer than its time otherwise.
+//
+// # When the pod changes
+//
+// What was decided holds for the pod that was looked at. It may be resized, or its annotations changed, before the POST
+// is carried out, so the API server is to carry it out on that version alone and answers 409 where there is another
+// (apiserver pkg/storage, Preconditions.Check). The flight reads the pod live then. Schedulers write conditions of a pod
+// right before they bind it, so where the same would be asked for the pod as it is now, the same is sent for its
+// new version, the first time at once. Where not, the capacity is given back, and the pod's scheduler is told to look at it
+// again. Both are safe also while the fate of earlier POSTs is not known: these name a version that the pod will never have
+// again.
 //
 // # When the answer is lost
 //
@@ -44,7 +54,7 @@
 //     POST from doing anything. The watch, not the arbiter, tells the ledger
 //     of the deletion: a 404 for the name alone must not outlaw a UID.
 //
-// Where the pod is still unbound, a POST may be under way. Sending the same
+// Where the pod is still unbound, and at the same version, a POST may be under way. Sending the same
 // Binding again is harmless, because the API server carries out one of the two
 // and answers 409 to the other; its answer settles the matter like the first
 // one's. That goes on, with growing pauses, until the outcome is known. At the

@@ -22,7 +22,7 @@ const (
 	Busy           Outcome = "busy"            // too many binds in flight; nothing was sent
 	Stopping       Outcome = "stopping"        // the server is shutting down; nothing was sent
 	NotReady       Outcome = "not_ready"       // nothing can be decided now; nothing was sent
-	Changed        Outcome = "changed"         // the pod has another version than the Binding asks for
+	Changed        Outcome = "changed"         // the pod has another version than the Binding asks for, or was decided on
 	NameTaken      Outcome = "name_taken"      // there is a pod of the name of the one to be created
 	NotGone        Outcome = "not_gone"        // an earlier pod of that name may still have its capacity
 )

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
@@ -110,6 +111,9 @@ func (a *fakeAPI) put(p *v1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pods[key(p)] = p
+	if p.ResourceVersion == "" {
+		a.touch(p)
+	}
 }
 
 // change changes pods while nobody reads them.
@@ -176,11 +180,17 @@ func (a *fakeAPI) assignLocked(b *v1.Binding) error {
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(bindings, b.Name, fmt.Errorf(format, args...))
 	}
+	unmet := func(what string, asked, is any) error {
+		return apierrors.NewConflict(podKind, b.Name, storage.NewInvalidObjError("/registry/pods/"+b.Namespace+"/"+b.Name,
+			fmt.Sprintf("Precondition failed: %[1]s in precondition: %[2]v, %[1]s in object meta: %[3]v", what, asked, is)))
+	}
 	switch {
 	case p == nil:
 		return apierrors.NewNotFound(podKind, b.Name)
 	case p.UID != b.UID:
-		return conflict("precondition failed: UID in precondition: %s, UID in object meta: %s", b.UID, p.UID)
+		return unmet("UID", b.UID, p.UID)
+	case b.ResourceVersion != "" && b.ResourceVersion != p.ResourceVersion:
+		return unmet("ResourceVersion", b.ResourceVersion, p.ResourceVersion)
 	case p.DeletionTimestamp != nil:
 		return conflict("pod %s is being deleted, cannot be assigned to a host", p.Name)
 	case p.Spec.NodeName != "":
@@ -192,6 +202,7 @@ func (a *fakeAPI) assignLocked(b *v1.Binding) error {
 	for name, value := range b.Annotations {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, name, value)
 	}
+	a.touch(p)
 	if a.onCommit != nil {
 		a.onCommit()
 	}

@@ -50,7 +50,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 			return true, a.giveBack(f, err)
 		}
 		a.preemptors.withdraw(f.pod.UID)
-		f.annotations = a.granted(info, &grant)
+		f.version, f.annotations = formatVersion(info), a.granted(info, &grant)
 		return false, nil
 	}
 }
@@ -73,6 +73,8 @@ func (f *flight) judge(info *cluster.Pod) (decided bool, err error) {
 		return true, f.elsewhere(info.Node)
 	case info.Deleting:
 		return true, f.fail(PodGone, nil)
+	case info.ResourceVersion == 0:
+		return true, f.fail(Failed, errNoVersion)
 	default:
 		return false, nil
 	}
@@ -120,6 +122,10 @@ func (a *Arbiter) send(f *flight) error {
 		if known, err := a.settle(f, said, sent, cause); known {
 			return err
 		}
+		if said == FateConflict && !f.inDoubt() && !f.hurried {
+			f.hurried = true // a scheduler writes a condition before it binds; whoever goes on writing is waited for
+			continue
+		}
 		longest := longestPause
 		if f.overdue.Err() != nil {
 			longest = longestPauseOverdue
@@ -163,6 +169,8 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 	switch {
 	case known:
 		return true, err
+	case readErr == nil && cluster.ParseVersion(pod.ResourceVersion) > f.info.Load().ResourceVersion:
+		return a.judgeAgain(f, pod)
 	case said == FateConflict || said == FateUnknown:
 		f.sent(sent, said)
 	case readErr == nil && f.over(asked, bindSettle):
@@ -186,6 +194,21 @@ func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said Fate, cause error) (k
 	default:
 		return false, nil
 	}
+}
+
+// judgeAgain goes on by an unbound pod that is newer than the one that was judged. No Binding that was sent before can be
+// carried out any more, as its version is a precondition. Where the same would be asked for the pod as it is now, what was
+// decided holds for it; where not, its scheduler has to decide, too.
+func (a *Arbiter) judgeAgain(f *flight, pod *v1.Pod) (known bool, err error) {
+	f.lost = time.Time{}
+	info, err := a.o.Question.Reader.NewPod(pod)
+	if err == nil && a.o.Question.Same(f.info.Load(), info) {
+		f.info.Store(info)
+		f.version = formatVersion(info)
+		return false, nil
+	}
+	a.pods.named(f.pod.UID, cluster.ParseVersion(pod.ResourceVersion)) // the watch may bring it later than the next try
+	return true, a.giveBack(f, f.fail(Changed, err))
 }
 
 // outcomeByPod tells by a pod as it is now what became of the binding of ref to a node,
@@ -252,7 +275,7 @@ func (a *Arbiter) post(f *flight) error {
 	ctx, cancel := context.WithTimeout(f.ctx, RequestTimeout(a.o.BindTimeout))
 	defer cancel()
 	f.posted = true
-	return a.o.API.Bind(ctx, newBinding(f.pod, f.node, a.o.Term().Annotate(maps.Clone(f.annotations))))
+	return a.o.API.Bind(ctx, newBinding(f.pod, f.version, f.node, a.o.Term().Annotate(maps.Clone(f.annotations))))
 }
 
 func (a *Arbiter) get(f *flight) (*v1.Pod, error) {

@@ -113,9 +113,7 @@ func (c *apiCluster) ask(pod ledger.PodRef, node string) (*v1.Binding, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := newBinding(said.Pod.Ref, node, said.Annotations)
-	b.ResourceVersion = formatVersion(said.Pod)
-	return b, nil
+	return newBinding(said.Pod.Ref, formatVersion(said.Pod), node, said.Annotations), nil
 }
 
 // allow is ask for a binding that is allowed.

@@ -76,7 +76,8 @@ func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 // BindError says that a pod was not bound.
 type BindError struct {
 	// Outcome is a word for the reason: refused (by the ledger), pod_gone,
-	// uid_mismatch, bound_elsewhere, in_flight (somebody else is binding it) or failed.
+	// uid_mismatch, bound_elsewhere, changed (since it was decided on: look at it again),
+	// in_flight (somebody else is binding it) or failed.
 	Outcome string
 	Message string
 	// Reason and Revision are those of the BindAnswer.

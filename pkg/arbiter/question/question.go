@@ -9,6 +9,8 @@
 package question
 
 import (
+	"reflect"
+
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -33,6 +35,15 @@ func (m *Maker) Of(pod *cluster.Pod, node string) ledger.Placement {
 	p.Request = p.Devices.Counted(m.Reader.Table, pod.Request.Relisted(m.Reader.Table))
 	p.Slots = m.Matcher.Candidates(pod)
 	return p
+}
+
+// Same reports whether the same is asked for two states of a pod, whatever their versions. Any difference counts
+// that a decision might have looked at.
+func (m *Maker) Same(a, b *cluster.Pod) bool {
+	x, y := *a, *b
+	x.ResourceVersion, y.ResourceVersion = 0, 0
+	x.Request, y.Request = a.Request.Relisted(m.Reader.Table), b.Request.Relisted(m.Reader.Table)
+	return reflect.DeepEqual(&x, &y)
 }
 
 // Observation is what the ledger is told of a bound pod.

@@ -58,3 +58,42 @@ func TestQuestion(t *testing.T) {
 	assert.Same(t, asked, observed.Devices)
 	assert.EqualValues(t, 7, observed.ResourceVersion)
 }
+
+// What was decided of a pod holds for another state of it unless something has changed that counts.
+func TestSame(t *testing.T) {
+	l := ledger.New(ledger.Options{})
+	maker := &question.Maker{Reader: cluster.Reader{Table: l.Table()}}
+	read := func(change func(p *v1.Pod)) *cluster.Pod {
+		p := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7", Annotations: map[string]string{
+				v1alpha1.ReservationIndexAnnotation: "i", v1alpha1.ExtendedResourceClaimsAnnotation: "c",
+			}},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{"cpu": resource.MustParse("1"), "example.com/gpu": resource.MustParse("2")},
+			}}}},
+		}
+		change(p)
+		pod, err := maker.Reader.NewPod(p)
+		require.NoError(t, err)
+		return pod
+	}
+	before := read(func(*v1.Pod) {})
+	_, ok := l.Table().Intern("example.com/gpu")
+	require.True(t, ok)
+	for name, tt := range map[string]struct {
+		change func(p *v1.Pod)
+		same   bool
+	}{
+		"its version":           {func(p *v1.Pod) { p.ResourceVersion = "8" }, true},
+		"a condition":           {func(p *v1.Pod) { p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled}} }, true},
+		"its nomination":        {func(p *v1.Pod) { p.Status.NominatedNodeName = "a" }, true},
+		"an annotation":         {func(p *v1.Pod) { p.Annotations["example.com/note"] = "x" }, true},
+		"what it asks for":      {func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("2") }, false},
+		"its index":             {func(p *v1.Pod) { p.Annotations[v1alpha1.ReservationIndexAnnotation] = "j" }, false},
+		"its claims":            {func(p *v1.Pod) { delete(p.Annotations, v1alpha1.ExtendedResourceClaimsAnnotation) }, false},
+		"the devices it copied": {func(p *v1.Pod) { p.Annotations[v1alpha1.ExtendedResourcesAnnotation] = "gpu-9" }, false},
+		"its labels":            {func(p *v1.Pod) { p.Labels = map[string]string{"app": "x"} }, false},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.same, maker.Same(before, read(tt.change))) })
+	}
+}

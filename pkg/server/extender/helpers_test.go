@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -191,6 +192,9 @@ func (b *binder) Bind(ctx context.Context, binding *v1.Binding) error {
 	p, err := b.Get(ctx, binding.Namespace, binding.Name)
 	if err != nil {
 		return err
+	}
+	if binding.ResourceVersion != p.ResourceVersion {
+		return apierrors.NewConflict(v1.Resource("pods"), p.Name, errors.New("it has another version"))
 	}
 	p.Spec.NodeName = binding.Target.Name
 	b.Put(p)

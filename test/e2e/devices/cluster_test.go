@@ -46,6 +46,8 @@ type setup struct {
 	gpus int64
 	// admission has the API server ask about bindings.
 	admission bool
+	// proxied has the server reach the API server through a proxy.
+	proxied bool
 	// args are added to the server's command line.
 	args []string
 }
@@ -64,6 +66,11 @@ func newCluster(t *testing.T, s setup) *cluster {
 	v.watcher = c.Watcher
 	c.AddNodes(s.nodes, nodeTemplate(s.gpus))
 	switch {
+	case s.proxied:
+		var err error
+		c.Proxy, err = c.StartFaultProxy()
+		require.NoError(t, err)
+		c.StartServer(clusterload.ServerOptions{Args: s.args, Proxy: c.Proxy})
 	case s.admission:
 		webhook, err := clusterload.NewWebhook(cp)
 		require.NoError(t, err)

@@ -2,12 +2,15 @@ package testbed
 
 import (
 	"context"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -186,6 +189,35 @@ func (c *Cluster) Bind(pod *corev1.Pod, node string) (refusal string) {
 	c.T.Helper()
 	refusal, err := c.Ledger.TryBind(c.T.Context(), pod, node)
 	require.NoError(c.T, err)
+	return refusal
+}
+
+// BindHeld asks the server to bind a pod, and does something while its Binding is on its way to the API server.
+func (c *Cluster) BindHeld(pod *corev1.Pod, node string, meanwhile func()) (refusal string) {
+	c.T.Helper()
+	held, free := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if controlplane.IsBinding(r) {
+			first.Do(func() { close(held) })
+			<-free
+		}
+		return controlplane.Fault{}
+	})
+	defer c.Proxy.SetFault(nil)
+	var bind errgroup.Group
+	bind.Go(func() (err error) {
+		refusal, err = c.Ledger.TryBind(c.T.Context(), pod, node)
+		return err
+	})
+	select {
+	case <-held:
+		meanwhile()
+	case <-time.After(Soon):
+		assert.Fail(c.T, "no Binding was sent")
+	}
+	close(free)
+	require.NoError(c.T, bind.Wait())
 	return refusal
 }
 
