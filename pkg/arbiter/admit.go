@@ -178,7 +178,9 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	}
 	grant, err = a.gangs.startBind(k.pod, &k.placement)
 	if err == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
-		grant, err = a.grow(before, &k.placement)
+		// The pod has changed (what it asks for, or the devices it claims), or another webhook has changed it, or another
+		// pod of its name is created at the same time. What was allowed may still be carried out.
+		grant, err = a.o.Ledger.ChangeBind(&k.placement)
 	}
 	switch {
 	case err != nil:
@@ -193,27 +195,6 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	a.preemptors.withdraw(ref.UID)
 	a.remember(k, before)
 	return grant, false, nil
-}
-
-// grow makes an allocation that was allowed for less count for what is asked now: the
-// pod has changed (what it asks for, or the devices it claims), or another webhook has
-// changed it, or another pod of its name is created at the same time. What was
-// allowed may still be carried out, so its allocation stays where there is no capacity
-// for more. a.pending.mu is held.
-func (a *Arbiter) grow(before *pending, p *ledger.Placement) (ledger.Grant, error) {
-	a.o.Ledger.BindFailed(p.Pod, p.Node)
-	grant, err := a.o.Ledger.StartBind(p)
-	if err == nil {
-		return grant, nil
-	}
-	// Somebody took the capacity since StartBind found it, a moment ago.
-	less := *p
-	less.Request, less.Devices = before.request, before.devices
-	if _, lost := a.o.Ledger.StartBind(&less); lost != nil {
-		a.logPending(before).WithError(lost).Error(
-			"the capacity of an allowed binding was taken while its pod asked for more; its node is overcommitted if it is carried out")
-	}
-	return grant, err
 }
 
 // remember makes a binding pending, or pending once more. a.pending.mu is held.

@@ -86,6 +86,20 @@ func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
 		return ledger.Grant{}, err
 	}
 	grant, rejection := l.decides.StartBind(p, l.Clock.Now())
+	return granted(p, grant, rejection)
+}
+
+// ChangeBind has a bind that has begun count for what is asked now, if the gates let that pass and there is capacity for
+// it; see ledger.Ledger. The error is an *Error.
+func (l *GatedLedger) ChangeBind(p *ledger.Placement) (ledger.Grant, error) {
+	if err := l.Pass(p); err != nil {
+		return ledger.Grant{}, err
+	}
+	grant, rejection := l.decides.ChangeBind(p, l.Clock.Now())
+	return granted(p, grant, rejection)
+}
+
+func granted(p *ledger.Placement, grant ledger.Grant, rejection *ledger.Rejection) (ledger.Grant, error) {
 	if rejection != nil {
 		return ledger.Grant{}, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: rejection}
 	}
@@ -103,10 +117,7 @@ func (l *GatedLedger) StartBindWith(p *ledger.Placement, x *ledger.Exchange) (le
 		return ledger.Grant{}, err
 	}
 	grant, rejection := l.decides.StartBindWith(p, x, l.Clock.Now())
-	if rejection != nil {
-		return ledger.Grant{}, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: rejection}
-	}
-	return grant, nil
+	return granted(p, grant, rejection)
 }
 
 // Exchange changes what is kept in memory for the rest of gangs that have started. Like MayKeep it does not wait until

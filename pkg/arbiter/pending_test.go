@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // afterGrace is a moment at which a binding has been settled if it can be.
@@ -310,6 +311,57 @@ func TestPodGrowsBetweenTwoBindings(t *testing.T) {
 		assertOutcome(t, Refused, err)
 		assert.ErrorContains(t, err, "1 free")
 	})
+}
+
+// What an allowed pod has is never free while it asks for more, nor lost where it is not granted that.
+func TestPodGrowsInOneStep(t *testing.T) {
+	tests := map[string]struct {
+		other  string // what another pod of the node asks for
+		cordon bool
+		want   Outcome
+		events []ledger.EventType
+	}{
+		"granted":                   {other: "1", want: Bound, events: []ledger.EventType{ledger.AllocationResized}},
+		"refused":                   {other: "2", want: Refused},
+		"refused, and cordoned":     {other: "2", cordon: true, want: Refused},
+		"granted where it is bound": {other: "1", cordon: true, want: Bound, events: []ledger.EventType{ledger.AllocationResized}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				p := c.add("p", "1")
+				c.allow(p, "a")
+				c.allow(c.add("other", tt.other), "a")
+				c.edit(p, func(p *v1.Pod) { p.Spec = sized("p", "3", 1).Spec })
+				c.show("p")
+				if tt.cordon {
+					c.cordon("a")
+				}
+				before := c.ledger.Revision()
+				_, err := c.ask(ref(p), "a")
+				assertOutcome(t, tt.want, err)
+				events, ok := c.ledger.EventsSince(nil, before, 10)
+				require.True(t, ok)
+				var kinds []ledger.EventType
+				for i := range events {
+					kinds = append(kinds, events[i].Type)
+				}
+				assert.Equal(t, tt.events, kinds)
+				assert.Equal(t, "Binding on a", c.on(ref(p)))
+			})
+		})
+	}
+}
+
+// cordon has the watch bring a node as cordoned.
+func (c *apiCluster) cordon(name string) {
+	view, _, _ := c.ledger.Node(name)
+	o := ledger.NodeObservation{Name: name, Unschedulable: true}
+	for _, amount := range view.Amounts {
+		column, _ := c.ledger.Table().Lookup(amount.Resource)
+		o.Allocatable = append(o.Allocatable, resources.Amount{Column: column, Value: amount.Allocatable})
+	}
+	c.ledger.ObserveNode(o)
 }
 
 func TestStopSettlesWhatIsPending(t *testing.T) {

@@ -126,6 +126,36 @@ func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 	return Grant{Slot: e.within.ref(), Caller: e.caller, Devices: e.given()}, nil
 }
 
+// ChangeBind has the allocation of a pod that is Binding count for what is asked now, in place of what it was granted: in
+// one step, so that what it has is never free for anybody else. It stays where it is, in the slot that it uses, and keeps
+// its devices as long as it asks for the same. Where there is no capacity for that it stays what it is, as what was
+// allowed may be carried out yet. It is StartBind for a pod without such an allocation on the node.
+func (l *Ledger) ChangeBind(p *Placement, now time.Time) (Grant, *Rejection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, more := l.expire(now); more {
+		l.expireAround(p.Pod, p.Node, SlotRef{}, now)
+	}
+	own := l.find(p.Pod)
+	if own == nil || own.state != Binding || l.names[own.node] != p.Node {
+		return l.startBind(p)
+	}
+	l.detach(own)
+	if v := l.fitInPlace(own, p); v.Reason != Fits {
+		rejection := l.reject(p, v, own)
+		l.attach(own)
+		return own.grant(), rejection
+	}
+	own.devices = l.giveCounted(own.node, p.Request, l.allotInPlace(own, p.Devices), own.within)
+	own.request, own.growth = p.Request, nil
+	l.attach(own)
+	l.adopt(own, p.Pod.UID)
+	l.record(AllocationResized, own, own.pod)
+	grant := own.grant()
+	grant.Devices = own.given()
+	return grant, nil
+}
+
 // admitBind admits a pod, if the placement allows that by ending preemptible
 // slots.
 func (l *account) admitBind(p *Placement) (int32, *entry, *Rejection) {

@@ -302,6 +302,11 @@ func (m *Model) verdictInPlace(c *modelAllocation, p *ledger.Placement) ledger.V
 	if !c.inMemory() {
 		return ledger.Verdict{}
 	}
+	return m.verdictAnew(c, p)
+}
+
+// verdictAnew says whether what a pod has may turn into what is asked, where it is.
+func (m *Model) verdictAnew(c *modelAllocation, p *ledger.Placement) ledger.Verdict {
 	if n := m.nodes[c.node]; n == nil || !n.exists {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
 	}

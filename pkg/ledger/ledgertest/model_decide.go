@@ -352,6 +352,26 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 	return before, nil
 }
 
+// ChangeBind has an allocation that is Binding count for something else.
+func (m *Model) ChangeBind(p *ledger.Placement, now time.Time) (ledger.Grant, *ledger.Rejection) {
+	m.Expire(now)
+	own := m.find(p.Pod)
+	if own == nil || own.state != ledger.Binding || own.node != p.Node {
+		return m.StartBind(p, now)
+	}
+	before := ledger.Grant{Before: own.state, Slot: own.uses, Caller: own.caller}
+	if v := m.verdictAnew(own, p); v.Reason != ledger.Fits {
+		return before, m.refuse(p, v, own)
+	}
+	own.request, own.seen, own.granted, own.resizes = p.Request, nil, nil, 0
+	m.setDevices(own, p.Devices)
+	m.giveCounted(own)
+	m.identify(own, p.Pod.UID)
+	m.tell(ledger.AllocationResized, own)
+	before.Devices = own.given
+	return before, nil
+}
+
 // preempt ends the reservations that must for a pod to fit, if that helps.
 func (m *Model) preempt(p *ledger.Placement) bool {
 	if _, gone := m.gone[p.Pod.UID]; gone && p.Pod.UID != "" {

@@ -129,6 +129,14 @@ func (p *Pair) StartBind(at *ledger.Placement, now time.Time) {
 	p.rejection("start bind", rejection, want)
 }
 
+// ChangeBind compares a bind that is changed.
+func (p *Pair) ChangeBind(at *ledger.Placement, now time.Time) {
+	grant, rejection := p.Ledger.ChangeBind(at, now)
+	wantGrant, want := p.Model.ChangeBind(at, now)
+	p.differ("change bind: grant", grant, wantGrant)
+	p.rejection("change bind", rejection, want)
+}
+
 // Preempt compares the start of a bind that may end reservations, which has to
 // do what was said when asked before.
 func (p *Pair) Preempt(at *ledger.Placement, now time.Time) {

@@ -2,6 +2,7 @@ package ledgertest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -51,11 +52,12 @@ func actions(p *Pair, w *World, met map[ledger.Reason]int) []func(*rapid.T) {
 	start := func(t *rapid.T) { at := w.Placement(t); p.StartBind(&at, w.Now) }
 	again := func(t *rapid.T) { renew(t, p, w) }
 	remove := func(t *rapid.T) { removeAllocation(t, p, w) }
-	bind := func(t *rapid.T) { redeem(t, p, w) }
+	bind := func(t *rapid.T) { redeem(t, p, w, p.StartBind) }
 	confirm := func(t *rapid.T) { settle(t, p, w, p.Confirm) }
 	steps := []func(*rapid.T){
 		reserve, reserve, start, start, again, again, remove, remove, bind, bind, confirm, confirm,
 		func(t *rapid.T) { settle(t, p, w, p.BindFailed) },
+		func(t *rapid.T) { redeem(t, p, w, p.ChangeBind) },
 		func(t *rapid.T) {
 			settle(t, p, w, func(pod ledger.PodRef, node string) { p.BindFailedKeeping(pod, node, w.Deadline(t)) })
 		},
@@ -130,14 +132,14 @@ func drawAllocation(t *rapid.T, p *Pair, w *World) ledger.AllocationView {
 	return allocations[pick(t, "claim", min(len(allocations), 64))]
 }
 
-// redeem binds a pod where its allocation is, most times for what it asked before.
-func redeem(t *rapid.T, p *Pair, w *World) {
+// redeem binds a pod where its allocation is, or changes that bind, most times for what it asked before.
+func redeem(t *rapid.T, p *Pair, w *World, how func(*ledger.Placement, time.Time)) {
 	c := drawAllocation(t, p, w)
 	at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler, Caller: w.caller(t), Devices: w.DevicesOf(t, c.Pod)}
 	if pick(t, "other request", 3) == 2 {
 		at.Request = w.Request(t, false)
 	}
-	p.StartBind(&at, w.Now)
+	how(&at, w.Now)
 }
 
 // exchange binds a pod, anywhere or where it has something, and changes what is kept for others.

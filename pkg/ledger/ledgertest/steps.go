@@ -12,6 +12,7 @@ func Steps(l *ledger.Ledger, w *World) []func(*rapid.T) {
 	bind := func(t *rapid.T) { at := w.Placement(t); _, _ = l.StartBind(&at, w.Now) }
 	steps := []func(*rapid.T){
 		reserve, reserve, bind, bind,
+		func(t *rapid.T) { at := w.Placement(t); _, _ = l.ChangeBind(&at, w.Now) },
 		func(t *rapid.T) { l.Confirm(w.Pod(t), w.Node(t)) },
 		func(t *rapid.T) { l.Exchange(w.Exchange(t, nil), w.Now) },
 		func(t *rapid.T) { l.BindFailed(w.Pod(t), w.Node(t)) },
