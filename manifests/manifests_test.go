@@ -233,17 +233,17 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 func TestRolesOfCallers(t *testing.T) {
 	const deciding = "post /filter,post /prioritize,post /preempt,post /bind,post /reserve,post /unreserve,post /v1/whatif,post /v1/refused"
 	objects := build(t, "base")
-	for name, want := range map[string]struct{ paths, use string }{
-		"globalreserve-scheduler": {deciding + ",get /v1/*,get /openapi.yaml", ""},
-		"globalreserve-viewer":    {"post /v1/whatif,get /v1/*,get /openapi.yaml,get /metrics", ""},
+	for name, want := range map[string]struct{ paths, use, verbs string }{
+		"globalreserve-scheduler": {deciding + ",get /v1/*,get /openapi.yaml", "", "reserve"},
+		"globalreserve-viewer":    {"post /v1/whatif,get /v1/*,get /openapi.yaml,get /metrics", "", ""},
 		"globalreserve-tenant": {
-			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get /v1/gangs,get /v1/refusals,get /v1/pending,get /v1/explain,get /openapi.yaml", "",
+			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get /v1/gangs,get /v1/refusals,get /v1/pending,get /v1/explain,get /openapi.yaml", "", "",
 		},
-		"globalreserve-admin":                 {deciding + ",get /v1/*,get /openapi.yaml,get /metrics,get /debug/*", "all"},
-		"globalreserve-use-default-scheduler": {"", "default-scheduler"},
+		"globalreserve-admin":                 {deciding + ",get /v1/*,get /openapi.yaml,get /metrics,get /debug/*", "all", "get+list+watch+create+update+patch+delete+reserve"},
+		"globalreserve-use-default-scheduler": {"", "default-scheduler", ""},
 	} {
 		var paths []string
-		use := ""
+		use, verbs := "", ""
 		for _, rule := range named[*rbacv1.ClusterRole](t, objects, name).Rules {
 			for _, path := range rule.NonResourceURLs {
 				paths = append(paths, strings.Join(rule.Verbs, "+")+" "+path)
@@ -252,9 +252,13 @@ func TestRolesOfCallers(t *testing.T) {
 				assert.Equal(t, []string{"use"}, rule.Verbs)
 				use = cmp.Or(strings.Join(rule.ResourceNames, "+"), "all")
 			}
+			if slices.Contains(rule.Resources, "reservations") {
+				verbs = strings.Join(rule.Verbs, "+")
+			}
 		}
 		assert.Equal(t, want.paths, strings.Join(paths, ","), name)
 		assert.Equal(t, want.use, use, name)
+		assert.Equal(t, want.verbs, verbs, name)
 	}
 	for _, name := range []string{"globalreserve-kube-scheduler", "globalreserve-kube-scheduler-name"} {
 		assert.Equal(t, []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:kube-scheduler"}},

@@ -239,7 +239,8 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 	a.arbiter = arbiter.New(arbiter.Options{
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
-		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, AskedBy: a.wakeups.AskedBy, Term: a.elector.Term,
+		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, MayReserve: a.checks.MayReserve,
+		AskedBy: a.wakeups.AskedBy, Term: a.elector.Term,
 		Gangs: a.gangs, ResourceClaims: a.claims, Node: a.cache.Node, Wake: a.wake,
 		TouchGang: a.gangs.Touch, OnGangShort: a.gangShort, OnGangRefused: notices.GangRefused,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,

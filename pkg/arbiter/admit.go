@@ -170,6 +170,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	case before == nil && a.pending.crowded(ref.Namespace, a.o.MaxPending):
 		return ledger.Grant{}, false, a.pending.busy(ref, k.node)
 	case k.create:
+		cluster.ObserveUnbound(a.o.Ledger.Observer, a.o.Log, k.pod) // it is not seen before it has its node
 		allocation, allocated := a.o.Ledger.Allocation(ref)
 		slot, kept := a.o.Ledger.InMemory(ref)
 		if (allocated && allocation.Pod.UID != "") || (kept && slot.Pod.UID != "") {

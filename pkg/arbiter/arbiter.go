@@ -60,6 +60,8 @@ type Options struct {
 	OnGangRefused func(pod *cluster.Pod, reason ledger.Reason, why string)
 	// MayUse says why a caller must not act for a scheduler, nil if it may.
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
+	// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may.
+	MayReserve func(ctx context.Context, caller user.Info, namespace string) error
 	// AskedBy returns the caller that asked last about a pod that waits, "" where none is remembered.
 	AskedBy func(pod types.UID) string
 	// Term is the term in which this server decides; whatever it sends carries it.
@@ -145,7 +147,13 @@ func New(o Options) *Arbiter {
 func newPods(o *Options) *pods {
 	return &pods{
 		cached: o.Pods, api: o.API, ledger: o.Ledger.Observer, reader: o.Question.Reader, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
-		observe: func(info *cluster.Pod) { o.Ledger.ObservePod(o.Question.Observation(info)) },
+		observe: func(info *cluster.Pod) {
+			if info.Bound() {
+				o.Ledger.ObservePod(o.Question.Observation(info))
+			} else if !info.Finished {
+				cluster.ObserveUnbound(o.Ledger.Observer, o.Log, info)
+			}
+		},
 	}
 }
 

@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,57 @@ func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
 			caller.GetName(), scheduler)}
 	default:
 		return a.o.MayUse(ctx, caller, scheduler)
+	}
+}
+
+// mayReserve says why who asks must not reserve for the scheduler of a gang in the namespaces of its pods, nil if it
+// may. Most may in all namespaces: that is asked first, and once.
+func (a *Arbiter) mayReserve(ctx context.Context, g *Gang) error {
+	if err := a.mayUse(ctx, g.Scheduler); err != nil {
+		return err
+	}
+	caller, asked := identity.Of(ctx), map[string]bool{}
+	err := a.o.MayReserve(ctx, caller, "")
+	if !errors.As(err, new(*identity.DeniedError)) {
+		return err
+	}
+	for i := range g.Pods {
+		namespace := g.Pods[i].Ref.Namespace
+		if asked[namespace] {
+			continue
+		}
+		asked[namespace] = true
+		if err := a.o.MayReserve(ctx, caller, namespace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayReserveFor says why who asks must not reserve for the pods of a gang that exist: each is its own scheduler's.
+func (a *Arbiter) mayReserveFor(ctx context.Context, g *Gang, pods []found) error {
+	asked := map[string]bool{g.Scheduler: true}
+	for i := range pods {
+		pod := pods[i].info
+		if pod == nil || asked[pod.Scheduler] {
+			continue
+		}
+		asked[pod.Scheduler] = true
+		if err := a.mayUse(ctx, pod.Scheduler); err != nil {
+			return fmt.Errorf("nothing was reserved, pod %s is one of scheduler %q: %w", pod.Ref, pod.Scheduler, err)
+		}
+	}
+	return nil
+}
+
+// meet looks at pods for which something was reserved because they did not exist: the watch may have brought one
+// meanwhile. Of those that come later it tells the ledger itself.
+func (a *Arbiter) meet(placements []ledger.Placement) {
+	for i := range placements {
+		p := &placements[i]
+		if info, ok := a.o.Pods.Pod(p.Pod.Namespace, p.Pod.Name); ok && p.Unborn && info.Node == "" {
+			a.pods.observe(info)
+		}
 	}
 }
 

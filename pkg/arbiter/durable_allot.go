@@ -73,7 +73,7 @@ func (t *allotment) slot(i int) ledger.Slot {
 	return ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
 		Node: p.Node, Request: p.Request, Policy: ledger.Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority, Pod: p.Pod,
-		Devices: p.Devices,
+		Devices: p.Devices, Unborn: p.Unborn,
 	}
 }
 

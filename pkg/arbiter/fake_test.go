@@ -1,11 +1,13 @@
 package arbiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -332,6 +334,12 @@ func (w *world) newArbiter(o Options) *Arbiter {
 	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {
 		if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
 			return &identity.DeniedError{Message: name + " may not act for " + scheduler}
+		}
+		return nil
+	}
+	o.MayReserve = func(_ context.Context, caller user.Info, namespace string) error {
+		if where, some := strings.CutPrefix(caller.GetName(), "only-in-"); some && where != namespace {
+			return &identity.DeniedError{Message: caller.GetName() + " may not reserve in " + cmp.Or(namespace, "all")}
 		}
 		return nil
 	}

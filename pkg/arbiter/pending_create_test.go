@@ -11,6 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 func TestPodWithANode(t *testing.T) {
@@ -26,6 +29,25 @@ func TestPodWithANode(t *testing.T) {
 		assert.Zero(t, gets)
 		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))))
 	})
+}
+
+// What another scheduler reserved for a name keeps no pod of that name from being created with a node.
+func TestPodWithANodeThatWasPromised(t *testing.T) {
+	for name, uid := range map[string]types.UID{"by its name": "", "with a made-up UID": "made-up"} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				p := newPod("p")
+				promised := ledger.PodRef{Namespace: p.Namespace, Name: p.Name, UID: uid}
+				_, err := c.Reserve(as(t.Context(), "for-other"), &Gang{
+					Scheduler: "other", Caller: "for-other", Mode: ledger.AllOrNothing,
+					Pods: []GangPod{{Ref: promised, Node: "a", Request: c.info(p).Request}},
+				})
+				require.NoError(t, err)
+				require.NoError(t, c.create("p", "3", "b"))
+				assert.Equal(t, "Binding on b", c.on(named("p")))
+			})
+		})
+	}
 }
 
 // A pod that is never created keeps its capacity until the API server cannot create it any more.

@@ -92,7 +92,7 @@ func (c *apiCluster) show(name string) {
 	if info := c.info(p); info.Bound() {
 		c.ledger.ObservePod(c.question.Observation(info))
 	} else {
-		c.ledger.ObserveUnbound(info.Ref)
+		c.ledger.ObserveUnbound(info.Ref, info.Scheduler)
 	}
 }
 

@@ -37,8 +37,8 @@ type pods struct {
 	api    API
 	ledger ledger.Observer
 	reader cluster.Reader
-	// observe tells the ledger of a pod that was found bound before the watch has
-	// brought it: its capacity must not be granted until then.
+	// observe tells the ledger of a pod that was found before the watch has brought it: the capacity of one
+	// that is bound must not be granted until then.
 	observe func(pod *cluster.Pod)
 	timeout time.Duration // of one live read
 	clock   *steady.Clock
@@ -163,9 +163,7 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	if err != nil {
 		return nil, &UncountableError{Pod: ref, Cause: err}
 	}
-	if info.Bound() {
-		p.observe(info)
-	}
+	p.observe(info)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen, _ := p.known.Get(info.Ref.UID)

@@ -141,14 +141,14 @@ func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
 }
 
 // Reserve keeps capacity for the pods of a gang on their nodes. Its errors are an
-// *Error with the outcome NotReady, a *RequestError, those of Options.MayUse and that of ctx.
+// *Error with the outcome NotReady, a *RequestError, those of Options.MayUse and Options.MayReserve, and that of ctx.
 func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
 	ctx, span := tracing.Start(ctx, decideSpan)
 	defer span.End()
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
-	if err := a.mayUse(ctx, g.Scheduler); err != nil {
+	if err := a.mayReserve(ctx, g); err != nil {
 		return nil, err
 	}
 	ttl, err := a.o.Policy.ReservationTTL(g.Scheduler, g.TTL)
@@ -160,15 +160,19 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
 		return a.failed("reserve", g, "nothing was reserved: the cluster does not know the kind Reservation, without which nothing is durable: "+
 			"install manifests/crd"+inMemoryInstead), nil
 	}
-	placements, screened, err := a.resolve(ctx, g)
-	switch {
-	case err != nil:
+	pods := a.findAll(ctx, g)
+	if err := a.mayReserveFor(ctx, g, pods); err != nil {
 		return nil, err
-	case g.Durable:
-		return a.reserveDurable(ctx, g, placements, screened)
-	default:
-		return a.reserveInMemory(g, placements, screened)
 	}
+	placements, screened, err := a.resolve(ctx, g, pods)
+	if err != nil {
+		return nil, err
+	}
+	defer a.meet(placements)
+	if g.Durable {
+		return a.reserveDurable(ctx, g, placements, screened)
+	}
+	return a.reserveInMemory(g, placements, screened)
 }
 
 func (a *Arbiter) reserveInMemory(g *Gang, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
@@ -198,8 +202,7 @@ func (a *Arbiter) reserveInMemory(g *Gang, placements []ledger.Placement, screen
 }
 
 // resolve makes what the ledger is asked, and refuses pods that may have nothing.
-func (a *Arbiter) resolve(ctx context.Context, g *Gang) ([]ledger.Placement, []Refusal, error) {
-	pods := a.findAll(ctx, g)
+func (a *Arbiter) resolve(ctx context.Context, g *Gang, pods []found) ([]ledger.Placement, []Refusal, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -211,6 +214,7 @@ func (a *Arbiter) resolve(ctx context.Context, g *Gang) ([]ledger.Placement, []R
 		if err == nil {
 			*p = a.o.Question.Of(pod, g.Pods[i].Node)
 			p.Scheduler, p.Caller = g.Scheduler, g.Caller
+			p.Unborn = pods[i].unborn && !ledger.MayAll(g.Caller)
 			if pods[i].unborn || g.Durable {
 				p.Slots = nil // a durable gang has slots of its own
 			}

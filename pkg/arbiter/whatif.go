@@ -21,7 +21,7 @@ func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (de
 	if err != nil {
 		return nil, err
 	}
-	placements, screened, err := a.resolve(ctx, g)
+	placements, screened, err := a.resolve(ctx, g, a.findAll(ctx, g))
 	if err != nil {
 		return nil, err
 	}

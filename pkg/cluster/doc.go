@@ -12,7 +12,7 @@
 // # From API objects to observations
 //
 //	pod bound, phase not Succeeded or Failed   ObservePod (terminating pods too)
-//	pod without a node                         ObserveUnbound, which releases nothing
+//	pod without a node                         ObserveUnbound, which releases no allocation
 //	pod deleted, or Succeeded or Failed        RemovePod
 //	   deleted, and Options.Keep wants that    RemovePodHolding
 //	node                                       ObserveNode

@@ -140,8 +140,17 @@ func (c *Cache) tellLedger(r *Pod) ledger.Observed {
 	case r.Node != "":
 		return c.ledger.ObservePod(c.observation(r))
 	default:
-		c.ledger.ObserveUnbound(r.Ref)
+		ObserveUnbound(c.ledger, c.log, r)
 		return ledger.ObservedNothing
+	}
+}
+
+// ObserveUnbound tells a ledger of a pod that has no node, and the log of what was reserved for it, before it existed,
+// for another scheduler.
+func ObserveUnbound(l ledger.Observer, log logrus.FieldLogger, pod *Pod) {
+	if n := l.ObserveUnbound(pod.Ref, pod.Scheduler); n > 0 {
+		log.WithFields(podFields(pod.Ref)).WithFields(logrus.Fields{"scheduler": pod.Scheduler, "slots": n}).
+			Warn("what was reserved for this pod before it existed gives way: it was reserved for a pod of another scheduler")
 	}
 }
 

@@ -23,10 +23,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
-// use is the verb, and schedulers the resource, of the right to act for a scheduler.
+// use is the verb, and schedulers the resource, of the right to act for a scheduler; reserve is the verb of the right
+// to have the server reserve in a namespace, which is none to write reservations oneself.
 const (
-	use        = "use"
-	schedulers = "schedulers"
+	use          = "use"
+	schedulers   = "schedulers"
+	reserve      = "reserve"
+	reservations = "reservations"
 )
 
 // Checks finds out who callers are and what they may do. Make one with NewChecks.
@@ -74,16 +77,31 @@ func (c *Checks) MayUse(ctx context.Context, caller user.Info, scheduler string)
 		scheduler, use, schedulers, v1alpha1.GroupName))
 }
 
+// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may. The error
+// is that of MayUse.
+func (c *Checks) MayReserve(ctx context.Context, caller user.Info, namespace string) error {
+	right := &authorizationv1.ResourceAttributes{
+		Verb: reserve, Group: v1alpha1.GroupName, Version: "*", Resource: reservations, Namespace: namespace,
+	}
+	return c.check(ctx, caller, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: right}, fmt.Sprintf(
+		"reserve in %s: a role has to give it the verb %s on %s.%s there",
+		where(namespace), reserve, reservations, v1alpha1.GroupName))
+}
+
+// where names a namespace, or all.
+func where(namespace string) string {
+	if namespace == "" {
+		return "all namespaces"
+	}
+	return "namespace " + httpjson.Clip(namespace)
+}
+
 // MayRead says why a caller must not see the names of pods and reservations of a namespace, or of all where that is
 // empty; nil if it may. The error is that of MayUse.
 func (c *Checks) MayRead(ctx context.Context, caller user.Info, namespace string) error {
-	where := "namespace " + httpjson.Clip(namespace)
-	if namespace == "" {
-		where = "all namespaces"
-	}
 	return c.check(ctx, caller, authorizationv1.SubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace},
-	}, "see pods of "+where+": a role has to let it list pods there")
+	}, "see pods of "+where(namespace)+": a role has to let it list pods there")
 }
 
 func (c *Checks) mayAsk(r *http.Request, caller user.Info) error {

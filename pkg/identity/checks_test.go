@@ -23,7 +23,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/authority"
 )
 
-// apiServer knows one token, and gives the rights that are listed as "user verb path" or "user use scheduler".
+// apiServer knows one token, and gives the rights that are listed as "user verb path", "user use scheduler" or "user
+// reserve in namespace".
 type apiServer struct {
 	*fake.Clientset
 	rights map[string]bool
@@ -54,6 +55,10 @@ func newAPIServer(rights ...string) *apiServer {
 		}
 		if use := review.Spec.ResourceAttributes; use != nil && use.Group == "globalreserve.io" && use.Resource == "schedulers" {
 			review.Status.Allowed = a.rights[review.Spec.User+" "+use.Verb+" "+use.Name]
+		}
+		in := review.Spec.ResourceAttributes
+		if in != nil && in.Group == "globalreserve.io" && in.Resource == "reservations" {
+			review.Status.Allowed = a.rights[review.Spec.User+" "+in.Verb+" in "+in.Namespace]
 		}
 		return true, review, a.err
 	})
@@ -172,4 +177,24 @@ func TestMayUse(t *testing.T) {
 	server.err = nil
 	require.ErrorAs(t, checks.MayUse(t.Context(), a, "third"), &denied, "what was not answered is asked again")
 	assert.Equal(t, http.StatusForbidden, Status(denied))
+}
+
+// To have the server reserve is a right in a namespace, or in all.
+func TestMayReserve(t *testing.T) {
+	server := newAPIServer("a reserve in ns", "b reserve in ")
+	checks := server.checks()
+	a, b := &user.DefaultInfo{Name: "a"}, &user.DefaultInfo{Name: "b"}
+	for range 2 {
+		require.NoError(t, checks.MayReserve(t.Context(), a, "ns"))
+	}
+	assert.Equal(t, 1, server.asked)
+	var denied *DeniedError
+	require.ErrorAs(t, checks.MayReserve(t.Context(), a, "other"), &denied)
+	assert.Equal(t, `"a" may not reserve in namespace other: `+
+		`a role has to give it the verb reserve on reservations.globalreserve.io there`, denied.Error())
+	require.ErrorAs(t, checks.MayReserve(t.Context(), a, ""), &denied)
+	assert.Contains(t, denied.Error(), "may not reserve in all namespaces")
+	require.NoError(t, checks.MayReserve(t.Context(), b, ""))
+	require.NoError(t, checks.MayReserve(t.Context(), trusted, "other"))
+	assert.Equal(t, 4, server.asked)
 }

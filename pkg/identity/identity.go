@@ -15,7 +15,8 @@
 //
 // The API server's authorization says so, mostly RBAC: of a path, the right to the method in lower case on that
 // nonResourceURL; of a scheduler, by the verb use on its name in schedulers.globalreserve.io, of which there are no
-// objects. A path is checked by the server that was asked, and a scheduler's name by the one that decides.
+// objects; of a namespace that it reserves in, by the verb reserve on reservations.globalreserve.io there. A path is
+// checked by the server that was asked, and a scheduler's name and a namespace by the one that decides.
 package identity
 
 import (

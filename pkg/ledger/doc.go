@@ -82,7 +82,7 @@
 //	   +-- SlotExpired:   deadline passed, and no bind is in flight that uses it: until then
 //	   |                  it is overdue, and takes no new pods
 //	   +-- SlotReleased:  ReleaseSlots, Unreserve; or kept for one pod alone, which is gone or
-//	   |                  was bound without it
+//	   |                  was bound without it, or is another scheduler's than it was kept for
 //	   +-- SlotPreempted: a StartBind that may preempt took the capacity; all slots of
 //	                      the reservation end with it
 //
@@ -99,6 +99,8 @@
 //     kept there in memory; on a node that does not exist nobody.
 //   - A movable slot, one in memory for a pod of a gang, does not keep its pod from other nodes: a
 //     bind there that is granted ends it.
+//   - A slot kept for a pod that did not exist (Slot.Unborn) gives way when the pod is observed and is another
+//     scheduler's: it is released.
 //   - A pod that says it was bound with a slot uses it, in whichever order the two
 //     are observed, and whether it fits or not. It does not use another one of that
 //     name; where one of the two does not tell its UID, the name is the identity.

@@ -90,6 +90,9 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 	}
 	c := l.find(o.Pod)
 	if c == nil || !c.isAllocation() {
+		if l.giveWay(o.Pod, o.Scheduler) > 0 {
+			c = l.find(o.Pod)
+		}
 		return l.observeNew(c, &o)
 	}
 	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
@@ -221,15 +224,32 @@ func (l *account) observeInPlace(c *entry, o *PodObservation) Observed {
 	}
 }
 
-// ObserveUnbound records that a pod exists and has no node. That releases
-// nothing, because what it tells may be older than the allocation; an allocation made
-// before the pod existed gets the pod's UID.
-func (l Observer) ObserveUnbound(pod PodRef) {
+// ObserveUnbound records that a pod of a scheduler exists and has no node. That releases no
+// allocation, because what it tells may be older; one made before the pod existed gets the
+// pod's UID. Slots that were kept for the pod before it existed, as another
+// scheduler's, give way: it returns how many those are.
+func (l Observer) ObserveUnbound(pod PodRef, scheduler string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	gone := l.giveWay(pod, scheduler)
 	if e := l.find(pod); e != nil {
 		l.adopt(e, pod.UID)
 	}
+	return gone
+}
+
+// giveWay ends the slots that were promised for a pod of another scheduler than the one it has.
+func (l *account) giveWay(pod PodRef, scheduler string) (count int) {
+	if l.gone.has(pod.UID) {
+		return 0 // what is kept is for a later one of the name
+	}
+	for _, e := range l.named[pod.key()].keptFor(pod) {
+		if e.unborn && e.scheduler != scheduler {
+			l.endSlot(e, SlotReleased, PodRef{})
+			count++
+		}
+	}
+	return count
 }
 
 // RemovePod records that a pod was deleted, or has finished (phase Succeeded or

@@ -71,6 +71,9 @@ type Slot struct {
 	// Movable says of a slot in memory that its pod may be bound elsewhere, where there is capacity, which ends the
 	// slot: it is kept so that the pod has a place at all.
 	Movable bool
+	// Unborn says that Pod did not exist when the slot was asked for: it is a promise for a pod of Scheduler. It
+	// gives way when the pod is observed and another scheduler's. Views do not have it.
+	Unborn bool
 	// Deadline is when the slot expires, by the clock of now; zero means never. A slot does not
 	// expire while a pod is being bound that uses it.
 	Deadline time.Time

@@ -87,6 +87,9 @@ type Placement struct {
 	// has found that the pod fits no node without.
 	Preempt bool
 
+	// Unborn says that what is reserved is a promise for a pod of Scheduler that does not exist yet, see Slot.
+	Unborn bool
+
 	slotNamespace string // of what is asked for a slot of a reservation
 }
 
@@ -95,7 +98,7 @@ type Placement struct {
 func (p *Placement) Slot(deadline time.Time) Slot {
 	return Slot{
 		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority, Pod: p.Pod,
-		Slots: p.Slots, Devices: p.Devices, Deadline: deadline,
+		Slots: p.Slots, Devices: p.Devices, Deadline: deadline, Unborn: p.Unborn,
 	}
 }
 

@@ -100,7 +100,7 @@ func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
 		func(t *rapid.T) { l.ObserveNode(w.NodeObservation(t)) },
 		func(t *rapid.T) { l.RemoveNode(w.Node(t)) },
 		func(t *rapid.T) { l.ObservePod(w.PodObservation(t, l)) },
-		func(t *rapid.T) { l.ObserveUnbound(w.Pod(t)) },
+		func(t *rapid.T) { l.ObserveUnbound(w.Pod(t), w.Scheduler(t)) },
 		func(t *rapid.T) { l.RemovePod(w.Pod(t), w.Version(t)) },
 		func(t *rapid.T) { w.Recreate(t) },
 		func(t *rapid.T) { l.Reserve(w.SlotPlan(t), w.Now) },

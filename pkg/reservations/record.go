@@ -248,7 +248,7 @@ func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
 		}
 	}
 	return v1alpha1.ReservationFailed, cause{
-		reasonReleased, "all slots were given back unused: the pods they were for are gone, or run elsewhere",
+		reasonReleased, "all slots were given back unused: the pods they were for are gone, run elsewhere, or are another scheduler's",
 	}
 }
 

@@ -37,6 +37,17 @@ func TestRestart(t *testing.T) {
 		rsv.Spec.Slots[1] = slot("b", "n2", 2000)
 		return rsv
 	}
+	// unborn is what a caller reserved for a pod that did not exist then, and comes is that pod.
+	unborn := func(phase v1alpha1.ReservationPhase) *v1alpha1.Reservation {
+		rsv := made()
+		rsv.Spec.SchedulerName, rsv.Spec.Slots[0].Pod.UID = "forger", ""
+		rsv.Annotations, rsv.Status.Phase = map[string]string{v1alpha1.CallerAnnotation: "c"}, phase
+		return rsv
+	}
+	comes := func(w *world, scheduler string) {
+		bound(w, "p", "", 0, ledger.SlotRef{})
+		w.pods[podRef("p").String()].Scheduler = scheduler
+	}
 	forAll := func(uid types.UID, policy v1alpha1.AllocatePolicy) *v1alpha1.Reservation {
 		rsv := newReservation("r", time.Minute, slot("a", "n1", 1000))
 		rsv.UID, rsv.Spec.AllocatePolicy = uid, policy
@@ -142,6 +153,23 @@ func TestRestart(t *testing.T) {
 				bound(w, "p", "n1", 1000, ledger.SlotRef{})
 			},
 			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved", held: []string{"b@n2"},
+		},
+		"made by the server for a pod that did not exist, and came meanwhile": {
+			between: func(w *world) { w.create(unborn("")); comes(w, "forger") },
+			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved", held: []string{"a@n1", "b@n2"},
+		},
+		"made by the server for a pod that did not exist, and is another scheduler's": {
+			between: func(w *world) { w.create(unborn("")); comes(w, "owner") },
+			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved", held: []string{"b@n2"},
+		},
+		"placed anew for a pod that did not exist, and is another scheduler's": {
+			between: func(w *world) {
+				w.create(unborn(""))
+				comes(w, "owner")
+				bound(w, "q", "n1", 3500, ledger.SlotRef{})
+			},
+			after: func(w *world) { w.deletePod("q"); w.pass(time.Second) },
+			want:  "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved", held: []string{"b@n2"},
 		},
 		"a slot given back stays given back": {
 			before: func(w *world) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -197,7 +198,8 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 		r.slots[r.byName[h.Ref.Slot]].end = ending{}
 		c.Ledger.ObserveSlot(h)
 	}
-	c.journal.CatchUp() // some are used up, or their pods are elsewhere
+	c.meetPods(kept)
+	c.journal.CatchUp() // some are used up, or their pods are elsewhere, or another scheduler's
 	rests := c.restsOf(r)
 	c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name)
 	c.journal.CatchUp()
@@ -222,6 +224,17 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 		}
 	}
 	return nil
+}
+
+// meetPods has what was reserved for pods before they existed give way where they exist by now, and are another
+// scheduler's.
+func (c *Controller) meetPods(kept []ledger.Slot) {
+	for i := range kept {
+		pod, ok := c.Pod(kept[i].Pod.Namespace, kept[i].Pod.Name)
+		if ok && kept[i].Unborn && pod.Node == "" && !pod.Finished {
+			cluster.ObserveUnbound(c.Ledger.Observer, c.Log, pod)
+		}
+	}
 }
 
 // restsOf returns the slots of a reservation with what they keep beyond what their pods use. They may stay on a node

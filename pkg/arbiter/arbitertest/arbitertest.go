@@ -94,7 +94,8 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		Steering: steering.New(steering.Options{
 			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Node: PlainNode, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
 		}),
-		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots, MayUse: func(context.Context, user.Info, string) error { return nil }, Term: func() election.Term { return 0 },
+		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
+		MayUse: mayAll, MayReserve: mayAll, Term: func() election.Term { return 0 },
 		AskedBy:        func(types.UID) string { return "" },
 		Gangs:          gangs.New(gangs.Options{Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log}),
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
@@ -105,6 +106,8 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 	}
 	return arbiter.New(o)
 }
+
+func mayAll(context.Context, user.Info, string) error { return nil }
 
 // ownGangs are the gangs whose pods say all there is to know.
 func ownGangs() *kinds.Table {

@@ -185,9 +185,11 @@ func (r *transcript) observe(c *words, _ []*words) []string {
 	return []string{names[outcome]}
 }
 
-// observe-unbound pod
+// observe-unbound pod by=scheduler
 func (r *transcript) observeUnbound(c *words, _ []*words) []string {
-	r.ledger.ObserveUnbound(podRef(c.word(1)))
+	if n := r.ledger.ObserveUnbound(podRef(c.word(1)), c.value("by")); n > 0 {
+		return []string{fmt.Sprintf("%d gave way", n)}
+	}
 	return nil
 }
 

@@ -108,12 +108,12 @@ func (r *transcript) showBudgets(c *words, _ []*words) []string {
 }
 
 // slot reads "r/x node cpu=1 policy=Aligned priority=1 preemptible pod=a@1 ttl=10s
-// by=scheduler uid=1"; the policy is Once unless given.
+// by=scheduler uid=1 unborn"; the policy is Once unless given.
 func (w *words) slot(r *transcript, first int, observed bool) ledger.Slot {
 	h := ledger.Slot{
 		Ref: slotRef(w.word(first)), UID: types.UID(w.value("uid")), Node: w.word(first + 1), Request: w.request(r.ledger.Table(), observed),
 		Policy: ledger.Once, Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")),
-		Preemptible: w.flag("preemptible"), Deadline: w.deadline(r),
+		Preemptible: w.flag("preemptible"), Deadline: w.deadline(r), Unborn: w.flag("unborn"),
 	}
 	if policy := w.value("policy"); policy != "" {
 		h.Policy = ledger.AllocatePolicy(policy)

@@ -263,6 +263,9 @@ func (w *World) Placement(t *rapid.T) ledger.Placement {
 	return p
 }
 
+// Scheduler draws whose a pod is.
+func (w *World) Scheduler(t *rapid.T) string { return oneOf(t, "scheduler", schedulers) }
+
 // Placements draws a few of them.
 func (w *World) Placements(t *rapid.T) []ledger.Placement {
 	var placements []ledger.Placement
@@ -280,7 +283,7 @@ func (w *World) Plan(t *rapid.T) ledger.Plan {
 	}
 	plan := ledger.NewPlan(w.Placements(t), w.Mode(t), deadline)
 	for k := range plan.Slots {
-		plan.Slots[k].Movable = pick(t, "movable", 3) == 2
+		plan.Slots[k].Movable, plan.Slots[k].Unborn = pick(t, "movable", 3) == 2, pick(t, "unborn", 3) == 2
 	}
 	return plan
 }

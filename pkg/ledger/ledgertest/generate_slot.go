@@ -59,7 +59,7 @@ func (w *World) Slot(t *rapid.T, observed bool) ledger.Slot {
 	// The slots of a reservation are mostly alike in this.
 	h.Preemptible = (h.Ref.Name != "r1") != (pick(t, "odd", 16) == 15)
 	if pick(t, "for one pod", 4) == 3 {
-		h.Pod = w.Pod(t)
+		h.Pod, h.Unborn = w.Pod(t), pick(t, "unborn", 2) == 1
 	}
 	h.Caller = w.caller(t)
 	h.Devices = w.heldDevices(t, h.Pod)

@@ -68,6 +68,7 @@ type modelAllocation struct {
 	given     []ledger.GivenDevices
 	said      bool // its pod was seen bound with these
 	movable   bool // kept in memory, and its pod may be bound elsewhere
+	unborn    bool // kept in memory for a pod of its scheduler that did not exist
 	// seen is what the pod asked for when it was seen last, and granted what a resize of its version was granted
 	// that may still be written; nil where there is none.
 	seen, granted *resources.Request

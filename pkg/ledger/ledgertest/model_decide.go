@@ -159,7 +159,7 @@ func (m *Model) fresh(spec *ledger.Slot, p *ledger.Placement, forLater bool) (*g
 	if rejection != nil {
 		return nil, rejection
 	}
-	c.deadline, c.movable = spec.Deadline, spec.Movable
+	c.deadline, c.movable, c.unborn = spec.Deadline, spec.Movable, spec.Unborn
 	return &grant{allocation: m.add(*c), fresh: true}, nil
 }
 

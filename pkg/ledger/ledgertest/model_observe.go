@@ -59,7 +59,8 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 	}
 	c := m.find(o.Pod)
 	if c == nil || c.inMemory() {
-		return m.observeNew(&o, c)
+		m.giveWay(o.Pod, o.Scheduler)
+		return m.observeNew(&o, m.find(o.Pod))
 	}
 	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
 		return ledger.ObservedNothing
@@ -156,10 +157,32 @@ func (m *Model) link(c *modelAllocation, o *ledger.PodObservation) {
 }
 
 // ObserveUnbound records that a pod exists.
-func (m *Model) ObserveUnbound(pod ledger.PodRef) {
+func (m *Model) ObserveUnbound(pod ledger.PodRef, scheduler string) int {
+	count := m.giveWay(pod, scheduler)
 	if c := m.find(pod); c != nil {
 		m.identify(c, pod.UID)
 	}
+	return count
+}
+
+// giveWay ends what was kept for a pod that did not exist, and is another scheduler's.
+func (m *Model) giveWay(pod ledger.PodRef, scheduler string) (count int) {
+	if _, gone := m.gone[pod.UID]; gone && pod.UID != "" {
+		return 0
+	}
+	for _, c := range m.keptInMemory(pod) {
+		if c.unborn && c.scheduler != scheduler {
+			m.drop(c, ledger.SlotReleased)
+			count++
+		}
+	}
+	for _, h := range slices.Clone(m.slots) {
+		if h.isFor(pod) && h.Unborn && h.Scheduler != scheduler {
+			m.end(h, ledger.SlotReleased, h.Pod)
+			count++
+		}
+	}
+	return count
 }
 
 // RemovePod records that a pod is gone.

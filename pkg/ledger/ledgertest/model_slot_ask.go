@@ -12,7 +12,7 @@ import (
 // shown is a slot without what is for the ledger alone.
 func (h *modelSlot) shown() ledger.Slot {
 	shown := h.Slot
-	shown.UID, shown.Caller = "", ""
+	shown.UID, shown.Caller, shown.Unborn = "", "", false
 	return shown
 }
 

@@ -244,9 +244,8 @@ func (p *Pair) ObservePod(o ledger.PodObservation) {
 }
 
 // ObserveUnbound compares the record of a pod that exists.
-func (p *Pair) ObserveUnbound(pod ledger.PodRef) {
-	p.Ledger.ObserveUnbound(pod)
-	p.Model.ObserveUnbound(pod)
+func (p *Pair) ObserveUnbound(pod ledger.PodRef, scheduler string) {
+	p.differ("observe unbound", p.Ledger.ObserveUnbound(pod, scheduler), p.Model.ObserveUnbound(pod, scheduler))
 }
 
 // RemovePod compares the record of a pod that is gone.

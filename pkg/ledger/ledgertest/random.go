@@ -84,7 +84,7 @@ func actions(p *Pair, w *World, met map[ledger.Reason]int) []func(*rapid.T) {
 			func(t *rapid.T) { p.Confirm(w.Pod(t), w.Node(t)) },
 			func(t *rapid.T) { p.BindFailed(w.Pod(t), w.Node(t)) },
 			func(t *rapid.T) { w.Pass(t) },
-			func(t *rapid.T) { p.ObserveUnbound(w.Pod(t)) },
+			func(t *rapid.T) { p.ObserveUnbound(w.Pod(t), w.Scheduler(t)) },
 			func(t *rapid.T) { p.RemovePod(w.Pod(t), w.Version(t)) },
 			func(t *rapid.T) { w.Recreate(t) },
 			func(t *rapid.T) { p.ObserveNode(w.RepeatedNode(t)) },

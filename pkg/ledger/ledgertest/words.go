@@ -168,10 +168,11 @@ func (w *words) request(table *resources.Table, observed bool) *resources.Reques
 	return r
 }
 
-// placement reads "pod node cpu=1 by=scheduler caller=who".
+// placement reads "pod node cpu=1 by=scheduler caller=who unborn".
 func (w *words) placement(table *resources.Table, first int) ledger.Placement {
 	return ledger.Placement{
 		Pod: podRef(w.word(first)), Node: w.word(first + 1), Request: w.request(table, false),
 		Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")), Slots: w.slots("slots"),
+		Unborn: w.flag("unborn"),
 	}
 }

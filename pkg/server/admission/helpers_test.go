@@ -95,7 +95,7 @@ func (w *world) add(p *v1.Pod) *v1.Pod {
 	if r.Bound() {
 		w.Ledger.ObservePod(w.Question.Observation(r))
 	} else {
-		w.Ledger.ObserveUnbound(r.Ref)
+		w.Ledger.ObserveUnbound(r.Ref, r.Scheduler)
 	}
 	return p
 }

@@ -212,6 +212,58 @@ func TestNobodyElseGivesBackWhatCameByPlainHTTP(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, code)
 }
 
+// A caller that may not reserve what a request names is told 403, and why, whatever else the request says; one that may
+// has capacity for it then. FailedPods has the pods, for clients of kube-globalreserve.
+func TestWhoMayNotReserveIsTold403(t *testing.T) {
+	theirs := func() *v1.Pod {
+		pod := aPod("theirs", "1", "1Gi")
+		pod.Spec.SchedulerName = "owner"
+		return pod
+	}
+	foreign := func() *v1.Pod {
+		pod := aPod("foreign", "1", "1Gi")
+		pod.Namespace = "team-b"
+		return pod
+	}
+	for name, tc := range map[string]struct {
+		pod    *v1.Pod
+		exists bool
+		want   string // "" if granted
+	}{
+		"its own":                       {pod: aPod("own", "1", "1Gi"), exists: true},
+		"another scheduler's":           {pod: theirs(), exists: true, want: `one of scheduler "owner": somebody may not act for owner`},
+		"one that does not exist yet":   {pod: theirs()},
+		"one of another namespace":      {pod: foreign(), exists: true, want: "may not reserve in team-b"},
+		"one that does not exist there": {pod: foreign(), want: "may not reserve in team-b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, Limits{})
+			f.reserves = map[string]bool{"team-a": true}
+			if tc.exists {
+				f.Bring(tc.pod)
+			}
+			kept := func() int { list, _ := f.ledger.Slots(); return len(list) }
+			pods, nodes := []*v1.Pod{aPod("first", "1", "1Gi"), tc.pod}, []string{"node-1", "node-1"}
+			request := body{SchedulerName: testScheduler, Pods: pods, Nodes: nodes}
+			who := &user.DefaultInfo{Name: "somebody of " + testScheduler}
+			for range 2 { // a renewal is a reservation
+				status, answer := f.askAs(who, http.MethodPost, "/reserve", request)
+				if tc.want == "" {
+					require.Equal(t, http.StatusOK, status, answer)
+					require.Equal(t, 2, kept())
+					continue
+				}
+				require.Equal(t, http.StatusForbidden, status, answer)
+				var told reserver.Answer
+				require.NoError(t, json.Unmarshal([]byte(answer), &told))
+				assert.Contains(t, told.Error, tc.want)
+				assert.Len(t, told.FailedPods, 2)
+				assert.Zero(t, kept(), "nothing of it is reserved")
+			}
+		})
+	}
+}
+
 // An answer is repeated for the caller that got it.
 func TestRepeatsAreTheCallers(t *testing.T) {
 	for name, restart := range map[string]bool{"the same server": false, "another one": true} {

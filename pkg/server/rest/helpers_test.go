@@ -64,6 +64,24 @@ type fixture struct {
 	waiting []reservations.Pending
 	// reads are the namespaces whose names a caller may see; nil: all.
 	reads map[string]bool
+	// reserves are the namespaces where callers may reserve that come by TLS; nil: all.
+	reserves map[string]bool
+}
+
+func (f *fixture) mayReserve(_ context.Context, caller user.Info, namespace string) error {
+	if f.reserves == nil || f.reserves[namespace] || identity.Trusted(caller) {
+		return nil
+	}
+	return &identity.DeniedError{Message: "may not reserve in " + namespace}
+}
+
+// mayUse lets "somebody of a-scheduler" act for that one alone.
+func (*fixture) mayUse(_ context.Context, caller user.Info, scheduler string) error {
+	who, of, some := strings.Cut(caller.GetName(), " of ")
+	if !some || of == scheduler {
+		return nil
+	}
+	return &identity.DeniedError{Message: who + " may not act for " + scheduler}
 }
 
 func (f *fixture) mayRead(_ context.Context, _ user.Info, namespace string) error {
@@ -108,7 +126,7 @@ func newBareFixture(t testing.TB) *fixture {
 // start makes the API and what decides for it.
 func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
-	f.arbiter = f.New(f.t, nil)
+	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.MayUse, o.MayReserve = f.mayUse, f.mayReserve })
 	f.api = New(Options{
 		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
 		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),

@@ -115,6 +115,7 @@ func (c *cluster) callers() map[string]*caller {
 	c.role("reserve-only", reserveOnly)
 	c.grant("reserve-only", accountOf("reserver"))
 	c.grant("use-team", accountOf("reserver"))
+	c.reserveIn("reserver")
 	c.grant("globalreserve-viewer", accountOf("viewer"))
 	c.grant("globalreserve-scheduler", userOf("scheduler"))
 	c.grant("use-team", userOf("scheduler"))

@@ -1,0 +1,115 @@
+//go:build e2e
+
+package callers
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// owner is the scheduler whose pods another one wants to keep from their nodes.
+const owner = "owner-scheduler"
+
+// reserveIn lets a ServiceAccount reserve in the tests' namespace, by a Role there.
+func (c *cluster) reserveIn(account string) {
+	c.T.Helper()
+	rbac := c.Client().RbacV1()
+	rule := rbacv1.PolicyRule{Verbs: []string{"reserve"}, APIGroups: []string{"globalreserve.io"}, Resources: []string{"reservations"}}
+	_, err := rbac.Roles(c.Namespace).Create(c.T.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: account}, Rules: []rbacv1.PolicyRule{rule},
+	}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+	binding, err := rbac.RoleBindings(c.Namespace).Create(c.T.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account}, Subjects: []rbacv1.Subject{accountOf(account)},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
+	}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+	require.NoError(c.T, c.AwaitRights(c.T.Context(), binding))
+}
+
+// A scheduler that may reserve in one namespace, over TLS and by its token, reserves for no pod of another scheduler
+// that exists, and in no other namespace. What it reserves for a name, before there is a pod, does not keep the pod that
+// comes from other nodes where that is another scheduler's: its own scheduler reserves for it there.
+func TestReservingForOthers(t *testing.T) {
+	c := newCluster(t)
+	c.role("use-team", useTeam)
+	c.role("reserve-only", reserveOnly)
+	forger := c.withToken("forger")
+	c.grant("reserve-only", accountOf("forger"))
+	c.grant("use-team", accountOf("forger"))
+	c.reserveIn("forger")
+	useOwner := useTeam.DeepCopy()
+	useOwner.ResourceNames = []string{owner}
+	c.role("use-owner", *useOwner)
+	c.grant("globalreserve-scheduler", userOf("owner"))
+	c.grant("use-owner", userOf("owner"))
+	its := c.withCertificate("owner")
+	require.NoError(t, c.CreateNamespace(t.Context(), theirs))
+	ask := func(who *caller, path, scheduler, node string, durable bool, pod *corev1.Pod) (int, string) {
+		t.Helper()
+		request := &reserver.Request{SchedulerName: scheduler, Pods: []*corev1.Pod{pod}, Nodes: []string{node}}
+		if path == testbed.ReservePath {
+			request.Durable = &durable
+		}
+		status, answer, err := who.ask(t.Context(), http.MethodPost, c.servers[1].tls+path, request)
+		require.NoError(t, err)
+		return status, answer
+	}
+
+	existing := c.CreatePod("existing", owner, "1")
+	foreign := testbed.NewPod("foreign", team, "1")
+	foreign.Namespace = theirs
+	for _, durable := range []bool{false, true} {
+		before := c.revision()
+		status, answer := ask(forger, testbed.ReservePath, team, c.nodes[0], durable, existing)
+		assert.Equal(t, http.StatusForbidden, status, answer)
+		assert.Contains(t, answer, `pod `+c.Namespace+`/existing is one of scheduler \"`+owner)
+		status, answer = ask(forger, testbed.ReservePath, team, c.nodes[0], durable, foreign)
+		assert.Equal(t, http.StatusForbidden, status, answer)
+		assert.Contains(t, answer, "may not reserve in namespace "+theirs)
+		assert.Equal(t, before, c.revision())
+
+		name := map[bool]string{false: "in-memory", true: "durable"}[durable]
+		unborn := testbed.NewPod(name, team, "1")
+		unborn.Namespace = c.Namespace
+		status, answer = ask(forger, testbed.ReservePath, team, c.nodes[0], durable, unborn)
+		require.Equal(t, http.StatusOK, status, answer)
+		require.Contains(t, answer, `"Error":""`)
+		pod := c.CreatePod(name, owner, "1")
+		c.Eventually(func(t *assert.CollectT) {
+			status, answer := ask(its, testbed.ReservePath, owner, c.nodes[1], false, pod)
+			assert.Equal(t, http.StatusOK, status, answer)
+			assert.Contains(t, answer, `"Error":""`)
+		})
+		status, answer = ask(forger, testbed.ReservePath, team, c.nodes[0], durable, pod)
+		assert.Equal(t, http.StatusForbidden, status, "it is not renewed: %s", answer)
+		c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.keptOn(c.nodes[0])) })
+		status, answer = ask(its, "/unreserve", owner, c.nodes[1], false, pod)
+		assert.Equal(t, http.StatusOK, status, answer)
+		assert.Contains(t, answer, `"Error":""`)
+	}
+}
+
+// keptOn returns the slots on a node.
+func (c *cluster) keptOn(node string) (kept []string) {
+	c.T.Helper()
+	var answer reserver.ReservationsAnswer
+	require.NoError(c.T, c.servers[0].Get(c.T.Context(), "/v1/reservations", &answer))
+	for i := range answer.Reservations {
+		for k := range answer.Reservations[i].Slots {
+			if slot := &answer.Reservations[i].Slots[k]; slot.Node == node {
+				kept = append(kept, answer.Reservations[i].Name+"/"+slot.Name)
+			}
+		}
+	}
+	return kept
+}
