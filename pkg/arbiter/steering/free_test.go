@@ -1,7 +1,9 @@
 package steering
 
 import (
+	"bytes"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -350,6 +352,30 @@ func TestSentAtOnceDoNotMeet(t *testing.T) {
 			assert.Len(t, w.byNode, len(nodes))
 		})
 	}
+}
+
+// A search has the ledger, and waits for the lock of the plans meanwhile. Whoever waits for the ledger with that lock, behind a
+// change of the ledger that waits for the search, waits for ever, and so do all others.
+func TestNobodyWaitsForTheLedgerWithTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.Stop()
+		w.Toward(pod("p"), "a")
+		var writer sync.WaitGroup
+		w.ledger.Try(func(*ledger.Trial) {
+			writer.Go(func() { assert.True(t, w.carryOut(t.Context(), "uid-p", false)) })
+			for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("ledger.Reader.Standing")); {
+				runtime.Gosched()
+			}
+			free := w.mu.TryLock()
+			assert.True(t, free)
+			if free {
+				w.mu.Unlock()
+			}
+		})
+		writer.Wait()
+		w.expect([]string{"p -> a"})
+	})
 }
 
 // Who was sent to a slot is sent after it when it moves. Nobody else is sent anywhere.

@@ -156,12 +156,11 @@ func (s *Steering) carryOut(ctx context.Context, uid types.UID, last bool) bool 
 		return true
 	}
 	pod, wanted, nominated := p.pod, p.wanted, p.nominated
+	s.mu.Unlock()
 	if state, _ := s.Ledger.Standing(pod.Ref); state != ledger.NoAllocation && wanted != clearing {
-		s.drop(p) // it is being bound, for which it must not change
-		s.mu.Unlock()
+		s.Settled(uid) // it is being bound, for which it must not change
 		return true
 	}
-	s.mu.Unlock()
 	if wanted == searching {
 		if s.limiter.Wait(ctx) != nil {
 			return true // stopping

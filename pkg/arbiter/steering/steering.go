@@ -67,7 +67,8 @@ type Steering struct {
 	limiter   *rate.Limiter // of searches
 	searching sync.Mutex    // held until what a search found is taken, so that two pods do not find the same; taken before mu
 
-	mu     sync.Mutex                                      // guards what follows
+	// mu guards what follows. A search takes it with the ledger's lock held, so that nobody may ask the ledger with mu held.
+	mu     sync.Mutex
 	queue  workqueue.TypedRateLimitingInterface[types.UID] // nil before Run
 	plans  map[types.UID]*plan
 	bySlot map[ledger.SlotRef]types.UID   // of slots for one pod only
