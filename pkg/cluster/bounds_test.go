@@ -54,6 +54,11 @@ var longPods = map[string]func(*v1.Pod){
 			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: i + 1, HostIP: "::1", Protocol: v1.ProtocolTCP})
 		}
 	},
+	"device claims":          annotated(v1alpha1.ExtendedResourceClaimsAnnotation, "a,"),
+	"a device claim":         annotated(v1alpha1.ExtendedResourceClaimsAnnotation, ""),
+	"claims of containers":   annotated(v1alpha1.ExtendedResourceClaimsAnnotation, "a=b;c=d;"),
+	"devices, before any":    annotated(v1alpha1.ExtendedResourcesAnnotation, ""),
+	"claims of no container": annotated(v1alpha1.ExtendedResourceClaimsAnnotation, "a=b;", on("n")),
 	"owner": func(p *v1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: long(), Name: long(), Controller: new(true)}}
 	},
@@ -66,6 +71,23 @@ func annotated(name, prefix string, changes ...func(*v1.Pod)) func(*v1.Pod) {
 			change(p)
 		}
 	}
+}
+
+// TestLongDeviceAnnotations: what a pod's author writes of devices is kept no longer than anything that can be read, nor is why
+// it cannot be.
+func TestLongDeviceAnnotations(t *testing.T) {
+	const most = maxChoice
+	for name, change := range longPods {
+		if d := (Reader{Table: resources.NewTable()}).Compact(newPod(change, "1")).Devices; d != nil {
+			assert.Less(t, len(d.Asked)+len(d.Given)+len(d.Err), most, name)
+		}
+	}
+	claims := strings.Repeat("c", maxText)
+	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(annotated(v1alpha1.ExtendedResourceClaimsAnnotation, claims, func(p *v1.Pod) {
+		p.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = claims
+	}), "1"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{claims}, info.Devices.Claims)
 }
 
 // TestLongTextsEqualNothing: what was cut off does not make a text another one that counts.

@@ -14,7 +14,7 @@ import (
 
 // DeviceAnnotations are what a pod's annotations say of devices.
 type DeviceAnnotations struct {
-	// Asked is the annotation extended-resource-claims as it was written.
+	// Asked is the annotation extended-resource-claims as it was written; the beginning of one that cannot be read.
 	Asked string
 	// Claims are the names of the pod's claims, in the order in which they are first written. Of a claim that is made from
 	// a template it is the name that it has, or will have, and empty as long as the pod has no UID.
@@ -59,6 +59,9 @@ func ReadDeviceAnnotations(pod *v1.Pod) *DeviceAnnotations {
 	if text == "" && given == "" {
 		return nil
 	}
+	if pod.Spec.NodeName == "" {
+		given = clip(given, maxText) // it was given nothing yet
+	}
 	marks := NewDeviceAnnotations(ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, text)
 	switch {
 	case marks == nil && given == "":
@@ -83,7 +86,7 @@ func NewDeviceAnnotations(pod ledger.PodRef, text string) *DeviceAnnotations {
 	asked, err := devices.ReadAsked(text)
 	switch {
 	case err != nil:
-		return &DeviceAnnotations{Asked: text, Err: err.Error()}
+		return &DeviceAnnotations{Asked: clip(text, maxText), Err: err.Error()}
 	case len(asked.Claims) == 0:
 		return nil
 	}

@@ -50,6 +50,10 @@ func (c ContainerClaims) Same(o ContainerClaims) bool {
 	return c.Name == o.Name && slices.Equal(c.Claims, o.Claims)
 }
 
+// maxAsked bounds what is read, in bytes: the longest list of claims, or that of many containers. The API server takes
+// much longer annotations, of more containers than can be compared with each other in a second.
+const maxAsked = 4 << 10
+
 // containerForm is how to write claims for each container.
 const containerForm = "write container=claim,claim;container=claim with each container of the pod that has claims once"
 
@@ -68,6 +72,9 @@ func (a *Asked) read(annotation string) error {
 	if strings.TrimSpace(annotation) == "" {
 		return nil
 	}
+	if len(annotation) > maxAsked {
+		return fmt.Errorf("longer than %d bytes: give claims shorter names, or name them for fewer containers", maxAsked)
+	}
 	if !strings.ContainsAny(annotation, "=;") {
 		_, err := a.add(annotation, "")
 		return err
@@ -77,9 +84,9 @@ func (a *Asked) read(annotation string) error {
 		name = strings.TrimSpace(name)
 		switch {
 		case !ok:
-			return fmt.Errorf("%q says for no container: %s, or a list of claims alone", name, containerForm)
+			return fmt.Errorf("%.253q says for no container: %s, or a list of claims alone", name, containerForm)
 		case len(validation.IsDNS1123Label(name)) > 0:
-			return fmt.Errorf("%q is no container's name: %s", name, containerForm)
+			return fmt.Errorf("%.253q is no container's name: %s", name, containerForm)
 		case slices.ContainsFunc(a.Containers, func(c ContainerClaims) bool { return c.Name == name }):
 			return fmt.Errorf("container %s is there twice: %s", name, containerForm)
 		case strings.TrimSpace(claims) == "":
@@ -102,7 +109,7 @@ func (a *Asked) add(list, container string) (indices []int, err error) {
 			claim = ClaimName{Name: name, Template: true}
 		}
 		if bad := validation.IsDNS1123Subdomain(claim.Name); len(bad) > 0 {
-			return nil, fmt.Errorf("%q is no claim's name: write names of claims of the pod's namespace, or %sNAME for a claim made from a template, separated by commas",
+			return nil, fmt.Errorf("%.253q is no claim's name: write names of claims of the pod's namespace, or %sNAME for a claim made from a template, separated by commas",
 				claim, v1alpha1.ClaimTemplatePrefix)
 		}
 		i := slices.Index(a.Claims, claim)

@@ -31,7 +31,7 @@ const (
 const (
 	// ExtendedResourceClaimsAnnotation on a pod names the ExtendedResourceClaims of its namespace that
 	// it needs, separated by commas, at most MaxPodClaims; or for each container those that it needs:
-	// container=claim,claim;container=claim.
+	// container=claim,claim;container=claim. It has at most 4096 bytes.
 	ExtendedResourceClaimsAnnotation = "globalreserve.io/extended-resource-claims"
 
 	// ClaimTemplatePrefix comes before the name of an ExtendedResourceClaimTemplate among those names: the
