@@ -3,6 +3,7 @@ package devices
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -234,7 +235,7 @@ func TestLargeNodeAndManyClaims(t *testing.T) {
 	assert.Equal(t, TooFew, NewPool(nil).Fits(Set{}, requests).Reason)
 }
 
-// What a pool remembers is bounded, whatever it is asked, and several may ask at a time.
+// Whatever a pool is asked, several may ask at a time.
 func TestPoolForgets(t *testing.T) {
 	p := bigNode(8)
 	free := p.Schedulable()
@@ -249,7 +250,29 @@ func TestPoolForgets(t *testing.T) {
 		})
 	}
 	group.Wait()
-	assert.LessOrEqual(t, len(*p.matches.Load()), maxMatches+1)
+}
+
+// allocated is how much memory was taken so far.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+// A shape of request that is new to a pool costs no more than the first, however many were made up before. All nodes are asked
+// for it while nothing can be decided.
+func TestNewShapesCostLittle(t *testing.T) {
+	const shapes, most = 1024, 1 << 10
+	p := bigNode(8)
+	free, requests := p.Schedulable(), make([]*Request, shapes)
+	for i := range requests {
+		requests[i] = requestOf(t, fmt.Sprintf(`selector: {matchExpressions: [{key: memory, operator: Gt, values: ["%d"]}]}`, i))
+	}
+	before := allocated()
+	for _, r := range requests {
+		require.Equal(t, Fits, p.Fits(free, []*Request{r}).Reason)
+	}
+	assert.Less(t, (allocated()-before)/shapes, uint64(most))
 }
 
 // The schema admits as bounds of Gt and Lt what this package reads, and all of it can be read.

@@ -1,7 +1,7 @@
 package devices
 
 import (
-	"maps"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -32,14 +32,17 @@ type Pool struct {
 	devices []Device
 	index   map[string]int   // by name, other names included
 	byID    map[identity]int // by what tells devices apart
-	// matches is what is known of how requests match the devices. Writers replace the map, so that
-	// readers need no lock; one of two that write at once is forgotten and asks again.
-	matches atomic.Pointer[map[unique.Handle[string]]*match]
+	// amounts has those properties of each device that are numbers or quantities: to read one costs much more than to
+	// compare it.
+	amounts []map[string]resource.Quantity
+	// matches is what is known of how requests match the devices. What finds its places full takes that of another one.
+	matches [maxMatches / ways][ways]atomic.Pointer[match]
 }
 
 // match is how one shape of request matches the devices of a pool.
 type match struct {
-	set Set
+	shape unique.Handle[string]
+	set   Set
 	// costs says how badly each device of the set suits the request, see cost.
 	costs []int64
 }
@@ -55,11 +58,21 @@ func NewPool(devices []Device) *Pool {
 			i = len(p.devices)
 			p.byID[d.identity()] = i
 			p.devices = append(p.devices, d)
+			p.amounts = append(p.amounts, amountsOf(d.Properties))
 		}
 		p.index[d.Name] = i
 	}
-	p.matches.Store(&map[unique.Handle[string]]*match{})
 	return p
+}
+
+func amountsOf(properties map[string]string) map[string]resource.Quantity {
+	amounts := map[string]resource.Quantity{}
+	for key, value := range properties {
+		if amount, ok := parseAmount(value); ok {
+			amounts[key] = amount
+		}
+	}
+	return amounts
 }
 
 // Len returns how many devices the pool has.
@@ -90,22 +103,32 @@ func (p *Pool) Schedulable() Set {
 	return set
 }
 
-// maxMatches bounds what a pool remembers. There are rarely more shapes of requests than kinds of
-// devices; whoever makes up new ones makes the pool forget, no more.
-const maxMatches = 256
+// maxMatches bounds what a pool remembers, and ways how many of that may have the same place. There are rarely more
+// shapes of requests than kinds of devices. Whoever makes up new ones, and has all pools asked for them, makes them forget
+// some, and no more: neither the memory nor what a new shape costs grow with those before.
+const (
+	maxMatches = 128
+	ways       = 4
+)
+
+var shapeSeed = maphash.MakeSeed()
 
 // match returns how a request matches the devices.
 func (p *Pool) match(r *Request) *match {
-	known := *p.matches.Load()
-	if m, ok := known[r.shape]; ok {
-		return m
+	place := &p.matches[r.hash%uint64(len(p.matches))]
+	at := int(r.hash >> 32 % ways)
+	for k := range place {
+		m := place[k].Load()
+		if m == nil {
+			at = k
+			break
+		}
+		if m.shape == r.shape {
+			return m
+		}
 	}
 	m := p.newMatch(r)
-	more := map[unique.Handle[string]]*match{r.shape: m}
-	if len(known) < maxMatches {
-		maps.Copy(more, known)
-	}
-	p.matches.Store(&more)
+	place[at].Store(m)
 	return m
 }
 
@@ -119,10 +142,10 @@ const (
 )
 
 func (p *Pool) newMatch(r *Request) *match {
-	m := &match{set: p.NewSet(), costs: make([]int64, len(p.devices))}
+	m := &match{shape: r.shape, set: p.NewSet(), costs: make([]int64, len(p.devices))}
 	for i := range p.devices {
 		d := &p.devices[i]
-		if d.Resource == r.resource && r.selector.selects(d.Properties) {
+		if d.Resource == r.resource && r.selector.selects(d.Properties, p.amounts[i]) {
 			m.set.Add(i)
 			m.costs[i] = int64(min(r.selector.wasted(d.Properties), maxWaste)) << wasteShift
 		}
@@ -143,23 +166,25 @@ func (p *Pool) addExcess(excess []int, r *requirement, set Set) {
 	if r.operator != v1alpha1.PropertyGt && r.operator != v1alpha1.PropertyLt {
 		return
 	}
-	amounts := make([]resource.Quantity, len(p.devices))
 	order := make([]int, 0, len(p.devices))
 	for i := range p.devices {
 		if set.Has(i) {
-			amounts[i], _ = parseAmount(p.devices[i].Properties[r.key])
 			order = append(order, i)
 		}
+	}
+	compare := func(a, b int) int {
+		x, y := p.amounts[a][r.key], p.amounts[b][r.key]
+		return x.Cmp(y)
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		if r.operator == v1alpha1.PropertyLt {
 			a, b = b, a
 		}
-		return amounts[a].Cmp(amounts[b])
+		return compare(a, b)
 	})
 	steps := 0
 	for k, i := range order {
-		if k > 0 && amounts[i].Cmp(amounts[order[k-1]]) != 0 {
+		if k > 0 && compare(i, order[k-1]) != 0 {
 			steps++
 		}
 		excess[i] += steps

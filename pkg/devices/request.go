@@ -2,6 +2,7 @@ package devices
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"unique"
@@ -21,6 +22,13 @@ type Request struct {
 	selector selector
 	// shape is the same for requests of the same resource and selector: what pools remember goes by it.
 	shape unique.Handle[string]
+	hash  uint64 // of the shape
+}
+
+// shaped returns the request with its shape, which a text tells.
+func (r *Request) shaped(text string) *Request {
+	r.shape, r.hash = unique.Make(text), maphash.String(shapeSeed, text)
+	return r
 }
 
 // Compile makes a Request of a claim's spec. The API server admits nothing that Compile refuses, as
@@ -47,10 +55,11 @@ func CompileSlot(path *field.Path, slot *v1alpha1.SlotDevices) (*Request, error)
 
 // Any asks for devices of a resource, whichever. Count is at least 1, and may be more than a claim may ask for.
 func Any(resource string, count int) *Request {
-	return &Request{
+	r := &Request{
 		spec:     &v1alpha1.ExtendedResourceClaimSpec{ResourceName: resource, Count: int32(count)}, //nolint:gosec // of devices there are
-		resource: resource, count: count, shape: unique.Make(quoteIfNeeded(resource) + " "),
+		resource: resource, count: count,
 	}
+	return r.shaped(quoteIfNeeded(resource) + " ")
 }
 
 func compile(path, selectorPath *field.Path, spec *v1alpha1.ExtendedResourceClaimSpec) (*Request, error) {
@@ -75,10 +84,8 @@ func compile(path, selectorPath *field.Path, spec *v1alpha1.ExtendedResourceClai
 	if errs = append(errs, bad...); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	return &Request{
-		spec: spec.DeepCopy(), resource: spec.ResourceName, count: int(spec.Count), names: names, selector: selector,
-		shape: unique.Make(quoteIfNeeded(spec.ResourceName) + " " + selector.String()),
-	}, nil
+	r := &Request{spec: spec.DeepCopy(), resource: spec.ResourceName, count: int(spec.Count), names: names, selector: selector}
+	return r.shaped(quoteIfNeeded(spec.ResourceName) + " " + selector.String()), nil
 }
 
 // Spec returns what the request was compiled from. It must not be changed.

@@ -103,16 +103,17 @@ func compileRequirement(path *field.Path, from *v1alpha1.PropertyRequirement) (r
 	return r, errs
 }
 
-func (s *selector) selects(properties map[string]string) bool {
+// selects reports whether a device has the properties that are asked for; amounts are those of them that are amounts.
+func (s *selector) selects(properties map[string]string, amounts map[string]resource.Quantity) bool {
 	for i := range s.requirements {
-		if !s.requirements[i].meets(properties) {
+		if !s.requirements[i].meets(properties, amounts) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *requirement) meets(properties map[string]string) bool {
+func (r *requirement) meets(properties map[string]string, amounts map[string]resource.Quantity) bool {
 	value, has := properties[r.key]
 	switch r.operator {
 	case v1alpha1.PropertyIn, v1alpha1.PropertyNotIn:
@@ -123,7 +124,7 @@ func (r *requirement) meets(properties map[string]string) bool {
 	case v1alpha1.PropertyDoesNotExist:
 		return !has
 	default:
-		amount, ok := parseAmount(value)
+		amount, ok := amounts[r.key]
 		if r.operator == v1alpha1.PropertyGt {
 			return ok && amount.Cmp(r.bound) > 0
 		}
