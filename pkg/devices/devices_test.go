@@ -252,6 +252,24 @@ func TestPoolForgets(t *testing.T) {
 	group.Wait()
 }
 
+// The largest claim that the API server takes is read with memory of a few times its size.
+func TestLargestClaim(t *testing.T) {
+	spec := specOf(t, `selector: {}`)
+	size := 0
+	for i := range 32 {
+		r := v1alpha1.PropertyRequirement{Key: "model", Operator: v1alpha1.PropertyNotIn}
+		for k := range 64 {
+			r.Values = append(r.Values, fmt.Sprintf("%0253d", i*64+k))
+			size += len(r.Values[k])
+		}
+		spec.Selector.MatchExpressions = append(spec.Selector.MatchExpressions, r)
+	}
+	before := allocated()
+	_, err := Compile(field.NewPath("spec"), &spec)
+	require.NoError(t, err)
+	assert.Less(t, allocated()-before, uint64(12*size))
+}
+
 // allocated is how much memory was taken so far.
 func allocated() uint64 {
 	var m runtime.MemStats

@@ -85,7 +85,10 @@ func compile(path, selectorPath *field.Path, spec *v1alpha1.ExtendedResourceClai
 		return nil, errs.ToAggregate()
 	}
 	r := &Request{spec: spec.DeepCopy(), resource: spec.ResourceName, count: int(spec.Count), names: names, selector: selector}
-	return r.shaped(quoteIfNeeded(spec.ResourceName) + " " + selector.String()), nil
+	prefix := quoteIfNeeded(spec.ResourceName) + " "
+	r.shaped(prefix + selector.text)
+	r.selector.text = r.shape.Value()[len(prefix):] // one of the two texts is enough
+	return r, nil
 }
 
 // Spec returns what the request was compiled from. It must not be changed.

@@ -17,6 +17,7 @@ import (
 type selector struct {
 	requirements []requirement // in the order of their texts, each once
 	keys         []string      // that the requirements name, each once
+	text         string        // see String; it can have half a million characters
 }
 
 type requirement struct {
@@ -45,22 +46,31 @@ func compileSelector(path *field.Path, from *v1alpha1.DeviceSelector) (selector,
 	if from == nil {
 		return s, nil
 	}
+	type written struct {
+		requirement
+		text string
+	}
+	var all []written
 	for _, key := range slices.Sorted(maps.Keys(from.MatchProperties)) {
 		if key == "" {
 			errs = append(errs, field.Required(path.Child("matchProperties"), "a property has a name"))
 		}
-		s.requirements = append(s.requirements, requirement{
-			key: key, operator: v1alpha1.PropertyIn, values: []string{from.MatchProperties[key]},
-		})
+		r := requirement{key: key, operator: v1alpha1.PropertyIn, values: []string{from.MatchProperties[key]}}
+		all = append(all, written{r, r.String()})
 	}
 	for i := range from.MatchExpressions {
 		r, bad := compileRequirement(path.Child("matchExpressions").Index(i), &from.MatchExpressions[i])
 		errs = append(errs, bad...)
-		s.requirements = append(s.requirements, r)
+		all = append(all, written{r, r.String()})
 	}
 	// What is written twice counts once, in costs as in the text that pools remember matches by.
-	slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.String(), b.String()) })
-	s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.String() == b.String() })
+	slices.SortFunc(all, func(a, b written) int { return strings.Compare(a.text, b.text) })
+	all = slices.CompactFunc(all, func(a, b written) bool { return a.text == b.text })
+	texts := make([]string, len(all))
+	for i := range all {
+		s.requirements, texts[i] = append(s.requirements, all[i].requirement), all[i].text
+	}
+	s.text = strings.Join(texts, "; ")
 	for _, r := range s.requirements {
 		s.keys = append(s.keys, r.key)
 	}
@@ -145,24 +155,19 @@ func (s *selector) wasted(properties map[string]string) int {
 
 // String returns what the selector asks for, the same text for selectors that mean the same but for
 // the order they were written in.
-func (s *selector) String() string {
-	parts := make([]string, 0, len(s.requirements))
-	for i := range s.requirements {
-		parts = append(parts, s.requirements[i].String())
-	}
-	return strings.Join(parts, "; ")
-}
+func (s *selector) String() string { return s.text }
 
 // String returns what the requirement asks for.
 func (r *requirement) String() string {
-	text := quoteIfNeeded(r.key) + " " + string(r.operator)
+	var text strings.Builder
+	text.WriteString(quoteIfNeeded(r.key) + " " + string(r.operator))
 	for i, value := range r.values {
 		if i > 0 {
-			text += ","
+			text.WriteByte(',')
 		}
-		text += " " + quoteIfNeeded(value)
+		text.WriteString(" " + quoteIfNeeded(value))
 	}
-	return text
+	return text.String()
 }
 
 var plain = regexp.MustCompile(`^[-A-Za-z0-9_./:+@=]+$`)
