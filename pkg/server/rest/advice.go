@@ -3,6 +3,7 @@ package rest
 import (
 	"cmp"
 	"net/http"
+	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
@@ -15,6 +16,13 @@ import (
 func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 	g, err := a.readGang(w, r, verbWhatIf)
 	if err != nil {
+		return err
+	}
+	who, pods := a.readerOf(r.Context()), slices.Clone(g.without)
+	for i := range g.Pods {
+		pods = append(pods, g.Pods[i].Ref)
+	}
+	if err := who.mustSeePods(a.ledger, pods); err != nil {
 		return err
 	}
 	late, err := a.awaitRevision(r.Context(), g.minRevision)
@@ -32,7 +40,7 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return httpjson.Errorf(statusOf(err), "%s", err)
 	}
-	return a.answer(w, r, func() (any, error) { return newWhatIfAnswer(decide(), a.readerOf(r.Context())), nil })
+	return a.answer(w, r, func() (any, error) { return newWhatIfAnswer(decide(), who), nil })
 }
 
 func newWhatIfAnswer(d *arbiter.Decision, who *reader) *reserver.WhatIfAnswer {
@@ -59,9 +67,8 @@ func (a *API) explain(q *query) (any, error) {
 	if ref.Name == "" {
 		return nil, badRequest("the query parameter \"pod\" is missing: send ?namespace=...&pod=...")
 	}
-	if !q.sees(ref.Namespace) && q.err == nil {
-		return nil, httpjson.Errorf(http.StatusForbidden, "%q may not see pods of namespace \"%s\": a role has to let it list pods there",
-			q.caller.GetName(), httpjson.Clip(ref.Namespace))
+	if err := q.mustSee(ref.Namespace); err != nil {
+		return nil, err
 	}
 	e := a.arbiter.Explain(ref)
 	if e == nil {

@@ -86,6 +86,18 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 	reserve := func(pod *v1.Pod) body {
 		return body{SchedulerName: testScheduler, Pods: []*v1.Pod{pod}, Nodes: []string{"node-1"}}
 	}
+	foreign := func(name string) body {
+		pod := &v1.Pod{}
+		pod.Namespace, pod.Name = "secret-namespace", name
+		return reserve(pod)
+	}
+	posing := own.DeepCopy()
+	posing.UID = "uid-secret-bound"
+	without := func(gone reserver.GonePod) body {
+		request := reserve(own)
+		request.Without = []reserver.GonePod{gone}
+		return request
+	}
 	tenant, admin := &user.DefaultInfo{Name: "alice"}, identity.Of(identity.Inside(t.Context()))
 	cases := map[string]struct {
 		method, path string
@@ -94,21 +106,26 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 		has          string // what the tenant sees
 		told         bool   // that others are told
 	}{
-		"nodes":              {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
-		"node":               {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
-		"allocations":        {"GET", "/v1/allocations", nil, 200, "neighbor", true},
-		"allocations beyond": {"GET", "/v1/allocations?namespace=secret-namespace", nil, 200, `"Allocations":[]`, true},
-		"reservations":       {"GET", "/v1/reservations", nil, 200, `"Reservations":[]`, true},
-		"explain":            {"GET", "/v1/explain?namespace=team-a&pod=own", nil, 200, "FitCount", false},
-		"explain another's":  {"GET", "/v1/explain?namespace=secret-namespace&pod=secret-bound", nil, 403, "list pods there", true},
-		"explain nobody's":   {"GET", "/v1/explain?namespace=other&pod=x", nil, 403, "list pods there", false},
-		"watch":              {"GET", "/v1/watch", nil, 403, "may not", true},
-		"dump":               {"GET", "/debug/ledger", nil, 403, "may not", true},
-		"what if":            {"POST", "/v1/whatif", reserve(own), 200, "another namespace", true},
-		"what if, a port":    {"POST", "/v1/whatif", reserve(port), 200, "is taken", true},
-		"reserve":            {"POST", "/reserve", reserve(own), 200, "another namespace", true},
-		"what if, as a spy":  {"POST", "/v1/whatif", reserve(spy), 200, "too little cpu", true},
-		"reserve as a spy":   {"POST", "/reserve", reserve(spy), 200, "too little cpu", true},
+		"nodes":                      {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
+		"node":                       {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
+		"allocations":                {"GET", "/v1/allocations", nil, 200, "neighbor", true},
+		"allocations beyond":         {"GET", "/v1/allocations?namespace=secret-namespace", nil, 200, `"Allocations":[]`, true},
+		"reservations":               {"GET", "/v1/reservations", nil, 200, `"Reservations":[]`, true},
+		"explain":                    {"GET", "/v1/explain?namespace=team-a&pod=own", nil, 200, "FitCount", false},
+		"explain another's":          {"GET", "/v1/explain?namespace=secret-namespace&pod=secret-bound", nil, 403, "list pods there", true},
+		"explain nobody's":           {"GET", "/v1/explain?namespace=other&pod=x", nil, 403, "list pods there", false},
+		"watch":                      {"GET", "/v1/watch", nil, 403, "may not", true},
+		"dump":                       {"GET", "/debug/ledger", nil, 403, "may not", true},
+		"what if":                    {"POST", "/v1/whatif", reserve(own), 200, "another namespace", true},
+		"what if, a port":            {"POST", "/v1/whatif", reserve(port), 200, "is taken", true},
+		"reserve":                    {"POST", "/reserve", reserve(own), 200, "another namespace", true},
+		"what if, as a spy":          {"POST", "/v1/whatif", reserve(spy), 403, "list pods there", true},
+		"what if, another's":         {"POST", "/v1/whatif", foreign("secret-bound"), 403, "list pods there", true},
+		"what if, nobody's":          {"POST", "/v1/whatif", foreign("secret-nobody"), 403, "list pods there", false},
+		"what if, in its UID":        {"POST", "/v1/whatif", reserve(posing), 403, "of its namespace", true},
+		"what if, without another's": {"POST", "/v1/whatif", without(reserver.GonePod{Namespace: "secret-namespace", Name: "gone"}), 403, "list pods there", false},
+		"what if, without a UID":     {"POST", "/v1/whatif", without(reserver.GonePod{UID: "uid-secret-bound"}), 403, "of its namespace", false},
+		"reserve as a spy":           {"POST", "/reserve", reserve(spy), 200, "too little cpu", true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

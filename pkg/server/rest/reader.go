@@ -1,8 +1,10 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -51,6 +53,42 @@ func (r *reader) sees(namespace string) bool {
 		r.known[namespace] = r.ask(namespace)
 	}
 	return r.known[namespace]
+}
+
+// mustSee refuses what is asked about pods of a namespace whose names the caller may not see, whether or not there are any.
+func (r *reader) mustSee(namespace string) error {
+	switch {
+	case r.sees(namespace):
+		return nil
+	case r.err != nil:
+		return httpjson.Errorf(statusOf(r.err), "%s", r.err)
+	default:
+		return httpjson.Errorf(http.StatusForbidden, "%q may not see pods of namespace \"%s\": a role has to let it list pods there",
+			r.caller.GetName(), httpjson.Clip(namespace))
+	}
+}
+
+// mustSeePods is mustSee for the pods of a question. The ledger finds a pod by its UID, whatever its namespace is said to
+// be: who knows another's UID must see that one's namespace, too.
+func (r *reader) mustSeePods(l ledger.Reader, pods []ledger.PodRef) error {
+	for _, pod := range pods {
+		if pod.Name != "" { // else it is a UID alone
+			if err := r.mustSee(pod.Namespace); err != nil {
+				return err
+			}
+		}
+		allocation, _ := l.Allocation(pod)
+		kept, _ := l.InMemory(pod)
+		switch known := cmp.Or(allocation.Pod.Namespace, kept.Pod.Namespace); {
+		case known == "" || r.sees(known):
+		case r.err != nil:
+			return r.mustSee(known)
+		default:
+			return httpjson.Errorf(http.StatusForbidden,
+				"%q may not see one of the pods by its UID: a role has to let it list the pods of its namespace", r.caller.GetName())
+		}
+	}
+	return nil
 }
 
 func (r *reader) ask(namespace string) bool {

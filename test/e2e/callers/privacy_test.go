@@ -5,6 +5,7 @@ package callers
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -188,4 +189,46 @@ func TestTenantSeesNoForeignNames(t *testing.T) {
 		}
 	}
 	c.RequireNeverOvercommitted()
+}
+
+// What would be if is told of pods of namespaces that a tenant may see, and of no others: a pod that is there is answered
+// as one that is not.
+func TestWhatIfTellsNothingOfForeignPods(t *testing.T) {
+	c := newCluster(t)
+	c.newTenant()
+	c.grant("globalreserve-tenant", userOf(ours))
+	own, b := c.Cluster, c.Cluster
+	own.Namespace, b.Namespace = ours, theirs
+	own.CreatePod("own", team, "1")
+	there := b.CreatePod("there", team, "1", func(pod *corev1.Pod) { pod.Spec.NodeName = c.nodes[0] })
+	who := c.withCertificate(ours)
+	named := func(namespace, name string, uid types.UID) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
+	}
+	ask := func(pod *corev1.Pod, without ...reserver.GonePod) (int, string) {
+		question := &reserver.WhatIfRequest{Request: reserver.Request{Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1]}, Without: without}
+		status, answer, err := who.ask(t.Context(), http.MethodPost, c.servers[0].tls+"/v1/whatif", question)
+		require.NoError(t, err)
+		return status, answer
+	}
+	c.Eventually(func(t *assert.CollectT) { // the server has seen both
+		status, answer := ask(named(ours, "own", ""))
+		assert.Equal(t, http.StatusOK, status, answer)
+		assert.Contains(t, answer, `"Fits":true`)
+		assert.NotNil(t, c.AllocationOf(there))
+	})
+	for what, answered := range map[string]func(name string) (int, string){
+		"the pod": func(name string) (int, string) { return ask(named(theirs, name, "")) },
+		"one gone": func(name string) (int, string) {
+			return ask(named(ours, "own", ""), reserver.GonePod{Namespace: theirs, Name: name})
+		},
+		"by its UID": func(name string) (int, string) { return ask(named(theirs, name, there.UID)) },
+	} {
+		status, answer := answered("there")
+		assert.Equal(t, http.StatusForbidden, status, "%s: %s", what, answer)
+		_, none := answered("nobody")
+		assert.Equal(t, none, answer, what)
+	}
+	status, answer := ask(named(ours, "own", there.UID))
+	assert.Equal(t, http.StatusForbidden, status, answer)
 }
