@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -512,4 +514,43 @@ func parseArgs(t *testing.T, args []string) app.Options {
 	require.NoError(t, flags.Parse(args))
 	require.NoError(t, options.Validate())
 	return options
+}
+
+// notOfServers are the names under globalreserve.io that others may write, too.
+var notOfServers = map[string]string{
+	"reservation": "a pod's owner asks by it", "reservation-index": "the same", "reservation-ttl": "the same",
+	"extended-resource-claims": "the same; of a bound pod a rule of its own keeps it", "gang": "the same", "gang-min": "the same",
+	"retry": "its change has a scheduler try again", "binding-withdrawn": "its change outdates a write", "allocation-withdrawn": "the same",
+	"term": "the policy globalreserve-fence refuses others", "keeps-capacity": "of nodes, which tenants do not write",
+	"extended-resource-claim-template": "for people; the owner of the claim counts", "extended-resource-claim-in-use": "a finalizer",
+	"uncountable-request": "a resource",
+}
+
+// What servers write down for servers to come is theirs to write: each annotation and label that the product knows is in the
+// policy globalreserve-records, or among those of others.
+func TestRecordsAreComplete(t *testing.T) {
+	var listed string
+	for _, v := range named[*admissionv1.ValidatingAdmissionPolicy](t, build(t, "base"), "globalreserve-records").Spec.Variables {
+		if v.Name == "labels" || v.Name == "annotations" {
+			listed += v.Expression
+		}
+	}
+	quoted := regexp.MustCompile(`"globalreserve\.io/([a-z-]+)"`)
+	known := map[string]bool{}
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", "pkg"), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, found := range quoted.FindAllStringSubmatch(string(content), -1) {
+			known[found[1]] = true
+		}
+		return err
+	}))
+	require.Contains(t, known, "caller")
+	for name := range known {
+		_, others := notOfServers[name]
+		assert.NotEqual(t, others, strings.Contains(listed, "'globalreserve.io/"+name+"'"),
+			"globalreserve.io/%s: list it in base/records.yaml, or say above why others may write it", name)
+	}
 }

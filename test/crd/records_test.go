@@ -46,6 +46,7 @@ var records = map[string]record{
 	"caller in another's place": {"Reservation", "made", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
 	"parts":                     {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/parts": "x"}}}`},
 	"head":                      {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/head": "x"}}}`},
+	"answered":                  {"Reservation", "made", `{"metadata": {"annotations": {"globalreserve.io/answered": "x"}}}`},
 	"request":                   {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/request": "x"}}}`},
 	"deleted pod":               {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/deleted-pod-uid": "x"}}}`},
 	"devices":                   {"Pod", "pending", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-0"}}}`},
