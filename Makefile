@@ -325,8 +325,8 @@ PAUSES_SKIP  ?= TestPaceOfPlainHTTP
 
 .PHONY: pauses
 pauses: ## Run the unit tests under the race detector, with pauses at locks and channels (PAUSES_PKGS=./pkg/follow PAUSES_COUNT=50)
-	$(GO) run ./test/pauses $(BIN)/pauses
-	CGO_ENABLED=1 $(GO) test -race -overlay $(BIN)/pauses/overlay.json -cpu 16 -shuffle on -skip '$(PAUSES_SKIP)' -count $(PAUSES_COUNT) -timeout 60m $(TEST_ARGS) $(PAUSES_PKGS)
+	$(GO) run ./test/pauses $(BIN)/_pauses
+	CGO_ENABLED=1 $(GO) test -race -overlay $(BIN)/_pauses/overlay.json -cpu 16 -shuffle on -skip '$(PAUSES_SKIP)' -count $(PAUSES_COUNT) -timeout 60m $(TEST_ARGS) $(PAUSES_PKGS)
 
 # How long each of the 20 fuzz targets runs: all of them together, with what they are built for, take ten minutes. `make unit`
 # runs their seeds.
