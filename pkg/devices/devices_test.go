@@ -3,7 +3,6 @@ package devices
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -250,47 +249,6 @@ func TestPoolForgets(t *testing.T) {
 		})
 	}
 	group.Wait()
-}
-
-// The largest claim that the API server takes is read with memory of a few times its size.
-func TestLargestClaim(t *testing.T) {
-	spec := specOf(t, `selector: {}`)
-	size := 0
-	for i := range 32 {
-		r := v1alpha1.PropertyRequirement{Key: "model", Operator: v1alpha1.PropertyNotIn}
-		for k := range 64 {
-			r.Values = append(r.Values, fmt.Sprintf("%0253d", i*64+k))
-			size += len(r.Values[k])
-		}
-		spec.Selector.MatchExpressions = append(spec.Selector.MatchExpressions, r)
-	}
-	before := allocated()
-	_, err := Compile(field.NewPath("spec"), &spec)
-	require.NoError(t, err)
-	assert.Less(t, allocated()-before, uint64(12*size))
-}
-
-// allocated is how much memory was taken so far.
-func allocated() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.TotalAlloc
-}
-
-// A shape of request that is new to a pool costs no more than the first, however many were made up before. All nodes are asked
-// for it while nothing can be decided.
-func TestNewShapesCostLittle(t *testing.T) {
-	const shapes, most = 1024, 1 << 10
-	p := bigNode(8)
-	free, requests := p.Schedulable(), make([]*Request, shapes)
-	for i := range requests {
-		requests[i] = requestOf(t, fmt.Sprintf(`selector: {matchExpressions: [{key: memory, operator: Gt, values: ["%d"]}]}`, i))
-	}
-	before := allocated()
-	for _, r := range requests {
-		require.Equal(t, Fits, p.Fits(free, []*Request{r}).Reason)
-	}
-	assert.Less(t, (allocated()-before)/shapes, uint64(most))
 }
 
 // The schema admits as bounds of Gt and Lt what this package reads, and all of it can be read.

@@ -78,7 +78,6 @@ func TestPodsCountAsStored(t *testing.T) {
 			setDefaults(again)
 			assert.Equal(t, stored, again, "a second time changes nothing")
 			assert.Same(t, stored, asStored(stored))
-			assert.Zero(t, testing.AllocsPerRun(10, func() { stored = asStored(stored) }))
 		})
 	}
 }
