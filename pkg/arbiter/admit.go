@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -179,9 +180,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	}
 	grant, err = a.gangs.startBind(k.pod, &k.placement)
 	if err == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
-		// The pod has changed (what it asks for, or the devices it claims), or another webhook has changed it, or another
-		// pod of its name is created at the same time. What was allowed may still be carried out.
-		grant, err = a.o.Ledger.ChangeBind(&k.placement)
+		grant, err = a.change(k, before)
 	}
 	switch {
 	case err != nil:
@@ -196,6 +195,50 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	a.preemptors.withdraw(ref.UID)
 	a.remember(k, before)
 	return grant, false, nil
+}
+
+// change has what was allowed count for what is asked now: the pod has changed (what it asks for, or the devices it claims),
+// or another webhook has changed it, or another pod of its name is created at the same time. What was allowed may still be
+// carried out. A Binding is not once its pod has changed, but a creation may be: that counts for all that was allowed until
+// one of them is seen. a.pending.mu is held.
+func (a *Arbiter) change(k *admission, before *pending) (ledger.Grant, error) {
+	if !k.create {
+		return a.o.Ledger.ChangeBind(&k.placement)
+	}
+	claims := k.placement.Devices
+	switch {
+	case before.devices == nil || before.devices.Same(claims):
+	case claims == nil:
+		k.placement.Devices = before.devices
+	default: // it would lose the devices that it was told
+		return ledger.Grant{}, &Error{Outcome: InFlight, Pod: k.pod.Ref, Node: k.node}
+	}
+	k.placement.Request = both(before.request, k.placement.Request)
+	grant, err := a.o.Ledger.ChangeBind(&k.placement)
+	if claims == nil {
+		grant.Devices = slices.DeleteFunc(slices.Clone(grant.Devices), func(d ledger.GivenDevices) bool { return d.Claim.Name != "" })
+	}
+	return grant, err
+}
+
+// both is what covers two requests, of which the first was granted.
+func both(granted, asked *resources.Request) *resources.Request {
+	all := *asked
+	all.Amounts, all.Ports = slices.Clone(asked.Amounts), slices.Clone(granted.Ports)
+	for _, a := range granted.Amounts {
+		at, ok := slices.BinarySearchFunc(all.Amounts, a, func(x, y resources.Amount) int { return cmp.Compare(x.Column, y.Column) })
+		if ok {
+			all.Amounts[at].Value = max(all.Amounts[at].Value, a.Value)
+		} else {
+			all.Amounts = slices.Insert(all.Amounts, at, a)
+		}
+	}
+	for _, port := range asked.Ports {
+		if !slices.Contains(all.Ports, port) {
+			all.Ports = append(all.Ports, port)
+		}
+	}
+	return &all
 }
 
 // remember makes a binding pending, or pending once more. a.pending.mu is held.

@@ -96,7 +96,8 @@
 // A pod that is being created has no UID yet, so its allocation is made by name and the
 // watch gives it the UID. Nothing can stop a creation that is under way, so where the
 // pod does not show up the capacity stays taken for createGrace, when the API server
-// must have abandoned the request.
+// must have abandoned the request. Where several of one name are asked about, it counts for all of
+// them together until one is seen, as any may be the one that comes.
 //
 // # Resizes
 //

@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -94,6 +97,63 @@ func TestPodIsReviewedAgain(t *testing.T) {
 		c.created("p", "3", "a")
 		c.show("p")
 		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))))
+	})
+}
+
+// Two pods of one name are being created, and either may come: both keep what they were allowed until one is seen.
+func TestTwoPodsOfANameAreCreated(t *testing.T) {
+	create := func(c *apiCluster, p *v1.Pod) (string, error) {
+		p.UID, p.ResourceVersion = "", ""
+		delete(p.Annotations, v1alpha1.ExtendedResourcesAnnotation)
+		said, err := c.AdmitPod(context.Background(), p, "a", "user", false)
+		return said.Annotations[v1alpha1.ExtendedResourcesAnnotation], err
+	}
+	onPort := func(name, cpu string, port int32) *v1.Pod {
+		p := sized(name, cpu, 0)
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port, ContainerPort: port}}
+		return p
+	}
+	t.Run("the second asks for less, and for something else", func(t *testing.T) {
+		inCluster(t, func(t *testing.T, c *apiCluster) {
+			for _, p := range []*v1.Pod{onPort("p", "3", 80), onPort("p", "1", 81), onPort("p", "3", 80), onPort("p", "2", 81)} {
+				_, err := create(c, p)
+				require.NoError(t, err)
+				assertOutcome(t, Refused, c.create("q", "2", "a"))
+				_, err = create(c, onPort("q", "1", 80))
+				assertOutcome(t, Refused, err)
+			}
+			_, err := create(c, onPort("r", "1", 82))
+			require.NoError(t, err, "it counts for no more than both")
+		})
+	})
+	t.Run("the second has no claims of devices, or others", func(t *testing.T) {
+		inCluster(t, func(t *testing.T, c *apiCluster) {
+			questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+			given, err := create(c, claiming("p", "c"))
+			require.NoError(t, err)
+			require.Equal(t, "gpu-0", given)
+			given, err = create(c, newPod("p"))
+			require.NoError(t, err)
+			require.Empty(t, given)
+			_, err = create(c, claiming("p", "other"))
+			assertOutcome(t, InFlight, err)
+			given, err = create(c, claiming("p", "c"))
+			require.NoError(t, err)
+			require.Equal(t, "gpu-0", given)
+			given, err = create(c, claiming("q", "d"))
+			require.NoError(t, err)
+			require.Equal(t, "gpu-1", given, "the device is given twice")
+		})
+	})
+	t.Run("another webhook adds claims", func(t *testing.T) {
+		inCluster(t, func(t *testing.T, c *apiCluster) {
+			questiontest.GPUs(c.ledger, "a", "gpu-0")
+			_, err := create(c, newPod("p"))
+			require.NoError(t, err)
+			given, err := create(c, claiming("p", "c"))
+			require.NoError(t, err)
+			require.Equal(t, "gpu-0", given)
+		})
 	})
 }
 
