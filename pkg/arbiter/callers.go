@@ -71,7 +71,8 @@ func (a *Arbiter) mayReserveFor(ctx context.Context, g *Gang, pods []found) erro
 func (a *Arbiter) meet(placements []ledger.Placement) {
 	for i := range placements {
 		p := &placements[i]
-		if info, ok := a.o.Pods.Pod(p.Pod.Namespace, p.Pod.Name); ok && p.Unborn && info.Node == "" {
+		info, ok := a.o.Pods.Pod(p.Pod.Namespace, p.Pod.Name)
+		if ok && p.Unborn && info.Node == "" && (p.Pod.UID == "" || p.Pod.UID == info.Ref.UID) { // else what is known may be old
 			a.pods.observe(info)
 		}
 	}

@@ -53,6 +53,24 @@ func TestPodWithANodeThatWasPromised(t *testing.T) {
 	}
 }
 
+// A former pod of the name, which the watch does not know to be gone, does not come to have what the one that is being
+// created has: that would be given back with it. Whoever reserves may name any UID.
+func TestFormerPodHasNothingOfThePodBeingCreated(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		p := c.add("p", "1")
+		c.api.remove(p)
+		require.NoError(t, c.create("p", "3", "a"))
+		_, err := c.Reserve(as(t.Context(), "for-scheduler"), &Gang{
+			Scheduler: "scheduler", Caller: "for-scheduler", Mode: ledger.AllOrNothing,
+			Pods: []GangPod{{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "made-up"}, Node: "b", Request: c.info(p).Request}},
+		})
+		require.NoError(t, err)
+		c.show("p") // that it is gone
+		assert.Equal(t, "Binding on a", c.on(named("p")))
+		assertOutcome(t, Refused, c.create("q", "2", "a"))
+	})
+}
+
 // A pod that is never created keeps its capacity until the API server cannot create it any more.
 func TestPodThatIsNeverCreated(t *testing.T) {
 	cases := map[string]struct {
