@@ -202,11 +202,12 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 // carried out. A Binding is not once its pod has changed, but a creation may be: that counts for all that was allowed until
 // one of them is seen. a.pending.mu is held.
 func (a *Arbiter) change(k *admission, before *pending) (ledger.Grant, error) {
-	if !k.create {
-		return a.o.Ledger.ChangeBind(&k.placement)
-	}
 	claims := k.placement.Devices
 	switch {
+	case !k.create && k.pod.ResourceVersion > before.version:
+		return a.o.Ledger.ChangeBind(&k.placement)
+	case !k.create: // its claims are others by now, or this is older; what was allowed is withdrawn before long
+		return ledger.Grant{}, &Error{Outcome: InFlight, Pod: k.pod.Ref, Node: k.node}
 	case before.devices == nil || before.devices.Same(claims):
 	case claims == nil:
 		k.placement.Devices = before.devices
@@ -253,7 +254,7 @@ func (a *Arbiter) remember(k *admission, before *pending) {
 	if !covers(p.request, k.placement.Request) {
 		p.request = k.placement.Request
 	}
-	p.devices = k.placement.Devices
+	p.devices, p.version = k.placement.Devices, max(p.version, k.pod.ResourceVersion)
 	wait := grace
 	if p.create {
 		wait = createGrace

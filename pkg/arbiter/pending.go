@@ -106,7 +106,7 @@ type pending struct {
 	devices   *ledger.DeviceRequest
 	create    bool
 	resize    bool
-	version   uint64 // of the pod that is resized
+	version   uint64 // of the pod that is resized, or the newest that is bound
 
 	allowed    time.Time // the last time
 	generation int       // how often it was allowed

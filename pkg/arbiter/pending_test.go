@@ -16,6 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -351,6 +354,37 @@ func TestPodGrowsInOneStep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Binding that was allowed for the very version of a pod may still be carried out, with the devices that it tells,
+// whatever has become of the claims meanwhile.
+func TestClaimsThatAreOthersByNow(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+		p, other := claiming("p", "c"), claiming("other", "e")
+		anew := false
+		c.o.Question.Devices = func(pod *cluster.Pod) *ledger.DeviceRequest {
+			if anew && pod.Ref.Name == "p" {
+				pod = c.info(claiming("p", "c,d"))
+			}
+			return questiontest.Claims(pod)
+		}
+		for _, pod := range []*v1.Pod{p, other} {
+			c.api.change(func() { c.api.touch(pod) })
+			c.api.put(pod)
+			c.show(pod.Name)
+		}
+		allowed := c.allow(p, "a")
+		require.Equal(t, "gpu-0", allowed.Annotations[v1alpha1.ExtendedResourcesAnnotation])
+		anew = true
+		_, err := c.ask(ref(p), "a")
+		assertOutcome(t, InFlight, err)
+		pass(2 * grace) // it was withdrawn
+		c.show("p")
+		_, err = c.ask(ref(p), "a")
+		require.NoError(t, err)
+		require.Error(t, c.carryOut(allowed))
+	})
 }
 
 // cordon has the watch bring a node as cordoned.
