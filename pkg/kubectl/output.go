@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -105,13 +106,24 @@ func (o *command) printObject(object runtime.Object, done string) error {
 // writeYAML writes a value in YAML, also where a text in it has characters that YAML has as escapes only.
 func writeYAML(value any, to io.Writer) error {
 	text, err := json.Marshal(value)
-	if err == nil {
-		text, err = yaml.JSONToYAML(plain(text))
-	}
 	if err != nil {
 		return fmt.Errorf("write the answer as yaml: %w", err)
 	}
-	_, err = to.Write(text)
+	text = plain(text)
+	written, err := yaml.JSONToYAML(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("write the answer as yaml: %w", err)
+	case !bytes.Equal(written, plain(written)):
+		// Marks of direction, which YAML would take as they are: in a text without double quotes their escapes mean no more than
+		// what is written. JSON is YAML, too.
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, append(text, '\n'), "", "  "); err != nil {
+			return fmt.Errorf("write the answer as yaml: %w", err)
+		}
+		written = indented.Bytes()
+	}
+	_, err = to.Write(written)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -93,6 +94,18 @@ func TestTextsOfOthersForPrograms(t *testing.T) {
 		var list v1alpha1.ReservationList
 		require.NoError(t, read([]byte(r.run("list", "-o", format).out), &list))
 		assert.Equal(t, hostile, list.Items[0].Spec.Consumers.Index)
+	}
+}
+
+// In YAML a mark of direction may be in a text without quotes, where an escape means no more than what is written.
+func TestMarksOfDirectionInYAML(t *testing.T) {
+	for _, text := range []string{"a\u200fb", "\u202eb", "'\u200fit's", "one\n\u200ftwo\n", "a: \u200f", "\u05d0\u200f\u05d1 c: d", "x\u009b\u200f"} {
+		var out bytes.Buffer
+		require.NoError(t, writeYAML(map[string]string{"k": text, text: "v"}, plainWriter{&out}))
+		assert.False(t, bytes.ContainsFunc(out.Bytes(), func(c rune) bool { return unicode.Is(unicode.Bidi_Control, c) }), out.String())
+		var got map[string]string
+		require.NoError(t, yaml.Unmarshal(out.Bytes(), &got), out.String())
+		assert.Equal(t, map[string]string{"k": text, text: "v"}, got, out.String())
 	}
 }
 
