@@ -34,6 +34,22 @@ func asStored(pod *v1.Pod) *v1.Pod {
 	return &stored
 }
 
+// ExceedsWhole reports whether the containers of a pod request more than the pod does as a whole. No API server stores that: it
+// refuses the pod, or drops what is requested as a whole, which it shows to webhooks before. Those before Kubernetes 1.34 drop it
+// of all pods by default, and those before 1.36 of resizes.
+func ExceedsWhole(pod *v1.Pod) bool {
+	if pod.Spec.Resources == nil {
+		return false
+	}
+	pod = asStored(pod)
+	for name, q := range resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if whole, ok := pod.Spec.Resources.Requests[name]; ok && q.Cmp(whole) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // lacksDefaults reports whether setDefaults changes what counts. Nearly no pod lacks any, so it takes no memory.
 func lacksDefaults(spec *v1.PodSpec) bool {
 	return containersLackDefaults(spec.Containers) || containersLackDefaults(spec.InitContainers) ||

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // nodesGroup is the gang of all kubelets.
@@ -74,6 +75,9 @@ func incoming(pod *v1.Pod, namespace string) *v1.Pod {
 	in := &v1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
 	in.Namespace, in.UID, in.ResourceVersion, in.DeletionTimestamp = namespace, "", "", nil
 	in.Spec.NodeName = ""
+	if resources.ExceedsWhole(in) {
+		in.Spec.Resources = nil // where it is created at all
+	}
 	return in
 }
 

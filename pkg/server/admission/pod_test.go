@@ -151,6 +151,33 @@ func TestPodWithANodeBringsNoRecords(t *testing.T) {
 	}
 }
 
+// An API server that does not know what a pod requests as a whole, or not in resizes, shows it to webhooks and drops it
+// before it stores the pod. One that knows it refuses less than what the containers request.
+func TestRequestsThatAreDroppedDoNotHideThoseOfContainers(t *testing.T) {
+	w := newWorld(t)
+	whole := &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1m")}}
+	p := withNode("p", "5", "a")
+	p.Spec.Resources = whole
+	refused := w.ask(review(t, p.Name, "pods", "", p))
+	require.False(t, refused.Allowed)
+	assert.Contains(t, refused.Result.Message, "requested 5 CPU, 4 free")
+
+	running := w.running("q", "1", "a")
+	grown := withCPU(running, "5")
+	grown.Spec.Resources = whole
+	refused = w.resize(running, grown)
+	require.False(t, refused.Allowed)
+	assert.Contains(t, refused.Result.Message, "requested 4 CPU, 3 free")
+
+	// Without the gate PodLevelResourcesFixDefaulting what a resize leaves out is dropped, too.
+	running = pod("r", "1")
+	running.Spec.NodeName, running.Spec.Resources = "b", &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}
+	running = w.add(running)
+	grown = withCPU(running, "5")
+	grown.Spec.Resources = nil
+	require.False(t, w.resize(running, grown).Allowed)
+}
+
 func TestMirrorPodIsLetThrough(t *testing.T) {
 	w := newWorld(t)
 	p := withNode("p", "100", "a")

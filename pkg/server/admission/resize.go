@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // decideResize decides on the resize of a pod.
@@ -47,6 +48,9 @@ func resize(before, asked *v1.Pod) (*v1.Pod, *metav1.Status) {
 	resized.Spec.InitContainers = withResources(before.Spec.InitContainers, asked.Spec.InitContainers)
 	if asked.Spec.Resources != nil { // left out, they stay
 		resized.Spec.Resources = asked.Spec.Resources
+	}
+	if resources.ExceedsWhole(&resized) {
+		resized.Spec.Resources = nil // where it is resized at all
 	}
 	return &resized, nil
 }
