@@ -50,7 +50,7 @@ func (c ContainerClaims) Same(o ContainerClaims) bool {
 	return c.Name == o.Name && slices.Equal(c.Claims, o.Claims)
 }
 
-// maxAsked bounds what is read, in bytes: the longest list of claims, or that of many containers. The API server takes
+// maxAsked bounds what is read, in bytes: as many claims as a pod may have, or those of many containers. The API server takes
 // much longer annotations, of more containers than can be compared with each other in a second.
 const maxAsked = 4 << 10
 
