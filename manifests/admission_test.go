@@ -50,31 +50,36 @@ func TestWebhookConfigurations(t *testing.T) {
 					return p.Port == *reference.Port && p.TargetPort.StrVal == "https"
 				}))
 			}
-			checkClaimsWebhook(t, objects, tc.policy, tc.annotations)
+			pods, created := configuration.Webhooks[1], checkValidating(t, objects, "zz-globalreserve", tc.policy, tc.annotations)
+			assert.Equal(t, admission.PodsPath, *created.ClientConfig.Service.Path)
+			assert.Equal(t, pods.Rules, created.Rules)
+			assert.Equal(t, pods.MatchConditions, created.MatchConditions, "what is planned is decided on, and nothing else")
+			assert.Equal(t, pods.NamespaceSelector, created.NamespaceSelector)
+			claims := checkValidating(t, objects, "globalreserve", tc.policy, tc.annotations)
+			assert.Equal(t, admissionregistrationv1.Equivalent, *claims.MatchPolicy)
+			assert.Nil(t, claims.NamespaceSelector, "a device that is given without asking may be given twice")
+			assert.Equal(t, []string{"resourceclaims/status"}, claims.Rules[0].Resources)
+			assert.Equal(t, admission.ResourceClaimsPath, *claims.ClientConfig.Service.Path)
 			account := "system:serviceaccount:" + systemNamespace + ":" + one[*corev1.ServiceAccount](t, objects).Name
 			assert.Contains(t, configuration.Webhooks[0].MatchConditions[0].Expression, `"`+account+`"`)
 		})
 	}
 }
 
-// checkClaimsWebhook looks at the webhook that decides who is given DRA devices. It leaves no namespace out: a device that
-// is given without asking may be given twice.
-func checkClaimsWebhook(
-	t *testing.T, objects []metav1.Object, policy admissionregistrationv1.FailurePolicyType, annotations map[string]string,
-) {
+// checkValidating looks at what the validating webhooks have in common, and returns the one of a configuration.
+func checkValidating(
+	t *testing.T, objects []metav1.Object, name string, policy admissionregistrationv1.FailurePolicyType, annotations map[string]string,
+) admissionregistrationv1.ValidatingWebhook {
 	t.Helper()
-	configuration := one[*admissionregistrationv1.ValidatingWebhookConfiguration](t, objects)
+	configuration := named[*admissionregistrationv1.ValidatingWebhookConfiguration](t, objects, name)
 	assert.Equal(t, annotations, configuration.Annotations)
 	require.Len(t, configuration.Webhooks, 1)
 	w, service := configuration.Webhooks[0], one[*corev1.Service](t, objects)
 	assert.Equal(t, policy, *w.FailurePolicy)
 	assert.Equal(t, admissionregistrationv1.SideEffectClassNoneOnDryRun, *w.SideEffects)
-	assert.Equal(t, admissionregistrationv1.Equivalent, *w.MatchPolicy)
-	assert.Nil(t, w.NamespaceSelector)
-	assert.Equal(t, []string{"resourceclaims/status"}, w.Rules[0].Resources)
-	assert.Equal(t, admission.ResourceClaimsPath, *w.ClientConfig.Service.Path)
 	assert.Equal(t, service.Name, w.ClientConfig.Service.Name)
 	assert.Equal(t, service.Namespace, w.ClientConfig.Service.Namespace)
+	return w
 }
 
 // The overlay of one replica differs from the base in that alone.

@@ -147,7 +147,7 @@ func TestGateOfAnObserver(t *testing.T) {
 	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	for path, want := range map[string]int{
 		"/filter": http.StatusTeapot, "/prioritize": http.StatusTeapot, "/preempt": http.StatusTeapot, "/bind": http.StatusTeapot,
-		admission.Path: http.StatusTeapot, admission.ResourceClaimsPath: http.StatusTeapot,
+		admission.Path: http.StatusTeapot, admission.PodsPath: http.StatusTeapot, admission.ResourceClaimsPath: http.StatusTeapot,
 		"/v1/nodes": http.StatusServiceUnavailable, "/v1/watch": http.StatusServiceUnavailable,
 	} {
 		answer := httptest.NewRecorder()

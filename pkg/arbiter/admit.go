@@ -1,14 +1,11 @@
 package arbiter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strconv"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -82,28 +79,6 @@ var errNoVersion = errors.New("its resourceVersion is not a number")
 
 func formatVersion(pod *cluster.Pod) string { return strconv.FormatUint(pod.ResourceVersion, 10) }
 
-// AdmitPod decides whether a user may create a pod on a node. The pod is what the API
-// server is about to create, without a UID and without the node. What it grants stays
-// granted until it is known whether the pod was created; see pending. Its errors are
-// those of AdmitBinding.
-func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node, user string, dryRun bool) (Admitted, error) {
-	ctx, span := tracing.Start(ctx, decideSpan)
-	defer span.End()
-	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name}
-	info, err := a.o.Question.Reader.NewPod(pod)
-	if err != nil {
-		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
-	}
-	taken, err := a.pods.exists(ctx, ref)
-	switch {
-	case err != nil:
-		return Admitted{Pod: info}, err
-	case taken:
-		return Admitted{Pod: info}, &Error{Outcome: NameTaken, Pod: ref, Node: node}
-	}
-	return a.admit(ctx, &admission{pod: info.AskedBy(user), node: node, create: true}, dryRun)
-}
-
 // admission is a Binding, or a pod, that is to be allowed.
 type admission struct {
 	pod       *cluster.Pod
@@ -111,12 +86,15 @@ type admission struct {
 	placement ledger.Placement
 	own       bool // this server has sent it
 	create    bool // the pod is being created
+	plan      bool // it is too early to grant anything
+	// told are the annotations that the pod is created with; see PlanPod.
+	told map[string]string
 }
 
-// admit passes the gates and asks the ledger. A trial grants nothing.
-func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted, error) {
-	said, err := a.admitOne(ctx, k, trial)
-	if err != nil && !trial {
+// admit passes the gates and asks the ledger. A dry run grants nothing.
+func (a *Arbiter) admit(ctx context.Context, k *admission, dryRun bool) (Admitted, error) {
+	said, err := a.admitOne(ctx, k, dryRun || k.plan)
+	if err != nil && !dryRun {
 		a.refusedFor(refused.Admission, &ledger.Placement{Pod: k.pod.Ref, Node: k.node, Caller: k.pod.Caller, Scheduler: k.pod.Scheduler}, err)
 	}
 	return said, err
@@ -131,27 +109,36 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 	}
 	k.placement.Preempt = uid != "" && a.preemptors.isAllowed(uid)
 	if trial {
-		said.Annotations = a.o.Term().Annotate(a.granted(k.pod, &ledger.Grant{Caller: k.pod.Caller}))
-		return said, a.tryOut(&k.placement)
+		grant, err := a.tryOut(k)
+		said.Annotations = a.tell(k, &grant)
+		return said, err
 	}
 	grant, own, err := a.allow(ctx, k)
 	if err != nil || own {
 		said.Own = own
 		return said, err
 	}
+	said.Annotations = a.tell(k, &grant)
+	return said, nil
+}
+
+// tell is what a pod is told in its annotations of what it is granted.
+func (a *Arbiter) tell(k *admission, grant *ledger.Grant) map[string]string {
 	if k.create {
 		grant.Caller = k.pod.Caller // whoever creates a pod names itself alone, see manifests/base/records.yaml
 	}
-	said.Annotations = a.o.Term().Annotate(a.granted(k.pod, &grant))
-	return said, nil
+	return a.o.Term().Annotate(a.granted(k.pod, grant))
 }
 
 // allow has the ledger decide, and remembers what it granted.
 func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
 	grant, own, err = a.tryAllow(k)
 	var e *Error
-	elsewhere := errors.As(err, &e) && e.Rejection != nil && e.Rejection.Reason == ledger.AllocatedElsewhere
-	if elsewhere && !k.create && a.settleEarly(ctx, k.pod.Ref) {
+	if !errors.As(err, &e) {
+		return grant, own, err
+	}
+	elsewhere := e.Rejection != nil && e.Rejection.Reason == ledger.AllocatedElsewhere
+	if elsewhere && a.settleEarly(ctx, k.pod.Ref) || k.create && e.Outcome == Busy && a.lookForCreated(ctx, k) {
 		return a.tryAllow(k)
 	}
 	return grant, own, err
@@ -171,11 +158,8 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	case before == nil && a.pending.crowded(ref.Namespace, a.o.MaxPending):
 		return ledger.Grant{}, false, a.pending.busy(ref, k.node)
 	case k.create:
-		cluster.ObserveUnbound(a.o.Ledger.Observer, a.o.Log, k.pod) // it is not seen before it has its node
-		allocation, allocated := a.o.Ledger.Allocation(ref)
-		slot, kept := a.o.Ledger.InMemory(ref)
-		if (allocated && allocation.Pod.UID != "") || (kept && slot.Pod.UID != "") {
-			return fail(NotGone)
+		if err := a.beginCreation(k); err != nil {
+			return ledger.Grant{}, false, err
 		}
 	}
 	grant, err = a.gangs.startBind(k.pod, &k.placement)
@@ -192,54 +176,23 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	case grant.Before == ledger.Binding && before == nil:
 		return fail(InFlight)
 	}
+	if k.create && !a.isTold(k, &grant) {
+		a.gangs.bindFailed(ref, k.node)
+		return fail(NotTold)
+	}
 	a.preemptors.withdraw(ref.UID)
 	a.remember(k, before)
 	return grant, false, nil
 }
 
-// change has what was allowed count for what is asked now: the pod has changed (what it asks for, or the devices it claims),
-// or another webhook has changed it, or another pod of its name is created at the same time. What was allowed may still be
-// carried out. A Binding is not once its pod has changed, but a creation may be: that counts for all that was allowed until
-// one of them is seen. a.pending.mu is held.
+// change has what was allowed of a Binding count for what is asked now: the pod has changed (what it asks for, or the
+// devices it claims). Where the pod is older than what was allowed, it is refused: that is withdrawn before long.
+// a.pending.mu is held.
 func (a *Arbiter) change(k *admission, before *pending) (ledger.Grant, error) {
-	claims := k.placement.Devices
-	switch {
-	case !k.create && k.pod.ResourceVersion > before.version:
+	if k.pod.ResourceVersion > before.version {
 		return a.o.Ledger.ChangeBind(&k.placement)
-	case !k.create: // its claims are others by now, or this is older; what was allowed is withdrawn before long
-		return ledger.Grant{}, &Error{Outcome: InFlight, Pod: k.pod.Ref, Node: k.node}
-	case before.devices == nil || before.devices.Same(claims):
-	case claims == nil:
-		k.placement.Devices = before.devices
-	default: // it would lose the devices that it was told
-		return ledger.Grant{}, &Error{Outcome: InFlight, Pod: k.pod.Ref, Node: k.node}
 	}
-	k.placement.Request = both(before.request, k.placement.Request)
-	grant, err := a.o.Ledger.ChangeBind(&k.placement)
-	if claims == nil {
-		grant.Devices = slices.DeleteFunc(slices.Clone(grant.Devices), func(d ledger.GivenDevices) bool { return d.Claim.Name != "" })
-	}
-	return grant, err
-}
-
-// both is what covers two requests, of which the first was granted.
-func both(granted, asked *resources.Request) *resources.Request {
-	all := *asked
-	all.Amounts, all.Ports = slices.Clone(asked.Amounts), slices.Clone(granted.Ports)
-	for _, a := range granted.Amounts {
-		at, ok := slices.BinarySearchFunc(all.Amounts, a, func(x, y resources.Amount) int { return cmp.Compare(x.Column, y.Column) })
-		if ok {
-			all.Amounts[at].Value = max(all.Amounts[at].Value, a.Value)
-		} else {
-			all.Amounts = slices.Insert(all.Amounts, at, a)
-		}
-	}
-	for _, port := range asked.Ports {
-		if !slices.Contains(all.Ports, port) {
-			all.Ports = append(all.Ports, port)
-		}
-	}
-	return &all
+	return ledger.Grant{}, &Error{Outcome: InFlight, Pod: k.pod.Ref, Node: k.node}
 }
 
 // remember makes a binding pending, or pending once more. a.pending.mu is held.
@@ -248,6 +201,7 @@ func (a *Arbiter) remember(k *admission, before *pending) {
 	if p == nil || p.node != k.node {
 		p = &pending{
 			ref: k.pod.Ref, node: k.node, scheduler: k.pod.Scheduler, request: k.placement.Request, create: k.create,
+			caller: k.pod.Caller,
 		}
 		a.pending.add(p)
 	}
@@ -278,20 +232,26 @@ func covers(allocated, asked *resources.Request) bool {
 	return slices.Equal(allocated.Ports, asked.Ports) && slices.Equal(allocated.Unlisted, asked.Unlisted)
 }
 
-// tryOut decides without changing anything.
-func (a *Arbiter) tryOut(p *ledger.Placement) error {
+// tryOut decides without changing anything, and tells what would be granted.
+func (a *Arbiter) tryOut(k *admission) (grant ledger.Grant, err error) {
+	p := &k.placement
 	allocation, allocated := a.o.Ledger.Allocation(p.Pod)
 	if allocated && allocation.State == ledger.Bound && allocation.Node == p.Node {
-		return &Error{Outcome: BoundElsewhere, Pod: p.Pod, Node: p.Node, BoundTo: p.Node}
+		return grant, &Error{Outcome: BoundElsewhere, Pod: p.Pod, Node: p.Node, BoundTo: p.Node}
 	}
 	var rejections []ledger.Rejection
 	a.o.Ledger.Try(func(t *ledger.Trial) {
-		if !fitsAny(t.AppendFit(nil, p, []string{p.Node})) {
-			rejections = t.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Time{})).Rejections
+		if k.create {
+			t.GiveWay(p.Pod, p.Scheduler)
 		}
+		if fitsAny(t.AppendFit(nil, p, []string{p.Node})) {
+			grant = t.Grant(p)
+			return
+		}
+		rejections = t.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Time{})).Rejections
 	})
 	if len(rejections) == 0 {
-		return nil
+		return grant, nil
 	}
-	return &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &rejections[0]}
+	return grant, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &rejections[0]}
 }

@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,8 +56,11 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 		},
 		"a pod created with a node": func(w *world, p *v1.Pod, caller string) error {
 			created := newPod("created-" + p.Name)
-			created.UID = ""
-			said, err := w.AdmitPod(w.t.Context(), created, "a", caller, false)
+			said, err := w.PlanPod(w.t.Context(), created, "a", caller, false)
+			if err == nil {
+				created.Annotations = said.Annotations
+				said, err = w.AdmitPod(w.t.Context(), created, "a", caller, false)
+			}
 			assert.True(w.t, err != nil || said.Annotations[v1alpha1.CallerAnnotation] == caller)
 			return err
 		},
@@ -71,6 +75,9 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 			p.ResourceVersion = []string{"1", "2", "3"}[i]
 		}
 		w := newWorld(t, pods...)
+		for k := range 20 { // of which creations have a share
+			w.ledger.ObserveNode(ledger.NodeObservation{Name: fmt.Sprint("empty-", k)})
+		}
 		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": oneCPU})
 		require.NoError(t, ask(w, pods[0], "for-scheduler"))
 		err := ask(w, pods[1], "for-scheduler")

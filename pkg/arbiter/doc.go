@@ -28,13 +28,13 @@
 //
 // # When the pod changes
 //
-// What was decided holds for the pod that was looked at. It may be resized, or its annotations changed, before the POST
-// is carried out, so the API server is to carry it out on that version alone and answers 409 where there is another
-// (apiserver pkg/storage, Preconditions.Check). The flight reads the pod live then. Schedulers write conditions of a pod
-// right before they bind it, so where the same would be asked for the pod as it is now, the same is sent for its
-// new version, the first time at once. Where not, the capacity is given back, and the pod's scheduler is told to look at it
-// again. Both are safe also while the fate of earlier POSTs is not known: these name a version that the pod will never have
-// again.
+// What was decided holds for the pod that was looked at. It may be resized, or its annotations changed, before the
+// POST is carried out, so the API server is to carry it out on that version alone and answers 409 where there is
+// another (apiserver pkg/storage, Preconditions.Check). The flight reads the pod live then. Schedulers write
+// conditions of a pod right before they bind it, so where the same would be asked for the pod as it is now, the same
+// is sent for its new version, the first time at once. Where not, the capacity is given back, and the pod's scheduler
+// is told to look at it again. Both are safe also while the fate of earlier POSTs is not known: these name a version
+// that the pod will never have again.
 //
 // # When the answer is lost
 //
@@ -93,21 +93,24 @@
 // another node is not held up by the first for long (settleEarly). A pod that is being
 // bound by a flight is refused: the flight takes the allocation back by its own rules.
 //
-// A pod that is being created has no UID yet, so its allocation is made by name and the
-// watch gives it the UID. Nothing can stop a creation that is under way, so where the
-// pod does not show up the capacity stays taken for createGrace, when the API server
-// must have abandoned the request. Where several of one name are asked about, it counts for all of
-// them together until one is seen, as any may be the one that comes.
+// A pod that is created with a node (admit_create.go) is asked about twice. PlanPod says what it would be given while
+// webhooks may still write that into it. AdmitPod grants it when the API server has filled in and checked the pod and
+// is about to write it. Nothing can stop a creation that is under way, so where the pod does not show up the capacity
+// stays taken for createGrace, when the API server must have abandoned the request. A quota, or another validating
+// webhook, can refuse the pod after all, and its sender try for ever: so what creations hold that nobody has seen to
+// happen is a small share of the nodes for each namespace and each caller, and after one that did not happen the
+// namespace waits.
 //
 // # Resizes
 //
-// The API server asks about resizes of pods, too (resize.go). Kubernetes counts a pod for the largest of what its spec asks
-// for, what its kubelet has allocated and what is in force, so a pod that grows counts for more from the write of its spec on:
-// no kubelet and no scheduler decides before. What takes no more than the pod counts for is allowed without a look at
-// anything. The rest is pending like a Binding. The write is conditional by itself: on a pod that has changed since the API
-// server asked it fails, or is asked about again (kubernetes staging/src/k8s.io/apiserver/pkg/registry/generic/registry,
-// Store.Update). So a newer version of the pod, the patch's at last, tells what became of it. A bind that begins before
-// a resize of its pod was seen counts for that as well.
+// The API server asks about resizes of pods, too (resize.go). Kubernetes counts a pod for the largest of what its spec
+// asks for, what its kubelet has allocated and what is in force, so a pod that grows counts for more from the write of
+// its spec on: no kubelet and no scheduler decides before. What takes no more than the pod counts for is allowed
+// without a look at anything. The rest is pending like a Binding. The write is conditional by itself: on a pod that
+// has changed since the API server asked it fails, or is asked about again (kubernetes
+// staging/src/k8s.io/apiserver/pkg/registry/generic/registry, Store.Update). So a newer version of the pod, the
+// patch's at last, tells what became of it. A bind that begins before a resize of its pod was seen counts for that as
+// well.
 //
 // At most MaxPending are remembered, in memory only, and of one namespace as many as are free: no
 // namespace can keep the others from binding. Stop settles them all, so that

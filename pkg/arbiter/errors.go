@@ -24,7 +24,7 @@ const (
 	NotReady       Outcome = "not_ready"       // nothing can be decided now; nothing was sent
 	Changed        Outcome = "changed"         // the pod has another version than the Binding asks for, or was decided on
 	NameTaken      Outcome = "name_taken"      // there is a pod of the name of the one to be created
-	NotGone        Outcome = "not_gone"        // an earlier pod of that name may still have its capacity
+	NotTold        Outcome = "not_told"        // the pod to be created does not say what it would be given
 )
 
 // Errors to compare with errors.Is; each matches every *Error of its outcome.
@@ -46,6 +46,8 @@ type Error struct {
 	Why string
 	// Resize says that the pod was to grow where it is.
 	Resize bool
+	// Create says that the pod was to be created on the node.
+	Create bool
 	// Rejection is the ledger's (Refused), nil where a gate refused.
 	Rejection *ledger.Rejection
 	// Cause is what the API server or the connection to it said, nil if nothing.
@@ -98,8 +100,9 @@ func (e *Error) what() string {
 		return fmt.Sprintf("pod %s has another resourceVersion by now: it has changed; look at it again", e.Pod)
 	case NameTaken:
 		return fmt.Sprintf("pod %s already exists", e.Pod)
-	case NotGone:
-		return fmt.Sprintf("an earlier pod %s has not been seen to be gone yet; try again", e.Pod)
+	case NotTold:
+		return fmt.Sprintf("pod %s was not created on node %q: its annotations do not tell what it would be given there, which others have got "+
+			"meanwhile or another webhook has changed; try again", e.Pod, e.Node)
 	case Stopping:
 		return e.undone() + " because the server is shutting down; try again"
 	default:
@@ -114,6 +117,9 @@ func (e *Error) what() string {
 func (e *Error) undone() string {
 	if e.Resize {
 		return fmt.Sprintf("pod %s was not resized", e.Pod)
+	}
+	if e.Create {
+		return fmt.Sprintf("pod %s was not created on node %q", e.Pod, e.Node)
 	}
 	return fmt.Sprintf("pod %s was not bound to node %q", e.Pod, e.Node)
 }

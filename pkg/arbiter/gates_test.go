@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -94,6 +95,13 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		"admission of a pod": func(t *testing.T, w *world, p *v1.Pod) error {
 			created := newPod("new")
 			created.Namespace, created.UID = p.Namespace, ""
+			_, err := w.PlanPod(t.Context(), created, "a", "user", false)
+			return err
+		},
+		"admission of a pod that is written": func(t *testing.T, w *world, p *v1.Pod) error {
+			created := newPod("new")
+			created.Namespace = p.Namespace
+			created.Annotations = map[string]string{v1alpha1.CallerAnnotation: "user"}
 			_, err := w.AdmitPod(t.Context(), created, "a", "user", false)
 			return err
 		},

@@ -3,6 +3,7 @@ package arbiter
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -51,7 +52,8 @@ type pendings struct {
 	self    string // the user that the server is to the API server; empty if not known
 	of      map[ledger.PodRef]*pending
 	resizes map[ledger.PodRef]*pending
-	in      map[string]int // how many of them all are in a namespace
+	in      map[string]int       // how many of them all are in a namespace
+	failed  map[string]time.Time // until when a namespace creates no pod with a node, as one was never created
 }
 
 // beside are the pending ones of the same kind. mu is held.
@@ -105,6 +107,7 @@ type pending struct {
 	request   *resources.Request
 	devices   *ledger.DeviceRequest
 	create    bool
+	caller    string // who creates it
 	resize    bool
 	version   uint64 // of the pod that is resized, or the newest that is bound
 
@@ -117,7 +120,7 @@ type pending struct {
 
 func newPendings() pendings {
 	ctx, cancel := context.WithCancel(context.Background())
-	return pendings{ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, resizes: map[ledger.PodRef]*pending{}, in: map[string]int{}}
+	return pendings{ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, resizes: map[ledger.PodRef]*pending{}, in: map[string]int{}, failed: map[string]time.Time{}}
 }
 
 // Run settles what was allowed and has not shown up, until ctx ends or Stop is called,
@@ -205,6 +208,7 @@ func (a *Arbiter) settleAll(ctx context.Context, chosen func(*pending) bool) {
 func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
+	maps.DeleteFunc(a.pending.failed, func(_ string, until time.Time) bool { return !time.Now().Before(until) })
 	var taken []*pending
 	for _, all := range []map[ledger.PodRef]*pending{a.pending.of, a.pending.resizes} {
 		for _, p := range all {
@@ -284,6 +288,9 @@ func (a *Arbiter) withdraw(p *pending) {
 	if p.resize {
 		a.withdrawResize(p)
 		return
+	}
+	if p.create {
+		a.pending.failed[p.ref.Namespace] = time.Now().Add(failedPause)
 	}
 	if a.gangs.bindFailed(p.ref, p.node) {
 		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")

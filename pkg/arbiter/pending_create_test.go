@@ -1,7 +1,6 @@
 package arbiter
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -22,7 +21,7 @@ import (
 func TestPodWithANode(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		require.NoError(t, c.create("p", "3", "a"))
-		assert.Equal(t, "Binding on a", c.on(named("p")))
+		assert.Equal(t, "Binding on a", c.on(ref(newPod("p"))))
 		assertOutcome(t, Refused, c.create("q", "2", "a"))
 		c.created("p", "3", "a")
 		c.show("p")
@@ -47,28 +46,10 @@ func TestPodWithANodeThatWasPromised(t *testing.T) {
 				})
 				require.NoError(t, err)
 				require.NoError(t, c.create("p", "3", "b"))
-				assert.Equal(t, "Binding on b", c.on(named("p")))
+				assert.Equal(t, "Binding on b", c.on(ref(newPod("p"))))
 			})
 		})
 	}
-}
-
-// A former pod of the name, which the watch does not know to be gone, does not come to have what the one that is being
-// created has: that would be given back with it. Whoever reserves may name any UID.
-func TestFormerPodHasNothingOfThePodBeingCreated(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *apiCluster) {
-		p := c.add("p", "1")
-		c.api.remove(p)
-		require.NoError(t, c.create("p", "3", "a"))
-		_, err := c.Reserve(as(t.Context(), "for-scheduler"), &Gang{
-			Scheduler: "scheduler", Caller: "for-scheduler", Mode: ledger.AllOrNothing,
-			Pods: []GangPod{{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "made-up"}, Node: "b", Request: c.info(p).Request}},
-		})
-		require.NoError(t, err)
-		c.show("p") // that it is gone
-		assert.Equal(t, "Binding on a", c.on(named("p")))
-		assertOutcome(t, Refused, c.create("q", "2", "a"))
-	})
 }
 
 // A pod that is never created keeps its capacity until the API server cannot create it any more.
@@ -77,11 +58,10 @@ func TestPodThatIsNeverCreated(t *testing.T) {
 		meanwhile func(*apiCluster)
 		want      string
 	}{
-		"no pod":       {meanwhile: func(*apiCluster) {}, want: "none"},
-		"unseen":       {meanwhile: func(c *apiCluster) { c.created("p", "3", "a") }, want: "Bound on a"},
-		"another pod":  {meanwhile: func(c *apiCluster) { c.created("p", "3", "") }, want: "none"},
-		"another node": {meanwhile: func(c *apiCluster) { c.created("p", "3", "b") }, want: "none"},
-		"unknown":      {meanwhile: func(c *apiCluster) { c.away(errors.New("away")) }, want: "Binding on a"},
+		"no pod":      {meanwhile: func(*apiCluster) {}, want: "none"},
+		"unseen":      {meanwhile: func(c *apiCluster) { c.created("p", "3", "a") }, want: "Bound on a"},
+		"another pod": {meanwhile: func(c *apiCluster) { c.api.put(again(sized("p", "3", 5))) }, want: "none"},
+		"unknown":     {meanwhile: func(c *apiCluster) { c.away(errors.New("away")) }, want: "Binding on a"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -89,9 +69,9 @@ func TestPodThatIsNeverCreated(t *testing.T) {
 				require.NoError(t, c.create("p", "3", "a"))
 				tc.meanwhile(c)
 				pass(40 * time.Second)
-				assert.Equal(t, "Binding on a", c.on(named("p")))
+				assert.Equal(t, "Binding on a", c.on(ref(newPod("p"))))
 				pass(10 * time.Second)
-				assert.Equal(t, tc.want, c.on(named("p")))
+				assert.Equal(t, tc.want, c.on(ref(newPod("p"))))
 				_, patches := c.sent()
 				assert.Zero(t, patches)
 			})
@@ -99,79 +79,134 @@ func TestPodThatIsNeverCreated(t *testing.T) {
 	}
 }
 
-// Another webhook adds a container, so the API server asks once more. A pod of the same name is created at the same
-// time, for more than there is: its refusal must not give back the capacity of the first, which may still be created.
+// The API server asks a second time about a pod, as its answer was lost.
 func TestPodIsReviewedAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
-		require.NoError(t, c.create("p", "1", "a"))
-		require.NoError(t, c.create("p", "3", "a"))
-		assertOutcome(t, Refused, c.create("q", "2", "a")) // it counts for 3 now
-		require.NoError(t, c.create("p", "2", "a"))
-		assertOutcome(t, Refused, c.create("q", "2", "a")) // and goes on doing so
-		assertOutcome(t, Refused, c.create("p", "5", "a"))
-		require.Equal(t, "Binding on a", c.on(named("p")))
-		assertOutcome(t, Refused, c.create("q", "2", "a")) // still
-		require.NoError(t, c.create("r", "1", "a"), "and for no more")
-		c.created("p", "3", "a")
-		c.show("p")
-		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))))
+		p := sized("p", "3", 0)
+		_, err := c.createPod(p, "a", "user")
+		require.NoError(t, err)
+		_, err = c.AdmitPod(t.Context(), p, "a", "user", false)
+		require.NoError(t, err)
+		assertOutcome(t, Refused, c.create("q", "2", "a"))
+		pass(createGrace + grace)
+		assert.Equal(t, "none", c.on(ref(newPod("p"))))
 	})
 }
 
-// Two pods of one name are being created, and either may come: both keep what they were allowed until one is seen.
+// Two pods of one name are being created, and the second comes when the first is gone again: each has what it was allowed.
 func TestTwoPodsOfANameAreCreated(t *testing.T) {
-	create := func(c *apiCluster, p *v1.Pod) (string, error) {
-		p.UID, p.ResourceVersion = "", ""
-		delete(p.Annotations, v1alpha1.ExtendedResourcesAnnotation)
-		said, err := c.AdmitPod(context.Background(), p, "a", "user", false)
-		return said.Annotations[v1alpha1.ExtendedResourcesAnnotation], err
-	}
-	onPort := func(name, cpu string, port int32) *v1.Pod {
-		p := sized(name, cpu, 0)
-		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port, ContainerPort: port}}
-		return p
-	}
-	t.Run("the second asks for less, and for something else", func(t *testing.T) {
-		inCluster(t, func(t *testing.T, c *apiCluster) {
-			for _, p := range []*v1.Pod{onPort("p", "3", 80), onPort("p", "1", 81), onPort("p", "3", 80), onPort("p", "2", 81)} {
-				_, err := create(c, p)
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.nodes(20)
+		questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+		told, err := c.createPod(claiming("p", "c"), "a", "user")
+		require.NoError(t, err)
+		require.Equal(t, "gpu-0", told[v1alpha1.ExtendedResourcesAnnotation])
+		second := again(sized("p", "3", 0))
+		_, err = c.createPod(second, "a", "user")
+		require.NoError(t, err)
+		assertOutcome(t, Refused, c.create("q", "1", "a"))
+
+		c.created("p", "1", "a")
+		c.show("p")
+		c.api.remove(newPod("p"))
+		c.show("p")
+		assert.Equal(t, "none", c.on(ref(newPod("p"))))
+		assert.Equal(t, "Binding on a", c.on(ref(second)))
+		assertOutcome(t, Refused, c.create("q", "2", "a"))
+		second.Spec.NodeName = "a"
+		c.api.put(second)
+		c.show("p")
+		assert.Equal(t, "Bound on a", c.on(ref(second)))
+	})
+}
+
+// A pod is created only if it tells what it is granted: whoever reads its annotations later believes them.
+func TestPodThatTellsSomethingElse(t *testing.T) {
+	for name, change := range map[string]func(map[string]string){
+		"nothing":             func(told map[string]string) { clear(told) },
+		"another caller":      func(told map[string]string) { told[v1alpha1.CallerAnnotation] = "another" },
+		"other devices":       func(told map[string]string) { told[v1alpha1.ExtendedResourcesAnnotation] = "gpu-1" },
+		"a reservation":       func(told map[string]string) { told[v1alpha1.MatchedReservationAnnotation] = "ns/r/0" },
+		"one of another time": func(told map[string]string) { told[v1alpha1.MatchedReservationUIDAnnotation] = "u" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+				p := claiming("p", "c")
+				early := p.DeepCopy()
+				early.UID = ""
+				said, err := c.PlanPod(t.Context(), early, "a", "user", false)
 				require.NoError(t, err)
-				assertOutcome(t, Refused, c.create("q", "2", "a"))
-				_, err = create(c, onPort("q", "1", 80))
-				assertOutcome(t, Refused, err)
+				p.Annotations = said.Annotations
+				p.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "c"
+				told := p.DeepCopy()
+				change(told.Annotations)
+				told.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "c"
+				_, err = c.AdmitPod(t.Context(), told, "a", "user", false)
+				assertOutcome(t, NotTold, err)
+				assert.Equal(t, "none", c.on(ref(p)), "nothing is kept for it")
+				_, err = c.AdmitPod(t.Context(), p, "a", "user", false)
+				require.NoError(t, err)
+			})
+		})
+	}
+}
+
+// Creations that always fail keep a small share of the nodes for a small share of the time, and others are not concerned.
+func TestCreationsThatAlwaysFail(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		nodes := map[string]string{"greedy": "a", "other": "b"}
+		in := func(namespace, name, caller string) error {
+			p := sized(name, "1", 0)
+			p.Namespace, p.UID = namespace, types.UID(namespace+name)
+			_, err := c.createPod(p, nodes[namespace], caller)
+			return err
+		}
+		require.NoError(t, in("greedy", "p0", "tenant"))
+		err := in("greedy", "p1", "another of its accounts")
+		assertOutcome(t, Busy, err)
+		assert.ErrorContains(t, err, "pods of namespace greedy that were allowed to be created with a node are not there yet: 1, which is its share")
+		pass(createGrace + grace)
+		err = in("greedy", "p2", "one more")
+		assertOutcome(t, Busy, err)
+		assert.ErrorContains(t, err, "the next may be created at 2000-01-01T00:07:")
+		require.NoError(t, in("other", "p", "tenant"), "another namespace")
+		pass(failedPause - time.Minute)
+		assertOutcome(t, Busy, in("greedy", "p3", "tenant"))
+		pass(time.Minute)
+		require.NoError(t, in("greedy", "p4", "tenant"))
+	})
+}
+
+// What a caller has created in several namespaces, and that nobody has seen, is on a share of the nodes together.
+func TestCreationsOfACallerThatFail(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.nodes(20)
+		created := 0
+		for ; created < 20; created++ {
+			p := sized("p", "1m", 0)
+			p.Namespace, p.UID = fmt.Sprint("ns-", created), types.UID(fmt.Sprint(created))
+			if _, err := c.createPod(p, "a", "tenant"); err != nil {
+				assertOutcome(t, Busy, err)
+				assert.ErrorContains(t, err, "pods of tenant that were allowed to be created with a node are not there yet: 5")
+				break
 			}
-			_, err := create(c, onPort("r", "1", 82))
-			require.NoError(t, err, "it counts for no more than both")
-		})
+		}
+		assert.Equal(t, 5, created, "a quarter of the nodes")
+		require.NoError(t, c.create("p", "1m", "a"), "another caller")
 	})
-	t.Run("the second has no claims of devices, or others", func(t *testing.T) {
-		inCluster(t, func(t *testing.T, c *apiCluster) {
-			questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
-			given, err := create(c, claiming("p", "c"))
-			require.NoError(t, err)
-			require.Equal(t, "gpu-0", given)
-			given, err = create(c, newPod("p"))
-			require.NoError(t, err)
-			require.Empty(t, given)
-			_, err = create(c, claiming("p", "other"))
-			assertOutcome(t, InFlight, err)
-			given, err = create(c, claiming("p", "c"))
-			require.NoError(t, err)
-			require.Equal(t, "gpu-0", given)
-			given, err = create(c, claiming("q", "d"))
-			require.NoError(t, err)
-			require.Equal(t, "gpu-1", given, "the device is given twice")
-		})
-	})
-	t.Run("another webhook adds claims", func(t *testing.T) {
-		inCluster(t, func(t *testing.T, c *apiCluster) {
-			questiontest.GPUs(c.ledger, "a", "gpu-0")
-			_, err := create(c, newPod("p"))
-			require.NoError(t, err)
-			given, err := create(c, claiming("p", "c"))
-			require.NoError(t, err)
-			require.Equal(t, "gpu-0", given)
-		})
+}
+
+// Creations that have happened and that the watch has not shown yet hold up nobody: the API server is asked for them.
+func TestCreationsInARow(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		for k := range 4 {
+			name := fmt.Sprint("p", k)
+			require.NoError(t, c.create(name, "1", "a"))
+			c.created(name, "1", "a")
+		}
+		c.away(errors.New("away"))
+		assertOutcome(t, Busy, c.create("late", "1", "b"))
 	})
 }
 

@@ -1,23 +1,24 @@
 package arbiter
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // However many bindings and pods a namespace has allowed that do not show up, others' are allowed.
 func TestPendingOfOneNamespace(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		c.o.MaxPending = 12
-		create := func(namespace string) (allowed int, err error) {
+		bind := func(namespace string) (allowed int, err error) {
 			for ; err == nil; allowed++ {
-				p := sized(fmt.Sprint("p", allowed), "1m", 0)
-				p.Namespace, p.UID, p.ResourceVersion = namespace, "", ""
-				_, err = c.AdmitPod(context.Background(), p, []string{"a", "b"}[allowed%2], "user", false)
+				p := sized(fmt.Sprint("p", allowed), "1m", 1)
+				p.Namespace, p.UID = namespace, types.UID(namespace+p.Name)
+				c.api.put(p)
+				_, err = c.ask(ref(p), []string{"a", "b"}[allowed%2])
 			}
 			return allowed - 1, err
 		}
@@ -25,7 +26,7 @@ func TestPendingOfOneNamespace(t *testing.T) {
 			namespace string
 			want      int
 		}{{"greedy", 6}, {"second", 3}, {"third", 2}} {
-			got, err := create(share.namespace)
+			got, err := bind(share.namespace)
 			assert.Equal(t, share.want, got, share.namespace)
 			require.ErrorIs(t, err, &Error{Outcome: Busy})
 			assert.ErrorContains(t, err, fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet", got, share.namespace))
@@ -36,7 +37,7 @@ func TestPendingOfOneNamespace(t *testing.T) {
 		pass(createGrace + grace)
 		assert.Empty(t, c.pending.of)
 		assert.Empty(t, c.pending.in)
-		got, _ := create("greedy")
+		got, _ := bind("greedy")
 		assert.Equal(t, 6, got)
 		c.end()
 	})

@@ -3,6 +3,8 @@ package arbiter
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -141,12 +143,41 @@ func (c *apiCluster) carryOut(b *v1.Binding) (err error) {
 	return err
 }
 
-// create has the API server ask about a pod with a node.
+// create has the API server ask about a pod with a node, before it fills in the pod and before it writes it.
 func (c *apiCluster) create(name, cpu, node string) error {
-	p := sized(name, cpu, 0)
-	p.UID, p.ResourceVersion = "", ""
-	_, err := c.AdmitPod(context.Background(), p, node, "user", false)
+	_, err := c.createPod(sized(name, cpu, 0), node, "user")
 	return err
+}
+
+// createPod is create for a pod of a UID. It returns what the pod was told.
+func (c *apiCluster) createPod(p *v1.Pod, node, caller string) (told map[string]string, err error) {
+	p.ResourceVersion = ""
+	early := p.DeepCopy()
+	early.UID = ""
+	said, err := c.PlanPod(context.Background(), early, node, caller, false)
+	if err != nil {
+		return nil, err
+	}
+	delete(p.Annotations, v1alpha1.ExtendedResourcesAnnotation)
+	p.Annotations = maps.Clone(p.Annotations)
+	for key, value := range said.Annotations {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
+	}
+	_, err = c.AdmitPod(context.Background(), p, node, caller, false)
+	return said.Annotations, err
+}
+
+// nodes has so many more nodes, which offer nothing.
+func (c *apiCluster) nodes(count int) {
+	for k := range count {
+		c.ledger.ObserveNode(ledger.NodeObservation{Name: fmt.Sprint("empty-", k)})
+	}
+}
+
+// again is a pod of a name with another UID.
+func again(p *v1.Pod) *v1.Pod {
+	p.UID += "-again"
+	return p
 }
 
 // created has the API server create a pod with a node.
@@ -155,8 +186,6 @@ func (c *apiCluster) created(name, cpu, node string) {
 	p.Spec.NodeName = node
 	c.api.put(p)
 }
-
-func named(name string) ledger.PodRef { return ledger.PodRef{Namespace: "ns", Name: name} }
 
 // What was allowed and has not happened is made impossible before its capacity is given back.
 func TestWhatBecomesOfAnAllowedBinding(t *testing.T) {

@@ -244,13 +244,16 @@ func (l *account) giveWay(pod PodRef, scheduler string) (count int) {
 		return 0 // what is kept is for a later one of the name
 	}
 	for _, e := range l.named[pod.key()].keptFor(pod) {
-		if e.unborn && e.scheduler != scheduler {
+		if e.givesWayTo(scheduler) {
 			l.endSlot(e, SlotReleased, PodRef{})
 			count++
 		}
 	}
 	return count
 }
+
+// givesWayTo reports whether a slot was promised for a pod of another scheduler than the one it has.
+func (e *entry) givesWayTo(scheduler string) bool { return e.unborn && e.scheduler != scheduler }
 
 // RemovePod records that a pod was deleted, or has finished (phase Succeeded or
 // Failed), and reports whether it had an allocation. resourceVersion is the newest

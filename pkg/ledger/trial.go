@@ -76,6 +76,39 @@ func (t *Trial) Reserve(plan Plan) Result {
 	return result
 }
 
+// GiveWay takes away what gives way when a pod of a scheduler comes to exist; see ObserveUnbound.
+func (t *Trial) GiveWay(pod PodRef, scheduler string) {
+	for _, e := range t.named[pod.key()].keptFor(pod) {
+		if e.givesWayTo(scheduler) {
+			t.take(e)
+		}
+	}
+}
+
+// Grant tells what StartBind would give a pod that fits on a node, which keeps what it has there.
+func (t *Trial) Grant(p *Placement) Grant {
+	own := t.find(p.Pod)
+	switch {
+	case own == nil:
+	case own.isAllocation():
+		grant := own.grant()
+		grant.Devices = own.given()
+		return grant
+	case t.names[own.node] == p.Node:
+		t.take(own)
+		a := t.giveCounted(own.node, p.Request, t.allotInPlace(own, p.Devices), own.within)
+		return Grant{Slot: own.within.ref(), Caller: own.caller, Devices: (&entry{devices: a}).given()}
+	default:
+		t.take(own)
+	}
+	i, h, rejection := t.admit(p)
+	if rejection != nil {
+		return Grant{}
+	}
+	a := t.giveCounted(i, p.Request, t.allot(i, p.Devices, h), h)
+	return Grant{Slot: h.ref(), Caller: p.Caller, Devices: (&entry{devices: a}).given()}
+}
+
 // AppendFit is Reader.AppendFit on what is tried.
 func (t *Trial) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	return t.appendFit(dst, p, nodes, t.find(p.Pod))

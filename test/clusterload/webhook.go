@@ -62,23 +62,49 @@ func NewWebhook(cp *controlplane.ControlPlane) (*Webhook, error) {
 
 // Configuration is the webhook configuration of manifests/admission with the URL of this webhook.
 func (w *Webhook) Configuration() (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	content, err := controlplane.ReadFile("manifests", "admission", "base", "webhook.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("read the webhook's configuration: %w", err)
-	}
 	var configuration admissionregistrationv1.MutatingWebhookConfiguration
-	if err := yaml.UnmarshalStrict(content, &configuration); err != nil {
-		return nil, fmt.Errorf("read the webhook's configuration: %w", err)
+	if err := readConfiguration("webhook.yaml", &configuration); err != nil {
+		return nil, err
 	}
 	for i := range configuration.Webhooks {
-		configuration.Webhooks[i].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &w.URL, CABundle: w.CA}
+		configuration.Webhooks[i].ClientConfig = w.client("")
 		configuration.Webhooks[i].TimeoutSeconds = ptr.To[int32](30) // the most there is: the machine may be busy
 	}
 	return &configuration, nil
 }
 
+// Validating is a validating webhook configuration of manifests/admission, pods.yaml or resourceclaims.yaml, with the
+// URL of this webhook.
+func (w *Webhook) Validating(file string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+	var configuration admissionregistrationv1.ValidatingWebhookConfiguration
+	if err := readConfiguration(file, &configuration); err != nil {
+		return nil, err
+	}
+	hook := &configuration.Webhooks[0]
+	hook.ClientConfig = w.client(strings.TrimPrefix(*hook.ClientConfig.Service.Path, "/admission"))
+	hook.TimeoutSeconds = ptr.To[int32](30)
+	return &configuration, nil
+}
+
+// client is how the API server reaches a path below the webhook's URL.
+func (w *Webhook) client(path string) admissionregistrationv1.WebhookClientConfig {
+	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(w.URL + path), CABundle: w.CA}
+}
+
+func readConfiguration(file string, into any) error {
+	content, err := controlplane.ReadFile("manifests", "admission", "base", file)
+	if err == nil {
+		err = yaml.UnmarshalStrict(content, into)
+	}
+	if err != nil {
+		return fmt.Errorf("read the webhook's configuration: %w", err)
+	}
+	return nil
+}
+
 // Install makes the API server ask the webhook, whose server is ready, and returns when it does.
-// change, if not nil, is applied to the configuration of manifests/admission first.
+// change, if not nil, is applied to the configuration of manifests/admission first; what it says of pods holds for the
+// validating webhook, too.
 func (w *Webhook) Install(
 	ctx context.Context, cp *controlplane.ControlPlane, change func(*admissionregistrationv1.MutatingWebhookConfiguration),
 ) error {
@@ -89,12 +115,30 @@ func (w *Webhook) Install(
 	if change != nil {
 		change(configuration)
 	}
-	webhooks := cp.Client().AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if _, err := webhooks.Create(ctx, configuration, metav1.CreateOptions{}); err != nil {
+	validating, err := w.Validating("pods.yaml")
+	if err != nil {
+		return err
+	}
+	created, hooks := &validating.Webhooks[0], cp.Client().AdmissionregistrationV1()
+	for _, hook := range configuration.Webhooks {
+		if hook.Name == pods {
+			created.FailurePolicy, created.NamespaceSelector = hook.FailurePolicy, hook.NamespaceSelector
+		}
+	}
+	if _, err := hooks.ValidatingWebhookConfigurations().Create(ctx, validating, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("install the validating webhook: %w", err)
+	}
+	if err := awaitWebhook(ctx, cp, created.Name); err != nil {
+		return err
+	}
+	if _, err := hooks.MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("install the webhook: %w", err)
 	}
-	return awaitWebhook(ctx, cp, true)
+	return awaitWebhook(ctx, cp, pods)
 }
+
+// pods is the name of the webhook in manifests/admission/base/webhook.yaml that plans pods with a node.
+const pods = "pods.globalreserve.io"
 
 // Uninstall takes the webhook away again and returns when the API server asks it no more.
 func (w *Webhook) Uninstall(ctx context.Context, cp *controlplane.ControlPlane) error {
@@ -102,33 +146,24 @@ func (w *Webhook) Uninstall(ctx context.Context, cp *controlplane.ControlPlane) 
 	if err != nil {
 		return err
 	}
-	webhooks := cp.Client().AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if err := webhooks.Delete(ctx, configuration.Name, metav1.DeleteOptions{}); err != nil {
+	validating, err := w.Validating("pods.yaml")
+	if err != nil {
+		return err
+	}
+	hooks := cp.Client().AdmissionregistrationV1()
+	err = errors.Join(
+		hooks.MutatingWebhookConfigurations().Delete(ctx, configuration.Name, metav1.DeleteOptions{}),
+		hooks.ValidatingWebhookConfigurations().Delete(ctx, validating.Name, metav1.DeleteOptions{}),
+	)
+	if err != nil {
 		return fmt.Errorf("uninstall the webhook: %w", err)
 	}
-	return awaitWebhook(ctx, cp, false)
+	return awaitWebhook(ctx, cp, "")
 }
 
-// ResourceClaims is the webhook configuration of manifests/admission for ResourceClaims, with the URL of this webhook.
-func (w *Webhook) ResourceClaims() (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
-	content, err := controlplane.ReadFile("manifests", "admission", "base", "resourceclaims.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("read the webhook's configuration: %w", err)
-	}
-	var configuration admissionregistrationv1.ValidatingWebhookConfiguration
-	if err := yaml.UnmarshalStrict(content, &configuration); err != nil {
-		return nil, fmt.Errorf("read the webhook's configuration: %w", err)
-	}
-	url := w.URL + "/resourceclaims"
-	for i := range configuration.Webhooks {
-		configuration.Webhooks[i].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: w.CA}
-	}
-	return &configuration, nil
-}
-
-// awaitWebhook waits until the API server asks the webhook, or does not: it takes a moment to notice
-// a changed configuration. A pod for a node that does not exist tells, without being created.
-func awaitWebhook(ctx context.Context, cp *controlplane.ControlPlane, asks bool) error {
+// awaitWebhook waits until the API server asks a webhook about pods first, or none where that is empty: it takes a
+// moment to notice a changed configuration. A pod for a node that does not exist tells, without being created.
+func awaitWebhook(ctx context.Context, cp *controlplane.ControlPlane, hook string) error {
 	const nowhere = "no-such-node"
 	probe := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "webhook-probe-"},
@@ -138,11 +173,13 @@ func awaitWebhook(ctx context.Context, cp *controlplane.ControlPlane, asks bool)
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 		_, last = cp.Client().CoreV1().Pods(corev1.NamespaceDefault).Create(ctx, probe, dryRun)
-		asked := last != nil && strings.Contains(last.Error(), nowhere)
-		return asked == asks && (asks || last == nil), nil
+		if hook == "" {
+			return last == nil, nil
+		}
+		return last != nil && strings.Contains(last.Error(), nowhere) && strings.Contains(last.Error(), strconv.Quote(hook)), nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until the API server asks the webhook (%t): %w", asks, errors.Join(err, last))
+		return fmt.Errorf("wait until the API server asks the webhook %q: %w", hook, errors.Join(err, last))
 	}
 	return nil
 }

@@ -121,9 +121,19 @@ func (p *Pair) rejection(what string, got, want *ledger.Rejection) {
 	}
 }
 
-// StartBind compares the start of a bind.
+// StartBind compares the start of a bind, also with what was foreseen.
 func (p *Pair) StartBind(at *ledger.Placement, now time.Time) {
+	p.Expire(now)
+	var foreseen *ledger.Grant
+	p.Ledger.Try(func(t *ledger.Trial) {
+		if !at.Preempt && t.AppendFit(nil, at, []string{at.Node})[0].Reason == ledger.Fits {
+			foreseen = new(t.Grant(at))
+		}
+	})
 	grant, rejection := p.Ledger.StartBind(at, now)
+	if foreseen != nil {
+		p.differ("grant as foreseen", *foreseen, grant)
+	}
 	wantGrant, want := p.Model.StartBind(at, now)
 	p.differ("start bind: grant", grant, wantGrant)
 	p.rejection("start bind", rejection, want)

@@ -11,16 +11,18 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
-// Path is where the webhook of bindings, pods and resizes is served, and ResourceClaimsPath that of ResourceClaims.
+// Path is where the mutating webhook of bindings, pods and resizes is served, PodsPath the validating one of pods that
+// are created with a node, and ResourceClaimsPath that of ResourceClaims.
 const (
 	Path               = "/admission"
+	PodsPath           = "/admission/pods"
 	ResourceClaimsPath = "/admission/resourceclaims"
 )
 
 // Serves reports whether a path is one of a webhook.
-func Serves(path string) bool { return path == Path || path == ResourceClaimsPath }
+func Serves(path string) bool { return path == Path || path == PodsPath || path == ResourceClaimsPath }
 
-// verb is what the webhook of bindings, pods and resizes is called in metrics and log lines, and claimsVerb that of
+// verb is what the webhooks of bindings, pods and resizes are called in metrics and log lines, and claimsVerb that of
 // ResourceClaims.
 const (
 	verb       = "admission"
@@ -46,7 +48,9 @@ func New(o Options) *Admission {
 // Register adds the webhooks to a router.
 func (a *Admission) Register(router *httprouter.Router) {
 	bindings := webhook{"a binding, a pod or a resize", a.decide, a.report}
+	pods := webhook{"a pod with a node", a.decidePod, a.report}
 	claims := webhook{"the devices of a ResourceClaim", a.decideClaim, a.reportClaim}
 	router.Handler(http.MethodPost, Path, httpjson.Handle(verb, a.o.Metrics.ObserveRequest, a.serve(bindings)))
+	router.Handler(http.MethodPost, PodsPath, httpjson.Handle(verb, a.o.Metrics.ObserveRequest, a.serve(pods)))
 	router.Handler(http.MethodPost, ResourceClaimsPath, httpjson.Handle(claimsVerb, a.o.Metrics.ObserveRequest, a.serve(claims)))
 }

@@ -126,9 +126,10 @@ func TestBindingUsesASlot(t *testing.T) {
 
 	tried, refusal := w.bind(binding("p", "a"), dryRun)
 	require.Nil(t, refusal)
-	assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "naive"}, tried.Annotations, "a dry run has no slot")
+	assert.Equal(t, "none", w.state("p"))
 	allowed, refusal := w.bind(binding("p", "a"))
 	require.Nil(t, refusal)
+	assert.Equal(t, tried.Annotations, allowed.Annotations, "a dry run tells what would be granted")
 	assert.Equal(t, map[string]string{
 		v1alpha1.CallerAnnotation:                  "naive",
 		v1alpha1.MatchedReservationAnnotation:      "ns/rsv/0",

@@ -1,7 +1,7 @@
-// Package admission decides bindings at the API server, for every scheduler that
-// does not ask GlobalReserve itself: a mutating webhook on the creation of
-// pods/binding and bindings, and of pods that come with spec.nodeName set. It
-// decodes the review, asks pkg/arbiter, and encodes the answer. It decides on resizes of pods (an update of pods/resize) too.
+// Package admission decides bindings at the API server, for every scheduler that does not ask GlobalReserve itself: a
+// mutating webhook on the creation of pods/binding and bindings, and of pods that come with spec.nodeName set, and a
+// validating one on these pods. It decodes the review, asks pkg/arbiter, and encodes the answer. It decides on resizes
+// of pods (an update of pods/resize) too.
 //
 // A Binding is allowed with the pod's UID and resourceVersion as preconditions: see
 // pkg/arbiter for why. The price: it fails with a conflict where something else
@@ -9,20 +9,22 @@
 // Its scheduler then tries again, as for every conflict. The server's own Bindings
 // are allowed as they are; the webhook configuration should not send them here at all.
 //
-// A pod that is created with a node and has its name from generateName gets the name
-// here: it has no UID yet, so its allocation is known by name. Mirror pods, which the
-// kubelet makes for what it runs already, are let through.
+// A pod that is created with a node comes twice. The mutating webhook writes into it what it would be given, which
+// nobody else can do later, and grants nothing: the API server has not filled in and checked the pod yet, and it has
+// no UID. The validating one (PodsPath) is asked about the very pod that will be written, with its UID (apiserver
+// pkg/registry/generic/registry, Store.create), and grants just what the pod tells. Mirror pods, which the kubelet
+// makes for what it runs already, are let through.
 //
 // The annotations that tell what a pod was given, and by whom, are taken out of Bindings and of pods that come with a
-// node, and written anew where something was granted.
+// node, and written anew where something is granted.
 //
 // A resize that makes a pod ask for more than it counts for is allowed where there is capacity for that; any other is
-// always allowed. Nothing of it is patched: the API server writes it on top of the version of the pod that it shows here. Of
-// the new object the resources count, and of the old one all else: the sender may write anything into the rest, and the API
-// server drops it.
+// always allowed. Nothing of it is patched: the API server writes it on top of the version of the pod that it shows
+// here. Of the new object the resources count, and of the old one all else: the sender may write anything into the
+// rest, and the API server drops it.
 //
-// A validating webhook at a path of its own (claim.go) decides on the devices that a write gives a ResourceClaim. Of the new
-// object the allocation counts, and of the old one who it is and the version that the write is made on.
+// A validating webhook at a path of its own (claim.go) decides on the devices that a write gives a ResourceClaim. Of
+// the new object the allocation counts, and of the old one who it is and the version that the write is made on.
 //
 // # Answers
 //
@@ -33,8 +35,9 @@
 // review are refusals and never errors, so that nobody gets past a policy Ignore
 // by making them.
 //
-// With Warn a refusal is a warning: the write goes on, and its sender reads what was short. This is for schedulers that nobody
-// has put behind the server yet, while it decides for all others. What cannot be decided stays an HTTP error.
+// With Warn a refusal is a warning: the write goes on, and its sender reads what was short. This is for schedulers
+// that nobody has put behind the server yet, while it decides for all others. What cannot be decided stays an HTTP
+// error.
 //
 // What may be touched: what comes over the wire and goes back is said here; what is
 // granted, and until when, is decided in pkg/arbiter.

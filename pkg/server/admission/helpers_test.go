@@ -152,7 +152,27 @@ func (w *world) postTo(path, body string) (int, string) {
 // ask returns the answer to a review.
 func (w *world) ask(r *admissionv1.AdmissionReview) *admissionv1.AdmissionResponse {
 	w.t.Helper()
-	code, answer := w.post(encode(w.t, r))
+	return w.askAt(admission.Path, r)
+}
+
+// create has a pod with a node created: the API server has it planned, gives it a UID, and asks once more. It returns the
+// answer that refuses it, or the last.
+func (w *world) create(p *v1.Pod, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
+	w.t.Helper()
+	planned := w.ask(review(w.t, p.Name, "pods", "", p, changes...))
+	if !planned.Allowed {
+		return planned
+	}
+	apply(w.t, planned, p)
+	p.Namespace, p.UID = "ns", types.UID("uid-"+p.Name)
+	response := w.askAt(admission.PodsPath, review(w.t, p.Name, "pods", "", p, changes...))
+	require.Empty(w.t, response.Patch, "a validating webhook has none")
+	return response
+}
+
+func (w *world) askAt(path string, r *admissionv1.AdmissionReview) *admissionv1.AdmissionResponse {
+	w.t.Helper()
+	code, answer := w.postTo(path, encode(w.t, r))
 	require.Equal(w.t, http.StatusOK, code, answer)
 	var got admissionv1.AdmissionReview
 	require.NoError(w.t, json.Unmarshal([]byte(answer), &got))

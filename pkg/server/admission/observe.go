@@ -35,7 +35,7 @@ func NewObserving(o ObserveOptions) *Observing { return &Observing{o} }
 func (a *Observing) Register(router *httprouter.Router) {
 	serving := &Admission{Options{Intake: a.o.Intake, Metrics: a.o.Metrics, Log: a.o.Log}}
 	hook := webhook{"a request", a.allow, func(*verdict, *admissionv1.AdmissionRequest, time.Duration) {}}
-	for path, name := range map[string]string{Path: verb, ResourceClaimsPath: claimsVerb} {
+	for path, name := range map[string]string{Path: verb, PodsPath: verb, ResourceClaimsPath: claimsVerb} {
 		router.Handler(http.MethodPost, path, httpjson.Handle(name, a.o.Metrics.ObserveRequest, serving.serve(hook)))
 	}
 }

@@ -24,7 +24,7 @@ func TestObserving(t *testing.T) {
 		},
 		Intake: httpjson.NewIntake(1<<20, func(*http.Request) string { return "" }), Metrics: metrics.New(), Log: logrus.New(),
 	}).Register(router)
-	for _, path := range []string{Path, ResourceClaimsPath} {
+	for _, path := range []string{Path, PodsPath, ResourceClaimsPath} {
 		for _, dry := range []string{"false", "true"} {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{
 				"uid":"1","kind":{"version":"v1","kind":"Binding"},"resource":{"version":"v1","resource":"pods"},"subResource":"binding","operation":"CREATE",
@@ -36,5 +36,5 @@ func TestObserving(t *testing.T) {
 			assert.JSONEq(t, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"1","allowed":true}}`, w.Body.String())
 		}
 	}
-	assert.Equal(t, []string{"alice n/p a", "alice n/p a"}, asked)
+	assert.Equal(t, []string{"alice n/p a", "alice n/p a", "alice n/p a"}, asked)
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 )
 
 // patch is a JSON patch (RFC 6902). Its operations are "add", which also replaces, and "remove".
@@ -21,18 +21,11 @@ func (p *patch) set(path string, value any) {
 	*p = append(*p, operation{Op: "add", Path: path, Value: value})
 }
 
-// records are the annotations that tell what a pod was given, and by whom. The policy globalreserve-records lets them
-// pass on Bindings and on pods that are created with a node, as they are written here.
-var records = []string{
-	v1alpha1.CallerAnnotation, v1alpha1.ExtendedResourcesAnnotation,
-	v1alpha1.MatchedReservationAnnotation, v1alpha1.MatchedReservationUIDAnnotation,
-}
-
 // disown takes the records out of an object under review that has these annotations: what is not written here its
 // sender has made up, or copied from another object. It returns what is left.
 func (p *patch) disown(present map[string]string) map[string]string {
 	left := maps.Clone(present)
-	for _, name := range records {
+	for _, name := range arbiter.Records {
 		if _, ok := left[name]; ok {
 			*p = append(*p, operation{Op: "remove", Path: annotationPath(name)})
 			delete(left, name)

@@ -1,13 +1,12 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/core/v1"
-	utilrand "k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -16,50 +15,75 @@ import (
 // nodesGroup is the gang of all kubelets.
 const nodesGroup = "system:nodes"
 
-// A generated name is at most as long as a host name may be, which is what the
-// API server keeps to, and has twice as many random characters as its own: the
-// API server does not try again with another name where it did not choose it.
-const (
-	maxGeneratedName = validation.DNS1123LabelMaxLength
-	randomCharacters = 10
-)
+// planPod says what a pod that is to be created with a node would be given, and writes that into it: the API server
+// fills in and checks the rest afterwards, and asks about the pod that comes of it (decidePod).
+func (a *Admission) planPod(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
+	v, pod := readPod(request)
+	if pod == nil {
+		return v, nil
+	}
+	if v.node == "" {
+		v.skipped = true
+		return v, nil
+	}
+	pod.Annotations = v.patch.disown(pod.Annotations)
+	if v.skipped = isMirror(pod, request); v.skipped {
+		return v, nil
+	}
+	v.planned = true
+	plain := v.patch
+	if resources.ExceedsWhole(pod) {
+		pod.Spec.Resources = nil // where it is created at all
+	}
+	warns := a.o.Arbiter.AdmissionWarns() // then decidePod says why it would be refused
+	said, err := a.o.Arbiter.PlanPod(v.traced(ctx), unplaced(pod), v.node, request.UserInfo.Username, v.dryRun || warns)
+	v.patch.annotate(pod.Annotations, said.Annotations)
+	if err = v.found(said.Pod, err); v.refusal != nil {
+		v.patch = plain
+	}
+	if warns {
+		v.refusal, v.rejection = nil, nil
+	}
+	return v, err
+}
 
-// decidePod decides on the creation of a pod that has a node already.
+// decidePod decides on a pod that the API server is about to create with a node. It is what will be stored, but for
+// the node of the ledger's question, and has been checked; a quota, or another webhook that is asked at the same time,
+// may refuse it.
 func (a *Admission) decidePod(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
+	v, pod := readPod(request)
+	switch {
+	case pod == nil:
+		return v, nil
+	case request.Resource.Resource != "pods" || request.SubResource != "" || request.Operation != admissionv1.Create:
+		v.skipped = true
+		v.warning = "GlobalReserve decides here on the creation of pods only: correct the rules of its webhook configuration"
+		return v, nil
+	case v.node == "" || isMirror(pod, request):
+		v.skipped = true
+		return v, nil
+	case pod.UID == "" || len(pod.UID) > maxName || pod.Name == "":
+		v.refusal = invalid("the object under review has no metadata.uid or metadata.name: GlobalReserve has to be asked by a validating webhook")
+		return v, nil
+	}
+	said, err := a.o.Arbiter.AdmitPod(v.traced(ctx), unplaced(pod), v.node, request.UserInfo.Username, v.dryRun)
+	return v, v.found(said.Pod, err)
+}
+
+// readPod returns the pod under review, or nil and why it is refused.
+func readPod(request *admissionv1.AdmissionRequest) (*verdict, *v1.Pod) {
 	v := newVerdict(request)
 	var pod v1.Pod
 	if v.refusal = decode(request.Object.Raw, &pod); v.refusal != nil {
 		return v, nil
 	}
-	if v.node = pod.Spec.NodeName; v.node == "" {
-		v.skipped = true
-		return v, nil
-	}
-	pod.Annotations = v.patch.disown(pod.Annotations)
-	if isMirror(&pod, request) {
-		v.skipped = true
-		return v, nil
-	}
-	refused := v.patch // with a warning it is created all the same
-	if pod.Name == "" && pod.GenerateName != "" {
-		pod.Name = generateName(pod.GenerateName)
-		v.patch.set("/metadata/name", pod.Name)
-	}
-	v.ref.Name = pod.Name
-	switch {
-	case len(validation.IsDNS1123Subdomain(pod.Name)) > 0:
-		v.refusal = invalid("metadata.name is not the name of a pod: " + httpjson.Clip(pod.Name))
-		return v, nil
-	case len(v.node) > maxName:
+	if v.node = pod.Spec.NodeName; len(v.node) > maxName {
 		v.refusal = invalid("spec.nodeName is not the name of a node: " + httpjson.Clip(v.node))
 		return v, nil
 	}
-	said, err := a.o.Arbiter.AdmitPod(v.traced(ctx), incoming(&pod, request.Namespace), v.node, request.UserInfo.Username, v.dryRun)
-	v.patch.annotate(pod.Annotations, said.Annotations)
-	if err = v.found(said.Pod, err); v.refusal != nil {
-		v.patch = refused
-	}
-	return v, err
+	pod.Namespace = request.Namespace
+	v.ref.Name, v.ref.UID = cmp.Or(pod.Name, pod.GenerateName), pod.UID
+	return v, &pod
 }
 
 // isMirror reports whether the kubelet shows a pod it runs already. Anybody can
@@ -69,19 +93,9 @@ func isMirror(pod *v1.Pod, request *admissionv1.AdmissionRequest) bool {
 	return marked && slices.Contains(request.UserInfo.Groups, nodesGroup)
 }
 
-// incoming is the part of a pod under review that counts: as it would be if it
-// had been created without a node.
-func incoming(pod *v1.Pod, namespace string) *v1.Pod {
+// unplaced is the part of a pod under review that counts: as it would be if it had been created without a node.
+func unplaced(pod *v1.Pod) *v1.Pod {
 	in := &v1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
-	in.Namespace, in.UID, in.ResourceVersion, in.DeletionTimestamp = namespace, "", "", nil
-	in.Spec.NodeName = ""
-	if resources.ExceedsWhole(in) {
-		in.Spec.Resources = nil // where it is created at all
-	}
+	in.ResourceVersion, in.DeletionTimestamp, in.Spec.NodeName = "", nil, ""
 	return in
-}
-
-func generateName(base string) string {
-	base = base[:min(len(base), maxGeneratedName-randomCharacters)]
-	return base + utilrand.String(randomCharacters)
 }

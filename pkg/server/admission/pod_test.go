@@ -3,8 +3,8 @@ package admission_test
 import (
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // withNode is a pod as it is created: without a UID, and with a node.
@@ -25,22 +26,6 @@ func withNode(name, cpu, node string) *v1.Pod {
 	return p
 }
 
-func TestGeneratedName(t *testing.T) {
-	w := newWorld(t)
-	for base, want := range map[string]string{
-		"p-": `^p-[a-z0-9]{10}$`,
-		"a-very-long-name-of-a-replica-set-that-somebody-has-thought-of-": `^a-very-long-name-of-a-replica-set-that-somebody-has-t[a-z0-9]{10}$`,
-	} {
-		p := withNode("", "1", "a")
-		p.GenerateName = base
-		response := w.ask(review(t, "", "pods", "", p))
-		require.True(t, response.Allowed)
-		apply(t, response, p)
-		assert.Regexp(t, want, p.Name)
-		assert.Equal(t, "Binding on a", w.stateOf(ledger.PodRef{Namespace: "ns", Name: p.Name}))
-	}
-}
-
 func TestPodWithANodeIsRefused(t *testing.T) {
 	cases := map[string]struct {
 		before func(*world)
@@ -48,22 +33,17 @@ func TestPodWithANodeIsRefused(t *testing.T) {
 		code   int32
 		want   string
 	}{
-		"exists":  {before: func(w *world) { w.add(pod("p", "1")) }, code: http.StatusConflict, want: "pod ns/p already exists"},
-		"no name": {change: func(p *v1.Pod) { p.Name = "" }, code: http.StatusUnprocessableEntity, want: "is not the name of a pod"},
+		"exists": {before: func(w *world) { w.add(pod("p", "1")) }, code: http.StatusConflict, want: "pod ns/p already exists"},
+		"endless node": {
+			change: func(p *v1.Pod) { p.Spec.NodeName = strings.Repeat("x", 300) },
+			code:   http.StatusUnprocessableEntity, want: "is not the name of a node",
+		},
 		"mirror pod of somebody else": {
 			change: func(p *v1.Pod) {
 				p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 				p.Spec.NodeName = "no-such-node"
 			},
 			code: http.StatusConflict, want: "is not in the ledger",
-		},
-		"an earlier one is not gone": {
-			before: func(w *world) {
-				p := pod("p", "1")
-				placement := w.Bring(p).Placement("a")
-				w.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Time{}), time0)
-			},
-			code: http.StatusConflict, want: "has not been seen to be gone yet",
 		},
 	}
 	for name, tc := range cases {
@@ -76,7 +56,7 @@ func TestPodWithANodeIsRefused(t *testing.T) {
 			if tc.change != nil {
 				tc.change(p)
 			}
-			response := w.ask(review(t, p.Name, "pods", "", p))
+			response := w.create(p)
 			require.False(t, response.Allowed)
 			assert.Equal(t, tc.code, response.Result.Code)
 			assert.Contains(t, response.Result.Message, tc.want)
@@ -91,16 +71,47 @@ func TestPodWithANodeIsCountedAsStored(t *testing.T) {
 		p := withNode("p"+cpu, "0", "a")
 		p.Spec.Containers[0].Resources.Requests = nil
 		p.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
-		return w.ask(review(t, p.Name, "pods", "", p))
+		return w.create(p)
 	}
 	refused := limited("5")
 	require.False(t, refused.Allowed)
 	assert.Contains(t, refused.Result.Message, "requested 5 CPU, 4 free")
 	require.True(t, limited("4").Allowed)
-	allocation, ok := w.Ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: "p4"})
+	allocation, ok := w.Ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: "p4", UID: "uid-p4"})
 	require.True(t, ok)
 	assert.EqualValues(t, 4000, allocation.Request.Value(resources.CPU))
 	assert.False(t, limited("1").Allowed)
+}
+
+// The mutating webhook grants nothing: what comes of its pod nobody knows yet. The validating one grants nothing that the pod
+// does not tell, nor to a pod that nobody can know later.
+func TestPodWithANodeIsGrantedWhenItIsWritten(t *testing.T) {
+	w := newWorld(t)
+	p := withNode("p", "3", "a")
+	before := w.Ledger.Snapshot()
+	planned := w.ask(review(t, "p", "pods", "", p))
+	require.True(t, planned.Allowed)
+	assert.Equal(t, before, w.Ledger.Snapshot())
+	assert.Zero(t, w.count("granted"))
+
+	unknown := w.askAt(admission.PodsPath, review(t, "p", "pods", "", p))
+	assert.Contains(t, unknown.Result.Message, "has to be asked by a validating webhook")
+	p.UID = "uid-p"
+	untold := w.askAt(admission.PodsPath, review(t, "p", "pods", "", p))
+	assert.EqualValues(t, http.StatusConflict, untold.Result.Code)
+	assert.Contains(t, untold.Result.Message, "its annotations do not tell what it would be given there")
+	assert.Equal(t, before.Allocations, w.Ledger.Snapshot().Allocations)
+
+	apply(t, planned, p)
+	tried := w.askAt(admission.PodsPath, review(t, "p", "pods", "", p, dryRun))
+	assert.True(t, tried.Allowed)
+	assert.Equal(t, "none", w.state("p"))
+	assert.True(t, w.askAt(admission.PodsPath, review(t, "p", "pods", "", p)).Allowed)
+	assert.Equal(t, "Binding on a", w.state("p"))
+	assert.Equal(t, 1, w.count("granted"))
+	skipped := w.askAt(admission.PodsPath, review(t, "p", "pods", "binding", p))
+	require.Len(t, skipped.Warnings, 1)
+	assert.Contains(t, skipped.Warnings[0], "correct the rules of its webhook configuration")
 }
 
 // What tells what a pod was given only the webhook writes on one that is created with a node: where it writes nothing,
@@ -139,9 +150,7 @@ func TestPodWithANodeBringsNoRecords(t *testing.T) {
 			if tc.change != nil {
 				changes = append(changes, tc.change)
 			}
-			response := w.ask(review(t, "p", "pods", "", p, changes...))
-			require.True(t, response.Allowed)
-			apply(t, response, p)
+			require.True(t, w.create(p, changes...).Allowed)
 			for key := range tc.more {
 				assert.Contains(t, p.Annotations, key)
 				delete(p.Annotations, key)
@@ -158,7 +167,7 @@ func TestRequestsThatAreDroppedDoNotHideThoseOfContainers(t *testing.T) {
 	whole := &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1m")}}
 	p := withNode("p", "5", "a")
 	p.Spec.Resources = whole
-	refused := w.ask(review(t, p.Name, "pods", "", p))
+	refused := w.create(p)
 	require.False(t, refused.Allowed)
 	assert.Contains(t, refused.Result.Message, "requested 5 CPU, 4 free")
 
@@ -182,20 +191,19 @@ func TestMirrorPodIsLetThrough(t *testing.T) {
 	w := newWorld(t)
 	p := withNode("p", "100", "a")
 	p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
-	response := w.ask(review(t, "p", "pods", "", p, func(r *admissionv1.AdmissionRequest) { r.UserInfo.Groups = []string{"system:nodes"} }))
+	response := w.create(p, func(r *admissionv1.AdmissionRequest) { r.UserInfo.Groups = []string{"system:nodes"} })
 	assert.True(t, response.Allowed)
-	assert.Equal(t, "none", w.stateOf(ledger.PodRef{Namespace: "ns", Name: "p"}))
+	assert.Equal(t, "none", w.state("p"))
 }
 
 func TestPodWithANodeUsesASlot(t *testing.T) {
 	w := newWorld(t)
 	w.add(pod("other", "3"))
 	w.keep(w.info("other"))
-	require.False(t, w.ask(review(t, "p", "pods", "", withNode("p", "3", "a"))).Allowed)
+	require.False(t, w.create(withNode("p", "3", "a")).Allowed)
 	p := indexed(withNode("p", "3", "a"))
-	response := w.ask(review(t, "p", "pods", "", p))
-	require.True(t, response.Allowed)
-	apply(t, response, p)
+	require.True(t, w.create(p).Allowed)
+	assert.Equal(t, "Binding on a", w.state("p"))
 	assert.Equal(t, "ns/rsv/0", p.Annotations[v1alpha1.MatchedReservationAnnotation])
 }
 
@@ -210,8 +218,6 @@ func TestPodWithANodeNamesItsCreator(t *testing.T) {
 	require.Empty(t, w.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, deadline), time0).Rejections)
 	p := withNode("p", "1", "a")
 	p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "forged"}
-	response := w.ask(review(t, "p", "pods", "", p))
-	require.True(t, response.Allowed)
-	apply(t, response, p)
+	require.True(t, w.create(p).Allowed)
 	assert.Equal(t, "naive", p.Annotations[v1alpha1.CallerAnnotation])
 }

@@ -34,6 +34,7 @@ const (
 	resultRefused = "refused"
 	resultWarned  = "warned"  // allowed, and said that it would be refused
 	resultSkipped = "skipped" // not ours to decide
+	resultPlanned = "planned" // what would be granted; a log line only
 )
 
 // verdict is the answer to one request.
@@ -43,6 +44,7 @@ type verdict struct {
 	// rejection is the ledger's, where it was the ledger that refused.
 	rejection *ledger.Rejection
 	skipped   bool // allowed without a decision
+	planned   bool // another review decides, unless it is refused already
 	patch     patch
 	warning   string
 	pod       *cluster.Pod // nil where it was not found
@@ -166,7 +168,7 @@ func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRe
 	case create && (resource == "pods/binding" || resource == "bindings"):
 		return a.decideBinding(ctx, request)
 	case create && resource == "pods":
-		return a.decidePod(ctx, request)
+		return a.planPod(ctx, request)
 	case core && resource == "pods/resize" && request.Operation == admissionv1.Update:
 		return a.decideResize(ctx, request)
 	default:
@@ -192,6 +194,8 @@ func (v *verdict) result() string {
 		return resultWarned
 	case v.refusal != nil:
 		return resultRefused
+	case v.planned:
+		return resultPlanned
 	default:
 		return resultGranted
 	}
@@ -240,7 +244,7 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 	}
 	fields["result"] = result
 	a.o.Log.WithFields(fields).Info(verb)
-	if v.dryRun {
+	if v.dryRun || result == resultPlanned {
 		return // nothing was decided that holds
 	}
 	a.o.Metrics.ObserveDecision(verb, scheduler, result)

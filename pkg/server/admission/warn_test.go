@@ -72,15 +72,12 @@ func TestWarnedUsesNoSlot(t *testing.T) {
 	marked.Annotations = forged
 	named := binding("plain", "a")
 	named.Annotations = forged
-	created := withNode("created", "3", "a")
-	created.Annotations = forged
 	reviews := map[string]struct {
 		of     *admissionv1.AdmissionReview
 		object metav1.Object
 		said   bool // a Binding takes nothing out of its pod's annotations: it leaves one empty
 	}{
 		"binding":         {of: review(t, "plain", "pods", "binding", named), object: named},
-		"pod":             {of: review(t, "created", "pods", "", created), object: created},
 		"pod with a mark": {of: review(t, "marked", "pods", "binding", binding("marked", "a")), object: binding("marked", "a"), said: true},
 	}
 	for name, tc := range reviews {
@@ -102,6 +99,25 @@ func TestWarnedUsesNoSlot(t *testing.T) {
 			assert.Equal(t, tc.object.GetAnnotations()["other"], after.Annotations["other"])
 		})
 	}
+}
+
+// A pod with a node that would be refused is created with a warning, one only, and tells of nothing that it was given.
+func TestWarnedPodWithANode(t *testing.T) {
+	w := warning(t)
+	p := withNode("p", "5", "a")
+	p.Annotations = map[string]string{"other": "kept", v1alpha1.MatchedReservationAnnotation: slot.String()}
+	planned := w.ask(review(t, "p", "pods", "", p.DeepCopy()))
+	require.True(t, planned.Allowed)
+	assert.Empty(t, planned.Warnings)
+	warned := w.create(p)
+	require.True(t, warned.Allowed)
+	require.Len(t, warned.Warnings, 1)
+	assert.Contains(t, warned.Warnings[0], "GlobalReserve would refuse this: node \"a\" has too little cpu for pod ns/p: requested 5 CPU, 4 free")
+	assert.Equal(t, map[string]string{"other": "kept"}, p.Annotations)
+	assert.Equal(t, "none", w.state("p"))
+	list, _ := w.arbiter.RefusalsAfter(0)
+	require.Len(t, list, 1)
+	assert.True(t, list[0].Warned)
 }
 
 // warning is a world whose webhooks only warn.

@@ -61,7 +61,8 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 	}
 	slices.Sort(others)
 	assert.Equal(t, []string{
-		"GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path, "POST " + admission.ResourceClaimsPath, "POST /bind", "POST /filter", "POST /preempt", "POST /prioritize",
+		"GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path, "POST " + admission.PodsPath, "POST " + admission.ResourceClaimsPath,
+		"POST /bind", "POST /filter", "POST /preempt", "POST /prioritize",
 	}, others,
 		"of the other packages")
 }
@@ -135,7 +136,7 @@ func TestRoutesOfOtherPackagesAreDocumented(t *testing.T) {
 	files, err := filepath.Glob("../../app/*.go")
 	require.NoError(t, err)
 	registered := regexp.MustCompile(`router\.Handler(?:Func)?\(\S+, "(/[^"]*)"`)
-	routes := []string{"/filter", "/prioritize", "/preempt", "/bind", admission.Path, admission.ResourceClaimsPath}
+	routes := []string{"/filter", "/prioritize", "/preempt", "/bind", admission.Path, admission.PodsPath, admission.ResourceClaimsPath}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// otherHook is a validating webhook on bindings of somebody else. The API server calls it after ours.
+// otherHook is a validating webhook of somebody else. The API server calls it after our mutating one.
 type otherHook struct {
 	mu     sync.Mutex
 	decide func(*admissionv1.AdmissionRequest) bool
@@ -82,11 +82,20 @@ func (c *cluster) serveOtherHook() *otherHook {
 	ca, err := os.ReadFile(c.CAFile())
 	require.NoError(c.T, err)
 	h.client = fmt.Sprintf(`{url: "https://%s", caBundle: %s}`, listener.Addr(), base64.StdEncoding.EncodeToString(ca))
-	h.install = func() (uninstall func()) { return c.installOtherHook(h.client) }
+	h.install = func() (uninstall func()) { return c.installOtherHook(h.client, bindingsAndResizes) }
 	return h
 }
 
-func (c *cluster) installOtherHook(client string) (uninstall func()) {
+// bindingsAndResizes and createdPods are rules of the other webhook.
+const (
+	bindingsAndResizes = `
+  - {operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods/binding]}
+  - {operations: [UPDATE], apiGroups: [""], apiVersions: [v1], resources: [pods/resize]}`
+	createdPods = `
+  - {operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}`
+)
+
+func (c *cluster) installOtherHook(client, rules string) (uninstall func()) {
 	c.T.Helper()
 	return c.Apply(fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -95,14 +104,12 @@ metadata: {name: other}
 webhooks:
 - name: bindings.other.example.com
   clientConfig: %s
-  rules:
-  - {operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods/binding]}
-  - {operations: [UPDATE], apiGroups: [""], apiVersions: [v1], resources: [pods/resize]}
+  rules: %s
   failurePolicy: Fail
   timeoutSeconds: 30
   sideEffects: None
   admissionReviewVersions: [v1]
-`, client))
+`, client, rules))
 }
 
 // awaitOtherHook waits until the API server calls the other webhook.

@@ -67,6 +67,7 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"POST", "/bind", &extenderv1.ExtenderBindingArgs{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: c.nodes[0]}, schedules},
 		{"GET", "/debug/ledger", nil, "admin"},
 		{"POST", "/admission", review, "API server"},
+		{"POST", "/admission/pods", review, "API server"},
 		{"POST", "/admission/resourceclaims", review, "API server"}, // allowed with a warning, since it is about a pod
 	}
 }

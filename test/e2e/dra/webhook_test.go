@@ -28,7 +28,7 @@ func (c *cluster) startWebhook() {
 // install has the API server ask a webhook, and returns when it does.
 func (c *cluster) install(webhook *clusterload.Webhook) {
 	c.T.Helper()
-	configuration, err := webhook.ResourceClaims()
+	configuration, err := webhook.Validating("resourceclaims.yaml")
 	require.NoError(c.T, err)
 	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(c.T.Context(), configuration, metav1.CreateOptions{})
 	require.NoError(c.T, err)

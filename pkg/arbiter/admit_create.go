@@ -1,0 +1,154 @@
+package arbiter
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/tracing"
+)
+
+// Records are the annotations that tell what a pod was given, and by whom. Of an object under review only GlobalReserve
+// writes them. The policy globalreserve-records lets them pass on Bindings and on pods that are created with a node.
+var Records = []string{
+	v1alpha1.CallerAnnotation, v1alpha1.ExtendedResourcesAnnotation,
+	v1alpha1.MatchedReservationAnnotation, v1alpha1.MatchedReservationUIDAnnotation,
+}
+
+const (
+	// failedShare bounds what creations hold that never happen, whatever their sender does: a namespace has one in so
+	// many of the nodes, for one in so many seconds.
+	failedShare = 10
+	// callerShare bounds what a caller creates in all namespaces together: one in so many of the nodes, and two at least.
+	callerShare = 4
+	// failedPause is how long a namespace waits after a creation that never happened.
+	failedPause = (failedShare - 1) * createGrace
+)
+
+// PlanPod says what a pod would be given that a user is about to create on a node. The pod is what the API server has
+// before it fills in and checks anything, without the node. Nothing is granted, as it may refuse or change the pod.
+// The annotations are those that AdmitPod asks for. Its errors are those of AdmitBinding.
+func (a *Arbiter) PlanPod(ctx context.Context, pod *v1.Pod, node, user string, dryRun bool) (Admitted, error) {
+	return a.admitPod(ctx, pod, &admission{node: node, create: true, plan: true}, user, dryRun)
+}
+
+// AdmitPod decides whether a user may create a pod on a node. The pod is what the API server is about to write, with
+// its UID, and without the node. Its annotations have to tell what is granted, as PlanPod said. What is granted stays
+// so until it is known whether the pod was created; see pending. Its errors are those of AdmitBinding.
+func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node, user string, dryRun bool) (Admitted, error) {
+	return a.admitPod(ctx, pod, &admission{node: node, create: true, told: pod.Annotations}, user, dryRun)
+}
+
+func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user string, dryRun bool) (Admitted, error) {
+	ctx, span := tracing.Start(ctx, decideSpan)
+	defer span.End()
+	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	plain := *pod
+	plain.Annotations = maps.Clone(pod.Annotations)
+	for _, record := range Records {
+		delete(plain.Annotations, record)
+	}
+	info, err := a.o.Question.Reader.NewPod(&plain)
+	if err != nil {
+		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
+	}
+	taken, err := a.pods.exists(ctx, ref)
+	switch {
+	case err != nil:
+		return Admitted{Pod: info}, err
+	case taken:
+		return Admitted{Pod: info}, &Error{Outcome: NameTaken, Pod: ref, Node: k.node}
+	}
+	k.pod = info.AskedBy(user)
+	return a.admit(ctx, k, dryRun)
+}
+
+// isTold reports whether a pod that is being created tells what it is granted. Since that was planned it may have been
+// given to others, or another webhook may have written something else.
+func (a *Arbiter) isTold(k *admission, grant *ledger.Grant) bool {
+	granted := a.tell(k, grant)
+	for _, record := range Records {
+		if k.told[record] != granted[record] {
+			return false
+		}
+	}
+	return true
+}
+
+// beginCreation says why no more pods may be created with a node now, and ends what was reserved for a pod of the name
+// by another scheduler. a.pending.mu is held.
+func (a *Arbiter) beginCreation(k *admission) error {
+	if err := a.overShare(k); err != nil {
+		return err
+	}
+	byName := *k.pod
+	byName.Ref.UID = "" // it may never be
+	cluster.ObserveUnbound(a.o.Ledger.Observer, a.o.Log, &byName)
+	return nil
+}
+
+// overShare says whether creations that may never happen hold as much as those of a namespace, and of a caller, may.
+// a.pending.mu is held.
+func (a *Arbiter) overShare(k *admission) error {
+	e := &Error{Outcome: Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
+	namespace := k.pod.Ref.Namespace
+	if until, ok := a.pending.failed[namespace]; ok && time.Now().Before(until) {
+		e.Why = fmt.Sprintf("a pod was to be created with a node in namespace %s and never was (its quota or another webhook "+
+			"refused it?), and kept its capacity for %s; the next may be created at %s",
+			namespace, createGrace, until.UTC().Format(time.RFC3339))
+		return e
+	}
+	inNamespace, ofCaller := 0, 0
+	for _, p := range a.unseen(k) {
+		if p.ref.Namespace == namespace {
+			inNamespace++
+		}
+		if p.caller == k.pod.Caller {
+			ofCaller++
+		}
+	}
+	nodes := a.o.Ledger.Stats().Nodes
+	const which = "pods of %s that were allowed to be created with a node are not there yet: %d, which is its share"
+	switch {
+	case inNamespace >= max(1, nodes/failedShare):
+		e.Why = fmt.Sprintf(which, "namespace "+namespace, inNamespace)
+	case ofCaller >= max(2, nodes/callerShare): // one failure in a namespace does not stop it in the others
+		e.Why = fmt.Sprintf(which, k.pod.Caller, ofCaller)
+	default:
+		return nil
+	}
+	return e
+}
+
+// unseen returns the other creations of the namespace, or by the caller, of one that may never happen. a.pending.mu is
+// held.
+func (a *Arbiter) unseen(k *admission) (unseen []*pending) {
+	for ref, p := range a.pending.of {
+		mine := p.caller == k.pod.Caller || ref.Namespace == k.pod.Ref.Namespace
+		if p.create && mine && ref != k.pod.Ref && !a.isOver(p) {
+			unseen = append(unseen, p)
+		}
+	}
+	return unseen
+}
+
+// lookForCreated asks the API server for the pods that count in the same shares as one that is created, as the watch
+// may be behind. It reports whether one of them is there.
+func (a *Arbiter) lookForCreated(ctx context.Context, k *admission) (found bool) {
+	a.pending.mu.Lock()
+	unseen := a.unseen(k)
+	a.pending.mu.Unlock()
+	for _, p := range unseen {
+		_, err := a.pods.read(ctx, p.ref, 0)
+		a.pending.mu.Lock()
+		found = err == nil && a.isOver(p) || found
+		a.pending.mu.Unlock()
+	}
+	return found
+}
