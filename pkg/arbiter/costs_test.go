@@ -22,7 +22,7 @@ func TestCosts(t *testing.T) {
 	pods, records := make([]*v1.Pod, 64), make([]*cluster.Pod, 64)
 	for i := range pods {
 		pods[i] = newPod("p")
-		pods[i].UID = types.UID(fmt.Sprintf("uid-%d", i))
+		pods[i].UID, pods[i].ResourceVersion = types.UID(fmt.Sprintf("uid-%d", i)), "1"
 		records[i] = cluster.Reader{Table: w.ledger.Table()}.Compact(pods[i])
 	}
 	turn := 0
@@ -30,7 +30,7 @@ func TestCosts(t *testing.T) {
 		pod := pods[turn%len(pods)]
 		w.store.Put(records[turn%len(pods)])
 		turn++
-		w.api.change(func() { pod.Spec.NodeName, pod.Annotations = "", nil })
+		w.api.change(func() { pod.Spec.NodeName, pod.Annotations, pod.ResourceVersion = "", nil, "1" })
 		w.api.put(pod)
 		require.NoError(t, w.bindPod(pod, "a"))
 		w.ledger.RemovePod(ref(pod), 0)

@@ -67,7 +67,8 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 		return v, nil
 	}
 	said, err := a.o.Arbiter.AdmitPod(v.traced(ctx), unplaced(pod), v.node, request.UserInfo.Username, v.dryRun)
-	return v, v.found(said.Pod, err)
+	err = v.found(said.Pod, err)
+	return v, err
 }
 
 // readPod returns the pod under review, or nil and why it is refused.
