@@ -242,7 +242,7 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, MayReserve: a.checks.MayReserve,
 		AskedBy: a.wakeups.AskedBy, Term: a.elector.Term,
 		Gangs: a.gangs, ResourceClaims: a.claims, Node: a.cache.Node, Wake: a.wake,
-		TouchGang: a.gangs.Touch, OnGangShort: a.gangShort, OnGangRefused: notices.GangRefused,
+		TouchGang: a.gangs.Touch, OnGangShort: a.gangShort, OnGangRefused: notices.GangRefused, OnRepeated: notices.Repeated,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
 	})

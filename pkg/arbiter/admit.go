@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -38,6 +37,8 @@ type Admitted struct {
 	Undecided bool
 	// Annotations tell the pod what it was granted.
 	Annotations map[string]string
+	// Times is how often a Binding was refused by now that is asked for again and again, 0 where it is the first time.
+	Times int
 }
 
 // AdmitBinding decides whether a Binding may be carried out. What it grants stays
@@ -94,8 +95,8 @@ type admission struct {
 // admit passes the gates and asks the ledger. A dry run grants nothing.
 func (a *Arbiter) admit(ctx context.Context, k *admission, dryRun bool) (Admitted, error) {
 	said, err := a.admitOne(ctx, k, dryRun || k.plan)
-	if err != nil && !dryRun {
-		a.refusedFor(refused.Admission, &ledger.Placement{Pod: k.pod.Ref, Node: k.node, Caller: k.pod.Caller, Scheduler: k.pod.Scheduler}, err)
+	if !dryRun {
+		said.Times = a.noted(k, err)
 	}
 	return said, err
 }

@@ -58,6 +58,9 @@ type Options struct {
 	OnGangShort func(gang gangs.Gang, missing int)
 	// OnGangRefused is told of a pod that was refused for the sake of its gang, and why in words. It must not block.
 	OnGangRefused func(pod *cluster.Pod, reason ledger.Reason, why string)
+	// OnRepeated is told of a Binding that was refused many times within a while, each a round number of times or more, and
+	// returns whether its pod is told: if not, it is told of the next refusal. It must not block.
+	OnRepeated func(pod *cluster.Pod, r *refused.Refusal, within time.Duration) bool
 	// MayUse says why a caller must not act for a scheduler, nil if it may.
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
 	// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may.
@@ -114,6 +117,7 @@ type Arbiter struct {
 	preemptors *preemptors
 	pending    pendings
 	refused    refused.Log
+	repeats    repeats
 	writers    *writers
 	gangs      *ganging
 	told       *rate.Limiter // of the pods that TellRefused looks at
@@ -137,7 +141,7 @@ func New(o Options) *Arbiter {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, turns: newTurns(), preemptors: newPreemptors(maxPreemptors),
-		pods: newPods(&o), pending: newPendings(), writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
+		pods: newPods(&o), pending: newPendings(), repeats: newRepeats(), writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
 		told: rate.NewLimiter(toldRate, toldBurst), toldReads: rate.NewLimiter(toldRate, toldBurst),
 	}
 	a.gangs = newGanging(&a.o)

@@ -29,6 +29,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
@@ -301,7 +302,8 @@ type world struct {
 	nominations nominations
 	undecided   atomic.Pointer[string] // why nothing can be decided
 	gates       []Gate
-	askedBy     string // who asked about any pod last
+	askedBy     string                        // who asked about any pod last
+	told        func(r *refused.Refusal) bool // says of a Binding that is repeated whether its pod is told
 }
 
 // newWorld has the nodes a and b with capacity for four pods each, and a watch that
@@ -309,7 +311,7 @@ type world struct {
 func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w := &world{
 		t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}),
-		store: cluster.NewPods(), metrics: metrics.New(),
+		store: cluster.NewPods(), metrics: metrics.New(), told: func(*refused.Refusal) bool { return true },
 	}
 	w.objects = storetest.New(w.ledger)
 	w.question = questiontest.NewMaker(w.ledger)
@@ -344,6 +346,7 @@ func (w *world) newArbiter(o Options) *Arbiter {
 		return nil
 	}
 	o.BindTimeout = bindTimeout
+	o.OnRepeated = func(_ *cluster.Pod, r *refused.Refusal, _ time.Duration) bool { return w.told(r) }
 	o.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: silent()})
 	return New(o)
 }

@@ -124,9 +124,16 @@ func (a *Arbiter) bindRefused(f *flight) {
 
 // refusedFor remembers an error about one pod on one node, if it is a refusal.
 func (a *Arbiter) refusedFor(path string, asked *ledger.Placement, err error) {
+	if r := a.refusalOf(path, asked, err); r != nil {
+		a.refuse(r)
+	}
+}
+
+// refusalOf is an error about one pod on one node as a refusal, nil where it is none.
+func (a *Arbiter) refusalOf(path string, asked *ledger.Placement, err error) *refused.Refusal {
 	reason := refusalKind(err)
 	if reason == "" {
-		return
+		return nil
 	}
 	r := &refused.Refusal{Path: path, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: reason}
 	r.Warned = a.o.AdmissionWarns && (path == refused.Admission || path == refused.Resize)
@@ -136,7 +143,7 @@ func (a *Arbiter) refusedFor(path string, asked *ledger.Placement, err error) {
 	} else {
 		r.Rejection, r.Message = ledger.Rejection{Pod: asked.Pod, Node: asked.Node}, err.Error()
 	}
-	a.refuse(r)
+	return r
 }
 
 // refusalKind names why an error refuses a pod, "" where it says something else.

@@ -47,6 +47,7 @@ type Metrics struct {
 	decisions     *prometheus.CounterVec
 	conflicts     *prometheus.CounterVec
 	limits        *prometheus.CounterVec
+	repeats       *prometheus.CounterVec
 	gangRefusals  *prometheus.CounterVec
 	gangTouches   *prometheus.CounterVec
 	bypassedBinds *prometheus.CounterVec
@@ -93,6 +94,9 @@ func New() *Metrics {
 		"scheduler", "resource")
 	m.limits = m.counterVec("limit_refusals_total",
 		"Pods and reservations refused because a namespace or a scheduler had reached a limit, by scheduler and reason: QuotaExceeded, ReservedLimit, SlotLimit or CallerLimit.",
+		"scheduler", "reason")
+	m.repeats = m.counterVec("repeated_bindings_total",
+		"Bindings that the admission webhook refused within a minute of refusing the same before, by scheduler and reason: it tries the same node again and again.",
 		"scheduler", "reason")
 	m.gangRefusals = m.counterVec("gang_refusals_total",
 		"Times that a pod was refused for the sake of its gang, by reason: GangUnplaced, GangIncomplete or GangWaits.", "reason")

@@ -61,6 +61,7 @@ func TestScrape(t *testing.T) {
 	m.PolicyReloadFailed()
 	m.RegisterWatches(func() map[string]time.Duration { return map[string]time.Duration{"pods": 1500 * time.Millisecond} })
 
+	m.ObserveRepeat("eager", "InsufficientResource")
 	m.ObserveGangRefusal("GangWaits")
 	m.ObserveGangTouch(false)
 	m.ObserveGangTouch(true)
@@ -97,6 +98,7 @@ func TestScrape(t *testing.T) {
 		`globalreserve_gangs{state="Short"} 0`,
 		`globalreserve_gangs{state="Whole"} 12`,
 		`globalreserve_half_gang_seconds_total 2.5`,
+		`globalreserve_repeated_bindings_total{reason="InsufficientResource",scheduler="eager"} 1`,
 		`globalreserve_gang_refusals_total{reason="GangWaits"} 1`,
 		`globalreserve_gang_touches_total{result="failed"} 2`,
 		`globalreserve_gang_touches_total{result="written"} 1`,

@@ -41,6 +41,12 @@ func (m *Metrics) ObserveLimit(scheduler, reason string) {
 	m.limits.WithLabelValues(m.schedulers.value(scheduler), reason).Inc()
 }
 
+// ObserveRepeat counts one Binding that was refused once more. reason is one of the fixed words for refusals; scheduler may be
+// anything a client sent.
+func (m *Metrics) ObserveRepeat(scheduler, reason string) {
+	m.repeats.WithLabelValues(m.schedulers.value(scheduler), reason).Inc()
+}
+
 // ObserveBypassedBind counts one pod that scheduler bound without asking first.
 func (m *Metrics) ObserveBypassedBind(scheduler string) {
 	m.bypassedBinds.WithLabelValues(m.schedulers.value(scheduler)).Inc()

@@ -27,6 +27,9 @@ type Refusal struct {
 	Observed bool `json:",omitzero"`
 	// Warned says that it went ahead all the same, with a warning to who asked: the server's admission webhook only warns.
 	Warned bool `json:",omitzero"`
+	// Times is how often a Binding was refused by then that its scheduler asks for again and again: 10, 100 and so on. Those
+	// between are not told of. It is missing the first time.
+	Times int `json:",omitzero"`
 	// Reservation is namespace/name/slot of what was refused, where that was a slot of a Reservation object.
 	Reservation string `json:",omitempty"`
 	// Rejection has the node that was asked about. Where these were many it is the one where the pod lacked least.

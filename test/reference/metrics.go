@@ -94,6 +94,7 @@ func observe(m *metrics.Metrics) {
 	m.ObserveDecision("bind", "s", "granted")
 	m.ObserveConflict("s", "cpu")
 	m.ObserveLimit("s", "QuotaExceeded")
+	m.ObserveRepeat("s", "r")
 	m.ObserveGangRefusal("GangWaits")
 	m.ObserveGangTouch(false)
 	m.ObserveObservedConflict("s", "cpu")

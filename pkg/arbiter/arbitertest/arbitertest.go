@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
@@ -100,6 +101,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		Gangs:          gangs.New(gangs.Options{Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log}),
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
 		Node:           PlainNode, Wake: func(*cluster.Pod) {}, TouchGang: func(kinds.Key) {}, OnGangShort: func(gangs.Gang, int) {}, OnGangRefused: func(*cluster.Pod, ledger.Reason, string) {},
+		OnRepeated: func(*cluster.Pod, *refused.Refusal, time.Duration) bool { return true },
 	}
 	if change != nil {
 		change(&o)

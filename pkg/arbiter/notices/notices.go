@@ -1,5 +1,6 @@
 // Package notices tells pods that wait, by an Event, which reservation keeps the
-// capacity they lack, which limit they are over, or why they have to wait for their gang.
+// capacity they lack, which limit they are over, why they have to wait for their gang, or that their
+// scheduler repeats a Binding that is refused.
 // Filter's own reasons are constant texts and name nobody, because schedulers copy them into the
 // pods' conditions.
 //
@@ -18,6 +19,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -37,6 +39,9 @@ const (
 // Reason is that of the Events about reservations; those about a limit, or a gang, have the
 // name of the ledger's reason.
 const Reason = "CapacityReserved"
+
+// ReasonRepeated is that of the Events about Bindings that are asked for again and again.
+const ReasonRepeated = "BindingRepeated"
 
 // Writer writes the Events. Make one with New. It is safe for concurrent use.
 type Writer struct {
@@ -80,6 +85,20 @@ func (w *Writer) GangRefused(pod *cluster.Pod, reason ledger.Reason, why string)
 	if key := (refusal{pod.Ref.UID, reason}); w.isDue(key, now) {
 		w.tell(key, pod, now, reason.String(), "KeepWhole", why)
 	}
+}
+
+// Repeated is told of a pod whose Binding was refused many times within a while, and reports whether the pod is told.
+func (w *Writer) Repeated(pod *cluster.Pod, r *refused.Refusal, within time.Duration) bool {
+	why := r.Message
+	if why == "" {
+		why = r.Rejection.Message()
+	}
+	note := fmt.Sprintf("scheduler %q (user %q) has asked %d times within %s to bind this pod to node %s, and was refused each time. "+
+		"Put it behind the scheduler extender, which tells it where there is no capacity, or see docs/integrations. The last reason: %s",
+		pod.Scheduler, r.Caller, r.Times, within.Round(time.Second), r.Rejection.Node, why)
+	about := follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID)
+	// Of Events that differ in the note alone only the first is written, and then counted.
+	return w.events.Tell(about, v1.EventTypeWarning, ReasonRepeated, fmt.Sprint("RefuseBinding", r.Times), note)
 }
 
 // refusal is what a pod is told for the sake of its gang.

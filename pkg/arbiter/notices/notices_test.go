@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -120,6 +121,24 @@ func TestHowOften(t *testing.T) {
 		w.Refused(newPod(fmt.Sprint("p-", 10*eventBurst-1), 2000), []string{"held"})
 		assert.Equal(t, 1, told(), "one that was left out")
 	})
+}
+
+// A pod whose Binding is repeated is told who does so, how often, why it is refused and what to do.
+func TestRepeated(t *testing.T) {
+	w, recorder := newRig(t, nil)
+	pod := newPod("p", 2000)
+	pod.Scheduler = "eager"
+	r := &refused.Refusal{Caller: "system:serviceaccount:eager:binder", Times: 100, Rejection: ledger.Rejection{
+		Pod: pod.Ref, Node: "full", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 2000,
+	}}
+	require.True(t, w.Repeated(pod, r, 99*time.Second))
+	assert.Equal(t, `Warning BindingRepeated scheduler "eager" (user "system:serviceaccount:eager:binder") has asked 100 times within 1m39s to bind `+
+		`this pod to node full, and was refused each time. Put it behind the scheduler extender, which tells it where there is no capacity, `+
+		`or see docs/integrations. The last reason: node "full" has too little cpu for pod ns/p: requested 2 CPU, 0 free`, <-recorder.Events)
+	for range eventBurst - 1 {
+		require.True(t, w.Repeated(pod, r, time.Second))
+	}
+	assert.False(t, w.Repeated(pod, r, time.Second), "it is left out: too many are written")
 }
 
 // A pod that is refused by several at once is told once.

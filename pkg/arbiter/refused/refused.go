@@ -57,6 +57,9 @@ type Refusal struct {
 	Observed bool
 	// Warned says that it went ahead all the same: the admission webhook only warns.
 	Warned bool
+	// Times is how often a Binding was refused by now that is asked for again and again, 0 where it is the first time. Of these
+	// refusals the Log has those whose Times IsRound.
+	Times int
 	// Rejection has the pod and, where one node was asked about, that node; else the one where the pod lacked least.
 	Rejection ledger.Rejection
 	// Reasons counts the nodes asked about by the reason they were refused for, most first; empty where it was one node.
@@ -116,15 +119,31 @@ func (l *Log) Add(r *Refusal) {
 		l.ring[l.next%MaxRefusals] = r
 	}
 	l.next++
-	if uid := r.Rejection.Pod.UID; uid != "" && r.Path != Resize && r.Path != Object && !r.Observed && !r.Warned {
-		l.wait(uid, r)
-	}
+	l.wait(r)
 	for _, wake := range l.wakes {
 		select {
 		case wake <- struct{}{}:
 		default: // it has an unread wake-up already
 		}
 	}
+}
+
+// Again remembers a refusal that is one more of many: as the last of its pod, but not among the latest of all, out of which it
+// would drive those of others.
+func (l *Log) Again(r *Refusal) {
+	r.compact()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Number = l.next
+	l.wait(r)
+}
+
+// IsRound reports whether a number of times is 1, 10, 100 and so on, or 0: those of which people are told.
+func IsRound(times int) bool {
+	for times >= 10 && times%10 == 0 {
+		times /= 10
+	}
+	return times <= 1
 }
 
 // Subscribe returns a channel that gets a value after refusals: one value may stand for many. cancel must be called once
@@ -156,8 +175,12 @@ func (r *Refusal) compact() {
 	}
 }
 
-// wait remembers that a pod waits. l.mu is held.
-func (l *Log) wait(uid types.UID, r *Refusal) {
+// wait remembers that a pod waits, if it does. l.mu is held.
+func (l *Log) wait(r *Refusal) {
+	uid := r.Rejection.Pod.UID
+	if uid == "" || r.Path == Resize || r.Path == Object || r.Observed || r.Warned {
+		return
+	}
 	w, known := l.waiting[uid]
 	if !known {
 		if l.waiting == nil {

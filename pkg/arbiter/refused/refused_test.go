@@ -95,6 +95,37 @@ func TestWaiting(t *testing.T) {
 	assert.Len(t, l.Waiting(), maxWaiting-maxWaiting/10+2)
 }
 
+// Refusals that are more of the same do not drive others out of the latest; the pod waits all the same.
+func TestAgain(t *testing.T) {
+	var l Log
+	l.Add(refusal(0))
+	wake, cancel := l.Subscribe()
+	defer cancel()
+	for range MaxRefusals {
+		l.Again(refusal(1))
+	}
+	assert.Empty(t, wake)
+	list, last := l.After(0)
+	require.Len(t, list, 1)
+	assert.EqualValues(t, 1, last)
+	require.Len(t, l.Waiting(), 2)
+	for _, w := range l.Waiting() {
+		if w.Last.Rejection.Pod == refusal(1).Rejection.Pod {
+			assert.Equal(t, MaxRefusals, w.Times)
+		}
+	}
+}
+
+func TestIsRound(t *testing.T) {
+	var round []int
+	for times := range 2001 {
+		if IsRound(times) {
+			round = append(round, times)
+		}
+	}
+	assert.Equal(t, []int{0, 1, 10, 100, 1000}, round)
+}
+
 func TestCountReasons(t *testing.T) {
 	of := func(reasons ...ledger.Reason) (verdicts []ledger.Verdict) {
 		for _, r := range reasons {

@@ -32,7 +32,7 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 	said, err := a.o.Arbiter.AdmitBinding(v.traced(ctx), &arbiter.BindingQuery{
 		Pod: v.ref, Version: binding.ResourceVersion, Node: v.node, User: request.UserInfo.Username, DryRun: v.dryRun,
 	})
-	v.skipped = said.Own
+	v.skipped, v.times = said.Own, said.Times
 	if err := v.found(said.Pod, err); err != nil || said.Own {
 		return v, err
 	}

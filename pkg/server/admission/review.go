@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -43,16 +44,18 @@ type verdict struct {
 	warned  bool           // the refusal is a warning only
 	// rejection is the ledger's, where it was the ledger that refused.
 	rejection *ledger.Rejection
-	skipped   bool // allowed without a decision
-	planned   bool // another review decides, unless it is refused already
-	patch     patch
-	warning   string
-	pod       *cluster.Pod // nil where it was not found
-	ref       ledger.PodRef
-	node      string
-	dryRun    bool
-	span      trace.Span    // nil where there is none to end
-	asked     ledger.PodRef // ref, as the request had it
+	// times is how often a Binding was refused that is asked for again and again.
+	times   int
+	skipped bool // allowed without a decision
+	planned bool // another review decides, unless it is refused already
+	patch   patch
+	warning string
+	pod     *cluster.Pod // nil where it was not found
+	ref     ledger.PodRef
+	node    string
+	dryRun  bool
+	span    trace.Span    // nil where there is none to end
+	asked   ledger.PodRef // ref, as the request had it
 }
 
 // newVerdict begins the answer to a request.
@@ -243,7 +246,14 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		fields["dryRun"] = true
 	}
 	fields["result"] = result
-	a.o.Log.WithFields(fields).Info(verb)
+	level := logrus.InfoLevel
+	if v.times > 1 {
+		fields["times"] = v.times
+		if !refused.IsRound(v.times) {
+			level = logrus.DebugLevel
+		}
+	}
+	a.o.Log.WithFields(fields).Log(level, verb)
 	if v.dryRun || result == resultPlanned {
 		return // nothing was decided that holds
 	}

@@ -68,6 +68,7 @@ func (q *query) hasNames(r *refused.Refusal) bool {
 func (r *reader) newRefusal(said *refused.Refusal) reserver.Refusal {
 	refusal := reserver.Refusal{
 		Number: said.Number, Time: said.At.UTC(), Path: said.Path, Caller: said.Caller, Scheduler: said.Scheduler, Observed: said.Observed, Warned: said.Warned,
+		Times:     said.Times,
 		Rejection: newRejection(said.Reason, said.Message, &said.Rejection),
 	}
 	if len(said.Reasons) > 0 {
