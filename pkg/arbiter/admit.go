@@ -88,8 +88,11 @@ type admission struct {
 	own       bool // this server has sent it
 	create    bool // the pod is being created
 	plan      bool // it is too early to grant anything
-	// told are the annotations that the pod is created with; see PlanPod.
-	told map[string]string
+	// told are the annotations that the pod is created with, see PlanPod, and nodes how many there are.
+	told  map[string]string
+	nodes int
+	// beside are the other creations that leave no more to the share of this one.
+	beside []*pending
 }
 
 // admit passes the gates and asks the ledger. A dry run grants nothing.
@@ -125,21 +128,25 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 
 // tell is what a pod is told in its annotations of what it is granted.
 func (a *Arbiter) tell(k *admission, grant *ledger.Grant) map[string]string {
-	if k.create {
-		grant.Caller = k.pod.Caller // whoever creates a pod names itself alone, see manifests/base/records.yaml
+	if k.create { // whoever creates a pod names itself alone, see manifests/base/records.yaml
+		grant.Caller = k.pod.Caller
+		return a.granted(k.pod, grant) // which another term may decide on
 	}
 	return a.o.Term().Annotate(a.granted(k.pod, grant))
 }
 
 // allow has the ledger decide, and remembers what it granted.
 func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
+	if ctx.Err() != nil { // nobody waits for the answer
+		return grant, false, &Error{Outcome: Failed, Pod: k.pod.Ref, Node: k.node, Cause: context.Cause(ctx), Create: k.create}
+	}
 	grant, own, err = a.tryAllow(k)
 	var e *Error
 	if !errors.As(err, &e) {
 		return grant, own, err
 	}
 	elsewhere := e.Rejection != nil && e.Rejection.Reason == ledger.AllocatedElsewhere
-	if elsewhere && a.settleEarly(ctx, k.pod.Ref) || k.create && e.Outcome == Busy && a.lookForCreated(ctx, k) {
+	if elsewhere && a.settleEarly(ctx, k.pod.Ref) || a.lookForCreated(ctx, k) {
 		return a.tryAllow(k)
 	}
 	return grant, own, err
@@ -163,7 +170,11 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 			return ledger.Grant{}, false, err
 		}
 	}
-	grant, err = a.gangs.startBind(k.pod, &k.placement)
+	start := a.gangs.startBind
+	if k.create {
+		start = a.gangs.startCreated
+	}
+	grant, err = start(k.pod, &k.placement)
 	if err == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
 		grant, err = a.change(k, before)
 	}
@@ -235,7 +246,10 @@ func covers(allocated, asked *resources.Request) bool {
 
 // tryOut decides without changing anything, and tells what would be granted.
 func (a *Arbiter) tryOut(k *admission) (grant ledger.Grant, err error) {
-	p := &k.placement
+	p := new(k.placement)
+	if k.plan {
+		p.Pod.UID = "to be given" // no other pod's of the name
+	}
 	allocation, allocated := a.o.Ledger.Allocation(p.Pod)
 	if allocated && allocation.State == ledger.Bound && allocation.Node == p.Node {
 		return grant, &Error{Outcome: BoundElsewhere, Pod: p.Pod, Node: p.Node, BoundTo: p.Node}

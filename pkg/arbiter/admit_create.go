@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,13 +23,16 @@ var Records = []string{
 }
 
 const (
-	// failedShare bounds what creations hold that never happen, whatever their sender does: a namespace has one in so
-	// many of the nodes, for one in so many seconds.
-	failedShare = 10
-	// callerShare bounds what a caller creates in all namespaces together: one in so many of the nodes, and two at least.
+	// failedShare bounds what creations hold that never happen, whatever their sender does. Of a namespace these are as
+	// many pods as a tenth of the nodes, and maxFailed at most, for a tenth of the time.
+	failedShare, maxFailed = 10, 5
+	// callerShare bounds what a caller creates in all namespaces together: as many pods as a quarter of the nodes, and
+	// maxFailed of four namespaces at most.
 	callerShare = 4
 	// failedPause is how long a namespace waits after a creation that never happened.
 	failedPause = (failedShare - 1) * createGrace
+	// maxLooked is how many creations are looked for so that one more may be allowed.
+	maxLooked = 8
 )
 
 // PlanPod says what a pod would be given that a user is about to create on a node. The pod is what the API server has
@@ -58,34 +62,36 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	if err != nil {
 		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
 	}
-	taken, err := a.pods.exists(ctx, ref)
+	taken, err := a.pods.exists(ctx, ref, a.pending.creates(ref))
 	switch {
 	case err != nil:
 		return Admitted{Pod: info}, err
 	case taken:
 		return Admitted{Pod: info}, &Error{Outcome: NameTaken, Pod: ref, Node: k.node}
 	}
-	k.pod = info.AskedBy(user)
+	k.pod, k.nodes = info.AskedBy(user), a.o.Ledger.Stats().Nodes
 	return a.admit(ctx, k, dryRun)
 }
 
 // isTold reports whether a pod that is being created tells what it is granted. Since that was planned it may have been
-// given to others, or another webhook may have written something else.
+// given to others, or another webhook may have written something else. Where refusals are only warnings nobody is told.
 func (a *Arbiter) isTold(k *admission, grant *ledger.Grant) bool {
 	granted := a.tell(k, grant)
-	for _, record := range Records {
-		if k.told[record] != granted[record] {
-			return false
-		}
-	}
-	return true
+	return a.o.AdmissionWarns || !slices.ContainsFunc(Records, func(record string) bool { return k.told[record] != granted[record] })
 }
 
-// beginCreation says why no more pods may be created with a node now, and ends what was reserved for a pod of the name
-// by another scheduler. a.pending.mu is held.
+// beginCreation says why a pod may not be created with a node now. Where it may, it ends what was reserved for a pod of the
+// name by another scheduler. a.pending.mu is held.
 func (a *Arbiter) beginCreation(k *admission) error {
 	if err := a.overShare(k); err != nil {
 		return err
+	}
+	grant, err := a.tryOut(k) // what is refused takes nothing of what is kept for its name
+	switch {
+	case err != nil:
+		return err
+	case !a.isTold(k, &grant):
+		return &Error{Outcome: NotTold, Pod: k.pod.Ref, Node: k.node}
 	}
 	byName := *k.pod
 	byName.Ref.UID = "" // it may never be
@@ -96,6 +102,7 @@ func (a *Arbiter) beginCreation(k *admission) error {
 // overShare says whether creations that may never happen hold as much as those of a namespace, and of a caller, may.
 // a.pending.mu is held.
 func (a *Arbiter) overShare(k *admission) error {
+	k.beside = nil
 	e := &Error{Outcome: Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
 	namespace := k.pod.Ref.Namespace
 	if until, ok := a.pending.failed[namespace]; ok && time.Now().Before(until) {
@@ -104,51 +111,38 @@ func (a *Arbiter) overShare(k *admission) error {
 			namespace, createGrace, until.UTC().Format(time.RFC3339))
 		return e
 	}
-	inNamespace, ofCaller := 0, 0
-	for _, p := range a.unseen(k) {
-		if p.ref.Namespace == namespace {
-			inNamespace++
-		}
-		if p.caller == k.pod.Caller {
-			ofCaller++
-		}
-	}
-	nodes := a.o.Ledger.Stats().Nodes
+	inNamespace := a.unseen(func(p *pending) bool { return p.ref.Namespace == namespace && p.ref != k.pod.Ref })
+	ofCaller := a.unseen(func(p *pending) bool { return p.caller == k.pod.Caller && p.ref != k.pod.Ref })
 	const which = "pods of %s that were allowed to be created with a node are not there yet: %d, which is its share"
 	switch {
-	case inNamespace >= max(1, nodes/failedShare):
-		e.Why = fmt.Sprintf(which, "namespace "+namespace, inNamespace)
-	case ofCaller >= max(2, nodes/callerShare): // one failure in a namespace does not stop it in the others
-		e.Why = fmt.Sprintf(which, k.pod.Caller, ofCaller)
+	case len(inNamespace) >= min(max(1, k.nodes/failedShare), maxFailed):
+		k.beside, e.Why = inNamespace, fmt.Sprintf(which, "namespace "+namespace, len(inNamespace))
+	// One failure in a namespace does not stop the caller in the others.
+	case len(ofCaller) >= min(max(2, k.nodes/callerShare), 4*maxFailed):
+		k.beside, e.Why = ofCaller, fmt.Sprintf(which, k.pod.Caller, len(ofCaller))
 	default:
 		return nil
 	}
 	return e
 }
 
-// unseen returns the other creations of the namespace, or by the caller, of one that may never happen. a.pending.mu is
-// held.
-func (a *Arbiter) unseen(k *admission) (unseen []*pending) {
-	for ref, p := range a.pending.of {
-		mine := p.caller == k.pod.Caller || ref.Namespace == k.pod.Ref.Namespace
-		if p.create && mine && ref != k.pod.Ref && !a.isOver(p) {
+// unseen returns those that are wanted of the creations that may never happen. a.pending.mu is held.
+func (a *Arbiter) unseen(wanted func(*pending) bool) (unseen []*pending) {
+	for _, p := range a.pending.of {
+		if p.create && wanted(p) && !a.isOver(p) {
 			unseen = append(unseen, p)
 		}
 	}
 	return unseen
 }
 
-// lookForCreated asks the API server for the pods that count in the same shares as one that is created, as the watch
-// may be behind. It reports whether one of them is there.
-func (a *Arbiter) lookForCreated(ctx context.Context, k *admission) (found bool) {
-	a.pending.mu.Lock()
-	unseen := a.unseen(k)
-	a.pending.mu.Unlock()
-	for _, p := range unseen {
-		_, err := a.pods.read(ctx, p.ref, 0)
-		a.pending.mu.Lock()
-		found = err == nil && a.isOver(p) || found
-		a.pending.mu.Unlock()
+// lookForCreated asks the API server for creations that leave no more to the share of another one, as the watch may be
+// behind. It reports whether one of them is there.
+func (a *Arbiter) lookForCreated(ctx context.Context, k *admission) bool {
+	for _, p := range k.beside[:min(len(k.beside), maxLooked)] {
+		if _, err := a.pods.read(ctx, p.ref, 0); err == nil { // which the ledger is told of
+			return true
+		}
 	}
-	return found
+	return false
 }

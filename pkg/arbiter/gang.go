@@ -118,6 +118,21 @@ func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant
 	return g.decide(pod, &gang, p)
 }
 
+// startCreated is startBind for a pod that is being created with a node. It starts no gang: it may never come, and what is
+// kept for the others would shut their nodes for nothing.
+func (g *ganging) startCreated(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
+	if gang, ok := g.o.Gangs.Of(pod); ok {
+		g.mu.Lock()
+		m := g.muster(gang.Key, pod.Ref)
+		g.mu.Unlock()
+		if !m.isStarted() && m.missing(&gang) > 0 {
+			return ledger.Grant{}, gangError(p, ledger.GangIncomplete, fmt.Sprintf(
+				"%s has not started: its first member must be created without a node, and bound by a scheduler", gang.Key))
+		}
+	}
+	return g.startBind(pod, p)
+}
+
 // bindKept starts the bind of a member that a slot was made for when its gang was decided on. g.mu is held.
 func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
 	grant, err := g.o.Ledger.StartBind(p)

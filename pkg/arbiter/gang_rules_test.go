@@ -217,3 +217,21 @@ func TestGangStartsInSharedSlots(t *testing.T) {
 		assert.Equal(t, 2, w.kept())
 	})
 }
+
+// A member that is created with a node may never come: nothing is kept for the others before one is bound.
+func TestCreatedMemberStartsNoGang(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		pods := w.gang("a", 3, 3, nil)
+		created := w.reader.Compact(newPod("created"))
+		created.Gang = pods[0].Gang
+		create := func() error {
+			p := w.o.Question.Of(created, "n1")
+			_, err := w.startCreated(created, &p)
+			return err
+		}
+		w.refusedAs(create(), ledger.GangIncomplete)
+		assert.Zero(t, w.kept())
+		require.NoError(t, w.bind(pods[0], "n0"))
+		require.NoError(t, create())
+	})
+}

@@ -83,6 +83,18 @@ func (s *pendings) remove(p *pending) {
 	}
 }
 
+// creates reports whether a pod of a name is being created.
+func (s *pendings) creates(pod ledger.PodRef) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ref, p := range s.of {
+		if p.create && ref.Namespace == pod.Namespace && ref.Name == pod.Name && ref.UID != pod.UID {
+			return true
+		}
+	}
+	return false
+}
+
 // crowded reports whether one more of a namespace is too many. A namespace may have as many as are still free: so
 // there is always something left for the others, and however many fill the table, they share it evenly. mu is held.
 func (s *pendings) crowded(namespace string, limit int) bool {

@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -82,12 +83,18 @@ func TestPodThatIsNeverCreated(t *testing.T) {
 // The API server asks a second time about a pod, as its answer was lost.
 func TestPodIsReviewedAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.nodes(20)
 		p := sized("p", "3", 0)
 		_, err := c.createPod(p, "a", "user")
 		require.NoError(t, err)
 		_, err = c.AdmitPod(t.Context(), p, "a", "user", false)
 		require.NoError(t, err)
 		assertOutcome(t, Refused, c.create("q", "2", "a"))
+		large := sized("q", "2", 0)
+		large.Annotations = p.Annotations
+		_, err = c.AdmitPod(t.Context(), large, "a", "user", false)
+		assertOutcome(t, Refused, err)
+		assert.Empty(t, c.refused.Waiting(), "there is no pod that waits")
 		pass(createGrace + grace)
 		assert.Equal(t, "none", c.on(ref(newPod("p"))))
 	})
@@ -197,7 +204,8 @@ func TestCreationsOfACallerThatFail(t *testing.T) {
 	})
 }
 
-// Creations that have happened and that the watch has not shown yet hold up nobody: the API server is asked for them.
+// Creations that have happened and that the watch has not shown yet hold up nobody: the API server is asked for them. It is
+// not asked where that cannot help.
 func TestCreationsInARow(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		for k := range 4 {
@@ -207,10 +215,69 @@ func TestCreationsInARow(t *testing.T) {
 		}
 		c.away(errors.New("away"))
 		assertOutcome(t, Busy, c.create("late", "1", "b"))
+		c.away(nil)
+		require.NoError(t, c.create("late", "1", "b"))
+		pass(createGrace + grace)
+		before, _ := c.sent()
+		assertOutcome(t, Busy, c.create("later", "1", "b"))
+		after, _ := c.sent()
+		assert.Equal(t, before, after)
 	})
 }
 
-// Random bindings, repeats, failures, deletions and outages: at no moment may the API server carry
+// A pod of the name that is there, and that the watch does not show yet, is no failed creation of its namespace.
+func TestCreationOfANameThatIsTaken(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.nodes(20)
+		require.NoError(t, c.create("p", "1", "a"))
+		c.created("p", "1", "a")
+		_, err := c.createPod(again(sized("p", "1", 0)), "a", "user")
+		assertOutcome(t, NameTaken, err)
+		pass(createGrace + grace)
+		require.NoError(t, c.create("q", "1", "a"))
+	})
+}
+
+// Nobody waits for the answer any more: the API server has refused the pod.
+func TestCreationThatWasGivenUp(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		p := newPod("p")
+		p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "user"}
+		_, err := c.AdmitPod(gone, p, "a", "user", false)
+		assertOutcome(t, Failed, err)
+		assert.Equal(t, "none", c.on(ref(p)))
+	})
+}
+
+// What is kept for a name is neither lost by a creation that is refused, nor taken for another pod of the name.
+func TestKeptForThePodThatIsCreated(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.nodes(20)
+		questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+		p := claiming("p", "c")
+		info := c.info(p)
+		placement := c.question.Of(info, "a")
+		placement.Pod.UID = ""
+		plan := ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Now().Add(time.Hour))
+		require.Empty(t, c.ledger.Reserve(plan, time.Now()).Rejections)
+
+		_, err := c.AdmitPod(t.Context(), p, "a", "user", false)
+		assertOutcome(t, NotTold, err)
+		_, kept := c.ledger.InMemory(ref(p))
+		assert.True(t, kept)
+		told, err := c.createPod(claiming("p", "c"), "a", "user")
+		require.NoError(t, err)
+		assert.Equal(t, "gpu-0", told[v1alpha1.ExtendedResourcesAnnotation])
+		// Its creation fails. The next one is another pod.
+		told, err = c.createPod(again(claiming("p", "d")), "a", "user")
+		require.NoError(t, err)
+		assert.Equal(t, "gpu-1", told[v1alpha1.ExtendedResourcesAnnotation])
+	})
+}
+
+// Random bindings, creations, repeats, failures, deletions and outages: at no moment may the API server carry
 // out a binding for which the ledger has no allocation, nor a node have more than it offers.
 func TestRandomAdmissions(t *testing.T) {
 	for seed := range uint64(60) {
@@ -221,11 +288,17 @@ func TestRandomAdmissions(t *testing.T) {
 }
 
 func (c *apiCluster) random(r *rand.Rand) {
+	type creation struct {
+		pod   *v1.Pod
+		until time.Time // the API server gives it up
+	}
 	var inFlight []*v1.Binding
+	var creations []creation
 	pods := []*v1.Pod{c.add("p0", "1")}
-	for range 400 {
+	c.nodes(40)
+	for k := range 400 {
 		p := pods[r.IntN(len(pods))]
-		switch r.IntN(10) {
+		switch r.IntN(12) {
 		case 0, 1:
 			pods = append(pods, c.add(fmt.Sprintf("p%d", len(pods)), fmt.Sprint(1+r.IntN(3))))
 		case 2, 3, 4:
@@ -250,6 +323,29 @@ func (c *apiCluster) random(r *rand.Rand) {
 			c.away([]error{nil, nil, nil, errors.New("away")}[r.IntN(4)])
 			pass(time.Duration(r.IntN(4000)) * time.Millisecond)
 			c.away(nil)
+		case 10: // of few names, so that several are of one
+			created := sized(fmt.Sprint("c", r.IntN(4)), fmt.Sprint(1+r.IntN(3)), 0)
+			created.UID = types.UID(fmt.Sprint("created-", k))
+			created.Spec.NodeName = ""
+			node := []string{"a", "b"}[r.IntN(2)]
+			c.pending.mu.Lock()
+			clear(c.pending.failed) // else there would be one that fails in each run
+			c.pending.mu.Unlock()
+			if _, err := c.createPod(created, node, "user"); err == nil {
+				created.Spec.NodeName = node
+				creations = append(creations, creation{created, time.Now().Add(34 * time.Second)})
+			}
+		case 11: // it is written, or never
+			if len(creations) > 0 {
+				i := r.IntN(len(creations))
+				written := creations[i]
+				creations = append(creations[:i], creations[i+1:]...)
+				if time.Now().Before(written.until) && r.IntN(4) > 0 && c.api.read("ns", written.pod.Name) == nil {
+					written.pod.ResourceVersion = ""
+					c.api.put(written.pod)
+					pods = append(pods, written.pod)
+				}
+			}
 		}
 		c.checkTruth()
 	}

@@ -114,10 +114,10 @@ func isOf(info *cluster.Pod, ref ledger.PodRef) bool {
 	return info.Ref.UID == ref.UID
 }
 
-// exists reports whether there is a pod of a name. The watch may show one that is gone
-// already; one that it does not show yet the API server knows of.
-func (p *pods) exists(ctx context.Context, ref ledger.PodRef) (bool, error) {
-	if _, ok := p.cached.Pod(ref.Namespace, ref.Name); !ok {
+// exists reports whether there is a pod of a name. The watch may show one that is gone already. Of one that it does not
+// show yet the API server is asked only where another of the name is being created: else it says so itself.
+func (p *pods) exists(ctx context.Context, ref ledger.PodRef, created bool) (bool, error) {
+	if _, ok := p.cached.Pod(ref.Namespace, ref.Name); !ok && !created {
 		return false, nil
 	}
 	_, err := p.read(ctx, ledger.PodRef{Namespace: ref.Namespace, Name: ref.Name}, 0)

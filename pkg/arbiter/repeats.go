@@ -64,6 +64,9 @@ func (a *Arbiter) noted(k *admission, err error) (times int) {
 	case r == nil:
 		return 0
 	case k.create || pod.Ref.UID == "" || r.Warned: // with a warning it goes ahead
+		if k.create {
+			r.Rejection.Pod.UID = "" // nobody will see a pod of this UID
+		}
 		a.refuse(r)
 		return 0
 	}

@@ -224,6 +224,11 @@ func TestComparer(t *testing.T) {
 			allocations: map[string]string{"w": "none"},
 			told:        []string{"gone default/w"},
 		},
+		"a pod that is being created with a node": {
+			spoil:       func(t *testing.T, w *world) { w.bindInFlight(t, aPod("x", 12), "n2") },
+			live:        true,
+			allocations: map[string]string{"x": "Binding n2"},
+		},
 		"a bind whose end nobody told": {
 			spoil: func(t *testing.T, w *world) {
 				w.bindInFlight(t, aPod("w", 12), "n2")

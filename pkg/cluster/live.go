@@ -66,7 +66,7 @@ func (l *liveLook) run(ctx context.Context) error {
 func (l *liveLook) pod(ref ledger.PodRef, pod *Pod) {
 	allocation := allocationOf(l.Reader, ref)
 	kind := diagnosePod(l.Table(), allocation, pod)
-	if kind == "" || inFlight(kind, allocation, pod) {
+	if kind == "" || inFlight(kind, allocation, pod, false) {
 		return
 	}
 	d := Difference{

@@ -115,6 +115,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 	c.cache.apply.Lock()
 	defer c.cache.apply.Unlock()
 	record := c.cache.find(podKey{s.pod.Namespace, s.pod.Name})
+	shown := record != nil && record.Ref.UID == s.pod.UID
 	if s.live {
 		if record != live.before {
 			return nil, nil, true // the cache has overtaken the answer
@@ -125,7 +126,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 	}
 	allocation := c.cache.allocationOf(s.pod)
 	kind := diagnosePod(c.ledger.Table(), allocation, record)
-	if kind == "" || (!s.live && needsLive(kind, record)) || inFlight(kind, allocation, record) {
+	if kind == "" || (!s.live && needsLive(kind, record)) || inFlight(kind, allocation, record, shown) {
 		return nil, nil, true
 	}
 	table := c.ledger.Table()
@@ -162,10 +163,10 @@ func (c *Comparer) known(node string) *ledger.NodeObservation {
 	return knownNode(c.ledger.Reader, node)
 }
 
-// inFlight reports whether an allocation is ahead of its pod because a bind has not
-// ended: the binder will learn how it does. A pod that is gone ends it here.
-func inFlight(kind Kind, allocation *ledger.AllocationView, pod *Pod) bool {
-	return kind == StaleAllocation && allocation.State == ledger.Binding && pod != nil && !pod.Finished
+// inFlight reports whether an allocation is ahead of its pod because a bind has not ended: the binder will learn how it
+// does. A pod that the watch has shown and that is gone ends it here. One that it has not shown may be created yet.
+func inFlight(kind Kind, allocation *ledger.AllocationView, pod *Pod, shown bool) bool {
+	return kind == StaleAllocation && allocation.State == ledger.Binding && (pod != nil && !pod.Finished || pod == nil && !shown)
 }
 
 // repairPod makes the cache and the ledger take a proven state of a pod; nil is

@@ -104,8 +104,13 @@ func TestControlPlaneFaults(t *testing.T) {
 		func() { // the binds that the server dies over are still on their way when it comes back
 			var start errgroup.Group
 			c.frozen(etcd, 2*time.Second, func() {
-				c.Server.KillAlone(t)
-				start.Go(func() error { return c.Server.Start(t.Context()) })
+				require.NoError(t, c.Server.Kill())
+				start.Go(func() error {
+					if err := clusterload.FreeLease(t.Context(), c.ControlPlane); err != nil { // which waits for etcd
+						return err
+					}
+					return c.Server.Start(t.Context())
+				})
 			})
 			require.NoError(t, start.Wait())
 		},

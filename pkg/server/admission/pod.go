@@ -31,19 +31,15 @@ func (a *Admission) planPod(ctx context.Context, request *admissionv1.AdmissionR
 		return v, nil
 	}
 	v.planned = true
-	plain := v.patch
+	if a.o.Arbiter.AdmissionWarns() { // it is created whatever decidePod says, and then tells nothing that may not be true
+		return v, nil
+	}
 	if resources.ExceedsWhole(pod) {
 		pod.Spec.Resources = nil // where it is created at all
 	}
-	warns := a.o.Arbiter.AdmissionWarns() // then decidePod says why it would be refused
-	said, err := a.o.Arbiter.PlanPod(v.traced(ctx), unplaced(pod), v.node, request.UserInfo.Username, v.dryRun || warns)
+	said, err := a.o.Arbiter.PlanPod(v.traced(ctx), unplaced(pod), v.node, request.UserInfo.Username, v.dryRun)
 	v.patch.annotate(pod.Annotations, said.Annotations)
-	if err = v.found(said.Pod, err); v.refusal != nil {
-		v.patch = plain
-	}
-	if warns {
-		v.refusal, v.rejection = nil, nil
-	}
+	err = v.found(said.Pod, err)
 	return v, err
 }
 

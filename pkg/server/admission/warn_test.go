@@ -118,6 +118,12 @@ func TestWarnedPodWithANode(t *testing.T) {
 	list, _ := w.arbiter.RefusalsAfter(0)
 	require.Len(t, list, 1)
 	assert.True(t, list[0].Warned)
+
+	fits := indexed(withNode("fits", "1", "a"))
+	w.keep(w.Bring(fits))
+	require.Empty(t, w.create(fits).Warnings)
+	assert.Equal(t, "Binding on a", w.state("fits"))
+	assert.NotContains(t, fits.Annotations, v1alpha1.MatchedReservationAnnotation, "who reads it cannot know that it was granted")
 }
 
 // warning is a world whose webhooks only warn.
