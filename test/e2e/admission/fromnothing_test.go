@@ -29,7 +29,7 @@ func TestFromNothing(t *testing.T) {
 	require.NoError(t, err)
 	c.StartServer(clusterload.ServerOptions{Args: c.webhook.Args})
 	require.NoError(t, c.webhook.Install(t.Context(), cp, nil))
-	claims, err := c.webhook.ResourceClaims()
+	claims, err := c.webhook.Validating("resourceclaims.yaml")
 	require.NoError(t, err)
 	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), claims, metav1.CreateOptions{})
 	require.NoError(t, err)
