@@ -165,6 +165,7 @@ func (a *App) buildObjects(clients Clients) {
 		Kind:           a.definitions.Kind("extendedresources", "extendedresourceclaims"),
 		TemplateKind:   a.definitions.Kind("extendedresourceclaimtemplates"),
 		StateSynced:    a.current.Wait,
+		OnAdopted:      a.cache.ObserveDevices,
 		OnClaimChanged: a.deviceClaimChanged,
 		Term:           a.elector.Term,
 		Annotate:       controller.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}.AnnotateAll,

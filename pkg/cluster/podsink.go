@@ -154,22 +154,31 @@ func ObserveUnbound(l ledger.Observer, log logrus.FieldLogger, pod *Pod) {
 	}
 }
 
-// observation is what the ledger is told of a bound pod.
+// observation is what the ledger is told of a bound pod. A pod that says nothing of devices may have some all the same:
+// its annotations can be taken off.
 func (c *Cache) observation(r *Pod) ledger.PodObservation {
 	o := r.Observation()
-	if r.Devices != nil {
-		o.Devices = c.options.Devices(r)
-	}
+	o.Devices = c.options.Devices(r)
 	return o
 }
+
+// ObserveDevices tells the ledger anew of the bound pods that have devices: which devices and claims there are is known
+// now.
+func (c *Cache) ObserveDevices() { c.observeDevices(c.allPods()) }
 
 // ObserveClaimants tells the ledger anew of the bound pods that name a claim of devices: its object came,
 // went or was made anew, so that their devices are known now that were not, or belong to another claim.
 func (c *Cache) ObserveClaimants(namespace, claim string) {
-	for _, found := range c.naming(podKey{namespace, claim}) {
+	c.observeDevices(c.naming(podKey{namespace, claim}))
+}
+
+func (c *Cache) observeDevices(pods []*Pod) {
+	for _, found := range pods {
 		c.apply.Lock()
 		if r := c.find(keyOf(found)); r == found && r.Bound() {
-			c.ledger.ObservePod(c.observation(r))
+			if o := c.observation(r); o.Devices != nil {
+				c.ledger.ObservePod(o)
+			}
 		}
 		c.apply.Unlock()
 	}

@@ -33,6 +33,9 @@ type Options struct {
 	TemplateKind *follow.Kind
 	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.
 	StateSynced func(ctx context.Context) error
+	// OnAdopted is told when devices and claims are known: only then Devices says which of them bound pods have. It is
+	// called without a lock.
+	OnAdopted func()
 	// OnClaimChanged is told of claims that came, went or were made anew: pods that wait for one have
 	// news, and those that are bound with one have to be observed again. It is called without a lock.
 	OnClaimChanged func(namespace, name string)
@@ -140,6 +143,7 @@ func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 // present is called when all objects there are have been told of.
 func (c *Controller) present(ctx context.Context) {
 	c.adopt()
+	c.OnAdopted()
 	claims := c.claims.keys("")
 	for _, key := range claims {
 		c.OnClaimChanged(key.Namespace, key.Name) // pods may have been observed without

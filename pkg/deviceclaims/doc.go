@@ -42,8 +42,8 @@ for the pod but the one that it is owned by. It goes with the pod, by garbage co
 
 # Starting
 
-Pods are observed anew once devices and claims are in the ledger: a pod that says which devices it was
-bound with then finds them, and its claims. Where the API server knows neither kind the server runs
+Which devices bound pods have is said once devices and claims are in the ledger: they are observed anew then, as a
+server that stands by may have seen them long before. Where the API server knows neither kind the server runs
 without, refuses pods that name claims, and goes on asking.
 
 # Locks

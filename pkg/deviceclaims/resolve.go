@@ -81,13 +81,18 @@ func (s *claimSet) keys(pod types.UID) (keys []types.NamespacedName) {
 	return keys
 }
 
-// Devices returns what the claims that a pod names ask for, nil for a pod that names none; of a bound pod also what it says
-// that it was given for what it asks for by count. Where one of them
-// cannot be used the result says why, in words for people.
+// Devices returns what the claims that a pod names ask for, nil for a pod that names none; where one of them cannot be
+// used the result says why, in words for people. Of a bound pod it says which devices it has, once that is known.
 func (c *Controller) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
-	marks := pod.Devices
 	if pod.Node != "" {
-		marks = c.believed(pod)
+		return c.believed(pod)
+	}
+	return c.resolve(pod, pod.Devices)
+}
+
+func (c *Controller) resolve(pod *cluster.Pod, marks *cluster.DeviceAnnotations) *ledger.DeviceRequest {
+	if marks == nil {
+		return nil // as of nearly all pods: that costs nothing
 	}
 	return c.claims.resolve(pod, marks, c.Kind.Installed())
 }

@@ -14,10 +14,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	corefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/yaml"
@@ -49,6 +51,7 @@ type world struct {
 	mu      sync.Mutex
 	nodes   map[string]bool
 	changed []string
+	cache   *cluster.Cache // of follow
 }
 
 // newWorld starts a Controller on nodes n1 and n2 and the objects given.
@@ -88,28 +91,86 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 			w.annotated <- annotations
 			return nil
 		},
+		OnAdopted: func() {
+			if w.cache != nil {
+				w.cache.ObserveDevices()
+			}
+		},
 		OnClaimChanged: func(namespace, name string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.changed = append(w.changed, namespace+"/"+name)
+			if w.cache != nil {
+				w.cache.ObserveClaimants(namespace, name)
+			}
 		},
 	})
 	return w
+}
+
+// follow has the pods and nodes of an API server followed as the product follows them, and returns when they are in the
+// ledger.
+func (w *world) follow(objects ...runtime.Object) {
+	w.Helper()
+	for _, name := range []string{"n1", "n2"} {
+		objects = append(objects, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{
+			Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("110")},
+		}})
+	}
+	log, _ := logrustest.NewNullLogger()
+	nothing := func(*cluster.Pod) {}
+	cache := cluster.New(corefake.NewClientset(objects...), w.ledger.Observer(), cluster.Options{
+		Devices: w.controller.Devices, Logger: log, OnPodBound: nothing, OnPodBypassed: nothing, OnDeviceAnnotations: nothing,
+		OnPodGone: func(ledger.PodRef) {}, OnNodesChanged: func() {}, OnCatchUp: func(uint64) {},
+		Keep: func(*cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) {
+			return slot, nil, false
+		},
+	})
+	w.mu.Lock()
+	w.cache = cache
+	w.mu.Unlock()
+	running, stop := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = cache.Run(running) })
+	w.Cleanup(func() {
+		stop()
+		ended.Wait()
+	})
+	require.NoError(w, cache.WaitForSync(w.Context()))
 }
 
 // newWorldAtStart is a world whose server starts: it knows devices and claims, and not yet the pods that there are.
 // podsKnown ends that, and what is written then rests on them.
 func newWorldAtStart(t *testing.T, objects ...runtime.Object) (w *world, podsKnown func()) {
 	w = makeWorld(t, objects...)
+	podsKnown = w.startEarly()
+	return w, podsKnown
+}
+
+func (w *world) startEarly() (podsKnown func()) {
+	t := w.T
 	w.served.Store(true)
 	pods := follow.NewGate()
 	w.controller.StateSynced = pods.Wait
 	w.run()
 	require.NoError(t, w.controller.WaitAdopted(t.Context()))
-	return w, func() {
+	return func() {
 		pods.Open()
 		require.NoError(t, w.controller.WaitForSync(t.Context()))
 	}
+}
+
+// startAround has the server of a world start, and follow pods: before it knows devices and claims, as one that has
+// stood by may have, or after.
+func (w *world) startAround(standby bool, pods ...runtime.Object) {
+	if standby {
+		w.follow(pods...)
+	}
+	podsKnown := w.startEarly()
+	if !standby {
+		w.follow(pods...)
+	}
+	podsKnown()
 }
 
 func (w *world) start() {
@@ -219,6 +280,13 @@ func (w *world) claims() typed.ExtendedResourceClaimInterface {
 // pod is a pod that names claims; node and given are empty until it is bound.
 func (w *world) pod(name, claims, node, given string) *cluster.Pod {
 	w.Helper()
+	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(podObject(name, claims, node, given))
+	require.NoError(w, err)
+	return info
+}
+
+// podObject is pod as the API server has it.
+func podObject(name, claims, node, given string) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, UID: types.UID("uid-" + name),
@@ -229,9 +297,7 @@ func (w *world) pod(name, claims, node, given string) *cluster.Pod {
 	if given != "" {
 		pod.Annotations[v1alpha1.ExtendedResourcesAnnotation] = given
 	}
-	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(pod)
-	require.NoError(w, err)
-	return info
+	return pod
 }
 
 // fits tells whether and why not the ledger would take a pod on a node.

@@ -310,3 +310,21 @@ func TestPodsThatSayThatTheyHaveDevices(t *testing.T) {
 		})
 	}
 }
+
+// The devices of a pod whose claim asks for another resource by now are kept for no successor, which would be given what
+// it does not ask for.
+func TestDevicesOfClaimMadeAnewAreNotKept(t *testing.T) {
+	n := newGPUNode(t, 2, "a")
+	claim := ledger.DeviceClaimRef{Namespace: "ns", Name: "c", UID: "2"}
+	asked, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "example.com/fpga", Count: 1})
+	require.NoError(t, err)
+	p := n.ask(0, 0)
+	n.ObservePod(ledger.PodObservation{Pod: p.Pod, Node: "n", Request: p.Request, ResourceVersion: 1, Devices: &ledger.DeviceRequest{
+		Claims: []ledger.DeviceClaimRef{claim}, Requests: []*devices.Request{asked}, Given: "a",
+		Recorded: []ledger.GivenDevices{{Claim: claim, Resource: gpuName, IDs: []string{"a"}}},
+	}})
+	assert.Equal(t, noDevices, n.bind(0, 1), "it is in use")
+	made, _ := n.RemovePodHolding(p.Pod, 2, ledger.Slot{Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}})
+	require.True(t, made)
+	assert.Equal(t, "a", n.bind(0, 1))
+}

@@ -223,6 +223,9 @@ func (e *entry) leftDevices() *allotment {
 		return nil // what it was given was not for these claims
 	}
 	for k := range given {
+		if given[k].Resource != r.Requests[k].Resource() {
+			return nil // nor what they ask for now
+		}
 		given[k].Claim = DeviceClaimRef{}
 	}
 	return &allotment{request: &DeviceRequest{Requests: r.Requests}, given: given}
@@ -233,6 +236,9 @@ func (e *entry) leftDevices() *allotment {
 // devices, nobody knows of which resource a device is, or which claim it was for. A pod without claims
 // has no more devices than it asks for by count.
 func (l *account) said(r *DeviceRequest, req *resources.Request) []GivenDevices {
+	if r.Recorded != nil {
+		return r.Recorded
+	}
 	ids := r.ids()
 	resource, most := l.byCount(r, req)
 	if len(r.Claims) == 0 && r.Err == "" {

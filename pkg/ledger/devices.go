@@ -40,6 +40,9 @@ type DeviceRequest struct {
 	// annotation extended-resources has them; of a slot that is observed, those it was
 	// granted with, in the same form, or empty where that is not known.
 	Given string
+	// Recorded is, of a pod that is bound, which devices those of Given are, by better evidence than what its claims ask
+	// for now; nil where there is none. First come those of Claims, one for each, then those of none.
+	Recorded []GivenDevices
 }
 
 // GivenDevices are the devices that one claim was given.
