@@ -1,6 +1,8 @@
 package manifests_test
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -91,4 +93,15 @@ func TestSingle(t *testing.T) {
 	two := one[*appsv1.Deployment](t, base)
 	deployment.Spec.Replicas, deployment.Spec.Strategy = two.Spec.Replicas, two.Spec.Strategy
 	assert.Equal(t, base, single)
+}
+
+// The API server shows its certificate to the webhooks only where the user in its kubeconfig has the name of the Service
+// and the port (apiserver pkg/util/webhook, ClientConfigForService).
+func TestUserOfTheAPIServer(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("admission", "README.md"))
+	require.NoError(t, err)
+	for _, configuration := range all[*admissionregistrationv1.ValidatingWebhookConfiguration](build(t, filepath.Join("admission", "base"))) {
+		s := configuration.Webhooks[0].ClientConfig.Service
+		assert.Contains(t, string(content), fmt.Sprintf("    users:\n    - name: %s.%s.svc:%d\n", s.Name, s.Namespace, *s.Port))
+	}
 }
