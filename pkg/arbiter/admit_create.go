@@ -80,8 +80,8 @@ func (a *Arbiter) isTold(k *admission, grant *ledger.Grant) bool {
 	return a.o.AdmissionWarns || !slices.ContainsFunc(Records, func(record string) bool { return k.told[record] != granted[record] })
 }
 
-// beginCreation says why a pod may not be created with a node now. Where it may, it ends what was reserved for a pod of the
-// name by another scheduler. a.pending.mu is held.
+// beginCreation says why a pod may not be created with a node now. Where it may, it ends what was reserved for a pod
+// of the name by another scheduler. a.pending.mu is held.
 func (a *Arbiter) beginCreation(k *admission) error {
 	if err := a.overShare(k); err != nil {
 		return err
