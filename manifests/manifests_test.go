@@ -188,7 +188,7 @@ func TestDeployment(t *testing.T) {
 func TestEveryOverlay(t *testing.T) {
 	overlays, err := filepath.Glob(filepath.Join("admission", "*", "kustomization.yaml"))
 	require.NoError(t, err)
-	folders := []string{"base", "single", "scheduler/second-local", "scheduler/second-remote"}
+	folders := []string{"base", "single", "scheduler/second-local"}
 	for _, file := range overlays {
 		folders = append(folders, filepath.Dir(file))
 	}

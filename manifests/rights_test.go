@@ -87,7 +87,7 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 
 // Who looks may not decide, and no role but the admin's is for all schedulers.
 func TestRolesOfCallers(t *testing.T) {
-	const deciding = "post /filter,post /prioritize,post /preempt,post /bind,post /reserve,post /unreserve,post /v1/whatif,post /v1/refused"
+	const deciding = "post /filter,post /prioritize,post /preempt,post /bind,post /reserve,post /unreserve,post /v1/whatif"
 	objects := build(t, "base")
 	for name, want := range map[string]struct{ paths, use, verbs string }{
 		"globalreserve-scheduler": {deciding + ",get /v1/*,get /openapi.yaml", "", "reserve"},

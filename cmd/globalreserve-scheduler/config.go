@@ -34,36 +34,37 @@ func checkFile(command *cobra.Command, _ []string) error {
 
 // checkConfig refuses what would have two elections, or a scheduler that schedules without being elected.
 //
-// In mode local the one election is that of the ledger: the plugin keeps pods out of the queue of a scheduler that
+// The one election is that of the ledger: the plugin keeps pods out of the queue of a scheduler that
 // does not lead. With kube-scheduler's own election beside it one process could schedule while another one has
 // the ledger, and no pod would be scheduled. Without it nothing keeps back the pods of a profile that has no plugin.
 func checkConfig(c *config.KubeSchedulerConfiguration) error {
 	without := ""
-	local := false
+	used := false
 	for i := range c.Profiles {
 		profile := &c.Profiles[i]
-		if !enabled(profile.Plugins) {
+		if enabled(profile.Plugins) {
+			used = true
+		} else {
 			without = profile.SchedulerName
 		}
 		for _, section := range profile.PluginConfig {
 			if section.Name != schedulerplugin.Name {
 				continue
 			}
-			args, err := schedulerplugin.ReadArgs(section.Args)
-			if err != nil {
+			used = true
+			if _, err := schedulerplugin.ReadArgs(section.Args); err != nil {
 				return fmt.Errorf("profile %s: %w", profile.SchedulerName, err)
 			}
-			local = local || args.Mode == schedulerplugin.Local
 		}
 	}
 	switch {
-	case !local:
+	case !used:
 		return nil
 	case c.LeaderElection.LeaderElect:
-		return fmt.Errorf("plugin %s in mode local elects the scheduler that schedules, by the Lease of the ledger: "+
+		return fmt.Errorf("plugin %s elects the scheduler that schedules, by the Lease of the ledger: "+
 			"set leaderElection.leaderElect to false, or another one could be elected besides, and no pod be scheduled", schedulerplugin.Name)
 	case without != "":
-		return fmt.Errorf("profile %s does not have the plugin %s, which in mode local elects the scheduler that schedules: "+
+		return fmt.Errorf("profile %s does not have the plugin %s, which elects the scheduler that schedules: "+
 			"enable it under multiPoint in all profiles", without, schedulerplugin.Name)
 	default:
 		return nil

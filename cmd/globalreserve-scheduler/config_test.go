@@ -13,12 +13,9 @@ import (
 
 // With the ledger in the scheduler there is one election, and it is that of all profiles.
 func TestCheckFile(t *testing.T) {
-	shipped := func(file string) string {
-		content, err := os.ReadFile(filepath.Join("..", "..", "scheduler-config", "plugin", file))
-		require.NoError(t, err)
-		return string(content)
-	}
-	local, remote := shipped("local.yaml"), shipped("remote.yaml")
+	content, err := os.ReadFile(filepath.Join("..", "..", "scheduler-config", "plugin", "local.yaml"))
+	require.NoError(t, err)
+	local := string(content)
 	const off, profiles = "leaderElect: false", "\nprofiles:\n"
 	require.Contains(t, local, off)
 	require.Contains(t, local, profiles)
@@ -28,8 +25,7 @@ func TestCheckFile(t *testing.T) {
 		flags  []string
 		err    string // "" for none
 	}{
-		"as shipped, local":          {config: local},
-		"as shipped, remote":         {config: remote},
+		"as shipped":                 {config: local},
 		"two elections":              {config: strings.Replace(local, off, "leaderElect: true", 1), err: "set leaderElection.leaderElect to false"},
 		"two elections by default":   {config: strings.Replace(local, off, "leaseDuration: 15s", 1), err: "set leaderElection.leaderElect to false"},
 		"two elections by a flag":    {config: local, flags: []string{"--leader-elect"}, err: "set leaderElection.leaderElect to false"},
@@ -39,7 +35,7 @@ func TestCheckFile(t *testing.T) {
 			config: strings.Replace(local, "    bind:\n", "    preEnqueue: {disabled: [{name: GlobalReserve}]}\n    bind:\n", 1),
 			err:    "profile default-scheduler does not have the plugin",
 		},
-		"args that cannot be read": {config: strings.Replace(local, "mode: local", "mode: here", 1), err: `mode "here" is unknown`},
+		"args that cannot be read": {config: strings.Replace(local, "reservationTTL: 60s", "reservationTTL: 1ms", 1), err: "is too short"},
 		"no configuration":         {config: "{}", err: "--config"},
 	}
 	for name, tc := range cases {

@@ -21,7 +21,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/local"
-	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/remote"
 )
 
 // ballast is memory that is counted by the garbage collector and never touched, so that it takes no room. A scheduler
@@ -34,13 +33,10 @@ func main() {
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
 	log.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
-	plugins := schedulerplugin.NewPlugins(map[schedulerplugin.Mode]schedulerplugin.NewBackend{
-		schedulerplugin.Local: local.Options{Log: log, Out: os.Stderr, Exit: func(err error) {
-			log.WithError(err).Error("The scheduler ends")
-			os.Exit(1)
-		}}.Backend(),
-		schedulerplugin.Remote: remote.Options{Log: log}.Backend(),
-	}, log)
+	plugins := schedulerplugin.NewPlugins(local.Options{Log: log, Out: os.Stderr, Exit: func(err error) {
+		log.WithError(err).Error("The scheduler ends")
+		os.Exit(1)
+	}}.Backend(), log)
 	command := app.NewSchedulerCommand(app.WithPlugin(schedulerplugin.Name, plugins.New))
 	command.Use = "globalreserve-scheduler"
 	command.PreRunE = checkFile

@@ -102,11 +102,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	if err := a.buildPeers(clients); err != nil {
 		return nil, err
 	}
-	a.serve(a.buildRoutes(clients.Core))
-	a.debugger = &debugger.Server{
-		API: debugger.API{Core: clients.Core, Objects: clients.Reservations}, Ledger: a.ledger.Reader,
-		About: a.about, Dump: a.api.Dump, Log: a.log,
-	}
+	a.serve(a.buildRoutes(clients))
 	return a, nil
 }
 
@@ -235,7 +231,8 @@ func (a *App) buildAutoscaling(clients Clients) {
 	a.metrics.RegisterAutoscaling(func() int { return len(a.cache.KeepingNodes()) })
 }
 
-func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
+func (a *App) buildRoutes(clients Clients) http.Handler {
+	client := clients.Core
 	notices := notices.New(a.ledger.Reader, a.question, a.recorder)
 	a.arbiter = arbiter.New(arbiter.Options{
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()), Steering: a.steering,
@@ -273,6 +270,11 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 		PendingReservations: a.reservations.Pending, ReserveRefusal: a.reserveRefusal(),
 	})
 	a.api.Register(router)
+	a.debugger = &debugger.Server{
+		API: debugger.API{Core: client, Objects: clients.Reservations}, Ledger: a.ledger.Reader,
+		About: a.about, Dump: a.api.Dump, Log: a.log,
+	}
+	router.Handler(http.MethodGet, "/debug/diff", httpjson.Handle("diff", a.metrics.ObserveRequest, a.debugger.ServeDiff))
 	a.health.register(router, a.metrics)
 	return router
 }

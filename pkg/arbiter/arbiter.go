@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/lru"
@@ -120,8 +119,6 @@ type Arbiter struct {
 	repeats    repeats
 	writers    *writers
 	gangs      *ganging
-	told       *rate.Limiter // of the pods that TellRefused looks at
-	toldReads  *rate.Limiter // of those that it reads live
 
 	ctx    context.Context // of all flights and writes; ends with Stop
 	cancel context.CancelFunc
@@ -142,7 +139,6 @@ func New(o Options) *Arbiter {
 	a := &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, turns: newTurns(), preemptors: newPreemptors(maxPreemptors),
 		pods: newPods(&o), pending: newPendings(), repeats: newRepeats(), writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
-		told: rate.NewLimiter(toldRate, toldBurst), toldReads: rate.NewLimiter(toldRate, toldBurst),
 	}
 	a.gangs = newGanging(&a.o)
 	return a

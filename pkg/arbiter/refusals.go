@@ -52,19 +52,18 @@ func (a *Arbiter) FilterRefused(ctx context.Context, advice *Advice, offered []s
 	a.refuseNodes(r, advice.Pod, advice.Verdicts, offered)
 }
 
-// PluginRefused remembers that a scheduler plugin has refused a pod some nodes, and nothing has left it another one, and returns
-// true; false where all of them have capacity by now. caller is the one that has it.
-func (a *Arbiter) PluginRefused(caller string, pod *cluster.Pod, nodes []string) bool {
+// PluginRefused remembers that the scheduler plugin has refused a pod some nodes, and nothing has left it another one,
+// unless all of them have capacity by now.
+func (a *Arbiter) PluginRefused(pod *cluster.Pod, nodes []string) {
 	placement := a.o.Question.Of(pod, "")
 	verdicts := a.o.Ledger.AppendFit(nil, &placement, nodes)
 	refusing := slices.DeleteFunc(verdicts, func(v ledger.Verdict) bool { return v.Reason == ledger.Fits })
 	if len(refusing) == 0 {
-		return false
+		return
 	}
-	r := &refused.Refusal{Path: refused.Plugin, Caller: caller, Scheduler: pod.Scheduler}
+	r := &refused.Refusal{Path: refused.Plugin, Caller: placement.Caller, Scheduler: pod.Scheduler}
 	r.Rejection.Pod = pod.Ref
 	a.refuseNodes(r, pod, refusing, nodes)
-	return true
 }
 
 // refuseNodes remembers that a pod was refused nodes, of which verdicts say why.

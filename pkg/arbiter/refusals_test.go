@@ -48,7 +48,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			_, _, _ = w.Keep(&placement, time.Minute)
 		}, refused.Plugin},
 		"its plugin": {func(w *world, p *v1.Pod) {
-			w.PluginRefused(caller, w.info(p), []string{"b", "a"})
+			w.PluginRefused(w.info(p).AskedBy(caller), []string{"b", "a"})
 		}, refused.Plugin},
 		"its gangs": {func(w *world, p *v1.Pod) {
 			_, _, _ = w.KeepAll([]ledger.Placement{w.question.Of(w.info(p).AskedBy(caller), "a")}, time.Minute)

@@ -167,12 +167,6 @@ func (c *Client) Refusals(ctx context.Context, after uint64) (*reserver.Refusals
 	return Get[reserver.RefusalsAnswer](ctx, c, "/v1/refusals", url.Values{"after": {strconv.FormatUint(after, 10)}})
 }
 
-// TellRefused tells of pods that a scheduler has left no node by what it knows of the account, 1,000 at most. The server finds
-// out by itself why they are refused, and remembers that.
-func (c *Client) TellRefused(ctx context.Context, pods []reserver.PodName) (*reserver.ToldAnswer, error) {
-	return call[reserver.ToldAnswer](ctx, c, &request{method: http.MethodPost, path: "/v1/refused", body: &reserver.RefusedRequest{Pods: pods}}, nil)
-}
-
 // Pending returns pods of a namespace that were refused and have no node since, or of all that the caller may see where it
 // is empty: those that wait longest first, a page of them. next is the Continue of the page before, or empty.
 func (c *Client) Pending(ctx context.Context, namespace, next string) (*reserver.PendingAnswer, error) {

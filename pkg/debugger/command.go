@@ -8,17 +8,10 @@ import (
 	"io"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
-	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
-	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
 const (
@@ -47,9 +40,8 @@ var errDiffers = errors.New("the ledger differs from the cluster")
 
 // command is what the flags say.
 type command struct {
-	server     client.Options
-	kubeconfig string
-	output     string
+	server client.Options
+	output string
 }
 
 // NewCommand returns the command `debug` with its subcommands `dump` and `diff`.
@@ -75,17 +67,15 @@ func NewCommand() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &ExitError{exitFailed, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
-	diff := &cobra.Command{
+	cmd.AddCommand(&cobra.Command{
 		Use:   "diff",
 		Short: "Compare the ledger with what the API server lists now",
-		Long: "Compare the ledger with what the API server lists now: nodes, pods, and where the server decides also reservations,\n" +
-			"devices and their claims. What differs is looked at again after " + pause.String() + ", as writes are always under way.\n\n" +
+		Long: "Have the server compare its ledger with what the API server lists now: nodes, pods, and where it decides also\n" +
+			"reservations, devices and their claims. What differs is looked at again after " + pause.String() + ", as writes are always\n" +
+			"under way.\n\n" +
 			"Exit codes: 0 no differences; 1 there are some; 2 something failed.",
 		Args: noArgs, RunE: c.run(c.diff),
-	}
-	diff.Flags().StringVar(&c.kubeconfig, "kubeconfig", "",
-		"path of a kubeconfig file; without it $KUBECONFIG, ~/.kube/config, or the service account of the pod")
-	cmd.AddCommand(diff, &cobra.Command{
+	}, &cobra.Command{
 		Use: "dump", Short: "Print the whole ledger", Long: "Print the whole ledger.\n\nExit codes: 0 done; 2 something failed.",
 		Args: noArgs, RunE: c.run(c.dump),
 	})
@@ -121,19 +111,10 @@ func (c *command) run(do func(ctx context.Context, server *client.Client, out io
 	}
 }
 
-// ask asks the server for its account.
-func ask(ctx context.Context, server *client.Client) (*reserver.DumpAnswer, error) {
+func (c *command) dump(ctx context.Context, server *client.Client, out io.Writer) error {
 	answer, err := client.Get[reserver.DumpAnswer](ctx, server, "/debug/ledger", nil)
 	if err != nil {
-		return nil, fmt.Errorf("asking the server for its ledger (check --server): %w", err)
-	}
-	return answer, nil
-}
-
-func (c *command) dump(ctx context.Context, server *client.Client, out io.Writer) error {
-	answer, err := ask(ctx, server)
-	if err != nil {
-		return err
+		return fmt.Errorf("asking the server for its ledger (check --server): %w", err)
 	}
 	if c.output == "json" {
 		return writeJSON(out, answer)
@@ -147,72 +128,29 @@ func (c *command) dump(ctx context.Context, server *client.Client, out io.Writer
 }
 
 func (c *command) diff(ctx context.Context, server *client.Client, out io.Writer) error {
-	api, err := c.connect()
+	answer, err := client.Get[reserver.DiffAnswer](ctx, server, "/debug/diff", nil)
 	if err != nil {
-		return err
-	}
-	report, err := Compare(ctx, api, func(ctx context.Context) (*Account, error) { return fetch(ctx, server) })
-	if err != nil {
-		return err
+		return fmt.Errorf("asking the server how its ledger differs from the cluster (check --server): %w", err)
 	}
 	if c.output == "json" {
-		err = writeJSON(out, report)
+		err = writeJSON(out, answer)
 	} else {
-		err = report.write(out)
+		err = writeText(out, answer)
 	}
-	if err == nil && len(report.Differences) > 0 {
+	if err == nil && len(answer.Differences) > 0 {
 		return errDiffers
 	}
 	return err
 }
 
-func (r *Report) write(out io.Writer) error {
-	for i := range r.Differences {
-		if _, err := fmt.Fprintln(out, &r.Differences[i]); err != nil {
+func writeText(out io.Writer, a *reserver.DiffAnswer) error {
+	for i := range a.Differences {
+		if _, err := fmt.Fprintln(out, &a.Differences[i]); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(out, "server %s: %d differences in %v\n", r.Server, len(r.Differences), r.Compared)
+	_, err := fmt.Fprintf(out, "server %s: %d differences in %v\n", a.Server, len(a.Differences), a.Compared)
 	return err
-}
-
-// fetch makes a ledger of a server's account.
-func fetch(ctx context.Context, server *client.Client) (*Account, error) {
-	answer, err := ask(ctx, server)
-	if err != nil {
-		return nil, err
-	}
-	o := mirror.Options{Log: logrus.StandardLogger()}
-	for _, name := range answer.IgnoredResources {
-		o.IgnoredResources = append(o.IgnoredResources, v1.ResourceName(name))
-	}
-	replica, err := mirror.Read(&answer.Account, o)
-	if err != nil {
-		return nil, fmt.Errorf("reading the server's ledger (is it of another version?): %w", err)
-	}
-	return &Account{DumpAnswer: *answer, Ledger: replica}, nil
-}
-
-// connect returns the clients of the Kubernetes API.
-func (c *command) connect() (API, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		return API{}, fmt.Errorf("finding the Kubernetes API, give --kubeconfig: %w", err)
-	}
-	config.UserAgent = "globalreserve-debug/" + version.Get().GitVersion
-	config.QPS = -1 // a few lists, in pages
-	config.Timeout = timeout
-	core, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return API{}, fmt.Errorf("making the API server's client: %w", err)
-	}
-	objects, err := versioned.NewForConfig(config)
-	if err != nil {
-		return API{}, fmt.Errorf("making the client for reservations: %w", err)
-	}
-	return API{Core: core, Objects: objects}, nil
 }
 
 func writeJSON(out io.Writer, v any) error {

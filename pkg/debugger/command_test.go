@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // run runs a command, and returns what it prints, and the code that the program ends with.
@@ -42,7 +41,6 @@ func TestMistakesEndWithTwo(t *testing.T) {
 		"unknown format":    {[]string{"dump", "-o", "yaml"}, `--output "yaml" is unknown; give text or json`},
 		"no URL":            {[]string{"dump", "--server", "localhost"}, `--server: "localhost" is not the URL of a server`},
 		"server is away":    {[]string{"dump", "--server", "http://127.0.0.1:1"}, "check --server"},
-		"no such file":      {[]string{"diff", "--kubeconfig", "/none"}, "give --kubeconfig"},
 		"misspelled":        {[]string{"dif"}, `unknown command "dif" for "debug"`},
 		"half a credential": {[]string{"dump", "--server", "https://h:1", "--server-cert-file", "c"}, "belong together"},
 	}
@@ -71,34 +69,29 @@ func serve(t *testing.T, answers map[string]any) (url string) {
 	return server.URL
 }
 
-func TestCommandsAskAServerAndACluster(t *testing.T) {
+func TestCommandsAskAServer(t *testing.T) {
 	w := newWorld()
-	w.about.Objects, w.about.IgnoredResources = false, []string{"example.com/ignored"}
-	server := serve(t, map[string]any{"/debug/ledger": w.dump()})
-	pod := aPod()
-	pod.Spec.Containers[0].Resources.Requests["example.com/ignored"] = pod.Spec.Containers[0].Resources.Requests["cpu"]
-	kubeconfig := func(nodes ...v1.Node) string {
-		api := serve(t, map[string]any{
-			"/api/v1/pods": &v1.PodList{Items: []v1.Pod{*pod}}, "/api/v1/nodes": &v1.NodeList{Items: nodes},
-		})
-		file := filepath.Join(t.TempDir(), "kubeconfig")
-		require.NoError(t, os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: c,
-			clusters: [{name: c, cluster: {server: "`+api+`"}}], contexts: [{name: c, context: {cluster: c}}]}`), 0o600))
-		return file
-	}
+	same := reserver.DiffAnswer{Server: "me", Compared: []string{"nodes", "pods"}}
+	differs := same
+	differs.Differences = []reserver.Difference{{Kind: "stale_node", Object: "node n2", Ledger: "a node", Cluster: "no such node"}}
+	server := serve(t, map[string]any{"/debug/ledger": w.dump(), "/debug/diff": same})
+	other := serve(t, map[string]any{"/debug/diff": differs})
 
-	out, code, err := run(t, "diff", "--server", server, "--kubeconfig", kubeconfig(*aNode()))
+	out, code, err := run(t, "diff", "--server", server)
 	require.NoError(t, err)
 	assert.Zero(t, code)
 	assert.Equal(t, "server me: 0 differences in [nodes pods]\n", out)
 
-	out, code, err = run(t, "diff", "-o", "json", "--server", server, "--kubeconfig", kubeconfig())
+	out, code, err = run(t, "diff", "--server", other)
 	require.ErrorIs(t, err, errDiffers)
 	assert.Equal(t, 1, code)
-	var report Report
-	require.NoError(t, json.Unmarshal([]byte(out), &report))
-	require.Len(t, report.Differences, 1)
-	assert.Equal(t, "node n1", report.Differences[0].Object)
+	assert.Equal(t, "stale_node: node n2: the ledger has a node, the cluster has no such node\n"+
+		"server me: 1 differences in [nodes pods]\n", out)
+	out, _, err = run(t, "diff", "-o", "json", "--server", other)
+	require.ErrorIs(t, err, errDiffers)
+	var answer reserver.DiffAnswer
+	require.NoError(t, json.Unmarshal([]byte(out), &answer))
+	assert.Equal(t, differs, answer)
 
 	out, _, err = run(t, "dump", "--server", server)
 	require.NoError(t, err)

@@ -2,14 +2,14 @@ package debugger
 
 import (
 	"context"
-	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,8 +24,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
@@ -136,22 +136,19 @@ func (w *world) api() API {
 	return API{Core: kubefake.NewClientset(append(w.nodes, w.pods...)...), Objects: fake.NewSimpleClientset(w.objects...)}
 }
 
-func (w *world) near(context.Context) (*Account, error) {
-	return &Account{DumpAnswer: w.about, Ledger: w.ledger.Reader}, nil
+func (w *world) server() *Server {
+	log, _ := logtest.NewNullLogger()
+	return &Server{
+		API: w.api(), Ledger: w.ledger.Reader, Dump: w.dump, Log: log,
+		About: func() reserver.DumpAnswer { return w.about },
+	}
 }
 
 func (w *world) dump() reserver.DumpAnswer {
 	return rest.New(rest.Options{Ledger: w.ledger.Reader, Clock: steady.New(time.Now), About: func() reserver.DumpAnswer { return w.about }}).Dump()
 }
 
-// far is the account as it is on the wire.
-func (w *world) far(context.Context) (*Account, error) {
-	dump := w.dump()
-	replica, err := mirror.Read(&dump.Account, mirror.Options{Log: logrus.New()})
-	return &Account{DumpAnswer: dump, Ledger: replica}, err
-}
-
-func TestCompareTellsEveryKindOfDifference(t *testing.T) {
+func TestEveryKindOfDifferenceIsTold(t *testing.T) {
 	tests := map[string]struct {
 		change func(w *world)
 		want   []string // kind and object
@@ -189,24 +186,19 @@ func TestCompareTellsEveryKindOfDifference(t *testing.T) {
 		"only pods and nodes": {change: func(w *world) { w.about.Objects, w.objects = false, nil }},
 	}
 	for name, tt := range tests {
-		for way, account := range map[string]func(*world) func(context.Context) (*Account, error){
-			"in the server": func(w *world) func(context.Context) (*Account, error) { return w.near },
-			"by the wire":   func(w *world) func(context.Context) (*Account, error) { return w.far },
-		} {
-			t.Run(name+"/"+way, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld()
-					tt.change(w)
-					report, err := Compare(t.Context(), w.api(), account(w))
-					require.NoError(t, err)
-					var got []string
-					for _, d := range report.Differences {
-						got = append(got, string(d.Kind)+" "+d.Object)
-					}
-					assert.Equal(t, tt.want, got)
-				})
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				tt.change(w)
+				answer, err := w.server().Diff(t.Context())
+				require.NoError(t, err)
+				var got []string
+				for _, d := range answer.Differences {
+					got = append(got, d.Kind+" "+d.Object)
+				}
+				assert.Equal(t, tt.want, got)
 			})
-		}
+		})
 	}
 }
 
@@ -215,27 +207,58 @@ func TestWhatIsGoneAtTheSecondLookIsNoDifference(t *testing.T) {
 		w := newWorld()
 		w.observeNode("n2", 1)
 		looks, began := 0, time.Now()
-		report, err := Compare(t.Context(), w.api(), func(ctx context.Context) (*Account, error) {
+		server := w.server()
+		server.About = func() reserver.DumpAnswer {
 			if looks++; looks == 2 {
 				w.ledger.Observer().RemoveNode("n2")
 				w.observeNode("n3", 1) // nor is what comes up then
 			}
-			return w.near(ctx)
-		})
+			return w.about
+		}
+		answer, err := server.Diff(t.Context())
 		require.NoError(t, err)
-		assert.Empty(t, report.Differences)
+		assert.Empty(t, answer.Differences)
 		assert.Equal(t, 2, looks)
 		assert.Equal(t, pause, time.Since(began))
 	})
 }
 
+// ask asks a server by its route.
+func ask(t *testing.T, s *Server) (status int, body string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	observe := func(string, int, time.Duration) {}
+	httpjson.Handle("diff", observe, s.ServeDiff).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/diff", nil))
+	return w.Code, w.Body.String()
+}
+
 func TestAnAccountThatIsNotCompleteIsNotCompared(t *testing.T) {
 	w := newWorld()
 	w.about.Pods = false
-	_, err := Compare(t.Context(), w.api(), w.near)
-	require.ErrorIs(t, err, ErrIncomplete)
-	_, err = Compare(t.Context(), w.api(), func(context.Context) (*Account, error) { return nil, errors.New("away") })
-	require.ErrorContains(t, err, "away")
+	status, body := ask(t, w.server())
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Contains(t, body, "the server has not read all pods and nodes yet (me): ask again in a moment")
+}
+
+// Whoever asks again and again does not have the API server list all pods for each request.
+func TestOneRequestIsComparedForAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.observeNode("n2", 1)
+		server := w.server()
+		first := make(chan string, 1)
+		go func() {
+			_, body := ask(t, server)
+			first <- body
+		}()
+		synctest.Wait() // it is between its two looks
+		status, body := ask(t, server)
+		assert.Equal(t, http.StatusServiceUnavailable, status)
+		assert.Contains(t, body, "ask again in a moment")
+		assert.Contains(t, <-first, "stale_node")
+		status, _ = ask(t, server)
+		assert.Equal(t, http.StatusOK, status)
+	})
 }
 
 func TestTheAccountInLines(t *testing.T) {
@@ -266,10 +289,8 @@ func TestASignalWritesToTheLog(t *testing.T) {
 		w := newWorld()
 		w.observeNode("n2", 1)
 		log, said := logtest.NewNullLogger()
-		s := &Server{
-			API: w.api(), Ledger: w.ledger.Reader, Dump: w.dump, Log: log,
-			About: func() reserver.DumpAnswer { return w.about },
-		}
+		s := w.server()
+		s.Log = log
 		signals := make(chan os.Signal, 1)
 		background.Run(t, func(ctx context.Context) error { return s.Run(ctx, signals) })
 		signals <- syscall.SIGUSR2

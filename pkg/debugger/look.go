@@ -4,15 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -26,46 +26,10 @@ type API struct {
 	Objects versioned.Interface
 }
 
-// Account is the account of a server, and what that is complete in.
-type Account struct {
-	reserver.DumpAnswer
-	Ledger ledger.Reader
-}
-
-// Report is how the account of a server differs from the cluster.
-type Report struct {
-	Server    string
-	Undecided string `json:",omitempty"`
-	// Compared are the kinds of objects that were compared.
-	Compared    []string
-	Differences []Difference
-}
-
-// Difference is one thing that an account has otherwise than the cluster.
-type Difference struct {
-	Kind cluster.Kind
-	// Object is a kind in lower case and a name, such as "pod default/web-0".
-	Object string
-	UID    types.UID `json:",omitempty"`
-	Node   string    `json:",omitempty"`
-	// Ledger and Cluster say in words what each side has.
-	Ledger, Cluster string
-}
-
-// same reports whether two looks show the same thing: a pod that was bound meanwhile, say, differs in another way.
-func (d *Difference) same(o *Difference) bool {
-	return d.Kind == o.Kind && d.Object == o.Object && d.UID == o.UID
-}
-
-// String says it in one line.
-func (d *Difference) String() string {
-	return fmt.Sprintf("%s: %s: the ledger has %s, the cluster has %s", d.Kind, d.Object, d.Ledger, d.Cluster)
-}
-
-// Compare compares the account of a server with what the API server lists. What differs counts if it still does at
-// a second look.
-func Compare(ctx context.Context, api API, account func(context.Context) (*Account, error)) (*Report, error) {
-	first, err := once(ctx, api, account)
+// Diff compares the account of the server with what the API server lists. What differs counts if it still does at a
+// second look. Its errors are of package httpjson where they tell the caller what to do.
+func (s *Server) Diff(ctx context.Context) (*reserver.DiffAnswer, error) {
+	first, err := s.once(ctx)
 	if err != nil || len(first.Differences) == 0 {
 		return first, err
 	}
@@ -74,56 +38,56 @@ func Compare(ctx context.Context, api API, account func(context.Context) (*Accou
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	second, err := once(ctx, api, account)
+	second, err := s.once(ctx)
 	if err != nil {
 		return nil, err
 	}
-	second.Differences = slices.DeleteFunc(second.Differences, func(d Difference) bool {
-		return !slices.ContainsFunc(first.Differences, func(before Difference) bool { return d.same(&before) })
+	second.Differences = slices.DeleteFunc(second.Differences, func(d reserver.Difference) bool {
+		return !slices.ContainsFunc(first.Differences, func(before reserver.Difference) bool { return same(&before, &d) })
 	})
 	return second, nil
 }
 
-// ErrIncomplete is why an account cannot be compared.
-var ErrIncomplete = errors.New("the server has not read all pods and nodes yet: ask again in a moment")
+// same reports whether two looks show the same thing: a pod that was bound meanwhile, say, differs in another way.
+func same(d, o *reserver.Difference) bool {
+	return d.Kind == o.Kind && d.Object == o.Object && d.UID == o.UID
+}
 
 // once is one look. Its lists are consistent, but not of one moment.
-func once(ctx context.Context, api API, account func(context.Context) (*Account, error)) (*Report, error) {
-	a, err := account(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case !a.Pods:
-		return nil, fmt.Errorf("%w (%s)", ErrIncomplete, cmp.Or(a.Undecided, a.Server))
+func (s *Server) once(ctx context.Context) (*reserver.DiffAnswer, error) {
+	about := s.About()
+	if !about.Pods {
+		return nil, httpjson.Errorf(http.StatusServiceUnavailable,
+			"the server has not read all pods and nodes yet (%s): ask again in a moment", cmp.Or(about.Undecided, about.Server))
 	}
-	l := look{Reader: a.Ledger, api: api, report: &Report{
-		Server: a.Server, Undecided: a.Undecided, Compared: []string{"nodes", "pods"}, Differences: []Difference{},
+	l := look{Reader: s.Ledger, api: s.API, found: &reserver.DiffAnswer{
+		Server: about.Server, Undecided: about.Undecided, Compared: []string{"nodes", "pods"}, Differences: []reserver.Difference{},
 	}}
-	if err := cluster.CompareLive(ctx, a.Ledger, api.Core, l.listed, l.differs); err != nil {
+	if err := cluster.CompareLive(ctx, s.Ledger, s.API.Core, l.listed, l.differs); err != nil {
 		return nil, err
 	}
-	if a.Objects {
-		l.report.Compared = append(l.report.Compared, "reservations", "extendedresources", "extendedresourceclaims")
+	if about.Objects {
+		l.found.Compared = append(l.found.Compared, "reservations", "extendedresources", "extendedresourceclaims")
 		if err := errors.Join(l.reservations(ctx), l.devices(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	slices.SortFunc(l.report.Differences, func(x, y Difference) int {
+	slices.SortFunc(l.found.Differences, func(x, y reserver.Difference) int {
 		return cmp.Or(cmp.Compare(x.Object, y.Object), cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.UID, y.UID))
 	})
-	return l.report, nil
+	return l.found, nil
 }
 
 // look collects what one look finds.
 type look struct {
 	ledger.Reader
-	api    API
-	report *Report
+	api   API
+	found *reserver.DiffAnswer
 	// claiming are the bound pods that were given devices.
 	claiming []*cluster.Pod
 }
 
-func (l *look) add(d Difference) { l.report.Differences = append(l.report.Differences, d) }
+func (l *look) add(d reserver.Difference) { l.found.Differences = append(l.found.Differences, d) }
 
 // listed is told of every pod.
 func (l *look) listed(pod *cluster.Pod) {
@@ -134,11 +98,11 @@ func (l *look) listed(pod *cluster.Pod) {
 
 // differs is told of what differs in pods and nodes.
 func (l *look) differs(d cluster.Difference) {
-	object, uid := "node "+d.Node, types.UID("")
+	object, uid := "node "+d.Node, ""
 	if d.Pod.Name != "" {
-		object, uid = podName(d.Pod), d.Pod.UID
+		object, uid = podName(d.Pod), string(d.Pod.UID)
 	}
-	l.add(Difference{Kind: d.Kind, Object: object, UID: uid, Node: d.Node, Ledger: d.Ledger, Cluster: d.Cluster})
+	l.add(reserver.Difference{Kind: string(d.Kind), Object: object, UID: uid, Node: d.Node, Ledger: d.Ledger, Cluster: d.Cluster})
 }
 
 func podName(pod ledger.PodRef) string { return "pod " + pod.Namespace + "/" + pod.Name }

@@ -14,23 +14,23 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // The kinds of differences of reservations and devices; those of pods and nodes are in package cluster.
 const (
-	MissingSlot   cluster.Kind = "missing_slot"   // an object was granted a slot that the ledger does not have
-	StaleSlot     cluster.Kind = "stale_slot"     // no object has been granted the slot
-	WrongSlot     cluster.Kind = "wrong_slot"     // it is on another node, or keeps something else
-	MissingDevice cluster.Kind = "missing_device" // a device that the ledger does not know
-	StaleDevice   cluster.Kind = "stale_device"   // there is no such device
-	WrongDevice   cluster.Kind = "wrong_device"   // it is described otherwise
-	WrongGiven    cluster.Kind = "wrong_given"    // a pod's annotation names other devices
-	StaleClaim    cluster.Kind = "stale_claim"    // a pod has devices by a claim that does not exist
+	missingSlot   = "missing_slot"   // an object was granted a slot that the ledger does not have
+	staleSlot     = "stale_slot"     // no object has been granted the slot
+	wrongSlot     = "wrong_slot"     // it is on another node, or keeps something else
+	missingDevice = "missing_device" // a device that the ledger does not know
+	staleDevice   = "stale_device"   // there is no such device
+	wrongDevice   = "wrong_device"   // it is described otherwise
+	wrongGiven    = "wrong_given"    // a pod's annotation names other devices
+	staleClaim    = "stale_claim"    // a pod has devices by a claim that does not exist
 )
 
 // each calls visit for each object of a kind that is asked for in pages. There is none where the API server does not
@@ -76,19 +76,19 @@ func (l *look) reservations(ctx context.Context) error {
 		delete(granted, view.Ref)
 		switch {
 		case !ok:
-			l.slot(StaleSlot, &view.Slot, nil)
+			l.slot(staleSlot, &view.Slot, nil)
 		case slot.Node != view.Node || !slot.Request.Relisted(l.Table()).Equal(view.Request.Relisted(l.Table())):
-			l.slot(WrongSlot, &view.Slot, &slot)
+			l.slot(wrongSlot, &view.Slot, &slot)
 		}
 	}
 	for ref := range granted {
 		slot := granted[ref]
-		l.slot(MissingSlot, nil, &slot)
+		l.slot(missingSlot, nil, &slot)
 	}
 	return nil
 }
 
-func (l *look) slot(kind cluster.Kind, known, granted *ledger.Slot) {
+func (l *look) slot(kind string, known, granted *ledger.Slot) {
 	either := known
 	if known == nil {
 		either = granted
@@ -99,7 +99,7 @@ func (l *look) slot(kind cluster.Kind, known, granted *ledger.Slot) {
 		}
 		return fmt.Sprintf("a slot on node %s (%s)", s.Node, describeRequest(l.Table(), s.Request))
 	}
-	l.add(Difference{
+	l.add(reserver.Difference{
 		Kind: kind, Object: "slot " + either.Ref.String(), Node: either.Node, Ledger: describe(known), Cluster: describe(granted),
 	})
 }
@@ -144,8 +144,8 @@ func (l *look) devicesOf(node string, known []ledger.DeviceView, objects []devic
 	for i := range pool.Len() {
 		there[pool.Device(i).Name] = *pool.Device(i)
 	}
-	differs := func(kind cluster.Kind, name, known, there string) {
-		l.add(Difference{Kind: kind, Object: "device " + name, Node: node, Ledger: known, Cluster: there})
+	differs := func(kind string, name, known, there string) {
+		l.add(reserver.Difference{Kind: kind, Object: "device " + name, Node: node, Ledger: known, Cluster: there})
 	}
 	for i := range known {
 		d := &known[i].Device
@@ -153,14 +153,14 @@ func (l *look) devicesOf(node string, known []ledger.DeviceView, objects []devic
 		delete(there, d.Name)
 		switch {
 		case !ok:
-			differs(StaleDevice, d.Name, describeDevice(d), "no such device")
+			differs(staleDevice, d.Name, describeDevice(d), "no such device")
 		case object.Resource != d.Resource || object.ID != d.ID || object.Unschedulable != d.Unschedulable || !maps.Equal(object.Properties, d.Properties):
-			differs(WrongDevice, d.Name, describeDevice(d), describeDevice(&object))
+			differs(wrongDevice, d.Name, describeDevice(d), describeDevice(&object))
 		}
 	}
 	for name := range there {
 		object := there[name]
-		differs(MissingDevice, name, "no such device", describeDevice(&object))
+		differs(missingDevice, name, "no such device", describeDevice(&object))
 	}
 }
 
@@ -183,8 +183,8 @@ func (l *look) given(claims map[ledger.DeviceClaimRef]bool) {
 		for k := range a.Given {
 			claim := a.Given[k].Claim
 			if claim.UID != "" && !claims[claim] {
-				l.add(Difference{
-					Kind: StaleClaim, Object: podName(a.Pod), UID: a.Pod.UID, Node: a.Node,
+				l.add(reserver.Difference{
+					Kind: staleClaim, Object: podName(a.Pod), UID: string(a.Pod.UID), Node: a.Node,
 					Ledger: "devices by claim " + claim.Name + " with UID " + string(claim.UID), Cluster: "no such claim",
 				})
 			}
@@ -193,8 +193,8 @@ func (l *look) given(claims map[ledger.DeviceClaimRef]bool) {
 }
 
 func (l *look) wrongGiven(pod ledger.PodRef, node string, known, there []string) {
-	l.add(Difference{
-		Kind: WrongGiven, Object: podName(pod), UID: pod.UID, Node: node,
+	l.add(reserver.Difference{
+		Kind: wrongGiven, Object: podName(pod), UID: string(pod.UID), Node: node,
 		Ledger: "devices " + strings.Join(known, ","), Cluster: "devices " + strings.Join(there, ","),
 	})
 }

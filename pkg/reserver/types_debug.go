@@ -11,3 +11,30 @@ type DumpAnswer struct {
 	IgnoredResources []string `json:",omitempty"`
 	Account          WatchSnapshot
 }
+
+// DiffAnswer is the answer to /debug/diff: how the account of the server that is asked differs from what the API server
+// lists.
+type DiffAnswer struct {
+	Server    string
+	Undecided string `json:",omitempty"`
+	// Compared are the kinds of objects that were compared, in lower case and plural.
+	Compared    []string
+	Differences []Difference
+}
+
+// Difference is one thing that an account has otherwise than the cluster.
+type Difference struct {
+	// Kind is what is wrong, such as missing_allocation.
+	Kind string
+	// Object is a kind in lower case and a name, such as "pod default/web-0".
+	Object string
+	UID    string `json:",omitempty"`
+	Node   string `json:",omitempty"`
+	// Ledger and Cluster say in words what each side has.
+	Ledger, Cluster string
+}
+
+// String says it in one line.
+func (d *Difference) String() string {
+	return d.Kind + ": " + d.Object + ": the ledger has " + d.Ledger + ", the cluster has " + d.Cluster
+}

@@ -38,21 +38,6 @@ type Refusal struct {
 	Reasons map[string]int `json:",omitempty"`
 }
 
-// RefusedRequest tells by /v1/refused of pods that a scheduler plugin has left no node.
-type RefusedRequest struct {
-	Pods []PodName
-}
-
-// ToldAnswer is the answer to /v1/refused: what became of the pods told of.
-type ToldAnswer struct {
-	// Remembered are refusals by now.
-	Remembered int
-	// Ignored are of no pod that waits for a node, or no node refuses them by now.
-	Ignored int
-	// Dropped were not looked at: too many are told of, or the API server did not say in time whether they are there.
-	Dropped int
-}
-
 // PendingAnswer is the answer to /v1/pending.
 type PendingAnswer struct {
 	Revision uint64

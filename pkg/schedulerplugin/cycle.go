@@ -26,8 +26,6 @@ type cycle struct {
 	// surveyed: refusals tell of every node whether it has capacity, as of the revision.
 	surveyed bool
 	refusals map[string]ledger.Reason
-	// bypass: the account is not available and the policy is to go on without.
-	bypass bool
 	// revision is the ledger's from before the first decision of the cycle.
 	revision uint64
 	// refused says that the pod waits to be woken already. Clones share it.
@@ -84,7 +82,7 @@ func (w *whatif) empty() bool { return len(w.removed) == 0 && len(w.added) == 0 
 // node, or a victim is spared.
 func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAdd fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(state)
-	if c == nil || c.bypass {
+	if c == nil {
 		return nil
 	}
 	pod := toAdd.GetPod()
@@ -104,7 +102,7 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 // RemovePod implements fwk.PreFilterExtensions: a victim is taken to be gone.
 func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toRemove fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(state)
-	if c == nil || c.bypass {
+	if c == nil {
 		return nil
 	}
 	uid := toRemove.GetPod().UID

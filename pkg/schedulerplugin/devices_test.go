@@ -21,8 +21,8 @@ func claiming(name, claims string) *v1.Pod {
 }
 
 // withDevices gives node a one GPU; claims c and d exist.
-func withDevices(t *testing.T, policy FailurePolicy) *fixture {
-	f := newFixture(t, policy)
+func withDevices(t *testing.T) *fixture {
+	f := newFixture(t)
 	f.backend.claims = map[string]bool{"c": true, "d": true}
 	f.backend.ledger.ObserveDevices("a", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
 	return f
@@ -46,7 +46,7 @@ func TestFilterLooksAtDevices(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			f := withDevices(t, Fail)
+			f := withDevices(t)
 			if tc.taken != "" {
 				f.bound(claiming("other", tc.taken), "a")
 			}
@@ -62,7 +62,7 @@ func TestFilterLooksAtDevices(t *testing.T) {
 
 // Of pods with claims each is another: the device that one gets the next cannot have.
 func TestPodsWithClaimsHaveNoSignature(t *testing.T) {
-	f := withDevices(t, Fail)
+	f := withDevices(t)
 	for name, pod := range map[string]*v1.Pod{"a claim": claiming("p", "c"), "a bad annotation": claiming("p", "c,c")} {
 		_, status := f.SignPod(t.Context(), pod)
 		assert.Equal(t, fwk.Unschedulable, status.Code(), name)
@@ -72,7 +72,7 @@ func TestPodsWithClaimsHaveNoSignature(t *testing.T) {
 // Preemption asks whether the device would be there without its pod. A pod that is
 // nominated is taken to have one.
 func TestPreemptionForDevices(t *testing.T) {
-	f := withDevices(t, Fail)
+	f := withDevices(t)
 	victim, pod := claiming("victim", "d"), claiming("p", "c")
 	f.bound(victim, "a")
 	state := f.begin(pod)
@@ -86,7 +86,7 @@ func TestPreemptionForDevices(t *testing.T) {
 
 // An update that changes something else wakes nobody.
 func TestOtherUpdates(t *testing.T) {
-	f := withDevices(t, Fail)
+	f := withDevices(t)
 	pod, other := claiming("p", "c"), claiming("p", "c")
 	other.Labels = map[string]string{"x": "y"}
 	bound := claiming("p", "d")
@@ -99,20 +99,4 @@ func TestOtherUpdates(t *testing.T) {
 		t.Fatal(woken, "was woken")
 	case <-time.After(2 * afterUpdate):
 	}
-}
-
-// Nobody but the account knows which devices are free: its pods wait for it, whatever
-// the policy.
-func TestPodsWithClaimsWaitForTheAccount(t *testing.T) {
-	away := &UnavailableError{Kind: Away}
-	pod := claiming("p", "c")
-	f := withDevices(t, Ignore)
-	state := f.begin(pod)
-	f.backend.fail = away
-	assert.Equal(t, notNow(away), f.Reserve(t.Context(), state, pod, "a"))
-	assert.False(t, f.Bind(t.Context(), state, pod, "a").IsSuccess())
-	assert.Empty(t, f.lastAction(), "it was not bound directly")
-	f.backend.unready.Store(away)
-	_, status := f.PreFilter(t.Context(), newState(), pod, nil)
-	assert.Equal(t, notNow(away), status)
 }

@@ -5,19 +5,15 @@
 //
 // # Where the ledger is
 //
-// The plugin decides on a Backend. There are two of them:
-//
-//   - schedulerplugin/local: the ledger is in this process, with the whole server
-//     around it, which serves everybody else.
-//   - schedulerplugin/remote: the ledger is in a server elsewhere. What Filter reads is
-//     a mirror of it, kept from the server's watch.
+// The plugin decides on a Backend, which schedulerplugin/local makes: the ledger is in this process, with the whole server
+// around it, which serves everybody else. A scheduler whose ledger is in a server elsewhere asks it by the extender.
 //
 // # One pod
 //
 //	PreEnqueue keeps it back while the scheduler starts
 //	PreFilter  reads the pod once, which reservations it may use, and what its claims of
 //	           devices ask for
-//	Filter     asks the ledger, or the mirror, whether the pod fits the node; reasons
+//	Filter     asks the ledger whether the pod fits the node; reasons
 //	           are constant texts
 //	Score      prefers the nodes that keep capacity for the pod
 //	Reserve    takes the capacity. This is where a decision becomes true.
@@ -57,12 +53,10 @@
 // another plugin refused at the very end of the trial looks like all others: its capacity ends at its deadline.
 //
 // kube-scheduler takes a gang that is refused there for one that was placed: its PodGroup's condition says so, and it is
-// tried again at once. So a refused gang is held (hold.go): PreFilter refuses its pods until the ledger, or its mirror, is
-// where the refusal was, and for longer each time.
+// tried again at once. So a refused gang is held (hold.go): PreFilter refuses its pods, for longer each time.
 //
-// Gangs of other kinds are placed pod by pod. In mode local the arbiter says at PreFilter whether a gang can start,
-// and has its pods woken when it may. In mode remote the server says so when the first pod is to be bound,
-// which fails then.
+// Gangs of other kinds are placed pod by pod. The arbiter says at PreFilter whether a gang can start, and has its pods
+// woken when it may.
 //
 // # Waking pods up
 //

@@ -12,7 +12,7 @@ import (
 )
 
 func TestHints(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	pod, bound, unbound := newPod("p", "1"), newPod("bound", "1"), newPod("unbound", "1")
 	bound.Spec.NodeName = "a"
 	tolerant := newPod("tolerant", "1")

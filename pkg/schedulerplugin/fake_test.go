@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -35,12 +34,10 @@ import (
 type fakeBackend struct {
 	ledger   *ledger.Ledger
 	question *question.Maker
-	unready  atomic.Pointer[UnavailableError]
+	unready  atomic.Bool
 	fail     error           // of Reserve and Bind
-	made     bool            // Reserve may have been carried out where it fails
 	claims   map[string]bool // of devices: those that exist, each for one GPU
 	advice   ledger.Reason   // of gangs
-	caught   chan struct{}   // closed once the ledger is where refusals were
 	calls    []string
 }
 
@@ -68,25 +65,13 @@ func (b *fakeBackend) devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	return r
 }
 
-func (b *fakeBackend) Ready() error {
-	if why := b.unready.Load(); why != nil {
-		return why
-	}
-	return nil
-}
-
+func (b *fakeBackend) Ready() bool { return !b.unready.Load() }
 func (b *fakeBackend) Wait() error { return nil }
-func (b *fakeBackend) Caught(ctx context.Context, _ uint64) {
-	select {
-	case <-b.caught:
-	case <-ctx.Done():
-	}
-}
 
-func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (bool, error) {
+func (b *fakeBackend) Reserve(p *ledger.Placement) (bool, error) {
 	b.calls = append(b.calls, fmt.Sprintf("reserve %s on %s", p.Pod.Name, p.Node))
 	if b.fail != nil {
-		return b.made, b.fail
+		return false, b.fail
 	}
 	_, had := b.ledger.HomeOf(p.Pod)
 	result := b.ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
@@ -96,19 +81,18 @@ func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement)
 	return !had, nil
 }
 
-func (b *fakeBackend) ReserveAll(_ context.Context, gang []Member) (made []bool, err error) {
+func (b *fakeBackend) ReserveAll(gang []ledger.Placement) (made []bool, err error) {
 	call := "reserve all:"
-	var placements []ledger.Placement
-	for _, m := range gang {
-		call += fmt.Sprintf(" %s on %s", m.Pod.Name, m.Placement.Node)
-		_, had := b.ledger.HomeOf(m.Placement.Pod)
-		placements, made = append(placements, m.Placement), append(made, !had)
+	for i := range gang {
+		call += fmt.Sprintf(" %s on %s", gang[i].Pod.Name, gang[i].Node)
+		_, had := b.ledger.HomeOf(gang[i].Pod)
+		made = append(made, !had)
 	}
 	b.calls = append(b.calls, call)
 	if b.fail != nil {
 		return nil, b.fail
 	}
-	result := b.ledger.Reserve(ledger.NewPlan(placements, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
+	result := b.ledger.Reserve(ledger.NewPlan(gang, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
 	if len(result.Rejections) > 0 {
 		return nil, &RefusedError{Reason: result.Rejections[0].Reason, Revision: result.Revision}
 	}
@@ -125,7 +109,7 @@ func (b *fakeBackend) Refused(pod *cluster.Pod, nodes []string) {
 	b.calls = append(b.calls, fmt.Sprintf("refused %s %v", pod.Ref.Name, nodes))
 }
 
-func (b *fakeBackend) Unreserve(_ context.Context, p *ledger.Placement) {
+func (b *fakeBackend) Unreserve(p *ledger.Placement) {
 	b.calls = append(b.calls, fmt.Sprintf("unreserve %s on %s", p.Pod.Name, p.Node))
 	b.ledger.Unreserve([]ledger.Placement{*p})
 }
@@ -138,12 +122,10 @@ func (b *fakeBackend) Bind(_ context.Context, pod *cluster.Pod, node string) err
 // fakeHandle has what the plugin uses of the framework's.
 type fakeHandle struct {
 	fwk.Handle
-	client    kubernetes.Interface
 	informers informers.SharedInformerFactory
 	activated chan string
 }
 
-func (h *fakeHandle) ClientSet() kubernetes.Interface                        { return h.client }
 func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
 func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister                 { return fakeSnapshot{} }
 func (h *fakeHandle) ProfileName() string                                    { return "profile" }
@@ -246,7 +228,7 @@ type fixture struct {
 	handle  *fakeHandle
 }
 
-func newFixture(t *testing.T, policy FailurePolicy) *fixture {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	l := ledger.New(ledger.Options{})
 	for _, name := range []string{"a", "b"} {
@@ -257,16 +239,15 @@ func newFixture(t *testing.T, policy FailurePolicy) *fixture {
 	}
 	gangs, err := kinds.New(kinds.Default())
 	require.NoError(t, err)
-	backend := &fakeBackend{ledger: l, caught: make(chan struct{})}
-	close(backend.caught)
+	backend := &fakeBackend{ledger: l}
 	backend.question = &question.Maker{Reader: cluster.Reader{Table: l.Table(), Gangs: gangs}, Matcher: &matcher.Matcher{}, Devices: backend.devices}
 	client := fake.NewClientset()
 	f := &fixture{
 		t: t, backend: backend,
-		handle: &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), activated: make(chan string, 100)},
+		handle: &fakeHandle{informers: informers.NewSharedInformerFactory(client, 0), activated: make(chan string, 100)},
 	}
 	log, _ := logtest.NewNullLogger()
-	f.Plugin = &Plugin{args: &Args{Mode: Remote, FailurePolicy: policy}, backend: f.backend, handle: f.handle, log: log}
+	f.Plugin = &Plugin{args: &Args{}, backend: f.backend, handle: f.handle, log: log}
 	f.waker = newWaker(t.Context(), f.Plugin, klog.Background())
 	f.waker.start()
 	t.Cleanup(f.waker.stop)
@@ -336,19 +317,4 @@ func (f *fixture) begin(pod *v1.Pod, nodes ...string) *fakeState {
 
 func (f *fixture) filter(state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	return f.Filter(f.t.Context(), state, pod, nodeInfo(node))
-}
-
-var createOptions = metav1.CreateOptions{}
-
-// lastAction is what the plugin has done at the API server last, or nothing.
-func (f *fixture) lastAction() string {
-	actions := f.handle.client.(*fake.Clientset).Actions()
-	if len(actions) == 0 {
-		return ""
-	}
-	last := actions[len(actions)-1]
-	if last.GetSubresource() == "binding" {
-		return "bind"
-	}
-	return last.GetVerb()
 }

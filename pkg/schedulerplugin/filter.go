@@ -14,16 +14,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// PreEnqueue implements fwk.PreEnqueuePlugin: while the scheduler starts, or in mode local another process has the
-// ledger, pods are kept out of its queue. Each would be tried in vain, and its status be written.
+// PreEnqueue implements fwk.PreEnqueuePlugin: while the scheduler starts, or another process has the ledger, pods are
+// kept out of its queue. Each would be tried in vain, and its status be written.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
-	why, _ := p.notReady()
-	if why == nil || why.Kind != Starting {
+	if p.backend.Ready() {
 		return nil
 	}
 	if info, err := p.read(pod); err == nil {
-		p.waker.await(info, Starting)
-		return notNow(why)
+		return p.wait(info)
 	}
 	return nil // PreFilter says what is wrong with it
 }
@@ -40,18 +38,12 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, question.Uncountable)
 	}
 	c.pod = info
-	if why, wait := p.notReady(); wait || (why != nil && info.Devices.Asks()) {
-		p.waker.await(info, why.Kind)
-		return nil, notNow(why)
-	} else if why != nil {
-		c.bypass = true
+	if !p.backend.Ready() {
+		return nil, p.wait(info)
 	}
 	c.placement = p.backend.Question().Of(info, "")
 	c.gang = gangOf(pod, info)
 	state.Write(stateKey, c)
-	if c.bypass {
-		return nil, nil
-	}
 	if status := p.gangWaits(c); status != nil {
 		return nil, status
 	}
@@ -75,23 +67,11 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 // PreFilterExtensions implements fwk.PreFilterPlugin.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
-// notReady returns why no decision can be made now, or nil, and whether pods have to
-// wait for it: not where the policy is to go on regardless, but they do until it is
-// known whether the account comes. A pod with claims of devices waits in any case:
-// nobody else could tell which devices it has.
-func (p *Plugin) notReady() (why *UnavailableError, wait bool) {
-	why = asUnavailable(p.backend.Ready())
-	return why, why != nil && (why.Kind == Starting || p.args.FailurePolicy != Ignore)
-}
-
 // Filter implements fwk.FilterPlugin.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(state)
 	if c == nil {
 		return fwk.NewStatus(fwk.Error, "GlobalReserve: Filter without PreFilter; enable the plugin for both, or under multiPoint")
-	}
-	if c.bypass {
-		return nil
 	}
 	var reason ledger.Reason
 	switch name := node.Node().Name; {
@@ -152,7 +132,7 @@ const (
 // may use. For most pods there are none, and nothing to score.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(state)
-	if c == nil || c.bypass {
+	if c == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	c.preferred = c.preferred[:0]
@@ -201,7 +181,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: capacity is kept for the pod")
 	}
 	return []fwk.SignFragment{{Key: "GlobalReserve.Request()", Value: signature{
-		Request: info.Request, Ready: p.backend.Ready() == nil,
+		Request: info.Request, Ready: p.backend.Ready(),
 	}}}, nil
 }
 

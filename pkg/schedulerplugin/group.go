@@ -1,7 +1,6 @@
 package schedulerplugin
 
 import (
-	"context"
 	"slices"
 	"sync"
 
@@ -14,12 +13,6 @@ import (
 
 // groupKey is where the pods placed so far of a pod group that is tried out are kept.
 const groupKey fwk.StateKey = "GlobalReserve/group"
-
-// Member is a pod of a pod group, on the node it is to have.
-type Member struct {
-	Pod       *v1.Pod
-	Placement ledger.Placement
-}
 
 // group is the pods of a pod group that have been given a node in a cycle that tries the group out, and after it what
 // was reserved for them. A nil group is empty.
@@ -38,7 +31,7 @@ type group struct {
 // placed is a member that was given a node. undone: Unreserve was called for it, because it cannot be there, or at the
 // end of the trial.
 type placed struct {
-	Member
+	ledger.Placement
 	undone bool
 }
 
@@ -79,7 +72,7 @@ func (g *group) placedOn(node string) (pods []ledger.Placement) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	for i := range g.pods {
-		if p := &g.pods[i]; !p.undone && p.Placement.Node == node {
+		if p := &g.pods[i]; !p.undone && p.Node == node {
 			pods = append(pods, p.Placement)
 		}
 	}
@@ -87,11 +80,11 @@ func (g *group) placedOn(node string) (pods []ledger.Placement) {
 }
 
 // add gives a pod a node. Those that were taken back before were no end of the trial.
-func (g *group) add(pod *v1.Pod, p *ledger.Placement) {
+func (g *group) add(p *ledger.Placement) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pods = slices.DeleteFunc(g.pods, func(p placed) bool { return p.undone })
-	g.pods = append(g.pods, placed{Member: Member{Pod: pod, Placement: *p}})
+	g.pods = append(g.pods, placed{Placement: *p})
 	g.on[p.Node]++
 }
 
@@ -100,28 +93,28 @@ func (g *group) remove(pod types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := range g.pods {
-		if p := &g.pods[i]; p.Placement.Pod.UID == pod && !p.undone {
+		if p := &g.pods[i]; p.Pod.UID == pod && !p.undone {
 			p.undone = true
-			g.on[p.Placement.Node]--
+			g.on[p.Node]--
 		}
 	}
 }
 
 // reserve asks the backend, once, for capacity for all pods of the group where they were placed at the end of the
 // trial. It reports whether that was made for one of them.
-func (g *group) reserve(ctx context.Context, b Backend, pod types.UID) (made bool, err error) {
+func (g *group) reserve(b Backend, pod types.UID) (made bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.decided {
 		g.decided = true
-		members := make([]Member, len(g.pods))
+		gang := make([]ledger.Placement, len(g.pods))
 		for i := range g.pods {
-			members[i] = g.pods[i].Member
+			gang[i] = g.pods[i].Placement
 		}
 		var all []bool
-		all, g.err = b.ReserveAll(ctx, members)
+		all, g.err = b.ReserveAll(gang)
 		for i := range all {
-			g.made[members[i].Placement.Pod.UID] = all[i]
+			g.made[gang[i].Pod.UID] = all[i]
 		}
 	}
 	made = g.made[pod]

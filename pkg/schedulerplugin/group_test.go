@@ -69,7 +69,7 @@ func (t *trial) kept() (nodes []string) {
 
 // The trial touches nothing. When the first pod of a gang is reserved, all of them are, in one plan.
 func TestGangIsReservedInOnePlan(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	g := f.try("gang", "2", "a", "a", "b").end()
 	require.Empty(t, f.backend.calls)
 	require.True(t, g.reserve(0).IsSuccess())
@@ -84,7 +84,7 @@ func TestGangIsReservedInOnePlan(t *testing.T) {
 
 // Another plugin refuses a member before this one is asked: what the plan has kept for it is given back.
 func TestMemberThatIsReservedByNobody(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	g := f.try("gang", "2", "a", "b").end()
 	require.True(t, g.reserve(0).IsSuccess())
 	g.states[1].placement = nil
@@ -92,11 +92,9 @@ func TestMemberThatIsReservedByNobody(t *testing.T) {
 	assert.Equal(t, []string{"a", "-"}, g.kept())
 }
 
-// One member has lost its place since the trial: none is reserved, and all are refused together. The gang is not
-// looked at again before the ledger, or its mirror, is where the refusal was.
+// One member has lost its place since the trial: none is reserved, and all are refused together, and tried again.
 func TestGangIsRefusedTogether(t *testing.T) {
-	f := newFixture(t, Fail)
-	f.backend.caught = make(chan struct{})
+	f := newFixture(t)
 	g := f.try("gang", "3", "a", "b").end()
 	for _, pod := range g.pods {
 		f.known(pod)
@@ -111,20 +109,17 @@ func TestGangIsRefusedTogether(t *testing.T) {
 	assert.Equal(t, []string{"reserve all: m0 on a m1 on b"}, f.backend.calls, "asked once, and nothing to give back")
 	assert.Equal(t, []string{"-", "-"}, g.kept())
 
+	woken := []string{<-f.handle.activated, <-f.handle.activated}
+	assert.ElementsMatch(t, []string{"ns/m0", "ns/m1"}, woken)
 	state := newState()
 	state.placement = newPlacement()
 	_, status := f.PreFilter(t.Context(), state, g.pods[0], nil)
-	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code())
-	close(f.backend.caught)
-	woken := []string{<-f.handle.activated, <-f.handle.activated}
-	assert.ElementsMatch(t, []string{"ns/m0", "ns/m1"}, woken)
-	_, status = f.PreFilter(t.Context(), state, g.pods[0], nil)
 	assert.True(t, status.IsSuccess())
 }
 
 // A pod that has no place after all, because another plugin has refused it there, is not in the plan.
 func TestPlanIsOfPodsThatHaveAPlace(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	placement := newPlacement()
 	g := f.try("gang", "2", "a", "a")
 	g.undo(1)
@@ -145,7 +140,7 @@ func TestPlanIsOfPodsThatHaveAPlace(t *testing.T) {
 
 // A group that is tried out in several parts of the cluster is reserved in the one that was chosen.
 func TestPlanIsThatOfThePlacementChosen(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	chosen := f.try("gang", "2", "a", "a").end()
 	f.try("gang", "2", "b", "b").end()
 	require.True(t, chosen.reserve(0).IsSuccess())
@@ -154,7 +149,7 @@ func TestPlanIsThatOfThePlacementChosen(t *testing.T) {
 
 // Pods of a group that is no gang are good for something alone.
 func TestBasicGroupIsReservedPodByPod(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	g := f.try("basic", "3", "a", "b").end()
 	f.bound(newPod("faster", "2"), "b")
 	assert.True(t, g.reserve(0).IsSuccess())

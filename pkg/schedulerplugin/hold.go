@@ -17,13 +17,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// The pauses of a gang that the account refused for a reason that Filter cannot see, each twice as long as the one before.
+// The pauses of a gang that the ledger refused for a reason that Filter cannot see, each twice as long as the one before.
 const (
 	firstGangPause = time.Second
 	mostGangPause  = 10 * time.Second
 )
 
-// holds keep gangs from being tried, that the account refused as a whole. kube-scheduler tries a pod group again at
+// holds keep gangs from being tried, that the ledger refused as a whole. kube-scheduler tries a pod group again at
 // once whose trial it took for a success, and the members of other gangs one after another.
 type holds struct {
 	mu   sync.Mutex // guards what follows
@@ -176,7 +176,6 @@ func (w *waker) holdGang(gang kinds.Key, pod *cluster.Pod, reason ledger.Reason,
 		return
 	}
 	w.done.Go(func() {
-		w.backend.Caught(w.ctx, revision)
 		if follow.Pause(w.ctx, pause) {
 			w.wakeAll(w.holds.end(gang, turn))
 		}
@@ -194,7 +193,7 @@ func (w *waker) gangSettled(gang kinds.Key) {
 func (w *waker) tryAgain(pod *cluster.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wakeAfter(pod, firstGangPause, 0)
+	w.wakeAfter(pod, firstGangPause)
 }
 
 func (w *waker) wakeAll(pods []*cluster.Pod) {

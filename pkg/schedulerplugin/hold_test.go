@@ -52,7 +52,7 @@ func (f *fixture) bindRefused(pod *v1.Pod, reason ledger.Reason) {
 
 // The backend knows whether a gang can start. A pod without a gang is not asked about.
 func TestBackendAdvisesGangs(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	f.backend.advice = ledger.GangIncomplete
 	status := f.refusedFirst(f.member("m"))
 	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code())
@@ -64,7 +64,7 @@ func TestBackendAdvisesGangs(t *testing.T) {
 // A refused bind has all members of the gang wait, without another request, and all are tried when the pause is over.
 func TestRefusedGangIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, Fail)
+		f := newFixture(t)
 		first, second := f.member("first"), f.member("second")
 		began := time.Now()
 		f.bindRefused(first, ledger.GangUnplaced)
@@ -102,7 +102,7 @@ func TestHoldEndsEarly(t *testing.T) {
 	for name, do := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, Fail)
+				f := newFixture(t)
 				f.bound(newPod("other", "1"), "a")
 				pod := f.member("m")
 				for range 2 {
@@ -125,7 +125,7 @@ func TestHoldEndsEarly(t *testing.T) {
 // What is remembered of gangs goes when they have capacity.
 func TestHoldsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, Fail)
+		f := newFixture(t)
 		f.bindRefused(f.member("m"), ledger.GangUnplaced)
 		assert.Len(t, f.waker.holds.held, 1)
 		f.waker.gangSettled(kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: "g"})
@@ -137,7 +137,7 @@ func TestHoldsAreForgotten(t *testing.T) {
 // tried again, whatever is said of them.
 func TestMemberIsNotKeptToItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, Fail)
+		f := newFixture(t)
 		pod := f.member("m")
 		info, err := f.backend.question.Reader.NewPod(pod)
 		require.NoError(t, err)
@@ -162,12 +162,12 @@ func TestAttemptsToComeDoNotAddUp(t *testing.T) {
 		try   func(w *waker, pod *cluster.Pod)
 	}{
 		"its place may move":     {firstGangPause, (*waker).tryAgain},
-		"Reserve has refused it": {mostPause, func(w *waker, pod *cluster.Pod) { w.again(pod, &RefusedError{Reason: ledger.CallerLimit}, 0) }},
+		"Reserve has refused it": {mostPause, func(w *waker, pod *cluster.Pod) { w.again(pod, ledger.CallerLimit, 0) }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, Fail)
+				f := newFixture(t)
 				pod, err := f.backend.question.Reader.NewPod(f.member("m"))
 				require.NoError(t, err)
 				began := time.Now()

@@ -7,6 +7,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 const (
@@ -43,6 +44,6 @@ func (p *Plugin) keptFor(c *cycle, nodes []fwk.NodeInfo) sets.Set[string] {
 		return nil
 	}
 	// Other plugins may refuse all of them.
-	p.waker.again(c.pod, &RefusedError{Revision: c.revision}, afterKept)
+	p.waker.again(c.pod, ledger.Fits, afterKept)
 	return kept
 }

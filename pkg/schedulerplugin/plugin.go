@@ -63,8 +63,8 @@ type NewBackend func(ctx context.Context, args *Args, handle fwk.Handle, s Sched
 
 // Plugins makes the plugins of one scheduler. All profiles share one backend.
 type Plugins struct {
-	backends map[Mode]NewBackend
-	log      logrus.FieldLogger
+	newBackend NewBackend
+	log        logrus.FieldLogger
 
 	stopped sync.WaitGroup
 
@@ -74,9 +74,9 @@ type Plugins struct {
 	made    []*Plugin
 }
 
-// NewPlugins returns the factory of a scheduler's plugins, which knows these modes.
-func NewPlugins(backends map[Mode]NewBackend, log logrus.FieldLogger) *Plugins {
-	return &Plugins{backends: backends, log: log}
+// NewPlugins returns the factory of a scheduler's plugins, which share the backend that newBackend makes.
+func NewPlugins(newBackend NewBackend, log logrus.FieldLogger) *Plugins {
+	return &Plugins{newBackend: newBackend, log: log}
 }
 
 // New makes the plugin of a profile. It is the framework's PluginFactory.
@@ -116,11 +116,7 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Bac
 		}
 		return f.backend, nil
 	}
-	newBackend, ok := f.backends[args.Mode]
-	if !ok {
-		return nil, fmt.Errorf("this scheduler was built without mode %q of plugin %s", args.Mode, Name)
-	}
-	backend, err := newBackend(ctx, args, handle, Scheduler{
+	backend, err := f.newBackend(ctx, args, handle, Scheduler{
 		HasProfile: func(name string) bool {
 			return slices.ContainsFunc(f.plugins(), func(p *Plugin) bool { return p.handle.ProfileName() == name })
 		},
@@ -148,7 +144,7 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Bac
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("plugin %s, mode %s: %w", Name, args.Mode, err)
+		return nil, fmt.Errorf("plugin %s: %w", Name, err)
 	}
 	f.backend, f.args = backend, string(text)
 	f.stopped.Go(func() { f.followReady(ctx, backend) })
@@ -165,24 +161,22 @@ func (f *Plugins) plugins() []*Plugin {
 // lookEvery is how often it is looked whether decisions can be made.
 const lookEvery = 50 * time.Millisecond
 
-// followReady has the pods tried again that wait for the backend, whenever that comes to be
-// ready, or is not for another reason, until ctx ends. A pod may have come in a moment between two looks, so what counts
-// is what each has been told, not what was seen at the last look.
+// followReady has the pods tried again that wait for the backend, whenever that is ready, until ctx ends. A pod may have
+// come in a moment between two looks, so the pods that wait count, and not what was seen at the last look.
 func (f *Plugins) followReady(ctx context.Context, backend Backend) {
-	was := Starting
+	was := false
 	wait.UntilWithContext(ctx, func(context.Context) {
-		err := backend.Ready()
-		now := kindOf(err)
+		now := backend.Ready()
 		switch {
 		case now == was:
-		case err == nil:
+		case now:
 			f.log.WithField("revision", backend.Ledger().Revision()).Info("Decisions can be made on the ledger")
 		default:
-			f.log.WithError(err).Warn("No decisions can be made on the ledger")
+			f.log.Warn("No decisions can be made on the ledger")
 		}
 		was = now
 		for _, p := range f.plugins() {
-			p.waker.ready(now)
+			p.waker.wakeIfReady()
 		}
 	}, lookEvery)
 }
@@ -213,7 +207,7 @@ func (p *Plugin) read(pod *v1.Pod) (*cluster.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	info = info.AskedBy(ledger.Trusted) // the scheduler has the server in its process, or asks another one, which knows who asks
+	info = info.AskedBy(ledger.Trusted) // the scheduler has the server in its process
 	p.last.Store(&read{pod, info})
 	return info, nil
 }

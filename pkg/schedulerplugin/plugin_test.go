@@ -43,7 +43,7 @@ func TestFilter(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Fail)
+			f := newFixture(t)
 			if tc.before != nil {
 				tc.before(f)
 			}
@@ -63,7 +63,7 @@ func TestFilter(t *testing.T) {
 
 // All nodes are looked at once, before the first is asked for: what changes then is for Reserve to find.
 func TestFilterIsOfOneMoment(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	pod := newPod("p", "4")
 	once, each := f.begin(pod, "a", "b"), f.begin(pod, "a", "b", "new")
 	f.bound(newPod("other", "1"), "a")
@@ -79,7 +79,7 @@ func TestFilterIsOfOneMoment(t *testing.T) {
 }
 
 func TestUncountablePod(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	_, status := f.PreFilter(t.Context(), newState(), newPod("p", "-1"), nil)
 	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code())
 	assert.Equal(t, question.Uncountable, status.Message())
@@ -87,7 +87,7 @@ func TestUncountablePod(t *testing.T) {
 
 // A pod that has capacity on a node already is looked at there alone.
 func TestPodIsKeptToItsNode(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	pod := newPod("p", "1")
 	f.bound(newPod("p", "1"), "b") // as an allocation of another scheduler would be
 	result, status := f.PreFilter(t.Context(), newState(), pod, nil)
@@ -99,7 +99,7 @@ func TestPodIsKeptToItsNode(t *testing.T) {
 
 // Preemption asks whether a pod would fit without some victims, and spares those it does not need.
 func TestPreemptionsDryRun(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	small, large, pod := newPod("small", "1"), newPod("large", "3"), newPod("p", "3")
 	f.bound(small, "a")
 	f.bound(large, "a")
@@ -123,7 +123,7 @@ func TestPreemptionsDryRun(t *testing.T) {
 
 // Preemption looks at many nodes at once, each with a copy of its own.
 func TestDryRunsAreApart(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	small, large, pod := newPod("small", "1"), newPod("large", "3"), newPod("p", "4")
 	f.bound(small, "a")
 	f.bound(large, "a")
@@ -143,7 +143,7 @@ func TestDryRunsAreApart(t *testing.T) {
 
 // A nominated pod that has capacity kept for it there takes no more than that.
 func TestNominatedPodWithCapacityOfItsOwn(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	f.match(f.slot("r", "a", "2"), "nominated")
 	pod := newPod("p", "2")
 	state := f.begin(pod)
@@ -154,7 +154,7 @@ func TestNominatedPodWithCapacityOfItsOwn(t *testing.T) {
 
 // Only what Reserve has made is given back, and once.
 func TestUnreserve(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	pod := newPod("p", "1")
 	state := f.begin(pod)
 	f.Unreserve(t.Context(), state, pod, "a")
@@ -176,7 +176,7 @@ func TestUnreserve(t *testing.T) {
 
 // A pod that lost a race for a node is tried again at once.
 func TestReserveLosesARace(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	pod := newPod("p", "3")
 	f.known(pod)
 	state := f.begin(pod)
@@ -194,7 +194,7 @@ func TestReserveLosesARace(t *testing.T) {
 
 // What Bind refuses after Reserve has granted it, as of a gang, would be refused at once again.
 func TestBindIsRefused(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	pod := newPod("p", "1")
 	state := f.begin(pod)
 	require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
@@ -215,7 +215,7 @@ func TestRacesLostInARow(t *testing.T) {
 	assert.Equal(t, 10*time.Second, pauseAfter(ledger.QuotaExceeded, 1), "no race: it is still so in a moment")
 
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, Fail)
+		f := newFixture(t)
 		pod := newPod("p", "1")
 		f.known(pod)
 		f.backend.fail = &RefusedError{Reason: ledger.InsufficientResource}
@@ -245,7 +245,7 @@ func (f *fixture) woken() string {
 
 // A pod that is refused while it becomes known that it may use what is held is tried again.
 func TestReservationIsHeardOfWithinTheCycle(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	slot := f.slot("r", "a", "4")
 	f.bound(newPod("other", "4"), "b")
 	pod := newPod("p", "3")
@@ -258,7 +258,7 @@ func TestReservationIsHeardOfWithinTheCycle(t *testing.T) {
 }
 
 func TestScore(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	pod := newPod("p", "1")
 	assert.True(t, f.PreScore(t.Context(), f.begin(pod), pod, nil).IsSkip(), "no capacity is kept for it")
 	f.match(f.slot("r", "b", "2"), "p")
@@ -287,7 +287,7 @@ func TestPodIsKeptToWhatIsReserved(t *testing.T) {
 		}
 		return sets.List(result.NodeNames)
 	}
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	pod, anyone := newPod("p", "1"), newPod("q", "1")
 	f.known(pod)
 	f.match(f.slot("r", "b", "2"), "p")
@@ -310,7 +310,7 @@ func TestPodIsKeptToWhatIsReserved(t *testing.T) {
 }
 
 func TestSignature(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	sign := func(pod *v1.Pod) []fwk.SignFragment {
 		fragments, status := f.SignPod(t.Context(), pod)
 		require.True(t, status.IsSuccess())
@@ -328,31 +328,29 @@ func TestSignature(t *testing.T) {
 	tolerant := newPod("tolerant", "1")
 	tolerant.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 	assert.NotEqual(t, sign(one), sign(tolerant))
-	f.backend.unready.Store(&UnavailableError{})
-	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.backend.unready.Store(nil); return sign(one) }())
+	f.backend.unready.Store(true)
+	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.backend.unready.Store(false); return sign(one) }())
 }
 
 func TestProfilesShareABackend(t *testing.T) {
 	made, scheduler := 0, Scheduler{}
 	log, _ := logtest.NewNullLogger()
-	f := newFixture(t, Fail)
-	plugins := NewPlugins(map[Mode]NewBackend{Local: func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
+	f := newFixture(t)
+	plugins := NewPlugins(func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
 		made, scheduler = made+1, s
 		return f.backend, nil
-	}}, log)
+	}, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	args := func(json string) runtime.Object { return &runtime.Unknown{Raw: []byte(json)} }
 	for range 2 {
-		_, err := plugins.New(ctx, args(`{"mode":"local"}`), f.handle)
+		_, err := plugins.New(ctx, args(`{}`), f.handle)
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 1, made)
 	assert.True(t, scheduler.HasProfile("profile"))
 	assert.False(t, scheduler.HasProfile("another"))
-	_, err := plugins.New(ctx, args(`{"mode":"local","reservationTTL":"5s"}`), f.handle)
+	_, err := plugins.New(ctx, args(`{"reservationTTL":"5s"}`), f.handle)
 	assert.ErrorContains(t, err, "give all of them the same")
-	_, err = NewPlugins(nil, log).New(ctx, args(`{"mode":"local"}`), f.handle)
-	assert.ErrorContains(t, err, "was built without mode")
 	cancel()
 	require.NoError(t, plugins.Wait())
 }
@@ -361,13 +359,13 @@ func TestProfilesShareABackend(t *testing.T) {
 func TestMappedResourceIsHeardOf(t *testing.T) {
 	const gpu = "example.com/gpu"
 	log, _ := logtest.NewNullLogger()
-	f, scheduler := newFixture(t, Fail), Scheduler{}
-	plugins := NewPlugins(map[Mode]NewBackend{Local: func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
+	f, scheduler := newFixture(t), Scheduler{}
+	plugins := NewPlugins(func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
 		scheduler = s
 		return f.backend, nil
-	}}, log)
+	}, log)
 	ctx, cancel := context.WithCancel(t.Context())
-	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{"mode":"local"}`)}, f.handle)
+	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{}`)}, f.handle)
 	require.NoError(t, err)
 	g := &fixture{Plugin: made.(*Plugin), t: t, backend: f.backend, handle: f.handle}
 	pod := newPod("p", "1")

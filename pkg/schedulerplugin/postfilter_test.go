@@ -24,7 +24,7 @@ func (s fakeStatuses) NodesForStatusCode(_ fwk.NodeInfoLister, code fwk.Code) (n
 
 // Where no node is left, it is told once which the account has refused; those that others have refused are not told.
 func TestPostFilterTellsOfRefusals(t *testing.T) {
-	f := newFixture(t, Fail)
+	f := newFixture(t)
 	state, large := newState(), newPod("large", "3")
 	for _, node := range []string{"a", "b"} {
 		f.bound(newPod("on-"+node, "2"), node)

@@ -7,16 +7,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// otherwise is what it says where the account has refused for a reason of its own.
+// otherwise is what it says where a gate has refused, and not the ledger.
 const otherwise = "GlobalReserve: the capacity could not be reserved"
-
-// unavailable is what the plugin says to pods while no decision can be made.
-var unavailable = [...]string{
-	Starting: "GlobalReserve: the ledger is not complete yet",
-	Away:     "GlobalReserve: the server cannot be reached",
-	Behind:   "GlobalReserve: the mirror of the ledger is behind the server",
-	Denied:   "GlobalReserve: the server does not let this scheduler ask; the scheduler's log says which right is missing",
-}
 
 // refuse returns the status of a refusal, also where its reason is not known. A status is
 // not shared: the framework writes into it.
@@ -33,6 +25,6 @@ func refuse(reason ledger.Reason) *fwk.Status {
 
 // notNow returns the status for pods while no decision can be made. No node is left
 // for preemption, which would evict pods for nothing.
-func notNow(e *UnavailableError) *fwk.Status {
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, unavailable[e.Kind])
+func notNow() *fwk.Status {
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrNotReady.Error())
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// maxAwaiting bounds the pods remembered that wait for the account. Those beyond it
+// maxAwaiting bounds the pods remembered that wait for the ledger. Those beyond it
 // wait for the scheduler's own retry.
 const maxAwaiting = 100_000
 
@@ -35,10 +35,10 @@ type waker struct {
 	cancel  context.CancelFunc
 	done    sync.WaitGroup // of again
 
-	mu       sync.Mutex                                // guards what follows
-	awaiting [available + 1]map[types.UID]*cluster.Pod // another state than this one
-	races    map[types.UID]int                         // lost in a row, by pod
-	due      map[types.UID]time.Time                   // when the pods are woken that wait for a pause
+	mu       sync.Mutex                 // guards what follows
+	awaiting map[types.UID]*cluster.Pod // that decisions can be made
+	races    map[types.UID]int          // lost in a row, by pod
+	due      map[types.UID]time.Time    // when the pods are woken that wait for a pause
 	stopped  bool
 
 	holds holds // of gangs
@@ -52,7 +52,7 @@ const (
 )
 
 // pauseAfter is how long a pod waits that has lost so many races in a row, of which the last one for a reason. A limit
-// is no race, nor is what a gang lacks: a mirror knows of neither, so Filter goes on offering nodes.
+// is no race, nor is what a gang lacks: Filter looks at one pod, and goes on offering nodes for what a gang is refused.
 func pauseAfter(reason ledger.Reason, races int) time.Duration {
 	switch {
 	case reason.OfLimit(), reason.OfGang():
@@ -67,7 +67,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	informer := p.handle.SharedInformerFactory().Core().V1().Pods()
 	w := &waker{
 		backend: p.backend, pods: informer.Informer(),
-		races: map[types.UID]int{}, due: map[types.UID]time.Time{},
+		awaiting: map[types.UID]*cluster.Pod{}, races: map[types.UID]int{}, due: map[types.UID]time.Time{},
 		holds: holds{held: map[kinds.Key]*hold{}},
 	}
 	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
@@ -115,7 +115,7 @@ func (w *waker) updated(before, after any) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.due, now.UID) // it may be due before the queue has heard
-		w.wakeAfter(info, afterUpdate, 0)
+		w.wakeAfter(info, afterUpdate)
 	}
 }
 
@@ -129,23 +129,21 @@ func (w *waker) deleted(obj any) {
 	}
 }
 
-// forget has a pod not wait any more. While another scheduler has the account, all pods come here, and go without this
+// forget has a pod not wait any more. While another scheduler has the ledger, all pods come here, and go without this
 // one's doing.
 func (w *waker) forget(pod types.UID) {
 	w.settled(pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, pods := range w.awaiting {
-		delete(pods, pod)
-	}
+	delete(w.awaiting, pod)
 }
 
 // afterUpdate is how long the scheduler's queue has to hear of a change of a pod itself.
 const afterUpdate = 100 * time.Millisecond
 
-// wakeAfter wakes a pod once the ledger is at a revision and a pause is over, if that is not due before anyway: an
-// attempt calls it again, and where the pod is tried for other reasons, too, attempts would add up. w.mu is held.
-func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration, revision uint64) {
+// wakeAfter wakes a pod once a pause is over, if that is not due before anyway: an attempt calls it again, and where the
+// pod is tried for other reasons, too, attempts would add up. w.mu is held.
+func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration) {
 	now := time.Now()
 	due, before := now.Add(pause), w.due[pod.Ref.UID]
 	if w.stopped || before.After(now) && !due.Before(before) {
@@ -153,7 +151,6 @@ func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration, revision uint64
 	}
 	w.due[pod.Ref.UID] = due
 	w.done.Go(func() {
-		w.backend.Caught(w.ctx, revision)
 		if follow.Pause(w.ctx, pause) && w.isDue(pod.Ref.UID, due) {
 			w.wakeups.Wake(pod)
 		}
@@ -184,39 +181,32 @@ func (w *waker) settled(pod types.UID) {
 	delete(w.races, pod)
 }
 
-// await has a pod woken when decisions can be made again, or cannot for another reason
-// than kind.
-func (w *waker) await(pod *cluster.Pod, kind Unavailability) {
+// await has a pod woken when decisions can be made.
+func (w *waker) await(pod *cluster.Pod) {
 	w.mu.Lock()
-	if len(w.awaiting[kind]) < maxAwaiting {
-		if w.awaiting[kind] == nil {
-			w.awaiting[kind] = map[types.UID]*cluster.Pod{}
-		}
-		w.awaiting[kind][pod.Ref.UID] = pod
+	if len(w.awaiting) < maxAwaiting {
+		w.awaiting[pod.Ref.UID] = pod
 	}
 	w.mu.Unlock()
-	w.ready(kindOf(w.backend.Ready())) // it may have changed before the pod was added
+	w.wakeIfReady() // it may have come to be so before the pod was added
 }
 
-// ready wakes the pods that do not wait for the end of what is the reason now.
-func (w *waker) ready(now Unavailability) {
+// wakeIfReady wakes the pods that wait for decisions, if these can be made.
+func (w *waker) wakeIfReady() {
+	if !w.backend.Ready() {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for kind, pods := range w.awaiting {
-		if Unavailability(kind) == now {
-			continue
-		}
-		for _, pod := range pods {
-			w.wakeups.Wake(pod)
-		}
-		w.awaiting[kind] = nil
+	for _, pod := range w.awaiting {
+		w.wakeups.Wake(pod)
 	}
+	clear(w.awaiting)
 }
 
-// again wakes a pod that lost a race at a revision, as soon as Filter knows what Reserve
-// knew. Where it keeps losing, the two do not see the same; then it waits longer and
-// longer, besides the scheduler's own back-off, and for capacity to be freed.
-func (w *waker) again(pod *cluster.Pod, refused *RefusedError, pause time.Duration) {
+// again wakes a pod that was refused at Reserve for a reason. Where it keeps losing, Filter and Reserve do not see the
+// same; then it waits longer and longer, besides the scheduler's own back-off, and for capacity to be freed.
+func (w *waker) again(pod *cluster.Pod, reason ledger.Reason, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -226,7 +216,7 @@ func (w *waker) again(pod *cluster.Pod, refused *RefusedError, pause time.Durati
 		clear(w.races)
 	}
 	w.races[pod.Ref.UID]++
-	w.wakeAfter(pod, max(pause, pauseAfter(refused.Reason, w.races[pod.Ref.UID])), refused.Revision)
+	w.wakeAfter(pod, max(pause, pauseAfter(reason, w.races[pod.Ref.UID])))
 }
 
 // lost reports whether a pod has lost the last race for capacity.

@@ -82,7 +82,6 @@ func BenchmarkSchedulingRate(b *testing.B) {
 		{name: "default-scheduler.yaml", start: server, scheduler: shipped("default-scheduler.yaml")},
 		{name: "two-profiles.yaml", start: server, scheduler: shipped("two-profiles.yaml")},
 		{name: "plugin/local.yaml", scheduler: pluginScheduler},
-		{name: "plugin/remote.yaml", start: server, scheduler: pluginScheduler},
 	}
 	for b.Loop() {
 		compare(b, c, setups)
@@ -261,12 +260,11 @@ func shipped(file string) func(*testing.B, *controlplane.ControlPlane, string, s
 	return kubeScheduler(func(url string) ([]byte, error) { return clusterload.SchedulerConfig(file, url) })
 }
 
-// pluginScheduler starts a globalreserve-scheduler with a file of scheduler-config/plugin, with the ledger in it
-// where there is no url.
-func pluginScheduler(b *testing.B, c *controlplane.ControlPlane, name, url string) *controlplane.Process {
+// pluginScheduler starts a globalreserve-scheduler with the file of scheduler-config/plugin.
+func pluginScheduler(b *testing.B, c *controlplane.ControlPlane, name, _ string) *controlplane.Process {
 	b.Helper()
 	scheduler, err := clusterload.StartPluginScheduler(b.Context(), c, clusterload.PluginSchedulerOptions{
-		Name: name, SchedulerName: "default-scheduler", RemoteURL: url,
+		Name: name, SchedulerName: "default-scheduler",
 	})
 	require.NoError(b, err)
 	return scheduler.Process

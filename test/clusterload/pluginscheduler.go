@@ -23,11 +23,9 @@ type PluginSchedulerOptions struct {
 	// Name is the name of the part, SchedulerName the schedulerName of its pods. Default:
 	// globalreserve-scheduler, and Name.
 	Name, SchedulerName string
-	// RemoteURL is the server to reserve from. Empty: the ledger is in the scheduler.
-	RemoteURL string
 	// Args are put into the plugin's args.
 	Args map[string]any
-	// ServerArgs are put into the args of the server, in mode local.
+	// ServerArgs are put into the args of the server in it.
 	ServerArgs map[string]any
 	// Path is the binary. Default: bin/globalreserve-scheduler.
 	Path string
@@ -38,12 +36,11 @@ type PluginSchedulerOptions struct {
 // PluginScheduler is a running globalreserve-scheduler. It ends with its control plane.
 type PluginScheduler struct {
 	*controlplane.Process
-	// URL is where it serves GlobalReserve, in mode local.
+	// URL is where it serves GlobalReserve.
 	URL string
 }
 
-// StartPluginScheduler starts a globalreserve-scheduler, and in mode local returns when its ledger
-// is ready to decide.
+// StartPluginScheduler starts a globalreserve-scheduler, and returns when its ledger is ready to decide.
 func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o PluginSchedulerOptions) (*PluginScheduler, error) {
 	o.Name = cmp.Or(o.Name, "globalreserve-scheduler")
 	root, err := controlplane.RepositoryRoot()
@@ -54,41 +51,33 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 	if _, err := os.Stat(o.Path); err != nil {
 		return nil, fmt.Errorf("there is no globalreserve-scheduler: %w; build it with 'make scheduler'", err)
 	}
-	file, rights := "local.yaml", []string{"base/rbac.yaml", "scheduler/default/rbac-local.yaml"}
-	if o.RemoteURL != "" {
-		file, rights = "remote.yaml", []string{"scheduler/default/rbac-remote.yaml"}
-	}
-	for _, right := range rights {
+	for _, right := range []string{"base/rbac.yaml", "scheduler/default/rbac-local.yaml"} {
 		if err := grant(ctx, cp, right); err != nil {
 			return nil, err
 		}
 	}
-	s := &PluginScheduler{}
-	args := map[string]any{"remoteURL": o.RemoteURL}
-	if o.RemoteURL == "" {
-		port, err := cp.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		s.URL = "http://127.0.0.1:" + strconv.Itoa(port)
-		server := map[string]any{"port": port}
-		maps.Copy(server, o.ServerArgs)
-		args = map[string]any{"server": server}
+	port, err := cp.FreePort()
+	if err != nil {
+		return nil, err
 	}
+	s := &PluginScheduler{URL: "http://127.0.0.1:" + strconv.Itoa(port)}
+	server := map[string]any{"port": port}
+	maps.Copy(server, o.ServerArgs)
+	args := map[string]any{"server": server}
 	maps.Copy(args, o.Args)
-	config, err := pluginConfig(file, cmp.Or(o.SchedulerName, o.Name), args, o.Change)
+	config, err := pluginConfig(cmp.Or(o.SchedulerName, o.Name), args, o.Change)
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of %s: %w", o.Name, err)
 	}
 	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{
 		Name: o.Name, Config: config, Path: o.Path,
-		LeaderElection: o.RemoteURL == "", // as it is shipped: none but that of the ledger
+		LeaderElection: true, // as it is shipped: none but that of the ledger
 	})
 	if err != nil {
 		return nil, err
 	}
-	if s.Process, err = cp.Process(o.Name); err != nil || s.URL == "" {
-		return s, err
+	if s.Process, err = cp.Process(o.Name); err != nil {
+		return nil, err
 	}
 	if err := s.AwaitReady(ctx); err != nil {
 		return nil, err
@@ -104,10 +93,10 @@ func (s *PluginScheduler) AwaitReady(ctx context.Context) error {
 	})
 }
 
-// pluginConfig returns a file of scheduler-config/plugin for a scheduler of another name, with the
-// given args besides those of the file.
-func pluginConfig(file, name string, args map[string]any, change func(map[string]any)) ([]byte, error) {
-	config, err := schedulerConfig("plugin", file)
+// pluginConfig returns scheduler-config/plugin/local.yaml for a scheduler of another name, with the given args besides
+// those of the file.
+func pluginConfig(name string, args map[string]any, change func(map[string]any)) ([]byte, error) {
+	config, err := schedulerConfig("plugin", "local.yaml")
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ type Webhook struct {
 	// CA is the authority of the server's certificate, in PEM.
 	CA []byte
 	// Args are those with which the server serves it, and PluginArgs those in the configuration of
-	// a globalreserve-scheduler in mode local.
+	// a globalreserve-scheduler.
 	Args       []string
 	PluginArgs map[string]any
 }

@@ -38,7 +38,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/local"
-	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/remote"
 )
 
 const root = "../.."
@@ -71,8 +70,7 @@ type arm struct {
 var arms = []arm{
 	{name: "plain kube-scheduler"},
 	{"extender", "default-scheduler.yaml", true},
-	{"plugin, mode remote", "plugin/remote.yaml", true},
-	{"plugin, mode local", "plugin/local.yaml", false},
+	{"plugin", "plugin/local.yaml", false},
 }
 
 var (
@@ -152,10 +150,8 @@ func (r *runner) measure(b *testing.B, c benchmarkCase) float64 {
 	log := logrus.New()
 	log.SetLevel(logrus.WarnLevel)
 	// The scheduler ends with the case, and its backend with it.
-	plugins := schedulerplugin.NewPlugins(map[schedulerplugin.Mode]schedulerplugin.NewBackend{
-		schedulerplugin.Local:  local.Options{Log: log, Out: os.Stderr, Exit: func(err error) { b.Errorf("the ledger ended: %v", err) }}.Backend(),
-		schedulerplugin.Remote: remote.Options{Log: log}.Backend(),
-	}, log)
+	exit := func(err error) { b.Errorf("the ledger ended: %v", err) }
+	plugins := schedulerplugin.NewPlugins(local.Options{Log: log, Out: os.Stderr, Exit: exit}.Backend(), log)
 	perf.RunBenchmarkPerfScheduling(b, r.caseFile(b, c), "globalreserve", frameworkruntime.Registry{schedulerplugin.Name: plugins.New},
 		perf.WithPrepareFn(r.prepare))
 	return r.throughput(b)

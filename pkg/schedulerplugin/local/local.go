@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 
@@ -79,32 +78,23 @@ func (b *backend) Ledger() ledger.Reader { return b.app.Ledger() }
 func (b *backend) Question() *question.Maker { return b.app.Question() }
 
 // Ready implements schedulerplugin.Backend.
-func (b *backend) Ready() error {
-	if b.app.Deciding() {
-		return nil
-	}
-	return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting}
-}
+func (b *backend) Ready() bool { return b.app.Deciding() }
 
 // Reserve implements schedulerplugin.Backend.
-func (b *backend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (made bool, err error) {
-	if err := b.Ready(); err != nil {
-		return false, err
+func (b *backend) Reserve(p *ledger.Placement) (made bool, err error) {
+	if !b.Ready() {
+		return false, schedulerplugin.ErrNotReady
 	}
 	made, revision, err := b.app.Arbiter().Keep(p, b.ttl)
 	return made, explain(err, revision)
 }
 
 // ReserveAll implements schedulerplugin.Backend.
-func (b *backend) ReserveAll(_ context.Context, gang []schedulerplugin.Member) (made []bool, err error) {
-	if err := b.Ready(); err != nil {
-		return nil, err
+func (b *backend) ReserveAll(gang []ledger.Placement) (made []bool, err error) {
+	if !b.Ready() {
+		return nil, schedulerplugin.ErrNotReady
 	}
-	placements := make([]ledger.Placement, len(gang))
-	for i := range gang {
-		placements[i] = gang[i].Placement
-	}
-	made, revision, err := b.app.Arbiter().KeepAll(placements, b.ttl)
+	made, revision, err := b.app.Arbiter().KeepAll(gang, b.ttl)
 	return made, explain(err, revision)
 }
 
@@ -113,7 +103,7 @@ func (b *backend) Advise(pod *cluster.Pod) ledger.Reason { return b.app.Arbiter(
 
 // Refused implements schedulerplugin.Backend.
 func (b *backend) Refused(pod *cluster.Pod, nodes []string) {
-	b.app.Arbiter().PluginRefused(ledger.Trusted, pod, nodes)
+	b.app.Arbiter().PluginRefused(pod, nodes)
 }
 
 // explain says in the plugin's own words what became of a reservation at a revision.
@@ -127,7 +117,7 @@ func explain(err error, revision uint64) error {
 		}
 		return failed
 	case err != nil: // the lease was lost since it was asked
-		return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting, Cause: err}
+		return fmt.Errorf("%w: %w", schedulerplugin.ErrNotReady, err)
 	default:
 		return nil
 	}
@@ -135,7 +125,7 @@ func explain(err error, revision uint64) error {
 
 // Unreserve implements schedulerplugin.Backend. A claim that is being bound by then
 // stays: whoever binds it settles it.
-func (b *backend) Unreserve(_ context.Context, p *ledger.Placement) { b.app.Arbiter().GiveBack(p) }
+func (b *backend) Unreserve(p *ledger.Placement) { b.app.Arbiter().GiveBack(p) }
 
 // Bind implements schedulerplugin.Backend.
 func (b *backend) Bind(ctx context.Context, pod *cluster.Pod, node string) error {
@@ -146,9 +136,6 @@ func (b *backend) Bind(ctx context.Context, pod *cluster.Pod, node string) error
 	}
 	return err
 }
-
-// Caught implements schedulerplugin.Backend: Filter sees what Reserve sees.
-func (b *backend) Caught(context.Context, uint64) {}
 
 // serverOptions returns the options of the server; what the args leave out is as for
 // the globalreserve binary.

@@ -90,7 +90,6 @@ func (a *API) routes() []route {
 		{http.MethodPost, "/reserve", "reserve", a.decide(verbReserve)},
 		{http.MethodPost, "/unreserve", "unreserve", a.decide(verbUnreserve)},
 		{http.MethodPost, "/v1/whatif", "whatif", a.whatIf},
-		{http.MethodPost, "/v1/refused", "refused", a.tellRefused},
 		{http.MethodGet, "/v1/revision", "revision", a.read(a.revision)},
 		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "pool", "labelSelector", "limit", "continue")},
 		{http.MethodGet, "/v1/nodes/:name", "node", a.read(a.node)},

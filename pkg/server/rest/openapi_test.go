@@ -78,7 +78,7 @@ func TestSchemasMatchTypes(t *testing.T) {
 		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{}, "PendingReservation": reserver.PendingReservation{}, "SlotLacks": reserver.SlotLacks{}, "Slot": reserver.Slot{}, "Consumer": reserver.Consumer{},
 		"NodeSlot": reserver.NodeSlot{}, "PodName": reserver.PodName{}, "WatchSlot": reserver.WatchSlot{},
 		"PendingAnswer": reserver.PendingAnswer{}, "PendingPod": reserver.PendingPod{}, "NodeNeed": reserver.NodeNeed{}, "RefusalsAnswer": reserver.RefusalsAnswer{}, "Refusal": reserver.Refusal{},
-		"RefusedRequest": reserver.RefusedRequest{}, "ToldAnswer": reserver.ToldAnswer{},
+		"DiffAnswer": reserver.DiffAnswer{}, "Difference": reserver.Difference{},
 		"GangsAnswer": reserver.GangsAnswer{}, "Gang": reserver.Gang{},
 		"RevisionAnswer": reserver.RevisionAnswer{}, "Device": reserver.Device{}, "GivenDevices": reserver.GivenDevices{},
 		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchAllocation": reserver.WatchAllocation{},

@@ -40,7 +40,7 @@ var forgeries = map[string]func(*corev1.Pod){
 
 // TestForgedPods sends forged copies of a pod that fits nowhere on every path: of its node one CPU is free, and the rest is kept by
 // a reservation that a pod of higher priority may end and that other pods may use. Whatever is answered, the pod is not bound,
-// nothing is overcommitted and the reservation stays. The scheduler plugin in mode remote asks on the same paths.
+// nothing is overcommitted and the reservation stays.
 func TestForgedPods(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	c.CreateReservation("kept", `{ttl: 1h, priority: 100, preemptible: true, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)

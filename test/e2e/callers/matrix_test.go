@@ -58,7 +58,6 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"GET", "/v1/explain?namespace=" + pod.Namespace + "&pod=" + pod.Name, nil, looks},
 		{"GET", "/v1/watch", nil, looks},
 		{"POST", "/v1/whatif", &reserver.Request{Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1]}, looks},
-		{"POST", "/v1/refused", &reserver.RefusedRequest{Pods: []reserver.PodName{{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID)}}}, schedules},
 		{"POST", "/filter", args, schedules},
 		{"POST", "/prioritize", args, schedules},
 		{"POST", "/preempt", preempt, schedules},
@@ -66,6 +65,7 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"POST", "/unreserve", back, "reserver " + schedules},
 		{"POST", "/bind", &extenderv1.ExtenderBindingArgs{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: c.nodes[0]}, schedules},
 		{"GET", "/debug/ledger", nil, "admin"},
+		{"GET", "/debug/diff", nil, "admin"},
 		{"POST", "/admission", review, "API server"},
 		{"POST", "/admission/pods", review, "API server"},
 		{"POST", "/admission/resourceclaims", review, "API server"}, // allowed with a warning, since it is about a pod

@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	naive  = "naive-scheduler"
-	plugin = "plugin-scheduler"
+	naive = "naive-scheduler"
 
 	// What is raced for. There are more claims than devices, and more pods than claims.
 	raceNodes   = 5
@@ -45,7 +44,6 @@ func TestWaysIn(t *testing.T) {
 		{"reserve in memory", byReserveInMemory},
 		{"reservation", byReservation},
 		{"admission", byAdmission},
-		{"plugin", byPlugin},
 		{"all at once", byAll},
 	} {
 		t.Run(way.name, func(t *testing.T) { way.test(c.in(t)) })
@@ -175,28 +173,6 @@ func byAdmission(c *cluster) {
 	require.Equal(c.T, "GPU-adm", given(c.Pod("adm-second")))
 }
 
-// byPlugin has a kube-scheduler place pods that keeps a mirror of the server's ledger.
-func byPlugin(c *cluster) {
-	_, err := clusterload.StartPluginScheduler(c.T.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{
-		Name: plugin, RemoteURL: c.Server.URL,
-	})
-	require.NoError(c.T, err)
-	c.CreateDevice("plug", "node-3", "plug")
-	c.CreateDeviceClaim("plug-first", "plug", 1)
-	c.create("plug-first", plugin, "plug-first")
-	pod, _ := c.AwaitBound("plug-first")
-	require.Equal(c.T, "node-3", pod.Spec.NodeName)
-	require.Equal(c.T, "GPU-plug", given(pod))
-	c.CreateDeviceClaim("plug-second", "plug", 1)
-	c.create("plug-second", plugin, "plug-second")
-	c.AwaitRefused("plug-second")
-	c.Delete("plug-first")
-	started := time.Now()
-	pod, at := c.AwaitBound("plug-second")
-	require.Equal(c.T, "GPU-plug", given(pod))
-	c.T.Logf("bound by the plugin %s after the device was free", at.Sub(started).Round(time.Millisecond))
-}
-
 // byAll has all of them race for the same devices, and for claims that serve one pod at a time.
 func byAll(c *cluster) {
 	c.startScheduler(scheduler)
@@ -218,7 +194,7 @@ func byAll(c *cluster) {
 	var pods []*corev1.Pod
 	for i := range racePods {
 		claim := fmt.Sprintf("claim-%d", i%raceClaims)
-		pods = append(pods, newPod(fmt.Sprintf("any-%d", i), []string{scheduler, naive, plugin, "groups"}[i%4], claim))
+		pods = append(pods, newPod(fmt.Sprintf("any-%d", i), []string{scheduler, naive, "groups"}[i%3], claim))
 	}
 	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
 	c.Eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), before+raceDevices) })

@@ -23,9 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
@@ -160,17 +158,15 @@ func (c *cluster) requireNoDifference(when string) {
 }
 
 // diff is what the command says of a server; nothing where it cannot be told yet.
-func (c *cluster) diff(server *testbed.Server) (report debugger.Report) {
+func (c *cluster) diff(server *testbed.Server) (report reserver.DiffAnswer) {
 	c.T.Helper()
-	kubeconfig, err := clusterload.ServerKubeconfig(c.T.Context(), c.ControlPlane)
-	require.NoError(c.T, err)
 	ctx, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)
 	defer cancel()
 	program := os.Getenv("GLOBALRESERVE_BINARY")
 	if program == "" {
 		program = testbed.File(c.T, "bin", "globalreserve")
 	}
-	command := exec.CommandContext(ctx, program, "debug", "diff", "-o", "json", "--server="+server.URL, "--kubeconfig="+kubeconfig)
+	command := exec.CommandContext(ctx, program, "debug", "diff", "-o", "json", "--server="+server.URL)
 	output, err := command.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 2 {

@@ -83,17 +83,12 @@ func (c *cluster) run(t *testing.T, objects []*unstructured.Unstructured, pod *c
 		port := c.port(t, p, "10259")
 		p.args = append(p.args, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 			"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port))
-		c.rewriteScheduler(t, p, kubeconfig, server)
+		c.rewriteScheduler(t, p, kubeconfig)
 	}
-	ready := p.url("http", "23459") + "/readyz"
-	if name != "globalreserve" && p.ports["23459"] == 0 {
-		ready = "" // a scheduler without a server of its own is ready when it binds
-	}
-	options := controlplane.ProcessOptions{Name: pod.Name, Path: testbed.File(t, "bin", name), Args: p.args, Env: environment(t, pod)}
-	if ready != "" {
-		options.Ready = controlplane.HTTPReady(ready, nil)
-	}
-	p.Process, err = c.StartProcess(t.Context(), options)
+	p.Process, err = c.StartProcess(t.Context(), controlplane.ProcessOptions{
+		Name: pod.Name, Path: testbed.File(t, "bin", name), Args: p.args, Env: environment(t, pod),
+		Ready: controlplane.HTTPReady(p.url("http", "23459")+"/readyz", nil),
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, p.Kill(), "what it does with a SIGTERM takes its --shutdown-delay, and is shown elsewhere")
@@ -244,7 +239,7 @@ func (c *cluster) hostFiles(t *testing.T, objects []*unstructured.Unstructured, 
 }
 
 // rewriteScheduler changes addresses in the configuration of a globalreserve-scheduler, as flags are changed.
-func (c *cluster) rewriteScheduler(t *testing.T, p *program, kubeconfig, server string) {
+func (c *cluster) rewriteScheduler(t *testing.T, p *program, kubeconfig string) {
 	t.Helper()
 	i := slices.IndexFunc(p.args, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
 	require.GreaterOrEqual(t, i, 0)
@@ -256,17 +251,12 @@ func (c *cluster) rewriteScheduler(t *testing.T, p *program, kubeconfig, server 
 	config["clientConnection"] = map[string]any{"kubeconfig": kubeconfig}
 	profile := config["profiles"].([]any)[0].(map[string]any)
 	args := profile["pluginConfig"].([]any)[0].(map[string]any)["args"].(map[string]any)
-	if args["mode"] == "remote" {
-		require.Equal(t, "https://globalreserve."+namespace+".svc:23456", args["remoteURL"])
-		args["remoteURL"] = server
-	} else {
-		own := args["server"].(map[string]any)
-		own["securePort"] = c.port(t, p, fmt.Sprint(own["securePort"]))
-		own["secureBindAddress"] = "127.0.0.1"
-		for _, key := range []string{"healthAddress", "peerAddress"} {
-			_, port, _ := strings.Cut(own[key].(string), ":")
-			own[key] = fmt.Sprintf("127.0.0.1:%d", c.port(t, p, port))
-		}
+	own := args["server"].(map[string]any)
+	own["securePort"] = c.port(t, p, fmt.Sprint(own["securePort"]))
+	own["secureBindAddress"] = "127.0.0.1"
+	for _, key := range []string{"healthAddress", "peerAddress"} {
+		_, port, _ := strings.Cut(own[key].(string), ":")
+		own[key] = fmt.Sprintf("127.0.0.1:%d", c.port(t, p, port))
 	}
 	content, err = yaml.Marshal(config)
 	require.NoError(t, err)

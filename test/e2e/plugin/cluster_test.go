@@ -38,7 +38,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared, &withGangs)) }
 
-// cluster is a control plane with a globalreserve-scheduler, and in mode remote a server.
+// cluster is a control plane with a globalreserve-scheduler, or a server and schedulers behind it.
 type cluster struct {
 	testbed.Cluster
 	scheduler *clusterload.PluginScheduler
@@ -52,24 +52,11 @@ var serverArgs = map[string]any{
 
 // setup says what a cluster is like.
 type setup struct {
-	remote    bool
 	nodes     int
 	cpu       string // of a node
 	scheduler clusterload.PluginSchedulerOptions
 	// plane is the control plane; nil is that of most tests.
 	plane *controlplane.Shared
-	// via puts something between the scheduler and the server; nil is nothing.
-	via func(serverURL string) (url string)
-}
-
-// eachMode runs a test with the ledger in the scheduler and in a server.
-func eachMode(t *testing.T, s setup, test func(t *testing.T, c *cluster)) {
-	for mode, remote := range map[string]bool{"local": false, "remote": true} {
-		t.Run(mode, func(t *testing.T) {
-			s.remote = remote
-			test(t, newCluster(t, s))
-		})
-	}
 }
 
 func newCluster(t *testing.T, s setup) *cluster {
@@ -81,19 +68,10 @@ func newCluster(t *testing.T, s setup) *cluster {
 	c.nodes = c.AddNodes(s.nodes, nodeOf(s.cpu))
 	o := s.scheduler
 	o.Name, o.ServerArgs = scheduler, serverArgs
-	if s.remote {
-		c.StartServer(clusterload.ServerOptions{})
-		o.RemoteURL = c.Server.URL
-		if s.via != nil {
-			o.RemoteURL = s.via(c.Server.URL)
-		}
-	}
 	var err error
 	c.scheduler, err = clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, o)
 	require.NoError(t, err)
-	if !s.remote {
-		c.Ledger.URL = c.scheduler.URL
-	}
+	c.Ledger.URL = c.scheduler.URL
 	return c
 }
 

@@ -29,23 +29,18 @@ const (
 	naive          = "naive-scheduler"
 )
 
-// The ledger is in a server, or in the globalreserve-scheduler itself.
 func TestFourSchedulersAtOnce(t *testing.T) {
-	for name, local := range map[string]bool{"the ledger in a server": false, "the ledger in the scheduler": true} {
-		t.Run(name, func(t *testing.T) {
-			c := testbed.NewCluster(t, shared.StartT(t))
-			blind := startFour(&c, local)
-			for round := range rounds {
-				race(&c, fmt.Sprintf("round-%d-", round))
-				settle(&c)
-				require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
-				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
-			}
-			refused, tooLate := blind.Refused()
-			t.Logf("the naive scheduler: %d bindings refused for want of capacity, %d too late", refused, tooLate)
-			assert.Positive(t, refused, "admission had nothing to refuse: this was no race")
-		})
+	c := testbed.NewCluster(t, shared.StartT(t))
+	blind := startFour(&c)
+	for round := range rounds {
+		race(&c, fmt.Sprintf("round-%d-", round))
+		settle(&c)
+		require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
+		c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
 	}
+	refused, tooLate := blind.Refused()
+	t.Logf("the naive scheduler: %d bindings refused for want of capacity, %d too late", refused, tooLate)
+	assert.Positive(t, refused, "admission had nothing to refuse: this was no race")
 }
 
 // race creates pods for all four, whose names begin with a prefix.
@@ -89,25 +84,17 @@ func settle(c *testbed.Cluster) {
 	}
 }
 
-// startFour starts the ledger and the four schedulers, of which it returns the one that just binds.
-func startFour(c *testbed.Cluster, local bool) *clusterload.NaiveScheduler {
+// startFour starts the four schedulers, one of them with the ledger, and returns the one that just binds.
+func startFour(c *testbed.Cluster) *clusterload.NaiveScheduler {
 	t, ctx := c.T, c.T.Context()
 	names := c.AddNodes(fourNodes, controlplane.NodeTemplate{})
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(t, err)
-	options := clusterload.PluginSchedulerOptions{Name: withPlugin}
-	if local {
-		options.ServerArgs = webhook.PluginArgs
-	} else {
-		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: webhook.Args})
-		require.NoError(t, err)
-		c.Ledger.URL, options.RemoteURL = server.URL, server.URL
-	}
-	scheduler, err := clusterload.StartPluginScheduler(ctx, c.ControlPlane, options)
+	scheduler, err := clusterload.StartPluginScheduler(ctx, c.ControlPlane, clusterload.PluginSchedulerOptions{
+		Name: withPlugin, ServerArgs: webhook.PluginArgs,
+	})
 	require.NoError(t, err)
-	if local {
-		c.Ledger.URL = scheduler.URL
-	}
+	c.Ledger.URL = scheduler.URL
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("end of the scheduler's log:\n%s", testbed.Tail(scheduler.LogFile(), 30))
