@@ -101,7 +101,10 @@ func TestReadinessIsTold(t *testing.T) {
 	f.known(pod)
 	info, err := f.read(pod)
 	require.NoError(t, err)
-	said := func(want int) func() bool { return func() bool { return len(told.AllEntries()) == want } }
+	changes := func() []*logrus.Entry {
+		return slices.DeleteFunc(told.AllEntries(), func(e *logrus.Entry) bool { return !strings.HasSuffix(e.Message, "be made on the ledger") })
+	}
+	said := func(want int) func() bool { return func() bool { return len(changes()) == want } }
 	for i := range 2 {
 		made.(*Plugin).waker.await(info)
 		b.unready.Store(false)
@@ -112,8 +115,7 @@ func TestReadinessIsTold(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, plugins.Wait())
-	changes := slices.DeleteFunc(told.AllEntries(), func(e *logrus.Entry) bool { return !strings.HasSuffix(e.Message, "be made on the ledger") })
-	assert.Len(t, changes, 4, "each time once")
+	assert.Len(t, changes(), 4, "each time once")
 }
 
 // Nobody sees a moment in which nothing can be decided and that is over before the next look. The pods that came in it are
