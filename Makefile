@@ -72,7 +72,7 @@ GOTESTSUM     := $(TOOLS)/gotestsum
 DEADCODE      := $(TOOLS)/deadcode
 HELM          := $(TOOLS)/helm
 HELM_UNITTEST := $(TOOLS)/helm-unittest
-GENERATORS    := $(addprefix $(TOOLS)/,controller-gen client-gen lister-gen informer-gen crd-ref-docs helm-docs)
+GENERATORS    := $(addprefix $(TOOLS)/,controller-gen client-gen crd-ref-docs helm-docs)
 
 ##@ Run
 
@@ -465,8 +465,6 @@ tool_gotestsum      := gotest.tools/gotestsum
 tool_deadcode       := golang.org/x/tools/cmd/deadcode
 tool_controller-gen := sigs.k8s.io/controller-tools/cmd/controller-gen
 tool_client-gen     := k8s.io/code-generator/cmd/client-gen
-tool_lister-gen     := k8s.io/code-generator/cmd/lister-gen
-tool_informer-gen   := k8s.io/code-generator/cmd/informer-gen
 
 $(TOOLS)/sbom: test/sbom/main.go test/sbom/go.mod test/sbom/go.sum
 	@cd test/sbom && $(GO) build -trimpath -o '$(CURDIR)/$@' .

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes what is generated from the API types: deep copies, the CustomResourceDefinitions, and the
-# typed client, informers and listers. Run it with `make generate`, which builds the generators.
+# typed client. Run it with `make generate`, which builds the generators.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -37,13 +37,6 @@ fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 "$tools/client-gen" --clientset-name versioned --input-base "$module/pkg/apis" --input "$version" \
   --output-dir "$fresh/clientset" --output-pkg "$module/$generated/clientset"
-"$tools/lister-gen" \
-  --output-dir "$fresh/listers" --output-pkg "$module/$generated/listers" \
-  "$module/pkg/apis/$version"
-"$tools/informer-gen" --versioned-clientset-package "$module/$generated/clientset/versioned" \
-  --listers-package "$module/$generated/listers" \
-  --output-dir "$fresh/informers" --output-pkg "$module/$generated/informers" \
-  "$module/pkg/apis/$version"
 mkdir -p "$generated"
 rm -rf "${generated:?}"/*
 cp -r "$fresh"/. "$generated"

@@ -7,8 +7,6 @@ tool (
 	golang.org/x/tools/cmd/deadcode
 	gotest.tools/gotestsum
 	k8s.io/code-generator/cmd/client-gen
-	k8s.io/code-generator/cmd/informer-gen
-	k8s.io/code-generator/cmd/lister-gen
 	mvdan.cc/gofumpt
 	sigs.k8s.io/controller-tools/cmd/controller-gen
 )

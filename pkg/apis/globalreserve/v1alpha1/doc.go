@@ -16,7 +16,7 @@ What lives where:
 
 The validation markers become the CustomResourceDefinitions in manifests/crd, and zz_generated files
 come from the same sources: run `make generate` after every change here. pkg/generated holds the
-typed client, informers and listers.
+typed client.
 
 A field is optional where its tag says omitempty, and required otherwise: markers say so only where that differs.
 
