@@ -112,8 +112,8 @@ func (a *App) Start(ctx context.Context) error {
 	}
 	a.log.WithFields(logrus.Fields{
 		"version": version.Get().String(), "memoryLimit": debug.SetMemoryLimit(-1),
-		"address": a.Addr(), "secureAddress": a.SecureAddr(), "healthAddress": a.HealthAddr(),
-		"uiAddress": a.UIAddr(), "profileAddress": a.profile.addr(),
+		"address": a.addr(), "secureAddress": a.secureAddr(), "healthAddress": a.healthAddr(),
+		"uiAddress": a.uiAddr(), "profileAddress": a.profile.addr(),
 	}).Info("serving")
 	return nil
 }
@@ -280,11 +280,11 @@ func (a *App) closePorts() {
 	}
 }
 
-// Addr returns the address plain HTTP is served on, with the port that was chosen; "" where it is not.
-func (a *App) Addr() string { return a.server.addr() }
+// addr returns the address plain HTTP is served on, with the port that was chosen; "" where it is not.
+func (a *App) addr() string { return a.server.addr() }
 
-// HealthAddr returns the address that probes and metrics have of their own, "" where they have none.
-func (a *App) HealthAddr() string { return a.probes.addr() }
+// healthAddr returns the address that probes and metrics have of their own, "" where they have none.
+func (a *App) healthAddr() string { return a.probes.addr() }
 
 // WaitReady returns when this server decides, for which it has to be elected and to have read all nodes, pods,
 // reservations and devices; or when ctx ends.

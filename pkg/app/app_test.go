@@ -89,7 +89,7 @@ func startUnfenced(t *testing.T, o Options, client *fake.Clientset) *App {
 
 func get(t *testing.T, a *App, path string) (int, string) {
 	t.Helper()
-	return ask(t, http.DefaultClient, http.MethodGet, "http://"+a.Addr()+path)
+	return ask(t, http.DefaultClient, http.MethodGet, "http://"+a.addr()+path)
 }
 
 // ask sends an empty object.
@@ -110,16 +110,16 @@ func TestProbesHaveAPortOfTheirOwn(t *testing.T) {
 	o := secureOptions(newCertificates(t))
 	o.BindAddress, o.HealthAddress = "", "127.0.0.1:0"
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
-	assert.Empty(t, a.Addr())
+	assert.Empty(t, a.addr())
 	for path, want := range map[string]int{
 		"/livez": http.StatusOK, "/healthz": http.StatusOK, "/version": http.StatusOK, "/metrics": http.StatusOK,
 		"/v1/nodes": http.StatusNotFound, "/bind": http.StatusNotFound, "/admission": http.StatusNotFound, "/openapi.yaml": http.StatusNotFound,
 	} {
-		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.HealthAddr()+path)
+		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.healthAddr()+path)
 		assert.Equal(t, want, code, path)
 	}
 	require.Eventually(t, func() bool {
-		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.HealthAddr()+"/readyz")
+		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.healthAddr()+"/readyz")
 		return code == http.StatusOK
 	}, time.Minute, 20*time.Millisecond)
 }
@@ -136,7 +136,7 @@ func TestServerServes(t *testing.T) {
 		code, body := get(t, a, path)
 		assert.Equal(t, http.StatusOK, code, path)
 		assert.Equal(t, "ok\n", body)
-		code, _ = ask(t, http.DefaultClient, http.MethodHead, "http://"+a.Addr()+path)
+		code, _ = ask(t, http.DefaultClient, http.MethodHead, "http://"+a.addr()+path)
 		assert.Equal(t, http.StatusOK, code, "HEAD %s", path)
 	}
 	_, body := get(t, a, "/readyz?verbose")
@@ -153,8 +153,8 @@ func TestServerServes(t *testing.T) {
 	code, body = get(t, a, "/no/such/path")
 	assert.Equal(t, http.StatusNotFound, code)
 	assert.Contains(t, body, `"Error"`)
-	assert.Empty(t, a.SecureAddr())
-	code, _ = ask(t, http.DefaultClient, http.MethodPost, "http://"+a.Addr()+"/admission")
+	assert.Empty(t, a.secureAddr())
+	code, _ = ask(t, http.DefaultClient, http.MethodPost, "http://"+a.addr()+"/admission")
 	assert.Equal(t, http.StatusNotFound, code, "the webhook is served by TLS alone")
 	code, body = get(t, a, "/filter")
 	assert.Equal(t, http.StatusMethodNotAllowed, code)
@@ -179,7 +179,7 @@ func TestServerReadsAllPodsFirst(t *testing.T) {
 		code, body := get(t, a, path)
 		assert.Equal(t, want, code, "%s: %s", path, body)
 	}
-	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+a.Addr()+"/bind")
+	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+a.addr()+"/bind")
 	assert.Contains(t, body, "is taking over")
 	readable.Store(true)
 	require.NoError(t, a.WaitReady(t.Context()))
@@ -199,9 +199,9 @@ func TestServerWaitsForBindsBeforeIt(t *testing.T) {
 		return code == http.StatusServiceUnavailable && strings.Contains(body, "is taking over")
 	}
 	require.Eventually(t, waits, time.Minute, 5*time.Millisecond)
-	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+a.Addr()+"/bind")
+	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+a.addr()+"/bind")
 	assert.Contains(t, body, "is taking over")
-	code, body := ask(t, ca.client("", nil), http.MethodPost, "https://"+a.SecureAddr()+"/admission")
+	code, body := ask(t, ca.client("", nil), http.MethodPost, "https://"+a.secureAddr()+"/admission")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, body, `"Error"`)
 	_, body = get(t, a, "/readyz?verbose")

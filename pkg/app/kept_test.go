@@ -121,7 +121,7 @@ func TestConnectionsOfKubeSchedulerAreKept(t *testing.T) {
 	var overTLS connectionsOf
 	scheduler := kubeScheduler(ca.client("scheduler", ca.Authority))
 	t.Cleanup(scheduler.CloseIdleConnections)
-	url := "https://" + a.SecureAddr() + "/bind"
+	url := "https://" + a.secureAddr() + "/bind"
 	require.Equal(t, 2, overTLS.sent(t, scheduler, url))
 	var binds sync.WaitGroup
 	for range parallel {
@@ -133,7 +133,7 @@ func TestConnectionsOfKubeSchedulerAreKept(t *testing.T) {
 	var plain connectionsOf
 	scheduler = kubeScheduler(nil)
 	t.Cleanup(scheduler.CloseIdleConnections)
-	_, port, err := net.SplitHostPort(a.Addr())
+	_, port, err := net.SplitHostPort(a.addr())
 	require.NoError(t, err)
 	// Not each is kept: the transport gives up a connection of which it does not learn in time that the request is written.
 	sent := 0

@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
-// DefaultPort is the port GlobalReserve serves on.
-const DefaultPort = 23456
+// defaultPort is the port GlobalReserve serves on.
+const defaultPort = 23456
 
 // Options configures the server; DefaultOptions returns them filled in.
 type Options struct {
@@ -74,8 +74,8 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		BindAddress:            "127.0.0.1",
-		Port:                   DefaultPort,
-		Secure:                 SecureOptions{BindAddress: "0.0.0.0", Port: DefaultSecurePort},
+		Port:                   defaultPort,
+		Secure:                 SecureOptions{BindAddress: "0.0.0.0", Port: defaultSecurePort},
 		Election:               defaultElection(),
 		Peers:                  PeerOptions{Address: ":0"},
 		LogLevel:               "info",
@@ -124,7 +124,7 @@ func (o *Options) Validate() error {
 	ip := net.ParseIP(o.BindAddress)
 	switch {
 	case o.BindAddress == "":
-		if !o.Secure.Enabled() {
+		if !o.Secure.enabled() {
 			errs = append(errs, errors.New("--bind-address is empty and there is no --tls-cert-file: nobody could ask the server; give one of them"))
 		}
 	case ip == nil:

@@ -14,7 +14,7 @@ func (o *Options) validatePage() error {
 	if err := validateAddress("--ui-address", o.UIAddress); err != nil {
 		return err
 	}
-	if o.UIAddress != "" && !isLocal(o.UIAddress) && !o.Secure.Enabled() && !o.AllowInsecureHTTP {
+	if o.UIAddress != "" && !isLocal(o.UIAddress) && !o.Secure.enabled() && !o.AllowInsecureHTTP {
 		return fmt.Errorf("--ui-address %s is not loopback and there is no --tls-cert-file: tokens would travel in the clear; "+
 			"serve it on 127.0.0.1, give --tls-cert-file and --tls-private-key-file, or add --allow-insecure-http where something in front of it speaks TLS", o.UIAddress)
 	}
@@ -56,5 +56,5 @@ func (a *App) openPage() error {
 	return a.page.listenAt(a.options.UIAddress, "--ui-address")
 }
 
-// UIAddr returns the address the page is served on, "" where it is not.
-func (a *App) UIAddr() string { return a.page.addr() }
+// uiAddr returns the address the page is served on, "" where it is not.
+func (a *App) uiAddr() string { return a.page.addr() }

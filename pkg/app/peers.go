@@ -118,7 +118,7 @@ func (a *App) serve(routes http.Handler) {
 	hooks := httpjson.NewRouter()
 	a.registerHooks(hooks)
 	hooks.NotFound = routes
-	if a.options.Secure.Enabled() {
+	if a.options.Secure.enabled() {
 		all := func(path string) bool { return admission.Serves(path) || decides(path) }
 		known := a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks))))
 		a.secure = newSecureServer(a.options.Secure, a.checks, a.intake.Pace, a.health.lettingGo(known), a.log)

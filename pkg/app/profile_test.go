@@ -28,7 +28,7 @@ func TestProfiles(t *testing.T) {
 	}
 	code, _ := askPage(t, http.DefaultClient, http.MethodGet, profiles+"/debug/pprof/", "evil.example.com")
 	assert.Equal(t, http.StatusMisdirectedRequest, code)
-	for _, address := range []string{a.Addr(), a.HealthAddr(), a.UIAddr()} {
+	for _, address := range []string{a.addr(), a.healthAddr(), a.uiAddr()} {
 		code, _ := askPage(t, http.DefaultClient, http.MethodGet, "http://"+address+"/debug/pprof/", "")
 		assert.Equal(t, http.StatusNotFound, code)
 	}

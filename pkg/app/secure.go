@@ -18,8 +18,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
-// DefaultSecurePort is the port GlobalReserve serves TLS on.
-const DefaultSecurePort = 23457
+// defaultSecurePort is the port GlobalReserve serves TLS on.
+const defaultSecurePort = 23457
 
 // SecureOptions configures serving over TLS, on a port of its own: schedulers on
 // the server's host may go on using plain HTTP on loopback, while those who come
@@ -30,7 +30,7 @@ type SecureOptions struct {
 	CertFile, KeyFile string
 	// BindAddress is the IP address to serve on.
 	BindAddress string
-	// Port to serve on; 0 chooses a free one (see App.SecureAddr).
+	// Port to serve on; 0 chooses a free one (see App.secureAddr).
 	Port int
 	// ClientCAFile is the path of the authorities whose client certificates tell who
 	// a caller is. It is read again when it changes. Empty: only tokens do.
@@ -42,8 +42,8 @@ type SecureOptions struct {
 	AdmissionWarn bool
 }
 
-// Enabled reports whether TLS is served.
-func (o *SecureOptions) Enabled() bool { return o.CertFile != "" }
+// enabled reports whether TLS is served.
+func (o *SecureOptions) enabled() bool { return o.CertFile != "" }
 
 func (o *SecureOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "path of the certificate, in PEM, to serve TLS with; it is read again when it changes")
@@ -66,7 +66,7 @@ func (o *SecureOptions) validate() []error {
 	if o.Port < 0 || o.Port > 65535 {
 		errs = append(errs, fmt.Errorf("--secure-port %d is out of range; give 1 to 65535, or 0 for any free port", o.Port))
 	}
-	if o.ClientCAFile != "" && !o.Enabled() {
+	if o.ClientCAFile != "" && !o.enabled() {
 		errs = append(errs, errors.New("--client-ca-file needs TLS; give --tls-cert-file and --tls-private-key-file too"))
 	}
 	return errs
@@ -146,8 +146,8 @@ func (s *secureServer) followFiles(ctx context.Context) error {
 	return nil
 }
 
-// SecureAddr returns the address TLS is served on, "" where it is not.
-func (a *App) SecureAddr() string {
+// secureAddr returns the address TLS is served on, "" where it is not.
+func (a *App) secureAddr() string {
 	if a.secure == nil {
 		return ""
 	}

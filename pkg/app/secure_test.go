@@ -118,7 +118,7 @@ func TestSecureAccess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for request, want := range tc.want {
 				method, path, _ := strings.Cut(request, " ")
-				code, body := ask(t, tc.client, method, "https://"+a.SecureAddr()+path)
+				code, body := ask(t, tc.client, method, "https://"+a.secureAddr()+path)
 				assert.Equal(t, want, code, "%s: %s", request, body)
 			}
 		})
@@ -130,7 +130,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	ca := newCertificates(t)
 	a := startApp(t, secureOptions(ca), fake.NewClientset())
 	served := func() string {
-		response, err := ca.client("", nil).Get("https://" + a.SecureAddr() + "/livez") // over a new connection
+		response, err := ca.client("", nil).Get("https://" + a.secureAddr() + "/livez") // over a new connection
 		require.NoError(t, err)
 		defer response.Body.Close()
 		return response.TLS.PeerCertificates[0].SerialNumber.String()

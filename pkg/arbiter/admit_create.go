@@ -60,7 +60,7 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	}
 	info, err := a.o.Question.Reader.NewPod(&plain)
 	if err != nil {
-		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
+		return Admitted{}, &UncountableError{Cause: err}
 	}
 	taken, err := a.pods.exists(ctx, ref, a.pending.creates(ref))
 	switch {

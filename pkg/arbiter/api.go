@@ -109,6 +109,6 @@ func classify(err error) Fate {
 	return FateConflict
 }
 
-// IsNoPod reports whether an error is the API server itself saying that a pod does
+// isNoPod reports whether an error is the API server itself saying that a pod does
 // not exist.
-func IsNoPod(err error) bool { return classify(err) == FateMissing }
+func isNoPod(err error) bool { return classify(err) == FateMissing }

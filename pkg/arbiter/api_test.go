@@ -66,7 +66,7 @@ func TestAPI(t *testing.T) {
 	answer = `{"kind":"Status","apiVersion":"v1","status":"Failure","details":{"name":"p","kind":"pods"},` +
 		`"reason":"NotFound","code":404}`
 	_, err = client.Get(ctx, "ns", "p")
-	assert.True(t, IsNoPod(err), "%v", err)
+	assert.True(t, isNoPod(err), "%v", err)
 	assert.Equal(t, "/api/v1/namespaces/ns/pods/p", requests[0].URL.Path)
 	assert.Empty(t, requests[0].URL.Query().Get("resourceVersion"), "a read from the cache may be old")
 

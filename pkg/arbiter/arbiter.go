@@ -146,7 +146,7 @@ func New(o Options) *Arbiter {
 
 func newPods(o *Options) *pods {
 	return &pods{
-		cached: o.Pods, api: o.API, ledger: o.Ledger.Observer, reader: o.Question.Reader, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
+		cached: o.Pods, api: o.API, reader: o.Question.Reader, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
 		observe: func(info *cluster.Pod) {
 			if info.Bound() {
 				o.Ledger.ObservePod(o.Question.Observation(info))

@@ -58,7 +58,7 @@
 // Binding again is harmless, because the API server carries out one of the two
 // and answers 409 to the other; its answer settles the matter like the first
 // one's. That goes on, with growing pauses, until the outcome is known. At the
-// deadline the callers get ErrUnknownOutcome and the flight goes on without
+// deadline the callers get an Error of outcome Unknown and the flight goes on without
 // them. The allocation stays Binding until then.
 //
 // A definite refusal of the repeated POST (403 because rights were withdrawn,

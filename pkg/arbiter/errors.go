@@ -27,11 +27,8 @@ const (
 	NotTold        Outcome = "not_told"        // the pod to be created does not say what it would be given
 )
 
-// Errors to compare with errors.Is; each matches every *Error of its outcome.
-var (
-	ErrPodGone        = &Error{Outcome: PodGone}
-	ErrUnknownOutcome = &Error{Outcome: Unknown}
-)
+// errPodGone is to be compared with by errors.Is: it matches every *Error of its outcome.
+var errPodGone = &Error{Outcome: PodGone}
 
 // Error says why a pod was not bound, or is not known to be.
 type Error struct {
@@ -142,7 +139,6 @@ func (e *Error) Is(target error) bool {
 // UncountableError says that a pod is well-formed but that what it requests cannot
 // be counted.
 type UncountableError struct {
-	Pod   ledger.PodRef
 	Cause error
 }
 

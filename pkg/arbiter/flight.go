@@ -163,7 +163,7 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 	switch {
 	case readErr == nil:
 		known, err = a.settleByPod(f, pod, said, cause)
-	case IsNoPod(readErr):
+	case isNoPod(readErr):
 		known, err = true, a.giveBack(f, f.fail(PodGone, nil))
 	}
 	switch {

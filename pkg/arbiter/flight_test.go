@@ -78,7 +78,7 @@ func TestUnknown(t *testing.T) {
 		}
 		err := w.bindPod(p, "a")
 		assertOutcome(t, Unknown, err)
-		require.ErrorIs(t, err, ErrUnknownOutcome)
+		require.ErrorIs(t, err, &Error{Outcome: Unknown})
 		assert.Equal(t, bindTimeout, time.Since(start), "callers are answered in time")
 		assert.Equal(t, "Binding on a", w.on(ref(p)), "the capacity must not be given away")
 		assertOutcome(t, Refused, w.bindPod(p, "b"))
@@ -224,7 +224,7 @@ func TestStop(t *testing.T) {
 			w := newWorld(t, p)
 			w.api.bind = always(errReset)
 			w.api.get = func(int) error { return errReset }
-			require.ErrorIs(t, w.bindPod(p, "a"), ErrUnknownOutcome)
+			require.ErrorIs(t, w.bindPod(p, "a"), &Error{Outcome: Unknown})
 			start := time.Now()
 			require.NoError(t, w.Stop(t.Context()))
 			assert.Zero(t, time.Since(start))
@@ -250,7 +250,7 @@ func TestStop(t *testing.T) {
 			defer cancel()
 			err := w.Stop(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorIs(t, <-lost, ErrUnknownOutcome)
+			require.ErrorIs(t, <-lost, &Error{Outcome: Unknown})
 			require.Error(t, <-refused)
 			assert.Equal(t, "Binding on a", w.on(ref(p)))
 			assert.Equal(t, "none", w.on(ref(q)), "certainly not bound")

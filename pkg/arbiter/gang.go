@@ -49,9 +49,8 @@ type ganging struct {
 // startingGang is what is remembered of a gang that is not whole.
 type startingGang struct {
 	gangs.Gang
-	scheduler string
-	caller    string // who has asked last, in whose budget its slots count
-	priority  int32
+	caller   string // who has asked last, in whose budget its slots count
+	priority int32
 	// kept are the pods that movable slots were made for, and deadline is when these end. reserved are pods that somebody
 	// had reserved capacity for, on which the gang counted when a member was bound: that lasts as long.
 	kept     map[ledger.PodRef]*cluster.Pod
@@ -319,7 +318,7 @@ func (g *ganging) state(pod *cluster.Pod, gang *gangs.Gang) *startingGang {
 		s = &startingGang{kept: map[ledger.PodRef]*cluster.Pod{}, waiting: map[types.UID]*cluster.Pod{}}
 		g.of[gang.Key] = s
 	}
-	s.Gang, s.scheduler, s.caller, s.priority = *gang, pod.Scheduler, cmp.Or(pod.Caller, s.caller), pod.Priority
+	s.Gang, s.caller, s.priority = *gang, cmp.Or(pod.Caller, s.caller), pod.Priority
 	return s
 }
 

@@ -15,10 +15,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// WithdrawnAnnotation is patched on a pod when a binding of it that was allowed
+// withdrawnAnnotation is patched on a pod when a binding of it that was allowed
 // is withdrawn. Its value, the time, is new each time, which changes the pod's
 // resourceVersion; that is all it is for.
-const WithdrawnAnnotation = "globalreserve.io/binding-withdrawn"
+const withdrawnAnnotation = "globalreserve.io/binding-withdrawn"
 
 const (
 	// tick is how often pending bindings are looked through.
@@ -328,7 +328,7 @@ func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledg
 	defer cancel()
 	pod, err := a.o.API.Get(reading, p.ref.Namespace, p.ref.Name)
 	switch {
-	case err != nil && IsNoPod(err):
+	case err != nil && isNoPod(err):
 		return p.ref, PodGone, nil // a UID that is gone does not come back
 	case err != nil:
 		return p.ref, Unknown, err
@@ -342,7 +342,7 @@ func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledg
 	}
 	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
-	pod, err = a.o.API.Annotate(patching, p.ref, WithdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
+	pod, err = a.o.API.Annotate(patching, p.ref, withdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
 	switch {
 	case err != nil && abandoned: // before the pod was read
 		return ref, Failed, nil

@@ -35,7 +35,6 @@ const (
 type pods struct {
 	cached *cluster.Pods
 	api    API
-	ledger ledger.Observer
 	reader cluster.Reader
 	// observe tells the ledger of a pod that was found before the watch has brought it: the capacity of one
 	// that is bound must not be granted until then.
@@ -93,7 +92,7 @@ func (p *pods) named(uid types.UID, version uint64) uint64 {
 func (p *pods) brought(ref ledger.PodRef, version uint64) (*cluster.Pod, error) {
 	if info, ok := p.cached.Pod(ref.Namespace, ref.Name); ok && isOf(info, ref) && info.ResourceVersion >= version {
 		if err := p.cached.PodError(ref.Namespace, ref.Name); err != nil {
-			return nil, &UncountableError{Pod: ref, Cause: err}
+			return nil, &UncountableError{Cause: err}
 		}
 		return info, nil
 	}
@@ -122,7 +121,7 @@ func (p *pods) exists(ctx context.Context, ref ledger.PodRef, created bool) (boo
 	}
 	_, err := p.read(ctx, ledger.PodRef{Namespace: ref.Namespace, Name: ref.Name}, 0)
 	switch {
-	case errors.Is(err, ErrPodGone):
+	case errors.Is(err, errPodGone):
 		return false, nil
 	case errors.As(err, new(*UncountableError)):
 		return true, nil
@@ -152,7 +151,7 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	defer cancel()
 	pod, err := p.api.Get(ctx, ref.Namespace, ref.Name)
 	switch {
-	case err != nil && IsNoPod(err):
+	case err != nil && isNoPod(err):
 		return nil, &Error{Outcome: PodGone, Pod: ref}
 	case err != nil:
 		return nil, &Error{Outcome: Failed, Pod: ref, Cause: err}
@@ -161,7 +160,7 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	}
 	info, err := p.reader.NewPod(pod)
 	if err != nil {
-		return nil, &UncountableError{Pod: ref, Cause: err}
+		return nil, &UncountableError{Cause: err}
 	}
 	p.observe(info)
 	p.mu.Lock()

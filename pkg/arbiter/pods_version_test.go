@@ -197,7 +197,7 @@ func TestCopyThatCannotBeRead(t *testing.T) {
 	_, _, err = w.Preempt(t.Context(), q, map[string][]types.UID{"a": nil})
 	require.ErrorIs(t, err, wrong)
 
-	q.Copy = func() (*cluster.Pod, error) { return nil, &UncountableError{Pod: q.Ref, Cause: wrong} }
+	q.Copy = func() (*cluster.Pod, error) { return nil, &UncountableError{Cause: wrong} }
 	advice, err := w.Filter(t.Context(), q, []string{"a"}, &Scratch{})
 	require.NoError(t, err)
 	require.ErrorIs(t, advice.Refused, wrong)

@@ -301,7 +301,7 @@ func (a *Arbiter) findAll(ctx context.Context, g *Gang) []found {
 
 func (a *Arbiter) readNamed(ctx context.Context, ref ledger.PodRef) found {
 	info, err := a.pods.read(ctx, ref, 0)
-	if errors.Is(err, ErrPodGone) {
+	if errors.Is(err, errPodGone) {
 		return found{err: fmt.Errorf("pod %s: %w", ref, errNoSuchPod)}
 	}
 	return found{info: info, err: err}
@@ -316,7 +316,7 @@ func (p *pods) watched(ref ledger.PodRef) (*cluster.Pod, error) {
 		return nil, nil
 	}
 	if err := p.cached.PodError(ref.Namespace, ref.Name); err != nil {
-		return nil, &UncountableError{Pod: info.Ref, Cause: err}
+		return nil, &UncountableError{Cause: err}
 	}
 	return info, nil
 }

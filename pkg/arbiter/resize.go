@@ -31,7 +31,7 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	asked, grows, err := resources.ForResizedPod(a.o.Ledger.Table(), q.Before, q.Pod)
 	switch {
 	case err != nil:
-		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
+		return Admitted{}, &UncountableError{Cause: err}
 	case !grows:
 		return Admitted{Undecided: true}, nil
 	}
@@ -126,7 +126,7 @@ func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool)
 	defer cancel()
 	pod, err := a.o.API.Get(reading, p.ref.Namespace, p.ref.Name)
 	switch {
-	case err != nil && IsNoPod(err):
+	case err != nil && isNoPod(err):
 		return p.ref, PodGone, nil
 	case err != nil:
 		return p.ref, Unknown, err
@@ -142,7 +142,7 @@ func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool)
 	}
 	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
-	pod, err = a.o.API.Annotate(patching, p.ref, WithdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
+	pod, err = a.o.API.Annotate(patching, p.ref, withdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
 	switch {
 	case err == nil:
 		a.see(pod)

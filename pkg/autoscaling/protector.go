@@ -21,9 +21,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 )
 
-// FieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this one has
+// fieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this one has
 // put on, and what a server before writes late is put right by the one that decides.
-const FieldManager = "globalreserve-autoscaling"
+const fieldManager = "globalreserve-autoscaling"
 
 const (
 	// lookEvery is how often it is looked for what is to be written.
@@ -190,7 +190,7 @@ func (p *Protector) apply(ctx context.Context, c change) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Client.CoreV1().Nodes().Patch(ctx, c.node.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = p.Client.CoreV1().Nodes().Patch(ctx, c.node.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil // the node is gone, or somebody has just decided otherwise: the watch brings it

@@ -207,7 +207,7 @@ func (p *Provisioner) request(ctx context.Context, rsv *v1alpha1.Reservation, no
 func (p *Provisioner) make(ctx context.Context, rsv *v1alpha1.Reservation, sets []podSet, rules *policy.ProvisioningRequests) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	options := metav1.CreateOptions{FieldManager: FieldManager}
+	options := metav1.CreateOptions{FieldManager: fieldManager}
 	for _, template := range podTemplates(rsv, sets) {
 		if err := p.limiter.Wait(ctx); err != nil {
 			return err

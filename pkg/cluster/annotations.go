@@ -67,7 +67,7 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 	default:
 		m.Keep = KeepNo
 	}
-	if ref, ok := ParseMatched(annotations[v1alpha1.MatchedReservationAnnotation]); ok && ref.Namespace == namespace {
+	if ref, ok := parseMatched(annotations[v1alpha1.MatchedReservationAnnotation]); ok && ref.Namespace == namespace {
 		m.Matched, m.MatchedUID = ref, types.UID(clip(annotations[v1alpha1.MatchedReservationUIDAnnotation], maxText))
 	}
 	if m == (Annotations{}) {
@@ -76,9 +76,9 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 	return &m
 }
 
-// ParseMatched reads the value of the matched-reservation annotation:
+// parseMatched reads the value of the matched-reservation annotation:
 // namespace/name/slot.
-func ParseMatched(value string) (ref ledger.SlotRef, ok bool) {
+func parseMatched(value string) (ref ledger.SlotRef, ok bool) {
 	parts := strings.SplitN(value, "/", 4)
 	unnamed := func(part string) bool { return part == "" || len(part) > maxText }
 	if len(parts) != 3 || slices.ContainsFunc(parts, unnamed) {
@@ -122,8 +122,8 @@ func (i *Pod) Matched() ledger.SlotRef {
 	return i.Annotations.Matched
 }
 
-// MatchedUID returns the UID of the reservation of that slot, or "".
-func (i *Pod) MatchedUID() types.UID {
+// matchedUID returns the UID of the reservation of that slot, or "".
+func (i *Pod) matchedUID() types.UID {
 	if i.Annotations == nil {
 		return ""
 	}
@@ -152,7 +152,7 @@ func (i *Pod) Matching(slot ledger.SlotRef, origin func(namespace, name string) 
 	}
 	annotations := map[string]string{v1alpha1.MatchedReservationAnnotation: slot.String()}
 	from := origin(slot.Namespace, slot.Name)
-	if from.UID != "" || i.MatchedUID() != "" {
+	if from.UID != "" || i.matchedUID() != "" {
 		annotations[v1alpha1.MatchedReservationUIDAnnotation] = string(from.UID)
 	}
 	if (i.Annotations != nil && i.Annotations.Godel) || from.Godel {

@@ -53,7 +53,7 @@ func TestAnnotations(t *testing.T) {
 			}
 			assert.Equal(t, tt.want.Index, info.Index())
 			assert.Equal(t, tt.want.Matched, info.Matched())
-			assert.Equal(t, tt.want.MatchedUID, info.MatchedUID())
+			assert.Equal(t, tt.want.MatchedUID, info.matchedUID())
 			assert.Equal(t, tt.want.Matched, info.Observation().Slot)
 			assert.Equal(t, tt.want.MatchedUID, info.Observation().SlotUID)
 		})

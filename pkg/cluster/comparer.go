@@ -179,7 +179,7 @@ func (c *Comparer) report(differences []Difference, complete bool) {
 			log.Error("the ledger differs from the cluster in a way that an observation cannot repair; if the API server's data was restored from a backup, restart this server")
 		}
 	}
-	for _, kind := range Kinds {
+	for _, kind := range allKinds {
 		if complete || counts[kind] > 0 {
 			c.options.OnDrift(kind, counts[kind])
 		}

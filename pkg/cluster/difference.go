@@ -27,8 +27,8 @@ const (
 	WrongNodeState        Kind = "wrong_node_state"       // the node's UID or whether it is cordoned differs
 )
 
-// Kinds lists every Kind.
-var Kinds = []Kind{
+// allKinds lists every Kind.
+var allKinds = []Kind{
 	MissingAllocation, StaleAllocation, WrongNode, WrongAmount, UnconfirmedAllocation,
 	MissingNode, StaleNode, WrongNodeAmount, WrongNodeState,
 }

@@ -47,7 +47,7 @@ func FuzzPodAnnotations(f *testing.F) {
 			if got, err := (Reader{Table: resources.NewTable()}).NewPod(pod); err == nil {
 				assert.Equal(t, "p", got.Ref.Name)
 			}
-			if ref, ok := ParseMatched(matched); ok {
+			if ref, ok := parseMatched(matched); ok {
 				require.NotEmpty(t, ref.Name)
 			}
 		})

@@ -138,6 +138,6 @@ func (i *Pod) Observation() ledger.PodObservation {
 	return ledger.PodObservation{
 		Pod: i.Ref, Node: i.Node, Request: i.Request, Scheduler: i.Scheduler, Caller: i.Caller,
 		Priority: i.Priority, ResourceVersion: i.ResourceVersion, Slot: i.Matched(),
-		SlotUID: i.MatchedUID(),
+		SlotUID: i.matchedUID(),
 	}
 }

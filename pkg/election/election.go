@@ -103,13 +103,13 @@ const (
 	ended
 )
 
-// ErrLost is why a server that decided has to end: it could not renew its Lease, and another one had it since. What it
+// errLost is why a server that decided has to end: it could not renew its Lease, and another one had it since. What it
 // remembers may be wrong by now.
-var ErrLost = errors.New("the lease of the ledger is lost: another server may be deciding now")
+var errLost = errors.New("the lease of the ledger is lost: another server may be deciding now")
 
-// ErrStale is why a server that decided has to end: it knows too little to decide, and gave the Lease up for another
+// errStale is why a server that decided has to end: it knows too little to decide, and gave the Lease up for another
 // server to.
-var ErrStale = errors.New("this server may not know of the latest changes, and has given the lease of the ledger up")
+var errStale = errors.New("this server may not know of the latest changes, and has given the lease of the ledger up")
 
 // ever is longer ago than anything.
 const ever = time.Duration(math.MaxInt64)
@@ -148,7 +148,7 @@ func New(o Options) (*Elector, error) {
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
 	e := &Elector{o: o, decides: make(chan struct{}), moved: make(chan struct{}, 1)}
-	e.writes = NewWrites(o.Times.Write(), e.mayWrite)
+	e.writes = NewWrites(o.Times.write(), e.mayWrite)
 	e.lease = &lease{
 		others: func() {}, resigns: func() bool { return false }, stale: o.Stale, settle: e.writes.settle,
 		now: uptime, sure: o.Times.Lease - o.Times.Retry,
@@ -225,7 +225,7 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 
 // Run takes part in the election until ctx ends. If this server leads then, it gives
 // the Lease up, so that another one need not wait for its end: no write may be under way any more, and none is sent
-// later. It returns ErrLost where another server has led since this one did, and ErrStale where
+// later. It returns errLost where another server has led since this one did, and errStale where
 // this one let another one lead.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
@@ -350,7 +350,7 @@ func (e *Elector) resume(ctx context.Context, led *leadership) error {
 	defer led.state.Store(ended)
 	for {
 		err := e.keep(ctx, led)
-		if errors.Is(err, ErrLost) {
+		if errors.Is(err, errLost) {
 			return err
 		}
 		if err = e.o.Resume(ctx); err == nil {
@@ -393,7 +393,7 @@ func (e *Elector) decide(ctx context.Context, led *leadership) error {
 			}
 			// What it decided before has come to its end by then: a bind takes less than the Lease lasts.
 			if now-fresh >= e.o.Times.Lease && !e.o.Alone && e.o.StandBy() {
-				return fmt.Errorf("%w: %s", ErrStale, what)
+				return fmt.Errorf("%w: %s", errStale, what)
 			}
 		}
 	}
@@ -409,7 +409,7 @@ func (e *Elector) awaitWrites(ctx context.Context, fence *Fence, log logrus.Fiel
 		wait = max(e.o.Bind, e.o.Object) + writeMargin
 		log.WithField("wait", wait).Warn("the API server does not refuse what a server before this one sent, so this one waits before it decides: " + fence.Why)
 	case e.lease.over.Load():
-		wait = e.o.Times.Write()
+		wait = e.o.Times.write()
 	}
 	if wait > 0 {
 		if err := sleep(ctx, wait); err != nil {

@@ -99,7 +99,7 @@ func TestLostLeaseOfAnother(t *testing.T) {
 				cut.Store(false)
 				<-time.After(time.Minute)
 				require.NotEmpty(t, first.Leads())
-				require.ErrorIs(t, stopFirst(), ErrLost)
+				require.ErrorIs(t, stopFirst(), errLost)
 				assert.Zero(t, w.resumed)
 				if !gone {
 					require.NoError(t, stopSecond())

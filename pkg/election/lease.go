@@ -110,7 +110,7 @@ func (l *lease) ledAgo() time.Duration {
 const graceLooks = 4
 
 // awaitOwn returns once it is known whether anybody else has had the Lease since this server could not renew it: nil
-// where nobody has, because only this process writes its identity, and ErrLost otherwise.
+// where nobody has, because only this process writes its identity, and errLost otherwise.
 func (l *lease) awaitOwn(ctx context.Context, poll time.Duration) error {
 	l.over.Store(false)
 	l.others = func() {}
@@ -120,7 +120,7 @@ func (l *lease) awaitOwn(ctx context.Context, poll time.Duration) error {
 		case err == nil && record.HolderIdentity == l.Identity():
 			return nil
 		case err == nil, apierrors.IsNotFound(err):
-			return ErrLost
+			return errLost
 		}
 		if err := sleep(ctx, poll); err != nil {
 			return err

@@ -45,7 +45,7 @@ func TestStaleLeaderGivesTheLeaseUp(t *testing.T) {
 		<-time.After(4 * DefaultTimes().Retry)
 		assert.NotEmpty(t, a.Leads())
 		require.Empty(t, b.Leads(), "another server decides")
-		require.ErrorIs(t, stopA(), ErrStale)
+		require.ErrorIs(t, stopA(), errStale)
 		require.NoError(t, stopB())
 	})
 }

@@ -109,7 +109,7 @@ func (e *Elector) write(ctx context.Context, last *v1alpha1.LedgerTerm, known Te
 }
 
 // keep looks after the term of a leadership, whose object goes with the definition of its kind and may come back from a
-// backup: the fence needs it. ErrLost says that there is a later term.
+// backup: the fence needs it. errLost says that there is a later term.
 func (e *Elector) keep(ctx context.Context, led *leadership) error {
 	if !e.o.Alone && !e.lease.held() {
 		return nil // it may be for another server to do
@@ -134,7 +134,7 @@ func (e *Elector) keep(ctx context.Context, led *leadership) error {
 		found.Spec = e.newTerm(own).Spec
 		_, err = e.o.Terms.Update(ctx, found, metav1.UpdateOptions{})
 	case err == nil && found.Spec.Term > own:
-		return ErrLost
+		return errLost
 	}
 	if err != nil {
 		log := e.o.Log.WithError(err).WithField("term", own)

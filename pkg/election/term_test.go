@@ -108,7 +108,7 @@ func TestTermIsKept(t *testing.T) {
 		w.own.Edit(func(term *v1alpha1.LedgerTerm) { term.Spec.Term++ })
 		<-time.After(DefaultTimes().Lease)
 		assert.NotEmpty(t, e.Leads())
-		require.ErrorIs(t, stop(), ErrLost)
+		require.ErrorIs(t, stop(), errLost)
 	})
 }
 

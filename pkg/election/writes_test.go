@@ -50,8 +50,8 @@ func TestTakeOverAwaitsWrites(t *testing.T) {
 		<-time.After(untilBetween)
 		away.Store(true)
 		renewed := w.lease().RenewTime.Time
-		assert.GreaterOrEqual(t, decidesAfter(second, renewed), times.Lease+times.Write())
-		assert.GreaterOrEqual(t, time.Since(raised), fenceSpread+times.Write())
+		assert.GreaterOrEqual(t, decidesAfter(second, renewed), times.Lease+times.write())
+		assert.GreaterOrEqual(t, time.Since(raised), fenceSpread+times.write())
 		_ = stopFirst() // by the time it may have seen the other one
 
 		stopThird := w.run(third)
@@ -124,7 +124,7 @@ func TestStopAwaitsWrites(t *testing.T) {
 				stopped := time.Now()
 				require.NoError(t, stop())
 				assert.Empty(t, w.lease().HolderIdentity)
-				assert.Equal(t, tc.waits, time.Since(stopped) >= DefaultTimes().Write())
+				assert.Equal(t, tc.waits, time.Since(stopped) >= DefaultTimes().write())
 			})
 		})
 	}
@@ -177,7 +177,7 @@ func TestStopAwaitsWritesUnderWay(t *testing.T) {
 		synctest.Wait()
 		stopped := time.Now()
 		require.NoError(t, stop())
-		assert.GreaterOrEqual(t, time.Since(stopped), DefaultTimes().Write())
+		assert.GreaterOrEqual(t, time.Since(stopped), DefaultTimes().write())
 		assert.Empty(t, w.lease().HolderIdentity)
 	})
 }

@@ -78,13 +78,13 @@ func (p *Pulse) Trouble() error {
 func Troubles(troubles map[string]error) string {
 	var texts []string
 	for _, plural := range slices.Sorted(maps.Keys(troubles)) {
-		texts = append(texts, Remedy(plural, troubles[plural]))
+		texts = append(texts, remedy(plural, troubles[plural]))
 	}
 	return strings.Join(texts, "; ")
 }
 
-// Remedy says why something cannot be read or written, and what to do about it.
-func Remedy(plural string, err error) string {
+// remedy says why something cannot be read or written, and what to do about it.
+func remedy(plural string, err error) string {
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return fmt.Sprintf("the API server denies this server %s (%s): apply manifests/base/rbac.yaml", plural, err)

@@ -165,7 +165,7 @@ func (w *Watch) failed(plural string, err error) {
 		w.kind.Doubt()
 		return
 	}
-	w.log.Warnf("could not read %s; will try again: %s", plural, Remedy(plural, err))
+	w.log.Warnf("could not read %s; will try again: %s", plural, remedy(plural, err))
 }
 
 // Foreign says that the kind is none of ours, which most clusters do without.

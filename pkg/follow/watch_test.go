@@ -21,7 +21,7 @@ func TestRemedy(t *testing.T) {
 		`the API server knows no resourcequotas (resourcequotas "" not found): apply manifests/crd`: apierrors.NewNotFound(quota, ""),
 		`resourcequotas: no route`: errors.New("no route"),
 	} {
-		assert.Equal(t, want, Remedy("resourcequotas", err))
+		assert.Equal(t, want, remedy("resourcequotas", err))
 	}
 }
 

@@ -79,7 +79,7 @@ func TestCompletion(t *testing.T) {
 // complete returns what is offered for an unfinished command line, without descriptions.
 func (r *rig) complete(line string) []string {
 	got := r.run(append([]string{"__complete"}, strings.Split(line, " ")...)...)
-	assert.Equal(r.t, ExitOK, got.code)
+	assert.Equal(r.t, exitOK, got.code)
 	assert.Contains(r.t, got.out, ":4\n", "files are no choice")
 	var offered []string
 	for line := range strings.Lines(got.out) {

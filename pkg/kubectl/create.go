@@ -172,13 +172,13 @@ func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name strin
 	case err == nil && (last.Status.Phase == v1alpha1.ReservationAvailable || last.Status.Phase == v1alpha1.ReservationSucceeded):
 		return last, nil // one for pods that wait already may be consumed before anybody looks
 	case err == nil:
-		return nil, &codedError{ExitNotAvailable, fmt.Errorf("reservation %q has ended: %s", name, situation(last))}
+		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q has ended: %s", name, situation(last))}
 	case apierrors.IsNotFound(err):
-		return nil, &codedError{ExitNotAvailable, fmt.Errorf("reservation %q was deleted while it was waited for", name)}
+		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q was deleted while it was waited for", name)}
 	case errors.Is(err, context.Canceled):
-		return nil, &codedError{ExitNotAvailable, fmt.Errorf("interrupted; reservation %q stays and may become available later", name)}
+		return nil, &codedError{exitNotAvailable, fmt.Errorf("interrupted; reservation %q stays and may become available later", name)}
 	case wait.Interrupted(err):
-		return nil, &codedError{ExitNotAvailable, fmt.Errorf("reservation %q is not available after %s: %s: "+
+		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q is not available after %s: %s: "+
 			"it stays and may become available later; remove it with kubectl reserve delete %s -n %s",
 			name, timeout, situation(last), name, namespace)}
 	default:

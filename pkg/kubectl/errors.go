@@ -14,16 +14,16 @@ import (
 
 // Exit codes of the plugin. They are promised in the help of the root command.
 const (
-	// ExitOK: done.
-	ExitOK = 0
-	// ExitFailed: it was tried and refused, or something asked for does not exist.
-	ExitFailed = 1
-	// ExitUsage: the command line makes no sense; nothing was tried.
-	ExitUsage = 2
-	// ExitUnreachable: the GlobalReserve server or the Kubernetes API does not answer.
-	ExitUnreachable = 3
-	// ExitNotAvailable: the reservation was created, and --wait ended before it was available.
-	ExitNotAvailable = 4
+	// exitOK: done.
+	exitOK = 0
+	// exitFailed: it was tried and refused, or something asked for does not exist.
+	exitFailed = 1
+	// exitUsage: the command line makes no sense; nothing was tried.
+	exitUsage = 2
+	// exitUnreachable: the GlobalReserve server or the Kubernetes API does not answer.
+	exitUnreachable = 3
+	// exitNotAvailable: the reservation was created, and --wait ended before it was available.
+	exitNotAvailable = 4
 )
 
 // codedError is an error with the exit code it is to end the program with.
@@ -36,19 +36,19 @@ func (e *codedError) Error() string { return e.err.Error() }
 func (e *codedError) Unwrap() error { return e.err }
 
 func usageErrorf(format string, args ...any) error {
-	return &codedError{ExitUsage, fmt.Errorf(format, args...)}
+	return &codedError{exitUsage, fmt.Errorf(format, args...)}
 }
 
 func unreachablef(format string, args ...any) error {
-	return &codedError{ExitUnreachable, fmt.Errorf(format, args...)}
+	return &codedError{exitUnreachable, fmt.Errorf(format, args...)}
 }
 
-// exitCode returns the code of an error; errors without one are ExitFailed.
+// exitCode returns the code of an error; errors without one are exitFailed.
 func exitCode(err error) int {
 	if err == nil {
-		return ExitOK
+		return exitOK
 	}
-	coded := &codedError{code: ExitFailed}
+	coded := &codedError{code: exitFailed}
 	errors.As(err, &coded)
 	return coded.code
 }

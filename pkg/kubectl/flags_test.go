@@ -81,7 +81,7 @@ func TestBadCommandLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			got := r.run(tt.args...)
-			assert.Equal(t, ExitUsage, got.code, got.err)
+			assert.Equal(t, exitUsage, got.code, got.err)
 			assert.Contains(t, got.err, tt.says)
 			assert.Empty(t, got.out)
 			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line: %s", got.err)
@@ -110,14 +110,14 @@ func TestHelp(t *testing.T) {
 	r := newRig(t)
 	for _, command := range []string{"create", "list", "describe", "delete", "nodes", "explain", "pods", "version"} {
 		got := r.run(command, "--help")
-		assert.Equal(t, ExitOK, got.code)
+		assert.Equal(t, exitOK, got.code)
 		assert.Contains(t, got.out, "Examples:\n", command)
 		assert.Contains(t, got.out, "  kubectl reserve "+command, command)
 		assert.NotContains(t, got.out, "--as-group", command)
 		assert.Contains(t, got.out, "see kubectl reserve --help", command)
 	}
 	got := r.run()
-	assert.Equal(t, ExitOK, got.code)
+	assert.Equal(t, exitOK, got.code)
 	for _, part := range []string{"Exit codes:", "--as-group", "--kubeconfig", "--ledger-url string", "--service string", "--namespace"} {
 		assert.Contains(t, got.out, part)
 	}
@@ -127,13 +127,13 @@ func TestHelp(t *testing.T) {
 func TestCreateSendsStrictly(t *testing.T) {
 	for dryRun, want := range map[string][]string{"none": nil, "server": {"All"}} {
 		r := newRig(t)
-		require.Equal(t, ExitOK, r.run("create", "a", "--cpu", "1", "-n", "batch", "--dry-run", dryRun).code)
+		require.Equal(t, exitOK, r.run("create", "a", "--cpu", "1", "-n", "batch", "--dry-run", dryRun).code)
 		created := r.reservations.Actions()[0].(clienttesting.CreateActionImpl)
 		assert.Equal(t, want, created.CreateOptions.DryRun)
 		assert.Equal(t, "Strict", created.CreateOptions.FieldValidation)
 		assert.Equal(t, "batch", created.Namespace)
 	}
 	r := newRig(t)
-	require.Equal(t, ExitOK, r.run("create", "a", "--cpu", "1", "--dry-run=client").code)
+	require.Equal(t, exitOK, r.run("create", "a", "--cpu", "1", "--dry-run=client").code)
 	assert.Empty(t, r.reservations.Actions())
 }

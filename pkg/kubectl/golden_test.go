@@ -149,7 +149,7 @@ func TestUnauthorized(t *testing.T) {
 		return true, nil, apierrors.NewUnauthorized("no")
 	})
 	got := r.run("list")
-	assert.Equal(t, ExitFailed, got.code)
+	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.err, "error: list reservations: the cluster does not know who you are: no: renew the credentials")
 }
 
@@ -160,12 +160,12 @@ func TestServerErrors(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"not ready":         {refusal{http.StatusServiceUnavailable, `{"Error":"the ledger is not synced yet","Status":503}`}, ExitUnreachable, ": the ledger is not synced yet: check"},
-		"old server":        {refusal{http.StatusNotFound, "404 page not found"}, ExitFailed, "no GlobalReserve, or another version of it"},
-		"not GlobalReserve": {refusal{http.StatusOK, "<html>hello</html>"}, ExitUnreachable, "is not one of GlobalReserve"},
-		"no credentials":    {refusal{http.StatusUnauthorized, `{"Error":"who are you?","Status":401}`}, ExitFailed, "who are you?: give --ledger-token, or --ledger-client-certificate and"},
-		"not allowed":       {refusal{http.StatusForbidden, `{"Error":"ask for a role","Status":403}`}, ExitFailed, "error: ask for a role\n"},
-		"broken":            {refusal{http.StatusInternalServerError, strings.Repeat("oh no\n", 100)}, ExitUnreachable, "has status 500 Internal Server Error"},
+		"not ready":         {refusal{http.StatusServiceUnavailable, `{"Error":"the ledger is not synced yet","Status":503}`}, exitUnreachable, ": the ledger is not synced yet: check"},
+		"old server":        {refusal{http.StatusNotFound, "404 page not found"}, exitFailed, "no GlobalReserve, or another version of it"},
+		"not GlobalReserve": {refusal{http.StatusOK, "<html>hello</html>"}, exitUnreachable, "is not one of GlobalReserve"},
+		"no credentials":    {refusal{http.StatusUnauthorized, `{"Error":"who are you?","Status":401}`}, exitFailed, "who are you?: give --ledger-token, or --ledger-client-certificate and"},
+		"not allowed":       {refusal{http.StatusForbidden, `{"Error":"ask for a role","Status":403}`}, exitFailed, "error: ask for a role\n"},
+		"broken":            {refusal{http.StatusInternalServerError, strings.Repeat("oh no\n", 100)}, exitUnreachable, "has status 500 Internal Server Error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -182,14 +182,14 @@ func TestServerErrors(t *testing.T) {
 func TestVersion(t *testing.T) {
 	r := newRig(t)
 	got := r.run("version", "--client")
-	assert.Equal(t, ExitOK, got.code)
+	assert.Equal(t, exitOK, got.code)
 	assert.Contains(t, got.out, "Client: globalreserve ")
 	assert.NotContains(t, got.out, "Server")
 	assert.Empty(t, r.asked)
 
 	r.routes["/version"] = map[string]string{"gitVersion": "v9.8.7"}
 	got = r.run(r.atServer("version")...)
-	assert.Equal(t, ExitOK, got.code)
+	assert.Equal(t, exitOK, got.code)
 	assert.Contains(t, got.out, "Server: globalreserve v9.8.7")
 
 	got = r.run(r.atServer("version", "-o", "json")...)
@@ -197,6 +197,6 @@ func TestVersion(t *testing.T) {
 
 	delete(r.routes, "/version")
 	got = r.run(r.atServer("version")...)
-	assert.Equal(t, ExitFailed, got.code)
+	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.out, "Client: globalreserve ")
 }

@@ -63,7 +63,7 @@ func TestTextsOfOthersStayTexts(t *testing.T) {
 				}
 				r := hostileRig(t)
 				got := r.run(r.atServer(args...)...)
-				assert.Equal(t, command == "explain web-2", got.code != ExitOK, got)
+				assert.Equal(t, command == "explain web-2", got.code != exitOK, got)
 				printed := got.out + got.err
 				require.NotEmpty(t, printed)
 				at := strings.IndexFunc(printed, func(c rune) bool {
@@ -116,7 +116,7 @@ func TestPlainTextsStay(t *testing.T) {
 	assert.Equal(t, "Écrit.", sentence("écrit"))
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		got := newRig(t).run("completion", shell)
-		assert.Equal(t, ExitOK, got.code)
+		assert.Equal(t, exitOK, got.code)
 		assert.NotContains(t, got.out, `\u00`)
 	}
 }

@@ -100,7 +100,7 @@ func TestTunnel(t *testing.T) {
 	assert.EqualValues(t, 1, handler.upgraded.Load(), "one tunnel for all requests")
 	env.close()
 	_, err := get[reserver.NodesAnswer](t.Context(), env, "/v1/nodes", nil)
-	assert.Equal(t, ExitUnreachable, exitCode(err))
+	assert.Equal(t, exitUnreachable, exitCode(err))
 	assert.ErrorContains(t, err, "does not answer through the forwarded port")
 	assert.ErrorContains(t, err, "connection refused", "the port is closed")
 }
@@ -129,10 +129,10 @@ func TestTunnelToTLS(t *testing.T) {
 	assert.Equal(t, []podPort{{system, "b", 23456, "https"}}, r.forwarded)
 	assert.Equal(t, 1, r.closed, "the tunnel is closed")
 	got = r.run("nodes")
-	assert.Equal(t, ExitUnreachable, got.code)
+	assert.Equal(t, exitUnreachable, got.code)
 	assert.Contains(t, got.err, "give --ledger-certificate-authority FILE")
 	got = r.run("nodes", "--ledger-certificate-authority", authority, "--ledger-tls-server-name", "another.example")
-	assert.Equal(t, ExitUnreachable, got.code)
+	assert.Equal(t, exitUnreachable, got.code)
 	assert.Contains(t, got.err, "give --ledger-tls-server-name")
 }
 
@@ -145,7 +145,7 @@ func TestTunnelRefused(t *testing.T) {
 	_, _, err := environmentOf(api.URL).forward(t.Context(), somePort)
 	require.ErrorContains(t, err, "cannot forward a port to pod globalreserve-system/b")
 	assert.ErrorContains(t, err, `pods "b" is forbidden`)
-	assert.Equal(t, ExitUnreachable, exitCode(err))
+	assert.Equal(t, exitUnreachable, exitCode(err))
 }
 
 const system = "globalreserve-system"
@@ -236,13 +236,13 @@ func TestChoosePod(t *testing.T) {
 			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "tls",
 			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
 		},
-		"no Service":      {says: "there is no Service globalreserve-system/globalreserve", code: ExitUnreachable},
-		"no pods":         {objects: []runtime.Object{service(), serverPod("b", of("other"))}, says: "has no pods", code: ExitUnreachable},
-		"no selector":     {objects: []runtime.Object{service(noSelector)}, says: "selects no pods", code: ExitUnreachable},
-		"no ports":        {objects: []runtime.Object{service(noPorts), serverPod("b")}, says: "has no ports", code: ExitUnreachable},
-		"no such port":    {objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "81", says: `has no port "81": it has http 80, tls 443`, code: ExitUsage},
-		"no ready pod":    {objects: []runtime.Object{service(), serverPod("b", notReady), serverPod("a", pending), serverPod("c", deleting)}, says: "a is pending, b is not ready, c is being deleted", code: ExitUnreachable},
-		"no port of name": {objects: []runtime.Object{service(), serverPod("b", func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] })}, says: `has no port named "http"`, code: ExitUnreachable},
+		"no Service":      {says: "there is no Service globalreserve-system/globalreserve", code: exitUnreachable},
+		"no pods":         {objects: []runtime.Object{service(), serverPod("b", of("other"))}, says: "has no pods", code: exitUnreachable},
+		"no selector":     {objects: []runtime.Object{service(noSelector)}, says: "selects no pods", code: exitUnreachable},
+		"no ports":        {objects: []runtime.Object{service(noPorts), serverPod("b")}, says: "has no ports", code: exitUnreachable},
+		"no such port":    {objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "81", says: `has no port "81": it has http 80, tls 443`, code: exitUsage},
+		"no ready pod":    {objects: []runtime.Object{service(), serverPod("b", notReady), serverPod("a", pending), serverPod("c", deleting)}, says: "a is pending, b is not ready, c is being deleted", code: exitUnreachable},
+		"no port of name": {objects: []runtime.Object{service(), serverPod("b", func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] })}, says: `has no port named "http"`, code: exitUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kube := kubefake.NewClientset(tt.objects...)

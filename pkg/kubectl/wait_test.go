@@ -56,7 +56,7 @@ func TestCreateWaits(t *testing.T) {
 		},
 		"never looked at": {
 			args: []string{"--wait"},
-			code: ExitNotAvailable,
+			code: exitNotAvailable,
 			out:  "reservation.globalreserve.io/new created\n",
 			says: `error: reservation "new" is not available after 1m0s: the GlobalReserve server has not looked at it yet ` +
 				"(is it running, with Reservations enabled?): it stays and may become available later; remove it with kubectl reserve delete new -n default\n",
@@ -64,7 +64,7 @@ func TestCreateWaits(t *testing.T) {
 		"failed": {
 			args:  []string{"--wait"},
 			after: func(r *rig) { r.become(time.Second, v1alpha1.ReservationFailed, "node node-1 is gone") },
-			code:  ExitNotAvailable,
+			code:  exitNotAvailable,
 			out:   "reservation.globalreserve.io/new created\n",
 			says:  "error: reservation \"new\" has ended: Failed: node node-1 is gone\n",
 		},
@@ -76,7 +76,7 @@ func TestCreateWaits(t *testing.T) {
 					assert.NoError(r.t, client.Delete(context.Background(), "new", metav1.DeleteOptions{}))
 				})
 			},
-			code: ExitNotAvailable,
+			code: exitNotAvailable,
 			out:  "reservation.globalreserve.io/new created\n",
 			says: "error: reservation \"new\" was deleted while it was waited for\n",
 		},
@@ -106,7 +106,7 @@ func TestCreateInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		got := r.runContext(ctx, "create", "new", "--cpu", "4", "--wait")
-		assert.Equal(t, ExitNotAvailable, got.code)
+		assert.Equal(t, exitNotAvailable, got.code)
 		assert.Contains(t, got.err, `interrupted; reservation "new" stays`)
 	})
 }
@@ -137,5 +137,5 @@ web-capacity   node-1 +1   Available   1/2        in 9m     90m
 web-capacity   node-1 +1   Succeeded   2/2        ended     90m
 `, got.out)
 	assert.Contains(t, got.err, "watch reservations: too old")
-	assert.Equal(t, ExitFailed, got.code)
+	assert.Equal(t, exitFailed, got.code)
 }

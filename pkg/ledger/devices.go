@@ -69,9 +69,9 @@ func (r *DeviceRequest) Same(o *DeviceRequest) bool {
 	return r.same(o, func(a, b DeviceClaimRef) bool { return a == b })
 }
 
-// Matches is Same for what slots are for: their objects tell the names of claims. A
+// matches is Same for what slots are for: their objects tell the names of claims. A
 // claim of which no UID is known is the same as one of its name.
-func (r *DeviceRequest) Matches(o *DeviceRequest) bool {
+func (r *DeviceRequest) matches(o *DeviceRequest) bool {
 	return r.same(o, func(a, b DeviceClaimRef) bool {
 		return a.key() == b.key() && (a.UID == b.UID || a.UID == "" || b.UID == "")
 	})

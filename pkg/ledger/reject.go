@@ -204,8 +204,8 @@ func (h *Holder) Name() string {
 	return h.Pod.String()
 }
 
-// Namespace is that of the holder.
-func (h *Holder) Namespace() string {
+// namespace is that of the holder.
+func (h *Holder) namespace() string {
 	if h.Slot.Name != "" {
 		return h.Slot.Namespace
 	}
@@ -238,7 +238,7 @@ func (r *Rejection) subject() string {
 
 // userText names who has the claim of devices.
 func (r *Rejection) userText() string {
-	if len(r.Holders) == 0 || r.Holders[0].Namespace() != r.namespace() {
+	if len(r.Holders) == 0 || r.Holders[0].namespace() != r.namespace() {
 		return ""
 	}
 	return " by " + r.Holders[0].Name()
@@ -251,7 +251,7 @@ func (r *Rejection) holdersText() string {
 	}
 	h := r.Holders[0]
 	amount := resources.Text(v1.ResourceName(r.Resource), h.Amount)
-	if h.Namespace() != r.namespace() {
+	if h.namespace() != r.namespace() {
 		return fmt.Sprintf("; largest holder of another namespace (%s, %s)", amount, h.State.OrReserved())
 	}
 	text := fmt.Sprintf("; largest holder %s (%s, %s", h.Name(), amount, h.State.OrReserved())

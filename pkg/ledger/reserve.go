@@ -194,7 +194,7 @@ func (l *account) findSlot(spec *Slot, p *Placement) (existing *entry, rejection
 // keepsFor reports whether a slot keeps the same capacity for the same pods.
 func (l *account) keepsFor(h *entry, spec *Slot) bool {
 	samePod := spec.Pod.Name == h.pod.Name && (h.pod.Name == "" || h.isFor(spec.Pod))
-	return samePod && l.names[h.node] == spec.Node && h.request.Equal(spec.Request) && spec.Devices.Matches(h.asks())
+	return samePod && l.names[h.node] == spec.Node && h.request.Equal(spec.Request) && spec.Devices.matches(h.asks())
 }
 
 // tryMemory makes or renews a slot in memory. For a pod that has an allocation there is

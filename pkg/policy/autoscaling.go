@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// DefaultRequestAfter is how long a reservation that fits no node waits until nodes are requested, where the file does not say.
-	DefaultRequestAfter = 30 * time.Second
-	// MaxRequestAfter is the most that the file may say.
-	MaxRequestAfter = 24 * time.Hour
+	// defaultRequestAfter is how long a reservation that fits no node waits until nodes are requested, where the file does not say.
+	defaultRequestAfter = 30 * time.Second
+	// maxRequestAfter is the most that the file may say.
+	maxRequestAfter = 24 * time.Hour
 	// Of the API of ProvisioningRequests: how many parameters one has, and how long their values are.
 	maxParameters, maxParameter = 100, 255
 )
@@ -41,7 +41,7 @@ type ProvisioningRequests struct {
 
 func defaultAutoscaling() Autoscaling {
 	return Autoscaling{
-		ProtectNodes: true, ProvisioningRequests: ProvisioningRequests{After: metav1.Duration{Duration: DefaultRequestAfter}},
+		ProtectNodes: true, ProvisioningRequests: ProvisioningRequests{After: metav1.Duration{Duration: defaultRequestAfter}},
 	}
 }
 
@@ -51,8 +51,8 @@ func validateAutoscaling(a *Autoscaling, path *field.Path) field.ErrorList {
 	if problems := validation.IsDNS1123Subdomain(r.ClassName); r.ClassName != "" && len(problems) > 0 {
 		errs = append(errs, field.Invalid(path.Child("className"), r.ClassName, strings.Join(problems, "; ")))
 	}
-	if after := r.After.Duration; after < 0 || after > MaxRequestAfter {
-		errs = append(errs, field.Invalid(path.Child("after"), after.String(), fmt.Sprintf("must not be negative, and not longer than %v", MaxRequestAfter)))
+	if after := r.After.Duration; after < 0 || after > maxRequestAfter {
+		errs = append(errs, field.Invalid(path.Child("after"), after.String(), fmt.Sprintf("must not be negative, and not longer than %v", maxRequestAfter)))
 	}
 	if len(r.Parameters) > maxParameters {
 		errs = append(errs, field.TooMany(path.Child("parameters"), len(r.Parameters), maxParameters))

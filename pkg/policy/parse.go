@@ -21,8 +21,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 )
 
-// MaxFileSize bounds the policy file, in bytes. It is the size limit of a ConfigMap.
-const MaxFileSize = 1 << 20
+// maxFileSize bounds the policy file, in bytes. It is the size limit of a ConfigMap.
+const maxFileSize = 1 << 20
 
 // Load reads and parses the file at path. Errors name the path.
 func Load(path string) (*Policy, error) {
@@ -37,7 +37,7 @@ func Load(path string) (*Policy, error) {
 	return p, nil
 }
 
-// readFile reads at most MaxFileSize bytes. Its errors name the path.
+// readFile reads at most maxFileSize bytes. Its errors name the path.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // who starts the program names the file
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,12 +48,12 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("policy file: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("policy file: %w", err)
 	}
-	if len(data) > MaxFileSize {
-		return nil, fmt.Errorf("policy file %s is larger than %d bytes", path, MaxFileSize)
+	if len(data) > maxFileSize {
+		return nil, fmt.Errorf("policy file %s is larger than %d bytes", path, maxFileSize)
 	}
 	return data, nil
 }
@@ -119,14 +119,14 @@ func toJSON(data []byte) ([]byte, error) {
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("the file is empty: it must hold at least apiVersion: %s and kind: %s", APIVersion, Kind)
+		return nil, fmt.Errorf("the file is empty: it must hold at least apiVersion: %s and kind: %s", apiVersion, policyKind)
 	}
 	return found, nil
 }
 
 // validateHead makes sure that the file is one this version of GlobalReserve can read.
 func validateHead(head metav1.TypeMeta) (errs field.ErrorList) {
-	for _, f := range []struct{ name, want, got string }{{"apiVersion", APIVersion, head.APIVersion}, {"kind", Kind, head.Kind}} {
+	for _, f := range []struct{ name, want, got string }{{"apiVersion", apiVersion, head.APIVersion}, {"kind", policyKind, head.Kind}} {
 		switch f.got {
 		case f.want:
 		case "":

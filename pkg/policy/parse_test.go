@@ -240,7 +240,7 @@ func TestLoad(t *testing.T) {
 	refused := map[string]struct{ path, want string }{
 		"missing":   {filepath.Join(dir, "none"), "no such file"},
 		"directory": {dir, "is a directory"},
-		"too large": {write("large", head+strings.Repeat("#", MaxFileSize)), "is larger than 1048576 bytes"},
+		"too large": {write("large", head+strings.Repeat("#", maxFileSize)), "is larger than 1048576 bytes"},
 		"bad":       {write("bad", "kind: x"), "bad: [apiVersion: Required value"},
 	}
 	for name, tt := range refused {

@@ -64,27 +64,27 @@ func (p *Policy) withOwn(s *Scheduler) Prioritize {
 }
 
 // ReservationTTL returns how long a reservation of scheduler lasts that asks for asked; see
-// Policy.ReservationTTL.
+// Policy.reservationTTL.
 func (s *Store) ReservationTTL(scheduler string, asked time.Duration) (time.Duration, error) {
-	return s.Current().ReservationTTL(scheduler, asked, s.fallbackTTL)
+	return s.Current().reservationTTL(scheduler, asked, s.fallbackTTL)
 }
 
 // DeletedPodTTL returns how long the capacity of a deleted pod of a scheduler is kept that asks for asked; see
-// Policy.DeletedPodTTL.
+// Policy.deletedPodTTL.
 func (s *Store) DeletedPodTTL(scheduler string, asked time.Duration) (time.Duration, error) {
-	return s.Current().DeletedPodTTL(scheduler, asked, s.fallbackTTL)
+	return s.Current().deletedPodTTL(scheduler, asked, s.fallbackTTL)
 }
 
 // KeepsDeletedPods reports whether the capacity of deleted pods is kept at all.
 func (s *Store) KeepsDeletedPods() bool { return s.Current().DeletedPods.Enabled }
 
-// DeletedPodTTL returns how long the capacity of a deleted pod of a scheduler is kept that asks for asked, 0 for the
+// deletedPodTTL returns how long the capacity of a deleted pod of a scheduler is kept that asks for asked, 0 for the
 // default: that of the policy for deleted pods or, where it has none, fallback. The default for other reservations has
 // no say. It asks for too much where it is more than for any reservation of the scheduler, or for any deleted pod.
-func (p *Policy) DeletedPodTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
+func (p *Policy) deletedPodTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
 	rules := *p
 	rules.Reservations.DefaultTTL = p.DeletedPods.DefaultTTL
-	ttl, err := rules.ReservationTTL(scheduler, asked, fallback)
+	ttl, err := rules.reservationTTL(scheduler, asked, fallback)
 	longest := p.DeletedPods.MaxTTL.Duration
 	switch {
 	case err != nil || longest == 0 || ttl <= longest:
@@ -96,11 +96,11 @@ func (p *Policy) DeletedPodTTL(scheduler string, asked, fallback time.Duration) 
 	}
 }
 
-// ReservationTTL returns how long a reservation of scheduler lasts that asks for asked. 0 asks for
+// reservationTTL returns how long a reservation of scheduler lasts that asks for asked. 0 asks for
 // the default: that of the policy or, where it has none, fallback, and in any case no more than the
 // maximum. Asking for more than the maximum is an error rather than silently made shorter: the
 // scheduler would count on capacity that is already gone.
-func (p *Policy) ReservationTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
+func (p *Policy) reservationTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
 	limit, whose := p.Reservations.MaxTTL.Duration, "the policy allows"
 	for _, s := range p.Schedulers {
 		if s.Name == scheduler && s.MaxReservationTTL.Duration > 0 {

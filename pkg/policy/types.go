@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// APIVersion is what a policy file must carry in apiVersion.
-	APIVersion = "config.globalreserve.io/v1alpha1"
-	// Kind is what a policy file must carry in kind.
-	Kind = "GlobalReservePolicy"
+	// apiVersion is what a policy file must carry in apiVersion.
+	apiVersion = "config.globalreserve.io/v1alpha1"
+	// policyKind is what a policy file must carry in kind.
+	policyKind = "GlobalReservePolicy"
 
-	// DefaultMaxTTL is the longest a reservation may last where the file does not say.
-	DefaultMaxTTL = 24 * time.Hour
+	// defaultMaxTTL is the longest a reservation may last where the file does not say.
+	defaultMaxTTL = 24 * time.Hour
 	// DefaultGangDeadline is how long capacity is kept for the rest of a gang where the file does not say.
 	DefaultGangDeadline = time.Minute
-	// MaxGangDeadline is the most that the file may say.
-	MaxGangDeadline = 24 * time.Hour
+	// maxGangDeadline is the most that the file may say.
+	maxGangDeadline = 24 * time.Hour
 
-	// MaxSchedulerName is how long the name of a scheduler may be, in bytes. Kubernetes itself takes
+	// maxSchedulerName is how long the name of a scheduler may be, in bytes. Kubernetes itself takes
 	// any name.
-	MaxSchedulerName = 253
-	// MaxWeight is the highest weight of a resource; the lowest is 1.
-	MaxWeight = 100
-	// MaxReservationMatch is the highest value of Prioritize.ReservationMatch: the highest score of
+	maxSchedulerName = 253
+	// maxWeight is the highest weight of a resource; the lowest is 1.
+	maxWeight = 100
+	// maxReservationMatch is the highest value of Prioritize.ReservationMatch: the highest score of
 	// the extender protocol (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1).
-	MaxReservationMatch = 10
+	maxReservationMatch = 10
 )
 
 // Policy is one policy, as the file has it and with its defaults filled in. It is never changed once
@@ -124,7 +124,7 @@ type Prioritize struct {
 	// Resources are those the use of a node is judged by, each with its weight; never empty.
 	Resources []ResourceWeight `json:"resources"`
 	// ReservationMatch is how strongly a node is preferred that holds a reservation the pod may use:
-	// 0 is not at all, MaxReservationMatch above every other node.
+	// 0 is not at all, 10 above every other node.
 	ReservationMatch int64 `json:"reservationMatch"`
 }
 
@@ -143,17 +143,17 @@ const (
 type ResourceWeight struct {
 	// Name is a resource as in a container's requests.
 	Name corev1.ResourceName `json:"name"`
-	// Weight is from 1 to MaxWeight; 0 in a file is 1, as in kube-scheduler's own scoring.
+	// Weight is from 1 to 100; 0 in a file is 1, as in kube-scheduler's own scoring.
 	Weight int64 `json:"weight"`
 }
 
 // Default is the policy of a server that was given no file.
 func Default() *Policy {
 	return &Policy{
-		TypeMeta:     metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind},
+		TypeMeta:     metav1.TypeMeta{APIVersion: apiVersion, Kind: policyKind},
 		DeletedPods:  DeletedPods{Enabled: true},
-		Reservations: Reservations{MaxTTL: metav1.Duration{Duration: DefaultMaxTTL}},
-		Prioritize:   Prioritize{Strategy: MostAllocated, Resources: defaultResources(), ReservationMatch: MaxReservationMatch},
+		Reservations: Reservations{MaxTTL: metav1.Duration{Duration: defaultMaxTTL}},
+		Prioritize:   Prioritize{Strategy: MostAllocated, Resources: defaultResources(), ReservationMatch: maxReservationMatch},
 		Gangs:        Gangs{Deadline: metav1.Duration{Duration: DefaultGangDeadline}, Kinds: kinds.Default()},
 		Autoscaling:  defaultAutoscaling(),
 	}

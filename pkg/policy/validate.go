@@ -62,8 +62,8 @@ func (p *Policy) validateDeletedPods(path *field.Path) field.ErrorList {
 
 func validateGangs(g *Gangs, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if d := g.Deadline.Duration; d <= 0 || d > MaxGangDeadline {
-		errs = append(errs, field.Invalid(path.Child("deadline"), d.String(), fmt.Sprintf("must be longer than 0s and not longer than %v", MaxGangDeadline)))
+	if d := g.Deadline.Duration; d <= 0 || d > maxGangDeadline {
+		errs = append(errs, field.Invalid(path.Child("deadline"), d.String(), fmt.Sprintf("must be longer than 0s and not longer than %v", maxGangDeadline)))
 	}
 	return append(errs, kinds.Validate(g.Kinds, path.Child("kinds"))...)
 }
@@ -98,8 +98,8 @@ func validateSchedulers(schedulers []Scheduler, maxTTL time.Duration, path *fiel
 			errs = append(errs, field.Required(at.Child("name"), "give the name its pods have in spec.schedulerName"))
 		case seen.Has(s.Name):
 			errs = append(errs, field.Duplicate(at.Child("name"), s.Name))
-		case len(s.Name) > MaxSchedulerName:
-			errs = append(errs, field.TooLong(at.Child("name"), s.Name, MaxSchedulerName))
+		case len(s.Name) > maxSchedulerName:
+			errs = append(errs, field.TooLong(at.Child("name"), s.Name, maxSchedulerName))
 		case strings.ContainsFunc(s.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
 			errs = append(errs, field.Invalid(at.Child("name"), s.Name, "must have printable characters only"))
 		}
@@ -136,13 +136,13 @@ func validatePrioritize(p *Prioritize, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("name"), r.Name, problem))
 		}
 		seen.Insert(r.Name)
-		if r.Weight < 1 || r.Weight > MaxWeight {
-			errs = append(errs, field.Invalid(at.Child("weight"), r.Weight, fmt.Sprintf("must be from 1 to %d", MaxWeight)))
+		if r.Weight < 1 || r.Weight > maxWeight {
+			errs = append(errs, field.Invalid(at.Child("weight"), r.Weight, fmt.Sprintf("must be from 1 to %d", maxWeight)))
 		}
 	}
-	if p.ReservationMatch < 0 || p.ReservationMatch > MaxReservationMatch {
+	if p.ReservationMatch < 0 || p.ReservationMatch > maxReservationMatch {
 		errs = append(errs, field.Invalid(path.Child("reservationMatch"), p.ReservationMatch,
-			fmt.Sprintf("must be from 0 to %d", MaxReservationMatch)))
+			fmt.Sprintf("must be from 0 to %d", maxReservationMatch)))
 	}
 	return errs
 }

@@ -12,10 +12,10 @@ import (
 
 // Errors of ReleaseSlots.
 var (
-	// ErrNoReservation: there is no such object.
-	ErrNoReservation = errors.New("there is no such reservation")
-	// ErrNoSlot: the object has no slot of that name.
-	ErrNoSlot = errors.New("the reservation has no such slot")
+	// errNoReservation: there is no such object.
+	errNoReservation = errors.New("there is no such reservation")
+	// errNoSlot: the object has no slot of that name.
+	errNoSlot = errors.New("the reservation has no such slot")
 )
 
 // ReleaseSlots gives back the capacity of single slots. The object says so first,
@@ -25,7 +25,7 @@ var (
 func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	r, names, err := c.mark(key, slots)
-	if errors.Is(err, ErrNoReservation) {
+	if errors.Is(err, errNoReservation) {
 		// It may be so new that the watch has not told of it.
 		if err = c.fetch(ctx, key); err == nil {
 			r, names, err = c.mark(key, slots)
@@ -55,11 +55,11 @@ func (c *Controller) mark(key types.NamespacedName, slots []string) (r *record, 
 	defer c.mu.Unlock()
 	c.journal.CatchUp()
 	if r = c.records[key]; r == nil {
-		return nil, nil, fmt.Errorf("%w: %s", ErrNoReservation, key)
+		return nil, nil, fmt.Errorf("%w: %s", errNoReservation, key)
 	}
 	for _, slot := range slots {
 		if _, ok := r.byName[slot]; !ok {
-			return nil, nil, fmt.Errorf("%w: %s has no slot %q", ErrNoSlot, key, slot)
+			return nil, nil, fmt.Errorf("%w: %s has no slot %q", errNoSlot, key, slot)
 		}
 		if r.keeps(slot) {
 			held = append(held, slot)
@@ -80,7 +80,7 @@ func (c *Controller) fetch(ctx context.Context, key types.NamespacedName) error 
 	rsv, err := c.Client.GlobalreserveV1alpha1().Reservations(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: %s", ErrNoReservation, key)
+		return fmt.Errorf("%w: %s", errNoReservation, key)
 	case err != nil:
 		return fmt.Errorf("reading reservation %s: %w", key, err)
 	}

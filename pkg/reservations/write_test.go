@@ -106,7 +106,7 @@ func TestReleaseSlots(t *testing.T) {
 		"all":        {slots: []string{"a", "b"}, want: "Failed AllSlotsReleased n1 0/2 a@n1=Released b@n1=Released", held: []string{}},
 		"none":       {want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"}},
 		"unknown": {
-			slots: []string{"a", "x"}, err: ErrNoSlot,
+			slots: []string{"a", "x"}, err: errNoSlot,
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 	}
@@ -141,7 +141,7 @@ func TestReleaseSlotsSaysSoInTheObjectFirst(t *testing.T) {
 func TestReleaseSlotsOfANewObject(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n1")
-		require.ErrorIs(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}), ErrNoReservation)
+		require.ErrorIs(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}), errNoReservation)
 		rsv := madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve)
 		kept, err := convert.Slots(w.ledger.Table(), rsv)
 		require.NoError(t, err)

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Classes are the resources that DeviceClasses map to DRA devices: pods ask for these by count, and get devices. They are
-// those of spec.extendedResourceName, and one for each class by its name. Make them with NewClasses.
-type Classes struct {
+// classes are the resources that DeviceClasses map to DRA devices: pods ask for these by count, and get devices. They are
+// those of spec.extendedResourceName, and one for each class by its name. Make them with newClasses.
+type classes struct {
 	onMapped func(resources []string)
 
 	mu     sync.Mutex // guards what follows, and orders what is told
@@ -19,22 +19,22 @@ type Classes struct {
 	byName map[string]string // the extendedResourceName of each class, "" where it has none
 }
 
-// NewClasses returns Classes that know of none. onMapped is called with the names of all resources that are mapped, in order,
-// each time a class is news, once Listed has been called. It must not call the Classes.
-func NewClasses(onMapped func(resources []string)) *Classes {
-	return &Classes{onMapped: onMapped, byName: map[string]string{}}
+// newClasses returns classes that know of none. onMapped is called with the names of all resources that are mapped, in order,
+// each time a class is news, once allListed has been called. It must not call the classes.
+func newClasses(onMapped func(resources []string)) *classes {
+	return &classes{onMapped: onMapped, byName: map[string]string{}}
 }
 
-// Listed says that all classes there are have been observed.
-func (c *Classes) Listed() {
+// allListed says that all classes there are have been observed.
+func (c *classes) allListed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.listed = true
 	c.tell()
 }
 
-// Observe takes in a class as it is now.
-func (c *Classes) Observe(class *resourcev1.DeviceClass) {
+// observe takes in a class as it is now.
+func (c *classes) observe(class *resourcev1.DeviceClass) {
 	name := ""
 	if class.Spec.ExtendedResourceName != nil {
 		name = *class.Spec.ExtendedResourceName
@@ -48,8 +48,8 @@ func (c *Classes) Observe(class *resourcev1.DeviceClass) {
 	c.tell()
 }
 
-// Forget takes in that a class is gone.
-func (c *Classes) Forget(class *resourcev1.DeviceClass) {
+// forget takes in that a class is gone.
+func (c *classes) forget(class *resourcev1.DeviceClass) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.byName, class.Name)
@@ -57,7 +57,7 @@ func (c *Classes) Forget(class *resourcev1.DeviceClass) {
 }
 
 // tell says which resources are mapped now, once all classes are known. c.mu is held.
-func (c *Classes) tell() {
+func (c *classes) tell() {
 	if !c.listed {
 		return
 	}

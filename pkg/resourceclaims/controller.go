@@ -59,12 +59,12 @@ func New(o Options) *Controller {
 		news:        make(chan struct{}, 1),
 		settled:     follow.NewGate(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
 	}
-	classes, kinds := NewClasses(o.OnMapped), o.Client.ResourceV1()
+	mapped, kinds := newClasses(o.OnMapped), o.Client.ResourceV1()
 	c.classes = follow.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, follow.NewSource(
 		o.Client, "deviceclasses", kinds.DeviceClasses(), &resourcev1.DeviceClass{},
-		func(class *resourcev1.DeviceClass, _ bool) { classes.Observe(class) }, classes.Forget,
+		func(class *resourcev1.DeviceClass, _ bool) { mapped.observe(class) }, mapped.forget,
 	).Keeping(leanClass)).Foreign()
-	c.classesListed = classes.Listed
+	c.classesListed = mapped.allListed
 	c.watch = follow.NewWatch(c.definitions.Kind("resourceclaims", "resourceslices"), o.Log,
 		follow.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice, c.forgetSlice).Keeping(leanSlice),
 		follow.NewSource(o.Client, "resourceclaims", kinds.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, c.observe, c.forget).Keeping(leanClaim),

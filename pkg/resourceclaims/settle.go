@@ -15,9 +15,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
-// WithdrawnAnnotation is written to a claim so that no write that was granted on an earlier version is carried out. Its
+// withdrawnAnnotation is written to a claim so that no write that was granted on an earlier version is carried out. Its
 // value is when.
-const WithdrawnAnnotation = "globalreserve.io/allocation-withdrawn"
+const withdrawnAnnotation = "globalreserve.io/allocation-withdrawn"
 
 const (
 	// grace is how long a granted write has to show up before it is withdrawn for somebody else who wants its devices.
@@ -181,9 +181,9 @@ func (c *Controller) settleOne(ctx context.Context, uid types.UID, w write) erro
 // to have all wait for its claim, it is a label.
 func (c *Controller) withdraw(ctx context.Context, uid types.UID, name types.NamespacedName) (*resourcev1.ResourceClaim, error) {
 	now := time.Now().UTC()
-	claim, err := c.patch(ctx, name, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, uid, WithdrawnAnnotation, now.Format(time.RFC3339Nano))
+	claim, err := c.patch(ctx, name, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, uid, withdrawnAnnotation, now.Format(time.RFC3339Nano))
 	if apierrors.IsInvalid(err) {
-		claim, err = c.patch(ctx, name, `{"metadata":{"uid":%q,"labels":{%q:"%d"}}}`, uid, WithdrawnAnnotation, now.UnixNano())
+		claim, err = c.patch(ctx, name, `{"metadata":{"uid":%q,"labels":{%q:"%d"}}}`, uid, withdrawnAnnotation, now.UnixNano())
 	}
 	return claim, err
 }

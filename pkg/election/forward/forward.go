@@ -79,7 +79,7 @@ type Forwarder struct {
 
 // New returns a Forwarder that knows no other servers until it runs.
 func New(o Options) (*Forwarder, error) {
-	key, err := NewKey(o.Name)
+	key, err := newKey(o.Name)
 	if err != nil {
 		return nil, err
 	}

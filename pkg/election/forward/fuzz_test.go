@@ -16,7 +16,7 @@ func FuzzTerm(f *testing.F) {
 	f.Add(`{"spec":{"term":1,"leader":"a","url":"https://127.0.0.1:1","publicKey":"k"}}`, `{"spec":{"term":2,"url":"http://x"},"status":{"servers":[{"name":"a","publicKey":"k"},{}]}}`)
 	f.Add(`{"spec":{"term":-1,"url":"https://%zz"}}`, `{"spec":{"term":9223372036854775807,"url":"https://[::1%eth0]:99999/path?q#f"}}`)
 	f.Add(`{}`, `{"spec":{"url":"//"},"status":{"servers":[{"name":"b","renewed":"9999-12-31T23:59:59.999999Z"}]}}`)
-	key, err := NewKey("self")
+	key, err := newKey("self")
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		s := &servers{name: "self", key: key, moved: func() {}, news: make(chan struct{}, 1), changed: make(chan struct{})}

@@ -24,8 +24,8 @@ type Key struct {
 	certificate tls.Certificate
 }
 
-// NewKey makes a key, with the certificate that TLS wants.
-func NewKey(name string) (*Key, error) {
+// newKey makes a key, with the certificate that TLS wants.
+func newKey(name string) (*Key, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a key for other servers to know this one by: %w", err)

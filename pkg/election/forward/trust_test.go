@@ -50,7 +50,7 @@ func TestWhoIsAPeer(t *testing.T) {
 	assert.Equal(t, "somebody", said)
 	asked := leader.asked.Load()
 
-	namesake, err := NewKey("follower") // with all that a certificate says, but for the key
+	namesake, err := newKey("follower") // with all that a certificate says, but for the key
 	require.NoError(t, err)
 	stolen := *follower.Key()
 	stolen.certificate.PrivateKey = namesake.certificate.PrivateKey.(*ecdsa.PrivateKey)
@@ -69,7 +69,7 @@ func TestWhoIsAPeer(t *testing.T) {
 // A key counts as long as it is listed, over connections that are older, too.
 func TestListedOnly(t *testing.T) {
 	leader, follower := pair(t)
-	key, err := NewKey("by-hand")
+	key, err := newKey("by-hand")
 	require.NoError(t, err)
 	list := func(servers ...v1alpha1.LedgerServer) {
 		leader.w.objects.Edit(func(term *v1alpha1.LedgerTerm) { term.Status.Servers = servers })
@@ -137,7 +137,7 @@ func TestNoLoop(t *testing.T) {
 
 // servers is what a server knows of others, without one that runs.
 func (w *world) servers(name string, leads func() string, moved func()) *servers {
-	key, err := NewKey(name)
+	key, err := newKey(name)
 	require.NoError(w.t, err)
 	return newServers(&Options{Name: name, Client: w.objects, Leads: leads, Moved: moved}, key)
 }

@@ -12,7 +12,7 @@ import (
 
 // Bounds of the table. Every pod is looked at by all of it.
 const (
-	MaxKinds    = 32
+	maxKinds    = 32
 	maxWays     = 8 // of one kind
 	maxVersions = 8
 )
@@ -62,8 +62,8 @@ func (o *Object) GroupResource() schema.GroupResource {
 // Validate checks a list of kinds. Every mistake has the path of its field.
 func Validate(list []Kind, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if len(list) > MaxKinds {
-		return append(errs, field.TooMany(path, len(list), MaxKinds))
+	if len(list) > maxKinds {
+		return append(errs, field.TooMany(path, len(list), maxKinds))
 	}
 	seen := sets.New[string]()
 	for i := range list {

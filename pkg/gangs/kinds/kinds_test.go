@@ -189,7 +189,7 @@ func TestValidate(t *testing.T) {
 			"object.group: Invalid", "object.resource: Invalid", "object.versions[0]: Invalid", "object.versions[2]: Duplicate", "object.minimum: Invalid value: \".a[\": must be a JSON path",
 		}},
 		"template":      {[]Kind{{Name: "a", Pods: ways, Object: &Object{Group: "g.io", Versions: []string{"v1"}, Resource: "rs", Minimum: ".a}{range .b[*]}"}}}, []string{"no braces inside"}},
-		"too many":      {make([]Kind, MaxKinds+1), []string{"kinds: Too many: 33"}},
+		"too many":      {make([]Kind, maxKinds+1), []string{"kinds: Too many: 33"}},
 		"too many ways": {[]Kind{{Name: "a", Pods: append(make([]Way, 0), Default()[4].Pods[0], ways[0], ways[0], ways[0], ways[0], ways[0], ways[0], ways[0], ways[0]), Object: object}}, []string{"pods: Too many: 9"}},
 	}
 	for name, tt := range tests {

@@ -156,9 +156,9 @@ func capacityOf(slot *v1alpha1.Slot) resources.Capacity {
 	return capacity
 }
 
-// Slot writes a slot as the slot of an object; Slots of it is the slot again.
+// objectSlot writes a slot as the slot of an object; Slots of it is the slot again.
 // The object's spec says the rest: policy, scheduler, priority, deadline.
-func Slot(t *resources.Table, h *ledger.Slot) v1alpha1.Slot {
+func objectSlot(t *resources.Table, h *ledger.Slot) v1alpha1.Slot {
 	capacity := resources.CapacityOf(t, h.Request)
 	slot := v1alpha1.Slot{
 		Name: h.Ref.Slot, NodeName: h.Node, Requests: capacity.Requests, Tolerations: capacity.Tolerations,
@@ -191,7 +191,7 @@ func Object(t *resources.Table, slots []ledger.Slot, ttl time.Duration, madeBy s
 		},
 	}
 	for i := range slots {
-		rsv.Spec.Slots = append(rsv.Spec.Slots, Slot(t, &slots[i]))
+		rsv.Spec.Slots = append(rsv.Spec.Slots, objectSlot(t, &slots[i]))
 	}
 	return rsv
 }

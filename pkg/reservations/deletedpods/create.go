@@ -129,7 +129,7 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 		return errLater
 	case err != nil:
 		return fmt.Errorf("looking at the Reservation that has the name: %w", err)
-	case other.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod && other.Annotations[PodUIDAnnotation] == string(t.pod.Ref.UID):
+	case other.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod && other.Annotations[podUIDAnnotation] == string(t.pod.Ref.UID):
 		return nil
 	case t.slot.Ref.Name == suffixed(t.pod):
 		k.giveBack(t)

@@ -20,12 +20,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
-// SlotName is the name of the one slot of a Reservation that keeps the capacity of a
+// slotName is the name of the one slot of a Reservation that keeps the capacity of a
 // deleted pod.
-const SlotName = "deleted-pod"
+const slotName = "deleted-pod"
 
-// PodUIDAnnotation is on such a Reservation: the UID of the pod.
-const PodUIDAnnotation = "globalreserve.io/deleted-pod-uid"
+// podUIDAnnotation is on such a Reservation: the UID of the pod.
+const podUIDAnnotation = "globalreserve.io/deleted-pod-uid"
 
 // Options configures a Keeper. All fields are needed.
 type Options struct {
@@ -159,7 +159,7 @@ func (k *Keeper) isTaken(namespace, name string) bool {
 
 func (k *Keeper) newSlot(pod *cluster.Pod, name string, deadline time.Time) ledger.Slot {
 	slot := ledger.Slot{
-		Ref:     ledger.SlotRef{Namespace: pod.Ref.Namespace, Name: name, Slot: SlotName},
+		Ref:     ledger.SlotRef{Namespace: pod.Ref.Namespace, Name: name, Slot: slotName},
 		Node:    pod.Node,
 		Request: pod.Request, Policy: ledger.Once, Scheduler: pod.Scheduler, Caller: pod.Caller, Priority: pod.Priority,
 		Deadline: deadline,
@@ -197,7 +197,7 @@ func (t *task) key() types.NamespacedName {
 func (k *Keeper) newObject(t *task) *v1alpha1.Reservation {
 	rsv := convert.Object(k.Ledger.Table(), []ledger.Slot{t.slot}, t.ttl, convert.MadeByDeletedPod)
 	rsv.Spec.Consumers = consumersOf(t.pod)
-	rsv.Annotations[PodUIDAnnotation] = string(t.pod.Ref.UID)
+	rsv.Annotations[podUIDAnnotation] = string(t.pod.Ref.UID)
 	if t.wish.godel {
 		rsv.Annotations[v1alpha1.GodelReservationAnnotation] = "true"
 	}

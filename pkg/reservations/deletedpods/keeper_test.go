@@ -39,7 +39,7 @@ func TestKept(t *testing.T) {
 		rsv := w.object("p")
 		require.NotNil(t, rsv)
 		assert.Equal(t, convert.MadeByDeletedPod, rsv.Labels[convert.MadeByLabel])
-		assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "c", PodUIDAnnotation: "uid-of-p", v1alpha1.GodelReservationAnnotation: "true"}, rsv.Annotations)
+		assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "c", podUIDAnnotation: "uid-of-p", v1alpha1.GodelReservationAnnotation: "true"}, rsv.Annotations)
 		assert.Equal(t, &v1alpha1.ConsumerSpec{Index: "i"}, rsv.Spec.Consumers, "the index comes before the controller")
 		assert.Equal(t, 90*time.Second, rsv.Spec.TTL.Duration)
 		assert.Equal(t, v1alpha1.AllocateOnce, rsv.Spec.AllocatePolicy)
@@ -235,7 +235,7 @@ func TestUsedUpWhileItsObjectIsWritten(t *testing.T) {
 				synctest.Wait()
 				back := pod("back", nil)
 				placement := back.Placement("n")
-				placement.Slots = []ledger.SlotRef{{Namespace: "ns", Name: "p", Slot: SlotName}}
+				placement.Slots = []ledger.SlotRef{{Namespace: "ns", Name: "p", Slot: slotName}}
 				grant, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(t, rejection)
 				require.Equal(t, "ns/p/deleted-pod", grant.Slot.String())

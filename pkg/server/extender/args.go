@@ -195,7 +195,7 @@ func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*cluster.Pod, 
 	}
 	info, err := e.o.Arbiter.Reader().NewPod(&pod)
 	if err != nil {
-		return nil, &arbiter.UncountableError{Pod: ref, Cause: err}
+		return nil, &arbiter.UncountableError{Cause: err}
 	}
 	return info, nil
 }

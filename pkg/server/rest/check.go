@@ -146,9 +146,9 @@ func checkPods(v verb, req *gangRequest) error {
 func checkNodes(v verb, req *gangRequest) error {
 	pods := req.Pods.entries
 	if len(req.Nodes) == 0 && v != verbReserve {
-		if v == verbWhatIf && len(pods) > MaxProposals {
+		if v == verbWhatIf && len(pods) > maxProposals {
 			return badRequest("Pods has %d pods, the limit without Nodes is %d: name the nodes, or send fewer pods",
-				len(pods), MaxProposals)
+				len(pods), maxProposals)
 		}
 		return nil
 	}

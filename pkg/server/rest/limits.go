@@ -10,9 +10,9 @@ import (
 const (
 	// MaxPods is the most pods of one /reserve, /unreserve or what-if request.
 	MaxPods = 10_000
-	// MaxProposals is the most pods of a what-if request that leaves the choice
+	// maxProposals is the most pods of a what-if request that leaves the choice
 	// of the nodes to the server.
-	MaxProposals = 1_000
+	maxProposals = 1_000
 
 	maxRequestIDLength     = 200              // bytes
 	maxSchedulerNameLength = 253              // bytes, as a Kubernetes name
