@@ -32,7 +32,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
-	"github.com/globalreserve/globalreserve/pkg/certificate"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
@@ -238,7 +237,7 @@ func TestCertificate(t *testing.T) {
 	issued, err := os.ReadFile(filepath.Join("cert-manager", "certificate.yaml"))
 	require.NoError(t, err)
 	assert.Contains(t, string(issued), "secretName: globalreserve-tls\n")
-	assert.Contains(t, string(issued), "- "+certificate.ServerName+"\n")
+	assert.Contains(t, string(issued), "- globalreserve.globalreserve-system.svc\n")
 }
 
 func TestPolicyIsMounted(t *testing.T) {

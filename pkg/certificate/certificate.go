@@ -22,8 +22,6 @@ const (
 	namespace  = "globalreserve-system"
 	service    = "globalreserve"
 	secretName = "globalreserve-tls"
-	// ServerName is the name in the certificate, which clients check.
-	ServerName = service + "." + namespace + ".svc"
 
 	caKey = "ca.crt" // beside the two of a Secret of this type, as cert-manager has it
 )

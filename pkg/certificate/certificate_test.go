@@ -15,6 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// serverName is where the server of manifests/base is reached.
+const serverName = "globalreserve.globalreserve-system.svc"
+
 // Whoever has the authority in the Secret takes its certificate for the server's, and for nobody else's.
 func TestCertificate(t *testing.T) {
 	secret := made(t)
@@ -22,11 +25,11 @@ func TestCertificate(t *testing.T) {
 	assert.Equal(t, "globalreserve-system/globalreserve-tls", secret.Namespace+"/"+secret.Name, "as manifests/ mount it")
 	assert.Equal(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, secret.TypeMeta)
 	requireFor(t, secret, map[string]bool{
-		ServerName: true, ServerName + ".cluster.local": true, "localhost": true, "kubernetes.default.svc": false,
+		serverName: true, serverName + ".cluster.local": true, "localhost": true, "kubernetes.default.svc": false,
 	})
 	secret = made(t, "--namespace=here", "--name=own")
 	assert.Equal(t, "here/own", secret.Namespace+"/"+secret.Name)
-	requireFor(t, secret, map[string]bool{"globalreserve.here.svc": true, ServerName: false})
+	requireFor(t, secret, map[string]bool{"globalreserve.here.svc": true, serverName: false})
 }
 
 // made is the Secret that the command prints.
