@@ -16,15 +16,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Most of a pod says nothing about what it may use: environment, probes, who set which field. A server that reads
-// every pod of the cluster spends most of its time on that, and most of its memory while it starts. LeanClient
-// cuts it out of the bytes that the API server sent, before they are decoded; of nodes the images they have.
+// Most of a pod says nothing about what it may use: environment, probes, who set which field. A server reads every pod
+// of the cluster, and would spend most of its time, and most of its memory while it starts, on these fields. LeanClient
+// cuts them out of the bytes that the API server sent, before they are decoded. Of nodes it cuts out the images.
+// Without the cut, a start with 150,000 pods takes 1.43 times the processor time and 1.40 times as long
+// (docs/decisions/0013-lean-pods.md).
 //
-// What is cut out is listed here; what is not listed stays. So a field that a later Kubernetes adds is
-// decoded. Numbers are those of the fields in Kubernetes' generated.proto.
+// The lists below say what is cut out. What is not listed stays, so a field that a later Kubernetes adds is decoded.
+// The numbers are those of the fields in Kubernetes' generated.proto.
 
-// cut says what to leave out of one kind of message: a field without a cut of its own altogether, of a
-// field with one what that says.
+// cut says what to leave out of one kind of message. A field that it maps to nil is left out altogether. Of a field
+// that it maps to another cut, that cut says what is left out.
 type cut map[uint64]cut
 
 var (
@@ -66,8 +68,8 @@ var (
 // protobufPrefix begins every object that Kubernetes encodes as protobuf.
 var protobufPrefix = []byte("k8s\x00")
 
-// LeanClient returns core, but its pods and nodes lack what no decision needs. They must not be written back. It is for the
-// configuration, and the HTTP client, that core was made with.
+// LeanClient returns core, but its pods and nodes lack what no decision needs. They must not be written back.
+// config and transport are those that core was made with.
 func LeanClient(config *rest.Config, transport *http.Client, core kubernetes.Interface) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.GroupVersion = &v1.SchemeGroupVersion
@@ -96,7 +98,7 @@ func (l leanCodecs) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersione
 
 type leanDecoder struct{ runtime.Decoder }
 
-// cutting has buffers for what is left of messages: whoever decodes them copies what it keeps.
+// cutting has buffers for what is left of messages. A decoder copies what it keeps, so they can be used again.
 var cutting = sync.Pool{New: func() any { return new([]byte) }}
 
 // Decode implements runtime.Decoder.
