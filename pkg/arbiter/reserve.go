@@ -347,7 +347,7 @@ func keep(placements []ledger.Placement, refused []Refusal) []ledger.Placement {
 	return kept
 }
 
-// merge puts refusals of both kinds, each ordered, into the order of the group.
+// merge puts refusals of both kinds, each ordered, into the order of the placements.
 func merge(placements []ledger.Placement, screened []Refusal, rejections []ledger.Rejection) []Refusal {
 	all := make([]Refusal, 0, len(screened)+len(rejections))
 	for i := range placements {

@@ -16,7 +16,7 @@
 //	pod deleted, or Succeeded or Failed        RemovePod
 //	   deleted, and Options.Keep wants that    RemovePodHolding
 //	node                                       ObserveNode
-//	node deleted                               RemoveNode, and Unreserve of what is reserved there
+//	node deleted                               RemoveNode, which also ends what is kept there in memory
 //	other UID under a known name               the former object is removed first
 //
 // What is found missing after a gap in the watch is removed the same way.
@@ -36,8 +36,8 @@
 // # How far, and how fresh
 //
 // A watch may be behind, or dead without anybody being told. Cache.CatchUp waits until the ledger has
-// what the API server has now: whoever begins to decide calls it. Cache.Ages says how
-// long ago anything was heard: a watch that is silent for too long is begun anew (follow.Pulse).
+// what the API server has now. A server calls it before it begins to decide. Cache.Ages says how
+// long ago anything was heard. A watch that is silent for too long is begun anew (follow.Pulse).
 //
 // # Locks
 //
@@ -46,6 +46,6 @@
 // Lookups take the read lock of one shard. Others are told of pods with no lock
 // held.
 //
-// What may be touched: which facts lead to which observation is decided here,
-// what an observation does is decided in pkg/ledger.
+// What may be touched: this package decides which facts lead to which observation.
+// pkg/ledger decides what an observation does.
 package cluster

@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// Choose gives devices to requests: for each request the numbers of its devices, in order. Free are
-// the devices that may be given, and preferred, which may be nil, those of them that had best be: what
-// is held for the pod. The package comment says which choice is best. Where there is none, the verdict
-// says why.
+// Choose gives devices to requests: for each request the numbers of its devices, in order. free are the devices that
+// may be given. preferred are those of them that are kept for the pod and had best be given; it may be nil. The package
+// comment says which choice is best. Where there is none, the verdict says why.
 func (p *Pool) Choose(free, preferred Set, requests []*Request) ([][]int, Verdict) {
 	if v := p.Fits(free, requests); v.Reason != Fits {
 		return nil, v
@@ -36,7 +35,7 @@ const none = math.MaxInt64 / 4
 // settled is the owner of a device that is not to be exchanged any more.
 const settled = -1
 
-// chooser looks for the best choice. Parties are the requests, and nobody, who has what is free.
+// chooser looks for the best choice. The parties are the requests, and one more, nobody, which has the free devices.
 //
 // The parties exchange devices: a takes one of b, b takes one of c instead, and so on. What that costs
 // is the length of a path in a graph of the parties, in which the edge from a to b is the cheapest

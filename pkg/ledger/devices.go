@@ -8,7 +8,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 )
 
-// DeviceClaimRef names a claim of devices: an ExtendedResourceClaim.
+// DeviceClaimRef names a device claim: an ExtendedResourceClaim.
 type DeviceClaimRef struct {
 	Namespace string
 	Name      string
@@ -25,8 +25,8 @@ func (r DeviceClaimRef) key() nameKey { return nameKey{r.Namespace, r.Name} }
 // DeviceRequest is which devices a pod, or a slot, asks for. A pod without claims has
 // none (nil). It must not be changed once the ledger has it.
 type DeviceRequest struct {
-	// Allocations are the pod's claims in the order its annotation names them. A slot has
-	// one for each request, those of no claim without a name, or none at all.
+	// Claims are the pod's device claims in the order in which its annotation names them. A slot has one for each
+	// request, or none at all. Where a request is for no claim in particular, its entry has no name.
 	Claims []DeviceClaimRef
 	// Requests are what the claims ask for, one for each; nil where Err is set.
 	Requests []*devices.Request
@@ -47,7 +47,7 @@ type DeviceRequest struct {
 
 // GivenDevices are the devices that one claim was given.
 type GivenDevices struct {
-	// Allocation has no name where a slot keeps devices for no claim in particular.
+	// Claim has no name where a slot keeps devices for no claim in particular.
 	Claim DeviceClaimRef
 	// Resource is empty where the claim is not known any more: any device of the node
 	// with one of the IDs is meant then.

@@ -151,8 +151,8 @@ const (
 	PodAllocated                // the pod has an allocation already, so no slot is needed
 	SlotExists                  // there is another slot of that name, or for that pod
 	InsufficientDevices         // the free devices do not meet the pod's claims
-	DeviceClaimInUse            // another pod has one of the pod's allocations
-	DeviceClaimUnusable         // an allocation does not exist, or cannot be understood
+	DeviceClaimInUse            // another pod has one of the pod's device claims
+	DeviceClaimUnusable         // a device claim does not exist, or cannot be understood
 	QuotaExceeded               // the namespace would use more than its ResourceQuota
 	ReservedLimit               // the namespace's slots would keep more than the policy allows
 	SlotLimit                   // the namespace has as many slots as the policy allows

@@ -50,7 +50,7 @@ type AllocationView struct {
 	Priority  int32
 	Request   *resources.Request // must not be changed
 	Slot      SlotRef            // what the pod uses, or empty
-	Given     []GivenDevices     // must not be changed; nil for a pod without allocations
+	Given     []GivenDevices     // must not be changed; nil for a pod without devices
 	Asked     string             // DeviceRequest.Asked of what it was given for
 	// Growing says that a resize was granted that the pod has not been seen with: Request may be more than it asks for.
 	Growing bool

@@ -1,6 +1,5 @@
-// Package metrics holds every Prometheus metric of the GlobalReserve server. Metrics is made once
-// by the composition root and handed, as the small interface each of them defines, to the packages
-// that report.
+// Package metrics holds every Prometheus metric of the GlobalReserve server. pkg/app makes one Metrics and hands it to
+// the packages that report.
 //
 // The names are a promise to dashboards and alerts: add metrics, never rename them.
 //

@@ -14,13 +14,13 @@ func (m *Metrics) ObserveRequest(verb string, code int, took time.Duration) {
 	m.durations.WithLabelValues(verb).Observe(took.Seconds())
 }
 
-// ObserveDecision counts one decision on a pod or a group. verb and result are fixed words of the
+// ObserveDecision counts one decision on a pod or a gang. verb and result are fixed words of the
 // caller's ("bind", "granted"); scheduler may be anything a client sent.
 func (m *Metrics) ObserveDecision(verb, scheduler, result string) {
 	m.decisions.WithLabelValues(verb, m.schedulers.value(scheduler), result).Inc()
 }
 
-// ObserveConflict counts one reservation refused for want of resource. Both may be anything a
+// ObserveConflict counts one request that was refused because a resource was short. Both names may be anything a
 // client sent.
 func (m *Metrics) ObserveConflict(scheduler, resource string) {
 	m.conflicts.WithLabelValues(m.schedulers.value(scheduler), m.resources.value(resource)).Inc()

@@ -3,8 +3,8 @@
 // Store that the rest of the server reads the policy in force from, the Watcher that follows
 // changes of the file, and the command `policy validate`.
 //
-// The package says what the policy is. What follows from it for a pod or a node is the business of
-// the packages that read it: scores, for one, are computed by the extender.
+// The package says what the policy is. What follows from it for a pod or a node is decided by the packages that read
+// it: pkg/arbiter computes the scores, for example.
 //
 // # The file
 //
@@ -12,10 +12,13 @@
 //	kind: GlobalReservePolicy
 //	schedulers:                      # optional; schedulers not listed may reserve too
 //	- name: batch-scheduler          # spec.schedulerName of its pods
+//	  callers: ["system:serviceaccount:batch:scheduler"]  # may act for it, besides those whom a role lets
+//	  limits: {cpu: 60%}             # the most each of its callers may use: quantities, or of all nodes
 //	  maxReservationTTL: 1h          # at most reservations.maxTTL, which is also the default
+//	  prioritize: {strategy: LeastAllocated}  # what it leaves out is as in prioritize below
 //	namespaces:                      # optional; default is for those that are not named
 //	  default:
-//	    maxReserved: {cpu: 20%}      # what reservations keep unused: quantities, or of all nodes
+//	    maxReserved: {cpu: 20%}      # what reservations keep beyond what pods use: quantities, or of all nodes
 //	    maxSlots: 200                # slots of reservations, those in memory included
 //	deletedPods:
 //	  enabled: true                  # default: true
@@ -44,6 +47,7 @@
 //	      versions: [v1]
 //	      resource: gangs
 //	      minimum: .spec.size
+//	      touch: true                # default: false; see ObjectKind
 //	autoscaling:
 //	  protectNodes: true             # default: true
 //	  provisioningRequests:

@@ -17,9 +17,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// choose fills in the nodes of the slots that have none, those with devices first, then the largest, and each on the
-// node that it leaves least capacity on, and takes the capacity of all of them from the survey. The slots are those of the
-// holds, in the same order. Where a slot finds no node it returns why.
+// choose fills in a node for each slot that has none, and takes the capacity of all slots off the survey. Slots with
+// devices come first, then the largest. Each gets the node that it leaves least free capacity on. kept and slots are
+// the same slots in the same order. Where a slot finds no node, choose returns why.
 func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1alpha1.Slot) *refused {
 	var open []int
 	asked := make([]ledger.Placement, len(kept))

@@ -133,8 +133,8 @@ func (r *record) restored(kept []ledger.Slot, since, now time.Time) bool {
 	return true
 }
 
-// endRestored ends the slots that slot nothing any more: the deadline has passed, their pods were deleted or have
-// finished, or a node is not the one it was. c.mu is held.
+// endRestored ends the slots that keep nothing any more: their deadline has passed, their pods were deleted or have
+// finished, or their node is another one of the same name. c.mu is held.
 func (c *Controller) endRestored(r *record) {
 	for i := range r.slots {
 		slot, status := &r.slots[i], &r.status.Slots[i]

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Never fails the test if the condition comes to slot within a time. It asks in the test's own
+// Never fails the test if the condition comes to hold within a time. It asks in the test's own
 // goroutine, unlike require.Never, which may still be asking when the test has ended.
 func Never(t testing.TB, condition func() bool, within, tick time.Duration, what ...any) {
 	t.Helper()

@@ -22,7 +22,7 @@ const (
 	portAttempts = 500
 )
 
-// ports hands out TCP ports on 127.0.0.1 and slots a file lock on each, so that two harnesses on
+// ports hands out TCP ports on 127.0.0.1 and holds a file lock on each, so that two harnesses on
 // one machine never get the same one. The kernel drops the locks of a process that dies.
 type ports struct {
 	mu    sync.Mutex // guards locks

@@ -2,11 +2,11 @@
 // both name, by the controller both have, or by the reservation's label selector,
 // and never across namespaces.
 //
-// Whoever watches Reservation objects feeds it (Set, Remove); filter, bind and
-// the wake-ups ask it (Candidates) before they ask the ledger. It only knows
-// what was wished for: whether a slot still slots capacity, and enough of it, is the
-// ledger's to say. Slots that name their pod are left out, because the ledger
-// finds those itself.
+// The packages that watch Reservation objects feed it (Set, Remove). Filter, bind and
+// the wake-ups ask it (Candidates) before they ask the ledger. It only knows what the
+// objects ask for. The ledger knows whether a slot still keeps capacity, and whether
+// it is enough. Slots that name their pod are left out, because the ledger finds
+// those itself.
 package matcher
 
 import (

@@ -121,7 +121,7 @@ func TestGrantedAndDeadline(t *testing.T) {
 	}
 }
 
-// What the server writes down of its slots, it reads back as the same holds.
+// What the server writes down of its slots, it reads back as the same slots.
 func TestObjectIsTheReverseOfSlots(t *testing.T) {
 	table := resources.NewTable()
 	gpu, _ := table.Intern("example.com/gpu")

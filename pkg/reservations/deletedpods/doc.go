@@ -40,11 +40,11 @@
 //     stands above the Deployment's, that above the server's default; a ttl that
 //     cannot be read, or is longer than the policy allows, leads to an Event and
 //     the next best.
-//   - Devices that the pod's claims were given are kept with its capacity, for no claim
-//     in particular: a pod that comes in its place may name the same allocations, which
-//     nobody has while the capacity is kept, or others that the devices meet.
-//   - In a rolling update each old pod's capacity is held for a new one. The new pods
-//     use the slots up as they come; what surged stays until its ttl is over.
+//   - The devices that the pod's device claims were given are kept with its capacity, for
+//     no claim in particular. A pod that comes in its place may name the same claims,
+//     which nobody has while the capacity is kept, or others that the devices meet.
+//   - In a rolling update each old pod's capacity is kept for a new one. The new pods
+//     use the slots up as they come. The slots of surplus pods stay until their ttl is over.
 //
 // # From one server to the next
 //

@@ -89,7 +89,7 @@ func New(o Options) *Keeper {
 	}
 }
 
-// Run watches Deployments and creates objects until ctx ends. Holds without an
+// Run watches Deployments and creates objects until ctx ends. Slots without an
 // object are lost with the process.
 func (k *Keeper) Run(ctx context.Context) error {
 	var running sync.WaitGroup

@@ -10,7 +10,7 @@ What lives where:
 
   - cluster_test.go  a control plane with the definition of Reservation and a server, and calls of both
   - survive_test.go  the server is killed and started again; the scheduler binds by itself
-  - speed_test.go    benchmarks: /reserve beside a bare create, and 10,000 holds that expire at once
+  - speed_test.go    benchmarks: /reserve beside a bare create, and 10,000 slots that expire at once
 
 Writes that fail are in pkg/server/rest and pkg/arbiter.
 

@@ -85,7 +85,7 @@ func quantile(times []time.Duration, p int) time.Duration {
 	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
 }
 
-// BenchmarkExpiry measures filter calls while 10,000 holds expire at the same moment. The goal for
+// BenchmarkExpiry measures filter calls while 10,000 slots expire at the same moment. The goal for
 // the 99th percentile is 10 ms throughout.
 func BenchmarkExpiry(b *testing.B) {
 	const gangs, size, nodes = 10, 1000, 100
