@@ -30,14 +30,14 @@ type Admitted struct {
 	// Pod is nil where nothing is known of it. A Binding may be allowed only with its UID
 	// and its version as preconditions: see pending.
 	Pod *cluster.Pod
-	// Own says that the Binding is of a bind of this Arbiter, which looks after it itself:
-	// it is to be allowed as it is.
+	// Own says that the Binding belongs to a bind of this Arbiter, which looks after it itself.
+	// Such a Binding is to be allowed as it is.
 	Own bool
 	// Undecided says that a resize takes nothing that its pod does not have.
 	Undecided bool
 	// Annotations tell the pod what it was granted.
 	Annotations map[string]string
-	// Times is how often a Binding was refused by now that is asked for again and again, 0 where it is the first time.
+	// Times is how often a Binding that is asked for again and again has been refused. It is 0 the first time.
 	Times int
 }
 
@@ -88,10 +88,10 @@ type admission struct {
 	own       bool // this server has sent it
 	create    bool // the pod is being created
 	plan      bool // it is too early to grant anything
-	// told are the annotations that the pod is created with, see PlanPod, and nodes how many there are.
+	// told are the annotations that the pod is created with, see PlanPod. nodes is how many nodes there are.
 	told  map[string]string
 	nodes int
-	// beside are the other creations that leave no more to the share of this one.
+	// beside are the other creations, where these fill the share that this one belongs to.
 	beside []*pending
 }
 
@@ -197,9 +197,9 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	return grant, false, nil
 }
 
-// change has what was allowed of a Binding count for what is asked now: the pod has changed (what it asks for, or the
-// devices it claims). Where the pod is older than what was allowed, it is refused: that is withdrawn before long.
-// a.pending.mu is held.
+// change has a Binding that was allowed count for what is asked now, as the pod has changed in what it asks for, or in
+// the devices that it claims. Where the pod is older than what was allowed, the Binding is refused: what was allowed is
+// withdrawn before long. a.pending.mu is held.
 func (a *Arbiter) change(k *admission, before *pending) (ledger.Grant, error) {
 	if k.pod.ResourceVersion > before.version {
 		return a.o.Ledger.ChangeBind(&k.placement)

@@ -23,21 +23,21 @@ var Records = []string{
 }
 
 const (
-	// failedShare bounds what creations hold that never happen, whatever their sender does. Of a namespace these are as
-	// many pods as a tenth of the nodes, and maxFailed at most, for a tenth of the time.
+	// failedShare bounds what creations that never happen can keep, whatever their sender does. For a namespace that is
+	// as many pods as a tenth of the nodes, and maxFailed at most, for a tenth of the time.
 	failedShare, maxFailed = 10, 5
 	// callerShare bounds what a caller creates in all namespaces together: as many pods as a quarter of the nodes, and
 	// maxFailed of four namespaces at most.
 	callerShare = 4
 	// failedPause is how long a namespace waits after a creation that never happened.
 	failedPause = (failedShare - 1) * createGrace
-	// maxLooked is how many creations are looked for so that one more may be allowed.
+	// maxLooked is for how many creations the API server is asked, so that one more may be allowed.
 	maxLooked = 8
 )
 
-// PlanPod says what a pod would be given that a user is about to create on a node. The pod is what the API server has
-// before it fills in and checks anything, without the node. Nothing is granted, as it may refuse or change the pod.
-// The annotations are those that AdmitPod asks for. Its errors are those of AdmitBinding.
+// PlanPod says what a pod that a user is about to create on a node would be given. The pod is what the API server has
+// before it fills in and checks anything, without the node. Nothing is granted, as the API server may refuse or change
+// the pod. AdmitPod asks for the annotations that PlanPod returns. The errors are those of AdmitBinding.
 func (a *Arbiter) PlanPod(ctx context.Context, pod *v1.Pod, node, user string, dryRun bool) (Admitted, error) {
 	return a.admitPod(ctx, pod, &admission{node: node, create: true, plan: true}, user, dryRun)
 }
@@ -73,8 +73,9 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	return a.admit(ctx, k, dryRun)
 }
 
-// isTold reports whether a pod that is being created tells what it is granted. Since that was planned it may have been
-// given to others, or another webhook may have written something else. Where refusals are only warnings nobody is told.
+// isTold reports whether the annotations of a pod that is being created tell what it is granted. What PlanPod said may
+// have been given to others since, or another webhook may have written something else. Where refusals are only warnings
+// pods are told nothing.
 func (a *Arbiter) isTold(k *admission, grant *ledger.Grant) bool {
 	granted := a.tell(k, grant)
 	return a.o.AdmissionWarns || !slices.ContainsFunc(Records, func(record string) bool { return k.told[record] != granted[record] })
@@ -99,8 +100,8 @@ func (a *Arbiter) beginCreation(k *admission) error {
 	return nil
 }
 
-// overShare says whether creations that may never happen hold as much as those of a namespace, and of a caller, may.
-// a.pending.mu is held.
+// overShare says whether the creations that may never happen keep as much as a namespace, or a caller, may keep that
+// way. a.pending.mu is held.
 func (a *Arbiter) overShare(k *admission) error {
 	k.beside = nil
 	e := &Error{Outcome: Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
@@ -126,7 +127,7 @@ func (a *Arbiter) overShare(k *admission) error {
 	return e
 }
 
-// unseen returns those that are wanted of the creations that may never happen. a.pending.mu is held.
+// unseen returns those of the creations that may never happen for which wanted is true. a.pending.mu is held.
 func (a *Arbiter) unseen(wanted func(*pending) bool) (unseen []*pending) {
 	for _, p := range a.pending.of {
 		if p.create && wanted(p) && !a.isOver(p) {
@@ -136,8 +137,8 @@ func (a *Arbiter) unseen(wanted func(*pending) bool) (unseen []*pending) {
 	return unseen
 }
 
-// lookForCreated asks the API server for creations that leave no more to the share of another one, as the watch may be
-// behind. It reports whether one of them is there.
+// lookForCreated asks the API server for the creations that fill a share (admission.beside), as the watch may be
+// behind. It reports whether one of their pods is there.
 func (a *Arbiter) lookForCreated(ctx context.Context, k *admission) bool {
 	for _, p := range k.beside[:min(len(k.beside), maxLooked)] {
 		if _, err := a.pods.read(ctx, p.ref, 0); err == nil { // which the ledger is told of

@@ -25,7 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 )
 
-// Options are what an Arbiter works with. All fields are required that do not say
+// Options are what an Arbiter works with. A field is required unless its comment says
 // otherwise.
 type Options struct {
 	Ledger   *GatedLedger
@@ -51,14 +51,15 @@ type Options struct {
 	Node func(name string) (cluster.Node, bool)
 	// Wake has a pod that waits tried again.
 	Wake func(pod *cluster.Pod)
-	// TouchGang has the object of a gang changed whose scheduler goes by that. It must not block.
+	// TouchGang has the object of a gang changed, if the gang's scheduler goes by that. It must not block.
 	TouchGang func(kinds.Key)
-	// OnGangShort is told of a gang that has started and lacks so many members, for which nothing is kept any more. It must not block.
+	// OnGangShort is told of a gang that has started and lacks so many members. Nothing is kept for these any more.
+	// OnGangShort must not block.
 	OnGangShort func(gang gangs.Gang, missing int)
 	// OnGangRefused is told of a pod that was refused for the sake of its gang, and why in words. It must not block.
 	OnGangRefused func(pod *cluster.Pod, reason ledger.Reason, why string)
-	// OnRepeated is told of a Binding that was refused many times within a while, each a round number of times or more, and
-	// returns whether its pod is told: if not, it is told of the next refusal. It must not block.
+	// OnRepeated is told of a Binding that was refused many times within a while: at the 10th time, the 100th and so on.
+	// It returns whether the pod is told. If not, it is called again at the next refusal. It must not block.
 	OnRepeated func(pod *cluster.Pod, r *refused.Refusal, within time.Duration) bool
 	// MayUse says why a caller must not act for a scheduler, nil if it may.
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
@@ -72,10 +73,10 @@ type Options struct {
 	// below the callers' own timeout, and one request to the API server may take a third
 	// of it.
 	BindTimeout time.Duration
-	// MaxInFlight bounds the binds whose outcome is not known, and MaxPending the Bindings
-	// and pods allowed whose fate is not known; 0 means 4096 and 8192.
+	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096. MaxPending bounds what was
+	// allowed at the API server and whose fate is not known; 0 means 8192.
 	MaxInFlight, MaxPending int
-	// AdmissionWarns has what the webhook asks about go ahead where it is refused, with a warning.
+	// AdmissionWarns has the webhook only warn: what it would refuse goes ahead.
 	AdmissionWarns bool
 }
 
@@ -84,19 +85,19 @@ const (
 	// must not lie below the API server's --request-timeout.
 	bindSettle = 90 * time.Second
 	// storeTimeout is how long a write of a Reservation is tried before its caller gets an
-	// answer, and how long one waits for another that writes the same object. storeSettle
-	// is bindSettle for these writes, which tell the API server to give up on them after a
-	// few seconds.
+	// answer. A write waits as long for another write of the same object. storeSettle is
+	// bindSettle for these writes. They tell the API server to give up on them after a few
+	// seconds.
 	storeTimeout = 8 * time.Second
 	storeSettle  = 15 * time.Second
 	// grace is how long a Binding allowed at the API server has to show up before it is
 	// withdrawn.
 	grace = 3 * time.Second
-	// createGrace is how long an allowed pod has to show up, and an allowed Binding of a
-	// pod that cannot be patched. It must lie above the time after which the API server
-	// abandons the creation of an object: 34s (kubernetes
-	// staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), and
-	// what etcd may take for a write it has begun.
+	// createGrace is how long an allowed creation of a pod has to show up, and an allowed
+	// Binding of a pod that cannot be patched. After 34s the API server abandons the creation
+	// of an object (kubernetes staging/src/k8s.io/apiserver/pkg/endpoints/handlers,
+	// requestTimeoutUpperBound). createGrace must be longer than that and the time that etcd
+	// may take for a write it has begun.
 	createGrace = 45 * time.Second
 
 	defaultMaxInFlight = 4096
@@ -171,6 +172,6 @@ func (a *Arbiter) Settled(pod types.UID) {
 	a.refused.Settled(pod)
 }
 
-// LookAgain says that pods may fit that did not, for a reason that the ledger has no event for: taints of nodes, limits,
-// resources that are left to DRA. Gangs that wait are looked at again.
+// LookAgain says that pods which did not fit may fit now, for a reason that the ledger has no event for: taints of
+// nodes, limits, resources that are left to DRA. Gangs that wait are looked at again.
 func (a *Arbiter) LookAgain() { a.gangs.others.Add(1) }

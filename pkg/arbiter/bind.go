@@ -30,7 +30,7 @@ type flight struct {
 	overdue context.Context
 	cancel  context.CancelFunc
 	info    atomic.Pointer[cluster.Pod] // nil until the pod was found
-	// version is that of info once it was granted something: the Binding is carried out on no other.
+	// version is that of info once it was granted something. The Binding is carried out on no other version.
 	version string
 	// annotations tell with the Binding what the pod was bound with.
 	annotations map[string]string

@@ -12,13 +12,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// mayUse says why who asks must not act for a scheduler, nil if it may.
+// mayUse says why the caller must not act for a scheduler, nil if it may.
 func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
 	caller, rules := identity.Of(ctx), a.o.Policy.Current().Scheduler(scheduler)
 	switch {
 	case identity.Trusted(caller), rules.Lists(caller.GetName()):
 		return nil
-	case rules.Limited(): // whose limits those are is known of these callers only
+	case rules.Limited(): // the limits are those of the listed callers, so nobody else may act for it
 		return &identity.DeniedError{Message: fmt.Sprintf("%q may not act for scheduler %q, which has limits: the policy file has to list it among the scheduler's callers",
 			caller.GetName(), scheduler)}
 	default:
@@ -26,8 +26,8 @@ func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
 	}
 }
 
-// mayReserve says why who asks must not reserve for the scheduler of a gang in the namespaces of its pods, nil if it
-// may. Most may in all namespaces: that is asked first, and once.
+// mayReserve says why the caller must not reserve for the scheduler of a gang in the namespaces of its pods, nil if it
+// may. Most callers may in all namespaces, so that is asked first, and once.
 func (a *Arbiter) mayReserve(ctx context.Context, g *Gang) error {
 	if err := a.mayUse(ctx, g.Scheduler); err != nil {
 		return err
@@ -50,7 +50,8 @@ func (a *Arbiter) mayReserve(ctx context.Context, g *Gang) error {
 	return nil
 }
 
-// mayReserveFor says why who asks must not reserve for the pods of a gang that exist: each is its own scheduler's.
+// mayReserveFor says why the caller must not reserve for the pods of a gang that exist: it has to act for the scheduler
+// of each.
 func (a *Arbiter) mayReserveFor(ctx context.Context, g *Gang, pods []found) error {
 	asked := map[string]bool{g.Scheduler: true}
 	for i := range pods {
@@ -66,8 +67,8 @@ func (a *Arbiter) mayReserveFor(ctx context.Context, g *Gang, pods []found) erro
 	return nil
 }
 
-// meet looks at pods for which something was reserved because they did not exist: the watch may have brought one
-// meanwhile. Of those that come later it tells the ledger itself.
+// meet looks at pods for which something was reserved because they did not exist. The watch may have brought one of
+// them meanwhile, and meet tells the ledger of it. The watch itself tells the ledger of pods that come later.
 func (a *Arbiter) meet(placements []ledger.Placement) {
 	for i := range placements {
 		p := &placements[i]
@@ -78,8 +79,8 @@ func (a *Arbiter) meet(placements []ledger.Placement) {
 	}
 }
 
-// mayBind says why who asks must not bind a pod, which is its scheduler's to bind. It returns the pod with the UID by
-// which it was looked at: another one of the name may be another scheduler's.
+// mayBind says why the caller must not bind a pod: it has to act for the pod's scheduler. mayBind returns the pod with
+// the UID by which it was looked at. Another pod of the same name may be another scheduler's.
 func (a *Arbiter) mayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef, error) {
 	if identity.Trusted(identity.Of(ctx)) {
 		return pod, nil

@@ -23,18 +23,18 @@
 // all get its answer; a caller that hangs up ends nothing. The same pod bound
 // to another node meanwhile is refused by the ledger.
 //
-// Only so many POSTs are under way at a time, and the flights take turns (turns.go): where a scheduler decides faster
-// than the API server binds, each of them would take longer than its time otherwise.
+// Only so many POSTs are under way at a time, and the flights take turns (turns.go). Otherwise each of them would take
+// longer than its time where a scheduler decides faster than the API server binds.
 //
 // # When the pod changes
 //
 // What was decided holds for the pod that was looked at. It may be resized, or its annotations changed, before the
 // POST is carried out, so the API server is to carry it out on that version alone and answers 409 where there is
 // another (apiserver pkg/storage, Preconditions.Check). The flight reads the pod live then. Schedulers write
-// conditions of a pod right before they bind it, so where the same would be asked for the pod as it is now, the same
-// is sent for its new version, the first time at once. Where not, the capacity is given back, and the pod's scheduler
-// is told to look at it again. Both are safe also while the fate of earlier POSTs is not known: these name a version
-// that the pod will never have again.
+// conditions of a pod right before they bind it. So where the pod as it is now asks for the same, the Binding is sent
+// again for its new version, the first time at once. Where the pod asks for something else, the capacity is given back,
+// and the pod's scheduler is told to look at it again. Both are safe while the fate of earlier POSTs is not known, too:
+// these name a version that the pod will never have again.
 //
 // # When the answer is lost
 //
@@ -97,31 +97,34 @@
 // webhooks may still write that into it. AdmitPod grants it when the API server has filled in and checked the pod and
 // is about to write it. Nothing can stop a creation that is under way, so where the pod does not show up the capacity
 // stays taken for createGrace, when the API server must have abandoned the request. A quota, or another validating
-// webhook, can refuse the pod after all, and its sender try for ever: so what creations hold that nobody has seen to
-// happen is a small share of the nodes for each namespace and each caller, and after one that did not happen the
-// namespace waits.
+// webhook, can refuse the pod after all, and its sender may try for ever. So creations that nobody has seen to happen
+// may keep only a small share of the nodes for each namespace and each caller. After a creation that did not happen,
+// its namespace waits.
 //
 // # Resizes
 //
 // The API server asks about resizes of pods, too (resize.go). Kubernetes counts a pod for the largest of what its spec
 // asks for, what its kubelet has allocated and what is in force, so a pod that grows counts for more from the write of
 // its spec on: no kubelet and no scheduler decides before. What takes no more than the pod counts for is allowed
-// without a look at anything. The rest is pending like a Binding. The write is conditional by itself: on a pod that
-// has changed since the API server asked it fails, or is asked about again (kubernetes
-// staging/src/k8s.io/apiserver/pkg/registry/generic/registry, Store.Update). So a newer version of the pod, the
-// patch's at last, tells what became of it. A bind that begins before a resize of its pod was seen counts for that as
-// well.
+// without a look at anything. The rest is pending like a Binding. The write is conditional by itself: where the pod has
+// changed since the API server asked, the write fails, or is asked about again (kubernetes
+// staging/src/k8s.io/apiserver/pkg/registry/generic/registry, Store.Update). So any newer version of the pod tells what
+// became of the resize; where there is none, the server makes one by a patch. A bind that begins before a resize of its
+// pod was seen counts for the resize as well.
 //
-// At most MaxPending are remembered, in memory only, and of one namespace as many as are free: no
-// namespace can keep the others from binding. Stop settles them all, so that
-// nothing but creations is under way when the next server reads the cluster. After a
+// At most MaxPending Bindings, creations and resizes are remembered, in memory only. One
+// namespace may have as many as are still free, so no namespace can keep the others from
+// binding. Stop settles all but creations, which nothing can stop, so that nothing else is
+// under way when the next server reads the cluster. After a
 // crash, or where the Lease is lost, nobody knows of them. The fence refuses a Binding
 // that was allowed in an earlier term, as it carries that term. It does not look at
 // creations and resizes of pods: one that another webhook holds up is carried out after the next
 // server has read the cluster. It is an observation like any other then, and may
 // overcommit its node.
 //
-// What may be touched: the API server's answers are sorted in one place (classify).
+// # What may be touched
+//
+// The API server's answers are sorted in one place (classify).
 // The package knows nothing of HTTP handlers. Its parts that stand alone are in
 // folders: question (what a pod asks), matcher (which slots it may use), steering
 // (bringing a pod to its slot), notices (telling a pod that waits who keeps the

@@ -14,8 +14,8 @@ import (
 
 const inMemoryInstead = `, or send "Durable": false for a reservation in memory, which ends with this server`
 
-// reserveDurable decides a durable group: capacity in the ledger, objects that say
-// so, and only then the answer.
+// reserveDurable decides a durable gang: capacity in the ledger first, then objects that
+// say so, and only then the answer.
 func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
 	t := &allotment{gang: g, placements: placements, screened: screened}
 	if err := a.divide(t); err != nil {

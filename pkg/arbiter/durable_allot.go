@@ -77,8 +77,8 @@ func (t *allotment) slot(i int) ledger.Slot {
 	}
 }
 
-// take keeps what was granted, and what was refused. It returns the pods that are wanted
-// and not bound, or being bound, where they are to be.
+// take notes what was granted, and what was refused. It returns those of the wanted pods
+// that are not yet bound, or being bound, to the node that was asked for.
 func (t *allotment) take(wanted []int, plan *ledger.Plan, result *ledger.Result) (rest []int) {
 	rejections := result.Rejections
 	made := len(rejections) == 0 || plan.Mode == ledger.Partial

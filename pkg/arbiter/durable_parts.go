@@ -29,11 +29,11 @@ import (
 //	take the label off the head     this one write makes the gang true
 //	answer
 //
-// Whatever ends before the label is off was promised to nobody. Who takes it back
-// deletes the head last, so that whoever finds an unfinished head finds all that is
-// left: this server at once, and one that starts later once no request of the one
-// before can be under way any more (Start). From the last write on each
-// part is a reservation like any other, and may end before the others do.
+// A gang whose head still has the label was promised to nobody. The head is deleted
+// last, so that an unfinished head leads to all that is left. This server takes an
+// unfinished gang back at once. A server that starts later does so once no request of
+// the one before can be under way any more (Start). Once the label is off each part is
+// a reservation like any other, and may end before the others do.
 
 // The labels and annotations of the objects that /reserve makes.
 const (
@@ -41,7 +41,7 @@ const (
 	requestAnnotation = "globalreserve.io/request"
 	// attemptAnnotation tells apart the writers of equal requests.
 	attemptAnnotation = "globalreserve.io/attempt"
-	// answeredAnnotation is on an object that a later attempt has found, and answered for: it has the attempt.
+	// answeredAnnotation is on an object that a later attempt has found and answered for. Its value names that attempt.
 	answeredAnnotation = "globalreserve.io/answered"
 	// requestIDAnnotation is the RequestID, for people.
 	requestIDAnnotation = "globalreserve.io/request-id"
@@ -229,8 +229,8 @@ func (a *Arbiter) belongsToUnfinished(ctx context.Context, object *v1alpha1.Rese
 const reservationsResource = "reservations"
 
 // Start begins to delete what a server before this one has written of gangs that it
-// did not finish. It goes on until that is done, or Stop. Whatever that server had
-// sent has been carried out, or never will be, storeSettle from now on.
+// did not finish. It goes on until that is done, or Stop. What that server had sent has
+// been carried out, or never will be, once storeSettle has passed.
 func (a *Arbiter) Start() { a.goOn(a.removeAllUnfinished) }
 
 func (a *Arbiter) removeAllUnfinished() {
@@ -251,9 +251,9 @@ func (a *Arbiter) removeAllUnfinished() {
 	}
 }
 
-// removeUnfinished deletes what is left of a gang, its head last. Whoever may make a Reservation
-// can make one that looks like a head and names the objects of others: an object that does not
-// name this head in turn is none of its parts.
+// removeUnfinished deletes what is left of a gang, its head last. Anybody who may make a Reservation
+// can make one that looks like a head and names the objects of others. So an object counts as a part
+// only if it names this head in turn.
 func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName) error {
 	leave, _, ok := a.writers.enter(ctx, key)
 	if !ok {

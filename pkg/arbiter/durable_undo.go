@@ -98,9 +98,9 @@ func (w *durableWrite) ends(p *part) time.Time {
 	return clock.At(said)
 }
 
-// guard waits until no create of a part can still be carried out, and deletes what a
-// late one has made beside the object that was answered for: that one may have been
-// deleted meanwhile.
+// guard waits until no create of a part can still be carried out. The object that was
+// answered for may be deleted meanwhile, so that a late create makes another one: guard
+// deletes that.
 func (a *Arbiter) guard(p *part) {
 	if !p.inDoubt() {
 		return
@@ -133,9 +133,9 @@ func (p *part) toUndo(found *v1alpha1.Reservation) bool { return toUndo(found, p
 // errKept says that there is an object which is not to be deleted any more.
 var errKept = errors.New("the object has changed, and stays")
 
-// remove deletes an object; its UID makes a repeated delete harmless. One that was changed since it was read is read
-// again, and stays where it is not to be deleted any more. After an error it may still be deleted, where the answers
-// were lost: what follows the objects releases the capacity then.
+// remove deletes an object. Its UID makes a repeated delete harmless. An object that was changed since it was read is
+// read again, and stays where it is not to be deleted any more. After an error the object may still be deleted, where
+// the answers were lost. pkg/reservations, which follows the objects, releases the capacity then.
 func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time, still func(*v1alpha1.Reservation) bool) error {
 	return ignoreMissing(a.persist(deadline, func() error {
 		err := a.o.Store.Delete(a.ctx, object)

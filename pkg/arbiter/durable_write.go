@@ -18,10 +18,10 @@ import (
 
 // durableWrite is one durable gang that is not a dry run.
 //
-// The objects' names make a repeated create harmless: as long as the fate of one is
-// not known, it is read back and sent again, until the object is known to be there or
-// the deadline is over. Then the scheduler is told that nothing was reserved, and the
-// capacity stays held until it is certain that no object says otherwise.
+// The objects' names make a repeated create harmless. As long as the fate of a create is
+// not known, the object is read back and the create sent again, until the object is known
+// to be there. When the deadline is over first, the scheduler is told that nothing was
+// reserved, and the capacity stays kept until it is certain that no object says otherwise.
 type durableWrite struct {
 	*allotment
 	a        *Arbiter
@@ -82,8 +82,8 @@ func (a *Arbiter) given(p *part) map[string][]ledger.GivenDevices {
 	return given
 }
 
-// settleOthers decides the gang, and makes sure that what it finds reserved already
-// is written down: another request may be writing it, and that may fail. why tells
+// settleOthers decides the gang, and makes sure that what was reserved for its pods
+// already is written down: another request may be writing it, and that may fail. why tells
 // what keeps the gang from being decided now; err is for a request that makes no sense.
 func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error) {
 	for range allotTries {
@@ -112,8 +112,9 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 	return "nothing was reserved: other requests are reserving capacity for the same pods: try again", nil
 }
 
-// settleBinds waits until it is known of pods that are being bound how that ends: a bind that fails leaves nothing, and
-// the next server knows of none. again tells that one has failed, why that it is not known in time.
+// settleBinds waits until it is known how the binds under way of the gang's pods end. A bind that fails leaves no
+// capacity, and the next server does not know of the bind. again tells that one has failed, why that it is not known in
+// time.
 func (w *durableWrite) settleBinds(ctx context.Context) (why string, again bool) {
 	for _, i := range w.allocated {
 		p := &w.placements[i]
@@ -168,7 +169,7 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 	return "", nil
 }
 
-// live reports whether an object still stands for capacity.
+// live reports whether an object still keeps capacity.
 func live(object *v1alpha1.Reservation) bool {
 	return convert.Granted(object) && object.DeletionTimestamp == nil
 }
@@ -259,8 +260,8 @@ func (w *durableWrite) create(p *part) error {
 	})
 }
 
-// finish makes a gang true: it takes the label off its head. After an error the head is
-// there or was: what follows deletes it.
+// finish makes a gang true: it takes the label off its head. After an error the head may
+// still be there, and takeBack deletes it.
 func (w *durableWrite) finish(head *part) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:null}}}`, head.stored.UID, unfinishedLabel)
 	return w.a.persist(w.deadline, func() error {
@@ -287,9 +288,9 @@ func (w *durableWrite) adopt(parts []*part) (*Decision, error) {
 	return w.judge(parts)
 }
 
-// answerFor writes into an object of an earlier attempt that this one answers for it, and brings it up to date.
-// It has another resourceVersion then. So an earlier leader's DELETE that is still under way, or that of an earlier
-// try, is refused. Objects that /reserve did not make are deleted by nobody here.
+// answerFor writes into an object of an earlier attempt that this attempt answers for it, and brings it up to date. The
+// object has another resourceVersion then. So a DELETE of an earlier leader, or of an earlier try, that is still under
+// way is refused. Objects that /reserve did not make are not written: nothing here deletes them.
 func (w *durableWrite) answerFor(object *v1alpha1.Reservation) error {
 	if object.Annotations[attemptAnnotation] == "" {
 		return nil

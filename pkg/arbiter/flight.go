@@ -196,9 +196,9 @@ func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said Fate, cause error) (k
 	}
 }
 
-// judgeAgain goes on by an unbound pod that is newer than the one that was judged. No Binding that was sent before can be
-// carried out any more, as its version is a precondition. Where the same would be asked for the pod as it is now, what was
-// decided holds for it; where not, its scheduler has to decide, too.
+// judgeAgain goes on with an unbound pod that is newer than the one that was judged. No Binding that was sent before
+// can be carried out any more, as its version is a precondition. Where the pod as it is now asks for the same, the
+// decision holds for it. Where it asks for something else, its scheduler has to decide again, too.
 func (a *Arbiter) judgeAgain(f *flight, pod *v1.Pod) (known bool, err error) {
 	f.lost = time.Time{}
 	info, err := a.o.Question.Reader.NewPod(pod)
@@ -228,7 +228,7 @@ func outcomeByPod(pod *v1.Pod, ref ledger.PodRef, node string) Outcome {
 	}
 }
 
-// observed ends a flight that an observation of the informers was faster than.
+// observed ends a flight where the watch was faster and has told the ledger of the outcome.
 func (a *Arbiter) observed(f *flight) (known bool, err error) {
 	allocation, ok := a.o.Ledger.Allocation(f.pod)
 	switch {
@@ -252,7 +252,7 @@ func (a *Arbiter) giveBack(f *flight, err error) error {
 	return err
 }
 
-// pause waits and reports whether the Binder goes on.
+// pause waits and reports whether the flight goes on.
 func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 	if !f.reported && f.overdue.Err() != nil && a.ctx.Err() == nil {
 		f.reported = true
@@ -262,8 +262,8 @@ func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 	return sleep(a.ctx, d)
 }
 
-// turn waits until the API server may be sent another Binding. It reports false where the time for that is over, but
-// not of one that may have been carried out: it has to be sent until that is known.
+// turn waits until the API server may be sent another Binding. It reports false where the time for that is over. A
+// Binding that may have been carried out is never given up that way: it is sent again until its outcome is known.
 func (a *Arbiter) turn(f *flight) bool {
 	if f.inDoubt() {
 		return a.turns.take(a.ctx)

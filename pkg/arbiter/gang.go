@@ -27,10 +27,11 @@ import (
 //	falls short  some are bound, and the slots ended: at their deadline, or because pods are missing
 //	whole      the minimum is bound. Nothing is kept and nothing remembered; more members are bound like other pods
 //
-// What is remembered is about gangs that are not whole. What is bound, and kept, the ledger says each time.
+// Only gangs that are not whole are remembered. What is bound, and what is kept, is not remembered: the ledger is asked
+// each time.
 type ganging struct {
 	o *Options
-	// others counts what may let pods fit that the ledger has no event for.
+	// others counts changes that may let pods fit and that the ledger has no event for.
 	others atomic.Uint64
 
 	// mu is held over each decision about members, so that two members of gangs that wait for each other's capacity
@@ -40,9 +41,9 @@ type ganging struct {
 	searches int // that watch may still make
 	// recalled is when the object of a gang that is short was touched last.
 	recalled time.Time
-	// rests is until when no capacity is looked for for members that ask for very different things.
+	// rests is the moment until which no search for capacity is made for members that ask for very different things.
 	rests time.Time
-	// halfTime is for how long gangs have been half, all together.
+	// halfTime is how long gangs have been half, all together.
 	halfTime time.Duration
 }
 
@@ -56,26 +57,29 @@ type startingGang struct {
 	kept     map[ledger.PodRef]*cluster.Pod
 	reserved []ledger.PodRef
 	deadline time.Time
-	// moved is when a member was bound last, or the others were sent to what is kept for them after that.
+	// moved is when a member was bound last, or when the others were last sent to what is kept for them, whichever is
+	// later.
 	moved time.Time
-	// touchAgain is when its object may be touched again, and touchPause how long it is left alone after that. Both are zero
-	// after the number of members has changed that are bound.
+	// touchAgain is when the gang's object may be touched again, and touchPause how long it is left alone after that. Both
+	// are zero after the number of bound members has changed.
 	touchAgain time.Time
 	touchPause time.Duration
 	bound      int
 	// last is the member whose bind has started last: the watch may not have brought it yet.
 	last ledger.PodRef
-	// half is since when some members are bound but not enough; zero while none is. counted is until when that was added
-	// to halfTime. enough: the minimum is being bound, which may fail. short: nothing is kept for the rest any more, which was told.
+	// half is since when some members are bound but not enough; zero while none is. counted is until when that time was
+	// added to halfTime. enough: the minimum is being bound, which may fail. short: nothing is kept for the rest any more,
+	// and that was told.
 	half, counted time.Time
 	enough, short bool
-	// since is when it was refused first, and asked when it was refused last, since when none of it is bound. why says the last time why.
+	// since is when the gang was first refused, and asked when it was last refused, while none of it is bound. why is the
+	// reason of the last refusal.
 	since, asked time.Time
 	why          string
-	// called is when it was told that it comes first and could start; zero if it was not.
+	// called is when the gang was told that it comes first and could start; zero if it was not.
 	called time.Time
-	// judged is when filter asked last whether another gang comes first, and behind which one did, in words. Both are zero
-	// once it has started.
+	// judged is when filter last asked whether another gang comes first. behind says in words which gang did. Both are
+	// zero once this gang has started.
 	judged time.Time
 	behind string
 	// waiting are members that filter refused on all nodes for the gang's sake. They are woken when it may start, but
@@ -83,10 +87,10 @@ type startingGang struct {
 	waiting   map[types.UID]*cluster.Pod
 	pause     time.Duration
 	notBefore time.Time
-	looked    moment // when there was no room for it
+	looked    moment // of the last search, which found no capacity for it
 }
 
-// moment tells whether anything has changed since it was looked for room.
+// moment tells whether anything has changed since the last search for capacity.
 type moment struct {
 	revision uint64 // of the ledger
 	others   uint64 // changes that the ledger has no event for
@@ -96,7 +100,7 @@ func (g *ganging) moment() moment { return moment{g.o.Ledger.Revision(), g.other
 
 func newGanging(o *Options) *ganging { return &ganging{o: o, of: map[kinds.Key]*startingGang{}} }
 
-// startBind is the start of a bind for any pod: of one that is a member of a gang, with what the gang needs.
+// startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs.
 func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
@@ -117,8 +121,8 @@ func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant
 	return g.decide(pod, &gang, p)
 }
 
-// startCreated is startBind for a pod that is being created with a node. It starts no gang: it may never come, and what is
-// kept for the others would shut their nodes for nothing.
+// startCreated is startBind for a pod that is being created with a node. Such a pod starts no gang: it may never come,
+// and then the capacity would be kept for the others for nothing.
 func (g *ganging) startCreated(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
 	if gang, ok := g.o.Gangs.Of(pod); ok {
 		g.mu.Lock()
@@ -152,7 +156,7 @@ func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placemen
 	return grant, err
 }
 
-// granted takes note of whether a gang's minimum is bound, or being bound: it is not half then. g.mu is held.
+// granted takes note of whether a gang's minimum is bound, or being bound. If so the gang is not half. g.mu is held.
 func (g *ganging) granted(s *startingGang, is bool) {
 	g.countHalf(s)
 	s.enough = is
@@ -163,8 +167,8 @@ func (g *ganging) isKeptOn(pod ledger.PodRef, node string) bool {
 	return ok && home == node
 }
 
-// bindFailed gives back the capacity of a bind that has failed. A member of a gang that is not whole keeps it: others would
-// take it before the member is bound again.
+// bindFailed gives back the capacity of a bind that has failed. A member of a gang that is not whole keeps the
+// capacity, as others would take it before the member is bound again.
 func (g *ganging) bindFailed(ref ledger.PodRef, node string) bool {
 	pod, ok := g.o.Pods.Pod(ref.Namespace, ref.Name)
 	if !ok || pod.Gang == nil || pod.Ref.UID != ref.UID || pod.Deleting || pod.Finished || pod.Node != "" {
@@ -198,15 +202,15 @@ func (g *ganging) muster(key kinds.Key, but ledger.PodRef) muster {
 		pending, bound, finished := g.o.Pods.Gang(key)
 		m := g.count(pending, but)
 		m.bound, m.finished = m.bound+bound+finished, finished
-		// A pending member that the watch has brought bound, and then done, while the ledger was asked has nothing there any more.
-		// One that is bound still is bound there, too.
+		// While the ledger was asked, the watch may have brought a pending member bound, and then finished. The ledger has
+		// nothing of it any more, so the members are counted again. A member that is still bound is bound in the ledger, too.
 		if g.o.Pods.GangSize(key).Finished == finished {
 			return m
 		}
 	}
 }
 
-// count is what the ledger says of members that wait for a node, but for one of them.
+// count asks the ledger about the members that wait for a node, all except one.
 func (g *ganging) count(pending []*cluster.Pod, but ledger.PodRef) (m muster) {
 	for _, member := range pending {
 		if member.Ref.Name == but.Name {
@@ -226,7 +230,7 @@ func (g *ganging) count(pending []*cluster.Pod, but ledger.PodRef) (m muster) {
 	return m
 }
 
-// missing is how many more have to be kept for before a member may be bound.
+// missing is for how many more members capacity has to be kept before a member may be bound.
 func (m *muster) missing(gang *gangs.Gang) int { return gang.Minimum - 1 - m.bound - len(m.kept) }
 
 // isStarted reports whether others of the gang are bound.
@@ -242,7 +246,7 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 	if err := m.incomplete(gang, p); err != nil {
 		return ledger.Grant{}, g.refused(pod, gang, err)
 	}
-	// Of a gang that has started members may be made anew one by one: what there is of them is kept for.
+	// Once a gang has started, its members may be made anew one by one. Capacity is kept for those that are there.
 	missing = min(missing, len(m.unplaced))
 	rest := mostUrgent(m.unplaced, missing)
 	if !g.mayLook(rest) {
@@ -292,7 +296,7 @@ func reasonOf(err error) ledger.Reason {
 	return ledger.Fits
 }
 
-// refused remembers that a member was refused, and tells where that is for its gang's sake. g.mu is held.
+// refused remembers that a member was refused, and tells of it if that was for its gang's sake. g.mu is held.
 func (g *ganging) refused(pod *cluster.Pod, gang *gangs.Gang, err error) error {
 	s := g.state(pod, gang)
 	now := g.o.Ledger.Clock.Now()
@@ -322,8 +326,8 @@ func (g *ganging) state(pod *cluster.Pod, gang *gangs.Gang) *startingGang {
 	return s
 }
 
-// started remembers a member whose bind has started, and what was kept for the rest, and gives up what is more than the
-// gang needs. g.mu is held.
+// started remembers a member whose bind has started, and what was kept for the rest. It gives up what is kept beyond
+// the gang's need. g.mu is held.
 func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []*cluster.Pod, dropped []ledger.PodRef) {
 	s := g.state(pod, gang)
 	now := g.o.Ledger.Clock.Now()
@@ -349,8 +353,9 @@ func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []
 	}
 }
 
-// outlast has what somebody has reserved for members last as long as the gang counts on it, whatever its own deadline: in the slots of
-// Reservation objects some are made as for other members. g.mu is held.
+// outlast has what somebody has reserved for members last as long as the gang counts on it, whatever its own deadline.
+// For members with a slot of a Reservation object it makes slots in memory within that, as for other members. g.mu is
+// held.
 func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
 	var choices []ledger.Choice
 	within := map[ledger.PodRef]*cluster.Pod{}
@@ -403,9 +408,9 @@ func (g *ganging) end(pods []ledger.PodRef) {
 	}
 }
 
-// putOff puts off the end of a gang's slots, as a member is bound: they are kept for the time of the policy at least from
-// then on. To go through all of them takes long, so they are given half as much again, and are not looked at for as
-// long as that lasts. g.mu is held.
+// putOff puts off the end of a gang's slots when a member is bound: from then on they are kept for the time of the
+// policy at least. To go through all of them takes long. So they are given half as much again, and are left alone while
+// that suffices. g.mu is held.
 func (g *ganging) putOff(s *startingGang) {
 	now, ttl := g.o.Ledger.Clock.Now(), g.ttl()
 	s.moved = now
@@ -417,6 +422,6 @@ func (g *ganging) putOff(s *startingGang) {
 	g.o.Ledger.PutOff(slices.AppendSeq(pods, maps.Keys(s.kept)), s.deadline)
 }
 
-// ttl is for how long slots are kept for the rest of a gang while none of it is bound, and longest what they are given.
+// ttl is how long slots are kept for the rest of a gang after a member was bound. longest is how long they are given.
 func (g *ganging) ttl() time.Duration     { return g.o.Policy.Current().Gangs.Deadline.Duration }
 func (g *ganging) longest() time.Duration { return g.ttl() * 3 / 2 }

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// lookedAt is how many gangs that wait are asked after before another one starts.
+	// lookedAt is how many of the gangs that wait are looked at before another one starts.
 	lookedAt = 4
-	// patience is how long a gang counts as waiting after it was refused last: its scheduler may have given up. As long
-	// it comes first once it could start, if its scheduler does not try.
+	// patience is how long a gang counts as waiting after it was last refused: its scheduler may have given up. A gang
+	// that could start comes first for as long, even if its scheduler does not try.
 	patience = 30 * time.Second
-	// passLife is for how long a gang that filter let pass is bound whoever could start since. Its scheduler has placed all of it: a
-	// kube-scheduler of which only some binds of a pod group are refused can go on with the rest, and keep their places for minutes.
+	// passLife is how long a gang that filter let pass is bound even if another gang could start since. Its scheduler has
+	// placed all of it. If only some binds of a pod group are refused, a kube-scheduler can go on with the rest, and keep
+	// their places for minutes.
 	passLife = 5 * time.Second
-	// behindLife is for how long filter does not ask again whether a gang comes first.
+	// behindLife is how long filter goes by its last answer to whether another gang comes first.
 	behindLife = time.Second
 )
 
@@ -29,8 +30,8 @@ func (s *startingGang) compare(o *startingGang) int {
 	return cmp.Or(cmp.Compare(o.priority, s.priority), s.since.Compare(o.since), cmp.Compare(s.Key.String(), o.Key.String()))
 }
 
-// comesLater refuses a gang that would start now in the place of one that waits and comes before it, unless filter has
-// let it pass. g.mu is held.
+// comesLater refuses a gang that would start in the place of a waiting gang that comes before it, unless filter has let
+// it pass. g.mu is held.
 func (g *ganging) comesLater(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) error {
 	if s := g.of[gang.Key]; s != nil && s.hasPassed(g.o.Ledger.Clock.Now()) {
 		return nil
@@ -41,9 +42,9 @@ func (g *ganging) comesLater(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Place
 	return nil
 }
 
-// whoIsFirst says which gang waits and comes before one that would start now in its place, "" where none does: it is of a higher
-// priority, or was refused before it. Only where both do not fit, and the other one does. p has no node where any will do.
-// g.mu is held.
+// whoIsFirst says which waiting gang comes before one that would start now, "" where none does. A waiting gang comes
+// first if it has a higher priority or was refused earlier, if it would fit now, and if it would not fit any more
+// beside the other. p has no node where any node will do. g.mu is held.
 func (g *ganging) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) (why string) {
 	now := g.o.Ledger.Clock.Now()
 	mine := g.of[gang.Key]
@@ -107,7 +108,8 @@ func (s *startingGang) hasPassed(now time.Time) bool {
 	return !s.judged.IsZero() && s.behind == "" && now.Sub(s.judged) < passLife
 }
 
-// pass refuses a gang that would fit, but that another one comes before, for all of its members alike. g.mu is held.
+// pass refuses a gang that would fit where another gang comes first. The answer is the same for all its members. g.mu
+// is held.
 func (g *ganging) pass(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) error {
 	s := g.state(pod, gang)
 	now := g.o.Ledger.Clock.Now()
@@ -166,8 +168,8 @@ func (g *ganging) advise(pod *cluster.Pod) ledger.Reason {
 	return reasonOf(err)
 }
 
-// bindsAlone reports whether nothing has to be kept for others when a pod is bound. Where something has to be, the bind ends no
-// preemptible slots: these would be gone also where there is no capacity for the rest.
+// bindsAlone reports whether nothing has to be kept for others when a pod is bound. Where something has to be kept, the
+// bind ends no preemptible slots: they would be gone even if there is no capacity for the rest.
 func (g *ganging) bindsAlone(pod *cluster.Pod) bool {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
@@ -177,9 +179,9 @@ func (g *ganging) bindsAlone(pod *cluster.Pod) bool {
 	return min(m.missing(&gang), len(m.unplaced)) <= 0
 }
 
-// hasRoom reports whether there seems to be capacity for some members together: for those that ask for the same,
-// whatever the others take, in slots of reservations and beside them. Of those that ask for many different things only a
-// bind finds out.
+// hasRoom reports whether there seems to be capacity for some members together, in slots of reservations and beside
+// them. It looks at members that ask for the same together, and leaves out what the others take. Where members ask for
+// many different things it says yes, and the bind finds out.
 func (g *ganging) hasRoom(members []*cluster.Pod, caller string) bool {
 	if g.isDiverse(members) {
 		return true

@@ -24,7 +24,7 @@ func mostUrgent(pods []*cluster.Pod, count int) []*cluster.Pod {
 }
 
 // bindWith starts the bind of a member without a slot, and makes slots for the rest in the same step. dropped are the members
-// whose slots ended without another one. g.mu is held.
+// whose slots ended and that got no other slot. g.mu is held.
 func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
 	if len(rest) == 0 {
 		grant, err = g.o.Ledger.StartBind(p)
@@ -42,9 +42,10 @@ func isLack(err error) bool {
 	return isShort(ledger.Verdict{Reason: reasonOf(err)})
 }
 
-// changePlaces starts the bind of a member that was refused for what slots of other members keep on the node. These
-// make way: a gang's scheduler has its own mind about which member goes where. They are given the member's own slot, the
-// node itself or any other. The first refusal stays where that cannot be: it tells where the member's own slot is. g.mu is held.
+// changePlaces starts the bind of a member that was refused because slots of other members keep the capacity of the
+// node. These make way, as a gang's scheduler decides itself which member goes where. They get slots in the place of
+// the member's own slot, on the same node, or on any other. Where that is impossible the first refusal stays: it tells
+// where the member's own slot is. g.mu is held.
 func (g *ganging) changePlaces(
 	s *startingGang, pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, refused error,
 ) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
@@ -97,11 +98,11 @@ func (g *ganging) exchange(p *ledger.Placement, giveUp []ledger.PodRef, keep []*
 	return g.o.Ledger.StartBindWith(p, &ledger.Exchange{GiveUp: giveUp, Keep: choices})
 }
 
-// maxPacked is for how many members each is looked for the node where least is left over, which costs a look at all nodes.
+// maxPacked is for how many members pack looks for the best node one by one, which costs a look at all nodes for each.
 const maxPacked = 100
 
-// pack chooses nodes for members that ask for different things: for the largest first, that of a slot of a reservation, or
-// else the node where least is left over.
+// pack chooses nodes for members that ask for different things, the largest first. A member gets the node of a slot of
+// a reservation, or else the node where least is left over.
 func (g *ganging) pack(p *ledger.Placement, giveUp []ledger.PodRef, members []*cluster.Pod) (choices []ledger.Choice) {
 	uids := make([]types.UID, 0, len(giveUp))
 	for _, ref := range giveUp {
@@ -138,8 +139,8 @@ func (g *ganging) pack(p *ledger.Placement, giveUp []ledger.PodRef, members []*c
 	return choices
 }
 
-// restPerNode is for how long no capacity is looked for for members that ask for very different things, once it was, for each
-// of them and each node: some times as long as that takes, in which nobody else is decided on.
+// restPerNode is how long the server pauses after a search for members that ask for very different things, for each
+// member and each node. It is some times as long as the search takes, in which nothing else is decided.
 const restPerNode = time.Microsecond
 
 // mayLook reports whether capacity may be looked for now for some members. g.mu is held.
@@ -155,7 +156,7 @@ func (g *ganging) mayLook(members []*cluster.Pod) bool {
 	return true
 }
 
-// isDiverse reports whether members ask for so many different things that to look for capacity for each takes long.
+// isDiverse reports whether members ask for so many different things that a search for all of them takes long.
 func (g *ganging) isDiverse(members []*cluster.Pod) bool {
 	if len(members) <= maxPacked {
 		return false
@@ -189,7 +190,7 @@ type alike struct {
 	placement ledger.Placement
 	matched   []ledger.SlotRef // the slots of reservations that they may use, as they were found
 	slots     []ledger.Slot
-	// nodes are where the slots may be, and room for how many pods like these there is capacity on those.
+	// nodes are where the slots may be, and room is how many pods like these they have capacity for.
 	nodes []string
 	room  int64
 }
@@ -224,9 +225,9 @@ func sameSlots(a, b []ledger.SlotRef) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// choices says where slots for members may be: on the nodes named first, where reservations keep capacity for them, then
-// where there is free capacity. Those for which there is least come first. Unless all nodes are asked for they are as many
-// as should do; more says that there are others.
+// choices says where slots for members may be: on the nodes named first, then where reservations keep capacity for
+// them, then where there is free capacity. Members with the fewest places come first. Unless all nodes are asked for,
+// only as many nodes are listed as should do; more says that there are others.
 func (g *ganging) choices(members []*cluster.Pod, caller string, first []string, all bool) (choices []ledger.Choice, more bool) {
 	groups := g.group(members, caller)
 	for _, a := range groups {
@@ -239,14 +240,14 @@ func (g *ganging) choices(members []*cluster.Pod, caller string, first []string,
 	return choices, more
 }
 
-// compare puts first what has least room, and of equals what is largest.
+// compare puts the pods with the fewest places first, and of equals the largest.
 func (a *alike) compare(b *alike) int {
 	asks, others := a.placement.Request, b.placement.Request
 	return cmp.Or(cmp.Compare(a.room, b.room), cmp.Compare(others.Value(resources.CPU), asks.Value(resources.CPU)),
 		cmp.Compare(others.Value(resources.Memory), asks.Value(resources.Memory)))
 }
 
-// findNodes looks for nodes for some members that are alike; enough is for how many pods there has to be capacity on them.
+// findNodes looks for nodes for some members that are alike. It may stop once the nodes have capacity for enough pods.
 func (g *ganging) findNodes(a *alike, first []string, enough int, all bool) (cut bool) {
 	a.nodes = slices.Clone(first)
 	for _, usable := range g.o.Ledger.UsableSlots(&a.placement) {

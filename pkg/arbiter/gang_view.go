@@ -36,8 +36,9 @@ type GangView struct {
 	// Pending are the members without a node, of which Kept have capacity kept for them. Bound are those that are being
 	// bound, too.
 	Pending, Kept, Bound, Finished int
-	// WaitingSince is when a member was refused first, since when none was granted; KeptUntil when what is kept ends, unless
-	// a member is bound before; HalfSince since when some are bound and not enough. They are zero where that does not hold.
+	// WaitingSince is when a member was first refused, while none was granted since. KeptUntil is when the kept capacity
+	// ends, unless a member is bound before. HalfSince is since when some members are bound, but not enough. Each is zero
+	// where it does not apply.
 	WaitingSince, KeptUntil, HalfSince time.Time
 	// Why says why it is not whole, as far as that is known.
 	Why string
@@ -58,7 +59,7 @@ func (a *Arbiter) Gangs(wanted func(namespace string) bool) []GangView {
 	return views
 }
 
-// CountGangs returns how many gangs are in each state; nothing where another server decides, which knows.
+// CountGangs returns how many gangs are in each state. It returns nothing where another server decides.
 func (a *Arbiter) CountGangs() map[string]int {
 	if a.o.Ledger.Ready() != nil {
 		return nil
@@ -90,8 +91,8 @@ func (s *startingGang) remembered() remembered {
 	return remembered{since: s.since, half: s.half, deadline: s.deadline, why: s.why}
 }
 
-// views yields the gangs of the namespaces that are wanted, in no order. Each is looked at without the lock that decisions
-// are made with: what is told of two of them may be of different moments.
+// views yields the gangs of the namespaces that are wanted, in no order. It does not hold the lock that decisions are
+// made with, so two gangs may be shown as they were at different moments.
 func (g *ganging) views(wanted func(namespace string) bool) func(yield func(GangView) bool) {
 	g.mu.Lock()
 	all := make(map[kinds.Key]remembered, len(g.of))

@@ -20,14 +20,15 @@ import (
 const (
 	firstGangPause = time.Second
 	mostGangPause  = 30 * time.Second
-	// mostBehind is the most for a gang that another one comes before: it can start as soon as that one does elsewhere.
+	// mostBehind is the longest pause for a gang that comes after another one. It can start as soon as that one starts
+	// elsewhere.
 	mostBehind = 5 * time.Second
-	// searchesPerWatch is for how many gangs that wait it is looked at most, each time, whether there is capacity by now.
+	// searchesPerWatch is for how many waiting gangs capacity is looked for, at most, each time.
 	searchesPerWatch = 32
 	// mostUnseen is how many pods are remembered for a gang beyond its members: the watch may not have brought them yet.
 	mostUnseen = 16
-	// remindAfter is how long no member has to be bound until those that capacity is kept for are sent there again, and mostReminded how
-	// many of a gang at a time. kube-scheduler leaves a pod whose bind was refused alone for ten seconds at most.
+	// When no member was bound for remindAfter, the members that capacity is kept for are sent there again, mostReminded
+	// of a gang at a time. kube-scheduler leaves a pod whose bind was refused alone for ten seconds at most.
 	remindAfter  = 10 * time.Second
 	mostReminded = 16
 	// mostTouchPause is the most between two touches of a gang's object: each has its scheduler try all pods that it gave up.
@@ -107,8 +108,9 @@ func (g *ganging) look(s *startingGang) {
 	}
 }
 
-// remind has members tried again that capacity is kept for, by whomever, where none was bound for a while: their scheduler may have
-// cleared where they were sent, and have others in mind for that place. g.mu is held.
+// remind has members tried again that capacity is kept for, where none was bound for a while. It does not matter who
+// keeps the capacity. The scheduler may have cleared the nominations, and plan other pods for these places. g.mu is
+// held.
 func (g *ganging) remind(s *startingGang, kept []*cluster.Pod, now time.Time) {
 	if now.Sub(s.moved) < remindAfter {
 		return
@@ -130,8 +132,9 @@ func (g *ganging) remind(s *startingGang, kept []*cluster.Pod, now time.Time) {
 	}
 }
 
-// recall has the scheduler of a gang that is short try the rest of it where there is capacity by now: it may have given it up, and
-// then nobody would ask. A touch for one gang may do for all, so there is one at a time. g.mu is held.
+// recall has the scheduler of a gang that is short try the rest of the gang, where there is capacity by now. The
+// scheduler may have given these pods up, and then it would not ask. A touch for one gang may do for all, so there is
+// one at a time. g.mu is held.
 func (g *ganging) recall(s *startingGang, rest []*cluster.Pod, now time.Time) {
 	current := g.moment()
 	if !s.Touch || len(rest) == 0 || now.Sub(s.moved) < remindAfter || now.Before(s.touchAgain) ||
@@ -147,7 +150,8 @@ func (g *ganging) recall(s *startingGang, rest []*cluster.Pod, now time.Time) {
 	g.touch(s, now)
 }
 
-// touch has the object of a gang changed, which its scheduler may go by, with pauses that grow until a member is bound. g.mu is held.
+// touch has the object of a gang changed, as its scheduler may go by that. The pauses between touches grow until a
+// member is bound. g.mu is held.
 func (g *ganging) touch(s *startingGang, now time.Time) {
 	if s.Touch && !now.Before(s.touchAgain) {
 		g.o.TouchGang(s.Key)
@@ -162,9 +166,10 @@ func (g *ganging) hasStarted(pod ledger.PodRef) bool {
 	return state != ledger.NoAllocation
 }
 
-// keepOnly forgets of the pods that slots were made for those that are bound, gone or at their deadline, and ends the slots
-// of those that cannot be bound any more: they are being deleted, or of no gang or another one by now. Nor are pods woken
-// that are gone; one that the watch has not brought yet is not, so that some more may be remembered. g.mu is held.
+// keepOnly goes through the pods that slots were made for. It forgets those that are bound, gone or at their deadline.
+// It ends the slots of those that cannot be bound any more: they are being deleted, or are not members of the gang any
+// more. It also forgets pods to be woken that are gone. A pod that the watch has not brought yet is not gone, so some
+// more than the members may be remembered. g.mu is held.
 func (g *ganging) keepOnly(s *startingGang, m *muster) {
 	kept := map[ledger.PodRef]*cluster.Pod{}
 	for _, member := range m.kept {
@@ -198,8 +203,8 @@ func (g *ganging) forget(s *startingGang) {
 	delete(g.of, s.Key)
 }
 
-// unreserve gives back what was reserved for pods. What a gang that has started counts on is kept for it at once, and not
-// only when watch looks: others would take it meanwhile.
+// unreserve gives back what was reserved for pods. Where a gang that has started counts on that, the capacity is kept
+// for the gang at once. If watch did so later, others would take it meanwhile.
 func (g *ganging) unreserve(placements []ledger.Placement) ledger.Result {
 	var members []kinds.Key
 	for i := range placements {
@@ -242,7 +247,8 @@ func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) {
 	}
 }
 
-// fallShort tells once that a gang has started and is not whole, and that nothing is kept for it any more. g.mu is held.
+// fallShort tells, once, that a gang has started and is not whole, and that nothing is kept for it any more. g.mu is
+// held.
 func (g *ganging) fallShort(s *startingGang, missing int) {
 	if s.short {
 		return
@@ -277,7 +283,7 @@ func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
 	g.wake(s)
 }
 
-// wake has the members of a gang tried again that were refused for its sake. g.mu is held.
+// wake has those members of a gang tried again that were refused for the gang's sake. g.mu is held.
 func (g *ganging) wake(s *startingGang) {
 	for uid, pod := range s.waiting {
 		delete(s.waiting, uid)
@@ -285,8 +291,8 @@ func (g *ganging) wake(s *startingGang) {
 	}
 }
 
-// takeOver keeps capacity for the rest of gangs that had started when another server decided, or when this one did last, before
-// anything else is decided: nobody could bind pods since. It returns how many.
+// takeOver keeps capacity for the rest of gangs that had started before this server decided, or decided again. It is
+// called before anything else is decided, and nobody could bind pods since. It returns how many gangs that are.
 func (g *ganging) takeOver() (count int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -313,7 +319,8 @@ func (g *ganging) takeOver() (count int) {
 	return count
 }
 
-// resume makes slots for the rest of a gang that has started, and has what somebody reserved for others of it last. g.mu is held.
+// resume makes slots for the rest of a gang that has started. What somebody reserved for members of it lasts as long as
+// these slots. g.mu is held.
 func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*cluster.Pod) bool {
 	s := g.state(append(slices.Clone(rest), reserved...)[0], gang)
 	s.caller = cmp.Or(s.caller, g.o.Pods.GangSize(key).Caller) // what is kept counts in the budget of who has started it

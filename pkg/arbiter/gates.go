@@ -12,18 +12,18 @@ import (
 // gates say whether something may be given capacity at all, before the ledger is asked
 // whether it has any. Every integration path comes through them: a new rule about who may
 // have what is one more gate in this list. They are asked in this order, and the first
-// refusal counts. What is asked for has the pod's namespace and name, or for a slot that
-// several pods may use the namespace alone. Its node is empty where many are asked about.
+// refusal counts. A gate gets the pod's namespace and name, or the namespace alone for a
+// slot that several pods may use. The node is empty where many nodes are asked about.
 var gates []Gate
 
 // Gate returns why something must not be given capacity, nil if it may.
 type Gate func(asked *ledger.Placement) *Error
 
-// GatedLedger is the ledger behind the gates. Nobody else has what decides of the ledger:
-// others are given its Reader or its Observer.
+// GatedLedger is the ledger behind the gates. The methods of the ledger that decide are
+// reached through it alone: others are given the ledger's Reader or its Observer.
 type GatedLedger struct {
 	ledger.Observer
-	// Clock is that of its deadlines.
+	// Clock is the clock of the ledger's deadlines.
 	Clock *steady.Clock
 
 	decides   *ledger.Ledger
@@ -33,7 +33,7 @@ type GatedLedger struct {
 
 // NewGatedLedger puts the gates before a ledger. undecided returns why nothing can be
 // decided now, or "": the account may be incomplete, or another server may be deciding.
-// more are gates besides those that there always are.
+// more are gates beside those of the list.
 func NewGatedLedger(l *ledger.Ledger, clock *steady.Clock, undecided func() string, more ...Gate) *GatedLedger {
 	return &GatedLedger{Observer: l.Observer(), Clock: clock, decides: l, undecided: undecided, gates: slices.Concat(gates, more)}
 }
@@ -63,9 +63,9 @@ func (l *GatedLedger) pass(asked *ledger.Placement) error {
 	return nil
 }
 
-// MayKeep returns why a slot must not keep what somebody has already, nil if it may: a pod
-// that was deleted, or an object before this server started. That promises nothing new,
-// so it does not wait until decisions can be made.
+// MayKeep returns why a slot must not keep capacity that was given out already, nil if it
+// may: to a pod that was deleted, or to an object before this server started. That promises
+// nothing new, so it does not wait until decisions can be made.
 func (l *GatedLedger) MayKeep(slot *ledger.Slot) error { return l.pass(askedFor(slot)) }
 
 // askedFor is what is asked for by a slot.
@@ -121,7 +121,7 @@ func (l *GatedLedger) StartBindWith(p *ledger.Placement, x *ledger.Exchange) (le
 }
 
 // Exchange changes what is kept in memory for the rest of gangs that have started. Like MayKeep it does not wait until
-// decisions can be made: that is done before.
+// decisions can be made: a server that takes over calls it before.
 func (l *GatedLedger) Exchange(x *ledger.Exchange) error {
 	if err := l.passAll(x); err != nil {
 		return err
@@ -148,8 +148,8 @@ func (l *GatedLedger) PutOff(pods []ledger.PodRef, deadline time.Time) {
 	l.decides.PutOff(pods, deadline)
 }
 
-// Resize has the allocation of a pod grow, or, dry, only tries it, if the gates let what is asked for pass and there is
-// capacity for it; see ledger.Ledger. found is false where the pod has no allocation. The error is an *Error.
+// Resize has the allocation of a pod grow, if the gates let that pass and there is capacity for it; see ledger.Ledger.
+// Where dry is set it only tries. found is false where the pod has no allocation. The error is an *Error.
 func (l *GatedLedger) Resize(asked *ledger.Placement, version uint64, dry bool) (found bool, err error) {
 	if err := l.Pass(asked); err != nil {
 		return true, err
@@ -172,7 +172,7 @@ func (l *GatedLedger) SettleResize(pod ledger.PodRef, version uint64) bool {
 }
 
 // Reserve carries out a plan, or only tries it, if the gates let all its slots pass. The
-// error is the *Error of the first that they do not.
+// error is the *Error of the first slot that does not pass.
 func (l *GatedLedger) Reserve(plan ledger.Plan, dry bool) (result ledger.Result, err error) {
 	for i := range plan.Slots {
 		if err := l.Pass(askedFor(&plan.Slots[i])); err != nil {

@@ -110,7 +110,7 @@ func (s *pendings) busy(pod ledger.PodRef, node string) *Error {
 	return e
 }
 
-// pending is an allowed binding, or an allowed pod, of which it is not known yet
+// pending is an allowed binding, or an allowed creation of a pod, while it is not known
 // whether it was carried out. Its allocation is Binding. Or it is an allowed resize; see AdmitResize.
 type pending struct {
 	ref       ledger.PodRef
@@ -261,8 +261,8 @@ func (a *Arbiter) settleEarly(ctx context.Context, ref ledger.PodRef) bool {
 	return a.settlePending(ctx, p)
 }
 
-// settlePending finds out what became of a binding, and sees to it that it never
-// happens where it has not. It reports whether that succeeded. p.settling is set when
+// settlePending finds out what became of a binding. Where the binding has not happened it
+// makes sure that it never will. It reports whether that succeeded. p.settling is set when
 // it is called.
 func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	a.pending.mu.Lock()
@@ -318,11 +318,11 @@ func (a *Arbiter) forget(p *pending) {
 	}
 }
 
-// examine reads the pod and, where it is unbound, makes it so that no binding
+// examine reads the pod and, where it is unbound, patches it so that no binding that was
 // allowed before can be carried out. It returns the pod as it is, with its UID, and what
-// became of the binding: all but Bound and Unknown is that it never happens. Where the
-// pod cannot be patched, because another webhook does not let it be, say, it counts that the
-// API server has abandoned the request by now.
+// became of the binding: any outcome but Bound and Unknown means that it never happens. The
+// pod may not let itself be patched, because of another webhook for example. Then abandoned
+// counts: it says that the API server has abandoned the request by now.
 func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, Outcome, error) {
 	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()

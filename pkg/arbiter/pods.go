@@ -29,15 +29,15 @@ const (
 // pods finds pods as the API server has them. A copy of a pod in a request may say
 // that the pod exists, and at which version; nothing else of it counts.
 //
-// A scheduler's watch is often ahead of ours, and whoever sends a pod that is newer
-// than all our watch has brought may have seen another go first. So a decision waits
-// a moment for the watch, and reads the pod live where that was in vain.
+// A scheduler's watch is often ahead of ours. A caller that sends a pod which is newer
+// than all that our watch has brought may also have seen another pod go. So a decision
+// waits a moment for the watch, and reads the pod live where that was in vain.
 type pods struct {
 	cached *cluster.Pods
 	api    API
 	reader cluster.Reader
-	// observe tells the ledger of a pod that was found before the watch has brought it: the capacity of one
-	// that is bound must not be granted until then.
+	// observe tells the ledger of a pod that was found before the watch has brought it. If the pod is bound, its
+	// capacity must not be granted to others in the meantime.
 	observe func(pod *cluster.Pod)
 	timeout time.Duration // of one live read
 	clock   *steady.Clock
@@ -104,8 +104,8 @@ func (p *pods) brought(ref ledger.PodRef, version uint64) (*cluster.Pod, error) 
 }
 
 // isOf reports whether a pod that the watch has brought is the one that a request
-// names. Where it names no UID, a pod that cannot be bound any more may be a former
-// one of the name.
+// names. Where the request names no UID, a pod that cannot be bound any more does not
+// count: it may be a former pod of the same name.
 func isOf(info *cluster.Pod, ref ledger.PodRef) bool {
 	if ref.UID == "" {
 		return info.Node == "" && !info.Finished && !info.Deleting
@@ -113,8 +113,9 @@ func isOf(info *cluster.Pod, ref ledger.PodRef) bool {
 	return info.Ref.UID == ref.UID
 }
 
-// exists reports whether there is a pod of a name. The watch may show one that is gone already. Of one that it does not
-// show yet the API server is asked only where another of the name is being created: else it says so itself.
+// exists reports whether there is a pod of a name. Where the watch shows one the API server is asked, as it may be gone
+// already. Where the watch shows none the API server is asked only while another pod of the name is being created.
+// Otherwise it refuses a second pod of the name itself.
 func (p *pods) exists(ctx context.Context, ref ledger.PodRef, created bool) (bool, error) {
 	if _, ok := p.cached.Pod(ref.Namespace, ref.Name); !ok && !created {
 		return false, nil
@@ -170,7 +171,7 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	if s.live == nil || s.live.Ref != info.Ref || s.live.ResourceVersion <= info.ResourceVersion {
 		s.live = info
 	}
-	// A version that the API server does not have is nobody's: it must not make every
+	// A version that the API server does not have was made up. It must not make every
 	// later look at the pod a live read.
 	if s.version <= version {
 		s.version = info.ResourceVersion

@@ -128,7 +128,7 @@ func (a *Arbiter) refusedFor(path string, asked *ledger.Placement, err error) {
 	}
 }
 
-// refusalOf is an error about one pod on one node as a refusal, nil where it is none.
+// refusalOf makes a refusal of an error about one pod on one node; nil where the error is no refusal.
 func (a *Arbiter) refusalOf(path string, asked *ledger.Placement, err error) *refused.Refusal {
 	reason := refusalKind(err)
 	if reason == "" {

@@ -70,7 +70,7 @@ func ErrRequestIDUsed(id string) *RequestError {
 		"RequestID %q was used before for another request: send a new RequestID with every new request", id)}
 }
 
-// The reasons of refusals that are none of the ledger's.
+// The reasons of refusals that do not come from the ledger.
 const (
 	// ReasonPodUnknown: the API server has no such pod, or could not be asked.
 	ReasonPodUnknown = "PodUnknown"
@@ -104,7 +104,7 @@ type Decision struct {
 	Placements []ledger.Placement
 	Refusals   []Refusal // in that order, too
 	// Failed names the pods that were not granted: those refused, or all where the
-	// reason is none of the pods'.
+	// reason does not lie with single pods.
 	Failed []ledger.PodRef
 	// Error says why nothing was done; empty where something was.
 	Error string
@@ -112,8 +112,8 @@ type Decision struct {
 	Granted int
 	// Held is what was granted and is kept now.
 	Held []ledger.Placement
-	// ExpiresAt is when the first of it ends, by the wall clock; zero where nothing was granted, or all
-	// pods are bound.
+	// ExpiresAt is when the first of what was granted ends, by the wall clock. It is zero where nothing was granted, or
+	// all pods are bound.
 	ExpiresAt time.Time
 	// Durable says that Reservation objects keep it. Reservation names the object
 	// where there is one only.
@@ -263,7 +263,7 @@ const maxPodReads = 16
 
 var errNoSuchPod = errors.New("the API server has no such pod: create it first, or send the whole pod")
 
-// found is a pod of a group: as the API server has it, or, where it has none yet
+// found is a pod of a gang: as the API server has it, or, where there is no such pod yet
 // (unborn), as the caller says it will be.
 type found struct {
 	info   *cluster.Pod
@@ -307,9 +307,9 @@ func (a *Arbiter) readNamed(ctx context.Context, ref ledger.PodRef) found {
 	return found{info: info, err: err}
 }
 
-// watched returns the pod of a name as the watch has brought it; nil where it has
-// brought none, or one of another UID: then either the watch is behind or the caller
-// is, and the ledger, which remembers UIDs that are gone, decides.
+// watched returns the pod of a name as the watch has brought it. It returns nil where the
+// watch has brought none, or one of another UID. Then either the watch or the caller is
+// behind. The ledger, which remembers UIDs that are gone, decides.
 func (p *pods) watched(ref ledger.PodRef) (*cluster.Pod, error) {
 	info, ok := p.cached.Pod(ref.Namespace, ref.Name)
 	if !ok || (ref.UID != "" && ref.UID != info.Ref.UID) {

@@ -51,7 +51,7 @@ func (a *Arbiter) report(verb string, g *Gang, d *Decision) {
 	a.o.Log.WithFields(fields).Info(verb + " " + result)
 }
 
-// failed is the decision on a gang for a reason that is none of its pods'.
+// failed is the decision on a gang that is refused for a reason that does not lie with its pods.
 func (a *Arbiter) failed(verb string, g *Gang, why string) *Decision {
 	a.o.Metrics.ObserveDecision(verb, g.Scheduler, "failed")
 	a.o.Log.WithFields(logrus.Fields{

@@ -22,10 +22,10 @@ type ResizeQuery struct {
 	User string
 }
 
-// AdmitResize decides whether a pod may be resized. What takes no more than the pod counts for already may always be. What
-// is granted beyond counts until it is known whether it was written: the API server writes a resize on top of the version
-// of the pod that it has shown, or asks again. So whatever is newer than that version tells, and where nothing newer shows up
-// the pod is patched, as for a Binding. Its errors are those of AdmitBinding.
+// AdmitResize decides whether a pod may be resized. A resize that takes no more than the pod counts for already is
+// always allowed. What is granted beyond that counts until it is known whether the resize was written. The API server
+// writes a resize on top of the version of the pod that it has shown, or asks again. So any newer version tells. Where
+// none shows up, the pod is patched, as for a Binding. The errors are those of AdmitBinding.
 func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, error) {
 	ref := ledger.PodRef{Namespace: q.Before.Namespace, Name: q.Before.Name, UID: q.Before.UID}
 	asked, grows, err := resources.ForResizedPod(a.o.Ledger.Table(), q.Before, q.Pod)
@@ -98,8 +98,8 @@ func (a *Arbiter) rememberResize(p *pending, pod *cluster.Pod, asked *resources.
 	p.generation++
 }
 
-// growAlike has a bind that has just begun count for a resize of its pod as well that was allowed and that the pod, as it was
-// looked at, may lack.
+// growAlike has a bind that has just begun count for an allowed resize of its pod as well. The bind may have looked at
+// a version of the pod from before the resize.
 func (a *Arbiter) growAlike(pod *cluster.Pod, node string) error {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
@@ -159,8 +159,8 @@ func (a *Arbiter) see(pod *v1.Pod) {
 	}
 }
 
-// withdrawResize gives back what a resize was granted that was not written; where it was, that has been seen.
-// a.pending.mu is held.
+// withdrawResize gives back what was granted to a resize that was not written. If it was written, that has been seen by
+// now. a.pending.mu is held.
 func (a *Arbiter) withdrawResize(p *pending) {
 	if a.o.Ledger.SettleResize(p.ref, p.version) {
 		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")
