@@ -6,15 +6,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Whoever writes a pod chooses most of these texts, and the API server takes more than a megabyte of them: a thousand such
-// pods would be more than the server's memory. What is longer than anything can be that it is compared with is
-// kept as the beginning of it, which equals nothing.
+// The author of a pod chooses most of these texts, and the API server takes more than a megabyte of them. A thousand
+// such pods would fill the server's memory. So a text that is longer than all that it could be equal to is cut, and the
+// rest of it that is kept equals nothing.
 const (
 	maxText   = 253  // of names, as the API server bounds them
 	maxCaller = 1024 // of users, who have names of all kinds
 	maxTTL    = 64
-	// maxChoice is how much is kept of a pod's labels, and of what it asks of nodes. Whose labels are more uses no
-	// reservation by them, and who asks for more of nodes is left to its scheduler.
+	// maxChoice is how much is kept of a pod's labels, and of what it asks of nodes. A pod with more labels uses no
+	// reservation by them. What a pod asks of nodes beyond that is left to its scheduler.
 	maxChoice = 4 << 10
 )
 

@@ -26,7 +26,7 @@ type Cache struct {
 	podWatch, nodeWatch watched
 
 	// apply is held while one object's change goes to the stores and to the
-	// ledger, so that whoever holds it sees both with it or both without.
+	// ledger. Under it the change is in both or in neither.
 	apply sync.Mutex
 	*Pods
 	nodes shard[string, nodeRecord]
@@ -51,8 +51,8 @@ func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 func (c *Cache) Reader() Reader { return c.reader }
 
 // Run lists and watches until ctx ends; nothing reaches the ledger after that. See
-// WaitForSync. Nodes come first: pods may name resources that nobody offers, and only so many of those
-// are counted, so what the nodes offer has to be known by then.
+// WaitForSync. Nodes come first: pods may name resources that no node offers, and only so many of those are counted. So
+// it has to be known before what the nodes offer.
 func (c *Cache) Run(ctx context.Context) error {
 	nodes, listed := c.nodeSink(), make(chan struct{})
 	replace, listedOnce := nodes.replace, sync.OnceFunc(func() { close(listed) })
@@ -101,8 +101,8 @@ func (c *Cache) replaced(kind *watched, objects int, since uint64) {
 	}
 }
 
-// Node is what is kept of a node beside its account in the ledger: by this,
-// whoever chooses nodes tells them apart. It is shared and must not be changed.
+// Node is what is kept of a node beside its account in the ledger: what nodes are chosen
+// by. It is shared and must not be changed.
 type Node struct {
 	Name   string
 	UID    types.UID

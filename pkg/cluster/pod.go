@@ -19,10 +19,10 @@ type Pod struct {
 	// ResourceVersion orders states of the same pod; 0 where the pod did not
 	// come from the API server.
 	ResourceVersion uint64
-	Created         int64  // Unix seconds; how long it took to be bound goes by it
+	Created         int64  // Unix seconds; the time to bind is counted from here
 	Node            string // spec.nodeName; empty until bound
 	Scheduler       string // spec.schedulerName
-	Caller          string // of a pod that has a node, who had it bound; of another one, who asks about it
+	Caller          string // the caller that had a bound pod bound, or that asks about a pod without a node
 	Priority        int32
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
 	Deleting        bool // has a deletionTimestamp: it uses its capacity until it is gone

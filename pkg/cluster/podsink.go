@@ -112,8 +112,8 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) pod
 }
 
 // end tells the ledger that a pod uses its capacity no more: it was deleted, or has
-// finished on its way there. Whoever keeps slots may keep this one, in the same
-// step. c.apply is held.
+// finished while it was being deleted. Options.Keep may have a slot keep the capacity, in
+// the same step. c.apply is held.
 func (c *Cache) end(last *Pod, version uint64) {
 	if last.Node != "" {
 		if slot, told, keep := c.options.Keep(last); keep {
@@ -145,8 +145,8 @@ func (c *Cache) tellLedger(r *Pod) ledger.Observed {
 	}
 }
 
-// ObserveUnbound tells a ledger of a pod that has no node, and the log of what was reserved for it, before it existed,
-// for another scheduler.
+// ObserveUnbound tells a ledger of a pod that has no node. If capacity was reserved for the pod before it existed, for
+// another scheduler, that ends, and the log says so.
 func ObserveUnbound(l ledger.Observer, log logrus.FieldLogger, pod *Pod) {
 	if n := l.ObserveUnbound(pod.Ref, pod.Scheduler); n > 0 {
 		log.WithFields(podFields(pod.Ref)).WithFields(logrus.Fields{"scheduler": pod.Scheduler, "slots": n}).
@@ -162,12 +162,12 @@ func (c *Cache) observation(r *Pod) ledger.PodObservation {
 	return o
 }
 
-// ObserveDevices tells the ledger anew of the bound pods that have devices: which devices and claims there are is known
-// now.
+// ObserveDevices tells the ledger anew of the bound pods that have devices. It is called when it is known which devices
+// and claims there are.
 func (c *Cache) ObserveDevices() { c.observeDevices(c.allPods()) }
 
-// ObserveClaimants tells the ledger anew of the bound pods that name a claim of devices: its object came,
-// went or was made anew, so that their devices are known now that were not, or belong to another claim.
+// ObserveClaimants tells the ledger anew of the bound pods that name a device claim, when the claim's object came, went
+// or was made anew. Devices of these pods may be known now that were not, or belong to another claim.
 func (c *Cache) ObserveClaimants(namespace, claim string) {
 	c.observeDevices(c.naming(podKey{namespace, claim}))
 }

@@ -108,8 +108,9 @@ func ofAutoscalers(all map[string]string) (kept map[string]string) {
 	return kept
 }
 
-// ParseVersion returns a resource version as the decimal number that grows which it is for
-// built-in resources; 0, which tells no order, where it is none.
+// ParseVersion returns a resource version as a number. Resource versions of built-in
+// resources are decimal numbers that grow. It returns 0, which tells no order, for any
+// other text.
 func ParseVersion(s string) uint64 {
 	version, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {

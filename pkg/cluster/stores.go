@@ -145,9 +145,9 @@ func (s *Pods) allPods() []*Pod {
 }
 
 // WaitForPods returns nil once the store, and the ledger with it, has all changes
-// of pods up to a resource version, or the error of ctx if that ends first. Whoever
-// has a pod that is newer than what the watch has brought may know that others are
-// gone which the ledger still counts.
+// of pods up to a resource version, or the error of ctx if that ends first. A caller
+// that has a pod which is newer than what the watch has brought may know that other
+// pods are gone, while the ledger still counts them.
 func (s *Pods) WaitForPods(ctx context.Context, version uint64) error { return s.wait(ctx, version) }
 
 // Seen records that all changes of pods up to a resource version are in.

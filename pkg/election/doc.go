@@ -20,14 +20,15 @@
 //	                         ^            |
 //	                         +- resume <--+ if nobody else has had it
 //
-// The fence looks at what arrives. What is past it and not carried out yet is bounded in
-// time (writes.go): a write is over before another server may have the Lease, and who
-// takes over from a leader that is gone waits for as long as one may last.
+// The fence looks at what arrives. A write that is past it and not carried out yet is
+// bounded in time (writes.go). Such a write is over before another server may have the
+// Lease. A server that takes over from a leader that is gone waits for as long as one
+// may last.
 //
 // Taking over is the server's part: it brings its account up to what the API server
-// knows now that nobody else can write. Where the fence is not installed a leader
-// waits instead, for as long as a write of the one before may take.
+// knows, once no other server can write. Where the fence is not installed a new leader
+// waits instead, for as long as a write of the leader before may take.
 //
-// What may be touched: nothing here knows of pods or capacity. What is written in a
-// term asks Elector.Term; what decides asks Elector.Leads.
+// What may be touched: nothing here knows of pods or capacity. Code that writes asks
+// Elector.Term for the term to write. Code that decides asks Elector.Leads.
 package election

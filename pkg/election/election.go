@@ -76,12 +76,12 @@ type Options struct {
 	Stale func() string
 	// StandBy reports whether another server is there that may take over.
 	StandBy func() bool
-	// TakeOver makes the account: it is called once, when nobody else can write any
-	// more, and decisions wait for it. Another server was last known to lead that long ago; ever where none
+	// TakeOver makes the account. It is called once, when no other server can write any
+	// more, and decisions wait for it. led is how long ago another server was last known to lead; ever where none
 	// was. Its ctx ends with the leadership.
 	TakeOver func(ctx context.Context, led time.Duration) error
-	// Resume brings the account up to date once the Lease is renewed again that could not be for some time, while
-	// nobody else had it. Decisions wait for it. Its ctx ends with the Lease.
+	// Resume brings the account up to date. It is called when the Lease could not be renewed for some time, is renewed
+	// again, and no other server had it meanwhile. Decisions wait for it. Its ctx ends with the Lease.
 	Resume func(ctx context.Context) error
 	// Alone has this server decide without the Lease: whoever starts another one beside
 	// it has to make sure that this one is gone.
@@ -167,7 +167,7 @@ func (e *Elector) Identity() string { return e.o.Identity }
 // Writes are how what this server decides is written.
 func (e *Elector) Writes() *Writes { return e.writes }
 
-// mayWrite reports whether nobody else can lead yet, and this server does or is about to.
+// mayWrite reports whether this server leads or is about to, and no other server can lead yet.
 func (e *Elector) mayWrite() bool {
 	led := e.led.Load()
 	return led != nil && led.state.Load() != ended && (e.o.Alone || e.lease.held())

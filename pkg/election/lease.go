@@ -23,12 +23,12 @@ type lease struct {
 	// term is written on the Lease with each renewal; 0: the one that it has stays.
 	term atomic.Int64
 	now  func() time.Duration // of a clock that only runs forward; see uptime
-	// sure is for how long after a renewal was sent nobody else can have the Lease.
+	// sure is how long after sending a renewal no other server can have the Lease.
 	sure time.Duration
-	// renewed is when the last renewal was sent that was carried out; 0 while the
-	// Lease is not held.
+	// renewed is when the last successful renewal was sent; 0 while the Lease is not
+	// held.
 	renewed atomic.Int64
-	// trouble is why it could not be read or written last; nil or empty: it could.
+	// trouble is why the Lease could not be read or written the last time; nil or empty: it could.
 	trouble atomic.Pointer[string]
 	// known is who holds it, as far as is known.
 	known atomic.Pointer[string]
@@ -51,13 +51,14 @@ type lease struct {
 	resigns func() bool
 }
 
-// awaitFree returns when nobody has the Lease: it does not exist, was given up, or was not renewed for as long as it
-// lasts. It asks more often than client-go does, which pauses for up to 2.2 times the period. A Lease that somebody has
-// deleted is its holder's until that time.
+// awaitFree returns when no server has the Lease: it does not exist, was given up, or was not renewed for as long as it
+// lasts. It asks more often than client-go does, which pauses for up to 2.2 times the period. A deleted Lease still
+// belongs to its holder until that time has passed.
 //
-// Where the API server was away, the server that had it has some looks more to renew it: it knows what nobody else does.
+// Where the API server was away, awaitFree waits some looks longer, so that the server that had the Lease can renew it:
+// that server has an account in memory that no other server has.
 //
-// others is called each time that another server is seen to have it.
+// others is called each time that another server is seen to have the Lease.
 func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others func()) error {
 	l.over.Store(false)
 	l.others = func() {}
@@ -149,12 +150,12 @@ func (l *lease) RecordEvent(event string) {
 	l.Interface.RecordEvent(event)
 }
 
-// errOthers is why a Lease is not given up: it is that of another server. client-go does not look, which matters
-// to a process that was suspended.
+// errOthers is why a Lease is not given up: it belongs to another server. client-go does not look who has it, and a
+// process that was suspended would give up the Lease of another server.
 var errOthers = errors.New("the lease is held by another server")
 
-// errKept is why a Lease is not given up: this server could not renew it, and goes on if nobody else takes it, or what
-// was sent by one that is gone may be under way.
+// errKept is why a Lease is not given up. This server could not renew it, and goes on if no other server takes it. Or
+// writes of a server that is gone may still be under way.
 var errKept = errors.New("the lease is not given up")
 
 // Get implements resourcelock.Interface. A Lease that is over is shown as one that was given up: client-go would wait
@@ -175,8 +176,8 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, nil
 }
 
-// held reports whether nobody else can have the Lease yet. A process that was
-// suspended learns of that here first.
+// held reports whether this server has the Lease, and no other server can have it yet. A
+// process that was suspended learns of that here first.
 func (l *lease) held() bool {
 	renewed := time.Duration(l.renewed.Load())
 	return renewed != 0 && l.now()-renewed < l.sure

@@ -83,7 +83,7 @@ func (e *Elector) raise(ctx context.Context) (Term, error) {
 func (e *Elector) remembered(ctx context.Context) (Term, error) {
 	lease, err := e.o.Client.CoordinationV1().Leases(e.o.Namespace).Get(ctx, LeaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return 0, nil // whoever takes no part in the election may be the first
+		return 0, nil // a server without an election makes no Lease, and may be the first
 	}
 	if err != nil {
 		return 0, fmt.Errorf("reading the last term in the lease %s/%s: %w", e.o.Namespace, LeaseName, err)

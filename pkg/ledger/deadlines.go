@@ -9,8 +9,8 @@ import (
 // never is the deadline of what does not expire.
 const never = math.MaxInt64
 
-// nanos returns a moment in Unix nanoseconds, by the clock of whoever says what time it is: of one too far away for that, the
-// farthest there is.
+// nanos returns a moment in Unix nanoseconds, by the caller's clock. A moment that is too far away for that becomes the
+// farthest that there is.
 func nanos(t time.Time) int64 {
 	switch s := t.Unix(); {
 	case s >= math.MaxInt64/int64(time.Second):

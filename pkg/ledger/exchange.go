@@ -176,8 +176,8 @@ func (l *account) tryExchange(p *Placement, x *Exchange) (given []*entry, steps 
 	return given, steps, nil
 }
 
-// tryBound makes a slot for a pod that is bound, or has that on the node do which is kept for it, whoever reserved that.
-// It grants what startBind would.
+// tryBound makes a slot for a pod that is to be bound. Where a slot is kept for the pod on the node already, that slot
+// will do, whoever reserved it. tryBound grants what startBind would.
 func (l *account) tryBound(p *Placement) (step, *Rejection) {
 	spec := p.Slot(time.Time{})
 	spec.binds = true

@@ -7,12 +7,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// fit checks a pod against a node, but for the budgets (limiter): by use of a slot there, or, where h is nil, in the
+// fit checks a pod against a node, all except the budgets (limiter): by use of slot h there, or, where h is nil, in the
 // node's free capacity. It is the one place that says whether something fits. For
 // pods without devices it allocates nothing, and its cost does not depend on how many
 // pods are on the node. What is to be left out of the account is taken off it before
-// (Trial). place is the slot in memory, off the account, that the pod is to turn into
-// its allocation, or nil: a node cordoned since it was made does not matter.
+// (Trial). place is the slot in memory, off the account, that turns into the pod's
+// allocation, or nil. Where there is one, it does not matter that the node was cordoned
+// since the slot was made.
 func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
 	v := l.fitCapacity(i, p.Request, h, place)
 	if p.Devices != nil || l.flags[i]&hasDevices != 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// ObserveMapped records which resources DeviceClasses map to DRA devices, and returns those that none did before: pods that
-// ask for these may have been refused for want of them, of which there is no event. On a node that
-// offers none of such a resource by count, kube-scheduler leaves it to DRA, and allocates devices to whoever asks for
-// it; so the ledger does not count it there, and who allocates is asked about the devices instead.
+// ObserveMapped records which resources DeviceClasses map to DRA devices, and returns those that no class mapped
+// before. Pods that ask for these may have been refused for want of them, and the ledger has no event for that change.
+// Where a node offers none of such a resource by count, kube-scheduler leaves it to DRA and allocates devices to the
+// pods that ask for it. So the ledger does not count it there, and the webhook decides on the devices instead.
 func (l Observer) ObserveMapped(names []string) (added []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

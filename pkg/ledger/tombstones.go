@@ -45,8 +45,8 @@ func (t *tombstones) forget(uid types.UID) {
 }
 
 // newerOrSame reports whether the pod went at resource version v or later, so
-// that an observation of version v tells nothing new. Unknown versions (0) are
-// taken for new: whoever cannot tell the order reports in order.
+// that an observation of version v tells nothing new. A version of 0 is unknown. Sources
+// without versions report in order, so 0 is taken for newer.
 func (t *tombstones) newerOrSame(uid types.UID, v uint64) bool {
 	version, _ := t.at(uid)
 	return v != 0 && v <= version

@@ -25,7 +25,7 @@ type nameKey struct{ namespace, name string }
 // State is where an allocation is in its life; see the package comment.
 type State uint8
 
-// The states of an allocation. NoAllocation is the state of what is none: a slot keeps the capacity.
+// The states of an allocation. NoAllocation says that there is none: a slot keeps the capacity.
 const (
 	NoAllocation State = iota
 	Binding
@@ -125,8 +125,8 @@ type Result struct {
 	// Existing has the slots of reservations that pods of the plan had before, by their
 	// index in the plan: those slots of the plan were not made.
 	Existing map[int]SlotRef
-	// Held has the slots in memory whose pods had an allocation before, or a slot in memory, by their index in the plan: these were
-	// renewed or moved, and not made anew.
+	// Held has, by index in the plan, the slots in memory whose pods had an allocation or a slot in memory before. These
+	// were renewed or moved, and not made anew.
 	Held map[int]bool
 	// Rejections tells of each slot that was refused, in plan order.
 	Rejections []Rejection

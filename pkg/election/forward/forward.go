@@ -51,7 +51,7 @@ type Options struct {
 	Client versioned.Interface
 	// Observe is told of each request that this server does not answer alone.
 	Observe func(verb string, code int, took time.Duration)
-	// Refuse answers a request of which it is not known what was done.
+	// Refuse answers a request where it is not known what was done.
 	Refuse func(w http.ResponseWriter, r *http.Request, why string)
 	Intake *httpjson.Intake
 	Log    logrus.FieldLogger
@@ -190,7 +190,7 @@ func (f *Forwarder) ask(ctx context.Context, to *leader) {
 // Held is how many requests have waited for a server that decides.
 func (f *Forwarder) Held() float64 { return float64(f.held.Load()) }
 
-// Unknown is how many requests were passed on of which nobody here knows what was done: no answer came.
+// Unknown is how many requests were passed on and got no answer, so that it is not known what was done.
 func (f *Forwarder) Unknown() float64 { return float64(f.unknown.Load()) }
 
 // Key is what the peer listener shows.
@@ -327,8 +327,8 @@ func (f *Forwarder) holdOf(r *http.Request) time.Duration {
 	return f.hold
 }
 
-// send returns the answer of whoever decides. It waits for one, but sends nothing twice of which it does not
-// know what was done.
+// send returns the answer of the server that decides. It waits for such a server. It does not send a request again
+// where it is not known what was done.
 func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*http.Response, error) {
 	end := time.NewTimer(hold)
 	defer end.Stop()

@@ -63,7 +63,7 @@ func (k *Key) ServerTLS() *tls.Config {
 	}
 }
 
-// clientTLS is for connections to who has a key.
+// clientTLS is for connections to the server that has a key.
 func (k *Key) clientTLS(server v1alpha1.PublicKey) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{k.certificate},

@@ -61,7 +61,7 @@ func newLeader(key *Key, spec *v1alpha1.LedgerTermSpec, dialFor time.Duration) *
 	case spec.URL == "" || spec.PublicKey == "":
 		l.failure = fmt.Errorf("it has no address for other servers (--peer-address)")
 	case err != nil || address.Scheme != "https" || address.Host == "":
-		l.failure = fmt.Errorf("its address %q is none", spec.URL)
+		l.failure = fmt.Errorf("its address %q is not an https URL", spec.URL)
 	default:
 		l.url = &url.URL{Scheme: address.Scheme, Host: address.Host}
 	}

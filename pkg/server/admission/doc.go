@@ -9,22 +9,22 @@
 // Its scheduler then tries again, as for every conflict. The server's own Bindings
 // are allowed as they are; the webhook configuration should not send them here at all.
 //
-// A pod that is created with a node comes twice. The mutating webhook writes into it what it would be given, which
-// nobody else can do later, and grants nothing: the API server has not filled in and checked the pod yet, and it has
-// no UID. The validating one (PodsPath) is asked about the very pod that will be written, with its UID (apiserver
-// pkg/registry/generic/registry, Store.create), and grants just what the pod tells. Mirror pods, which the kubelet
-// makes for what it runs already, are let through.
+// A pod that is created with a node comes twice. The mutating webhook writes into the pod what it would be given, as
+// nothing can be written into it later. It grants nothing: the API server has not filled in and checked the pod yet,
+// and the pod has no UID. The validating webhook (PodsPath) is asked about the very pod that will be written, with its
+// UID (apiserver pkg/registry/generic/registry, Store.create), and grants just what the pod tells. Mirror pods, which
+// the kubelet makes for what it runs already, are let through.
 //
 // The annotations that tell what a pod was given, and by whom, are taken out of Bindings and of pods that come with a
 // node, and written anew where something is granted.
 //
 // A resize that makes a pod ask for more than it counts for is allowed where there is capacity for that; any other is
 // always allowed. Nothing of it is patched: the API server writes it on top of the version of the pod that it shows
-// here. Of the new object the resources count, and of the old one all else: the sender may write anything into the
-// rest, and the API server drops it.
+// here. The resources of the new object count, and all else of the old object: the sender may write anything into the
+// rest of the new one, and the API server drops it.
 //
-// A validating webhook at a path of its own (claim.go) decides on the devices that a write gives a ResourceClaim. Of
-// the new object the allocation counts, and of the old one who it is and the version that the write is made on.
+// A validating webhook at a path of its own (claim.go) decides on the devices that a write gives a ResourceClaim. The
+// allocation of the new object counts. The old object tells which claim it is, and on which version the write is made.
 //
 // # Answers
 //

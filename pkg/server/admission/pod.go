@@ -12,11 +12,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// nodesGroup is the gang of all kubelets.
+// nodesGroup is the group of users that all kubelets belong to.
 const nodesGroup = "system:nodes"
 
-// planPod says what a pod that is to be created with a node would be given, and writes that into it: the API server
-// fills in and checks the rest afterwards, and asks about the pod that comes of it (decidePod).
+// planPod says what a pod that is to be created with a node would be given, and writes that into the pod. Afterwards
+// the API server fills in and checks the rest, and asks about the resulting pod (decidePod).
 func (a *Admission) planPod(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	v, pod := readPod(request)
 	if pod == nil {
@@ -43,9 +43,8 @@ func (a *Admission) planPod(ctx context.Context, request *admissionv1.AdmissionR
 	return v, err
 }
 
-// decidePod decides on a pod that the API server is about to create with a node. It is what will be stored, but for
-// the node of the ledger's question, and has been checked; a quota, or another webhook that is asked at the same time,
-// may refuse it.
+// decidePod decides on a pod that the API server is about to create with a node. The API server has checked the pod,
+// and will store it as it is. A quota, or another webhook that is asked at the same time, may still refuse it.
 func (a *Admission) decidePod(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	v, pod := readPod(request)
 	switch {

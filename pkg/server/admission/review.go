@@ -182,8 +182,8 @@ func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRe
 	}
 }
 
-// warn makes a warning of a refusal. What is allowed that way has no allocation before the watch shows it, and is counted as
-// bound past the ledger then.
+// warn makes a warning of a refusal. A pod that is allowed that way has no allocation before the watch shows it bound.
+// It is counted as bound past the ledger then.
 func (v *verdict) warn() {
 	v.warned, v.warning = true, "GlobalReserve would refuse this: "+v.refusal.Message
 }
