@@ -90,8 +90,8 @@ type App struct {
 	profile *httpServer   // nil where no profiles are served
 	peers   *httpServer   // nil where other servers cannot reach this one
 	streams chan struct{} // closed when watchers have to go
-	// base, electing and serving run from the start, account from when this server decides. Stop says in which
-	// order they end.
+	// base, electing and serving run from the start, account from when this server decides. Stop has the order in which
+	// they end.
 	base, electing, account, serving *parts
 	// stopping is Stop's context, within which what is under way is finished.
 	stopping atomic.Pointer[context.Context]
@@ -118,7 +118,8 @@ func (a *App) Start(ctx context.Context) error {
 	return nil
 }
 
-// takeOver makes the account, which nobody else can change any more. Another server was last known to decide led ago.
+// takeOver makes the account, once no other server can write any more. led is how long ago another server was last
+// known to decide.
 func (a *App) takeOver(ctx context.Context, led time.Duration) error {
 	undecided := a.ledger.Clock.Now().Add(-led)
 	warm := a.follow.IsOpen()
@@ -219,7 +220,7 @@ func (a *App) servingParts() []part {
 	return list
 }
 
-// followCluster watches pods and nodes. A server that leads from its start lists them when nobody else
+// followCluster watches pods and nodes. A server that leads from its start lists them when no other server
 // writes any more, and so need not find out how far its watches are.
 func (a *App) followCluster(ctx context.Context) error {
 	if a.follow.Wait(ctx) == nil {

@@ -50,7 +50,8 @@ func (a *App) ages() map[string]time.Duration {
 	return ages
 }
 
-// allAges is ages, and those of objects that a part of the pods depends on: whoever knows them sees to that.
+// allAges is ages, and the ages of watches that only some of the pods depend on. The packages of these watches see to
+// it themselves that nothing is decided on old news.
 func (a *App) allAges() map[string]time.Duration {
 	ages := a.ages()
 	maps.Copy(ages, a.gangs.Ages())

@@ -23,9 +23,9 @@ type health struct {
 	troubles func() string
 	observes bool                   // it decides nothing
 	leads    func() string          // why this server is not the one that decides, or ""
-	stale    atomic.Pointer[string] // what was heard of too long ago to decide on; nil or empty: nothing
+	stale    atomic.Pointer[string] // the kinds of which nothing was heard for too long to decide; nil or empty: none
 	fence    func() (fence election.Fence, known bool)
-	// unreachable says why the one that does cannot be asked from here, or "".
+	// unreachable says why the server that decides cannot be asked from here, or "".
 	unreachable func() string
 	// autoscalers says what autoscalers cannot be told, or "". Decisions do not depend on it.
 	autoscalers func() string
@@ -33,8 +33,8 @@ type health struct {
 	stopping    atomic.Bool
 }
 
-// ready returns "" once requests should be sent here, else why not. Those that this server does not decide it
-// passes on.
+// ready returns "" once requests should be sent here, else why not. A server that does not decide is ready, too, where
+// it can pass requests on.
 func (h *health) ready() string {
 	switch {
 	case h.stopping.Load():
@@ -170,7 +170,7 @@ func (h *health) lettingGo(next http.Handler) http.Handler {
 	})
 }
 
-// unknown answers a request of which nobody knows what was done: 503 would say that nothing was.
+// unknown answers a request where it is not known what was done. 503 would say that nothing was done.
 func (h *health) unknown(w http.ResponseWriter, r *http.Request, why string) {
 	refuse(w, r, http.StatusBadGateway, why, arbiter.Unknown)
 }

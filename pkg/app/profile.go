@@ -9,8 +9,8 @@ import (
 // maxProfiles is how many connections the port of profiles has.
 const maxProfiles = 8
 
-// validateProfile checks where profiles are served. They tell the names of pods, and take as long as whoever asks says:
-// they are for who is on this host.
+// validateProfile checks where profiles are served. Profiles tell the names of pods, and take as long as the client
+// says. So they are for clients on this host only.
 func (o *Options) validateProfile() error {
 	if err := validateAddress("--profile-address", o.ProfileAddress); err != nil {
 		return err

@@ -2,11 +2,11 @@
 Package deviceclaims brings the devices of the nodes and the claims of pods into the ledger, and makes
 their objects tell who has what.
 
-ExtendedResource objects are the truth of which devices there are, ExtendedResourceClaim objects of what
-is wanted; which pod has which devices is what the bound pods say in their annotation extended-resources, when they are
-first seen bound. A server that starts does not know what it was then: where the status of claims names the pod, that
-counts (recorded.go). The status of both kinds is a projection made from the ledger and repaired where somebody else
-writes it. What lives where:
+ExtendedResource objects are the truth of which devices there are, and ExtendedResourceClaim objects of what is wanted.
+Which pod has which devices is said by the annotation extended-resources of a bound pod, as it is when the pod is first
+seen bound. A server that starts does not know what the annotation was then. So where the status of claims names the
+pod, the status counts (recorded.go). Otherwise the status of both kinds is a projection made from the ledger, and
+repaired where somebody else writes it. What lives where:
 
   - controller.go  the Controller: start, stop, where the definitions are missing
   - observe.go     what the watches tell
@@ -14,6 +14,7 @@ writes it. What lives where:
   - resolve.go     Controller.Devices: what the claims that a pod names ask for
   - templates.go   the claims that pods get from templates
   - reader.go      the Reader: the same for a process that has its ledger from a server elsewhere
+  - recorded.go    which devices a bound pod is believed to have
   - uses.go        who has what by the ledger, and what its events concern
   - project.go     what the status of an object has to be; pure
   - annotations.go the annotations of bound pods, put back where somebody changed them
@@ -31,9 +32,9 @@ Lost becomes Bound again when the device's object comes back while the pod still
 finalizer when it is first seen. A claim that is being deleted is given to no further pod, and goes when
 the pod that has it is gone: until then its devices stay counted.
 
-A pod may name a template in the place of a claim. The server that leads makes a claim of its own for such a pod, owned by
-the pod, and under a name that follows from the pod's UID: whoever makes it finds it made already. Nobody may use it
-for the pod but the one that it is owned by. It goes with the pod, by garbage collection.
+A pod may name a template in the place of a claim. The server that leads makes a claim for such a pod. The claim is owned
+by the pod, and its name follows from the pod's UID, so a second try finds it made already. A claim of that name counts
+for the pod only if the pod owns it. The claim goes with the pod, by garbage collection.
 
 # The life of a device
 
@@ -42,16 +43,16 @@ for the pod but the one that it is owned by. It goes with the pod, by garbage co
 
 # Starting
 
-Which devices bound pods have is said once devices and claims are in the ledger: they are observed anew then, as a
-server that stands by may have seen them long before. Where the API server knows neither kind the server runs
-without, refuses pods that name claims, and goes on asking.
+Bound pods are observed anew once devices and claims are in the ledger, and only then do they have their devices there: a
+server that stands by may have seen the pods long before. Where the API server knows neither kind, the server runs
+without devices, refuses pods that name claims, and goes on asking.
 
 # Locks
 
 Controller.mu guards everything but the queue. The ledger may be called with it held, the API server
 never is.
 
-What may be touched: which devices a pod is given is decided in pkg/devices and pkg/ledger; what the
-objects say of it is decided here.
+What may be touched: pkg/devices and pkg/ledger decide which devices a pod is given. This package decides what the
+objects say of it.
 */
 package deviceclaims

@@ -24,7 +24,7 @@ type inventory struct {
 // nodeDevices is the devices of one node.
 type nodeDevices struct {
 	names map[string]struct{}
-	// pool answers whether claims could ever be met here, whoever has the devices now.
+	// pool answers whether claims could be met here if all devices were free.
 	pool *devices.Pool
 }
 
@@ -46,7 +46,7 @@ func (v *inventory) set(d *v1alpha1.ExtendedResource) {
 	n.names[d.Name] = struct{}{}
 }
 
-// remove drops an object and returns it, nil where there is none of the name.
+// remove drops an object and returns it, nil where there is no object of that name.
 func (v *inventory) remove(name string) *v1alpha1.ExtendedResource {
 	d := v.byName[name]
 	if d == nil {

@@ -30,7 +30,7 @@ func newClaim(obj *v1alpha1.ExtendedResourceClaim) *claim {
 	return c
 }
 
-// sameAs reports whether a newer state of an object is, but for its status, the claim that is known.
+// sameAs reports whether a newer state of a claim differs from the known one in its status at most.
 func (c *claim) sameAs(obj *v1alpha1.ExtendedResourceClaim) bool {
 	return c.obj.UID == obj.UID && c.obj.Generation == obj.Generation && ownerOf(c.obj) == ownerOf(obj) &&
 		(c.obj.DeletionTimestamp == nil) == (obj.DeletionTimestamp == nil)

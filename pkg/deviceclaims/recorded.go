@@ -52,9 +52,10 @@ func (s *claimSet) recorded(pod ledger.PodRef) (claims map[string]*claim) {
 	return claims
 }
 
-// believed returns what a bound pod has of devices. Many may edit its annotations, and a server that was not there has
-// not seen what they were; few may write the status of a claim, so that comes first. A claim can be deleted and made
-// anew: what a pod has is of the resource that its devices are of, whatever the claim asks for now.
+// believed returns which devices a bound pod has. Many may edit the pod's annotations, and a server that was not there
+// has not seen what they were. Few may write the status of a claim, so the status comes first. A claim can be deleted
+// and made anew for another resource: what the pod has keeps the resource of its devices, whatever the claim asks for
+// now.
 func (c *Controller) believed(pod *cluster.Pod) *ledger.DeviceRequest {
 	said, recorded := c.resolve(pod, pod.Devices), c.claims.recorded(pod.Ref)
 	if said == nil && recorded == nil {
@@ -141,8 +142,8 @@ func (b *belief) add(name string, recorded *claim) {
 	b.claims = append(b.claims, g)
 }
 
-// record adds a device to what a claim has; false where there is no such device. Where nobody knew of which resource it
-// is, the status names those of several with its ID.
+// record adds a device to what a claim has. It returns false where there is no such device. Where the resource was not
+// known when the status was written, the status names all devices with the ID, of several resources.
 func (b *belief) record(g *ledger.GivenDevices, d *v1alpha1.ExtendedResource) bool {
 	if d == nil || d.Spec.NodeName != b.node {
 		return false
@@ -211,8 +212,9 @@ func (v *inventory) areAsked(node string, said *ledger.DeviceRequest) bool {
 	return true
 }
 
-// resourceOf returns the resource of devices of a node, by their IDs: that which is expected where there are none of
-// these, and none where they are of several, as devices of several resources may have one ID.
+// resourceOf returns the resource that devices of a node belong to, by their IDs. Where the node has no such devices it
+// returns the expected one. Devices of several resources may have the same ID: where the IDs fit several resources it
+// returns "".
 func (v *inventory) resourceOf(node string, ids []string, expected string) string {
 	n, found := v.byNode[node], ""
 	if n == nil {

@@ -41,7 +41,7 @@ func (c *Controller) whyRefused(pod *cluster.Pod) (ledger.Reason, string) {
 	return c.neverFits(request)
 }
 
-// neverFits says which claim no node could meet, whoever had the devices. c.mu is held.
+// neverFits says which claim no node could meet, even if all devices were free. c.mu is held.
 func (c *Controller) neverFits(request *ledger.DeviceRequest) (ledger.Reason, string) {
 	if c.couldFit(request.Requests) {
 		return ledger.Fits, ""

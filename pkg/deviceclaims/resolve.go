@@ -44,7 +44,7 @@ func (s *claimSet) set(obj *v1alpha1.ExtendedResourceClaim) (news bool) {
 	}
 	next := newClaim(obj)
 	if known != nil && known.obj.UID == obj.UID && !known.deleted.IsZero() {
-		next.deleted = known.deleted // whoever changes it does not keep it for longer
+		next.deleted = known.deleted // a change does not keep a deleted claim for longer
 	}
 	s.byKey[key] = next
 	return true

@@ -65,8 +65,8 @@ func (c *Controller) makeAll() {
 	}
 }
 
-// makeClaims makes the claims that a pod gets from templates and lacks. A claim has the same name whoever makes it, so that
-// one is made however often that is tried.
+// makeClaims makes the claims that a pod is to get from templates and does not have. The name of a claim follows from
+// the pod, so that one claim is made, however often and by whichever server that is tried.
 func (c *Controller) makeClaims(ctx context.Context, pod *cluster.Pod) error {
 	if pod.Deleting || pod.Finished {
 		return nil

@@ -14,9 +14,9 @@ that it started has ended.
 
 # Whether a kind is there
 
-A process has one Definitions. Who needs to know whether a kind is installed keeps a Kind of it and
-asks Installed before it acts, every time: the answer is at most askAgain old. Who finds out otherwise that
-it may be wrong, by a 404 of the API server, calls Doubt, and the API server is asked at once.
+A process has one Definitions. Code that depends on a kind keeps a Kind of it and asks Installed before it
+acts, every time: the answer is at most askAgain old. Where a 404 of the API server shows that the answer may
+be wrong, the code calls Doubt, and the API server is asked at once.
 
 	kind := definitions.Kind("reservations")
 	if !kind.Installed() {

@@ -11,7 +11,7 @@ import (
 const eventBatch = 1024
 
 // Journal reads the ledger's events, each once and in order. It has no lock of its own: CatchUp is called with
-// the lock of whoever it tells. Make one with NewJournal.
+// the lock of the listener held. Make one with NewJournal.
 type Journal struct {
 	ledger ledger.Reader
 	note   func(e *ledger.Event)

@@ -168,7 +168,7 @@ func (w *Watch) failed(plural string, err error) {
 	w.log.Warnf("could not read %s; will try again: %s", plural, remedy(plural, err))
 }
 
-// Foreign says that the kind is none of ours, which most clusters do without.
+// Foreign says that the kind is not one of ours: most clusters do without it.
 func (w *Watch) Foreign() *Watch {
 	w.advice = ""
 	return w

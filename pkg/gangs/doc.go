@@ -21,8 +21,8 @@ pod of a gang with a problem is a member of a gang all the same: nobody knows ho
 # Objects
 
 A kind's definition comes and goes at any time, and nearly all clusters have few of them. Of an object only its
-minimum and its time of creation are kept, from the moment it arrives. Whoever has a definition that cannot be read, or
-whose watch is silent for too long, waits alone: its gangs have a problem, and everybody else is decided on.
+minimum and its time of creation are kept, from the moment it arrives. Where the objects of a kind cannot be read, or
+their watch is silent for too long, only gangs of that kind have a problem and wait. All other pods are decided on.
 
 # Locks
 

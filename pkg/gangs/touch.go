@@ -24,15 +24,15 @@ const (
 	touchesPerSecond = 2
 )
 
-// Touch changes an annotation of a gang's object where its kind says that this has its scheduler try its pods again, soon and at
-// most once: whoever wants more calls it again. It does not block.
+// Touch changes an annotation of a gang's object, where the policy says of its kind that this has the scheduler try the
+// gang's pods again. The change is made soon, and at most once. Touch does not block.
 func (g *Gangs) Touch(key kinds.Key) {
 	if kind := g.kinds[key.Kind]; kind != nil && kind.Object != nil && kind.Object.Touch {
 		g.touched.Add(key)
 	}
 }
 
-// touch is the work of the queue. It always ends: who is still of that mind touches again.
+// touch is the work of the queue. It is not tried again after a failure: pkg/arbiter calls Touch again where it has to.
 func (g *Gangs) touch(ctx context.Context, key kinds.Key) error {
 	object, _ := g.object(key)
 	if object == nil || g.limiter.Wait(ctx) != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
-// use is the verb, and schedulers the resource, of the right to act for a scheduler; reserve is the verb of the right
-// to have the server reserve in a namespace, which is none to write reservations oneself.
+// use is the verb, and schedulers the resource, of the right to act for a scheduler. reserve is the verb of the right
+// to have the server reserve in a namespace. That right does not let a caller write Reservation objects itself.
 const (
 	use          = "use"
 	schedulers   = "schedulers"
@@ -139,7 +139,7 @@ type Entry struct {
 	// user.Anonymous among them stands for whoever reaches the port.
 	Admission        func(path string) bool
 	AdmissionCallers []string
-	// Pace refuses a caller that sends too many requests; who is unknown is one by the address.
+	// Pace refuses a caller that sends too many requests. Unknown callers are told apart by their address.
 	Pace func(r *http.Request) error
 }
 
@@ -193,7 +193,8 @@ func (c *Checks) admit(e *Entry, known authenticator.Request, r *http.Request) (
 	return caller, nil
 }
 
-// authenticate returns who sent a request. Whoever is none, or has the name of those who may do everything, is refused.
+// authenticate returns who sent a request. A request of nobody known is refused, and so is one by the name of the
+// trusted caller.
 func (c *Checks) authenticate(known authenticator.Request, r *http.Request) (user.Info, error) {
 	response, ok, err := known.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), shareKey{}, Share(r))))
 	if err != nil {

@@ -3,20 +3,23 @@
 // # Where callers come from
 //
 //	TLS (Checks.Outside)        a client certificate of --client-ca-file, or a token that the API server knows
-//	plain HTTP (Insecure)       nobody is asked: who reaches the port is trusted
-//	another server (Forwarded)  the caller that it was told of, which it has checked
+//	plain HTTP (Insecure)       nobody is asked: anybody who reaches the port is trusted
+//	another server (Forwarded)  the caller that the other server names, and has checked
 //	this process (Inside)       trusted
 //
 // A server that does not lead passes requests on to the one that does, with the caller in headers, as
-// kube-apiserver does for the servers behind it. These headers are believed only from another server;
-// whatever else came with them has them taken off, wherever it is answered.
+// kube-apiserver does for the servers behind it. These headers are believed only from another server. They are taken
+// off all other requests.
 //
 // # What they may do
 //
-// The API server's authorization says so, mostly RBAC: of a path, the right to the method in lower case on that
-// nonResourceURL; of a scheduler, by the verb use on its name in schedulers.globalreserve.io, of which there are no
-// objects; of a namespace that it reserves in, by the verb reserve on reservations.globalreserve.io there. A path is
-// checked by the server that was asked, and a scheduler's name and a namespace by the one that decides.
+// The API server's authorization, mostly RBAC, says so:
+//
+//	to ask a path               the method in lower case on that nonResourceURL
+//	to act for a scheduler      the verb use on its name in schedulers.globalreserve.io, a resource without objects
+//	to reserve in a namespace   the verb reserve on reservations.globalreserve.io in that namespace
+//
+// The server that was asked checks the path. The server that decides checks the scheduler and the namespace.
 package identity
 
 import (
@@ -50,7 +53,7 @@ var (
 
 type key struct{}
 
-// Of returns the caller of a request; who is not known is user.Anonymous.
+// Of returns the caller of a request. A caller that is not known is user.Anonymous.
 func Of(ctx context.Context) user.Info {
 	if caller, ok := ctx.Value(key{}).(user.Info); ok {
 		return caller

@@ -49,8 +49,8 @@ var ErrUnreachable = errors.New("the API server could not be asked")
 var errTooMany = httpjson.Errorf(http.StatusTooManyRequests,
 	"too much of what you ask has to be asked of the API server: wait a second, and send fewer different tokens, paths, scheduler names and namespaces")
 
-// reviews bounds what is asked of the API server, which answers all of the cluster: a flood of made-up tokens, or
-// paths, is none of reviews. What is remembered is not counted.
+// reviews bounds what is asked of the API server, which serves the whole cluster: a flood of made-up tokens, or paths,
+// must not become a flood of reviews. Answers that are remembered are not counted.
 type reviews struct {
 	seats   *httpjson.Seats
 	rates   *httpjson.Rates

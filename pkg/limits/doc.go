@@ -7,7 +7,7 @@
 //     the smallest does. What is in spec.hard counts, so that a change holds at once.
 //   - A quota with scopes is about some pods only, and a reservation is for pods to come. The API
 //     server keeps it; here only the scope NotBestEffort counts, for cpu and memory: pods that request
-//     any of these are just those in that scope. Whoever writes another scope is told by an Event.
+//     any of these are just those in that scope. An Event on the quota tells that another scope does not count.
 //   - Percentages in the policy are of what all nodes offer, and follow it within a second.
 //
 // A limit below what is used ends nothing; nothing more is granted. The first decision waits

@@ -28,11 +28,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// ReserveText is what who asks for capacity is told.
+// ReserveText is what a caller that asks for capacity is told.
 const ReserveText = "nothing was reserved: this server only observes (--observe) and keeps no capacity for anybody; " +
 	"bind the pods as without GlobalReserve, or start the server without --observe"
 
-// maxAsked is how many of the latest binds are remembered that were asked for, to tell by whom.
+// maxAsked is how many of the latest binds are remembered, to tell who asked for them.
 const maxAsked = 10_000
 
 // Options are what an Observer works with. All are required.

@@ -9,6 +9,7 @@ what is held; status is a projection of the ledger and decides nothing. What liv
   - adopt.go       objects met for the first time
   - restore.go     objects of the start that say that capacity was granted to them
   - record.go      what is known of one object, and every step of its life; pure, no clock
+  - pending.go     what others are told of objects that wait for capacity
   - status.go      how status puts that in words: conditions, printer columns; pure
   - ledger.go      the ledger's events: pods took a slot, it expired, a node went
   - place.go       the loop that places pending objects
@@ -19,7 +20,7 @@ what is held; status is a projection of the ledger and decides nothing. What liv
   - events.go      Events on the objects
 
 The packages below it: convert (objects to slots and back), deletedpods (the capacity of deleted pods) and store
-(writes whose outcome must be known). Which pods may use which slot is pkg/arbiter's to say.
+(writes whose outcome must be known). pkg/arbiter says which pods may use which slot.
 
 # The life of a Reservation
 
@@ -48,14 +49,14 @@ The packages below it: convert (objects to slots and back), deletedpods (the cap
 # Starting
 
 The objects are listed first (WaitListed), then pods and nodes. Once these are in the ledger, and before
-anything else is decided, the objects that say that they are Available, and those the server made, get back
-what they say that they had: the oldest first, each as a whole, and only what is free (restoreAll). What
-their status names is a preference for nodes and devices, no more. Anybody may have written it, as well as the
-label; only the time of an object's creation cannot be written. So:
+anything else is decided, objects get back the capacity that they say they had (restoreAll). These are the objects that say that
+they are Available, and those that the server made. The oldest come first, each as a whole, and only where the capacity is
+free. The nodes and devices in the status are a preference, no more: anybody may have written the status, and the label.
+Only the time of an object's creation cannot be written. So:
 
   - Pods that were bound with a slot are linked with it, and use it up. What they use does not count twice.
-  - Slots that are used up or given back by status, or whose pods are gone, hold nothing, and neither do
-    objects past their deadline. Objects whose node is gone, or is another one, fail.
+  - Slots that are used up or given back by status, or whose pods are gone, keep nothing, and neither do
+    objects past their deadline. Objects whose node is gone, or is another one of the same name, fail.
   - An object whose capacity is not free waits like a new one, unless some of its pods run already: then it fails.
 
 The capacity of a durable reservation that was acknowledged is free at a restart, unless pods were bound around
@@ -68,10 +69,10 @@ The objects go with it, and what they hold is given back. The server works witho
 # Locks
 
 Controller.mu guards the records. The ledger may be called with it held, the API server never is.
-Whoever relies on a slot's absence reads the ledger's events first (journal.CatchUp), so that it is known
+Code that relies on a slot's absence reads the ledger's events first (journal.CatchUp), so that it is known
 how the slot ended.
 
-What may be touched: what a pod or a slot may do is decided in pkg/ledger; which objects lead to
-which slots, and what their status says, is decided here.
+What may be touched: pkg/ledger decides what a pod or a slot may do. This package decides which objects lead to
+which slots, and what their status says.
 */
 package reservations

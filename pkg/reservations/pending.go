@@ -15,15 +15,15 @@ type Pending struct {
 	Priority    int32
 	// Reason and Message are of its last attempt; empty before the first.
 	Reason, Message string
-	// Slot is the first slot that there is no capacity for, where it is that, and Lacks what that asks for.
+	// Slot is the first slot that there is no capacity for, where that is the reason. Lacks is what this slot asks for.
 	Slot  string
 	Lacks []Lack
-	// NoNodeFits says that a slot whose node the server chooses finds none, and Provisioning that nodes were requested for it.
+	// NoNodeFits says that the server finds no node for a slot. Provisioning says that nodes were requested for it.
 	NoNodeFits, Provisioning bool
 }
 
-// Lack is what a slot asks for of one resource, and the most there is: on one node that it may be on, or of what its namespace or
-// caller may still have, which is on no Node.
+// Lack is what a slot asks for of one resource, and the most there is of it. That is the most on one of the nodes that
+// the slot may be on, or what its namespace or caller may still have. In the latter case Node is empty.
 type Lack struct {
 	Resource           string
 	Requested, Largest int64

@@ -31,8 +31,8 @@ func (r *record) provisioning() bool {
 	return r.condition(v1alpha1.ConditionProvisioning).Status == metav1.ConditionTrue
 }
 
-// Settled reports whether there is the reservation that owns something in a namespace, and it does not wait for capacity any
-// more.
+// Settled reports whether the reservation that is named as an owner in a namespace exists, and does not wait for
+// capacity any more.
 func (c *Controller) Settled(namespace string, owner metav1.OwnerReference) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

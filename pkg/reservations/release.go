@@ -20,7 +20,7 @@ var (
 
 // ReleaseSlots gives back the capacity of single slots. The object says so first,
 // so that a restart does not hold it again, then the ledger follows. An error
-// means that nothing was released. Slots that slot nothing any more are left as
+// means that nothing was released. Slots that keep nothing any more are left as
 // they are.
 func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}

@@ -103,8 +103,8 @@ func (c *Controller) term(rsv *v1alpha1.Reservation, now time.Time) (since, dead
 	return since, deadline, err
 }
 
-// restored puts the status in order: the slots of slots are those that are to be held. It reports false where
-// there is no telling what became of another slot.
+// restored puts the status in order: the slots in kept are to be kept. It reports false where it cannot be known what
+// became of another slot.
 func (r *record) restored(kept []ledger.Slot, since, now time.Time) bool {
 	r.status = *r.rsv.Status.DeepCopy()
 	was := map[string]v1alpha1.SlotStatus{}
@@ -186,7 +186,7 @@ func (r *record) used() bool {
 	return false
 }
 
-// reclaim holds slots again, all or none, and returns why it does not. It relies on nobody else deciding
+// reclaim keeps the slots again, all or none, and returns why it does not. It relies on nothing else being decided
 // meanwhile. c.mu is held.
 func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 	// What the name has already, of a pod that was deleted just now, does not tell what the object asks for.

@@ -73,8 +73,9 @@ func DeadlineAfter(from time.Time, ttl time.Duration) time.Time {
 
 // Slots returns what has to be asked of the ledger for the slots of an object,
 // in their order. A slot whose node the server is to choose has no Node yet.
-// Where the object names no priority it is 0: who knows the slots' pods fills in
-// theirs. The deadline is as the object says it, by the wall clock. An error tells what of the spec can never be met.
+// Where the object names no priority it is 0: a caller that knows the slots' pods fills
+// in the priority of these. The deadline is as the object says it, by the wall clock. An error tells what of the spec
+// can never be met.
 func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error) {
 	var priority int32
 	if rsv.Spec.Priority != nil {
@@ -140,7 +141,7 @@ func GrantedSlots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot,
 	return kept, nil
 }
 
-// over reports whether a slot holds nothing any more. A slot that several pods
+// over reports whether a slot keeps nothing any more. A slot that several pods
 // may share goes on holding its capacity while they use it.
 func over(s *v1alpha1.SlotStatus, policy ledger.AllocatePolicy) bool {
 	return s.State == v1alpha1.SlotReleased || (s.State == v1alpha1.SlotConsumed && policy == ledger.Once)

@@ -43,10 +43,11 @@ func (k *Keeper) miss(last *cluster.Pod) bool {
 	return true
 }
 
-// TakeOver keeps what nobody kept of pods that ended while no server decided, as far as it is free: the server before
-// this one may have given it to others, or kept it. since is from when on nobody decided: what ended sooner was kept
-// then, and may have been used up or given back, of which nothing tells. It is called once, when reservations are
-// known and before anything else is decided. It returns how many were kept.
+// TakeOver keeps the capacity of pods that ended while no server decided, as far as it is free: the server before this
+// one may have given it to others, or kept it. since is when the last server stopped deciding. The capacity of pods
+// that ended before was kept then, and may have been used up or given back since, which cannot be told. TakeOver is
+// called once, when reservations are known and before anything else is decided. It returns for how many pods it kept
+// capacity.
 func (k *Keeper) TakeOver(ctx context.Context, since time.Time) (kept int) {
 	k.mu.Lock()
 	missed := k.missed

@@ -214,8 +214,8 @@ func asRefused(err error) error {
 	}
 }
 
-// identify returns which pod a request is about, at which resource version, 0 where
-// that is none of the API server's, and where it is nominated.
+// identify returns which pod a request is about, at which resource version, and where
+// it is nominated. The version is 0 where it cannot come from the API server.
 func identify(raw jsontext.Value) (*arbiter.PodQuery, error) {
 	if len(raw) == 0 || raw.Kind() == 'n' {
 		return nil, badRequest("Pod is missing: send the pod that is being scheduled")

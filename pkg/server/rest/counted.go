@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// devicesNotKept warns whoever reserves capacity for pods with ResourceClaims.
+	// devicesNotKept warns a caller that reserves capacity for pods with ResourceClaims.
 	devicesNotKept = "spec.resourceClaims: no DRA device is kept for these pods, only their other resources; their scheduler allocates the devices when it binds them, if there are some left"
 	// asksForNothing warns of pods whose requests may be somewhere else than they are read.
 	asksForNothing = "%s asks for nothing, so that only its place among the node's pods is kept: give it spec.containers[].resources.requests, unless that is meant"

@@ -14,7 +14,7 @@ func (a *API) dump(q *query) (any, error) {
 	return &answer, nil
 }
 
-// Dump returns the whole account of this server, whoever decides.
+// Dump returns the whole account of this server, even where another server decides.
 func (a *API) Dump() reserver.DumpAnswer {
 	answer := a.about()
 	snapshot := a.ledger.Snapshot()

@@ -69,7 +69,7 @@ type slimResources struct {
 	Limit   *misspelled `json:"limit"`
 }
 
-// misspelled is what stands in a field that is none: it is not looked at.
+// misspelled is the value of a field that does not exist in a pod. The value is not looked at.
 type misspelled struct{}
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -107,10 +107,10 @@ type podEntry struct {
 // takes is bounded by the number of its pods and not by what they contain.
 type podList struct {
 	table        *resources.Table
-	identityOnly bool // whoever gives capacity back need not say how much
+	identityOnly bool // the request gives capacity back, and need not say how much
 	entries      []podEntry
 	claims       bool // a pod names ResourceClaims
-	// warnings are of the first pod without a namespace, and of the first with a field that is none.
+	// warnings tell of the first pod without a namespace, and of the first with a field that does not exist.
 	warnings  []string
 	homeless  bool // there is one about namespaces
 	misspells bool // there is one about fields

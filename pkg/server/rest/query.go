@@ -25,7 +25,7 @@ type query struct {
 	path httprouter.Params
 }
 
-// readQuery reads the parameters of a request. A parameter that is none of known, or
+// readQuery reads the parameters of a request. A parameter that is not among known, or
 // comes twice, is an error: a filter that is silently not applied misleads.
 func readQuery(r *http.Request, known ...string) (*query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)

@@ -68,8 +68,8 @@ func (r *reader) mustSee(namespace string) error {
 	}
 }
 
-// mustSeePods is mustSee for the pods of a question. The ledger finds a pod by its UID, whatever its namespace is said to
-// be: who knows another's UID must see that one's namespace, too.
+// mustSeePods is mustSee for the pods of a question. The ledger finds a pod by its UID, whatever namespace the request
+// names. So the caller must be allowed to see the namespace of the pod that has the UID, too.
 func (r *reader) mustSeePods(l ledger.Reader, pods []ledger.PodRef) error {
 	for _, pod := range pods {
 		if pod.Name != "" { // else it is a UID alone

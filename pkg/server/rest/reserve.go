@@ -20,7 +20,7 @@ import (
 // outcome is the answer to a gang, and what it granted.
 type outcome struct {
 	answer reserver.Answer
-	// held is what the answer says is reserved.
+	// held is what is reserved according to the answer.
 	held []ledger.Placement
 	// transient: the next try may end otherwise, so it is not kept for repeats.
 	transient bool
@@ -141,7 +141,7 @@ func newAnswer(d *arbiter.Decision, who *reader) reserver.Answer {
 	return answer
 }
 
-// failAll refuses every pod of a gang for a reason that is none of the pods'.
+// failAll refuses every pod of a gang, for a reason that does not lie with single pods.
 func (a *API) failAll(g *gang, why string) reserver.Answer {
 	answer := reserver.Answer{
 		FailedPods: make([]string, len(g.Pods)), Error: why, Revision: a.ledger.Revision(), Durable: g.Durable,

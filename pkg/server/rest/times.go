@@ -10,11 +10,11 @@ import (
 const (
 	// notePause is how exact the times of changes are that nobody watched.
 	notePause = 10 * time.Millisecond
-	// maxMarks is how many times are kept: as far back as the ledger's journal goes, whatever comes between two of them.
+	// maxMarks is how many times are kept. They always reach as far back as the ledger's journal.
 	maxMarks = 1 << 15
 )
 
-// times knows when the ledger reached which revision. The ledger has no clock: whoever sees that it has changed notes when.
+// times knows when the ledger reached which revision. The ledger has no clock, so times notes when a change was seen.
 type times struct {
 	mu    sync.Mutex // guards what follows
 	marks []mark     // in order

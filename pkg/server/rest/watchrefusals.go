@@ -11,7 +11,7 @@ import (
 // refusalsAtOnce is how many refusals a watcher is told before it is told what has changed meanwhile.
 const refusalsAtOnce = 256
 
-// refusalFeed tells a watcher of refusals, if it asked for them. Whoever refuses does not wait for it: one that is slow
+// refusalFeed tells a watcher of refusals, if it asked for them. Refusals do not wait for watchers: a slow watcher
 // misses some.
 type refusalFeed struct {
 	api    *API
