@@ -56,7 +56,8 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	return a.explainWith(ref, info, func() *ledger.Survey { return a.o.Ledger.Survey() })
 }
 
-// explainWith is Explain for a pod of which info is known, nil where nothing is. survey is asked for where a pod fits nowhere.
+// explainWith is Explain for a pod, with what is known of it in info, or nil. survey is called where the pod fits
+// nowhere.
 func (a *Arbiter) explainWith(ref ledger.PodRef, info *cluster.Pod, survey func() *ledger.Survey) *Explanation {
 	e := a.explain(ref, info, survey)
 	if e != nil && info != nil && info.Gang != nil {
@@ -68,7 +69,7 @@ func (a *Arbiter) explainWith(ref ledger.PodRef, info *cluster.Pod, survey func(
 	return e
 }
 
-// ofResourceClaims adds which DRA devices the pod, which has no node, keeps others from.
+// ofResourceClaims adds which DRA devices a pod without a node has, so that others cannot have them.
 func (e *Explanation) ofResourceClaims(held []resourceclaims.Held) {
 	for i := range held {
 		h := &held[i]
@@ -81,7 +82,8 @@ func (e *Explanation) ofResourceClaims(held []resourceclaims.Held) {
 	}
 }
 
-// ofGang adds what is known of the pod's gang, if there is one: that is what a pod waits for whose gang does.
+// ofGang adds what is known of the pod's gang, if there is one. Where the gang waits, the pod waits for what the gang
+// waits for.
 func (e *Explanation) ofGang(gang *GangView) {
 	e.Gang = gang
 	if gang == nil || e.State != statePending {
@@ -124,7 +126,7 @@ func (a *Arbiter) explainAllocation(view *ledger.AllocationView) *Explanation {
 	return e
 }
 
-// deleting adds that the pod, if it is, is being deleted.
+// deleting adds that the pod is being deleted, where that is so.
 func (e *Explanation) deleting(info *cluster.Pod) *Explanation {
 	if info != nil && info.Deleting {
 		e.State = "Deleting"
@@ -150,7 +152,7 @@ func (a *Arbiter) explainSlot(pod ledger.PodRef, view *ledger.SlotView) *Explana
 	return e
 }
 
-// movable adds what a slot is kept for that does not keep its pod from other nodes.
+// movable adds that a slot is kept for a gang, and does not keep its pod from other nodes.
 func (e *Explanation) movable(view *ledger.SlotView, info *cluster.Pod) *Explanation {
 	if view.Movable && info != nil && info.Gang != nil {
 		e.Message = fmt.Sprintf("capacity is kept for the pod on node %q as a member of %s, of which others are bound; it may be bound elsewhere, too, "+
@@ -159,7 +161,7 @@ func (e *Explanation) movable(view *ledger.SlotView, info *cluster.Pod) *Explana
 	return e
 }
 
-// statePending is that of a pod that has nothing.
+// statePending is the state of a pod that has no capacity.
 const statePending = "Pending"
 
 // explainPod says why a pod without an allocation has no node.

@@ -24,12 +24,12 @@ type PodQuery struct {
 	Version uint64
 	// Nominated is the node that the caller's copy is nominated for, or "".
 	Nominated string
-	// Copy decodes the caller's copy. It is asked only where the API server has no
-	// such pod or cannot be read, and only advice is given on it. Its error is the
-	// caller's to understand.
+	// Copy decodes the caller's copy. It is called only where the API server has no
+	// such pod or cannot be read, and only advice is given on it. Its error goes back to
+	// the caller as it is.
 	Copy func() (*cluster.Pod, error)
-	// Node decodes the caller's copy of a node that it offers, nil where it cannot be read; it is nil itself where the caller
-	// sent names alone. It is asked only for nodes that do not exist here.
+	// Node decodes the caller's copy of a node that it offers, and returns nil where the copy cannot be read. The function
+	// is nil where the caller sent names alone. It is called only for nodes that do not exist here.
 	Node func(i int) *v1.Node
 }
 
@@ -116,9 +116,9 @@ func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, nominate
 	}
 }
 
-// awaitNominated gives the node that a pod is nominated for a moment to become free.
-// Pods were evicted there for it, and the scheduler has seen them go: refused that
-// node because our watch is behind, it would evict others elsewhere.
+// awaitNominated waits a moment for the node that a pod is nominated for to become free.
+// Pods were evicted there for it, and the scheduler has seen them go. If the node were
+// refused because our watch is behind, the scheduler would evict other pods elsewhere.
 func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *ledger.Placement, offered []string, s *Scratch) {
 	i := slices.Index(offered, node)
 	if i < 0 || !isShort(s.verdicts[i]) || a.o.Steering.Nominated(placement.Pod.UID, node) {

@@ -12,8 +12,8 @@ import (
 
 // What follows is for a server that only observes; see pkg/observe.
 
-// MayBind says why who asks must not bind a pod. It returns the pod with the UID by which it was looked at. What a pod
-// asks for need not be countable: nothing is counted before it has its node.
+// MayBind says why the caller must not bind a pod. It returns the pod with the UID by which it was looked at. A pod
+// whose request cannot be counted may be bound, too: nothing is counted before it has its node.
 func (a *Arbiter) MayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef, error) {
 	ref, err := a.mayBind(ctx, pod)
 	if !errors.As(err, new(*UncountableError)) {
@@ -25,8 +25,8 @@ func (a *Arbiter) MayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef
 	return ref, err // the watch brings it soon
 }
 
-// Observe remembers that a pod has got a node which the ledger would have refused it for what others had there, if so. The
-// ledger has the pod already. path is the one by which it was asked for, and caller who did.
+// Observe looks whether the ledger would have refused a pod its node, because others had the capacity. If so, it
+// remembers the conflict. The ledger has the pod already. path is how the node was asked for, and caller is who asked.
 func (a *Arbiter) Observe(pod *cluster.Pod, path, caller string) (conflict *ledger.Rejection) {
 	placement := a.o.Question.Of(pod, pod.Node)
 	placement.Devices = nil                                               // nothing is known of claims

@@ -8,8 +8,8 @@ import (
 )
 
 // preemptors remembers the pods that fit a node only if preemptible slots ended,
-// as far as filter calls could tell. The binds of those that were allowed to, and
-// no others, may end such slots.
+// as far as filter calls could tell. Only binds of pods that were allowed to (allow) may
+// end such slots.
 type preemptors struct {
 	mu   sync.Mutex // held from the read of a pod to its write
 	pods *lru.Cache // by UID: preemptor

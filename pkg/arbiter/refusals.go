@@ -11,8 +11,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// RefusalsAfter returns the refusals that are remembered after one of a number, oldest first, and the number of the last
-// there was.
+// RefusalsAfter returns the remembered refusals after the one of a number, oldest first, and the number of the last
+// refusal.
 func (a *Arbiter) RefusalsAfter(number uint64) (refusals []*refused.Refusal, last uint64) {
 	return a.refused.After(number)
 }
@@ -23,10 +23,10 @@ func (a *Arbiter) SubscribeRefusals() (wake <-chan struct{}, cancel func()) {
 	return a.refused.Subscribe()
 }
 
-// AdmissionWarns reports whether the admission webhook warns of what it is refused, and allows it.
+// AdmissionWarns reports whether the admission webhook only warns of what the arbiter refuses, and allows it.
 func (a *Arbiter) AdmissionWarns() bool { return a.o.AdmissionWarns }
 
-// refuse remembers a refusal that is told a caller now.
+// refuse remembers a refusal that a caller is told now.
 func (a *Arbiter) refuse(r *refused.Refusal) {
 	r.At = a.o.Ledger.Clock.Wall()
 	a.refused.Add(r)
@@ -75,8 +75,8 @@ func (a *Arbiter) refuseNodes(r *refused.Refusal, pod *cluster.Pod, verdicts []l
 	a.refuse(r)
 }
 
-// ObjectRefused remembers that there was no capacity for a Reservation object: for the slot that asked names. why says it in
-// words where said, what the ledger said of one node, is nil.
+// ObjectRefused remembers that there was no capacity for a slot of a Reservation object, the slot that asked names.
+// said is what the ledger said of one node. Where it is nil, why has the reason in words.
 func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why string) {
 	r := &refused.Refusal{Path: refused.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: ReasonRefused, Message: why}
 	if said != nil {

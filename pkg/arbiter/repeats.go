@@ -23,11 +23,11 @@ const (
 	firstTold = 10
 )
 
-// repeats counts how often Bindings were refused that are asked for again and again. Some schedulers do so each second, without
-// end, and would fill the log and drive the refusals of others out of what is remembered.
+// repeats counts how often a repeated Binding was refused. Some schedulers ask for the same Binding each second,
+// without end. They would fill the log, and drive the refusals of others out of the memory for refusals.
 //
-// No answer comes from here. Each time it is decided anew, which cannot be wrong, and takes 3 microseconds of the 30 that the
-// request does. For the first member of a gang of 1,000 that does not fit it takes a millisecond.
+// repeats does not keep answers. Each repeat is decided anew, which is always right and takes 3 of the 30 microseconds
+// of the request. For the first member of a gang of 1,000 that does not fit it takes a millisecond.
 type repeats struct {
 	mu sync.Mutex // guards the entries
 	of *lru.Cache // by refusedBinding: *repeated
@@ -49,8 +49,8 @@ type repeated struct {
 
 func newRepeats() repeats { return repeats{of: lru.New(maxRepeats)} }
 
-// noted takes note of a decision for the API server, and returns how often a Binding was refused by now that is asked for again
-// and again, 0 where it is the first time.
+// noted takes note of a decision on a Binding, and returns how often that Binding was refused by now, 0 where it is the
+// first time.
 func (a *Arbiter) noted(k *admission, err error) (times int) {
 	pod := k.pod
 	key := refusedBinding{pod.Ref.UID, k.node, pod.Caller}

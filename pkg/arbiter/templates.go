@@ -7,8 +7,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// answerTemplates says of nodes that do not exist here whether the pod would fit them as the caller describes them, such as
-// the nodes that an autoscaler might add. Whoever describes what is not so fools nobody else: a bind to such a node is refused.
+// answerTemplates says whether the pod would fit nodes that do not exist here, such as nodes that an autoscaler might
+// add, going by the caller's description of them. A wrong description misleads nobody but the caller: a bind to such a
+// node is refused.
 func (a *Arbiter) answerTemplates(q *PodQuery, p *ledger.Placement, verdicts []ledger.Verdict) {
 	if q.Node == nil {
 		return

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// maxPosts is how many Bindings are under way at the API server at a time, and leastPosts how many where that is slow.
-	// It carries out a few at once; what more it is sent only makes each of them slower, until the time for each is
+	// maxPosts is how many Bindings are under way at the API server at a time, and leastPosts how many while it is slow.
+	// The API server carries out a few at once. More of them only make each one slower, until the time for each is
 	// over before it is carried out. maxPosts is less than the 100 requests that it takes over one connection.
 	maxPosts   = 64
 	leastPosts = 4
-	// slowFor is for how long a slow answer tells nothing new after another one.
+	// slowFor is how long further slow answers are ignored after a slow answer.
 	slowFor = time.Second
 )
 

@@ -34,7 +34,7 @@ var WaitsForAll = []WaitsFor{
 	ForServer, ForPermission, ForGang, ForReservation, ForScheduler, ForLimit, ForNode, ForDevices, ForCapacity,
 }
 
-// forgetAfter is after how long a pod that was refused and that the watch does not show is taken to be gone.
+// forgetAfter is how long a refused pod may be missing from the watch before it is taken to be gone.
 const forgetAfter = time.Minute
 
 // Waiting is a pod that was refused and has no node since.
@@ -100,7 +100,7 @@ func (a *Arbiter) PendingMembers(gang kinds.Key) []*cluster.Pod {
 	return pending
 }
 
-// waitsFor says what a pod waits for, given what is to be said of it and its last refusal.
+// waitsFor says what a pod waits for, by its explanation and its last refusal.
 func (a *Arbiter) waitsFor(e *Explanation, last *refused.Refusal) WaitsFor {
 	reason := ""
 	if len(e.Refusals) > 0 {
@@ -124,7 +124,7 @@ func (a *Arbiter) waitsFor(e *Explanation, last *refused.Refusal) WaitsFor {
 	}
 }
 
-// ofReason is what a pod waits for that most nodes refuse for a reason.
+// ofReason is what a pod waits for where most nodes refuse it for that reason.
 func ofReason(reason string) WaitsFor {
 	switch reason {
 	case "":

@@ -11,8 +11,8 @@ import (
 )
 
 // WhatIf decides what Reserve would, now or if some pods were gone, and chooses the
-// nodes where the gang names none. It changes nothing. Its errors are those of Reserve. What it waits for comes first:
-// decide takes a processor, and waits for nothing.
+// nodes where the gang names none. It changes nothing. Its errors are those of Reserve. It does all waiting itself and
+// returns decide, which only computes.
 func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (decide func() *Decision, err error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err

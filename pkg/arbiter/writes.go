@@ -20,7 +20,7 @@ import (
 // Fate is what the answer to a request says became of it.
 type Fate uint8
 
-// The fates. That of a request nothing is known of is the zero value.
+// The fates. The zero value is that of a request of unknown fate.
 const (
 	// FateUnknown: carried out, or not, or not yet.
 	FateUnknown Fate = iota
@@ -103,7 +103,7 @@ const (
 // the UID in a Binding and the name of an object make that harmless.
 type write struct {
 	pause time.Duration // before the last try
-	// lost is when the last request was sent whose fate is not known; zero if none.
+	// lost is when the last request of unknown fate was sent; zero if there is none.
 	lost time.Time
 }
 
@@ -115,7 +115,7 @@ func (w *write) sent(at time.Time, said Fate) {
 	}
 }
 
-// inDoubt reports whether a request may have been carried out of which no answer said so.
+// inDoubt reports whether a request may have been carried out although no answer said so.
 func (w *write) inDoubt() bool { return !w.lost.IsZero() }
 
 // over reports whether at a moment no request could still be carried out, because

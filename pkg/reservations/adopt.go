@@ -10,8 +10,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// meet takes in an object for the first time. Those of the start are looked at together, once pods and nodes
-// are known (restoreAll). Later ones hold what the ledger has for them. c.mu is held.
+// meet takes in an object for the first time. The objects of the start are looked at together, once pods and nodes
+// are known (restoreAll). A later object has what the ledger keeps for it. c.mu is held.
 func (c *Controller) meet(rsv *v1alpha1.Reservation) {
 	r := newRecord(rsv)
 	c.records[r.key()] = r

@@ -77,8 +77,8 @@ func (c *Controller) avoids(slot *v1alpha1.Slot, name string) string {
 	return ""
 }
 
-// whyNowhere counts the nodes by why a slot cannot be there, the most frequent first. Of what there is too little of it says
-// where most is free.
+// whyNowhere counts the nodes by the reason why a slot cannot be there, the most frequent reason first. Where a
+// resource is short it also says where most of it is free.
 func (c *Controller) whyNowhere(free *ledger.Survey, p *ledger.Placement, slot *v1alpha1.Slot) string {
 	nodes, refused, most := 0, map[string]int{}, map[string]largest{}
 	free.FitAll(p, func(node string, v ledger.Verdict) {
@@ -108,7 +108,7 @@ func (c *Controller) whyNowhere(free *ledger.Survey, p *ledger.Placement, slot *
 	return fmt.Sprintf("no node of %d fits: %s", nodes, strings.Join(reasons, ", "))
 }
 
-// largest is the node with most free of what there is too little of.
+// largest is the node where most is free of the resource that is short.
 type largest struct {
 	amount int64
 	node   string

@@ -42,11 +42,12 @@ type Options struct {
 	MayDecide func(ctx context.Context) error
 	// Term is what a status is written in.
 	Term func() election.Term
-	// TTL returns how long a reservation lasts that asks for so long, 0 asking
-	// for the default; an error says that it asks for too much.
+	// TTL returns how long a reservation lasts that asks for that long; 0 asks for the
+	// default. An error says that it asks for too much.
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
-	// OnRefused is told of a slot that there is no capacity for, what the ledger says of the node it was asked about, or would be
-	// closest, if there is one, and why in words. It must not use the Controller.
+	// OnRefused is told of a slot that there is no capacity for, with the reason in words. Where the ledger was asked
+	// about a node, or a closest node is known, it is also told what the ledger says of that node. It must not use the
+	// Controller.
 	OnRefused func(asked *ledger.Slot, said *ledger.Rejection, why string)
 	// FinishedTTL is how long objects are kept after their end.
 	FinishedTTL time.Duration
@@ -55,8 +56,8 @@ type Options struct {
 	Log      logrus.FieldLogger
 }
 
-// maxOrphans is how many ends of slots are remembered whose objects are not known: an object made by the server
-// may be used up before the watch tells of it, and the watch is never that far behind.
+// maxOrphans is how many ends of slots are remembered while their objects are not known. An object that the server made
+// may be used up before the watch tells of it. The watch is never that far behind.
 const maxOrphans = 1 << 15
 
 // Thousands of reservations may end at once: more Events than these are left out.
@@ -104,7 +105,7 @@ func New(o Options) *Controller {
 	return c
 }
 
-// wall is what time it is for what is written in objects.
+// wall is the time to write in objects.
 func (c *Controller) wall() time.Time { return c.Ledger.Clock.Wall() }
 
 // Run keeps objects and ledger in step until ctx ends.

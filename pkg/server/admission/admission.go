@@ -11,8 +11,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
-// Path is where the mutating webhook of bindings, pods and resizes is served, PodsPath the validating one of pods that
-// are created with a node, and ResourceClaimsPath that of ResourceClaims.
+// The paths of the webhooks. Path is that of the mutating webhook for bindings, pods and resizes. PodsPath is that of
+// the validating webhook for pods that are created with a node, and ResourceClaimsPath that for ResourceClaims.
 const (
 	Path               = "/admission"
 	PodsPath           = "/admission/pods"
@@ -22,8 +22,8 @@ const (
 // Serves reports whether a path is one of a webhook.
 func Serves(path string) bool { return path == Path || path == PodsPath || path == ResourceClaimsPath }
 
-// verb is what the webhooks of bindings, pods and resizes are called in metrics and log lines, and claimsVerb that of
-// ResourceClaims.
+// verb is the name of the webhooks for bindings, pods and resizes in metrics and log lines. claimsVerb is the name of
+// the webhook for ResourceClaims.
 const (
 	verb       = "admission"
 	claimsVerb = "resourceclaims"

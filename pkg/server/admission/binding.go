@@ -86,8 +86,8 @@ func (p *patch) precondition(binding *v1.Binding, pod *cluster.Pod) {
 	}
 }
 
-// withoutMatch takes away what a pod says of a slot whose Binding is refused: where a refusal is a warning it is bound,
-// and the ledger would take it for true.
+// withoutMatch takes away what a pod says of its slot, when its Binding is refused. Where a refusal is only a warning
+// the pod is bound all the same, and the ledger would believe the annotation.
 func withoutMatch(pod *cluster.Pod) map[string]string {
 	if pod == nil || pod.Matched() == (ledger.SlotRef{}) {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
-// formerClaim is what counts of a claim as it is: its version. Who it is the API server keeps.
+// formerClaim is the part of the old object that counts: its version. The API server lets no write change its name or
+// UID.
 type formerClaim struct {
 	Metadata struct {
 		Name            string    `json:"name"`
@@ -57,7 +58,7 @@ func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.Admiss
 		Claim: &claim, Version: former.Metadata.ResourceVersion, DryRun: v.dryRun,
 	})
 	if refused := new(arbiter.DevicesRefusedError); errors.As(err, &refused) {
-		// Of a conflict kube-scheduler would write the same again, five times.
+		// After a conflict kube-scheduler would write the same again, five times.
 		v.refusal = status(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
 		return v, nil
 	}

@@ -36,9 +36,8 @@
 // by making them.
 //
 // With Warn a refusal is a warning: the write goes on, and its sender reads what was short. This is for schedulers
-// that nobody has put behind the server yet, while it decides for all others. What cannot be decided stays an HTTP
-// error.
+// that are not behind the server yet, while it decides for all others. What cannot be decided stays an HTTP error.
 //
-// What may be touched: what comes over the wire and goes back is said here; what is
-// granted, and until when, is decided in pkg/arbiter.
+// What may be touched: this package says what comes over the wire and goes back.
+// pkg/arbiter decides what is granted, and until when.
 package admission

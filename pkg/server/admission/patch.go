@@ -21,8 +21,8 @@ func (p *patch) set(path string, value any) {
 	*p = append(*p, operation{Op: "add", Path: path, Value: value})
 }
 
-// disown takes the records out of an object under review that has these annotations: what is not written here its
-// sender has made up, or copied from another object. It returns what is left.
+// disown takes the records out of an object under review that has these annotations. The sender has made them up, or
+// copied them from another object. It returns what is left.
 func (p *patch) disown(present map[string]string) map[string]string {
 	left := maps.Clone(present)
 	for _, name := range arbiter.Records {

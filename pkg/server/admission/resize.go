@@ -35,7 +35,7 @@ func (a *Admission) decideResize(ctx context.Context, request *admissionv1.Admis
 	return v, err
 }
 
-// resize returns a pod as the API server writes it: what a resize says of anything but resources it drops.
+// resize returns a pod as the API server writes it: of a resize it keeps the resources, and drops all else.
 func resize(before, asked *v1.Pod) (*v1.Pod, *metav1.Status) {
 	switch {
 	case before.Name == "" || before.UID == "" || len(before.UID) > maxName:

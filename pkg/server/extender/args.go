@@ -200,7 +200,7 @@ func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*cluster.Pod, 
 	return info, nil
 }
 
-// asRefused gives the error of advice the status that tells whose it is.
+// asRefused gives the error of advice a status that tells who is to blame for it.
 func asRefused(err error) error {
 	switch {
 	case errors.As(err, new(*arbiter.UncountableError)):

@@ -28,6 +28,6 @@
 // or cannot be read, the names are not copied one by one, and the answer is
 // streamed.
 //
-// What may be touched: how requests are read and answers are written. What is
-// decided, and on which pod, is pkg/arbiter's.
+// What may be touched: how requests are read and answers are written. pkg/arbiter
+// says what is decided, and on which pod.
 package extender

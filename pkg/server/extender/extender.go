@@ -18,7 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
-// Options configures an Extender. All are required that do not say otherwise.
+// Options configures an Extender. A field is required unless its comment says otherwise.
 type Options struct {
 	Arbiter *arbiter.Arbiter
 	// Ledger is read for what is left after a bind, and for how many nodes there are.

@@ -101,7 +101,7 @@ func (e *Extender) reportRefused(pod ledger.PodRef, why error) {
 }
 
 // report tells of a filter decision after it was answered. It returns whether the
-// ledger may take back a refusal by itself, and whether one was whatever is free.
+// ledger may take back a refusal by itself, and whether a node was refused for a limit.
 func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, offered []string) (wakes, overLimit bool) {
 	fit := 0
 	for _, v := range advice.Verdicts {

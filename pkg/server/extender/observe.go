@@ -15,7 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
-// ObserveOptions configures an Observing. All are required that do not say otherwise.
+// ObserveOptions configures an Observing. A field is required unless its comment says otherwise.
 type ObserveOptions struct {
 	// Bind binds a pod to a node.
 	Bind    func(ctx context.Context, pod ledger.PodRef, node string) error

@@ -55,11 +55,11 @@ func (b *byNode[V]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-// candidates returns the victims by node. From Kubernetes 1.38 on kube-scheduler sends nodes without
-// any, too (kubernetes pull request 135486): they are answered like the others. Older ones never do.
-// A node whose victims are all unreadable is left out: in the answer it would have fewer than were
-// sent, which kube-scheduler takes for an error of the whole call. Of both forms the one for
-// schedulers that send names wins, as kube-scheduler only ever sends one.
+// candidates returns the victims by node. From Kubernetes 1.38 on kube-scheduler also sends nodes
+// without victims (kubernetes pull request 135486), and these are answered like the others. A node
+// whose victims are all unreadable is left out: in the answer it would have fewer victims than were
+// sent, which kube-scheduler takes for an error of the whole call. Where a request has both forms,
+// the one for schedulers that send names counts; kube-scheduler only ever sends one form.
 func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 	given := a.NodeNameToMetaVictims
 	if given == nil {

@@ -28,9 +28,9 @@ type Options struct {
 	Done <-chan struct{}
 	// Intake is what requests wait for.
 	Intake *httpjson.Intake
-	// About says whose account it is, and what it is complete in.
+	// About says which server's account it is, and which parts of it are complete.
 	About func() reserver.DumpAnswer
-	// MayRead says why a caller must not see the names of a namespace, or of all where that is empty; nil if it may.
+	// MayRead says why a caller must not see the names of a namespace, nil if it may. An empty namespace stands for all.
 	MayRead func(ctx context.Context, caller user.Info, namespace string) error
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
 	PendingReservations func() []reservations.Pending
@@ -143,8 +143,8 @@ func (a *API) read(build func(*query) (any, error), known ...string) func(http.R
 	}
 }
 
-// answer sends what build makes in its turn. The turn is over before anything is
-// sent: a client that does not read must not keep others waiting.
+// answer waits for a turn, has build make the answer in it, and sends that. The turn is
+// over before anything is sent: a client that does not read must not keep others waiting.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, error)) error {
 	encode := func() (answer httpjson.Answer, err error) {
 		leave, err := a.intake.Work(r.Context(), a.intake.Caller(r))

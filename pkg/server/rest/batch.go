@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// keptBatches is how many batches are kept for watchers that come by later. Most watchers wait for the same change,
-	// so few do.
+	// keptBatches is how many batches are kept for watchers that come by later. Few will do, as most watchers wait for the
+	// same change.
 	keptBatches = 16
-	// batchPause is how long a watcher is told nothing after a batch that told it all there was. To wake one process for
-	// a change costs more than all else; what comes meanwhile travels together.
+	// batchPause is how long a watcher is told nothing after a batch that told it all there was. To wake a process for a
+	// change costs more than all else, so the changes of that time are sent together.
 	batchPause = 10 * time.Millisecond
 )
 

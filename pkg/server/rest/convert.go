@@ -19,7 +19,7 @@ func newRejections(refusals []arbiter.Refusal) []reserver.Rejection {
 	return list
 }
 
-// newRejection is a refusal in the words of message, or in its own where that is empty.
+// newRejection is a refusal on the wire. Its text is message, or where that is empty the refusal's own.
 func newRejection(reason, message string, r *ledger.Rejection) reserver.Rejection {
 	if message == "" {
 		message = r.Message()
@@ -98,7 +98,7 @@ func newSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) reserve
 	return s
 }
 
-// namespaceOf is the namespace of a slot's reservation; one in memory is in that of its pod.
+// namespaceOf is the namespace of a slot's reservation, or of the pod of a slot in memory.
 func namespaceOf(view *ledger.SlotView) string {
 	return cmp.Or(view.Ref.Namespace, view.Pod.Namespace)
 }
@@ -110,7 +110,7 @@ func newNodeSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) res
 	}
 }
 
-// newReservation is a reservation of which view is the first slot.
+// newReservation makes a reservation with view as its first slot.
 func newReservation(c *steady.Clock, view *ledger.SlotView) reserver.Reservation {
 	return reserver.Reservation{
 		Namespace: namespaceOf(view), Name: view.Ref.Name, Durable: !view.InMemory(), Scheduler: view.Scheduler,

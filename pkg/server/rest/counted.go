@@ -11,16 +11,16 @@ import (
 const (
 	// devicesNotKept warns a caller that reserves capacity for pods with ResourceClaims.
 	devicesNotKept = "spec.resourceClaims: no DRA device is kept for these pods, only their other resources; their scheduler allocates the devices when it binds them, if there are some left"
-	// asksForNothing warns of pods whose requests may be somewhere else than they are read.
+	// asksForNothing warns of pods without requests: these may stand where the server does not read them.
 	asksForNothing = "%s asks for nothing, so that only its place among the node's pods is kept: give it spec.containers[].resources.requests, unless that is meant"
 	// noSuchField warns of what is not read.
 	noSuchField = "%s is no field of a pod and was not read: it is called %s"
-	// noNamespace warns of pods that may be other ones than meant.
+	// noNamespace warns of pods without a namespace: other pods may be meant.
 	noNamespace = "Pods[%d] has no metadata.namespace: it was taken for %s"
 )
 
-// counted adds to the answer of a reserve what was counted of the pods that it grants, and warns of the first that asks for
-// nothing.
+// counted adds to the answer of a reserve the amounts that were counted of the granted pods. It warns of the first pod
+// that asks for nothing.
 func (a *API) counted(answer *reserver.Answer, g *gang, d *arbiter.Decision) {
 	table, bare := a.ledger.Table(), ""
 	answer.Requests = reserver.Amounts{}

@@ -29,9 +29,9 @@
 //
 // # Who sees what
 //
-// The names of pods and reservations are for those who may list pods in their namespace (reader.go); others see
-// amounts. The texts of refusals come to more people than the one who asked: pkg/ledger puts nothing into them
-// that is of another namespace than the pod's.
+// A caller sees the names of pods and reservations where it may list the pods of their namespace (reader.go), and
+// amounts elsewhere. The texts of refusals are read by more people than the one who asked, in Events for example. So
+// pkg/ledger puts nothing into them that is of another namespace than the pod's.
 //
 // # In the same process
 //
@@ -42,9 +42,9 @@
 // # Repeats
 //
 // A request with a RequestID is decided once: its repeats, concurrent ones
-// included, get the first answer (replay.go). One thing goes before that rule:
-// the server never says that capacity is held which is not. A repeat of a granted
-// request whose reservation has ended since is told so.
+// included, get the first answer (replay.go). There is one exception: the server
+// never says that capacity is kept which is not. A repeat of a granted request whose
+// reservation has ended since is told so.
 //
 // # Durable reservations
 //

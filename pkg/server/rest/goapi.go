@@ -77,7 +77,7 @@ func (a *API) call(ctx context.Context, v verb, r *reserver.Request) (*reserver.
 	}
 }
 
-// goError is for a Go program what the error of a request is for an HTTP client.
+// goError turns the error of a request, as an HTTP client gets it, into the error for a Go program.
 func goError(ctx context.Context, r *reserver.Request, err error) error {
 	switch status := statusOf(err); {
 	case ctx.Err() != nil && r.RequestID != "":
@@ -113,8 +113,8 @@ func (a *API) newGangRequest(v verb, r *reserver.Request) *gangRequest {
 	return req
 }
 
-// incoming copies what counts of a pod. Nothing of it is shared that is changed later: the pod may
-// be an informer's.
+// incoming copies the parts of a pod that count. The copy shares nothing with the pod that is changed later: the pod
+// may belong to an informer.
 func incoming(pod *v1.Pod) *v1.Pod {
 	in := &v1.Pod{Spec: *pod.Spec.DeepCopy()}
 	in.Namespace, in.Name, in.UID = pod.Namespace, pod.Name, pod.UID

@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// needs says of what size nodes have to be that are waited for: by pods, by all pods of a gang that have no node, and on the first page by
-// the first reservations that fit none.
+// needs says what size the nodes have to be that are waited for: by single pods, by all pods of a gang that have no
+// node, and, on the first page, by the first reservations that fit no node.
 func (a *API) needs(q *query, pods []arbiter.Waiting) []reserver.NodeNeed {
 	list := newNeedList(a)
 	told := map[kinds.Key]bool{}
@@ -68,7 +68,7 @@ func needsNode(w *arbiter.Waiting) bool {
 	}
 }
 
-// needList is what is needed, each once and with how many need it.
+// needList lists the needs. Equal needs are one entry with a count.
 type needList struct {
 	api   *API
 	needs []reserver.NodeNeed

@@ -49,7 +49,7 @@ type slimPodSpec struct {
 	Overhead       resourceList       `json:"overhead"`
 	Resources      *slimResources     `json:"resources"`
 	Tolerations    few[v1.Toleration] `json:"tolerations"`
-	// ResourceClaims are not decided on, which their sender is told.
+	// ResourceClaims are not decided on, and the sender is told so.
 	ResourceClaims few[v1.PodResourceClaim] `json:"resourceClaims"`
 }
 

@@ -11,8 +11,8 @@ import (
 // maxNodes is how many nodes one answer has at most.
 const maxNodes = 5_000
 
-// poolLabels are those that name the pool a node is of, the one that counts first. Karpenter's comes first, because it also
-// makes nodes where the provider has pools of its own. The type of machine is the last resort.
+// poolLabels are the labels that may name a node's pool. The first that a node has counts. Karpenter's comes first,
+// because Karpenter also makes nodes where the provider has pools of its own. The type of machine is the last resort.
 var poolLabels = []string{
 	"karpenter.sh/nodepool",
 	"cloud.google.com/gke-nodepool",
@@ -32,7 +32,7 @@ func poolOf(of map[string]string) string {
 	return ""
 }
 
-// nodeFilter returns what says whether a node is one that ?pool= and ?labelSelector= ask for.
+// nodeFilter returns a function that says whether ?pool= and ?labelSelector= ask for a node.
 func (q *query) nodeFilter() (func(*ledger.NodeView) bool, error) {
 	selector, err := labels.Parse(q.Get("labelSelector"))
 	if err != nil {

@@ -162,7 +162,7 @@ func (a *API) reservations(q *query) (any, error) {
 	return &answer, nil
 }
 
-// continueAfter is what ?continue= is sent as to go on after a reservation. One in memory has no name.
+// continueAfter is the ?continue= by which a client goes on after a reservation. A reservation in memory has no name.
 func continueAfter(r *reserver.Reservation) string {
 	if r.Durable {
 		return r.Namespace + "/" + r.Name

@@ -16,7 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// maxAsked bounds the namespaces that are asked about for one request: of the others it sees nothing.
+// maxAsked bounds for how many namespaces the API server is asked within one request. The caller sees no names of
+// others.
 const maxAsked = 100
 
 // reader knows what the caller of one request may see: the names of all pods, or of those in some namespaces. Of
@@ -55,7 +56,8 @@ func (r *reader) sees(namespace string) bool {
 	return r.known[namespace]
 }
 
-// mustSee refuses what is asked about pods of a namespace whose names the caller may not see, whether or not there are any.
+// mustSee refuses a question about pods of a namespace whose names the caller may not see, whether or not there are
+// such pods.
 func (r *reader) mustSee(namespace string) error {
 	switch {
 	case r.sees(namespace):
@@ -102,7 +104,7 @@ func (r *reader) ask(namespace string) bool {
 	return err == nil
 }
 
-// allOnly refuses what tells of all namespaces.
+// allOnly refuses a caller that may not see all namespaces.
 func (r *reader) allOnly() error {
 	if err := r.all(); err != nil {
 		return httpjson.Errorf(statusOf(err), "%s", err)
@@ -148,7 +150,7 @@ func (r *reader) hideHolders(holders []reserver.Holder) {
 	}
 }
 
-// hideRefusals takes from the reasons of refusals what the caller may not see of the namespaces that it named itself.
+// hideRefusals takes out of the reasons of refusals what the caller may not see, in namespaces that it named itself.
 func (r *reader) hideRefusals(d *arbiter.Decision) {
 	for i := range d.Refusals {
 		refusal := &d.Refusals[i]

@@ -8,8 +8,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// refusals serves GET /v1/refusals: the latest that match, or, with ?after=, the first after one of a number. Those of
-// pods that the caller may not see have no names, and match nothing that names would tell.
+// refusals serves GET /v1/refusals: the latest that match, or, with ?after=, the first after the one of that number.
+// Refusals of pods that the caller may not see have no names, and a filter by name does not find them.
 func (a *API) refusals(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {

@@ -152,8 +152,8 @@ func (a *API) failAll(g *gang, why string) reserver.Answer {
 	return answer
 }
 
-// repeat returns the answer to a repeated request. It is the first one, unless
-// that would say that capacity is held which is not. A refusal says that it is the one of before.
+// repeat returns the answer to a repeated request. It is the first answer, unless that
+// would say that capacity is kept which is not. A repeated refusal says that it is one.
 func (a *API) repeat(g *gang, first *outcome, remembered time.Duration) reserver.Answer {
 	var lost []string
 	for i := range first.held {
@@ -179,7 +179,7 @@ func (a *API) repeat(g *gang, first *outcome, remembered time.Duration) reserver
 	}
 }
 
-// upToSeconds rounds up, so that what ends after that is over.
+// upToSeconds rounds up, so that a client that waits until then finds the end over.
 func upToSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }

@@ -28,7 +28,8 @@ func newConnection(ctx context.Context, w http.ResponseWriter, timeout time.Dura
 	return &connection{w: w, control: http.NewResponseController(w), timeout: timeout, ctx: ctx, fail: fail}
 }
 
-// cutOff ends a connection whose reader keeps what others need. It may come from another goroutine.
+// cutOff ends a connection whose reader is slow, while others need its memory or its place. It may come from another
+// goroutine.
 func (c *connection) cutOff() {
 	c.fail()
 	_ = c.control.SetWriteDeadline(time.Unix(1, 0)) // see write
@@ -103,8 +104,8 @@ func (s *stream) send(e *reserver.Event) {
 	s.buf.WriteString(": " + string(e.Type) + "\n\n") // a sign of life is a comment, which clients ignore
 }
 
-// event adds an event whose data is v as one line of JSON. One without an id is
-// none to resume after.
+// event adds an event whose data is v as one line of JSON. A client cannot resume after
+// an event without an id.
 func (s *stream) event(name, id string, v any) {
 	if s.ctx.Err() != nil {
 		return

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// notePause is how exact the times of changes are that nobody watched.
+	// notePause is how exact the times of changes are while there is no watcher.
 	notePause = 10 * time.Millisecond
 	// maxMarks is how many times are kept. They always reach as far back as the ledger's journal.
 	maxMarks = 1 << 15

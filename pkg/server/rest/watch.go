@@ -24,7 +24,8 @@ const (
 )
 
 // watch serves GET /v1/watch: every change of the ledger, from a revision on or from a snapshot on, as a
-// server-sent event or, for who accepts that, in batches (batch.go). It is for those who may see all namespaces.
+// server-sent event or, for clients that accept it, in batches (batch.go). It is for callers that may see all
+// namespaces.
 func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	revision, resume, err := a.watchFrom(r)
 	if err != nil {
@@ -189,8 +190,8 @@ func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) 
 	return snapshot.Revision
 }
 
-// follow sends the changes after revision, and refusals to who wants them, until the reader or the server ends it.
-// expired tells that the journal does: the reader was too slow, and has been told
+// follow sends the changes after revision, and refusals to a reader that wants them, until the reader or the server
+// ends it. expired tells that the journal has lost changes: the reader was too slow, and has been told
 // no more than the changes up to last.
 func (a *API) follow(s sink, revision uint64, wake <-chan struct{}, refusals *refusalFeed) (last uint64, expired bool) {
 	heartbeat := time.NewTicker(a.limits.Heartbeat)
@@ -247,8 +248,8 @@ func (a *API) eventsSince(into []ledger.Event, after uint64, limit int) (events 
 	})], ok
 }
 
-// atOnce returns how many of n entries are told at one time: at most so many, and no more than watchParts parts
-// of them, but one.
+// atOnce returns how many of n entries are told at one time: at least one, at most so many, and no more than have
+// watchParts parts together.
 func atOnce(n, most int, parts func(i int) int) int {
 	n = min(n, most)
 	for i, sum := 0, 0; i < n; i++ {
