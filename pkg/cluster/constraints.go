@@ -75,7 +75,7 @@ func (c *Constraints) tolerates(taints []v1.Taint) bool {
 	return !found
 }
 
-// Same reports whether whatever suits one pod suits the other.
+// Same reports whether the same nodes suit both pods.
 func (c *Constraints) Same(o *Constraints) bool {
 	if c == nil || o == nil {
 		return c == o

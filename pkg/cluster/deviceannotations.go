@@ -48,8 +48,8 @@ func (m *DeviceAnnotations) Template(k int) string {
 	return m.Templates[k]
 }
 
-// Asks reports whether a pod claims devices, or tries to. One that does not may say that it has some all the same, because it
-// asks for them by count.
+// Asks reports whether a pod claims devices, or tries to. A pod that claims none may still say that it has some,
+// because it asks for them by count.
 func (m *DeviceAnnotations) Asks() bool { return m != nil && (len(m.Claims) > 0 || m.Err != "") }
 
 // ReadDeviceAnnotations reads the annotations of a pod; nil means that it claims no devices and has none,
@@ -162,7 +162,8 @@ func (m *DeviceAnnotations) GivenIDs(counts []int) string {
 		return strings.Join(append(slices.Concat(ids...), byCount...), ",")
 	}
 	sections = append(sections, byCount)
-	// Nobody knows what they are for: an ID that is there twice is that of one device, or of all that have it.
+	// It is not known which claims the IDs are for. So an ID that is there twice may stand for one device, or for all that
+	// have the ID.
 	var ids []string
 	seen := map[string]bool{}
 	for _, id := range slices.Concat(sections...) {

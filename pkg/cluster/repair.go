@@ -47,7 +47,7 @@ func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion) ([]Differ
 	return differences, errors.Join(errs...)
 }
 
-// judge settles one suspicion: nil is for one that is not true, or no more.
+// judge settles one suspicion. It returns nil for a suspicion that is not true, or not true any more.
 func (c *Comparer) judge(ctx context.Context, s suspicion) (*Difference, error) {
 	if s.node != "" {
 		return c.judgeNode(ctx, s)
@@ -141,7 +141,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 	}
 	change = c.repairPod(s.pod, record)
 	if ignored := change != nil && record.bound() && change.observed == ledger.ObservedNothing; ignored {
-		// The ledger has it from somebody that the pod is beyond this state.
+		// The ledger was told that the pod is beyond this state.
 		if !s.live {
 			return nil, change, false
 		}
@@ -163,8 +163,9 @@ func (c *Comparer) known(node string) *ledger.NodeObservation {
 	return knownNode(c.ledger.Reader, node)
 }
 
-// inFlight reports whether an allocation is ahead of its pod because a bind has not ended: the binder will learn how it
-// does. A pod that the watch has shown and that is gone ends it here. One that it has not shown may be created yet.
+// inFlight reports whether an allocation is ahead of its pod because a bind has not ended: the arbiter will learn how
+// the bind ends. Where the watch has shown the pod, and it is gone, the bind has ended. A pod that the watch has not
+// shown may still be created.
 func inFlight(kind Kind, allocation *ledger.AllocationView, pod *Pod, shown bool) bool {
 	return kind == StaleAllocation && allocation.State == ledger.Binding && (pod != nil && !pod.Finished || pod == nil && !shown)
 }

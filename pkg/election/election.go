@@ -19,14 +19,14 @@ import (
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
 )
 
-// LeaseName is the name of the Lease that the server holds which decides.
+// LeaseName is the name of the Lease that the deciding server holds.
 const LeaseName = "globalreserve"
 
 // Times are those of the Lease; see DefaultTimes.
 type Times struct {
-	// Lease is after how long a Lease that is not renewed may be taken by another
-	// server, Renew how long its holder tries to renew it before it gives up, and Retry
-	// how often it is tried.
+	// Lease is after how long another server may take a Lease that is not renewed. Renew
+	// is how long its holder tries to renew it before it gives up. Retry is the time
+	// between tries.
 	Lease, Renew, Retry time.Duration
 }
 
@@ -54,8 +54,8 @@ func (t Times) Validate(write time.Duration) error {
 	return nil
 }
 
-// writeMargin is what a write may be seen later than the time limit of its request: the time from the API server's
-// write to its arrival here.
+// writeMargin is by how much a write may be seen later than the time limit of its request: the time from the API
+// server's write to its arrival here.
 const writeMargin = time.Second
 
 // Options are what an Elector works with. All are required.
@@ -67,12 +67,13 @@ type Options struct {
 	// Identity tells this process from all others.
 	Identity string
 	Times    Times
-	// Bind is the time limit of a request that binds a pod, Object of one that creates a Reservation: where the
+	// Bind is the time limit of a request that binds a pod, and Object that of one that creates a Reservation. Where the
 	// API server does not refuse what comes late, the next leader waits for as long.
 	Bind, Object time.Duration
 	// Follow is called when another server is seen to lead, and again: this one can prepare itself to take over.
 	Follow func()
-	// Stale says what this server has not heard of for too long to decide, or "". It does not take the Lease then.
+	// Stale says which kinds this server has not heard of for too long to decide, or "". The server does not take the
+	// Lease while there are some.
 	Stale func() string
 	// StandBy reports whether another server is there that may take over.
 	StandBy func() bool
@@ -83,8 +84,8 @@ type Options struct {
 	// Resume brings the account up to date. It is called when the Lease could not be renewed for some time, is renewed
 	// again, and no other server had it meanwhile. Decisions wait for it. Its ctx ends with the Lease.
 	Resume func(ctx context.Context) error
-	// Alone has this server decide without the Lease: whoever starts another one beside
-	// it has to make sure that this one is gone.
+	// Alone has this server decide without the Lease. Nothing but the administrator keeps
+	// a second server from deciding beside it.
 	Alone bool
 	Log   logrus.FieldLogger
 }
@@ -128,7 +129,7 @@ type Elector struct {
 	decides chan struct{}
 	moved   chan struct{} // see Moved
 	decided sync.Once     // closes decides
-	// followed is who led when that was told last. It is used by one goroutine.
+	// followed is the server that led when Follow was called last. It is used by one goroutine.
 	followed string
 	// url and publicKey are those of Advertise.
 	url       string
@@ -205,8 +206,8 @@ func (e *Elector) Wait(ctx context.Context) error {
 }
 
 // Term returns the term in which this server decides, or decided; 0 before it has taken over,
-// and where the cluster knows no terms. It stays after the leadership has ended, for what
-// is sent then: the API server must know that it is late.
+// and where the cluster knows no terms. It stays the same after the leadership has ended: a
+// write that is sent then must carry the term, so that the API server knows that it is late.
 func (e *Elector) Term() Term {
 	if l := e.led.Load(); l != nil {
 		return Term(l.term.Load())
@@ -296,8 +297,8 @@ func (e *Elector) once(ctx context.Context) error {
 	return nil
 }
 
-// Moved says that the LedgerTerm may have another term than this server's, or be gone. Who leads looks after it, and
-// finds out otherwise only when it looks the next time.
+// Moved says that the LedgerTerm may have another term than this server's, or be gone. Without that call a leader would
+// find out only when it looks the next time.
 func (e *Elector) Moved() {
 	select {
 	case e.moved <- struct{}{}:
@@ -391,7 +392,7 @@ func (e *Elector) decide(ctx context.Context, led *leadership) error {
 			if what == "" {
 				fresh = now
 			}
-			// What it decided before has come to its end by then: a bind takes less than the Lease lasts.
+			// By then all that this server decided before has come to its end: a bind takes less than the Lease lasts.
 			if now-fresh >= e.o.Times.Lease && !e.o.Alone && e.o.StandBy() {
 				return fmt.Errorf("%w: %s", errStale, what)
 			}
@@ -399,9 +400,9 @@ func (e *Elector) decide(ctx context.Context, led *leadership) error {
 	}
 }
 
-// awaitWrites returns when no write of a leader before this one can be carried out any more. The fence refuses what
-// arrives from now on. What is past it already the API server abandons after a while; a leader that has given up the Lease
-// itself has left nothing of that kind.
+// awaitWrites returns when no write of a leader before this one can be carried out any more. The fence refuses writes
+// that arrive from now on. Writes that are past the fence already are abandoned by the API server after a while. A
+// leader that has given the Lease up itself has left no such writes.
 func (e *Elector) awaitWrites(ctx context.Context, fence *Fence, log logrus.FieldLogger) error {
 	var wait time.Duration
 	switch {

@@ -61,7 +61,7 @@ func (e *Elector) prove(ctx context.Context, term Term) (Fence, error) {
 // noTerm is the fence of a cluster that knows no terms.
 var noTerm = Fence{Why: "the cluster has no definition of LedgerTerm: install manifests/crd"}
 
-// noRefusal is the fence of a cluster that answers a late Binding otherwise.
+// noRefusal is the fence of a cluster that does not refuse a late Binding as the policy would.
 func noRefusal(answer error) Fence {
 	return Fence{Why: fmt.Sprintf("the ValidatingAdmissionPolicy %s does not refuse a Binding of an earlier term: "+
 		"apply manifests/crd and manifests/base/fence.yaml, and let the server create pods/binding: %v", FenceName, answer)}
@@ -72,8 +72,8 @@ func refused(answer error) bool {
 	return apierrors.IsInvalid(answer) && strings.Contains(answer.Error(), FenceName)
 }
 
-// look finds out once more whether the fence is up: its parts may go, and come back, while a server decides. How long
-// the next one waits is for that one to find out.
+// look finds out once more whether the fence is up: its parts may go, and come back, while a server decides. The next
+// leader looks for itself, and decides by that how long it waits.
 func (e *Elector) look(ctx context.Context, led *leadership) {
 	last, now := *led.fence.Load(), noTerm
 	if term := Term(led.term.Load()); term != 0 {
@@ -95,7 +95,7 @@ func (e *Elector) look(ctx context.Context, led *leadership) {
 	}
 }
 
-// probe sends a Binding of a term that changes nothing whatever becomes of it.
+// probe sends a Binding that carries a term, for a pod that does not exist, so that nothing can change.
 func (e *Elector) probe(ctx context.Context, term Term) error {
 	return e.o.Client.CoreV1().Pods(e.o.Namespace).Bind(ctx, &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.o.Namespace, Name: probePod, Annotations: term.Annotate(nil)},

@@ -17,9 +17,9 @@ func (t Times) write() time.Duration { return t.Retry - t.Retry/4 }
 // ErrNotSent is why a write is not sent: another server may be deciding.
 var ErrNotSent = errors.New("it was not sent, because another server may be deciding by now")
 
-// Writes are what a leader has the API server carry out. The fence refuses those that arrive late. Those that are past it
-// and not carried out yet, because a webhook or etcd is slow, are bounded in time: the API server abandons each after the
-// limit, and the next leader begins no sooner. Safe for concurrent use.
+// Writes are what a leader has the API server carry out. The fence refuses writes that arrive late. A write may be past
+// the fence and not carried out yet, because a webhook or etcd is slow. Such writes are bounded in time: the API server
+// abandons each after the limit, and the next leader begins no sooner. Writes is safe for concurrent use.
 type Writes struct {
 	limit time.Duration
 	may   func() bool
@@ -28,7 +28,7 @@ type Writes struct {
 	sent int
 	// open are the writes that have no answer yet, and until when each may be carried out.
 	open map[int]time.Time
-	// doubtful is until when one may be carried out whose answer does not tell what became of it.
+	// doubtful is until when a write may be carried out whose answer did not tell what became of it.
 	doubtful time.Time
 }
 
@@ -68,7 +68,7 @@ func (w *Writes) end(write int, known bool) {
 	delete(w.open, write)
 }
 
-// settle waits until no write can still be carried out whose fate is not known. None may begin any more.
+// settle waits until no write of unknown fate can still be carried out. No write may begin any more when it is called.
 func (w *Writes) settle(ctx context.Context) error {
 	w.mu.Lock()
 	left := max(time.Until(w.doubtful), 0)
@@ -82,8 +82,8 @@ func (w *Writes) settle(ctx context.Context) error {
 	return sleep(ctx, left)
 }
 
-// tells reports whether an answer says what became of a write: it was carried out, or was refused before it was begun. With
-// 409 the API server also answers where its storage did not tell.
+// tells reports whether an answer says what became of a write: it was carried out, or was refused before it was begun.
+// A 409 does not: the API server also answers 409 where its storage did not tell.
 func tells(err error) bool {
 	var status apierrors.APIStatus
 	switch {

@@ -7,10 +7,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// limiter says what the budgets leave of what a decision is asked for. The zero value limits nothing.
+// limiter says how much the budgets leave for a decision. The zero value limits nothing.
 type limiter struct {
 	budgets [numBudgets]*budget
-	// whole is what is said of all that is asked for: where that is granted, any part of it is.
+	// whole is the verdict on all that is asked for. Where all may be granted, any part of it may be.
 	whole Verdict
 }
 
@@ -29,7 +29,7 @@ func (l *account) limiterOf(p *Placement, caller string) (m limiter) {
 // namespace is the one that a placement is for.
 func (p *Placement) namespace() string { return cmp.Or(p.slotNamespace, p.Pod.Namespace) }
 
-// use says whether a request may be granted: by use of a slot, or, where h is nil, without. place is what
+// use says whether a request may be granted: by use of slot h, or, where h is nil, without a slot. place is what
 // the pod has already, off the account: that much was granted before.
 func (m *limiter) use(req *resources.Request, h, place *entry) Verdict {
 	for kind, b := range m.budgets {

@@ -40,14 +40,14 @@ const (
 // together use, of every resource, the larger of what the slot keeps and what its
 // pods ask for.
 //
-// A slot without a Ref is one in memory: nothing but the ledger knows of it. It is
-// for one pod alone (Pod, policy Once) and turns into its pod's allocation when the bind
-// of the pod begins.
+// A slot without a Ref is one in memory: only the ledger knows of it. It is for one pod
+// alone (Pod, policy Once), and turns into the pod's allocation when the bind of the pod
+// begins.
 type Slot struct {
 	Ref SlotRef
-	// UID is that of the reservation's object; empty where there was none yet. It
-	// tells the slot from one of an earlier reservation of the name. Views and
-	// events do not have it, nor Caller.
+	// UID is that of the reservation's object; empty where there was no object yet. It
+	// tells the slot from one of an earlier reservation of the same name. Views and
+	// events have neither UID nor Caller.
 	UID  types.UID
 	Node string
 	// Request is the capacity kept. The ledger keeps the pointer, so it must not be
@@ -60,19 +60,19 @@ type Slot struct {
 	Preemptible bool
 	// Pod, if it has a name, is the only pod that may use the slot.
 	Pod PodRef
-	// Slots are, of a slot in memory that is asked for, the slots its pod may use, the
-	// one it prefers first. The slot is made within the first on the node that will do:
-	// then it counts as one of those who use that slot. The caller has matched them.
+	// Slots are for a request for a slot in memory: the slots that its pod may use, the
+	// preferred one first, as the caller has matched them. The slot is made within the
+	// first of them on the node that will do, and then counts as a user of that slot.
 	Slots []SlotRef
-	// Devices are what the slot keeps of the node's devices, or nil. They are its own:
-	// its pods are given these first. Of the resources it names a Restricted slot's
-	// pods are given no others.
+	// Devices are the devices of the node that the slot keeps, or nil. Its pods are given
+	// these first. The pods of a Restricted slot are given no other devices of the
+	// resources that it names.
 	Devices *DeviceRequest
-	// Movable says of a slot in memory that its pod may be bound elsewhere, where there is capacity, which ends the
-	// slot: it is kept so that the pod has a place at all.
+	// Movable says that the pod of a slot in memory may be bound elsewhere, where there is capacity. That ends the slot,
+	// which is kept only so that the pod has a place at all.
 	Movable bool
-	// Unborn says that Pod did not exist when the slot was asked for: it is a promise for a pod of Scheduler. It
-	// gives way when the pod is observed and another scheduler's. Views do not have it.
+	// Unborn says that Pod did not exist when the slot was asked for: the slot is a promise for a pod of Scheduler. It
+	// gives way when the pod is observed and belongs to another scheduler. Views do not have Unborn.
 	Unborn bool
 	// Deadline is when the slot expires, by the clock of now; zero means never. A slot does not
 	// expire while a pod is being bound that uses it.

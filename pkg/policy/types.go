@@ -133,7 +133,7 @@ type Prioritize struct {
 type Strategy string
 
 const (
-	// MostAllocated prefers full nodes, which keeps large gaps free for large pods and groups.
+	// MostAllocated prefers full nodes, which keeps large gaps free for large pods and gangs.
 	MostAllocated Strategy = "MostAllocated"
 	// LeastAllocated prefers empty nodes, which spreads pods.
 	LeastAllocated Strategy = "LeastAllocated"

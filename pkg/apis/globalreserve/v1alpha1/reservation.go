@@ -22,7 +22,7 @@ const (
 // GlobalReserve gives that capacity to another pod.
 //
 // One Reservation may hold several slots on several nodes. Its slots become available together or
-// not at all, so that one object commits a whole group.
+// not at all, so that one object commits a whole gang.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -87,7 +87,7 @@ type ReservationSpec struct {
 	Priority *int32 `json:"priority,omitempty"`
 
 	// Preemptible lets a pod of higher priority take the capacity where it fits nowhere else. The whole
-	// reservation then ends as Preempted, never one slot of a group. Default false: nobody takes it.
+	// reservation then ends as Preempted, never one slot alone. Default false: nobody takes it.
 	// +optional
 	// +kubebuilder:default=false
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="preemptible is immutable: delete the reservation and create another"
