@@ -13,7 +13,6 @@ repaired where somebody else writes it. What lives where:
   - inventory.go   the devices, by name and by node; pure
   - resolve.go     Controller.Devices: what the claims that a pod names ask for
   - templates.go   the claims that pods get from templates
-  - reader.go      the Reader: the same for a process that has its ledger from a server elsewhere
   - recorded.go    which devices a bound pod is believed to have
   - uses.go        who has what by the ledger, and what its events concern
   - project.go     what the status of an object has to be; pure

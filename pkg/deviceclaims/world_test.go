@@ -220,6 +220,9 @@ func separate(client *fake.Clientset) {
 	})
 }
 
+// noticed is how soon it has to be noticed that the definitions came or went.
+const noticed = 30 * time.Second
+
 // serve makes a fake API server know the kinds while served is true.
 func serve(client *fake.Clientset, served *atomic.Bool) {
 	client.Resources = []*metav1.APIResourceList{{

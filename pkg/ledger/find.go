@@ -32,20 +32,6 @@ func (l *account) allocationOf(pod PodRef) *entry {
 	return nil
 }
 
-// exactly finds what a pod has as another ledger named it. That something made by name
-// is the pod's is for the other ledger to find out.
-func (l *account) exactly(pod PodRef, allocation bool) *entry {
-	if allocation && pod.UID != "" {
-		return l.byUID[pod.UID]
-	}
-	for e := l.named[pod.key()]; e != nil && e.slot == nil; e = e.sameName {
-		if e.isAllocation() == allocation && e.pod.UID == pod.UID {
-			return e
-		}
-	}
-	return nil
-}
-
 // keptFor returns the slots that are kept for one pod alone, of what goes by its name from
 // the first on: those in memory come before the others.
 func (e *entry) keptFor(pod PodRef) (kept []*entry) {
