@@ -35,12 +35,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 var (
@@ -426,7 +426,7 @@ func (w *world) observe(p *v1.Pod) {
 func (w *world) end() {
 	require.NoError(w.t, w.Stop(context.Background()))
 	w.api.late.Wait()
-	require.NoError(w.t, ledgertest.CheckInvariants(w.ledger.Reader))
+	require.NoError(w.t, ledgermodel.CheckInvariants(w.ledger.Reader))
 }
 
 func ref(p *v1.Pod) ledger.PodRef {

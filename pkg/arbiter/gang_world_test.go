@@ -25,12 +25,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // gangWorld is what decides about gangs, on a ledger, with the pods that the watch has brought. It runs in a synctest bubble.
@@ -132,7 +132,7 @@ func (w *gangWorld) bind(pod *cluster.Pod, node string) error {
 	if err == nil {
 		require.True(w.t, w.o.Ledger.Confirm(pod.Ref, node))
 	}
-	require.NoError(w.t, ledgertest.CheckInvariants(w.ledger.Reader))
+	require.NoError(w.t, ledgermodel.CheckInvariants(w.ledger.Reader))
 	return err
 }
 

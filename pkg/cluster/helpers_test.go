@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // aPod makes a pod in namespace "default" that asks for 100m CPU. Its UID is its
@@ -307,5 +307,5 @@ func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
 
 func mustHoldInvariants(t *testing.T, l ledger.Observer) {
 	t.Helper()
-	require.NoError(t, ledgertest.CheckInvariants(l.Reader))
+	require.NoError(t, ledgermodel.CheckInvariants(l.Reader))
 }

@@ -127,6 +127,6 @@
 // memory are made for the others, and given up in exchange, or nothing is done at all. Which pods these are, and
 // where they may be, is for the caller to know.
 //
-// What may be touched: rules change here and in ledgertest's naive model
+// What may be touched: rules change here and in ledgermodel's naive model
 // together. Nothing in this package may import client-go, net/http or a logger.
 package ledger

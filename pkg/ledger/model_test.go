@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // TestMain makes runs long enough for pods to be reserved, bound, removed and
@@ -22,23 +22,23 @@ func TestMain(m *testing.M) {
 }
 
 func TestLedgerAgreesWithModel(t *testing.T) {
-	ledgertest.AgreesWithModel(t, check, ledgertest.World{})
+	ledgermodel.AgreesWithModel(t, check, ledgermodel.World{})
 }
 
 func TestSlotsAgreeWithModel(t *testing.T) {
-	ledgertest.AgreesWithModel(t, check, ledgertest.World{Calm: true})
+	ledgermodel.AgreesWithModel(t, check, ledgermodel.World{Calm: true})
 }
 
 func TestDevicesAgreeWithModel(t *testing.T) {
-	ledgertest.AgreesWithModel(t, check, ledgertest.World{Calm: true, Devices: true})
+	ledgermodel.AgreesWithModel(t, check, ledgermodel.World{Calm: true, Devices: true})
 }
 
 func TestBudgetsAgreeWithModel(t *testing.T) {
-	ledgertest.AgreesWithModel(t, check, ledgertest.World{Calm: true, Limits: true})
+	ledgermodel.AgreesWithModel(t, check, ledgermodel.World{Calm: true, Limits: true})
 }
 
 func TestBudgetsInTurmoilAgreeWithModel(t *testing.T) {
-	ledgertest.AgreesWithModel(t, check, ledgertest.World{Limits: true})
+	ledgermodel.AgreesWithModel(t, check, ledgermodel.World{Limits: true})
 }
 
 func check(l *ledger.Ledger) error { return errors.Join(l.CheckInvariants(), checkTotals(l)) }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // start is when the tests' time begins.
@@ -81,19 +81,19 @@ func TestConcurrentDecisionsNeverOvercommit(t *testing.T) {
 	close(stop)
 	readers.Wait()
 
-	events := replay(t, l, func(m *ledgertest.Mirror, e *ledger.Event) {
+	events := replay(t, l, func(m *ledgermodel.Mirror, e *ledger.Event) {
 		require.NoError(t, m.CheckCapacity(e.Node), "after %+v", e)
 	})
 	assert.Greater(t, events, workers*rounds, "too little happened to prove anything")
 }
 
 // replay makes a ledger's changes anew, one by one, and counts them.
-func replay(t *testing.T, l *ledger.Ledger, after func(*ledgertest.Mirror, *ledger.Event)) int {
+func replay(t *testing.T, l *ledger.Ledger, after func(*ledgermodel.Mirror, *ledger.Event)) int {
 	t.Helper()
 	require.NoError(t, l.CheckInvariants())
 	events, ok := l.EventsSince(nil, 0, 1<<20)
 	require.True(t, ok)
-	mirror := ledgertest.NewMirror(l.Table(), 0)
+	mirror := ledgermodel.NewMirror(l.Table(), 0)
 	for i := range events {
 		require.NoError(t, mirror.Apply(&events[i]))
 		after(mirror, &events[i])
@@ -249,7 +249,7 @@ func TestConcurrentObservations(t *testing.T) {
 		})
 	}
 	all.Wait()
-	replay(t, l, func(*ledgertest.Mirror, *ledger.Event) {})
+	replay(t, l, func(*ledgermodel.Mirror, *ledger.Event) {})
 }
 
 // TestConcurrentGangsAreWholeOrNothing lets overlapping gangs compete for too

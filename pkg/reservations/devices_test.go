@@ -14,8 +14,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 const gpu = "nvidia.com/gpu"
@@ -247,7 +247,7 @@ func TestDevicesAfterRestart(t *testing.T) {
 					}
 				}
 				assert.Equal(t, tc.free, free)
-				require.NoError(t, ledgertest.CheckInvariants(w.ledger.Reader))
+				require.NoError(t, ledgermodel.CheckInvariants(w.ledger.Reader))
 			})
 		})
 	}

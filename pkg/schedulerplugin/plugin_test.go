@@ -18,8 +18,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 func TestFilter(t *testing.T) {
@@ -117,7 +117,7 @@ func TestPreemptionsDryRun(t *testing.T) {
 	add(small)
 	assert.True(t, f.filter(dry, pod, "a").IsSuccess(), "the small one is not")
 	assert.False(t, f.filter(state, pod, "a").IsSuccess(), "the cycle itself imagines nothing")
-	require.NoError(t, ledgertest.CheckInvariants(f.backend.ledger.Reader))
+	require.NoError(t, ledgermodel.CheckInvariants(f.backend.ledger.Reader))
 	assert.Empty(t, f.backend.calls)
 }
 

@@ -26,8 +26,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // TestMain sets how many cases are tried; -rapid.checks asks for more.
@@ -201,7 +201,7 @@ func requireSameUse(t *rapid.T, l *ledger.Ledger, info *framework.NodeInfo) {
 		assert.Zero(t, a.Reserved)
 	}
 	require.Equal(t, want, got)
-	require.NoError(t, ledgertest.CheckInvariants(l.Reader))
+	require.NoError(t, ledgermodel.CheckInvariants(l.Reader))
 }
 
 // used is what the pods of a node use for kube-scheduler.

@@ -19,11 +19,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // stage is one connection: the lines that a watcher is sent until it has caught up, and all nodes then.
@@ -49,7 +49,7 @@ func main() {
 // history has a watcher come back again and again, also with a revision that is older than the last it was told.
 func history(t *rapid.T) []stage {
 	l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 4096})
-	w := ledgertest.NewWorld(l.Table())
+	w := ledgermodel.NewWorld(l.Table())
 	w.Devices = rapid.Bool().Draw(t, "devices")
 	done := make(chan struct{})
 	api := rest.New(rest.Options{
@@ -64,7 +64,7 @@ func history(t *rapid.T) []stage {
 		server.Close()
 		api.Stop()
 	}()
-	steps := ledgertest.Steps(l, w)
+	steps := ledgermodel.Steps(l, w)
 	var told []uint64
 	var stages []stage
 	for range 12 {

@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 func claimOfGPU(t *testing.T, given string) *ledger.DeviceRequest {
@@ -71,7 +71,7 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 				require.Nil(t, refused)
 				assert.Equal(t, []string{"gpu-1"}, convert.DeviceIDs(grant.Devices))
 				assert.Equal(t, again[0].Ref, grant.Slot)
-				require.NoError(t, ledgertest.CheckInvariants(w.ledger.Reader))
+				require.NoError(t, ledgermodel.CheckInvariants(w.ledger.Reader))
 			})
 		})
 	}

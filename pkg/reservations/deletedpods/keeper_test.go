@@ -20,9 +20,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 func TestKept(t *testing.T) {
@@ -294,7 +294,7 @@ func TestNamesThatAreTaken(t *testing.T) {
 				assert.ElementsMatch(t, tt.objects, w.names())
 				assert.ElementsMatch(t, tt.slots, w.slots())
 				assert.Len(t, w.events(), tt.events)
-				require.NoError(t, ledgertest.CheckInvariants(w.ledger.Reader))
+				require.NoError(t, ledgermodel.CheckInvariants(w.ledger.Reader))
 				assert.Empty(t, w.tasks)
 			})
 		})

@@ -18,7 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
@@ -269,7 +269,7 @@ func TestClaimsThatChangeBetweenBindings(t *testing.T) {
 				}
 			}
 			assert.ElementsMatch(t, strings.FieldsFunc(tc.second, func(r rune) bool { return r == ',' }), owned)
-			require.NoError(t, ledgertest.CheckInvariants(w.Ledger.Reader))
+			require.NoError(t, ledgermodel.CheckInvariants(w.Ledger.Reader))
 		})
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // seeds adds every hostile body, and a good one, to the corpus.
@@ -72,7 +72,7 @@ func FuzzReserve(f *testing.F) {
 		if code != http.StatusOK {
 			assert.NotEmpty(t, answer.Error)
 		}
-		require.NoError(t, ledgertest.CheckInvariants(server.ledger.Reader))
+		require.NoError(t, ledgermodel.CheckInvariants(server.ledger.Reader))
 		assert.Zero(t, server.ledger.Stats().OvercommittedNodes)
 		server.ledger.Expire(time.Now().Add(24 * time.Hour))
 	})
@@ -91,7 +91,7 @@ func FuzzUnreserve(f *testing.F) {
 	server.bind(aPod("old", "1", "1Gi"), "node-1")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		decided(t, server, "/unreserve", body)
-		require.NoError(t, ledgertest.CheckInvariants(server.ledger.Reader))
+		require.NoError(t, ledgermodel.CheckInvariants(server.ledger.Reader))
 		assert.Equal(t, 1, server.ledger.Stats().Allocations[ledger.Bound])
 	})
 }
@@ -108,7 +108,7 @@ func FuzzWhatIf(f *testing.F) {
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
 		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
 		require.Equal(t, before, server.ledger.Revision())
-		require.NoError(t, ledgertest.CheckInvariants(server.ledger.Reader))
+		require.NoError(t, ledgermodel.CheckInvariants(server.ledger.Reader))
 	})
 }
 

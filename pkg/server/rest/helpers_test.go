@@ -27,11 +27,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/leaks"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
 	"github.com/globalreserve/globalreserve/test/openapi"
 )
 
@@ -118,7 +118,7 @@ func newBareFixture(t testing.TB) *fixture {
 	t.Cleanup(func() {
 		f.stop()
 		f.Store.Late.Wait()
-		require.NoError(t, ledgertest.CheckInvariants(f.ledger.Reader))
+		require.NoError(t, ledgermodel.CheckInvariants(f.ledger.Reader))
 	})
 	return f
 }

@@ -1,4 +1,4 @@
-package ledgertest
+package ledgermodel
 
 import (
 	v1 "k8s.io/api/core/v1"

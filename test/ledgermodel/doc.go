@@ -1,4 +1,4 @@
-// Package ledgertest holds what the ledger is tested with.
+// Package ledgermodel has what the ledger is tested with.
 //
 //   - Model is a second, naive ledger: plain lists and maps, every sum counted
 //     anew each time it is asked for. It is written from the rules in the
@@ -11,5 +11,5 @@
 //   - RunTranscript reads the small language of pkg/ledger/testdata.
 //
 // Who changes a rule of the ledger changes the Model too, from the rule and not
-// from the ledger's new code. Nothing outside tests may import this package.
-package ledgertest
+// from the ledger's new code.
+package ledgermodel
