@@ -112,7 +112,7 @@ func (a *App) registerIntake() {
 	a.metrics.RegisterBuild(build.GitVersion, build.GitCommit, build.GoVersion)
 	a.metrics.RegisterIntake(a.intake.Used)
 	a.metrics.RegisterRefused(map[string]func() int64{
-		"Rate": a.intake.TooFast, "InFlight": a.intake.TooMany, "Reviews": a.checks.Refused,
+		"Rate": a.intake.TooFast.Load, "InFlight": a.intake.TooMany.Load, "Reviews": a.checks.Refused,
 	})
 }
 

@@ -1,11 +1,11 @@
 package app
 
 import (
-	"container/list"
 	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // spareConnections is how many connections there may be for a moment beyond those that stay.
@@ -16,59 +16,48 @@ const spareConnections = 64
 type connections struct {
 	most int
 
-	mu   sync.Mutex // guards what follows
-	open map[net.Conn]*list.Element
-	// fresh have not sent a request yet, and idle have, in the order they began to wait.
-	fresh, idle *list.List
+	mu   sync.Mutex // guards open
+	open map[net.Conn]waiting
+}
+
+// waiting is since when a connection is in its state.
+type waiting struct {
+	state http.ConnState
+	since time.Time
 }
 
 func newConnections(most int) *connections {
-	return &connections{most: most, open: map[net.Conn]*list.Element{}, fresh: list.New(), idle: list.New()}
+	return &connections{most: most, open: map[net.Conn]waiting{}}
 }
 
 // follow is the server's ConnState.
 func (c *connections) follow(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.leave(conn)
-	switch state {
-	case http.StateNew:
-		c.open[conn] = c.fresh.PushBack(conn)
-		if len(c.open) > c.most {
-			c.closeOne()
-		}
-	case http.StateIdle:
-		c.open[conn] = c.idle.PushBack(conn)
-	case http.StateActive:
-		c.open[conn] = nil
-	case http.StateClosed, http.StateHijacked:
+	if state == http.StateClosed || state == http.StateHijacked {
 		delete(c.open, conn)
+		return
+	}
+	c.open[conn] = waiting{state, time.Now()}
+	if state == http.StateNew && len(c.open) > c.most {
+		c.closeOne(conn)
 	}
 }
 
-// leave ends that a connection waits.
-func (c *connections) leave(conn net.Conn) {
-	if element := c.open[conn]; element != nil {
-		c.fresh.Remove(element)
-		c.idle.Remove(element)
+// closeOne closes a connection that waits: one that never sent anything before one that has, and the latest where there is
+// no other.
+func (c *connections) closeOne(latest net.Conn) {
+	least := latest
+	for conn, w := range c.open {
+		before := c.open[least]
+		sooner := w.state < before.state || w.state == before.state && w.since.Before(before.since)
+		if conn != latest && w.state != http.StateActive && (least == latest || sooner) {
+			least = conn
+		}
 	}
-}
-
-// closeOne closes a connection that waits. One that never sent anything goes before one that has; the newest fresh
-// one has just come.
-func (c *connections) closeOne() {
-	waiting := c.idle.Front()
-	if c.fresh.Len() > 1 {
-		waiting = c.fresh.Front()
+	c.open[least] = waiting{state: http.StateActive} // until it is gone
+	if secure, ok := least.(*tls.Conn); ok {
+		least = secure.NetConn() // a goodbye over TLS could wait for the other side
 	}
-	if waiting == nil {
-		waiting = c.fresh.Front()
-	}
-	conn := waiting.Value.(net.Conn)
-	c.leave(conn)
-	c.open[conn] = nil
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn() // a goodbye over TLS could wait for the other side
-	}
-	_ = conn.Close() // it is gone either way
+	_ = least.Close() // it is gone either way
 }

@@ -25,7 +25,7 @@
 //
 // # What a client can take
 //
-// An Intake bounds what all requests together take, and is fair among callers. Who sends or reads slowly is the first
-// to go when others need what it has, and has a limited time at any rate: three seconds, and one more for each 4 MiB. A caller has a number of requests under way, and in a second; what that is, and
-// why no scheduler meets it, is written where it is set (maxInFlight, maxRate).
+// An Intake bounds what all requests together take, and what those of one caller do, which is half of it. Who sends or
+// reads slowly has a limited time: three seconds, and one more for each 4 MiB. A caller has a number of requests under way,
+// and in a second; what that is, and why no scheduler meets it, is written where it is set (maxInFlight, maxRate).
 package httpjson

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,49 +21,58 @@ const (
 	// kube-scheduler gives up on an extender (5 s).
 	intakeWait = 3 * time.Second
 	firstRead  = 4 << 10
+	// normalSize is the size in bytes up to which decoding a body is normal work: the names of 5,000 nodes take a third
+	// of it.
+	normalSize = 1 << 20
 	// smallAnswer is the length in bytes of answers that the kernel takes whether or not the client reads.
 	smallAnswer = 64 << 10
+	// grace and leastRate are how slow the other side of a connection may be: so long, and so many bytes
+	// in each second on top. Without both a few of them could keep what others wait for.
+	grace     = 3 * time.Second
+	leastRate = 4 << 20
 	// maxInFlight is how many requests of one caller are served at one time. kube-scheduler has one for each pod that
 	// it binds.
 	maxInFlight = 1024
 )
 
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
 var errInFlight = Errorf(http.StatusTooManyRequests, "%d of your requests are being served: send fewer at a time", maxInFlight)
 
 // Intake shares what a server has among the requests that come in: memory for bodies and answers, and processors.
-// All integration paths of a server use one. It is for callers who may send requests, to whom it is fair: others
-// are to be refused before.
+// All integration paths of a server use one. A caller has half of each at most. It is for callers who may send requests:
+// others are to be refused before.
 type Intake struct {
+	// TooFast and TooMany count what was refused because its caller sends too many requests in a second, and has too many
+	// under way.
+	TooFast, TooMany atomic.Int64
+
 	caller func(*http.Request) string
-	memory *memory
+	// reads are the memory for answers to GET, and memory is for bodies and all other answers: who only looks at
+	// something, and is slow at it, takes nothing from those who have something decided.
+	memory, reads *Shares
 	// normal are the processors for bodies of normal size, and large for all else that takes one for long, which so
 	// never has all of them.
-	normal, large *Seats
+	normal, large *Shares
+	inFlight      *Shares
 	rates         *Rates
-	// tooFast and tooMany count what was refused because its caller sends too many requests in a second, and has too many
-	// under way.
-	tooFast, tooMany atomic.Int64
-
-	mu       sync.Mutex     // guards inFlight
-	inFlight map[string]int // requests, by caller
+	grace         time.Duration
 }
 
 // NewIntake returns an Intake with so many bytes of memory. caller names who sent a request.
 func NewIntake(size int64, caller func(*http.Request) string) *Intake {
-	processors := max(2, runtime.GOMAXPROCS(0))
+	half := func(size int64) *Shares { return NewShares(size, max(1, size/2), intakeWait) }
+	processors := int64(max(2, runtime.GOMAXPROCS(0)))
 	return &Intake{
-		caller: caller, inFlight: map[string]int{}, memory: newMemory(size, intakeWait),
-		normal: NewSeats(processors, intakeWait), large: NewSeats(processors/2, intakeWait),
-		rates: NewRates(maxRate, maxBurst),
+		caller: caller, memory: half(size - size/3), reads: half(size / 3),
+		normal: half(processors), large: half(processors / 2),
+		inFlight: NewShares(math.MaxInt64, maxInFlight, 0), rates: NewRates(maxRate, maxBurst), grace: grace,
 	}
 }
 
 // Used is how many bytes requests have at present.
-func (in *Intake) Used() int64 {
-	in.memory.mu.Lock()
-	defer in.memory.mu.Unlock()
-	return in.memory.used
-}
+func (in *Intake) Used() int64 { return in.memory.Had() + in.reads.Had() }
 
 // Decode reads the whole body of r, at most limit bytes, as one JSON value into the pointer into, in its turn. Until
 // release is called, which has to be, once or more, the memory of the body counts as used. After an error into may be
@@ -75,8 +84,7 @@ func (in *Intake) Used() int64 {
 //   - 413: the body is longer than limit;
 //   - 415: Content-Type names something else than JSON (none at all is allowed), or the body is
 //     compressed;
-//   - 429: too many requests of the caller wait for a processor;
-//   - 503: others need the memory or the processors.
+//   - 503: there was no memory or no processor for it in time.
 //
 // Decode checks form only. Whether the values make sense is for the caller to say.
 func (in *Intake) Decode(w http.ResponseWriter, r *http.Request, limit int64, into any, options ...json.Options) (release func(), err error) {
@@ -93,7 +101,7 @@ func (in *Intake) Decode(w http.ResponseWriter, r *http.Request, limit int64, in
 	if buf.Len() > normalSize {
 		processors = in.large
 	}
-	leave, err := processors.Take(r.Context(), in.caller(r))
+	leave, err := processors.Take(r.Context(), in.caller(r), 1)
 	if err != nil {
 		return release, err
 	}
@@ -111,34 +119,25 @@ func (in *Intake) Body(w http.ResponseWriter, r *http.Request, limit int64) (bod
 
 // Work waits for a processor, for what takes one for long. leave gives it back.
 func (in *Intake) Work(ctx context.Context, caller string) (leave func(), err error) {
-	return in.large.Take(ctx, caller)
+	return in.large.Take(ctx, caller, 1)
 }
 
-// Hold has memory count as used that waits for a client, until release is called, once or more. cut is called where
-// others need it: it has to end the waiting, and must not block.
-func (in *Intake) Hold(ctx context.Context, caller string, size int64, cut func()) (release func(), err error) {
-	p := in.memory.begin(caller, func(deadline time.Time) {
-		if deadline.Equal(past) {
-			cut()
-		}
-	})
-	if err := p.grow(ctx, size); err != nil {
-		p.giveBack()
-		return nil, err
-	}
-	return p.giveBack, nil
+// Hold waits for memory for what is sent to somebody who only looks at it. release, to be called once or more, gives it
+// back.
+func (in *Intake) Hold(ctx context.Context, caller string, size int64) (release func(), err error) {
+	return in.reads.Take(ctx, caller, size)
 }
 
 // Limit refuses a caller who has too many requests under way.
 func (in *Intake) Limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller := in.caller(r)
-		if !in.count(caller, 1) {
-			in.tooMany.Add(1)
+		leave, err := in.inFlight.Take(r.Context(), in.caller(r), 1)
+		if err != nil {
+			in.TooMany.Add(1)
 			WriteError(w, errInFlight)
 			return
 		}
-		defer in.count(caller, -1)
+		defer leave()
 		next.ServeHTTP(w, r)
 	})
 }
@@ -148,7 +147,7 @@ func (in *Intake) Pace(r *http.Request) error {
 	if in.rates.Take(in.caller(r), time.Now()) {
 		return nil
 	}
-	in.tooFast.Add(1)
+	in.TooFast.Add(1)
 	return errRate
 }
 
@@ -163,29 +162,6 @@ func (in *Intake) Paced(next http.Handler) http.Handler {
 	})
 }
 
-// TooFast and TooMany are how many requests were refused because their callers sent too many in a second, and had too
-// many under way.
-func (in *Intake) TooFast() int64 { return in.tooFast.Load() }
-
-// TooMany is described there.
-func (in *Intake) TooMany() int64 { return in.tooMany.Load() }
-
-// count counts requests of a caller, unless there are too many.
-func (in *Intake) count(caller string, more int) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	n := in.inFlight[caller] + more
-	switch {
-	case n > maxInFlight:
-		return false
-	case n == 0:
-		delete(in.inFlight, caller)
-	default:
-		in.inFlight[caller] = n
-	}
-	return true
-}
-
 // Caller names who sent a request.
 func (in *Intake) Caller(r *http.Request) string { return in.caller(r) }
 
@@ -195,21 +171,29 @@ func (in *Intake) Send(w http.ResponseWriter, r *http.Request, a Answer) error {
 		a.Send(w)
 		return nil
 	}
-	control := http.NewResponseController(w)
-	p := in.memory.begin(in.caller(r), func(deadline time.Time) {
-		_ = control.SetWriteDeadline(deadline) // a writer that knows no deadlines, as in tests, has none to set
-	})
-	defer p.giveBack()
-	if err := p.grow(r.Context(), int64(a.body.Len())); err != nil {
+	from := in.memory
+	if r.Method == http.MethodGet {
+		from = in.reads
+	}
+	release, err := from.Take(r.Context(), in.caller(r), int64(a.body.Len()))
+	if err != nil {
 		putBuffer(a.body)
 		return err
 	}
+	defer release()
+	// A writer that knows no deadlines, as in tests, has none to set.
+	_ = http.NewResponseController(w).SetWriteDeadline(in.deadline(time.Now(), a.body.Len()))
 	a.Send(w)
-	p.settle(true)
 	return nil
 }
 
-// read appends the body of r to buf.
+// deadline is when a client is too slow to send or to take so many bytes.
+func (in *Intake) deadline(begun time.Time, size int) time.Time {
+	return begun.Add(in.grace + time.Duration(size)*time.Second/leastRate)
+}
+
+// read appends the body of r to buf. It has the memory for what comes before that comes, and takes none on the word of
+// a header.
 func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64, buf *bytes.Buffer) (release func(), err error) {
 	if r.Body == nil || r.ContentLength == 0 {
 		return func() {}, nil
@@ -219,42 +203,27 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64, buf 
 		w.Header().Set("Connection", "close")
 		return func() {}, tooLarge(limit)
 	}
-	control := http.NewResponseController(w)
-	p := in.memory.begin(in.caller(r), func(deadline time.Time) {
-		_ = control.SetReadDeadline(deadline) // as in Send
-	})
-	err = p.fill(r, http.MaxBytesReader(w, r.Body, limit), buf)
-	if !p.settle(err == nil) { // it was not the client who had the body read no further
-		err = errBusy
-	}
-	if err != nil {
-		p.giveBack()
-		return func() {}, readError(w, err, limit, buf.Len())
-	}
-	return p.giveBack, nil
-}
-
-// fill reads a body to its end. It has the memory for what comes before that comes.
-func (p *portion) fill(r *http.Request, body io.Reader, buf *bytes.Buffer) error {
-	for {
+	memory, begun := in.memory.begin(in.caller(r)), time.Now()
+	body, control := http.MaxBytesReader(w, r.Body, limit), http.NewResponseController(w)
+	for err == nil {
 		// Twice as much each time, and one byte more than there is to come, which finds the end.
 		next := max(firstRead, buf.Len())
 		if r.ContentLength > 0 {
 			next = min(next, int(r.ContentLength)-buf.Len()+1)
 		}
-		if err := p.grow(r.Context(), int64(buf.Len()+next)); err != nil {
-			return err
-		}
-		buf.Grow(next)
-		n, err := body.Read(buf.AvailableBuffer()[:next])
-		buf.Write(buf.AvailableBuffer()[:n])
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err = memory.grow(r.Context(), int64(buf.Len()+next)); err == nil {
+			_ = control.SetReadDeadline(in.deadline(begun, buf.Len()+next)) // as in Send
+			buf.Grow(next + bytes.MinRead)
+			_, err = io.CopyN(buf, body, int64(next))
 		}
 	}
+	if errors.Is(err, io.EOF) {
+		_ = control.SetReadDeadline(time.Time{}) // or the request ends with it
+		return memory.giveBack, nil
+	}
+	_ = control.SetReadDeadline(past) // nobody waits for the rest
+	memory.giveBack()
+	return func() {}, readError(w, err, limit, buf.Len())
 }
 
 // readError is what a client is told whose body could not be read.

@@ -37,7 +37,7 @@ func TestRequestsOfACallerAreBounded(t *testing.T) {
 		assert.Equal(t, http.StatusTooManyRequests, last.Code)
 		assert.Equal(t, "1", last.Header().Get("Retry-After"))
 		assert.Contains(t, last.Body.String(), "more than 8000 requests a second")
-		assert.Equal(t, int64(5), in.TooFast())
+		assert.Equal(t, int64(5), in.TooFast.Load())
 		served, _ = pace(handler, "scheduler", 1000)
 		assert.Equal(t, 1000, served)
 		<-time.After(time.Second)

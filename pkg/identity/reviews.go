@@ -34,7 +34,8 @@ const (
 	// maxAnswers bounds the answers that are remembered of each kind.
 	maxAnswers = 8192
 	// reviewsInFlight is how many questions the API server has at one time. A scheduler has one for each path and
-	// scheduler name in ten seconds; a tenant's list has one for each namespace, of 100 at most.
+	// scheduler name in ten seconds; a tenant's list has one for each namespace, of 100 at most. Half of them are the most
+	// for one caller.
 	reviewsInFlight = 16
 	// reviewRate is how many questions there may be in a second for one caller, or one address of those whose token is not
 	// known yet, and reviewBurst how many at once.
@@ -52,19 +53,22 @@ var errTooMany = httpjson.Errorf(http.StatusTooManyRequests,
 // reviews bounds what is asked of the API server, which serves the whole cluster: a flood of made-up tokens, or paths,
 // must not become a flood of reviews. Answers that are remembered are not counted.
 type reviews struct {
-	seats   *httpjson.Seats
+	seats   *httpjson.Shares
 	rates   *httpjson.Rates
 	refused atomic.Int64
 }
 
 func newReviews() *reviews {
-	return &reviews{seats: httpjson.NewSeats(reviewsInFlight, reviewTimeout), rates: httpjson.NewRates(reviewRate, reviewBurst)}
+	return &reviews{
+		seats: httpjson.NewShares(reviewsInFlight, reviewsInFlight/2, reviewTimeout),
+		rates: httpjson.NewRates(reviewRate, reviewBurst),
+	}
 }
 
-// enter waits until something may be asked for whom it is counted for. Those take turns. leave ends it.
+// enter waits until something may be asked for whom it is counted for. leave ends it.
 func (r *reviews) enter(ctx context.Context, share string) (leave func(), err error) {
 	if r.rates.Take(share, time.Now()) {
-		if leave, err = r.seats.Take(ctx, share); err == nil {
+		if leave, err = r.seats.Take(ctx, share, 1); err == nil {
 			return leave, nil
 		}
 	}

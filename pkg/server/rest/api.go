@@ -55,7 +55,7 @@ type API struct {
 
 	instance string // tells this run of the server from others
 	intake   *httpjson.Intake
-	watchers *places
+	watchers *httpjson.Shares
 	batches  *batches
 	times    *times
 	replays  *replays
@@ -71,7 +71,7 @@ func New(o Options) *API {
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
-		intake: o.Intake, watchers: newPlaces(limits.MaxWatchers), batches: &batches{}, times: &times{},
+		intake: o.Intake, watchers: httpjson.NewShares(int64(limits.MaxWatchers), int64(limits.MaxWatchers/2), 0), batches: &batches{}, times: &times{},
 		replays: newReplays(limits.ReplayAge, limits.ReplayCost),
 	}
 }

@@ -26,8 +26,8 @@ const (
 type Limits struct {
 	// MaxBody is the longest request body in bytes; default 32 MiB.
 	MaxBody int64
-	// MaxWatchers is how many /v1/watch streams are open at one time; more are
-	// refused with 503, see places. Default 256.
+	// MaxWatchers is how many /v1/watch streams are open at one time, half of them
+	// of one caller; more are refused with 503. Default 256.
 	MaxWatchers int
 	// MinRevisionWait is how long a request waits for its MinRevision. Default 5 s.
 	MinRevisionWait time.Duration

@@ -28,13 +28,6 @@ func newConnection(ctx context.Context, w http.ResponseWriter, timeout time.Dura
 	return &connection{w: w, control: http.NewResponseController(w), timeout: timeout, ctx: ctx, fail: fail}
 }
 
-// cutOff ends a connection whose reader is slow, while others need its memory or its place. It may come from another
-// goroutine.
-func (c *connection) cutOff() {
-	c.fail()
-	_ = c.control.SetWriteDeadline(time.Unix(1, 0)) // see write
-}
-
 // gone implements sink.
 func (c *connection) gone() <-chan struct{} { return c.ctx.Done() }
 
@@ -57,10 +50,6 @@ func (c *connection) write(content []byte) {
 	// The server's own limit on writing an answer is for short ones: each write
 	// gets its own. A writer that knows no deadlines, as in tests, has none to set.
 	_ = c.control.SetWriteDeadline(time.Now().Add(c.timeout))
-	if c.ctx.Err() != nil { // cutOff, whose deadline may have been replaced just now
-		_ = c.control.SetWriteDeadline(time.Unix(1, 0))
-		return
-	}
 	_, err := c.w.Write(content) //nolint:gosec // JSON, and a header that says so
 	if err == nil {
 		err = c.control.Flush()

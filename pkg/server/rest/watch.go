@@ -18,6 +18,8 @@ const (
 	watchBatch    = 256   // changes sent at one time
 	snapshotBatch = 1_000 // nodes or allocations in one snapshot event
 	entrySize     = 512   // bytes of a node, allocation or slot in a snapshot, more or less
+	// snapshotTime is how long a watcher may take to accept a snapshot, whose memory others wait for.
+	snapshotTime = time.Minute
 	// watchParts is how many host ports, devices and consumers are told at one time. A pod that is made with a node may
 	// have as many ports as there are: a thousand such pods would be more than a watcher takes at once.
 	watchParts = 20_000
@@ -39,11 +41,11 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	if err := reader.allOnly(); err != nil {
 		return err
 	}
-	leave, ok := a.watchers.take(a.intake.Caller(r), r.UserAgent())
-	if !ok {
+	leave, err := a.watchers.Take(r.Context(), a.intake.Caller(r), 1)
+	if err != nil {
 		w.Header().Set("Retry-After", "10")
 		return httpjson.Errorf(http.StatusServiceUnavailable,
-			"there are %d watchers already, and no place for one more of yours: close one, or try again later", a.watchers.open())
+			"there are %d watchers already, and no place for one more of yours: close one, or try again later", a.watchers.Had())
 	}
 	defer leave()
 	wake, cancel := a.ledger.Subscribe() // before the first look, so that no change is missed
@@ -64,13 +66,15 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		size := int64(len(snapshot.Nodes)+len(snapshot.Allocations)+len(snapshot.Slots)) * entrySize
-		release, err := a.intake.Hold(r.Context(), a.intake.Caller(r), size, conn.cutOff)
+		release, err := a.intake.Hold(r.Context(), a.intake.Caller(r), size)
 		if err != nil {
 			return err
 		}
 		defer release()
+		late := time.AfterFunc(snapshotTime, conn.fail)
 		s.begin()
 		revision = a.sendSnapshot(s, snapshot)
+		late.Stop()
 		release()
 	}
 	a.followStream(s, revision, wake, refusals)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -225,7 +224,7 @@ func TestWatchOutlivesReadTimeout(t *testing.T) {
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
 	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
-	ended := func() bool { return f.api.watchers.open() == 0 }
+	ended := func() bool { return f.api.watchers.Had() == 0 }
 	require.Never(t, ended, f.server.Config.ReadTimeout*3/2, 10*time.Millisecond)
 }
 
@@ -254,7 +253,7 @@ func TestTooManyWatchers(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
 	assert.Contains(t, string(reply), "2 watchers")
 	first.cancel()
-	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return f.api.watchers.Had() == 1 }, time.Minute, time.Millisecond)
 	f.watch("")
 }
 
@@ -288,7 +287,7 @@ func TestSlowWatcherIsCutOff(t *testing.T) {
 			defer func() { _ = conn.Close() }()
 			_, err = fmt.Fprintf(conn, "GET /v1/watch?revision=%d HTTP/1.1\r\nHost: x\r\n%s\r\n", f.ledger.Revision(), header)
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return f.api.watchers.Had() == 1 }, time.Minute, time.Millisecond)
 			// Names as long as can be fill the kernel's buffers soon.
 			long := strings.Repeat("n", 100_000)
 			require.Eventually(t, func() bool {
@@ -296,33 +295,8 @@ func TestSlowWatcherIsCutOff(t *testing.T) {
 					f.ledger.ObserveNode(ledger.NodeObservation{Name: long + fmt.Sprint(i)})
 					f.ledger.RemoveNode(long + fmt.Sprint(i))
 				}
-				return f.api.watchers.open() == 0
+				return f.api.watchers.Had() == 0
 			}, time.Minute, 20*time.Millisecond)
 		})
 	}
-}
-
-// deadlined is a writer that is cut off while it is given its deadline.
-type deadlined struct {
-	*httptest.ResponseRecorder
-	cutOff func()
-	last   time.Time
-}
-
-func (d *deadlined) SetWriteDeadline(deadline time.Time) error {
-	if deadline.After(time.Now()) {
-		d.cutOff()
-	}
-	d.last = deadline
-	return nil
-}
-
-// Whoever is cut off at the very time at which a write begins does not have that write's time.
-func TestCutOffAsAWriteBegins(t *testing.T) {
-	w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
-	c := newConnection(t.Context(), w, time.Minute)
-	w.cutOff = c.cutOff
-	c.write([]byte("kept"))
-	assert.Empty(t, w.Body.String())
-	assert.Less(t, w.last, time.Now(), "whatever else is to be sent to it is not waited for")
 }
