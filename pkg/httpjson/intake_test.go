@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -147,4 +148,47 @@ func TestSlowReadersHoldNothing(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return ended.Load() == slow+1 }, time.Minute, time.Millisecond)
 	assert.Zero(t, in.Used())
+}
+
+// Whatever is sent to those who only look at something, there is memory for those who have something decided.
+func TestReadersTakeNothingFromDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := NewIntake(3<<20, byHeader)
+		for _, caller := range []string{"a watcher", "another watcher"} {
+			release, err := in.Hold(t.Context(), caller, 1<<20)
+			require.NoError(t, err)
+			defer release()
+		}
+		large := Encode(http.StatusOK, strings.Repeat("x", 2*smallAnswer))
+		get := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		require.ErrorIs(t, in.Send(httptest.NewRecorder(), get, large), errBusy)
+		large = Encode(http.StatusOK, strings.Repeat("x", 2*smallAnswer))
+		post := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`["n"]`))
+		var names []string
+		release, err := in.Decode(httptest.NewRecorder(), post, 1<<20, &names)
+		defer release()
+		require.NoError(t, err)
+		require.NoError(t, in.Send(httptest.NewRecorder(), post, large))
+	})
+}
+
+// A caller has so many requests under way and no more, whatever the others have.
+func TestRequestsUnderWayAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := NewIntake(1<<20, byHeader)
+		end := make(chan struct{})
+		handler := in.Limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+		for range maxInFlight {
+			go pace(handler, "flood", 1)
+		}
+		synctest.Wait()
+		_, refused := pace(handler, "flood", 1)
+		assert.Equal(t, http.StatusTooManyRequests, refused.Code)
+		assert.Contains(t, refused.Body.String(), "1024 of your requests are being served")
+		assert.Equal(t, int64(1), in.TooMany.Load())
+		close(end)
+		synctest.Wait()
+		served, _ := pace(handler, "flood", 1)
+		assert.Equal(t, 1, served)
+	})
 }
