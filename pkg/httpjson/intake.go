@@ -204,8 +204,8 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64, buf 
 		return func() {}, tooLarge(limit)
 	}
 	memory, begun := in.memory.begin(in.caller(r)), time.Now()
-	body, control := http.MaxBytesReader(w, r.Body, limit), http.NewResponseController(w)
-	for err == nil {
+	part, control := io.LimitedReader{R: http.MaxBytesReader(w, r.Body, limit)}, http.NewResponseController(w)
+	for err == nil && part.N == 0 { // until there is less than what was asked for
 		// Twice as much each time, and one byte more than there is to come, which finds the end.
 		next := max(firstRead, buf.Len())
 		if r.ContentLength > 0 {
@@ -214,10 +214,11 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64, buf 
 		if err = memory.grow(r.Context(), int64(buf.Len()+next)); err == nil {
 			_ = control.SetReadDeadline(in.deadline(begun, buf.Len()+next)) // as in Send
 			buf.Grow(next + bytes.MinRead)
-			_, err = io.CopyN(buf, body, int64(next))
+			part.N = int64(next)
+			_, err = buf.ReadFrom(&part)
 		}
 	}
-	if errors.Is(err, io.EOF) {
+	if err == nil {
 		_ = control.SetReadDeadline(time.Time{}) // or the request ends with it
 		return memory.giveBack, nil
 	}

@@ -72,13 +72,11 @@ func (s *Shares) begin(caller string) *portion {
 // grow waits until a portion is one of so much, or all that one caller may have.
 func (p *portion) grow(ctx context.Context, size int64) error {
 	s := p.of
-	ctx, cancel := context.WithTimeout(ctx, s.wait)
-	defer cancel()
-	more := max(0, min(size, s.each)-p.size)
-	if !acquire(ctx, p.own.Weighted, more) {
+	more, late := max(0, min(size, s.each)-p.size), time.Now().Add(s.wait)
+	if !acquire(ctx, p.own.Weighted, more, late) {
 		return errBusy
 	}
-	if !acquire(ctx, s.all, more) {
+	if !acquire(ctx, s.all, more, late) {
 		p.own.Release(more)
 		return errBusy
 	}
@@ -87,9 +85,14 @@ func (p *portion) grow(ctx context.Context, size int64) error {
 	return nil
 }
 
-// acquire is for semaphores for which nobody need wait, too.
-func acquire(ctx context.Context, from *semaphore.Weighted, n int64) bool {
-	return from.TryAcquire(n) || from.Acquire(ctx, n) == nil
+// acquire reports false where there is not so much in time.
+func acquire(ctx context.Context, from *semaphore.Weighted, n int64, late time.Time) bool {
+	if from.TryAcquire(n) {
+		return true
+	}
+	ctx, cancel := context.WithDeadline(ctx, late)
+	defer cancel()
+	return from.Acquire(ctx, n) == nil
 }
 
 // giveBack ends a portion. A second time it does nothing.
