@@ -46,7 +46,7 @@ func testClients(core kubernetes.Interface) Clients {
 	known := metadatafake.NewTestScheme()
 	runtimeutil.Must(metav1.AddMetaToScheme(known))
 	return Clients{
-		Core: core, Reservations: reservationsfake.NewSimpleClientset(), Metadata: metadatafake.NewSimpleMetadataClient(known),
+		Core: core, Whole: core, Reservations: reservationsfake.NewSimpleClientset(), Metadata: metadatafake.NewSimpleMetadataClient(known),
 		Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
 	}
 }

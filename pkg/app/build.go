@@ -264,17 +264,17 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 	} else {
 		asked.Register(router)
 	}
+	a.debugger = &debugger.Server{
+		API: debugger.API{Core: clients.Whole, Objects: clients.Reservations}, Ledger: a.ledger.Reader,
+		About: a.about, Log: a.log,
+	}
 	a.api = rest.New(rest.Options{
 		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams,
-		Intake: a.intake, About: a.about, MayRead: a.checks.MayRead,
+		Intake: a.intake, About: a.about, Diff: a.debugger.Diff, MayRead: a.checks.MayRead,
 		PendingReservations: a.reservations.Pending, ReserveRefusal: a.reserveRefusal(),
 	})
+	a.debugger.Dump = a.api.Dump
 	a.api.Register(router)
-	a.debugger = &debugger.Server{
-		API: debugger.API{Core: client, Objects: clients.Reservations}, Ledger: a.ledger.Reader,
-		About: a.about, Dump: a.api.Dump, Log: a.log,
-	}
-	router.Handler(http.MethodGet, "/debug/diff", httpjson.Handle("diff", a.metrics.ObserveRequest, a.debugger.ServeDiff))
 	a.health.register(router, a.metrics)
 	return router
 }

@@ -22,6 +22,8 @@ import (
 type Clients struct {
 	// Core is for pods, nodes and what else Kubernetes itself has. Its pods lack what no decision needs (cluster.LeanClient).
 	Core kubernetes.Interface
+	// Whole is the same with whole pods, for what compares the ledger with them.
+	Whole kubernetes.Interface
 	// Reservations is for Reservation objects; it speaks JSON.
 	Reservations versioned.Interface
 	// Metadata is for objects of which only names and annotations matter.
@@ -59,6 +61,10 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the API server's client: %w", err)
 	}
+	whole, err := kubernetes.NewForConfig(inCore)
+	if err != nil {
+		return Clients{}, fmt.Errorf("making the API server's client: %w", err)
+	}
 	names, err := metadata.NewForConfig(config)
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the client for metadata: %w", err)
@@ -73,7 +79,7 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the client for reservations: %w", err)
 	}
-	return Clients{Core: core, Reservations: objects, Metadata: names, Objects: others}, nil
+	return Clients{Core: core, Whole: whole, Reservations: objects, Metadata: names, Objects: others}, nil
 }
 
 func newCore(config *rest.Config) (kubernetes.Interface, error) {

@@ -149,7 +149,7 @@ func writeText(out io.Writer, a *reserver.DiffAnswer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(out, "server %s: %d differences in %v\n", a.Server, len(a.Differences), a.Compared)
+	_, err := fmt.Fprintf(out, "server %s: %d differences in %v\n", a.Server, len(a.Differences)+a.More, a.Compared)
 	return err
 }
 

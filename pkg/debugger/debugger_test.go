@@ -2,8 +2,8 @@ package debugger
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"syscall"
 	"testing"
@@ -223,41 +223,26 @@ func TestWhatIsGoneAtTheSecondLookIsNoDifference(t *testing.T) {
 	})
 }
 
-// ask asks a server by its route.
-func ask(t *testing.T, s *Server) (status int, body string) {
-	t.Helper()
-	w := httptest.NewRecorder()
-	observe := func(string, int, time.Duration) {}
-	httpjson.Handle("diff", observe, s.ServeDiff).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/diff", nil))
-	return w.Code, w.Body.String()
-}
-
 func TestAnAccountThatIsNotCompleteIsNotCompared(t *testing.T) {
 	w := newWorld()
 	w.about.Pods = false
-	status, body := ask(t, w.server())
-	assert.Equal(t, http.StatusServiceUnavailable, status)
-	assert.Contains(t, body, "the server has not read all pods and nodes yet (me): ask again in a moment")
+	_, err := w.server().Diff(t.Context())
+	refused := &httpjson.Error{}
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, http.StatusServiceUnavailable, refused.Status)
+	assert.Equal(t, "the server has not read all pods and nodes yet (me): ask again in a moment", refused.Message)
 }
 
-// Whoever asks again and again does not have the API server list all pods for each request.
-func TestOneRequestIsComparedForAtATime(t *testing.T) {
+func TestOfVeryManyDifferencesSomeAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.observeNode("n2", 1)
-		server := w.server()
-		first := make(chan string, 1)
-		go func() {
-			_, body := ask(t, server)
-			first <- body
-		}()
-		synctest.Wait() // it is between its two looks
-		status, body := ask(t, server)
-		assert.Equal(t, http.StatusServiceUnavailable, status)
-		assert.Contains(t, body, "ask again in a moment")
-		assert.Contains(t, <-first, "stale_node")
-		status, _ = ask(t, server)
-		assert.Equal(t, http.StatusOK, status)
+		for i := range maxTold + 3 {
+			w.observeNode(fmt.Sprint("gone-", i), 1)
+		}
+		answer, err := w.server().Diff(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, answer.Differences, maxTold)
+		assert.Equal(t, 3, answer.More)
 	})
 }
 

@@ -1,7 +1,7 @@
 // Package debugger shows the account of a server, and compares it with what the API server lists now: by the
 // commands `globalreserve debug dump` and `globalreserve debug diff`, and in the log of a server that gets SIGUSR2.
 //
-//   - server.go   the part in a server: its route, and what it logs at the signal
+//   - server.go   the part in a server, and what it logs at the signal
 //   - look.go     compares the account with live lists, and looks again: what is being written is no difference
 //   - objects.go  the part of that for reservations and devices
 //   - dump.go     an account in lines of text

@@ -17,10 +17,15 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// pause is the time between the two looks of a comparison.
-const pause = 3 * time.Second
+const (
+	// pause is the time between the two looks of a comparison.
+	pause = 3 * time.Second
+	// maxTold is how many differences are told one by one.
+	maxTold = 1000
+)
 
-// API is what live lists are asked of.
+// API is what live lists are asked of. Core is not the client that the ledger is kept by: what that one cuts off, or reads
+// wrongly, is to show.
 type API struct {
 	Core    kubernetes.Interface
 	Objects versioned.Interface
@@ -42,15 +47,20 @@ func (s *Server) Diff(ctx context.Context) (*reserver.DiffAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	second.Differences = slices.DeleteFunc(second.Differences, func(d reserver.Difference) bool {
-		return !slices.ContainsFunc(first.Differences, func(before reserver.Difference) bool { return same(&before, &d) })
-	})
+	before := map[reserver.Difference]bool{}
+	for i := range first.Differences {
+		before[what(&first.Differences[i])] = true
+	}
+	second.Differences = slices.DeleteFunc(second.Differences, func(d reserver.Difference) bool { return !before[what(&d)] })
+	if more := len(second.Differences) - maxTold; more > 0 {
+		second.Differences, second.More = second.Differences[:maxTold], more
+	}
 	return second, nil
 }
 
-// same reports whether two looks show the same thing: a pod that was bound meanwhile, say, differs in another way.
-func same(d, o *reserver.Difference) bool {
-	return d.Kind == o.Kind && d.Object == o.Object && d.UID == o.UID
+// what is what two looks have to agree in: a pod that was bound meanwhile, say, differs in another way.
+func what(d *reserver.Difference) reserver.Difference {
+	return reserver.Difference{Kind: d.Kind, Object: d.Object, UID: d.UID}
 }
 
 // once is one look. Its lists are consistent, but not of one moment.

@@ -2,19 +2,13 @@ package debugger
 
 import (
 	"context"
-	"net/http"
 	"os"
-	"sync"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
-
-// maxLogged is how many differences are logged one by one.
-const maxLogged = 1000
 
 // Server tells of the account of the server it is part of. All fields are needed.
 type Server struct {
@@ -23,22 +17,6 @@ type Server struct {
 	// About says what the account is complete in, and Dump is the whole account.
 	About, Dump func() reserver.DumpAnswer
 	Log         logrus.FieldLogger
-
-	asked sync.Mutex // held while a request is compared for
-}
-
-// ServeDiff serves GET /debug/diff. One request at a time: each has the API server list all pods.
-func (s *Server) ServeDiff(w http.ResponseWriter, r *http.Request) error {
-	if !s.asked.TryLock() {
-		return httpjson.Errorf(http.StatusServiceUnavailable, "the ledger is being compared for another request: ask again in a moment")
-	}
-	defer s.asked.Unlock()
-	answer, err := s.Diff(r.Context())
-	if err != nil {
-		return err
-	}
-	httpjson.Write(w, http.StatusOK, answer)
-	return nil
 }
 
 // Run writes the account to the log, and how it differs from the cluster, at each signal until ctx ends.
@@ -65,11 +43,10 @@ func (s *Server) log(ctx context.Context) {
 		return
 	}
 	for i := range found.Differences {
-		if i == maxLogged {
-			s.Log.WithField("more", len(found.Differences)-i).Warn("debug diff: more differences are not logged one by one")
-			break
-		}
 		s.Log.Warn("debug diff: " + found.Differences[i].String())
 	}
-	s.Log.WithFields(logrus.Fields{"compared": found.Compared, "differences": len(found.Differences)}).Info("debug diff: done")
+	if found.More > 0 {
+		s.Log.WithField("more", found.More).Warn("debug diff: more differences are not logged one by one")
+	}
+	s.Log.WithFields(logrus.Fields{"compared": found.Compared, "differences": len(found.Differences) + found.More}).Info("debug diff: done")
 }

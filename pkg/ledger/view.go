@@ -56,7 +56,7 @@ type AllocationView struct {
 	Growing bool
 }
 
-// Snapshot is the whole account at one revision, from which a mirror starts, or that of one node.
+// Snapshot is the whole account at one revision, from which a watcher starts, or that of one node.
 type Snapshot struct {
 	Revision    uint64
 	Nodes       []NodeView

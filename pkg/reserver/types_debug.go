@@ -20,6 +20,8 @@ type DiffAnswer struct {
 	// Compared are the kinds of objects that were compared, in lower case and plural.
 	Compared    []string
 	Differences []Difference
+	// More is how many differences there are beyond these 1,000.
+	More int `json:",omitzero"`
 }
 
 // Difference is one thing that an account has otherwise than the cluster.

@@ -42,6 +42,7 @@ func TestArgs(t *testing.T) {
 func TestWrongArgs(t *testing.T) {
 	cases := map[string]struct{ json, want string }{
 		"an unknown field":          {`{"ports":1}`, `unknown field "ports"`},
+		"a mode":                    {`{"mode":"local"}`, `unknown field "mode"`},
 		"another spelling":          {`{"Server":{}}`, `unknown field "Server"`},
 		"no JSON":                   {`mode`, "cannot be read"},
 		"a duration without a unit": {`{"reservationTTL":5}`, "cannot be read"},

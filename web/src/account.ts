@@ -292,7 +292,7 @@ export class Account {
 
   private putSlot(s: NodeSlot, since?: number) {
     const slot = s.Slot!
-    if (!s.Reservation) this.drop('pod ' + (slot.UID || s.Namespace + '/' + slot.Pod)) // what a mirror does, too
+    if (!s.Reservation) this.drop('pod ' + (slot.UID || s.Namespace + '/' + slot.Pod)) // as the ledger does
     this.put(slotKey(s), {
       node: this.node(slot.Node!), slot: true, bound: false, scheduler: this.word(s.Scheduler ?? ''), asks: this.shape(slot.Requests ?? {}),
       uses: slot.Within ? this.word('slot ' + slot.Within) : '', given: slot.Devices, since, name: s.Reservation ? `${s.Namespace}/${s.Reservation}/${slot.Name}` : `pod ${s.Namespace}/${slot.Pod}`,

@@ -10,10 +10,10 @@
 // cmd/globalreserve-scheduler insists on. All replicas follow pods and nodes, and keep
 // pods out of their queues (PreEnqueue) until they hold the Lease "globalreserve", have
 // taken over and decide. Until then they pass on what they are asked over HTTP. A
-// standalone server takes part in the same election: while it leads, no scheduler in
-// this mode schedules.
+// standalone server takes part in the same election: while it leads, no such scheduler
+// schedules.
 //
-// A process that loses the Lease decides nothing from that moment on, and ends itself.
+// A process that loses the Lease decides nothing from that moment on, and ends itself when another one has it.
 //
 // Until the account is complete pods are refused, and woken when it is.
 //

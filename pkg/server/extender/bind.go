@@ -57,7 +57,7 @@ type bindAnswer struct {
 	extenderv1.ExtenderBindingResult
 	// Outcome is a word for Error, such as refused or unknown.
 	Outcome string `json:",omitempty"`
-	// Reason and Revision tell a mirror why the ledger has refused, and what to wait for.
+	// Reason is why the ledger has refused, and Revision the ledger's at that moment.
 	Reason   string `json:",omitempty"`
 	Revision uint64 `json:",omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"net/http"
+	"sync"
 
 	"github.com/julienschmidt/httprouter"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -30,6 +31,8 @@ type Options struct {
 	Intake *httpjson.Intake
 	// About says which server's account it is, and which parts of it are complete.
 	About func() reserver.DumpAnswer
+	// Diff compares the account with what the API server lists; see debugger.Server.
+	Diff func(ctx context.Context) (*reserver.DiffAnswer, error)
 	// MayRead says why a caller must not see the names of a namespace, nil if it may. An empty namespace stands for all.
 	MayRead func(ctx context.Context, caller user.Info, namespace string) error
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
@@ -52,6 +55,8 @@ type API struct {
 
 	pendingReservations func() []reservations.Pending
 	reserveRefusal      string
+	differences         func(ctx context.Context) (*reserver.DiffAnswer, error)
+	comparing           sync.Mutex // held while differences is called
 
 	instance string // tells this run of the server from others
 	intake   *httpjson.Intake
@@ -67,7 +72,7 @@ func New(o Options) *API {
 	limits := o.Limits.withDefaults()
 	return &API{
 		arbiter: o.Arbiter, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
-		mayRead: o.MayRead, pendingReservations: o.PendingReservations, reserveRefusal: o.ReserveRefusal,
+		mayRead: o.MayRead, pendingReservations: o.PendingReservations, reserveRefusal: o.ReserveRefusal, differences: o.Diff,
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
@@ -101,6 +106,7 @@ func (a *API) routes() []route {
 		{http.MethodGet, "/v1/explain", "explain", a.read(a.explain, "namespace", "pod")},
 		{http.MethodGet, "/v1/watch", "watch", a.watch},
 		{http.MethodGet, "/debug/ledger", "dump", a.read(a.dump)},
+		{http.MethodGet, "/debug/diff", "diff", a.diff},
 		{http.MethodGet, "/openapi.yaml", "openapi", serveOpenAPI},
 	}
 }

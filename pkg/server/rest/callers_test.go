@@ -116,6 +116,7 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 		"explain nobody's":           {"GET", "/v1/explain?namespace=other&pod=x", nil, 403, "list pods there", false},
 		"watch":                      {"GET", "/v1/watch", nil, 403, "may not", true},
 		"dump":                       {"GET", "/debug/ledger", nil, 403, "may not", true},
+		"diff":                       {"GET", "/debug/diff", nil, 403, "may not", true},
 		"what if":                    {"POST", "/v1/whatif", reserve(own), 200, "another namespace", true},
 		"what if, a port":            {"POST", "/v1/whatif", reserve(port), 200, "is taken", true},
 		"reserve":                    {"POST", "/reserve", reserve(own), 200, "another namespace", true},

@@ -1,6 +1,12 @@
 package rest
 
 import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -12,6 +18,51 @@ func (a *API) dump(q *query) (any, error) {
 	}
 	answer := a.Dump()
 	return &answer, nil
+}
+
+// diffTime bounds one comparison: two lists of all pods, a page at a time.
+const diffTime = 50 * time.Second
+
+// diff serves GET /debug/diff.
+func (a *API) diff(w http.ResponseWriter, r *http.Request) error {
+	q, err := readQuery(r)
+	if err != nil {
+		return err
+	}
+	q.reader = a.readerOf(r.Context())
+	if err := q.allOnly(); err != nil {
+		return err
+	}
+	// It takes longer than other answers may. A writer that knows no deadlines, as in tests, has none to set.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(diffTime + 10*time.Second))
+	answer, err := a.compare(r.Context())
+	if err != nil {
+		return err
+	}
+	return a.intake.Send(w, r, httpjson.Encode(http.StatusOK, answer))
+}
+
+// compare compares for one request at a time, as each has the API server list everything. It ends with the server.
+func (a *API) compare(ctx context.Context) (*reserver.DiffAnswer, error) {
+	if !a.comparing.TryLock() {
+		return nil, httpjson.Errorf(http.StatusTooManyRequests, "the ledger is being compared for another request: ask again in a moment")
+	}
+	defer a.comparing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, diffTime)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	answer, err := a.differences(ctx)
+	var refused *httpjson.Error
+	if err != nil && !errors.As(err, &refused) {
+		err = httpjson.Errorf(http.StatusServiceUnavailable, "the ledger could not be compared with the API server: %s", err)
+	}
+	return answer, err
 }
 
 // Dump returns the whole account of this server, even where another server decides.

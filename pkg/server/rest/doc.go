@@ -23,7 +23,7 @@
 //
 // # Two forms of a watch
 //
-// /v1/watch tells people and foreign clients by server-sent events (stream.go), one by one, and mirrors in batches
+// /v1/watch tells people and foreign clients by server-sent events (stream.go), one by one, and programs in batches
 // (batch.go) that are encoded once for all of them. What is told, in which order, and to whom, is the same
 // (watch.go).
 //

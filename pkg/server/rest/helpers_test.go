@@ -62,6 +62,8 @@ type fixture struct {
 	notReady string
 	// waiting are the Reservation objects that wait for capacity.
 	waiting []reservations.Pending
+	// diff compares with a cluster; nil finds what names a secret.
+	diff func(context.Context) (*reserver.DiffAnswer, error)
 	// reads are the namespaces whose names a caller may see; nil: all.
 	reads map[string]bool
 	// reserves are the namespaces where callers may reserve that come by TLS; nil: all.
@@ -82,6 +84,13 @@ func (*fixture) mayUse(_ context.Context, caller user.Info, scheduler string) er
 		return nil
 	}
 	return &identity.DeniedError{Message: who + " may not act for " + scheduler}
+}
+
+func (f *fixture) differs(ctx context.Context) (*reserver.DiffAnswer, error) {
+	if f.diff != nil {
+		return f.diff(ctx)
+	}
+	return &reserver.DiffAnswer{Compared: []string{"pods"}, Differences: []reserver.Difference{{Kind: "stale_allocation", Object: "pod secret-namespace/p"}}}, nil
 }
 
 func (f *fixture) mayRead(_ context.Context, _ user.Info, namespace string) error {
@@ -130,7 +139,7 @@ func (f *fixture) start(limits Limits) {
 	f.api = New(Options{
 		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
 		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
-		MayRead: f.mayRead, PendingReservations: func() []reservations.Pending { return f.waiting },
+		MayRead: f.mayRead, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
 	})
 	f.handler = testRouter(f.api, f.log)
 }

@@ -61,7 +61,7 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 	}
 	slices.Sort(others)
 	assert.Equal(t, []string{
-		"GET /debug/diff", "GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path, "POST " + admission.PodsPath, "POST " + admission.ResourceClaimsPath,
+		"GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path, "POST " + admission.PodsPath, "POST " + admission.ResourceClaimsPath,
 		"POST /bind", "POST /filter", "POST /preempt", "POST /prioritize",
 	}, others,
 		"of the other packages")

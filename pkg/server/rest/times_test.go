@@ -49,7 +49,7 @@ func TestTimesOfChanges(t *testing.T) {
 	})
 }
 
-// What comes at the same time has its time once in a batch, which mirrors read.
+// What comes at the same time has its time once in a batch, which programs read.
 func TestBatchesTellATimeOnce(t *testing.T) {
 	f := newFixture(t, Limits{})
 	start := f.ledger.Revision()

@@ -88,6 +88,7 @@ func TestRoutes(t *testing.T) {
 		"GET /v1/nodes/../../filter": "",
 		"GET /v1/explain?pod=a":      "",
 		"GET /debug/ledger":          "",
+		"GET /debug/diff":            "",
 		"GET /metrics":               "",
 		"POST /v1/whatif":            "",
 		"POST /":                     "",

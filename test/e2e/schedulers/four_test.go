@@ -29,18 +29,23 @@ const (
 	naive          = "naive-scheduler"
 )
 
+// The ledger is in one of them, a globalreserve-scheduler, or in a server, which that one asks by the extender.
 func TestFourSchedulersAtOnce(t *testing.T) {
-	c := testbed.NewCluster(t, shared.StartT(t))
-	blind := startFour(&c)
-	for round := range rounds {
-		race(&c, fmt.Sprintf("round-%d-", round))
-		settle(&c)
-		require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
-		c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
+	for name, local := range map[string]bool{"the ledger in a server": false, "the ledger in the scheduler": true} {
+		t.Run(name, func(t *testing.T) {
+			c := testbed.NewCluster(t, shared.StartT(t))
+			blind := startFour(&c, local)
+			for round := range rounds {
+				race(&c, fmt.Sprintf("round-%d-", round))
+				settle(&c)
+				require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
+				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
+			}
+			refused, tooLate := blind.Refused()
+			t.Logf("the naive scheduler: %d bindings refused for want of capacity, %d too late", refused, tooLate)
+			assert.Positive(t, refused, "admission had nothing to refuse: this was no race")
+		})
 	}
-	refused, tooLate := blind.Refused()
-	t.Logf("the naive scheduler: %d bindings refused for want of capacity, %d too late", refused, tooLate)
-	assert.Positive(t, refused, "admission had nothing to refuse: this was no race")
 }
 
 // race creates pods for all four, whose names begin with a prefix.
@@ -84,20 +89,28 @@ func settle(c *testbed.Cluster) {
 	}
 }
 
-// startFour starts the four schedulers, one of them with the ledger, and returns the one that just binds.
-func startFour(c *testbed.Cluster) *clusterload.NaiveScheduler {
+// startFour starts the ledger and the four schedulers, of which it returns the one that just binds.
+func startFour(c *testbed.Cluster, local bool) *clusterload.NaiveScheduler {
 	t, ctx := c.T, c.T.Context()
 	names := c.AddNodes(fourNodes, controlplane.NodeTemplate{})
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(t, err)
-	scheduler, err := clusterload.StartPluginScheduler(ctx, c.ControlPlane, clusterload.PluginSchedulerOptions{
-		Name: withPlugin, ServerArgs: webhook.PluginArgs,
-	})
-	require.NoError(t, err)
-	c.Ledger.URL = scheduler.URL
+	log := ""
+	if local {
+		scheduler, err := clusterload.StartPluginScheduler(ctx, c.ControlPlane, clusterload.PluginSchedulerOptions{
+			Name: withPlugin, ServerArgs: webhook.PluginArgs,
+		})
+		require.NoError(t, err)
+		c.Ledger.URL, log = scheduler.URL, scheduler.LogFile()
+	} else {
+		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: webhook.Args})
+		require.NoError(t, err)
+		c.Ledger.URL, log = server.URL, server.LogFile()
+		c.StartKubeScheduler(withPlugin, "default-scheduler.yaml", "schedulerName: default-scheduler", "schedulerName: "+withPlugin)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("end of the scheduler's log:\n%s", testbed.Tail(scheduler.LogFile(), 30))
+			t.Logf("end of the ledger's log:\n%s", testbed.Tail(log, 30))
 		}
 	})
 	require.NoError(t, webhook.Install(ctx, c.ControlPlane, nil))
