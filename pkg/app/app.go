@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -31,6 +30,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/limits"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/observe"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
@@ -55,7 +55,7 @@ type App struct {
 	recorder     events.EventRecorder
 	cache        *cluster.Cache
 	comparer     *cluster.Comparer
-	question     *question.Maker
+	question     *placement.Builder
 	arbiter      *arbiter.Arbiter
 	observer     *observe.Observer
 	wakeups      *controller.Wakeups

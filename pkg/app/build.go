@@ -12,9 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/notices"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -30,6 +28,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/limits"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/observe"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
@@ -89,7 +88,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	if err := a.buildCluster(clients.Core); err != nil {
 		return nil, err
 	}
-	a.question = &question.Maker{Reader: a.cache.Reader(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
+	a.question = &placement.Builder{Reader: a.cache.Reader(), Matcher: &placement.Matcher{}, Devices: a.devicesOf}
 	a.limits = limits.New(limits.Options{
 		Ledger: a.ledger.Observer, Client: clients.Core, Policy: a.policies, OnChanged: a.limitsChanged, Recorder: a.recorder, Log: a.log,
 	})

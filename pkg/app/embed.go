@@ -7,10 +7,10 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -65,7 +65,7 @@ func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }
 func (a *App) Arbiter() *arbiter.Arbiter { return a.arbiter }
 
 // Question is how pods ask the ledger for capacity.
-func (a *App) Question() *question.Maker { return a.question }
+func (a *App) Question() *placement.Builder { return a.question }
 
 // Reserver returns the server as a scheduler in the same process uses it, without
 // HTTP. Before the server is ready, and after Stop, its calls fail with a

@@ -107,7 +107,7 @@ func (a *Arbiter) admit(ctx context.Context, k *admission, dryRun bool) (Admitte
 func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admitted, error) {
 	said := Admitted{Pod: k.pod}
 	uid := k.pod.Ref.UID
-	k.placement = a.o.Question.Of(k.pod, k.node)
+	k.placement = a.o.Question.For(k.pod, k.node)
 	if err := a.o.Ledger.Pass(&k.placement); err != nil {
 		return said, err
 	}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/lru"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -20,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
@@ -30,7 +30,7 @@ import (
 type Options struct {
 	Ledger   *GatedLedger
 	Pods     *cluster.Pods
-	Question *question.Maker
+	Question *placement.Builder
 	API      API
 	Steering *steering.Steering
 	Policy   *policy.Store

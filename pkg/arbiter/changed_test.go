@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -122,7 +122,7 @@ func TestBindOfPodThatNamesNoClaimsAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, other := claiming("p", "c"), claiming("other", "d")
 		w := newWorld(t, p, other)
-		questiontest.GPUs(w.ledger, "a", "gpu-0")
+		placementtest.GPUs(w.ledger, "a", "gpu-0")
 		w.onPost(p, false, func(p *v1.Pod) { delete(p.Annotations, v1alpha1.ExtendedResourceClaimsAnnotation) })
 		assertOutcome(t, Changed, w.bindPod(p, "a"))
 		assert.Empty(t, w.api.read("ns", "p").Spec.NodeName)

@@ -43,7 +43,7 @@ func TestCosts(t *testing.T) {
 func costsOfGangs(t *testing.T) {
 	w := newGangWorld(t, 5000, 4)
 	pods := w.gang("a", 1000, 1000, nil)
-	first := w.o.Question.Of(pods[0], "n0")
+	first := w.o.Question.For(pods[0], "n0")
 	costs.Check(t, "start a gang of 1000", func() {
 		_, err := w.startBind(pods[0], &first)
 		require.NoError(t, err)

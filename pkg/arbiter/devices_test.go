@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -58,7 +58,7 @@ func TestBindWithClaims(t *testing.T) {
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		p := claiming("p", tt.claims)
 		w := newWorld(t, p)
-		questiontest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
+		placementtest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
 		sent := ""
 		w.api.onBind = func(b *v1.Binding) { sent = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
 		w.api.bind = func(int) reply { return tt.reply }
@@ -93,7 +93,7 @@ func TestBindByCount(t *testing.T) {
 			offered = append([]resources.Amount{{Column: column, Value: amount.Allocatable}}, offered...)
 		}
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Allocatable: offered})
-		questiontest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
+		placementtest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
 		sent := map[string]string{}
 		w.api.onBind = func(b *v1.Binding) { sent[b.Name] = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
 		require.NoError(t, w.bindPod(first, "a"))
@@ -110,10 +110,10 @@ func TestBindOfPodWhoseClaimsChanged(t *testing.T) {
 		before, after := claiming("p", "c,d"), claiming("p", "e")
 		before.ResourceVersion, after.ResourceVersion = "1", "2"
 		w := newWorld(t, after)
-		questiontest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
+		placementtest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
 		info := w.info(before)
 		placement := info.Placement("a")
-		placement.Devices = questiontest.Claims(info)
+		placement.Devices = placementtest.Claims(info)
 		require.Equal(t, 1, w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Time{}), time.Now()).Granted)
 		require.Empty(t, w.freeDevices())
 		w.bring(before)

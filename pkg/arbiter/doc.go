@@ -3,7 +3,7 @@
 // request, asks the arbiter, and encodes the answer.
 //
 //	request -> which pod?          pods.go       the API server's copy, never the request's
-//	        -> the question        question/     what it requests, its slots, its devices
+//	        -> the question        pkg/placement what it requests, its slots, its devices
 //	        -> the gates           gates.go      may it be given anything at all?
 //	        -> the ledger          pkg/ledger    is there capacity?
 //	        -> carry out           flight.go     the Binding, until its fate is known
@@ -126,7 +126,6 @@
 //
 // The API server's answers are sorted in one place (classify).
 // The package knows nothing of HTTP handlers. Its parts that stand alone are in
-// folders: question (what a pod asks), matcher (which slots it may use), steering
-// (bringing a pod to its slot), notices (telling a pod that waits who keeps the
-// capacity).
+// folders: steering (bringing a pod to its slot), notices (telling a pod that waits who
+// keeps the capacity), refused (the latest refusals).
 package arbiter

@@ -27,8 +27,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -36,6 +34,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
@@ -295,7 +295,7 @@ type world struct {
 	api         *fakeAPI
 	ledger      *ledger.Ledger
 	store       *cluster.Pods // what the watch has brought
-	question    *question.Maker
+	question    *placement.Builder
 	steering    *steering.Steering
 	metrics     *metrics.Metrics
 	objects     *storetest.Server // Reservations
@@ -314,8 +314,8 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 		store: cluster.NewPods(), metrics: metrics.New(), told: func(*refused.Refusal) bool { return true },
 	}
 	w.objects = storetest.New(w.ledger)
-	w.question = questiontest.NewMaker(w.ledger)
-	questiontest.Nodes(w.ledger, 4000, "a", "b")
+	w.question = placementtest.NewBuilder(w.ledger)
+	placementtest.Nodes(w.ledger, 4000, "a", "b")
 	w.steering = steering.New(steering.Options{
 		Ledger: w.ledger.Reader, Question: w.question, Nominator: &w.nominations, Log: silent(),
 		Node: func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true }, OnGivenUp: func(*cluster.Pod) {},

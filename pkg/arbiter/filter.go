@@ -79,7 +79,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 		return nil, err
 	}
 	advice := &Advice{Pod: pod, Known: known, Revision: a.o.Ledger.Revision()}
-	placement := a.o.Question.Of(pod, "")
+	placement := a.o.Question.For(pod, "")
 	if advice.Refused = a.o.Ledger.Pass(&placement); isNotReady(advice.Refused) {
 		return nil, advice.Refused
 	} else if advice.Refused != nil {

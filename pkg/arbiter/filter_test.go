@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -109,7 +109,7 @@ func reserved(t *testing.T, change func(*v1.Pod)) (*world, *v1.Pod) {
 		change(p)
 	}
 	w := newWorld(t, p)
-	questiontest.Nodes(w.ledger, 4000, "c")
+	placementtest.Nodes(w.ledger, 4000, "c")
 	w.offer(consumedByIndex)
 	match, idle := slot(4), slot(4)
 	match.Node = "b"

@@ -366,7 +366,7 @@ func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
 		if _, inMemory := g.o.Ledger.HomeOf(member.Ref); inMemory {
 			s.reserved = append(s.reserved, member.Ref)
 		} else if durable, ok := g.o.Ledger.SlotFor(member.Ref); ok {
-			p := g.o.Question.Of(member.AskedBy(s.caller), "")
+			p := g.o.Question.For(member.AskedBy(s.caller), "")
 			slot := p.Slot(s.deadline)
 			slot.Movable, slot.Slots = true, p.Slots
 			choices = append(choices, ledger.Choice{Slots: []ledger.Slot{slot}, Nodes: []string{durable.Node}})

@@ -13,9 +13,9 @@ func BenchmarkGang(b *testing.B) {
 	const size = 1000
 	w := newGangWorld(b, 5000, 4)
 	single := w.pod("", "single", 0, withoutGang)
-	placement := w.o.Question.Of(single, "n4999")
+	placement := w.o.Question.For(single, "n4999")
 	pods := w.gang("a", size, size, nil)
-	first := w.o.Question.Of(pods[0], "n0")
+	first := w.o.Question.For(pods[0], "n0")
 	b.Run("single", func(b *testing.B) {
 		for b.Loop() {
 			_, err := w.startBind(single, &placement)
@@ -48,7 +48,7 @@ func BenchmarkGang(b *testing.B) {
 					require.NoError(b, err)
 					k = 1
 				}
-				at := w.o.Question.Of(pods[k], node(k))
+				at := w.o.Question.For(pods[k], node(k))
 				b.StartTimer()
 				_, err := w.startBind(pods[k], &at)
 				require.NoError(b, err)
@@ -70,7 +70,7 @@ func BenchmarkGangWithReservation(b *testing.B) {
 	w.reserve("a", slots...)
 	pods := w.gang("a", size, size, nil)
 	for b.Loop() {
-		first := w.o.Question.Of(pods[0], "n0")
+		first := w.o.Question.For(pods[0], "n0")
 		_, err := w.startBind(pods[0], &first)
 		require.NoError(b, err)
 		b.StopTimer()

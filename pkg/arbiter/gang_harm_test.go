@@ -25,7 +25,7 @@ func (w *gangWorld) reserveFor(pod *cluster.Pod, node, caller string) {
 
 func (w *gangWorld) reserveUntil(pod *cluster.Pod, node, caller string, deadline time.Time) {
 	w.t.Helper()
-	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{w.o.Question.Of(pod.AskedBy(caller), node)}, ledger.AllOrNothing, deadline),
+	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{w.o.Question.For(pod.AskedBy(caller), node)}, ledger.AllOrNothing, deadline),
 		w.o.Ledger.Clock.Now())
 	require.Empty(w.t, result.Rejections)
 }
@@ -70,7 +70,7 @@ func TestMemberFinishesMeanwhile(t *testing.T) {
 	for k := range 300 {
 		name := fmt.Sprint("first-", k)
 		first := w.pod("a", name, 2, nil)
-		placement := w.o.Question.Of(first, "n0")
+		placement := w.o.Question.For(first, "n0")
 		_, err := w.o.Ledger.StartBind(&placement)
 		require.NoError(t, err)
 		require.True(t, w.o.Ledger.Confirm(first.Ref, "n0"))
@@ -141,7 +141,7 @@ func TestGangNeedsWhatIsReserved(t *testing.T) {
 // is kept for the gang from then on. Where the gang has not started, or is whole, it is anybody's.
 func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 	inProcess := func(w *gangWorld, pod *cluster.Pod) {
-		placement := w.o.Question.Of(pod, "n0")
+		placement := w.o.Question.For(pod, "n0")
 		w.arbiter().GiveBack(&placement)
 	}
 	byREST := func(w *gangWorld, pod *cluster.Pod) {

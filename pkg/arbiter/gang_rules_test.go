@@ -179,7 +179,7 @@ func TestGangBindFailsOfAPodThatGoes(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
 		pods := w.gang("a", 3, 3, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
-		p := w.o.Question.Of(pods[1], "n0")
+		p := w.o.Question.For(pods[1], "n0")
 		_, err := w.startBind(pods[1], &p)
 		require.NoError(t, err)
 		leaving := *pods[1]
@@ -195,7 +195,7 @@ func TestGangIsHalfAgain(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
 		pods := w.gang("a", 2, 2, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
-		p := w.o.Question.Of(pods[1], "n0")
+		p := w.o.Question.For(pods[1], "n0")
 		_, err := w.startBind(pods[1], &p)
 		require.NoError(t, err)
 		<-time.After(time.Second)
@@ -225,7 +225,7 @@ func TestCreatedMemberStartsNoGang(t *testing.T) {
 		created := w.reader.Compact(newPod("created"))
 		created.Gang = pods[0].Gang
 		create := func() error {
-			p := w.o.Question.Of(created, "n1")
+			p := w.o.Question.For(created, "n1")
 			_, err := w.startCreated(created, &p)
 			return err
 		}

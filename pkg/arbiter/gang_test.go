@@ -229,7 +229,7 @@ func TestGangIsTouched(t *testing.T) {
 		"binds that fail": {then: func(w *gangWorld, pods []*cluster.Pod) {
 			for range 10 { // each puts off the end of what is kept
 				w.pass(12 * time.Second)
-				p := w.o.Question.Of(pods[1], "n0")
+				p := w.o.Question.For(pods[1], "n0")
 				_, err := w.startBind(pods[1], &p)
 				require.NoError(w.t, err)
 				w.pass(time.Second)
@@ -322,7 +322,7 @@ func TestGangBindFails(t *testing.T) {
 		pods := w.gang("a", 4, 4, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
 		for k, node := range map[int]string{1: "n0", 2: "n1", 3: "n1"} {
-			p := w.o.Question.Of(pods[k], node)
+			p := w.o.Question.For(pods[k], node)
 			_, err := w.startBind(pods[k], &p)
 			require.NoError(t, err)
 		}
@@ -364,7 +364,7 @@ func TestGangMinimumChanges(t *testing.T) {
 func TestGangIsGone(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
 		pods := w.gang("a", 4, 4, nil)
-		p := w.o.Question.Of(pods[0], "n0")
+		p := w.o.Question.For(pods[0], "n0")
 		_, err := w.startBind(pods[0], &p)
 		require.NoError(t, err)
 		require.True(t, w.o.Ledger.BindFailed(pods[0].Ref, "n0"))

@@ -18,14 +18,13 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -61,7 +60,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	w.ganging = newGanging(&Options{
 		Ledger: NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }),
 		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
-		Question:       &question.Maker{Reader: w.reader, Matcher: &matcher.Matcher{}, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil }},
+		Question:       &placement.Builder{Reader: w.reader, Matcher: &placement.Matcher{}, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil }},
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log}),
 		Gangs: gangs.New(gangs.Options{
 			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), OnChanged: func(kinds.Key) {}, OnTouched: func(bool) {}, Log: log,
@@ -127,7 +126,7 @@ func (w *gangWorld) pass(d time.Duration) {
 
 // bind starts a bind, and confirms it where that is granted.
 func (w *gangWorld) bind(pod *cluster.Pod, node string) error {
-	p := w.o.Question.Of(pod, node)
+	p := w.o.Question.For(pod, node)
 	_, err := w.startBind(pod, &p)
 	if err == nil {
 		require.True(w.t, w.o.Ledger.Confirm(pod.Ref, node))

@@ -106,7 +106,7 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 			return err
 		},
 		"scheduler in the process": func(_ *testing.T, w *world, p *v1.Pod) error {
-			placement := w.question.Of(w.info(p), "a")
+			placement := w.question.For(w.info(p), "a")
 			_, _, err := w.Keep(&placement, time.Minute)
 			return err
 		},

@@ -16,7 +16,7 @@ func TestKeepAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, q := newPod("p"), newPod("q")
 		w := newWorld(t, p, q)
-		gang := []ledger.Placement{w.question.Of(w.info(p), "a"), w.question.Of(w.info(q), "nowhere")}
+		gang := []ledger.Placement{w.question.For(w.info(p), "a"), w.question.For(w.info(q), "nowhere")}
 		_, _, err := w.KeepAll(gang, time.Minute)
 		assertOutcome(t, Refused, err)
 		assert.Equal(t, ledger.NodeUnknown, reasonOf(err))
@@ -41,7 +41,7 @@ func TestKeepAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, q := newPod("p"), newPod("q")
 		w := newWorld(t, p, q)
-		gang := []ledger.Placement{w.question.Of(w.info(p), "a"), w.question.Of(w.info(q), "a")}
+		gang := []ledger.Placement{w.question.For(w.info(p), "a"), w.question.For(w.info(q), "a")}
 		_, _, err := w.KeepAll(gang, time.Minute)
 		require.NoError(t, err)
 		<-time.After(2 * time.Minute)
@@ -62,7 +62,7 @@ func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, big := newPod("p"), sized("big", "4", 1)
 		w := newWorld(t, p, big)
-		placement := w.question.Of(w.info(p), "a")
+		placement := w.question.For(w.info(p), "a")
 		made, _, err := w.Keep(&placement, time.Minute)
 		require.NoError(t, err)
 		assert.True(t, made)
@@ -70,7 +70,7 @@ func TestKeep(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, made, "it has it already")
 
-		huge := w.question.Of(w.info(big), "a")
+		huge := w.question.For(w.info(big), "a")
 		_, _, err = w.Keep(&huge, time.Minute)
 		assertOutcome(t, Refused, err)
 		w.GiveBack(&placement)

@@ -28,7 +28,7 @@ func (a *Arbiter) MayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef
 // Observe looks whether the ledger would have refused a pod its node, because others had the capacity. If so, it
 // remembers the conflict. The ledger has the pod already. path is how the node was asked for, and caller is who asked.
 func (a *Arbiter) Observe(pod *cluster.Pod, path, caller string) (conflict *ledger.Rejection) {
-	placement := a.o.Question.Of(pod, pod.Node)
+	placement := a.o.Question.For(pod, pod.Node)
 	placement.Devices = nil                                               // nothing is known of claims
 	placement.Pod = ledger.PodRef{Namespace: pod.Ref.Namespace, Name: ""} // what the pod has is not asked about
 	var result ledger.Result

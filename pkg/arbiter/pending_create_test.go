@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
 
 func TestPodWithANode(t *testing.T) {
@@ -104,7 +104,7 @@ func TestPodIsReviewedAgain(t *testing.T) {
 func TestTwoPodsOfANameAreCreated(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		c.nodes(20)
-		questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+		placementtest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
 		told, err := c.createPod(claiming("p", "c"), "a", "user")
 		require.NoError(t, err)
 		require.Equal(t, "gpu-0", told[v1alpha1.ExtendedResourcesAnnotation])
@@ -138,7 +138,7 @@ func TestPodThatTellsSomethingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(t *testing.T, c *apiCluster) {
-				questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+				placementtest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
 				p := claiming("p", "c")
 				early := p.DeepCopy()
 				early.UID = ""
@@ -255,10 +255,10 @@ func TestCreationThatWasGivenUp(t *testing.T) {
 func TestKeptForThePodThatIsCreated(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		c.nodes(20)
-		questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+		placementtest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
 		p := claiming("p", "c")
 		info := c.info(p)
-		placement := c.question.Of(info, "a")
+		placement := c.question.For(info, "a")
 		placement.Pod.UID = ""
 		plan := ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Now().Add(time.Hour))
 		require.Empty(t, c.ledger.Reserve(plan, time.Now()).Rejections)

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -389,14 +389,14 @@ func TestPodGrowsInOneStep(t *testing.T) {
 // whatever has become of the claims meanwhile.
 func TestClaimsThatAreOthersByNow(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
-		questiontest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+		placementtest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
 		p, other := claiming("p", "c"), claiming("other", "e")
 		anew := false
 		c.o.Question.Devices = func(pod *cluster.Pod) *ledger.DeviceRequest {
 			if anew && pod.Ref.Name == "p" {
 				pod = c.info(claiming("p", "c,d"))
 			}
-			return questiontest.Claims(pod)
+			return placementtest.Claims(pod)
 		}
 		for _, pod := range []*v1.Pod{p, other} {
 			c.api.change(func() { c.api.touch(pod) })

@@ -22,7 +22,7 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 	}
 	fits = make(map[string]bool, len(victims))
 	for node, uids := range victims {
-		placement := a.o.Question.Of(pod, node)
+		placement := a.o.Question.For(pod, node)
 		if err := a.o.Ledger.Pass(&placement); isNotReady(err) {
 			return nil, nil, err
 		} else if err != nil {

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -33,7 +33,7 @@ var capacityRef = ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}
 
 // slot keeps so many CPUs of node a.
 func slot(cpus int64) ledger.Slot {
-	return ledger.Slot{Ref: capacityRef, Node: "a", Policy: ledger.Once, Request: questiontest.Request(1000 * cpus)}
+	return ledger.Slot{Ref: capacityRef, Node: "a", Policy: ledger.Once, Request: placementtest.Request(1000 * cpus)}
 }
 
 func TestBindWithSlots(t *testing.T) {

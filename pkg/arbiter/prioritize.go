@@ -47,7 +47,7 @@ func (a *Arbiter) home(pod *cluster.Pod, offered []string) (node string, ok bool
 	if node, ok := a.o.Ledger.HomeOf(pod.Ref); ok {
 		return node, true
 	}
-	placement := a.o.Question.Of(pod, "")
+	placement := a.o.Question.For(pod, "")
 	usable := a.o.Ledger.UsableSlots(&placement)
 	if len(usable) == 0 {
 		return "", false

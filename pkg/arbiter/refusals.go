@@ -55,7 +55,7 @@ func (a *Arbiter) FilterRefused(ctx context.Context, advice *Advice, offered []s
 // PluginRefused remembers that the scheduler plugin has refused a pod some nodes, and nothing has left it another one,
 // unless all of them have capacity by now.
 func (a *Arbiter) PluginRefused(pod *cluster.Pod, nodes []string) {
-	placement := a.o.Question.Of(pod, "")
+	placement := a.o.Question.For(pod, "")
 	verdicts := a.o.Ledger.AppendFit(nil, &placement, nodes)
 	refusing := slices.DeleteFunc(verdicts, func(v ledger.Verdict) bool { return v.Reason == ledger.Fits })
 	if len(refusing) == 0 {
@@ -89,7 +89,7 @@ func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why 
 
 // explainFilter says which of the nodes offered was the closest, or what else was in the way.
 func (a *Arbiter) explainFilter(r *refused.Refusal, pod *cluster.Pod, offered []string) {
-	placement := a.o.Question.Of(pod, "")
+	placement := a.o.Question.For(pod, "")
 	switch reason := r.Rejection.Reason; {
 	case ofGang(reason):
 		r.Message = "the gang of the pod cannot start now: GET /v1/gangs tells what it waits for"

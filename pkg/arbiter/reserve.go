@@ -212,7 +212,7 @@ func (a *Arbiter) resolve(ctx context.Context, g *Gang, pods []found) ([]ledger.
 		p, pod, err := &placements[i], pods[i].info, pods[i].err
 		*p = ledger.Placement{Pod: g.Pods[i].Ref, Node: g.Pods[i].Node}
 		if err == nil {
-			*p = a.o.Question.Of(pod, g.Pods[i].Node)
+			*p = a.o.Question.For(pod, g.Pods[i].Node)
 			p.Scheduler, p.Caller = g.Scheduler, g.Caller
 			p.Unborn = pods[i].unborn && !ledger.MayAll(g.Caller)
 			if pods[i].unborn || g.Durable {

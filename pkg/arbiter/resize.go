@@ -48,7 +48,7 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	case pod.Finished:
 		return Admitted{Pod: pod, Undecided: true}, nil // it uses nothing any more
 	}
-	placement := a.o.Question.Of(pod, pod.Node)
+	placement := a.o.Question.For(pod, pod.Node)
 	placement.Request = &asked
 	if err = a.resize(pod, &placement, version, q.DryRun); err != nil && !q.DryRun {
 		placement.Caller = q.User
@@ -107,7 +107,7 @@ func (a *Arbiter) growAlike(pod *cluster.Pod, node string) error {
 	if p == nil || pod.ResourceVersion > p.version {
 		return nil
 	}
-	placement := a.o.Question.Of(pod, node)
+	placement := a.o.Question.For(pod, node)
 	placement.Request = p.request
 	_, err := a.o.Ledger.Resize(&placement, p.version, false)
 	return err

@@ -9,18 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // deviceWorld has nodes a and b with a GPU each.
 func deviceWorld(t *testing.T) *world {
 	w := makeWorld(t, "a", "b")
-	questiontest.GPUs(w.ledger, "a", "GPU-a")
-	questiontest.GPUs(w.ledger, "b", "GPU-b")
+	placementtest.GPUs(w.ledger, "a", "GPU-a")
+	placementtest.GPUs(w.ledger, "b", "GPU-b")
 	background.Run(t, w.wakeups.Run)
 	advance(time.Minute)
 	return w
@@ -80,7 +80,7 @@ func TestNewDeviceWakesPods(t *testing.T) {
 		w.refuse(w.claimant("second", "d"), "a", "b")
 		advance(time.Minute)
 		assert.Empty(t, w.patcher.names())
-		questiontest.GPUs(w.ledger, "b", "GPU-new")
+		placementtest.GPUs(w.ledger, "b", "GPU-new")
 		advance(10 * time.Millisecond)
 		assert.Equal(t, []string{"second"}, w.patcher.names())
 	})
@@ -95,7 +95,7 @@ func TestNewClaimWakesItsPods(t *testing.T) {
 			if !made {
 				return &ledger.DeviceRequest{Err: "there is no claim new"}
 			}
-			return questiontest.Claims(pod)
+			return placementtest.Claims(pod)
 		}
 		w.refuse(w.claimant("before", "new"), "a", "b")
 		advance(time.Minute)

@@ -18,10 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
@@ -67,7 +67,7 @@ func silentLog() logrus.FieldLogger {
 type world struct {
 	t        *testing.T
 	ledger   *ledger.Ledger
-	question *question.Maker
+	question *placement.Builder
 	wakeups  *Wakeups
 	patcher  *fakePatcher
 	pods     *cluster.Pods
@@ -94,8 +94,8 @@ func newWorld(t *testing.T, nodes ...string) *world {
 // makeWorld starts nothing.
 func makeWorld(t *testing.T, nodes ...string) *world {
 	w := &world{t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), patcher: &fakePatcher{}, pods: cluster.NewPods(), ready: make(chan struct{})}
-	questiontest.Nodes(w.ledger, 4000, nodes...)
-	w.question = questiontest.NewMaker(w.ledger)
+	placementtest.Nodes(w.ledger, 4000, nodes...)
+	w.question = placementtest.NewBuilder(w.ledger)
 	w.elsewhere = func(string) bool { return false }
 	w.send = func(*cluster.Pod, int) bool { return false }
 	w.wakeups = NewWakeups(WakeupOptions{

@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -26,7 +26,7 @@ var testSlot = ledger.SlotRef{Namespace: "default", Name: "r", Slot: "s"}
 
 func (w *world) slot(node string, cpu int64) {
 	require.True(w.t, w.ledger.ObserveSlot(ledger.Slot{
-		Ref: testSlot, Node: node, Policy: ledger.Once, Request: questiontest.Request(cpu),
+		Ref: testSlot, Node: node, Policy: ledger.Once, Request: placementtest.Request(cpu),
 	}))
 }
 

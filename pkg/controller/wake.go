@@ -51,7 +51,7 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 		claimFreed, silent = true, true
 	}
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
-		placement := w.Question.Of(r.pod, "")
+		placement := w.Question.For(r.pod, "")
 		what.nodes = w.fitting(&placement, nodes)
 	}
 	if !what.any() {
@@ -80,7 +80,7 @@ func (w *Wakeups) lookAtSlots(r *refusal) {
 	if len(w.Question.Matcher.Candidates(r.pod)) == 0 {
 		return // as most
 	}
-	if placement := w.Question.Of(r.pod, ""); len(w.Ledger.UsableSlots(&placement)) > 0 {
+	if placement := w.Question.For(r.pod, ""); len(w.Ledger.UsableSlots(&placement)) > 0 {
 		w.refused.tell(r, news{held: true}, time.Now())
 	}
 }
@@ -103,7 +103,7 @@ func (w *Wakeups) fitting(placement *ledger.Placement, nodes []string) []string 
 
 // fitsHeld reports whether the pod could use a slot that is new to it.
 func (w *Wakeups) fitsHeld(r *refusal, f *freed) bool {
-	placement := w.Question.Of(r.pod, "")
+	placement := w.Question.For(r.pod, "")
 	return slices.ContainsFunc(w.Ledger.UsableSlots(&placement), func(h ledger.UsableSlot) bool {
 		return f.nodes[h.Node].held > r.revision
 	})
@@ -122,7 +122,7 @@ const (
 
 // why returns the reason there is now to wake a pod for its news.
 func (w *Wakeups) why(r *refusal, what *news) reason {
-	placement := w.Question.Of(r.pod, "")
+	placement := w.Question.For(r.pod, "")
 	if what.held && len(w.Ledger.UsableSlots(&placement)) > 0 {
 		return heldCapacity
 	}

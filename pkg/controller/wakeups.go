@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 // The rate of wake-ups, and how many may come at once: each is a write to the
@@ -63,7 +63,7 @@ type WakeupOptions struct {
 	// Ready returns nil once the ledger has all pods and reservations.
 	Ready func(context.Context) error
 	// Question is how pods ask for capacity.
-	Question *question.Maker
+	Question *placement.Builder
 	// Steer wakes a pod by sending it to a node that holds capacity for it. It reports
 	// false where the pod has to be woken otherwise.
 	Steer func(pod *cluster.Pod) bool

@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
 
 // TestReadingEventsCostsLittle: events are read after every change of the ledger, several times for
 // each pod that is bound.
 func TestReadingEventsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	w := NewWakeups(WakeupOptions{Ledger: l.Reader, Question: questiontest.NewMaker(l)})
+	w := NewWakeups(WakeupOptions{Ledger: l.Reader, Question: placementtest.NewBuilder(l)})
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.readNew(w.Ledger.Revision()) }), "allocations for nothing new")
 }
 
@@ -26,12 +26,12 @@ func TestReadingEventsCostsLittle(t *testing.T) {
 // of them fits.
 func TestLookingAtRefusalsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	questiontest.Nodes(l, 0, "a")
-	w := NewWakeups(WakeupOptions{Ledger: l.Reader, Question: questiontest.NewMaker(l)})
+	placementtest.Nodes(l, 0, "a")
+	w := NewWakeups(WakeupOptions{Ledger: l.Reader, Question: placementtest.NewBuilder(l)})
 	for i := range maxRefusals {
 		uid := strconv.Itoa(i)
 		ref := ledger.PodRef{Namespace: "ns", Name: uid, UID: types.UID(uid)}
-		w.Refused(&cluster.Pod{Ref: ref, Request: questiontest.Request(1000)}, 1, []string{"a"}, false)
+		w.Refused(&cluster.Pod{Ref: ref, Request: placementtest.Request(1000)}, 1, []string{"a"}, false)
 	}
 	allocations := testing.AllocsPerRun(5, func() {
 		w.fresh.nodes["a"] = freedCapacity{revision: 2, silent: 2}

@@ -16,12 +16,12 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 // Options configures a Controller. All fields are needed.
@@ -32,7 +32,7 @@ type Options struct {
 	// Node and Pod look up what there is; ok is false where there is none of that name.
 	Node    func(name string) (node cluster.Node, ok bool)
 	Pod     func(namespace, name string) (pod *cluster.Pod, ok bool)
-	Matcher *matcher.Matcher // is told which reservations pods may use
+	Matcher *placement.Matcher // is told which reservations pods may use
 	// Kind is that of Reservations.
 	Kind *follow.Kind
 	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.

@@ -87,8 +87,8 @@ func (c *Controller) attempts() []attempt {
 	return list
 }
 
-// placement is what an attempt asks the ledger for.
-type placement struct {
+// proposal is what an attempt asks the ledger for.
+type proposal struct {
 	kept  []ledger.Slot
 	slots []v1alpha1.SlotStatus // with their nodes
 	// availableAt and expiresAt are for the object, deadline is expiresAt for the ledger.
@@ -103,7 +103,7 @@ func (c *Controller) place(a attempt, free *ledger.Survey) {
 	if !c.startPlacing(a) {
 		return
 	}
-	var p *placement
+	var p *proposal
 	var no *refused
 	for range choiceRounds {
 		taken := free.Taken()
@@ -150,13 +150,13 @@ func (c *Controller) startPlacing(a attempt) bool {
 }
 
 // ask chooses nodes and asks the ledger.
-func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, no *refused) {
+func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refused) {
 	kept, ttl, why := c.wanted(a.rsv)
 	if why != nil {
 		return nil, &refused{cause: *why, final: true}
 	}
 	now := c.wall()
-	p = &placement{kept: kept, availableAt: convert.DeadlineAfter(now, 0)}
+	p = &proposal{kept: kept, availableAt: convert.DeadlineAfter(now, 0)}
 	if convert.MadeByServer(a.rsv) {
 		p.availableAt = a.rsv.CreationTimestamp.Time
 	}
@@ -222,7 +222,7 @@ func elsewhere(kept []ledger.Slot, existing map[int]ledger.SlotRef) *cause {
 }
 
 // endPlacing records what came of an attempt.
-func (c *Controller) endPlacing(a attempt, p *placement, no *refused) {
+func (c *Controller) endPlacing(a attempt, p *proposal, no *refused) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.CatchUp()
@@ -256,7 +256,7 @@ func (c *Controller) giveBack(kept []ledger.Slot, existing map[int]ledger.SlotRe
 }
 
 // grant makes a pending reservation available. c.mu is held.
-func (c *Controller) grant(r *record, p *placement) {
+func (c *Controller) grant(r *record, p *proposal) {
 	r.granted(p.slots, p.availableAt, c.wall())
 	r.expire(p.expiresAt, p.deadline)
 	c.tell(r, string(v1alpha1.ReservationAvailable), "Reserve", fmt.Sprintf("%d slots are held on %s", len(r.slots), r.status.NodeName))

@@ -25,13 +25,13 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
@@ -59,7 +59,7 @@ type world struct {
 	t       testingT
 	client  *fake.Clientset
 	ledger  *ledger.Ledger
-	matcher *matcher.Matcher
+	matcher *placement.Matcher
 	c       *Controller
 	served  atomic.Bool
 	refused []refusedSlot // as OnRefused was told
@@ -115,7 +115,7 @@ func (w *world) newServer() {
 	w.read = false
 	w.mu.Unlock()
 	w.ledger = ledger.New(ledger.Options{})
-	w.matcher = &matcher.Matcher{}
+	w.matcher = &placement.Matcher{}
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
 		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(w.wall), w.undecided, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 // Backend is the server in the scheduler's process, with the ledger that the plugin decides on. One backend serves all
@@ -15,7 +15,7 @@ type Backend interface {
 	// Ledger is what Filter reads.
 	Ledger() ledger.Reader
 	// Question is how pods ask Ledger for capacity.
-	Question() *question.Maker
+	Question() *placement.Builder
 	// Ready reports whether decisions can be made now.
 	Ready() bool
 	// Reserve takes capacity for a pod on the placement's node. made says that the pod had no allocation before, so that

@@ -95,7 +95,7 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 		return nil // it asks for more than can be counted, so it can be bound nowhere
 	}
 	// A slot that is kept for it there is what it takes.
-	c.whatif.added = append(c.whatif.added, p.backend.Question().Of(info, node.Node().Name))
+	c.whatif.added = append(c.whatif.added, p.backend.Question().For(info, node.Node().Name))
 	return nil
 }
 

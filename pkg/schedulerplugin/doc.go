@@ -66,6 +66,6 @@
 // besides, for pods the ledger was not the only one to refuse.
 //
 // What may be touched: the extension points know a backend only by the interface;
-// texts that get into a pod's condition are in reasons.go and in pkg/arbiter/question, and never change with the
+// texts that get into a pod's condition are in reasons.go and in pkg/placement, and never change with the
 // cluster's state.
 package schedulerplugin

@@ -21,19 +21,18 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // fakeBackend is a ledger, and remembers what was asked of it.
 type fakeBackend struct {
 	ledger   *ledger.Ledger
-	question *question.Maker
+	question *placement.Builder
 	unready  atomic.Bool
 	fail     error           // of Reserve and Bind
 	claims   map[string]bool // of devices: those that exist, each for one GPU
@@ -43,7 +42,7 @@ type fakeBackend struct {
 
 func (b *fakeBackend) Ledger() ledger.Reader { return b.ledger.Reader }
 
-func (b *fakeBackend) Question() *question.Maker { return b.question }
+func (b *fakeBackend) Question() *placement.Builder { return b.question }
 
 // devices is what the claims of a pod ask for.
 func (b *fakeBackend) devices(pod *cluster.Pod) *ledger.DeviceRequest {
@@ -240,7 +239,7 @@ func newFixture(t *testing.T) *fixture {
 	gangs, err := kinds.New(kinds.Default())
 	require.NoError(t, err)
 	backend := &fakeBackend{ledger: l}
-	backend.question = &question.Maker{Reader: cluster.Reader{Table: l.Table(), Gangs: gangs}, Matcher: &matcher.Matcher{}, Devices: backend.devices}
+	backend.question = &placement.Builder{Reader: cluster.Reader{Table: l.Table(), Gangs: gangs}, Matcher: &placement.Matcher{}, Devices: backend.devices}
 	client := fake.NewClientset()
 	f := &fixture{
 		t: t, backend: backend,

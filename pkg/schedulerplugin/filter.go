@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 // PreEnqueue implements fwk.PreEnqueuePlugin: while the scheduler starts, or another process has the ledger, pods are
@@ -35,13 +35,13 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	info, err := p.read(pod)
 	if err != nil {
 		p.log.WithError(err).WithField("pod", klog.KObj(pod).String()).Warn("A pod is refused on every node: its request cannot be counted")
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, question.Uncountable)
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, placement.Uncountable)
 	}
 	c.pod = info
 	if !p.backend.Ready() {
 		return nil, p.wait(info)
 	}
-	c.placement = p.backend.Question().Of(info, "")
+	c.placement = p.backend.Question().For(info, "")
 	c.gang = gangOf(pod, info)
 	state.Write(stateKey, c)
 	if status := p.gangWaits(c); status != nil {
@@ -172,7 +172,7 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	info, err := p.read(pod)
 	if err != nil {
-		return nil, fwk.NewStatus(fwk.Unschedulable, question.Uncountable)
+		return nil, fwk.NewStatus(fwk.Unschedulable, placement.Uncountable)
 	}
 	if info.Devices.Asks() {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: the pod claims devices")

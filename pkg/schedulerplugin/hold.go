@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 // The pauses of a gang that the ledger refused for a reason that Filter cannot see, each twice as long as the one before.
@@ -145,7 +145,7 @@ func (p *Plugin) gangWaits(c *cycle) *fwk.Status {
 	}
 	if reason, held := p.waker.holds.keeps(c.gang, c.pod); held {
 		p.refused(c)
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, question.Refusals[reason].Text) // its victims would die in vain
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, placement.Refusals[reason].Text) // its victims would die in vain
 	}
 	if c.group != nil {
 		return nil

@@ -141,7 +141,7 @@ func TestMemberIsNotKeptToItsPlace(t *testing.T) {
 		pod := f.member("m")
 		info, err := f.backend.question.Reader.NewPod(pod)
 		require.NoError(t, err)
-		placement := f.backend.question.Of(info, "a")
+		placement := f.backend.question.For(info, "a")
 		slot := placement.Slot(time.Now().Add(time.Hour))
 		slot.Movable = true
 		plan := ledger.Plan{Slots: []ledger.Slot{slot}, Mode: ledger.AllOrNothing}

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
@@ -82,7 +82,7 @@ func TestUncountablePod(t *testing.T) {
 	f := newFixture(t)
 	_, status := f.PreFilter(t.Context(), newState(), newPod("p", "-1"), nil)
 	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code())
-	assert.Equal(t, question.Uncountable, status.Message())
+	assert.Equal(t, placement.Uncountable, status.Message())
 }
 
 // A pod that has capacity on a node already is looked at there alone.

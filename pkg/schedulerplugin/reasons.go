@@ -3,8 +3,8 @@ package schedulerplugin
 import (
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 // otherwise is what it says where a gate has refused, and not the ledger.
@@ -13,7 +13,7 @@ const otherwise = "GlobalReserve: the capacity could not be reserved"
 // refuse returns the status of a refusal, also where its reason is not known. A status is
 // not shared: the framework writes into it.
 func refuse(reason ledger.Reason) *fwk.Status {
-	switch r := &question.Refusals[reason]; {
+	switch r := &placement.Refusals[reason]; {
 	case r.Text == "":
 		return fwk.NewStatus(fwk.Unschedulable, otherwise)
 	case r.Unresolvable:

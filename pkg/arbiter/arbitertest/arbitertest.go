@@ -17,8 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -27,6 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
@@ -38,8 +37,8 @@ type World struct {
 	Ledger   *ledger.Ledger
 	Clock    *steady.Clock
 	Pods     *cluster.Pods // what the watch has brought
-	Matcher  *matcher.Matcher
-	Question *question.Maker
+	Matcher  *placement.Matcher
+	Question *placement.Builder
 	Metrics  *metrics.Metrics
 	API      *API
 	Store    *storetest.Server
@@ -76,10 +75,10 @@ const TTL = time.Minute
 func NewWorld(l *ledger.Ledger) *World {
 	log, hook := logtest.NewNullLogger()
 	w := &World{
-		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Matcher: &matcher.Matcher{}, Metrics: metrics.New(),
+		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Matcher: &placement.Matcher{}, Metrics: metrics.New(),
 		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
 	}
-	w.Question = &question.Maker{
+	w.Question = &placement.Builder{
 		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	return w

@@ -18,11 +18,11 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/lru"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 // Each Event is a write to the API server. A pod is told at most once in
@@ -46,14 +46,14 @@ const ReasonRepeated = "BindingRepeated"
 // Writer writes the Events. Make one with New. It is safe for concurrent use.
 type Writer struct {
 	ledger   ledger.Reader
-	question *question.Maker
+	question *placement.Builder
 	events   *follow.Events
 	looking  sync.Mutex // so that of several who look at one pod at once one goes on
 	next     *lru.Cache // by UID, or refusal: when a pod is looked at again
 }
 
 // New returns a Writer.
-func New(l ledger.Reader, q *question.Maker, recorder events.EventRecorder) *Writer {
+func New(l ledger.Reader, q *placement.Builder, recorder events.EventRecorder) *Writer {
 	return &Writer{
 		ledger: l, question: q, events: follow.NewEvents(recorder, eventsPerSecond, eventBurst), next: lru.New(maxPods),
 	}
@@ -68,7 +68,7 @@ func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
 	if !w.isDue(pod.Ref.UID, now) {
 		return
 	}
-	placement := w.question.Of(pod, "")
+	placement := w.question.For(pod, "")
 	if reason, note := w.why(&placement, offered); reason != "" {
 		w.tell(pod.Ref.UID, pod, now, reason, "Filter", note)
 	}

@@ -14,15 +14,15 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
 
 func newPod(name string, milliCPU int64) *cluster.Pod {
 	return &cluster.Pod{
-		Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Request: questiontest.Request(milliCPU),
+		Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Request: placementtest.Request(milliCPU),
 	}
 }
 
@@ -30,7 +30,7 @@ var ref = ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}
 
 // newWriter writes what a ledger has to say. consumers, if there are any, may use the slot.
 func newWriter(t *testing.T, l *ledger.Ledger, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.FakeRecorder) {
-	q := questiontest.NewMaker(l)
+	q := placementtest.NewBuilder(l)
 	require.NoError(t, q.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
 		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: ref.Slot}}, Consumers: consumers},
@@ -42,9 +42,9 @@ func newWriter(t *testing.T, l *ledger.Ledger, consumers *v1alpha1.ConsumerSpec)
 // newRig has nodes full and held of 4 CPUs: one with a pod of 4, one with a slot of 3.
 func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.FakeRecorder) {
 	l := ledger.New(ledger.Options{})
-	questiontest.Nodes(l, 4000, "full", "held")
-	l.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: questiontest.Request(4000)})
-	held := ledger.Slot{Ref: ref, Node: "held", Policy: ledger.Once, Request: questiontest.Request(3000)}
+	placementtest.Nodes(l, 4000, "full", "held")
+	l.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: placementtest.Request(4000)})
+	held := ledger.Slot{Ref: ref, Node: "held", Policy: ledger.Once, Request: placementtest.Request(3000)}
 	require.True(t, l.ObserveSlot(held))
 	return newWriter(t, l, consumers)
 }
@@ -52,8 +52,8 @@ func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.Fa
 // TestRefusedForDevices has capacity for the pod everywhere, and its device is kept.
 func TestRefusedForDevices(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	questiontest.Nodes(l, 4000, "n")
-	questiontest.GPUs(l, "n", "gpu-0")
+	placementtest.Nodes(l, 4000, "n")
+	placementtest.GPUs(l, "n", "gpu-0")
 	claiming := func(pod, claim string) *cluster.Pod {
 		p := newPod(pod, 1000)
 		p.Devices = &cluster.DeviceAnnotations{Claims: []string{claim}}
@@ -61,7 +61,7 @@ func TestRefusedForDevices(t *testing.T) {
 	}
 	other := claiming("other", "d")
 	require.True(t, l.ObserveSlot(ledger.Slot{
-		Ref: ref, Node: "n", Policy: ledger.Once, Request: other.Request, Devices: questiontest.Claims(other),
+		Ref: ref, Node: "n", Policy: ledger.Once, Request: other.Request, Devices: placementtest.Claims(other),
 	}))
 	w, recorder := newWriter(t, l, nil)
 	w.Refused(claiming("p", "c"), []string{"n"})

@@ -234,7 +234,7 @@ func (s *Steering) find(p *plan) (node string, crowded bool) {
 	s.mu.Lock()
 	pod, failed := p.pod, p.failed
 	s.mu.Unlock()
-	placement := s.Question.Of(pod, "")
+	placement := s.Question.For(pod, "")
 	if home, ok := s.Ledger.HomeOf(pod.Ref); ok {
 		if s.fits(&placement, home) {
 			return home, false

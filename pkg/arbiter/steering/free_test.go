@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -30,7 +30,7 @@ func newLargeWorld(t *testing.T, nodes ...string) *world {
 		}
 	}
 	full("first")
-	questiontest.Nodes(w.ledger, 4000, nodes...)
+	placementtest.Nodes(w.ledger, 4000, nodes...)
 	full("last")
 	return w
 }
@@ -211,7 +211,7 @@ func TestPodIsSentHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
 		p := pod("p")
-		plan := ledger.NewPlan([]ledger.Placement{w.Question.Of(p, "b")}, ledger.AllOrNothing, time.Time{})
+		plan := ledger.NewPlan([]ledger.Placement{w.Question.For(p, "b")}, ledger.AllOrNothing, time.Time{})
 		assert.Equal(t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 		w.Seek(p, "", MinSample)
 		pass(settle)
@@ -327,7 +327,7 @@ func TestCrowdedNodesHideNoOthers(t *testing.T) {
 		w := newLargeWorld(t, nodes...)
 		for i := range nodes {
 			p := pod(fmt.Sprint("p", i))
-			p.Request = questiontest.Request(4000)
+			p.Request = placementtest.Request(4000)
 			w.Seek(p, "", MinSample)
 		}
 		pass(settle)
@@ -345,7 +345,7 @@ func TestSentAtOnceDoNotMeet(t *testing.T) {
 			var sent sync.WaitGroup
 			for _, name := range nodes {
 				p := pod("for-" + name)
-				p.Request = questiontest.Request(4000)
+				p.Request = placementtest.Request(4000)
 				sent.Go(func() { assert.True(t, w.Send(p, MinSample)) })
 			}
 			sent.Wait()

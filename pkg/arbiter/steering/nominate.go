@@ -122,7 +122,7 @@ func (s *Steering) stillUsable(p *plan) bool {
 	if _, placed := s.Ledger.HomeOf(pod.Ref); placed {
 		return true
 	}
-	placement := s.Question.Of(pod, "")
+	placement := s.Question.For(pod, "")
 	if slot.Ref == (ledger.SlotRef{}) {
 		return s.fits(&placement, slot.Node)
 	}

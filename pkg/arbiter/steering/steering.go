@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 const (
@@ -50,7 +50,7 @@ type Nominator interface {
 // Options configures Steering. All fields are required.
 type Options struct {
 	Ledger    ledger.Reader
-	Question  *question.Maker
+	Question  *placement.Builder
 	Nominator Nominator
 	// Node is what is known of a node; ok is false where it does not exist.
 	Node func(name string) (node cluster.Node, ok bool)
@@ -159,7 +159,7 @@ func (s *Steering) Direct(pod *cluster.Pod, nominated string, usable []ledger.Us
 // makes the scheduler try the pod again. It reports false where the pod could
 // not be planned, and so is not woken.
 func (s *Steering) Wake(pod *cluster.Pod) bool {
-	placement := s.Question.Of(pod, "")
+	placement := s.Question.For(pod, "")
 	usable := s.Ledger.UsableSlots(&placement)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -75,7 +75,7 @@ type world struct {
 func newWorld(t *testing.T, nodes ...string) *world {
 	log, _ := logtest.NewNullLogger()
 	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{}, nodes: map[string]cluster.Node{}}
-	questiontest.Nodes(w.ledger, 4000, nodes...)
+	placementtest.Nodes(w.ledger, 4000, nodes...)
 	w.Steering = New(Options{
 		Ledger: w.ledger.Reader, Nominator: w.api, Log: log,
 		Node: func(name string) (cluster.Node, bool) {
@@ -84,7 +84,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 			}
 			return cluster.Node{Name: name}, true
 		},
-		Question:  questiontest.NewMaker(w.ledger),
+		Question:  placementtest.NewBuilder(w.ledger),
 		OnGivenUp: func(pod *cluster.Pod) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
 	})
 	w.Stop = background.Run(t, w.Run)
@@ -95,7 +95,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 // slot keeps two CPUs of a node, which every pod of the namespace may use.
 func (w *world) slot(name, node string, policy ledger.AllocatePolicy) ledger.SlotRef {
 	ref := ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}
-	slot := ledger.Slot{Ref: ref, Node: node, Policy: policy, Request: questiontest.Request(2000)}
+	slot := ledger.Slot{Ref: ref, Node: node, Policy: policy, Request: placementtest.Request(2000)}
 	require.True(w.t, w.ledger.ObserveSlot(slot))
 	require.NoError(w.t, w.Question.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: name},
@@ -109,11 +109,11 @@ func (w *world) slot(name, node string, policy ledger.AllocatePolicy) ledger.Slo
 }
 
 func pod(name string) *cluster.Pod {
-	return &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: questiontest.Request(2000), Constraints: &cluster.Constraints{}}
+	return &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: placementtest.Request(2000), Constraints: &cluster.Constraints{}}
 }
 
 func (w *world) usable(p *cluster.Pod) []ledger.UsableSlot {
-	placement := w.Question.Of(p, "")
+	placement := w.Question.For(p, "")
 	return w.ledger.UsableSlots(&placement)
 }
 
@@ -132,7 +132,7 @@ func (w *world) directNominated(p *cluster.Pod, nominated string, offered ...str
 }
 
 func (w *world) bind(p *cluster.Pod, node string) {
-	placement := w.Question.Of(p, node)
+	placement := w.Question.For(p, node)
 	_, rejection := w.ledger.StartBind(&placement, time.Now())
 	require.Nil(w.t, rejection)
 	require.True(w.t, w.ledger.Confirm(p.Ref, node))
@@ -323,7 +323,7 @@ func TestNominationsAreCleared(t *testing.T) {
 		},
 		"the pod is being bound with it": {
 			func(w *world, _ ledger.SlotRef, p *cluster.Pod) {
-				placement := w.Question.Of(p, "a")
+				placement := w.Question.For(p, "a")
 				_, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(w.t, rejection)
 			},
@@ -426,7 +426,7 @@ func TestPodsWithClaims(t *testing.T) {
 		p := pod("p")
 		p.Devices = &cluster.DeviceAnnotations{Claims: []string{"c"}}
 		if there {
-			questiontest.GPUs(w.ledger, "a", "gpu-0")
+			placementtest.GPUs(w.ledger, "a", "gpu-0")
 		}
 		assert.Equal(t, there, w.Wake(p))
 		if there {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
@@ -32,7 +32,7 @@ type Options struct {
 	Ledger *arbiter.GatedLedger
 	Store  *store.Store
 	// Matcher is told which reservations pods may use, and Matched the namespaces of those pods then.
-	Matcher     *matcher.Matcher
+	Matcher     *placement.Matcher
 	Matched     func(namespace string)
 	Deployments *Deployments
 	// Enabled reports whether Reservation objects can be created; while they

@@ -18,9 +18,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
@@ -35,7 +35,7 @@ type world struct {
 	Stop     func()
 	t        *testing.T
 	ledger   *ledger.Ledger
-	matcher  *matcher.Matcher
+	matcher  *placement.Matcher
 	api      *storetest.Server
 	metadata *metadatafake.FakeMetadataClient
 	recorder *events.FakeRecorder
@@ -61,7 +61,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	log, _ := logtest.NewNullLogger()
 	w := &world{
-		t: t, ledger: ledger.New(ledger.Options{}), matcher: &matcher.Matcher{}, enabled: true, taken: map[string]bool{},
+		t: t, ledger: ledger.New(ledger.Options{}), matcher: &placement.Matcher{}, enabled: true, taken: map[string]bool{},
 		recorder: events.NewFakeRecorder(10),
 		metadata: metadatafake.NewSimpleMetadataClient(scheme, deployments...),
 	}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/app"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
 
@@ -75,7 +75,7 @@ func (b *backend) Wait() error {
 func (b *backend) Ledger() ledger.Reader { return b.app.Ledger() }
 
 // Question implements schedulerplugin.Backend.
-func (b *backend) Question() *question.Maker { return b.app.Question() }
+func (b *backend) Question() *placement.Builder { return b.app.Question() }
 
 // Ready implements schedulerplugin.Backend.
 func (b *backend) Ready() bool { return b.app.Deciding() }

@@ -13,7 +13,7 @@
 //   - It throws away the body of any answer but a 200. So a refusal is a 200,
 //     and a 4xx means only that the request was malformed.
 //   - The reason of a refused node goes into the pod's condition, so it is one
-//     of a few constant texts (pkg/arbiter/question, refusals.go).
+//     of a few constant texts (pkg/placement, refusals.go).
 //   - Nodes in FailedNodes are candidates for preemption, nodes in
 //     FailedAndUnresolvableNodes are not.
 //   - A prioritize that fails is ignored; a filter or preempt that fails ends

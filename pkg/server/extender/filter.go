@@ -9,9 +9,9 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
@@ -83,7 +83,7 @@ func refusedText(err error) string {
 	case err == nil:
 		return ""
 	case errors.As(err, new(*arbiter.UncountableError)):
-		return question.Uncountable
+		return placement.Uncountable
 	default:
 		return gateRefusal
 	}
@@ -109,7 +109,7 @@ func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, offered [
 			fit++
 			continue
 		}
-		wakes = wakes || question.Refusals[v.Reason].Wakes
+		wakes = wakes || placement.Refusals[v.Reason].Wakes
 		if !overLimit && v.Reason.OfLimit() {
 			overLimit = true
 			e.o.Metrics.ObserveLimit(advice.Pod.Scheduler, v.Reason.String())
@@ -190,7 +190,7 @@ func (f *filterResult) appendRefused(b []byte, unresolvable bool) []byte {
 		}
 	}
 	for i, v := range f.verdicts {
-		if r := &question.Refusals[v.Reason]; v.Reason != ledger.Fits && r.Unresolvable == unresolvable {
+		if r := &placement.Refusals[v.Reason]; v.Reason != ledger.Fits && r.Unresolvable == unresolvable {
 			b = append(append(append(f.appendName(appendComma(b), i), `:"`...), r.Text...), '"')
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -36,9 +36,9 @@ func fillWorld(t *testing.T) *world {
 var allNodes = []string{"empty", "full", "port", "cordoned", "unknown", "other"}
 
 func TestFilter(t *testing.T) {
-	full, port := question.Refusals[ledger.InsufficientResource].Text, question.Refusals[ledger.HostPortConflict].Text
-	unknown, cordoned := question.Refusals[ledger.NodeUnknown].Text, question.Refusals[ledger.NodeUnschedulable].Text
-	gone := question.Refusals[ledger.PodGone].Text
+	full, port := placement.Refusals[ledger.InsufficientResource].Text, placement.Refusals[ledger.HostPortConflict].Text
+	unknown, cordoned := placement.Refusals[ledger.NodeUnknown].Text, placement.Refusals[ledger.NodeUnschedulable].Text
+	gone := placement.Refusals[ledger.PodGone].Text
 	withPort := func(_ *world, p *v1.Pod) {
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	}
@@ -229,12 +229,12 @@ func TestReasonsAreComplete(t *testing.T) {
 		if reason > ledger.PodGone && reason < ledger.InsufficientDevices {
 			continue // of other integration paths
 		}
-		text := question.Refusals[reason].Text
+		text := placement.Refusals[reason].Text
 		assert.NotEmpty(t, text, reason)
 		assert.False(t, seen[text], "%s has the text of another", reason)
 		seen[text] = true
 	}
-	assert.Len(t, question.Refusals, int(ledger.GangWaits)+1)
+	assert.Len(t, placement.Refusals, int(ledger.GangWaits)+1)
 }
 
 // TestCopyOfAPod: where the API server has the pod, the copy in a request says no
@@ -311,7 +311,7 @@ func TestFilterUncountablePod(t *testing.T) {
 			assert.Empty(t, got.FailedNodes)
 			assert.Len(t, got.FailedAndUnresolvableNodes, len(allNodes))
 			for _, text := range got.FailedAndUnresolvableNodes {
-				assert.Equal(t, question.Uncountable, text, "kube-scheduler takes another text for news")
+				assert.Equal(t, placement.Uncountable, text, "kube-scheduler takes another text for news")
 			}
 		}
 		require.Len(t, w.Logs.AllEntries(), 1, "one line for a pod, however often it is asked about")

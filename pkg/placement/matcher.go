@@ -1,13 +1,4 @@
-// Package matcher knows which reservations a pod may use: by the index or the gang
-// both name, by the controller both have, or by the reservation's label selector,
-// and never across namespaces.
-//
-// The packages that watch Reservation objects feed it (Set, Remove). Filter, bind and
-// the wake-ups ask it (Candidates) before they ask the ledger. It only knows what the
-// objects ask for. The ledger knows whether a slot still keeps capacity, and whether
-// it is enough. Slots that name their pod are left out, because the ledger finds
-// those itself.
-package matcher
+package placement
 
 import (
 	"cmp"

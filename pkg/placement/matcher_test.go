@@ -1,4 +1,4 @@
-package matcher_test
+package placement_test
 
 import (
 	"testing"
@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 var created = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -118,7 +118,7 @@ func TestCandidates(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			var m matcher.Matcher
+			var m placement.Matcher
 			assert.Nil(t, m.Candidates(test.pod))
 			rsv := newReservation("r", test.rsv)
 			require.NoError(t, m.Set(rsv))
@@ -140,7 +140,7 @@ func slotState(state v1alpha1.SlotState) func(*v1alpha1.Reservation) {
 }
 
 func TestOrder(t *testing.T) {
-	var m matcher.Matcher
+	var m placement.Matcher
 	age := func(d time.Duration) func(*v1alpha1.Reservation) {
 		return func(r *v1alpha1.Reservation) { r.CreationTimestamp = metav1.NewTime(created.Add(-d)) }
 	}
@@ -166,7 +166,7 @@ func TestOrder(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	var m matcher.Matcher
+	var m placement.Matcher
 	pod := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i"}}
 	require.NoError(t, m.Set(newReservation("r", byIndex("i"))))
 	require.NoError(t, m.Set(newReservation("r", both(byIndex("i"), slotState(v1alpha1.SlotConsumed)))))
@@ -180,7 +180,7 @@ func TestChanges(t *testing.T) {
 }
 
 func TestSelectorThatIsNone(t *testing.T) {
-	var m matcher.Matcher
+	var m placement.Matcher
 	pod := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Labels: map[string]string{"app": "web"}}
 	require.NoError(t, m.Set(newReservation("r", bySelector("app", "web"))))
 	err := m.Set(newReservation("r", bySelector("app", "not a label value!")))
@@ -189,7 +189,7 @@ func TestSelectorThatIsNone(t *testing.T) {
 }
 
 func TestOrigin(t *testing.T) {
-	var m matcher.Matcher
+	var m placement.Matcher
 	annotated := func(r *v1alpha1.Reservation) {
 		r.Annotations = map[string]string{v1alpha1.GodelReservationAnnotation: "true"}
 		r.UID = "7"

@@ -1,4 +1,4 @@
-package question_test
+package placement_test
 
 import (
 	"testing"
@@ -10,10 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
 // A question has all that counts of a pod: what it requests, by the columns there
@@ -31,18 +30,18 @@ func TestQuestion(t *testing.T) {
 	require.NoError(t, err)
 	column, ok := l.Table().Intern("example.com/gpu")
 	require.True(t, ok)
-	m := &matcher.Matcher{}
+	m := &placement.Matcher{}
 	require.NoError(t, m.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r"},
 		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: "a"}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
 	}))
 	asked := &ledger.DeviceRequest{Err: pod.Devices.Claims[0]}
-	maker := &question.Maker{Reader: cluster.Reader{Table: l.Table()}, Matcher: m, Devices: func(of *cluster.Pod) *ledger.DeviceRequest {
+	maker := &placement.Builder{Reader: cluster.Reader{Table: l.Table()}, Matcher: m, Devices: func(of *cluster.Pod) *ledger.DeviceRequest {
 		assert.Same(t, pod, of)
 		return asked
 	}}
 
-	got := maker.Of(pod, "node-1")
+	got := maker.For(pod, "node-1")
 	assert.Equal(t, pod.Ref, got.Pod)
 	assert.Equal(t, "node-1", got.Node)
 	assert.Equal(t, "s", got.Scheduler)
@@ -62,7 +61,7 @@ func TestQuestion(t *testing.T) {
 // What was decided of a pod holds for another state of it unless something has changed that counts.
 func TestSame(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	maker := &question.Maker{Reader: cluster.Reader{Table: l.Table()}}
+	maker := &placement.Builder{Reader: cluster.Reader{Table: l.Table()}}
 	read := func(change func(p *v1.Pod)) *cluster.Pod {
 		p := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7", Annotations: map[string]string{

@@ -1,22 +1,21 @@
-// Package questiontest has what tests ask about: nodes, requests and claims of devices.
-package questiontest
+// Package placementtest has what tests ask about: nodes, requests and claims of devices.
+package placementtest
 
 import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// NewMaker makes questions where there are no reservations. Every claim of devices asks for one GPU.
-func NewMaker(l *ledger.Ledger) *question.Maker {
-	return &question.Maker{Reader: cluster.Reader{Table: l.Table()}, Matcher: &matcher.Matcher{}, Devices: Claims}
+// NewBuilder makes questions where there are no reservations. Every claim of devices asks for one GPU.
+func NewBuilder(l *ledger.Ledger) *placement.Builder {
+	return &placement.Builder{Reader: cluster.Reader{Table: l.Table()}, Matcher: &placement.Matcher{}, Devices: Claims}
 }
 
-// Nodes adds nodes with so much CPU and room for 110 pods to a ledger.
+// Nodes adds nodes with so much CPU and capacity for 110 pods to a ledger.
 func Nodes(l *ledger.Ledger, milliCPU int64, names ...string) {
 	for _, name := range names {
 		l.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{

@@ -1,4 +1,4 @@
-package question
+package placement
 
 import "github.com/globalreserve/globalreserve/pkg/ledger"
 
