@@ -77,7 +77,7 @@ type App struct {
 	debugger     *debugger.Server
 	// follow is open when pods and nodes are to be followed: another server leads, or this one takes over.
 	// current is open when the ledger has everything that was written before this one took over.
-	follow, current *follow.Gate
+	mayFollow, caughtUp *follow.Latch
 
 	checks  *identity.Checks
 	intake  *httpjson.Intake
@@ -122,9 +122,9 @@ func (a *App) Start(ctx context.Context) error {
 // known to decide.
 func (a *App) takeOver(ctx context.Context, led time.Duration) error {
 	undecided := a.ledger.Clock.Now().Add(-led)
-	warm := a.follow.IsOpen()
+	warm := a.mayFollow.IsOpen()
 	a.ledger.Advance(firstRevision())
-	a.follow.Open()
+	a.mayFollow.Open()
 	a.account.start(ctx, a.accountParts()...)
 	// A pod that an object names, and that is not there later, is gone.
 	err := errors.Join(a.devices.WaitAdopted(ctx), a.reservations.WaitListed(ctx), a.cache.WaitForSync(ctx))
@@ -134,7 +134,7 @@ func (a *App) takeOver(ctx context.Context, led time.Duration) error {
 	if err != nil {
 		return err
 	}
-	a.current.Open()
+	a.caughtUp.Open()
 	if err := a.waitComplete(ctx); err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (a *App) servingParts() []part {
 // followCluster watches pods and nodes. A server that leads from its start lists them when no other server
 // writes any more, and so need not find out how far its watches are.
 func (a *App) followCluster(ctx context.Context) error {
-	if a.follow.Wait(ctx) == nil {
+	if a.mayFollow.Wait(ctx) == nil {
 		return a.cache.Run(ctx)
 	}
 	return nil // stopping
@@ -292,7 +292,7 @@ func (a *App) healthAddr() string { return a.probes.addr() }
 func (a *App) WaitReady(ctx context.Context) error {
 	wait := a.elector.Wait
 	if a.options.Observe {
-		wait = a.current.Wait
+		wait = a.caughtUp.Wait
 	}
 	if err := wait(ctx); err != nil {
 		return err

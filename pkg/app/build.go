@@ -59,7 +59,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a := &App{
 		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}),
 		base: newParts(), electing: newParts(), account: newParts(), serving: newParts(),
-		follow: follow.NewGate(), current: follow.NewGate(),
+		mayFollow: follow.NewLatch(), caughtUp: follow.NewLatch(),
 		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
 		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
@@ -122,7 +122,7 @@ func (a *App) buildCluster(client kubernetes.Interface) (err error) {
 		return err
 	}
 	a.cache = cluster.New(client, a.ledger.Observer, cluster.Options{
-		Gangs: a.kinds, Logger: a.log, Keep: a.keep, OnCatchUp: a.caughtUp, OnNodesChanged: a.lookAgain,
+		Gangs: a.kinds, Logger: a.log, Keep: a.keep, OnCatchUp: a.onCatchUp, OnNodesChanged: a.lookAgain,
 		Devices: a.devicesOf, OnDeviceAnnotations: a.annotationsChanged,
 		OnPodBound:    a.bound,
 		OnPodGone:     func(pod ledger.PodRef) { a.settled(pod.UID) },
@@ -140,7 +140,7 @@ func (a *App) buildObjects(clients Clients) {
 	a.reservations = reservations.New(reservations.Options{
 		Ledger: a.ledger, Client: clients.Reservations, Node: a.cache.Node, Pod: a.cache.Pod, Matcher: a.question.Matcher,
 		Kind:        a.definitions.Kind("reservations"),
-		StateSynced: a.current.Wait,
+		StateSynced: a.caughtUp.Wait,
 		MayDecide:   a.elector.Wait,
 		Term:        a.elector.Term,
 		TTL:         a.policies.ReservationTTL,
@@ -159,7 +159,7 @@ func (a *App) buildObjects(clients Clients) {
 		Pods:           a.cache.Pods,
 		Kind:           a.definitions.Kind("extendedresources", "extendedresourceclaims"),
 		TemplateKind:   a.definitions.Kind("extendedresourceclaimtemplates"),
-		StateSynced:    a.current.Wait,
+		StateSynced:    a.caughtUp.Wait,
 		OnAdopted:      a.cache.ObserveDevices,
 		OnClaimChanged: a.deviceClaimChanged,
 		Term:           a.elector.Term,
@@ -199,7 +199,7 @@ func (a *App) buildWaiting(clients Clients) {
 		Ledger: a.ledger.Reader, Patcher: patcher, Pods: a.cache.Pods, Log: a.log,
 		OnWakeup: a.metrics.ObserveWakeup, Question: a.question, Ready: a.waitComplete,
 		Steer:          func(pod *cluster.Pod) bool { return a.steering.Wake(pod) },
-		Send:           func(pod *cluster.Pod, offered int) bool { return a.steering.Send(pod, offered) },
+		NominateNow:    func(pod *cluster.Pod, offered int) bool { return a.steering.NominateNow(pod, offered) },
 		WokenElsewhere: func(scheduler string) bool { return a.host.Wakes(scheduler) },
 	})
 	a.steering = steering.New(steering.Options{
@@ -237,7 +237,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
 		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, MayReserve: a.checks.MayReserve,
-		AskedBy: a.wakeups.AskedBy, Term: a.elector.Term,
+		LastCaller: a.wakeups.LastCaller, Term: a.elector.Term,
 		Gangs: a.gangs, ResourceClaims: a.claims, Node: a.cache.Node, Wake: a.wake,
 		TouchGang: a.gangs.Touch, OnGangShort: a.gangShort, OnGangRefused: notices.GangRefused, OnRepeated: notices.Repeated,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,

@@ -62,9 +62,9 @@ func (a *App) allAges() map[string]time.Duration {
 
 func (a *App) synced() bool {
 	if a.options.Observe {
-		return a.current.IsOpen()
+		return a.caughtUp.IsOpen()
 	}
-	return a.current.IsOpen() && a.limits.Synced() && a.reservations.Synced() && a.devices.Synced() && a.gangs.Synced()
+	return a.caughtUp.IsOpen() && a.limits.Synced() && a.reservations.Synced() && a.devices.Synced() && a.gangs.Synced()
 }
 
 // staleKinds says what was heard of too long ago to decide on, or "".
@@ -104,7 +104,7 @@ func (a *App) waits(namespace, name string, uid types.UID) bool {
 	return ok && pod.Ref.UID == uid && pod.Node == ""
 }
 
-func (a *App) caughtUp(since uint64) { a.wakeups.CatchUp(since) }
+func (a *App) onCatchUp(since uint64) { a.wakeups.CatchUp(since) }
 
 // lookAgain has what waits looked at again for what the ledger has no event for.
 func (a *App) lookAgain() {

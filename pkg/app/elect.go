@@ -58,6 +58,6 @@ func (a *App) newElector(clients Clients) (*election.Elector, error) {
 		Client: clients.Core, Terms: clients.Reservations.GlobalreserveV1alpha1().LedgerTerms(),
 		Namespace: o.Namespace, Identity: host + "_" + string(uuid.NewUUID()), Times: o.Times, Alone: !o.LeaderElect,
 		Bind: arbiter.RequestTimeout(a.options.BindTimeout), Object: store.Timeout,
-		Follow: a.follow.Open, Stale: a.staleKinds, StandBy: a.standBy, TakeOver: a.takeOver, Resume: a.resume, Log: a.log,
+		Follow: a.mayFollow.Open, Stale: a.staleKinds, StandBy: a.standBy, TakeOver: a.takeOver, Resume: a.resume, Log: a.log,
 	})
 }

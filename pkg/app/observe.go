@@ -33,11 +33,11 @@ func (a *App) startObserving(ctx context.Context) {
 		{"ages of watches", a.watchAges},
 		{"times of changes", a.api.Run},
 	}...)
-	a.follow.Open()
+	a.mayFollow.Open()
 	a.account.start(ctx, []part{
 		{"observing", func(ctx context.Context) error {
 			if a.cache.WaitForSync(ctx) == nil {
-				a.current.Open()
+				a.caughtUp.Open()
 			}
 			<-ctx.Done()
 			return nil

@@ -55,7 +55,7 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 	if err := q.check(pod); err != nil {
 		return Admitted{Pod: pod}, err
 	}
-	return a.admit(ctx, &admission{pod: pod.AskedBy(q.User), node: q.Node, own: a.pending.isSelf(q.User)}, q.DryRun)
+	return a.admit(ctx, &admission{pod: pod.WithCaller(q.User), node: q.Node, own: a.pending.isSelf(q.User)}, q.DryRun)
 }
 
 // check refuses a pod that the API server would not bind.

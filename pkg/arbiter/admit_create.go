@@ -69,7 +69,7 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	case taken:
 		return Admitted{Pod: info}, &Error{Outcome: NameTaken, Pod: ref, Node: k.node}
 	}
-	k.pod, k.nodes = info.AskedBy(user), a.o.Ledger.Stats().Nodes
+	k.pod, k.nodes = info.WithCaller(user), a.o.Ledger.Stats().Nodes
 	return a.admit(ctx, k, dryRun)
 }
 

@@ -65,8 +65,8 @@ type Options struct {
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
 	// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may.
 	MayReserve func(ctx context.Context, caller user.Info, namespace string) error
-	// AskedBy returns the caller that asked last about a pod that waits, "" where none is remembered.
-	AskedBy func(pod types.UID) string
+	// LastCaller returns the caller that asked last about a pod that waits, "" where none is remembered.
+	LastCaller func(pod types.UID) string
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term func() election.Term
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie

@@ -65,7 +65,7 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 			return err
 		},
 		"a scheduler in this process": func(w *world, p *v1.Pod, caller string) error {
-			placement := w.question.For(w.info(p).AskedBy(caller), "a")
+			placement := w.question.For(w.info(p).WithCaller(caller), "a")
 			_, _, err := w.Keep(&placement, time.Minute)
 			return err
 		},

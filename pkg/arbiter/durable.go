@@ -17,7 +17,7 @@ const inMemoryInstead = `, or send "Durable": false for a reservation in memory,
 // reserveDurable decides a durable gang: capacity in the ledger first, then objects that
 // say so, and only then the answer.
 func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
-	t := &allotment{gang: g, placements: placements, screened: screened}
+	t := &gangAttempt{gang: g, placements: placements, screened: screened}
 	if err := a.divide(t); err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledg
 	if !ok {
 		return a.failed("reserve", g, notKnownYet(busy)), nil
 	}
-	w := &durableWrite{allotment: t, a: a, deadline: time.Now().Add(storeTimeout), leave: leave}
+	w := &durableWrite{gangAttempt: t, a: a, deadline: time.Now().Add(storeTimeout), leave: leave}
 	defer func() { w.leave() }()
 	return w.run(ctx)
 }
@@ -41,7 +41,7 @@ func notKnownYet(key types.NamespacedName) string {
 }
 
 // conclude makes the decision known. written are the parts that were written.
-func (a *Arbiter) conclude(t *allotment, written []*part) *Decision {
+func (a *Arbiter) conclude(t *gangAttempt, written []*part) *Decision {
 	d := newDecision(t.placements, t.refusals, t.revision)
 	d.Durable, d.Granted = true, t.granted()
 	switch {
@@ -66,7 +66,7 @@ func (a *Arbiter) conclude(t *allotment, written []*part) *Decision {
 
 // deadline is when the first of the gang's capacity is given back; zero where all
 // pods are bound.
-func (a *Arbiter) deadline(t *allotment, written []*part) (first time.Time) {
+func (a *Arbiter) deadline(t *gangAttempt, written []*part) (first time.Time) {
 	sooner := func(at time.Time) {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at.UTC()
@@ -84,7 +84,7 @@ func (a *Arbiter) deadline(t *allotment, written []*part) (first time.Time) {
 }
 
 // others are the reservations that pods of the gang had capacity in before.
-func (t *allotment) others() []types.NamespacedName {
+func (t *gangAttempt) others() []types.NamespacedName {
 	var keys []types.NamespacedName
 	for _, ref := range t.existing {
 		if key := (types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); !slices.Contains(keys, key) {
@@ -96,7 +96,7 @@ func (t *allotment) others() []types.NamespacedName {
 
 // reservation names what the capacity of the gang is written in; nothing where that
 // is several objects, or all pods are bound.
-func (t *allotment) reservation(written []*part) types.NamespacedName {
+func (t *gangAttempt) reservation(written []*part) types.NamespacedName {
 	others := t.others()
 	switch {
 	case len(written) == 1:

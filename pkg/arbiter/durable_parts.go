@@ -71,7 +71,7 @@ type part struct {
 }
 
 // divide makes the parts of a gang and their objects.
-func (a *Arbiter) divide(t *allotment) error {
+func (a *Arbiter) divide(t *gangAttempt) error {
 	var lists [][]int
 	of := map[string]int{}
 	for _, i := range notRefused(len(t.placements), t.screened) {
@@ -137,7 +137,7 @@ func partName(name string, k int) string {
 }
 
 // newObject is the object of a part, with a slot for each of its pods.
-func (a *Arbiter) newObject(t *allotment, p *part) *v1alpha1.Reservation {
+func (a *Arbiter) newObject(t *gangAttempt, p *part) *v1alpha1.Reservation {
 	g := t.gang
 	kept := make([]ledger.Slot, len(p.pods))
 	for k, i := range p.pods {
@@ -159,7 +159,7 @@ func encodedSize(object *v1alpha1.Reservation) int {
 	return len(data)
 }
 
-func (t *allotment) keys() []types.NamespacedName {
+func (t *gangAttempt) keys() []types.NamespacedName {
 	keys := make([]types.NamespacedName, len(t.parts))
 	for k, p := range t.parts {
 		keys[k] = p.key

@@ -23,11 +23,11 @@ func (w *durableWrite) takeBack(parts []*part) {
 		case p.stored != nil && sameRequest(p.stored, p.object) && !isUnfinished(p.stored):
 			w.keepFound(p)
 		default:
-			w.a.giveUpPart(w.allotment, p)
+			w.a.giveUpPart(w.gangAttempt, p)
 		}
 	}
 	for len(open) > 0 && !open[0].inDoubt() && w.a.remove(open[0].stored, w.deadline, open[0].toUndo) == nil {
-		w.a.giveUpPart(w.allotment, open[0])
+		w.a.giveUpPart(w.gangAttempt, open[0])
 		open = open[1:]
 	}
 	if len(open) == 0 {
@@ -62,17 +62,17 @@ func (w *durableWrite) undo(p *part) bool {
 				p.stored = found
 				w.keepFound(p)
 			} else {
-				a.giveUpPart(w.allotment, p)
+				a.giveUpPart(w.gangAttempt, p)
 			}
 			return true
 		case said == FateDone:
 			err = a.o.Store.Delete(a.ctx, found)
 			if after := Classify(reservationsResource, err); after == FateDone || after == FateMissing {
-				a.giveUpPart(w.allotment, p)
+				a.giveUpPart(w.gangAttempt, p)
 				return true
 			}
 		case said == FateMissing && p.over(asked, storeSettle):
-			a.giveUpPart(w.allotment, p)
+			a.giveUpPart(w.gangAttempt, p)
 			return true
 		}
 		if !sleep(a.ctx, tries.next(longestPause, err)) {

@@ -23,7 +23,7 @@ import (
 // to be there. When the deadline is over first, the scheduler is told that nothing was
 // reserved, and the capacity stays kept until it is certain that no object says otherwise.
 type durableWrite struct {
-	*allotment
+	*gangAttempt
 	a        *Arbiter
 	deadline time.Time
 	leave    func()
@@ -34,13 +34,13 @@ func (w *durableWrite) run(ctx context.Context) (*Decision, error) {
 	why, err := w.settleOthers(ctx)
 	switch {
 	case err != nil:
-		w.a.giveUp(w.allotment)
+		w.a.giveUp(w.gangAttempt)
 		return nil, err
 	case why != "":
-		w.a.giveUp(w.allotment)
+		w.a.giveUp(w.gangAttempt)
 		return w.failed(why), nil
 	case len(w.kept) == 0:
-		return w.a.conclude(w.allotment, nil), nil
+		return w.a.conclude(w.gangAttempt, nil), nil
 	}
 	parts := w.keepSlots()
 	tie(parts)
@@ -87,11 +87,11 @@ func (a *Arbiter) given(p *part) map[string][]ledger.GivenDevices {
 // what keeps the gang from being decided now; err is for a request that makes no sense.
 func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error) {
 	for range allotTries {
-		if err := w.a.allot(w.allotment); err != nil {
+		if err := w.a.allot(w.gangAttempt); err != nil {
 			return "", err
 		}
 		if why, again := w.settleBinds(ctx); why != "" || again {
-			w.a.giveUp(w.allotment)
+			w.a.giveUp(w.gangAttempt)
 			if why != "" {
 				return why, nil
 			}
@@ -104,7 +104,7 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 			return w.checkOthers()
 		}
 		other := w.others()[at]
-		w.a.giveUp(w.allotment)
+		w.a.giveUp(w.gangAttempt)
 		if !w.a.writers.wait(ctx, other) {
 			return notKnownYet(other), nil
 		}
@@ -205,7 +205,7 @@ func (w *durableWrite) write(parts []*part) (*Decision, error) {
 		}
 		w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, w.ends(p))
 	}
-	return w.a.conclude(w.allotment, parts), nil
+	return w.a.conclude(w.gangAttempt, parts), nil
 }
 
 // maxCreates is how many objects of one gang are written at once.

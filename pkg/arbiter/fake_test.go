@@ -332,7 +332,7 @@ func (w *world) newArbiter(o Options) *Arbiter {
 	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return ptr.Deref(w.undecided.Load(), "") }, w.gates...)
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }
-	o.AskedBy = func(types.UID) string { return w.askedBy }
+	o.LastCaller = func(types.UID) string { return w.askedBy }
 	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {
 		if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
 			return &identity.DeniedError{Message: name + " may not act for " + scheduler}

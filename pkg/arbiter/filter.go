@@ -99,7 +99,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 		a.useSlots(advice, &placement, q.Nominated, offered, s)
 	}
 	if known && !advice.ComesBack && !fitsAny(s.verdicts) {
-		a.o.Steering.Seek(pod, q.Nominated, len(offered))
+		a.o.Steering.SearchLater(pod, q.Nominated, len(offered))
 	}
 	return advice, nil
 }
@@ -162,7 +162,7 @@ func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, k
 		return nil, false, err
 	}
 	if a.o.Ledger.LimitsCallers() {
-		pod = pod.AskedBy(identity.Name(ctx)) // whoever remembers the pod remembers who asked
+		pod = pod.WithCaller(identity.Name(ctx)) // whoever remembers the pod remembers who asked
 	}
 	return pod, known, a.mayUse(ctx, pod.Scheduler)
 }

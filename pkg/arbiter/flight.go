@@ -34,7 +34,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 	if decided, err := f.judge(info); decided {
 		return true, err
 	}
-	placement := a.o.Question.For(info.AskedBy(f.caller), f.node)
+	placement := a.o.Question.For(info.WithCaller(f.caller), f.node)
 	placement.Preempt = a.preemptors.isAllowed(f.pod.UID)
 	grant, err := a.gangs.startBind(info, &placement)
 	switch {

@@ -106,7 +106,7 @@ func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant
 	if !ok {
 		return g.o.Ledger.StartBind(p)
 	}
-	pod = pod.AskedBy(p.Caller)
+	pod = pod.WithCaller(p.Caller)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.of[gang.Key]
@@ -366,7 +366,7 @@ func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
 		if _, inMemory := g.o.Ledger.HomeOf(member.Ref); inMemory {
 			s.reserved = append(s.reserved, member.Ref)
 		} else if durable, ok := g.o.Ledger.SlotFor(member.Ref); ok {
-			p := g.o.Question.For(member.AskedBy(s.caller), "")
+			p := g.o.Question.For(member.WithCaller(s.caller), "")
 			slot := p.Slot(s.deadline)
 			slot.Movable, slot.Slots = true, p.Slots
 			choices = append(choices, ledger.Choice{Slots: []ledger.Slot{slot}, Nodes: []string{durable.Node}})

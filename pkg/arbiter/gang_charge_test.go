@@ -15,7 +15,7 @@ func TestGangThatIsTakenOverIsPaidFor(t *testing.T) {
 		limits := &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}
 		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": limits})
 		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0].AskedBy("bob"), "n0"))
+		require.NoError(t, w.bind(pods[0].WithCaller("bob"), "n0"))
 		bound := *pods[0]
 		bound.Node, bound.Caller = "n0", "bob"
 		w.o.Pods.Put(&bound)
@@ -23,8 +23,8 @@ func TestGangThatIsTakenOverIsPaidFor(t *testing.T) {
 		require.Zero(t, w.kept())
 		require.Equal(t, 1, w.takeOver())
 		for k, node := range []string{"n0", "n1", "n1"} {
-			require.NoError(t, w.bind(pods[k+1].AskedBy("bob"), node))
+			require.NoError(t, w.bind(pods[k+1].WithCaller("bob"), node))
 		}
-		w.refusedAs(w.bind(w.pod("", "single", 0, withoutGang).AskedBy("bob"), "n2"), ledger.CallerLimit)
+		w.refusedAs(w.bind(w.pod("", "single", 0, withoutGang).WithCaller("bob"), "n2"), ledger.CallerLimit)
 	})
 }

@@ -25,7 +25,7 @@ func (w *gangWorld) reserveFor(pod *cluster.Pod, node, caller string) {
 
 func (w *gangWorld) reserveUntil(pod *cluster.Pod, node, caller string, deadline time.Time) {
 	w.t.Helper()
-	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{w.o.Question.For(pod.AskedBy(caller), node)}, ledger.AllOrNothing, deadline),
+	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{w.o.Question.For(pod.WithCaller(caller), node)}, ledger.AllOrNothing, deadline),
 		w.o.Ledger.Clock.Now())
 	require.Empty(w.t, result.Rejections)
 }
@@ -42,14 +42,14 @@ func TestGangMemberWithReservation(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		pods := w.gang("a", 2, 2, nil)
 		w.reserveFor(pods[0], "n0", "alice")
-		require.NoError(t, w.bind(pods[0].AskedBy("bob"), "n0"))
+		require.NoError(t, w.bind(pods[0].WithCaller("bob"), "n0"))
 		assert.Equal(t, 1, w.kept())
 	})
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		pods := w.gang("a", 2, 2, nil)
 		w.reserveFor(pods[0], "n0", "alice")
 		w.resize("n0", 0)
-		w.refusedAs(w.bind(pods[0].AskedBy("alice"), "n0"), ledger.InsufficientResource)
+		w.refusedAs(w.bind(pods[0].WithCaller("alice"), "n0"), ledger.InsufficientResource)
 		assert.Equal(t, 1, w.kept(), "what was reserved")
 	})
 	gangTest(t, 2, 2, func(w *gangWorld) {
@@ -247,7 +247,7 @@ func TestGangStaysWithinTheLimitsOfItsCaller(t *testing.T) {
 	gangTest(t, 4, 2, func(w *gangWorld) {
 		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": {Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}})
 		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0].AskedBy("bob"), "n0"))
+		require.NoError(t, w.bind(pods[0].WithCaller("bob"), "n0"))
 		for k := 1; k < 4; k++ {
 			w.ledger.RemovePod(pods[k].Ref, 2)
 			w.pod("a", pods[k].Ref.Name, 4, func(p *v1.Pod) {

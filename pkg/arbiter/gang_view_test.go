@@ -220,7 +220,7 @@ func TestGangOfAnotherNamespaceIsNotNamed(t *testing.T) {
 // What a pod waits for whose gang does is said by explain, and for what capacity is kept.
 func TestExplainGang(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
-		w.o.AskedBy = func(types.UID) string { return "" }
+		w.o.LastCaller = func(types.UID) string { return "" }
 		explain := func(pod *cluster.Pod) *Explanation { return w.arbiter().Explain(pod.Ref) }
 		pods, single := w.gang("a", 4, 4, nil), w.pod("", "single", 0, withoutGang)
 		e := explain(pods[1])

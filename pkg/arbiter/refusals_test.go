@@ -44,14 +44,14 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller})
 		}, refused.Admission},
 		"a scheduler in the process": {func(w *world, p *v1.Pod) {
-			placement := w.question.For(w.info(p).AskedBy(caller), "a")
+			placement := w.question.For(w.info(p).WithCaller(caller), "a")
 			_, _, _ = w.Keep(&placement, time.Minute)
 		}, refused.Plugin},
 		"its plugin": {func(w *world, p *v1.Pod) {
-			w.PluginRefused(w.info(p).AskedBy(caller), []string{"b", "a"})
+			w.PluginRefused(w.info(p).WithCaller(caller), []string{"b", "a"})
 		}, refused.Plugin},
 		"its gangs": {func(w *world, p *v1.Pod) {
-			_, _, _ = w.KeepAll([]ledger.Placement{w.question.For(w.info(p).AskedBy(caller), "a")}, time.Minute)
+			_, _, _ = w.KeepAll([]ledger.Placement{w.question.For(w.info(p).WithCaller(caller), "a")}, time.Minute)
 		}, refused.Plugin},
 	}
 	for name, tc := range cases {

@@ -166,7 +166,7 @@ func TestToldLater(t *testing.T) {
 // However many Bindings are refused, not more than so many are remembered.
 func TestRepeatsAreBounded(t *testing.T) {
 	w := newWorld(t, sized("p", "3", 5))
-	info := w.info(sized("p", "3", 5)).AskedBy("naive")
+	info := w.info(sized("p", "3", 5)).WithCaller("naive")
 	for i := range 2 * maxRepeats {
 		k := &admission{pod: info, node: fmt.Sprint("node-", i)}
 		w.noted(k, &Error{Outcome: Refused, Pod: info.Ref, Node: k.node, Rejection: &ledger.Rejection{Pod: info.Ref, Node: k.node, Reason: ledger.NodeUnknown}})

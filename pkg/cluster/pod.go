@@ -116,8 +116,8 @@ func preempted(pod *v1.Pod) bool {
 // Bound reports whether the pod uses capacity on a node.
 func (i *Pod) Bound() bool { return i.Node != "" && !i.Finished }
 
-// AskedBy returns the pod as a caller asks about it, who pays for it.
-func (i *Pod) AskedBy(caller string) *Pod {
+// WithCaller returns the pod as a caller asks about it, who pays for it.
+func (i *Pod) WithCaller(caller string) *Pod {
 	if i.Node != "" || i.Caller == caller {
 		return i
 	}

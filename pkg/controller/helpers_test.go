@@ -100,7 +100,7 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 	w.send = func(*cluster.Pod, int) bool { return false }
 	w.wakeups = NewWakeups(WakeupOptions{
 		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), WokenElsewhere: func(scheduler string) bool { return w.elsewhere(scheduler) },
-		Steer: func(*cluster.Pod) bool { return false }, Send: func(pod *cluster.Pod, offered int) bool { return w.send(pod, offered) }, OnWakeup: func() { w.count.Add(1) },
+		Steer: func(*cluster.Pod) bool { return false }, NominateNow: func(pod *cluster.Pod, offered int) bool { return w.send(pod, offered) }, OnWakeup: func() { w.count.Add(1) },
 		Ready: func(ctx context.Context) error {
 			select {
 			case <-w.ready:

@@ -239,7 +239,7 @@ func (w *Wakeups) wake(ctx context.Context, r *refusal, what news, why reason) {
 		log.Info("sent a pending pod to capacity that is held for it")
 		return
 	}
-	if (why == freeCapacity || why == strayCapacity) && w.Send(pod, r.sample) {
+	if (why == freeCapacity || why == strayCapacity) && w.NominateNow(pod, r.sample) {
 		w.refused.woken(r, why == strayCapacity, time.Now())
 		w.OnWakeup()
 		log.Info("sent a pending pod to free capacity")

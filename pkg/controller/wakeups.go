@@ -67,9 +67,9 @@ type WakeupOptions struct {
 	// Steer wakes a pod by sending it to a node that holds capacity for it. It reports
 	// false where the pod has to be woken otherwise.
 	Steer func(pod *cluster.Pod) bool
-	// Send wakes a pod, that was offered so many nodes, by sending it to one with free capacity that its
+	// NominateNow wakes a pod, that was offered so many nodes, by sending it to one with free capacity that its
 	// scheduler might not look at. It reports false where the pod has to be woken otherwise.
-	Send func(pod *cluster.Pod, offered int) bool
+	NominateNow func(pod *cluster.Pod, offered int) bool
 	// OnWakeup is called after each pod that was woken.
 	OnWakeup func()
 	// InProcess says that waking a pod costs no write to the API server, and that the
@@ -191,9 +191,9 @@ func (w *Wakeups) Wake(pod *cluster.Pod) {
 	w.refused.tell(r, news{sure: true}, r.at)
 }
 
-// AskedBy returns the caller that filter refused a pod that is still pending last, "" where there was none or limits are
+// LastCaller returns the caller that filter refused a pod that is still pending last, "" where there was none or limits are
 // nobody's.
-func (w *Wakeups) AskedBy(pod types.UID) (caller string) {
+func (w *Wakeups) LastCaller(pod types.UID) (caller string) {
 	if r := w.refused.of(pod); r != nil {
 		caller = r.pod.Caller
 	}

@@ -98,13 +98,13 @@ func TestWakeupsOrderAndFit(t *testing.T) {
 func TestWhoAskedAboutPodThatWaits(t *testing.T) {
 	w := makeWorld(t, "a")
 	pod := w.pod("p", "1", 0)
-	assert.Empty(t, w.wakeups.AskedBy(pod.Ref.UID))
+	assert.Empty(t, w.wakeups.LastCaller(pod.Ref.UID))
 	for _, caller := range []string{"first", "second"} {
-		w.refuse(pod.AskedBy(caller))
-		assert.Equal(t, caller, w.wakeups.AskedBy(pod.Ref.UID))
+		w.refuse(pod.WithCaller(caller))
+		assert.Equal(t, caller, w.wakeups.LastCaller(pod.Ref.UID))
 	}
 	w.wakeups.Settled(pod.Ref.UID)
-	assert.Empty(t, w.wakeups.AskedBy(pod.Ref.UID))
+	assert.Empty(t, w.wakeups.LastCaller(pod.Ref.UID))
 }
 
 // A pod's deletion reaches kube-scheduler by its own watch: only pods that were

@@ -75,8 +75,8 @@ type Controller struct {
 	journal *follow.Journal
 	listed  bool // all objects there are are known: changes go to the ledger one by one
 
-	adopted *follow.Gate // open when the objects of the start are in the ledger
-	ready   *follow.Gate // open when pods and nodes are, too
+	adopted *follow.Latch // open when the objects of the start are in the ledger
+	ready   *follow.Latch // open when pods and nodes are, too
 }
 
 // object is what is brought up to date: a claim, or a device, which has no namespace, or a pod, which has a
@@ -96,7 +96,7 @@ func New(o Options) *Controller {
 		events:   follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		refusals: follow.NewEvents(o.Recorder, refusalsPerSecond, refusalBurst),
 		devices:  newInventory(), claims: newClaimSet(),
-		adopted: follow.NewGate(), ready: follow.NewGate(),
+		adopted: follow.NewLatch(), ready: follow.NewLatch(),
 	}
 	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.bringAll)
 	kinds := o.Client.GlobalreserveV1alpha1()

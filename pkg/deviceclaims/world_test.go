@@ -150,7 +150,7 @@ func newWorldAtStart(t *testing.T, objects ...runtime.Object) (w *world, podsKno
 func (w *world) startEarly() (podsKnown func()) {
 	t := w.T
 	w.served.Store(true)
-	pods := follow.NewGate()
+	pods := follow.NewLatch()
 	w.controller.StateSynced = pods.Wait
 	w.run()
 	require.NoError(t, w.controller.WaitAdopted(t.Context()))

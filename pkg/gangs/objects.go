@@ -22,7 +22,7 @@ type objects struct {
 	version   string
 	installed *follow.Kind
 	watch     *follow.Watch
-	first     *follow.Gate // open once they are known, or known not to be there
+	first     *follow.Latch // open once they are known, or known not to be there
 	onChanged func(kinds.Key)
 	onAll     func() // told that the definition came or went
 
@@ -48,7 +48,7 @@ func (o *object) DeepCopyObject() runtime.Object { return o }
 
 func (g *Gangs) newObjects(kind *kinds.Compiled, version string, installed *follow.Kind) *objects {
 	o := &objects{
-		kind: kind, version: version, installed: installed, first: follow.NewGate(), onChanged: g.OnChanged,
+		kind: kind, version: version, installed: installed, first: follow.NewLatch(), onChanged: g.OnChanged,
 		known: map[types.NamespacedName]*object{},
 	}
 	o.onAll = func() { g.changed(kind.Name) }

@@ -19,8 +19,8 @@ type nodeDevices struct {
 	counted []counted
 }
 
-// allotment is which devices a claim or a slot has.
-type allotment struct {
+// deviceGrant is which devices a claim or a slot has.
+type deviceGrant struct {
 	request *DeviceRequest // nil in replicas, which are not told of claims
 	given   []GivenDevices
 	said    bool // the pod was seen bound, and said so
@@ -102,13 +102,13 @@ func (l *account) supply(i int32) {
 		if slices.EqualFunc(given, h.devices.given, sameGiven) {
 			continue
 		}
-		l.regive(h, &allotment{request: h.devices.request, given: given})
+		l.regive(h, &deviceGrant{request: h.devices.request, given: given})
 		l.record(SlotPlaced, h, h.pod)
 	}
 }
 
 // regive makes a slot keep other devices.
-func (l *account) regive(h *entry, a *allotment) {
+func (l *account) regive(h *entry, a *deviceGrant) {
 	l.disown(h)
 	h.devices = a
 	l.own(h)

@@ -180,7 +180,7 @@ func countGiven(given []GivenDevices, resource string) (count int64) {
 
 // giveCounted gives a pod that is bound devices for what it asks for by count, as far as there are any: they follow
 // those of its claims. Nobody is refused for want of these: the amounts tell how many there are.
-func (l *account) giveCounted(i int32, req *resources.Request, a *allotment, h *entry) *allotment {
+func (l *account) giveCounted(i int32, req *resources.Request, a *deviceGrant, h *entry) *deviceGrant {
 	n := l.nodes[i]
 	if n.devices == nil {
 		return a
@@ -202,13 +202,13 @@ func (l *account) giveCounted(i int32, req *resources.Request, a *allotment, h *
 }
 
 // giveMore adds as many devices of a resource as are wanted to what is given, or as many as are free.
-func (n *node) giveMore(c *counted, wanted int64, a *allotment, h *entry) *allotment {
+func (n *node) giveMore(c *counted, wanted int64, a *deviceGrant, h *entry) *deviceGrant {
 	free := slices.Clone(n.freeDevices(h))
 	var preferred devices.Set
 	if h != nil {
 		preferred = n.devices.setOf(h.given())
 	}
-	more := &allotment{}
+	more := &deviceGrant{}
 	if a != nil {
 		n.devices.visit(a.given, free.Remove)
 		*more = *a
@@ -234,7 +234,7 @@ func claimed(given []GivenDevices) []GivenDevices {
 
 // withoutCounted is what a slot keeps of the devices of a pod, which is bound no more: what it asked for by count the slot
 // keeps by count.
-func (a *allotment) withoutCounted() *allotment {
+func (a *deviceGrant) withoutCounted() *deviceGrant {
 	if a == nil || a.request == nil {
 		return nil
 	}

@@ -74,7 +74,7 @@ func (e *entry) keeps(r *DeviceRequest) []GivenDevices {
 
 // allotInPlace gives a pod what the slot it has in memory keeps for it, as long as it asks
 // for the same, and else other devices. The slot must be off the account.
-func (l *account) allotInPlace(e *entry, r *DeviceRequest) *allotment {
+func (l *account) allotInPlace(e *entry, r *DeviceRequest) *deviceGrant {
 	if e.keeps(r) != nil {
 		return e.devices
 	}
@@ -82,11 +82,11 @@ func (l *account) allotInPlace(e *entry, r *DeviceRequest) *allotment {
 }
 
 // allot gives a pod devices of a node, where it was found to fit.
-func (l *account) allot(i int32, r *DeviceRequest, h *entry) *allotment {
+func (l *account) allot(i int32, r *DeviceRequest, h *entry) *deviceGrant {
 	if r == nil {
 		return nil
 	}
-	a := &allotment{request: r}
+	a := &deviceGrant{request: r}
 	var choice [][]int
 	n := l.nodes[i]
 	if n.devices != nil && len(r.Requests) > 0 {
@@ -174,17 +174,17 @@ func (r *DeviceRequest) givenBefore() []GivenDevices {
 
 // observedGiven returns the devices a slot that is observed is taken to keep: those it
 // was given; where that is not known, those its pods have, and else such as are free.
-func (l *account) observedGiven(spec *Slot) *allotment {
+func (l *account) observedGiven(spec *Slot) *deviceGrant {
 	r := spec.Devices
 	if r == nil {
 		return nil
 	}
 	if given := r.givenBefore(); given != nil {
-		return &allotment{request: r, given: given}
+		return &deviceGrant{request: r, given: given}
 	}
 	n := l.nodes[l.ensureNode(spec.Node)]
 	if n.devices == nil || len(r.Requests) == 0 {
-		return &allotment{request: r, given: n.chosen(r, nil)}
+		return &deviceGrant{request: r, given: n.chosen(r, nil)}
 	}
 	free, preferred := slices.Clone(n.devices.free), n.devices.pool.NewSet()
 	for c := n.first; c != nil; c = c.next {
@@ -194,9 +194,9 @@ func (l *account) observedGiven(spec *Slot) *allotment {
 	}
 	choice, v := n.devices.pool.Choose(free, preferred, r.Requests)
 	if v.Reason != devices.Fits {
-		return &allotment{request: r, given: n.giveEach(r, free, nil)}
+		return &deviceGrant{request: r, given: n.giveEach(r, free, nil)}
 	}
-	return &allotment{request: r, given: n.chosen(r, choice)}
+	return &deviceGrant{request: r, given: n.chosen(r, choice)}
 }
 
 // keepsDevicesFor returns how many devices of the resources asked for a slot keeps.
@@ -211,7 +211,7 @@ func (e *entry) keepsDevicesFor(r *DeviceRequest) (count int64) {
 
 // leftDevices is what a slot keeps of the devices of a pod that is gone: those that were
 // claimed, for no claim in particular.
-func (e *entry) leftDevices() *allotment {
+func (e *entry) leftDevices() *deviceGrant {
 	r := e.asks()
 	if r == nil || r.Err != "" || len(r.Requests) == 0 {
 		return nil
@@ -228,7 +228,7 @@ func (e *entry) leftDevices() *allotment {
 		}
 		given[k].Claim = DeviceClaimRef{}
 	}
-	return &allotment{request: &DeviceRequest{Requests: r.Requests}, given: given}
+	return &deviceGrant{request: &DeviceRequest{Requests: r.Requests}, given: given}
 }
 
 // said returns what a pod that is bound was given by what it says itself: what its claims were, and then what it was
@@ -269,7 +269,7 @@ func (l *account) said(r *DeviceRequest, req *resources.Request) []GivenDevices 
 // says. A pod has the devices it was bound with until it goes, whatever becomes of
 // its annotations: they can be edited, and its containers do not hear of that. Who cannot
 // tell any more what the devices were for tells nothing new either.
-func (l *account) observedDevices(e *entry, o *PodObservation) *allotment {
+func (l *account) observedDevices(e *entry, o *PodObservation) *deviceGrant {
 	had, r := e.devices, o.Devices
 	var ids []string
 	if had != nil {
@@ -283,9 +283,9 @@ func (l *account) observedDevices(e *entry, o *PodObservation) *allotment {
 	}
 	same := had != nil && strings.Join(ids, ",") == r.Given
 	if same && r.Err != "" {
-		return &allotment{request: had.request, given: had.given, said: true}
+		return &deviceGrant{request: had.request, given: had.given, said: true}
 	}
-	a := &allotment{request: r, given: l.said(r, o.Request), said: true}
+	a := &deviceGrant{request: r, given: l.said(r, o.Request), said: true}
 	switch {
 	case same && len(ids) > 0 && slices.EqualFunc(claimed(had.given), r.Claims, func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim == ref }):
 		a.given = had.given // which says of which resource each is
@@ -297,13 +297,13 @@ func (l *account) observedDevices(e *entry, o *PodObservation) *allotment {
 
 // keepSaid is what a pod has that is known to have devices, once it is observed anew: its
 // claims may be other objects of the same names, or be known at last.
-func (l *account) keepSaid(had *allotment, ids []string, o *PodObservation) *allotment {
+func (l *account) keepSaid(had *deviceGrant, ids []string, o *PodObservation) *deviceGrant {
 	r := o.Devices
 	if r == nil || r.Err != "" || len(r.Claims) == 0 || strings.Join(ids, ",") != r.Given {
 		return had
 	}
 	if slices.ContainsFunc(had.given, func(g GivenDevices) bool { return g.Resource == "" }) {
-		return &allotment{request: r, given: l.said(r, o.Request), said: true}
+		return &deviceGrant{request: r, given: l.said(r, o.Request), said: true}
 	}
 	if !slices.EqualFunc(claimed(had.given), r.Claims, func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim.key() == ref.key() }) {
 		return had
@@ -312,10 +312,10 @@ func (l *account) keepSaid(had *allotment, ids []string, o *PodObservation) *all
 	for k, ref := range r.Claims {
 		given[k].Claim = ref
 	}
-	return &allotment{request: had.request, given: given, said: true}
+	return &deviceGrant{request: had.request, given: given, said: true}
 }
 
-func (a *allotment) same(b *allotment) bool {
+func (a *deviceGrant) same(b *deviceGrant) bool {
 	if a == b || a == nil || b == nil {
 		return a == b
 	}

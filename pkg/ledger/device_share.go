@@ -70,12 +70,12 @@ func (l *account) wantsShare(spec *Slot) *DeviceRequest {
 }
 
 // takeShare is allot for a part of a plan that has a share, as long as that is free.
-func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, h *entry) *allotment {
+func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, h *entry) *deviceGrant {
 	if n := l.nodes[i]; share != nil && n.devices != nil {
 		free := true
 		n.devices.visit(share, func(k int) { free = free && n.devices.free.Has(k) })
 		if free {
-			return &allotment{request: r, given: share}
+			return &deviceGrant{request: r, given: share}
 		}
 	}
 	return l.allot(i, r, h)

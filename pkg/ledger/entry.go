@@ -32,7 +32,7 @@ type entry struct {
 	budgets  [numBudgets]*budget // those it counts in; nil for each that is not limited
 	within   *entry              // the slot of a reservation that it uses
 	slot     *slot               // of reservations
-	devices  *allotment
+	devices  *deviceGrant
 	deadline int64   // of a slot, in Unix nanoseconds
 	version  uint64  // newest resourceVersion observed of the pod, 0 if none
 	boundBy  *bond   // what the pod was bound with, even where that is gone or not seen yet
@@ -223,7 +223,7 @@ func (l *account) newAllocation(p *Placement) *entry {
 
 // addSlot makes a slot of a spec, puts it on the account of node i and makes it findable.
 // Its deadline does not run before schedule.
-func (l *account) addSlot(spec *Slot, i int32, within *entry, a *allotment) *entry {
+func (l *account) addSlot(spec *Slot, i int32, within *entry, a *deviceGrant) *entry {
 	e := l.newEntry()
 	*e = entry{
 		pod: spec.Pod, request: spec.Request, scheduler: spec.Scheduler, caller: spec.Caller, priority: spec.Priority,

@@ -111,7 +111,7 @@ type step struct {
 	from       *entry             // the movable slot in the place of which it was made
 	pinned     bool               // it was movable before
 	was        *resources.Request // the size it had before, if that was another
-	had        *allotment
+	had        *deviceGrant
 	deadline   int64 // what was asked for
 }
 

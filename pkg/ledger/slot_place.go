@@ -21,7 +21,7 @@ func (l Observer) ObserveSlot(spec Slot) bool {
 }
 
 // keep records a slot of a reservation whether it fits or not.
-func (l *account) keep(spec *Slot, i int32, a *allotment) *entry {
+func (l *account) keep(spec *Slot, i int32, a *deviceGrant) *entry {
 	h := l.addSlot(spec, i, nil, a)
 	l.schedule(h)
 	l.record(SlotPlaced, h, h.pod)

@@ -44,7 +44,7 @@ type Controller struct {
 	Options
 	watch  *follow.Watch
 	events *follow.Events
-	ready  *follow.Gate // open when all quotas there are count
+	ready  *follow.Latch // open when all quotas there are count
 
 	mu      sync.Mutex                            // guards what follows
 	quotas  map[string]map[string]v1.ResourceList // by namespace and name
@@ -55,7 +55,7 @@ type Controller struct {
 // New makes a Controller and starts nothing.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst), ready: follow.NewGate(),
+		Options: o, events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst), ready: follow.NewLatch(),
 		quotas: map[string]map[string]v1.ResourceList{}, applied: map[ledger.BudgetKind]map[string]*ledger.Limits{},
 	}
 	c.watch = follow.NewWatch(nil, o.Log, follow.NewSource(o.Client, "resourcequotas",

@@ -82,8 +82,8 @@ type Controller struct {
 	orphans  *lru.Cache // how slots ended whose objects are not known, by SlotRef
 	starting bool       // the objects of the start are not restored yet
 
-	listed *follow.Gate // open when the objects of the start are known
-	ready  *follow.Gate // open when they hold what is theirs
+	listed *follow.Latch // open when the objects of the start are known
+	ready  *follow.Latch // open when they hold what is theirs
 }
 
 // New makes a Controller and starts nothing.
@@ -97,7 +97,7 @@ func New(o Options) *Controller {
 		kick:    make(chan struct{}, 1),
 		records: map[types.NamespacedName]*record{},
 		orphans: lru.New(maxOrphans), starting: true,
-		listed: follow.NewGate(), ready: follow.NewGate(),
+		listed: follow.NewLatch(), ready: follow.NewLatch(),
 	}
 	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.lostTrack)
 	c.watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "reservations",

@@ -319,7 +319,7 @@ func TestNothingNewBeforeDecisionsMayBeMade(t *testing.T) {
 		w.kill()
 		w.create(newReservation("new", time.Minute, slot("a", "n1", 1000)))
 		w.newServer()
-		open := follow.NewGate()
+		open := follow.NewLatch()
 		w.c.MayDecide = open.Wait
 		w.start()
 		w.settle()

@@ -44,8 +44,8 @@ type Controller struct {
 	events        *follow.Events
 	news          chan struct{}
 
-	mu      sync.Mutex   // guards what follows
-	settled *follow.Gate // open while what a server before this one has granted is known
+	mu      sync.Mutex    // guards what follows
+	settled *follow.Latch // open while what a server before this one has granted is known
 	claims  map[types.UID]known
 	open    map[types.UID]*write
 }
@@ -57,7 +57,7 @@ func New(o Options) *Controller {
 		definitions: follow.NewDefinitions(o.Discovery, resourcev1.SchemeGroupVersion, o.Log),
 		events:      follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		news:        make(chan struct{}, 1),
-		settled:     follow.NewGate(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
+		settled:     follow.NewLatch(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
 	}
 	mapped, kinds := newClasses(o.OnMapped), o.Client.ResourceV1()
 	c.classes = follow.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, follow.NewSource(

@@ -106,7 +106,7 @@ func (c *Controller) suspect() (writes int) {
 func (c *Controller) unsettle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.settled = follow.NewGate()
+	c.settled = follow.NewLatch()
 }
 
 // settle finds out what became of the writes that are due.

@@ -81,10 +81,10 @@ func TestRefusedPodsThatAreGone(t *testing.T) {
 	f.waker.again(info, ledger.Fits, time.Hour)
 	f.waker.refused(info, f.backend.Ledger().Revision(), false)
 	require.True(t, f.waker.lost(pod.UID))
-	require.NotEmpty(t, f.waker.wakeups.AskedBy(pod.UID))
+	require.NotEmpty(t, f.waker.wakeups.LastCaller(pod.UID))
 	f.waker.deleted(pod)
 	assert.False(t, f.waker.lost(pod.UID))
-	assert.Empty(t, f.waker.wakeups.AskedBy(pod.UID))
+	assert.Empty(t, f.waker.wakeups.LastCaller(pod.UID))
 }
 
 // Pods that wait for the ledger are tried again whenever it can be decided on.

@@ -207,7 +207,7 @@ func (p *Plugin) read(pod *v1.Pod) (*cluster.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	info = info.AskedBy(ledger.Trusted) // the scheduler has the server in its process
+	info = info.WithCaller(ledger.Trusted) // the scheduler has the server in its process
 	p.last.Store(&read{pod, info})
 	return info, nil
 }

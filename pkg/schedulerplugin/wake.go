@@ -78,7 +78,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 		Pods: cluster.NewPods(), WokenElsewhere: func(string) bool { return true },
 		Question: p.backend.Question(), InProcess: true, OnWakeup: func() {},
 		Ready: func(context.Context) error { return nil }, Steer: func(*cluster.Pod) bool { return false },
-		Send: func(*cluster.Pod, int) bool { return false }, // its own Filter is asked before any sample is taken
+		NominateNow: func(*cluster.Pod, int) bool { return false }, // its own Filter is asked before any sample is taken
 	})
 	return w
 }

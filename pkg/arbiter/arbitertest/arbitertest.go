@@ -96,7 +96,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		}),
 		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
 		MayUse: mayAll, MayReserve: mayAll, Term: func() election.Term { return 0 },
-		AskedBy:        func(types.UID) string { return "" },
+		LastCaller:     func(types.UID) string { return "" },
 		Gangs:          gangs.New(gangs.Options{Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log}),
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
 		Node:           PlainNode, Wake: func(*cluster.Pod) {}, TouchGang: func(kinds.Key) {}, OnGangShort: func(gangs.Gang, int) {}, OnGangRefused: func(*cluster.Pod, ledger.Reason, string) {},

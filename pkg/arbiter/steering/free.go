@@ -49,11 +49,11 @@ func (p *plan) isFree() bool { return p.slot.Ref == ledger.SlotRef{} }
 // isSent reports whether a node is to be nominated, which will wake the pod.
 func (p *plan) isSent() bool { return p.wanted != "" && p.wanted != searching && p.wanted != clearing }
 
-// Seek finds a node for a pod that was refused all nodes of a sample, after the attempt has ended.
+// SearchLater finds a node for a pod that was refused all nodes of a sample, after the attempt has ended.
 // kube-scheduler looks at no others before it has another reason to try the pod. nominated is the node
 // that the scheduler's copy of the pod is nominated for: another one than ours is for whose pods were
 // evicted there, and is left alone.
-func (s *Steering) Seek(pod *cluster.Pod, nominated string, offered int) {
+func (s *Steering) SearchLater(pod *cluster.Pod, nominated string, offered int) {
 	if offered < MinSample || pod.Ref.UID == "" || pod.Node != "" {
 		return
 	}
@@ -83,9 +83,9 @@ func (s *Steering) Nominated(pod types.UID, node string) bool {
 	return p != nil && p.last == node
 }
 
-// Send nominates a waiting pod, that was offered so many nodes at last, for a node with free capacity, which makes
+// NominateNow nominates a waiting pod, that was offered so many nodes at last, for a node with free capacity, which makes
 // the scheduler try the pod again. It reports false where there is none to send the pod to, and so it is not woken.
-func (s *Steering) Send(pod *cluster.Pod, offered int) bool {
+func (s *Steering) NominateNow(pod *cluster.Pod, offered int) bool {
 	if pod.Node != "" || !s.isSample(offered) {
 		return false
 	}

@@ -109,7 +109,7 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 		if offered == 0 {
 			offered = MinSample
 		}
-		w.Seek(p, tt.nominated, offered)
+		w.SearchLater(p, tt.nominated, offered)
 		w.expect(nil)
 		pass(settle)
 		w.expect(tt.want)
@@ -125,7 +125,7 @@ func TestSentPodsDoNotMeet(t *testing.T) {
 		w.bind(pod("filler"), "b") // capacity for one more
 		pods := []*cluster.Pod{pod("1"), pod("2"), pod("3"), pod("4")}
 		for _, p := range pods {
-			w.Seek(p, "", MinSample)
+			w.SearchLater(p, "", MinSample)
 			pass(settle)
 		}
 		w.expect([]string{"1 -> a", "2 -> b", "3 -> a"})
@@ -144,22 +144,22 @@ func TestNodesThatTheSchedulerRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
 		p := pod("p")
-		w.Seek(p, "", MinSample)
+		w.SearchLater(p, "", MinSample)
 		pass(settle)
 		w.expect([]string{"p -> a"})
 		assert.True(t, w.Nominated(p.Ref.UID, "a"))
-		w.Seek(p, "a", MinSample)
+		w.SearchLater(p, "a", MinSample)
 		pass(settle)
 		w.expect([]string{"p -> a"})
 		pass(settle)
 		w.expect([]string{"p -> a", "p -> b"})
-		w.Seek(p, "b", MinSample)
+		w.SearchLater(p, "b", MinSample)
 		pass(4 * settle)
 		w.expect([]string{"p -> a", "p -> b", "p -> a"})
 		for range 50 {
-			w.Seek(p, p.Ref.Name, MinSample) // not ours
+			w.SearchLater(p, p.Ref.Name, MinSample) // not ours
 		}
-		w.Seek(p, "", MinSample) // it may have the nomination still
+		w.SearchLater(p, "", MinSample) // it may have the nomination still
 		pass(shortPause)
 		w.expect([]string{"p -> a", "p -> b", "p -> a", "p -> a"})
 		assert.Equal(t, []string{"p"}, w.givenUp, "what is there already wakes nobody")
@@ -172,13 +172,13 @@ func TestTriesAreLimited(t *testing.T) {
 		p, began := pod("p"), time.Now()
 		nominated := ""
 		for range manyTries {
-			w.Seek(p, nominated, MinSample)
+			w.SearchLater(p, nominated, MinSample)
 			pass(shortPause)
 			nominated = "a"
 		}
 		assert.Len(t, w.api.written(), manyTries)
 		assert.Less(t, time.Since(began), 5*time.Minute, "sooner than the scheduler tries it by itself")
-		w.Seek(p, "a", MinSample)
+		w.SearchLater(p, "a", MinSample)
 		pass(longPause - time.Second)
 		assert.Len(t, w.api.written(), manyTries)
 		pass(time.Second)
@@ -191,7 +191,7 @@ func TestFreeNodeIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
 		p := pod("p")
-		w.Seek(p, "", MinSample)
+		w.SearchLater(p, "", MinSample)
 		pass(settle)
 		fill := func(node string) {
 			w.bind(pod("1-"+node), node)
@@ -213,7 +213,7 @@ func TestPodIsSentHome(t *testing.T) {
 		p := pod("p")
 		plan := ledger.NewPlan([]ledger.Placement{w.Question.For(p, "b")}, ledger.AllOrNothing, time.Time{})
 		assert.Equal(t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
-		w.Seek(p, "", MinSample)
+		w.SearchLater(p, "", MinSample)
 		pass(settle)
 		w.expect([]string{"p -> b"})
 	})
@@ -222,11 +222,11 @@ func TestPodIsSentHome(t *testing.T) {
 func TestSendWakesByNomination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
-		assert.False(t, w.Send(pod("p"), MinSample-1), "all nodes were offered")
-		assert.False(t, w.Send(pod("p"), 2*MinSample+1), "all nodes were offered")
-		assert.True(t, w.Send(pod("p"), MinSample))
-		assert.True(t, w.Send(pod("q"), MinSample))
-		assert.False(t, w.Send(pod("r"), MinSample), "that is for the others")
+		assert.False(t, w.NominateNow(pod("p"), MinSample-1), "all nodes were offered")
+		assert.False(t, w.NominateNow(pod("p"), 2*MinSample+1), "all nodes were offered")
+		assert.True(t, w.NominateNow(pod("p"), MinSample))
+		assert.True(t, w.NominateNow(pod("q"), MinSample))
+		assert.False(t, w.NominateNow(pod("r"), MinSample), "that is for the others")
 		pass(0)
 		assert.ElementsMatch(t, []string{"p -> a", "q -> a"}, w.api.written())
 	})
@@ -238,7 +238,7 @@ func TestSentPodIsWokenWhereItsNodeIsTaken(t *testing.T) {
 		w := newLargeWorld(t, "a")
 		w.Stop()
 		p := pod("p")
-		assert.True(t, w.Send(p, MinSample))
+		assert.True(t, w.NominateNow(p, MinSample))
 		w.bind(pod("1"), "a")
 		w.bind(pod("2"), "a")
 		w.sweep()
@@ -254,10 +254,10 @@ func TestBoundPodsAreNotSent(t *testing.T) {
 		w := newLargeWorld(t, "a")
 		bound := pod("p")
 		bound.Node, bound.Constraints = "a", nil
-		w.Seek(bound, "", MinSample)
+		w.SearchLater(bound, "", MinSample)
 		pass(settle)
-		assert.False(t, w.Send(bound, MinSample))
-		w.Seek(pod("q"), "", MinSample)
+		assert.False(t, w.NominateNow(bound, MinSample))
+		w.SearchLater(pod("q"), "", MinSample)
 		w.mu.Lock()
 		meanwhile := *w.plans["uid-q"].pod
 		meanwhile.Node, meanwhile.Constraints = "a", nil
@@ -274,10 +274,10 @@ func TestSentDuringASearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
 		p := pod("p")
-		w.Seek(p, "", MinSample)
+		w.SearchLater(p, "", MinSample)
 		var searches sync.WaitGroup
 		searches.Go(func() { w.resolve(p) })
-		assert.True(t, w.Send(p, MinSample))
+		assert.True(t, w.NominateNow(p, MinSample))
 		searches.Wait()
 		assert.True(t, w.Nominated(p.Ref.UID, "a"))
 	})
@@ -287,8 +287,8 @@ func TestSentDuringASearch(t *testing.T) {
 // What becomes free during that write must not be missed.
 func TestFreedWhileANominationIsCleared(t *testing.T) {
 	tests := map[string]func(w *world, p *cluster.Pod){
-		"woken for it":        func(w *world, p *cluster.Pod) { assert.True(t, w.Send(p, MinSample)) },
-		"refused once more":   func(w *world, p *cluster.Pod) { w.Seek(p, "", MinSample) },
+		"woken for it":        func(w *world, p *cluster.Pod) { assert.True(t, w.NominateNow(p, MinSample)) },
+		"refused once more":   func(w *world, p *cluster.Pod) { w.SearchLater(p, "", MinSample) },
 		"woken for a slot":    func(w *world, p *cluster.Pod) { w.slot("r", "b", ledger.Once); assert.True(t, w.Wake(p)) },
 		"offered other nodes": func(w *world, p *cluster.Pod) { w.slot("r", "b", ledger.Once); w.direct(p, sample()...) },
 	}
@@ -297,7 +297,7 @@ func TestFreedWhileANominationIsCleared(t *testing.T) {
 		w.bind(pod("1-b"), "b")
 		w.bind(pod("2-b"), "b")
 		p := pod("p")
-		w.Seek(p, "", MinSample)
+		w.SearchLater(p, "", MinSample)
 		pass(settle)
 		w.expect([]string{"p -> a"})
 		w.api.answer = func(write string) error {
@@ -328,7 +328,7 @@ func TestCrowdedNodesHideNoOthers(t *testing.T) {
 		for i := range nodes {
 			p := pod(fmt.Sprint("p", i))
 			p.Request = placementtest.Request(4000)
-			w.Seek(p, "", MinSample)
+			w.SearchLater(p, "", MinSample)
 		}
 		pass(settle)
 		assert.Len(t, w.api.written(), len(nodes))
@@ -346,7 +346,7 @@ func TestSentAtOnceDoNotMeet(t *testing.T) {
 			for _, name := range nodes {
 				p := pod("for-" + name)
 				p.Request = placementtest.Request(4000)
-				sent.Go(func() { assert.True(t, w.Send(p, MinSample)) })
+				sent.Go(func() { assert.True(t, w.NominateNow(p, MinSample)) })
 			}
 			sent.Wait()
 			assert.Len(t, w.byNode, len(nodes))

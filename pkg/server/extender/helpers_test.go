@@ -68,7 +68,7 @@ func newWorld(t testing.TB) *world {
 	w.Pods.Seen(startVersion)
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: w.Ledger.Reader, Question: w.Question, Patcher: w.writes, Pods: w.Pods, Log: silent, OnWakeup: func() {},
-		Steer: func(*cluster.Pod) bool { return false }, Send: func(*cluster.Pod, int) bool { return false },
+		Steer: func(*cluster.Pod) bool { return false }, NominateNow: func(*cluster.Pod, int) bool { return false },
 		Ready: func(ctx context.Context) error { // or it would take all pending pods for refused
 			<-ctx.Done()
 			return ctx.Err()
@@ -78,7 +78,7 @@ func newWorld(t testing.TB) *world {
 		Ledger: w.Ledger.Reader, Question: w.Question, Nominator: w.writes, Node: arbitertest.PlainNode, Log: silent, OnGivenUp: w.wakeups.Wake,
 	})
 	decider := w.New(t, func(o *arbiter.Options) {
-		o.API, o.Steering, o.Policy, o.Log, o.AskedBy = w.api, w.steering, w.policy, silent, w.wakeups.AskedBy
+		o.API, o.Steering, o.Policy, o.Log, o.LastCaller = w.api, w.steering, w.policy, silent, w.wakeups.LastCaller
 	})
 	w.Extender = New(Options{
 		Arbiter: decider, Ledger: w.Ledger.Reader, Wakeups: w.wakeups, Metrics: w.Metrics, Log: w.Log,

@@ -8,9 +8,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// allotment is what the ledger says to the pods of a durable gang. Each pod is
+// gangAttempt is what the ledger says to the pods of a durable gang. Each pod is
 // refused, has capacity already, or has got a slot.
-type allotment struct {
+type gangAttempt struct {
 	gang       *Gang
 	parts      []*part
 	attempt    string  // tells apart the writers of equal requests
@@ -34,7 +34,7 @@ const allotTries = 3
 
 // allot asks the ledger for slots for all pods. One that is bound to its node, or being
 // bound, needs none.
-func (a *Arbiter) allot(t *allotment) error {
+func (a *Arbiter) allot(t *gangAttempt) error {
 	wanted := notRefused(len(t.placements), t.screened)
 	t.allocated = nil
 	for {
@@ -59,7 +59,7 @@ func (a *Arbiter) allot(t *allotment) error {
 }
 
 // granted returns how many pods have capacity.
-func (t *allotment) granted() int {
+func (t *gangAttempt) granted() int {
 	if len(t.refusals) > 0 && t.gang.Mode == ledger.AllOrNothing {
 		return 0
 	}
@@ -68,7 +68,7 @@ func (t *allotment) granted() int {
 
 // slot is what is asked of the ledger for one pod. It does not expire: its
 // deadline is set when its object is there and says when that is.
-func (t *allotment) slot(i int) ledger.Slot {
+func (t *gangAttempt) slot(i int) ledger.Slot {
 	p, key := &t.placements[i], t.partOf[i].key
 	return ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
@@ -79,7 +79,7 @@ func (t *allotment) slot(i int) ledger.Slot {
 
 // take notes what was granted, and what was refused. It returns those of the wanted pods
 // that are not yet bound, or being bound, to the node that was asked for.
-func (t *allotment) take(wanted []int, plan *ledger.Plan, result *ledger.Result) (rest []int) {
+func (t *gangAttempt) take(wanted []int, plan *ledger.Plan, result *ledger.Result) (rest []int) {
 	rejections := result.Rejections
 	made := len(rejections) == 0 || plan.Mode == ledger.Partial
 	for k, i := range wanted {
@@ -102,7 +102,7 @@ func (t *allotment) take(wanted []int, plan *ledger.Plan, result *ledger.Result)
 }
 
 // giveUp ends the slots that were made.
-func (a *Arbiter) giveUp(t *allotment) {
+func (a *Arbiter) giveUp(t *gangAttempt) {
 	if !t.gang.DryRun {
 		for _, p := range t.parts {
 			a.giveUpPart(t, p)
@@ -111,14 +111,14 @@ func (a *Arbiter) giveUp(t *allotment) {
 	t.kept = nil
 }
 
-func (a *Arbiter) giveUpPart(t *allotment, p *part) {
+func (a *Arbiter) giveUpPart(t *gangAttempt, p *part) {
 	if slots := t.slots(p); len(slots) > 0 {
 		a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, slots...)
 	}
 }
 
 // slots are those that were made of one part.
-func (t *allotment) slots(p *part) []string {
+func (t *gangAttempt) slots(p *part) []string {
 	var slots []string
 	for i := range t.kept {
 		if ref := &t.kept[i].Ref; ref.Namespace == p.key.Namespace && ref.Name == p.key.Name {
@@ -129,7 +129,7 @@ func (t *allotment) slots(p *part) []string {
 }
 
 // refuse notes that a pod has no capacity, in the words of /reserve.
-func (t *allotment) refuse(i int, r *ledger.Rejection) {
+func (t *gangAttempt) refuse(i int, r *ledger.Rejection) {
 	p := &t.placements[i]
 	r.Pod, r.Node = p.Pod, p.Node
 	message := ""
