@@ -97,8 +97,8 @@ func notYours(what string) error {
 	return &identity.DeniedError{Message: fmt.Sprintf("%s was reserved by another caller; only that one may give it back", what)}
 }
 
-// mayGiveBackPods says why a gang's caller must not give back what is kept for its pods, nil if it may.
-func (a *Arbiter) mayGiveBackPods(ctx context.Context, g *Gang, placements []ledger.Placement, held map[types.NamespacedName][]heldPod) error {
+// mayReleasePods says why a gang's caller must not give back what is kept for its pods, nil if it may.
+func (a *Arbiter) mayReleasePods(ctx context.Context, g *Gang, placements []ledger.Placement, held map[types.NamespacedName][]heldPod) error {
 	if ledger.MayAll(g.Caller) {
 		return nil
 	}
@@ -108,15 +108,15 @@ func (a *Arbiter) mayGiveBackPods(ctx context.Context, g *Gang, placements []led
 		}
 	}
 	for key := range held {
-		if err := a.mayGiveBackObject(ctx, g, key); err != nil {
+		if err := a.mayReleaseObject(ctx, g, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mayGiveBackObject is mayGiveBackPods for a reservation. One that cannot be read is not refused here.
-func (a *Arbiter) mayGiveBackObject(ctx context.Context, g *Gang, key types.NamespacedName) error {
+// mayReleaseObject is mayReleasePods for a reservation. One that cannot be read is not refused here.
+func (a *Arbiter) mayReleaseObject(ctx context.Context, g *Gang, key types.NamespacedName) error {
 	if ledger.MayAll(g.Caller) || !a.Durable() {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 		return true, f.fail(InFlight, nil)
 	default:
 		if err := a.growAlike(info, f.node); err != nil {
-			return true, a.giveBack(f, err)
+			return true, a.release(f, err)
 		}
 		a.preemptors.withdraw(f.pod.UID)
 		f.version, f.annotations = formatVersion(info), a.granted(info, &grant)
@@ -117,7 +117,7 @@ func (a *Arbiter) send(f *flight) error {
 			a.turns.give(slow)
 		}
 		if undecided != nil && !f.inDoubt() {
-			return a.giveBack(f, undecided.of(f.pod, f.node))
+			return a.release(f, undecided.of(f.pod, f.node))
 		}
 		if known, err := a.settle(f, said, sent, cause); known {
 			return err
@@ -132,13 +132,13 @@ func (a *Arbiter) send(f *flight) error {
 		}
 		wait := f.next(longest, cause)
 		if !f.inDoubt() && (said == FateRefused || time.Until(f.deadline) <= wait) {
-			return a.giveBack(f, f.fail(Failed, cause))
+			return a.release(f, f.fail(Failed, cause))
 		}
 		if !a.pause(f, wait) { // Stop cut it off
 			if f.inDoubt() {
 				return f.fail(Unknown, cause)
 			}
-			return a.giveBack(f, f.fail(Stopping, cause))
+			return a.release(f, f.fail(Stopping, cause))
 		}
 		if known, err := a.observed(f); known {
 			return err
@@ -154,7 +154,7 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 		a.confirm(f)
 		return true, nil
 	case said == FateMissing:
-		return true, a.giveBack(f, f.fail(PodGone, nil))
+		return true, a.release(f, f.fail(PodGone, nil))
 	case !f.inDoubt() && (said == FateRefused || said == FateNotSent):
 		return false, nil // nothing is under way, so there is nothing to read
 	}
@@ -164,7 +164,7 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 	case readErr == nil:
 		known, err = a.settleByPod(f, pod, said, cause)
 	case isNoPod(readErr):
-		known, err = true, a.giveBack(f, f.fail(PodGone, nil))
+		known, err = true, a.release(f, f.fail(PodGone, nil))
 	}
 	switch {
 	case known:
@@ -174,7 +174,7 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 	case said == FateConflict || said == FateUnknown:
 		f.sent(sent, said)
 	case readErr == nil && f.over(asked, bindSettle):
-		return true, a.giveBack(f, f.fail(Failed, cause)) // no POST can still be under way
+		return true, a.release(f, f.fail(Failed, cause)) // no POST can still be under way
 	}
 	return false, nil
 }
@@ -186,11 +186,11 @@ func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said Fate, cause error) (k
 		a.confirm(f)
 		return true, nil
 	case outcome == BoundElsewhere:
-		return true, a.giveBack(f, f.elsewhere(pod.Spec.NodeName))
+		return true, a.release(f, f.elsewhere(pod.Spec.NodeName))
 	case outcome != Unknown:
-		return true, a.giveBack(f, f.fail(outcome, nil))
+		return true, a.release(f, f.fail(outcome, nil))
 	case said == FateConflict && len(pod.Spec.SchedulingGates) > 0 && !f.inDoubt():
-		return true, a.giveBack(f, f.fail(Failed, cause)) // that is what the 409 was for
+		return true, a.release(f, f.fail(Failed, cause)) // that is what the 409 was for
 	default:
 		return false, nil
 	}
@@ -208,7 +208,7 @@ func (a *Arbiter) judgeAgain(f *flight, pod *v1.Pod) (known bool, err error) {
 		return false, nil
 	}
 	a.pods.named(f.pod.UID, cluster.ParseVersion(pod.ResourceVersion)) // the watch may bring it later than the next try
-	return true, a.giveBack(f, f.fail(Changed, err))
+	return true, a.release(f, f.fail(Changed, err))
 }
 
 // outcomeByPod tells by a pod as it is now what became of the binding of ref to a node,
@@ -247,7 +247,7 @@ func (a *Arbiter) confirm(f *flight) {
 	}
 }
 
-func (a *Arbiter) giveBack(f *flight, err error) error {
+func (a *Arbiter) release(f *flight, err error) error {
 	a.gangs.bindFailed(f.pod, f.node)
 	return err
 }

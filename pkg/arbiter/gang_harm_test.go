@@ -142,30 +142,30 @@ func TestGangNeedsWhatIsReserved(t *testing.T) {
 func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 	inProcess := func(w *gangWorld, pod *cluster.Pod) {
 		placement := w.o.Question.For(pod, "n0")
-		w.arbiter().GiveBack(&placement)
+		w.arbiter().Release(&placement)
 	}
 	byREST := func(w *gangWorld, pod *cluster.Pod) {
 		_, err := w.arbiter().Unreserve(identity.Inside(t.Context()), &Gang{Scheduler: pod.Scheduler, Pods: []GangPod{{Ref: pod.Ref, Node: "n0"}}})
 		require.NoError(t, err)
 	}
-	for name, giveBackOf := range map[string]func(*gangWorld, *cluster.Pod){"in process": inProcess, "REST": byREST} {
+	for name, releaseOf := range map[string]func(*gangWorld, *cluster.Pod){"in process": inProcess, "REST": byREST} {
 		t.Run(name, func(t *testing.T) {
 			gangTest(t, 1, 3, func(w *gangWorld) {
 				pods := w.gang("a", 3, 2, nil)
 				single := w.pod("", "single", 0, withoutGang)
-				giveBack := func(pod *cluster.Pod) { giveBackOf(w, pod) }
+				release := func(pod *cluster.Pod) { releaseOf(w, pod) }
 				w.reserveFor(pods[0], "n0", "")
-				giveBack(pods[0])
+				release(pods[0])
 				assert.Zero(t, w.kept())
 				w.reserveFor(pods[1], "n0", "")
 				w.resize("n0", 2)
 				require.NoError(t, w.bind(pods[0], "n0"))
-				giveBack(pods[1])
+				release(pods[1])
 				w.refusedAs(w.bind(single, "n0"), ledger.InsufficientResource)
 				require.NoError(t, w.bind(pods[1], "n0"))
 				w.resize("n0", 3)
 				w.reserveFor(pods[2], "n0", "")
-				giveBack(pods[2])
+				release(pods[2])
 				require.NoError(t, w.bind(single, "n0"))
 			})
 		})

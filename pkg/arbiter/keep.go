@@ -14,7 +14,7 @@ import (
 // capacity at the end of its scheduling cycle and binds the pod later.
 
 // Keep keeps capacity for one pod on a node for a while. made says that the pod had
-// none before, so that GiveBack may end it. The placement's caller pays. revision is the ledger's of that moment.
+// none before, so that Release may end it. The placement's caller pays. revision is the ledger's of that moment.
 // The error is an *Error.
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
 	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
@@ -65,8 +65,8 @@ func (a *Arbiter) AdviseGang(pod *cluster.Pod) ledger.Reason {
 	return reason
 }
 
-// GiveBack ends what Keep has made. Capacity of a pod that is being bound stays.
-func (a *Arbiter) GiveBack(p *ledger.Placement) {
+// Release ends what Keep has made. Capacity of a pod that is being bound stays.
+func (a *Arbiter) Release(p *ledger.Placement) {
 	a.gangs.unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
 }
 

@@ -31,8 +31,8 @@ func TestKeepAll(t *testing.T) {
 		_, _, err = w.KeepAll(gang, time.Minute)
 		assertOutcome(t, NotReady, err)
 		w.undecided.Store(nil)
-		w.GiveBack(&gang[0])
-		w.GiveBack(&gang[1])
+		w.Release(&gang[0])
+		w.Release(&gang[1])
 	})
 }
 
@@ -52,8 +52,8 @@ func TestKeepAnew(t *testing.T) {
 		all, _, err := w.KeepAll(gang, time.Minute)
 		require.NoError(t, err)
 		assert.Equal(t, []bool{true, true}, all)
-		w.GiveBack(&gang[0])
-		w.GiveBack(&gang[1])
+		w.Release(&gang[0])
+		w.Release(&gang[1])
 	})
 }
 
@@ -73,10 +73,10 @@ func TestKeep(t *testing.T) {
 		huge := w.question.For(w.info(big), "a")
 		_, _, err = w.Keep(&huge, time.Minute)
 		assertOutcome(t, Refused, err)
-		w.GiveBack(&placement)
+		w.Release(&placement)
 		_, _, err = w.Keep(&huge, time.Minute)
 		require.NoError(t, err)
-		w.GiveBack(&huge)
+		w.Release(&huge)
 		require.NoError(t, w.BindKnown(t.Context(), w.info(p), "a"))
 	})
 }

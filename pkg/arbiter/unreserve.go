@@ -26,7 +26,7 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 		return nil, err
 	}
 	if g.Reservation.Name != "" {
-		if err := a.mayGiveBackObject(ctx, g, g.Reservation); err != nil {
+		if err := a.mayReleaseObject(ctx, g, g.Reservation); err != nil {
 			return nil, err
 		}
 		return a.unreserveWhole(ctx, g), nil
@@ -45,7 +45,7 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 			held[key] = append(held[key], heldPod{i, view})
 		}
 	}
-	if err := a.mayGiveBackPods(ctx, g, placements, held); err != nil {
+	if err := a.mayReleasePods(ctx, g, placements, held); err != nil {
 		return nil, err
 	}
 	result := a.gangs.unreserve(placements) // without an allocation that is a success
@@ -95,7 +95,7 @@ func (a *Arbiter) unreserveHeld(
 	if len(slots) == len(a.o.Ledger.ReservationSlots(key.Namespace, key.Name)) {
 		slots = nil // all that is left
 	}
-	if refusal := a.giveBackObject(ctx, g, key, slots); refusal != nil {
+	if refusal := a.releaseObject(ctx, g, key, slots); refusal != nil {
 		for _, p := range mine {
 			r := *refusal
 			r.Index, r.Rejection.Pod, r.Rejection.Node = p.index, placements[p.index].Pod, p.view.Node
@@ -107,7 +107,7 @@ func (a *Arbiter) unreserveHeld(
 
 // unreserveWhole gives back a reservation named by the request.
 func (a *Arbiter) unreserveWhole(ctx context.Context, g *Gang) *Decision {
-	if refusal := a.giveBackObject(ctx, g, g.Reservation, nil); refusal != nil {
+	if refusal := a.releaseObject(ctx, g, g.Reservation, nil); refusal != nil {
 		d := a.failed("unreserve", g, "nothing was given back: "+refusal.Message)
 		d.Durable, d.Transient = true, refusal.transient
 		return d
@@ -117,10 +117,10 @@ func (a *Arbiter) unreserveWhole(ctx context.Context, g *Gang) *Decision {
 	return d
 }
 
-// giveBackObject deletes a reservation, or, where slots are named, notes in it that
+// releaseObject deletes a reservation, or, where slots are named, notes in it that
 // they are given back, and then ends them in the ledger. One that is not there any more
 // is a success, so that a repeat is one. It returns why it was not given back.
-func (a *Arbiter) giveBackObject(ctx context.Context, g *Gang, key types.NamespacedName, slots []string) *Refusal {
+func (a *Arbiter) releaseObject(ctx context.Context, g *Gang, key types.NamespacedName, slots []string) *Refusal {
 	if !a.Durable() {
 		return notWritten("the cluster does not know the kind Reservation: install manifests/crd")
 	}
@@ -137,14 +137,14 @@ func (a *Arbiter) giveBackObject(ctx context.Context, g *Gang, key types.Namespa
 	case err != nil:
 		return notWritten("reservation %s could not be read: try again: %s", key, err)
 	}
-	refused := mayGiveBack(object, key, g)
+	refused := mayRelease(object, key, g)
 	if refused != nil {
 		return refused
 	}
 	if len(slots) > 0 {
 		err = a.o.ReleaseSlots(a.ctx, key.Namespace, key.Name, slots)
 	} else if err = a.remove(object, time.Now().Add(storeTimeout), func(found *v1alpha1.Reservation) bool {
-		refused = mayGiveBack(found, key, g)
+		refused = mayRelease(found, key, g)
 		return refused == nil
 	}); err == nil {
 		a.o.Ledger.ReleaseSlots(key.Namespace, key.Name)
@@ -159,8 +159,8 @@ func notWritten(format string, args ...any) *Refusal {
 	return &Refusal{Reason: ReasonWriteFailed, Message: fmt.Sprintf(format, args...), transient: true}
 }
 
-// mayGiveBack refuses what is not the scheduler's, or the caller's, to give back.
-func mayGiveBack(object *v1alpha1.Reservation, key types.NamespacedName, g *Gang) *Refusal {
+// mayRelease refuses what is not the scheduler's, or the caller's, to give back.
+func mayRelease(object *v1alpha1.Reservation, key types.NamespacedName, g *Gang) *Refusal {
 	refuse := func(format string, args ...any) *Refusal {
 		return &Refusal{
 			Reason: ledger.NotOwner.String(), Rejection: ledger.Rejection{Reason: ledger.NotOwner}, Message: fmt.Sprintf(format, args...),

@@ -185,7 +185,7 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 		return nil, refusal(result.Rejections, a.rsv.Spec.Slots, kept)
 	}
 	if why := elsewhere(kept, result.Existing); why != nil {
-		c.giveBack(kept, result.Existing)
+		c.releaseSlots(kept, result.Existing)
 		return nil, &refused{cause: *why}
 	}
 	return p, nil
@@ -237,13 +237,13 @@ func (c *Controller) endPlacing(a attempt, p *proposal, no *refused) {
 		r.waits(no.cause, c.wall())
 		c.noteRefusal(r, no)
 	case no == nil: // deleted meanwhile
-		c.giveBack(p.kept, nil)
+		c.releaseSlots(p.kept, nil)
 	}
 	c.queue.Add(r.key())
 }
 
-// giveBack releases slots that were granted, but those that were there before.
-func (c *Controller) giveBack(kept []ledger.Slot, existing map[int]ledger.SlotRef) {
+// release releases slots that were granted, but those that were there before.
+func (c *Controller) releaseSlots(kept []ledger.Slot, existing map[int]ledger.SlotRef) {
 	var made []string
 	for i := range kept {
 		if _, existed := existing[i]; !existed {

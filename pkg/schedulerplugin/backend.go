@@ -19,7 +19,7 @@ type Backend interface {
 	// Ready reports whether decisions can be made now.
 	Ready() bool
 	// Reserve takes capacity for a pod on the placement's node. made says that the pod had no allocation before, so that
-	// Unreserve may end it. The error is a *RefusedError, ErrNotReady, or one that says what went wrong.
+	// Release may end it. The error is a *RefusedError, ErrNotReady, or one that says what went wrong.
 	Reserve(p *ledger.Placement) (made bool, err error)
 	// ReserveAll takes capacity for the pods of a gang, for all of them or for none. made says of each what Reserve
 	// says of one, and the errors are the same; where there is one nothing was done.
@@ -29,8 +29,8 @@ type Backend interface {
 	Advise(pod *cluster.Pod) ledger.Reason
 	// Refused tells that a pod was refused some nodes, and nothing has left it another one. It does not wait.
 	Refused(pod *cluster.Pod, nodes []string)
-	// Unreserve gives back what Reserve has made.
-	Unreserve(p *ledger.Placement)
+	// Release gives back what Reserve has made.
+	Release(p *ledger.Placement)
 	// Bind binds a pod, and reserves its capacity where that was not done or has ended. Where the pod's gang was refused the
 	// error is a *RefusedError.
 	Bind(ctx context.Context, pod *cluster.Pod, node string) error

@@ -108,7 +108,7 @@ func (b *fakeBackend) Refused(pod *cluster.Pod, nodes []string) {
 	b.calls = append(b.calls, fmt.Sprintf("refused %s %v", pod.Ref.Name, nodes))
 }
 
-func (b *fakeBackend) Unreserve(p *ledger.Placement) {
+func (b *fakeBackend) Release(p *ledger.Placement) {
 	b.calls = append(b.calls, fmt.Sprintf("unreserve %s on %s", p.Pod.Name, p.Node))
 	b.ledger.Unreserve([]ledger.Placement{*p})
 }

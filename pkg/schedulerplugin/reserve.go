@@ -75,7 +75,7 @@ func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, _ *v1.Pod, n
 		c.group.remove(c.pod.Ref.UID)
 	case c.reserved, c.group.gaveBack(c.pod.Ref.UID):
 		c.reserved = false
-		p.backend.Unreserve(c.on(node))
+		p.backend.Release(c.on(node))
 	}
 }
 

@@ -80,7 +80,7 @@ func (k *Keeper) try(ctx context.Context, t *task) error {
 func (k *Keeper) confirm(t *task, marks *cluster.Annotations) bool {
 	w, keep := wishOf(t.pod, marks)
 	if !keep {
-		k.giveBack(t)
+		k.release(t)
 		k.log(t).Info("the Deployment does not ask for the capacity of its deleted pods any more: given back")
 		return false
 	}
@@ -111,7 +111,7 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 	case arbiter.FateExists:
 		return k.nameTaken(ctx, t)
 	case arbiter.FateRefused, arbiter.FateMissing:
-		k.giveBack(t)
+		k.release(t)
 		k.log(t).WithError(err).Warn("the capacity of a deleted pod could not be kept")
 		k.warn(t.pod, reasonNotKept, "the Reservation for the capacity of this pod was refused: "+err.Error())
 		return nil
@@ -132,7 +132,7 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 	case other.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod && other.Annotations[podUIDAnnotation] == string(t.pod.Ref.UID):
 		return nil
 	case t.slot.Ref.Name == suffixed(t.pod):
-		k.giveBack(t)
+		k.release(t)
 		k.warn(t.pod, reasonNotKept, "there are Reservations of all names that the one for the capacity of this pod could have")
 		return nil
 	default:
@@ -154,7 +154,7 @@ func (k *Keeper) rename(t *task) error {
 	moved.slot.Ref.Name = suffixed(t.pod)
 	k.Ledger.ObserveSlot(moved.slot)
 	k.remember(&moved)
-	k.giveBack(t)
+	k.release(t)
 	return nil
 }
 
@@ -168,8 +168,8 @@ func (k *Keeper) held(t *task) (view ledger.SlotView, ok bool) {
 	return views[i], true
 }
 
-// giveBack ends the slot of a task.
-func (k *Keeper) giveBack(t *task) {
+// release ends the slot of a task.
+func (k *Keeper) release(t *task) {
 	k.Ledger.ReleaseSlots(t.slot.Ref.Namespace, t.slot.Ref.Name, t.slot.Ref.Slot)
 	k.forget(t)
 }

@@ -123,9 +123,9 @@ func explain(err error, revision uint64) error {
 	}
 }
 
-// Unreserve implements schedulerplugin.Backend. A claim that is being bound by then
+// Release implements schedulerplugin.Backend. A claim that is being bound by then
 // stays: whoever binds it settles it.
-func (b *backend) Unreserve(p *ledger.Placement) { b.app.Arbiter().GiveBack(p) }
+func (b *backend) Release(p *ledger.Placement) { b.app.Arbiter().Release(p) }
 
 // Bind implements schedulerplugin.Backend.
 func (b *backend) Bind(ctx context.Context, pod *cluster.Pod, node string) error {
