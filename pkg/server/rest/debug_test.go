@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,8 +30,10 @@ func TestOneRequestIsComparedForAtATime(t *testing.T) {
 		second := f.serve(http.MethodGet, "/debug/diff", "")
 		assert.Equal(t, http.StatusTooManyRequests, second.Code)
 		assert.Contains(t, second.Body.String(), "ask again in a moment")
+		began := time.Now()
 		close(f.done)
 		assert.Equal(t, http.StatusServiceUnavailable, <-first)
+		assert.Zero(t, time.Since(began), "it ended with the server, and not with its time")
 	})
 }
 
