@@ -14,10 +14,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/election"
@@ -39,12 +37,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 	"github.com/globalreserve/globalreserve/pkg/version"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // App is one server. Make it with New, then Start and Stop it once, or Serve.
 type App struct {
 	options Options
-	host    Host
 	log     *logrus.Logger
 
 	ledger       *arbiter.GatedLedger
@@ -58,7 +56,7 @@ type App struct {
 	question     *placement.Builder
 	arbiter      *arbiter.Arbiter
 	observer     *observe.Observer
-	wakeups      *controller.Wakeups
+	waiting      *waiting.Pods
 	objects      *store.Store
 	definitions  *follow.Definitions
 	reservations *reservations.Controller
@@ -70,7 +68,6 @@ type App struct {
 	limits       *limits.Controller
 	protector    *autoscaling.Protector
 	provisioner  *autoscaling.Provisioner
-	steering     *steering.Steering
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
 	forwarder    *forward.Forwarder
@@ -177,10 +174,9 @@ func (a *App) baseParts() []part {
 func (a *App) accountParts() []part {
 	return []part{
 		{"expiry", func(ctx context.Context) error {
-			return controller.Expire(ctx, a.ledger.Observer, a.ledger.Clock, a.log)
+			return reservations.Expire(ctx, a.ledger.Observer, a.ledger.Clock, a.log)
 		}},
-		{"wake-ups", a.wakeups.Run},
-		{"steering", a.steering.Run},
+		{"waiting pods", a.waiting.Run},
 		{"deleted pods", a.keeper.Run},
 		{"limits", a.limits.Run},
 		{"reservations", a.reservations.Run},

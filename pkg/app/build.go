@@ -12,11 +12,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/notices"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/follow"
@@ -38,6 +35,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/pkg/version"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // The rate of Events about gangs that have started and are not whole.
@@ -57,7 +55,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	o = o.observing()
 	a := &App{
-		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}),
+		options: o, log: log, metrics: metrics.New(), streams: make(chan struct{}),
 		base: newParts(), electing: newParts(), account: newParts(), serving: newParts(),
 		mayFollow: follow.NewLatch(), caughtUp: follow.NewLatch(),
 		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
@@ -125,7 +123,7 @@ func (a *App) buildCluster(client kubernetes.Interface) (err error) {
 		Gangs: a.kinds, Logger: a.log, Keep: a.keep, OnCatchUp: a.onCatchUp, OnNodesChanged: a.lookAgain,
 		Devices: a.devicesOf, OnDeviceAnnotations: a.annotationsChanged,
 		OnPodBound:    a.bound,
-		OnPodGone:     func(pod ledger.PodRef) { a.settled(pod.UID) },
+		OnPodGone:     func(pod ledger.PodRef) { a.waiting.Settled(pod.UID) },
 		OnPodBypassed: a.bypassed,
 	})
 	a.comparer = cluster.NewComparer(a.cache, client, cluster.ComparerOptions{
@@ -163,7 +161,7 @@ func (a *App) buildObjects(clients Clients) {
 		OnAdopted:      a.cache.ObserveDevices,
 		OnClaimChanged: a.deviceClaimChanged,
 		Term:           a.elector.Term,
-		Annotate:       controller.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}.AnnotateAll,
+		Annotate:       waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}.AnnotateAll,
 		Recorder:       a.recorder, Log: a.log,
 	})
 	a.gangEvents = follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst)
@@ -194,20 +192,13 @@ func kindsOfGangs(file string) (*kinds.Table, error) {
 // buildWaiting sets up how pods that wait come to capacity: woken, steered to what is reserved
 // for them, or given that of deleted pods.
 func (a *App) buildWaiting(clients Clients) {
-	patcher := controller.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}
-	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: a.ledger.Reader, Patcher: patcher, Pods: a.cache.Pods, Log: a.log,
-		OnWakeup: a.metrics.ObserveWakeup, Question: a.question, Ready: a.waitComplete,
-		Steer:          func(pod *cluster.Pod) bool { return a.steering.Wake(pod) },
-		NominateNow:    func(pod *cluster.Pod, offered int) bool { return a.steering.NominateNow(pod, offered) },
-		WokenElsewhere: func(scheduler string) bool { return a.host.Wakes(scheduler) },
-	})
-	a.steering = steering.New(steering.Options{
-		Ledger: a.ledger.Reader, Question: a.question, Log: a.log, Nominator: patcher, Node: a.cache.Node,
-		OnGivenUp: a.wakeups.Wake,
+	patcher := waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}
+	a.waiting = waiting.New(waiting.Options{
+		Ledger: a.ledger.Reader, Question: a.question, Pods: a.cache.Pods, Node: a.cache.Node, Patcher: patcher, Nominator: patcher,
+		Recorder: a.recorder, Metrics: a.metrics, ClaimTrouble: a.devices.Trouble, Ready: a.waitComplete, Log: a.log,
 	})
 	a.keeper = deletedpods.New(deletedpods.Options{
-		Ledger: a.ledger, Store: a.objects, Matcher: a.question.Matcher, Matched: a.matched,
+		Ledger: a.ledger, Store: a.objects, Matcher: a.question.Matcher, Matched: a.waiting.Matched,
 		Deployments: deletedpods.NewDeployments(clients.Metadata, a.log),
 		Enabled:     func() bool { return a.reservations.Serving() && a.policies.KeepsDeletedPods() },
 		Taken:       a.reservations.Known, TTL: a.policies.DeletedPodTTL,
@@ -232,14 +223,13 @@ func (a *App) buildAutoscaling(clients Clients) {
 
 func (a *App) buildRoutes(clients Clients) http.Handler {
 	client := clients.Core
-	notices := notices.New(a.ledger.Reader, a.question, a.recorder)
 	a.arbiter = arbiter.New(arbiter.Options{
-		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()), Steering: a.steering,
+		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()), Waiting: a.waiting,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
 		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, MayReserve: a.checks.MayReserve,
-		LastCaller: a.wakeups.LastCaller, Term: a.elector.Term,
-		Gangs: a.gangs, ResourceClaims: a.claims, Node: a.cache.Node, Wake: a.wake,
-		TouchGang: a.gangs.Touch, OnGangShort: a.gangShort, OnGangRefused: notices.GangRefused, OnRepeated: notices.Repeated,
+		Term:  a.elector.Term,
+		Gangs: a.gangs, ResourceClaims: a.claims, Node: a.cache.Node,
+		TouchGang: a.gangs.Touch, OnGangShort: a.gangShort,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
 	})
@@ -252,11 +242,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 	})
 	router := httpjson.NewRouter()
 	asked := extender.New(extender.Options{
-		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Wakeups: a.wakeups, Metrics: a.metrics, Log: a.log, Intake: a.intake,
-		OnRefused: func(pod *cluster.Pod, offered []string) {
-			notices.Refused(pod, offered)
-			a.devices.Refused(pod)
-		},
+		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Metrics: a.metrics, Log: a.log, Intake: a.intake,
 	})
 	if a.options.Observe {
 		a.registerObserving(router)
@@ -268,7 +254,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		About: a.about, Log: a.log,
 	}
 	a.api = rest.New(rest.Options{
-		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams,
+		Arbiter: a.arbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams,
 		Intake: a.intake, About: a.about, Diff: a.debugger.Diff, MayRead: a.checks.MayRead,
 		PendingReservations: a.reservations.Pending, ReserveRefusal: a.reserveRefusal(),
 	})

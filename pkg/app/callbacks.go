@@ -104,7 +104,7 @@ func (a *App) waits(namespace, name string, uid types.UID) bool {
 	return ok && pod.Ref.UID == uid && pod.Node == ""
 }
 
-func (a *App) onCatchUp(since uint64) { a.wakeups.CatchUp(since) }
+func (a *App) onCatchUp(since uint64) { a.waiting.CatchUp(since) }
 
 // lookAgain has what waits looked at again for what the ledger has no event for.
 func (a *App) lookAgain() {
@@ -129,18 +129,12 @@ func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejec
 
 // bound tells of a pod that has a node now, or was found with one.
 func (a *App) bound(pod *cluster.Pod) {
-	a.settled(pod.Ref.UID)
+	a.waiting.Settled(pod.Ref.UID)
 	if a.health.undecided() == "" {
 		created, now := time.Unix(pod.Created, 0), a.ledger.Clock.Wall()
 		a.metrics.ObserveBound(pod.Scheduler, now.Sub(created))
 		a.options.Tracer.Bound(pod.Ref, pod.Node, created, now)
 	}
-}
-
-// settled tells those who remember pending pods that one is bound, or gone.
-func (a *App) settled(pod types.UID) {
-	a.wakeups.Settled(pod)
-	a.arbiter.Settled(pod)
 }
 
 func (a *App) bypassed(pod *cluster.Pod) {
@@ -160,15 +154,7 @@ func (a *App) bypassed(pod *cluster.Pod) {
 // deviceClaimChanged tells those who know pods that a claim they name came, went or was made anew.
 func (a *App) deviceClaimChanged(namespace, name string) {
 	a.cache.ObserveClaimants(namespace, name)
-	a.wakeups.DeviceClaimChanged(namespace, name)
-	a.host.ClaimChanged(namespace, name)
-}
-
-// matched tells those who wake pods that the capacity of a deleted pod is for pods of a namespace.
-// It is in the ledger before that is known.
-func (a *App) matched(namespace string) {
-	a.wakeups.Matched(namespace)
-	a.host.Matched(namespace)
+	a.waiting.DeviceClaimChanged(namespace, name)
 }
 
 // mapped takes in which resources DeviceClasses map, and has those tried again who could not have them before.
@@ -176,8 +162,7 @@ func (a *App) mapped(resources []string) {
 	if added := a.ledger.ObserveMapped(resources); len(added) > 0 {
 		a.log.WithField("resources", added).
 			Info("DeviceClasses map resources: where nodes offer none of one by count, it is left to DRA")
-		a.wakeups.Mapped(added)
-		a.host.Mapped(added)
+		a.waiting.Mapped(added)
 		a.lookAgain()
 	}
 }
@@ -202,7 +187,7 @@ func (a *App) gangChanged(key kinds.Key) {
 	}
 	pending, _, _ := a.cache.Gang(key)
 	for _, pod := range pending {
-		a.wakeups.Wake(pod)
+		a.waiting.Wake(pod)
 	}
 }
 
@@ -238,7 +223,7 @@ func (a *App) gangShort(gang gangs.Gang, missing int) {
 
 // limitsChanged tells those who wait for a namespace to have less than it may.
 func (a *App) limitsChanged() {
-	a.wakeups.LimitsChanged()
+	a.waiting.LimitsChanged()
 	a.lookAgain()
 }
 

@@ -17,17 +17,17 @@ type connections struct {
 	most int
 
 	mu   sync.Mutex // guards open
-	open map[net.Conn]waiting
+	open map[net.Conn]connection
 }
 
-// waiting is since when a connection is in its state.
-type waiting struct {
+// connection is since when a connection is in its state.
+type connection struct {
 	state http.ConnState
 	since time.Time
 }
 
 func newConnections(most int) *connections {
-	return &connections{most: most, open: map[net.Conn]waiting{}}
+	return &connections{most: most, open: map[net.Conn]connection{}}
 }
 
 // follow is the server's ConnState.
@@ -38,7 +38,7 @@ func (c *connections) follow(conn net.Conn, state http.ConnState) {
 		delete(c.open, conn)
 		return
 	}
-	c.open[conn] = waiting{state, time.Now()}
+	c.open[conn] = connection{state, time.Now()}
 	if state == http.StateNew && len(c.open) > c.most {
 		c.closeOne(conn)
 	}
@@ -55,7 +55,7 @@ func (c *connections) closeOne(latest net.Conn) {
 			least = conn
 		}
 	}
-	c.open[least] = waiting{state: http.StateActive} // until it is gone
+	c.open[least] = connection{state: http.StateActive} // until it is gone
 	if secure, ok := least.(*tls.Conn); ok {
 		least = secure.NetConn() // a goodbye over TLS could wait for the other side
 	}

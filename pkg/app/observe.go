@@ -6,11 +6,11 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/observe"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 	"github.com/globalreserve/globalreserve/pkg/server/extender"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // What follows is of a server with --observe; see pkg/observe. It knows the pods and the nodes and nothing else: what writes to
@@ -59,7 +59,7 @@ func (a *App) registerHooks(router *httprouter.Router) {
 		return
 	}
 	asked := func(caller string, pod ledger.PodRef, node string) {
-		a.observer.Asked(refused.Admission, caller, pod, node)
+		a.observer.Asked(waiting.Admission, caller, pod, node)
 	}
 	admission.NewObserving(admission.ObserveOptions{Asked: asked, Intake: a.intake, Metrics: a.metrics, Log: a.log}).Register(router)
 }

@@ -111,7 +111,7 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 	if err := a.o.Ledger.Pass(&k.placement); err != nil {
 		return said, err
 	}
-	k.placement.Preempt = uid != "" && a.preemptors.isAllowed(uid)
+	k.placement.Preempt = uid != "" && a.o.Waiting.MayPreempt(uid)
 	if trial {
 		grant, err := a.tryOut(k)
 		said.Annotations = a.tell(k, &grant)
@@ -192,7 +192,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 		a.gangs.bindFailed(ref, k.node)
 		return fail(NotTold)
 	}
-	a.preemptors.withdraw(ref.UID)
+	a.o.Waiting.ForbidPreempting(ref.UID)
 	a.remember(k, before)
 	return grant, false, nil
 }

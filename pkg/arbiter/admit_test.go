@@ -91,15 +91,15 @@ func TestAdmittedPodEndsSlots(t *testing.T) {
 	assertOutcome(t, Refused, err)
 	_, err = w.AdmitBinding(t.Context(), &trial)
 	assertOutcome(t, Refused, err)
-	w.preemptors.looked(p.UID)
-	w.preemptors.allow(p.UID)
+	w.waiting.CountLook(ref(p))
+	w.waiting.AllowPreempting(ref(p))
 	_, err = w.AdmitBinding(t.Context(), &trial)
 	require.NoError(t, err)
 	assert.Equal(t, 1, w.ledger.Stats().Slots)
 	_, err = w.AdmitBinding(t.Context(), &q)
 	require.NoError(t, err)
 	assert.Zero(t, w.ledger.Stats().Slots)
-	assert.False(t, w.preemptors.isAllowed(p.UID), "it has used its leave")
+	assert.False(t, w.waiting.MayPreempt(p.UID), "it has used its leave")
 }
 
 func TestReservedCapacityIsRedeemed(t *testing.T) {

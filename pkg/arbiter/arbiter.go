@@ -11,18 +11,16 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/lru"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Options are what an Arbiter works with. A field is required unless its comment says
@@ -32,9 +30,10 @@ type Options struct {
 	Pods     *cluster.Pods
 	Question *placement.Builder
 	API      API
-	Steering *steering.Steering
-	Policy   *policy.Store
-	Metrics  *metrics.Metrics
+	// Waiting remembers the pods that wait, and brings them to capacity.
+	Waiting *waiting.Pods
+	Policy  *policy.Store
+	Metrics *metrics.Metrics
 	// Store keeps durable reservations. Serving reports whether it can be used: the
 	// cluster knows the kind Reservation. ReleaseSlots writes to an object that slots
 	// are given back, so that a restart does not forget it, and then ends them in the
@@ -49,24 +48,15 @@ type Options struct {
 	Gangs *gangs.Gangs
 	// Node returns what is known of a node.
 	Node func(name string) (cluster.Node, bool)
-	// Wake has a pod that waits tried again.
-	Wake func(pod *cluster.Pod)
 	// TouchGang has the object of a gang changed, if the gang's scheduler goes by that. It must not block.
 	TouchGang func(kinds.Key)
 	// OnGangShort is told of a gang that has started and lacks so many members. Nothing is kept for these any more.
 	// OnGangShort must not block.
 	OnGangShort func(gang gangs.Gang, missing int)
-	// OnGangRefused is told of a pod that was refused for the sake of its gang, and why in words. It must not block.
-	OnGangRefused func(pod *cluster.Pod, reason ledger.Reason, why string)
-	// OnRepeated is told of a Binding that was refused many times within a while: at the 10th time, the 100th and so on.
-	// It returns whether the pod is told. If not, it is called again at the next refusal. It must not block.
-	OnRepeated func(pod *cluster.Pod, r *refused.Refusal, within time.Duration) bool
 	// MayUse says why a caller must not act for a scheduler, nil if it may.
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
 	// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may.
 	MayReserve func(ctx context.Context, caller user.Info, namespace string) error
-	// LastCaller returns the caller that asked last about a pod that waits, "" where none is remembered.
-	LastCaller func(pod types.UID) string
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term func() election.Term
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie
@@ -102,7 +92,6 @@ const (
 
 	defaultMaxInFlight = 4096
 	defaultMaxPending  = 8192
-	maxPreemptors      = 4096
 )
 
 // RequestTimeout returns how long one request to the API server may take within
@@ -112,14 +101,12 @@ func RequestTimeout(timeout time.Duration) time.Duration { return timeout / 3 }
 // Arbiter decides; see the package comment. Make one with New and end it with
 // Stop.
 type Arbiter struct {
-	o          Options
-	pods       *pods
-	preemptors *preemptors
-	pending    pendings
-	refused    refused.Log
-	repeats    repeats
-	writers    *writers
-	gangs      *ganging
+	o       Options
+	pods    *pods
+	pending pendings
+	repeats repeats
+	writers *writers
+	gangs   *ganging
 
 	ctx    context.Context // of all flights and writes; ends with Stop
 	cancel context.CancelFunc
@@ -138,7 +125,7 @@ func New(o Options) *Arbiter {
 	o.MaxPending = cmp.Or(o.MaxPending, defaultMaxPending)
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &Arbiter{
-		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, turns: newTurns(), preemptors: newPreemptors(maxPreemptors),
+		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, turns: newTurns(),
 		pods: newPods(&o), pending: newPendings(), repeats: newRepeats(), writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
 	}
 	a.gangs = newGanging(&a.o)
@@ -164,13 +151,6 @@ func (a *Arbiter) Reader() cluster.Reader { return a.o.Question.Reader }
 // TakeOverGangs keeps capacity for the rest of gangs that had started when another server decided, or when
 // this one did last. It is called before anything is decided, and returns how many gangs that are.
 func (a *Arbiter) TakeOverGangs() int { return a.gangs.takeOver() }
-
-// Settled is told of a pod that is bound, or gone: it does not wait any more.
-func (a *Arbiter) Settled(pod types.UID) {
-	a.preemptors.withdraw(pod)
-	a.o.Steering.Settled(pod)
-	a.refused.Settled(pod)
-}
 
 // LookAgain says that pods which did not fit may fit now, for a reason that the ledger has no event for: taints of
 // nodes, limits, resources that are left to DRA. Gangs that wait are looked at again.

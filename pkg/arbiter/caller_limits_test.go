@@ -108,9 +108,9 @@ func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 		assert.Equal(t, ledger.Fits, filter(ledger.Trusted).Verdicts[0].Reason)
 
 		assert.Equal(t, 2, w.Explain(ref(p)).Fitting, "nobody has asked")
-		w.askedBy = ledger.Trusted
+		w.waiting.Await(w.info(p).WithCaller(ledger.Trusted), 0, nil, false)
 		assert.Equal(t, 2, w.Explain(ref(p)).Fitting, "its limits are others'")
-		w.askedBy = "for-scheduler"
+		w.waiting.Await(w.info(p).WithCaller("for-scheduler"), 0, nil, false)
 		e := w.Explain(ref(p))
 		assert.Zero(t, e.Fitting)
 		assert.Equal(t, []reserver.RefusalGroup{{Reason: ledger.CallerLimit.String(), Resource: "cpu", Nodes: 2, Examples: []string{"a", "b"}}}, e.Refusals)

@@ -125,7 +125,6 @@
 // # What may be touched
 //
 // The API server's answers are sorted in one place (classify).
-// The package knows nothing of HTTP handlers. Its parts that stand alone are in
-// folders: steering (bringing a pod to its slot), notices (telling a pod that waits who
-// keeps the capacity), refused (the latest refusals).
+// The package knows nothing of HTTP handlers. What becomes of a pod that was refused
+// is pkg/waiting's.
 package arbiter

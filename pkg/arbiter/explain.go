@@ -178,7 +178,7 @@ func (a *Arbiter) explainPod(info *cluster.Pod, survey func() *ledger.Survey) *E
 	case info.Bound():
 		e.State, e.Message = ledger.Bound.String(), boundTo(info.Node)
 	default:
-		a.explainPending(e, a.o.Question.For(info.WithCaller(a.o.LastCaller(info.Ref.UID)), ""), survey)
+		a.explainPending(e, a.o.Question.For(info.WithCaller(a.o.Waiting.LastCaller(info.Ref.UID)), ""), survey)
 	}
 	return e
 }

@@ -27,8 +27,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/identity"
@@ -40,6 +38,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
@@ -272,38 +272,20 @@ const self = "system:serviceaccount:globalreserve-system:globalreserve"
 // Self implements API.
 func (a *fakeAPI) Self(context.Context) (string, error) { return self, nil }
 
-// nominations has the node of each pod that was nominated.
-type nominations struct{ nodes sync.Map }
-
-func (n *nominations) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
-	n.nodes.Store(pod.Name, node)
-	return nil
-}
-func (*nominations) Clear(context.Context, ledger.PodRef, string) error { return nil }
-
-// of is the node that a pod was nominated for, "" for none.
-func (n *nominations) of(pod string) string {
-	node, _ := n.nodes.Load(pod)
-	name, _ := node.(string)
-	return name
-}
-
 // world is an Arbiter with everything around it.
 type world struct {
 	*Arbiter
-	t           *testing.T
-	api         *fakeAPI
-	ledger      *ledger.Ledger
-	store       *cluster.Pods // what the watch has brought
-	question    *placement.Builder
-	steering    *steering.Steering
-	metrics     *metrics.Metrics
-	objects     *storetest.Server // Reservations
-	nominations nominations
-	undecided   atomic.Pointer[string] // why nothing can be decided
-	gates       []Gate
-	askedBy     string                        // who asked about any pod last
-	told        func(r *refused.Refusal) bool // says of a Binding that is repeated whether its pod is told
+	t         *testing.T
+	api       *fakeAPI
+	ledger    *ledger.Ledger
+	store     *cluster.Pods // what the watch has brought
+	question  *placement.Builder
+	waiting   *waiting.Pods
+	writes    *waitingtest.Writes // to pods that wait
+	metrics   *metrics.Metrics
+	objects   *storetest.Server      // Reservations
+	undecided atomic.Pointer[string] // why nothing can be decided
+	gates     []Gate
 }
 
 // newWorld has the nodes a and b with capacity for four pods each, and a watch that
@@ -311,15 +293,12 @@ type world struct {
 func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w := &world{
 		t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}),
-		store: cluster.NewPods(), metrics: metrics.New(), told: func(*refused.Refusal) bool { return true },
+		store: cluster.NewPods(), metrics: metrics.New(),
 	}
 	w.objects = storetest.New(w.ledger)
 	w.question = placementtest.NewBuilder(w.ledger)
 	placementtest.Nodes(w.ledger, 4000, "a", "b")
-	w.steering = steering.New(steering.Options{
-		Ledger: w.ledger.Reader, Question: w.question, Nominator: &w.nominations, Log: silent(),
-		Node: func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true }, OnGivenUp: func(*cluster.Pod) {},
-	})
+	w.waiting, w.writes = waitingtest.New(w.ledger, w.question, w.store)
 	w.bring(pods...)
 	w.Arbiter = w.newArbiter(Options{})
 	t.Cleanup(w.end)
@@ -327,12 +306,11 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 }
 
 func (w *world) newArbiter(o Options) *Arbiter {
-	o.Pods, o.Question, o.API, o.Steering = w.store, w.question, w.api, w.steering
+	o.Pods, o.Question, o.API, o.Waiting = w.store, w.question, w.api, w.waiting
 	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
 	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return ptr.Deref(w.undecided.Load(), "") }, w.gates...)
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }
-	o.LastCaller = func(types.UID) string { return w.askedBy }
 	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {
 		if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
 			return &identity.DeniedError{Message: name + " may not act for " + scheduler}
@@ -346,7 +324,6 @@ func (w *world) newArbiter(o Options) *Arbiter {
 		return nil
 	}
 	o.BindTimeout = bindTimeout
-	o.OnRepeated = func(_ *cluster.Pod, r *refused.Refusal, _ time.Duration) bool { return w.told(r) }
 	o.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: silent()})
 	return New(o)
 }

@@ -99,7 +99,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 		a.useSlots(advice, &placement, q.Nominated, offered, s)
 	}
 	if known && !advice.ComesBack && !fitsAny(s.verdicts) {
-		a.o.Steering.SearchLater(pod, q.Nominated, len(offered))
+		a.o.Waiting.SearchLater(pod, q.Nominated, len(offered))
 	}
 	return advice, nil
 }
@@ -108,7 +108,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, nominated string, offered []string, s *Scratch) {
 	fits := fitsAny(s.verdicts)
 	if fits {
-		a.preemptors.withdraw(advice.Pod.Ref.UID)
+		a.o.Waiting.ForbidPreempting(advice.Pod.Ref.UID)
 	}
 	advice.ComesBack = a.direct(advice.Pod, placement, nominated, offered, s.verdicts, fits)
 	if !fits && !advice.ComesBack && a.gangs.bindsAlone(advice.Pod) {
@@ -121,7 +121,7 @@ func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, nominate
 // refused because our watch is behind, the scheduler would evict other pods elsewhere.
 func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *ledger.Placement, offered []string, s *Scratch) {
 	i := slices.Index(offered, node)
-	if i < 0 || !isShort(s.verdicts[i]) || a.o.Steering.Nominated(placement.Pod.UID, node) {
+	if i < 0 || !isShort(s.verdicts[i]) || a.o.Waiting.Nominated(placement.Pod.UID, node) {
 		return
 	}
 	changed, unsubscribe := a.o.Ledger.Subscribe()
@@ -182,21 +182,21 @@ const looksBeforePreempting = 3
 func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement, offered []string, s *Scratch) (again bool) {
 	uid := pod.Ref.UID
 	if _, placed := a.o.Ledger.HomeOf(pod.Ref); placed || uid == "" || !slices.ContainsFunc(s.verdicts, isShort) {
-		a.preemptors.withdraw(uid)
+		a.o.Waiting.ForbidPreempting(uid)
 		return false
 	}
 	preempting := *placement
 	preempting.Preempt = true
 	s.second = a.o.Ledger.AppendFit(s.second[:0], &preempting, offered)
 	if !fitsAny(s.second) {
-		a.preemptors.withdraw(uid)
+		a.o.Waiting.ForbidPreempting(uid)
 		return false
 	}
-	looks := a.preemptors.looked(uid)
+	looks := a.o.Waiting.CountLook(pod.Ref)
 	if looks < looksBeforePreempting && a.o.Ledger.FitsAnywhere(placement) {
 		return true
 	}
-	a.preemptors.allow(uid)
+	a.o.Waiting.AllowPreempting(pod.Ref)
 	for i, v := range s.second {
 		if v.Reason == ledger.Fits {
 			s.verdicts[i] = v
@@ -213,7 +213,7 @@ func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominate
 	if len(usable) == 0 || (fits && a.o.Policy.Current().PrioritizeFor(pod.Scheduler).ReservationMatch < extenderv1.MaxExtenderPriority) {
 		return false
 	}
-	node, elsewhere := a.o.Steering.Direct(pod, nominated, usable, offered)
+	node, elsewhere := a.o.Waiting.Direct(pod, nominated, usable, offered)
 	if i := slices.Index(offered, node); !elsewhere && (i < 0 || verdicts[i].Reason != ledger.Fits) {
 		return false
 	}

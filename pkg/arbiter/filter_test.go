@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -88,7 +88,7 @@ func TestFilterWithReservations(t *testing.T) {
 			assert.Equal(t, tt.want, got)
 			assert.False(t, advice.ComesBack)
 			assert.Equal(t, tt.tryAgain, advice.TryAgain)
-			assert.Equal(t, tt.allowed, w.preemptors.isAllowed(p.UID))
+			assert.Equal(t, tt.allowed, w.waiting.MayPreempt(p.UID))
 			assert.True(t, advice.Known)
 			err := w.bindPod(p, "c") // where the preemptible slot is
 			if !tt.allowed {
@@ -97,7 +97,7 @@ func TestFilterWithReservations(t *testing.T) {
 			}
 			require.NoError(t, err)
 			assert.Equal(t, 1, w.ledger.Stats().Slots, "it has ended the slot")
-			assert.False(t, w.preemptors.isAllowed(p.UID), "it has used its leave")
+			assert.False(t, w.waiting.MayPreempt(p.UID), "it has used its leave")
 		})
 	}
 }
@@ -127,17 +127,17 @@ func TestPermissionToPreemptIsWithdrawn(t *testing.T) {
 	w.observe(filler)
 	ask := func() { w.reasons(w.query(p, 5, small), "a", "b", "c") }
 	ask()
-	require.True(t, w.preemptors.isAllowed(p.UID))
+	require.True(t, w.waiting.MayPreempt(p.UID))
 	w.ledger.RemovePod(ref(filler), 5)
 	ask()
-	assert.False(t, w.preemptors.isAllowed(p.UID))
+	assert.False(t, w.waiting.MayPreempt(p.UID))
 }
 
 // The scheduler has not looked at the node that has the pod's slot.
 func TestFilterSendsPodToNodeThatWasNotOffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := reserved(t, indexed)
-		defer background.Run(t, w.steering.Run)()
+		defer background.Run(t, w.waiting.Run)()
 		offered := []string{"a"}
 		for len(offered) < 100 {
 			offered = append(offered, "other")
@@ -167,9 +167,9 @@ func TestFilterSendsPodThatASampleRefuses(t *testing.T) {
 		if tt.offered == nil {
 			w.ledger.RemoveNode("a")
 		}
-		defer background.Run(t, w.steering.Run)()
+		defer background.Run(t, w.waiting.Run)()
 		offered := tt.offered
-		for i := range steering.MinSample {
+		for i := range waiting.MinSample {
 			full := fmt.Sprint("full-", i)
 			w.ledger.ObserveNode(ledger.NodeObservation{Name: full})
 			offered = append(offered, full)
@@ -178,7 +178,7 @@ func TestFilterSendsPodThatASampleRefuses(t *testing.T) {
 		q.Nominated = tt.nominated
 		w.reasons(q, offered...)
 		pass(time.Second)
-		assert.Equal(t, tt.want, w.nominations.of("p"))
+		assert.Equal(t, tt.want, w.writes.Nominated("p"))
 		if tt.want == "" {
 			return
 		}

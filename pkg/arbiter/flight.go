@@ -35,7 +35,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 		return true, err
 	}
 	placement := a.o.Question.For(info.WithCaller(f.caller), f.node)
-	placement.Preempt = a.preemptors.isAllowed(f.pod.UID)
+	placement.Preempt = a.o.Waiting.MayPreempt(f.pod.UID)
 	grant, err := a.gangs.startBind(info, &placement)
 	switch {
 	case err != nil:
@@ -49,7 +49,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 		if err := a.growAlike(info, f.node); err != nil {
 			return true, a.release(f, err)
 		}
-		a.preemptors.withdraw(f.pod.UID)
+		a.o.Waiting.ForbidPreempting(f.pod.UID)
 		f.version, f.annotations = formatVersion(info), a.granted(info, &grant)
 		return false, nil
 	}

@@ -151,7 +151,7 @@ func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placemen
 			g.granted(s, m.bound >= s.Minimum)
 		}
 	} else if home, ok := g.o.Ledger.HomeOf(pod.Ref); ok && home != p.Node && isLack(err) {
-		g.o.Steering.Toward(pod, home)
+		g.o.Waiting.Toward(pod, home)
 	}
 	return grant, err
 }
@@ -310,7 +310,7 @@ func (g *ganging) refused(pod *cluster.Pod, gang *gangs.Gang, err error) error {
 	}
 	if reason.OfGang() {
 		g.o.Metrics.ObserveGangRefusal(reason.String())
-		g.o.OnGangRefused(pod, reason, s.why)
+		g.o.Waiting.TellGangRefused(pod, reason, s.why)
 	}
 	return err
 }

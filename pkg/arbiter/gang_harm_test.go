@@ -214,14 +214,14 @@ func TestGangWakesWhoWaits(t *testing.T) {
 		assert.Len(t, w.of[pods[0].Gang.Key("ns")].waiting, 2)
 		w.pod("a", "a-2", 3, nil)
 		w.watch()
-		assert.ElementsMatch(t, []string{"a-0", "a-1"}, w.woken)
+		assert.ElementsMatch(t, []string{"a-0", "a-1"}, w.woken())
 	})
 	gangTest(t, 1, 8, func(w *gangWorld) {
 		pods := w.gang("a", 3, 3, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
 		w.of[pods[0].Gang.Key("ns")].waiting[pods[1].Ref.UID] = pods[1] // refused a moment before
 		w.watch()
-		assert.Equal(t, []string{"a-1"}, w.woken)
+		assert.Equal(t, []string{"a-1"}, w.woken())
 	})
 }
 

@@ -121,11 +121,11 @@ func TestGangBehindAnother(t *testing.T) {
 		for _, pod := range c {
 			require.Equal(t, ledger.GangWaits, w.advise(pod))
 		}
-		require.Contains(t, w.told[len(w.told)-1], "ns/b could start now and comes first")
+		require.Contains(t, w.told()[len(w.told())-1], "ns/b could start now and comes first")
 		began := w.ledger.Revision()
 		for w.advise(c[0]) != ledger.Fits {
-			w.woken = nil
-			for len(w.woken) == 0 {
+			w.hosted.Forget()
+			for len(w.woken()) == 0 {
 				<-time.After(time.Second)
 				w.watch()
 				_ = w.bind(b[0], "no such node") // its scheduler goes on trying

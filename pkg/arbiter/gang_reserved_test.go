@@ -109,7 +109,7 @@ func TestGangStartsBesideItsReservation(t *testing.T) {
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0]), "filter need not offer what the bind refuses")
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n3", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 9}}})
 		w.watch()
-		assert.Equal(t, []string{"a-0"}, w.woken)
+		assert.Equal(t, []string{"a-0"}, w.woken())
 		require.NoError(t, w.bind(pods[0], "n0"))
 		assert.Equal(t, 2, w.kept())
 		require.NoError(t, w.bind(pods[1], "n3"))

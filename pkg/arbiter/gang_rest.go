@@ -72,7 +72,7 @@ func (g *ganging) changePlaces(
 	}
 	for _, mate := range moved {
 		if home, ok := g.o.Ledger.HomeOf(mate.Ref); ok {
-			g.o.Steering.Moved(mate, home)
+			g.o.Waiting.Moved(mate, home)
 		}
 	}
 	return grant, dropped, nil

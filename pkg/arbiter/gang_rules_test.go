@@ -41,7 +41,7 @@ func TestGangOfHigherPriorityComesFirst(t *testing.T) {
 		require.Equal(t, ledger.GangUnplaced, w.advise(high[0]))
 		w.finish(filler)
 		w.refusedAs(w.bind(low[0], "n0"), ledger.GangWaits)
-		assert.Equal(t, []string{"high-0"}, w.woken, "who comes first is told to start")
+		assert.Equal(t, []string{"high-0"}, w.woken(), "who comes first is told to start")
 		w.refusedAs(w.bind(w.gang("new", 3, 3, nil)[0], "n0"), ledger.GangWaits)
 		highest := w.gang("highest", 3, 3, ofPriority(3))
 		require.NoError(t, w.bind(highest[0], "n0"), "and waits for nobody")

@@ -45,11 +45,11 @@ func TestGangThatDoesNotFitWaits(t *testing.T) {
 		assert.Zero(t, w.kept())
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[1]))
 		w.watch()
-		assert.Empty(t, w.woken)
+		assert.Empty(t, w.woken())
 
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 9}}})
 		w.watch()
-		assert.Equal(t, []string{"a-1"}, w.woken, "that filter has refused")
+		assert.Equal(t, []string{"a-1"}, w.woken(), "that filter has refused")
 		require.NoError(t, w.bind(pods[0], "n0"))
 		assert.Equal(t, 3, w.kept())
 	})
@@ -67,7 +67,7 @@ func TestGangHearsOfMappedResources(t *testing.T) {
 		w.ledger.ObserveMapped([]string{gpu})
 		w.arbiter().LookAgain()
 		w.pass(5 * time.Second)
-		assert.Equal(t, []string{"a-0"}, w.woken)
+		assert.Equal(t, []string{"a-0"}, w.woken())
 		assert.Equal(t, ledger.Fits, w.advise(pods[0]))
 	})
 }
@@ -82,7 +82,7 @@ func TestGangOfTooFewPods(t *testing.T) {
 		assert.Equal(t, ledger.GangIncomplete, w.advise(pods[0]))
 		third := w.pod("a", "a-2", 3, nil)
 		w.watch()
-		assert.Equal(t, []string{"a-0"}, w.woken)
+		assert.Equal(t, []string{"a-0"}, w.woken())
 		require.NoError(t, w.bind(third, "n0"))
 		require.NoError(t, w.bind(pods[0], "n0"))
 		require.NoError(t, w.bind(pods[1], "n0"))
@@ -128,7 +128,7 @@ func TestGangChangesPlaces(t *testing.T) {
 		w.refusedAs(w.bind(other, "n1"), ledger.InsufficientResource)
 		err := w.bind(other, "n1")
 		assert.ErrorContains(t, err, `capacity is kept for it on node "n0"`)
-		assert.True(t, w.o.Steering.Nominated(other.Ref.UID, "n0"), "its scheduler is told where")
+		assert.True(t, w.o.Waiting.Nominated(other.Ref.UID, "n0"), "its scheduler is told where")
 		require.NoError(t, w.bind(other, "n0"))
 	})
 	gangTest(t, 2, 4, func(w *gangWorld) {
@@ -189,7 +189,7 @@ func TestGangIsReminded(t *testing.T) {
 		require.NoError(t, w.bind(pods[0], "n0"))
 		<-time.After(remindAfter - time.Second)
 		require.NoError(t, w.bind(pods[1], "n0"))
-		sent := func() bool { return w.o.Steering.Nominated(pods[2].Ref.UID, "n0") }
+		sent := func() bool { return w.o.Waiting.Nominated(pods[2].Ref.UID, "n0") }
 		for range 3 {
 			<-time.After(remindAfter - time.Second)
 			w.watch()
@@ -197,7 +197,7 @@ func TestGangIsReminded(t *testing.T) {
 			<-time.After(time.Second)
 			w.watch()
 			require.True(t, sent())
-			w.o.Steering.Settled(pods[2].Ref.UID)
+			w.o.Waiting.Settled(pods[2].Ref.UID)
 		}
 		assert.Equal(t, 3, w.touched["a"])
 		<-time.After(w.ttl())
@@ -288,11 +288,11 @@ func TestGangSlotThatMovedLasts(t *testing.T) {
 		k := slices.IndexFunc(pods[1:], func(pod *cluster.Pod) bool { return w.isKeptOn(pod.Ref, "n0") })
 		moved := pods[1+k]
 		others := slices.DeleteFunc(pods[1:], func(pod *cluster.Pod) bool { return pod == moved })
-		w.o.Steering.Toward(moved, "n0")
+		w.o.Waiting.Toward(moved, "n0")
 		<-time.After(time.Second)
 		require.NoError(t, w.bind(others[0], "n0"))
 		require.True(t, w.isKeptOn(moved.Ref, "n1"), "it made way")
-		assert.True(t, w.o.Steering.Nominated(moved.Ref.UID, "n1"), "its scheduler is told")
+		assert.True(t, w.o.Waiting.Nominated(moved.Ref.UID, "n1"), "its scheduler is told")
 		<-time.After(24 * time.Second)
 		require.NoError(t, w.bind(others[1], "n1"))
 		<-time.After(59 * time.Second)

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -190,10 +189,10 @@ func TestGangRefusalsAreTold(t *testing.T) {
 		w.refusedAs(w.bind(few[0], "n0"), ledger.GangIncomplete)
 		large := w.gang("large", 2, 2, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("9") })
 		w.refusedAs(w.bind(large[0], "n0"), ledger.InsufficientResource)
-		require.Len(t, w.told, 3)
-		assert.Contains(t, w.told[0], "a-0 GangUnplaced: pod ns/a-0 fits node \"n0\"")
-		assert.Contains(t, w.told[1], "a-1 GangUnplaced: pod ns/a-1 is not bound without its gang: there is no capacity for it and the 3 others")
-		assert.Contains(t, w.told[2], "few-0 GangIncomplete: ")
+		require.Len(t, w.told(), 3)
+		assert.Contains(t, w.told()[0], "a-0 GangUnplaced: pod ns/a-0 fits node \"n0\"")
+		assert.Contains(t, w.told()[1], "a-1 GangUnplaced: pod ns/a-1 is not bound without its gang: there is no capacity for it and the 3 others")
+		assert.Contains(t, w.told()[2], "few-0 GangIncomplete: ")
 		assert.Equal(t, map[string]float64{"GangUnplaced": 2, "GangIncomplete": 1}, counted())
 	})
 }
@@ -220,7 +219,6 @@ func TestGangOfAnotherNamespaceIsNotNamed(t *testing.T) {
 // What a pod waits for whose gang does is said by explain, and for what capacity is kept.
 func TestExplainGang(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
-		w.o.LastCaller = func(types.UID) string { return "" }
 		explain := func(pod *cluster.Pod) *Explanation { return w.arbiter().Explain(pod.Ref) }
 		pods, single := w.gang("a", 4, 4, nil), w.pod("", "single", 0, withoutGang)
 		e := explain(pods[1])

@@ -122,7 +122,7 @@ func (g *ganging) remind(s *startingGang, kept []*cluster.Pod, now time.Time) {
 			continue
 		}
 		if home, ok := g.o.Ledger.HomeOf(member.Ref); ok {
-			g.o.Steering.Remind(cmp.Or(own, member), home)
+			g.o.Waiting.Remind(cmp.Or(own, member), home)
 		}
 		count++
 	}
@@ -287,7 +287,7 @@ func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
 func (g *ganging) wake(s *startingGang) {
 	for uid, pod := range s.waiting {
 		delete(s.waiting, uid)
-		g.o.Wake(pod)
+		g.o.Waiting.Wake(pod)
 	}
 }
 

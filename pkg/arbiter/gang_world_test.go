@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
@@ -29,6 +28,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
+	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
@@ -39,9 +41,9 @@ type gangWorld struct {
 	ledger *ledger.Ledger
 	reader cluster.Reader
 	labels map[string]map[string]string // of nodes
-	woken  []string
+	writes *waitingtest.Writes          // to pods
+	hosted *waitingtest.Writes          // wake-ups
 	short  []string
-	told   []string // refusals
 	// touched is how often the objects of gangs were.
 	touched map[string]int
 }
@@ -57,24 +59,21 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	require.NoError(t, err)
 	w.reader = cluster.Reader{Table: w.ledger.Table(), Gangs: table}
 	pods := cluster.NewPods()
+	question := &placement.Builder{Reader: w.reader, Matcher: &placement.Matcher{}, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil }}
 	w.ganging = newGanging(&Options{
 		Ledger: NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }),
 		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
-		Question:       &placement.Builder{Reader: w.reader, Matcher: &placement.Matcher{}, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil }},
+		Question:       question,
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log}),
 		Gangs: gangs.New(gangs.Options{
 			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), OnChanged: func(kinds.Key) {}, OnTouched: func(bool) {}, Log: log,
 		}),
-		Steering: steering.New(steering.Options{Ledger: w.ledger.Reader}),
+		Waiting: w.waits(question, pods),
 		Node: func(name string) (cluster.Node, bool) {
 			return cluster.Node{Name: name, Labels: w.labels[name]}, true
 		},
-		Wake:      func(pod *cluster.Pod) { w.woken = append(w.woken, pod.Ref.Name) },
 		TouchGang: func(key kinds.Key) { w.touched[key.Name]++ },
 		Metrics:   metrics.New(),
-		OnGangRefused: func(pod *cluster.Pod, reason ledger.Reason, why string) {
-			w.told = append(w.told, pod.Ref.Name+" "+reason.String()+": "+why)
-		},
 		OnGangShort: func(gang gangs.Gang, missing int) {
 			w.short = append(w.short, fmt.Sprintf("%s lacks %d", gang.Key.Name, missing))
 		},
@@ -86,6 +85,25 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	}
 	return w
 }
+
+// waits returns the pods that wait. They are woken in the process of their scheduler, and their nominations are not written.
+func (w *gangWorld) waits(question *placement.Builder, pods *cluster.Pods) *waiting.Pods {
+	all, writes := waitingtest.New(w.ledger, question, pods)
+	own, hosted := waitingtest.Hosted(w.ledger, question)
+	all.Host("s", own)
+	background.Run(w.t, own.Run)
+	w.writes, w.hosted = writes, hosted
+	return all
+}
+
+// woken are the pods that were woken.
+func (w *gangWorld) woken() []string {
+	synctest.Wait()
+	return w.hosted.Woken()
+}
+
+// told are the refusals that pods were told.
+func (w *gangWorld) told() []string { return w.writes.Told() }
 
 // pod makes a pod of a gang be there, of one CPU unless change says otherwise.
 func (w *gangWorld) pod(gang, name string, minimum int, change func(*v1.Pod)) *cluster.Pod {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // What follows is for a scheduler in the same process, which reserves a pod's
@@ -23,7 +23,7 @@ func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revis
 	}
 	if len(result.Rejections) > 0 {
 		err = &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
-		a.refusedFor(refused.Plugin, p, err)
+		a.refusedFor(waiting.Plugin, p, err)
 		return false, result.Revision, err
 	}
 	return !result.Held[0], result.Revision, nil
@@ -37,7 +37,7 @@ func (a *Arbiter) KeepAll(gang []ledger.Placement, ttl time.Duration) (made []bo
 	}
 	if len(result.Rejections) > 0 {
 		for i := range result.Rejections {
-			a.refusedFor(refused.Plugin, &gang[0], &Error{Outcome: Refused, Rejection: &result.Rejections[i]})
+			a.refusedFor(waiting.Plugin, &gang[0], &Error{Outcome: Refused, Rejection: &result.Rejections[i]})
 		}
 		first := &result.Rejections[0]
 		return nil, result.Revision, &Error{Outcome: Refused, Pod: first.Pod, Node: first.Node, Rejection: first}
@@ -57,7 +57,7 @@ func (a *Arbiter) AdviseGang(pod *cluster.Pod) ledger.Reason {
 	}
 	reason := a.gangs.advise(pod)
 	if reason != ledger.Fits {
-		r := &refused.Refusal{Path: refused.Plugin, Caller: pod.Caller, Scheduler: pod.Scheduler, Reason: reason.String()}
+		r := &waiting.Refusal{Path: waiting.Plugin, Caller: pod.Caller, Scheduler: pod.Scheduler, Reason: reason.String()}
 		r.Rejection.Pod, r.Rejection.Reason = pod.Ref, reason
 		a.explainFilter(r, pod, nil)
 		a.refuse(r)

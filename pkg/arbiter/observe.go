@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // What follows is for a server that only observes; see pkg/observe.
@@ -46,7 +46,7 @@ func (a *Arbiter) Observe(pod *cluster.Pod, path, caller string) (conflict *ledg
 	}
 	said.Pod = pod.Ref
 	a.o.Metrics.ObserveObservedConflict(pod.Scheduler, short)
-	a.refuse(&refused.Refusal{
+	a.refuse(&waiting.Refusal{
 		Path: path, Caller: caller, Scheduler: pod.Scheduler, Reason: said.Reason.String(), Rejection: *said, Observed: true,
 	})
 	return said

@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -23,21 +23,21 @@ func TestObserve(t *testing.T) {
 		return w.info(pod)
 	}
 	first := bound("first", "3", 3)
-	require.Nil(t, w.Observe(first, refused.Watch, ""), "there is capacity for it")
+	require.Nil(t, w.Observe(first, waiting.Watch, ""), "there is capacity for it")
 	second := bound("second", "2", 4)
 	before := w.ledger.Snapshot()
-	conflict := w.Observe(second, refused.Bind, "alice")
+	conflict := w.Observe(second, waiting.Bind, "alice")
 	require.NotNil(t, conflict)
 	assert.Equal(t, second.Ref, conflict.Pod)
 	assert.Equal(t, []any{"a", "cpu", int64(2000), int64(1000)}, []any{conflict.Node, conflict.Resource, conflict.Requested, conflict.Free})
 	require.Len(t, conflict.Holders, 1)
 	assert.Equal(t, first.Ref, conflict.Holders[0].Pod)
 	assert.Equal(t, before, w.ledger.Snapshot(), "it is only tried")
-	list, _ := w.RefusalsAfter(0)
+	list, _ := w.waiting.RefusalsAfter(0)
 	require.Len(t, list, 1)
 	r := list[0]
 	assert.Equal(t, []any{"bind", "alice", "scheduler", "InsufficientResource", true}, []any{r.Path, r.Caller, r.Scheduler, r.Reason, r.Observed})
-	assert.Empty(t, w.refused.Waiting(), "the pod has its node")
+	assert.Empty(t, w.waiting.Waiters(func(string) bool { return true }), "the pod has its node")
 }
 
 // A server that observes keeps no scheduler from binding a pod whose request cannot be counted; other schedulers' pods are theirs.

@@ -94,7 +94,11 @@ func TestPodIsReviewedAgain(t *testing.T) {
 		large.Annotations = p.Annotations
 		_, err = c.AdmitPod(t.Context(), large, "a", "user", false)
 		assertOutcome(t, Refused, err)
-		assert.Empty(t, c.refused.Waiting(), "there is no pod that waits")
+		list, _ := c.waiting.RefusalsAfter(0)
+		require.NotEmpty(t, list)
+		for _, r := range list {
+			assert.Empty(t, r.Rejection.Pod.UID, "there is no pod that waits")
+		}
 		pass(createGrace + grace)
 		assert.Equal(t, "none", c.on(ref(newPod("p"))))
 	})

@@ -178,7 +178,7 @@ func TestAdviceByTheCopy(t *testing.T) {
 					assert.False(t, advice.TryAgain)
 					assert.Equal(t, ledger.InsufficientResource, said["a"])
 				}
-				assert.Zero(t, w.preemptors.pods.Len())
+				assert.Equal(t, 1, w.waiting.CountLook(ref(p)), "none was counted")
 			})
 		})
 	}

@@ -52,7 +52,7 @@ func (a *Arbiter) home(pod *cluster.Pod, offered []string) (node string, ok bool
 	if len(usable) == 0 {
 		return "", false
 	}
-	return a.o.Steering.Plan(pod, usable, offered)
+	return a.o.Waiting.Plan(pod, usable, offered)
 }
 
 // factor is one resource that counts in a score.

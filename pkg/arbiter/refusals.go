@@ -5,51 +5,77 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
+	"github.com/sirupsen/logrus"
+
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
-
-// RefusalsAfter returns the remembered refusals after the one of a number, oldest first, and the number of the last
-// refusal.
-func (a *Arbiter) RefusalsAfter(number uint64) (refusals []*refused.Refusal, last uint64) {
-	return a.refused.After(number)
-}
-
-// SubscribeRefusals returns a channel that gets a value after refusals: one value may stand for many. cancel must be called
-// once when it is no longer read.
-func (a *Arbiter) SubscribeRefusals() (wake <-chan struct{}, cancel func()) {
-	return a.refused.Subscribe()
-}
 
 // AdmissionWarns reports whether the admission webhook only warns of what the arbiter refuses, and allows it.
 func (a *Arbiter) AdmissionWarns() bool { return a.o.AdmissionWarns }
 
-// refuse remembers a refusal that a caller is told now.
-func (a *Arbiter) refuse(r *refused.Refusal) {
+// refuse remembers a refusal that a caller is told now. It returns the one before of a pod that waits, nil for none.
+func (a *Arbiter) refuse(r *waiting.Refusal) (before *waiting.Refusal) {
 	r.At = a.o.Ledger.Clock.Wall()
-	a.refused.Add(r)
+	return a.o.Waiting.Refused(r)
 }
 
-// FilterRefused remembers that filter has left a pod none of the nodes offered. It is called after the answer. A pod that
-// was sent to capacity that is kept for it is not refused.
-func (a *Arbiter) FilterRefused(ctx context.Context, advice *Advice, offered []string) {
-	r := &refused.Refusal{Path: refused.Filter, Caller: identity.Name(ctx), Scheduler: advice.Pod.Scheduler}
-	r.Rejection.Pod = advice.Pod.Ref
+// Filtered takes note of what Filter has said, after it was answered: a pod that was refused nodes waits. fit is how many nodes
+// were left to it.
+func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string) (fit int) {
+	pod := advice.Pod
+	if advice.Refused != nil {
+		a.filterRefused(ctx, advice, offered)
+		return 0
+	}
+	wakes, overLimit := false, false
+	for _, v := range advice.Verdicts {
+		if v.Reason == ledger.Fits {
+			fit++
+			continue
+		}
+		wakes = wakes || placement.Refusals[v.Reason].Wakes
+		if !overLimit && v.Reason.OfLimit() {
+			overLimit = true
+			a.o.Metrics.ObserveLimit(pod.Scheduler, v.Reason.String())
+		}
+	}
+	if fit == 0 {
+		a.filterRefused(ctx, advice, offered)
+	}
 	switch {
-	case advice.Refused != nil:
+	case !advice.Known:
+		return fit
+	case advice.TryAgain:
+		a.o.Waiting.Wake(pod)
+	case wakes && !advice.ComesBack:
+		a.o.Waiting.Await(pod, advice.Revision, offered, overLimit)
+	}
+	if fit == 0 {
+		a.o.Waiting.TellRefused(pod, offered)
+	}
+	return fit
+}
+
+// filterRefused remembers that filter has left a pod none of the nodes offered. A pod that was sent to capacity that is kept for
+// it is not refused.
+func (a *Arbiter) filterRefused(ctx context.Context, advice *Advice, offered []string) {
+	r := &waiting.Refusal{Path: waiting.Filter, Caller: identity.Name(ctx), Scheduler: advice.Pod.Scheduler}
+	r.Rejection.Pod = advice.Pod.Ref
+	if advice.Refused != nil {
 		r.Reason, r.Message = refusalKind(advice.Refused), advice.Refused.Error()
-		a.refuse(r)
-		return
-	case len(advice.Verdicts) == 0:
-		return
-	}
-	reason := advice.Verdicts[0].Reason
-	if advice.ComesBack && !ofGang(reason) {
+		if before := a.refuse(r); before == nil || before.Reason != r.Reason {
+			a.o.Log.WithFields(logrus.Fields{"pod": advice.Pod.Ref.String(), "uid": advice.Pod.Ref.UID}).WithError(advice.Refused).
+				Warn("a pod is refused on every node")
+		}
 		return
 	}
-	a.refuseNodes(r, advice.Pod, advice.Verdicts, offered)
+	if len(advice.Verdicts) > 0 && (!advice.ComesBack || ofGang(advice.Verdicts[0].Reason)) {
+		a.refuseNodes(r, advice.Pod, advice.Verdicts, offered)
+	}
 }
 
 // PluginRefused remembers that the scheduler plugin has refused a pod some nodes, and nothing has left it another one,
@@ -61,15 +87,15 @@ func (a *Arbiter) PluginRefused(pod *cluster.Pod, nodes []string) {
 	if len(refusing) == 0 {
 		return
 	}
-	r := &refused.Refusal{Path: refused.Plugin, Caller: placement.Caller, Scheduler: pod.Scheduler}
+	r := &waiting.Refusal{Path: waiting.Plugin, Caller: placement.Caller, Scheduler: pod.Scheduler}
 	r.Rejection.Pod = pod.Ref
 	a.refuseNodes(r, pod, refusing, nodes)
 }
 
 // refuseNodes remembers that a pod was refused nodes, of which verdicts say why.
-func (a *Arbiter) refuseNodes(r *refused.Refusal, pod *cluster.Pod, verdicts []ledger.Verdict, nodes []string) {
+func (a *Arbiter) refuseNodes(r *waiting.Refusal, pod *cluster.Pod, verdicts []ledger.Verdict, nodes []string) {
 	r.Rejection.Reason = verdicts[0].Reason
-	r.Reasons = refused.CountReasons(verdicts)
+	r.Reasons = waiting.CountReasons(verdicts)
 	a.explainFilter(r, pod, nodes)
 	r.Reason = r.Rejection.Reason.String()
 	a.refuse(r)
@@ -78,7 +104,7 @@ func (a *Arbiter) refuseNodes(r *refused.Refusal, pod *cluster.Pod, verdicts []l
 // ObjectRefused remembers that there was no capacity for a slot of a Reservation object, the slot that asked names.
 // said is what the ledger said of one node. Where it is nil, why has the reason in words.
 func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why string) {
-	r := &refused.Refusal{Path: refused.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: ReasonRefused, Message: why}
+	r := &waiting.Refusal{Path: waiting.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: ReasonRefused, Message: why}
 	if said != nil {
 		r.Rejection, r.Reason, r.Message = *said, said.Reason.String(), ""
 	}
@@ -88,7 +114,7 @@ func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why 
 }
 
 // explainFilter says which of the nodes offered was the closest, or what else was in the way.
-func (a *Arbiter) explainFilter(r *refused.Refusal, pod *cluster.Pod, offered []string) {
+func (a *Arbiter) explainFilter(r *waiting.Refusal, pod *cluster.Pod, offered []string) {
 	placement := a.o.Question.For(pod, "")
 	switch reason := r.Rejection.Reason; {
 	case ofGang(reason):
@@ -118,7 +144,7 @@ func (a *Arbiter) bindRefused(f *flight) {
 	if info := f.info.Load(); info != nil {
 		asked.Scheduler = info.Scheduler
 	}
-	a.refusedFor(refused.Bind, asked, f.err)
+	a.refusedFor(waiting.Bind, asked, f.err)
 }
 
 // refusedFor remembers an error about one pod on one node, if it is a refusal.
@@ -129,13 +155,13 @@ func (a *Arbiter) refusedFor(path string, asked *ledger.Placement, err error) {
 }
 
 // refusalOf makes a refusal of an error about one pod on one node; nil where the error is no refusal.
-func (a *Arbiter) refusalOf(path string, asked *ledger.Placement, err error) *refused.Refusal {
+func (a *Arbiter) refusalOf(path string, asked *ledger.Placement, err error) *waiting.Refusal {
 	reason := refusalKind(err)
 	if reason == "" {
 		return nil
 	}
-	r := &refused.Refusal{Path: path, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: reason}
-	r.Warned = a.o.AdmissionWarns && (path == refused.Admission || path == refused.Resize)
+	r := &waiting.Refusal{Path: path, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: reason}
+	r.Warned = a.o.AdmissionWarns && (path == waiting.Admission || path == waiting.Resize)
 	var e *Error
 	if errors.As(err, &e) && e.Rejection != nil {
 		r.Rejection = *e.Rejection
@@ -164,7 +190,7 @@ func refusalKind(err error) string {
 func (a *Arbiter) refusedGang(g *Gang, d *Decision) {
 	for i := range d.Refusals {
 		said := &d.Refusals[i]
-		r := &refused.Refusal{Path: refused.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason, Rejection: said.Rejection}
+		r := &waiting.Refusal{Path: waiting.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason, Rejection: said.Rejection}
 		if said.Rejection.Reason == ledger.Fits { // it was not asked for
 			r.Message = said.Message
 		}

@@ -4,13 +4,15 @@ import (
 	"testing"
 	"time"
 
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // On each path a pod of three CPUs is refused where one of two is, and the refusal is remembered; what is granted, or only
@@ -22,7 +24,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		advice, err := w.Filter(ctx, w.query(p, 5, small), nodes, &Scratch{})
 		require.NoError(w.t, err)
 		if !fitsAny(advice.Verdicts) {
-			w.FilterRefused(ctx, advice, nodes)
+			w.Filtered(ctx, advice, nodes)
 		}
 	}
 	reserve := func(w *world, p *v1.Pod, dry bool) {
@@ -35,24 +37,24 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		ask  func(w *world, p *v1.Pod)
 		path string
 	}{
-		"filter":  {filter, refused.Filter},
-		"bind":    {func(w *world, p *v1.Pod) { _, _ = w.Bind(as(w.t.Context(), caller), ref(p), "a") }, refused.Bind},
-		"reserve": {func(w *world, p *v1.Pod) { reserve(w, p, false) }, refused.Reserve},
+		"filter":  {filter, waiting.Filter},
+		"bind":    {func(w *world, p *v1.Pod) { _, _ = w.Bind(as(w.t.Context(), caller), ref(p), "a") }, waiting.Bind},
+		"reserve": {func(w *world, p *v1.Pod) { reserve(w, p, false) }, waiting.Reserve},
 		"a trial": {func(w *world, p *v1.Pod) { reserve(w, p, true) }, ""},
 		"admission": {func(w *world, p *v1.Pod) {
 			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller, DryRun: true})
 			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller})
-		}, refused.Admission},
+		}, waiting.Admission},
 		"a scheduler in the process": {func(w *world, p *v1.Pod) {
 			placement := w.question.For(w.info(p).WithCaller(caller), "a")
 			_, _, _ = w.Keep(&placement, time.Minute)
-		}, refused.Plugin},
+		}, waiting.Plugin},
 		"its plugin": {func(w *world, p *v1.Pod) {
 			w.PluginRefused(w.info(p).WithCaller(caller), []string{"b", "a"})
-		}, refused.Plugin},
+		}, waiting.Plugin},
 		"its gangs": {func(w *world, p *v1.Pod) {
 			_, _, _ = w.KeepAll([]ledger.Placement{w.question.For(w.info(p).WithCaller(caller), "a")}, time.Minute)
-		}, refused.Plugin},
+		}, waiting.Plugin},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -64,13 +66,13 @@ func TestRefusalsAreRemembered(t *testing.T) {
 				w.observe(there)
 			}
 			tc.ask(w, fits)
-			list, last := w.RefusalsAfter(0)
+			list, last := w.waiting.RefusalsAfter(0)
 			require.Empty(t, list)
 			require.Zero(t, last)
 
 			before := time.Now().Add(-time.Minute)
 			tc.ask(w, large)
-			list, last = w.RefusalsAfter(0)
+			list, last = w.waiting.RefusalsAfter(0)
 			if tc.path == "" {
 				require.Empty(t, list)
 				return
@@ -83,18 +85,18 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			assert.False(t, r.Warned)
 			assert.Equal(t, "cpu", r.Rejection.Resource)
 			assert.EqualValues(t, 3000, r.Rejection.Requested)
-			if tc.path == refused.Filter || name == "its plugin" {
+			if tc.path == waiting.Filter || name == "its plugin" {
 				assert.Equal(t, "b", r.Rejection.Node, "the first of those where it lacks least")
 				assert.EqualValues(t, 2000, r.Rejection.Free)
-				assert.Equal(t, []refused.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, r.Reasons)
+				assert.Equal(t, []waiting.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, r.Reasons)
 			} else {
 				assert.Equal(t, "a", r.Rejection.Node)
 			}
 			assert.NotEmpty(t, r.Rejection.Holders)
 			assert.WithinRange(t, r.At, before, time.Now().Add(time.Minute))
-			require.Len(t, w.refused.Waiting(), 1)
-			w.Settled(large.UID)
-			assert.Empty(t, w.refused.Waiting())
+			require.Len(t, w.waiting.Waiters(func(string) bool { return true }), 1)
+			w.waiting.Settled(large.UID)
+			assert.Empty(t, w.waiting.Waiters(func(string) bool { return true }))
 		})
 	}
 }
@@ -102,11 +104,11 @@ func TestRefusalsAreRemembered(t *testing.T) {
 // A refusal of filter tells what was in the way where that was no node's capacity.
 func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	p := sized("p", "1", 5)
-	refuse := func(w *world, nodes ...string) *refused.Refusal {
+	refuse := func(w *world, nodes ...string) *waiting.Refusal {
 		advice, err := w.Filter(w.t.Context(), w.query(p, 5, small), nodes, &Scratch{})
 		require.NoError(w.t, err)
-		w.FilterRefused(w.t.Context(), advice, nodes)
-		list, _ := w.RefusalsAfter(0)
+		w.Filtered(w.t.Context(), advice, nodes)
+		list, _ := w.waiting.RefusalsAfter(0)
 		require.Len(w.t, list, 1)
 		return list[0]
 	}
@@ -136,7 +138,7 @@ func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 		r := refuse(w, "a")
 		assert.Equal(t, []string{ReasonRefused, "it gets nothing"}, []string{r.Reason, r.Message})
 		require.Error(t, w.bindPod(p, "a"))
-		list, _ := w.RefusalsAfter(1)
+		list, _ := w.waiting.RefusalsAfter(1)
 		require.Len(t, list, 1)
 		assert.Equal(t, []string{ReasonRefused, "it gets nothing", "a"}, []string{list[0].Reason, list[0].Message, list[0].Rejection.Node})
 	})
@@ -150,7 +152,7 @@ func TestRefusalsOfObjects(t *testing.T) {
 	}
 	w.ObjectRefused(asked, &ledger.Rejection{Node: "a", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 5, Free: 4}, "slot s: no node fits")
 	w.ObjectRefused(asked, nil, "slot s: no node is selected")
-	list, _ := w.RefusalsAfter(0)
+	list, _ := w.waiting.RefusalsAfter(0)
 	require.Len(t, list, 2)
 	for i, want := range [][]string{{"object", "alice", "InsufficientResource", ""}, {"object", "alice", ReasonRefused, "slot s: no node is selected"}} {
 		r := list[i]
@@ -158,5 +160,69 @@ func TestRefusalsOfObjects(t *testing.T) {
 		assert.Equal(t, asked.Ref, r.Rejection.Slot)
 		assert.Equal(t, "ns", r.Rejection.Pod.Namespace)
 	}
-	assert.Empty(t, w.refused.Waiting())
+	assert.Empty(t, w.waiting.Waiters(func(string) bool { return true }))
+}
+
+// A pod that filter has left no node is told which reservation keeps the capacity that it lacks. Nobody else is: what a caller
+// sends of a pod that does not exist may be wrong.
+func TestWhoIsRefusedIsTold(t *testing.T) {
+	cases := map[string]struct {
+		known bool
+		nodes []string
+		fit   int
+	}{
+		"a pod":                      {known: true, nodes: []string{"a", "b"}},
+		"one that has a node left":   {known: true, nodes: []string{"a", "b", "c"}, fit: 1},
+		"a copy of one that is none": {nodes: []string{"a", "b"}},
+	}
+	for name, tt := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := sized("p", "3", 5)
+			w := newWorld(t)
+			if tt.known {
+				w = newWorld(t, p)
+			}
+			placementtest.Nodes(w.ledger, 4000, "c")
+			for _, node := range []string{"a", "b"} {
+				kept := slot(4)
+				kept.Node, kept.Ref.Name = node, node
+				require.True(t, w.ledger.ObserveSlot(kept))
+			}
+			for range 3 {
+				advice, err := w.Filter(t.Context(), w.query(p, 5, func(pod *v1.Pod) { *pod = *p }), tt.nodes, &Scratch{})
+				require.NoError(t, err)
+				assert.Equal(t, tt.known, advice.Known)
+				assert.Equal(t, tt.fit, w.Filtered(t.Context(), advice, tt.nodes))
+			}
+			if tt.known && tt.fit == 0 {
+				require.Len(t, w.writes.Told(), 1)
+				assert.Contains(t, w.writes.Told()[0], "p CapacityReserved: node a would have capacity for this pod, but reservation ns/a/")
+			} else {
+				assert.Empty(t, w.writes.Told())
+			}
+		})
+	}
+}
+
+// That a gate refuses a pod on every node is logged once, also where the pod was refused for another reason before.
+func TestRefusedEverywhereIsLoggedOnce(t *testing.T) {
+	p := sized("p", "5", 5)
+	w := newWorld(t, p)
+	closed := false
+	w.gates = []Gate{func(*ledger.Placement) *Error {
+		if closed {
+			return &Error{Outcome: Refused, Why: "it gets nothing"}
+		}
+		return nil
+	}}
+	log, lines := logtest.NewNullLogger()
+	w.Arbiter = w.newArbiter(Options{})
+	w.o.Log = log
+	for _, closed = range []bool{false, true, true} {
+		advice, err := w.Filter(t.Context(), w.query(p, 5, small), []string{"a"}, &Scratch{})
+		require.NoError(t, err)
+		w.Filtered(t.Context(), advice, []string{"a"})
+	}
+	require.Len(t, lines.AllEntries(), 1)
+	assert.Equal(t, "a pod is refused on every node", lines.LastEntry().Message)
 }

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 const (
@@ -59,7 +59,7 @@ func (a *Arbiter) noted(k *admission, err error) (times int) {
 		return 0
 	}
 	asked := &ledger.Placement{Pod: pod.Ref, Node: k.node, Caller: pod.Caller, Scheduler: pod.Scheduler}
-	r := a.refusalOf(refused.Admission, asked, err)
+	r := a.refusalOf(waiting.Admission, asked, err)
 	switch {
 	case r == nil:
 		return 0
@@ -70,9 +70,9 @@ func (a *Arbiter) noted(k *admission, err error) (times int) {
 		a.refuse(r)
 		return 0
 	}
-	if a.countRepeat(key, k, r); !refused.IsRound(r.Times) {
+	if a.countRepeat(key, k, r); !waiting.IsRound(r.Times) {
 		r.At = a.o.Ledger.Clock.Wall()
-		a.refused.Again(r)
+		a.o.Waiting.RefusedAgain(r)
 		return r.Times
 	}
 	a.refuse(r)
@@ -80,7 +80,7 @@ func (a *Arbiter) noted(k *admission, err error) (times int) {
 }
 
 // countRepeat counts a refusal and says in it how many there were, and has the pod told where these are many.
-func (a *Arbiter) countRepeat(key refusedBinding, k *admission, r *refused.Refusal) {
+func (a *Arbiter) countRepeat(key refusedBinding, k *admission, r *waiting.Refusal) {
 	now := a.o.Ledger.Clock.Now()
 	a.repeats.mu.Lock()
 	defer a.repeats.mu.Unlock()
@@ -96,7 +96,7 @@ func (a *Arbiter) countRepeat(key refusedBinding, k *admission, r *refused.Refus
 	e.times++
 	r.Times = e.times
 	a.o.Metrics.ObserveRepeat(k.pod.Scheduler, r.Reason)
-	if e.times >= e.tell && a.o.OnRepeated(k.pod, r, now.Sub(e.since)) {
+	if e.times >= e.tell && a.o.Waiting.TellRepeated(k.pod, r, now.Sub(e.since)) {
 		for e.tell <= e.times {
 			e.tell *= 10
 		}

@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"fmt"
+	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,15 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // repeating is a world in which a pod of three CPUs is asked for on node a, of which another pod has two.
 type repeating struct {
 	*world
-	pod   *v1.Pod
-	tells []int // how often the Binding was refused each time that its pod was told
+	pod *v1.Pod
 }
 
 func there() *v1.Pod {
@@ -31,10 +31,6 @@ func newRepeating(t *testing.T) *repeating {
 	r := &repeating{pod: sized("p", "3", 5)}
 	r.world = newWorld(t, r.pod)
 	r.observe(there())
-	r.told = func(said *refused.Refusal) bool {
-		r.tells = append(r.tells, said.Times)
-		return true
-	}
 	return r
 }
 
@@ -47,9 +43,19 @@ func (r *repeating) bind(times int) (said Admitted, err error) {
 	return said, err
 }
 
+// tells are how often the Binding was refused each time that its pod was told.
+func (r *repeating) tells() (times []string) {
+	for _, said := range r.writes.Told() {
+		if found := regexp.MustCompile(`^p BindingRepeated: .* has asked (\d+) times`).FindStringSubmatch(said); found != nil {
+			times = append(times, found[1])
+		}
+	}
+	return times
+}
+
 // times are those of the refusals among the latest.
 func (r *repeating) times() (times []int) {
-	list, _ := r.RefusalsAfter(0)
+	list, _ := r.waiting.RefusalsAfter(0)
 	for _, said := range list {
 		times = append(times, said.Times)
 	}
@@ -69,14 +75,14 @@ func TestRepeatsAreCounted(t *testing.T) {
 		assertOutcome(t, Refused, err)
 		assert.Equal(t, 1000, said.Times)
 		assert.Equal(t, []int{0, 10, 100, 1000}, r.times())
-		assert.Equal(t, []int{10, 100, 1000}, r.tells)
+		assert.Equal(t, []string{"10", "100", "1000"}, r.tells())
 		assert.Equal(t, map[string]int{"InsufficientResource": 999}, r.repeats())
 		assert.Zero(t, r.api.gets, "the watch has the pod")
-		waiting := r.refused.Waiting()
+		waiting := r.waiting.Waiters(func(string) bool { return true })
 		require.Len(t, waiting, 1)
 		assert.Equal(t, 1000, waiting[0].Times)
 		_, _ = r.bind(1)
-		waiting = r.refused.Waiting()
+		waiting = r.waiting.Waiters(func(string) bool { return true })
 		assert.Equal(t, 1001, waiting[0].Last.Times, "the last one")
 		assert.Equal(t, 1000*time.Second, waiting[0].Last.At.Sub(waiting[0].Since))
 	})
@@ -152,14 +158,16 @@ func TestWhatIsNoRepeat(t *testing.T) {
 func TestToldLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRepeating(t)
-		tell := r.told
-		r.told = func(*refused.Refusal) bool { return false }
-		_, _ = r.bind(12)
-		r.told = tell
+		for range 12 {
+			<-time.After(time.Second)
+			for others := 0; r.waiting.TellRepeated(r.info(newPod(fmt.Sprint("other-", others))), &waiting.Refusal{}, time.Second); others++ {
+			}
+			_, _ = r.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(r.pod), Node: "a", User: "naive"})
+		}
 		_, err := r.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(r.pod), Node: "a", User: "naive", DryRun: true})
 		assertOutcome(t, Refused, err)
 		_, _ = r.bind(100)
-		assert.Equal(t, []int{13, 100}, r.tells)
+		assert.Equal(t, []string{"13", "100"}, r.tells())
 	})
 }
 

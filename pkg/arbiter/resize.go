@@ -7,10 +7,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // ResizeQuery is a resize of a pod that the API server asks about before it writes it.
@@ -52,7 +52,7 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	placement.Request = &asked
 	if err = a.resize(pod, &placement, version, q.DryRun); err != nil && !q.DryRun {
 		placement.Caller = q.User
-		a.refusedFor(refused.Resize, &placement, err)
+		a.refusedFor(waiting.Resize, &placement, err)
 	}
 	return Admitted{Pod: pod}, err
 }

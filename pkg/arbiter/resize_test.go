@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // running makes a pod that runs on a node.
@@ -76,10 +76,10 @@ func TestResize(t *testing.T) {
 		assert.ErrorContains(t, c.resize("p", "2"), `pod ns/p cannot grow where it is: node "a" has too little cpu`)
 		assert.ErrorContains(t, c.resize("p", "2"), "ask for less, or replace the pod")
 		assert.EqualValues(t, 1000, c.cpu(p))
-		refusals, _ := c.RefusalsAfter(0)
+		refusals, _ := c.waiting.RefusalsAfter(0)
 		require.Len(t, refusals, 3)
-		assert.Equal(t, []string{refused.Resize, "InsufficientResource", "a"}, []string{refusals[0].Path, refusals[0].Reason, refusals[0].Rejection.Node})
-		assert.Empty(t, c.refused.Waiting(), "it has its node")
+		assert.Equal(t, []string{waiting.Resize, "InsufficientResource", "a"}, []string{refusals[0].Path, refusals[0].Reason, refusals[0].Rejection.Node})
+		assert.Empty(t, c.waiting.Waiters(func(string) bool { return true }), "it has its node")
 		require.NotZero(t, c.ledger.ReleaseSlots("ns", "r"))
 
 		trial := c.resizing("p", "2")

@@ -1,16 +1,13 @@
 package arbiter
 
 import (
-	"cmp"
-	"slices"
 	"sync"
-	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // WaitsFor is what a pod that was refused waits for.
@@ -34,49 +31,25 @@ var WaitsForAll = []WaitsFor{
 	ForServer, ForPermission, ForGang, ForReservation, ForScheduler, ForLimit, ForNode, ForDevices, ForCapacity,
 }
 
-// forgetAfter is how long a refused pod may be missing from the watch before it is taken to be gone.
-const forgetAfter = time.Minute
-
 // Waiting is a pod that was refused and has no node since.
 type Waiting struct {
-	refused.Waiter
+	waiting.Waiter
 	*Explanation
 
 	For WaitsFor
 }
 
-// Waiters returns the pods of the namespaces that are wanted which were refused and have no node since, those that wait
-// longest first. Explain says more of each.
-func (a *Arbiter) Waiters(wanted func(namespace string) bool) []refused.Waiter {
-	now := a.o.Ledger.Clock.Wall()
-	list := a.refused.Waiting()
-	slices.SortFunc(list, func(a, b refused.Waiter) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Last.Rejection.Pod.UID, b.Last.Rejection.Pod.UID))
-	})
-	return slices.DeleteFunc(list, func(w refused.Waiter) bool { // in order: it may be asked about some namespaces only
-		ref := w.Last.Rejection.Pod
-		info, known := a.o.Pods.Pod(ref.Namespace, ref.Name)
-		if known && info.Ref.UID == ref.UID && info.Node == "" && !info.Finished && !info.Deleting {
-			return !wanted(ref.Namespace)
-		}
-		if now.Sub(w.Last.At) > forgetAfter {
-			a.refused.Settled(ref.UID) // it was refused late, after it was seen to be bound or gone
-		}
-		return true
-	})
-}
-
 // CountWaiters counts the pods that were refused and have no node since, for a scrape.
 func (a *Arbiter) CountWaiters() map[metrics.Pending]int {
 	counts := map[metrics.Pending]int{}
-	for _, w := range a.Waiters(func(string) bool { return true }) {
+	for _, w := range a.o.Waiting.Waiters(func(string) bool { return true }) {
 		counts[metrics.Pending{Scheduler: w.Last.Scheduler, Reason: w.Last.Reason}]++
 	}
 	return counts
 }
 
 // ExplainWaiting says of pods that were refused what they wait for now. One that has a node by now is left out.
-func (a *Arbiter) ExplainWaiting(waiters []refused.Waiter) []Waiting {
+func (a *Arbiter) ExplainWaiting(waiters []waiting.Waiter) []Waiting {
 	survey := sync.OnceValue(func() *ledger.Survey { return a.o.Ledger.Survey() })
 	list := make([]Waiting, 0, len(waiters))
 	for _, w := range waiters {
@@ -101,7 +74,7 @@ func (a *Arbiter) PendingMembers(gang kinds.Key) []*cluster.Pod {
 }
 
 // waitsFor says what a pod waits for, by its explanation and its last refusal.
-func (a *Arbiter) waitsFor(e *Explanation, last *refused.Refusal) WaitsFor {
+func (a *Arbiter) waitsFor(e *Explanation, last *waiting.Refusal) WaitsFor {
 	reason := ""
 	if len(e.Refusals) > 0 {
 		reason = e.Refusals[0].Reason

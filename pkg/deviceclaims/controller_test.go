@@ -172,24 +172,18 @@ func TestResolving(t *testing.T) {
 		pod := w.pod("p-"+claims, claims, "", "")
 		assert.Contains(t, w.controller.Devices(pod).Err, want, claims)
 		assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"), claims)
-		w.controller.Refused(pod)
-		w.awaitEvent(want)
-		w.controller.Refused(pod)
-		for len(w.recorder.Events) > 0 { // what was said of a claim's status may be said again
-			assert.NotContains(t, <-w.recorder.Events, ledger.DeviceClaimUnusable.String(), "the same is told once")
-		}
+		w.assertTrouble(pod, ledger.DeviceClaimUnusable, want)
 	}
 	for claims, want := range map[string]string{
 		"wrong": "ExtendedResourceClaim wrong asks for 1 intel.com/nic: no node has these devices",
 		"two":   "ExtendedResourceClaim two asks for 2 nvidia.com/gpu",
 	} {
-		w.controller.Refused(w.pod("p-"+claims, claims, "", ""))
-		w.awaitEvent("Warning InsufficientDevices " + want)
+		w.assertTrouble(w.pod("p-"+claims, claims, "", ""), ledger.InsufficientDevices, want)
 	}
 	assert.Equal(t, reasonInvalid, w.awaitClaim("bad", v1alpha1.ExtendedResourceClaimPending).Conditions[0].Reason)
 	w.bind("p", "c", "n1")
 	w.eventually(func(t *assert.CollectT) {
-		reason, _ := w.controller.whyRefused(w.pod("q", "c", "", ""))
+		reason, _ := w.controller.Trouble(w.pod("q", "c", "", ""))
 		assert.Equal(t, ledger.DeviceClaimInUse, reason)
 	})
 }

@@ -6,23 +6,15 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// Refused is told of a pod that was refused all nodes offered. Where its claims are the reason, and neither time
-// nor another node will help by itself, an Event on the pod says so.
-func (c *Controller) Refused(pod *cluster.Pod) {
-	if !pod.Devices.Asks() || pod.Ref.UID == "" || c.soon(pod) {
-		return
+// Trouble says why the devices of a pod's claims cannot be given to it, where neither time nor another node helps by itself;
+// Fits where that is not so.
+func (c *Controller) Trouble(pod *cluster.Pod) (reason ledger.Reason, note string) {
+	if !pod.Devices.Asks() || c.soon(pod) {
+		return ledger.Fits, ""
 	}
-	if reason, note := c.whyRefused(pod); reason != ledger.Fits {
-		c.refusals.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason.String(), "Filter", note)
-	}
-}
-
-// whyRefused says what is wrong with the claims of a pod; Fits where nothing is.
-func (c *Controller) whyRefused(pod *cluster.Pod) (ledger.Reason, string) {
 	request := c.Devices(pod)
 	if request.Err != "" {
 		return ledger.DeviceClaimUnusable, request.Err

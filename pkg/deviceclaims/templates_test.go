@@ -107,8 +107,7 @@ func TestTemplatesThatComeLate(t *testing.T) {
 		settle()
 		assert.Contains(t, w.controller.Devices(pod).Err, "there is no ExtendedResourceClaimTemplate gpu in namespace default: create it there")
 		assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"))
-		w.controller.Refused(pod)
-		w.awaitEvent("Warning DeviceClaimUnusable there is no ExtendedResourceClaimTemplate gpu")
+		w.assertTrouble(pod, ledger.DeviceClaimUnusable, "there is no ExtendedResourceClaimTemplate gpu")
 
 		templates := w.client.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates("default")
 		var allowed atomic.Bool
@@ -120,8 +119,7 @@ func TestTemplatesThatComeLate(t *testing.T) {
 		settle()
 		assert.Contains(t, w.controller.Devices(pod).Err, "is not made yet: the server makes it, and the pod is tried again then")
 		w.awaitEvent("Warning DeviceClaimNotMade")
-		w.controller.Refused(pod)
-		assert.Empty(t, w.recorder.Events, "what is about to heal is no warning")
+		w.assertTrouble(pod, ledger.Fits, "") // what is about to heal is none
 
 		allowed.Store(true)
 		<-time.After(retryMost)

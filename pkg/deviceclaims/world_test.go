@@ -381,3 +381,10 @@ func (w *world) awaitEvent(text string) {
 		}
 	}
 }
+
+// assertTrouble checks what a pod is told of its claims when it is refused all nodes.
+func (w *world) assertTrouble(pod *cluster.Pod, want ledger.Reason, note string) {
+	reason, said := w.controller.Trouble(pod)
+	assert.Equal(w, want, reason, said)
+	assert.Contains(w, said, note)
+}

@@ -22,10 +22,10 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // ReserveText is what a caller that asks for capacity is told.
@@ -61,7 +61,7 @@ func (o *Observer) Bind(ctx context.Context, ref ledger.PodRef, node string) err
 	if err != nil {
 		return err
 	}
-	o.Asked(refused.Bind, identity.Name(ctx), ref, node)
+	o.Asked(waiting.Bind, identity.Name(ctx), ref, node)
 	ctx, cancel := context.WithTimeout(ctx, o.BindTimeout)
 	defer cancel()
 	pods := o.Client.CoreV1().Pods(ref.Namespace)
@@ -85,7 +85,7 @@ func (o *Observer) Asked(path, caller string, pod ledger.PodRef, node string) {
 
 // Bound is told of pods that have got a node, once the ledger has been.
 func (o *Observer) Bound(pod *cluster.Pod) {
-	by := asked{path: refused.Watch}
+	by := asked{path: waiting.Watch}
 	if known, ok := o.asked.Get(types.NamespacedName{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name}); ok {
 		if k, ok := known.(asked); ok && k.node == pod.Node {
 			by = k

@@ -16,6 +16,7 @@ what is held; status is a projection of the ledger and decides nothing. What liv
   - choose.go      which nodes the server chooses; pure
   - write.go       what the workers write: status, and the deletion of objects
   - release.go     giving back single slots
+  - expire.go      the loop that ends in the ledger what is due, while nobody asks
   - provisioning.go  what objects say of the nodes that were requested for them
   - events.go      Events on the objects
 

@@ -26,7 +26,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
@@ -161,7 +160,7 @@ func (w *world) gate(asked *ledger.Placement) *arbiter.Error {
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.ctx())
 	w.cancel = cancel
-	w.running.Go(func() { _ = controller.Expire(ctx, w.ledger.Observer(), w.c.Ledger.Clock, w.c.Log) })
+	w.running.Go(func() { _ = Expire(ctx, w.ledger.Observer(), w.c.Ledger.Clock, w.c.Log) })
 	w.running.Go(func() { _ = w.definitions.Run(ctx) })
 	w.running.Go(func() { _ = w.c.Run(ctx) })
 	synctest.Wait()

@@ -81,10 +81,10 @@ func TestRefusedPodsThatAreGone(t *testing.T) {
 	f.waker.again(info, ledger.Fits, time.Hour)
 	f.waker.refused(info, f.backend.Ledger().Revision(), false)
 	require.True(t, f.waker.lost(pod.UID))
-	require.NotEmpty(t, f.waker.wakeups.LastCaller(pod.UID))
+	require.NotEmpty(t, f.waker.waiting.LastCaller(pod.UID))
 	f.waker.deleted(pod)
 	assert.False(t, f.waker.lost(pod.UID))
-	assert.Empty(t, f.waker.wakeups.LastCaller(pod.UID))
+	assert.Empty(t, f.waker.waiting.LastCaller(pod.UID))
 }
 
 // Pods that wait for the ledger are tried again whenever it can be decided on.
@@ -93,7 +93,7 @@ func TestReadinessIsTold(t *testing.T) {
 	b := f.backend
 	b.unready.Store(true)
 	log, told := logtest.NewNullLogger()
-	plugins := NewPlugins(func(context.Context, *Args, fwk.Handle, Scheduler) (Backend, error) { return b, nil }, log)
+	plugins := NewPlugins(func(context.Context, *Args, fwk.Handle) (Backend, error) { return b, nil }, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{}`)}, f.handle)
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestAMomentUnready(t *testing.T) {
 		f := newFixture(t)
 		b := f.backend
 		log, _ := logtest.NewNullLogger()
-		plugins := NewPlugins(func(context.Context, *Args, fwk.Handle, Scheduler) (Backend, error) { return b, nil }, log)
+		plugins := NewPlugins(func(context.Context, *Args, fwk.Handle) (Backend, error) { return b, nil }, log)
 		ctx, cancel := context.WithCancel(t.Context())
 		made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{}`)}, f.handle)
 		require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Backend is the server in the scheduler's process, with the ledger that the plugin decides on. One backend serves all
@@ -34,24 +35,11 @@ type Backend interface {
 	// Bind binds a pod, and reserves its capacity where that was not done or has ended. Where the pod's gang was refused the
 	// error is a *RefusedError.
 	Bind(ctx context.Context, pod *cluster.Pod, node string) error
+	// Host leaves the pods of a profile to w, which wakes them; see waiting.Pods.Host.
+	Host(profile string, w *waiting.Pods)
 	// Wait returns when the backend has stopped, after its context has ended, and reports
 	// what was wrong with its end.
 	Wait() error
-}
-
-// Scheduler is the scheduler around a backend, as that needs it. No call blocks.
-type Scheduler struct {
-	// HasProfile reports whether pods of a scheduler's name are the plugin's.
-	HasProfile func(name string) bool
-	// ClaimChanged has to hear whenever a claim of devices came, went or was made anew.
-	ClaimChanged func(namespace, name string)
-	// Wake has a pod tried again that Advise has refused.
-	Wake func(pod *cluster.Pod)
-	// Matched has to hear when it becomes known, after the capacity was reserved, that pods of
-	// a namespace may use it.
-	Matched func(namespace string)
-	// Mapped has to hear, after Ledger, of resources that DeviceClasses leave to DRA and did not before.
-	Mapped func(resources []string)
 }
 
 // RefusedError says that the ledger has no capacity for the pod on the node.

@@ -27,10 +27,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // fakeBackend is a ledger, and remembers what was asked of it.
 type fakeBackend struct {
+	hosted   map[string]*waiting.Pods // by profile
 	ledger   *ledger.Ledger
 	question *placement.Builder
 	unready  atomic.Bool
@@ -112,6 +114,8 @@ func (b *fakeBackend) Release(p *ledger.Placement) {
 	b.calls = append(b.calls, fmt.Sprintf("unreserve %s on %s", p.Pod.Name, p.Node))
 	b.ledger.Unreserve([]ledger.Placement{*p})
 }
+
+func (b *fakeBackend) Host(profile string, w *waiting.Pods) { b.hosted[profile] = w }
 
 func (b *fakeBackend) Bind(_ context.Context, pod *cluster.Pod, node string) error {
 	b.calls = append(b.calls, fmt.Sprintf("bind %s to %s", pod.Ref.Name, node))
@@ -238,7 +242,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	gangs, err := kinds.New(kinds.Default())
 	require.NoError(t, err)
-	backend := &fakeBackend{ledger: l}
+	backend := &fakeBackend{ledger: l, hosted: map[string]*waiting.Pods{}}
 	backend.question = &placement.Builder{Reader: cluster.Reader{Table: l.Table(), Gangs: gangs}, Matcher: &placement.Matcher{}, Devices: backend.devices}
 	client := fake.NewClientset()
 	f := &fixture{

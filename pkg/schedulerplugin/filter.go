@@ -116,7 +116,7 @@ func (p *Plugin) refused(c *cycle) {
 	if !c.refused.Load() && c.refused.CompareAndSwap(false, true) {
 		p.waker.refused(c.pod, c.revision, p.backend.Ledger().OverLimit(&c.placement) != nil)
 		if !slices.Equal(p.backend.Question().Matcher.Candidates(c.pod), c.placement.Slots) {
-			p.waker.wakeups.Wake(c.pod) // it was looked at without a reservation that it may use by now
+			p.waker.waiting.Wake(c.pod) // it was looked at without a reservation that it may use by now
 		}
 	}
 }

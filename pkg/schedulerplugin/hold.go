@@ -198,7 +198,7 @@ func (w *waker) tryAgain(pod *cluster.Pod) {
 
 func (w *waker) wakeAll(pods []*cluster.Pod) {
 	for _, pod := range pods {
-		w.wakeups.Wake(pod)
+		w.waiting.Wake(pod)
 	}
 }
 

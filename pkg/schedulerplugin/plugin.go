@@ -59,7 +59,7 @@ var (
 
 // NewBackend makes and starts a backend; it stops when ctx ends. The handle is that
 // of the first profile.
-type NewBackend func(ctx context.Context, args *Args, handle fwk.Handle, s Scheduler) (Backend, error)
+type NewBackend func(ctx context.Context, args *Args, handle fwk.Handle) (Backend, error)
 
 // Plugins makes the plugins of one scheduler. All profiles share one backend.
 type Plugins struct {
@@ -92,6 +92,7 @@ func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Ha
 	p := &Plugin{args: args, backend: backend, handle: handle, log: f.log}
 	p.waker = newWaker(ctx, p, klog.FromContext(ctx))
 	p.waker.start()
+	backend.Host(handle.ProfileName(), p.waker.waiting)
 	f.mu.Lock()
 	f.made = append(f.made, p)
 	f.mu.Unlock()
@@ -116,33 +117,7 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Bac
 		}
 		return f.backend, nil
 	}
-	backend, err := f.newBackend(ctx, args, handle, Scheduler{
-		HasProfile: func(name string) bool {
-			return slices.ContainsFunc(f.plugins(), func(p *Plugin) bool { return p.handle.ProfileName() == name })
-		},
-		ClaimChanged: func(namespace, name string) {
-			for _, p := range f.plugins() {
-				p.waker.wakeups.DeviceClaimChanged(namespace, name)
-			}
-		},
-		Wake: func(pod *cluster.Pod) {
-			for _, p := range f.plugins() {
-				if p.handle.ProfileName() == pod.Scheduler {
-					p.waker.wakeups.Wake(pod)
-				}
-			}
-		},
-		Matched: func(namespace string) {
-			for _, p := range f.plugins() {
-				p.waker.wakeups.Matched(namespace)
-			}
-		},
-		Mapped: func(resources []string) {
-			for _, p := range f.plugins() {
-				p.waker.wakeups.Mapped(resources)
-			}
-		},
-	})
+	backend, err := f.newBackend(ctx, args, handle)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s: %w", Name, err)
 	}

@@ -252,7 +252,7 @@ func TestReservationIsHeardOfWithinTheCycle(t *testing.T) {
 	f.known(pod)
 	state := f.begin(pod)
 	f.match(slot, "p")
-	f.waker.wakeups.Matched("ns")
+	f.waker.waiting.Matched("ns")
 	require.False(t, f.filter(state, pod, "a").IsSuccess())
 	assert.Equal(t, "ns/p", f.woken())
 }
@@ -333,11 +333,11 @@ func TestSignature(t *testing.T) {
 }
 
 func TestProfilesShareABackend(t *testing.T) {
-	made, scheduler := 0, Scheduler{}
+	made := 0
 	log, _ := logtest.NewNullLogger()
 	f := newFixture(t)
-	plugins := NewPlugins(func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
-		made, scheduler = made+1, s
+	plugins := NewPlugins(func(context.Context, *Args, fwk.Handle) (Backend, error) {
+		made++
 		return f.backend, nil
 	}, log)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -347,8 +347,8 @@ func TestProfilesShareABackend(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 1, made)
-	assert.True(t, scheduler.HasProfile("profile"))
-	assert.False(t, scheduler.HasProfile("another"))
+	assert.Len(t, f.backend.hosted, 1)
+	assert.Contains(t, f.backend.hosted, "profile")
 	_, err := plugins.New(ctx, args(`{"reservationTTL":"5s"}`), f.handle)
 	assert.ErrorContains(t, err, "give all of them the same")
 	cancel()
@@ -359,11 +359,8 @@ func TestProfilesShareABackend(t *testing.T) {
 func TestMappedResourceIsHeardOf(t *testing.T) {
 	const gpu = "example.com/gpu"
 	log, _ := logtest.NewNullLogger()
-	f, scheduler := newFixture(t), Scheduler{}
-	plugins := NewPlugins(func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
-		scheduler = s
-		return f.backend, nil
-	}, log)
+	f := newFixture(t)
+	plugins := NewPlugins(func(context.Context, *Args, fwk.Handle) (Backend, error) { return f.backend, nil }, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{}`)}, f.handle)
 	require.NoError(t, err)
@@ -372,7 +369,7 @@ func TestMappedResourceIsHeardOf(t *testing.T) {
 	pod.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1")
 	g.known(pod)
 	require.False(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
-	scheduler.Mapped(f.backend.ledger.ObserveMapped([]string{gpu}))
+	f.backend.hosted["profile"].Mapped(f.backend.ledger.ObserveMapped([]string{gpu}))
 	assert.Equal(t, "ns/p", g.woken())
 	require.True(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
 	cancel()

@@ -12,10 +12,10 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // maxAwaiting bounds the pods remembered that wait for the ledger. Those beyond it
@@ -24,10 +24,10 @@ const maxAwaiting = 100_000
 
 // waker has pods tried again that the plugin refused. What capacity was freed, and who
 // fits it, is found out as for the pods of schedulers elsewhere, by
-// controller.Wakeups; here the pods only have to be taken to the head of the
+// pkg/waiting; here the pods only have to be taken to the head of the
 // scheduler's queue.
 type waker struct {
-	wakeups *controller.Wakeups
+	waiting *waiting.Pods
 	queue   *activator
 	backend Backend
 	pods    cache.SharedIndexInformer
@@ -72,22 +72,15 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	}
 	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
 	w.ctx, w.cancel = context.WithCancel(ctx)
-	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: p.backend.Ledger(), Patcher: w.queue, Log: p.log,
-		// No pod waits since before the scheduler started: it looks at all of them then.
-		Pods: cluster.NewPods(), WokenElsewhere: func(string) bool { return true },
-		Question: p.backend.Question(), InProcess: true, OnWakeup: func() {},
-		Ready: func(context.Context) error { return nil }, Steer: func(*cluster.Pod) bool { return false },
-		NominateNow: func(*cluster.Pod, int) bool { return false }, // its own Filter is asked before any sample is taken
-	})
+	w.waiting = waiting.New(waiting.Options{Ledger: p.backend.Ledger(), Question: p.backend.Question(), Patcher: w.queue, Log: p.log})
 	return w
 }
 
 func (w *waker) start() {
-	w.done.Go(func() { _ = w.wakeups.Run(w.ctx) })
+	w.done.Go(func() { _ = w.waiting.Run(w.ctx) })
 	w.done.Go(func() { w.queue.run(w.ctx) })
 	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: w.updated, DeleteFunc: w.deleted}); err != nil {
-		w.wakeups.Log.WithError(err).Warn("Pods whose claims of devices are changed wait for the scheduler's own retry")
+		w.waiting.Log.WithError(err).Warn("Pods whose claims of devices are changed wait for the scheduler's own retry")
 	}
 }
 
@@ -152,7 +145,7 @@ func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration) {
 	w.due[pod.Ref.UID] = due
 	w.done.Go(func() {
 		if follow.Pause(w.ctx, pause) && w.isDue(pod.Ref.UID, due) {
-			w.wakeups.Wake(pod)
+			w.waiting.Wake(pod)
 		}
 	})
 }
@@ -170,12 +163,12 @@ func (w *waker) isDue(pod types.UID, moment time.Time) bool {
 
 // refused has a pod woken when there is capacity for it that there was not at a revision.
 func (w *waker) refused(pod *cluster.Pod, revision uint64, overLimit bool) {
-	w.wakeups.Refused(pod, revision, nil, overLimit)
+	w.waiting.Await(pod, revision, nil, overLimit)
 }
 
 // settled forgets a pod: it has capacity.
 func (w *waker) settled(pod types.UID) {
-	w.wakeups.Settled(pod)
+	w.waiting.Settled(pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.races, pod)
@@ -199,7 +192,7 @@ func (w *waker) wakeIfReady() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, pod := range w.awaiting {
-		w.wakeups.Wake(pod)
+		w.waiting.Wake(pod)
 	}
 	clear(w.awaiting)
 }

@@ -17,8 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
@@ -30,6 +28,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 )
 
 // World is what surrounds an Arbiter. What is not set before New starts out empty.
@@ -40,6 +40,8 @@ type World struct {
 	Matcher  *placement.Matcher
 	Question *placement.Builder
 	Metrics  *metrics.Metrics
+	Waiting  *waiting.Pods
+	Writes   *waitingtest.Writes // to pods that wait
 	API      *API
 	Store    *storetest.Server
 	Log      *logrus.Logger
@@ -81,6 +83,7 @@ func NewWorld(l *ledger.Ledger) *World {
 	w.Question = &placement.Builder{
 		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
+	w.Waiting, w.Writes = waitingtest.New(l, w.Question, w.Pods)
 	return w
 }
 
@@ -90,17 +93,13 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 	t.Helper()
 	o := arbiter.Options{
 		Ledger: arbiter.NewGatedLedger(w.Ledger, w.Clock, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
-		Policy: policy.NewStore(policy.Default(), TTL),
-		Steering: steering.New(steering.Options{
-			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Node: PlainNode, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
-		}),
-		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
+		Policy:  policy.NewStore(policy.Default(), TTL),
+		Waiting: w.Waiting,
+		Store:   w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
 		MayUse: mayAll, MayReserve: mayAll, Term: func() election.Term { return 0 },
-		LastCaller:     func(types.UID) string { return "" },
 		Gangs:          gangs.New(gangs.Options{Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log}),
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
-		Node:           PlainNode, Wake: func(*cluster.Pod) {}, TouchGang: func(kinds.Key) {}, OnGangShort: func(gangs.Gang, int) {}, OnGangRefused: func(*cluster.Pod, ledger.Reason, string) {},
-		OnRepeated: func(*cluster.Pod, *refused.Refusal, time.Duration) bool { return true },
+		Node:           PlainNode, TouchGang: func(kinds.Key) {}, OnGangShort: func(gangs.Gang, int) {},
 	}
 	if change != nil {
 		change(&o)
@@ -202,9 +201,3 @@ func (a *API) Self(context.Context) (string, error) { return "server", nil }
 
 // PlainNode is a node without labels and taints.
 func PlainNode(name string) (node cluster.Node, ok bool) { return cluster.Node{Name: name}, true }
-
-// nominator takes no note of nominations.
-type nominator struct{}
-
-func (nominator) Nominate(context.Context, ledger.PodRef, string) error { return nil }
-func (nominator) Clear(context.Context, ledger.PodRef, string) error    { return nil }

@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Options configures the backend.
@@ -31,7 +32,7 @@ type Options struct {
 
 // Backend returns how the plugin makes its backend.
 func (o Options) Backend() schedulerplugin.NewBackend {
-	return func(ctx context.Context, args *schedulerplugin.Args, handle fwk.Handle, s schedulerplugin.Scheduler) (schedulerplugin.Backend, error) {
+	return func(ctx context.Context, args *schedulerplugin.Args, handle fwk.Handle) (schedulerplugin.Backend, error) {
 		clients, err := app.NewClients(handle.KubeConfig())
 		if err != nil {
 			return nil, err
@@ -40,7 +41,6 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		if err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
-		server.Embed(app.Host{Wakes: s.HasProfile, ClaimChanged: s.ClaimChanged, Wake: s.Wake, Matched: s.Matched, Mapped: s.Mapped})
 		b := &backend{Options: o, app: server, ttl: args.ReservationTTL.Duration, stopped: make(chan struct{})}
 		go b.run(ctx)
 		return b, nil
@@ -79,6 +79,9 @@ func (b *backend) Question() *placement.Builder { return b.app.Question() }
 
 // Ready implements schedulerplugin.Backend.
 func (b *backend) Ready() bool { return b.app.Deciding() }
+
+// Host implements schedulerplugin.Backend.
+func (b *backend) Host(profile string, w *waiting.Pods) { b.app.Waiting().Host(profile, w) }
 
 // Reserve implements schedulerplugin.Backend.
 func (b *backend) Reserve(p *ledger.Placement) (made bool, err error) {

@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // maxBody bounds a request in bytes. The API server stores objects up to 1.5 MiB,
@@ -249,7 +249,7 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 	level := logrus.InfoLevel
 	if v.times > 1 {
 		fields["times"] = v.times
-		if !refused.IsRound(v.times) {
+		if !waiting.IsRound(v.times) {
 			level = logrus.DebugLevel
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Who only warns allows what it would refuse, says why, and gives it no allocation; all else is decided as ever.
@@ -51,9 +51,9 @@ func TestWarnedIsNotRefused(t *testing.T) {
 	} {
 		require.True(t, w.ask(asked).Allowed)
 	}
-	list, _ := w.arbiter.RefusalsAfter(0)
+	list, _ := w.Waiting.RefusalsAfter(0)
 	require.Len(t, list, 2)
-	for i, path := range []string{refused.Admission, refused.Resize} {
+	for i, path := range []string{waiting.Admission, waiting.Resize} {
 		assert.Equal(t, path, list[i].Path)
 		assert.True(t, list[i].Warned, path)
 	}
@@ -115,7 +115,7 @@ func TestWarnedPodWithANode(t *testing.T) {
 	assert.Contains(t, warned.Warnings[0], "GlobalReserve would refuse this: node \"a\" has too little cpu for pod ns/p: requested 5 CPU, 4 free")
 	assert.Equal(t, map[string]string{"other": "kept"}, p.Annotations)
 	assert.Equal(t, "none", w.state("p"))
-	list, _ := w.arbiter.RefusalsAfter(0)
+	list, _ := w.Waiting.RefusalsAfter(0)
 	require.Len(t, list, 1)
 	assert.True(t, list[0].Warned)
 

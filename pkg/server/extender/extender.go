@@ -8,11 +8,9 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
-	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -23,37 +21,26 @@ type Options struct {
 	Arbiter *arbiter.Arbiter
 	// Ledger is read for what is left after a bind, and for how many nodes there are.
 	Ledger  ledger.Reader
-	Wakeups *controller.Wakeups
 	Metrics *metrics.Metrics
-	// OnRefused is told of pods that were refused all nodes offered, after the
-	// answer.
-	OnRefused func(pod *cluster.Pod, offered []string)
-	Log       *logrus.Logger
-	Intake    *httpjson.Intake
+	Log     *logrus.Logger
+	Intake  *httpjson.Intake
 	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
 	// enough for a thousand whole nodes.
 	MaxBody int64
 }
 
-const (
-	maxBindBody = 64 << 10
-	toldPods    = 1024 // whose uncountable requests are not logged again
-)
+const maxBindBody = 64 << 10
 
 // Extender serves the verbs. Make one with New.
 type Extender struct {
 	o       Options
 	scratch sync.Pool // of *arbiter.Scratch
-	told    *lru.Cache
 }
 
 // New returns an Extender.
 func New(o Options) *Extender {
 	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
-	return &Extender{
-		o: o, told: lru.New(toldPods),
-		scratch: sync.Pool{New: func() any { return &arbiter.Scratch{} }},
-	}
+	return &Extender{o: o, scratch: sync.Pool{New: func() any { return &arbiter.Scratch{} }}}
 }
 
 // The verbs, as they are called in paths, metrics and log lines.

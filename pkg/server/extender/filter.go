@@ -13,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // filter says on which nodes the ledger has capacity for the pod.
@@ -44,21 +45,8 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	if err := e.o.Intake.Send(w, r, answer); err != nil {
 		return err
 	}
-	if advice.Refused != nil {
-		e.o.Metrics.ObserveDecision(verbFilter, advice.Pod.Scheduler, resultRefused)
-		tracing.Filtered(ctx, resultRefused, len(nodes.names), 0)
-		e.o.Arbiter.FilterRefused(ctx, advice, nodes.names)
-		e.reportRefused(query.Ref, advice.Refused)
-		return nil
-	}
-	mayWake, overLimit := e.report(ctx, advice, nodes.names)
-	switch {
-	case !advice.Known:
-	case advice.TryAgain:
-		e.o.Wakeups.Wake(advice.Pod)
-	case mayWake && !advice.ComesBack:
-		e.o.Wakeups.Refused(advice.Pod, advice.Revision, nodes.names, overLimit)
-	}
+	fit := e.o.Arbiter.Filtered(ctx, advice, nodes.names)
+	e.report(ctx, advice, fit, len(nodes.names))
 	return nil
 }
 
@@ -89,54 +77,25 @@ func refusedText(err error) string {
 	}
 }
 
-// reportRefused logs why a pod is refused everywhere, once for each of the latest
-// such pods.
-func (e *Extender) reportRefused(pod ledger.PodRef, why error) {
-	if _, told := e.told.Get(pod.UID); told {
-		return
-	}
-	e.told.Add(pod.UID, nil)
-	e.o.Log.WithFields(logrus.Fields{"pod": pod.String(), "uid": pod.UID}).WithError(why).
-		Warn("a pod is refused on every node")
-}
-
-// report tells of a filter decision after it was answered. It returns whether the
-// ledger may take back a refusal by itself, and whether a node was refused for a limit.
-func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, offered []string) (wakes, overLimit bool) {
-	fit := 0
-	for _, v := range advice.Verdicts {
-		if v.Reason == ledger.Fits {
-			fit++
-			continue
-		}
-		wakes = wakes || placement.Refusals[v.Reason].Wakes
-		if !overLimit && v.Reason.OfLimit() {
-			overLimit = true
-			e.o.Metrics.ObserveLimit(advice.Pod.Scheduler, v.Reason.String())
-		}
-	}
+// report tells of a filter decision after it was answered.
+func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, fit, offered int) {
 	outcome := resultGranted
 	if fit == 0 {
 		outcome = resultRefused
-		e.o.Arbiter.FilterRefused(ctx, advice, offered)
-		if advice.Known {
-			e.o.OnRefused(advice.Pod, offered)
-		}
 	}
 	e.o.Metrics.ObserveDecision(verbFilter, advice.Pod.Scheduler, outcome)
-	tracing.Filtered(ctx, outcome, len(offered), fit)
-	if log, ok := e.debug(advice.Pod); ok {
-		reasons := map[string]int{}
-		for _, v := range advice.Verdicts {
-			if v.Reason != ledger.Fits {
-				reasons[v.Reason.String()]++
-			}
-		}
-		log.WithFields(logrus.Fields{
-			"nodes": len(advice.Verdicts), "fit": fit, "refused": reasons, "result": outcome, "revision": advice.Revision,
-		}).Debug("filter")
+	tracing.Filtered(ctx, outcome, offered, fit)
+	log, ok := e.debug(advice.Pod)
+	if !ok || advice.Refused != nil { // the arbiter has logged that
+		return
 	}
-	return wakes, overLimit
+	reasons := map[string]int{}
+	for _, count := range waiting.CountReasons(advice.Verdicts) {
+		reasons[count.Reason.String()] = count.Nodes
+	}
+	log.WithFields(logrus.Fields{
+		"nodes": offered, "fit": fit, "refused": reasons, "result": outcome, "revision": advice.Revision,
+	}).Debug("filter")
 }
 
 // filterError is the extenderv1.ExtenderFilterResult of a pod that could not be judged. kube-scheduler shows the

@@ -92,12 +92,7 @@ func TestFilter(t *testing.T) {
 				assertMap(t, tt.failed, got.FailedNodes)
 				assertMap(t, tt.unresolvable, got.FailedAndUnresolvableNodes)
 				assert.Empty(t, got.Error)
-				if len(tt.kept) > 0 {
-					assert.Empty(t, w.everywhere)
-				} else {
-					assert.Equal(t, [][]string{tt.nodes}, w.everywhere)
-				}
-				refusals, _ := w.o.Arbiter.RefusalsAfter(0)
+				refusals, _ := w.Waiting.RefusalsAfter(0)
 				assert.Equal(t, len(tt.kept) == 0 && len(tt.nodes) > 0, len(refusals) == 1)
 
 				assert.Equal(t, before, w.Ledger.Revision(), "filter only reads")
@@ -125,7 +120,7 @@ func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 		assert.Equal(t, extenderv1.FailedNodesMap{"empty": gateRefusal, "full": gateRefusal}, got.FailedAndUnresolvableNodes)
 		assert.Empty(t, got.Error)
 		assert.Empty(t, w.wokenAfter(w.grow("empty", "full")))
-		refusals, _ := w.o.Arbiter.RefusalsAfter(0)
+		refusals, _ := w.Waiting.RefusalsAfter(0)
 		require.Len(t, refusals, 1)
 		assert.Equal(t, arbiter.ReasonRefused, refusals[0].Reason)
 		assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", "refused"))
@@ -272,9 +267,8 @@ func TestCopyOfAPod(t *testing.T) {
 				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("600m")
 				assert.False(t, w.fits(p, "small"))
 				if tt.copied {
-					w.assertUntold(t, "small")
+					w.assertNotWoken(t, "small")
 				} else {
-					assert.NotEmpty(t, w.everywhere)
 					assert.Equal(t, []string{"p"}, w.wokenAfter(w.grow("small")))
 				}
 			})
@@ -322,7 +316,7 @@ func TestFilterUncountablePod(t *testing.T) {
 			assert.Equal(t, http.StatusBadRequest, answer.Code)
 			assert.Contains(t, answer.Body.String(), "must not be negative")
 		}
-		w.assertUntold(t, allNodes...)
+		w.assertNotWoken(t, allNodes...)
 	})
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -27,9 +26,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
-	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -42,48 +38,29 @@ import (
 type world struct {
 	*Extender
 	*arbitertest.World
-	t        testing.TB
-	router   *httprouter.Router
-	api      *binder
-	steering *steering.Steering
-	policy   *policy.Store
-	wakeups  *controller.Wakeups
-	writes   *writes
+	t      testing.TB
+	router *httprouter.Router
+	api    *binder
+	policy *policy.Store
 
-	everywhere [][]string // the nodes offered, of pods refused all
-	undecided  string     // why nothing can be decided; "" where it can
+	undecided string // why nothing can be decided; "" where it can
 }
 
 // newWorld has a watch that is not behind, of a cluster without pods. Its log is the Extender's.
 func newWorld(t testing.TB) *world {
-	silent, _ := logtest.NewNullLogger()
 	w := &world{
 		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16})), t: t, router: httprouter.New(),
-		writes: &writes{nominated: map[string]string{}}, policy: policy.NewStore(policy.Default(), time.Minute),
+		policy: policy.NewStore(policy.Default(), time.Minute),
 	}
 	w.Log.SetLevel(logrus.DebugLevel)
 	w.api = &binder{API: w.API}
 	w.Undecided = func() string { return w.undecided }
 	w.Gates = []arbiter.Gate{arbitertest.Refuse("forbidden")}
 	w.Pods.Seen(startVersion)
-	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: w.Ledger.Reader, Question: w.Question, Patcher: w.writes, Pods: w.Pods, Log: silent, OnWakeup: func() {},
-		Steer: func(*cluster.Pod) bool { return false }, NominateNow: func(*cluster.Pod, int) bool { return false },
-		Ready: func(ctx context.Context) error { // or it would take all pending pods for refused
-			<-ctx.Done()
-			return ctx.Err()
-		},
-	})
-	w.steering = steering.New(steering.Options{
-		Ledger: w.Ledger.Reader, Question: w.Question, Nominator: w.writes, Node: arbitertest.PlainNode, Log: silent, OnGivenUp: w.wakeups.Wake,
-	})
-	decider := w.New(t, func(o *arbiter.Options) {
-		o.API, o.Steering, o.Policy, o.Log, o.LastCaller = w.api, w.steering, w.policy, silent, w.wakeups.LastCaller
-	})
+	decider := w.New(t, func(o *arbiter.Options) { o.API, o.Policy = w.api, w.policy })
 	w.Extender = New(Options{
-		Arbiter: decider, Ledger: w.Ledger.Reader, Wakeups: w.wakeups, Metrics: w.Metrics, Log: w.Log,
-		Intake:    httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
-		OnRefused: func(_ *cluster.Pod, offered []string) { w.everywhere = append(w.everywhere, offered) },
+		Arbiter: decider, Ledger: w.Ledger.Reader, Metrics: w.Metrics, Log: w.Log,
+		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 	})
 	w.Register(w.router)
 	return w
@@ -203,33 +180,6 @@ func (b *binder) Bind(ctx context.Context, binding *v1.Binding) error {
 
 var errDown = errors.New("no route to the API server")
 
-// writes are what is written to pods to have schedulers try them again: who was
-// woken, and who was nominated to which node.
-type writes struct {
-	mu        sync.Mutex
-	woken     []string
-	nominated map[string]string
-}
-
-// Annotate implements controller.PodPatcher.
-func (w *writes) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.woken = append(w.woken, pod.Name)
-	return nil
-}
-
-// Nominate implements steering.Nominator.
-func (w *writes) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.nominated[pod.Name] = node
-	return nil
-}
-
-// Clear implements steering.Nominator.
-func (w *writes) Clear(context.Context, ledger.PodRef, string) error { return nil }
-
 // bring has the watch bring a pod as it is.
 func (w *world) bring(p *v1.Pod) {
 	w.Pods.Seen(w.Bring(p).ResourceVersion)
@@ -244,12 +194,10 @@ func (w *world) create(p *v1.Pod) {
 // wokenAfter returns who has been woken a while after something happened. The
 // caller is in a bubble.
 func (w *world) wokenAfter(event func()) []string {
-	defer background.Run(w.t, w.wakeups.Run)()
+	defer background.Run(w.t, w.Waiting.Run)()
 	event()
 	<-time.After(3 * time.Second)
-	w.writes.mu.Lock()
-	defer w.writes.mu.Unlock()
-	return w.writes.woken
+	return w.Writes.Woken()
 }
 
 // grow gives nodes capacity for everybody.
@@ -283,9 +231,8 @@ func (w *world) slot(name, node string, preemptible bool) {
 	}))
 }
 
-// assertUntold checks that nobody but the caller has heard of a pod.
-func (w *world) assertUntold(t *testing.T, nodes ...string) {
+// assertNotWoken checks that nobody wakes a pod.
+func (w *world) assertNotWoken(t *testing.T, nodes ...string) {
 	t.Helper()
-	assert.Empty(t, w.everywhere)
 	assert.Empty(t, w.wokenAfter(w.grow(nodes...)))
 }

@@ -17,11 +17,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Options are what an API works with. All fields are required but Limits.
 type Options struct {
 	Arbiter *arbiter.Arbiter
+	Waiting *waiting.Pods
 	Ledger  ledger.Reader
 	Clock   *steady.Clock // of the ledger's deadlines
 	Metrics *metrics.Metrics
@@ -45,6 +47,7 @@ type Options struct {
 // API serves the routes, and is a reserver.Reserver. Make one with New.
 type API struct {
 	arbiter *arbiter.Arbiter
+	waiting *waiting.Pods
 	ledger  ledger.Reader
 	clock   *steady.Clock
 	metrics *metrics.Metrics
@@ -71,7 +74,7 @@ type API struct {
 func New(o Options) *API {
 	limits := o.Limits.withDefaults()
 	return &API{
-		arbiter: o.Arbiter, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
+		arbiter: o.Arbiter, waiting: o.Waiting, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
 		mayRead: o.MayRead, pendingReservations: o.PendingReservations, reserveRefusal: o.ReserveRefusal, differences: o.Diff,
 		instance: rand.Text()[:10],
 		calls:    newCalls(),

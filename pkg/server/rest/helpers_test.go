@@ -137,7 +137,7 @@ func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
 	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.MayUse, o.MayReserve = f.mayUse, f.mayReserve })
 	f.api = New(Options{
-		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
+		Arbiter: f.arbiter, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
 		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		MayRead: f.mayRead, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
 	})

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // maxPending is how many pods one answer tells of. It is bounded because all nodes are looked at for each pod that fits
@@ -30,8 +30,8 @@ func (a *API) pending(q *query) (any, error) {
 		return nil, badRequest("waits \"%s\" is not known: send one of %v", httpjson.Clip(string(waits)), arbiter.WaitsForAll)
 	}
 	answer := reserver.PendingAnswer{Revision: a.ledger.Revision(), Pods: []reserver.PendingPod{}}
-	waiters := a.arbiter.Waiters(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
-	waiters = slices.DeleteFunc(waiters, func(w refused.Waiter) bool { return !q.has("scheduler", w.Last.Scheduler) || !q.isLater(&w) })
+	waiters := a.waiting.Waiters(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
+	waiters = slices.DeleteFunc(waiters, func(w waiting.Waiter) bool { return !q.has("scheduler", w.Last.Scheduler) || !q.isLater(&w) })
 	if len(waiters) > limit {
 		waiters = waiters[:limit]
 		last := &waiters[limit-1]
@@ -46,7 +46,7 @@ func (a *API) pending(q *query) (any, error) {
 }
 
 // isLater reports whether a pod comes after that of ?continue=.
-func (q *query) isLater(w *refused.Waiter) bool {
+func (q *query) isLater(w *waiting.Waiter) bool {
 	since, uid, _ := strings.Cut(q.Get("continue"), "/")
 	at, _ := strconv.ParseInt(since, 10, 64)
 	return cmp.Or(w.Since.Compare(time.Unix(0, at)), cmp.Compare(string(w.Last.Rejection.Pod.UID), uid)) > 0

@@ -3,9 +3,9 @@ package rest
 import (
 	"strconv"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // refusals serves GET /v1/refusals: the latest that match, or, with ?after=, the first after the one of that number.
@@ -20,7 +20,7 @@ func (a *API) refusals(q *query) (any, error) {
 		return nil, err
 	}
 	answer := reserver.RefusalsAnswer{Revision: a.ledger.Revision(), Instance: a.instance, Refusals: []reserver.Refusal{}}
-	all, last := a.arbiter.RefusalsAfter(after)
+	all, last := a.waiting.RefusalsAfter(after)
 	answer.After = last
 	matching := all[:0]
 	for _, r := range all {
@@ -56,7 +56,7 @@ func (q *query) after() (uint64, error) {
 }
 
 // hasNames reports whether a refusal is of the namespace, the pod and the scheduler asked for, where any is.
-func (q *query) hasNames(r *refused.Refusal) bool {
+func (q *query) hasNames(r *waiting.Refusal) bool {
 	if q.Get("namespace")+q.Get("pod")+q.Get("scheduler") == "" {
 		return true
 	}
@@ -65,7 +65,7 @@ func (q *query) hasNames(r *refused.Refusal) bool {
 }
 
 // newRefusal is a refusal as the caller may see it.
-func (r *reader) newRefusal(said *refused.Refusal) reserver.Refusal {
+func (r *reader) newRefusal(said *waiting.Refusal) reserver.Refusal {
 	refusal := reserver.Refusal{
 		Number: said.Number, Time: said.At.UTC(), Path: said.Path, Caller: said.Caller, Scheduler: said.Scheduler, Observed: said.Observed, Warned: said.Warned,
 		Times:     said.Times,
@@ -77,7 +77,7 @@ func (r *reader) newRefusal(said *refused.Refusal) reserver.Refusal {
 			refusal.Reasons[c.Reason.String()] = c.Nodes
 		}
 	}
-	if said.Path == refused.Object {
+	if said.Path == waiting.Object {
 		refusal.Reservation = slotName(said.Rejection.Slot)
 	}
 	told := &refusal.Rejection

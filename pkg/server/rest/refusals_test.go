@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/refused"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // anotherPod has the watch bring a pod of two CPUs.
@@ -98,7 +98,7 @@ func TestRefusals(t *testing.T) {
 func TestRefusalsThatWereNone(t *testing.T) {
 	for _, names := range []bool{true, false} {
 		r := &reader{known: map[string]bool{"": names}}
-		warned, observed := r.newRefusal(&refused.Refusal{Warned: true}), r.newRefusal(&refused.Refusal{Observed: true})
+		warned, observed := r.newRefusal(&waiting.Refusal{Warned: true}), r.newRefusal(&waiting.Refusal{Observed: true})
 		assert.Equal(t, []bool{true, false, false, true}, []bool{warned.Warned, warned.Observed, observed.Warned, observed.Observed})
 	}
 }

@@ -48,7 +48,7 @@ func serveLarge(t *testing.T) (l *ledger.Ledger, url string) {
 	asked := world.New(t, nil)
 	done := make(chan struct{})
 	api := rest.New(rest.Options{
-		Arbiter: asked, Ledger: l.Reader, Clock: world.Clock, Metrics: world.Metrics, Done: done,
+		Arbiter: asked, Waiting: world.Waiting, Ledger: l.Reader, Clock: world.Clock, Metrics: world.Metrics, Done: done,
 		Intake: httpjson.NewIntake(96<<20, func(*http.Request) string { return "" }),
 	})
 	router := httpjson.NewRouter()

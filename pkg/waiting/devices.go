@@ -1,4 +1,4 @@
-package controller
+package waiting
 
 import (
 	"slices"
@@ -13,13 +13,13 @@ import (
 
 // claimFreed reports whether a claim of devices that the pod names was freed without the pod knowing, and
 // whether no event that schedulers watch told of it.
-func (f *freed) claimFreed(r *refusal) (news, silent bool) {
-	if r.pod.Devices == nil || len(f.claims) == 0 {
+func (f *freed) claimFreed(a *attempt) (news, silent bool) {
+	if a.pod.Devices == nil || len(f.claims) == 0 {
 		return false, false
 	}
-	for _, name := range r.pod.Devices.Claims {
-		if capacity := f.claims[podName{r.pod.Ref.Namespace, name}]; capacity.newsTo(r) {
-			news, silent = true, silent || capacity.silent > r.revision
+	for _, name := range a.pod.Devices.Claims {
+		if capacity := f.claims[podName{a.pod.Ref.Namespace, name}]; capacity.newsTo(a) {
+			news, silent = true, silent || capacity.silent > a.revision
 		}
 	}
 	return news, silent
@@ -43,8 +43,8 @@ func (f *freed) noteClaims(e *ledger.Event, silent bool, now time.Time) {
 }
 
 // claimChanged reports whether a claim that the pod names has changed just before: the
-// ledger has no event for that, and a refusal may have been decided before and come after.
-func (w *Wakeups) claimChanged(pod *cluster.Pod) bool {
+// ledger has no event for that, and an attempt may have been decided before and come after.
+func (w *Pods) claimChanged(pod *cluster.Pod) bool {
 	return pod.Devices != nil && slices.ContainsFunc(pod.Devices.Claims, func(name string) bool {
 		_, changed := w.changedClaims.Get(podName{pod.Ref.Namespace, name})
 		return changed
@@ -53,35 +53,41 @@ func (w *Wakeups) claimChanged(pod *cluster.Pod) bool {
 
 // DeviceClaimChanged says that the object of a claim of devices came, went or was made anew: pods that name
 // it are looked at.
-func (w *Wakeups) DeviceClaimChanged(namespace, name string) {
+func (w *Pods) DeviceClaimChanged(namespace, name string) {
 	now := time.Now()
 	claim := podName{namespace, name}
 	w.changedClaims.Set(claim, nil, raceWindow)
-	for _, r := range w.refused.appendAll(nil) {
-		if r.pod.Devices != nil && r.pod.Ref.Namespace == namespace && slices.Contains(r.pod.Devices.Claims, name) {
-			w.refused.tell(r, news{many: true}, now)
+	for _, a := range w.appendAttempts(nil) {
+		if a.pod.Devices != nil && a.pod.Ref.Namespace == namespace && slices.Contains(a.pod.Devices.Claims, name) {
+			w.tell(a, news{many: true}, now)
 		}
+	}
+	for _, other := range w.hosts() {
+		other.DeviceClaimChanged(namespace, name)
 	}
 }
 
 // Mapped says that DeviceClasses leave resources to DRA that they did not before: pods that ask for one are looked at. The
 // ledger has no event for that.
-func (w *Wakeups) Mapped(added []string) {
+func (w *Pods) Mapped(added []string) {
 	now := time.Now()
 	for _, name := range added {
 		w.mapped.Set(v1.ResourceName(name), &sync.Map{}, raceWindow)
 	}
 	isAdded := func(name v1.ResourceName) bool { return slices.Contains(added, string(name)) }
-	for _, r := range w.refused.appendAll(nil) {
-		if r.pod.Request.AsksForExtended(w.Ledger.Table(), isAdded) {
-			w.refused.tell(r, news{many: true}, now)
+	for _, a := range w.appendAttempts(nil) {
+		if a.pod.Request.AsksForExtended(w.Ledger.Table(), isAdded) {
+			w.tell(a, news{many: true}, now)
 		}
+	}
+	for _, other := range w.hosts() {
+		other.Mapped(added)
 	}
 }
 
-// justMapped reports whether the pod asks for a resource that Mapped has told of just before: a refusal may have been decided
+// justMapped reports whether the pod asks for a resource that Mapped has told of just before: an attempt may have been decided
 // before and come after. What is refused once more was decided after.
-func (w *Wakeups) justMapped(pod *cluster.Pod) bool {
+func (w *Pods) justMapped(pod *cluster.Pod) bool {
 	return pod.Request.AsksForExtended(w.Ledger.Table(), func(name v1.ResourceName) bool {
 		told, just := w.mapped.Get(name)
 		if !just {

@@ -1,4 +1,4 @@
-package controller
+package waiting
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -28,30 +29,30 @@ const (
 const maxLooked = 64
 
 // look notes which of the freed capacity a refused pod fits.
-func (w *Wakeups) look(r *refusal, f *freed) {
-	what := news{sure: f.pods[nameOf(r.pod.Ref)].revision > r.revision}
-	if f.held > r.revision {
-		what.held = w.fitsHeld(r, f)
+func (w *Pods) look(a *attempt, f *freed) {
+	what := news{sure: f.pods[nameOf(a.pod.Ref)].revision > a.revision}
+	if f.held > a.revision {
+		what.held = w.fitsHeld(a, f)
 	}
 	silent := what.any()
-	claimFreed, silently := f.claimFreed(r)
+	claimFreed, silently := f.claimFreed(a)
 	silent = silent || silently
 	var memory [maxLooked + 1]string // of the stack: most refusals find nothing
 	nodes := memory[:0]
 	for node, capacity := range f.nodes {
-		if !capacity.newsTo(r) {
+		if !capacity.newsTo(a) {
 			continue
 		}
-		silent = silent || capacity.silent > r.revision
+		silent = silent || capacity.silent > a.revision
 		if nodes = append(nodes, node); len(nodes) > maxLooked {
 			break
 		}
 	}
-	if w.withinLimit(r) {
+	if w.withinLimit(a) {
 		claimFreed, silent = true, true
 	}
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
-		placement := w.Question.For(r.pod, "")
+		placement := w.Question.For(a.pod, "")
 		what.nodes = w.fitting(&placement, nodes)
 	}
 	if !what.any() {
@@ -61,32 +62,32 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 	if !silent {
 		due = due.Add(announcedDelay)
 	}
-	w.refused.tell(r, what, due)
+	w.tell(a, what, due)
 }
 
 // withinLimit reports whether a pod that was over a limit is not any more: any node may do then.
-func (w *Wakeups) withinLimit(r *refusal) bool {
-	if !r.overLimit && !w.Ledger.Limited() {
+func (w *Pods) withinLimit(a *attempt) bool {
+	if !a.overLimit && !w.Ledger.Limited() {
 		return false
 	}
-	placement := r.pod.Placement("")
-	was := r.overLimit
-	r.overLimit = w.Ledger.OverLimit(&placement) != nil
-	return was && !r.overLimit
+	placement := a.pod.Placement("")
+	was := a.overLimit
+	a.overLimit = w.Ledger.OverLimit(&placement) != nil
+	return was && !a.overLimit
 }
 
 // lookAtSlots notes that a refused pod may use a slot, however long it has been there.
-func (w *Wakeups) lookAtSlots(r *refusal) {
-	if len(w.Question.Matcher.Candidates(r.pod)) == 0 {
+func (w *Pods) lookAtSlots(a *attempt) {
+	if len(w.Question.Matcher.Candidates(a.pod)) == 0 {
 		return // as most
 	}
-	if placement := w.Question.For(r.pod, ""); len(w.Ledger.UsableSlots(&placement)) > 0 {
-		w.refused.tell(r, news{held: true}, time.Now())
+	if placement := w.Question.For(a.pod, ""); len(w.Ledger.UsableSlots(&placement)) > 0 {
+		w.tell(a, news{held: true}, time.Now())
 	}
 }
 
 // fitting keeps those of the nodes that a pod fits.
-func (w *Wakeups) fitting(placement *ledger.Placement, nodes []string) []string {
+func (w *Pods) fitting(placement *ledger.Placement, nodes []string) []string {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -102,10 +103,10 @@ func (w *Wakeups) fitting(placement *ledger.Placement, nodes []string) []string 
 }
 
 // fitsHeld reports whether the pod could use a slot that is new to it.
-func (w *Wakeups) fitsHeld(r *refusal, f *freed) bool {
-	placement := w.Question.For(r.pod, "")
+func (w *Pods) fitsHeld(a *attempt, f *freed) bool {
+	placement := w.Question.For(a.pod, "")
 	return slices.ContainsFunc(w.Ledger.UsableSlots(&placement), func(h ledger.UsableSlot) bool {
-		return f.nodes[h.Node].held > r.revision
+		return f.nodes[h.Node].held > a.revision
 	})
 }
 
@@ -121,8 +122,8 @@ const (
 )
 
 // why returns the reason there is now to wake a pod for its news.
-func (w *Wakeups) why(r *refusal, what *news) reason {
-	placement := w.Question.For(r.pod, "")
+func (w *Pods) why(a *attempt, what *news) reason {
+	placement := w.Question.For(a.pod, "")
 	if what.held && len(w.Ledger.UsableSlots(&placement)) > 0 {
 		return heldCapacity
 	}
@@ -131,20 +132,20 @@ func (w *Wakeups) why(r *refusal, what *news) reason {
 	}
 	var offered, others []string
 	for _, node := range what.nodes {
-		if r.isOffered(node) {
+		if a.isOffered(node) {
 			offered = append(offered, node)
 		} else {
 			others = append(others, node)
 		}
 	}
 	if what.many {
-		for _, node := range r.offered {
+		for _, node := range a.offered {
 			offered = append(offered, node.Value())
 		}
 	}
 	anywhere := what.many && w.fitsAnywhere(&placement)
 	switch {
-	case len(w.fitting(&placement, offered)) > 0, anywhere && len(r.offered) == 0:
+	case len(w.fitting(&placement, offered)) > 0, anywhere && len(a.offered) == 0:
 		return freeCapacity
 	case anywhere, len(w.fitting(&placement, others)) > 0:
 		return strayCapacity
@@ -155,7 +156,7 @@ func (w *Wakeups) why(r *refusal, what *news) reason {
 
 // fitsAnywhere reports whether a pod fits some node: that of its allocation, if it has
 // one, else any.
-func (w *Wakeups) fitsAnywhere(placement *ledger.Placement) bool {
+func (w *Pods) fitsAnywhere(placement *ledger.Placement) bool {
 	if node, ok := w.Ledger.HomeOf(placement.Pod); ok {
 		return len(w.fitting(placement, []string{node})) > 0
 	}
@@ -163,7 +164,9 @@ func (w *Wakeups) fitsAnywhere(placement *ledger.Placement) bool {
 }
 
 // dispatch has pods with news woken, the highest priority first.
-func (w *Wakeups) dispatch(ctx context.Context) {
+func (w *Pods) dispatch(ctx context.Context) {
+	var waking sync.WaitGroup
+	defer waking.Wait()
 	slots := make(chan struct{}, wakers)
 	for {
 		select {
@@ -171,32 +174,32 @@ func (w *Wakeups) dispatch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		r, what, why := w.next(ctx)
-		if r == nil || w.limiter.Wait(ctx) != nil {
+		a, what, why := w.next(ctx)
+		if a == nil || w.wakes.Wait(ctx) != nil {
 			return // stopping
 		}
-		if w.InProcess {
-			w.wake(ctx, r, what, why) // in order; it takes no time
+		if w.inProcess() {
+			w.wake(ctx, a, what, why) // in order; it takes no time
 			<-slots
 			continue
 		}
-		w.done.Go(func() {
+		waking.Go(func() {
 			defer func() { <-slots }()
-			w.wake(ctx, r, what, why)
+			w.wake(ctx, a, what, why)
 		})
 	}
 }
 
 // next waits for a pod that there is a reason to wake. It returns nil when ctx
 // ends.
-func (w *Wakeups) next(ctx context.Context) (*refusal, news, reason) {
+func (w *Pods) next(ctx context.Context) (*attempt, news, reason) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		w.looking.Lock()
-		r, what, due := w.refused.take(time.Now())
+		a, what, due := w.take(time.Now())
 		w.looking.Unlock()
-		if r == nil {
+		if a == nil {
 			var timeout <-chan time.Time
 			if !due.IsZero() {
 				timer.Reset(time.Until(due))
@@ -204,22 +207,22 @@ func (w *Wakeups) next(ctx context.Context) (*refusal, news, reason) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-w.refused.changed:
+			case <-w.changed:
 			case <-timeout:
 			}
 			continue
 		}
-		switch why := w.why(r, &what); why {
+		switch why := w.why(a, &what); why {
 		case noReason:
-			w.refused.wait(r, news{}, time.Time{})
+			w.wait(a, news{}, time.Time{})
 		case strayCapacity:
-			if until := w.refused.pausedUntil(r.pod.Ref.UID); until.After(time.Now()) {
-				w.refused.wait(r, what, until)
+			if until := w.pausedUntil(a.pod.Ref.UID); until.After(time.Now()) {
+				w.wait(a, what, until)
 				continue
 			}
-			return r, what, why
+			return a, what, why
 		default:
-			return r, what, why
+			return a, what, why
 		}
 	}
 	return nil, news{}, noReason
@@ -227,22 +230,16 @@ func (w *Wakeups) next(ctx context.Context) (*refusal, news, reason) {
 
 // wake wakes one pod, by sending it to a node if that is what it waited for, else
 // by a patch.
-func (w *Wakeups) wake(ctx context.Context, r *refusal, what news, why reason) {
-	if !w.refused.current(r) {
+func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
+	if !w.isLast(a) {
 		return // settled, or refused again meanwhile
 	}
-	pod := r.pod
+	pod := a.pod
 	log := w.Log.WithFields(logrus.Fields{"pod": pod.Ref.String(), "uid": pod.Ref.UID, "priority": pod.Priority})
-	if why == heldCapacity && w.Steer(pod) {
-		w.refused.woken(r, false, time.Now())
-		w.OnWakeup()
-		log.Info("sent a pending pod to capacity that is held for it")
-		return
-	}
-	if (why == freeCapacity || why == strayCapacity) && w.NominateNow(pod, r.sample) {
-		w.refused.woken(r, why == strayCapacity, time.Now())
-		w.OnWakeup()
-		log.Info("sent a pending pod to free capacity")
+	if !w.inProcess() && w.send(a, why) {
+		w.woken(a, why == strayCapacity, time.Now())
+		w.Metrics.ObserveWakeup()
+		log.WithField("reserved", why == heldCapacity).Info("sent a pending pod to a node that has capacity for it")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
@@ -252,25 +249,32 @@ func (w *Wakeups) wake(ctx context.Context, r *refusal, what news, why reason) {
 	err := w.Patcher.Annotate(ctx, pod.Ref, v1alpha1.RetryAnnotation, value)
 	switch {
 	case err == nil:
-		w.refused.woken(r, why == strayCapacity, time.Now())
-		w.OnWakeup()
+		w.woken(a, why == strayCapacity, time.Now())
+		if !w.inProcess() {
+			w.Metrics.ObserveWakeup()
+		}
 		log.Info("woke a pending pod: capacity was freed for it")
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && !w.exists(pod.Ref):
-		w.refused.woken(r, false, time.Now())
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && w.pod(pod.Ref) == nil: // not one with another writer
+		w.woken(a, false, time.Now())
 	case final(err):
-		w.refused.woken(r, false, time.Now())
+		w.woken(a, false, time.Now())
 		log.WithError(err).Warn("the API server does not let a pending pod be woken; it waits for its scheduler's own retry")
 	default:
-		w.refused.retry(r, what, time.Now())
+		w.retry(a, what, time.Now())
 		log.WithError(err).Warn("could not wake a pending pod; will try again")
 	}
 }
 
-// exists reports whether the pod is there as far as is known: a conflict is then
-// one with another writer, not with another pod of its name.
-func (w *Wakeups) exists(pod ledger.PodRef) bool {
-	known, ok := w.Pods.Pod(pod.Namespace, pod.Name)
-	return ok && known.Ref.UID == pod.UID
+// send wakes a pod by a nomination for the node that it is woken for. It reports false where the pod has to be woken by a patch.
+func (w *Pods) send(a *attempt, why reason) bool {
+	switch why {
+	case heldCapacity:
+		return w.planNow(a.pod)
+	case freeCapacity, strayCapacity:
+		return w.nominateNow(a.pod, a.sample)
+	default:
+		return false
+	}
 }
 
 // final reports whether the API server has understood a write and will refuse it

@@ -1,4 +1,4 @@
-package steering
+package waiting
 
 import (
 	"bytes"
@@ -111,9 +111,9 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 		}
 		w.SearchLater(p, tt.nominated, offered)
 		w.expect(nil)
-		pass(settle)
+		advance(settle)
 		w.expect(tt.want)
-		assert.Equal(t, tt.woken, w.givenUp)
+		assert.Equal(t, tt.woken, w.api.patched())
 	})
 }
 
@@ -126,15 +126,15 @@ func TestSentPodsDoNotMeet(t *testing.T) {
 		pods := []*cluster.Pod{pod("1"), pod("2"), pod("3"), pod("4")}
 		for _, p := range pods {
 			w.SearchLater(p, "", MinSample)
-			pass(settle)
+			advance(settle)
 		}
 		w.expect([]string{"1 -> a", "2 -> b", "3 -> a"})
 		w.bind(pods[0], "a")
 		w.bind(pods[1], "b")
-		pass(crowdedPause)
+		advance(crowdedPause)
 		w.expect([]string{"1 -> a", "2 -> b", "3 -> a"})
 		w.Settled(pods[2].Ref.UID) // it was deleted
-		pass(crowdedPause)
+		advance(crowdedPause)
 		w.expect([]string{"1 -> a", "2 -> b", "3 -> a", "4 -> a"})
 	})
 }
@@ -145,24 +145,24 @@ func TestNodesThatTheSchedulerRefuses(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
 		p := pod("p")
 		w.SearchLater(p, "", MinSample)
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> a"})
 		assert.True(t, w.Nominated(p.Ref.UID, "a"))
 		w.SearchLater(p, "a", MinSample)
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> a"})
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> a", "p -> b"})
 		w.SearchLater(p, "b", MinSample)
-		pass(4 * settle)
+		advance(4 * settle)
 		w.expect([]string{"p -> a", "p -> b", "p -> a"})
 		for range 50 {
 			w.SearchLater(p, p.Ref.Name, MinSample) // not ours
 		}
 		w.SearchLater(p, "", MinSample) // it may have the nomination still
-		pass(shortPause)
+		advance(shortPause)
 		w.expect([]string{"p -> a", "p -> b", "p -> a", "p -> a"})
-		assert.Equal(t, []string{"p"}, w.givenUp, "what is there already wakes nobody")
+		assert.Equal(t, []string{"p"}, w.api.patched(), "what is there already wakes nobody")
 	})
 }
 
@@ -173,15 +173,15 @@ func TestTriesAreLimited(t *testing.T) {
 		nominated := ""
 		for range manyTries {
 			w.SearchLater(p, nominated, MinSample)
-			pass(shortPause)
+			advance(shortPause)
 			nominated = "a"
 		}
 		assert.Len(t, w.api.written(), manyTries)
 		assert.Less(t, time.Since(began), 5*time.Minute, "sooner than the scheduler tries it by itself")
 		w.SearchLater(p, "a", MinSample)
-		pass(longPause - time.Second)
+		advance(longPause - time.Second)
 		assert.Len(t, w.api.written(), manyTries)
-		pass(time.Second)
+		advance(time.Second)
 		assert.Len(t, w.api.written(), manyTries+1)
 	})
 }
@@ -192,17 +192,17 @@ func TestFreeNodeIsTaken(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
 		p := pod("p")
 		w.SearchLater(p, "", MinSample)
-		pass(settle)
+		advance(settle)
 		fill := func(node string) {
 			w.bind(pod("1-"+node), node)
 			w.bind(pod("2-"+node), node)
-			pass(sweepDelay)
+			advance(sweepDelay)
 		}
 		fill("a")
 		w.expect([]string{"p -> a", "p -> b"})
 		fill("b")
 		w.expect([]string{"p -> a", "p -> b", "p -x b"})
-		assert.Empty(t, w.plans)
+		assert.Empty(t, w.byUID)
 	})
 }
 
@@ -214,7 +214,7 @@ func TestPodIsSentHome(t *testing.T) {
 		plan := ledger.NewPlan([]ledger.Placement{w.Question.For(p, "b")}, ledger.AllOrNothing, time.Time{})
 		assert.Equal(t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 		w.SearchLater(p, "", MinSample)
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> b"})
 	})
 }
@@ -222,12 +222,12 @@ func TestPodIsSentHome(t *testing.T) {
 func TestSendWakesByNomination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
-		assert.False(t, w.NominateNow(pod("p"), MinSample-1), "all nodes were offered")
-		assert.False(t, w.NominateNow(pod("p"), 2*MinSample+1), "all nodes were offered")
-		assert.True(t, w.NominateNow(pod("p"), MinSample))
-		assert.True(t, w.NominateNow(pod("q"), MinSample))
-		assert.False(t, w.NominateNow(pod("r"), MinSample), "that is for the others")
-		pass(0)
+		assert.False(t, w.nominateNow(pod("p"), MinSample-1), "all nodes were offered")
+		assert.False(t, w.nominateNow(pod("p"), 2*MinSample+1), "all nodes were offered")
+		assert.True(t, w.nominateNow(pod("p"), MinSample))
+		assert.True(t, w.nominateNow(pod("q"), MinSample))
+		assert.False(t, w.nominateNow(pod("r"), MinSample), "that is for the others")
+		advance(0)
 		assert.ElementsMatch(t, []string{"p -> a", "q -> a"}, w.api.written())
 	})
 }
@@ -238,13 +238,13 @@ func TestSentPodIsWokenWhereItsNodeIsTaken(t *testing.T) {
 		w := newLargeWorld(t, "a")
 		w.Stop()
 		p := pod("p")
-		assert.True(t, w.NominateNow(p, MinSample))
+		assert.True(t, w.nominateNow(p, MinSample))
 		w.bind(pod("1"), "a")
 		w.bind(pod("2"), "a")
 		w.sweep()
 		assert.True(t, w.carryOut(t.Context(), p.Ref.UID, false))
 		w.expect(nil)
-		assert.Equal(t, []string{"p"}, w.givenUp)
+		assert.True(t, w.attemptOf(p.Ref.UID).news.sure)
 	})
 }
 
@@ -255,17 +255,17 @@ func TestBoundPodsAreNotSent(t *testing.T) {
 		bound := pod("p")
 		bound.Node, bound.Constraints = "a", nil
 		w.SearchLater(bound, "", MinSample)
-		pass(settle)
-		assert.False(t, w.NominateNow(bound, MinSample))
+		advance(settle)
+		assert.False(t, w.nominateNow(bound, MinSample))
 		w.SearchLater(pod("q"), "", MinSample)
 		w.mu.Lock()
-		meanwhile := *w.plans["uid-q"].pod
+		meanwhile := *w.plan("uid-q").pod
 		meanwhile.Node, meanwhile.Constraints = "a", nil
-		w.plans["uid-q"].pod = &meanwhile
+		w.plan("uid-q").pod = &meanwhile
 		w.mu.Unlock()
-		pass(settle)
+		advance(settle)
 		w.expect(nil)
-		assert.Empty(t, w.givenUp)
+		assert.Empty(t, w.api.patched())
 	})
 }
 
@@ -277,7 +277,7 @@ func TestSentDuringASearch(t *testing.T) {
 		w.SearchLater(p, "", MinSample)
 		var searches sync.WaitGroup
 		searches.Go(func() { w.resolve(p) })
-		assert.True(t, w.NominateNow(p, MinSample))
+		assert.True(t, w.nominateNow(p, MinSample))
 		searches.Wait()
 		assert.True(t, w.Nominated(p.Ref.UID, "a"))
 	})
@@ -287,9 +287,9 @@ func TestSentDuringASearch(t *testing.T) {
 // What becomes free during that write must not be missed.
 func TestFreedWhileANominationIsCleared(t *testing.T) {
 	tests := map[string]func(w *world, p *cluster.Pod){
-		"woken for it":        func(w *world, p *cluster.Pod) { assert.True(t, w.NominateNow(p, MinSample)) },
+		"woken for it":        func(w *world, p *cluster.Pod) { assert.True(t, w.nominateNow(p, MinSample)) },
 		"refused once more":   func(w *world, p *cluster.Pod) { w.SearchLater(p, "", MinSample) },
-		"woken for a slot":    func(w *world, p *cluster.Pod) { w.slot("r", "b", ledger.Once); assert.True(t, w.Wake(p)) },
+		"woken for a slot":    func(w *world, p *cluster.Pod) { w.slot("r", "b", ledger.Once); assert.True(t, w.planNow(p)) },
 		"offered other nodes": func(w *world, p *cluster.Pod) { w.slot("r", "b", ledger.Once); w.direct(p, sample()...) },
 	}
 	bubble.Each(t, tests, func(t *testing.T, freed func(w *world, p *cluster.Pod)) {
@@ -298,9 +298,9 @@ func TestFreedWhileANominationIsCleared(t *testing.T) {
 		w.bind(pod("2-b"), "b")
 		p := pod("p")
 		w.SearchLater(p, "", MinSample)
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> a"})
-		w.api.answer = func(write string) error {
+		w.api.nomination = func(write string) error {
 			if write != "p -x a" {
 				return nil
 			}
@@ -310,7 +310,7 @@ func TestFreedWhileANominationIsCleared(t *testing.T) {
 		}
 		w.bind(pod("1-a"), "a")
 		w.bind(pod("2-a"), "a")
-		pass(time.Second)
+		advance(time.Second)
 		writes := w.api.written()
 		assert.Equal(t, []string{"p -> a", "p -x a"}, writes[:2])
 		assert.Len(t, writes[2:], 1, "it is nominated anew")
@@ -330,7 +330,7 @@ func TestCrowdedNodesHideNoOthers(t *testing.T) {
 			p.Request = placementtest.Request(4000)
 			w.SearchLater(p, "", MinSample)
 		}
-		pass(settle)
+		advance(settle)
 		assert.Len(t, w.api.written(), len(nodes))
 	})
 }
@@ -346,7 +346,7 @@ func TestSentAtOnceDoNotMeet(t *testing.T) {
 			for _, name := range nodes {
 				p := pod("for-" + name)
 				p.Request = placementtest.Request(4000)
-				sent.Go(func() { assert.True(t, w.NominateNow(p, MinSample)) })
+				sent.Go(func() { assert.True(t, w.nominateNow(p, MinSample)) })
 			}
 			sent.Wait()
 			assert.Len(t, w.byNode, len(nodes))
@@ -384,12 +384,12 @@ func TestMoved(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		sent, other := pod("sent"), pod("other")
 		w.Toward(sent, "a")
-		pass(settle)
+		advance(settle)
 		for _, p := range []*cluster.Pod{sent, other} {
 			w.Moved(p, "a")
-			pass(settle)
+			advance(settle)
 			w.Moved(p, "b")
-			pass(settle)
+			advance(settle)
 		}
 		w.expect([]string{"sent -> a", "sent -> b"})
 	})
@@ -402,13 +402,13 @@ func TestRemind(t *testing.T) {
 		p := pod("p")
 		for range 2 {
 			w.Toward(p, "a")
-			pass(settle)
+			advance(settle)
 			w.expect([]string{"p -> a"})
 		}
-		assert.Empty(t, w.givenUp)
+		assert.Empty(t, w.api.patched())
 		w.Remind(p, "a")
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> a", "p -> a"})
-		assert.Equal(t, []string{"p"}, w.givenUp)
+		assert.Equal(t, []string{"p"}, w.api.patched())
 	})
 }

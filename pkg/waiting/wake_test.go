@@ -1,12 +1,12 @@
-package controller
+package waiting
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -30,25 +31,68 @@ func TestWakeupsAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.reserve(w.pod("holder", "2", 0), "a", time.Minute)
-		bound, theirs := w.pod("bound", "1", 0), w.pod("theirs", "1", 0)
-		bound.Node, theirs.Scheduler = "a", "another"
-		deleted := w.pod("deleted", "1", 0)
-		deleted.Deleting = true
+		theirs, deleted := w.pod("theirs", "1", 0), w.pod("deleted", "1", 0)
+		theirs.Scheduler, deleted.Deleting = "another", true
+		w.Host(theirs.Scheduler, makeWorld(t).Pods)
 		known := w.pod("refused-again", "1", 0)
 		w.refuse(known)
-		w.put(w.pod("fits", "1", 0), w.pod("fits-later", "4", 0), w.pod("too-large", "5", 0), w.pod("bound", "1", 0), theirs, deleted, known)
-		w.elsewhere = func(scheduler string) bool {
-			w.put(bound) // while the pods are looked at
-			return scheduler == theirs.Scheduler
-		}
+		w.put(w.pod("fits", "1", 0), w.pod("fits-later", "4", 0), w.pod("too-large", "5", 0), theirs, deleted, known)
 		advance(time.Minute - time.Second)
-		assert.Empty(t, w.patcher.names(), "not ready")
+		assert.Empty(t, w.api.names(), "not ready")
 		close(w.ready)
 		synctest.Wait()
-		assert.Equal(t, []string{"fits"}, w.patcher.names())
+		assert.Equal(t, []string{"fits"}, w.api.names())
 		w.ledger.Expire(time.Now().Add(time.Second))
 		advance(time.Minute)
-		assert.ElementsMatch(t, []string{"fits", "fits-later", "refused-again"}, w.patcher.names())
+		assert.ElementsMatch(t, []string{"fits", "fits-later", "refused-again"}, w.api.names())
+	})
+}
+
+// A pod may be bound while the pods of the start are gone through.
+func TestBoundDuringTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		pending, bound := w.pod("p", "1", 0), w.pod("p", "1", 0)
+		bound.Node = "a"
+		w.put(bound)
+		w.seed(slices.Values([]*cluster.Pod{pending, w.pod("gone", "1", 0)}))
+		synctest.Wait()
+		assert.Empty(t, w.api.names())
+		assert.Empty(t, w.byUID)
+	})
+}
+
+// What is told of pods in general is told to who wakes those of another scheduler, and so is who of them is to be tried again.
+func TestHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, theirs := newWorld(t, "a"), deviceWorld(t)
+		w.Host("theirs", theirs.Pods)
+		own, hosted := w.pod("own", "1", 0), w.pod("hosted", "1", 0)
+		hosted.Scheduler = "theirs"
+		w.Wake(own)
+		w.Wake(hosted)
+		synctest.Wait()
+		assert.Equal(t, []string{"own"}, w.api.names())
+		assert.Equal(t, []string{"hosted"}, theirs.api.names())
+		theirs.Question.Devices = func(*cluster.Pod) *ledger.DeviceRequest { return &ledger.DeviceRequest{Err: "there is no claim"} }
+		theirs.refuse(theirs.claimant("claims", "c"), "a", "b")
+		advance(time.Minute)
+		theirs.Question.Devices = placementtest.Claims
+		w.DeviceClaimChanged("default", "c")
+		synctest.Wait()
+		assert.Equal(t, []string{"hosted", "claims"}, theirs.api.names())
+		theirs.refuse(theirs.pod("mapped", "1", 0, "example.com/gpu"), "a", "b")
+		advance(time.Minute)
+		w.Mapped(theirs.ledger.ObserveMapped([]string{"example.com/gpu"}))
+		synctest.Wait()
+		assert.Equal(t, []string{"hosted", "claims", "mapped"}, theirs.api.names())
+		theirs.keep("a", 3000)
+		theirs.refuse(theirs.pod("matched", "3", 0), "a", "b")
+		advance(time.Minute)
+		theirs.match("matched")
+		w.Matched("default")
+		synctest.Wait()
+		assert.Equal(t, []string{"hosted", "claims", "mapped", "matched"}, theirs.api.names())
 	})
 }
 
@@ -62,9 +106,9 @@ func TestWakeupsAfterRestartAreRateLimited(t *testing.T) {
 		w.put(pods...)
 		close(w.ready)
 		advance(time.Second)
-		assert.Len(t, w.patcher.names(), wakeupBurst+wakeupsPerSecond)
+		assert.Len(t, w.api.names(), wakeupBurst+wakeupsPerSecond)
 		advance(time.Second)
-		assert.Len(t, w.patcher.names(), len(pods))
+		assert.Len(t, w.api.names(), len(pods))
 	})
 }
 
@@ -78,7 +122,7 @@ func TestRefusedAgainWhileWoken(t *testing.T) {
 		w.reserve(first, "a", time.Hour)
 		w.refuse(waiting)
 		again := true
-		w.patcher.answer = func(context.Context, ledger.PodRef) error {
+		w.api.answer = func(context.Context, ledger.PodRef) error {
 			if again {
 				again = false
 				w.reserve(second, "a", time.Hour)
@@ -88,10 +132,10 @@ func TestRefusedAgainWhileWoken(t *testing.T) {
 		}
 		w.unreserve(first, "a")
 		advance(time.Minute)
-		require.Len(t, w.patcher.names(), 1)
+		require.Len(t, w.api.names(), 1)
 		w.unreserve(second, "a")
 		synctest.Wait()
-		assert.Len(t, w.patcher.names(), 2)
+		assert.Len(t, w.api.names(), 2)
 	})
 }
 
@@ -105,7 +149,7 @@ func TestFreedWhileWoken(t *testing.T) {
 		w.reserve(second, "b", time.Hour)
 		w.refuse(w.pod("waiting", "4", 0))
 		failing := true
-		w.patcher.answer = func(context.Context, ledger.PodRef) error {
+		w.api.answer = func(context.Context, ledger.PodRef) error {
 			if !failing {
 				return nil
 			}
@@ -117,7 +161,7 @@ func TestFreedWhileWoken(t *testing.T) {
 		}
 		w.unreserve(first, "a")
 		advance(time.Minute)
-		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+		assert.Equal(t, []string{"waiting"}, w.api.names())
 	})
 }
 
@@ -141,16 +185,16 @@ func TestWakeupsOnLateNews(t *testing.T) {
 		advance(tc.wait)
 		since := w.ledger.Revision()
 		if tc.first {
-			w.wakeups.CatchUp(since)
+			w.CatchUp(since)
 			advance(catchUp - time.Second)
 		}
 		w.ledger.RemovePod(bound.Ref, 0)
 		synctest.Wait()
 		if tc.after {
-			w.wakeups.CatchUp(since)
+			w.CatchUp(since)
 		}
 		advance(announcedDelay)
-		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+		assert.Equal(t, []string{"waiting"}, w.api.names())
 	})
 }
 
@@ -174,7 +218,7 @@ func TestResourceOfferedLater(t *testing.T) {
 			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110}, {Column: column, Value: 8},
 		}})
 		advance(announcedDelay)
-		assert.Equal(t, []string{"gpu"}, w.patcher.names())
+		assert.Equal(t, []string{"gpu"}, w.api.names())
 	})
 }
 
@@ -204,10 +248,10 @@ func TestOwnClaimEnds(t *testing.T) {
 		w.refuse(p, "a", "b")
 		w.refuse(other, "a", "b")
 		advance(time.Minute)
-		assert.Empty(t, w.patcher.names())
+		assert.Empty(t, w.api.names())
 		tc.end(w, p)
 		synctest.Wait()
-		assert.Equal(t, []string{"p"}, w.patcher.names())
+		assert.Equal(t, []string{"p"}, w.api.names())
 	})
 }
 
@@ -233,7 +277,7 @@ func TestFailuresBackOff(t *testing.T) {
 		w.reserve(holder, "a", time.Hour)
 		w.refuse(w.pod("denied", "1", 0), "a")
 		var tries atomic.Int64
-		w.patcher.answer = func(context.Context, ledger.PodRef) error {
+		w.api.answer = func(context.Context, ledger.PodRef) error {
 			tries.Add(1)
 			return tc.err
 		}
@@ -252,7 +296,7 @@ func TestFailuresBackOff(t *testing.T) {
 func TestHangingPatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		w.patcher.answer = func(ctx context.Context, pod ledger.PodRef) error {
+		w.api.answer = func(ctx context.Context, pod ledger.PodRef) error {
 			if strings.HasPrefix(pod.Name, "hangs") {
 				<-ctx.Done()
 				return ctx.Err()
@@ -267,7 +311,7 @@ func TestHangingPatches(t *testing.T) {
 		w.refuse(w.pod("waiting", "1", 0))
 		w.unreserve(holder, "a")
 		advance(patchTimeout)
-		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+		assert.Equal(t, []string{"waiting"}, w.api.names())
 	})
 }
 
@@ -280,7 +324,7 @@ func TestCapacityOnOtherNodes(t *testing.T) {
 		w.reserve(holder, "a", 100*time.Hour)
 		bound, anywhere := w.pod("bound-to-a", "1", 0), w.pod("anywhere", "1", 0)
 		w.refuse(bound, "a")
-		w.patcher.answer = func(_ context.Context, pod ledger.PodRef) error {
+		w.api.answer = func(_ context.Context, pod ledger.PodRef) error {
 			if pod == bound.Ref { // its scheduler tries it and is refused again
 				w.refuse(bound, "a")
 			}
@@ -291,17 +335,17 @@ func TestCapacityOnOtherNodes(t *testing.T) {
 			w.unreserve(churn, "b")
 			advance(100 * time.Millisecond)
 		}
-		strays := len(w.patcher.names())
+		strays := len(w.api.names())
 		assert.LessOrEqual(t, strays, 7, "at 0, 1, 3, 7, 15, 31 and 61 s")
 		assert.GreaterOrEqual(t, strays, 5, "it may have been offered too few")
 		w.refuse(anywhere)
 		w.reserve(churn, "b", time.Hour)
 		w.unreserve(churn, "b")
 		synctest.Wait()
-		assert.Equal(t, "anywhere", w.patcher.names()[strays])
+		assert.Equal(t, "anywhere", w.api.names()[strays])
 		w.unreserve(holder, "a")
 		synctest.Wait()
-		assert.Equal(t, "bound-to-a", w.patcher.names()[strays+1])
+		assert.Equal(t, "bound-to-a", w.api.names()[strays+1])
 	})
 }
 
@@ -316,32 +360,24 @@ func TestPausedPodIsWokenInTheEnd(t *testing.T) {
 			w.unreserve(churn, "b")
 			synctest.Wait()
 		}
-		assert.Len(t, w.patcher.names(), 1)
+		assert.Len(t, w.api.names(), 1)
 		advance(firstPause)
-		assert.Len(t, w.patcher.names(), 2)
+		assert.Len(t, w.api.names(), 2)
 	})
 }
 
 // A pod that is sent to free capacity is woken by that, any other one by a patch.
 func TestSentPodsAreNotPatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a")
+		w := newLargeWorld(t, "a")
 		holder := w.pod("holder", "4", 0)
 		w.reserve(holder, "a", time.Hour)
-		var mu sync.Mutex // pods are woken side by side
-		offered := map[string]int{}
-		w.send = func(pod *cluster.Pod, count int) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			offered[pod.Ref.Name] = count
-			return pod.Ref.Name == "sent"
-		}
-		w.refuse(w.pod("sent", "1", 0), "a", "b", "c")
+		w.refuse(w.pod("sent", "1", 0), sample()...)
 		w.refuse(w.pod("patched", "1", 0), "a", "b")
 		w.unreserve(holder, "a")
 		advance(time.Second)
-		assert.Equal(t, map[string]int{"sent": 3, "patched": 2}, offered)
-		assert.Equal(t, []string{"patched"}, w.patcher.names())
-		assert.EqualValues(t, 2, w.count.Load())
+		w.expect([]string{"sent -> a"})
+		assert.Equal(t, []string{"patched"}, w.api.patched())
+		assert.Equal(t, 2, w.count())
 	})
 }

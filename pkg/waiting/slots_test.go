@@ -1,7 +1,8 @@
-package controller
+package waiting
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,10 +13,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
@@ -24,7 +26,8 @@ import (
 
 var testSlot = ledger.SlotRef{Namespace: "default", Name: "r", Slot: "s"}
 
-func (w *world) slot(node string, cpu int64) {
+// keep keeps some milli-CPU of a node for the pods of match.
+func (w *world) keep(node string, cpu int64) {
 	require.True(w.t, w.ledger.ObserveSlot(ledger.Slot{
 		Ref: testSlot, Node: node, Policy: ledger.Once, Request: placementtest.Request(cpu),
 	}))
@@ -33,30 +36,33 @@ func (w *world) slot(node string, cpu int64) {
 func TestSlotsWakeThePodsThatMayUseThem(t *testing.T) {
 	bubble.Each(t, map[string]bool{"steered": true, "patched": false}, func(t *testing.T, steers bool) {
 		w := newWorld(t, "a", "b")
-		var steered []string
 		w.match("waiting", "too-large")
-		w.wakeups.Steer = func(pod *cluster.Pod) bool {
-			if steers {
-				steered = append(steered, pod.Ref.Name)
+		if !steers {
+			w.api.nomination = func(string) error {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "waiting", errors.New("no right to do so"))
 			}
-			return steers
 		}
 		w.refuse(w.pod("waiting", "3", 0))
 		w.refuse(w.pod("too-large", "5", 0))
 		w.refuse(w.pod("stranger", "1", 0))
 		advance(time.Minute)
-		w.slot("a", 3000)
+		w.keep("a", 3000)
 		synctest.Wait()
+		assert.Equal(t, []string{"waiting -> a"}, w.api.written())
 		if steers {
-			assert.Equal(t, []string{"waiting"}, steered)
-			assert.Empty(t, w.patcher.names())
+			assert.Empty(t, w.api.patched())
 		} else {
-			assert.Equal(t, []string{"waiting"}, w.patcher.names())
+			assert.Equal(t, []string{"waiting"}, w.api.patched())
 		}
-		assert.EqualValues(t, 1, w.count.Load())
+		woken := w.count()
+		if steers {
+			assert.Equal(t, 1, woken)
+		} else {
+			assert.Equal(t, 2, woken, "a nomination that is not written counts, too")
+		}
 		w.refuse(w.pod("waiting", "3", 0))
 		advance(time.Minute)
-		assert.EqualValues(t, 1, w.count.Load(), "the slot is no news any more")
+		assert.Equal(t, woken, w.count(), "the slot is no news any more")
 	})
 }
 
@@ -64,19 +70,19 @@ func TestSlotsWakeThePodsThatMayUseThem(t *testing.T) {
 func TestSlotThatIsMatchedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		w.slot("a", 3000)
+		w.keep("a", 3000)
 		for _, name := range []string{"waiting", "too-large", "stranger"} {
 			w.refuse(w.pod(name, map[string]string{"waiting": "3", "too-large": "5", "stranger": "3"}[name], 0))
 		}
 		advance(time.Minute)
-		assert.Empty(t, w.patcher.names())
+		assert.Empty(t, w.api.names())
 		w.match("waiting", "too-large")
-		w.wakeups.Matched("elsewhere")
+		w.Matched("elsewhere")
 		advance(time.Minute)
-		assert.Empty(t, w.patcher.names(), "matching never crosses namespaces")
-		w.wakeups.Matched("default")
+		assert.Empty(t, w.api.names(), "matching never crosses namespaces")
+		w.Matched("default")
 		synctest.Wait()
-		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+		assert.Equal(t, []string{"waiting"}, w.api.names())
 	})
 }
 
@@ -90,19 +96,19 @@ func TestSlotOnANodeThatIsNotOffered(t *testing.T) {
 		w.reserve(member, "b", time.Hour)
 		w.refuse(member, "a")
 		w.refuse(other, "a")
-		assert.Empty(t, w.patcher.names(), "the attempt is not over yet")
+		assert.Empty(t, w.api.names(), "the attempt is not over yet")
 		advance(announcedDelay)
-		assert.Equal(t, []string{"member"}, w.patcher.names())
+		assert.Equal(t, []string{"member"}, w.api.names())
 		for range 3 {
 			w.refuse(member, "a")
 			advance(announcedDelay)
 		}
 		advance(10 * time.Second)
-		assert.Len(t, w.patcher.names(), 3, "after pauses of one second, two and four")
+		assert.Len(t, w.api.names(), 3, "after pauses of one second, two and four")
 		w.unreserve(member, "b")
 		w.refuse(member, "a")
 		advance(time.Minute)
-		assert.Equal(t, []string{"member", "member", "member", "other"}, w.patcher.names(),
+		assert.Equal(t, []string{"member", "member", "member", "other"}, w.api.names(),
 			"capacity that was freed is the other's, too, and nothing is kept for the member")
 	})
 }
@@ -112,7 +118,7 @@ func TestSlotGivenBackByAFailedBind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.match("waiting", "binding")
-		w.slot("a", 4000)
+		w.keep("a", 4000)
 		placement := w.pod("binding", "4", 0).Placement("a")
 		placement.Slots = []ledger.SlotRef{testSlot}
 		_, rejection := w.ledger.StartBind(&placement, time.Now())
@@ -122,7 +128,7 @@ func TestSlotGivenBackByAFailedBind(t *testing.T) {
 		advance(time.Minute)
 		w.ledger.BindFailed(placement.Pod, "a")
 		synctest.Wait()
-		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+		assert.Equal(t, []string{"waiting"}, w.api.names())
 	})
 }
 
@@ -130,15 +136,15 @@ func TestWakeWhateverIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		p := w.pod("promised", "8", 0)
-		w.wakeups.Wake(p)
+		w.Wake(p)
 		synctest.Wait()
-		assert.Equal(t, []string{"promised"}, w.patcher.names())
+		assert.Equal(t, []string{"promised"}, w.api.names())
 		w.refuse(p)
 		advance(time.Minute)
-		assert.Len(t, w.patcher.names(), 1, "a promise is kept once")
-		w.wakeups.Wake(p)
+		assert.Len(t, w.api.names(), 1, "a promise is kept once")
+		w.Wake(p)
 		synctest.Wait()
-		assert.Len(t, w.patcher.values, 2, "the same annotation again would wake nobody")
+		assert.Len(t, w.api.values, 2, "the same annotation again would wake nobody")
 	})
 }
 

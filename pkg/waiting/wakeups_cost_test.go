@@ -1,6 +1,6 @@
 //go:build costs
 
-package controller
+package waiting
 
 import (
 	"strconv"
@@ -18,24 +18,24 @@ import (
 // each pod that is bound.
 func TestReadingEventsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	w := NewWakeups(WakeupOptions{Ledger: l.Reader, Question: placementtest.NewBuilder(l)})
+	w := New(Options{Ledger: l.Reader, Question: placementtest.NewBuilder(l)})
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.readNew(w.Ledger.Revision()) }), "allocations for nothing new")
 }
 
-// TestLookingAtRefusalsCostsLittle has the largest number of pods wait while capacity is freed that none
+// TestLookingAtAttemptsCostsLittle has the largest number of pods wait while capacity is freed that none
 // of them fits.
-func TestLookingAtRefusalsCostsLittle(t *testing.T) {
+func TestLookingAtAttemptsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	placementtest.Nodes(l, 0, "a")
-	w := NewWakeups(WakeupOptions{Ledger: l.Reader, Question: placementtest.NewBuilder(l)})
-	for i := range maxRefusals {
+	w := New(Options{Ledger: l.Reader, Question: placementtest.NewBuilder(l)})
+	for i := range maxPods {
 		uid := strconv.Itoa(i)
 		ref := ledger.PodRef{Namespace: "ns", Name: uid, UID: types.UID(uid)}
-		w.Refused(&cluster.Pod{Ref: ref, Request: placementtest.Request(1000)}, 1, []string{"a"}, false)
+		w.Await(&cluster.Pod{Ref: ref, Request: placementtest.Request(1000)}, 1, []string{"a"}, false)
 	}
 	allocations := testing.AllocsPerRun(5, func() {
-		w.fresh.nodes["a"] = freedCapacity{revision: 2, silent: 2}
+		w.loop.fresh.nodes["a"] = freedCapacity{revision: 2, silent: 2}
 		w.lookAtAll()
 	})
-	require.Less(t, allocations, maxRefusals/100.)
+	require.Less(t, allocations, maxPods/100.)
 }

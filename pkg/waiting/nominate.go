@@ -1,4 +1,4 @@
-package steering
+package waiting
 
 import (
 	"context"
@@ -23,51 +23,58 @@ const (
 	retryMost    = 5 * time.Second
 )
 
-// Run writes nominations until ctx ends.
-func (s *Steering) Run(ctx context.Context) error {
-	wake, unsubscribe := s.Ledger.Subscribe()
+// Nominator writes status.nominatedNodeName of pods. Both writes must apply only
+// to the pod with the given UID.
+type Nominator interface {
+	Nominate(ctx context.Context, pod ledger.PodRef, node string) error
+	// Clear takes the nomination away if it is still this node.
+	Clear(ctx context.Context, pod ledger.PodRef, node string) error
+}
+
+// steer writes nominations until ctx ends.
+func (w *Pods) steer(ctx context.Context) {
+	changes, unsubscribe := w.Ledger.Subscribe()
 	defer unsubscribe()
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](retryFirst, retryMost))
-	s.begin(queue)
-	var done sync.WaitGroup
+	w.begin(queue)
+	var writing sync.WaitGroup
 	for range writers {
-		done.Go(func() { s.write(ctx, queue) })
+		writing.Go(func() { w.write(ctx, queue) })
 	}
-	s.watch(ctx, wake)
+	w.watch(ctx, changes)
 	queue.ShutDown()
-	done.Wait()
-	return nil
+	writing.Wait()
 }
 
 // begin has written from now on what plans want, and what they wanted before.
-func (s *Steering) begin(queue workqueue.TypedRateLimitingInterface[types.UID]) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue = queue
-	for uid, p := range s.plans {
+func (w *Pods) begin(queue workqueue.TypedRateLimitingInterface[types.UID]) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writes = queue
+	for p := range w.plans {
 		if p.wanted != "" {
-			queue.AddAfter(uid, settle)
+			queue.AddAfter(p.pod.Ref.UID, settle)
 		}
 	}
 }
 
-// enqueue has written after a while what the plan of a pod wants. s.mu is held.
-func (s *Steering) enqueue(pod types.UID, after time.Duration) {
-	if s.queue != nil {
-		s.queue.AddAfter(pod, after)
+// writeLater has written after a while what the plan of a pod wants. mu is held.
+func (w *Pods) writeLater(pod types.UID, after time.Duration) {
+	if w.writes != nil {
+		w.writes.AddAfter(pod, after)
 	}
 }
 
 // watch looks at the nominations when the ledger has changed.
-func (s *Steering) watch(ctx context.Context, wake <-chan struct{}) {
+func (w *Pods) watch(ctx context.Context, changes <-chan struct{}) {
 	delay := time.NewTimer(0)
 	defer delay.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-wake:
+		case <-changes:
 		}
 		delay.Reset(sweepDelay)
 		select {
@@ -75,34 +82,34 @@ func (s *Steering) watch(ctx context.Context, wake <-chan struct{}) {
 			return
 		case <-delay.C:
 		}
-		s.sweep()
+		w.sweep()
 	}
 }
 
 // sweep finds the nominated pods that can use their slots no more.
-func (s *Steering) sweep() {
-	s.mu.Lock()
+func (w *Pods) sweep() {
+	w.mu.Lock()
 	var nominated []*plan
-	for _, p := range s.plans {
+	for p := range w.plans {
 		if p.wanted != searching && (p.nominated != "" || p.wanted != "") {
 			nominated = append(nominated, p)
 		}
 	}
 	slices.SortFunc(nominated, byAge)
-	s.mu.Unlock()
+	w.mu.Unlock()
 	for _, p := range nominated {
-		if s.stillUsable(p) {
+		if w.stillUsable(p) {
 			continue
 		}
-		s.mu.Lock()
-		if s.plans[p.pod.Ref.UID] == p && p.wanted != clearing {
+		w.mu.Lock()
+		if w.plan(p.pod.Ref.UID) == p && p.wanted != clearing {
 			p.wanted = clearing
 			if p.isFree() {
 				p.wanted = searching
 			}
-			s.enqueue(p.pod.Ref.UID, 0)
+			w.writeLater(p.pod.Ref.UID, 0)
 		}
-		s.mu.Unlock()
+		w.mu.Unlock()
 	}
 }
 
@@ -115,29 +122,29 @@ const (
 
 // stillUsable reports whether a pod has capacity of its own, and so is being bound, or could
 // still be bound to what it was nominated for.
-func (s *Steering) stillUsable(p *plan) bool {
-	s.mu.Lock()
+func (w *Pods) stillUsable(p *plan) bool {
+	w.mu.Lock()
 	pod, slot := p.pod, p.slot
-	s.mu.Unlock()
-	if _, placed := s.Ledger.HomeOf(pod.Ref); placed {
+	w.mu.Unlock()
+	if _, placed := w.Ledger.HomeOf(pod.Ref); placed {
 		return true
 	}
-	placement := s.Question.For(pod, "")
+	placement := w.Question.For(pod, "")
 	if slot.Ref == (ledger.SlotRef{}) {
-		return s.fits(&placement, slot.Node)
+		return w.fits(&placement, slot.Node)
 	}
 	placement.Slots = []ledger.SlotRef{slot.Ref}
-	return slices.ContainsFunc(s.Ledger.UsableSlots(&placement), func(h ledger.UsableSlot) bool { return h.Ref == slot.Ref })
+	return slices.ContainsFunc(w.Ledger.UsableSlots(&placement), func(h ledger.UsableSlot) bool { return h.Ref == slot.Ref })
 }
 
 // write carries out what plans want.
-func (s *Steering) write(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.UID]) {
+func (w *Pods) write(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.UID]) {
 	for {
 		uid, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
-		if s.carryOut(ctx, uid, queue.NumRequeues(uid) >= maxFailures) {
+		if w.carryOut(ctx, uid, queue.NumRequeues(uid) >= maxFailures) {
 			queue.Forget(uid)
 		} else {
 			queue.AddRateLimited(uid)
@@ -148,24 +155,32 @@ func (s *Steering) write(ctx context.Context, queue workqueue.TypedRateLimitingI
 
 // carryOut writes for one pod; last says that it is tried for the last time. It
 // reports false where it should be tried again.
-func (s *Steering) carryOut(ctx context.Context, uid types.UID, last bool) bool {
-	s.mu.Lock()
-	p := s.plans[uid]
+func (w *Pods) carryOut(ctx context.Context, uid types.UID, last bool) bool {
+	w.mu.Lock()
+	p := w.plan(uid)
 	if p == nil || p.wanted == "" {
-		s.mu.Unlock()
+		w.mu.Unlock()
 		return true
 	}
 	pod, wanted, nominated := p.pod, p.wanted, p.nominated
-	s.mu.Unlock()
-	if state, _ := s.Ledger.Standing(pod.Ref); state != ledger.NoAllocation && wanted != clearing {
-		s.Settled(uid) // it is being bound, for which it must not change
+	w.mu.Unlock()
+	if state, _ := w.Ledger.Standing(pod.Ref); state != ledger.NoAllocation && wanted != clearing {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.plan(uid) == p {
+			w.drop(p) // it is being bound, for which it must not change
+		}
 		return true
 	}
 	if wanted == searching {
-		if s.limiter.Wait(ctx) != nil {
+		if w.searches.Wait(ctx) != nil {
 			return true // stopping
 		}
-		if wanted = s.resolve(pod); wanted == "" {
+		var wake bool
+		if wanted, wake = w.resolve(pod); wake {
+			w.Wake(pod)
+		}
+		if wanted == "" {
 			return true
 		}
 	}
@@ -174,23 +189,23 @@ func (s *Steering) carryOut(ctx context.Context, uid types.UID, last bool) bool 
 	var err error
 	switch {
 	case wanted != clearing:
-		err = s.Nominator.Nominate(ctx, pod.Ref, wanted)
+		err = w.Nominator.Nominate(ctx, pod.Ref, wanted)
 	case nominated != "":
-		err = s.Nominator.Clear(ctx, pod.Ref, nominated)
+		err = w.Nominator.Clear(ctx, pod.Ref, nominated)
 	}
-	return s.written(uid, wanted, err, last)
+	return w.written(uid, wanted, err, last)
 }
 
 // written takes note of a write and reports whether it need not be tried again.
-func (s *Steering) written(uid types.UID, wanted string, err error, last bool) bool {
-	s.mu.Lock()
-	p := s.plans[uid]
+func (w *Pods) written(uid types.UID, wanted string, err error, last bool) bool {
+	w.mu.Lock()
+	p := w.plan(uid)
 	if p == nil {
-		s.mu.Unlock()
+		w.mu.Unlock()
 		return true
 	}
 	pod, again := p.pod, p.again // of this moment: both change under the lock
-	log := s.Log.WithFields(map[string]any{"pod": pod.Ref.String(), "uid": uid, "node": p.slot.Node})
+	log := w.Log.WithFields(map[string]any{"pod": pod.Ref.String(), "uid": uid, "node": p.slot.Node})
 	if !p.isFree() {
 		log = log.WithField("reservation", p.slot.Ref.String())
 	}
@@ -201,34 +216,34 @@ func (s *Steering) written(uid types.UID, wanted string, err error, last bool) b
 		if err == nil || gone {
 			p.nominated = ""
 		}
-		s.mu.Unlock()
+		w.mu.Unlock()
 	case wanted == clearing && (err == nil || gone || final):
-		s.drop(p)
-		s.mu.Unlock()
+		w.drop(p)
+		w.mu.Unlock()
 		if p.nominated == "" {
-			s.OnGivenUp(pod) // nothing was written that would wake it
+			w.Wake(pod) // nothing was written that would wake it
 		}
 	case err == nil:
 		p.nominated = wanted
 		if p.wanted == wanted {
 			p.wanted = ""
 		}
-		s.mu.Unlock()
+		w.mu.Unlock()
 		if again {
-			s.OnGivenUp(pod)
+			w.Wake(pod)
 		}
 		log.Info("a pod is steered to a node that has capacity for it")
 		return true
 	case gone:
-		s.drop(p)
-		s.mu.Unlock()
+		w.drop(p)
+		w.mu.Unlock()
 	case final:
 		p.givenUp, p.wanted = true, ""
-		s.mu.Unlock()
+		w.mu.Unlock()
 		log.WithError(err).Warn("a pod could not be steered to the node that has capacity for it; it may be scheduled elsewhere")
-		s.OnGivenUp(pod)
+		w.Wake(pod)
 	default:
-		s.mu.Unlock()
+		w.mu.Unlock()
 		return false
 	}
 	return true

@@ -1,4 +1,4 @@
-package steering
+package waiting
 
 import (
 	"slices"
@@ -53,17 +53,17 @@ func (p *plan) isSent() bool { return p.wanted != "" && p.wanted != searching &&
 // kube-scheduler looks at no others before it has another reason to try the pod. nominated is the node
 // that the scheduler's copy of the pod is nominated for: another one than ours is for whose pods were
 // evicted there, and is left alone.
-func (s *Steering) SearchLater(pod *cluster.Pod, nominated string, offered int) {
+func (w *Pods) SearchLater(pod *cluster.Pod, nominated string, offered int) {
 	if offered < MinSample || pod.Ref.UID == "" || pod.Node != "" {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.plans[pod.Ref.UID]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.plan(pod.Ref.UID)
 	if nominated != "" && (p == nil || p.last != nominated) {
 		return
 	}
-	if p = s.free(pod); p == nil || p.wanted == searching || (p.isSent() && nominated == "") {
+	if p = w.freePlan(pod); p.wanted == searching || (p.isSent() && nominated == "") {
 		return // where a nomination is still to be written, that will wake the pod
 	}
 	if nominated != "" && !slices.Contains(p.failed, nominated) {
@@ -71,187 +71,178 @@ func (s *Steering) SearchLater(pod *cluster.Pod, nominated string, offered int) 
 	}
 	p.tries++
 	p.wanted, p.offered, p.owed = searching, offered, false
-	s.leave(p)
-	s.enqueue(pod.Ref.UID, p.pause())
+	w.leave(p)
+	w.writeLater(pod.Ref.UID, p.pause())
 }
 
 // Nominated reports whether it is us who nominated a pod for a node with free capacity.
-func (s *Steering) Nominated(pod types.UID, node string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.plans[pod]
+func (w *Pods) Nominated(pod types.UID, node string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.plan(pod)
 	return p != nil && p.last == node
 }
 
-// NominateNow nominates a waiting pod, that was offered so many nodes at last, for a node with free capacity, which makes
+// nominateNow nominates a waiting pod, that was offered so many nodes at last, for a node with free capacity, which makes
 // the scheduler try the pod again. It reports false where there is none to send the pod to, and so it is not woken.
-func (s *Steering) NominateNow(pod *cluster.Pod, offered int) bool {
-	if pod.Node != "" || !s.isSample(offered) {
+func (w *Pods) nominateNow(pod *cluster.Pod, offered int) bool {
+	if pod.Node != "" || !w.isSample(offered) {
 		return false
 	}
-	s.mu.Lock()
-	p := s.free(pod)
-	if p == nil || p.isSent() {
-		s.mu.Unlock()
-		return p != nil // that is under way
+	w.mu.Lock()
+	p := w.freePlan(pod)
+	if p.isSent() {
+		w.mu.Unlock()
+		return true // that is under way
 	}
-	s.mu.Unlock()
-	s.searching.Lock()
-	defer s.searching.Unlock()
-	node, _ := s.find(p)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if node == "" || s.plans[pod.Ref.UID] != p || p.givenUp || !pod.Constraints.NodesDecide() {
+	w.mu.Unlock()
+	w.searching.Lock()
+	defer w.searching.Unlock()
+	node, _ := w.find(p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if node == "" || w.plan(pod.Ref.UID) != p || p.givenUp || !pod.Constraints.NodesDecide() {
 		return false
 	}
-	s.meanFor(p, node)
+	w.meanFor(p, node)
 	p.owed = true
-	s.enqueue(pod.Ref.UID, 0)
+	w.writeLater(pod.Ref.UID, 0)
 	return true
 }
 
 // Toward nominates a pod for the node where a slot is kept for it, as it was refused another one: its scheduler may not
 // know of the slot.
-func (s *Steering) Toward(pod *cluster.Pod, node string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.free(pod)
-	if p == nil || p.wanted == node || (p.wanted == "" && p.nominated == node) {
+func (w *Pods) Toward(pod *cluster.Pod, node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.freePlan(pod)
+	if p.wanted == node || (p.wanted == "" && p.nominated == node) {
 		return
 	}
-	s.meanFor(p, node)
-	s.enqueue(pod.Ref.UID, settle)
+	w.meanFor(p, node)
+	w.writeLater(pod.Ref.UID, settle)
 }
 
 // Moved nominates a pod for the node where a slot of its gang's is kept for it by now, if it was sent to another one as Toward does:
 // there it would be refused.
-func (s *Steering) Moved(pod *cluster.Pod, node string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.plans[pod.Ref.UID]; p != nil && p.isFree() && p.last != "" && p.last != node {
+func (w *Pods) Moved(pod *cluster.Pod, node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.plan(pod.Ref.UID); p != nil && p.isFree() && p.last != "" && p.last != node {
 		p.pod = pod
-		s.meanFor(p, node)
-		s.enqueue(pod.Ref.UID, settle)
+		w.meanFor(p, node)
+		w.writeLater(pod.Ref.UID, settle)
 	}
 }
 
 // Remind nominates a pod for the node where a slot is kept for it, also where it was before, and has it tried again: its
 // scheduler may have cleared the nomination when an attempt failed.
-func (s *Steering) Remind(pod *cluster.Pod, node string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.free(pod); p != nil && p.wanted != node {
-		s.meanFor(p, node)
-		s.enqueue(pod.Ref.UID, 0)
+func (w *Pods) Remind(pod *cluster.Pod, node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.freePlan(pod); p.wanted != node {
+		w.meanFor(p, node)
+		w.writeLater(pod.Ref.UID, 0)
 	}
 }
 
 // isSample reports whether so many nodes are a part of those that a scheduler can offer. Where it
 // offers fewer than it looks for, there are no more.
-func (s *Steering) isSample(offered int) bool {
-	return offered >= MinSample && offered < s.Ledger.Stats().Nodes
+func (w *Pods) isSample(offered int) bool {
+	return offered >= MinSample && offered < w.Ledger.Stats().Nodes
 }
 
-// free returns the plan of a pod for free capacity, nil where there are too many. s.mu is held.
-func (s *Steering) free(pod *cluster.Pod) *plan {
-	now := time.Now()
-	p := s.plans[pod.Ref.UID]
-	switch {
-	case p == nil && !s.mayPlan(now):
-		return nil
-	case p == nil:
-		p = &plan{}
-		s.plans[pod.Ref.UID] = p
-	case !p.isFree():
-		s.leave(p)
-		p.slot = ledger.UsableSlot{}
+// freePlan returns the plan of a pod for free capacity, made if there is none. mu is held.
+func (w *Pods) freePlan(pod *cluster.Pod) *plan {
+	r := w.record(pod.Ref)
+	if r.plan == nil {
+		w.setPlan(r, &plan{})
+	} else if !r.plan.isFree() {
+		w.leave(r.plan)
+		r.plan.slot = ledger.UsableSlot{}
 	}
-	p.pod, p.asked = pod, now
-	return p
+	r.plan.pod, r.plan.asked = pod, time.Now()
+	return r.plan
 }
 
-// meanFor has a pod nominated for a node. s.mu is held.
-func (s *Steering) meanFor(p *plan, node string) {
-	s.leave(p)
+// meanFor has a pod nominated for a node. mu is held.
+func (w *Pods) meanFor(p *plan, node string) {
+	w.leave(p)
 	p.slot = ledger.UsableSlot{Node: node}
 	p.again = p.last == node
 	p.wanted, p.nominated, p.last, p.asked = node, "", node, time.Now()
-	there := s.byNode[node]
+	there := w.byNode[node]
 	if there == nil {
 		there = map[types.UID]*plan{}
-		s.byNode[node] = there
+		w.byNode[node] = there
 	}
 	there[p.pod.Ref.UID] = p
 }
 
 // resolve finds the node of a pod that a search was wanted for, and returns what to write: a node,
-// clearing, or nothing.
-func (s *Steering) resolve(pod *cluster.Pod) (wanted string) {
-	s.searching.Lock()
-	defer s.searching.Unlock()
-	s.mu.Lock()
-	p := s.plans[pod.Ref.UID]
+// clearing, or nothing. wake says that the pod is to be woken instead.
+func (w *Pods) resolve(pod *cluster.Pod) (wanted string, wake bool) {
+	w.searching.Lock()
+	defer w.searching.Unlock()
+	w.mu.Lock()
+	p := w.plan(pod.Ref.UID)
 	if p == nil {
-		s.mu.Unlock()
-		return ""
+		w.mu.Unlock()
+		return "", false
 	}
 	owed, offered := p.owed, p.offered
-	s.mu.Unlock()
+	w.mu.Unlock()
 	node, crowded := "", false
-	if owed || s.isSample(offered) {
-		node, crowded = s.find(p)
+	if owed || w.isSample(offered) {
+		node, crowded = w.find(p)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.plans[pod.Ref.UID] != p || p.wanted != searching {
-		return ""
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.plan(pod.Ref.UID) != p || p.wanted != searching {
+		return "", false
 	}
 	switch {
 	case node != "" && (p.givenUp || !pod.Constraints.NodesDecide()):
 		// The scheduler knows better which node it is. It looks at another sample each time.
-		p.wanted = ""
-		defer s.OnGivenUp(pod)
+		p.wanted, wake = "", true
 	case node != "":
-		s.meanFor(p, node)
+		w.meanFor(p, node)
 	case crowded:
-		s.enqueue(pod.Ref.UID, crowdedPause)
-		return ""
+		w.writeLater(pod.Ref.UID, crowdedPause)
+		return "", false
 	case p.nominated != "":
 		p.wanted = clearing
 	default:
-		s.drop(p) // capacity that is freed will wake it
-		if p.owed {
-			defer s.OnGivenUp(pod)
-		}
-		return ""
+		w.drop(p) // capacity that is freed will wake it
+		return "", p.owed
 	}
-	return p.wanted
+	return p.wanted, wake
 }
 
 // find looks for a node with free capacity for a pod. What others were sent to counts as theirs:
-// crowded says that there would be a node otherwise. s.searching is held.
-func (s *Steering) find(p *plan) (node string, crowded bool) {
-	s.mu.Lock()
+// crowded says that there would be a node otherwise. searching is held.
+func (w *Pods) find(p *plan) (node string, crowded bool) {
+	w.mu.Lock()
 	pod, failed := p.pod, p.failed
-	s.mu.Unlock()
-	placement := s.Question.For(pod, "")
-	if home, ok := s.Ledger.HomeOf(pod.Ref); ok {
-		if s.fits(&placement, home) {
+	w.mu.Unlock()
+	placement := w.Question.For(pod, "")
+	if home, ok := w.Ledger.HomeOf(pod.Ref); ok {
+		if w.fits(&placement, home) {
 			return home, false
 		}
 		return "", false
 	}
 	accepts := pod.Constraints.Accepts()
 	var taken, inVain []string
-	s.Ledger.FitAll(&placement, func(name string, v ledger.Verdict) bool {
+	w.Ledger.FitAll(&placement, func(name string, v ledger.Verdict) bool {
 		if v.Reason != ledger.Fits {
 			return true
 		}
-		switch known, ok := s.Node(name); {
+		switch known, ok := w.Node(name); {
 		case !ok || !accepts(known):
 		case slices.Contains(failed, name):
 			inVain = append(inVain, name)
-		case !s.isCrowded(name, pod.Ref.UID):
+		case !w.isCrowded(name, pod.Ref.UID):
 			node = name
 		case len(taken) < maxCrowded:
 			taken = append(taken, name)
@@ -259,29 +250,29 @@ func (s *Steering) find(p *plan) (node string, crowded bool) {
 		return node == ""
 	})
 	if node == "" {
-		node = s.beside(taken, &placement)
+		node = w.beside(taken, &placement)
 	}
 	if node == "" && len(taken) == 0 && len(inVain) > 0 {
-		s.mu.Lock()
+		w.mu.Lock()
 		p.failed = nil // once more, from the beginning
-		s.mu.Unlock()
+		w.mu.Unlock()
 		return inVain[0], false
 	}
 	return node, len(taken) > 0
 }
 
 // isCrowded reports whether other pods were sent to a node lately.
-func (s *Steering) isCrowded(node string, pod types.UID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sentTo(node, pod) != nil
+func (w *Pods) isCrowded(node string, pod types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sentTo(node, pod) != nil
 }
 
 // sentTo is what the pods ask for together that were sent to a node lately, but for one; nil where
-// there are none. s.mu is held.
-func (s *Steering) sentTo(node string, but types.UID) (sum *resources.Request) {
+// there are none. mu is held.
+func (w *Pods) sentTo(node string, but types.UID) (sum *resources.Request) {
 	now := time.Now()
-	for uid, p := range s.byNode[node] {
+	for uid, p := range w.byNode[node] {
 		switch {
 		case uid == but || now.Sub(p.asked) >= planLife:
 		case sum == nil:
@@ -294,19 +285,19 @@ func (s *Steering) sentTo(node string, but types.UID) (sum *resources.Request) {
 }
 
 // beside returns the first of the nodes that has capacity for a pod beside those that were sent there.
-func (s *Steering) beside(nodes []string, placement *ledger.Placement) string {
+func (w *Pods) beside(nodes []string, placement *ledger.Placement) string {
 	if placement.Devices != nil {
 		return "" // which of them the others will have is not known yet
 	}
 	for _, node := range nodes {
-		s.mu.Lock()
-		others := s.sentTo(node, placement.Pod.UID)
-		s.mu.Unlock()
+		w.mu.Lock()
+		others := w.sentTo(node, placement.Pod.UID)
+		w.mu.Unlock()
 		together := *placement
 		if others != nil {
 			together.Request = placement.Request.Plus(others)
 		}
-		if s.fits(&together, node) {
+		if w.fits(&together, node) {
 			return node
 		}
 	}
@@ -314,7 +305,7 @@ func (s *Steering) beside(nodes []string, placement *ledger.Placement) string {
 }
 
 // fits reports whether a pod could be bound to a node.
-func (s *Steering) fits(placement *ledger.Placement, node string) bool {
-	verdicts := s.Ledger.AppendFit(nil, placement, []string{node})
+func (w *Pods) fits(placement *ledger.Placement, node string) bool {
+	verdicts := w.Ledger.AppendFit(nil, placement, []string{node})
 	return verdicts[0].Reason == ledger.Fits
 }

@@ -1,4 +1,4 @@
-package controller
+package waiting
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// APIPatcher is the PodPatcher that writes to the API server.
+// APIPatcher is the Patcher and the Nominator that write to the API server.
 type APIPatcher struct {
 	Pods corev1client.PodsGetter
 	// Term is what everything is written in.

@@ -1,4 +1,4 @@
-package controller
+package waiting
 
 import (
 	"context"
@@ -15,8 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/steady"
-	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -58,22 +57,22 @@ func TestWakeupsOnSilentlyFreedCapacity(t *testing.T) {
 		tc.slot(w, holder)
 		w.refuse(waiting)
 		advance(10 * raceWindow) // long after: it is no race with an event
-		assert.Empty(t, w.patcher.names(), "nothing was freed yet")
+		assert.Empty(t, w.api.names(), "nothing was freed yet")
 
 		tc.free(w, holder)
 		synctest.Wait()
-		assert.Equal(t, []string{"waiting"}, w.patcher.names())
-		assert.EqualValues(t, 1, w.count.Load())
+		assert.Equal(t, []string{"waiting"}, w.api.names())
+		assert.Equal(t, 1, w.count())
 
 		advance(time.Minute)
-		assert.Len(t, w.patcher.names(), 1, "woken once, not again and again")
+		assert.Len(t, w.api.names(), 1, "woken once, not again and again")
 	})
 }
 
 func TestWakeupsOrderAndFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		w.wakeups.limiter.SetBurst(1) // what comes at once has no order
+		w.wakes.SetBurst(1) // what comes at once has no order
 		holder := w.pod("holder", "3", 0)
 		w.observeBound(w.pod("filler", "1", 0), "a")
 		w.reserve(holder, "a", time.Hour)
@@ -86,11 +85,11 @@ func TestWakeupsOrderAndFit(t *testing.T) {
 		w.refuse(w.pod("too-large", "3500m", 2000))
 		settled := w.pod("settled", "1", 5000)
 		w.refuse(settled)
-		w.wakeups.Settled(settled.Ref.UID)
+		w.Settled(settled.Ref.UID)
 
 		w.unreserve(holder, "a")
 		advance(time.Second)
-		assert.Equal(t, []string{"high", "middle-first", "middle-second", "low"}, w.patcher.names())
+		assert.Equal(t, []string{"high", "middle-first", "middle-second", "low"}, w.api.names())
 	})
 }
 
@@ -98,13 +97,13 @@ func TestWakeupsOrderAndFit(t *testing.T) {
 func TestWhoAskedAboutPodThatWaits(t *testing.T) {
 	w := makeWorld(t, "a")
 	pod := w.pod("p", "1", 0)
-	assert.Empty(t, w.wakeups.LastCaller(pod.Ref.UID))
+	assert.Empty(t, w.LastCaller(pod.Ref.UID))
 	for _, caller := range []string{"first", "second"} {
 		w.refuse(pod.WithCaller(caller))
-		assert.Equal(t, caller, w.wakeups.LastCaller(pod.Ref.UID))
+		assert.Equal(t, caller, w.LastCaller(pod.Ref.UID))
 	}
-	w.wakeups.Settled(pod.Ref.UID)
-	assert.Empty(t, w.wakeups.LastCaller(pod.Ref.UID))
+	w.Settled(pod.Ref.UID)
+	assert.Empty(t, w.LastCaller(pod.Ref.UID))
 }
 
 // A pod's deletion reaches kube-scheduler by its own watch: only pods that were
@@ -122,10 +121,10 @@ func TestWakeupsOnDeletionOfBoundPod(t *testing.T) {
 
 		w.ledger.RemovePod(bound.Ref, 0)
 		advance(announcedDelay / 2)
-		assert.Empty(t, w.patcher.names(), "schedulers hear of it themselves and may act first")
+		assert.Empty(t, w.api.names(), "schedulers hear of it themselves and may act first")
 		w.refuse(w.pod("asks-again", "1", 0))
 		advance(time.Minute)
-		assert.Equal(t, []string{"too-early"}, w.patcher.names())
+		assert.Equal(t, []string{"too-early"}, w.api.names())
 	})
 }
 
@@ -142,12 +141,12 @@ func TestWakeupsRefusedWithOldView(t *testing.T) {
 		if freed {
 			w.unreserve(holder, "a")
 		} else {
-			w.slot("a", 4000)
+			w.keep("a", 4000)
 		}
 		synctest.Wait()
-		w.wakeups.Refused(w.pod("waiting", "4", 0), decidedAt, nil, false)
+		w.Await(w.pod("waiting", "4", 0), decidedAt, nil, false)
 		synctest.Wait()
-		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+		assert.Equal(t, []string{"waiting"}, w.api.names())
 	})
 }
 
@@ -175,7 +174,7 @@ func TestWakeupsPatchFailures(t *testing.T) {
 			w.put(known)
 		}
 		errs := tc.errs
-		w.patcher.answer = func(context.Context, ledger.PodRef) error {
+		w.api.answer = func(context.Context, ledger.PodRef) error {
 			if len(errs) == 0 {
 				return nil
 			}
@@ -188,9 +187,9 @@ func TestWakeupsPatchFailures(t *testing.T) {
 		w.refuse(w.pod("waiting", "1", 0))
 		w.unreserve(holder, "a")
 		advance(tc.took)
-		assert.Len(t, w.patcher.names(), tc.want)
+		assert.Len(t, w.api.names(), tc.want)
 		advance(time.Minute)
-		assert.Len(t, w.patcher.names(), tc.want, "not tried again")
+		assert.Len(t, w.api.names(), tc.want, "not tried again")
 	})
 }
 
@@ -210,30 +209,37 @@ func TestWakeupsAfterJournalOverrun(t *testing.T) {
 			w.ledger.ObserveNode(ledger.NodeObservation{Name: "c", Unschedulable: w.ledger.Revision()%2 == 0})
 		}
 		advance(time.Minute)
-		require.Empty(t, w.patcher.names())
-		w.wakeups.CatchUp(before)
+		require.Empty(t, w.api.names())
+		w.CatchUp(before)
 		synctest.Wait()
-		assert.ElementsMatch(t, []string{"waiting", "elsewhere"}, w.patcher.names())
+		assert.ElementsMatch(t, []string{"waiting", "elsewhere"}, w.api.names())
 	})
 }
 
-func TestExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+// A pod that was over a limit is woken when the limit is raised, also one of a scheduler in the same process, and not before.
+func TestLimitIsRaised(t *testing.T) {
+	bubble.Each(t, map[string]bool{"its own pod": false, "one of a host": true}, func(t *testing.T, hosted bool) {
 		w := newWorld(t, "a")
-		expired := func() uint64 { return w.ledger.Stats().InMemoryExpired }
-		defer background.Run(t, func(ctx context.Context) error {
-			return Expire(ctx, w.ledger.Observer(), steady.New(time.Now), silentLog())
-		})()
-
-		w.reserve(w.pod("one", "1", 0), "a", 10*time.Second)
-		w.reserve(w.pod("two", "1", 0), "a", 5*time.Second) // sooner than the one waited for
-		w.reserve(w.pod("three", "1", 0), "a", time.Hour)
-		advance(5*time.Second - time.Nanosecond)
-		assert.EqualValues(t, 0, expired())
-		advance(time.Nanosecond)
-		assert.EqualValues(t, 1, expired())
-		advance(5 * time.Second)
-		assert.EqualValues(t, 2, expired())
-		assert.Equal(t, 1, w.ledger.Stats().InMemory)
+		theirs := w
+		if hosted {
+			theirs = newWorld(t, "a")
+			w.Host("theirs", theirs.Pods)
+		}
+		limit := func(cpu int64) {
+			theirs.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+				"default": {Use: []resources.Amount{{Column: resources.CPU, Value: cpu}}},
+			})
+			w.LimitsChanged()
+			advance(time.Minute)
+		}
+		limit(500)
+		theirs.Await(theirs.pod("p", "2", 0), theirs.ledger.Revision(), []string{"a"}, true)
+		theirs.Await(theirs.pod("large", "8", 0), theirs.ledger.Revision(), []string{"a"}, true)
+		limit(1000)
+		assert.Empty(t, theirs.api.names())
+		limit(2000)
+		assert.Equal(t, []string{"p"}, theirs.api.names())
+		limit(100_000)
+		assert.Equal(t, []string{"p"}, theirs.api.names(), "no node is as large")
 	})
 }

@@ -1,4 +1,4 @@
-package controller
+package reservations
 
 import (
 	"context"

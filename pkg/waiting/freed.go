@@ -1,4 +1,4 @@
-package controller
+package waiting
 
 import (
 	"maps"
@@ -23,8 +23,8 @@ type freedCapacity struct {
 }
 
 // newsTo reports whether a scheduler that was refused does not know of the capacity.
-func (f freedCapacity) newsTo(r *refusal) bool {
-	return f.silent > r.revision || (f.revision > r.revision && f.at.Sub(r.at) < raceWindow)
+func (f freedCapacity) newsTo(a *attempt) bool {
+	return f.silent > a.revision || (f.revision > a.revision && f.at.Sub(a.at) < raceWindow)
 }
 
 // podName finds a pod whose claim may have been made before the pod existed.
@@ -142,10 +142,10 @@ func (f *freed) newest() uint64 {
 
 // read notes what was freed since a revision and returns the revision it read up
 // to. late says that schedulers may have known of all of it for long.
-func (w *Wakeups) read(into *freed, since uint64, late bool) uint64 {
+func (w *Pods) read(into *freed, since uint64, late bool) uint64 {
 	for {
 		now := time.Now()
-		events, ok := w.Ledger.EventsSince(w.events[:0], since, eventBatch)
+		events, ok := w.Ledger.EventsSince(w.loop.events[:0], since, eventBatch)
 		if !ok {
 			since = w.Ledger.Revision() // too much has happened to tell where
 			into.noteAll(w.Ledger, since, now)

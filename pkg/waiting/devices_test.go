@@ -1,4 +1,4 @@
-package controller
+package waiting
 
 import (
 	"testing"
@@ -21,7 +21,7 @@ func deviceWorld(t *testing.T) *world {
 	w := makeWorld(t, "a", "b")
 	placementtest.GPUs(w.ledger, "a", "GPU-a")
 	placementtest.GPUs(w.ledger, "b", "GPU-b")
-	background.Run(t, w.wakeups.Run)
+	background.Run(t, w.Run)
 	advance(time.Minute)
 	return w
 }
@@ -35,7 +35,7 @@ func (w *world) claimant(name, claim string) *cluster.Pod {
 // reserveDevices reserves capacity and the claim's device for a pod.
 func (w *world) reserveDevices(p *cluster.Pod, node string, ttl time.Duration) {
 	placement := p.Placement(node)
-	placement.Devices = w.question.Devices(p)
+	placement.Devices = w.Question.Devices(p)
 	now := time.Now()
 	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, now.Add(ttl)), now)
 	require.Equal(w.t, 1, result.Granted, "%+v", result.Rejections)
@@ -51,10 +51,10 @@ func TestClaimGivenBackElsewhereWakesItsPods(t *testing.T) {
 		advance(10 * time.Second)
 		w.refuse(w.claimant("second", "c"), "a", "b")
 		advance(10 * time.Second)
-		assert.Empty(t, w.patcher.names())
+		assert.Empty(t, w.api.names())
 		w.ledger.Expire(time.Now().Add(time.Minute))
 		advance(10 * time.Millisecond)
-		assert.Equal(t, []string{"second"}, w.patcher.names())
+		assert.Equal(t, []string{"second"}, w.api.names())
 	})
 }
 
@@ -63,12 +63,12 @@ func TestClaimOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := deviceWorld(t)
 		first := w.claimant("first", "c")
-		w.ledger.ObservePod(ledger.PodObservation{Pod: first.Ref, Node: "a", Request: first.Request, Devices: w.question.Devices(first)})
+		w.ledger.ObservePod(ledger.PodObservation{Pod: first.Ref, Node: "a", Request: first.Request, Devices: w.Question.Devices(first)})
 		advance(time.Minute)
 		w.refuse(w.claimant("second", "c"), "a", "b")
 		w.ledger.RemovePod(first.Ref, 0)
 		advance(announcedDelay + 10*time.Millisecond)
-		assert.Equal(t, []string{"second"}, w.patcher.names())
+		assert.Equal(t, []string{"second"}, w.api.names())
 	})
 }
 
@@ -79,10 +79,10 @@ func TestNewDeviceWakesPods(t *testing.T) {
 		w.reserveDevices(w.claimant("first", "c"), "a", time.Hour)
 		w.refuse(w.claimant("second", "d"), "a", "b")
 		advance(time.Minute)
-		assert.Empty(t, w.patcher.names())
+		assert.Empty(t, w.api.names())
 		placementtest.GPUs(w.ledger, "b", "GPU-new")
 		advance(10 * time.Millisecond)
-		assert.Equal(t, []string{"second"}, w.patcher.names())
+		assert.Equal(t, []string{"second"}, w.api.names())
 	})
 }
 
@@ -91,7 +91,7 @@ func TestNewClaimWakesItsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := deviceWorld(t)
 		made := false
-		w.question.Devices = func(pod *cluster.Pod) *ledger.DeviceRequest {
+		w.Question.Devices = func(pod *cluster.Pod) *ledger.DeviceRequest {
 			if !made {
 				return &ledger.DeviceRequest{Err: "there is no claim new"}
 			}
@@ -99,19 +99,19 @@ func TestNewClaimWakesItsPods(t *testing.T) {
 		}
 		w.refuse(w.claimant("before", "new"), "a", "b")
 		advance(time.Minute)
-		w.wakeups.DeviceClaimChanged("default", "new")
+		w.DeviceClaimChanged("default", "new")
 		advance(time.Minute)
-		assert.Empty(t, w.patcher.names(), "it came and cannot be used")
+		assert.Empty(t, w.api.names(), "it came and cannot be used")
 		made = true
-		w.wakeups.DeviceClaimChanged("elsewhere", "new")
-		w.wakeups.DeviceClaimChanged("default", "new")
+		w.DeviceClaimChanged("elsewhere", "new")
+		w.DeviceClaimChanged("default", "new")
 		w.refuse(w.claimant("after", "new"), "a", "b")
 		advance(10 * time.Millisecond)
-		assert.ElementsMatch(t, []string{"before", "after"}, w.patcher.names())
+		assert.ElementsMatch(t, []string{"before", "after"}, w.api.names())
 		advance(time.Minute)
 		w.refuse(w.claimant("late", "new"), "a", "b")
 		advance(time.Minute)
-		assert.Len(t, w.patcher.names(), 2, "what is refused long after had other reasons")
+		assert.Len(t, w.api.names(), 2, "what is refused long after had other reasons")
 	})
 }
 
@@ -126,7 +126,7 @@ func TestMappedResourceWakesItsPods(t *testing.T) {
 		w.refuse(asks("both", gpu, "example.com/other"), "a", "b")
 		w.refuse(asks("plain"), "a") // for another reason
 		advance(time.Minute)
-		w.wakeups.Mapped(w.ledger.ObserveMapped([]string{gpu}))
+		w.Mapped(w.ledger.ObserveMapped([]string{gpu}))
 		w.refuse(asks("after", gpu), "a", "b")
 		w.refuse(asks("plain too"), "a")
 		for range 5 { // it fits a by the ledger, and not for reasons of its own
@@ -134,12 +134,12 @@ func TestMappedResourceWakesItsPods(t *testing.T) {
 			w.refuse(asks("after", gpu), "a")
 		}
 		advance(time.Minute)
-		assert.ElementsMatch(t, []string{"before", "after"}, w.patcher.names())
-		w.wakeups.Mapped(w.ledger.ObserveMapped([]string{gpu, "example.com/other"}))
+		assert.ElementsMatch(t, []string{"before", "after"}, w.api.names())
+		w.Mapped(w.ledger.ObserveMapped([]string{gpu, "example.com/other"}))
 		advance(time.Minute)
-		assert.ElementsMatch(t, []string{"before", "after", "other", "both"}, w.patcher.names())
+		assert.ElementsMatch(t, []string{"before", "after", "other", "both"}, w.api.names())
 		w.refuse(asks("late", gpu), "a", "b")
 		advance(time.Minute)
-		assert.Len(t, w.patcher.names(), 4, "what is refused long after had other reasons")
+		assert.Len(t, w.api.names(), 4, "what is refused long after had other reasons")
 	})
 }

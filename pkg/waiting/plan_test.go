@@ -1,16 +1,12 @@
-package steering
+package waiting
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,74 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
-	"github.com/globalreserve/globalreserve/test/leaks"
 )
-
-func TestMain(m *testing.M) { leaks.Main(m) }
-
-// api is an API server that pods' nominations are written to.
-type api struct {
-	mu     sync.Mutex
-	writes []string // "pod -> node", "pod -x node"
-	answer func(write string) error
-}
-
-func (a *api) write(text string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.writes = append(a.writes, text)
-	if a.answer != nil {
-		return a.answer(text)
-	}
-	return nil
-}
-
-func (a *api) written() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clone(a.writes)
-}
-
-func (a *api) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
-	return a.write(pod.Name + " -> " + node)
-}
-
-func (a *api) Clear(_ context.Context, pod ledger.PodRef, node string) error {
-	return a.write(pod.Name + " -x " + node)
-}
-
-// world is Steering that runs, with a ledger of nodes of four CPUs.
-type world struct {
-	*Steering
-	Stop    func() // ends Run
-	t       *testing.T
-	ledger  *ledger.Ledger
-	api     *api
-	nodes   map[string]cluster.Node // those with labels or taints
-	givenUp []string
-}
-
-func newWorld(t *testing.T, nodes ...string) *world {
-	log, _ := logtest.NewNullLogger()
-	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{}, nodes: map[string]cluster.Node{}}
-	placementtest.Nodes(w.ledger, 4000, nodes...)
-	w.Steering = New(Options{
-		Ledger: w.ledger.Reader, Nominator: w.api, Log: log,
-		Node: func(name string) (cluster.Node, bool) {
-			if node, ok := w.nodes[name]; ok {
-				return node, true
-			}
-			return cluster.Node{Name: name}, true
-		},
-		Question:  placementtest.NewBuilder(w.ledger),
-		OnGivenUp: func(pod *cluster.Pod) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
-	})
-	w.Stop = background.Run(t, w.Run)
-	synctest.Wait()
-	return w
-}
 
 // slot keeps two CPUs of a node, which every pod of the namespace may use.
 func (w *world) slot(name, node string, policy ledger.AllocatePolicy) ledger.SlotRef {
@@ -145,11 +75,6 @@ func (w *world) expect(what []string) {
 	assert.Equal(w.t, what, w.api.written())
 }
 
-func pass(d time.Duration) {
-	<-time.After(d)
-	synctest.Wait()
-}
-
 // sample is what kube-scheduler offers of a large cluster.
 func sample() []string {
 	nodes := make([]string, MinSample)
@@ -167,13 +92,13 @@ func TestNominatedAgain(t *testing.T) {
 		w.slot("r", "a", ledger.Once)
 		p := pod("p")
 		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> a"})
-		assert.Empty(t, w.givenUp, "the nomination wakes it")
+		assert.Empty(t, w.api.patched(), "the nomination wakes it")
 		assert.Equal(t, "elsewhere", w.directNominated(p, "a", sample()...))
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> a", "p -> a"})
-		assert.Equal(t, []string{"p"}, w.givenUp, "it is woken some other way")
+		assert.Equal(t, []string{"p"}, w.api.patched(), "it is woken some other way")
 		assert.Empty(t, w.directNominated(p, "a", sample()...), "it has its choice")
 	})
 }
@@ -203,7 +128,7 @@ func TestOneSlotForOnePod(t *testing.T) {
 		assert.Empty(t, w.direct(pods[3], all...), "that slot is used up")
 		w.Settled(pods[1].Ref.UID)
 		assert.Equal(t, "b", w.direct(pods[3], all...), "a pod that went leaves its slot to others")
-		pass(planLife)
+		advance(planLife)
 		assert.Equal(t, "b", w.direct(pods[4], all...), "a pod nobody asks for any more keeps nobody away")
 		w.expect(nil)
 	})
@@ -229,11 +154,11 @@ func TestNodeThatWasNotOffered(t *testing.T) {
 			assert.Equal(t, "elsewhere", w.direct(p, sample()...))
 		}
 		w.expect(nil)
-		pass(settle)
+		advance(settle)
 		w.expect([]string{"p -> a"})
 		assert.Equal(t, "a", w.direct(p, "a"), "the scheduler comes back with the node")
 		w.bind(p, "a")
-		pass(time.Minute)
+		advance(time.Minute)
 		w.expect([]string{"p -> a"})
 	})
 }
@@ -270,7 +195,7 @@ func TestEffortIsBounded(t *testing.T) {
 		got = nil
 		for _, nominated := range []string{"", "a", "a", "a"} {
 			got = append(got, w.directNominated(q, nominated, sample()...))
-			pass(time.Second)
+			advance(time.Second)
 		}
 		assert.Equal(t, []string{"elsewhere", "elsewhere", "", ""}, got)
 		w.expect([]string{"q -> a", "q -> a"})
@@ -285,16 +210,16 @@ func TestAttemptsThatDoNotKnowOfTheNomination(t *testing.T) {
 		p := pod("p")
 		for range 10 {
 			assert.Equal(t, "elsewhere", w.direct(p, sample()...))
-			pass(settle)
+			advance(settle)
 		}
 		assert.Equal(t, "a", w.direct(p, "a"), "the scheduler comes back with the node")
 		w.Settled(p.Ref.UID)
 
 		q := pod("q")
 		assert.Equal(t, "elsewhere", w.direct(q, sample()...))
-		pass(patience)
+		advance(patience)
 		assert.Equal(t, "elsewhere", w.direct(q, sample()...))
-		pass(settle)
+		advance(settle)
 		assert.Empty(t, w.direct(q, sample()...), "this scheduler does not look at nominations")
 	})
 }
@@ -347,12 +272,12 @@ func TestNominationsAreCleared(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		slot := w.slot("r", "a", ledger.Once)
 		p := pod("p")
-		require.True(t, w.Wake(p))
+		require.True(t, w.planNow(p))
 		w.expect([]string{"p -> a"})
 		tt.end(w, slot, p)
-		pass(time.Minute)
+		advance(time.Minute)
 		w.expect(tt.want)
-		assert.Empty(t, w.givenUp)
+		assert.Empty(t, w.api.patched())
 	})
 }
 
@@ -362,23 +287,23 @@ func TestSlotGoneBeforeTheNomination(t *testing.T) {
 		w := newWorld(t, "a")
 		slot := w.slot("r", "a", ledger.Once)
 		blocked := make(chan struct{})
-		w.api.answer = func(string) error { <-blocked; return errors.New("not now") }
+		w.api.nomination = func(string) error { <-blocked; return errors.New("not now") }
 		require.Equal(t, "elsewhere", w.direct(pod("p"), sample()...))
 		w.ledger.ReleaseSlots(slot.Namespace, slot.Name)
-		pass(settle + sweepDelay)
+		advance(settle + sweepDelay)
 		close(blocked)
-		pass(time.Minute)
-		assert.Equal(t, []string{"p"}, w.givenUp)
+		advance(time.Minute)
+		assert.Equal(t, []string{"p"}, w.api.patched())
 	})
 }
 
-func TestWake(t *testing.T) {
+func TestPlanNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		assert.False(t, w.Wake(pod("p")), "no slot")
+		assert.False(t, w.planNow(pod("p")), "no slot")
 		w.slot("r", "a", ledger.Once)
-		assert.True(t, w.Wake(pod("p")))
-		assert.False(t, w.Wake(pod("q")), "it is meant for another pod")
+		assert.True(t, w.planNow(pod("p")))
+		assert.False(t, w.planNow(pod("q")), "it is meant for another pod")
 		w.expect([]string{"p -> a"})
 	})
 }
@@ -401,7 +326,7 @@ func TestFailedWrites(t *testing.T) {
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		w := newWorld(t, "a")
 		w.slot("r", "a", ledger.Once)
-		w.api.answer = func(string) error {
+		w.api.nomination = func(string) error {
 			if len(w.api.writes) <= tt.times {
 				return tt.err
 			}
@@ -409,9 +334,9 @@ func TestFailedWrites(t *testing.T) {
 		}
 		p := pod("p")
 		require.Equal(t, "elsewhere", w.direct(p, sample()...))
-		pass(time.Hour)
+		advance(time.Hour)
 		assert.Len(t, w.api.written(), tt.writes)
-		assert.Equal(t, tt.givenUp, w.givenUp)
+		assert.Equal(t, tt.givenUp, w.api.patched())
 		if tt.givenUp != nil {
 			assert.Empty(t, w.direct(p, sample()...), "it is not refused for nothing again")
 		}
@@ -428,11 +353,11 @@ func TestPodsWithClaims(t *testing.T) {
 		if there {
 			placementtest.GPUs(w.ledger, "a", "gpu-0")
 		}
-		assert.Equal(t, there, w.Wake(p))
+		assert.Equal(t, there, w.planNow(p))
 		if there {
 			w.expect([]string{"p -> a"})
 			w.ledger.ObserveDevices("a", nil)
-			assert.False(t, w.stillUsable(w.plans["uid-p"]))
+			assert.False(t, w.stillUsable(w.plan("uid-p")))
 		}
 	})
 }

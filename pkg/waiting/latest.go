@@ -1,0 +1,92 @@
+package waiting
+
+import "slices"
+
+// MaxLatest is how many of the latest refusals are remembered.
+const MaxLatest = 10_000
+
+// latest are the latest refusals of all pods.
+type latest struct {
+	ring  []*Refusal // the refusal of number n is at n % MaxLatest
+	count uint64     // how many there were
+	wakes []chan struct{}
+}
+
+// Refused remembers a refusal, and that its pod waits. It takes the memory of r over, but of no strings. It returns the refusal
+// before of a pod that waits, nil where there was none.
+func (w *Pods) Refused(r *Refusal) (before *Refusal) {
+	r.compact()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := &w.latest
+	r.Number = l.count + 1
+	if l.count < MaxLatest {
+		l.ring = append(l.ring, r)
+	} else {
+		l.ring[l.count%MaxLatest] = r
+	}
+	l.count++
+	for _, wake := range l.wakes {
+		select {
+		case wake <- struct{}{}:
+		default: // it has an unread wake-up already
+		}
+	}
+	return w.refused(r)
+}
+
+// RefusedAgain remembers a refusal that is one more of many: as the last of its pod, but not among the latest of all, out of
+// which it would drive those of others.
+func (w *Pods) RefusedAgain(r *Refusal) {
+	r.compact()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.Number = w.latest.count
+	w.refused(r)
+}
+
+// refused remembers that a pod waits, if it does. mu is held.
+func (w *Pods) refused(r *Refusal) (before *Refusal) {
+	if !r.waits() {
+		return nil
+	}
+	known := w.record(r.Rejection.Pod)
+	if known.ref != r.Rejection.Pod {
+		return nil // another pod has the UID
+	}
+	if known.Times == 0 {
+		known.Since = r.At
+	}
+	before, known.Last = known.Last, r
+	known.Times++
+	return before
+}
+
+// SubscribeRefusals returns a channel that gets a value after refusals: one value may stand for many. cancel must be called
+// once when it is no longer read.
+func (w *Pods) SubscribeRefusals() (wake <-chan struct{}, cancel func()) {
+	ch := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.latest.wakes = append(w.latest.wakes, ch)
+	return ch, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.latest.wakes = slices.DeleteFunc(w.latest.wakes, func(o chan struct{}) bool { return o == ch })
+	}
+}
+
+// RefusalsAfter returns the refusals that are remembered after the one of a number, oldest first, and the number of the last
+// there was.
+func (w *Pods) RefusalsAfter(number uint64) (refusals []*Refusal, last uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := &w.latest
+	oldest := l.count - uint64(len(l.ring))
+	from := min(max(number, oldest), l.count)
+	refusals = make([]*Refusal, 0, l.count-from)
+	for n := from; n < l.count; n++ {
+		refusals = append(refusals, l.ring[n%MaxLatest])
+	}
+	return refusals, l.count
+}

@@ -1,0 +1,146 @@
+package waiting
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// Each Event is a write to the API server. A pod is told the same at most once in
+// repeatAfter, and what reservations and limits keep from it is looked at once in lookAfter.
+// Beyond the burst of all pods Events are left out, as explain says the same. Those about claims
+// have a burst of their own: what is wrong there does not heal.
+const (
+	repeatAfter     = 5 * time.Minute
+	lookAfter       = 10 * time.Second
+	eventsPerSecond = 5
+	eventBurst      = 50
+)
+
+// notice is what a pod was told, or looked at for.
+type notice struct {
+	note  string
+	until time.Time // it is told again then
+}
+
+// The keys of notices; those of a gang have the name of the ledger's reason.
+const (
+	ofOthers = ""
+	ofClaims = "claims"
+)
+
+// ReasonReserved is that of the Events about reservations; those about a limit, claims or a gang have the
+// name of the ledger's reason.
+const ReasonReserved = "CapacityReserved"
+
+// ReasonRepeated is that of the Events about Bindings that are asked for again and again.
+const ReasonRepeated = "BindingRepeated"
+
+// TellRefused tells a pod that was refused all nodes offered what is wrong with its claims, and what keeps it from the nodes.
+func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
+	if pod.Devices.Asks() {
+		if reason, note := w.ClaimTrouble(pod); reason != ledger.Fits && w.isDue(pod.Ref, ofClaims, note) {
+			w.tellPod(w.claimNotices, pod.Ref, ofClaims, reason.String(), "Filter", note)
+		}
+	}
+	if !w.Ledger.HasSlots() && !w.Ledger.Limited() || !w.isDue(pod.Ref, ofOthers, "") {
+		return
+	}
+	placement := w.Question.For(pod, "")
+	if reason, note := w.keptFrom(&placement, offered); reason != "" {
+		w.tellPod(w.notices, pod.Ref, ofOthers, reason, "Filter", note)
+	}
+}
+
+// TellGangRefused tells a pod that it was refused for the sake of its gang, and why. The reason of the Event is the
+// ledger's. What reservations keep from it is of no account meanwhile.
+func (w *Pods) TellGangRefused(pod *cluster.Pod, reason ledger.Reason, why string) {
+	w.putOff(pod.Ref, ofOthers, "", lookAfter)
+	if key := reason.String(); w.isDue(pod.Ref, key, "") {
+		w.tellPod(w.notices, pod.Ref, key, key, "KeepWhole", why)
+	}
+}
+
+// TellRepeated tells a pod whose Binding was refused many times within a while, and reports whether the pod is told.
+func (w *Pods) TellRepeated(pod *cluster.Pod, r *Refusal, within time.Duration) bool {
+	why := r.Message
+	if why == "" {
+		why = r.Rejection.Message()
+	}
+	note := fmt.Sprintf("scheduler %q (user %q) has asked %d times within %s to bind this pod to node %s, and was refused each time. "+
+		"Put it behind the scheduler extender, which tells it where there is no capacity, or see docs/integrations. The last reason: %s",
+		pod.Scheduler, r.Caller, r.Times, within.Round(time.Second), r.Rejection.Node, why)
+	about := follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID)
+	// Of Events that differ in the note alone only the first is written, and then counted.
+	return w.notices.Tell(about, v1.EventTypeWarning, ReasonRepeated, fmt.Sprint("RefuseBinding", r.Times), note)
+}
+
+// isDue reports whether it is time to look at a pod, or to tell it a note, and puts that off: of several who ask at once one
+// goes on. It is always time for another note about claims.
+func (w *Pods) isDue(pod ledger.PodRef, key, note string) bool {
+	if pod.UID == "" {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.record(pod)
+	if last := r.notices[key]; last.note == note && time.Now().Before(last.until) {
+		return false
+	}
+	r.putOff(key, note, lookAfter)
+	return true
+}
+
+// putOff has a pod not told, or not looked at, for a while.
+func (w *Pods) putOff(pod ledger.PodRef, key, note string, pause time.Duration) {
+	if pod.UID == "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.record(pod).putOff(key, note, pause)
+}
+
+func (r *record) putOff(key, note string, pause time.Duration) {
+	if r.notices == nil {
+		r.notices = map[string]notice{}
+	}
+	if until := time.Now().Add(pause); note != r.notices[key].note || until.After(r.notices[key].until) {
+		r.notices[key] = notice{note, until}
+	}
+}
+
+// tellPod writes an Event on a pod. Where that is left out, the pod is told when it is looked at next.
+func (w *Pods) tellPod(to *follow.Events, pod ledger.PodRef, key, reason, action, note string) {
+	if !to.Tell(follow.PodReference(pod.Namespace, pod.Name, pod.UID), v1.EventTypeWarning, reason, action, note) {
+		return
+	}
+	if key != ofClaims {
+		note = "" // of the others it does not matter what they were told
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.byUID[pod.UID]; r != nil {
+		r.putOff(key, note, repeatAfter)
+	}
+}
+
+// keptFrom says what keeps a pod from the nodes offered; reason is empty where there is nothing to tell.
+func (w *Pods) keptFrom(p *ledger.Placement, offered []string) (reason, note string) {
+	if over := w.Ledger.OverLimit(p); over != nil {
+		return over.Reason.String(), over.Message()
+	}
+	slot, node, ok := w.Ledger.HeldBack(p, offered)
+	if !ok {
+		return "", ""
+	}
+	if slot.Namespace != p.Pod.Namespace {
+		return ReasonReserved, fmt.Sprintf("node %s would have capacity for this pod, but a reservation of another namespace keeps it for others", node)
+	}
+	return ReasonReserved, fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others", node, slot)
+}

@@ -1,0 +1,109 @@
+// Package waitingtest makes waiting.Pods for the tests of those who use them: what they write, Writes remembers.
+package waitingtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
+)
+
+// Writes remembers what is written to pods.
+type Writes struct {
+	mu        sync.Mutex // guards what follows
+	woken     []string
+	nominated map[string]string
+	told      []string
+}
+
+// Woken are the names of the pods that an annotation was written to, in order.
+func (w *Writes) Woken() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.woken)
+}
+
+// Nominated is the node that a pod of a name is nominated for, "" for none.
+func (w *Writes) Nominated(pod string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nominated[pod]
+}
+
+// Told are the Events on pods, in order: "pod reason: note".
+func (w *Writes) Told() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.told)
+}
+
+// Forget forgets what was written.
+func (w *Writes) Forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.woken, w.nominated, w.told = nil, map[string]string{}, nil
+}
+
+// Eventf implements events.EventRecorder.
+func (w *Writes) Eventf(on, _ runtime.Object, _, reason, _, note string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	about, _ := on.(*v1.ObjectReference)
+	w.told = append(w.told, fmt.Sprintf("%s %s: %s", about.Name, reason, fmt.Sprintf(note, args...)))
+}
+
+// Annotate implements waiting.Patcher.
+func (w *Writes) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.woken = append(w.woken, pod.Name)
+	return nil
+}
+
+// Nominate implements waiting.Nominator.
+func (w *Writes) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nominated[pod.Name] = node
+	return nil
+}
+
+// Clear implements waiting.Nominator.
+func (w *Writes) Clear(_ context.Context, pod ledger.PodRef, _ string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.nominated, pod.Name)
+	return nil
+}
+
+// New returns the pods that wait of a cluster, of nodes without labels and taints. They take no pod for refused at the start.
+func New(l *ledger.Ledger, q *placement.Builder, pods *cluster.Pods) (*waiting.Pods, *Writes) {
+	log, _ := logtest.NewNullLogger()
+	writes := &Writes{nominated: map[string]string{}}
+	return waiting.New(waiting.Options{
+		Ledger: l.Reader, Question: q, Pods: pods, Patcher: writes, Nominator: writes, Recorder: writes, Metrics: metrics.New(), Log: log,
+		Node:         func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true },
+		ClaimTrouble: func(*cluster.Pod) (ledger.Reason, string) { return ledger.Fits, "" },
+		Ready: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	}), writes
+}
+
+// Hosted returns the pods that wait of a scheduler in the same process.
+func Hosted(l *ledger.Ledger, q *placement.Builder) (*waiting.Pods, *Writes) {
+	log, _ := logtest.NewNullLogger()
+	writes := &Writes{}
+	return waiting.New(waiting.Options{Ledger: l.Reader, Question: q, Patcher: writes, Log: log}), writes
+}

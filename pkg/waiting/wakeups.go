@@ -1,0 +1,278 @@
+package waiting
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// The rate of wake-ups, and how many may come at once: each is a write to the
+// API server and a scheduling attempt.
+const (
+	wakeupsPerSecond = 100
+	wakeupBurst      = 50
+	// The same in the scheduler's own process, where it is only an attempt.
+	wakeupsPerSecondInProcess = 2000
+	wakeupBurstInProcess      = 500
+)
+
+// raceWindow is how much later than a scheduler the ledger may hear of an event
+// both watch. A scheduler that was told of freed capacity first, asked, and was
+// refused by a ledger that had not heard of it yet would not ask again. It is
+// longer than the longest pause of the reflectors in pkg/cluster (7.5 s).
+const raceWindow = 8 * time.Second
+
+// announcedDelay is how long a scheduler has to act on freed capacity that it hears of
+// itself, before its pods are woken for it.
+const announcedDelay = time.Second
+
+// catchUp is how long after a watch was resumed what it brings may be old.
+const catchUp = 3 * time.Second
+
+// restShare is how many times as long as a look at all attempts took the loop rests
+// before the next one.
+const restShare = 4
+
+// Patcher changes an annotation of a pod. The patch must apply only to the
+// pod with the given UID.
+type Patcher interface {
+	Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error
+}
+
+// loop is what brings freed capacity and attempts together. Pods are woken when capacity is freed that they may fit in: all
+// of it where only the ledger knows it was freed (a reservation expired, was given back, a bind failed) or heard of it late,
+// and, where schedulers hear of it themselves, for pods refused just before (see raceWindow). Pods are woken in order of
+// priority, and only if they fit one of the nodes with freed capacity at that moment. Capacity newly held frees nothing, but
+// wakes the pods that may use it. A pod that was not offered the node where capacity is kept for it is woken now and then. A
+// pod whose own claim ends is woken whatever is free: the allocation kept it from all other nodes.
+//
+// Schedulers do not repeat to a server what one before it refused: once it is ready, every pending pod counts as refused and
+// every node as freed.
+type loop struct {
+	history   freed // what attempts on their way here may not know of
+	fresh     freed // what no attempt was looked at for yet
+	lateUntil time.Time
+	nextLook  time.Time
+	events    []ledger.Event // empty; memory that is used again for every read
+	attempts  []*attempt     // empty; the same for every look
+}
+
+func newLoop() loop {
+	return loop{history: newFreed(), fresh: newFreed(), events: make([]ledger.Event, 0, eventBatch)}
+}
+
+// Await has a pod woken for capacity that it was refused on at least one of the nodes
+// offered. revision is the ledger's from before that was decided, so that capacity
+// freed in between is not missed. overLimit says that it was refused whatever is free.
+func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, overLimit bool) {
+	if pod.Ref.UID == "" {
+		return
+	}
+	a := &attempt{pod: pod, revision: revision, at: time.Now(), overLimit: overLimit, sample: len(offered)}
+	if len(offered) <= maxOffered {
+		a.offered = make([]unique.Handle[string], len(offered))
+		for i, node := range offered {
+			a.offered[i] = unique.Make(node)
+		}
+	}
+	w.failed(a)
+	if w.claimChanged(pod) || w.justMapped(pod) {
+		w.tell(a, news{many: true}, a.at)
+	}
+	if w.isElsewhere(pod, offered) {
+		w.tell(a, news{many: true}, a.at.Add(announcedDelay))
+	}
+	if w.lastFreed.Load() > revision {
+		w.mu.Lock()
+		w.asked.late = append(w.asked.late, a)
+		w.mu.Unlock()
+		w.kickLoop()
+	}
+}
+
+// isElsewhere reports whether capacity is kept for a pod on a node that its scheduler did not offer. The scheduler may see no
+// room there yet, for it has not heard of a pod that left, and nothing tells it to look again when it does.
+func (w *Pods) isElsewhere(pod *cluster.Pod, offered []string) bool {
+	if len(offered) == 0 {
+		return false
+	}
+	place, ok := w.Ledger.PlaceOf(pod.Ref)
+	return ok && !slices.Contains(offered, place)
+}
+
+// Wake wakes a pod whatever is free: it was promised another attempt.
+func (w *Pods) Wake(pod *cluster.Pod) {
+	if other := w.host(pod.Scheduler); other != nil {
+		other.Wake(pod)
+		return
+	}
+	a := &attempt{pod: pod, at: time.Now()}
+	w.failed(a)
+	w.tell(a, news{sure: true}, a.at)
+}
+
+// LastCaller returns the caller that filter refused a pod that is still pending last, "" where there was none or limits are
+// nobody's.
+func (w *Pods) LastCaller(pod types.UID) (caller string) {
+	if a := w.attemptOf(pod); a != nil {
+		caller = a.pod.Caller
+	}
+	return caller
+}
+
+// Matched says that Reservations names a reservation of a namespace which it did not name
+// before: capacity that is held already may be news to the pods there.
+func (w *Pods) Matched(namespace string) {
+	w.mu.Lock()
+	w.asked.matched[namespace] = true
+	w.mu.Unlock()
+	w.kickLoop()
+	for _, other := range w.hosts() {
+		other.Matched(namespace)
+	}
+}
+
+// LimitsChanged says that namespaces, or callers, may use more than before, or less.
+func (w *Pods) LimitsChanged() {
+	w.mu.Lock()
+	w.asked.relimited = true
+	w.mu.Unlock()
+	w.kickLoop()
+	for _, other := range w.hosts() {
+		other.LimitsChanged()
+	}
+}
+
+// CatchUp says that what the ledger has heard since a revision, and hears in the
+// next moments, schedulers may have known for long: a watch was broken.
+func (w *Pods) CatchUp(since uint64) {
+	w.mu.Lock()
+	if !w.asked.resumed || since < w.asked.resumedAt {
+		w.asked.resumed, w.asked.resumedAt = true, since
+	}
+	w.mu.Unlock()
+	w.kickLoop()
+}
+
+// seed takes pending pods for refused by a server that ran before, and every
+// node for freed since.
+func (w *Pods) seed(pending iter.Seq[*cluster.Pod]) {
+	for pod := range pending {
+		if pod.Deleting || pod.Ref.UID == "" || w.host(pod.Scheduler) != nil {
+			continue
+		}
+		a := &attempt{pod: pod, at: time.Now()}
+		if !w.failedFirst(a) {
+			continue
+		}
+		if now := w.pod(pod.Ref); now == nil || now.Node != "" || now.Finished {
+			w.Settled(pod.Ref.UID) // it was settled before it was remembered
+			continue
+		}
+		w.tell(a, news{many: true, held: true}, a.at)
+	}
+}
+
+func (w *Pods) kickLoop() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+// lookWhenFreed looks at the attempts when capacity was freed, until ctx ends.
+func (w *Pods) lookWhenFreed(ctx context.Context, changes <-chan struct{}) {
+	seen := w.since
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+		case <-w.kick:
+		case <-again.C:
+		}
+		// Those late now were added when history had at most what is read next.
+		late, all := w.takeLate()
+		seen = w.readNew(seen)
+		for _, a := range late {
+			w.look(a, &w.loop.history)
+		}
+		if w.loop.fresh.empty() && !all {
+			continue
+		}
+		if wait := time.Until(w.loop.nextLook); wait > 0 {
+			again.Reset(wait)
+			continue
+		}
+		w.lookAtAll()
+	}
+}
+
+func (w *Pods) takeMatched() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	matched := w.asked.matched
+	w.asked.matched, w.asked.relimited = map[string]bool{}, false
+	return matched
+}
+
+// takeLate also reports whether all attempts are to be looked at, whatever was freed.
+func (w *Pods) takeLate() (late []*attempt, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	late, w.asked.late = w.asked.late, nil
+	return late, len(w.asked.matched) > 0 || w.asked.relimited
+}
+
+// readNew reads the ledger's changes since a revision and returns the newest.
+func (w *Pods) readNew(seen uint64) uint64 {
+	now := time.Now()
+	w.mu.Lock()
+	resumed, since := w.asked.resumed, w.asked.resumedAt
+	w.asked.resumed = false
+	w.mu.Unlock()
+	if resumed {
+		w.loop.lateUntil = now.Add(catchUp)
+		seen = min(seen, since)
+	}
+	got := newFreed()
+	seen = w.read(&got, seen, w.inProcess() || now.Before(w.loop.lateUntil))
+	if !got.empty() {
+		w.loop.fresh.add(&got)
+		w.loop.history.add(&got)
+		if newest := got.newest(); newest > w.lastFreed.Load() {
+			w.lastFreed.Store(newest)
+		}
+	}
+	return seen
+}
+
+// lookAtAll looks at every attempt for what was freed. It costs time that grows
+// with the attempts, so the loop rests afterwards.
+func (w *Pods) lookAtAll() {
+	began := time.Now()
+	matched := w.takeMatched()
+	l := &w.loop
+	w.looking.Lock()
+	l.attempts = w.appendAttempts(l.attempts[:0])
+	for _, a := range l.attempts {
+		w.look(a, &l.fresh)
+		if matched[a.pod.Ref.Namespace] {
+			w.lookAtSlots(a)
+		}
+	}
+	w.looking.Unlock()
+	clear(l.attempts)
+	l.fresh.clear()
+	l.history.prune(began.Add(-raceWindow))
+	l.nextLook = time.Now().Add(restShare * time.Since(began))
+}
