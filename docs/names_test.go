@@ -112,8 +112,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// reasonsIn are the reasons that a declaration, an assignment or a call names: constants and variables called reason, and what
-// is given to those who write Events.
+// reasonsIn are the reasons that a declaration, an assignment or a call names: constants and variables called reason,
+// and what is given to those who write Events.
 func reasonsIn(node ast.Node) (all []string) {
 	add := func(expressions ...ast.Expr) {
 		for _, e := range expressions {

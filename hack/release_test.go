@@ -1,4 +1,5 @@
-// Package hack has no code. Its tests hold together what a release is made by: .goreleaser.yaml, .krew.yaml and the scripts here.
+// Package hack has no code. Its tests hold together what a release is made by: .goreleaser.yaml, .krew.yaml and the
+// scripts here.
 package hack
 
 import (
@@ -180,8 +181,8 @@ func TestReleaseIsBuiltAlike(t *testing.T) {
 	}
 }
 
-// kind-up.sh asks kind, docker and kubectl, which are not here, for what is there: the files that it applies, and the image by the
-// name that the manifests have.
+// kind-up.sh asks kind, docker and kubectl, which are not here, for what is there: the files that it applies, and the
+// image by the name that the manifests have.
 func TestKindUp(t *testing.T) {
 	programs, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	for _, name := range []string{"kind", "docker", "kubectl", "go", "make"} {

@@ -95,8 +95,8 @@ func TestSingle(t *testing.T) {
 	assert.Equal(t, base, single)
 }
 
-// The API server shows its certificate to the webhooks only where the user in its kubeconfig has the name of the Service
-// and the port (apiserver pkg/util/webhook, ClientConfigForService).
+// The API server shows its certificate to the webhooks only where the user in its kubeconfig has the name of the
+// Service and the port (apiserver pkg/util/webhook, ClientConfigForService).
 func TestUserOfTheAPIServer(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join("admission", "README.md"))
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
-// The chart's schema knows every part of a policy file, and no other. That the chart renders these manifests is shown by
-// test/e2e/install.
+// The chart's schema knows every part of a policy file, and no other. That the chart renders these manifests is shown
+// by test/e2e/install.
 func TestChartKnowsThePolicy(t *testing.T) {
 	content, err := os.ReadFile("../charts/globalreserve/values.schema.json")
 	require.NoError(t, err)

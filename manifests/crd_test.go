@@ -26,8 +26,8 @@ type property struct {
 	Items         *property           `json:"items"`
 }
 
-// What `kubectl explain` tells of a field of ours is enough to fill it in: what it is, what each of its values does, what it is where
-// it is left out, and how much of it there may be.
+// What `kubectl explain` tells of a field of ours is enough to fill it in: what it is, what each of its values does,
+// what it is where it is left out, and how much of it there may be.
 func TestEveryFieldIsExplained(t *testing.T) {
 	files, err := filepath.Glob("crd/globalreserve.io_*.yaml")
 	require.NoError(t, err)

@@ -215,7 +215,8 @@ func TestEveryOverlay(t *testing.T) {
 	}
 }
 
-// checkTLSOnly checks that a server serves TLS alone, with the certificate in the one Secret, on the port of the Service.
+// checkTLSOnly checks that a server serves TLS alone, with the certificate in the one Secret, on the port of the
+// Service.
 func checkTLSOnly(t *testing.T, o *app.Options, pod corev1.PodSpec) {
 	t.Helper()
 	assert.Empty(t, o.BindAddress, "plain HTTP, on loopback neither: a port may be forwarded to it")

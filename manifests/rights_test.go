@@ -180,8 +180,8 @@ var notOfServers = map[string]string{
 	"uncountable-request": "a resource",
 }
 
-// What servers write down for servers to come is theirs to write: each annotation and label that the product knows is in the
-// policy globalreserve-records, or among those of others.
+// What servers write down for servers to come is theirs to write: each annotation and label that the product knows is
+// in the policy globalreserve-records, or among those of others.
 func TestRecordsAreComplete(t *testing.T) {
 	var listed string
 	for _, v := range named[*admissionv1.ValidatingAdmissionPolicy](t, build(t, "base"), "globalreserve-records").Spec.Variables {

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// churnEvery is how often pods go and others come, and churnPods how many: a gang, and as many for each other scheduler.
+	// churnEvery is how often pods go and others come, and churnPods how many: a gang, and as many for each other
+	// scheduler.
 	churnEvery = time.Second
 	churnPods  = 3 * gangSize
 	// historyLength is how many seconds the page shows.

@@ -38,8 +38,8 @@ type cluster struct {
 	liveAddress string
 }
 
-// startCluster brings up the control plane with nodes, and installs manifests/crd and the policies of manifests/base, so
-// that the servers need not wait for the end of each other's binds.
+// startCluster brings up the control plane with nodes, and installs manifests/crd and the policies of manifests/base,
+// so that the servers need not wait for the end of each other's binds.
 func startCluster(ctx context.Context, out io.Writer, nodes, cpus int, options controlplane.Options) (_ *cluster, err error) {
 	c := &cluster{out: newProgress(out)}
 	if c.self, err = os.Executable(); err != nil {
@@ -94,8 +94,8 @@ func (c *cluster) furnish(ctx context.Context, nodes, cpus int) error {
 	return group.Wait()
 }
 
-// startServer starts a GlobalReserve server by the name of its part. All of them, one after the other, have their live page
-// at the same address.
+// startServer starts a GlobalReserve server by the name of its part. All of them, one after the other, have their live
+// page at the same address.
 func (c *cluster) startServer(ctx context.Context, name string, args ...string) (*clusterload.Server, error) {
 	return clusterload.StartServer(ctx, c.cp, clusterload.ServerOptions{
 		Name: name, Args: slices.Concat(args, []string{"--ui-address=" + c.liveAddress}, clusterload.QuickLease),

@@ -112,7 +112,8 @@ func (d *demo) course(ctx context.Context, out io.Writer, o demoOptions) error {
 	return d.stay(ctx, server.URL, schedulers{}, second)
 }
 
-// raceObserved runs the race with schedulers that do not ask, beside a server that only observes and notes each conflict.
+// raceObserved runs the race with schedulers that do not ask, beside a server that only observes and notes each
+// conflict.
 func (d *demo) raceObserved(ctx context.Context) (result, error) {
 	const observer = "globalreserve-observing"
 	d.out.step("starting a GlobalReserve server that only observes")

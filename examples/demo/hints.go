@@ -14,8 +14,8 @@ type hint struct {
 // hintIndent is in front of each line to be typed, and of no other: who runs what was printed knows them by it.
 const hintIndent = "  "
 
-// printHints prints commands that can be taken as they are into a terminal in any folder, after two lines that say which
-// cluster and which server they are about.
+// printHints prints commands that can be taken as they are into a terminal in any folder, after two lines that say
+// which cluster and which server they are about.
 func (c *cluster) printHints(serverURL string, hints []hint) error {
 	kubeconfig, err := c.cp.AdminKubeconfig()
 	if err != nil {

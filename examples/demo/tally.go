@@ -118,7 +118,8 @@ func (t *tally) recorded() []bind {
 	return slices.Clone(t.binds)
 }
 
-// now is who is on which node, each node's pods in the order of their binds, by their schedulers, and how many pods wait.
+// now is who is on which node, each node's pods in the order of their binds, by their schedulers, and how many pods
+// wait.
 func (t *tally) now() (nodes [][]int, waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 
 // Clients are the ways to the API server.
 type Clients struct {
-	// Core is for pods, nodes and what else Kubernetes itself has. Its pods lack what no decision needs (cluster.LeanClient).
+	// Core is for pods, nodes and what else Kubernetes itself has. Its pods lack what no decision needs
+	// (cluster.LeanClient).
 	Core kubernetes.Interface
 	// Whole is the same with whole pods, for what compares the ledger with them.
 	Whole kubernetes.Interface

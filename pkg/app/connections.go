@@ -44,8 +44,8 @@ func (c *connections) follow(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// closeOne closes a connection that waits: one that never sent anything before one that has, and the latest where there is
-// no other.
+// closeOne closes a connection that waits: one that never sent anything before one that has, and the latest where there
+// is no other.
 func (c *connections) closeOne(latest net.Conn) {
 	least := latest
 	for conn, w := range c.open {

@@ -135,7 +135,8 @@ func TestConnectionsOfKubeSchedulerAreKept(t *testing.T) {
 	t.Cleanup(scheduler.CloseIdleConnections)
 	_, port, err := net.SplitHostPort(a.addr())
 	require.NoError(t, err)
-	// Not each is kept: the transport gives up a connection of which it does not learn in time that the request is written.
+	// Not each is kept: the transport gives up a connection of which it does not learn in time that the request is
+	// written.
 	sent := 0
 	for len(plain.seen) == sent && sent < 1000 {
 		plain.sent(t, scheduler, "http://127.0.0.1:"+port+"/bind")

@@ -13,9 +13,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
-// What follows is of a server with --observe; see pkg/observe. It knows the pods and the nodes and nothing else: what writes to
-// the cluster, or follows what only a server that decides needs, does not run. It has no part in the election, and passes
-// nothing on to who leads.
+// What follows is of a server with --observe; see pkg/observe. It knows the pods and the nodes and nothing else: what
+// writes to the cluster, or follows what only a server that decides needs, does not run. It has no part in the
+// election, and passes nothing on to who leads.
 
 // observing returns the options without what a server that only observes has no use for: nothing is passed on to it.
 func (o Options) observing() Options {
@@ -64,8 +64,8 @@ func (a *App) registerHooks(router *httprouter.Router) {
 	admission.NewObserving(admission.ObserveOptions{Asked: asked, Intake: a.intake, Metrics: a.metrics, Log: a.log}).Register(router)
 }
 
-// refusesNothing reports whether a server that only observes says yes by a path, whatever it has read by then: a scheduler, or
-// the API server, must not wait for it.
+// refusesNothing reports whether a server that only observes says yes by a path, whatever it has read by then: a
+// scheduler, or the API server, must not wait for it.
 func refusesNothing(path string) bool {
 	switch path {
 	case "/filter", "/prioritize", "/preempt", "/bind":

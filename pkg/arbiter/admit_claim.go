@@ -30,8 +30,8 @@ func (e *DevicesRefusedError) Error() string {
 		". Its scheduler tries the pod again, and takes others as soon as it has seen that"
 }
 
-// AdmitResourceClaim decides whether a ResourceClaim may be given the devices in its status. What it grants counts as taken
-// until it is known whether it was written; see pkg/resourceclaims. A refusal is a *DevicesRefusedError.
+// AdmitResourceClaim decides whether a ResourceClaim may be given the devices in its status. What it grants counts as
+// taken until it is known whether it was written; see pkg/resourceclaims. A refusal is a *DevicesRefusedError.
 func (a *Arbiter) AdmitResourceClaim(ctx context.Context, q *ResourceClaimQuery) error {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return err

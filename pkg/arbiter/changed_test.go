@@ -38,7 +38,8 @@ func hasCondition(p *v1.Pod) {
 	p.Status.NominatedNodeName = "a"
 }
 
-// TestBindOfPodThatChanges changes a pod between the decision on it and its Binding. It asks for all that is left of the node.
+// TestBindOfPodThatChanges changes a pod between the decision on it and its Binding. It asks for all that is left of
+// the node.
 func TestBindOfPodThatChanges(t *testing.T) {
 	type testCase struct {
 		change  func(p *v1.Pod)
@@ -116,8 +117,8 @@ func TestBindOfPodThatChanges(t *testing.T) {
 	})
 }
 
-// TestBindOfPodThatNamesNoClaimsAnyMore takes the claims off a pod between the decision on it and its Binding. What is seen of
-// such a pod, once it is bound, says that it has no devices.
+// TestBindOfPodThatNamesNoClaimsAnyMore takes the claims off a pod between the decision on it and its Binding. What is
+// seen of such a pod, once it is bound, says that it has no devices.
 func TestBindOfPodThatNamesNoClaimsAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, other := claiming("p", "c"), claiming("other", "d")

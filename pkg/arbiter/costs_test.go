@@ -39,7 +39,8 @@ func TestCosts(t *testing.T) {
 	costsOfGangs(t)
 }
 
-// costsOfGangs binds the first member of a gang of 1,000 on 5,000 nodes, where slots are made for all others, and takes all back.
+// costsOfGangs binds the first member of a gang of 1,000 on 5,000 nodes, where slots are made for all others, and takes
+// all back.
 func costsOfGangs(t *testing.T) {
 	w := newGangWorld(t, 5000, 4)
 	pods := w.gang("a", 1000, 1000, nil)

@@ -72,8 +72,8 @@ func TestBindWithClaims(t *testing.T) {
 	})
 }
 
-// TestBindByCount binds pods that ask for GPUs by count beside one with a claim: they are told of devices, too, and there
-// are never more than the node has.
+// TestBindByCount binds pods that ask for GPUs by count beside one with a claim: they are told of devices, too, and
+// there are never more than the node has.
 func TestBindByCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byCount := func(name string) *v1.Pod {

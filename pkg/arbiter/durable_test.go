@@ -226,8 +226,8 @@ func TestConflictThatWasWritten(t *testing.T) {
 	})
 }
 
-// A pod that is being bound needs no slot, if it is bound in the end. What is acknowledged must not rest on a bind whose
-// outcome is not known: the next server knows nothing of it.
+// A pod that is being bound needs no slot, if it is bound in the end. What is acknowledged must not rest on a bind
+// whose outcome is not known: the next server knows nothing of it.
 func TestReservedWhileBeingBound(t *testing.T) {
 	type testCase struct {
 		bind  func(n int) reply

@@ -379,7 +379,8 @@ func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
 	}
 }
 
-// countHalf adds up for how long a gang has been half, until now. It is called before half, or enough, changes. g.mu is held.
+// countHalf adds up for how long a gang has been half, until now. It is called before half, or enough, changes. g.mu is
+// held.
 func (g *ganging) countHalf(s *startingGang) {
 	now := g.o.Ledger.Clock.Now()
 	if !s.half.IsZero() && !s.enough {

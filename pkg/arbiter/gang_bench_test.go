@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkGang starts the binds of a gang of 1,000 on 5,000 nodes: the first, which finds capacity for all, and one of the
-// others. A pod without a gang is the measure.
+// BenchmarkGang starts the binds of a gang of 1,000 on 5,000 nodes: the first, which finds capacity for all, and one of
+// the others. A pod without a gang is the measure.
 func BenchmarkGang(b *testing.B) {
 	const size = 1000
 	w := newGangWorld(b, 5000, 4)

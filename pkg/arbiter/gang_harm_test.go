@@ -62,8 +62,8 @@ func TestGangMemberWithReservation(t *testing.T) {
 	})
 }
 
-// A member that the watch brings bound, and done, while its gang is looked at is not missed: that would look as if the gang had not
-// started, and what is kept for the others would be given up.
+// A member that the watch brings bound, and done, while its gang is looked at is not missed: that would look as if the
+// gang had not started, and what is kept for the others would be given up.
 func TestMemberFinishesMeanwhile(t *testing.T) {
 	w := newGangWorld(t, 1, 1)
 	key := w.gang("a", 500, 2, nil)[0].Gang.Key("ns")
@@ -115,8 +115,8 @@ func TestGangLeavesReservationsAlone(t *testing.T) {
 	})
 }
 
-// What somebody has reserved for a member that the gang needs lasts as long as what is kept for the others: its own deadline
-// is not that of the gang. The next bind puts off both.
+// What somebody has reserved for a member that the gang needs lasts as long as what is kept for the others: its own
+// deadline is not that of the gang. The next bind puts off both.
 func TestGangNeedsWhatIsReserved(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
 		pods := w.gang("a", 3, 3, nil)
@@ -137,8 +137,8 @@ func TestGangNeedsWhatIsReserved(t *testing.T) {
 	})
 }
 
-// What was reserved for a member is given back while its gang starts, as a scheduler does when a bind has come to nothing: it
-// is kept for the gang from then on. Where the gang has not started, or is whole, it is anybody's.
+// What was reserved for a member is given back while its gang starts, as a scheduler does when a bind has come to
+// nothing: it is kept for the gang from then on. Where the gang has not started, or is whole, it is anybody's.
 func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 	inProcess := func(w *gangWorld, pod *cluster.Pod) {
 		placement := w.o.Question.For(pod, "n0")
@@ -260,7 +260,8 @@ func TestGangStaysWithinTheLimitsOfItsCaller(t *testing.T) {
 	})
 }
 
-// A gang of pods that each ask for something else takes long to look at: that is done seldom, and for no other gang's sake.
+// A gang of pods that each ask for something else takes long to look at: that is done seldom, and for no other gang's
+// sake.
 func TestGangOfManyKindsOfPods(t *testing.T) {
 	gangTest(t, 40, 8, func(w *gangWorld) {
 		size := int64(0)
@@ -286,8 +287,8 @@ func TestGangOfManyKindsOfPods(t *testing.T) {
 	})
 }
 
-// Only a member that nothing has to be kept beside is offered capacity of preemptible slots: the bind of another one would
-// be refused again and again.
+// Only a member that nothing has to be kept beside is offered capacity of preemptible slots: the bind of another one
+// would be refused again and again.
 func TestGangMemberThatMayPreempt(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		pods := w.gang("a", 3, 2, nil)

@@ -57,8 +57,8 @@ func TestGangsDoNotBlockEachOther(t *testing.T) {
 	})
 }
 
-// A gang that filter has let pass is bound, also where one that has waited for longer could start meanwhile: a scheduler that has
-// placed all of a gang may be left with a part of it.
+// A gang that filter has let pass is bound, also where one that has waited for longer could start meanwhile: a
+// scheduler that has placed all of a gang may be left with a part of it.
 func TestGangThatFilterLetPass(t *testing.T) {
 	older := func(w *gangWorld) (complete func()) {
 		b := w.gang("b", 5, 6, nil)
@@ -107,8 +107,8 @@ func TestGangThatFilterLetPass(t *testing.T) {
 	})
 }
 
-// A gang that would fit, and that another one comes before, is refused when it is placed, and woken until the other one has had
-// its turn, whatever is freed.
+// A gang that would fit, and that another one comes before, is refused when it is placed, and woken until the other one
+// has had its turn, whatever is freed.
 func TestGangBehindAnother(t *testing.T) {
 	gangTest(t, 5, 2, func(w *gangWorld) {
 		filler, b, c := w.gang("f", 6, 6, nil), w.gang("b", 6, 6, nil), w.gang("c", 6, 6, nil)

@@ -72,8 +72,8 @@ func ofCPUs(cpus int) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(fmt.Sprint(cpus)) }
 }
 
-// On a cluster that is full otherwise a gang starts in the capacity that was reserved for it, whatever node each member is
-// bound to.
+// On a cluster that is full otherwise a gang starts in the capacity that was reserved for it, whatever node each member
+// is bound to.
 func TestGangStartsInItsReservation(t *testing.T) {
 	gangTest(t, 3, 2, func(w *gangWorld) {
 		w.reserve("a", keptOn{"n0", 1}, keptOn{"n1", 1}, keptOn{"n2", 1})
@@ -156,8 +156,8 @@ func TestGangInReservedSlotsThatSuit(t *testing.T) {
 	})
 }
 
-// Slots of a reservation that are each for one member, as /reserve makes them, last as long as the gang needs them, and not only until
-// the deadline of the reservation. Members use them up.
+// Slots of a reservation that are each for one member, as /reserve makes them, last as long as the gang needs them, and
+// not only until the deadline of the reservation. Members use them up.
 func TestGangOutlastsItsReservation(t *testing.T) {
 	for name, next := range map[string]func(w *gangWorld, bound *cluster.Pod){
 		"": func(*gangWorld, *cluster.Pod) {},

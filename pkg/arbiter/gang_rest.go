@@ -23,8 +23,8 @@ func mostUrgent(pods []*cluster.Pod, count int) []*cluster.Pod {
 	return pods[:count]
 }
 
-// bindWith starts the bind of a member without a slot, and makes slots for the rest in the same step. dropped are the members
-// whose slots ended and that got no other slot. g.mu is held.
+// bindWith starts the bind of a member without a slot, and makes slots for the rest in the same step. dropped are the
+// members whose slots ended and that got no other slot. g.mu is held.
 func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
 	if len(rest) == 0 {
 		grant, err = g.o.Ledger.StartBind(p)
@@ -220,7 +220,8 @@ func (a *alike) isLike(pod *cluster.Pod, p *ledger.Placement) bool {
 		sameSlots(a.matched, p.Slots) && a.pod.Constraints.Same(pod.Constraints)
 }
 
-// sameSlots reports whether two pods match the same slots; mostly they are those of one reservation, and the very same list.
+// sameSlots reports whether two pods match the same slots; mostly they are those of one reservation, and the very same
+// list.
 func sameSlots(a, b []ledger.SlotRef) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }

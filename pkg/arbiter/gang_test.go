@@ -55,8 +55,8 @@ func TestGangThatDoesNotFitWaits(t *testing.T) {
 	})
 }
 
-// A gang that waits for a resource is looked at again when a class comes to map it, of which the ledger has no event, and
-// not before.
+// A gang that waits for a resource is looked at again when a class comes to map it, of which the ledger has no event,
+// and not before.
 func TestGangHearsOfMappedResources(t *testing.T) {
 	const gpu = "example.com/gpu"
 	gangTest(t, 1, 3, func(w *gangWorld) {
@@ -182,7 +182,8 @@ func TestGangFallsShort(t *testing.T) {
 	})
 }
 
-// Members that capacity is kept for are sent there, again and again, while none is bound: schedulers forget where they were sent.
+// Members that capacity is kept for are sent there, again and again, while none is bound: schedulers forget where they
+// were sent.
 func TestGangIsReminded(t *testing.T) {
 	gangTest(t, 1, 4, func(w *gangWorld) {
 		pods := w.gang("a", 3, 3, nil)
@@ -206,8 +207,8 @@ func TestGangIsReminded(t *testing.T) {
 	})
 }
 
-// A scheduler that goes by changes of a gang's object is told by these: as long as something is kept, and later where there is
-// capacity, with pauses that grow.
+// A scheduler that goes by changes of a gang's object is told by these: as long as something is kept, and later where
+// there is capacity, with pauses that grow.
 func TestGangIsTouched(t *testing.T) {
 	reserve := func(w *gangWorld, pods []*cluster.Pod) {
 		w.reserveFor(pods[1], "n0", "alice")
@@ -335,7 +336,8 @@ func TestGangBindFails(t *testing.T) {
 	})
 }
 
-// A gang that needs more by now is kept more for; one of which nobody knows how many it needs any more goes on as before.
+// A gang that needs more by now is kept more for; one of which nobody knows how many it needs any more goes on as
+// before.
 func TestGangMinimumChanges(t *testing.T) {
 	gangTest(t, 3, 4, func(w *gangWorld) {
 		pods := w.gang("a", 8, 4, nil)

@@ -31,7 +31,8 @@ const (
 	// of a gang at a time. kube-scheduler leaves a pod whose bind was refused alone for ten seconds at most.
 	remindAfter  = 10 * time.Second
 	mostReminded = 16
-	// mostTouchPause is the most between two touches of a gang's object: each has its scheduler try all pods that it gave up.
+	// mostTouchPause is the most between two touches of a gang's object: each has its scheduler try all pods that it gave
+	// up.
 	mostTouchPause = 5 * time.Minute
 )
 
@@ -229,7 +230,8 @@ func (g *ganging) unreserve(placements []ledger.Placement) ledger.Result {
 	return result
 }
 
-// topUp keeps capacity for members in the place of others that are gone, as long as the gang has time left. g.mu is held.
+// topUp keeps capacity for members in the place of others that are gone, as long as the gang has time left. g.mu is
+// held.
 func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) {
 	if len(rest) == 0 {
 		return

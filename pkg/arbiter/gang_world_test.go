@@ -34,7 +34,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
-// gangWorld is what decides about gangs, on a ledger, with the pods that the watch has brought. It runs in a synctest bubble.
+// gangWorld is what decides about gangs, on a ledger, with the pods that the watch has brought. It runs in a synctest
+// bubble.
 type gangWorld struct {
 	*ganging
 	t      testing.TB
@@ -86,7 +87,8 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	return w
 }
 
-// waits returns the pods that wait. They are woken in the process of their scheduler, and their nominations are not written.
+// waits returns the pods that wait. They are woken in the process of their scheduler, and their nominations are not
+// written.
 func (w *gangWorld) waits(question *placement.Builder, pods *cluster.Pods) *waiting.Pods {
 	all, writes := waitingtest.New(w.ledger, question, pods)
 	own, hosted := waitingtest.Hosted(w.ledger, question)

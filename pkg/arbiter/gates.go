@@ -89,8 +89,8 @@ func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
 	return granted(p, grant, rejection)
 }
 
-// ChangeBind has a bind that has begun count for what is asked now, if the gates let that pass and there is capacity for
-// it; see ledger.Ledger. The error is an *Error.
+// ChangeBind has a bind that has begun count for what is asked now, if the gates let that pass and there is capacity
+// for it; see ledger.Ledger. The error is an *Error.
 func (l *GatedLedger) ChangeBind(p *ledger.Placement) (ledger.Grant, error) {
 	if err := l.Pass(p); err != nil {
 		return ledger.Grant{}, err
@@ -106,8 +106,8 @@ func granted(p *ledger.Placement, grant ledger.Grant, rejection *ledger.Rejectio
 	return grant, nil
 }
 
-// StartBindWith begins a bind and changes what is kept for others in the same step, if the gates let all of them pass and
-// there is capacity; see ledger.Ledger. The error is an *Error.
+// StartBindWith begins a bind and changes what is kept for others in the same step, if the gates let all of them pass
+// and there is capacity; see ledger.Ledger. The error is an *Error.
 func (l *GatedLedger) StartBindWith(p *ledger.Placement, x *ledger.Exchange) (ledger.Grant, error) {
 	err := l.Pass(p)
 	if err == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-// A pod that has got its node is a conflict where the ledger would have refused it, with those that were there before; the
-// account of the pods stays as it is.
+// A pod that has got its node is a conflict where the ledger would have refused it, with those that were there before;
+// the account of the pods stays as it is.
 func TestObserve(t *testing.T) {
 	w := newWorld(t)
 	bound := func(name, cpu string, version int) *cluster.Pod {
@@ -40,7 +40,8 @@ func TestObserve(t *testing.T) {
 	assert.Empty(t, w.waiting.Waiters(func(string) bool { return true }), "the pod has its node")
 }
 
-// A server that observes keeps no scheduler from binding a pod whose request cannot be counted; other schedulers' pods are theirs.
+// A server that observes keeps no scheduler from binding a pod whose request cannot be counted; other schedulers' pods
+// are theirs.
 func TestObservingBindsWhatCannotBeCounted(t *testing.T) {
 	bubble.Each(t, map[string]bool{"for-scheduler": true, "for-other": false}, func(t *testing.T, may bool) {
 		p := newPod("p")

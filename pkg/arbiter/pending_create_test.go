@@ -104,7 +104,8 @@ func TestPodIsReviewedAgain(t *testing.T) {
 	})
 }
 
-// Two pods of one name are being created, and the second comes when the first is gone again: each has what it was allowed.
+// Two pods of one name are being created, and the second comes when the first is gone again: each has what it was
+// allowed.
 func TestTwoPodsOfANameAreCreated(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		c.nodes(20)
@@ -163,7 +164,8 @@ func TestPodThatTellsSomethingElse(t *testing.T) {
 	}
 }
 
-// Creations that always fail keep a small share of the nodes for a small share of the time, and others are not concerned.
+// Creations that always fail keep a small share of the nodes for a small share of the time, and others are not
+// concerned.
 func TestCreationsThatAlwaysFail(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		nodes := map[string]string{"greedy": "a", "other": "b"}
@@ -208,8 +210,8 @@ func TestCreationsOfACallerThatFail(t *testing.T) {
 	})
 }
 
-// Creations that have happened and that the watch has not shown yet hold up nobody: the API server is asked for them. It is
-// not asked where that cannot help.
+// Creations that have happened and that the watch has not shown yet hold up nobody: the API server is asked for them.
+// It is not asked where that cannot help.
 func TestCreationsInARow(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		for k := range 4 {

@@ -23,8 +23,8 @@ func (a *Arbiter) refuse(r *waiting.Refusal) (before *waiting.Refusal) {
 	return a.o.Waiting.Refused(r)
 }
 
-// Filtered takes note of what Filter has said, after it was answered: a pod that was refused nodes waits. fit is how many nodes
-// were left to it.
+// Filtered takes note of what Filter has said, after it was answered: a pod that was refused nodes waits. fit is how
+// many nodes were left to it.
 func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string) (fit int) {
 	pod := advice.Pod
 	if advice.Refused != nil {
@@ -60,8 +60,8 @@ func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string
 	return fit
 }
 
-// filterRefused remembers that filter has left a pod none of the nodes offered. A pod that was sent to capacity that is kept for
-// it is not refused.
+// filterRefused remembers that filter has left a pod none of the nodes offered. A pod that was sent to capacity that is
+// kept for it is not refused.
 func (a *Arbiter) filterRefused(ctx context.Context, advice *Advice, offered []string) {
 	r := &waiting.Refusal{Path: waiting.Filter, Caller: identity.Name(ctx), Scheduler: advice.Pod.Scheduler}
 	r.Rejection.Pod = advice.Pod.Ref

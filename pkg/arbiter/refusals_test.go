@@ -15,8 +15,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
-// On each path a pod of three CPUs is refused where one of two is, and the refusal is remembered; what is granted, or only
-// tried, is not.
+// On each path a pod of three CPUs is refused where one of two is, and the refusal is remembered; what is granted, or
+// only tried, is not.
 func TestRefusalsAreRemembered(t *testing.T) {
 	const caller = "for-scheduler"
 	filter := func(w *world, p *v1.Pod) {
@@ -163,8 +163,8 @@ func TestRefusalsOfObjects(t *testing.T) {
 	assert.Empty(t, w.waiting.Waiters(func(string) bool { return true }))
 }
 
-// A pod that filter has left no node is told which reservation keeps the capacity that it lacks. Nobody else is: what a caller
-// sends of a pod that does not exist may be wrong.
+// A pod that filter has left no node is told which reservation keeps the capacity that it lacks. Nobody else is: what a
+// caller sends of a pod that does not exist may be wrong.
 func TestWhoIsRefusedIsTold(t *testing.T) {
 	cases := map[string]struct {
 		known bool

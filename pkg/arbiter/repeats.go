@@ -16,8 +16,8 @@ const (
 	// repeatWithin is how soon after a refusal the next one of the same Binding is a repeat. Back-off of kube-scheduler is
 	// 10s at most.
 	repeatWithin = time.Minute
-	// maxRepeats is how many Bindings that were refused are remembered. Beyond it the one that was asked for longest ago is
-	// forgotten: its next refusal is taken for the first one.
+	// maxRepeats is how many Bindings that were refused are remembered. Beyond it the one that was asked for longest ago
+	// is forgotten: its next refusal is taken for the first one.
 	maxRepeats = 16384
 	// firstTold is how often a Binding is refused before its pod is told. It is told again at ten times as many.
 	firstTold = 10

@@ -66,8 +66,8 @@ func (r *repeating) repeats() map[string]int {
 	return r.counted("globalreserve_repeated_bindings_total", "reason")
 }
 
-// A Binding that is refused each second is among the latest refusals a few times, its pod is told as often, and each repeat is
-// counted. The pod waits as if each had been the first.
+// A Binding that is refused each second is among the latest refusals a few times, its pod is told as often, and each
+// repeat is counted. The pod waits as if each had been the first.
 func TestRepeatsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRepeating(t)

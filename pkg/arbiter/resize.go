@@ -57,8 +57,8 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	return Admitted{Pod: pod}, err
 }
 
-// resize has the ledger decide, and remembers what it granted. A pod that is neither bound nor being bound takes nothing yet:
-// it is remembered, too, for a bind that begins before the resize is written.
+// resize has the ledger decide, and remembers what it granted. A pod that is neither bound nor being bound takes
+// nothing yet: it is remembered, too, for a bind that begins before the resize is written.
 func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, version uint64, dry bool) error {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
@@ -113,8 +113,8 @@ func (a *Arbiter) growAlike(pod *cluster.Pod, node string) error {
 	return err
 }
 
-// isOverResize reports whether the pod shows what became of a resize: it was written, or cannot be any more. a.pending.mu is
-// held.
+// isOverResize reports whether the pod shows what became of a resize: it was written, or cannot be any more.
+// a.pending.mu is held.
 func (a *Arbiter) isOverResize(p *pending) bool {
 	pod, ok := a.o.Pods.Pod(p.ref.Namespace, p.ref.Name)
 	return ok && pod.Ref.UID == p.ref.UID && pod.ResourceVersion > p.version

@@ -166,7 +166,8 @@ func TestResizeThatDoesNotHappen(t *testing.T) {
 	}
 }
 
-// A bind of this server has the UID as its only precondition: a resize that is written meanwhile must be in its account.
+// A bind of this server has the UID as its only precondition: a resize that is written meanwhile must be in its
+// account.
 func TestResizeOfPodThatIsBound(t *testing.T) {
 	cases := map[string]struct{ before bool }{"allowed before the bind begins": {true}, "during the bind": {false}}
 	for name, tc := range cases {
@@ -234,7 +235,8 @@ func TestResizeWithinTheQuota(t *testing.T) {
 	})
 }
 
-// The same of the limits of the caller that had the pod bound, or is about to; who asks for the resize is nothing to go by.
+// The same of the limits of the caller that had the pod bound, or is about to; who asks for the resize is nothing to go
+// by.
 func TestResizeWithinTheLimitsOfTheCaller(t *testing.T) {
 	limit := func(c *apiCluster) {
 		c.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})

@@ -15,8 +15,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Only so many Bindings are under way at the API server at a time; the others wait for their turn, and those whose time is
-// over by then were never sent.
+// Only so many Bindings are under way at the API server at a time; the others wait for their turn, and those whose time
+// is over by then were never sent.
 func TestBindsTakeTurns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		hang  time.Duration // how long each of the first takes

@@ -24,7 +24,7 @@ without them takes off what nobody else has written. So the three are there toge
 
 A Pending reservation that no node has capacity for is requested once: the name of the request follows from the
 reservation's UID, and the reservation's condition ProvisioningRequested says that it was made. Both belong to the
-reservation, which the garbage collector goes by, and a request is deleted earlier where its reservation does not wait any
-more.
+reservation, which the garbage collector goes by, and a request is deleted earlier where its reservation does not wait
+any more.
 */
 package autoscaling

@@ -21,8 +21,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 )
 
-// fieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this one has
-// put on, and what a server before writes late is put right by the one that decides.
+// fieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this
+// one has put on, and what a server before writes late is put right by the one that decides.
 const fieldManager = "globalreserve-autoscaling"
 
 const (
@@ -57,8 +57,8 @@ type Protector struct {
 	ProtectorOptions
 	*writes
 
-	// since is since when a node keeps something and does not say so, or the other way around, and tried when that was written
-	// last. Run alone uses them.
+	// since is since when a node keeps something and does not say so, or the other way around, and tried when that was
+	// written last. Run alone uses them.
 	since, tried map[types.UID]time.Time
 }
 
@@ -93,8 +93,8 @@ type change struct {
 	keeps bool
 }
 
-// look returns nodes that have been other than they are to be for long enough: those that keep something first, then those
-// that were not tried yet. They are no more than can be written at once, because what is kept changes meanwhile.
+// look returns nodes that have been other than they are to be for long enough: those that keep something first, then
+// those that were not tried yet. They are no more than can be written at once, because what is kept changes meanwhile.
 func (p *Protector) look(now time.Time) (due []change) {
 	wrong := p.wrong()
 	maps.DeleteFunc(p.since, func(uid types.UID, _ time.Time) bool { _, ok := wrong[uid]; return !ok })
@@ -145,8 +145,8 @@ func (p *Protector) wrong() map[types.UID]change {
 	return wrong
 }
 
-// says reports whether a node has all that one has that keeps something. The value of what autoscalers go by may be somebody
-// else's.
+// says reports whether a node has all that one has that keeps something. The value of what autoscalers go by may be
+// somebody else's.
 func says(annotations map[string]string) bool {
 	for _, key := range against {
 		if _, ok := annotations[key]; !ok {

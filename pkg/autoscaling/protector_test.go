@@ -275,7 +275,8 @@ func TestANodeThatIsGoneIsNoTrouble(t *testing.T) {
 	assert.Zero(t, w.failed)
 }
 
-// What is kept may change while many nodes are written, and the annotation may be somebody else's, which no write takes off.
+// What is kept may change while many nodes are written, and the annotation may be somebody else's, which no write takes
+// off.
 func TestManyNodesAreWrittenInTurn(t *testing.T) {
 	w := newNodesWorld(t)
 	const nodes = 2*writesPerSecond + 5

@@ -52,7 +52,8 @@ type Provisioner struct {
 	mu    sync.Mutex                           // guards what follows
 	known map[owned]*unstructured.Unstructured // requests that were made here
 
-	// since is since when a reservation fits no node, and next when what failed for one is tried again. Run alone uses them.
+	// since is since when a reservation fits no node, and next when what failed for one is tried again. Run alone uses
+	// them.
 	since, next map[types.UID]time.Time
 }
 
@@ -70,8 +71,8 @@ func NewProvisioner(o ProvisionerOptions) *Provisioner {
 	return p
 }
 
-// owned is of what reservation a request is. The namespace is the request's own: who may write in another one says nothing of
-// this reservation.
+// owned is of what reservation a request is. The namespace is the request's own: who may write in another one says
+// nothing of this reservation.
 type owned struct {
 	namespace string
 	uid       types.UID

@@ -167,8 +167,8 @@ func (c *Client) Refusals(ctx context.Context, after uint64) (*reserver.Refusals
 	return Get[reserver.RefusalsAnswer](ctx, c, "/v1/refusals", url.Values{"after": {strconv.FormatUint(after, 10)}})
 }
 
-// Pending returns pods of a namespace that were refused and have no node since, or of all that the caller may see where it
-// is empty: those that wait longest first, a page of them. next is the Continue of the page before, or empty.
+// Pending returns pods of a namespace that were refused and have no node since, or of all that the caller may see where
+// it is empty: those that wait longest first, a page of them. next is the Continue of the page before, or empty.
 func (c *Client) Pending(ctx context.Context, namespace, next string) (*reserver.PendingAnswer, error) {
 	query := url.Values{}
 	for name, value := range map[string]string{"namespace": namespace, "continue": next} {
@@ -179,7 +179,8 @@ func (c *Client) Pending(ctx context.Context, namespace, next string) (*reserver
 	return Get[reserver.PendingAnswer](ctx, c, "/v1/pending", query)
 }
 
-// Nodes returns the account of all nodes: those of each page of the answer as they were then. Revision is the first page's.
+// Nodes returns the account of all nodes: those of each page of the answer as they were then. Revision is the first
+// page's.
 func (c *Client) Nodes(ctx context.Context) (*reserver.NodesAnswer, error) {
 	return list(ctx, c, "/v1/nodes", nil, func(a *reserver.NodesAnswer) (*[]reserver.Node, *string) { return &a.Nodes, &a.Continue })
 }
@@ -190,8 +191,8 @@ func (c *Client) Node(ctx context.Context, name string) (*reserver.NodeAnswer, e
 	return Get[reserver.NodeAnswer](ctx, c, "/v1/nodes/"+name, nil)
 }
 
-// Allocations returns the allocations that the caller may see, of those that query selects: namespace, pod, node, scheduler
-// and state, as /openapi.yaml says; nil selects all. Pages are as in Nodes.
+// Allocations returns the allocations that the caller may see, of those that query selects: namespace, pod, node,
+// scheduler and state, as /openapi.yaml says; nil selects all. Pages are as in Nodes.
 func (c *Client) Allocations(ctx context.Context, query url.Values) (*reserver.AllocationsAnswer, error) {
 	return list(ctx, c, "/v1/allocations", query, func(a *reserver.AllocationsAnswer) (*[]reserver.Allocation, *string) {
 		return &a.Allocations, &a.Continue

@@ -83,9 +83,9 @@ func (c *Client) newRequest(ctx context.Context, r *request, body []byte) (*http
 	return post, nil
 }
 
-// unreached is the error of a try that found no server. What no repeat mends is permanent, and says what does. Where the
-// server has answered before, the options are right, and a repeat may mend anything: a name that is not there for a moment, a
-// certificate that is being renewed.
+// unreached is the error of a try that found no server. What no repeat mends is permanent, and says what does. Where
+// the server has answered before, the options are right, and a repeat may mend anything: a name that is not there for a
+// moment, a certificate that is being renewed.
 func (c *Client) unreached(err error) error {
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError

@@ -17,8 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// A scheduler binds each pod in a goroutine of its own. The connections of as many binds as are under way at one time are
-// kept for the next ones: 25 of 5 ms each are 5,000 pods a second.
+// A scheduler binds each pod in a goroutine of its own. The connections of as many binds as are under way at one time
+// are kept for the next ones: 25 of 5 ms each are 5,000 pods a second.
 func TestConnectionsOfBindsAreKept(t *testing.T) {
 	const parallel, most = 25, 100
 	var turn atomic.Pointer[sync.WaitGroup] // until all of a round are under way
@@ -53,8 +53,8 @@ func TestConnectionsOfBindsAreKept(t *testing.T) {
 		return opened.Load() - before
 	}
 	round()
-	// Not all are kept each time: the transport gives up a connection of which it does not learn in time that the request is
-	// written. With as few as http.Transport keeps, 23 would be opened in each round.
+	// Not all are kept each time: the transport gives up a connection of which it does not learn in time that the request
+	// is written. With as few as http.Transport keeps, 23 would be opened in each round.
 	rounds := 1
 	for round() >= parallel/2 && rounds < most {
 		rounds++

@@ -44,8 +44,8 @@ type Options struct {
 	MaxReconnect time.Duration
 	// MaxAnswer is the longest answer, or event of a watch, in bytes; default 64 MiB.
 	MaxAnswer int64
-	// OnRetry, if given, is told why a request is to be sent again, and after which pause: while a call that takes long has
-	// not returned. It must not block, and is called by whoever calls the client.
+	// OnRetry, if given, is told why a request is to be sent again, and after which pause: while a call that takes long
+	// has not returned. It must not block, and is called by whoever calls the client.
 	OnRetry func(path string, why error, pause time.Duration)
 	// Clock is for tests; default is the system's.
 	Clock clock.WithDelayedExecution

@@ -8,8 +8,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// Proxy returns a handler that passes requests on to the server, with this client's certificate, and its token where the
-// request has none. Nothing is tried again. Who uses it sees to it which requests come.
+// Proxy returns a handler that passes requests on to the server, with this client's certificate, and its token where
+// the request has none. Nothing is tried again. Who uses it sees to it which requests come.
 func (c *Client) Proxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Transport:     c.http.Transport,

@@ -84,8 +84,8 @@ func TestStopOfAWatchNobodyReads(t *testing.T) {
 	w.Stop()
 }
 
-// The events of a batch come in order, each with what to go on after, also where the batch has kinds of changes that are
-// not known.
+// The events of a batch come in order, each with what to go on after, also where the batch has kinds of changes that
+// are not known.
 func TestWatchOfABatch(t *testing.T) {
 	var connections atomic.Int64
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {

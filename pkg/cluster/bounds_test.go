@@ -73,8 +73,8 @@ func annotated(name, prefix string, changes ...func(*v1.Pod)) func(*v1.Pod) {
 	}
 }
 
-// TestLongDeviceAnnotations: what a pod's author writes of devices is kept no longer than anything that can be read, nor is why
-// it cannot be.
+// TestLongDeviceAnnotations: what a pod's author writes of devices is kept no longer than anything that can be read,
+// nor is why it cannot be.
 func TestLongDeviceAnnotations(t *testing.T) {
 	const most = maxChoice
 	for name, change := range longPods {

@@ -110,8 +110,8 @@ func hasContainer(spec *v1.PodSpec, name string) bool {
 	return len(spec.Containers) == 0 || slices.ContainsFunc(spec.Containers, named) || slices.ContainsFunc(spec.InitContainers, named)
 }
 
-// Tell returns how the annotation extended-resources tells a pod what it was given. What it was given for what it asks for
-// by count is no container's in particular, and comes last.
+// Tell returns how the annotation extended-resources tells a pod what it was given. What it was given for what it asks
+// for by count is no container's in particular, and comes last.
 func (m *DeviceAnnotations) Tell(given []ledger.GivenDevices) string {
 	var all, byCount []string
 	byClaim := map[string][]string{}
@@ -139,8 +139,8 @@ func (m *DeviceAnnotations) Tell(given []ledger.GivenDevices) string {
 	return strings.Join(sections, ";")
 }
 
-// GivenIDs returns what the pod says it was bound with as a plain list, claim by claim. counts are how many devices each of
-// the claims is for; nil where that is not known.
+// GivenIDs returns what the pod says it was bound with as a plain list, claim by claim. counts are how many devices
+// each of the claims is for; nil where that is not known.
 func (m *DeviceAnnotations) GivenIDs(counts []int) string {
 	if !strings.Contains(m.Given, "=") { // no ID has one
 		return m.Given

@@ -79,8 +79,8 @@ func TestGivenIDs(t *testing.T) {
 	assert.Empty(t, marks.Tell(nil))
 }
 
-// Whatever a pod asks for, what it is told is read as what it was given; and whatever somebody writes in the place of that,
-// no ID that stands there is missed.
+// Whatever a pod asks for, what it is told is read as what it was given; and whatever somebody writes in the place of
+// that, no ID that stands there is missed.
 func FuzzGivenIDs(f *testing.F) {
 	f.Add("main=a,b;log=b,c", "x,y,z", "main=x,y;log=y,z")
 	f.Add("a,b", "x,y", ",,=;")

@@ -16,8 +16,9 @@ import (
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
-// TestInventedResourcesHideNoUse: pods that name resources of their own invention, and come first in the list of a server
-// that starts, do not have it overlook what others use of a node, also where that offers none of it at the moment.
+// TestInventedResourcesHideNoUse: pods that name resources of their own invention, and come first in the list of a
+// server that starts, do not have it overlook what others use of a node, also where that offers none of it at the
+// moment.
 func TestInventedResourcesHideNoUse(t *testing.T) {
 	const gpu, fpga = v1.ResourceName("example.com/gpu"), v1.ResourceName("example.com/fpga")
 	asks := func(names ...v1.ResourceName) func(*v1.Pod) {

@@ -107,8 +107,8 @@ func (s *Pods) Gang(key kinds.Key) (pending []*Pod, bound, finished int) {
 	return pending, g.bound, g.finished
 }
 
-// GangSize is how many members a gang has that wait for a node, that have one, and that have succeeded, as Gang has them.
-// Scheduler is that of one of them, and Caller who had one of them bound, as far as that is known.
+// GangSize is how many members a gang has that wait for a node, that have one, and that have succeeded, as Gang has
+// them. Scheduler is that of one of them, and Caller who had one of them bound, as far as that is known.
 type GangSize struct {
 	Pending, Bound, Finished int
 	Scheduler, Caller        string
@@ -127,8 +127,8 @@ func (s *Pods) GangSize(key kinds.Key) GangSize {
 	}
 }
 
-// GangSays returns what a member of a gang says of it, and whether all members say the same; of several the one that says
-// less. known is false where the gang has no members.
+// GangSays returns what a member of a gang says of it, and whether all members say the same; of several the one that
+// says less. known is false where the gang has no members.
 func (s *Pods) GangSays(key kinds.Key) (mark kinds.Mark, agreed, known bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

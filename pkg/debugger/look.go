@@ -24,8 +24,8 @@ const (
 	maxTold = 1000
 )
 
-// API is what live lists are asked of. Core is not the client that the ledger is kept by: what that one cuts off, or reads
-// wrongly, is to show.
+// API is what live lists are asked of. Core is not the client that the ledger is kept by: what that one cuts off, or
+// reads wrongly, is to show.
 type API struct {
 	Core    kubernetes.Interface
 	Objects versioned.Interface

@@ -31,9 +31,9 @@ Lost becomes Bound again when the device's object comes back while the pod still
 finalizer when it is first seen. A claim that is being deleted is given to no further pod, and goes when
 the pod that has it is gone: until then its devices stay counted.
 
-A pod may name a template in the place of a claim. The server that leads makes a claim for such a pod. The claim is owned
-by the pod, and its name follows from the pod's UID, so a second try finds it made already. A claim of that name counts
-for the pod only if the pod owns it. The claim goes with the pod, by garbage collection.
+A pod may name a template in the place of a claim. The server that leads makes a claim for such a pod. The claim is
+owned by the pod, and its name follows from the pod's UID, so a second try finds it made already. A claim of that name
+counts for the pod only if the pod owns it. The claim goes with the pod, by garbage collection.
 
 # The life of a device
 
@@ -42,8 +42,8 @@ for the pod only if the pod owns it. The claim goes with the pod, by garbage col
 
 # Starting
 
-Bound pods are observed anew once devices and claims are in the ledger, and only then do they have their devices there: a
-server that stands by may have seen the pods long before. Where the API server knows neither kind, the server runs
+Bound pods are observed anew once devices and claims are in the ledger, and only then do they have their devices there:
+a server that stands by may have seen the pods long before. Where the API server knows neither kind, the server runs
 without devices, refuses pods that name claims, and goes on asking.
 
 # Locks

@@ -37,8 +37,8 @@ func FuzzClaim(f *testing.F) {
 	})
 }
 
-// FuzzDevice: whatever two objects say of devices, one after the other under one name and then under names of their own,
-// each is on the node that it says, a device is counted once, and nothing is left of them once they are gone.
+// FuzzDevice: whatever two objects say of devices, one after the other under one name and then under names of their
+// own, each is on the node that it says, a device is counted once, and nothing is left of them once they are gone.
 func FuzzDevice(f *testing.F) {
 	const spec = `{"spec":{"nodeName":"n","resourceName":"nvidia.com/gpu","deviceID":"0"`
 	f.Add(spec+`}}`, spec+`}}`)

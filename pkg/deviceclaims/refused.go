@@ -9,8 +9,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// Trouble says why the devices of a pod's claims cannot be given to it, where neither time nor another node helps by itself;
-// Fits where that is not so.
+// Trouble says why the devices of a pod's claims cannot be given to it, where neither time nor another node helps by
+// itself; Fits where that is not so.
 func (c *Controller) Trouble(pod *cluster.Pod) (reason ledger.Reason, note string) {
 	if !pod.Devices.Asks() || c.soon(pod) {
 		return ledger.Fits, ""

@@ -19,8 +19,8 @@ import (
 // reasonNotMade is of Events on pods whose claims the API server does not let the server make.
 const reasonNotMade = "DeviceClaimNotMade"
 
-// Waits is told of a pod without a node that was first seen, or names other claims now: those that it gets from templates
-// are made.
+// Waits is told of a pod without a node that was first seen, or names other claims now: those that it gets from
+// templates are made.
 func (c *Controller) Waits(pod *cluster.Pod) {
 	if c.ready.IsOpen() { // until then start looks at all pods
 		c.makeFor(pod)

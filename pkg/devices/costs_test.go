@@ -47,8 +47,8 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// A shape of request that is new to a pool costs no more than the first, however many were made up before. All nodes are asked
-// for it while nothing can be decided.
+// A shape of request that is new to a pool costs no more than the first, however many were made up before. All nodes
+// are asked for it while nothing can be decided.
 func TestNewShapesCostLittle(t *testing.T) {
 	const shapes, most = 1024, 1 << 10
 	p := bigNode(8)

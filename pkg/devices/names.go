@@ -50,8 +50,8 @@ func (c ContainerClaims) Same(o ContainerClaims) bool {
 	return c.Name == o.Name && slices.Equal(c.Claims, o.Claims)
 }
 
-// maxAsked bounds what is read, in bytes: as many claims as a pod may have, or those of many containers. The API server takes
-// much longer annotations, of more containers than can be compared with each other in a second.
+// maxAsked bounds what is read, in bytes: as many claims as a pod may have, or those of many containers. The API server
+// takes much longer annotations, of more containers than can be compared with each other in a second.
 const maxAsked = 4 << 10
 
 // containerForm is how to write claims for each container.

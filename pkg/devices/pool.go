@@ -104,8 +104,8 @@ func (p *Pool) Schedulable() Set {
 }
 
 // maxMatches bounds what a pool remembers, and ways how many of that may have the same place. There are rarely more
-// shapes of requests than kinds of devices. Whoever makes up new ones, and has all pools asked for them, makes them forget
-// some, and no more: neither the memory nor what a new shape costs grow with those before.
+// shapes of requests than kinds of devices. Whoever makes up new ones, and has all pools asked for them, makes them
+// forget some, and no more: neither the memory nor what a new shape costs grow with those before.
 const (
 	maxMatches = 128
 	ways       = 4

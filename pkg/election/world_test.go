@@ -152,8 +152,8 @@ func (w *world) runBoth(first, second *Elector) (stopFirst, stopSecond func() er
 	return stopFirst, w.run(second)
 }
 
-// untilBetween is a minute, and the moment then is none in which the leader renews its Lease, or another looks at it: what a
-// test changes there falls between two renewals.
+// untilBetween is a minute, and the moment then is none in which the leader renews its Lease, or another looks at it:
+// what a test changes there falls between two renewals.
 const untilBetween = time.Minute + poll/2
 
 // cutOff has an elector lose the way to its Lease while the flag is set.

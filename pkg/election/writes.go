@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// write is how long one write of a leader may last: it begins while the Lease is surely held, which is a Retry less than
-// the Lease lasts, and has to be over when another server may have it.
+// write is how long one write of a leader may last: it begins while the Lease is surely held, which is a Retry less
+// than the Lease lasts, and has to be over when another server may have it.
 func (t Times) write() time.Duration { return t.Retry - t.Retry/4 }
 
 // ErrNotSent is why a write is not sent: another server may be deciding.

@@ -29,9 +29,9 @@ func decidesAfter(e *Elector, since time.Time) time.Duration {
 	return time.Since(since)
 }
 
-// A leader that cannot renew its lease leaves it to its end, although it could be given up by then: what it has sent may
-// be past the fence and not carried out yet. Whoever takes over waits until the API server has abandoned what was sent
-// before the fence came into force. A leader that gave the lease up has left nothing.
+// A leader that cannot renew its lease leaves it to its end, although it could be given up by then: what it has sent
+// may be past the fence and not carried out yet. Whoever takes over waits until the API server has abandoned what was
+// sent before the fence came into force. A leader that gave the lease up has left nothing.
 func TestTakeOverAwaitsWrites(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		times := DefaultTimes()

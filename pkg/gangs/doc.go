@@ -15,8 +15,8 @@ together.
 	the pod does not                                                                    that of the object of the gang's name
 	the minimum is at most 1, or the object has none                                    no gang
 
-What is wrong, such as an object that does not exist, is the gang's Problem, in words for the people who made the pods. A
-pod of a gang with a problem is a member of a gang all the same: nobody knows how many it needs.
+What is wrong, such as an object that does not exist, is the gang's Problem, in words for the people who made the pods.
+A pod of a gang with a problem is a member of a gang all the same: nobody knows how many it needs.
 
 # Objects
 

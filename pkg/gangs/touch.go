@@ -16,8 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 )
 
-// One write takes at most touchTimeout, and what fails is told once in touchTold. Each has kube-scheduler try all pods that were
-// given up for their gang's sake, whichever that is: so there are touchesPerSecond of all gangs together.
+// One write takes at most touchTimeout, and what fails is told once in touchTold. Each has kube-scheduler try all pods
+// that were given up for their gang's sake, whichever that is: so there are touchesPerSecond of all gangs together.
 const (
 	touchTimeout     = 5 * time.Second
 	touchTold        = time.Minute

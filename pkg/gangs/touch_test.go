@@ -85,7 +85,8 @@ func TestTouchesAreFew(t *testing.T) {
 	})
 }
 
-// A right that is missing is told once a minute, with what to do. That the object is gone, or another one, is no failure.
+// A right that is missing is told once a minute, with what to do. That the object is gone, or another one, is no
+// failure.
 func TestTouchFails(t *testing.T) {
 	gr := coscheduling.GroupResource()
 	tests := map[string]struct {

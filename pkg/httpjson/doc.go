@@ -26,6 +26,6 @@
 // # What a client can take
 //
 // An Intake bounds what all requests together take, and what those of one caller do, which is half of it. Who sends or
-// reads slowly has a limited time: three seconds, and one more for each 4 MiB. A caller has a number of requests under way,
-// and in a second; what that is, and why no scheduler meets it, is written where it is set (maxInFlight, maxRate).
+// reads slowly has a limited time: three seconds, and one more for each 4 MiB. A caller has a number of requests under
+// way, and in a second; what that is, and why no scheduler meets it, is written where it is set (maxInFlight, maxRate).
 package httpjson

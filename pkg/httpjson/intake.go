@@ -40,8 +40,8 @@ var past = time.Unix(1, 0)
 
 var errInFlight = Errorf(http.StatusTooManyRequests, "%d of your requests are being served: send fewer at a time", maxInFlight)
 
-// Intake shares what a server has among the requests that come in: memory for bodies and answers, and processors.
-// All integration paths of a server use one. A caller has half of each at most. It is for callers who may send requests:
+// Intake shares what a server has among the requests that come in: memory for bodies and answers, and processors. All
+// integration paths of a server use one. A caller has half of each at most. It is for callers who may send requests:
 // others are to be refused before.
 type Intake struct {
 	// TooFast and TooMany count what was refused because its caller sends too many requests in a second, and has too many

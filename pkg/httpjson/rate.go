@@ -16,8 +16,8 @@ const (
 	// extender on two cores sends 800.
 	maxRate  = 8000
 	maxBurst = 2 * maxRate
-	// maxRated is how many callers have a rate of their own at one time. The one that was quiet for the longest time begins
-	// anew where there are more.
+	// maxRated is how many callers have a rate of their own at one time. The one that was quiet for the longest time
+	// begins anew where there are more.
 	maxRated = 4096
 )
 

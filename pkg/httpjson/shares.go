@@ -46,7 +46,8 @@ func NewShares(size, each int64, wait time.Duration) *Shares {
 // Had is how much requests have at present.
 func (s *Shares) Had() int64 { return s.had.Load() }
 
-// Take waits for so much, or all that one caller may have. giveBack is to be called, once or more. The error has the status 503.
+// Take waits for so much, or all that one caller may have. giveBack is to be called, once or more. The error has the
+// status 503.
 func (s *Shares) Take(ctx context.Context, caller string, size int64) (giveBack func(), err error) {
 	p := s.begin(caller)
 	if err := p.grow(ctx, size); err != nil {

@@ -64,7 +64,8 @@ func Of(ctx context.Context) user.Info {
 // Trusted reports whether a caller may do everything: it is in this process, or came by plain HTTP.
 func Trusted(caller user.Info) bool { return caller.GetName() == trusted.Name }
 
-// Name is what the caller of a request is called: what it is granted belongs to that name, and counts against its limits.
+// Name is what the caller of a request is called: what it is granted belongs to that name, and counts against its
+// limits.
 func Name(ctx context.Context) string { return Of(ctx).GetName() }
 
 // Inside is for calls of this process.

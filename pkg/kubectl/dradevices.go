@@ -16,8 +16,8 @@ import (
 // phaseDouble is shown of a DRA device of which more is allocated than there is.
 const phaseDouble = "Double"
 
-// readDRA returns the DRA devices that are asked for, none where the cluster has no DRA, or the user may not see them. They are
-// called driver/pool/device.
+// readDRA returns the DRA devices that are asked for, none where the cluster has no DRA, or the user may not see them.
+// They are called driver/pool/device.
 func (o *devicesOptions) readDRA(ctx context.Context, cluster *cluster, names []string) ([]deviceAnswer, error) {
 	client := cluster.kube.ResourceV1()
 	published, err := client.ResourceSlices().List(ctx, metav1.ListOptions{})

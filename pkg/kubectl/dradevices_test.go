@@ -11,7 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// addDRA gives the cluster four devices of a slice, of which two are allocated, one of them twice, and one that is gone.
+// addDRA gives the cluster four devices of a slice, of which two are allocated, one of them twice, and one that is
+// gone.
 func (r *rig) addDRA() {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: "gpu.example.com", NodeName: ptr.To("node-1"), Pool: resourcev1.ResourcePool{Name: "node-1", Generation: 1, ResourceSliceCount: 1},

@@ -115,8 +115,8 @@ func writeYAML(value any, to io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("write the answer as yaml: %w", err)
 	case !bytes.Equal(written, plain(written)):
-		// Marks of direction, which YAML would take as they are: in a text without double quotes their escapes mean no more than
-		// what is written. JSON is YAML, too.
+		// Marks of direction, which YAML would take as they are: in a text without double quotes their escapes mean no more
+		// than what is written. JSON is YAML, too.
 		var indented bytes.Buffer
 		if err := json.Indent(&indented, append(text, '\n'), "", "  "); err != nil {
 			return fmt.Errorf("write the answer as yaml: %w", err)

@@ -17,8 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// hostile is what a tenant may write for the name of a pod's scheduler, of a gang, or for an index. In a terminal it would
-// set the title, clear the screen, change the direction of writing, and forge lines and columns.
+// hostile is what a tenant may write for the name of a pod's scheduler, of a gang, or for an index. In a terminal it
+// would set the title, clear the screen, change the direction of writing, and forge lines and columns.
 const hostile = "x\x1b]0;t\x07\u009b2J\u202ey\x7f\b\r\n\nState:  Bound\nforged  line\tWhole\v1\f2\r3"
 
 // hostileRig has a cluster and a server with the hostile text in all that may be any text.

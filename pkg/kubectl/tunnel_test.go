@@ -193,7 +193,8 @@ func deleting(p *corev1.Pod) {
 func of(other string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Labels["app"] = other } }
 
 // TestChoosePod chooses among fake pods. That a port is really forwarded to the chosen one needs a kubelet, which the
-// control plane of the end-to-end tests does not have; TestTunnel forwards one through a server that speaks the protocol.
+// control plane of the end-to-end tests does not have; TestTunnel forwards one through a server that speaks the
+// protocol.
 func TestChoosePod(t *testing.T) {
 	https := func(s *corev1.Service) { s.Spec.Ports[0].Name = "https" }
 	byNumber := func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(8443) }

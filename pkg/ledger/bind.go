@@ -126,10 +126,10 @@ func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 	return Grant{Slot: e.within.ref(), Caller: e.caller, Devices: e.given()}, nil
 }
 
-// ChangeBind has the allocation of a pod that is Binding count for what is asked now, in place of what it was granted: in
-// one step, so that what it has is never free for anybody else. It stays where it is, in the slot that it uses, and keeps
-// its devices as long as it asks for the same. Where there is no capacity for that it stays what it is, as what was
-// allowed may be carried out yet. It is StartBind for a pod without such an allocation on the node.
+// ChangeBind has the allocation of a pod that is Binding count for what is asked now, in place of what it was granted:
+// in one step, so that what it has is never free for anybody else. It stays where it is, in the slot that it uses, and
+// keeps its devices as long as it asks for the same. Where there is no capacity for that it stays what it is, as what
+// was allowed may be carried out yet. It is StartBind for a pod without such an allocation on the node.
 func (l *Ledger) ChangeBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -232,8 +232,8 @@ func claimed(given []GivenDevices) []GivenDevices {
 	return given[:end]
 }
 
-// withoutCounted is what a slot keeps of the devices of a pod, which is bound no more: what it asked for by count the slot
-// keeps by count.
+// withoutCounted is what a slot keeps of the devices of a pod, which is bound no more: what it asked for by count the
+// slot keeps by count.
 func (a *deviceGrant) withoutCounted() *deviceGrant {
 	if a == nil || a.request == nil {
 		return nil

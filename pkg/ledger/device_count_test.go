@@ -196,8 +196,8 @@ func TestClaimsAndCountsAreOneAccount(t *testing.T) {
 	}
 }
 
-// TestDevicesThatComeLate has the devices of a node be described while pods run: they count, and nobody is told that they
-// have some.
+// TestDevicesThatComeLate has the devices of a node be described while pods run: they count, and nobody is told that
+// they have some.
 func TestDevicesThatComeLate(t *testing.T) {
 	n := newGPUNode(t, 4)
 	assert.Empty(t, n.bind(1, 0))
@@ -258,8 +258,8 @@ func TestSlotsKeepCounts(t *testing.T) {
 	assert.Equal(t, "b", ids(grant))
 }
 
-// TestMappedResources has a DeviceClass map the resource: a node that offers none by count leaves it to DRA, and one that
-// offers some counts it.
+// TestMappedResources has a DeviceClass map the resource: a node that offers none by count leaves it to DRA, and one
+// that offers some counts it.
 func TestMappedResources(t *testing.T) {
 	n := newGPUNode(t, 0)
 	require.Equal(t, noCount, n.bind(2, 0))
@@ -311,8 +311,8 @@ func TestPodsThatSayThatTheyHaveDevices(t *testing.T) {
 	}
 }
 
-// The devices of a pod whose claim asks for another resource by now are kept for no successor, which would be given what
-// it does not ask for.
+// The devices of a pod whose claim asks for another resource by now are kept for no successor, which would be given
+// what it does not ask for.
 func TestDevicesOfClaimMadeAnewAreNotKept(t *testing.T) {
 	n := newGPUNode(t, 2, "a")
 	claim := ledger.DeviceClaimRef{Namespace: "ns", Name: "c", UID: "2"}

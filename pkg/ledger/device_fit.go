@@ -144,8 +144,8 @@ func (r *DeviceRequest) ids() []string {
 	return strings.Split(r.Given, ",")
 }
 
-// split tells which of some IDs each request was given, and which are left. There are none where they are too few: nobody
-// knows what these are for.
+// split tells which of some IDs each request was given, and which are left. There are none where they are too few:
+// nobody knows what these are for.
 func (r *DeviceRequest) split(ids []string) (byRequest [][]string, rest []string) {
 	for _, request := range r.Requests {
 		count := request.Count()

@@ -67,12 +67,12 @@
 // the pod was bound to another node. Binding never expires: only the API server knows how
 // it ended.
 //
-// The pod of a Binding allocation may change before it is bound: ChangeBind has the allocation count for what is asked then,
-// in one step, or leaves it as it is.
+// The pod of a Binding allocation may change before it is bound: ChangeBind has the allocation count for what is asked
+// then, in one step, or leaves it as it is.
 //
 // An allocation in either state may grow: a resize of its pod that is granted (Resize) counts from then on, beside what
-// the pod is seen to ask for, the larger of the two. A resize is written on top of one version of the pod or not at all, so
-// it stops counting when a newer one is seen, or it is known that it will not be written (SettleResize).
+// the pod is seen to ask for, the larger of the two. A resize is written on top of one version of the pod or not at
+// all, so it stops counting when a newer one is seen, or it is known that it will not be written (SettleResize).
 //
 // # States of a slot
 //

@@ -20,10 +20,10 @@ type Choice struct {
 	Nodes []string
 }
 
-// StartBindWith is StartBind, and in the same step gives up some slots and makes others: all of it is done or nothing. What
-// is given up is free for the pod and for the slots that are made. No slots are preempted. A rejection with the reason
-// GangUnplaced says that the pod would fit, but not all that is to be kept: Requested is how many slots that is, and
-// Free for how many there is capacity.
+// StartBindWith is StartBind, and in the same step gives up some slots and makes others: all of it is done or nothing.
+// What is given up is free for the pod and for the slots that are made. No slots are preempted. A rejection with the
+// reason GangUnplaced says that the pod would fit, but not all that is to be kept: Requested is how many slots that is,
+// and Free for how many there is capacity.
 func (l *Ledger) StartBindWith(p *Placement, x *Exchange, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,8 +90,8 @@ func (l *account) commitAll(steps []step) {
 	}
 }
 
-// BindFailedKeeping is BindFailed, and in the same step makes a movable slot of what the bind had, until a deadline. Nothing
-// is kept on a node that is gone.
+// BindFailedKeeping is BindFailed, and in the same step makes a movable slot of what the bind had, until a deadline.
+// Nothing is kept on a node that is gone.
 func (l *Ledger) BindFailedKeeping(pod PodRef, nodeName string, deadline time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

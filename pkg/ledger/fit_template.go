@@ -14,9 +14,9 @@ type Template struct {
 	Unschedulable bool
 }
 
-// FitTemplate says whether a pod would fit a node that does not exist here, if it were as somebody says. What pods use that are
-// bound to a node of the name counts. It is advice: of a node that does not exist nothing is ever given. No claims of devices
-// are met there, as nobody knows the devices.
+// FitTemplate says whether a pod would fit a node that does not exist here, if it were as somebody says. What pods use
+// that are bound to a node of the name counts. It is advice: of a node that does not exist nothing is ever given. No
+// claims of devices are met there, as nobody knows the devices.
 func (l Reader) FitTemplate(p *Placement, node *Template) Verdict {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -72,8 +72,8 @@ func (l *account) fitResize(e *entry, asked *resources.Request) *Rejection {
 	return l.reject(p, v, nil)
 }
 
-// SettleResize says that no resize of a pod at a version, or an older one, that was granted will be written any more. It
-// reports whether one was pending.
+// SettleResize says that no resize of a pod at a version, or an older one, that was granted will be written any more.
+// It reports whether one was pending.
 func (l *Ledger) SettleResize(pod PodRef, version uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -108,8 +108,8 @@ func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
 	return "", false
 }
 
-// PlaceOf returns the node on which a pod has capacity of its own: its allocation, or a slot that is kept for it alone, in
-// memory or of a reservation.
+// PlaceOf returns the node on which a pod has capacity of its own: its allocation, or a slot that is kept for it alone,
+// in memory or of a reservation.
 func (l Reader) PlaceOf(pod PodRef) (node string, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -171,8 +171,8 @@ func (l Reader) UsableSlots(p *Placement) (usable []UsableSlot) {
 	return usable
 }
 
-// ExactFirst returns slots with those first that keep just what is requested, of all resources that they keep at all; the
-// others follow in their order. So a pod that is small does not take the slot of one that is large.
+// ExactFirst returns slots with those first that keep just what is requested, of all resources that they keep at all;
+// the others follow in their order. So a pod that is small does not take the slot of one that is large.
 func (l Reader) ExactFirst(refs []SlotRef, request *resources.Request) []SlotRef {
 	if len(refs) < 2 {
 		return refs

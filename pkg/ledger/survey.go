@@ -117,9 +117,9 @@ type Largest struct {
 	Node            string // empty where there is none
 }
 
-// Largest returns, of every resource that a pod asks for, the most that one of the nodes allowed has free. Cordoned nodes are
-// left out, unless the pod tolerates them, and so is what one of the nodes leaves to DRA: nobody here knows how much
-// there is. p.Node is not looked at.
+// Largest returns, of every resource that a pod asks for, the most that one of the nodes allowed has free. Cordoned
+// nodes are left out, unless the pod tolerates them, and so is what one of the nodes leaves to DRA: nobody here knows
+// how much there is. p.Node is not looked at.
 func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest {
 	var list []Largest
 	left := map[v1.ResourceName]bool{}
@@ -203,8 +203,8 @@ func (l *account) lack(i int32, p *Placement) (sum float64) {
 	return sum
 }
 
-// Nearest says why a pod is refused the one of some nodes where it lacks least, devices aside; nil where there is capacity
-// for it, or none of the nodes is known. p.Node is not looked at.
+// Nearest says why a pod is refused the one of some nodes where it lacks least, devices aside; nil where there is
+// capacity for it, or none of the nodes is known. p.Node is not looked at.
 func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -230,8 +230,8 @@ func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
 	return l.reject(&there, v, nil)
 }
 
-// FitsEmpty reports whether some node would have capacity for a request if it were empty. Cordons are of no account, nor are the
-// devices of claims.
+// FitsEmpty reports whether some node would have capacity for a request if it were empty. Cordons are of no account,
+// nor are the devices of claims.
 func (l Reader) FitsEmpty(request *resources.Request) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -36,8 +36,8 @@ type ReservedBy struct {
 // DeviceTotal counts devices of one resource. The rest of them may not be given out.
 type DeviceTotal struct{ All, Used, Free int }
 
-// Totals adds up all nodes that exist. It looks at some nodes at a time, so that decisions go on in between: what changes
-// meanwhile may be counted before or after.
+// Totals adds up all nodes that exist. It looks at some nodes at a time, so that decisions go on in between: what
+// changes meanwhile may be counted before or after.
 func (l Reader) Totals() Totals {
 	t := totals{
 		Totals: Totals{Amounts: map[v1.ResourceName]*Total{}, Reserved: map[ReservedBy]int64{}, Devices: map[string]*DeviceTotal{}},

@@ -61,7 +61,8 @@ const (
 // Trusted is the caller that may do everything. It has a budget like others.
 const Trusted = "globalreserve:trusted"
 
-// MayAll reports whether a caller may change what others have reserved; one without a name stands for the server itself.
+// MayAll reports whether a caller may change what others have reserved; one without a name stands for the server
+// itself.
 func MayAll(caller string) bool { return caller == "" || caller == Trusted }
 
 // Placement asks for capacity for one pod on one node.
@@ -224,7 +225,8 @@ type NodeObservation struct {
 	Allocatable []resources.Amount
 	// Unschedulable is spec.unschedulable (cordoned).
 	Unschedulable bool
-	// Labels are told to readers; they decide nothing here. The ledger keeps the map, so it must not be changed afterwards.
+	// Labels are told to readers; they decide nothing here. The ledger keeps the map, so it must not be changed
+	// afterwards.
 	Labels map[string]string
 }
 

@@ -164,8 +164,8 @@ func (l Reader) Stats() Stats {
 	return s
 }
 
-// nodeViews returns all nodes in no order, as allocationViews and slotViews do with theirs: decisions wait while the account
-// is copied, and do not while the copy is sorted, which takes longer.
+// nodeViews returns all nodes in no order, as allocationViews and slotViews do with theirs: decisions wait while the
+// account is copied, and do not while the copy is sorted, which takes longer.
 func (l *account) nodeViews() []NodeView {
 	views := make([]NodeView, 0, len(l.nodeIndex))
 	for _, i := range l.nodeIndex {

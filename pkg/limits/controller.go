@@ -195,7 +195,8 @@ func (c *Controller) ofCallers(p *policy.Policy) map[string]*ledger.Limits {
 	return wanted
 }
 
-// ofNamespaces returns the limits of all namespaces that have some, and by the empty name those of the others. c.mu is held.
+// ofNamespaces returns the limits of all namespaces that have some, and by the empty name those of the others. c.mu is
+// held.
 func (c *Controller) ofNamespaces(p *policy.Policy) map[string]*ledger.Limits {
 	names := slices.Collect(maps.Keys(c.quotas))
 	names = append(names, "")

@@ -40,8 +40,8 @@ func (c watchCollector) Collect(ch chan<- prometheus.Metric) {
 var gangsDesc = prometheus.NewDesc(namespace+"_gangs",
 	"Gangs, by state: Incomplete, Waiting, Starting, Short or Whole. The server that decides tells.", []string{"state"}, nil)
 
-// RegisterGangs has the scrape tell how many gangs are in each state, and for how long gangs have been half, all together.
-// They are called on every scrape. It must be called once.
+// RegisterGangs has the scrape tell how many gangs are in each state, and for how long gangs have been half, all
+// together. They are called on every scrape. It must be called once.
 func (m *Metrics) RegisterGangs(states func() map[string]int, half func() time.Duration) {
 	m.registry.MustRegister(gangCollector(states), prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: namespace, Name: "half_gang_seconds_total",

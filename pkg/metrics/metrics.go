@@ -154,8 +154,8 @@ func (m *Metrics) RegisterElection(leads, fenced func() bool, term func() float6
 	}
 }
 
-// RegisterForwarding adds what became of requests that this server passed on, or was to pass on: how many have waited for
-// a server that decides, and how many got no answer. They are called on every scrape. It must be called once.
+// RegisterForwarding adds what became of requests that this server passed on, or was to pass on: how many have waited
+// for a server that decides, and how many got no answer. They are called on every scrape. It must be called once.
 func (m *Metrics) RegisterForwarding(held, unknown func() float64) {
 	m.registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -166,8 +166,8 @@ func (m *Metrics) RegisterForwarding(held, unknown func() float64) {
 		}, unknown))
 }
 
-// RegisterResourceClaims adds what is known of DRA devices: of how many more is allocated than there is, and how many claims
-// keep some for pods that are not bound. They are called on every scrape. It must be called once.
+// RegisterResourceClaims adds what is known of DRA devices: of how many more is allocated than there is, and how many
+// claims keep some for pods that are not bound. They are called on every scrape. It must be called once.
 func (m *Metrics) RegisterResourceClaims(doubles, unbound func() int) {
 	for name, gauge := range map[string]struct {
 		help string
@@ -181,8 +181,8 @@ func (m *Metrics) RegisterResourceClaims(doubles, unbound func() int) {
 	}
 }
 
-// RegisterAutoscaling adds how many nodes are annotated against being removed by autoscalers. It is called on every scrape.
-// It must be called once.
+// RegisterAutoscaling adds how many nodes are annotated against being removed by autoscalers. It is called on every
+// scrape. It must be called once.
 func (m *Metrics) RegisterAutoscaling(protected func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "protected_nodes",
@@ -197,8 +197,8 @@ func (m *Metrics) RegisterIntake(used func() int64) {
 	}, func() float64 { return float64(used()) }))
 }
 
-// RegisterRefused adds how many requests were refused because of how much their callers ask for, by reason. They are read
-// on every scrape. It must be called once.
+// RegisterRefused adds how many requests were refused because of how much their callers ask for, by reason. They are
+// read on every scrape. It must be called once.
 func (m *Metrics) RegisterRefused(reasons map[string]func() int64) {
 	for reason, read := range reasons {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{

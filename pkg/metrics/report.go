@@ -41,8 +41,8 @@ func (m *Metrics) ObserveLimit(scheduler, reason string) {
 	m.limits.WithLabelValues(m.schedulers.value(scheduler), reason).Inc()
 }
 
-// ObserveRepeat counts one Binding that was refused once more. reason is one of the fixed words for refusals; scheduler may be
-// anything a client sent.
+// ObserveRepeat counts one Binding that was refused once more. reason is one of the fixed words for refusals; scheduler
+// may be anything a client sent.
 func (m *Metrics) ObserveRepeat(scheduler, reason string) {
 	m.repeats.WithLabelValues(m.schedulers.value(scheduler), reason).Inc()
 }
@@ -52,7 +52,8 @@ func (m *Metrics) ObserveBypassedBind(scheduler string) {
 	m.bypassedBinds.WithLabelValues(m.schedulers.value(scheduler)).Inc()
 }
 
-// ObserveObservedConflict counts one pod that got a node although what it asks for was taken. resource is what was short.
+// ObserveObservedConflict counts one pod that got a node although what it asks for was taken. resource is what was
+// short.
 func (m *Metrics) ObserveObservedConflict(scheduler, resource string) {
 	m.observed.WithLabelValues(m.schedulers.value(scheduler), m.resources.value(resource)).Inc()
 }
@@ -107,5 +108,6 @@ func (m *Metrics) KeepSchedulers(names ...string) {
 	}
 }
 
-// ObserveGangRefusal counts one pod that was refused for the sake of its gang. reason is the name of the ledger's reason.
+// ObserveGangRefusal counts one pod that was refused for the sake of its gang. reason is the name of the ledger's
+// reason.
 func (m *Metrics) ObserveGangRefusal(reason string) { m.gangRefusals.WithLabelValues(reason).Inc() }

@@ -9,7 +9,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// timeToBindBuckets are in seconds: creation times are whole seconds, and a pod that waits for capacity waits for hours.
+// timeToBindBuckets are in seconds: creation times are whole seconds, and a pod that waits for capacity waits for
+// hours.
 var timeToBindBuckets = []float64{1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}
 
 var (
@@ -32,8 +33,8 @@ var (
 // Pending is a scheduler, and a reason for which pods of it were refused.
 type Pending struct{ Scheduler, Reason string }
 
-// Totals are where the scrape reads what the cluster has, who waits, and which objects there are. They are called on every
-// scrape, from several goroutines.
+// Totals are where the scrape reads what the cluster has, who waits, and which objects there are. They are called on
+// every scrape, from several goroutines.
 type Totals struct {
 	Capacity     func() ledger.Totals
 	Pending      func() map[Pending]int

@@ -1,13 +1,14 @@
-// Package observe is what a server does that only observes (--observe). It decides nothing and refuses nothing: schedulers
-// and the API server are told yes, and it carries out the binds that it is asked for. It follows pods and nodes, and of each
-// pod that gets a node which the ledger would have refused, it remembers who had the capacity.
+// Package observe is what a server does that only observes (--observe). It decides nothing and refuses nothing:
+// schedulers and the API server are told yes, and it carries out the binds that it is asked for. It follows pods and
+// nodes, and of each pod that gets a node which the ledger would have refused, it remembers who had the capacity.
 //
-// There is one place that finds conflicts: where the watch brings a pod that is bound. So each is found once, whether it was
-// bound through this server, past its webhook or without it, and in the order in which the API server took the pods.
+// There is one place that finds conflicts: where the watch brings a pod that is bound. So each is found once, whether
+// it was bound through this server, past its webhook or without it, and in the order in which the API server took the
+// pods.
 //
-// What may be touched: the only thing that is written is the Binding that a scheduler asks for, without any annotation. The
-// server takes part in no election, and so can run beside one that decides: for that it is one more scheduler that binds
-// past it.
+// What may be touched: the only thing that is written is the Binding that a scheduler asks for, without any annotation.
+// The server takes part in no election, and so can run beside one that decides: for that it is one more scheduler that
+// binds past it.
 package observe
 
 import (

@@ -1,15 +1,15 @@
 // Package placement turns a pod into the question that the ledger is asked: what the pod requests, which slots of
-// reservations it may use, and which devices its claims ask for. Every integration path asks through it, so that all ask
-// the same. What schedulers are told of nodes that refuse a pod is here too, so that all hear the same.
+// reservations it may use, and which devices its claims ask for. Every integration path asks through it, so that all
+// ask the same. What schedulers are told of nodes that refuse a pod is here too, so that all hear the same.
 //
 //   - builder.go   the question
 //   - matcher.go   which reservations a pod may use
 //   - refusals.go  the constant texts
 //
-// The packages that watch Reservation objects feed the Matcher (Set, Remove). It only knows what the objects ask for: by the
-// index or the gang that both name, by the controller that both have, or by the reservation's label selector, and never
-// across namespaces. The ledger knows whether a slot still keeps capacity, and whether it is enough. Slots that name
-// their pod are left out, because the ledger finds those itself.
+// The packages that watch Reservation objects feed the Matcher (Set, Remove). It only knows what the objects ask for:
+// by the index or the gang that both name, by the controller that both have, or by the reservation's label selector,
+// and never across namespaces. The ledger knows whether a slot still keeps capacity, and whether it is enough. Slots
+// that name their pod are left out, because the ledger finds those itself.
 //
 // What may be touched: whatever a decision must know of a pod is added here, once. The package asks nothing and decides
 // nothing. Texts in refusals.go never change with the cluster's state.

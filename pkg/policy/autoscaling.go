@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// defaultRequestAfter is how long a reservation that fits no node waits until nodes are requested, where the file does not say.
+	// defaultRequestAfter is how long a reservation that fits no node waits until nodes are requested, where the file does
+	// not say.
 	defaultRequestAfter = 30 * time.Second
 	// maxRequestAfter is the most that the file may say.
 	maxRequestAfter = 24 * time.Hour
@@ -23,7 +24,8 @@ const (
 
 // Autoscaling says what cluster autoscalers are told.
 type Autoscaling struct {
-	// ProtectNodes has nodes annotated, against being removed, that reservations keep capacity on which no pod uses. Default: true.
+	// ProtectNodes has nodes annotated, against being removed, that reservations keep capacity on which no pod uses.
+	// Default: true.
 	ProtectNodes bool `json:"protectNodes"`
 	// ProvisioningRequests is the rules for asking for nodes.
 	ProvisioningRequests ProvisioningRequests `json:"provisioningRequests"`

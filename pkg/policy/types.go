@@ -90,7 +90,8 @@ type SchedulerPrioritize struct {
 // DefaultNamespace is the key of the limits for all namespaces that are not named, the one called default among them.
 const DefaultNamespace = "default"
 
-// Namespace is the limits of one namespace. What its pods and reservations use together is limited by its ResourceQuota.
+// Namespace is the limits of one namespace. What its pods and reservations use together is limited by its
+// ResourceQuota.
 type Namespace struct {
 	// MaxReserved is the most that its reservations may keep beyond what their pods use, by resource.
 	MaxReserved map[corev1.ResourceName]Amount `json:"maxReserved,omitempty"`

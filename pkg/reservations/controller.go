@@ -314,8 +314,8 @@ func (c *Controller) release(r *record) int {
 	return c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name, slots...)
 }
 
-// Retry has the pending reservations tried soon. Others call it for what no event of the ledger has it do so: labels and
-// taints of nodes, limits, resources that are left to DRA.
+// Retry has the pending reservations tried soon. Others call it for what no event of the ledger has it do so: labels
+// and taints of nodes, limits, resources that are left to DRA.
 func (c *Controller) Retry() {
 	select {
 	case c.kick <- struct{}{}:

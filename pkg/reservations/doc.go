@@ -34,9 +34,9 @@ The packages below it: convert (objects to slots and back), deletedpods (the cap
 	  - Pending objects are tried in the order of priority, then age, whenever the ledger frees capacity or
 	    a node changes. The Available condition has the reason. One that does not fit does not keep
 	    younger ones from being placed.
-	  - An object the server made itself (convert.MadeByLabel) has its capacity in the ledger before it exists: it
-	    is Available from its creation on. The label alone gives nothing. It is deleted when it has ended, because the bindings of its
-	    pods are the record of it. Any other object is deleted FinishedTTL after its end.
+	  - An object the server made itself (convert.MadeByLabel) has its capacity in the ledger before it exists: it is
+	    Available from its creation on. The label alone gives nothing. It is deleted when it has ended, because the
+	    bindings of its pods are the record of it. Any other object is deleted FinishedTTL after its end.
 	  - The ttl counts from status.availableAt, which has whole seconds: expiresAt is availableAt + ttl,
 	    rounded up, and the ledger's deadline is the same moment. A longer ttl moves both, nothing
 	    else does. A ttl above the policy's maximum fails a new object and leaves the deadline of one
@@ -49,9 +49,9 @@ The packages below it: convert (objects to slots and back), deletedpods (the cap
 
 # Starting
 
-The objects are listed first (WaitListed), then pods and nodes. Once these are in the ledger, and before
-anything else is decided, objects get back the capacity that they say they had (restoreAll). These are the objects that say that
-they are Available, and those that the server made. The oldest come first, each as a whole, and only where the capacity is
+The objects are listed first (WaitListed), then pods and nodes. Once these are in the ledger, and before anything else
+is decided, objects get back the capacity that they say they had (restoreAll). These are the objects that say that they
+are Available, and those that the server made. The oldest come first, each as a whole, and only where the capacity is
 free. The nodes and devices in the status are a preference, no more: anybody may have written the status, and the label.
 Only the time of an object's creation cannot be written. So:
 

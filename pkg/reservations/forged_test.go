@@ -127,8 +127,8 @@ func TestOlderComesFirst(t *testing.T) {
 	})
 }
 
-// TestForgedSize has an object say that it has more capacity than what is kept under its name, of a pod that was deleted
-// while the server started.
+// TestForgedSize has an object say that it has more capacity than what is kept under its name, of a pod that was
+// deleted while the server started.
 func TestForgedSize(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n1")

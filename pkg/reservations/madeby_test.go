@@ -116,7 +116,8 @@ func TestMadeByServer(t *testing.T) {
 	}
 }
 
-// TestFormerLeader checks that a server that does not decide any more leaves the objects of the one that does as they are.
+// TestFormerLeader checks that a server that does not decide any more leaves the objects of the one that does as they
+// are.
 func TestFormerLeader(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n1")

@@ -52,8 +52,8 @@ func (c *Controller) Pending() []Pending {
 	return list
 }
 
-// noteRefusal remembers what a pending reservation lacks. It tells of it the first time, and when it is something else: it is
-// tried again all the time. c.mu is held.
+// noteRefusal remembers what a pending reservation lacks. It tells of it the first time, and when it is something else:
+// it is tried again all the time. c.mu is held.
 func (c *Controller) noteRefusal(r *record, no *refused) {
 	if no.asked == nil {
 		return

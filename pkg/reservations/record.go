@@ -29,8 +29,8 @@ type record struct {
 	failure *cause
 	// told is when the message of a pending reservation was last changed.
 	told time.Time
-	// why is why the last attempt at a pending reservation came to nothing, lacking the slot that there was no capacity for,
-	// and lacks what that asks for.
+	// why is why the last attempt at a pending reservation came to nothing, lacking the slot that there was no capacity
+	// for, and lacks what that asks for.
 	why     cause
 	lacking string
 	lacks   []Lack

@@ -27,8 +27,8 @@ type Refusal struct {
 	Observed bool `json:",omitzero"`
 	// Warned says that it went ahead all the same, with a warning to who asked: the server's admission webhook only warns.
 	Warned bool `json:",omitzero"`
-	// Times is how often a Binding was refused by then that its scheduler asks for again and again: 10, 100 and so on. Those
-	// between are not told of. It is missing the first time.
+	// Times is how often a Binding was refused by then that its scheduler asks for again and again: 10, 100 and so on.
+	// Those between are not told of. It is missing the first time.
 	Times int `json:",omitzero"`
 	// Reservation is namespace/name/slot of what was refused, where that was a slot of a Reservation object.
 	Reservation string `json:",omitempty"`
@@ -43,8 +43,9 @@ type PendingAnswer struct {
 	Revision uint64
 	// Pods are in order, those that wait longest first.
 	Pods []PendingPod
-	// Needs say of what size nodes have to be that are waited for, for those who add nodes: what the pods of this page need, and
-	// on the first page the Reservation objects that fit no node, 500 at most. Of a gang all pods without a node count.
+	// Needs say of what size nodes have to be that are waited for, for those who add nodes: what the pods of this page
+	// need, and on the first page the Reservation objects that fit no node, 500 at most. Of a gang all pods without a node
+	// count.
 	Needs []NodeNeed
 	// Continue is to be sent as ?continue= for the next page; empty at the end. A page may have fewer pods than asked for.
 	Continue string `json:",omitempty"`
@@ -52,8 +53,8 @@ type PendingAnswer struct {
 
 // NodeNeed is what a node has to have free for one pod, or one slot of a Reservation object, that waits for that.
 type NodeNeed struct {
-	// Namespace is that of the one of the three that waits: a pod that is useful alone, the pods of a gang, or the slots of a
-	// Reservation object.
+	// Namespace is that of the one of the three that waits: a pod that is useful alone, the pods of a gang, or the slots
+	// of a Reservation object.
 	Namespace              string
 	Pod, Gang, Reservation string `json:",omitempty"`
 	// Count is how many pods of the gang, or slots of the Reservation, need as much.

@@ -21,8 +21,8 @@ type WatchSnapshot struct {
 // WatchAllocation is the data of an allocation event.
 type WatchAllocation struct {
 	Revision uint64
-	// Time is when the change was made, to 10 ms, of a server-sent event. The WatchChange of a batch has it, and the Event of a
-	// Watcher.
+	// Time is when the change was made, to 10 ms, of a server-sent event. The WatchChange of a batch has it, and the Event
+	// of a Watcher.
 	Time *time.Time `json:",omitempty"`
 	// Type is AllocationBinding, AllocationBound, AllocationMoved, AllocationResized or
 	// AllocationLinked: Allocation is what holds now, and a slot that was kept in memory for the pod
@@ -52,8 +52,8 @@ type WatchSlot struct {
 type WatchNode struct {
 	Revision uint64
 	Time     *time.Time `json:",omitempty"` // as in WatchAllocation
-	// Type is NodeUpdated, also of a node that is new; NodeLabeled where nothing but its labels has changed: both tell all but
-	// Devices; NodeRemoved; or DevicesUpdated, which tells Name and Devices only.
+	// Type is NodeUpdated, also of a node that is new; NodeLabeled where nothing but its labels has changed: both tell all
+	// but Devices; NodeRemoved; or DevicesUpdated, which tells Name and Devices only.
 	Type string
 	Node WatchedNode
 }

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// classes are the resources that DeviceClasses map to DRA devices: pods ask for these by count, and get devices. They are
-// those of spec.extendedResourceName, and one for each class by its name. Make them with newClasses.
+// classes are the resources that DeviceClasses map to DRA devices: pods ask for these by count, and get devices. They
+// are those of spec.extendedResourceName, and one for each class by its name. Make them with newClasses.
 type classes struct {
 	onMapped func(resources []string)
 
@@ -19,8 +19,8 @@ type classes struct {
 	byName map[string]string // the extendedResourceName of each class, "" where it has none
 }
 
-// newClasses returns classes that know of none. onMapped is called with the names of all resources that are mapped, in order,
-// each time a class is news, once allListed has been called. It must not call the classes.
+// newClasses returns classes that know of none. onMapped is called with the names of all resources that are mapped, in
+// order, each time a class is news, once allListed has been called. It must not call the classes.
 func newClasses(onMapped func(resources []string)) *classes {
 	return &classes{onMapped: onMapped, byName: map[string]string{}}
 }

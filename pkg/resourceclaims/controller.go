@@ -22,15 +22,16 @@ type Options struct {
 	Client kubernetes.Interface
 	// Discovery tells whether the cluster has the kinds.
 	Discovery discovery.DiscoveryInterfaceWithContext
-	// OnMapped is told which resources DeviceClasses map to DRA devices, each time that changes. It must not call the Controller.
+	// OnMapped is told which resources DeviceClasses map to DRA devices, each time that changes. It must not call the
+	// Controller.
 	OnMapped func(resources []string)
 	// Recorder gets the Events.
 	Recorder events.EventRecorder
 	Log      logrus.FieldLogger
 }
 
-// patience is how long a request waits for what a server before this one has granted to be settled. The API server waits
-// for its webhook for 5 seconds.
+// patience is how long a request waits for what a server before this one has granted to be settled. The API server
+// waits for its webhook for 5 seconds.
 const patience = 3 * time.Second
 
 // Controller decides who is given which device. Make one with New; it can run once.

@@ -186,7 +186,8 @@ func TestClaimsCannotBePatched(t *testing.T) {
 	}, forbidden)
 }
 
-// The author of a claim has filled its annotations, for which the API server refuses another one: nobody waits for that.
+// The author of a claim has filled its annotations, for which the API server refuses another one: nobody waits for
+// that.
 func TestClaimWithAllTheAnnotationsThereMayBe(t *testing.T) {
 	inWorld(t, []*resourcev1.ResourceClaim{claim("a")}, func(w *world) {
 		assert.Nil(w.t, w.asks("b", "gpu-0", w.version))
@@ -270,7 +271,8 @@ func TestClaimWasNeverSeen(t *testing.T) {
 	})
 }
 
-// A claim was deleted and another one of its name was made while the watch was interrupted: a list tells of the new one only.
+// A claim was deleted and another one of its name was made while the watch was interrupted: a list tells of the new one
+// only.
 func TestClaimWasReplacedUnseen(t *testing.T) {
 	inWorld(t, []*resourcev1.ResourceClaim{claim("a", "gpu-0")}, func(w *world) {
 		require.NotNil(w.t, w.asks("b", "gpu-0", w.version))

@@ -26,8 +26,8 @@ type Held struct {
 	For             time.Duration // or longer, where it had them before this server looked
 }
 
-// HeldFor returns the claims of a pod's namespace that have devices and are reserved for the pod, by name. What the claims
-// of other namespaces say of it does not count: others write it.
+// HeldFor returns the claims of a pod's namespace that have devices and are reserved for the pod, by name. What the
+// claims of other namespaces say of it does not count: others write it.
 func (c *Controller) HeldFor(namespace string, pod types.UID) []Held {
 	var all []Held
 	now := time.Now()
@@ -47,7 +47,8 @@ func (c *Controller) HeldFor(namespace string, pod types.UID) []Held {
 	return all
 }
 
-// late is how long a claim may have devices before a pod that it is reserved for is bound: the scheduler binds the pod next.
+// late is how long a claim may have devices before a pod that it is reserved for is bound: the scheduler binds the pod
+// next.
 const late = 10 * time.Second
 
 // Unbound counts the claims that have had devices for a while and are reserved for pods none of which has a node.

@@ -22,9 +22,9 @@ const withdrawnAnnotation = "globalreserve.io/allocation-withdrawn"
 const (
 	// grace is how long a granted write has to show up before it is withdrawn for somebody else who wants its devices.
 	grace = 3 * time.Second
-	// abandonedAfter is when the API server has ended a request, where nothing else tells: it does so after 34s (kubernetes
-	// staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), or after its --request-timeout where that
-	// is shorter, and etcd may take some seconds for a write that it has begun.
+	// abandonedAfter is when the API server has ended a request, where nothing else tells: it does so after 34s
+	// (kubernetes staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), or after its
+	// --request-timeout where that is shorter, and etcd may take some seconds for a write that it has begun.
 	abandonedAfter = 45 * time.Second
 	// tick is how often it is looked what is due, settlers how many requests are sent at once, and requestTimeout how
 	// long one may take.
@@ -177,8 +177,8 @@ func (c *Controller) settleOne(ctx context.Context, uid types.UID, w write) erro
 	}
 }
 
-// withdraw makes a new version of a claim, and returns it. Where the author of the claim left no place for another annotation,
-// to have all wait for its claim, it is a label.
+// withdraw makes a new version of a claim, and returns it. Where the author of the claim left no place for another
+// annotation, to have all wait for its claim, it is a label.
 func (c *Controller) withdraw(ctx context.Context, uid types.UID, name types.NamespacedName) (*resourcev1.ResourceClaim, error) {
 	now := time.Now().UTC()
 	claim, err := c.patch(ctx, name, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, uid, withdrawnAnnotation, now.Format(time.RFC3339Nano))

@@ -34,9 +34,9 @@ func asStored(pod *v1.Pod) *v1.Pod {
 	return &stored
 }
 
-// ExceedsWhole reports whether the containers of a pod request more than the pod does as a whole. No API server stores that: it
-// refuses the pod, or drops what is requested as a whole, which it shows to webhooks before. Those before Kubernetes 1.34 drop it
-// of all pods by default, and those before 1.36 of resizes.
+// ExceedsWhole reports whether the containers of a pod request more than the pod does as a whole. No API server stores
+// that: it refuses the pod, or drops what is requested as a whole, which it shows to webhooks before. Those before
+// Kubernetes 1.34 drop it of all pods by default, and those before 1.36 of resizes.
 func ExceedsWhole(pod *v1.Pod) bool {
 	if pod.Spec.Resources == nil {
 		return false

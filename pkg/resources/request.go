@@ -216,8 +216,8 @@ func Allocatable(t *Table, node *v1.Node) []Amount {
 	return amounts
 }
 
-// Offered returns what a node offers by name, of what is counted. It gives no resource a column: anybody may have made up
-// the node.
+// Offered returns what a node offers by name, of what is counted. It gives no resource a column: anybody may have made
+// up the node.
 func Offered(t *Table, node *v1.Node) map[v1.ResourceName]int64 {
 	offered := make(map[v1.ResourceName]int64, len(node.Status.Allocatable))
 	for name, q := range node.Status.Allocatable {

@@ -48,8 +48,8 @@ func withoutInfeasible(pod *v1.Pod) *v1.Pod {
 	return &fresh
 }
 
-// isStale reports whether the kubelet has said that a resize is infeasible, of what the pod asked for before. Of what it asks
-// for now the kubelet may find otherwise, at any time.
+// isStale reports whether the kubelet has said that a resize is infeasible, of what the pod asked for before. Of what
+// it asks for now the kubelet may find otherwise, at any time.
 func isStale(pod *v1.Pod) bool {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]

@@ -118,8 +118,8 @@ func TestReadinessIsTold(t *testing.T) {
 	assert.Len(t, changes(), 4, "each time once")
 }
 
-// Nobody sees a moment in which nothing can be decided and that is over before the next look. The pods that came in it are
-// tried again all the same.
+// Nobody sees a moment in which nothing can be decided and that is over before the next look. The pods that came in it
+// are tried again all the same.
 func TestAMomentUnready(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

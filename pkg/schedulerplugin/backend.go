@@ -32,8 +32,8 @@ type Backend interface {
 	Refused(pod *cluster.Pod, nodes []string)
 	// Release gives back what Reserve has made.
 	Release(p *ledger.Placement)
-	// Bind binds a pod, and reserves its capacity where that was not done or has ended. Where the pod's gang was refused the
-	// error is a *RefusedError.
+	// Bind binds a pod, and reserves its capacity where that was not done or has ended. Where the pod's gang was refused
+	// the error is a *RefusedError.
 	Bind(ctx context.Context, pod *cluster.Pod, node string) error
 	// Host leaves the pods of a profile to w, which wakes them; see waiting.Pods.Host.
 	Host(profile string, w *waiting.Pods)

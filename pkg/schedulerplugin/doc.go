@@ -5,8 +5,9 @@
 //
 // # Where the ledger is
 //
-// The plugin decides on a Backend, which schedulerplugin/local makes: the ledger is in this process, with the whole server
-// around it, which serves everybody else. A scheduler whose ledger is in a server elsewhere asks it by the extender.
+// The plugin decides on a Backend, which schedulerplugin/local makes: the ledger is in this process, with the whole
+// server around it, which serves everybody else. A scheduler whose ledger is in a server elsewhere asks it by the
+// extender.
 //
 // # One pod
 //
@@ -47,13 +48,14 @@
 //	                                       there are enough.
 //	PreBind, Bind                          for all of them at once
 //
-// So no extension point is told of the end of the trial. The first at which all nodes are known is the Reserve of the first
-// pod after it. There the plugin reserves the whole gang in one plan, before any of it is bound; what it finds out counts
-// for the pods that follow (group.go). The trial and those pods share what PreFilter left in the cycle's state. A pod that
-// another plugin refused at the very end of the trial looks like all others: its capacity ends at its deadline.
+// So no extension point is told of the end of the trial. The first at which all nodes are known is the Reserve of the
+// first pod after it. There the plugin reserves the whole gang in one plan, before any of it is bound; what it finds
+// out counts for the pods that follow (group.go). The trial and those pods share what PreFilter left in the cycle's
+// state. A pod that another plugin refused at the very end of the trial looks like all others: its capacity ends at its
+// deadline.
 //
-// kube-scheduler takes a gang that is refused there for one that was placed: its PodGroup's condition says so, and it is
-// tried again at once. So a refused gang is held (hold.go): PreFilter refuses its pods, for longer each time.
+// kube-scheduler takes a gang that is refused there for one that was placed: its PodGroup's condition says so, and it
+// is tried again at once. So a refused gang is held (hold.go): PreFilter refuses its pods, for longer each time.
 //
 // Gangs of other kinds are placed pod by pod. The arbiter says at PreFilter whether a gang can start, and has its pods
 // woken when it may.

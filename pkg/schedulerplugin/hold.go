@@ -17,7 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
-// The pauses of a gang that the ledger refused for a reason that Filter cannot see, each twice as long as the one before.
+// The pauses of a gang that the ledger refused for a reason that Filter cannot see, each twice as long as the one
+// before.
 const (
 	firstGangPause = time.Second
 	mostGangPause  = 10 * time.Second
@@ -85,8 +86,8 @@ func (h *holds) begin(gang kinds.Key, pod *cluster.Pod, reason ledger.Reason) (t
 	return g.turn, gangPause(reason, g.refusals), true
 }
 
-// keeps reports whether a pod's gang is held, and why. The pod waits for the end of that. A gang that had too few members
-// is held no longer when another one comes.
+// keeps reports whether a pod's gang is held, and why. The pod waits for the end of that. A gang that had too few
+// members is held no longer when another one comes.
 func (h *holds) keeps(gang kinds.Key, pod *cluster.Pod) (reason ledger.Reason, held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,8 +138,8 @@ func (g *hold) end() []*cluster.Pod {
 	return members
 }
 
-// gangWaits says of a pod whose gang cannot start now that it is not to be looked at, nil for any other. A pod group that
-// kube-scheduler places as a whole is asked after as a whole, when it is placed.
+// gangWaits says of a pod whose gang cannot start now that it is not to be looked at, nil for any other. A pod group
+// that kube-scheduler places as a whole is asked after as a whole, when it is placed.
 func (p *Plugin) gangWaits(c *cycle) *fwk.Status {
 	if c.gang == (kinds.Key{}) {
 		return nil
@@ -165,8 +166,8 @@ func (p *Plugin) gangRefused(c *cycle, refused *RefusedError) bool {
 	return ofGang
 }
 
-// holdGang holds a gang for the sake of a member that was refused at a revision, for a pause, or until capacity is freed
-// that one of its members fits.
+// holdGang holds a gang for the sake of a member that was refused at a revision, for a pause, or until capacity is
+// freed that one of its members fits.
 func (w *waker) holdGang(gang kinds.Key, pod *cluster.Pod, reason ledger.Reason, revision uint64) {
 	turn, pause, fresh := w.holds.begin(gang, pod, reason)
 	w.refused(pod, revision, reason.OfLimit())

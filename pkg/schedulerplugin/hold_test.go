@@ -33,7 +33,8 @@ func (f *fixture) refusedFirst(pod *v1.Pod) *fwk.Status {
 	return status
 }
 
-// bindRefused has a pod scheduled, and its bind refused for its gang's sake. Nobody is tried again for what it had itself.
+// bindRefused has a pod scheduled, and its bind refused for its gang's sake. Nobody is tried again for what it had
+// itself.
 func (f *fixture) bindRefused(pod *v1.Pod, reason ledger.Reason) {
 	f.t.Helper()
 	state := f.begin(pod)
@@ -133,8 +134,8 @@ func TestHoldsAreForgotten(t *testing.T) {
 	})
 }
 
-// What is kept for a member does not keep it from other nodes, and may change places while these are looked at. So it is
-// tried again, whatever is said of them.
+// What is kept for a member does not keep it from other nodes, and may change places while these are looked at. So it
+// is tried again, whatever is said of them.
 func TestMemberIsNotKeptToItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -155,7 +156,8 @@ func TestMemberIsNotKeptToItsPlace(t *testing.T) {
 	})
 }
 
-// A pod that is tried for other reasons, too, while it waits to be tried again has one attempt to come, not one for each.
+// A pod that is tried for other reasons, too, while it waits to be tried again has one attempt to come, not one for
+// each.
 func TestAttemptsToComeDoNotAddUp(t *testing.T) {
 	tests := map[string]struct {
 		pause time.Duration

@@ -17,9 +17,9 @@ const (
 	afterKept = 250 * time.Millisecond
 )
 
-// keptFor returns the nodes that keep capacity the pod may use: among thousands the scheduler would hardly look at them.
-// There are none where other pods, volumes or devices of DRA decide where the pod can be, and for one that was kept to them
-// and not placed, or has lost a race: it has its choice of all nodes.
+// keptFor returns the nodes that keep capacity the pod may use: among thousands the scheduler would hardly look at
+// them. There are none where other pods, volumes or devices of DRA decide where the pod can be, and for one that was
+// kept to them and not placed, or has lost a race: it has its choice of all nodes.
 func (p *Plugin) keptFor(c *cycle, nodes []fwk.NodeInfo) sets.Set[string] {
 	if len(c.placement.Slots) == 0 || c.group != nil || !c.pod.Constraints.NodesDecide() || p.waker.lost(c.pod.Ref.UID) {
 		return nil

@@ -136,8 +136,8 @@ func (f *Plugins) plugins() []*Plugin {
 // lookEvery is how often it is looked whether decisions can be made.
 const lookEvery = 50 * time.Millisecond
 
-// followReady has the pods tried again that wait for the backend, whenever that is ready, until ctx ends. A pod may have
-// come in a moment between two looks, so the pods that wait count, and not what was seen at the last look.
+// followReady has the pods tried again that wait for the backend, whenever that is ready, until ctx ends. A pod may
+// have come in a moment between two looks, so the pods that wait count, and not what was seen at the last look.
 func (f *Plugins) followReady(ctx context.Context, backend Backend) {
 	was := false
 	wait.UntilWithContext(ctx, func(context.Context) {

@@ -276,8 +276,8 @@ func TestScore(t *testing.T) {
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 }
 
-// Above 100 nodes the scheduler looks at some of them only, so a pod that may use a slot is kept to the slots' nodes, until
-// that has failed.
+// Above 100 nodes the scheduler looks at some of them only, so a pod that may use a slot is kept to the slots' nodes,
+// until that has failed.
 func TestPodIsKeptToWhatIsReserved(t *testing.T) {
 	prefilter := func(f *fixture, pod *v1.Pod, nodes ...fwk.NodeInfo) []string {
 		result, status := f.PreFilter(t.Context(), newState(), pod, append(nodes, nodeInfo("a"), nodeInfo("other")))

@@ -34,8 +34,8 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 	return p.notReserved(c, err)
 }
 
-// take asks the backend for a pod's capacity: with those of all others that were placed together with it, where it is the
-// first of them.
+// take asks the backend for a pod's capacity: with those of all others that were placed together with it, where it is
+// the first of them.
 func (p *Plugin) take(c *cycle, pod *v1.Pod, node string) (made bool, err error) {
 	if p.isGang(c, pod) {
 		return c.group.reserve(p.backend, pod.UID)

@@ -134,8 +134,8 @@ func (w *waker) forget(pod types.UID) {
 // afterUpdate is how long the scheduler's queue has to hear of a change of a pod itself.
 const afterUpdate = 100 * time.Millisecond
 
-// wakeAfter wakes a pod once a pause is over, if that is not due before anyway: an attempt calls it again, and where the
-// pod is tried for other reasons, too, attempts would add up. w.mu is held.
+// wakeAfter wakes a pod once a pause is over, if that is not due before anyway: an attempt calls it again, and where
+// the pod is tried for other reasons, too, attempts would add up. w.mu is held.
 func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration) {
 	now := time.Now()
 	due, before := now.Add(pause), w.due[pod.Ref.UID]

@@ -72,7 +72,8 @@ func Open(ctx context.Context, file string, log logrus.FieldLogger) (Tracer, err
 	return newTracer(provider), nil
 }
 
-// quiet is for how long failures to send are only counted after one was logged. A collector that is gone fails every few seconds.
+// quiet is for how long failures to send are only counted after one was logged. A collector that is gone fails every
+// few seconds.
 const quiet = time.Minute
 
 // failures logs that spans cannot be sent.

@@ -17,8 +17,9 @@
 //
 // # What a caller may do
 //
-// This is a public endpoint in the words of OpenTelemetry: a traceparent in a request becomes a link, so that who traces
-// his scheduler gets from here to there. It is no parent: whether anything is sampled is not the caller's to say.
+// This is a public endpoint in the words of OpenTelemetry: a traceparent in a request becomes a link, so that who
+// traces his scheduler gets from here to there. It is no parent: whether anything is sampled is not the caller's to
+// say.
 //
 // What lies where: tracer.go starts spans, config.go reads the file.
 package tracing

@@ -105,8 +105,8 @@ func Gang(ctx context.Context, name string) (context.Context, trace.Span) {
 	return r.tracer.Start(ctx, name, append(r.options(ctx), trace.WithNewRoot())...)
 }
 
-// Members starts and ends a span for each pod of a request that has a trace of its own, in the trace of the pod, for the time
-// until now.
+// Members starts and ends a span for each pod of a request that has a trace of its own, in the trace of the pod, for
+// the time until now.
 func Members(ctx context.Context, name string, placements []ledger.Placement) {
 	if _, ok := ctx.Value(requestKey{}).(*request); !ok {
 		return

@@ -67,8 +67,8 @@ func (w *Pods) DeviceClaimChanged(namespace, name string) {
 	}
 }
 
-// Mapped says that DeviceClasses leave resources to DRA that they did not before: pods that ask for one are looked at. The
-// ledger has no event for that.
+// Mapped says that DeviceClasses leave resources to DRA that they did not before: pods that ask for one are looked at.
+// The ledger has no event for that.
 func (w *Pods) Mapped(added []string) {
 	now := time.Now()
 	for _, name := range added {
@@ -85,8 +85,8 @@ func (w *Pods) Mapped(added []string) {
 	}
 }
 
-// justMapped reports whether the pod asks for a resource that Mapped has told of just before: an attempt may have been decided
-// before and come after. What is refused once more was decided after.
+// justMapped reports whether the pod asks for a resource that Mapped has told of just before: an attempt may have been
+// decided before and come after. What is refused once more was decided after.
 func (w *Pods) justMapped(pod *cluster.Pod) bool {
 	return pod.Request.AsksForExtended(w.Ledger.Table(), func(name v1.ResourceName) bool {
 		told, just := w.mapped.Get(name)

@@ -115,7 +115,8 @@ func TestNewClaimWakesItsPods(t *testing.T) {
 	})
 }
 
-// A class that begins to map a resource wakes the pods that ask for it, those included whose refusal comes later, and nobody else.
+// A class that begins to map a resource wakes the pods that ask for it, those included whose refusal comes later, and
+// nobody else.
 func TestMappedResourceWakesItsPods(t *testing.T) {
 	const gpu = "example.com/gpu"
 	synctest.Test(t, func(t *testing.T) {

@@ -83,8 +83,9 @@ func (w *Pods) Nominated(pod types.UID, node string) bool {
 	return p != nil && p.last == node
 }
 
-// nominateNow nominates a waiting pod, that was offered so many nodes at last, for a node with free capacity, which makes
-// the scheduler try the pod again. It reports false where there is none to send the pod to, and so it is not woken.
+// nominateNow nominates a waiting pod, that was offered so many nodes at last, for a node with free capacity, which
+// makes the scheduler try the pod again. It reports false where there is none to send the pod to, and so it is not
+// woken.
 func (w *Pods) nominateNow(pod *cluster.Pod, offered int) bool {
 	if pod.Node != "" || !w.isSample(offered) {
 		return false
@@ -123,8 +124,8 @@ func (w *Pods) Toward(pod *cluster.Pod, node string) {
 	w.writeLater(pod.Ref.UID, settle)
 }
 
-// Moved nominates a pod for the node where a slot of its gang's is kept for it by now, if it was sent to another one as Toward does:
-// there it would be refused.
+// Moved nominates a pod for the node where a slot of its gang's is kept for it by now, if it was sent to another one as
+// Toward does: there it would be refused.
 func (w *Pods) Moved(pod *cluster.Pod, node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,8 +136,8 @@ func (w *Pods) Moved(pod *cluster.Pod, node string) {
 	}
 }
 
-// Remind nominates a pod for the node where a slot is kept for it, also where it was before, and has it tried again: its
-// scheduler may have cleared the nomination when an attempt failed.
+// Remind nominates a pod for the node where a slot is kept for it, also where it was before, and has it tried again:
+// its scheduler may have cleared the nomination when an attempt failed.
 func (w *Pods) Remind(pod *cluster.Pod, node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

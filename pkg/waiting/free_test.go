@@ -283,8 +283,8 @@ func TestSentDuringASearch(t *testing.T) {
 	})
 }
 
-// A scheduler takes a nomination back itself when an attempt fails, so that nobody is woken by the write that clears it.
-// What becomes free during that write must not be missed.
+// A scheduler takes a nomination back itself when an attempt fails, so that nobody is woken by the write that clears
+// it. What becomes free during that write must not be missed.
 func TestFreedWhileANominationIsCleared(t *testing.T) {
 	tests := map[string]func(w *world, p *cluster.Pod){
 		"woken for it":        func(w *world, p *cluster.Pod) { assert.True(t, w.nominateNow(p, MinSample)) },
@@ -354,8 +354,8 @@ func TestSentAtOnceDoNotMeet(t *testing.T) {
 	}
 }
 
-// A search has the ledger, and waits for the lock of the plans meanwhile. Whoever waits for the ledger with that lock, behind a
-// change of the ledger that waits for the search, waits for ever, and so do all others.
+// A search has the ledger, and waits for the lock of the plans meanwhile. Whoever waits for the ledger with that lock,
+// behind a change of the ledger that waits for the search, waits for ever, and so do all others.
 func TestNobodyWaitsForTheLedgerWithTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")

@@ -12,8 +12,8 @@ type latest struct {
 	wakes []chan struct{}
 }
 
-// Refused remembers a refusal, and that its pod waits. It takes the memory of r over, but of no strings. It returns the refusal
-// before of a pod that waits, nil where there was none.
+// Refused remembers a refusal, and that its pod waits. It takes the memory of r over, but of no strings. It returns the
+// refusal before of a pod that waits, nil where there was none.
 func (w *Pods) Refused(r *Refusal) (before *Refusal) {
 	r.compact()
 	w.mu.Lock()
@@ -35,8 +35,8 @@ func (w *Pods) Refused(r *Refusal) (before *Refusal) {
 	return w.refused(r)
 }
 
-// RefusedAgain remembers a refusal that is one more of many: as the last of its pod, but not among the latest of all, out of
-// which it would drive those of others.
+// RefusedAgain remembers a refusal that is one more of many: as the last of its pod, but not among the latest of all,
+// out of which it would drive those of others.
 func (w *Pods) RefusedAgain(r *Refusal) {
 	r.compact()
 	w.mu.Lock()
@@ -62,8 +62,8 @@ func (w *Pods) refused(r *Refusal) (before *Refusal) {
 	return before
 }
 
-// SubscribeRefusals returns a channel that gets a value after refusals: one value may stand for many. cancel must be called
-// once when it is no longer read.
+// SubscribeRefusals returns a channel that gets a value after refusals: one value may stand for many. cancel must be
+// called once when it is no longer read.
 func (w *Pods) SubscribeRefusals() (wake <-chan struct{}, cancel func()) {
 	ch := make(chan struct{}, 1)
 	w.mu.Lock()
@@ -76,8 +76,8 @@ func (w *Pods) SubscribeRefusals() (wake <-chan struct{}, cancel func()) {
 	}
 }
 
-// RefusalsAfter returns the refusals that are remembered after the one of a number, oldest first, and the number of the last
-// there was.
+// RefusalsAfter returns the refusals that are remembered after the one of a number, oldest first, and the number of the
+// last there was.
 func (w *Pods) RefusalsAfter(number uint64) (refusals []*Refusal, last uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

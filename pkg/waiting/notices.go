@@ -41,7 +41,8 @@ const ReasonReserved = "CapacityReserved"
 // ReasonRepeated is that of the Events about Bindings that are asked for again and again.
 const ReasonRepeated = "BindingRepeated"
 
-// TellRefused tells a pod that was refused all nodes offered what is wrong with its claims, and what keeps it from the nodes.
+// TellRefused tells a pod that was refused all nodes offered what is wrong with its claims, and what keeps it from the
+// nodes.
 func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
 	if pod.Devices.Asks() {
 		if reason, note := w.ClaimTrouble(pod); reason != ledger.Fits && w.isDue(pod.Ref, ofClaims, note) {
@@ -80,8 +81,8 @@ func (w *Pods) TellRepeated(pod *cluster.Pod, r *Refusal, within time.Duration) 
 	return w.notices.Tell(about, v1.EventTypeWarning, ReasonRepeated, fmt.Sprint("RefuseBinding", r.Times), note)
 }
 
-// isDue reports whether it is time to look at a pod, or to tell it a note, and puts that off: of several who ask at once one
-// goes on. It is always time for another note about claims.
+// isDue reports whether it is time to look at a pod, or to tell it a note, and puts that off: of several who ask at
+// once one goes on. It is always time for another note about claims.
 func (w *Pods) isDue(pod ledger.PodRef, key, note string) bool {
 	if pod.UID == "" {
 		return false

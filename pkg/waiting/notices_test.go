@@ -63,8 +63,8 @@ func TestRefusedForDevices(t *testing.T) {
 	assert.Equal(t, "Warning CapacityReserved node n would have capacity for this pod, but reservation ns/r/s keeps it for others", <-w.recorder.Events)
 }
 
-// A pod is told what is wrong with its claims, each thing once in a while, whatever it is told else. While something is about to
-// heal it is not told, and then at once if it has not.
+// A pod is told what is wrong with its claims, each thing once in a while, whatever it is told else. While something is
+// about to heal it is not told, and then at once if it has not.
 func TestRefusedForClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRig(t, nil)

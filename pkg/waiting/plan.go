@@ -77,10 +77,10 @@ func (w *Pods) Plan(pod *cluster.Pod, usable []ledger.UsableSlot, offered []stri
 	return p.slot.Node, true
 }
 
-// Direct plans a pod for an attempt to schedule it on one of the offered nodes.
-// It returns the node that alone should be kept; elsewhere says that this node
-// was not offered, and that the pod comes back with it if all others are refused
-// now. Both are zero where the pod should have its choice. nominated is the node that the scheduler's copy of the pod has.
+// Direct plans a pod for an attempt to schedule it on one of the offered nodes. It returns the node that alone should
+// be kept; elsewhere says that this node was not offered, and that the pod comes back with it if all others are refused
+// now. Both are zero where the pod should have its choice. nominated is the node that the scheduler's copy of the pod
+// has.
 func (w *Pods) Direct(pod *cluster.Pod, nominated string, usable []ledger.UsableSlot, offered []string) (node string, elsewhere bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

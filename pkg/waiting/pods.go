@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// maxPods is how many pods are remembered. For one more, that one is forgotten of which nothing was heard for longest; of
-	// those that the watch does not know, if there are any, because callers may make them up.
+	// maxPods is how many pods are remembered. For one more, that one is forgotten of which nothing was heard for longest;
+	// of those that the watch does not know, if there are any, because callers may make them up.
 	maxPods = 100_000
 	// forgetAfter is how long a pod may be missing from the watch before it is taken to be gone.
 	forgetAfter = time.Minute
@@ -42,8 +42,8 @@ type Options struct {
 	Node    func(name string) (node cluster.Node, ok bool)
 	Patcher Patcher
 	// Nominator is nil where Patcher wakes pods in the queue of a scheduler in the same process, which costs no write, and
-	// the scheduler counts on nothing else: pods are woken at once, for all capacity, and they are not steered. Pods, Node,
-	// Recorder, Metrics, ClaimTrouble and Ready are not used then.
+	// the scheduler counts on nothing else: pods are woken at once, for all capacity, and they are not steered. Pods,
+	// Node, Recorder, Metrics, ClaimTrouble and Ready are not used then.
 	Nominator Nominator
 	Recorder  events.EventRecorder
 	Metrics   *metrics.Metrics
@@ -82,7 +82,8 @@ type Pods struct {
 	since uint64 // the ledger's revision when this was made: nothing before is news
 	loop  loop   // of Run alone
 
-	// mu guards what follows. A search takes it with the ledger's lock held, so that nobody may ask the ledger with mu held.
+	// mu guards what follows. A search takes it with the ledger's lock held, so that nobody may ask the ledger with mu
+	// held.
 	mu     sync.Mutex
 	byUID  map[types.UID]*record
 	heard  [2]list.List // of *record: those that the watch knows and the others; what something was heard of last comes last
@@ -164,8 +165,8 @@ func (w *Pods) Run(ctx context.Context) error {
 	return nil
 }
 
-// Host leaves the pods of a scheduler in the same process to other, which wakes them in the scheduler's queue. Other is told
-// what w is told of claims, reservations, limits and resources. It needs no CatchUp: all news is late to it.
+// Host leaves the pods of a scheduler in the same process to other, which wakes them in the scheduler's queue. Other is
+// told what w is told of claims, reservations, limits and resources. It needs no CatchUp: all news is late to it.
 func (w *Pods) Host(scheduler string, other *Pods) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

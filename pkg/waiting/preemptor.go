@@ -6,14 +6,15 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// preemptor is what is known of a pod that fits a node only if preemptible slots end, as far as filter calls could tell.
+// preemptor is what is known of a pod that fits a node only if preemptible slots end, as far as filter calls could
+// tell.
 type preemptor struct {
 	looks   int // filter calls in a row that found no other capacity
 	allowed bool
 }
 
-// CountLook counts a filter call that found no capacity for a pod but that of preemptible slots, and returns how many there
-// have been since one found other capacity.
+// CountLook counts a filter call that found no capacity for a pod but that of preemptible slots, and returns how many
+// there have been since one found other capacity.
 func (w *Pods) CountLook(pod ledger.PodRef) (looks int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -31,8 +31,8 @@ const (
 )
 
 // Refusal is one pod that one call refused. A call of filter asks about many nodes: it is one refusal, with the reasons
-// counted by node, where no node is left, and none where one is. A call for a gang is a refusal of each of its pods that was
-// refused. It is not changed once Pods have it.
+// counted by node, where no node is left, and none where one is. A call for a gang is a refusal of each of its pods
+// that was refused. It is not changed once Pods have it.
 type Refusal struct {
 	// Number is one more than that of the refusal before.
 	Number uint64
@@ -46,8 +46,8 @@ type Refusal struct {
 	Observed bool
 	// Warned says that it went ahead all the same: the admission webhook only warns.
 	Warned bool
-	// Times is how often a Binding was refused by now that is asked for again and again, 0 where it is the first time. Among the
-	// latest refusals are those whose Times IsRound.
+	// Times is how often a Binding was refused by now that is asked for again and again, 0 where it is the first time.
+	// Among the latest refusals are those whose Times IsRound.
 	Times int
 	// Rejection has the pod and, where one node was asked about, that node; else the one where the pod lacked least.
 	Rejection ledger.Rejection

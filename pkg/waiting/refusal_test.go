@@ -106,7 +106,8 @@ func TestWhoWaits(t *testing.T) {
 	assert.EqualValues(t, 6, waiting[0].Last.Number)
 }
 
-// Of too many pods those are forgotten that callers may have made up, and then those of which nothing was heard for longest.
+// Of too many pods those are forgotten that callers may have made up, and then those of which nothing was heard for
+// longest.
 func TestPodsAreBounded(t *testing.T) {
 	w := makeWorld(t, "a")
 	const real = 100

@@ -86,8 +86,8 @@ func TestSlotThatIsMatchedLater(t *testing.T) {
 	})
 }
 
-// A pod is refused the only node that its scheduler offers, and capacity is kept for it on another one. The scheduler may
-// know of no room there yet, and of no event when there is: the pod is tried again, less and less often.
+// A pod is refused the only node that its scheduler offers, and capacity is kept for it on another one. The scheduler
+// may know of no room there yet, and of no event when there is: the pod is tried again, less and less often.
 func TestSlotOnANodeThatIsNotOffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")

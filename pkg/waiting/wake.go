@@ -265,7 +265,8 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	}
 }
 
-// send wakes a pod by a nomination for the node that it is woken for. It reports false where the pod has to be woken by a patch.
+// send wakes a pod by a nomination for the node that it is woken for. It reports false where the pod has to be woken by
+// a patch.
 func (w *Pods) send(a *attempt, why reason) bool {
 	switch why {
 	case heldCapacity:

@@ -46,15 +46,16 @@ type Patcher interface {
 	Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error
 }
 
-// loop is what brings freed capacity and attempts together. Pods are woken when capacity is freed that they may fit in: all
-// of it where only the ledger knows it was freed (a reservation expired, was given back, a bind failed) or heard of it late,
-// and, where schedulers hear of it themselves, for pods refused just before (see raceWindow). Pods are woken in order of
-// priority, and only if they fit one of the nodes with freed capacity at that moment. Capacity newly held frees nothing, but
-// wakes the pods that may use it. A pod that was not offered the node where capacity is kept for it is woken now and then. A
-// pod whose own claim ends is woken whatever is free: the allocation kept it from all other nodes.
+// loop is what brings freed capacity and attempts together. Pods are woken when capacity is freed that they may fit in:
+// all of it where only the ledger knows it was freed (a reservation expired, was given back, a bind failed) or heard of
+// it late, and, where schedulers hear of it themselves, for pods refused just before (see raceWindow). Pods are woken
+// in order of priority, and only if they fit one of the nodes with freed capacity at that moment. Capacity newly held
+// frees nothing, but wakes the pods that may use it. A pod that was not offered the node where capacity is kept for it
+// is woken now and then. A pod whose own claim ends is woken whatever is free: the allocation kept it from all other
+// nodes.
 //
-// Schedulers do not repeat to a server what one before it refused: once it is ready, every pending pod counts as refused and
-// every node as freed.
+// Schedulers do not repeat to a server what one before it refused: once it is ready, every pending pod counts as
+// refused and every node as freed.
 type loop struct {
 	history   freed // what attempts on their way here may not know of
 	fresh     freed // what no attempt was looked at for yet
@@ -97,8 +98,8 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, overLi
 	}
 }
 
-// isElsewhere reports whether capacity is kept for a pod on a node that its scheduler did not offer. The scheduler may see no
-// room there yet, for it has not heard of a pod that left, and nothing tells it to look again when it does.
+// isElsewhere reports whether capacity is kept for a pod on a node that its scheduler did not offer. The scheduler may
+// see no room there yet, for it has not heard of a pod that left, and nothing tells it to look again when it does.
 func (w *Pods) isElsewhere(pod *cluster.Pod, offered []string) bool {
 	if len(offered) == 0 {
 		return false
@@ -118,8 +119,8 @@ func (w *Pods) Wake(pod *cluster.Pod) {
 	w.tell(a, news{sure: true}, a.at)
 }
 
-// LastCaller returns the caller that filter refused a pod that is still pending last, "" where there was none or limits are
-// nobody's.
+// LastCaller returns the caller that filter refused a pod that is still pending last, "" where there was none or limits
+// are nobody's.
 func (w *Pods) LastCaller(pod types.UID) (caller string) {
 	if a := w.attemptOf(pod); a != nil {
 		caller = a.pod.Caller

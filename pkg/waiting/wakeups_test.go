@@ -216,7 +216,8 @@ func TestWakeupsAfterJournalOverrun(t *testing.T) {
 	})
 }
 
-// A pod that was over a limit is woken when the limit is raised, also one of a scheduler in the same process, and not before.
+// A pod that was over a limit is woken when the limit is raised, also one of a scheduler in the same process, and not
+// before.
 func TestLimitIsRaised(t *testing.T) {
 	bubble.Each(t, map[string]bool{"its own pod": false, "one of a host": true}, func(t *testing.T, hosted bool) {
 		w := newWorld(t, "a")

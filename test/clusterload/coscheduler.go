@@ -52,7 +52,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:v
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: coscheduler}]
 `
 
-// DefinePodGroups creates the definition of PodGroups that Coscheduling brings, and waits until the API server serves them.
+// DefinePodGroups creates the definition of PodGroups that Coscheduling brings, and waits until the API server serves
+// them.
 func DefinePodGroups(ctx context.Context, cp *controlplane.ControlPlane) error {
 	content, err := coschedulerFile(ctx, "config", "crd", "bases", "scheduling.x-k8s.io_podgroups.yaml")
 	if err != nil {

@@ -130,7 +130,8 @@ func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (strin
 	return serverKubeconfigThrough(ctx, cp, nil)
 }
 
-// serverKubeconfigThrough is ServerKubeconfig for a server that reaches the API server through a proxy, unless that is nil.
+// serverKubeconfigThrough is ServerKubeconfig for a server that reaches the API server through a proxy, unless that is
+// nil.
 func serverKubeconfigThrough(ctx context.Context, cp *controlplane.ControlPlane, proxy *controlplane.FaultProxy) (string, error) {
 	if err := grant(ctx, cp, "base", "rbac.yaml"); err != nil {
 		return "", err

@@ -39,8 +39,8 @@ func (c *ControlPlane) etcdDelete(ctx context.Context, key string) error {
 	return c.etcdCall(ctx, "deleterange", map[string]any{"key": []byte(key)}, &struct{}{})
 }
 
-// CompactEtcd has etcd forget all but the newest state of each object. Who watches from an older version, and is not served
-// from what the API server remembers itself, has to list anew.
+// CompactEtcd has etcd forget all but the newest state of each object. Who watches from an older version, and is not
+// served from what the API server remembers itself, has to list anew.
 func (c *ControlPlane) CompactEtcd(ctx context.Context) error {
 	var now struct {
 		Header struct {

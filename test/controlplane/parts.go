@@ -111,7 +111,8 @@ func (c *ControlPlane) startEtcdAndAPIServer(ctx context.Context) error {
 	return c.startAPIServer(ctx, clientURL)
 }
 
-// WebhookClient is the user of the client certificate that the API server shows to webhooks: the one that manifests/admission names.
+// WebhookClient is the user of the client certificate that the API server shows to webhooks: the one that
+// manifests/admission names.
 const WebhookClient = "kube-apiserver-kubelet-client"
 
 // webhookClientConfig has the API server show webhooks who it is, and returns the file that says so.

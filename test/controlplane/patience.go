@@ -9,8 +9,8 @@ import (
 // PatienceEnv names the environment variable with the factor by which Patience is longer, for slow machines.
 const PatienceEnv = "GLOBALRESERVE_TEST_PATIENCE"
 
-// Patience is how long tests, and what they start, wait for what has to come. It is a net: far more than all of it takes
-// on a quiet machine, so that nothing is proven by its being enough.
+// Patience is how long tests, and what they start, wait for what has to come. It is a net: far more than all of it
+// takes on a quiet machine, so that nothing is proven by its being enough.
 var Patience = patience(os.Getenv(PatienceEnv))
 
 func patience(factor string) time.Duration {

@@ -16,8 +16,8 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitStopped returns when all threads of a child that was sent SIGSTOP have stopped, or when it is gone. kill(2) itself
-// returns before: one thread has to get a processor first, which tells the others.
+// awaitStopped returns when all threads of a child that was sent SIGSTOP have stopped, or when it is gone. kill(2)
+// itself returns before: one thread has to get a processor first, which tells the others.
 func awaitStopped(pid int) error {
 	for {
 		// It only looks: the end of the child is waited for elsewhere.

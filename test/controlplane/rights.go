@@ -27,9 +27,9 @@ func (c *ControlPlane) noticed(ctx context.Context, object *unstructured.Unstruc
 	return c.AwaitRights(ctx, &binding)
 }
 
-// AwaitRights waits until the API server gives the subjects of a binding what its role says: its authorizer learns of both
-// some time after they were written, and who is denied meanwhile may remember that for longer. The binding of a ClusterRole
-// to everything has no namespace. A role that is not there gives nothing.
+// AwaitRights waits until the API server gives the subjects of a binding what its role says: its authorizer learns of
+// both some time after they were written, and who is denied meanwhile may remember that for longer. The binding of a
+// ClusterRole to everything has no namespace. A role that is not there gives nothing.
 func (c *ControlPlane) AwaitRights(ctx context.Context, binding *rbacv1.RoleBinding) error {
 	rules, err := c.rules(ctx, binding)
 	if err != nil {

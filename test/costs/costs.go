@@ -91,7 +91,8 @@ func measure(operation func()) cost {
 	return cost{Allocations: allocations(max(5, operations/4), operation), CPU: ratios[rounds/3]}
 }
 
-// allocations are those of one operation. The garbage collector does not run: it would throw away what is kept for later.
+// allocations are those of one operation. The garbage collector does not run: it would throw away what is kept for
+// later.
 func allocations(runs int, operation func()) float64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	return testing.AllocsPerRun(runs, operation)

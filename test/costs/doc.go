@@ -9,6 +9,6 @@
 //
 // baseline.json has the numbers to compare with. `make bench-baseline` writes it.
 //
-// Tests named TestCosts use this package. They have a build tag and a target of their own, `make costs`: how busy the machine
-// is must not decide whether a change is good.
+// Tests named TestCosts use this package. They have a build tag and a target of their own, `make costs`: how busy the
+// machine is must not decide whether a change is good.
 package costs

@@ -55,8 +55,9 @@ func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	return awaitCreators(ctx, cp)
 }
 
-// awaitCreators waits until the API server writes into Reservations who makes them. It looks for new kinds that its mutating
-// policies may change every five seconds; until then it knows the policy but not the kind, and refuses to create any.
+// awaitCreators waits until the API server writes into Reservations who makes them. It looks for new kinds that its
+// mutating policies may change every five seconds; until then it knows the policy but not the kind, and refuses to
+// create any.
 func awaitCreators(ctx context.Context, cp *controlplane.ControlPlane) error {
 	probe := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"ttl": "1m", "slots": []any{map[string]any{"name": "a", "requests": map[string]any{"cpu": "1"}}},

@@ -19,8 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// TestObserve overcommits a node behind a server that only observes, through it and past it. Each time it says which pod came
-// too late and who had the capacity.
+// TestObserve overcommits a node behind a server that only observes, through it and past it. Each time it says which
+// pod came too late and who had the capacity.
 func TestObserve(t *testing.T) {
 	c := newCluster(t, 1)
 	leads := c.lease()
@@ -71,8 +71,8 @@ func (c *cluster) lease() string {
 	return lease.ResourceVersion
 }
 
-// requireConflictsNamed has each node that has too much be one of a conflict that the server has seen, with the pod and those
-// who had the capacity, and all conflicts be such.
+// requireConflictsNamed has each node that has too much be one of a conflict that the server has seen, with the pod and
+// those who had the capacity, and all conflicts be such.
 func (c *cluster) requireConflictsNamed() {
 	c.T.Helper()
 	pods := map[string]string{}

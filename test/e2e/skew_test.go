@@ -119,8 +119,8 @@ func (c *cluster) requireNominated() {
 	require.True(c.T, c.Unreserve(promised).Granted())
 }
 
-// requireNewerRequestsCounted creates pods that say what they request where schedulers as old do not look for it. Each takes
-// most of the node. The scheduler finds that they fit together, and the server counts what the API server has.
+// requireNewerRequestsCounted creates pods that say what they request where schedulers as old do not look for it. Each
+// takes most of the node. The scheduler finds that they fit together, and the server counts what the API server has.
 func (c *cluster) requireNewerRequestsCounted() {
 	c.T.Helper()
 	c.addServed(1)

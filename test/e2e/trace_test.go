@@ -69,7 +69,8 @@ func (c *collector) of(pod *corev1.Pod) map[string]*tracev1.Span {
 	return spans
 }
 
-// startCollector serves a collector, and returns a file that has spans of all pods sent there: the one of the documents.
+// startCollector serves a collector, and returns a file that has spans of all pods sent there: the one of the
+// documents.
 func startCollector(t *testing.T) (c *collector, file string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -91,8 +92,8 @@ func startCollector(t *testing.T) (c *collector, file string) {
 	return c, file
 }
 
-// TestTraces follows pods from filter to Bound by what a collector gets of a real server, which a kube-scheduler and the API
-// server ask.
+// TestTraces follows pods from filter to Bound by what a collector gets of a real server, which a kube-scheduler and
+// the API server ask.
 func TestTraces(t *testing.T) {
 	c := newCluster(t, 2)
 	collected, file := startCollector(t)

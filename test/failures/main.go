@@ -1,5 +1,6 @@
-// Package main is failures, which prints, of files that `go test -json` wrote, what the failed tests say, without the logs of the
-// servers they ran: the end of a long run is what is read first. `make test` runs it where something failed.
+// Package main is failures, which prints, of files that `go test -json` wrote, what the failed tests say, without the
+// logs of the servers they ran: the end of a long run is what is read first. `make test` runs it where something
+// failed.
 //
 //	go run ./test/failures bin/test/*.json
 package main

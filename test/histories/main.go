@@ -1,5 +1,5 @@
-// Package main is histories, which writes what random ledgers tell those who watch, and what they answer to /v1/nodes then,
-// for the tests of the page: it has to come to the same account.
+// Package main is histories, which writes what random ledgers tell those who watch, and what they answer to /v1/nodes
+// then, for the tests of the page: it has to come to the same account.
 //
 //	go run ./test/histories -seed 1 -count 20 > histories.json
 package main

@@ -288,8 +288,8 @@ func (w *World) Plan(t *rapid.T) ledger.Plan {
 	return plan
 }
 
-// Exchange draws what happens beside a bind: some of what is kept in memory is given up, and slots for pods that ask for
-// the same are made.
+// Exchange draws what happens beside a bind: some of what is kept in memory is given up, and slots for pods that ask
+// for the same are made.
 func (w *World) Exchange(t *rapid.T, kept []ledger.PodRef) *ledger.Exchange {
 	x := &ledger.Exchange{}
 	for _, pod := range kept {

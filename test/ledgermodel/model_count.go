@@ -92,7 +92,8 @@ func claimsOf(r *ledger.DeviceRequest, resource string) (count int64) {
 	return count
 }
 
-// withDevices is what becomes of the verdict about the rest once devices count, too. named tells whether the claims are met.
+// withDevices is what becomes of the verdict about the rest once devices count, too. named tells whether the claims are
+// met.
 func (m *Model) withDevices(v ledger.Verdict, node string, p *ledger.Placement, by *modelSlot, named func() bool) ledger.Verdict {
 	for _, name := range m.resourcesOfDevices(node) {
 		column, counted := m.table.Lookup(v1.ResourceName(name))

@@ -70,8 +70,8 @@ func unknown(at string, value any, schema *openapi3.Schema) (violations []string
 	return violations
 }
 
-// property returns the schema of a field, nil where there is none. open says that any field may be there: an object that is
-// given nothing but its type is described elsewhere, a v1.NodeList, say.
+// property returns the schema of a field, nil where there is none. open says that any field may be there: an object
+// that is given nothing but its type is described elsewhere, a v1.NodeList, say.
 func property(schema *openapi3.Schema, name string) (known *openapi3.Schema, open bool) {
 	if ref := schema.Properties[name]; ref != nil {
 		return ref.Value, false

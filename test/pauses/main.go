@@ -1,7 +1,7 @@
-// Package main is pauses, which makes the goroutines of tests stand still now and then: wherever one takes or leaves a lock, or sends to,
-// receives from or selects among channels. Two steps that only seem to be one are taken apart by that within seconds, where a test
-// alone may show it once in thousands of runs. It writes an overlay of the standard library for `make pauses`, of the Go that runs
-// it; nothing but tests may be built with that.
+// Package main is pauses, which makes the goroutines of tests stand still now and then: wherever one takes or leaves a
+// lock, or sends to, receives from or selects among channels. Two steps that only seem to be one are taken apart by
+// that within seconds, where a test alone may show it once in thousands of runs. It writes an overlay of the standard
+// library for `make pauses`, of the Go that runs it; nothing but tests may be built with that.
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// point is added to the runtime. Some pauses are long, as on a machine that has other things to do, and most are short. They take no
-// processor, and in a bubble of testing/synctest no time. The runtime's own work is left alone.
+// point is added to the runtime. Some pauses are long, as on a machine that has other things to do, and most are short.
+// They take no processor, and in a bubble of testing/synctest no time. The runtime's own work is left alone.
 const point = `package runtime
 
 import _ "unsafe"
@@ -47,7 +47,8 @@ const declaration = `
 func pausePoint()
 `
 
-// paused are the functions that pause, by the file of the standard library: at their beginning, or with defer at their end.
+// paused are the functions that pause, by the file of the standard library: at their beginning, or with defer at their
+// end.
 var paused = map[string][]struct{ function, call string }{
 	"sync/mutex.go": {
 		{"func (m *Mutex) Lock() {", "pausePoint()"},

@@ -1,5 +1,6 @@
-// Package main is plots, which draws the plots of docs/performance.md: SVG, from what `make bench-scale` measured and from figures that others
-// have published. It is given the directory that has scale.txt and chain.txt, and writes its plots there.
+// Package main is plots, which draws the plots of docs/performance.md: SVG, from what `make bench-scale` measured and
+// from figures that others have published. It is given the directory that has scale.txt and chain.txt, and writes its
+// plots there.
 package main
 
 import (

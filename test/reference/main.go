@@ -1,5 +1,6 @@
-// Package main is reference, which writes the pages of docs/reference that are made of the code: flags, commands, metrics, alerts and the
-// REST API. `make generate` runs it, and `make verify` fails where a page is not what it would write.
+// Package main is reference, which writes the pages of docs/reference that are made of the code: flags, commands,
+// metrics, alerts and the REST API. `make generate` runs it, and `make verify` fails where a page is not what it would
+// write.
 //
 // Usage: reference FOLDER
 package main

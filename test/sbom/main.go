@@ -1,7 +1,9 @@
-// Package main is sbom, which writes what a Go program is made of, as a bill of materials in CycloneDX: sbom PROGRAM FILE.
+// Package main is sbom, which writes what a Go program is made of, as a bill of materials in CycloneDX: sbom PROGRAM
+// FILE.
 //
-// It reads what the linker has written into the program: the modules that are in it, each with the hash of go.sum, and not
-// those that go.mod names for tests and other programs. It reads no network, so that it says the same of a program at any time.
+// It reads what the linker has written into the program: the modules that are in it, each with the hash of go.sum, and
+// not those that go.mod names for tests and other programs. It reads no network, so that it says the same of a program
+// at any time.
 package main
 
 import (

@@ -1,8 +1,9 @@
 //go:build schedulerperf
 
-// Package schedulerperf runs cases of Kubernetes' own scheduler benchmark (k8s.io/kubernetes, test/integration/scheduler_perf)
-// with a plain kube-scheduler, and with GlobalReserve behind it and inside it, and prints one table. The cases and the pods
-// are read from the module of Kubernetes, and the configurations from scheduler-config and manifests; nothing is copied.
+// Package schedulerperf runs cases of Kubernetes' own scheduler benchmark (k8s.io/kubernetes,
+// test/integration/scheduler_perf) with a plain kube-scheduler, and with GlobalReserve behind it and inside it, and
+// prints one table. The cases and the pods are read from the module of Kubernetes, and the configurations from
+// scheduler-config and manifests; nothing is copied.
 //
 // A build tag keeps it out of what is compiled for every change: it needs all of kube-apiserver, as a library.
 package schedulerperf
@@ -49,8 +50,8 @@ type benchmarkCase struct {
 	params map[string]any
 }
 
-// cases are those that the scheduler's own tests in CI watch for throughput, with as many nodes as there, and as many pods
-// as a small machine binds in a minute.
+// cases are those that the scheduler's own tests in CI watch for throughput, with as many nodes as there, and as many
+// pods as a small machine binds in a minute.
 var cases = []benchmarkCase{
 	{"misc", "SchedulingBasic", "5000Nodes", map[string]any{"initNodes": 5000, "initPods": 1000, "measurePods": 2000}},
 	{"affinity", "SchedulingPodAffinity", "5000Nodes", map[string]any{"initNodes": 5000, "initPods": 1000, "measurePods": 500}},

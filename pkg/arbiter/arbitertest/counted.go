@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Counted returns the sum of the counters of a name, which is without the prefix, that have all of the values as labels.
+// Counted returns the sum of the counters of a name, which is without the prefix, that have all of the values as
+// labels.
 func (w *World) Counted(t testing.TB, name string, values ...string) (sum int) {
 	t.Helper()
 	families, err := w.Metrics.Gatherer().Gather()

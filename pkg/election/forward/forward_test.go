@@ -255,8 +255,8 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// A request of which nobody knows what was done is not sent again, even where another leader is known by then: where the
-// leader has cut it off, and where it is paused, and never would.
+// A request of which nobody knows what was done is not sent again, even where another leader is known by then: where
+// the leader has cut it off, and where it is paused, and never would.
 func TestLostAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		header string

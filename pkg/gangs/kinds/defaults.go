@@ -13,8 +13,9 @@ func Default() []Kind {
 	podGroups := func(group, minimum string, versions ...string) *Object {
 		return &Object{Group: group, Versions: versions, Resource: "podgroups", Minimum: minimum}
 	}
-	// For pods that it rejected itself Coscheduling registers pods that get a node and changes of PodGroups, and nothing else
-	// (EventsToRegister in scheduler-plugins pkg/coscheduling). Of a gang that is half, no member in Permit brings the others back.
+	// For pods that it rejected itself Coscheduling registers pods that get a node and changes of PodGroups, and nothing
+	// else (EventsToRegister in scheduler-plugins pkg/coscheduling). Of a gang that is half, no member in Permit brings
+	// the others back.
 	touched := func(o *Object) *Object {
 		o.Touch = true
 		return o

@@ -13,8 +13,8 @@
 // names a gang counts, alone. So a pod is a member of one gang at most. The name is that of a gang in the pod's own
 // namespace.
 //
-// What is wrong with what a pod says is part of its Mark and no error: the pod exists, and whoever asks about it deserves
-// an answer.
+// What is wrong with what a pod says is part of its Mark and no error: the pod exists, and whoever asks about it
+// deserves an answer.
 //
 // The markers are for docs/reference/policy.md, which is made of the types.
 //

@@ -49,8 +49,8 @@ type Object struct {
 	// Minimum is a JSON path on the object, as kubectl takes them. An object without it has no minimum: its pods are
 	// not useful only together.
 	Minimum string `json:"minimum"`
-	// Touch says that the scheduler tries pods that it gave up again when their object changes, and not when they themselves do: the
-	// server then annotates the object of a gang whose rest is not bound for a while.
+	// Touch says that the scheduler tries pods that it gave up again when their object changes, and not when they
+	// themselves do: the server then annotates the object of a gang whose rest is not bound for a while.
 	Touch bool `json:"touch,omitempty"`
 }
 

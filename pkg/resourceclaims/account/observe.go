@@ -55,8 +55,8 @@ func (a *Account) ForgetClaim(uid types.UID) {
 	a.tidy(c, before)
 }
 
-// GiveUp drops the grants of a claim that were made before a time and are not seen yet. The time has to be so
-// long ago that the API server has ended the requests that were waiting for them, and the claim must have been read since: a
+// GiveUp drops the grants of a claim that were made before a time and are not seen yet. The time has to be so long ago
+// that the API server has ended the requests that were waiting for them, and the claim must have been read since: a
 // write that was made and not seen would be forgotten.
 func (a *Account) GiveUp(uid types.UID, before time.Time) {
 	a.mu.Lock()

@@ -10,9 +10,9 @@ import (
 
 type poolKey struct{ driver, name string }
 
-// pool is the devices of one driver that are numbered together. Only the slices of the highest generation
-// say what there is. A node may write slices for any pool, if they are of that node: in a pool that is named after a node that has
-// slices there, as drivers of nodes do it, the slices of other nodes do not count.
+// pool is the devices of one driver that are numbered together. Only the slices of the highest generation say what
+// there is. A node may write slices for any pool, if they are of that node: in a pool that is named after a node that
+// has slices there, as drivers of nodes do it, the slices of other nodes do not count.
 type pool struct {
 	key        poolKey
 	generation int64

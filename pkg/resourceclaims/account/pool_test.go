@@ -86,8 +86,8 @@ func TestEachDeviceMayNameItsNode(t *testing.T) {
 	assert.Equal(t, []string{"gpu-0 node-7", "gpu-1 "}, published(a))
 }
 
-// The API server lets a node write slices of any pool, if they are of that node. kube-scheduler looks at those of the pod's
-// node only.
+// The API server lets a node write slices of any pool, if they are of that node. kube-scheduler looks at those of the
+// pod's node only.
 func TestANodeCannotSpoilThePoolOfAnother(t *testing.T) {
 	partition := resourcev1.Device{Name: "gpu-0", ConsumesCounters: []resourcev1.DeviceCounterConsumption{{
 		CounterSet: "gpu", Counters: map[string]resourcev1.Counter{"memory": {Value: resource.MustParse("1Gi")}},

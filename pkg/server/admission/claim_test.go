@@ -163,8 +163,8 @@ func TestBadResourceClaims(t *testing.T) {
 	})
 }
 
-// A server that does not decide grants nothing, and says so by an HTTP error, whose meaning the failurePolicy tells. That holds
-// also where it is found out only after the decision.
+// A server that does not decide grants nothing, and says so by an HTTP error, whose meaning the failurePolicy tells.
+// That holds also where it is found out only after the decision.
 func TestResourceClaimsWhileNobodyDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimsWorld(t)
@@ -186,8 +186,8 @@ func TestResourceClaimsWhileNobodyDecides(t *testing.T) {
 	})
 }
 
-// BenchmarkResourceClaim is one write, from the bytes of the API server to the bytes of the answer, in a cluster of 1,000 nodes
-// with 10 devices each, of which half are taken.
+// BenchmarkResourceClaim is one write, from the bytes of the API server to the bytes of the answer, in a cluster of
+// 1,000 nodes with 10 devices each, of which half are taken.
 func BenchmarkResourceClaim(b *testing.B) {
 	const nodes, devices = 1000, 10
 	var objects []runtime.Object

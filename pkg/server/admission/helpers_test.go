@@ -155,8 +155,8 @@ func (w *world) ask(r *admissionv1.AdmissionReview) *admissionv1.AdmissionRespon
 	return w.askAt(admission.Path, r)
 }
 
-// create has a pod with a node created: the API server has it planned, gives it a UID, and asks once more. It returns the
-// answer that refuses it, or the last.
+// create has a pod with a node created: the API server has it planned, gives it a UID, and asks once more. It returns
+// the answer that refuses it, or the last.
 func (w *world) create(p *v1.Pod, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
 	w.t.Helper()
 	planned := w.ask(review(w.t, p.Name, "pods", "", p, changes...))

@@ -83,8 +83,8 @@ func TestPodWithANodeIsCountedAsStored(t *testing.T) {
 	assert.False(t, limited("1").Allowed)
 }
 
-// The mutating webhook grants nothing: what comes of its pod nobody knows yet. The validating one grants nothing that the pod
-// does not tell, nor to a pod that nobody can know later.
+// The mutating webhook grants nothing: what comes of its pod nobody knows yet. The validating one grants nothing that
+// the pod does not tell, nor to a pod that nobody can know later.
 func TestPodWithANodeIsGrantedWhenItIsWritten(t *testing.T) {
 	w := newWorld(t)
 	p := withNode("p", "3", "a")
@@ -207,8 +207,8 @@ func TestPodWithANodeUsesASlot(t *testing.T) {
 	assert.Equal(t, "ns/rsv/0", p.Annotations[v1alpha1.MatchedReservationAnnotation])
 }
 
-// Who creates a pod on a node is its caller in the annotation, also where another one had reserved for it: the API server
-// lets nobody name another.
+// Who creates a pod on a node is its caller in the annotation, also where another one had reserved for it: the API
+// server lets nobody name another.
 func TestPodWithANodeNamesItsCreator(t *testing.T) {
 	w := newWorld(t)
 	deadline := time0.AddDate(100, 0, 0)

@@ -36,8 +36,8 @@ func TestRepeatsInTheLog(t *testing.T) {
 	assert.Equal(t, 11, w.Counted(t, "repeated_bindings_total", "InsufficientResource", "naive"))
 }
 
-// BenchmarkRefusedBinding asks again and again for a Binding that is refused: the webhook from the body on, the decision, and of
-// it the ledger's part.
+// BenchmarkRefusedBinding asks again and again for a Binding that is refused: the webhook from the body on, the
+// decision, and of it the ledger's part.
 func BenchmarkRefusedBinding(b *testing.B) {
 	w := newWorld(b)
 	w.Log.SetLevel(logrus.InfoLevel)

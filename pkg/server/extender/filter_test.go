@@ -168,8 +168,8 @@ func TestStoppedWhileAsked(t *testing.T) {
 	assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "other", "failed"), "its answer has the status 200")
 }
 
-// A node that does not exist here is answered by the caller's copy of it, if that says what the node has: an autoscaler may
-// ask whether one would help. It is advice, and no bind there succeeds.
+// A node that does not exist here is answered by the caller's copy of it, if that says what the node has: an autoscaler
+// may ask whether one would help. It is advice, and no bind there succeeds.
 func TestFilterOfTemplates(t *testing.T) {
 	template := func(name string, change func(*v1.Node)) v1.Node {
 		n := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{

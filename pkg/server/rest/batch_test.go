@@ -224,8 +224,8 @@ func TestSlowWatcherOfBatchesHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// Whoever may make pods may give them a node and all ports there are. What a watcher is told at one time does not grow with
-// that, in a snapshot or later.
+// Whoever may make pods may give them a node and all ports there are. What a watcher is told at one time does not grow
+// with that, in a snapshot or later.
 func TestPodsWithManyPortsAreToldInPieces(t *testing.T) {
 	for name, accept := range map[string][]string{"batches": batched, "events": nil} {
 		t.Run(name, func(t *testing.T) {

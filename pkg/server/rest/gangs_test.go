@@ -86,7 +86,8 @@ func TestNeedsAreCounted(t *testing.T) {
 	}, list.needs)
 }
 
-// BenchmarkNeeds is what the needs of a gang cost whose pods all ask for something else: as much for each of many as of few.
+// BenchmarkNeeds is what the needs of a gang cost whose pods all ask for something else: as much for each of many as of
+// few.
 func BenchmarkNeeds(b *testing.B) {
 	f := newFixture(b, Limits{})
 	for _, size := range []int64{1000, 8000} {

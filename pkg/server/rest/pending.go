@@ -17,8 +17,8 @@ import (
 // nowhere.
 const maxPending = 500
 
-// pending serves GET /v1/pending: the pods that were refused and have no node since, of the namespaces that the caller may
-// see.
+// pending serves GET /v1/pending: the pods that were refused and have no node since, of the namespaces that the caller
+// may see.
 func (a *API) pending(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {

@@ -117,8 +117,8 @@ func matches(q *query, s *ledger.AllocationView) bool {
 		q.has("state", s.State.String()) && after > 0
 }
 
-// reservations serves GET /v1/reservations: those with slots that match, and those that wait for capacity. Those in memory
-// come first, one for each pod.
+// reservations serves GET /v1/reservations: those with slots that match, and those that wait for capacity. Those in
+// memory come first, one for each pod.
 func (a *API) reservations(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {

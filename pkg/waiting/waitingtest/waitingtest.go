@@ -86,7 +86,8 @@ func (w *Writes) Clear(_ context.Context, pod ledger.PodRef, _ string) error {
 	return nil
 }
 
-// New returns the pods that wait of a cluster, of nodes without labels and taints. They take no pod for refused at the start.
+// New returns the pods that wait of a cluster, of nodes without labels and taints. They take no pod for refused at the
+// start.
 func New(l *ledger.Ledger, q *placement.Builder, pods *cluster.Pods) (*waiting.Pods, *Writes) {
 	log, _ := logtest.NewNullLogger()
 	writes := &Writes{nominated: map[string]string{}}

@@ -68,7 +68,8 @@ func (c *cluster) refusedByAnother(t *testing.T) *otherHook {
 	return h
 }
 
-// The second of two creations of one name comes when the first pod is gone again. It has what it was allowed from the beginning.
+// The second of two creations of one name comes when the first pod is gone again. It has what it was allowed from the
+// beginning.
 func TestTwoCreationsOfAName(t *testing.T) {
 	c := newCluster(t, 20, nil)
 	h := c.refusedByAnother(t)

@@ -38,9 +38,9 @@ var forgeries = map[string]func(*corev1.Pod){
 	},
 }
 
-// TestForgedPods sends forged copies of a pod that fits nowhere on every path: of its node one CPU is free, and the rest is kept by
-// a reservation that a pod of higher priority may end and that other pods may use. Whatever is answered, the pod is not bound,
-// nothing is overcommitted and the reservation stays.
+// TestForgedPods sends forged copies of a pod that fits nowhere on every path: of its node one CPU is free, and the
+// rest is kept by a reservation that a pod of higher priority may end and that other pods may use. Whatever is
+// answered, the pod is not bound, nothing is overcommitted and the reservation stays.
 func TestForgedPods(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	c.CreateReservation("kept", `{ttl: 1h, priority: 100, preemptible: true, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)
@@ -69,8 +69,8 @@ func TestForgedPods(t *testing.T) {
 	}
 }
 
-// sendForged asks for a forged copy on every path, and for the pod itself after that. What is kept in memory for the copy is given
-// back at last.
+// sendForged asks for a forged copy on every path, and for the pod itself after that. What is kept in memory for the
+// copy is given back at last.
 func (c *cluster) sendForged(pod, forged *corev1.Pod) {
 	c.T.Helper()
 	nodes := []string{"node-0"}

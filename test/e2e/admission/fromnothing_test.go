@@ -16,9 +16,9 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// After a full stop of the cluster all of it starts again by itself, with the webhooks as they are shipped: those that a server
-// needs are bound while there is none, by a kube-scheduler that knows of no extender; all others wait until there is one, and are
-// bound then without anybody doing anything.
+// After a full stop of the cluster all of it starts again by itself, with the webhooks as they are shipped: those that
+// a server needs are bound while there is none, by a kube-scheduler that knows of no extender; all others wait until
+// there is one, and are bound then without anybody doing anything.
 func TestFromNothing(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	require.NoError(t, crd.Prepare(t.Context(), cp))

@@ -11,8 +11,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// A scheduler that repeats a binding is refused each time, and its pod is told so, and why; when there is capacity the very next
-// one is carried out.
+// A scheduler that repeats a binding is refused each time, and its pod is told so, and why; when there is capacity the
+// very next one is carried out.
 func TestRepeatedBindings(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	c.create("first", "3")

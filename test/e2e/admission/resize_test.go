@@ -67,7 +67,8 @@ func resizes(t *testing.T, c *cluster) {
 	require.NoError(t, c.Reservations().Delete(t.Context(), "kept", metav1.DeleteOptions{}))
 }
 
-// What is free on the node is of no use to a namespace whose reservations use up its quota: ResourceQuota does not see them.
+// What is free on the node is of no use to a namespace whose reservations use up its quota: ResourceQuota does not see
+// them.
 func resizeBeyondQuota(t *testing.T, c *cluster) {
 	c.create("grows", "1", onNode0)
 	c.CreateReservation("kept", `{ttl: 1h, slots: [{name: "0", nodeName: node-0, requests: {cpu: 1}}]}`)

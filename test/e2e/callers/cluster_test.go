@@ -64,7 +64,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// grant gives a subject one of our roles, and returns when the API server knows: who asked before would be denied for a while.
+// grant gives a subject one of our roles, and returns when the API server knows: who asked before would be denied for a
+// while.
 func (c *cluster) grant(role string, subject rbacv1.Subject) {
 	c.T.Helper()
 	binding, err := c.Client().RbacV1().ClusterRoleBindings().Create(c.T.Context(), &rbacv1.ClusterRoleBinding{

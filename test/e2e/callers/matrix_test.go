@@ -25,7 +25,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// requests are one for each path, with who is answered with 200. All the others of the callers below are refused with 403.
+// requests are one for each path, with who is answered with 200. All the others of the callers below are refused with
+// 403.
 func (c *cluster) requests(pod *corev1.Pod) []request {
 	gang := &reserver.Request{SchedulerName: team, Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1], TTLSeconds: 600}
 	back := &reserver.Request{SchedulerName: team, Pods: []*corev1.Pod{pod}}

@@ -127,8 +127,8 @@ func (c *cluster) fillNodes() {
 	}
 }
 
-// startSchedulers starts the default scheduler behind the server, and one that has never heard of it: its pods are refused
-// when they are bound.
+// startSchedulers starts the default scheduler behind the server, and one that has never heard of it: its pods are
+// refused when they are bound.
 func (c *cluster) startSchedulers() {
 	c.T.Helper()
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
@@ -139,9 +139,9 @@ func (c *cluster) startSchedulers() {
 		"leaderElect: true", "leaderElect: false")
 }
 
-// A tenant who shares full nodes with another one finds none of the other's names in anything that he may read: what he is
-// refused by the API server, his pods and reservations, their conditions, and his namespace's events. What the server
-// itself answers him is in the tests of pkg/server/rest.
+// A tenant who shares full nodes with another one finds none of the other's names in anything that he may read: what he
+// is refused by the API server, his pods and reservations, their conditions, and his namespace's events. What the
+// server itself answers him is in the tests of pkg/server/rest.
 func TestTenantSeesNoForeignNames(t *testing.T) {
 	c := newCluster(t)
 	ca, err := os.ReadFile(c.CAFile())
@@ -191,8 +191,8 @@ func TestTenantSeesNoForeignNames(t *testing.T) {
 	c.RequireNeverOvercommitted()
 }
 
-// What would be if is told of pods of namespaces that a tenant may see, and of no others: a pod that is there is answered
-// as one that is not.
+// What would be if is told of pods of namespaces that a tenant may see, and of no others: a pod that is there is
+// answered as one that is not.
 func TestWhatIfTellsNothingOfForeignPods(t *testing.T) {
 	c := newCluster(t)
 	c.newTenant()

@@ -37,8 +37,8 @@ func (c *cluster) reserveIn(account string) {
 }
 
 // A scheduler that may reserve in one namespace, over TLS and by its token, reserves for no pod of another scheduler
-// that exists, and in no other namespace. What it reserves for a name, before there is a pod, does not keep the pod that
-// comes from other nodes where that is another scheduler's: its own scheduler reserves for it there.
+// that exists, and in no other namespace. What it reserves for a name, before there is a pod, does not keep the pod
+// that comes from other nodes where that is another scheduler's: its own scheduler reserves for it there.
 func TestReservingForOthers(t *testing.T) {
 	c := newCluster(t)
 	c.role("use-team", useTeam)

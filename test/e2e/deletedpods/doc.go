@@ -1,7 +1,7 @@
 /*
-Package deletedpods holds the end-to-end tests of how pods come to use reserved capacity, on a real control
-plane with a real kube-scheduler behind bin/globalreserve, which has exactly the rights of manifests/base. Where there
-are workloads, it has kube-controller-manager, too, and kwok in the place of the kubelets. There is nothing here to import.
+Package deletedpods holds the end-to-end tests of how pods come to use reserved capacity, on a real control plane with a
+real kube-scheduler behind bin/globalreserve, which has exactly the rights of manifests/base. Where there are workloads,
+it has kube-controller-manager, too, and kwok in the place of the kubelets. There is nothing here to import.
 
 	make build controlplane
 	go test ./test/e2e/deletedpods -v

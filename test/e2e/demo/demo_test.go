@@ -122,7 +122,8 @@ func toJSON(t *testing.T, value any) string {
 	return string(content)
 }
 
-// requireSwitch has pods come and go: nodes are overcommitted while the schedulers do not ask, and are none while they do.
+// requireSwitch has pods come and go: nodes are overcommitted while the schedulers do not ask, and are none while they
+// do.
 func requireSwitch(t *testing.T, url string) {
 	t.Helper()
 	flip := func(wish string, done func(state) bool, what string) {

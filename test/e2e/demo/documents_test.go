@@ -31,8 +31,8 @@ type block struct {
 var begins = regexp.MustCompile(
 	`^((kubectl|make|curl|openssl|printf|sed|go|for|docker|git|bash|npm|python3|kube-scheduler|kind|helm|globalreserve|\$EDITOR|(\.\./\.\./)?bin/\S+)\s|[A-Z]+=)`)
 
-// blocksOf are the pieces of a document that have commands: of what is indented, or fenced, the lines that begin like one. In a
-// piece with dollar signs the lines without one are what is printed.
+// blocksOf are the pieces of a document that have commands: of what is indented, or fenced, the lines that begin like
+// one. In a piece with dollar signs the lines without one are what is printed.
 func blocksOf(document, text string) (all []block) {
 	for _, piece := range pieces(text) {
 		dollars := strings.HasPrefix(piece[0], "$ ")
@@ -98,8 +98,8 @@ func pieces(text string) (all [][]string) {
 	return all
 }
 
-// notRun says why commands of documents are not run here: those of a document that begin so, or contain it after a star.
-// Whoever writes a command that cannot be run adds it, with the reason.
+// notRun says why commands of documents are not run here: those of a document that begin so, or contain it after a
+// star. Whoever writes a command that cannot be run adds it, with the reason.
 var notRun = []struct{ document, command, why string }{
 	{"", "make ", "what the Makefile builds and starts is what the tests are run with; targets are looked for by docs/names_test.go"},
 	{"", "kind ", "there is no docker, and no cluster of kind"},

@@ -11,8 +11,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// TestClaimsTakenOffUnderABind takes the claims off a pod that was given a device, while its Binding is on the way to the
-// API server: once it is bound, nobody would know of its device.
+// TestClaimsTakenOffUnderABind takes the claims off a pod that was given a device, while its Binding is on the way to
+// the API server: once it is bound, nobody would know of its device.
 func TestClaimsTakenOffUnderABind(t *testing.T) {
 	c := newCluster(t, setup{nodes: 1, proxied: true})
 	c.CreateDevice("gpu", "node-0", "A100")

@@ -17,9 +17,9 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// verdict looks, after every single event of a pod, whether a device or a claim is with more than one bound
-// pod, or a node has more GPUs in use, by count and by claims together, than it offers. Events come in the order in which
-// they were committed.
+// verdict looks, after every single event of a pod, whether a device or a claim is with more than one bound pod, or a
+// node has more GPUs in use, by count and by claims together, than it offers. Events come in the order in which they
+// were committed.
 type verdict struct {
 	watcher *clusterload.Watcher
 	gpus    int64 // of each node; 0: what is asked for by count is not looked at

@@ -141,8 +141,8 @@ func walkManaged(c *cluster) {
 	c.Delete("unmarked", "marked")
 }
 
-// walkKilled has each pod of a Deployment get a claim of its own where the server is killed meanwhile, and a server that
-// starts know which container of a pod has what.
+// walkKilled has each pod of a Deployment get a claim of its own where the server is killed meanwhile, and a server
+// that starts know which container of a pod has what.
 func walkKilled(c *cluster) {
 	c.example("template.yaml")
 	c.Server.Crash(c.T) // when pods are there, and claims perhaps

@@ -19,8 +19,9 @@ import (
 
 var sliceCount = flag.Int("slices", 2000, "how many ResourceSlices there are beside those of the nodes")
 
-// While the server is away, Fail keeps devices from being given, and not from being taken away. With Ignore a device comes to
-// two owners; when the server is back, a third claim is not given it before both have ended, in whatever order.
+// While the server is away, Fail keeps devices from being given, and not from being taken away. With Ignore a device
+// comes to two owners; when the server is back, a third claim is not given it before both have ended, in whatever
+// order.
 func TestServerIsAway(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	c.startWebhook()
@@ -61,8 +62,8 @@ func TestServerIsAway(t *testing.T) {
 	}
 }
 
-// A driver publishes its devices anew, another one vanishes, and there are many slices: who has a device keeps it, and a
-// server that starts knows all of them.
+// A driver publishes its devices anew, another one vanishes, and there are many slices: who has a device keeps it, and
+// a server that starts knows all of them.
 func TestSlicesComeAndGo(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	c.each(*sliceCount, func(ctx context.Context, i int) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// Claims come and go, while the server that decides is killed and a scheduler restarted: no device has two owners at any
-// event, and none is lost.
+// Claims come and go, while the server that decides is killed and a scheduler restarted: no device has two owners at
+// any event, and none is lost.
 func TestChurn(t *testing.T) {
 	const busy = 56
 	c := newCluster(t, raceNodes, raceDevices)

@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// raceForDoubles races until a device has two owners, which shows that the race can be lost, and returns how long a race
-// takes. What was allocated last stays, with the pods that have it.
+// raceForDoubles races until a device has two owners, which shows that the race can be lost, and returns how long a
+// race takes. What was allocated last stays, with the pods that have it.
 func (c *cluster) raceForDoubles(t *testing.T, prefix string, schedulers []string) (took time.Duration) {
 	t.Helper()
 	for round := 0; len(c.verdict.doubled()) == 0; round++ {

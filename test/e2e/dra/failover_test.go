@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// A write that the leader has granted is held up by another webhook while the leader is killed. The next one does not know
-// of it, and gives the device to another claim only when the first write can no longer be carried out.
+// A write that the leader has granted is held up by another webhook while the leader is killed. The next one does not
+// know of it, and gives the device to another claim only when the first write can no longer be carried out.
 func TestGrantOfTheLeaderBefore(t *testing.T) {
 	c := newCluster(t, 1, 1)
 	servers := c.startServers()

@@ -16,8 +16,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// otherHook is a validating webhook of somebody else that takes its time for one claim. The API server asks it at the same
-// time as ours.
+// otherHook is a validating webhook of somebody else that takes its time for one claim. The API server asks it at the
+// same time as ours.
 type otherHook struct {
 	name string
 	// asked is closed when it is asked, and it answers when goOn is closed.

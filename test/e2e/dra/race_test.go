@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two kube-schedulers that know nothing of GlobalReserve race for the devices of ten nodes, with the webhook. That the race
-// can be lost without it is in doubles_test.go.
+// Two kube-schedulers that know nothing of GlobalReserve race for the devices of ten nodes, with the webhook. That the
+// race can be lost without it is in doubles_test.go.
 func TestRace(t *testing.T) {
 	c := newCluster(t, raceNodes, raceDevices)
 	schedulers := []string{"first", "second"}

@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// Devices have two owners when the webhook is installed. Their pods end side by side, in any order, while others wait: kube-scheduler takes
-// a device for free when one of the two ends, and nobody is given it until both have ended.
+// Devices have two owners when the webhook is installed. Their pods end side by side, in any order, while others wait:
+// kube-scheduler takes a device for free when one of the two ends, and nobody is given it until both have ended.
 func TestDoublesDoNotSpread(t *testing.T) {
 	const waiting = 20
 	c := newCluster(t, raceNodes, raceDevices)

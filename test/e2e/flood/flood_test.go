@@ -81,8 +81,8 @@ type asker struct {
 	late int // how many answers one after another may be too late
 }
 
-// askAll has others ask, each one question after another, and returns how long the answers took. Every question has to be
-// answered, a probe often enough for the kubelet.
+// askAll has others ask, each one question after another, and returns how long the answers took. Every question has to
+// be answered, a probe often enough for the kubelet.
 func askAll(t *testing.T, others []*asker) map[string][]time.Duration {
 	t.Helper()
 	times := map[string][]time.Duration{}

@@ -116,7 +116,8 @@ func (h *hostile) watch(t *testing.T, url string, client *http.Client) {
 	}
 }
 
-// sendSlowly declares the largest body, and sends no more than its beginning, until the server has enough of it; again and again.
+// sendSlowly declares the largest body, and sends no more than its beginning, until the server has enough of it; again
+// and again.
 func (h *hostile) sendSlowly(address string, dialer *tls.Dialer) {
 	for h.ctx.Err() == nil {
 		conn, err := dialer.DialContext(h.ctx, "tcp", address)

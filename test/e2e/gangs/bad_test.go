@@ -21,8 +21,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// Gangs that cannot be whole, or of which nobody can tell how many pods they need: the first member is refused with a reason
-// that names the gang, nothing is kept for it, and others are bound as ever.
+// Gangs that cannot be whole, or of which nobody can tell how many pods they need: the first member is refused with a
+// reason that names the gang, nothing is kept for it, and others are bound as ever.
 func TestBadGangs(t *testing.T) {
 	c := newCluster(t, 3, short)
 	inGroup := func(name string) func(*corev1.Pod) {
@@ -100,8 +100,8 @@ func TestGangOfAnotherNamespace(t *testing.T) {
 	c.requireNothingKept()
 }
 
-// The minimum changes while members are bound. Where it grows, more is kept at the next binding; where it shrinks to what is
-// bound, nothing is kept any more.
+// The minimum changes while members are bound. Where it grows, more is kept at the next binding; where it shrinks to
+// what is bound, nothing is kept any more.
 func TestMinimumChangesWhileBound(t *testing.T) {
 	for name, minimum := range map[string]int{"grows": 8, "shrinks": 2} {
 		t.Run(name, func(t *testing.T) {

@@ -109,8 +109,8 @@ func atOnce(ctx context.Context, c *cluster, members []string) {
 	_ = group.Wait()
 }
 
-// startBinder has the members of gangs bound, the first one of each gang and then the second ones, again and again until
-// stop is called: by a scheduler that has never heard of GlobalReserve, and of gangs only that they exist.
+// startBinder has the members of gangs bound, the first one of each gang and then the second ones, again and again
+// until stop is called: by a scheduler that has never heard of GlobalReserve, and of gangs only that they exist.
 func (c *cluster) startBinder(bind bindFunc, gangs ...*gang) (stop func()) {
 	c.T.Helper()
 	var members []string
@@ -190,8 +190,8 @@ func (c *cluster) awaitMembers(g *gang, bound int) {
 	}, "members of "+g.name+" that are bound")
 }
 
-// awaitProgress returns at the event after which a count has come up to what is wanted. It gives up when the count has been
-// the same for too long: how long all of it takes says much about the machine, and little about the product.
+// awaitProgress returns at the event after which a count has come up to what is wanted. It gives up when the count has
+// been the same for too long: how long all of it takes says much about the machine, and little about the product.
 func (c *cluster) awaitProgress(wanted int, count func() int, what string) {
 	c.T.Helper()
 	most, stuck := -1, (<-chan time.Time)(nil)

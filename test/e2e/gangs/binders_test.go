@@ -17,8 +17,8 @@ const (
 	halfGangState = "Short"
 )
 
-// A gang is bound while others take all the capacity they can get. It becomes whole, or waits whole, and all that it does
-// not have is theirs.
+// A gang is bound while others take all the capacity they can get. It becomes whole, or waits whole, and all that it
+// does not have is theirs.
 func TestGangBesideGreedyOthers(t *testing.T) {
 	forBinders(t, []int{2, 8, 200}, func(c *cluster, bind bindFunc, g *gang) {
 		others := c.createSingles()

@@ -32,10 +32,11 @@ const (
 )
 
 const (
-	// shipped is the deadline of a policy that does not say any: schedulers leave refused pods alone for up to ten seconds.
+	// shipped is the deadline of a policy that does not say any: schedulers leave refused pods alone for up to ten
+	// seconds.
 	shipped = policy.DefaultGangDeadline
-	// short is one for binders that never wait that long, on a busy machine neither, and relaxed for those that try a gang of 200
-	// before they come back to a member, or whose server is replaced.
+	// short is one for binders that never wait that long, on a busy machine neither, and relaxed for those that try a gang
+	// of 200 before they come back to a member, or whose server is replaced.
 	short   = 10 * time.Second
 	relaxed = 20 * time.Second
 )

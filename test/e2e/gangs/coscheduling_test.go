@@ -33,9 +33,9 @@ func TestCoschedulingUnderAdmission(t *testing.T) {
 	c.RequireNeverOvercommitted()
 }
 
-// Two members of a gang are bound, and the node that has the capacity of the last one is unusable for a while. Coscheduling gives
-// up the other one then, and tries it again when a pod is bound or a PodGroup changes; in a cluster where nothing happens that is
-// after minutes. The server changes the PodGroup.
+// Two members of a gang are bound, and the node that has the capacity of the last one is unusable for a while.
+// Coscheduling gives up the other one then, and tries it again when a pod is bound or a PodGroup changes; in a cluster
+// where nothing happens that is after minutes. The server changes the PodGroup.
 func TestCoschedulingForgetsAMember(t *testing.T) {
 	c := newCluster(t, 2, shipped)
 	c.createPodGroup("gang", gangSize)

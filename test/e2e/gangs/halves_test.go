@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// halves notes, from every event of a pod, for how long gangs have some members bound and yet too few of them, and no more
-// of them are bound: as long as members are being bound, the deadline is put off.
+// halves notes, from every event of a pod, for how long gangs have some members bound and yet too few of them, and no
+// more of them are bound: as long as members are being bound, the deadline is put off.
 type halves struct {
 	mu    sync.Mutex // guards what follows
 	gangs map[string]*halfGang

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// The server that decides is killed half way through the bindings of a gang, beside others who take all the capacity they
-// can get. Another server takes over, and goes on with what was kept.
+// The server that decides is killed half way through the bindings of a gang, beside others who take all the capacity
+// they can get. Another server takes over, and goes on with what was kept.
 func TestServerKilledHalfWay(t *testing.T) {
 	const size = 40
 	for name, bind := range binders() {

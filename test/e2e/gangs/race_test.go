@@ -29,8 +29,8 @@ const (
 	quiet = 12 * time.Second
 )
 
-// Both schedulers are let go at once on more pods than there is capacity for. No node is overcommitted at any moment; in the
-// end no gang is half, and as many are whole as the capacity left allows, within one.
+// Both schedulers are let go at once on more pods than there is capacity for. No node is overcommitted at any moment;
+// in the end no gang is half, and as many are whole as the capacity left allows, within one.
 func TestRaceWithCoscheduling(t *testing.T) {
 	c := newCluster(t, raceNodes, shipped)
 	c.startCoscheduler()

@@ -20,7 +20,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// shortDeadline is a policy by which what is kept for the rest of a gang ends soon, and not before all has been looked at.
+// shortDeadline is a policy by which what is kept for the rest of a gang ends soon, and not before all has been looked
+// at.
 const shortDeadline = `apiVersion: config.globalreserve.io/v1alpha1
 kind: GlobalReservePolicy
 gangs: {deadline: 15s}
@@ -48,7 +49,8 @@ func newViews(t *testing.T) *views {
 	return v
 }
 
-// gang creates a PodGroup and as many pods as it needs, and tries to have the first of them bound until that ends as it should.
+// gang creates a PodGroup and as many pods as it needs, and tries to have the first of them bound until that ends as it
+// should.
 func (v *views) gang(name string, size int, bound bool) {
 	v.T.Helper()
 	require.NoError(v.T, v.CreateObject(v.T.Context(), clusterload.PodGroup(v.Namespace, name, size), v.Namespace))

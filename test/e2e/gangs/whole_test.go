@@ -38,8 +38,8 @@ func TestGangDeletedHalfWay(t *testing.T) {
 	c.RequireNeverOvercommitted()
 }
 
-// Two gangs that each need 60% of the cluster, a member of the one and a member of the other in turn: one becomes whole and
-// the other waits whole, until the first one ends.
+// Two gangs that each need 60% of the cluster, a member of the one and a member of the other in turn: one becomes whole
+// and the other waits whole, until the first one ends.
 func TestTwoGangsOfMoreThanHalf(t *testing.T) {
 	c := newCluster(t, 10, long)
 	both := []*gang{c.createGang("first", 24), c.createGang("second", 24)}

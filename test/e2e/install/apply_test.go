@@ -36,8 +36,8 @@ func renderings(t *testing.T) []rendering {
 	return rendered
 }
 
-// The API server takes every object of every overlay, and of the chart in every mode, and admits the pods of the Deployments
-// under the Pod Security level of the namespace.
+// The API server takes every object of every overlay, and of the chart in every mode, and admits the pods of the
+// Deployments under the Pod Security level of the namespace.
 func TestServerSideDryRun(t *testing.T) {
 	c := newCluster(t)
 	for _, r := range renderings(t) {
@@ -72,7 +72,8 @@ func (c *cluster) apply(t *testing.T, object *unstructured.Unstructured, dryRun 
 	return nil
 }
 
-// install applies for good what is not there from the beginning. The webhooks come last, when there is who answers them.
+// install applies for good what is not there from the beginning. The webhooks come last, when there is who answers
+// them.
 func (c *cluster) install(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, object := range objects {

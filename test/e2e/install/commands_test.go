@@ -23,8 +23,8 @@ import (
 // block is commands in a document.
 var block = regexp.MustCompile(`(?m)(?:^    .*\n)+`)
 
-// The commands of docs/install-helm.md, as they are written there, install a release, have it decide after it has observed,
-// put files onto a node, and have the API server ask it. What uninstalls it leaves the definitions.
+// The commands of docs/install-helm.md, as they are written there, install a release, have it decide after it has
+// observed, put files onto a node, and have the API server ask it. What uninstalls it leaves the definitions.
 func TestCommands(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	text, err := os.ReadFile(testbed.File(t, "docs", "install-helm.md"))

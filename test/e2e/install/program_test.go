@@ -51,8 +51,8 @@ func (p *program) has(flag string) bool {
 	return slices.ContainsFunc(p.args, func(arg string) bool { return arg == flag || strings.HasPrefix(arg, flag+"=") })
 }
 
-// run starts the program of a pod with its flags, files and environment and as its user. Only addresses and paths are other
-// ones. server is where a scheduler beside it asks.
+// run starts the program of a pod with its flags, files and environment and as its user. Only addresses and paths are
+// other ones. server is where a scheduler beside it asks.
 func (c *cluster) run(t *testing.T, objects []*unstructured.Unstructured, pod *corev1.Pod, server string) *program {
 	t.Helper()
 	container := pod.Spec.Containers[0]

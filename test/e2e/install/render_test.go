@@ -159,8 +159,8 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string)
 }
 
 // decoded puts objects into a map without what differs for a reason: helm makes the namespace itself, definitions are
-// kept when a release is uninstalled, an overlay leaves the authority to who applies it, and comments of a configuration
-// are not part of it.
+// kept when a release is uninstalled, an overlay leaves the authority to who applies it, and comments of a
+// configuration are not part of it.
 func decoded(t *testing.T, into map[string]map[string]any, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, object := range objects {

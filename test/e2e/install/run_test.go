@@ -38,8 +38,9 @@ const node = "node-0"
 // kubeScheduler is the user whom manifests/base/callers.yaml lets ask.
 const kubeScheduler = "system:kube-scheduler"
 
-// Servers, and schedulers with or behind one, run with the flags, the files, the rights and the webhooks that are rendered,
-// and with no others: they get ready, reserve, bind and are asked by the API server, and the API server denies them nothing.
+// Servers, and schedulers with or behind one, run with the flags, the files, the rights and the webhooks that are
+// rendered, and with no others: they get ready, reserve, bind and are asked by the API server, and the API server
+// denies them nothing.
 func TestServersRunAsRendered(t *testing.T) {
 	run := map[string]string{}
 	for _, r := range renderings(t) {
@@ -62,8 +63,8 @@ func TestServersRunAsRendered(t *testing.T) {
 	}
 }
 
-// deployed is all by which a process differs from another one: what its pod runs, mounts and may do. "" means that there is
-// no pod.
+// deployed is all by which a process differs from another one: what its pod runs, mounts and may do. "" means that
+// there is no pod.
 func deployed(t *testing.T, objects []*unstructured.Unstructured) string {
 	t.Helper()
 	var all []string
@@ -223,8 +224,8 @@ func (c *cluster) observes(t *testing.T, ask *caller) {
 	require.Empty(t, ask.bind(t, second))
 }
 
-// isAsked has the API server ask the webhooks, where there are any, about a pod for which there is no capacity, and judges
-// what its sender is told by what was rendered.
+// isAsked has the API server ask the webhooks, where there are any, about a pod for which there is no capacity, and
+// judges what its sender is told by what was rendered.
 func (c *cluster) isAsked(t *testing.T, objects []*unstructured.Unstructured, server *program) {
 	t.Helper()
 	ca, err := os.ReadFile(c.CAFile())
@@ -267,8 +268,8 @@ func schedulerConfig(t *testing.T, objects []*unstructured.Unstructured) string 
 	return ""
 }
 
-// pointed is a webhook configuration with a server on this machine in the place of the Service, or of the address, and with
-// the authority of its certificate.
+// pointed is a webhook configuration with a server on this machine in the place of the Service, or of the address, and
+// with the authority of its certificate.
 func pointed(t *testing.T, object *unstructured.Unstructured, server string, ca []byte) *unstructured.Unstructured {
 	t.Helper()
 	object = object.DeepCopy()

@@ -17,9 +17,10 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// TestQuotaRefusesAfterUs: ResourceQuota, which counts pods without a node as well, refuses pods that are created with a node
-// after the server has allowed them. The first has its capacity for as long as it might be created. The others have to wait for
-// it: one node of four is the share of a namespace. Others' pods are bound, a system-cluster-critical one among them.
+// TestQuotaRefusesAfterUs: ResourceQuota, which counts pods without a node as well, refuses pods that are created with
+// a node after the server has allowed them. The first has its capacity for as long as it might be created. The others
+// have to wait for it: one node of four is the share of a namespace. Others' pods are bound, a system-cluster-critical
+// one among them.
 func TestQuotaRefusesAfterUs(t *testing.T) {
 	outer := newCluster(t, 4)
 	startQuotaController(outer)
@@ -56,7 +57,8 @@ func TestQuotaRefusesAfterUs(t *testing.T) {
 	outer.RequireNeverOvercommitted()
 }
 
-// startQuotaController starts the controller that counts what quotas are used for: the API server's own admission goes by that.
+// startQuotaController starts the controller that counts what quotas are used for: the API server's own admission goes
+// by that.
 func startQuotaController(c *testbed.Cluster) {
 	c.T.Helper()
 	kubeconfig, err := c.AdminKubeconfig()

@@ -302,8 +302,8 @@ func withoutReason(text string) result {
 // longestCheck is how long porcupine may look for an order.
 const longestCheck = 10 * time.Second
 
-// check looks for an order of the requests, and writes down the history of which there is none. Mostly there is one in which
-// each request is carried out once at most, and that is found soonest.
+// check looks for an order of the requests, and writes down the history of which there is none. Mostly there is one in
+// which each request is carried out once at most, and that is found soonest.
 func (h *history) check() (porcupine.CheckResult, string) {
 	model := h.model()
 	verdict := porcupine.CheckOperationsTimeout(model, operations(h.events, 1), longestCheck)

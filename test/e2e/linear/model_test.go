@@ -86,8 +86,8 @@ type state struct {
 	failing uint64
 }
 
-// free is what is left of a node, in CPUs. A pod that has a slot and an allocation has both on the same node, and counts
-// once.
+// free is what is left of a node, in CPUs. A pod that has a slot and an allocation has both on the same node, and
+// counts once.
 func (l *layout) free(s *state, node int) int {
 	left := nodeCPUs
 	for pod, p := range s.pods {
@@ -209,7 +209,8 @@ func (s state) undo(number int) []state {
 	return []state{next, s}
 }
 
-// compare looks whether the API server says the same of pods that are bound. One that may still be bound may be unbound yet.
+// compare looks whether the API server says the same of pods that are bound. One that may still be bound may be unbound
+// yet.
 func (s state) compare(a *answer) []state {
 	for pod := range s.pods {
 		p := &s.pods[pod]
@@ -300,11 +301,11 @@ const never = math.MaxInt64 / 2
 // maxTries is how many tries of a request the model knows at most, so that there are not too many orders to look at.
 const maxTries = 3
 
-// operations are the events as the model knows them. One that is open lasts for ever, and may be taken back. One of which a
-// try was lost may have had something until it was answered, whatever the answer is; or have given something back, for the
-// next server does not know that it did, and gives back what was reserved meanwhile. Each try that was lost may have been
-// carried out: the next server does not know either what another request has given back since. most is how many of them are
-// looked at.
+// operations are the events as the model knows them. One that is open lasts for ever, and may be taken back. One of
+// which a try was lost may have had something until it was answered, whatever the answer is; or have given something
+// back, for the next server does not know that it did, and gives back what was reserved meanwhile. Each try that was
+// lost may have been carried out: the next server does not know either what another request has given back since. most
+// is how many of them are looked at.
 func operations(events []event, most int) (ops []porcupine.Operation) {
 	add := func(e *event, line int, input *request, output *answer, ended int64) {
 		ops = append(ops, porcupine.Operation{ClientId: line, Input: input, Output: output, Call: e.asked, Return: ended})

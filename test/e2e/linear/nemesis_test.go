@@ -17,7 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
-// tooLong is longer than a Lease lasts that nobody renews, and than another server takes to become the one that decides.
+// tooLong is longer than a Lease lasts that nobody renews, and than another server takes to become the one that
+// decides.
 const tooLong = 5 * time.Second
 
 // nemesis does things to servers, one after another.

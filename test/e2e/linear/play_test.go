@@ -38,8 +38,8 @@ func (t *tally) add(h *history, verdict porcupine.CheckResult, text string) {
 	}
 }
 
-// mostUndecided is how many of some histories may be too long to be judged in time: on a slow machine many requests are open,
-// and each doubles the orders to look at.
+// mostUndecided is how many of some histories may be too long to be judged in time: on a slow machine many requests are
+// open, and each doubles the orders to look at.
 func mostUndecided(histories int) int { return histories / 5 }
 
 // isOver reports whether no more histories need to be judged.
@@ -74,7 +74,8 @@ func play(t *testing.T, f *fleet, seed uint64, first, count, atOnce int) []*hist
 	return histories
 }
 
-// judge looks at histories until one is found that no order explains. That is done when nothing else needs the processors.
+// judge looks at histories until one is found that no order explains. That is done when nothing else needs the
+// processors.
 func judge(histories []*history) *tally {
 	sum := &tally{counts: map[string]int{}}
 	var running sync.WaitGroup

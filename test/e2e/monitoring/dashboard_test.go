@@ -89,11 +89,12 @@ func TestDashboardIsWhole(t *testing.T) {
 	}
 }
 
-// quiet are the queries that need not have an answer in a cluster where all goes well, by a part of their panel's title.
+// quiet are the queries that need not have an answer in a cluster where all goes well, by a part of their panel's
+// title.
 var quiet = []string{"Requests that failed", "Refused by limits", "Named devices", "Other resources"}
 
-// TestDashboardHasData asks a real Prometheus every query of the dashboard over a recorded load, and that it knows all that
-// the alerts go by.
+// TestDashboardHasData asks a real Prometheus every query of the dashboard over a recorded load, and that it knows all
+// that the alerts go by.
 func TestDashboardHasData(t *testing.T) {
 	cluster := testbed.NewCluster(t, shared.StartT(t))
 	c := &cluster

@@ -27,8 +27,8 @@ const (
 	alone     = 4
 	gangsCPUs = 14
 	beside    = "beside"
-	// manyTries is how many pods are not refused within testbed.Never, unless without a pause: of two gangs, each tried once
-	// or twice.
+	// manyTries is how many pods are not refused within testbed.Never, unless without a pause: of two gangs, each tried
+	// once or twice.
 	manyTries = 50
 )
 

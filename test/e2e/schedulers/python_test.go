@@ -24,8 +24,8 @@ const pythonGangs = "python-gangs"
 // pythonCluster is a cluster in which examples/python places gangs.
 type pythonCluster struct{ testbed.Cluster }
 
-// TestPythonPlacesGangs runs examples/python as it says: behind kubectl proxy, whole gangs or none of their pods, also while
-// the server is away.
+// TestPythonPlacesGangs runs examples/python as it says: behind kubectl proxy, whole gangs or none of their pods, also
+// while the server is away.
 func TestPythonPlacesGangs(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -39,7 +39,8 @@ const (
 // all is how many entries a list is asked for, so that none is left for another page.
 const all = "?limit=1000"
 
-// undocumented is what was asked or answered through clients of this process that is not as the OpenAPI document has it.
+// undocumented is what was asked or answered through clients of this process that is not as the OpenAPI document has
+// it.
 var undocumented openapi.Found
 
 // Documented has what a test's own client is answered held against the OpenAPI document.

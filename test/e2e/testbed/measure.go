@@ -14,8 +14,8 @@ type problems []string
 // Errorf is what assertions call.
 func (p *problems) Errorf(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
 
-// Measure passes when one of so many tries finds nothing wrong. It is for what is measured in time, on a machine that others use,
-// too: what is too slow is so each time. What has to hold always is no matter of it.
+// Measure passes when one of so many tries finds nothing wrong. It is for what is measured in time, on a machine that
+// others use, too: what is too slow is so each time. What has to hold always is no matter of it.
 func Measure(t testing.TB, tries int, try func(t assert.TestingT)) {
 	t.Helper()
 	for i := range tries {

@@ -7,7 +7,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// AwaitRefusal waits until the server tells of a refusal that matches a query of /v1/refusals, and returns the latest one.
+// AwaitRefusal waits until the server tells of a refusal that matches a query of /v1/refusals, and returns the latest
+// one.
 func (c *Cluster) AwaitRefusal(query string) (latest reserver.Refusal) {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {

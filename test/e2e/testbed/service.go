@@ -16,8 +16,9 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
-// lookEvery is how often a service looks which of its servers are ready, and lookTimeout how long it waits for an answer.
-// dialTimeout is long: a server on this machine connects or refuses at once, and a pause of the test is no refusal.
+// lookEvery is how often a service looks which of its servers are ready, and lookTimeout how long it waits for an
+// answer. dialTimeout is long: a server on this machine connects or refuses at once, and a pause of the test is no
+// refusal.
 const (
 	lookEvery   = 50 * time.Millisecond
 	lookTimeout = time.Second

@@ -28,7 +28,8 @@ const (
 	raceLooks = 15
 )
 
-// cluster has two servers: the page of the leader is open to whoever reaches it, and that of the follower asks for tokens.
+// cluster has two servers: the page of the leader is open to whoever reaches it, and that of the follower asks for
+// tokens.
 type cluster struct {
 	testbed.Cluster
 	nodes         []string
@@ -249,7 +250,8 @@ func (c *cluster) row(slot, text string) {
 	c.browser.wait(soon, "document.querySelector('[data-slot=%q]')?.innerText.includes(%q)", slot, text)
 }
 
-// lostConnection: what happens while the connection is lost is told later, without a new snapshot, and all numbers are right.
+// lostConnection: what happens while the connection is lost is told later, without a new snapshot, and all numbers are
+// right.
 func lostConnection(c *cluster) {
 	c.browser.open(c.page + "/#/map")
 	c.browser.do(command{Do: "eval", Script: "window.before = globalreserve.account.value, true"}, nil)

@@ -65,9 +65,9 @@ type ExtendedResourceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resourceName is immutable: delete the device and create another"
 	ResourceName string `json:"resourceName"`
 
-	// DeviceID is what the node and a container call the device by, such as a GPU's UUID or a path.
-	// It has no comma, semicolon, equals sign or space, because pods are given lists of them. Two objects with the same node,
-	// resource and ID are the same device, which is given out once.
+	// DeviceID is what the node and a container call the device by, such as a GPU's UUID or a path. It has no comma,
+	// semicolon, equals sign or space, because pods are given lists of them. Two objects with the same node, resource and
+	// ID are the same device, which is given out once.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9/]([-A-Za-z0-9_.:/@+]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="deviceID is immutable: delete the device and create another"
@@ -88,9 +88,9 @@ type ExtendedResourceSpec struct {
 
 // ExtendedResourceStatus is who has a device. It is a projection of the pods that are bound.
 type ExtendedResourceStatus struct {
-	// Phase sums up whether the device can be had. Empty: the server has not seen it yet. Available: no pod has it. Bound: a
-	// pod has it. Offline: nobody can have it, as its node is gone or another object is the same device; the Online condition
-	// tells which.
+	// Phase sums up whether the device can be had. Empty: the server has not seen it yet. Available: no pod has it. Bound:
+	// a pod has it. Offline: nobody can have it, as its node is gone or another object is the same device; the Online
+	// condition tells which.
 	Phase ExtendedResourcePhase `json:"phase,omitempty"`
 
 	// ObservedGeneration is the metadata.generation that this status was made from.

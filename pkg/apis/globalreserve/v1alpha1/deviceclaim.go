@@ -147,8 +147,9 @@ const (
 // ExtendedResourceClaimStatus is which devices a claim has, and for whom. It is a projection of the
 // pods that are bound.
 type ExtendedResourceClaimStatus struct {
-	// Phase sums up where the claim stands. Empty: the server has not seen it yet. Pending: no pod that names it is bound, so
-	// that it has no devices. Bound: the pod of podRef has its devices. Lost: a device was deleted while that pod used it.
+	// Phase sums up where the claim stands. Empty: the server has not seen it yet. Pending: no pod that names it is bound,
+	// so that it has no devices. Bound: the pod of podRef has its devices. Lost: a device was deleted while that pod used
+	// it.
 	Phase ExtendedResourceClaimPhase `json:"phase,omitempty"`
 
 	// ObservedGeneration is the metadata.generation that this status was made from.

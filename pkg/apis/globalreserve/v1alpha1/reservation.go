@@ -105,9 +105,9 @@ type ReservationSpec struct {
 	TTL *metav1.Duration `json:"ttl,omitempty"`
 
 	// AllocatePolicy says what happens when a pod uses a slot that is larger or smaller than the pod. Once, the default:
-	// the first pod has the slot, and what it does not need is free at once. Aligned: pods share the slot until it ends, and
-	// what they ask for beyond it comes from what is free on the node. Restricted: pods share the slot and, of the resources it
-	// names, have no more than it holds together; one that asks for more does not fit it.
+	// the first pod has the slot, and what it does not need is free at once. Aligned: pods share the slot until it ends,
+	// and what they ask for beyond it comes from what is free on the node. Restricted: pods share the slot and, of the
+	// resources it names, have no more than it holds together; one that asks for more does not fit it.
 	// +kubebuilder:default=Once
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocatePolicy is immutable: delete the reservation and create another"
 	AllocatePolicy AllocatePolicy `json:"allocatePolicy,omitempty"`
@@ -230,9 +230,9 @@ type Slot struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a toleration's effect must be NoSchedule, PreferNoSchedule or NoExecute"
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
-	// Requests are the amounts to keep, in the units of a pod's requests: cpu in cores ("500m" is
-	// half a core), memory in bytes ("8Gi"), extended resources in whole units. At least one
-	// and at most 64; a slot for a pod that requests nothing says cpu: 0. The pod count is always one and not written here.
+	// Requests are the amounts to keep, in the units of a pod's requests: cpu in cores ("500m" is half a core), memory in
+	// bytes ("8Gi"), extended resources in whole units. At least one and at most 64; a slot for a pod that requests
+	// nothing says cpu: 0. The pod count is always one and not written here.
 	// +mapType=atomic
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=64
@@ -281,8 +281,8 @@ type SlotDevices struct {
 	// +kubebuilder:validation:MaxProperties=32
 	MatchProperties map[string]string `json:"matchProperties,omitempty"`
 
-	// MatchExpressions are conditions on single properties, at most 32, all of which a device must meet. A slot with one that makes no sense
-	// can never be met, and its Reservation fails.
+	// MatchExpressions are conditions on single properties, at most 32, all of which a device must meet. A slot with one
+	// that makes no sense can never be met, and its Reservation fails.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MatchExpressions []SlotDeviceRequirement `json:"matchExpressions,omitempty"`

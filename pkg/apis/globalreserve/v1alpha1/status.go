@@ -9,9 +9,9 @@ import (
 // the object, and this tells how far it got.
 type ReservationStatus struct {
 	// Phase sums up where the reservation stands. Empty: the server has not seen it yet. Pending: it keeps nothing, as not
-	// all slots fit; the Available condition tells why. Available: it keeps all its slots, or pods use them. The rest are final.
-	// Succeeded: pods took the slots. Expired: the ttl was over, and what was unused is free. Failed: it lost its capacity, or
-	// can never have it. Preempted: a pod of higher priority has the capacity.
+	// all slots fit; the Available condition tells why. Available: it keeps all its slots, or pods use them. The rest are
+	// final. Succeeded: pods took the slots. Expired: the ttl was over, and what was unused is free. Failed: it lost its
+	// capacity, or can never have it. Preempted: a pod of higher priority has the capacity.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf || !(oldSelf in ['Succeeded', 'Expired', 'Failed', 'Preempted'])",message="a reservation that has ended stays as it ended"
 	Phase ReservationPhase `json:"phase,omitempty"`
 
@@ -90,9 +90,9 @@ const (
 	// time of its transition is the time of the end.
 	ConditionFinished = "Finished"
 
-	// ConditionProvisioning is True once nodes were requested from an autoscaler, because the reservation fits none that there
-	// is: Requested, Accepted, Provisioned, CapacityRevoked or Failed is the reason, as the ProvisioningRequest says, which the message
-	// names. False: none can be, and the message tells why.
+	// ConditionProvisioning is True once nodes were requested from an autoscaler, because the reservation fits none that
+	// there is: Requested, Accepted, Provisioned, CapacityRevoked or Failed is the reason, as the ProvisioningRequest
+	// says, which the message names. False: none can be, and the message tells why.
 	ConditionProvisioning = "ProvisioningRequested"
 )
 
