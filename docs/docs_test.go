@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,9 +20,12 @@ var (
 	// path is a file or folder of the repository, named from its root.
 	path = regexp.MustCompile("`((?:cmd|docs|examples|manifests|pkg|scheduler-config|test|web)/[^`\\s]*)`")
 	// applied is what a command takes from the repository.
-	applied = regexp.MustCompile(`(?:-f|-k|kustomize|--config=?) ?((?:manifests|scheduler-config|examples)/[^\s` + "`" + `]+)`)
-	fence   = regexp.MustCompile("(?s)```.*?```")
-	span    = regexp.MustCompile("`[^`]+`")
+	applied = regexp.MustCompile(`(?:-f|-k|kustomize|--config=?) ?((?:manifests|scheduler-config|examples)/[^\s` + "`" +
+		`]+)`)
+	fence = regexp.MustCompile("(?s)```.*?```")
+	span  = regexp.MustCompile("`[^`]+`")
+	// wide is what a line wider than others begins with: a table, a picture, a command, or what a command prints.
+	wide = regexp.MustCompile(`^\s*(?:\||!\[|<)|^(?: {4}|\t)|^(?:- )?` + "`[^`]+`$")
 	// inHeading is what a heading has and its name for links has not.
 	inHeading = regexp.MustCompile(`\]\([^)]*\)|[^\p{L}\p{N} _-]`)
 )
@@ -94,6 +98,21 @@ func TestNamesOfFiles(t *testing.T) {
 		}
 	}
 	assert.Greater(t, checked, 200, "of all documents")
+}
+
+// TestLinesAreWrapped has prose end at 120 characters. What is generated may be wider.
+func TestLinesAreWrapped(t *testing.T) {
+	for file, text := range documents(t) {
+		if strings.HasPrefix(file, "docs/reference/") || strings.HasPrefix(file, "charts/") {
+			continue
+		}
+		for line := range strings.Lines(fence.ReplaceAllString(text, "")) {
+			if line = strings.TrimRight(line, "\n"); wide.MatchString(line) || len(strings.Fields(line)) == 1 {
+				continue
+			}
+			assert.LessOrEqual(t, utf8.RuneCountInString(line), 120, "in %s: %s", file, line)
+		}
+	}
 }
 
 // Every page of docs can be found from the index, and the README is short.

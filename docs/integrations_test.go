@@ -143,5 +143,6 @@ func TestOursInIntegrations(t *testing.T) {
 			commands++
 		}
 	}
-	assert.Equal(t, []int{1, 1, 6}, []int{policies, reservations, commands}, "policies, reservations and commands that were looked at")
+	assert.Equal(t, []int{1, 1, 6}, []int{policies, reservations, commands},
+		"policies, reservations and commands that were looked at")
 }

@@ -38,7 +38,8 @@ var otherFlags = map[string]bool{
 	"set": true, "set-file": true, // of helm
 	"once": true, "nodes": true, "cpus": true, // of the demo
 	"scheduler-name": true, "globalreserve-url": true, "globalreserve-token-file": true, "globalreserve-ca-file": true,
-	"feature-gates": true, "runtime-config": true, "subresource": true, "full-nodes": true, "force": true, "grace-period": true,
+	"feature-gates": true, "runtime-config": true, "subresource": true, "full-nodes": true, "force": true,
+	"grace-period":                 true,
 	"enable-provisioning-requests": true, // of cluster-autoscaler
 	"ignore-not-found":             true, "dry-run": true, "field-selector": true, "target": true,
 }
@@ -176,7 +177,8 @@ func TestCommands(t *testing.T) {
 			for _, word := range rest {
 				if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
 					name, _, _ = strings.Cut(name, "=")
-					assert.True(t, name == "help" || cmd.Flag(name) != nil, "%s: %s has no flag --%s: %s", file, cmd.CommandPath(), name, line)
+					assert.True(t, name == "help" || cmd.Flag(name) != nil, "%s: %s has no flag --%s: %s", file, cmd.CommandPath(),
+						name, line)
 				}
 			}
 			checked++

@@ -77,7 +77,8 @@ func fill(t *testing.T, text string, values map[string]any) string {
 		err = parsed.Execute(&filled, map[string]string{"TagName": tag})
 		return fmt.Sprintf("uri: %s\n    sha256: %s", filled.String(), strings.Repeat("0a", 32)), err
 	}
-	parsed, err := template.New("").Funcs(template.FuncMap{"addURIAndSha": archive}).Option("missingkey=error").Parse(quoted(text))
+	parsed, err := template.New("").Funcs(template.FuncMap{"addURIAndSha": archive}).Option("missingkey=error").
+		Parse(quoted(text))
 	require.NoError(t, err)
 	var filled strings.Builder
 	require.NoError(t, parsed.Execute(&filled, values))
@@ -99,7 +100,8 @@ func readReleaser(t *testing.T) *releaser {
 // krew takes the manifest, and finds the archives that goreleaser makes: those of all platforms, each once.
 func TestKrewManifest(t *testing.T) {
 	var p plugin
-	require.NoError(t, yaml.UnmarshalStrict([]byte(fill(t, readFile(t, ".krew.yaml"), map[string]any{"TagName": tag})), &p))
+	require.NoError(t, yaml.UnmarshalStrict([]byte(fill(t, readFile(t, ".krew.yaml"), map[string]any{"TagName": tag})),
+		&p))
 	assert.Equal(t, "krew.googlecontainertools.github.com/v1alpha2", p.APIVersion)
 	assert.Equal(t, "Plugin", p.Kind)
 	assert.Regexp(t, `^[a-z0-9]+(-[a-z0-9]+)+$`, p.Metadata["name"], "krew wants lower case, and more than a verb")
@@ -143,7 +145,8 @@ func TestKrewManifest(t *testing.T) {
 
 // goreleaser builds the programs as the Makefile and the Dockerfile do.
 func TestReleaseIsBuiltAlike(t *testing.T) {
-	makefile, dockerfile, version := readFile(t, "Makefile"), readFile(t, "Dockerfile"), readFile(t, "pkg", "version", "version.go")
+	makefile, dockerfile, version := readFile(t, "Makefile"), readFile(t, "Dockerfile"),
+		readFile(t, "pkg", "version", "version.go")
 	platforms := regexp.MustCompile(`(?m)^PLATFORMS := (.*)$`).FindStringSubmatch(makefile)
 	require.NotNil(t, platforms)
 	r := readReleaser(t)

@@ -52,7 +52,8 @@ func TestWebhookConfigurations(t *testing.T) {
 					return p.Port == *reference.Port && p.TargetPort.StrVal == "https"
 				}))
 			}
-			pods, created := configuration.Webhooks[1], checkValidating(t, objects, "zz-globalreserve", tc.policy, tc.annotations)
+			pods, created := configuration.Webhooks[1], checkValidating(t, objects, "zz-globalreserve", tc.policy,
+				tc.annotations)
 			assert.Equal(t, admission.PodsPath, *created.ClientConfig.Service.Path)
 			assert.Equal(t, pods.Rules, created.Rules)
 			assert.Equal(t, pods.MatchConditions, created.MatchConditions, "what is planned is decided on, and nothing else")
@@ -70,7 +71,8 @@ func TestWebhookConfigurations(t *testing.T) {
 
 // checkValidating looks at what the validating webhooks have in common, and returns the one of a configuration.
 func checkValidating(
-	t *testing.T, objects []metav1.Object, name string, policy admissionregistrationv1.FailurePolicyType, annotations map[string]string,
+	t *testing.T, objects []metav1.Object, name string, policy admissionregistrationv1.FailurePolicyType,
+	annotations map[string]string,
 ) admissionregistrationv1.ValidatingWebhook {
 	t.Helper()
 	configuration := named[*admissionregistrationv1.ValidatingWebhookConfiguration](t, objects, name)
@@ -100,8 +102,10 @@ func TestSingle(t *testing.T) {
 func TestUserOfTheAPIServer(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join("admission", "README.md"))
 	require.NoError(t, err)
-	for _, configuration := range all[*admissionregistrationv1.ValidatingWebhookConfiguration](build(t, filepath.Join("admission", "base"))) {
+	for _, configuration := range all[*admissionregistrationv1.ValidatingWebhookConfiguration](build(t,
+		filepath.Join("admission", "base"))) {
 		s := configuration.Webhooks[0].ClientConfig.Service
-		assert.Contains(t, string(content), fmt.Sprintf("    users:\n    - name: %s.%s.svc:%d\n", s.Name, s.Namespace, *s.Port))
+		assert.Contains(t, string(content), fmt.Sprintf("    users:\n    - name: %s.%s.svc:%d\n", s.Name, s.Namespace,
+			*s.Port))
 	}
 }

@@ -171,7 +171,8 @@ func TestDeployment(t *testing.T) {
 	assert.Equal(t, appsv1.RollingUpdateDeploymentStrategyType, deployment.Spec.Strategy.Type)
 	assert.Zero(t, deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(), "one that can decide is always there")
 	labels := deployment.Spec.Template.Labels
-	assert.Equal(t, labels, pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector.MatchLabels)
+	apart := pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	assert.Equal(t, labels, apart[0].PodAffinityTerm.LabelSelector.MatchLabels)
 	assert.Equal(t, labels, pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
 	assert.Equal(t, one[*corev1.ServiceAccount](t, objects).Name, pod.ServiceAccountName)
 	require.NotNil(t, pod.AutomountServiceAccountToken)
@@ -195,7 +196,8 @@ func TestEveryOverlay(t *testing.T) {
 		t.Run(folder, func(t *testing.T) {
 			objects := build(t, folder)
 			for _, name := range []string{
-				election.FenceName, "globalreserve-records", "globalreserve-privileges", "globalreserve-nodes", "globalreserve-podgroups",
+				election.FenceName, "globalreserve-records", "globalreserve-privileges", "globalreserve-nodes",
+				"globalreserve-podgroups",
 			} {
 				named[*admissionv1.ValidatingAdmissionPolicy](t, objects, name)
 				named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, name)
@@ -272,7 +274,10 @@ func TestServiceReachesThePod(t *testing.T) {
 	health := template.Spec.Containers[0].Ports[2]
 	assert.EqualValues(t, healthPort, health.ContainerPort)
 	assert.Contains(t, template.Spec.Containers[0].Args, fmt.Sprintf("--health-address=:%d", healthPort))
-	for _, probe := range []*corev1.Probe{template.Spec.Containers[0].LivenessProbe, template.Spec.Containers[0].ReadinessProbe} {
+	for _, probe := range []*corev1.Probe{
+		template.Spec.Containers[0].LivenessProbe,
+		template.Spec.Containers[0].ReadinessProbe,
+	} {
 		assert.Equal(t, health.Name, probe.HTTPGet.Port.StrVal, "where decisions cannot be in their way")
 	}
 	assert.Equal(t, template.Spec.Containers[0].Ports[0].Name, service.Spec.Ports[0].TargetPort.StrVal)

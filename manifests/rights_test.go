@@ -93,9 +93,13 @@ func TestRolesOfCallers(t *testing.T) {
 		"globalreserve-scheduler": {deciding + ",get /v1/*,get /openapi.yaml", "", "reserve"},
 		"globalreserve-viewer":    {"post /v1/whatif,get /v1/*,get /openapi.yaml,get /metrics", "", ""},
 		"globalreserve-tenant": {
-			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get /v1/gangs,get /v1/refusals,get /v1/pending,get /v1/explain,get /openapi.yaml", "", "",
+			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get " +
+				"/v1/gangs,get /v1/refusals,get /v1/pending,get /v1/explain,get /openapi.yaml", "", "",
 		},
-		"globalreserve-admin":                 {deciding + ",get /v1/*,get /openapi.yaml,get /metrics,get /debug/*", "all", "get+list+watch+create+update+patch+delete+reserve"},
+		"globalreserve-admin": {
+			deciding + ",get /v1/*,get /openapi.yaml,get /metrics,get /debug/*", "all",
+			"get+list+watch+create+update+patch+delete+reserve",
+		},
 		"globalreserve-use-default-scheduler": {"", "default-scheduler", ""},
 	} {
 		var paths []string
@@ -164,7 +168,8 @@ func TestFlowSchemas(t *testing.T) {
 		assert.Less(t, schema.MatchingPrecedence, int32(systemAccounts))
 		for _, rule := range schema.Rules {
 			assert.Equal(t, []flowcontrolv1.Subject{{
-				Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: server.Namespace, Name: server.Name},
+				Kind:           flowcontrolv1.SubjectKindServiceAccount,
+				ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: server.Namespace, Name: server.Name},
 			}}, rule.Subjects)
 		}
 	}
@@ -173,18 +178,23 @@ func TestFlowSchemas(t *testing.T) {
 // notOfServers are the names under globalreserve.io that others may write, too.
 var notOfServers = map[string]string{
 	"reservation": "a pod's owner asks by it", "reservation-index": "the same", "reservation-ttl": "the same",
-	"extended-resource-claims": "the same; of a bound pod a rule of its own keeps it", "gang": "the same", "gang-min": "the same",
-	"retry": "its change has a scheduler try again", "binding-withdrawn": "its change outdates a write", "allocation-withdrawn": "the same",
-	"term": "the policy globalreserve-fence refuses others", "keeps-capacity": "of nodes, which tenants do not write",
-	"extended-resource-claim-template": "for people; the owner of the claim counts", "extended-resource-claim-in-use": "a finalizer",
-	"uncountable-request": "a resource",
+	"extended-resource-claims": "the same; of a bound pod a rule of its own keeps it", "gang": "the same",
+	"gang-min": "the same",
+	"retry":    "its change has a scheduler try again", "binding-withdrawn": "its change outdates a write",
+	"allocation-withdrawn":             "the same",
+	"term":                             "the policy globalreserve-fence refuses others",
+	"keeps-capacity":                   "of nodes, which tenants do not write",
+	"extended-resource-claim-template": "for people; the owner of the claim counts",
+	"extended-resource-claim-in-use":   "a finalizer",
+	"uncountable-request":              "a resource",
 }
 
 // What servers write down for servers to come is theirs to write: each annotation and label that the product knows is
 // in the policy globalreserve-records, or among those of others.
 func TestRecordsAreComplete(t *testing.T) {
 	var listed string
-	for _, v := range named[*admissionv1.ValidatingAdmissionPolicy](t, build(t, "base"), "globalreserve-records").Spec.Variables {
+	for _, v := range named[*admissionv1.ValidatingAdmissionPolicy](t, build(t, "base"), "globalreserve-records").
+		Spec.Variables {
 		if v.Name == "labels" || v.Name == "annotations" {
 			listed += v.Expression
 		}

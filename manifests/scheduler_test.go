@@ -27,7 +27,8 @@ func TestSecondScheduler(t *testing.T) {
 	assert.Equal(t, "globalreserve", pod.ServiceAccountName)
 	assert.Equal(t, corev1.DefaultSchedulerName, pod.SchedulerName, "it could not place itself")
 	assert.Equal(t, "globalreserve-scheduler:v0.1.0", pod.Containers[0].Image)
-	assert.Equal(t, []string{"--config=/etc/globalreserve-scheduler/config.yaml", "--cert-dir=/tmp"}, pod.Containers[0].Args)
+	assert.Equal(t, []string{"--config=/etc/globalreserve-scheduler/config.yaml", "--cert-dir=/tmp"},
+		pod.Containers[0].Args)
 	checkSecurity(t, pod)
 
 	config := named[*corev1.ConfigMap](t, objects, "globalreserve-scheduler").Data["config.yaml"]
@@ -68,7 +69,8 @@ func checkPluginConfig(t *testing.T, content []byte, name string) *schedulerplug
 	assert.Equal(t, name, *profile.SchedulerName)
 	assert.Equal(t, schedulerplugin.Name, profile.Plugins.MultiPoint.Enabled[0].Name)
 	assert.Equal(t, []schedulerv1.Plugin{{Name: schedulerplugin.Name}}, profile.Plugins.Bind.Enabled)
-	assert.Equal(t, []schedulerv1.Plugin{{Name: "DefaultBinder"}}, profile.Plugins.Bind.Disabled, "it would be asked first")
+	assert.Equal(t, []schedulerv1.Plugin{{Name: "DefaultBinder"}}, profile.Plugins.Bind.Disabled,
+		"it would be asked first")
 	require.Len(t, profile.PluginConfig, 1)
 	args, err := schedulerplugin.ReadArgs(&runtime.Unknown{Raw: profile.PluginConfig[0].Args.Raw})
 	require.NoError(t, err)
@@ -111,6 +113,7 @@ func TestRightsOfTheDefaultScheduler(t *testing.T) {
 	require.NotEmpty(t, objects)
 	assert.Empty(t, all[*rbacv1.ClusterRole](objects), "those of the server are enough")
 	for _, binding := range all[*rbacv1.ClusterRoleBinding](objects) {
-		assert.Equal(t, []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-scheduler"}}, binding.Subjects)
+		assert.Equal(t, []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-scheduler"}},
+			binding.Subjects)
 	}
 }

@@ -125,6 +125,7 @@ func TestDeployedConfigurationIsTheSame(t *testing.T) {
 	want := decode(t, "extended-resource-scheduler.yaml")
 	want.ClientConnection.Kubeconfig = ""
 	over := decode(t, "default-scheduler-tls.yaml").Extenders[0]
-	want.Extenders[0].URLPrefix, want.Extenders[0].EnableHTTPS, want.Extenders[0].TLSConfig = over.URLPrefix, true, over.TLSConfig
+	want.Extenders[0].URLPrefix, want.Extenders[0].EnableHTTPS, want.Extenders[0].TLSConfig = over.URLPrefix, true,
+		over.TLSConfig
 	assert.Equal(t, want, deployed)
 }

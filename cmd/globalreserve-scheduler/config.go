@@ -62,7 +62,8 @@ func checkConfig(c *config.KubeSchedulerConfiguration) error {
 		return nil
 	case c.LeaderElection.LeaderElect:
 		return fmt.Errorf("plugin %s elects the scheduler that schedules, by the Lease of the ledger: "+
-			"set leaderElection.leaderElect to false, or another one could be elected besides, and no pod be scheduled", schedulerplugin.Name)
+			"set leaderElection.leaderElect to false, or another one could be elected besides, and no pod be scheduled",
+			schedulerplugin.Name)
 	case without != "":
 		return fmt.Errorf("profile %s does not have the plugin %s, which elects the scheduler that schedules: "+
 			"enable it under multiPoint in all profiles", without, schedulerplugin.Name)
@@ -81,5 +82,6 @@ func enabled(plugins *config.Plugins) bool {
 		return false
 	}
 	return slices.ContainsFunc(plugins.PreEnqueue.Enabled, own) || slices.ContainsFunc(plugins.MultiPoint.Enabled, own) &&
-		!slices.ContainsFunc(plugins.PreEnqueue.Disabled, own) && !slices.ContainsFunc(plugins.PreEnqueue.Disabled, names("*"))
+		!slices.ContainsFunc(plugins.PreEnqueue.Disabled, own) && !slices.ContainsFunc(plugins.PreEnqueue.Disabled,
+		names("*"))
 }

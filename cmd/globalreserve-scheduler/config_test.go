@@ -25,18 +25,36 @@ func TestCheckFile(t *testing.T) {
 		flags  []string
 		err    string // "" for none
 	}{
-		"as shipped":                 {config: local},
-		"two elections":              {config: strings.Replace(local, off, "leaderElect: true", 1), err: "set leaderElection.leaderElect to false"},
-		"two elections by default":   {config: strings.Replace(local, off, "leaseDuration: 15s", 1), err: "set leaderElection.leaderElect to false"},
-		"two elections by a flag":    {config: local, flags: []string{"--leader-elect"}, err: "set leaderElection.leaderElect to false"},
-		"a flag switches it off":     {config: strings.Replace(local, off, "leaderElect: true", 1), flags: []string{"--leader-elect=false"}},
-		"a profile without a plugin": {config: with("- schedulerName: other\n"), err: "profile other does not have the plugin"},
+		"as shipped": {config: local},
+		"two elections": {
+			config: strings.Replace(local, off, "leaderElect: true", 1),
+			err:    "set leaderElection.leaderElect to false",
+		},
+		"two elections by default": {
+			config: strings.Replace(local, off, "leaseDuration: 15s", 1),
+			err:    "set leaderElection.leaderElect to false",
+		},
+		"two elections by a flag": {
+			config: local, flags: []string{"--leader-elect"},
+			err: "set leaderElection.leaderElect to false",
+		},
+		"a flag switches it off": {
+			config: strings.Replace(local, off, "leaderElect: true", 1),
+			flags:  []string{"--leader-elect=false"},
+		},
+		"a profile without a plugin": {
+			config: with("- schedulerName: other\n"),
+			err:    "profile other does not have the plugin",
+		},
 		"a profile that lets pods through": {
 			config: strings.Replace(local, "    bind:\n", "    preEnqueue: {disabled: [{name: GlobalReserve}]}\n    bind:\n", 1),
 			err:    "profile default-scheduler does not have the plugin",
 		},
-		"args that cannot be read": {config: strings.Replace(local, "reservationTTL: 60s", "reservationTTL: 1ms", 1), err: "is too short"},
-		"no configuration":         {config: "{}", err: "--config"},
+		"args that cannot be read": {
+			config: strings.Replace(local, "reservationTTL: 60s", "reservationTTL: 1ms", 1),
+			err:    "is too short",
+		},
+		"no configuration": {config: "{}", err: "--config"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

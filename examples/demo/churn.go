@@ -128,7 +128,8 @@ func (c *churn) burst(ctx context.Context) error {
 	now := int64(0)
 	for _, pod := range bound[:churnPods] {
 		group.Go(func() error {
-			err := c.cp.Client().CoreV1().Pods(pod.namespace).Delete(groupCtx, pod.name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+			err := c.cp.Client().CoreV1().Pods(pod.namespace).Delete(groupCtx, pod.name,
+				metav1.DeleteOptions{GracePeriodSeconds: &now})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}

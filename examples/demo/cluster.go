@@ -40,7 +40,9 @@ type cluster struct {
 
 // startCluster brings up the control plane with nodes, and installs manifests/crd and the policies of manifests/base,
 // so that the servers need not wait for the end of each other's binds.
-func startCluster(ctx context.Context, out io.Writer, nodes, cpus int, options controlplane.Options) (_ *cluster, err error) {
+func startCluster(ctx context.Context, out io.Writer, nodes, cpus int,
+	options controlplane.Options,
+) (_ *cluster, err error) {
 	c := &cluster{out: newProgress(out)}
 	if c.self, err = os.Executable(); err != nil {
 		return nil, err
@@ -68,7 +70,8 @@ func (c *cluster) findBinaries() error {
 	c.bin = filepath.Join(root, "bin")
 	for _, name := range []string{"globalreserve", "kubectl-reserve"} {
 		if _, err := os.Stat(filepath.Join(c.bin, name)); err != nil {
-			return fmt.Errorf("a binary is missing (%w); run 'make build' first, or 'make demo' or 'make cluster', which do", err)
+			return fmt.Errorf("a binary is missing (%w); run 'make build' first, or 'make demo' or 'make cluster', which do",
+				err)
 		}
 	}
 	return nil
@@ -81,7 +84,8 @@ func (c *cluster) furnish(ctx context.Context, nodes, cpus int) error {
 		return err
 	}
 	c.liveAddress = "127.0.0.1:" + strconv.Itoa(port)
-	c.out.step("creating %d nodes with %d CPUs each, and installing manifests/crd and the policies of manifests/base", nodes, cpus)
+	c.out.step("creating %d nodes with %d CPUs each, and installing manifests/crd and the policies of manifests/base",
+		nodes, cpus)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		_, err := c.cp.CreateNodes(ctx, nodes, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{

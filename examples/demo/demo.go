@@ -39,7 +39,8 @@ type demoOptions struct {
 
 // runDemo is the whole demo. Unless it is to run once it returns only when the context ends.
 func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
-	fmt.Fprintf(out, "%d nodes, two kube-schedulers and a gang scheduler, and pods for %d%% of the capacity.\n", nodeCount, demandPercent)
+	fmt.Fprintf(out, "%d nodes, two kube-schedulers and a gang scheduler, and pods for %d%% of the capacity.\n", nodeCount,
+		demandPercent)
 	d := &demo{tally: newTally()}
 	d.page = newPage(d.tally)
 	if d.cluster, err = startCluster(ctx, out, nodeCount, nodeCPUs, controlplane.Options{}); err != nil {

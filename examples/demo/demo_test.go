@@ -48,10 +48,13 @@ func TestJudge(t *testing.T) {
 			change: func(_, after *result) { after.Stuck = make([]clusterload.FittingPod, 2) },
 			err:    "2 pods wait although they would fit",
 		},
-		"fewer bound than fit":   {change: func(_, after *result) { after.Bound-- }, err: "199 pods are bound; 200 fit"},
-		"half a gang":            {change: func(_, after *result) { after.GangsHalf = 1 }, err: "1 gangs run in half"},
-		"events that were lost":  {change: func(_, after *result) { after.Gaps = 1 }, err: "no verdict is possible"},
-		"two things at the time": {change: func(_, after *result) { after.GangsHalf, after.Violations = 1, 1 }, err: "run in half"},
+		"fewer bound than fit":  {change: func(_, after *result) { after.Bound-- }, err: "199 pods are bound; 200 fit"},
+		"half a gang":           {change: func(_, after *result) { after.GangsHalf = 1 }, err: "1 gangs run in half"},
+		"events that were lost": {change: func(_, after *result) { after.Gaps = 1 }, err: "no verdict is possible"},
+		"two things at the time": {
+			change: func(_, after *result) { after.GangsHalf, after.Violations = 1, 1 },
+			err:    "run in half",
+		},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

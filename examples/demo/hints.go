@@ -26,7 +26,8 @@ func (c *cluster) printHints(serverURL string, hints []hint) error {
 	c.out.line("")
 	for _, h := range append([]hint{
 		{command: "export KUBECONFIG=" + quoted(kubeconfig)},
-		{command: "export PATH=" + quoted(c.bin) + ":" + quoted(filepath.Join(c.bin, "controlplane")) + `:"$PATH"`, what: "kubectl and kubectl reserve"},
+		{command: "export PATH=" + quoted(c.bin) + ":" + quoted(filepath.Join(c.bin, "controlplane")) +
+			`:"$PATH"`, what: "kubectl and kubectl reserve"},
 		{command: "URL=" + serverURL},
 	}, hints...) {
 		if h.what != "" {

@@ -55,8 +55,10 @@ func newCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&o.once, "once", false,
-		"exit after the table; the exit code is not 0 if a node was overcommitted with GlobalReserve, or a pod that fits was left out")
-	command.Flags().StringVar(&o.record, "record", "", "write what happened in both runs into this `file`, for the command page")
+		"exit after the table; the exit code is not 0 if a node was overcommitted with GlobalReserve, or a pod that fits "+
+			"was left out")
+	command.Flags().StringVar(&o.record, "record", "",
+		"write what happened in both runs into this `file`, for the command page")
 	command.AddCommand(newClusterCommand())
 	command.AddCommand(&cobra.Command{
 		Use:    "page FOLDER",

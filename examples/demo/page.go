@@ -79,7 +79,10 @@ func (p *page) url() string { return "http://" + p.listener.Addr().String() + "/
 func (p *page) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, file := range map[string]string{"/{$}": "index.html", "/page.js": "page.js", "/page.css": "page.css"} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, pageFiles, "page/"+file) })
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFileFS(w, r, pageFiles, "page/"+
+				file)
+		})
 	}
 	mux.HandleFunc("GET /state.json", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, p.state()) })
 	mux.HandleFunc("GET /recording.json", func(w http.ResponseWriter, _ *http.Request) {
@@ -88,7 +91,11 @@ func (p *page) handler() http.Handler {
 		writeJSON(w, p.recording)
 	})
 	mux.HandleFunc("POST /switch", p.flip)
-	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter,
+		_ *http.Request,
+	) {
+		w.WriteHeader(http.StatusNoContent)
+	})
 	return p.guard(http.NewCrossOriginProtection().Handler(mux))
 }
 
@@ -126,7 +133,10 @@ func (p *page) flip(w http.ResponseWriter, r *http.Request) {
 func (p *page) state() pageState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := pageState{Phase: p.phase, Links: p.links, Runs: len(p.recording.Runs), History: []sample{}, Size: [2]float64{nodeCPUs, podCPUs}}
+	s := pageState{
+		Phase: p.phase, Links: p.links, Runs: len(p.recording.Runs), History: []sample{},
+		Size: [2]float64{nodeCPUs, podCPUs},
+	}
 	s.Nodes, s.Waiting = p.tally.now()
 	if p.churn != nil {
 		s.Switches = true

@@ -37,10 +37,12 @@ const (
 
 // pictureStyle has the colors, which follow the reader's theme.
 const pictureStyle = `
-.back{fill:#fff}.t{fill:#1c2430;font:14px system-ui,sans-serif}.soft{fill:#5b6675;font-size:12px}.b{font-weight:600}.h{font-size:18px;font-weight:600}
+.back{fill:#fff}.t{fill:#1c2430;font:14px system-ui,sans-serif}.soft{fill:#5b6675;font-size:12px}.b{font-weight:600}
+.h{font-size:18px;font-weight:600}
 .room{fill:#eef1f5}.s0{fill:#2f6fb0}.s1{fill:#b5730a}.s2{fill:#2f855a}.over{stroke:#c1121f;stroke-width:1.5}
 .line{stroke:#b9c1cc}.red{stroke:#c1121f;stroke-width:2.5}.run{fill:none;stroke:#c1121f;stroke-width:2}
-@media(prefers-color-scheme:dark){.back{fill:#14181f}.t{fill:#e6eaf0}.soft{fill:#a3adba}.room{fill:#232a34}.s0{fill:#6aa9e9}.s1{fill:#e3a53c}
+@media(prefers-color-scheme:dark){.back{fill:#14181f}.t{fill:#e6eaf0}.soft{fill:#a3adba}.room{fill:#232a34}
+.s0{fill:#6aa9e9}.s1{fill:#e3a53c}
 .s2{fill:#5cc08d}.over,.red,.run{stroke:#ff6b6b}.line{stroke:#4a5462}}
 `
 
@@ -74,7 +76,8 @@ func loadRecording(file string) (r recording, err error) {
 	if err := json.Unmarshal(content, &r); err != nil {
 		return r, fmt.Errorf("read what happened in %s: %w", file, err)
 	}
-	if now := newRecording(); len(r.Runs) != 2 || r.Nodes != now.Nodes || r.NodeCPUs != now.NodeCPUs || r.PodCPUs != now.PodCPUs {
+	if now := newRecording(); len(r.Runs) != 2 || r.Nodes != now.Nodes || r.NodeCPUs != now.NodeCPUs ||
+		r.PodCPUs != now.PodCPUs {
 		return r, errors.New(file + " is not of two runs of this demo: record it again")
 	}
 	return r, nil
@@ -110,10 +113,13 @@ func (d *drawing) text(x, y int, class, text string) {
 // picture draws every node at the end of both runs, and how many were overcommitted at each moment.
 func (r recording) picture() string {
 	d := &drawing{}
-	d.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="demo-title demo-text">`, pictureWide, pictureHigh)
-	title := fmt.Sprintf("Three schedulers race for %d nodes: %d pods, capacity for %d", nodeCount, r.Runs[0].Result.Wanted, podsThatFit)
+	d.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="demo-title demo-text">`,
+		pictureWide, pictureHigh)
+	title := fmt.Sprintf("Three schedulers race for %d nodes: %d pods, capacity for %d", nodeCount,
+		r.Runs[0].Result.Wanted, podsThatFit)
 	d.add(`<title id="demo-title">%s</title>`, title)
-	d.add(`<desc id="demo-text">%s. %s.</desc>`, strings.Join(r.Runs[0].words(), ", "), strings.Join(r.Runs[1].words(), ", "))
+	d.add(`<desc id="demo-text">%s. %s.</desc>`, strings.Join(r.Runs[0].words(), ", "),
+		strings.Join(r.Runs[1].words(), ", "))
 	d.add(`<style>%s</style><rect class="back" width="%d" height="%d"/>`, pictureStyle, pictureWide, pictureHigh)
 	d.text(20, 32, "h", title)
 	last := int64(1)
@@ -137,7 +143,8 @@ func (r recording) picture() string {
 		d.add(`<rect class="s%d" x="%d" y="%d" width="10" height="10"/>`, i, 20+i*150, pictureHigh-20)
 		d.text(36+i*150, pictureHigh-11, "soft", name)
 	}
-	d.text(480, pictureHigh-11, "soft", fmt.Sprintf("a column is a node of %d CPUs; above its line, pods of %d CPUs that do not fit", nodeCPUs, podCPUs))
+	d.text(480, pictureHigh-11, "soft",
+		fmt.Sprintf("a column is a node of %d CPUs; above its line, pods of %d CPUs that do not fit", nodeCPUs, podCPUs))
 	d.add(`</svg>`)
 	return d.String()
 }
@@ -146,7 +153,8 @@ func (r recording) picture() string {
 func (r run) words() []string {
 	x := r.Result
 	return []string{
-		x.Label, fmt.Sprintf("%d of %d nodes overcommitted", x.Overcommitted, nodeCount), fmt.Sprintf("%d pods die with OutOfcpu", x.Refused),
+		x.Label, fmt.Sprintf("%d of %d nodes overcommitted", x.Overcommitted, nodeCount),
+		fmt.Sprintf("%d pods die with OutOfcpu", x.Refused),
 		fmt.Sprintf("gangs: %d whole, %d half, %d wait", x.GangsWhole, x.GangsHalf, x.Gangs-x.GangsWhole-x.GangsHalf),
 	}
 }
@@ -163,7 +171,8 @@ func (d *drawing) nodes(left int, nodes [][]int) {
 			if at >= fit {
 				class = " over"
 			}
-			d.add(`<rect class="s%d%s" x="%d" y="%d" width="%d" height="%d"/>`, scheduler, class, x+3, bottom-(at+1)*podHigh+1, columnWide-6, podHigh-2)
+			d.add(`<rect class="s%d%s" x="%d" y="%d" width="%d" height="%d"/>`, scheduler, class, x+3, bottom-(at+1)*podHigh+1,
+				columnWide-6, podHigh-2)
 		}
 		line := "line"
 		if len(pods) > fit {

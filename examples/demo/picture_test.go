@@ -22,7 +22,8 @@ func TestCommittedPage(t *testing.T) {
 	for name, want := range files {
 		have, err := os.ReadFile(filepath.Join(documents, name))
 		require.NoError(t, err)
-		assert.Equal(t, string(want), string(have), "docs/%s is not what `make demo-page` makes of docs/%s", name, recordingFile)
+		assert.Equal(t, string(want), string(have), "docs/%s is not what `make demo-page` makes of docs/%s", name,
+			recordingFile)
 	}
 }
 
@@ -51,11 +52,13 @@ func TestRecordedNumbers(t *testing.T) {
 func TestPictureTells(t *testing.T) {
 	r := newRecording()
 	r.Runs = []run{
-		{Result: bad(), Binds: []bind{{1, "a", 0, 7}, {2, "b", 1, 7}, {3, "c", 2, 7}, {4, "d", 0, 7}, {5, "e", 1, 7}}}, {Result: good()},
+		{Result: bad(), Binds: []bind{{1, "a", 0, 7}, {2, "b", 1, 7}, {3, "c", 2, 7}, {4, "d", 0, 7}, {5, "e", 1, 7}}},
+		{Result: good()},
 	}
 	picture := r.picture()
 	for _, want := range []string{
-		"240 pods, capacity for 200", "14 of 50 nodes overcommitted", "16 pods die with OutOfcpu", "gangs: 3 whole, 4 half, 5 wait",
+		"240 pods, capacity for 200", "14 of 50 nodes overcommitted", "16 pods die with OutOfcpu",
+		"gangs: 3 whole, 4 half, 5 wait",
 		"0 of 50 nodes overcommitted", "gangs: 9 whole, 0 half, 3 wait", `class="s1 over"`, `class="red"`,
 	} {
 		assert.Contains(t, picture, want)

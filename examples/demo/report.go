@@ -85,7 +85,8 @@ func writeTable(out io.Writer, results ...result) error {
 
 // explain says in one line what the overcommit of a run means.
 func explain(r result) string {
-	return fmt.Sprintf("These nodes have no kubelets. With kubelets, %d pods of the run %s die with OutOfcpu as they arrive.",
+	return fmt.Sprintf("These nodes have no kubelets. With kubelets, %d pods of the run %s die with OutOfcpu as they "+
+		"arrive.",
 		r.Refused, r.Label)
 }
 

@@ -51,9 +51,11 @@ func (c *cluster) tell(url string, nodes, cpus int) error {
 	c.out.line("")
 	row := func(name, format string, args ...any) { c.out.line("%-11s "+format, append([]any{name}, args...)...) }
 	row("nodes", "node-0 to node-%d, with %d CPUs and 64Gi each", nodes-1, cpus)
-	row("schedulers", "%s, %s and %s (pods in gangs) run behind GlobalReserve", defaultScheduler, secondScheduler, gangScheduler)
+	row("schedulers", "%s, %s and %s (pods in gangs) run behind GlobalReserve", defaultScheduler, secondScheduler,
+		gangScheduler)
 	row("", "any other spec.schedulerName is free for yours, such as %s", ownScheduler)
-	row("extender", "urlPrefix: %s with filterVerb: filter, prioritizeVerb: prioritize, preemptVerb: preempt, bindVerb: bind", url)
+	row("extender",
+		"urlPrefix: %s with filterVerb: filter, prioritizeVerb: prioritize, preemptVerb: preempt, bindVerb: bind", url)
 	row("reserve", "%s/reserve and %s/unreserve", url, url)
 	row("bind", "%s/bind", url)
 	row("page", "%s", c.livePage())
@@ -62,14 +64,24 @@ func (c *cluster) tell(url string, nodes, cpus int) error {
 		{"kubectl get nodes", ""},
 		{"kubectl create deployment hello --image=hello --replicas=3", "placed by " + defaultScheduler},
 		{"kubectl rollout status deployment/hello", ""},
-		{`kubectl run mine --image=mine --overrides='{"spec":{"schedulerName":"` + ownScheduler +
-			`","containers":[{"name":"mine","image":"mine","resources":{"requests":{"cpu":"2"}}}]}}'`, "waits for your scheduler"},
+		{
+			`kubectl run mine --image=mine --overrides='{"spec":{"schedulerName":"` + ownScheduler +
+				`","containers":[{"name":"mine","image":"mine","resources":{"requests":{"cpu":"2"}}}]}}'`,
+			"waits for your scheduler",
+		},
 		{"POD='{\"metadata\":{\"namespace\":\"default\",\"name\":\"mine\"}}'", ""},
-		{`curl -sS -H 'Content-Type: application/json' -d "{\"SchedulerName\":\"` + ownScheduler + `\",\"Pods\":[$POD],\"Nodes\":[\"node-0\"],\"Durable\":false,\"TTLSeconds\":60}" $URL/reserve`, "keeps its capacity"},
+		{
+			`curl -sS -H 'Content-Type: application/json' -d "{\"SchedulerName\":\"` + ownScheduler +
+				`\",\"Pods\":[$POD],\"Nodes\":[\"node-0\"],\"Durable\":false,\"TTLSeconds\":60}" $URL/reserve`,
+			"keeps its capacity",
+		},
 		{"POD_UID=$(kubectl get pod mine -o jsonpath='{.metadata.uid}')", ""},
 		{`curl -sS -H 'Content-Type: application/json' -d "{\"PodNamespace\":\"default\",\"PodName\":\"mine\",\"PodUID\":\"$POD_UID\",\"Node\":\"node-0\"}" $URL/bind`, "binds it"},
 		{"kubectl wait --for=condition=Ready pod/mine", ""},
-		{"kubectl reserve create kept --cpu 2 --replicas 2 --ttl 10m --selector app=kept --wait", "a Reservation, for pods to come"},
+		{
+			"kubectl reserve create kept --cpu 2 --replicas 2 --ttl 10m --selector app=kept --wait",
+			"a Reservation, for pods to come",
+		},
 		{"kubectl reserve list", ""},
 		{"kubectl reserve nodes --ledger-url $URL", "what each node offers, and who has it"},
 		{"curl -sS $URL/v1/allocations", "every pod's share of a node"},

@@ -27,7 +27,8 @@ func main() {
 	options := app.DefaultOptions()
 	// Only because this program wants the server's flags: a program may fill in the options itself.
 	options.AddFlags(pflag.CommandLine)
-	name := pflag.String("scheduler-name", "embedded-scheduler", "place the gangs of pods that have this as their schedulerName")
+	name := pflag.String("scheduler-name", "embedded-scheduler",
+		"place the gangs of pods that have this as their schedulerName")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, options, *name)
@@ -73,7 +74,10 @@ func run(ctx context.Context, options app.Options, name string) (err error) {
 
 // schedule runs the gang scheduler on a server in this process.
 func schedule(ctx context.Context, server *app.App, api kubernetes.Interface, name string) error {
-	scheduler, err := gangsched.New(gangsched.Options{Client: api, SchedulerName: name, GlobalReserve: inProcess{server.Reserver(), server}})
+	scheduler, err := gangsched.New(gangsched.Options{
+		Client: api, SchedulerName: name,
+		GlobalReserve: inProcess{server.Reserver(), server},
+	})
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,8 @@ func (a *App) baseParts() []part {
 	if a.watcher != nil {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
-	return append(list, part{"signals for debugging", a.debug}, part{"pods and nodes", a.followCluster}, part{"ages of watches", a.watchAges},
+	return append(list, part{"signals for debugging", a.debug}, part{"pods and nodes", a.followCluster},
+		part{"ages of watches", a.watchAges},
 		part{"times of changes", a.api.Run}, part{"other servers", a.forwarder.Run})
 }
 
@@ -293,7 +294,8 @@ func (a *App) WaitReady(ctx context.Context) error {
 	if err := wait(ctx); err != nil {
 		return err
 	}
-	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes, pods, reservations and devices are in the ledger")
+	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).
+		Info("ready: all nodes, pods, reservations and devices are in the ledger")
 	return nil
 }
 

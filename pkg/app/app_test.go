@@ -46,20 +46,25 @@ func testClients(core kubernetes.Interface) Clients {
 	known := metadatafake.NewTestScheme()
 	runtimeutil.Must(metav1.AddMetaToScheme(known))
 	return Clients{
-		Core: core, Whole: core, Reservations: reservationsfake.NewSimpleClientset(), Metadata: metadatafake.NewSimpleMetadataClient(known),
-		Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
+		Core: core, Whole: core, Reservations: reservationsfake.NewSimpleClientset(),
+		Metadata: metadatafake.NewSimpleMetadataClient(known),
+		Objects:  dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
 	}
 }
 
 // fence has a fake API server refuse what an earlier server has sent, so that a start need not wait for it.
 func fence(t *testing.T, client *fake.Clientset) {
 	t.Helper()
-	installed := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: election.FenceName}}
-	_, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(), installed, metav1.CreateOptions{})
+	installed := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: election.FenceName},
+	}
+	_, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
+		Create(t.Context(), installed, metav1.CreateOptions{})
 	require.NoError(t, err)
 	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		_, ok := a.(clienttesting.CreateAction).GetObject().(*v1.Binding)
-		return ok, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, "probe", field.ErrorList{field.Forbidden(nil, election.FenceName)})
+		return ok, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, "probe",
+			field.ErrorList{field.Forbidden(nil, election.FenceName)})
 	})
 }
 
@@ -113,7 +118,8 @@ func TestProbesHaveAPortOfTheirOwn(t *testing.T) {
 	assert.Empty(t, a.addr())
 	for path, want := range map[string]int{
 		"/livez": http.StatusOK, "/healthz": http.StatusOK, "/version": http.StatusOK, "/metrics": http.StatusOK,
-		"/v1/nodes": http.StatusNotFound, "/bind": http.StatusNotFound, "/admission": http.StatusNotFound, "/openapi.yaml": http.StatusNotFound,
+		"/v1/nodes": http.StatusNotFound, "/bind": http.StatusNotFound, "/admission": http.StatusNotFound,
+		"/openapi.yaml": http.StatusNotFound,
 	} {
 		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.healthAddr()+path)
 		assert.Equal(t, want, code, path)
@@ -231,8 +237,11 @@ func TestServerStartErrors(t *testing.T) {
 		"no client CA":      {change: func(o *Options) { o.Secure.ClientCAFile = ca.path("gone") }, want: "--client-ca-file"},
 		"policy file bad":   {change: func(o *Options) { o.PolicyFile = badPolicy }, want: "policy file"},
 		"policy file gone":  {change: func(o *Options) { o.PolicyFile = badPolicy + ".gone" }, want: "policy file"},
-		"kubeconfig absent": {change: func(o *Options) { o.Kubeconfig = "/does/not/exist" }, want: "--kubeconfig /does/not/exist"},
-		"bad option":        {change: func(o *Options) { o.Port = -1 }, want: "--port -1"},
+		"kubeconfig absent": {
+			change: func(o *Options) { o.Kubeconfig = "/does/not/exist" },
+			want:   "--kubeconfig /does/not/exist",
+		},
+		"bad option": {change: func(o *Options) { o.Port = -1 }, want: "--port -1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -73,7 +73,10 @@ func TestBufferWatches(t *testing.T) {
 	require.NoError(t, body.Close())
 	assert.True(t, source.closed)
 
-	for url, status := range map[string]int{"http://api/api/v1/pods?limit=1": http.StatusOK, "http://api/api/v1/pods?watch=1": http.StatusGone} {
+	for url, status := range map[string]int{
+		"http://api/api/v1/pods?limit=1": http.StatusOK,
+		"http://api/api/v1/pods?watch=1": http.StatusGone,
+	} {
 		plain := &pieces{}
 		assert.Same(t, plain, ask(url, status, plain), url)
 	}

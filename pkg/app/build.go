@@ -88,7 +88,8 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a.question = &placement.Builder{Reader: a.cache.Reader(), Matcher: &placement.Matcher{}, Devices: a.devicesOf}
 	a.limits = limits.New(limits.Options{
-		Ledger: a.ledger.Observer, Client: clients.Core, Policy: a.policies, OnChanged: a.limitsChanged, Recorder: a.recorder, Log: a.log,
+		Ledger: a.ledger.Observer, Client: clients.Core, Policy: a.policies, OnChanged: a.limitsChanged, Recorder: a.recorder,
+		Log: a.log,
 	})
 	a.buildObjects(clients)
 	a.buildWaiting(clients)
@@ -194,8 +195,9 @@ func kindsOfGangs(file string) (*kinds.Table, error) {
 func (a *App) buildWaiting(clients Clients) {
 	patcher := waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}
 	a.waiting = waiting.New(waiting.Options{
-		Ledger: a.ledger.Reader, Question: a.question, Pods: a.cache.Pods, Node: a.cache.Node, Patcher: patcher, Nominator: patcher,
-		Recorder: a.recorder, Metrics: a.metrics, ClaimTrouble: a.devices.Trouble, Ready: a.waitComplete, Log: a.log,
+		Ledger: a.ledger.Reader, Question: a.question, Pods: a.cache.Pods, Node: a.cache.Node, Patcher: patcher,
+		Nominator: patcher,
+		Recorder:  a.recorder, Metrics: a.metrics, ClaimTrouble: a.devices.Trouble, Ready: a.waitComplete, Log: a.log,
 	})
 	a.keeper = deletedpods.New(deletedpods.Options{
 		Ledger: a.ledger, Store: a.objects, Matcher: a.question.Matcher, Matched: a.waiting.Matched,
@@ -224,8 +226,9 @@ func (a *App) buildAutoscaling(clients Clients) {
 func (a *App) buildRoutes(clients Clients) http.Handler {
 	client := clients.Core
 	a.arbiter = arbiter.New(arbiter.Options{
-		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()), Waiting: a.waiting,
-		Policy: a.policies, Metrics: a.metrics, Log: a.log,
+		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()),
+		Waiting: a.waiting,
+		Policy:  a.policies, Metrics: a.metrics, Log: a.log,
 		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, MayReserve: a.checks.MayReserve,
 		Term:  a.elector.Term,
 		Gangs: a.gangs, ResourceClaims: a.claims, Node: a.cache.Node,
@@ -254,7 +257,8 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		About: a.about, Log: a.log,
 	}
 	a.api = rest.New(rest.Options{
-		Arbiter: a.arbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams,
+		Arbiter: a.arbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics,
+		Done:   a.streams,
 		Intake: a.intake, About: a.about, Diff: a.debugger.Diff, MayRead: a.checks.MayRead,
 		PendingReservations: a.reservations.Pending, ReserveRefusal: a.reserveRefusal(),
 	})

@@ -32,7 +32,8 @@ func TestNewClients(t *testing.T) {
 	header := <-asked
 	assert.Empty(t, header.Get("Accept-Encoding"))
 	assert.Contains(t, header.Get("Accept"), "protobuf")
-	err = clients.Core.CoreV1().Pods("ns").Bind(t.Context(), &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{})
+	err = clients.Core.CoreV1().Pods("ns").Bind(t.Context(), &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}},
+		metav1.CreateOptions{})
 	require.Error(t, err)
 	assert.Contains(t, (<-asked).Get("Content-Type"), "protobuf")
 	_, err = clients.Reservations.GlobalreserveV1alpha1().Reservations("").List(t.Context(), metav1.ListOptions{})

@@ -31,19 +31,28 @@ func defaultElection() ElectionOptions {
 
 // addFlags has the names that Kubernetes' own components have.
 func (o *ElectionOptions) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let one server of the cluster decide at any time; without it two servers give the same capacity away twice")
-	fs.StringVar(&o.Namespace, "leader-elect-resource-namespace", o.Namespace, "namespace of the Lease \""+election.LeaseName+"\"; the same for all servers of a cluster")
-	fs.DurationVar(&o.Times.Lease, "leader-elect-lease-duration", o.Times.Lease, "after how long a server that has gone silent is replaced; 4s, with 3s and 1s for the next two flags, where that has to be sooner")
-	fs.DurationVar(&o.Times.Renew, "leader-elect-renew-deadline", o.Times.Renew, "how long the server that decides tries to renew its lease before it gives up")
-	fs.DurationVar(&o.Times.Retry, "leader-elect-retry-period", o.Times.Retry, "how often a server tries to get or renew the lease; the API server abandons a write of the leader after three quarters of it")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
+		"let one server of the cluster decide at any time; without it two servers give the same capacity away twice")
+	fs.StringVar(&o.Namespace, "leader-elect-resource-namespace", o.Namespace, "namespace of the Lease \""+
+		election.LeaseName+"\"; the same for all servers of a cluster")
+	fs.DurationVar(&o.Times.Lease, "leader-elect-lease-duration", o.Times.Lease,
+		"after how long a server that has gone silent is replaced; 4s, with 3s and 1s for the next two flags, where that "+
+			"has to be sooner")
+	fs.DurationVar(&o.Times.Renew, "leader-elect-renew-deadline", o.Times.Renew,
+		"how long the server that decides tries to renew its lease before it gives up")
+	fs.DurationVar(&o.Times.Retry, "leader-elect-retry-period", o.Times.Retry,
+		"how often a server tries to get or renew the lease; the API server abandons a write of the leader after three "+
+			"quarters of it")
 }
 
 func (o *ElectionOptions) validate(bindTimeout time.Duration) error {
 	if o.Namespace == "" {
-		return fmt.Errorf("--leader-elect-resource-namespace is empty; give the one that all servers of the cluster have, such as %s", metav1.NamespaceSystem)
+		return fmt.Errorf("--leader-elect-resource-namespace is empty; give the one that all servers of the cluster have, "+
+			"such as %s", metav1.NamespaceSystem)
 	}
 	if err := o.Times.Validate(arbiter.RequestTimeout(bindTimeout)); err != nil {
-		return fmt.Errorf("--bind-timeout and --leader-elect-lease-duration, -renew-deadline and -retry-period do not go together: %w", err)
+		return fmt.Errorf("--bind-timeout and --leader-elect-lease-duration, -renew-deadline and -retry-period do not go "+
+			"together: %w", err)
 	}
 	return nil
 }

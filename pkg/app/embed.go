@@ -41,7 +41,10 @@ func (a *App) Reserver() reserver.Reserver { return a.api }
 // BindNamed makes sure of capacity for a pod on a node and binds it, as the extender's verb
 // does. Its errors are those of client.Client.Bind.
 func (a *App) BindNamed(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
-	_, err := a.arbiter.Bind(identity.Inside(ctx), ledger.PodRef{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, args.Node)
+	_, err := a.arbiter.Bind(identity.Inside(ctx), ledger.PodRef{
+		Namespace: args.PodNamespace, Name: args.PodName,
+		UID: args.PodUID,
+	}, args.Node)
 	var failed *arbiter.Error
 	switch {
 	case err == nil:

@@ -38,7 +38,8 @@ func TestKindsOfGangsAreThoseOfTheStart(t *testing.T) {
 
 	write("gangs: {deadline: 7s}")
 	require.NoError(t, a.watcher.Load())
-	assert.Contains(t, log.String(), "gangs.kinds differ from those that the server has started with, which stay in force: restart the server")
+	assert.Contains(t, log.String(),
+		"gangs.kinds differ from those that the server has started with, which stay in force: restart the server")
 	assert.Equal(t, 7*time.Second, a.policies.Current().Gangs.Deadline.Duration)
 	assert.Len(t, a.kinds.Kinds(), 5)
 	scrape := httptest.NewRecorder()

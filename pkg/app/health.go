@@ -188,7 +188,8 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, why string, outc
 // arbiter, which says itself that it does not decide yet.
 func exempt(path string) bool {
 	switch path {
-	case "/livez", "/readyz", "/healthz", "/metrics", "/version", "/openapi.yaml", "/reserve", "/unreserve", "/debug/ledger", "/debug/diff":
+	case "/livez", "/readyz", "/healthz", "/metrics", "/version", "/openapi.yaml", "/reserve", "/unreserve",
+		"/debug/ledger", "/debug/diff":
 		return true
 	default:
 		return false

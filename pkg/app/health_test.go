@@ -134,7 +134,10 @@ func (p *onePod) Bind(context.Context, *v1.Binding) error {
 // newArbiter returns an Arbiter of a ledger that has the node "node".
 func newArbiter(t *testing.T, api arbiter.API, h *health) *arbiter.Arbiter {
 	l := ledger.New(ledger.Options{})
-	l.ObserveNode(ledger.NodeObservation{Name: "node", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 1}}})
+	l.ObserveNode(ledger.NodeObservation{Name: "node", Allocatable: []resources.Amount{{
+		Column: resources.Pods,
+		Value:  1,
+	}}})
 	w := arbitertest.NewWorld(l)
 	w.Undecided = h.undecided
 	return w.New(t, func(o *arbiter.Options) { o.API = api })
@@ -146,9 +149,11 @@ func TestGateOfAnObserver(t *testing.T) {
 	h.observes, h.synced = true, func() bool { return false }
 	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	for path, want := range map[string]int{
-		"/filter": http.StatusTeapot, "/prioritize": http.StatusTeapot, "/preempt": http.StatusTeapot, "/bind": http.StatusTeapot,
-		admission.Path: http.StatusTeapot, admission.PodsPath: http.StatusTeapot, admission.ResourceClaimsPath: http.StatusTeapot,
-		"/v1/nodes": http.StatusServiceUnavailable, "/v1/watch": http.StatusServiceUnavailable,
+		"/filter": http.StatusTeapot, "/prioritize": http.StatusTeapot, "/preempt": http.StatusTeapot,
+		"/bind":        http.StatusTeapot,
+		admission.Path: http.StatusTeapot, admission.PodsPath: http.StatusTeapot,
+		admission.ResourceClaimsPath: http.StatusTeapot,
+		"/v1/nodes":                  http.StatusServiceUnavailable, "/v1/watch": http.StatusServiceUnavailable,
 	} {
 		answer := httptest.NewRecorder()
 		gate.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, path, http.NoBody))

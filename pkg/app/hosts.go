@@ -21,7 +21,8 @@ func notForBrowsers(names []string, next http.Handler) http.Handler {
 		switch {
 		case onLoopback(r) && !local(r.Host) && !slices.Contains(names, hostOf(r.Host)):
 			httpjson.WriteError(w, httpjson.Errorf(http.StatusMisdirectedRequest,
-				"the Host \"%s\" is not this server's: ask for localhost or its address, or give the name with --host-names", httpjson.Clip(r.Host)))
+				"the Host \"%s\" is not this server's: ask for localhost or its address, or give the name with --host-names",
+				httpjson.Clip(r.Host)))
 		case origins.Check(r) != nil:
 			httpjson.WriteError(w, httpjson.Errorf(http.StatusForbidden, "%s", errCrossOrigin))
 		default:

@@ -49,19 +49,22 @@ func (a *App) startObserving(ctx context.Context) {
 
 // registerObserving adds what schedulers ask.
 func (a *App) registerObserving(router *httprouter.Router) {
-	extender.NewObserving(extender.ObserveOptions{Bind: a.observer.Bind, Metrics: a.metrics, Intake: a.intake}).Register(router)
+	extender.NewObserving(extender.ObserveOptions{Bind: a.observer.Bind, Metrics: a.metrics, Intake: a.intake}).
+		Register(router)
 }
 
 // registerHooks adds the webhooks.
 func (a *App) registerHooks(router *httprouter.Router) {
 	if !a.options.Observe {
-		admission.New(admission.Options{Arbiter: a.arbiter, Intake: a.intake, Metrics: a.metrics, Log: a.log}).Register(router)
+		admission.New(admission.Options{Arbiter: a.arbiter, Intake: a.intake, Metrics: a.metrics, Log: a.log}).
+			Register(router)
 		return
 	}
 	asked := func(caller string, pod ledger.PodRef, node string) {
 		a.observer.Asked(waiting.Admission, caller, pod, node)
 	}
-	admission.NewObserving(admission.ObserveOptions{Asked: asked, Intake: a.intake, Metrics: a.metrics, Log: a.log}).Register(router)
+	admission.NewObserving(admission.ObserveOptions{Asked: asked, Intake: a.intake, Metrics: a.metrics, Log: a.log}).
+		Register(router)
 }
 
 // refusesNothing reports whether a server that only observes says yes by a path, whatever it has read by then: a

@@ -91,46 +91,62 @@ func DefaultOptions() Options {
 
 // AddFlags binds the options to command-line flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig file; without it the service account of the pod is used")
-	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address to serve plain HTTP on, where everybody who reaches it may do everything; empty for none")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
+		"path of a kubeconfig file; without it the service account of the pod is used")
+	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress,
+		"IP address to serve plain HTTP on, where everybody who reaches it may do everything; empty for none")
 	fs.IntVar(&o.Port, "port", o.Port, "port to serve plain HTTP on; 0 chooses a free one")
-	fs.StringSliceVar(&o.HostNames, "host-names", o.HostNames, "names, besides localhost, that clients on loopback have for the server over plain HTTP; requests for others are refused, since a web site can have its name point to loopback")
-	fs.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address to serve probes and metrics on, over plain HTTP, apart from what decides, such as :23459; empty: on the other ports only")
-	fs.StringVar(&o.UIAddress, "ui-address", o.UIAddress, "address to serve the live page on, which only reads, such as 127.0.0.1:23460; off loopback, or without a --bind-address, whoever looks shows a token of the cluster; empty: it is not served")
-	fs.StringVar(&o.ProfileAddress, "profile-address", o.ProfileAddress, "address on loopback to serve profiles on, under /debug/pprof/, such as 127.0.0.1:23461; empty: they are not served")
-	fs.StringVar(&o.TracingConfigFile, "tracing-config-file", o.TracingConfigFile, "path of a file with a TracingConfiguration, as kube-apiserver reads it: where spans are sent by OTLP, and of how many of a million pods; empty: nothing is traced")
-	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP, "serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
+	fs.StringSliceVar(&o.HostNames, "host-names", o.HostNames,
+		"names, besides localhost, that clients on loopback have for the server over plain HTTP; requests for others are "+
+			"refused, since a web site can have its name point to loopback")
+	fs.StringVar(&o.HealthAddress, "health-address", o.HealthAddress,
+		"address to serve probes and metrics on, over plain HTTP, apart from what decides, such as :23459; empty: on the "+
+			"other ports only")
+	fs.StringVar(&o.UIAddress, "ui-address", o.UIAddress,
+		"address to serve the live page on, which only reads, such as 127.0.0.1:23460; off loopback, or without a "+
+			"--bind-address, whoever looks shows a token of the cluster; empty: it is not served")
+	fs.StringVar(&o.ProfileAddress, "profile-address", o.ProfileAddress,
+		"address on loopback to serve profiles on, under /debug/pprof/, such as 127.0.0.1:23461; empty: they are not served")
+	fs.StringVar(&o.TracingConfigFile, "tracing-config-file", o.TracingConfigFile,
+		"path of a file with a TracingConfiguration, as kube-apiserver reads it: where spans are sent by OTLP, and of how "+
+			"many of a million pods; empty: nothing is traced")
+	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP,
+		"serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
 	o.Secure.addFlags(fs)
 	o.Election.addFlags(fs)
 	o.Peers.addFlags(fs)
 	fs.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error; debug logs every filter decision")
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "text or json")
-	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL, "how long a reservation lasts that names no time itself")
-	fs.DurationVar(&o.FinishedReservationTTL, "finished-reservation-ttl", o.FinishedReservationTTL, "how long Reservation objects are kept after their end; those the server made itself go at once")
-	fs.StringSliceVar(&o.IgnoredResources, "ignored-resources", o.IgnoredResources, "extended resources the ledger does not count")
-	fs.BoolVar(&o.Observe, "observe", o.Observe, "decide nothing and refuse nothing: carry out the binds that schedulers ask for, and tell by /v1/refusals and the metric globalreserve_observed_conflicts_total which of them overcommit a node; the server takes part in no election and writes nothing else")
+	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL,
+		"how long a reservation lasts that names no time itself")
+	fs.DurationVar(&o.FinishedReservationTTL, "finished-reservation-ttl", o.FinishedReservationTTL,
+		"how long Reservation objects are kept after their end; those the server made itself go at once")
+	fs.StringSliceVar(&o.IgnoredResources, "ignored-resources", o.IgnoredResources,
+		"extended resources the ledger does not count")
+	fs.BoolVar(&o.Observe, "observe", o.Observe,
+		"decide nothing and refuse nothing: carry out the binds that schedulers ask for, and tell by /v1/refusals and the "+
+			"metric globalreserve_observed_conflicts_total which of them overcommit a node; the server takes part in no "+
+			"election and writes nothing else")
 	fs.StringVar(&o.PolicyFile, "policy-file", o.PolicyFile, "path of the policy file; it is read again when it changes")
-	fs.DurationVar(&o.BindTimeout, "bind-timeout", o.BindTimeout, "time limit of one bind; keep it below httpTimeout in the scheduler's configuration")
-	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long a stop waits for binds and other requests under way")
-	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "for how long a stop goes on taking requests, which are passed on to the next server that decides: as long as others may take to learn that this one is gone")
-	fs.DurationVar(&o.CompareInterval, "compare-interval", o.CompareInterval, "how often the ledger is compared with the watched state of the cluster")
-	fs.DurationVar(&o.FullCompareInterval, "full-compare-interval", o.FullCompareInterval, "how often the ledger is compared with a list read live from the API server")
+	fs.DurationVar(&o.BindTimeout, "bind-timeout", o.BindTimeout,
+		"time limit of one bind; keep it below httpTimeout in the scheduler's configuration")
+	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout,
+		"how long a stop waits for binds and other requests under way")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay,
+		"for how long a stop goes on taking requests, which are passed on to the next server that decides: as long as "+
+			"others may take to learn that this one is gone")
+	fs.DurationVar(&o.CompareInterval, "compare-interval", o.CompareInterval,
+		"how often the ledger is compared with the watched state of the cluster")
+	fs.DurationVar(&o.FullCompareInterval, "full-compare-interval", o.FullCompareInterval,
+		"how often the ledger is compared with a list read live from the API server")
 }
 
 // Validate returns an error that says, for every option that is wrong, what to
 // give instead.
 func (o *Options) Validate() error {
 	var errs []error
-	ip := net.ParseIP(o.BindAddress)
-	switch {
-	case o.BindAddress == "":
-		if !o.Secure.enabled() {
-			errs = append(errs, errors.New("--bind-address is empty and there is no --tls-cert-file: nobody could ask the server; give one of them"))
-		}
-	case ip == nil:
-		errs = append(errs, fmt.Errorf("--bind-address %q is not an IP address; give one, such as 127.0.0.1", o.BindAddress))
-	case !ip.IsLoopback() && !o.AllowInsecureHTTP:
-		errs = append(errs, fmt.Errorf("--bind-address %s is not loopback and the server speaks plain HTTP: whoever reaches it could reserve and bind; serve on 127.0.0.1, or add --allow-insecure-http where the network keeps others out", o.BindAddress))
+	if err := o.validateBindAddress(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.Port < 0 || o.Port > 65535 {
 		errs = append(errs, fmt.Errorf("--port %d is out of range; give 1 to 65535, or 0 for any free port", o.Port))
@@ -162,20 +178,42 @@ func (o *Options) Validate() error {
 		}
 	}
 	if o.ShutdownDelay < 0 || o.ShutdownDelay >= o.ShutdownTimeout {
-		errs = append(errs, fmt.Errorf("--shutdown-delay %s must not be negative, and below --shutdown-timeout, %s", o.ShutdownDelay, o.ShutdownTimeout))
+		errs = append(errs, fmt.Errorf("--shutdown-delay %s must not be negative, and below --shutdown-timeout, %s",
+			o.ShutdownDelay, o.ShutdownTimeout))
 	}
 	if err := o.Election.validate(o.BindTimeout); err != nil {
 		errs = append(errs, err)
 	}
 	for _, name := range o.IgnoredResources {
 		if !strings.Contains(name, "/") {
-			errs = append(errs, fmt.Errorf("--ignored-resources %q is not an extended resource; give names with a domain, such as example.com/gpu", name))
+			errs = append(errs,
+				fmt.Errorf("--ignored-resources %q is not an extended resource; give names with a domain, such as example.com/gpu",
+					name))
 		}
 	}
 	if _, err := newLogger(o.LogLevel, o.LogFormat, nil); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+func (o *Options) validateBindAddress() error {
+	ip := net.ParseIP(o.BindAddress)
+	switch {
+	case o.BindAddress == "" && !o.Secure.enabled():
+		return errors.New("--bind-address is empty and there is no --tls-cert-file: nobody could ask the server; give one " +
+			"of them")
+	case o.BindAddress == "":
+		return nil
+	case ip == nil:
+		return fmt.Errorf("--bind-address %q is not an IP address; give one, such as 127.0.0.1", o.BindAddress)
+	case !ip.IsLoopback() && !o.AllowInsecureHTTP:
+		return fmt.Errorf("--bind-address %s is not loopback and the server speaks plain HTTP: whoever reaches it could "+
+			"reserve and bind; serve on 127.0.0.1, or add --allow-insecure-http where the network keeps others out",
+			o.BindAddress)
+	default:
+		return nil
+	}
 }
 
 func (o *Options) ignoredResources() []v1.ResourceName {

@@ -42,7 +42,10 @@ func TestPageOnLoopback(t *testing.T) {
 	code, nodes := askPage(t, http.DefaultClient, http.MethodGet, url+"/v1/nodes", "")
 	assert.Equal(t, http.StatusOK, code, nodes)
 	assert.Contains(t, nodes, `"Name":"a"`)
-	for _, target := range []string{"POST /reserve", "POST /bind", "POST /v1/whatif", "GET /debug/ledger", "GET /debug/diff", "GET /metrics", "GET /readyz"} {
+	for _, target := range []string{
+		"POST /reserve", "POST /bind", "POST /v1/whatif", "GET /debug/ledger",
+		"GET /debug/diff", "GET /metrics", "GET /readyz",
+	} {
 		method, path, _ := strings.Cut(target, " ")
 		code, _ := askPage(t, http.DefaultClient, method, url+path, "")
 		assert.GreaterOrEqual(t, code, 400, target)

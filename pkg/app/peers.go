@@ -28,8 +28,12 @@ type PeerOptions struct {
 }
 
 func (o *PeerOptions) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Address, "peer-address", o.Address, "address to listen on, over TLS, for the other servers, which pass requests on to the one that decides; port 0 chooses a free one, which they learn: name one where a firewall or a NetworkPolicy stands between; empty for none")
-	fs.StringVar(&o.URL, "peer-advertise-url", o.URL, "where the other servers reach --peer-address, such as https://10.0.0.7:23458; without it by the address listened on, by $POD_IP or by the name of this host")
+	fs.StringVar(&o.Address, "peer-address", o.Address,
+		"address to listen on, over TLS, for the other servers, which pass requests on to the one that decides; port 0 "+
+			"chooses a free one, which they learn: name one where a firewall or a NetworkPolicy stands between; empty for none")
+	fs.StringVar(&o.URL, "peer-advertise-url", o.URL,
+		"where the other servers reach --peer-address, such as https://10.0.0.7:23458; without it by the address listened "+
+			"on, by $POD_IP or by the name of this host")
 }
 
 func (o *PeerOptions) validate() []error {
@@ -56,7 +60,8 @@ func validateAddress(flag, address string) error {
 	}
 	host, port, err := net.SplitHostPort(address)
 	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || (host != "" && net.ParseIP(host) == nil) {
-		return fmt.Errorf("%s %q is not an IP address and a port; give one, such as 0.0.0.0:23458, or :0 for any free port", flag, address)
+		return fmt.Errorf("%s %q is not an IP address and a port; give one, such as 0.0.0.0:23458, or :0 for any free port",
+			flag, address)
 	}
 	return nil
 }
@@ -124,7 +129,8 @@ func (a *App) serve(routes http.Handler) {
 		a.secure = newSecureServer(a.options.Secure, a.checks, a.intake.Pace, a.health.lettingGo(known), a.log)
 	}
 	if a.options.Peers.Address != "" {
-		a.peers = newHTTPServer(a.health.lettingGo(a.options.Tracer.Handler(a.forwarder.Accept(a.intake.Limit(hooks)))), maxTLSConnections, a.log)
+		a.peers = newHTTPServer(a.health.lettingGo(a.options.Tracer.Handler(a.forwarder.Accept(a.intake.Limit(hooks)))),
+			maxTLSConnections, a.log)
 		a.peers.server.TLSConfig = a.forwarder.Key().ServerTLS()
 		a.peers.server.WriteTimeout = writeTimeout + time.Second // the server that passed the request on gives up first
 	}

@@ -16,7 +16,8 @@ func (o *Options) validateProfile() error {
 		return err
 	}
 	if o.ProfileAddress != "" && !isLocal(o.ProfileAddress) {
-		return fmt.Errorf("--profile-address %s is not loopback: profiles tell what is in the server's memory to whoever asks; "+
+		return fmt.Errorf("--profile-address %s is not loopback: profiles tell what is in the server's memory to whoever "+
+			"asks; "+
 			"give an address such as 127.0.0.1:23461, and reach it by kubectl port-forward", o.ProfileAddress)
 	}
 	return nil
@@ -34,6 +35,7 @@ func (a *App) buildProfile() {
 	routes.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	routes.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	a.profile = newHTTPServer(notForBrowsers(a.options.HostNames, routes), maxProfiles, a.log)
-	a.profile.server.WriteTimeout = 0                                            // a profile takes as long as its reader says
+	// a profile takes as long as its reader says
+	a.profile.server.WriteTimeout = 0
 	a.profile.server.RegisterOnShutdown(func() { _ = a.profile.server.Close() }) // and a stop does not wait for it
 }

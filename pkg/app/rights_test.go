@@ -35,7 +35,11 @@ func TestMissingRightIsNamed(t *testing.T) {
 			objects := reservationsfake.NewSimpleClientset()
 			objects.Resources = []*metav1.APIResourceList{{
 				GroupVersion: v1alpha1.SchemeGroupVersion.String(),
-				APIResources: []metav1.APIResource{{Name: "reservations"}, {Name: "extendedresources"}, {Name: "extendedresourceclaims"}},
+				APIResources: []metav1.APIResource{
+					{Name: "reservations"},
+					{Name: "extendedresources"},
+					{Name: "extendedresourceclaims"},
+				},
 			}}
 			deny(&core.Fake, plural)
 			deny(&objects.Fake, plural)

@@ -46,13 +46,21 @@ type SecureOptions struct {
 func (o *SecureOptions) enabled() bool { return o.CertFile != "" }
 
 func (o *SecureOptions) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "path of the certificate, in PEM, to serve TLS with; it is read again when it changes")
+	fs.StringVar(&o.CertFile, "tls-cert-file", o.CertFile,
+		"path of the certificate, in PEM, to serve TLS with; it is read again when it changes")
 	fs.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "path of the key of --tls-cert-file")
 	fs.StringVar(&o.BindAddress, "secure-bind-address", o.BindAddress, "IP address to serve TLS on")
-	fs.IntVar(&o.Port, "secure-port", o.Port, "port to serve TLS on, where there is a --tls-cert-file; 0 chooses a free one")
-	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "path of the authorities, in PEM, whose client certificates tell who a caller is over TLS, as tokens of the cluster do; what callers may do is asked of the API server; the file is read again when it changes")
-	fs.StringSliceVar(&o.AdmissionClients, "admission-client-names", o.AdmissionClients, "names of the callers that may call the admission webhook, which are the API server's; without it nobody may; "+user.Anonymous+" stands for whoever reaches the port")
-	fs.BoolVar(&o.AdmissionWarn, "admission-warn", o.AdmissionWarn, "have the admission webhook allow what it would refuse, with a warning to who asked, and count it; for other requests nothing changes")
+	fs.IntVar(&o.Port, "secure-port", o.Port,
+		"port to serve TLS on, where there is a --tls-cert-file; 0 chooses a free one")
+	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
+		"path of the authorities, in PEM, whose client certificates tell who a caller is over TLS, as tokens of the "+
+			"cluster do; what callers may do is asked of the API server; the file is read again when it changes")
+	fs.StringSliceVar(&o.AdmissionClients, "admission-client-names", o.AdmissionClients,
+		"names of the callers that may call the admission webhook, which are the API server's; without it nobody may; "+
+			user.Anonymous+" stands for whoever reaches the port")
+	fs.BoolVar(&o.AdmissionWarn, "admission-warn", o.AdmissionWarn,
+		"have the admission webhook allow what it would refuse, with a warning to who asked, and count it; for other "+
+			"requests nothing changes")
 }
 
 func (o *SecureOptions) validate() []error {
@@ -61,7 +69,8 @@ func (o *SecureOptions) validate() []error {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file belong together; give both or none"))
 	}
 	if net.ParseIP(o.BindAddress) == nil {
-		errs = append(errs, fmt.Errorf("--secure-bind-address %q is not an IP address; give one, such as 0.0.0.0", o.BindAddress))
+		errs = append(errs, fmt.Errorf("--secure-bind-address %q is not an IP address; give one, such as 0.0.0.0",
+			o.BindAddress))
 	}
 	if o.Port < 0 || o.Port > 65535 {
 		errs = append(errs, fmt.Errorf("--secure-port %d is out of range; give 1 to 65535, or 0 for any free port", o.Port))
@@ -83,7 +92,9 @@ type secureServer struct {
 }
 
 // newSecureServer makes a server of what is for those who may ask. It starts nothing.
-func newSecureServer(o SecureOptions, checks *identity.Checks, pace func(*http.Request) error, next http.Handler, log logrus.FieldLogger) *secureServer {
+func newSecureServer(o SecureOptions, checks *identity.Checks, pace func(*http.Request) error, next http.Handler,
+	log logrus.FieldLogger,
+) *secureServer {
 	return &secureServer{options: o, checks: checks, pace: pace, httpServer: newHTTPServer(next, maxTLSConnections, log)}
 }
 
@@ -103,8 +114,14 @@ func (s *secureServer) open() error {
 		return fmt.Errorf("--tls-cert-file and --tls-private-key-file cannot be used: %w", err)
 	}
 	// A certificate that does not count is no reason to end a handshake: the answer tells.
-	base := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}
-	entry := &identity.Entry{Open: probe, Admission: admission.Serves, AdmissionCallers: s.options.AdmissionClients, Pace: s.pace}
+	base := &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		ClientAuth: tls.RequestClientCert,
+	}
+	entry := &identity.Entry{
+		Open: probe, Admission: admission.Serves, AdmissionCallers: s.options.AdmissionClients,
+		Pace: s.pace,
+	}
 	followers := []dynamiccertificates.ControllerRunner{serving}
 	notifiers := []dynamiccertificates.Notifier{serving}
 	var authorities dynamiccertificates.CAContentProvider

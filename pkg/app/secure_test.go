@@ -100,19 +100,25 @@ func TestSecureAccess(t *testing.T) {
 		want   map[string]int
 	}{
 		"no certificate": {ca.client("", nil), map[string]int{
-			"GET /readyz": 200, "GET /livez": 200, "GET /version": 200, "POST /admission": unauthorized, "GET /v1/nodes": unauthorized,
-			"POST /bind": unauthorized, "GET /metrics": unauthorized, "GET /nothing": unauthorized,
+			"GET /readyz": 200, "GET /livez": 200, "GET /version": 200, "POST /admission": unauthorized,
+			"GET /v1/nodes": unauthorized,
+			"POST /bind":    unauthorized, "GET /metrics": unauthorized, "GET /nothing": unauthorized,
 		}},
 		"a scheduler": {ca.client("scheduler", ca.Authority), map[string]int{
-			"GET /livez": 200, "POST /admission": forbidden, "GET /v1/nodes": 200, "POST /bind": malformed, "GET /nothing": 404, "GET /metrics": 200,
+			"GET /livez": 200, "POST /admission": forbidden, "GET /v1/nodes": 200, "POST /bind": malformed, "GET /nothing": 404,
+			"GET /metrics": 200,
 		}},
 		"a kubelet": {ca.client("system:node:a", ca.Authority), map[string]int{
-			"GET /livez": 200, "POST /admission": forbidden, "GET /v1/nodes": forbidden, "POST /bind": forbidden, "GET /metrics": forbidden,
+			"GET /livez": 200, "POST /admission": forbidden, "GET /v1/nodes": forbidden, "POST /bind": forbidden,
+			"GET /metrics": forbidden,
 		}},
 		"the API server": {ca.client("apiserver", ca.Authority), map[string]int{
 			"GET /livez": 200, "POST /admission": malformed, "GET /admission": 405, "POST /bind": forbidden,
 		}},
-		"a scheduler of another authority": {ca.client("scheduler", authority.New(t)), map[string]int{"GET /v1/nodes": unauthorized}},
+		"a scheduler of another authority": {
+			ca.client("scheduler", authority.New(t)),
+			map[string]int{"GET /v1/nodes": unauthorized},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -65,7 +65,8 @@ func newHTTPServer(handler http.Handler, most int, log logrus.FieldLogger) *http
 // listen opens the port, so that a port that is taken is an error at start. flag
 // is where the port comes from.
 func (s *httpServer) listen(address string, port int, flag string) error {
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp",
+		net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("cannot serve on port %d (choose another with %s): %w", port, flag, err)
 	}

@@ -138,7 +138,10 @@ func (a *Arbiter) tell(k *admission, grant *ledger.Grant) map[string]string {
 // allow has the ledger decide, and remembers what it granted.
 func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
 	if ctx.Err() != nil { // nobody waits for the answer
-		return grant, false, &Error{Outcome: Failed, Pod: k.pod.Ref, Node: k.node, Cause: context.Cause(ctx), Create: k.create}
+		return grant, false, &Error{
+			Outcome: Failed, Pod: k.pod.Ref, Node: k.node, Cause: context.Cause(ctx),
+			Create: k.create,
+		}
 	}
 	grant, own, err = a.tryAllow(k)
 	var e *Error

@@ -78,7 +78,8 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 // pods are told nothing.
 func (a *Arbiter) isTold(k *admission, grant *ledger.Grant) bool {
 	granted := a.tell(k, grant)
-	return a.o.AdmissionWarns || !slices.ContainsFunc(Records, func(record string) bool { return k.told[record] != granted[record] })
+	return a.o.AdmissionWarns || !slices.ContainsFunc(Records,
+		func(record string) bool { return k.told[record] != granted[record] })
 }
 
 // beginCreation says why a pod may not be created with a node now. Where it may, it ends what was reserved for a pod
@@ -107,8 +108,8 @@ func (a *Arbiter) overShare(k *admission) error {
 	e := &Error{Outcome: Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
 	namespace := k.pod.Ref.Namespace
 	if until, ok := a.pending.failed[namespace]; ok && time.Now().Before(until) {
-		e.Why = fmt.Sprintf("a pod was to be created with a node in namespace %s and never was (its quota or another webhook "+
-			"refused it?), and kept its capacity for %s; the next may be created at %s",
+		e.Why = fmt.Sprintf("a pod was to be created with a node in namespace %s and never was (its quota or another "+
+			"webhook refused it?), and kept its capacity for %s; the next may be created at %s",
 			namespace, createGrace, until.UTC().Format(time.RFC3339))
 		return e
 	}

@@ -106,7 +106,8 @@ func TestReservedCapacityIsRedeemed(t *testing.T) {
 	p := sized("p", "3", 5)
 	w := newWorld(t, p)
 	info := w.info(p)
-	w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{info.Placement("a")}, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
+	w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{info.Placement("a")}, ledger.AllOrNothing,
+		time.Now().Add(time.Hour)), time.Now())
 	_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "b"})
 	assertOutcome(t, Refused, err)
 	_, err = w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a"})

@@ -36,7 +36,10 @@ func TestAPI(t *testing.T) {
 		_, _ = w.Write([]byte(answer))
 	}))
 	defer server.Close()
-	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	clientset, err := kubernetes.NewForConfig(&rest.Config{
+		Host:          server.URL,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	})
 	require.NoError(t, err)
 	defer clientset.CoreV1().RESTClient().(*rest.RESTClient).Client.CloseIdleConnections()
 	client := NewAPI(clientset, election.NewWrites(time.Minute, func() bool { return true }))

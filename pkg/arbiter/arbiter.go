@@ -126,7 +126,8 @@ func New(o Options) *Arbiter {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, turns: newTurns(),
-		pods: newPods(&o), pending: newPendings(), repeats: newRepeats(), writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
+		pods: newPods(&o), pending: newPendings(), repeats: newRepeats(),
+		writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
 	}
 	a.gangs = newGanging(&a.o)
 	return a
@@ -134,7 +135,8 @@ func New(o Options) *Arbiter {
 
 func newPods(o *Options) *pods {
 	return &pods{
-		cached: o.Pods, api: o.API, reader: o.Question.Reader, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
+		cached: o.Pods, api: o.API, reader: o.Question.Reader, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout),
+		known: lru.New(knownPods),
 		observe: func(info *cluster.Pod) {
 			if info.Bound() {
 				o.Ledger.ObservePod(o.Question.Observation(info))

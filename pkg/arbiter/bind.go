@@ -109,7 +109,10 @@ func (a *Arbiter) join(ctx context.Context, key flightKey) (*flight, error) {
 	if len(a.flights) >= a.o.MaxInFlight {
 		return nil, &Error{Outcome: Busy, Pod: key.pod, Node: key.node}
 	}
-	f := &flight{flightKey: key, caller: identity.Name(ctx), ctx: tracing.Carry(a.ctx, ctx), done: make(chan struct{}), deadline: time.Now().Add(a.o.BindTimeout)}
+	f := &flight{
+		flightKey: key, caller: identity.Name(ctx), ctx: tracing.Carry(a.ctx, ctx), done: make(chan struct{}),
+		deadline: time.Now().Add(a.o.BindTimeout),
+	}
 	f.overdue, f.cancel = context.WithDeadline(a.ctx, f.deadline)
 	a.flights[key] = f
 	a.wg.Go(func() { a.run(f) })

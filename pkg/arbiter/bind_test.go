@@ -278,7 +278,8 @@ func TestBeforeSending(t *testing.T) {
 		},
 		"a reservation on another node": {
 			setup: func(w *world, p *v1.Pod) {
-				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("b")}, ledger.AllOrNothing, time.Now().Add(time.Minute))
+				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("b")}, ledger.AllOrNothing,
+					time.Now().Add(time.Minute))
 				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 			},
 			outcome: Refused, reason: ledger.AllocatedElsewhere,

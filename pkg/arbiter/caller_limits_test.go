@@ -23,7 +23,8 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 	oneCPU := &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: 1000}}}
 	reserve := func(w *world, p *v1.Pod, caller string, durable bool) error {
 		d, err := w.Reserve(as(w.t.Context(), caller), &Gang{
-			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing, Durable: durable,
+			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
+			Durable: durable,
 		})
 		require.NoError(w.t, err)
 		if len(d.Refusals) > 0 {
@@ -96,7 +97,8 @@ func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
-		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU}}}})
+		w.ledger.Observer().SetLimits(ledger.OfCaller,
+			map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU}}}})
 		filter := func(caller string) *Advice {
 			advice, err := w.Filter(as(t.Context(), caller), &PodQuery{Ref: ref(p)}, []string{"a"}, &Scratch{})
 			require.NoError(t, err)
@@ -113,7 +115,10 @@ func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 		w.waiting.Await(w.info(p).WithCaller("for-scheduler"), 0, nil, false)
 		e := w.Explain(ref(p))
 		assert.Zero(t, e.Fitting)
-		assert.Equal(t, []reserver.RefusalGroup{{Reason: ledger.CallerLimit.String(), Resource: "cpu", Nodes: 2, Examples: []string{"a", "b"}}}, e.Refusals)
+		assert.Equal(t, []reserver.RefusalGroup{{
+			Reason: ledger.CallerLimit.String(), Resource: "cpu", Nodes: 2,
+			Examples: []string{"a", "b"},
+		}}, e.Refusals)
 		assert.Contains(t, e.Message, `caller "for-scheduler" would use more cpu than the policy allows (schedulers.limits)`)
 	})
 }
@@ -124,7 +129,8 @@ func TestWhoReservedPays(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
 		_, err := w.Reserve(as(t.Context(), "for-scheduler"), &Gang{
-			Scheduler: "scheduler", Caller: "for-scheduler", Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
+			Scheduler: "scheduler", Caller: "for-scheduler", Pods: []GangPod{{Ref: ref(p), Node: "a"}},
+			Mode: ledger.AllOrNothing,
 		})
 		require.NoError(t, err)
 		_, err = w.Bind(identity.Inside(t.Context()), ref(p), "a")

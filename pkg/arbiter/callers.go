@@ -19,7 +19,8 @@ func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
 	case identity.Trusted(caller), rules.Lists(caller.GetName()):
 		return nil
 	case rules.Limited(): // the limits are those of the listed callers, so nobody else may act for it
-		return &identity.DeniedError{Message: fmt.Sprintf("%q may not act for scheduler %q, which has limits: the policy file has to list it among the scheduler's callers",
+		return &identity.DeniedError{Message: fmt.Sprintf("%q may not act for scheduler %q, which has limits: the policy "+
+			"file has to list it among the scheduler's callers",
 			caller.GetName(), scheduler)}
 	default:
 		return a.o.MayUse(ctx, caller, scheduler)
@@ -73,7 +74,8 @@ func (a *Arbiter) meet(placements []ledger.Placement) {
 	for i := range placements {
 		p := &placements[i]
 		info, ok := a.o.Pods.Pod(p.Pod.Namespace, p.Pod.Name)
-		if ok && p.Unborn && info.Node == "" && (p.Pod.UID == "" || p.Pod.UID == info.Ref.UID) { // else what is known may be old
+		// else what is known may be old
+		if ok && p.Unborn && info.Node == "" && (p.Pod.UID == "" || p.Pod.UID == info.Ref.UID) {
 			a.pods.observe(info)
 		}
 	}
@@ -94,11 +96,14 @@ func (a *Arbiter) mayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef
 
 // notYours refuses a caller what another one has reserved.
 func notYours(what string) error {
-	return &identity.DeniedError{Message: fmt.Sprintf("%s was reserved by another caller; only that one may give it back", what)}
+	return &identity.DeniedError{Message: fmt.Sprintf("%s was reserved by another caller; only that one may give it back",
+		what)}
 }
 
 // mayReleasePods says why a gang's caller must not give back what is kept for its pods, nil if it may.
-func (a *Arbiter) mayReleasePods(ctx context.Context, g *Gang, placements []ledger.Placement, held map[types.NamespacedName][]heldPod) error {
+func (a *Arbiter) mayReleasePods(ctx context.Context, g *Gang, placements []ledger.Placement,
+	held map[types.NamespacedName][]heldPod,
+) error {
 	if ledger.MayAll(g.Caller) {
 		return nil
 	}

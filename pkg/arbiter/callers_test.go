@@ -45,7 +45,10 @@ func TestWhoMayBind(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
 		rules := policy.Default()
-		rules.Schedulers = []policy.Scheduler{{Name: "scheduler", Callers: []string{"listed"}}, {Name: "other", Callers: []string{"elsewhere"}}}
+		rules.Schedulers = []policy.Scheduler{
+			{Name: "scheduler", Callers: []string{"listed"}},
+			{Name: "other", Callers: []string{"elsewhere"}},
+		}
 		if tc.limited {
 			rules.Schedulers[0].Limits = map[v1.ResourceName]policy.Amount{v1.ResourceCPU: "50%"}
 		}
@@ -88,10 +91,12 @@ func TestWhoMayAsk(t *testing.T) {
 		w.bring(p)
 		forged := func(p *v1.Pod) { p.Spec.SchedulerName = "other" }
 		var denied *identity.DeniedError
-		require.ErrorAs(t, ask(w, as(t.Context(), "for-other"), w.query(p, 0, forged)), &denied, "the API server's copy counts")
+		require.ErrorAs(t, ask(w, as(t.Context(), "for-other"), w.query(p, 0, forged)), &denied,
+			"the API server's copy counts")
 		require.NoError(t, ask(w, as(t.Context(), "for-scheduler"), w.query(p, 0, forged)))
 		require.ErrorAs(t, ask(w, as(t.Context(), "for-other"), w.query(unseen, 0, func(*v1.Pod) {})), &denied)
-		require.NoError(t, ask(w, as(t.Context(), "for-other"), w.query(unseen, 0, forged)), "advice on a pod that is not there yet")
+		require.NoError(t, ask(w, as(t.Context(), "for-other"), w.query(unseen, 0, forged)),
+			"advice on a pod that is not there yet")
 	})
 }
 
@@ -106,16 +111,25 @@ func TestWhoMayReserve(t *testing.T) {
 		denied            string // "" if granted
 	}
 	bubble.Each(t, map[string]testCase{
-		"its own":                          {caller: "for-scheduler", scheduler: "scheduler"},
-		"another's name":                   {caller: "for-other", scheduler: "scheduler", denied: "may not act for scheduler"},
-		"another's pod":                    {caller: "for-other", scheduler: "other", denied: notIts},
-		"another's pod, not seen yet":      {caller: "for-other", scheduler: "other", unseen: true, denied: notIts},
-		"both, by the policy":              {caller: "listed", scheduler: "other"},
-		"one by the policy":                {caller: "elsewhere", scheduler: "other", denied: "may not act for scheduler"},
-		"everything, by plain HTTP":        {caller: ledger.Trusted, scheduler: "other"},
-		"in its namespace":                 {caller: "only-in-ns", scheduler: "scheduler"},
-		"in another namespace":             {caller: "only-in-ns", scheduler: "scheduler", namespace: "foreign", denied: "may not reserve in foreign"},
-		"listed, but not in the namespace": {caller: "only-in-foreign", scheduler: "scheduler", denied: "may not reserve in ns"},
+		"its own": {caller: "for-scheduler", scheduler: "scheduler"},
+		"another's name": {
+			caller: "for-other", scheduler: "scheduler",
+			denied: "may not act for scheduler",
+		},
+		"another's pod":               {caller: "for-other", scheduler: "other", denied: notIts},
+		"another's pod, not seen yet": {caller: "for-other", scheduler: "other", unseen: true, denied: notIts},
+		"both, by the policy":         {caller: "listed", scheduler: "other"},
+		"one by the policy":           {caller: "elsewhere", scheduler: "other", denied: "may not act for scheduler"},
+		"everything, by plain HTTP":   {caller: ledger.Trusted, scheduler: "other"},
+		"in its namespace":            {caller: "only-in-ns", scheduler: "scheduler"},
+		"in another namespace": {
+			caller: "only-in-ns", scheduler: "scheduler", namespace: "foreign",
+			denied: "may not reserve in foreign",
+		},
+		"listed, but not in the namespace": {
+			caller: "only-in-foreign", scheduler: "scheduler",
+			denied: "may not reserve in ns",
+		},
 	}, func(t *testing.T, tc testCase) {
 		p, second := newPod("p"), newPod("q")
 		w := newWorld(t)
@@ -156,7 +170,10 @@ func TestWhoMayGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
-		g := &Gang{Scheduler: "scheduler", Caller: "for-other", Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing}
+		g := &Gang{
+			Scheduler: "scheduler", Caller: "for-other", Pods: []GangPod{{Ref: ref(p), Node: "a"}},
+			Mode: ledger.AllOrNothing,
+		}
 		before := w.ledger.Revision()
 		_, err := w.Unreserve(as(t.Context(), "for-other"), g)
 		require.ErrorAs(t, err, new(*identity.DeniedError))

@@ -74,16 +74,21 @@ func TestBindOfPodThatChanges(t *testing.T) {
 		},
 		"it has another condition": {change: hasCondition, outcome: Bound, posts: 2, gets: 1, again: Bound},
 		"it has another condition, and the answer is lost": {
-			change: hasCondition, bind: script(lost), outcome: Bound, posts: 2, gets: 1, within: 100 * time.Millisecond, again: Bound,
+			change: hasCondition, bind: script(lost), outcome: Bound, posts: 2, gets: 1, within: 100 * time.Millisecond,
+			again: Bound,
 		},
 		"it has another condition, and the Binding comes late": {
-			change: hasCondition, bind: script(late(10 * time.Millisecond)), outcome: Bound, posts: 2, gets: 1, within: 100 * time.Millisecond, again: Bound,
+			change: hasCondition, bind: script(late(10 * time.Millisecond)), outcome: Bound, posts: 2, gets: 1,
+			within: 100 * time.Millisecond, again: Bound,
 		},
 		"it has another condition, and rights are withdrawn": {
 			change: hasCondition, bind: script(unsent, reply{err: errForbidden}),
 			outcome: Failed, posts: 2, gets: 1, within: 100 * time.Millisecond, again: Bound,
 		},
-		"it changes all the time": {change: hasCondition, each: true, outcome: Failed, posts: many, gets: many, within: bindTimeout},
+		"it changes all the time": {
+			change: hasCondition, each: true, outcome: Failed, posts: many, gets: many,
+			within: bindTimeout,
+		},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		p := newPod("p")

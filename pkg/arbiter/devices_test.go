@@ -114,7 +114,8 @@ func TestBindOfPodWhoseClaimsChanged(t *testing.T) {
 		info := w.info(before)
 		placement := info.Placement("a")
 		placement.Devices = placementtest.Claims(info)
-		require.Equal(t, 1, w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Time{}), time.Now()).Granted)
+		require.Equal(t, 1, w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Time{}),
+			time.Now()).Granted)
 		require.Empty(t, w.freeDevices())
 		w.bring(before)
 		w.pods.named(after.UID, 2)

@@ -16,7 +16,9 @@ const inMemoryInstead = `, or send "Durable": false for a reservation in memory,
 
 // reserveDurable decides a durable gang: capacity in the ledger first, then objects that
 // say so, and only then the answer.
-func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
+func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledger.Placement,
+	screened []Refusal,
+) (*Decision, error) {
 	t := &gangAttempt{gang: g, placements: placements, screened: screened}
 	if err := a.divide(t); err != nil {
 		return nil, err
@@ -37,7 +39,8 @@ func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledg
 }
 
 func notKnownYet(key types.NamespacedName) string {
-	return fmt.Sprintf("nothing was reserved: another request is writing reservation %s, and it is not known yet how that ends: try again", key)
+	return fmt.Sprintf("nothing was reserved: another request is writing reservation %s, and it is not known yet how "+
+		"that ends: try again", key)
 }
 
 // conclude makes the decision known. written are the parts that were written.

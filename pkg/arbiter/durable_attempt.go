@@ -72,7 +72,8 @@ func (t *gangAttempt) slot(i int) ledger.Slot {
 	p, key := &t.placements[i], t.partOf[i].key
 	return ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
-		Node: p.Node, Request: p.Request, Policy: ledger.Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority, Pod: p.Pod,
+		Node: p.Node, Request: p.Request, Policy: ledger.Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority,
+		Pod:     p.Pod,
 		Devices: p.Devices, Unborn: p.Unborn,
 	}
 }
@@ -138,14 +139,17 @@ func (t *gangAttempt) refuse(i int, r *ledger.Rejection) {
 	switch {
 	case inMemory && r.AllocatedOn == p.Node:
 		r.Reason = ledger.PodAllocated
-		message = fmt.Sprintf("capacity for pod %s is reserved on node %q in memory: give it back first, or send \"Durable\": false", p.Pod, p.Node)
+		message = fmt.Sprintf("capacity for pod %s is reserved on node %q in memory: give it back first, or send "+
+			"\"Durable\": false", p.Pod, p.Node)
 	case inMemory, r.Reason == ledger.PodAllocated:
 		r.Reason = ledger.AllocatedElsewhere
 	case exists && len(r.Holders) > 0:
-		message = fmt.Sprintf("capacity for pod %s is reserved on node %q for another request of resources, by %s: give it back first",
+		message = fmt.Sprintf("capacity for pod %s is reserved on node %q for another request of resources, by %s: give "+
+			"it back first",
 			p.Pod, p.Node, r.Holders[0].Name())
 	case exists:
-		message = fmt.Sprintf("reservation %s has capacity for another pod of the name on node %q: choose another Name", r.Slot, r.AllocatedOn)
+		message = fmt.Sprintf("reservation %s has capacity for another pod of the name on node %q: choose another Name",
+			r.Slot, r.AllocatedOn)
 	}
 	if inMemory {
 		r.Holders = nil

@@ -101,7 +101,8 @@ func (a *Arbiter) divide(t *gangAttempt) error {
 			t.parts = append(t.parts, p)
 			lists = lists[1:]
 		case len(pods) == 1:
-			return invalid("the Reservation object for pod %s has %d bytes, the limit is %d%s", t.placements[pods[0]].Pod, size, maxObjectBytes, inMemoryInstead)
+			return invalid("the Reservation object for pod %s has %d bytes, the limit is %d%s", t.placements[pods[0]].Pod, size,
+				maxObjectBytes, inMemoryInstead)
 		default:
 			half := len(pods) / 2
 			lists = slices.Insert(lists[1:], 0, pods[:half], pods[half:])
@@ -242,12 +243,16 @@ func (a *Arbiter) removeAllUnfinished() {
 		}
 		heads, err := a.o.Store.List(ctx, unfinishedLabel)
 		for i := range heads {
-			err = errors.Join(err, a.removeUnfinished(ctx, types.NamespacedName{Namespace: heads[i].Namespace, Name: heads[i].Name}))
+			err = errors.Join(err, a.removeUnfinished(ctx, types.NamespacedName{
+				Namespace: heads[i].Namespace,
+				Name:      heads[i].Name,
+			}))
 		}
 		if err == nil {
 			return
 		}
-		a.o.Log.WithError(err).Warn("could not remove what is left of gangs that a server before this one did not finish; will try again")
+		a.o.Log.WithError(err).
+			Warn("could not remove what is left of gangs that a server before this one did not finish; will try again")
 	}
 }
 
@@ -264,7 +269,8 @@ func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName
 	if fate := Classify(reservationsResource, err); fate != FateDone || !isUnfinished(head) {
 		return ignoreMissing(err)
 	}
-	a.o.Log.WithField("reservation", key.String()).Warn("a server before this one did not finish to write this group: it is deleted")
+	a.o.Log.WithField("reservation", key.String()).
+		Warn("a server before this one did not finish to write this group: it is deleted")
 	for _, name := range strings.Split(head.Annotations[partsAnnotation], ",") {
 		k := parseKey(name)
 		if len(validation.IsDNS1123Label(k.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(k.Name)) > 0 {

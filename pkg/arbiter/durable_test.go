@@ -76,7 +76,11 @@ func TestWritesOfSeveralObjects(t *testing.T) {
 		"the last write never there":   {patches: fates(40, neverThere)},
 		"the last answer lost":         {patches: []storetest.Fate{lostAnswer}, granted: true},
 		"the last answers always lost": {patches: fates(40, lostAnswer)},
-		"a name that is taken":         {creates: []storetest.Fate{{}, {Never: true, Err: apierrors.NewAlreadyExists(rsvKind, "r")}, never}},
+		"a name that is taken": {creates: []storetest.Fate{
+			{},
+			{Never: true, Err: apierrors.NewAlreadyExists(rsvKind, "r")},
+			never,
+		}},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tc testCase) {
 		w := newWorld(t)
@@ -171,7 +175,10 @@ func TestForgedHeadTakesNothingAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		put := func(namespace, name string, labels, annotations map[string]string) {
-			w.objects.Objects[types.NamespacedName{Namespace: namespace, Name: name}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{
+			w.objects.Objects[types.NamespacedName{
+				Namespace: namespace,
+				Name:      name,
+			}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: name, UID: types.UID(namespace + name), Labels: labels, Annotations: annotations,
 			}}
 		}
@@ -180,7 +187,10 @@ func TestForgedHeadTakesNothingAlong(t *testing.T) {
 		put("others", "job", nil, map[string]string{attemptAnnotation: "known"})
 		put("others", "job-2", nil, map[string]string{attemptAnnotation: "known", headAnnotation: "others/job"})
 		put("a", "forged", unfinished, map[string]string{partsAnnotation: "others/by-hand"})
-		put("a", "forged-attempt", unfinished, map[string]string{partsAnnotation: "others/job,others/job-2", attemptAnnotation: "known"})
+		put("a", "forged-attempt", unfinished, map[string]string{
+			partsAnnotation:   "others/job,others/job-2",
+			attemptAnnotation: "known",
+		})
 		put("a", "no-parts", unfinished, nil)
 		put("a", "no-names", unfinished, map[string]string{partsAnnotation: "/,x,y/../z,,"})
 		put("x", "left", unfinished, map[string]string{partsAnnotation: "y/left-2", attemptAnnotation: "1"})
@@ -211,7 +221,8 @@ func TestOwnGangIsNotRemoved(t *testing.T) {
 func TestConflictThatWasWritten(t *testing.T) {
 	conflict := apierrors.NewConflict(rsvKind, "job", errors.New("storage"))
 	bubble.Each(t, map[string]storetest.Fate{
-		"written": {Err: conflict}, "written later": {Err: conflict, Commit: 30 * time.Millisecond}, "not written": {Never: true, Err: conflict},
+		"written": {Err: conflict}, "written later": {Err: conflict, Commit: 30 * time.Millisecond},
+		"not written": {Never: true, Err: conflict},
 	}, func(t *testing.T, fate storetest.Fate) {
 		w := newWorld(t)
 		w.objects.Creates = []storetest.Fate{fate}

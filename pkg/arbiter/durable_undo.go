@@ -136,7 +136,9 @@ var errKept = errors.New("the object has changed, and stays")
 // remove deletes an object. Its UID makes a repeated delete harmless. An object that was changed since it was read is
 // read again, and stays where it is not to be deleted any more. After an error the object may still be deleted, where
 // the answers were lost. pkg/reservations, which follows the objects, releases the capacity then.
-func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time, still func(*v1alpha1.Reservation) bool) error {
+func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time,
+	still func(*v1alpha1.Reservation) bool,
+) error {
 	return ignoreMissing(a.persist(deadline, func() error {
 		err := a.o.Store.Delete(a.ctx, object)
 		if Classify(reservationsResource, err) != FateConflict {
@@ -165,7 +167,8 @@ func (a *Arbiter) persist(deadline time.Time, send func() error) error {
 			return undecided
 		}
 		err := send()
-		if said := Classify(reservationsResource, err); said == FateDone || said == FateRefused || said == FateMissing || errors.Is(err, errKept) {
+		if said := Classify(reservationsResource, err); said == FateDone || said == FateRefused || said == FateMissing ||
+			errors.Is(err, errKept) {
 			return err
 		}
 		pause := tries.next(longestPause, err)

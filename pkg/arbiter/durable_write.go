@@ -119,7 +119,8 @@ func (w *durableWrite) settleBinds(ctx context.Context) (why string, again bool)
 	for _, i := range w.allocated {
 		p := &w.placements[i]
 		if !w.a.awaitBind(ctx, flightKey{p.Pod, p.Node}) {
-			return fmt.Sprintf("nothing was reserved: it is not known yet whether pod %s was bound to node %q: try again", p.Pod, p.Node), false
+			return fmt.Sprintf("nothing was reserved: it is not known yet whether pod %s was bound to node %q: try again", p.Pod,
+				p.Node), false
 		}
 		allocation, ok := w.a.o.Ledger.Allocation(p.Pod)
 		again = again || !ok || allocation.Node != p.Node
@@ -153,17 +154,21 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 		}
 		switch {
 		case ending || Classify(reservationsResource, err) == FateMissing:
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: try again", key), nil
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: "+
+				"try again", key), nil
 		case err != nil:
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be read: %s", key, err), nil
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be "+
+				"read: %s", key, err), nil
 		case own != nil && w.gang.RequestID != "" && !sameRequest(object, own.object):
 			return "", w.taken(own)
 		}
 		switch err := w.answerFor(object); {
 		case err != nil:
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be changed: %s", key, err), nil
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be "+
+				"changed: %s", key, err), nil
 		case !live(object):
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: try again", key), nil
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: "+
+				"try again", key), nil
 		}
 	}
 	return "", nil
@@ -179,7 +184,8 @@ func (w *durableWrite) taken(p *part) error {
 	if w.gang.Name == "" {
 		return ErrRequestIDUsed(w.gang.RequestID)
 	}
-	return &RequestError{Conflict: true, Message: fmt.Sprintf("there is another reservation %s: choose another Name", p.key)}
+	return &RequestError{Conflict: true, Message: fmt.Sprintf("there is another reservation %s: choose another Name",
+		p.key)}
 }
 
 // write creates the objects and answers.
@@ -282,7 +288,8 @@ func (w *durableWrite) adopt(parts []*part) (*Decision, error) {
 	}
 	for _, p := range found {
 		if err := w.answerFor(p.stored); err != nil {
-			return w.failed(fmt.Sprintf("nothing was reserved: reservation %s, which was made before, could not be changed: try again: %s", p.key, err)), nil
+			return w.failed(fmt.Sprintf("nothing was reserved: reservation %s, which was made before, could not be changed: "+
+				"try again: %s", p.key, err)), nil
 		}
 	}
 	return w.judge(parts)
@@ -311,7 +318,8 @@ func (w *durableWrite) judge(parts []*part) (*Decision, error) {
 	for _, p := range parts {
 		switch {
 		case p.stored == nil || isUnfinished(p.stored) && !p.created:
-			return w.failed(fmt.Sprintf("nothing was reserved: reservation %s is of an earlier try, which is being taken back: try again", parts[0].key)), nil
+			return w.failed(fmt.Sprintf("nothing was reserved: reservation %s is of an earlier try, which is being taken "+
+				"back: try again", parts[0].key)), nil
 		case !sameRequest(p.stored, p.object):
 			return nil, w.taken(p)
 		case p.created && slices.Contains(w.others(), p.key):
@@ -325,7 +333,8 @@ func (w *durableWrite) judge(parts []*part) (*Decision, error) {
 		if lost := w.lostSlots(p); len(lost) > 0 {
 			w.a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, lost...)
 			d := w.failed(fmt.Sprintf("reservation %s was made at %s and has no capacity for %d of the pods: "+
-				"it was given up since (TTL, /unreserve, or the pod is gone), or refused then: reserve again with a new RequestID or Name",
+				"it was given up since (TTL, /unreserve, or the pod is gone), or refused then: reserve again with a new "+
+				"RequestID or Name",
 				p.key, p.stored.CreationTimestamp.UTC().Format(time.RFC3339), len(lost)))
 			d.Failed = d.Failed[:0]
 			for _, slot := range lost { // a slot has the name of its pod

@@ -67,23 +67,27 @@ func (e *Error) what() string {
 			return e.Why
 		}
 		if e.Resize {
-			return fmt.Sprintf("pod %s cannot grow where it is: %s; ask for less, or replace the pod by one that is scheduled anew", e.Pod, e.Rejection.Message())
+			return fmt.Sprintf("pod %s cannot grow where it is: %s; ask for less, or replace the pod by one that is "+
+				"scheduled anew", e.Pod, e.Rejection.Message())
 		}
 		return e.Rejection.Message()
 	case PodGone:
 		if e.Pod.UID == "" {
 			return fmt.Sprintf("pod %s does not exist; do not schedule it", e.Pod)
 		}
-		return fmt.Sprintf("pod %s (uid %s) was deleted, is being deleted or has finished; do not schedule it", e.Pod, e.Pod.UID)
+		return fmt.Sprintf("pod %s (uid %s) was deleted, is being deleted or has finished; do not schedule it", e.Pod,
+			e.Pod.UID)
 	case UIDMismatch:
-		return fmt.Sprintf("pod %s has another UID than %s: it was deleted and created again; schedule the new pod", e.Pod, e.Pod.UID)
+		return fmt.Sprintf("pod %s has another UID than %s: it was deleted and created again; schedule the new pod", e.Pod,
+			e.Pod.UID)
 	case BoundElsewhere:
 		if e.BoundTo == e.Node {
 			return fmt.Sprintf("pod %s is bound to node %q already; nothing is left to do", e.Pod, e.BoundTo)
 		}
 		return fmt.Sprintf("pod %s is bound to node %q already, not to %q; nothing is left to do", e.Pod, e.BoundTo, e.Node)
 	case Unknown:
-		return fmt.Sprintf("it is not known yet whether pod %s was bound to node %q; its capacity stays reserved there until it is, so try that node again", e.Pod, e.Node)
+		return fmt.Sprintf("it is not known yet whether pod %s was bound to node %q; its capacity stays reserved there "+
+			"until it is, so try that node again", e.Pod, e.Node)
 	case InFlight:
 		return fmt.Sprintf("pod %s is being bound to node %q by somebody else; wait for that bind to end", e.Pod, e.Node)
 	case Busy:
@@ -98,7 +102,8 @@ func (e *Error) what() string {
 	case NameTaken:
 		return fmt.Sprintf("pod %s already exists", e.Pod)
 	case NotTold:
-		return fmt.Sprintf("pod %s was not created on node %q: its annotations do not tell what it would be given there, which others have got "+
+		return fmt.Sprintf("pod %s was not created on node %q: its annotations do not tell what it would be given there, "+
+			"which others have got "+
 			"meanwhile or another webhook has changed; try again", e.Pod, e.Node)
 	case Stopping:
 		return e.undone() + " because the server is shutting down; try again"
@@ -106,7 +111,8 @@ func (e *Error) what() string {
 		if e.Node == "" {
 			return fmt.Sprintf("pod %s cannot be read, so nothing can be decided on it", e.Pod)
 		}
-		return fmt.Sprintf("pod %s was not bound to node %q; its capacity was given back, so schedule it again", e.Pod, e.Node)
+		return fmt.Sprintf("pod %s was not bound to node %q; its capacity was given back, so schedule it again", e.Pod,
+			e.Node)
 	}
 }
 

@@ -78,7 +78,8 @@ func (e *Explanation) ofResourceClaims(held []resourceclaims.Held) {
 			devices[k] = h.Devices[k].String()
 		}
 		e.Message += fmt.Sprintf("; its ResourceClaim %s/%s has had %s for %s, though the pod is not bound: "+
-			"they go back when its scheduler takes them back, or the pod is deleted", h.Namespace, h.Name, strings.Join(devices, ", "), h.For.Round(time.Second))
+			"they go back when its scheduler takes them back, or the pod is deleted", h.Namespace, h.Name,
+			strings.Join(devices, ", "), h.For.Round(time.Second))
 	}
 }
 
@@ -90,7 +91,8 @@ func (e *Explanation) ofGang(gang *GangView) {
 		return
 	}
 	if gang.State == GangStarting || gang.State == GangShort {
-		e.Message += fmt.Sprintf("; of its gang, %d of the %d pods it needs have a node", gang.Bound+gang.Finished, gang.Minimum)
+		e.Message += fmt.Sprintf("; of its gang, %d of the %d pods it needs have a node", gang.Bound+gang.Finished,
+			gang.Minimum)
 	} else if gang.State != GangWhole && gang.Why != "" {
 		e.Message = gang.Why
 	}
@@ -141,8 +143,10 @@ func boundTo(node string) string { return fmt.Sprintf("the pod is bound to node 
 func (a *Arbiter) explainSlot(pod ledger.PodRef, view *ledger.SlotView) *Explanation {
 	e := &Explanation{
 		Pod: pod, Scheduler: view.Scheduler, State: ledger.NoAllocation.OrReserved(), Node: view.Node,
-		ExpiresAt: a.o.Ledger.Clock.WallAt(view.Deadline), Request: view.Request, Slot: view.Ref, Revision: a.o.Ledger.Revision(),
-		Message: fmt.Sprintf("reservation %s keeps capacity for the pod on node %q; it is not bound yet", view.Ref, view.Node),
+		ExpiresAt: a.o.Ledger.Clock.WallAt(view.Deadline), Request: view.Request, Slot: view.Ref,
+		Revision: a.o.Ledger.Revision(),
+		Message: fmt.Sprintf("reservation %s keeps capacity for the pod on node %q; it is not bound yet", view.Ref,
+			view.Node),
 	}
 	if view.InMemory() {
 		e.Slot = view.Within
@@ -155,7 +159,8 @@ func (a *Arbiter) explainSlot(pod ledger.PodRef, view *ledger.SlotView) *Explana
 // movable adds that a slot is kept for a gang, and does not keep its pod from other nodes.
 func (e *Explanation) movable(view *ledger.SlotView, info *cluster.Pod) *Explanation {
 	if view.Movable && info != nil && info.Gang != nil {
-		e.Message = fmt.Sprintf("capacity is kept for the pod on node %q as a member of %s, of which others are bound; it may be bound elsewhere, too, "+
+		e.Message = fmt.Sprintf("capacity is kept for the pod on node %q as a member of %s, of which others are bound; it "+
+			"may be bound elsewhere, too, "+
 			"where there is capacity", view.Node, info.Gang.Key(info.Ref.Namespace))
 	}
 	return e
@@ -199,7 +204,8 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement, survey fu
 		return
 	case len(kept) > 0:
 		e.Slot = kept[0].Ref
-		e.Message = fmt.Sprintf("reservation %s keeps capacity that the pod may use on node %q: "+notTried, e.Slot, kept[0].Node, "that node")
+		e.Message = fmt.Sprintf("reservation %s keeps capacity that the pod may use on node %q: "+notTried, e.Slot,
+			kept[0].Node, "that node")
 		return
 	case e.Fitting > 0:
 		e.Message = fmt.Sprintf("there is capacity for the pod on %d of %d nodes: "+notTried, e.Fitting, e.Nodes, "them")

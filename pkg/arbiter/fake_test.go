@@ -308,7 +308,8 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 func (w *world) newArbiter(o Options) *Arbiter {
 	o.Pods, o.Question, o.API, o.Waiting = w.store, w.question, w.api, w.waiting
 	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
-	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return ptr.Deref(w.undecided.Load(), "") }, w.gates...)
+	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return ptr.Deref(w.undecided.Load(), "") },
+		w.gates...)
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }
 	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {

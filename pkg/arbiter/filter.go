@@ -105,7 +105,9 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 }
 
 // useSlots brings a pod to a slot that it may use, or to one that it may end.
-func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, nominated string, offered []string, s *Scratch) {
+func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, nominated string, offered []string,
+	s *Scratch,
+) {
 	fits := fitsAny(s.verdicts)
 	if fits {
 		a.o.Waiting.ForbidPreempting(advice.Pod.Ref.UID)
@@ -119,7 +121,9 @@ func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, nominate
 // awaitNominated waits a moment for the node that a pod is nominated for to become free.
 // Pods were evicted there for it, and the scheduler has seen them go. If the node were
 // refused because our watch is behind, the scheduler would evict other pods elsewhere.
-func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *ledger.Placement, offered []string, s *Scratch) {
+func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *ledger.Placement, offered []string,
+	s *Scratch,
+) {
 	i := slices.Index(offered, node)
 	if i < 0 || !isShort(s.verdicts[i]) || a.o.Waiting.Nominated(placement.Pod.UID, node) {
 		return
@@ -146,7 +150,8 @@ func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *le
 // isShort reports whether a node was refused for want of something that pods there
 // use.
 func isShort(v ledger.Verdict) bool {
-	return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict || v.Reason == ledger.InsufficientDevices
+	return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict ||
+		v.Reason == ledger.InsufficientDevices
 }
 
 // advised finds the pod a scheduler asks about. known is false where all there is
@@ -179,7 +184,9 @@ const looksBeforePreempting = 3
 // offerPreemptible takes a second look for a pod that fits none of the nodes: it
 // may fit once preemptible slots of lower priority end. Its bind may end them
 // then. again says that the pod should be tried again before that.
-func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement, offered []string, s *Scratch) (again bool) {
+func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement, offered []string,
+	s *Scratch,
+) (again bool) {
 	uid := pod.Ref.UID
 	if _, placed := a.o.Ledger.HomeOf(pod.Ref); placed || uid == "" || !slices.ContainsFunc(s.verdicts, isShort) {
 		a.o.Waiting.ForbidPreempting(uid)
@@ -208,9 +215,12 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 // direct keeps a pod that could use reserved capacity on the node that has it, if
 // the policy puts that above everything else, or there is no other. elsewhere says that
 // this node is not among those offered.
-func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominated string, offered []string, verdicts []ledger.Verdict, fits bool) (elsewhere bool) {
+func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominated string, offered []string,
+	verdicts []ledger.Verdict, fits bool,
+) (elsewhere bool) {
 	usable := a.o.Ledger.UsableSlots(placement)
-	if len(usable) == 0 || (fits && a.o.Policy.Current().PrioritizeFor(pod.Scheduler).ReservationMatch < extenderv1.MaxExtenderPriority) {
+	if len(usable) == 0 || (fits && a.o.Policy.Current().PrioritizeFor(pod.Scheduler).
+		ReservationMatch < extenderv1.MaxExtenderPriority) {
 		return false
 	}
 	node, elsewhere := a.o.Waiting.Direct(pod, nominated, usable, offered)

@@ -251,7 +251,8 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 	rest := mostUrgent(m.unplaced, missing)
 	if !g.mayLook(rest) {
 		return ledger.Grant{}, g.refused(pod, gang, gangError(p, ledger.GangWaits, fmt.Sprintf(
-			"%s has pods that ask for many different things; the server looks for capacity for one such gang at a time, with pauses", gang.Key)))
+			"%s has pods that ask for many different things; the server looks for capacity for one such gang at a time, with "+
+				"pauses", gang.Key)))
 	}
 	if !m.isStarted() {
 		if err := g.comesLater(pod, gang, p, rest); err != nil {
@@ -284,7 +285,10 @@ func tooFew(gang *gangs.Gang, there int) string {
 }
 
 func gangError(p *ledger.Placement, reason ledger.Reason, detail string) *Error {
-	return &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &ledger.Rejection{Pod: p.Pod, Node: p.Node, Reason: reason, Detail: detail}}
+	return &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &ledger.Rejection{
+		Pod: p.Pod, Node: p.Node,
+		Reason: reason, Detail: detail,
+	}}
 }
 
 // reasonOf returns why the ledger, or a gang, refuses; Fits where something else does.

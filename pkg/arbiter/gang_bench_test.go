@@ -34,9 +34,12 @@ func BenchmarkGang(b *testing.B) {
 		}
 	})
 	for name, node := range map[string]func(k int) string{
-		"other/in place":                func(k int) string { home, _ := w.ledger.HomeOf(pods[k].Ref); return home },
-		"other/elsewhere":               func(k int) string { return fmt.Sprintf("n%d", 4000+k) },
-		"other/in the place of another": func(k int) string { home, _ := w.ledger.HomeOf(pods[(k+500)%size].Ref); return home },
+		"other/in place":  func(k int) string { home, _ := w.ledger.HomeOf(pods[k].Ref); return home },
+		"other/elsewhere": func(k int) string { return fmt.Sprintf("n%d", 4000+k) },
+		"other/in the place of another": func(k int) string {
+			home, _ := w.ledger.HomeOf(pods[(k+500)%size].Ref)
+			return home
+		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			k := size / 2

@@ -25,7 +25,8 @@ func (w *gangWorld) reserveFor(pod *cluster.Pod, node, caller string) {
 
 func (w *gangWorld) reserveUntil(pod *cluster.Pod, node, caller string, deadline time.Time) {
 	w.t.Helper()
-	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{w.o.Question.For(pod.WithCaller(caller), node)}, ledger.AllOrNothing, deadline),
+	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{w.o.Question.For(pod.WithCaller(caller), node)},
+		ledger.AllOrNothing, deadline),
 		w.o.Ledger.Clock.Now())
 	require.Empty(w.t, result.Rejections)
 }
@@ -55,7 +56,8 @@ func TestGangMemberWithReservation(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		pods := w.gang("a", 2, 2, nil)
 		require.Empty(t, w.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{
-			Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, Node: "n0", Policy: ledger.Once, Request: pods[0].Request, Pod: pods[0].Ref,
+			Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, Node: "n0", Policy: ledger.Once,
+			Request: pods[0].Request, Pod: pods[0].Ref,
 		}}}, w.o.Ledger.Clock.Now()).Rejections)
 		require.NoError(t, w.bind(pods[0], "n1"), "it is a preference")
 		assert.Empty(t, w.ledger.ReservationSlots("ns", "r"))
@@ -145,7 +147,8 @@ func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 		w.arbiter().Release(&placement)
 	}
 	byREST := func(w *gangWorld, pod *cluster.Pod) {
-		_, err := w.arbiter().Unreserve(identity.Inside(t.Context()), &Gang{Scheduler: pod.Scheduler, Pods: []GangPod{{Ref: pod.Ref, Node: "n0"}}})
+		_, err := w.arbiter().Unreserve(identity.Inside(t.Context()),
+			&Gang{Scheduler: pod.Scheduler, Pods: []GangPod{{Ref: pod.Ref, Node: "n0"}}})
 		require.NoError(t, err)
 	}
 	for name, releaseOf := range map[string]func(*gangWorld, *cluster.Pod){"in process": inProcess, "REST": byREST} {
@@ -245,7 +248,10 @@ func TestGangsGoOnWhenTheServerDecidesAgain(t *testing.T) {
 // Slots count in the budget of whoever binds the gang, also those made later.
 func TestGangStaysWithinTheLimitsOfItsCaller(t *testing.T) {
 	gangTest(t, 4, 2, func(w *gangWorld) {
-		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": {Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}})
+		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": {Use: []resources.Amount{{
+			Column: resources.CPU,
+			Value:  4000,
+		}}}})
 		pods := w.gang("a", 4, 4, nil)
 		require.NoError(t, w.bind(pods[0].WithCaller("bob"), "n0"))
 		for k := 1; k < 4; k++ {

@@ -27,7 +27,8 @@ const (
 
 // compare puts the gang that comes first before others: the highest priority, then the one that has waited longest.
 func (s *startingGang) compare(o *startingGang) int {
-	return cmp.Or(cmp.Compare(o.priority, s.priority), s.since.Compare(o.since), cmp.Compare(s.Key.String(), o.Key.String()))
+	return cmp.Or(cmp.Compare(o.priority, s.priority), s.since.Compare(o.since),
+		cmp.Compare(s.Key.String(), o.Key.String()))
 }
 
 // comesLater refuses a gang that would start in the place of a waiting gang that comes before it, unless filter has let
@@ -45,7 +46,9 @@ func (g *ganging) comesLater(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Place
 // whoIsFirst says which waiting gang comes before one that would start now, "" where none does. A waiting gang comes
 // first if it has a higher priority or was refused earlier, if it would fit now, and if it would not fit any more
 // beside the other. p has no node where any node will do. g.mu is held.
-func (g *ganging) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) (why string) {
+func (g *ganging) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement,
+	rest []*cluster.Pod,
+) (why string) {
 	now := g.o.Ledger.Clock.Now()
 	mine := g.of[gang.Key]
 	if mine == nil || mine.since.IsZero() {

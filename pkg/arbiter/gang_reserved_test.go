@@ -41,7 +41,10 @@ func (w *gangWorld) reserveAs(gang string, policy ledger.AllocatePolicy, slots .
 		rsv.Spec.Slots = append(rsv.Spec.Slots, v1alpha1.Slot{Name: name})
 		plan.Slots = append(plan.Slots, ledger.Slot{
 			Ref: ledger.SlotRef{Namespace: "ns", Name: rsv.Name, Slot: name}, UID: rsv.UID, Node: s.node, Policy: policy,
-			Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000 * s.cpus}, {Column: resources.Pods, Value: 1}}},
+			Request: &resources.Request{Amounts: []resources.Amount{
+				{Column: resources.CPU, Value: 1000 * s.cpus},
+				{Column: resources.Pods, Value: 1},
+			}},
 		})
 	}
 	result := w.ledger.Reserve(plan, w.o.Ledger.Clock.Now())
@@ -107,7 +110,10 @@ func TestGangStartsBesideItsReservation(t *testing.T) {
 		pods := w.gang("a", 3, 3, nil)
 		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0]), "filter need not offer what the bind refuses")
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n3", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 9}}})
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n3", Allocatable: []resources.Amount{{
+			Column: resources.CPU,
+			Value:  1000,
+		}, {Column: resources.Pods, Value: 9}}})
 		w.watch()
 		assert.Equal(t, []string{"a-0"}, w.woken())
 		require.NoError(t, w.bind(pods[0], "n0"))

@@ -25,7 +25,9 @@ func mostUrgent(pods []*cluster.Pod, count int) []*cluster.Pod {
 
 // bindWith starts the bind of a member without a slot, and makes slots for the rest in the same step. dropped are the
 // members whose slots ended and that got no other slot. g.mu is held.
-func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
+func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement,
+	rest []*cluster.Pod,
+) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
 	if len(rest) == 0 {
 		grant, err = g.o.Ledger.StartBind(p)
 	} else {
@@ -79,7 +81,9 @@ func (g *ganging) changePlaces(
 }
 
 // exchange starts a bind, gives up slots and makes some for other members, on the nodes named first or any.
-func (g *ganging) exchange(p *ledger.Placement, giveUp []ledger.PodRef, keep []*cluster.Pod, first []string) (ledger.Grant, error) {
+func (g *ganging) exchange(p *ledger.Placement, giveUp []ledger.PodRef, keep []*cluster.Pod,
+	first []string,
+) (ledger.Grant, error) {
 	p.Slots = g.o.Ledger.ExactFirst(p.Slots, p.Request)
 	choices, more := g.choices(keep, p.Caller, first, false)
 	grant, err := g.o.Ledger.StartBindWith(p, &ledger.Exchange{GiveUp: giveUp, Keep: choices})
@@ -206,7 +210,10 @@ func (g *ganging) group(members []*cluster.Pod, caller string) (groups []*alike)
 		if k < 0 {
 			matched := p.Slots
 			p.Slots = g.o.Ledger.ExactFirst(matched, p.Request)
-			k, groups = len(groups), append(groups, &alike{pod: member, placement: p, matched: matched, slots: make([]ledger.Slot, 0, len(members))})
+			k, groups = len(groups), append(groups, &alike{
+				pod: member, placement: p, matched: matched,
+				slots: make([]ledger.Slot, 0, len(members)),
+			})
 		}
 		slot.Slots = groups[k].placement.Slots
 		groups[k].slots = append(groups[k].slots, slot)
@@ -229,7 +236,9 @@ func sameSlots(a, b []ledger.SlotRef) bool {
 // choices says where slots for members may be: on the nodes named first, then where reservations keep capacity for
 // them, then where there is free capacity. Members with the fewest places come first. Unless all nodes are asked for,
 // only as many nodes are listed as should do; more says that there are others.
-func (g *ganging) choices(members []*cluster.Pod, caller string, first []string, all bool) (choices []ledger.Choice, more bool) {
+func (g *ganging) choices(members []*cluster.Pod, caller string, first []string,
+	all bool,
+) (choices []ledger.Choice, more bool) {
 	groups := g.group(members, caller)
 	for _, a := range groups {
 		more = g.findNodes(a, first, 2*len(members)+8, all) || more

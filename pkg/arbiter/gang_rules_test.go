@@ -92,7 +92,8 @@ func TestGangThatDoesNotStartHasItsTurn(t *testing.T) {
 func TestGangMembersOnNodesOfTheirOwn(t *testing.T) {
 	gangTest(t, 4, 1, func(w *gangWorld) {
 		w.labels["n1"], w.labels["n3"] = map[string]string{"disk": "ssd"}, map[string]string{"disk": "hdd"}
-		plain, ssd, hdd := w.pod("a", "a-plain", 4, nil), w.pod("a", "a-ssd", 4, onDisk("ssd")), w.pod("a", "a-hdd", 4, onDisk("hdd"))
+		plain, ssd, hdd := w.pod("a", "a-plain", 4, nil), w.pod("a", "a-ssd", 4, onDisk("ssd")),
+			w.pod("a", "a-hdd", 4, onDisk("hdd"))
 		w.pod("a", "b-plain", 4, nil)
 		require.NoError(t, w.bind(plain, "n0"))
 		for pod, node := range map[*cluster.Pod]string{ssd: "n1", hdd: "n3"} {

@@ -47,7 +47,10 @@ func TestGangThatDoesNotFitWaits(t *testing.T) {
 		w.watch()
 		assert.Empty(t, w.woken())
 
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 9}}})
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{
+			Column: resources.CPU,
+			Value:  1000,
+		}, {Column: resources.Pods, Value: 9}}})
 		w.watch()
 		assert.Equal(t, []string{"a-1"}, w.woken(), "that filter has refused")
 		require.NoError(t, w.bind(pods[0], "n0"))
@@ -119,7 +122,8 @@ func TestGangChangesPlaces(t *testing.T) {
 		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(cpu) }
 	}
 	gangTest(t, 2, 4, func(w *gangWorld) {
-		large, small, other := w.pod("a", "a-large", 3, size("3")), w.pod("a", "a-small", 3, size("1")), w.pod("a", "a-other", 3, size("4"))
+		large, small, other := w.pod("a", "a-large", 3, size("3")), w.pod("a", "a-small", 3, size("1")),
+			w.pod("a", "a-other", 3, size("4"))
 		require.NoError(t, w.bind(small, "n1"))
 		home, ok := w.ledger.HomeOf(large.Ref)
 		require.True(t, ok)
@@ -132,7 +136,10 @@ func TestGangChangesPlaces(t *testing.T) {
 		require.NoError(t, w.bind(other, "n0"))
 	})
 	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := []*cluster.Pod{w.pod("a", "a-0", 4, size("2")), w.pod("a", "a-1", 4, size("2")), w.pod("a", "a-2", 4, size("1")), w.pod("a", "a-3", 4, size("3"))}
+		pods := []*cluster.Pod{
+			w.pod("a", "a-0", 4, size("2")), w.pod("a", "a-1", 4, size("2")),
+			w.pod("a", "a-2", 4, size("1")), w.pod("a", "a-3", 4, size("3")),
+		}
 		require.NoError(t, w.bind(pods[2], "n1"))
 		assert.Equal(t, 3, w.kept())
 		require.NoError(t, w.bind(pods[3], "n1"))
@@ -219,10 +226,13 @@ func TestGangIsTouched(t *testing.T) {
 		after        time.Duration
 		want         int
 	}{
-		"kept":                  {after: time.Minute, want: 4}, // after 10, 20, 30 and 50 s
-		"kept by /reserve":      {before: reserve, after: time.Hour, want: 17},
-		"short, with capacity":  {after: time.Hour, want: 17},
-		"short, a full cluster": {then: func(w *gangWorld, _ []*cluster.Pod) { w.resize("n0", 1) }, after: time.Hour, want: 4},
+		"kept":                 {after: time.Minute, want: 4}, // after 10, 20, 30 and 50 s
+		"kept by /reserve":     {before: reserve, after: time.Hour, want: 17},
+		"short, with capacity": {after: time.Hour, want: 17},
+		"short, a full cluster": {
+			then: func(w *gangWorld, _ []*cluster.Pod) { w.resize("n0", 1) }, after: time.Hour,
+			want: 4,
+		},
 		"another is bound": {then: func(w *gangWorld, pods []*cluster.Pod) {
 			w.pass(50 * time.Second)
 			require.NoError(w.t, w.bind(pods[1], "n0"))
@@ -237,7 +247,10 @@ func TestGangIsTouched(t *testing.T) {
 				require.True(w.t, w.bindFailed(pods[1].Ref, "n0"))
 			}
 		}, want: 5}, // after 10, 23, 36, 62 and 114 s
-		"another server": {then: func(w *gangWorld, _ []*cluster.Pod) { clear(w.of); w.takeOver() }, after: remindAfter - time.Second},
+		"another server": {
+			then:  func(w *gangWorld, _ []*cluster.Pod) { clear(w.of); w.takeOver() },
+			after: remindAfter - time.Second,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

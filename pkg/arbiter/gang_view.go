@@ -17,11 +17,12 @@ type GangState string
 
 // The states of gangs.
 const (
-	GangIncomplete GangState = "Incomplete" // it cannot start whatever is free: pods are missing, or nobody knows how many it needs
-	GangWaiting    GangState = "Waiting"    // its pods are there, and none is bound
-	GangStarting   GangState = "Starting"   // some are bound, and capacity is kept for others
-	GangShort      GangState = "Short"      // some are bound, and nothing is kept for others
-	GangWhole      GangState = "Whole"      // as many are bound, or have finished, as it needs
+	// it cannot start whatever is free: pods are missing, or nobody knows how many it needs
+	GangIncomplete GangState = "Incomplete"
+	GangWaiting    GangState = "Waiting"  // its pods are there, and none is bound
+	GangStarting   GangState = "Starting" // some are bound, and capacity is kept for others
+	GangShort      GangState = "Short"    // some are bound, and nothing is kept for others
+	GangWhole      GangState = "Whole"    // as many are bound, or have finished, as it needs
 )
 
 // GangStates are all of them, in the order in which a gang goes through them.
@@ -46,7 +47,8 @@ type GangView struct {
 
 // compare orders gangs by namespace, name and kind.
 func (v *GangView) compare(o *GangView) int {
-	return cmp.Or(cmp.Compare(v.Key.Namespace, o.Key.Namespace), cmp.Compare(v.Key.Name, o.Key.Name), cmp.Compare(v.Key.Kind, o.Key.Kind))
+	return cmp.Or(cmp.Compare(v.Key.Namespace, o.Key.Namespace), cmp.Compare(v.Key.Name, o.Key.Name),
+		cmp.Compare(v.Key.Kind, o.Key.Kind))
 }
 
 // Gangs returns what is known of all gangs of the namespaces that are wanted, ordered by namespace, name and kind.
@@ -128,7 +130,10 @@ func (g *ganging) viewOf(pod *cluster.Pod) *GangView {
 // view is what is known of a gang, by its pods, by the ledger, and by what is remembered of it.
 func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 	size := g.o.Pods.GangSize(gang.Key)
-	v := GangView{Gang: *gang, Scheduler: size.Scheduler, Pending: size.Pending, Bound: size.Bound, Finished: size.Finished}
+	v := GangView{
+		Gang: *gang, Scheduler: size.Scheduler, Pending: size.Pending, Bound: size.Bound,
+		Finished: size.Finished,
+	}
 	if gang.Problem == "" && size.Bound+size.Finished >= gang.Minimum {
 		v.State = GangWhole
 		return v
@@ -149,7 +154,8 @@ func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 	}
 	v.Why = cmp.Or(v.Why, known.why)
 	if v.Why == "" && v.State == GangShort {
-		v.Why = fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them", gang.Key, gang.Minimum-m.bound, gang.Minimum)
+		v.Why = fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them", gang.Key,
+			gang.Minimum-m.bound, gang.Minimum)
 	}
 	return v
 }

@@ -57,7 +57,10 @@ func TestGangView(t *testing.T) {
 		assert.Equal(t, refused, v.WaitingSince)
 		assert.Contains(t, v.Why, "there is no capacity for it and the 3 others of the gang")
 
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 9}}})
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{
+			Column: resources.CPU,
+			Value:  1000,
+		}, {Column: resources.Pods, Value: 9}}})
 		started := time.Now()
 		require.NoError(t, w.bind(pods[0], "n0"))
 		v = w.see()["a"]
@@ -74,7 +77,8 @@ func TestGangView(t *testing.T) {
 		assert.Equal(t, "Short: 3 pending, 0 kept, 1 bound, 0 finished", counts(v))
 		assert.Equal(t, started, v.HalfSince)
 		assert.Zero(t, v.KeptUntil)
-		assert.Equal(t, "globalreserve gang ns/a has started and lacks 3 of the 4 pods it needs; no capacity is kept for them", v.Why)
+		assert.Equal(t,
+			"globalreserve gang ns/a has started and lacks 3 of the 4 pods it needs; no capacity is kept for them", v.Why)
 
 		for k, node := range []string{"n0", "n1", "n0"} {
 			require.NoError(t, w.bind(pods[k+1], node))
@@ -105,7 +109,8 @@ func TestGangViews(t *testing.T) {
 		assert.Equal(t, "Incomplete: 1 pending, 0 kept, 0 bound, 0 finished", counts(v))
 		assert.Contains(t, v.Why, "gang-min'] is -1")
 		assert.Zero(t, v.Minimum)
-		assert.Equal(t, map[string]int{"Incomplete": 1, "Waiting": 2, "Starting": 0, "Short": 0, "Whole": 0}, w.arbiter().CountGangs())
+		assert.Equal(t, map[string]int{"Incomplete": 1, "Waiting": 2, "Starting": 0, "Short": 0, "Whole": 0},
+			w.arbiter().CountGangs())
 	})
 }
 
@@ -187,11 +192,13 @@ func TestGangRefusalsAreTold(t *testing.T) {
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[1]))
 		few := w.gang("few", 1, 2, nil)
 		w.refusedAs(w.bind(few[0], "n0"), ledger.GangIncomplete)
-		large := w.gang("large", 2, 2, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("9") })
+		large := w.gang("large", 2, 2,
+			func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("9") })
 		w.refusedAs(w.bind(large[0], "n0"), ledger.InsufficientResource)
 		require.Len(t, w.told(), 3)
 		assert.Contains(t, w.told()[0], "a-0 GangUnplaced: pod ns/a-0 fits node \"n0\"")
-		assert.Contains(t, w.told()[1], "a-1 GangUnplaced: pod ns/a-1 is not bound without its gang: there is no capacity for it and the 3 others")
+		assert.Contains(t, w.told()[1],
+			"a-1 GangUnplaced: pod ns/a-1 is not bound without its gang: there is no capacity for it and the 3 others")
 		assert.Contains(t, w.told()[2], "few-0 GangIncomplete: ")
 		assert.Equal(t, map[string]float64{"GangUnplaced": 2, "GangIncomplete": 1}, counted())
 	})
@@ -200,7 +207,8 @@ func TestGangRefusalsAreTold(t *testing.T) {
 // A gang that comes later is not told the name of one of another namespace.
 func TestGangOfAnotherNamespaceIsNotNamed(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
-		filler, first, later := w.gang("f", 3, 3, nil), w.gang("secret", 3, 3, func(p *v1.Pod) { p.Namespace = "secret" }), w.gang("c", 3, 3, nil)
+		filler, first, later := w.gang("f", 3, 3, nil), w.gang("secret", 3, 3, func(p *v1.Pod) { p.Namespace = "secret" }),
+			w.gang("c", 3, 3, nil)
 		require.NoError(t, w.bind(filler[0], "n0"))
 		w.refusedAs(w.bind(first[0], "n1"), ledger.GangUnplaced)
 		<-time.After(time.Second)
@@ -230,7 +238,10 @@ func TestExplainGang(t *testing.T) {
 		assert.Contains(t, e.Message, "3 more pods of its gang need capacity at once, and there is some for 2")
 		assert.Nil(t, explain(single).Gang)
 
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 9}}})
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{
+			Column: resources.CPU,
+			Value:  1000,
+		}, {Column: resources.Pods, Value: 9}}})
 		require.NoError(t, w.bind(pods[0], "n0"))
 		e = explain(pods[1])
 		assert.Equal(t, "Reserved", e.State)

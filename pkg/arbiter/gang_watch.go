@@ -256,8 +256,12 @@ func (g *ganging) fallShort(s *startingGang, missing int) {
 		return
 	}
 	s.short = true
-	g.o.Log.WithFields(logrus.Fields{"gang": s.Key.String(), "minimum": s.Minimum, "missing": missing, "since": g.o.Ledger.Clock.WallAt(s.half)}).
-		Warn("a gang has started and is not whole: the capacity that was kept for the rest of it ended at its deadline, or its pods are missing")
+	g.o.Log.WithFields(logrus.Fields{
+		"gang": s.Key.String(), "minimum": s.Minimum, "missing": missing,
+		"since": g.o.Ledger.Clock.WallAt(s.half),
+	}).
+		Warn("a gang has started and is not whole: the capacity that was kept for the rest of it ended at its deadline, " +
+			"or its pods are missing")
 	g.o.OnGangShort(s.Gang, missing)
 }
 
@@ -337,7 +341,8 @@ func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*clus
 	g.outlast(s, reserved)
 	s.short = s.short && len(s.kept) == 0
 	if len(s.kept)+len(s.reserved) == 0 {
-		g.o.Log.WithField("gang", key.String()).Warn("there is no capacity for the rest of a gang that started before this server decided")
+		g.o.Log.WithField("gang", key.String()).
+			Warn("there is no capacity for the rest of a gang that started before this server decided")
 	}
 	return len(s.kept)+len(s.reserved) > 0
 }

@@ -53,21 +53,32 @@ type gangWorld struct {
 func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	t.Helper()
 	log, _ := logtest.NewNullLogger()
-	w := &gangWorld{t: t, ledger: ledger.New(ledger.Options{}), labels: map[string]map[string]string{}, touched: map[string]int{}}
+	w := &gangWorld{
+		t: t, ledger: ledger.New(ledger.Options{}), labels: map[string]map[string]string{},
+		touched: map[string]int{},
+	}
 	kind := kinds.Default()[0]
-	kind.Object = &kinds.Object{Group: "example.com", Versions: []string{"v1"}, Resource: "gangs", Minimum: ".spec.size", Touch: true} // not installed
+	// not installed
+	kind.Object = &kinds.Object{
+		Group: "example.com", Versions: []string{"v1"}, Resource: "gangs", Minimum: ".spec.size",
+		Touch: true,
+	}
 	table, err := kinds.New([]kinds.Kind{kind})
 	require.NoError(t, err)
 	w.reader = cluster.Reader{Table: w.ledger.Table(), Gangs: table}
 	pods := cluster.NewPods()
-	question := &placement.Builder{Reader: w.reader, Matcher: &placement.Matcher{}, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil }}
+	question := &placement.Builder{
+		Reader: w.reader, Matcher: &placement.Matcher{},
+		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
+	}
 	w.ganging = newGanging(&Options{
 		Ledger: NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }),
 		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
 		Question:       question,
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log}),
 		Gangs: gangs.New(gangs.Options{
-			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), OnChanged: func(kinds.Key) {}, OnTouched: func(bool) {}, Log: log,
+			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
+			OnChanged: func(kinds.Key) {}, OnTouched: func(bool) {}, Log: log,
 		}),
 		Waiting: w.waits(question, pods),
 		Node: func(name string) (cluster.Node, bool) {
@@ -111,9 +122,12 @@ func (w *gangWorld) told() []string { return w.writes.Told() }
 func (w *gangWorld) pod(gang, name string, minimum int, change func(*v1.Pod)) *cluster.Pod {
 	w.t.Helper()
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("u-" + name), ResourceVersion: "1", Annotations: map[string]string{
-			v1alpha1.GangAnnotation: gang, v1alpha1.GangMinAnnotation: fmt.Sprint(minimum),
-		}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID("u-" + name), ResourceVersion: "1",
+			Annotations: map[string]string{
+				v1alpha1.GangAnnotation: gang, v1alpha1.GangMinAnnotation: fmt.Sprint(minimum),
+			},
+		},
 		Spec: v1.PodSpec{SchedulerName: "s", Containers: []v1.Container{{Resources: v1.ResourceRequirements{
 			Requests: v1.ResourceList{"cpu": resource.MustParse("1")},
 		}}}},

@@ -35,7 +35,10 @@ type GatedLedger struct {
 // decided now, or "": the account may be incomplete, or another server may be deciding.
 // more are gates beside those of the list.
 func NewGatedLedger(l *ledger.Ledger, clock *steady.Clock, undecided func() string, more ...Gate) *GatedLedger {
-	return &GatedLedger{Observer: l.Observer(), Clock: clock, decides: l, undecided: undecided, gates: slices.Concat(gates, more)}
+	return &GatedLedger{
+		Observer: l.Observer(), Clock: clock, decides: l, undecided: undecided,
+		gates: slices.Concat(gates, more),
+	}
 }
 
 // Ready returns why nothing can be decided now, nil where decisions can be made.
@@ -71,7 +74,8 @@ func (l *GatedLedger) MayKeep(slot *ledger.Slot) error { return l.pass(askedFor(
 // askedFor is what is asked for by a slot.
 func askedFor(slot *ledger.Slot) *ledger.Placement {
 	asked := &ledger.Placement{
-		Pod: slot.Pod, Node: slot.Node, Request: slot.Request, Scheduler: slot.Scheduler, Priority: slot.Priority, Devices: slot.Devices,
+		Pod: slot.Pod, Node: slot.Node, Request: slot.Request, Scheduler: slot.Scheduler, Priority: slot.Priority,
+		Devices: slot.Devices,
 	}
 	if asked.Pod.Namespace == "" {
 		asked.Pod.Namespace = slot.Ref.Namespace

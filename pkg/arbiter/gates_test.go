@@ -114,7 +114,8 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 			return w.BindKnown(t.Context(), w.info(p), "a")
 		},
 		"slot of an object": func(_ *testing.T, w *world, p *v1.Pod) error {
-			slot := ledger.Slot{Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}, Node: "a", Request: w.info(p).Request}
+			slot := ledger.Slot{Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}, Node: "a", Request: w.info(p).
+				Request}
 			_, err := w.o.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, false)
 			return err
 		},

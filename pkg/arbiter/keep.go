@@ -17,7 +17,8 @@ import (
 // none before, so that Release may end it. The placement's caller pays. revision is the ledger's of that moment.
 // The error is an *Error.
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
-	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
+	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing,
+		a.o.Ledger.Clock.Now().Add(ttl)), false)
 	if err != nil {
 		return false, result.Revision, err
 	}

@@ -117,7 +117,8 @@ func TestGuardLeavesWhatARepeatWasGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		// Two creations of the first try are under way; one is carried out and taken back.
-		w.objects.Creates = append([]storetest.Fate{lostAnswer, {Err: errReset, Commit: 12 * time.Second}}, fates(400, neverThere)...)
+		w.objects.Creates = append([]storetest.Fate{lostAnswer, {Err: errReset, Commit: 12 * time.Second}},
+			fates(400, neverThere)...)
 		w.objects.Gets = fates(15, neverThere)
 		assert.NotEmpty(t, w.reserve(w.Arbiter, oneDurable(w)))
 		w.objects.Heal()

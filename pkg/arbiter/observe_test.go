@@ -29,14 +29,16 @@ func TestObserve(t *testing.T) {
 	conflict := w.Observe(second, waiting.Bind, "alice")
 	require.NotNil(t, conflict)
 	assert.Equal(t, second.Ref, conflict.Pod)
-	assert.Equal(t, []any{"a", "cpu", int64(2000), int64(1000)}, []any{conflict.Node, conflict.Resource, conflict.Requested, conflict.Free})
+	assert.Equal(t, []any{"a", "cpu", int64(2000), int64(1000)},
+		[]any{conflict.Node, conflict.Resource, conflict.Requested, conflict.Free})
 	require.Len(t, conflict.Holders, 1)
 	assert.Equal(t, first.Ref, conflict.Holders[0].Pod)
 	assert.Equal(t, before, w.ledger.Snapshot(), "it is only tried")
 	list, _ := w.waiting.RefusalsAfter(0)
 	require.Len(t, list, 1)
 	r := list[0]
-	assert.Equal(t, []any{"bind", "alice", "scheduler", "InsufficientResource", true}, []any{r.Path, r.Caller, r.Scheduler, r.Reason, r.Observed})
+	assert.Equal(t, []any{"bind", "alice", "scheduler", "InsufficientResource", true},
+		[]any{r.Path, r.Caller, r.Scheduler, r.Reason, r.Observed})
 	assert.Empty(t, w.waiting.Waiters(func(string) bool { return true }), "the pod has its node")
 }
 

@@ -105,7 +105,8 @@ func (s *pendings) crowded(namespace string, limit int) bool {
 func (s *pendings) busy(pod ledger.PodRef, node string) *Error {
 	e := &Error{Outcome: Busy, Pod: pod, Node: node}
 	if in := s.in[pod.Namespace]; in > 0 {
-		e.Why = fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet, which is its share", in, pod.Namespace)
+		e.Why = fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet, which is its share",
+			in, pod.Namespace)
 	}
 	return e
 }
@@ -132,7 +133,10 @@ type pending struct {
 
 func newPendings() pendings {
 	ctx, cancel := context.WithCancel(context.Background())
-	return pendings{ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, resizes: map[ledger.PodRef]*pending{}, in: map[string]int{}, failed: map[string]time.Time{}}
+	return pendings{
+		ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, resizes: map[ledger.PodRef]*pending{},
+		in: map[string]int{}, failed: map[string]time.Time{},
+	}
 }
 
 // Run settles what was allowed and has not shown up, until ctx ends or Stop is called,
@@ -174,7 +178,9 @@ func (a *Arbiter) stopPending(ctx context.Context) {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	if left := a.pending.len(); left > 0 {
-		a.o.Log.WithField("count", left).Warn("stopped while bindings or pods that were allowed may still be carried out; the next server learns of them when they are")
+		a.o.Log.WithField("count", left).
+			Warn("stopped while bindings or pods that were allowed may still be carried out; the next server learns of them " +
+				"when they are")
 	}
 }
 
@@ -186,7 +192,9 @@ func (a *Arbiter) askSelf(ctx context.Context) (known bool) {
 	name, err := a.o.API.Self(asking)
 	if err != nil {
 		if ctx.Err() == nil {
-			a.o.Log.WithError(err).Warn("cannot find out the server's own user name: until then its own bindings must be kept from the webhook by a matchCondition")
+			a.o.Log.WithError(err).
+				Warn("cannot find out the server's own user name: until then its own bindings must be kept from the webhook by " +
+					"a matchCondition")
 		}
 		return apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 	}
@@ -289,7 +297,8 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	default:
 		p.pause = min(max(2*p.pause, firstPending), longestPauseOverdue)
 		p.due = time.Now().Add(p.pause)
-		a.logPending(p).WithError(err).Warn("it is not known whether an allowed binding or resize was carried out; its capacity stays taken until it is")
+		a.logPending(p).WithError(err).
+			Warn("it is not known whether an allowed binding or resize was carried out; its capacity stays taken until it is")
 		return false
 	}
 }
@@ -306,7 +315,8 @@ func (a *Arbiter) withdraw(p *pending) {
 	}
 	if a.gangs.bindFailed(p.ref, p.node) {
 		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")
-		a.logPending(p).WithField("result", "withdrawn").Info("an allowed binding did not happen; its capacity was given back")
+		a.logPending(p).WithField("result", "withdrawn").
+			Info("an allowed binding did not happen; its capacity was given back")
 	}
 }
 

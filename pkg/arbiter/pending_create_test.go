@@ -178,7 +178,8 @@ func TestCreationsThatAlwaysFail(t *testing.T) {
 		require.NoError(t, in("greedy", "p0", "tenant"))
 		err := in("greedy", "p1", "another of its accounts")
 		assertOutcome(t, Busy, err)
-		assert.ErrorContains(t, err, "pods of namespace greedy that were allowed to be created with a node are not there yet: 1, which is its share")
+		assert.ErrorContains(t, err,
+			"pods of namespace greedy that were allowed to be created with a node are not there yet: 1, which is its share")
 		pass(createGrace + grace)
 		err = in("greedy", "p2", "one more")
 		assertOutcome(t, Busy, err)
@@ -371,7 +372,8 @@ func (c *apiCluster) checkTruth() {
 	for _, p := range bound {
 		used[p.Spec.NodeName] += p.Spec.Containers[0].Resources.Requests.Cpu().Value()
 		state := c.on(ref(p))
-		require.True(c.t, strings.HasSuffix(state, " on "+p.Spec.NodeName), "pod %s is on %s, its allocation is %s", p.Name, p.Spec.NodeName, state)
+		require.True(c.t, strings.HasSuffix(state, " on "+p.Spec.NodeName), "pod %s is on %s, its allocation is %s", p.Name,
+			p.Spec.NodeName, state)
 	}
 	for node, cpus := range used {
 		require.LessOrEqual(c.t, cpus, int64(4), "node %s", node)

@@ -29,7 +29,8 @@ func TestPendingOfOneNamespace(t *testing.T) {
 			got, err := bind(share.namespace)
 			assert.Equal(t, share.want, got, share.namespace)
 			require.ErrorIs(t, err, &Error{Outcome: Busy})
-			assert.ErrorContains(t, err, fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet", got, share.namespace))
+			assert.ErrorContains(t, err,
+				fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet", got, share.namespace))
 		}
 		p := c.add("bound", "1")
 		require.NoError(t, c.carryOut(c.allow(p, "b")), "another namespace's binding")

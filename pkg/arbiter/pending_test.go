@@ -353,10 +353,13 @@ func TestPodGrowsInOneStep(t *testing.T) {
 		want   Outcome
 		events []ledger.EventType
 	}{
-		"granted":                   {other: "1", want: Bound, events: []ledger.EventType{ledger.AllocationResized}},
-		"refused":                   {other: "2", want: Refused},
-		"refused, and cordoned":     {other: "2", cordon: true, want: Refused},
-		"granted where it is bound": {other: "1", cordon: true, want: Bound, events: []ledger.EventType{ledger.AllocationResized}},
+		"granted":               {other: "1", want: Bound, events: []ledger.EventType{ledger.AllocationResized}},
+		"refused":               {other: "2", want: Refused},
+		"refused, and cordoned": {other: "2", cordon: true, want: Refused},
+		"granted where it is bound": {
+			other: "1", cordon: true, want: Bound,
+			events: []ledger.EventType{ledger.AllocationResized},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -97,7 +97,8 @@ func (p *pods) brought(ref ledger.PodRef, version uint64) (*cluster.Pod, error) 
 		return info, nil
 	}
 	seen, _ := p.known.Get(ref.UID)
-	if s, ok := seen.(sighting); ok && s.live != nil && s.live.Ref == ref && version != 0 && s.live.ResourceVersion >= version {
+	if s, ok := seen.(sighting); ok && s.live != nil && s.live.Ref == ref && version != 0 &&
+		s.live.ResourceVersion >= version {
 		return s.live, nil
 	}
 	return nil, nil

@@ -130,13 +130,16 @@ func TestFind(t *testing.T) {
 		gets    int
 	}
 	tests := map[string]testCase{
-		"the watch has brought it":        {version: 5, want: 5},
-		"the watch has brought more":      {version: 4, want: 5},
-		"nobody names a version":          {want: 5},
-		"the watch is a moment behind":    {version: 7, later: (*world).catchUp, want: 7, waited: soon},
-		"the watch is far behind":         {version: 7, want: 7, waited: maxLag, gets: 1},
-		"there is no such version":        {version: noVersion, want: 7, waited: maxLag, gets: 1},
-		"another request named a version": {setup: func(w *world, p *v1.Pod) { w.pods.named(p.UID, 7) }, want: 7, waited: maxLag, gets: 1},
+		"the watch has brought it":     {version: 5, want: 5},
+		"the watch has brought more":   {version: 4, want: 5},
+		"nobody names a version":       {want: 5},
+		"the watch is a moment behind": {version: 7, later: (*world).catchUp, want: 7, waited: soon},
+		"the watch is far behind":      {version: 7, want: 7, waited: maxLag, gets: 1},
+		"there is no such version":     {version: noVersion, want: 7, waited: maxLag, gets: 1},
+		"another request named a version": {
+			setup: func(w *world, p *v1.Pod) { w.pods.named(p.UID, 7) }, want: 7,
+			waited: maxLag, gets: 1,
+		},
 		"the watch brings other pods only": {
 			version: 7, later: func(w *world, _ *v1.Pod) { w.store.Seen(8) }, want: 7, waited: soon, gets: 1,
 		},

@@ -155,7 +155,8 @@ func TestAdviceByTheCopy(t *testing.T) {
 				assert.False(t, advice.Known)
 				assert.False(t, advice.ComesBack)
 				assert.Equal(t, ref(p), advice.Pod.Ref)
-				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.Fits}, said, "its choice is not narrowed down")
+				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.Fits}, said,
+					"its choice is not narrowed down")
 				_, _, err := w.Prioritize(t.Context(), w.query(p, 5, forge), []string{"a", "b"})
 				require.NoError(t, err)
 				_, others := w.reasons(w.query(q, 6, indexed), "a", "b")

@@ -13,7 +13,9 @@ import (
 
 // Preempt says on which nodes the ledger has capacity for a pod once the victims
 // there, named by their UIDs, are gone. It changes nothing.
-func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][]types.UID) (pod *cluster.Pod, fits map[string]bool, err error) {
+func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][]types.UID) (pod *cluster.Pod,
+	fits map[string]bool, err error,
+) {
 	ctx, span := tracing.Start(ctx, decideSpan)
 	defer span.End()
 	pod, _, err = a.advised(ctx, q)
@@ -28,7 +30,8 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 		} else if err != nil {
 			continue
 		}
-		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return uid == pod.Ref.UID }) // nobody makes capacity for itself
+		// nobody makes capacity for itself
+		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return uid == pod.Ref.UID })
 		a.o.Ledger.Try(func(t *ledger.Trial) {
 			t.Remove(uids...)
 			fits[node] = t.AppendFit(nil, &placement, []string{node})[0].Reason == ledger.Fits

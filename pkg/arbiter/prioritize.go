@@ -15,7 +15,9 @@ import (
 
 // Prioritize scores nodes for a pod, from 0 to 10, by how much of them is used, and
 // prefers the node that has the pod's own reservation, or a slot the pod may use.
-func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string) (_ *cluster.Pod, scores []int64, _ error) {
+func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery,
+	offered []string,
+) (_ *cluster.Pod, scores []int64, _ error) {
 	ctx, span := tracing.Start(ctx, decideSpan)
 	defer span.End()
 	pod, known, err := a.advised(ctx, q)
@@ -33,7 +35,8 @@ func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string)
 	scores = make([]int64, len(offered))
 	for i, name := range offered {
 		own := preferred && home == name
-		scores[i] = nodeScore(factors, used[i*len(columns):(i+1)*len(columns)], scoring.Strategy == policy.LeastAllocated, own)
+		scores[i] = nodeScore(factors, used[i*len(columns):(i+1)*len(columns)], scoring.Strategy == policy.LeastAllocated,
+			own)
 		if preferred {
 			scores[i] = prefer(scores[i], match, own)
 		}
@@ -64,7 +67,9 @@ type factor struct {
 // factors returns the resources that count for a pod and their columns. As in
 // NodeResourcesFit, an extended or another scalar resource only counts for pods
 // that ask for it.
-func factors(scoring *policy.Prioritize, table *resources.Table, req *resources.Request) ([]factor, []resources.Column) {
+func factors(scoring *policy.Prioritize, table *resources.Table,
+	req *resources.Request,
+) ([]factor, []resources.Column) {
 	list := make([]factor, 0, len(scoring.Resources))
 	columns := make([]resources.Column, 0, len(scoring.Resources))
 	for _, r := range scoring.Resources {

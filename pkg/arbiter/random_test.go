@@ -69,7 +69,8 @@ func drawScenario(t *rapid.T) scenario {
 				deleted: seldom("deleted"), removed: seldom("removed"), taken: seldom("taken"),
 			}
 		}), 1, 7).Draw(t, "pods"),
-		gets: rapid.SliceOfN(rapid.SampledFrom([]error{nil, nil, errReset, errInternal, context.DeadlineExceeded}), 0, 12).Draw(t, "gets"),
+		gets: rapid.SliceOfN(rapid.SampledFrom([]error{nil, nil, errReset, errInternal, context.DeadlineExceeded}), 0, 12).
+			Draw(t, "gets"),
 	}
 }
 

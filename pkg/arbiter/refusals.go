@@ -68,7 +68,8 @@ func (a *Arbiter) filterRefused(ctx context.Context, advice *Advice, offered []s
 	if advice.Refused != nil {
 		r.Reason, r.Message = refusalKind(advice.Refused), advice.Refused.Error()
 		if before := a.refuse(r); before == nil || before.Reason != r.Reason {
-			a.o.Log.WithFields(logrus.Fields{"pod": advice.Pod.Ref.String(), "uid": advice.Pod.Ref.UID}).WithError(advice.Refused).
+			a.o.Log.WithFields(logrus.Fields{"pod": advice.Pod.Ref.String(), "uid": advice.Pod.Ref.UID}).
+				WithError(advice.Refused).
 				Warn("a pod is refused on every node")
 		}
 		return
@@ -104,7 +105,10 @@ func (a *Arbiter) refuseNodes(r *waiting.Refusal, pod *cluster.Pod, verdicts []l
 // ObjectRefused remembers that there was no capacity for a slot of a Reservation object, the slot that asked names.
 // said is what the ledger said of one node. Where it is nil, why has the reason in words.
 func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why string) {
-	r := &waiting.Refusal{Path: waiting.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: ReasonRefused, Message: why}
+	r := &waiting.Refusal{
+		Path: waiting.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: ReasonRefused,
+		Message: why,
+	}
 	if said != nil {
 		r.Rejection, r.Reason, r.Message = *said, said.Reason.String(), ""
 	}
@@ -190,7 +194,10 @@ func refusalKind(err error) string {
 func (a *Arbiter) refusedGang(g *Gang, d *Decision) {
 	for i := range d.Refusals {
 		said := &d.Refusals[i]
-		r := &waiting.Refusal{Path: waiting.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason, Rejection: said.Rejection}
+		r := &waiting.Refusal{
+			Path: waiting.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason,
+			Rejection: said.Rejection,
+		}
 		if said.Rejection.Reason == ledger.Fits { // it was not asked for
 			r.Message = said.Message
 		}

@@ -29,7 +29,8 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	}
 	reserve := func(w *world, p *v1.Pod, dry bool) {
 		_, err := w.Reserve(as(w.t.Context(), caller), &Gang{
-			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing, DryRun: dry,
+			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
+			DryRun: dry,
 		})
 		require.NoError(w.t, err)
 	}
@@ -80,7 +81,8 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			require.Len(t, list, 1)
 			assert.EqualValues(t, 1, last)
 			r := list[0]
-			assert.Equal(t, []string{tc.path, caller, "scheduler", "InsufficientResource"}, []string{r.Path, r.Caller, r.Scheduler, r.Reason})
+			assert.Equal(t, []string{tc.path, caller, "scheduler", "InsufficientResource"},
+				[]string{r.Path, r.Caller, r.Scheduler, r.Reason})
 			assert.Equal(t, ref(large), r.Rejection.Pod)
 			assert.False(t, r.Warned)
 			assert.Equal(t, "cpu", r.Rejection.Resource)
@@ -125,7 +127,8 @@ func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	})
 	t.Run("its namespace has no more", func(t *testing.T) {
 		w := newWorld(t, p)
-		w.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 500}}}})
+		w.ledger.Observer().SetLimits(ledger.OfNamespace,
+			map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 500}}}})
 		r := refuse(w, "a", "b")
 		assert.Equal(t, "QuotaExceeded", r.Reason)
 		assert.EqualValues(t, 500, r.Rejection.Limit)
@@ -140,7 +143,8 @@ func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 		require.Error(t, w.bindPod(p, "a"))
 		list, _ := w.waiting.RefusalsAfter(1)
 		require.Len(t, list, 1)
-		assert.Equal(t, []string{ReasonRefused, "it gets nothing", "a"}, []string{list[0].Reason, list[0].Message, list[0].Rejection.Node})
+		assert.Equal(t, []string{ReasonRefused, "it gets nothing", "a"},
+			[]string{list[0].Reason, list[0].Message, list[0].Rejection.Node})
 	})
 }
 
@@ -148,13 +152,20 @@ func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 func TestRefusalsOfObjects(t *testing.T) {
 	w := newWorld(t)
 	asked := &ledger.Slot{
-		Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, Pod: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}, Scheduler: "scheduler", Caller: "alice",
+		Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, Pod: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"},
+		Scheduler: "scheduler", Caller: "alice",
 	}
-	w.ObjectRefused(asked, &ledger.Rejection{Node: "a", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 5, Free: 4}, "slot s: no node fits")
+	w.ObjectRefused(asked, &ledger.Rejection{
+		Node: "a", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 5,
+		Free: 4,
+	}, "slot s: no node fits")
 	w.ObjectRefused(asked, nil, "slot s: no node is selected")
 	list, _ := w.waiting.RefusalsAfter(0)
 	require.Len(t, list, 2)
-	for i, want := range [][]string{{"object", "alice", "InsufficientResource", ""}, {"object", "alice", ReasonRefused, "slot s: no node is selected"}} {
+	for i, want := range [][]string{
+		{"object", "alice", "InsufficientResource", ""},
+		{"object", "alice", ReasonRefused, "slot s: no node is selected"},
+	} {
 		r := list[i]
 		assert.Equal(t, want, []string{r.Path, r.Caller, r.Reason, r.Message})
 		assert.Equal(t, asked.Ref, r.Rejection.Slot)
@@ -196,7 +207,8 @@ func TestWhoIsRefusedIsTold(t *testing.T) {
 			}
 			if tt.known && tt.fit == 0 {
 				require.Len(t, w.writes.Told(), 1)
-				assert.Contains(t, w.writes.Told()[0], "p CapacityReserved: node a would have capacity for this pod, but reservation ns/a/")
+				assert.Contains(t, w.writes.Told()[0],
+					"p CapacityReserved: node a would have capacity for this pod, but reservation ns/a/")
 			} else {
 				assert.Empty(t, w.writes.Told())
 			}

@@ -46,7 +46,8 @@ func (r *repeating) bind(times int) (said Admitted, err error) {
 // tells are how often the Binding was refused each time that its pod was told.
 func (r *repeating) tells() (times []string) {
 	for _, said := range r.writes.Told() {
-		if found := regexp.MustCompile(`^p BindingRepeated: .* has asked (\d+) times`).FindStringSubmatch(said); found != nil {
+		if found := regexp.MustCompile(`^p BindingRepeated: .* has asked (\d+) times`).
+			FindStringSubmatch(said); found != nil {
 			times = append(times, found[1])
 		}
 	}
@@ -99,7 +100,8 @@ func TestRepeatsAreDecidedAnew(t *testing.T) {
 		"there is a reservation for it": func(r *repeating) {
 			r.ledger.RemovePod(ref(there()), 0)
 			placement := r.info(r.pod).Placement("a")
-			r.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
+			r.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Now().Add(time.Hour)),
+				time.Now())
 		},
 	}
 	for name, change := range changes {
@@ -160,7 +162,8 @@ func TestToldLater(t *testing.T) {
 		r := newRepeating(t)
 		for range 12 {
 			<-time.After(time.Second)
-			for others := 0; r.waiting.TellRepeated(r.info(newPod(fmt.Sprint("other-", others))), &waiting.Refusal{}, time.Second); others++ {
+			for others := 0; r.waiting.TellRepeated(r.info(newPod(fmt.Sprint("other-", others))), &waiting.Refusal{},
+				time.Second); others++ {
 			}
 			_, _ = r.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(r.pod), Node: "a", User: "naive"})
 		}
@@ -177,7 +180,10 @@ func TestRepeatsAreBounded(t *testing.T) {
 	info := w.info(sized("p", "3", 5)).WithCaller("naive")
 	for i := range 2 * maxRepeats {
 		k := &admission{pod: info, node: fmt.Sprint("node-", i)}
-		w.noted(k, &Error{Outcome: Refused, Pod: info.Ref, Node: k.node, Rejection: &ledger.Rejection{Pod: info.Ref, Node: k.node, Reason: ledger.NodeUnknown}})
+		w.noted(k, &Error{
+			Outcome: Refused, Pod: info.Ref, Node: k.node,
+			Rejection: &ledger.Rejection{Pod: info.Ref, Node: k.node, Reason: ledger.NodeUnknown},
+		})
 	}
 	assert.Equal(t, maxRepeats, w.repeats.of.Len())
 }

@@ -157,8 +157,9 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
 	}
 	g.ttl = ttl
 	if g.Durable && !a.Durable() {
-		return a.failed("reserve", g, "nothing was reserved: the cluster does not know the kind Reservation, without which nothing is durable: "+
-			"install manifests/crd"+inMemoryInstead), nil
+		return a.failed("reserve", g,
+			"nothing was reserved: the cluster does not know the kind Reservation, without which nothing is durable: "+
+				"install manifests/crd"+inMemoryInstead), nil
 	}
 	pods := a.findAll(ctx, g)
 	if err := a.mayReserveFor(ctx, g, pods); err != nil {
@@ -240,7 +241,10 @@ func (a *Arbiter) mayHave(pod *cluster.Pod, p *ledger.Placement) error {
 
 // refusePod says of a pod why it was not even tried.
 func refusePod(i int, p *ledger.Placement, err error) Refusal {
-	r := Refusal{Index: i, Reason: ReasonPodUnknown, Message: err.Error(), Rejection: ledger.Rejection{Pod: p.Pod, Node: p.Node}}
+	r := Refusal{
+		Index: i, Reason: ReasonPodUnknown, Message: err.Error(),
+		Rejection: ledger.Rejection{Pod: p.Pod, Node: p.Node},
+	}
 	var e *Error
 	var u *UncountableError
 	switch {
@@ -374,7 +378,10 @@ func held(placements []ledger.Placement, refusals []Refusal) []ledger.Placement 
 }
 
 func newDecision(placements []ledger.Placement, refusals []Refusal, revision uint64) *Decision {
-	d := &Decision{Placements: placements, Refusals: refusals, Revision: revision, Failed: make([]ledger.PodRef, 0, len(refusals))}
+	d := &Decision{
+		Placements: placements, Refusals: refusals, Revision: revision,
+		Failed: make([]ledger.PodRef, 0, len(refusals)),
+	}
 	for i := range refusals {
 		d.Failed = append(d.Failed, refusals[i].Rejection.Pod)
 		d.Transient = d.Transient || refusals[i].transient
@@ -384,5 +391,6 @@ func newDecision(placements []ledger.Placement, refusals []Refusal, revision uin
 
 // gangError says what became of a gang that was refused, and why.
 func (d *Decision) gangError(what string) string {
-	return fmt.Sprintf("%s, %d of %d pods were refused: %s", what, len(d.Refusals), len(d.Placements), d.Refusals[0].Message)
+	return fmt.Sprintf("%s, %d of %d pods were refused: %s", what, len(d.Refusals), len(d.Placements),
+		d.Refusals[0].Message)
 }

@@ -44,7 +44,10 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	case err != nil:
 		return Admitted{}, err
 	case version == 0:
-		return Admitted{Pod: pod}, &Error{Outcome: Failed, Pod: ref, Node: pod.Node, Cause: errors.New("its resourceVersion is not a number")}
+		return Admitted{Pod: pod}, &Error{
+			Outcome: Failed, Pod: ref, Node: pod.Node,
+			Cause: errors.New("its resourceVersion is not a number"),
+		}
 	case pod.Finished:
 		return Admitted{Pod: pod, Undecided: true}, nil // it uses nothing any more
 	}

@@ -78,7 +78,8 @@ func TestResize(t *testing.T) {
 		assert.EqualValues(t, 1000, c.cpu(p))
 		refusals, _ := c.waiting.RefusalsAfter(0)
 		require.Len(t, refusals, 3)
-		assert.Equal(t, []string{waiting.Resize, "InsufficientResource", "a"}, []string{refusals[0].Path, refusals[0].Reason, refusals[0].Rejection.Node})
+		assert.Equal(t, []string{waiting.Resize, "InsufficientResource", "a"},
+			[]string{refusals[0].Path, refusals[0].Reason, refusals[0].Rejection.Node})
 		assert.Empty(t, c.waiting.Waiters(func(string) bool { return true }), "it has its node")
 		require.NotZero(t, c.ledger.ReleaseSlots("ns", "r"))
 
@@ -127,7 +128,8 @@ func TestResizeThatDoesNotHappen(t *testing.T) {
 	}{
 		"nothing happens": {meanwhile: func(*apiCluster, *v1.Pod) {}, want: 1000, patches: 1},
 		"something else was written": {
-			meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) }, want: 1000,
+			meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) },
+			want:      1000,
 		},
 		"it was written, and the watch is behind": {
 			meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, asking("3")) }, want: 3000,
@@ -227,7 +229,8 @@ func TestPendingResizesOfOneNamespace(t *testing.T) {
 func TestResizeWithinTheQuota(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		c.running("p", "1", "a")
-		c.ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
+		c.ledger.SetLimits(ledger.OfNamespace,
+			map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
 		err := c.resize("p", "3")
 		assertOutcome(t, Refused, err)
 		assert.ErrorContains(t, err, "ResourceQuota")
@@ -239,7 +242,8 @@ func TestResizeWithinTheQuota(t *testing.T) {
 // by.
 func TestResizeWithinTheLimitsOfTheCaller(t *testing.T) {
 	limit := func(c *apiCluster) {
-		c.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
+		c.ledger.SetLimits(ledger.OfCaller,
+			map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
 	}
 	grow := func(c *apiCluster) {
 		c.t.Helper()
@@ -249,7 +253,8 @@ func TestResizeWithinTheLimitsOfTheCaller(t *testing.T) {
 		require.NoError(c.t, c.resize("p", "2"))
 	}
 	inCluster(t, func(t *testing.T, c *apiCluster) {
-		c.running("p", "1", "a", func(p *v1.Pod) { p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "for-scheduler"} })
+		c.running("p", "1", "a",
+			func(p *v1.Pod) { p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "for-scheduler"} })
 		c.running("of-others", "1", "b")
 		limit(c)
 		grow(c)

@@ -55,14 +55,22 @@ func TestBindWithSlots(t *testing.T) {
 		holds   int // afterwards
 	}
 	tests := map[string]testCase{
-		"its slot":          {"a", open, nil, honest, Bound, map[string]string{ours: "ns/r/s"}, 0},
-		"nobody else's":     {"a", nil, nil, honest, Refused, nil, 1},
-		"not on its node":   {"b", open, nil, honest, Bound, nil, 1},
-		"the bind fails":    {"a", open, nil, reply{err: errForbidden}, Failed, map[string]string{ours: "ns/r/s"}, 1},
-		"a Gödel pod":       {"a", open, annotated("godel.bytedance.com/reservation-index", "i"), honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
-		"an object":         {"a", uid, nil, honest, Bound, map[string]string{ours: "ns/r/s", ours + "-uid": "7"}, 0},
-		"Gödel reservation": {"a", godel, nil, honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
-		"a copied pod":      {"b", nil, annotated(ours, "ns/old/s"), honest, Bound, map[string]string{ours: ""}, 1},
+		"its slot":        {"a", open, nil, honest, Bound, map[string]string{ours: "ns/r/s"}, 0},
+		"nobody else's":   {"a", nil, nil, honest, Refused, nil, 1},
+		"not on its node": {"b", open, nil, honest, Bound, nil, 1},
+		"the bind fails":  {"a", open, nil, reply{err: errForbidden}, Failed, map[string]string{ours: "ns/r/s"}, 1},
+		"a Gödel pod": {
+			"a", open, annotated("godel.bytedance.com/reservation-index", "i"), honest, Bound,
+			map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"},
+			0,
+		},
+		"an object": {"a", uid, nil, honest, Bound, map[string]string{ours: "ns/r/s", ours + "-uid": "7"}, 0},
+		"Gödel reservation": {
+			"a", godel, nil, honest, Bound,
+			map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"},
+			0,
+		},
+		"a copied pod": {"b", nil, annotated(ours, "ns/old/s"), honest, Bound, map[string]string{ours: ""}, 1},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		p := newPod("p")

@@ -50,7 +50,11 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 	}
 	result := a.gangs.unreserve(placements) // without an allocation that is a success
 	refusals := merge(placements, nil, result.Rejections)
-	for _, key := range slices.SortedFunc(maps.Keys(held), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(held), func(a,
+		b types.NamespacedName,
+	) int {
+		return cmp.Compare(a.String(), b.String())
+	}) {
 		refusals = append(refusals, a.unreserveHeld(ctx, g, key, placements, held[key])...)
 	}
 	slices.SortStableFunc(refusals, func(a, b Refusal) int { return cmp.Compare(a.Index, b.Index) })
@@ -163,7 +167,8 @@ func notWritten(format string, args ...any) *Refusal {
 func mayRelease(object *v1alpha1.Reservation, key types.NamespacedName, g *Gang) *Refusal {
 	refuse := func(format string, args ...any) *Refusal {
 		return &Refusal{
-			Reason: ledger.NotOwner.String(), Rejection: ledger.Rejection{Reason: ledger.NotOwner}, Message: fmt.Sprintf(format, args...),
+			Reason: ledger.NotOwner.String(), Rejection: ledger.Rejection{Reason: ledger.NotOwner},
+			Message: fmt.Sprintf(format, args...),
 		}
 	}
 	switch owner := object.Spec.SchedulerName; {

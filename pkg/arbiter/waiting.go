@@ -102,7 +102,8 @@ func ofReason(reason string) WaitsFor {
 	switch reason {
 	case "":
 		return ForNode
-	case ledger.QuotaExceeded.String(), ledger.ReservedLimit.String(), ledger.SlotLimit.String(), ledger.CallerLimit.String():
+	case ledger.QuotaExceeded.String(), ledger.ReservedLimit.String(), ledger.SlotLimit.String(),
+		ledger.CallerLimit.String():
 		return ForLimit
 	case ledger.InsufficientDevices.String(), ledger.DeviceClaimInUse.String(), ledger.DeviceClaimUnusable.String():
 		return ForDevices

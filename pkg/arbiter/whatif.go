@@ -38,7 +38,8 @@ func (a *Arbiter) whatIf(g *Gang, placements []ledger.Placement, screened []Refu
 		result = t.Reserve(ledger.NewPlan(keep(placements, screened), ledger.Partial, time.Time{}))
 	})
 	d := newDecision(placements, merge(placements, screened, result.Rejections), result.Revision)
-	if d.Granted = len(placements) - len(d.Refusals); len(d.Refusals) > 0 && (g.Mode == ledger.AllOrNothing || d.Granted == 0) {
+	if d.Granted = len(placements) - len(d.Refusals); len(d.Refusals) > 0 &&
+		(g.Mode == ledger.AllOrNothing || d.Granted == 0) {
 		d.Granted, d.Error = 0, d.gangError("nothing would be reserved")
 	}
 	a.o.Metrics.ObserveDecision("whatif", g.Scheduler, resultOf(d.Granted, len(d.Refusals)))

@@ -171,7 +171,9 @@ type writers struct {
 
 // enter waits until nobody else writes the objects and begins. It returns the one
 // that kept it waiting too long, or until ctx ended. leave ends it.
-func (w *writers) enter(ctx context.Context, keys ...types.NamespacedName) (leave func(), busy types.NamespacedName, ok bool) {
+func (w *writers) enter(ctx context.Context, keys ...types.NamespacedName) (leave func(), busy types.NamespacedName,
+	ok bool,
+) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for {

@@ -190,7 +190,8 @@ func (p *Protector) apply(ctx context.Context, c change) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Client.CoreV1().Nodes().Patch(ctx, c.node.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = p.Client.CoreV1().Nodes().Patch(ctx, c.node.Name, types.ApplyPatchType, body,
+		metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil // the node is gone, or somebody has just decided otherwise: the watch brings it

@@ -47,7 +47,10 @@ func newNodesWorld(t *testing.T) *nodesWorld {
 		}}, metav1.CreateOptions{FieldManager: "kubelet"})
 		require.NoError(t, err)
 		w.ledger.ObserveNode(ledger.NodeObservation{
-			Name: name, UID: types.UID("uid-" + name), Allocatable: []resources.Amount{{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10}},
+			Name: name, UID: types.UID("uid-" + name), Allocatable: []resources.Amount{
+				{Column: resources.CPU, Value: 4000},
+				{Column: resources.Pods, Value: 10},
+			},
 		})
 	}
 	w.restart()
@@ -86,7 +89,10 @@ func (w *nodesWorld) reserve(node string) {
 	w.Helper()
 	result := w.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{
 		Ref: ledger.SlotRef{Namespace: "ns", Name: "r-" + node, Slot: "s"}, Node: node,
-		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 1}}},
+		Request: &resources.Request{Amounts: []resources.Amount{
+			{Column: resources.CPU, Value: 1000},
+			{Column: resources.Pods, Value: 1},
+		}},
 	}}, Mode: ledger.AllOrNothing}, w.now)
 	require.Empty(w, result.Rejections)
 }
@@ -126,7 +132,8 @@ func (w *nodesWorld) annotate(node, key, value string) {
 var (
 	bare = map[string]string{}
 	all  = map[string]string{
-		v1alpha1.KeepsCapacityAnnotation: "true", v1alpha1.ScaleDownDisabledAnnotation: "true", v1alpha1.DoNotDisruptAnnotation: "true",
+		v1alpha1.KeepsCapacityAnnotation: "true", v1alpha1.ScaleDownDisabledAnnotation: "true",
+		v1alpha1.DoNotDisruptAnnotation: "true",
 	}
 )
 
@@ -171,7 +178,10 @@ func TestUsedSlotsKeepNothing(t *testing.T) {
 	pod := ledger.PodRef{Namespace: "ns", Name: "p", UID: "p"}
 	w.ledger.ObservePod(ledger.PodObservation{
 		Pod: pod, Node: "a", Slot: ledger.SlotRef{Namespace: "ns", Name: "r-a", Slot: "s"},
-		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 1}}},
+		Request: &resources.Request{Amounts: []resources.Amount{
+			{Column: resources.CPU, Value: 1000},
+			{Column: resources.Pods, Value: 1},
+		}},
 	})
 	assert.Empty(t, w.ledger.Keeping())
 }
@@ -186,11 +196,17 @@ func TestAnnotationsOfOthersStay(t *testing.T) {
 		"true before": {before: "true", kept: all, after: map[string]string{scaleDown: "true"}},
 		"false before": {
 			before: "false", after: map[string]string{scaleDown: "false"},
-			kept: map[string]string{v1alpha1.KeepsCapacityAnnotation: "true", scaleDown: "false", v1alpha1.DoNotDisruptAnnotation: "true"},
+			kept: map[string]string{
+				v1alpha1.KeepsCapacityAnnotation: "true", scaleDown: "false",
+				v1alpha1.DoNotDisruptAnnotation: "true",
+			},
 		},
 		"false meanwhile": {
 			while: "false", after: map[string]string{scaleDown: "false"},
-			kept: map[string]string{v1alpha1.KeepsCapacityAnnotation: "true", scaleDown: "false", v1alpha1.DoNotDisruptAnnotation: "true"},
+			kept: map[string]string{
+				v1alpha1.KeepsCapacityAnnotation: "true", scaleDown: "false",
+				v1alpha1.DoNotDisruptAnnotation: "true",
+			},
 		},
 	}
 	for name, tt := range tests {

@@ -67,7 +67,8 @@ func NewProvisioner(o ProvisionerOptions) *Provisioner {
 	}
 	p.kind = p.definitions.Kind(requests.Resource)
 	p.watch = follow.NewWatch(p.kind, o.Log,
-		follow.NewSource(o.Objects, requests.Resource, ours{o.Objects.Resource(requests)}, &unstructured.Unstructured{}, p.observe, p.forget)).Foreign()
+		follow.NewSource(o.Objects, requests.Resource, ours{o.Objects.Resource(requests)}, &unstructured.Unstructured{},
+			p.observe, p.forget)).Foreign()
 	return p
 }
 
@@ -205,7 +206,9 @@ func (p *Provisioner) request(ctx context.Context, rsv *v1alpha1.Reservation, no
 }
 
 // make makes the templates and then the request. What is there already was made by this server or one before it.
-func (p *Provisioner) make(ctx context.Context, rsv *v1alpha1.Reservation, sets []podSet, rules *policy.ProvisioningRequests) error {
+func (p *Provisioner) make(ctx context.Context, rsv *v1alpha1.Reservation, sets []podSet,
+	rules *policy.ProvisioningRequests,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	options := metav1.CreateOptions{FieldManager: fieldManager}
@@ -241,9 +244,10 @@ func (p *Provisioner) delete(ctx context.Context, request *unstructured.Unstruct
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	uid := request.GetUID()
-	err := p.Objects.Resource(requests).Namespace(request.GetNamespace()).Delete(ctx, request.GetName(), metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid},
-	})
+	err := p.Objects.Resource(requests).Namespace(request.GetNamespace()).
+		Delete(ctx, request.GetName(), metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid},
+		})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting ProvisioningRequest %s/%s: %w", request.GetNamespace(), request.GetName(), err)
 	}

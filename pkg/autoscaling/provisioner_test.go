@@ -19,7 +19,8 @@ import (
 func newTestProvisioner() *Provisioner {
 	log, _ := logtest.NewNullLogger()
 	return NewProvisioner(ProvisionerOptions{
-		Client: fake.NewClientset(), Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), Log: log, OnWrite: func(bool) {},
+		Client: fake.NewClientset(), Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), Log: log,
+		OnWrite: func(bool) {},
 	})
 }
 

@@ -76,7 +76,10 @@ func templateOf(slot *v1alpha1.Slot) v1.PodTemplateSpec {
 		Resources: v1.ResourceRequirements{Requests: slot.Requests, Limits: slot.Requests},
 	}
 	for _, p := range slot.HostPorts {
-		container.Ports = append(container.Ports, v1.ContainerPort{ContainerPort: p.Port, HostPort: p.Port, HostIP: p.HostIP, Protocol: p.Protocol})
+		container.Ports = append(container.Ports, v1.ContainerPort{
+			ContainerPort: p.Port, HostPort: p.Port, HostIP: p.HostIP,
+			Protocol: p.Protocol,
+		})
 	}
 	return v1.PodTemplateSpec{Spec: v1.PodSpec{
 		Containers: []v1.Container{container}, NodeSelector: maps.Clone(slot.NodeSelector), Tolerations: slot.Tolerations,
@@ -103,13 +106,18 @@ func meta(rsv *v1alpha1.Reservation, name string) metav1.ObjectMeta {
 func podTemplates(rsv *v1alpha1.Reservation, sets []podSet) []*v1.PodTemplate {
 	templates := make([]*v1.PodTemplate, len(sets))
 	for i := range sets {
-		templates[i] = &v1.PodTemplate{ObjectMeta: meta(rsv, fmt.Sprintf("%s-%d", requestName(rsv), i)), Template: sets[i].template}
+		templates[i] = &v1.PodTemplate{
+			ObjectMeta: meta(rsv, fmt.Sprintf("%s-%d", requestName(rsv), i)),
+			Template:   sets[i].template,
+		}
 	}
 	return templates
 }
 
 // newRequest asks for what the templates are for.
-func newRequest(rsv *v1alpha1.Reservation, sets []podSet, rules *policy.ProvisioningRequests) (*unstructured.Unstructured, error) {
+func newRequest(rsv *v1alpha1.Reservation, sets []podSet,
+	rules *policy.ProvisioningRequests,
+) (*unstructured.Unstructured, error) {
 	m := meta(rsv, requestName(rsv))
 	metadata, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m)
 	if err != nil {
@@ -117,7 +125,8 @@ func newRequest(rsv *v1alpha1.Reservation, sets []podSet, rules *policy.Provisio
 	}
 	list := make([]any, len(sets))
 	for i := range sets {
-		list[i] = map[string]any{"count": sets[i].count, "podTemplateRef": map[string]any{"name": fmt.Sprintf("%s-%d", m.Name, i)}}
+		list[i] = map[string]any{"count": sets[i].count, "podTemplateRef": map[string]any{"name": fmt.Sprintf("%s-%d", m.Name,
+			i)}}
 	}
 	spec := map[string]any{"provisioningClassName": rules.ClassName, "podSets": list}
 	if len(rules.Parameters) > 0 {

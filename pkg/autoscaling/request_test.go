@@ -46,13 +46,17 @@ func TestPodSets(t *testing.T) {
 		counts []int64
 		why    string
 	}{
-		"one":                         {[]v1alpha1.Slot{slot("a", "1")}, []int64{1}, ""},
-		"as large, written otherwise": {[]v1alpha1.Slot{slot("a", "1"), slot("b", "2"), slot("c", "1000m")}, []int64{2, 1}, ""},
-		"with a port":                 {[]v1alpha1.Slot{slot("a", "1"), slot("b", "1", withPort)}, []int64{1, 1}, ""},
-		"on a node":                   {[]v1alpha1.Slot{slot("a", "1"), slot("b", "1", onNode)}, nil, "slot b is for node n"},
-		"devices":                     {[]v1alpha1.Slot{slot("a", "1", withDevices)}, nil, "slot a keeps devices"},
-		"as many as there may be":     {many[1:], make([]int64, maxPodSets), ""},
-		"too many":                    {many, nil, "more than 32"},
+		"one": {[]v1alpha1.Slot{slot("a", "1")}, []int64{1}, ""},
+		"as large, written otherwise": {
+			[]v1alpha1.Slot{slot("a", "1"), slot("b", "2"), slot("c", "1000m")},
+			[]int64{2, 1},
+			"",
+		},
+		"with a port":             {[]v1alpha1.Slot{slot("a", "1"), slot("b", "1", withPort)}, []int64{1, 1}, ""},
+		"on a node":               {[]v1alpha1.Slot{slot("a", "1"), slot("b", "1", onNode)}, nil, "slot b is for node n"},
+		"devices":                 {[]v1alpha1.Slot{slot("a", "1", withDevices)}, nil, "slot a keeps devices"},
+		"as many as there may be": {many[1:], make([]int64, maxPodSets), ""},
+		"too many":                {many, nil, "more than 32"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -94,16 +98,30 @@ func TestAnswerOf(t *testing.T) {
 		status any
 		want   string
 	}{
-		"none":      {nil, "Requested"},
-		"nonsense":  {map[string]any{"conditions": "x"}, "Requested"},
-		"accepted":  {map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Provisioned", "False")}}, "Accepted"},
-		"all":       {map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Provisioned", "True")}}, "Provisioned"},
-		"failed":    {map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Failed", "True")}}, "Failed"},
-		"taken off": {map[string]any{"conditions": []any{condition("Provisioned", "True"), condition("CapacityRevoked", "True")}}, "CapacityRevoked"},
+		"none":     {nil, "Requested"},
+		"nonsense": {map[string]any{"conditions": "x"}, "Requested"},
+		"accepted": {
+			map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Provisioned", "False")}},
+			"Accepted",
+		},
+		"all": {
+			map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Provisioned", "True")}},
+			"Provisioned",
+		},
+		"failed": {
+			map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Failed", "True")}},
+			"Failed",
+		},
+		"taken off": {map[string]any{"conditions": []any{
+			condition("Provisioned", "True"),
+			condition("CapacityRevoked", "True"),
+		}}, "CapacityRevoked"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			reason, message := answerOf(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "q"}, "status": tt.status}})
+			reason, message := answerOf(
+				&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "q"}, "status": tt.status}},
+			)
 			assert.Equal(t, tt.want, reason)
 			assert.Contains(t, message, "ProvisioningRequest q")
 			assert.Equal(t, reason != "Requested", strings.Contains(message, "Why: because"))

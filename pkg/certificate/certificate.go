@@ -35,8 +35,10 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certificate",
 		Short: "Print a Secret with a certificate for the server of manifests/base",
-		Long: "Print the Secret with which the server of manifests/base, or of the Helm chart, serves TLS, for kubectl apply -f -\n" +
-			"It has a certificate for the Service globalreserve of its namespace and, as " + caKey + ", the authority by which\n" +
+		Long: "Print the Secret with which the server of manifests/base, or of the Helm chart, serves TLS, for kubectl " +
+			"apply -f -\n" +
+			"It has a certificate for the Service globalreserve of its namespace and, as " + caKey +
+			", the authority by which\n" +
 			"clients know the server. The key of that authority is thrown away. Every run makes another one, for ten years.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

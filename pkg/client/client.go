@@ -63,7 +63,10 @@ func (c *Client) decide(ctx context.Context, path string, r *reserver.Request) (
 	if sent.RequestID == "" {
 		sent.RequestID = rand.Text()
 	}
-	answer, err := call(ctx, c, &request{method: http.MethodPost, path: path, body: &sent, id: sent.RequestID, writes: true},
+	answer, err := call(ctx, c, &request{
+		method: http.MethodPost, path: path, body: &sent, id: sent.RequestID,
+		writes: true,
+	},
 		func(answer *reserver.Answer) error { return decided(answer, sent.RequestID) })
 	switch {
 	case err != nil:
@@ -84,7 +87,10 @@ func decided(answer *reserver.Answer, id string) error {
 	case answer.Error != "":
 		return &reserver.UnavailableError{Err: errors.New(answer.Error)}
 	default:
-		return &reserver.UnknownOutcomeError{RequestID: id, Err: errors.New("the answer has no Revision, so it is not one of GlobalReserve")}
+		return &reserver.UnknownOutcomeError{
+			RequestID: id,
+			Err:       errors.New("the answer has no Revision, so it is not one of GlobalReserve"),
+		}
 	}
 }
 
@@ -137,7 +143,8 @@ type bindAnswer struct {
 func bindError(answer *bindAnswer) error {
 	switch {
 	case answer.Error == nil:
-		return &reserver.UnknownOutcomeError{Err: errors.New("the answer to /bind has no Error, so it is not one of GlobalReserve")}
+		return &reserver.UnknownOutcomeError{Err: errors.New("the answer to /bind has no Error, so it is not one of " +
+			"GlobalReserve")}
 	case *answer.Error == "":
 		return nil
 	default:
@@ -182,7 +189,11 @@ func (c *Client) Pending(ctx context.Context, namespace, next string) (*reserver
 // Nodes returns the account of all nodes: those of each page of the answer as they were then. Revision is the first
 // page's.
 func (c *Client) Nodes(ctx context.Context) (*reserver.NodesAnswer, error) {
-	return list(ctx, c, "/v1/nodes", nil, func(a *reserver.NodesAnswer) (*[]reserver.Node, *string) { return &a.Nodes, &a.Continue })
+	return list(ctx, c, "/v1/nodes", nil, func(a *reserver.NodesAnswer) (*[]reserver.Node,
+		*string,
+	) {
+		return &a.Nodes, &a.Continue
+	})
 }
 
 // Node returns the account of one node, with the allocations and slots there. A node that is not known is a
@@ -202,13 +213,17 @@ func (c *Client) Allocations(ctx context.Context, query url.Values) (*reserver.A
 // Reservations returns the reservations that the caller may see, of those that query selects: namespace, name, node,
 // scheduler and pod, as /openapi.yaml says; nil selects all. Pages are as in Nodes.
 func (c *Client) Reservations(ctx context.Context, query url.Values) (*reserver.ReservationsAnswer, error) {
-	return list(ctx, c, "/v1/reservations", query, func(a *reserver.ReservationsAnswer) (*[]reserver.Reservation, *string) {
+	return list(ctx, c, "/v1/reservations", query, func(a *reserver.ReservationsAnswer) (*[]reserver.Reservation,
+		*string,
+	) {
 		return &a.Reservations, &a.Continue
 	})
 }
 
 // list reads all pages of a list. of returns what an answer lists, and where the next page begins.
-func list[A, T any](ctx context.Context, c *Client, path string, query url.Values, of func(*A) (items *[]T, next *string)) (*A, error) {
+func list[A, T any](ctx context.Context, c *Client, path string, query url.Values,
+	of func(*A) (items *[]T, next *string),
+) (*A, error) {
 	all, err := Get[A](ctx, c, path, query)
 	if err != nil {
 		return nil, err

@@ -92,7 +92,10 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"forbidden":          {answer(403, ""), unauthorized, "403"},
 		"bad":                {answer(400, `{"Error":"send a pod"}`), bad, "send a pod"},
 		"not found":          {answer(404, ""), bad, "404"},
-		"TLS expected":       {answer(400, "Client sent an HTTP request to an HTTPS server.\n"), bad, "begin the server's URL with https://"},
+		"TLS expected": {
+			answer(400, "Client sent an HTTP request to an HTTPS server.\n"), bad,
+			"begin the server's URL with https://",
+		},
 		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, "{")
@@ -216,7 +219,10 @@ func TestAnnotationsAreSent(t *testing.T) {
 	})
 	c := newClient(t, client.Options{URL: server.URL})
 	pod := aPod("a", "1")
-	pod.Annotations = map[string]string{"globalreserve.io/extended-resource-claims": "gpu-claim", "globalreserve.io/reservation-index": "team"}
+	pod.Annotations = map[string]string{
+		"globalreserve.io/extended-resource-claims": "gpu-claim",
+		"globalreserve.io/reservation-index":        "team",
+	}
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	for name, send := range map[string]func() error{
 		"Reserve": func() error { _, err := c.Reserve(t.Context(), ask(pod)); return err },
@@ -267,9 +273,14 @@ func TestPages(t *testing.T) {
 			_, _ = io.WriteString(w, `{"Revision":8,"Allocations":[{"Pod":"c"}]}`)
 		}
 	})
-	answer, err := newClient(t, client.Options{URL: server.URL}).Allocations(t.Context(), url.Values{"namespace": {"production"}})
+	answer, err := newClient(t, client.Options{URL: server.URL}).
+		Allocations(t.Context(), url.Values{"namespace": {"production"}})
 	require.NoError(t, err)
-	assert.Equal(t, &reserver.AllocationsAnswer{Revision: 7, Allocations: []reserver.Allocation{{Pod: "a"}, {Pod: "b"}, {Pod: "c"}}}, answer)
+	assert.Equal(t, &reserver.AllocationsAnswer{Revision: 7, Allocations: []reserver.Allocation{
+		{Pod: "a"},
+		{Pod: "b"},
+		{Pod: "c"},
+	}}, answer)
 }
 
 // Who begins at a page gets the rest, and not that page for ever.

@@ -46,7 +46,8 @@ func ask(pods ...*v1.Pod) *reserver.Request {
 
 // newClient has a client that gives up nothing because the machine is slow, unless the options say when.
 func newClient(t *testing.T, o client.Options) *client.Client {
-	o.Timeout, o.RetryFor, o.WatchIdle = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour), cmp.Or(o.WatchIdle, time.Hour)
+	o.Timeout, o.RetryFor, o.WatchIdle = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour),
+		cmp.Or(o.WatchIdle, time.Hour)
 	c, err := client.New(o)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)

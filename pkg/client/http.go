@@ -98,13 +98,17 @@ func (c *Client) unreached(err error) error {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		advice = "CAFile is to have the authority that the server's certificate comes from"
 	case errors.As(err, new(x509.HostnameError)):
-		advice = "ServerName is to be a name that the server's certificate has, or the certificate to have the host of the URL"
+		advice = "ServerName is to be a name that the server's certificate has, or the certificate to have the host of " +
+			"the URL"
 	case errors.As(err, &certificate):
 		advice = "mend the server's certificate"
 	default:
 		return &reserver.UnavailableError{Err: fmt.Errorf("asking GlobalReserve: %w", err)}
 	}
-	return &reserver.UnavailableError{Permanent: !c.reached.Load(), Err: fmt.Errorf("asking GlobalReserve: %w: %s", err, advice)}
+	return &reserver.UnavailableError{
+		Permanent: !c.reached.Load(),
+		Err:       fmt.Errorf("asking GlobalReserve: %w: %s", err, advice),
+	}
 }
 
 // failed is the error of a try that was sent and got no answer.
@@ -131,10 +135,14 @@ func (r *request) refused(response *http.Response, content []byte) error {
 	elsewhere := response.Header.Get("Location")
 	switch status := response.StatusCode; {
 	case status >= 300 && status < 400 && elsewhere != "":
-		return &reserver.BadRequestError{Status: status, Message: fmt.Sprintf("the answer to %s is that the server is elsewhere, at %q: give its own URL", r.path, elsewhere)}
+		return &reserver.BadRequestError{
+			Status:  status,
+			Message: fmt.Sprintf("the answer to %s is that the server is elsewhere, at %q: give its own URL", r.path, elsewhere),
+		}
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return &reserver.UnauthorizedError{Status: status, Message: said.Error}
-	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests,
+		status == http.StatusServiceUnavailable:
 		return &reserver.UnavailableError{RetryAfter: retryAfter(response), Err: errors.New(said.Error)}
 	case status >= 400 && status < 500:
 		return &reserver.BadRequestError{Status: status, Message: said.Error}

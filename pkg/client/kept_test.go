@@ -46,7 +46,8 @@ func TestConnectionsOfBindsAreKept(t *testing.T) {
 			binds.Add(1)
 			go func() {
 				defer binds.Done()
-				assert.NoError(t, c.Bind(t.Context(), &extenderv1.ExtenderBindingArgs{PodNamespace: "ns", PodName: "p" + strconv.Itoa(i), PodUID: "u", Node: "n"}))
+				assert.NoError(t, c.Bind(t.Context(), &extenderv1.ExtenderBindingArgs{PodNamespace: "ns", PodName: "p" +
+					strconv.Itoa(i), PodUID: "u", Node: "n"}))
 			}()
 		}
 		binds.Wait()

@@ -70,16 +70,21 @@ func (o *Options) validate() (*url.URL, error) {
 		return nil, fmt.Errorf("%q is not the URL of a server: give one such as http://127.0.0.1:23456", o.URL)
 	}
 	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
-		return nil, fmt.Errorf("the URL of the server, %s, has more than scheme, host, port and path: leave the rest out", base.Redacted())
+		return nil, fmt.Errorf("the URL of the server, %s, has more than scheme, host, port and path: leave the rest out",
+			base.Redacted())
 	}
 	secure := base.Scheme == "https"
 	switch {
 	case (o.CertFile == "") != (o.KeyFile == ""):
 		return nil, errors.New("CertFile and KeyFile belong together: give both or none")
 	case !secure && o.CAFile+o.CertFile+o.Token+o.TokenFile+o.ServerName != "":
-		return nil, fmt.Errorf("CAFile, CertFile, Token, TokenFile and ServerName are for https, and the URL is %s: change one of them", o.URL)
+		return nil,
+			fmt.Errorf("CAFile, CertFile, Token, TokenFile and ServerName are for https, and the URL is %s: change one of them",
+				o.URL)
 	case o.Timeout < 0 || o.RetryFor < 0 || o.WatchIdle < 0 || o.MaxReconnect < 0 || o.MaxAnswer < 0:
-		return nil, errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor, WatchIdle, MaxReconnect and MaxAnswer")
+		return nil,
+			errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor, WatchIdle, MaxReconnect " +
+				"and MaxAnswer")
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	return base, nil
@@ -105,7 +110,8 @@ func (o *Options) httpClient() (*http.Client, error) {
 	transport, err := rest.TransportFor(&rest.Config{
 		BearerToken: o.Token, BearerTokenFile: o.TokenFile,
 		TLSClientConfig: rest.TLSClientConfig{
-			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName, NextProtos: []string{"http/1.1"},
+			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName,
+			NextProtos: []string{"http/1.1"},
 		},
 		UserAgent: userAgent(),
 		Dial:      (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,

@@ -32,11 +32,20 @@ func TestWhatCannotHealFailsAtOnce(t *testing.T) {
 		want    string
 	}{
 		"unknown authority": {client.Options{URL: secure.URL}, "CAFile is to have the authority"},
-		"another name":      {client.Options{URL: "https://localhost:" + port, CAFile: own}, "ServerName is to be a name that the server's certificate has"},
-		"https to http":     {client.Options{URL: strings.Replace(plain.URL, "http:", "https:", 1)}, "begin its URL with http://"},
-		"http to https":     {client.Options{URL: strings.Replace(secure.URL, "https:", "http:", 1)}, "begin the server's URL with https://"},
-		"redirect":          {client.Options{URL: redirects.URL}, `at "https://ledger.example.com/": give its own URL`},
-		"unknown host":      {client.Options{URL: "http://ledger..invalid"}, "there is no such host"},
+		"another name": {
+			client.Options{URL: "https://localhost:" + port, CAFile: own},
+			"ServerName is to be a name that the server's certificate has",
+		},
+		"https to http": {
+			client.Options{URL: strings.Replace(plain.URL, "http:", "https:", 1)},
+			"begin its URL with http://",
+		},
+		"http to https": {
+			client.Options{URL: strings.Replace(secure.URL, "https:", "http:", 1)},
+			"begin the server's URL with https://",
+		},
+		"redirect":     {client.Options{URL: redirects.URL}, `at "https://ledger.example.com/": give its own URL`},
+		"unknown host": {client.Options{URL: "http://ledger..invalid"}, "there is no such host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			retries := 0
@@ -96,5 +105,6 @@ func TestOnRetry(t *testing.T) {
 	}})
 	_, err := c.Reserve(t.Context(), ask(aPod("a", "1")))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"/reserve: not available: no server decides", "/reserve: not available: no server decides"}, told)
+	assert.Equal(t, []string{"/reserve: not available: no server decides", "/reserve: not available: no server decides"},
+		told)
 }

@@ -59,7 +59,10 @@ func TestTLS(t *testing.T) {
 	c := newClient(t, client.Options{URL: server.URL, CAFile: certFile, CertFile: certFile, KeyFile: keyFile})
 	_, err := c.Revision(t.Context())
 	require.NoError(t, err)
-	stranger := newClient(t, client.Options{URL: server.URL, CertFile: certFile, KeyFile: keyFile, RetryFor: time.Millisecond})
+	stranger := newClient(t, client.Options{
+		URL: server.URL, CertFile: certFile, KeyFile: keyFile,
+		RetryFor: time.Millisecond,
+	})
 	_, err = stranger.Revision(t.Context())
 	require.ErrorContains(t, err, "certificate", "the server's certificate is of nobody it knows")
 }
@@ -72,7 +75,10 @@ func TestCertificateOfAnotherHost(t *testing.T) {
 			server := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{own}}, nil)
 			_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 			require.NoError(t, err)
-			c := newClient(t, client.Options{URL: "https://" + net.JoinHostPort(name, port), CAFile: file, RetryFor: time.Millisecond})
+			c := newClient(t, client.Options{
+				URL: "https://" + net.JoinHostPort(name, port), CAFile: file,
+				RetryFor: time.Millisecond,
+			})
 			_, err = c.Revision(t.Context())
 			var wrong x509.HostnameError
 			require.ErrorAs(t, err, &wrong)
@@ -157,7 +163,8 @@ func TestToken(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	ca, token := filepath.Join(t.TempDir(), "ca.crt"), filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().
+		Raw}), 0o600))
 	require.NoError(t, os.WriteFile(token, []byte("from-file"), 0o600))
 	for want, o := range map[string]client.Options{
 		"Bearer given":     {Token: "given"},

@@ -135,7 +135,8 @@ func (w *watcher) read(body io.Reader, alive clock.Timer, idle time.Duration) er
 		alive.Stop() // a reader that is slow is not the server's fault
 		var batch reserver.WatchBatch
 		if err := json.Unmarshal(lines.Bytes(), &batch); err != nil {
-			return &reserver.UnavailableError{Err: fmt.Errorf("the watch is not one of GlobalReserve: %w: %s", err, quote(lines.Bytes()))}
+			return &reserver.UnavailableError{Err: fmt.Errorf("the watch is not one of GlobalReserve: %w: %s", err,
+				quote(lines.Bytes()))}
 		}
 		if batch.Expired {
 			return errExpired

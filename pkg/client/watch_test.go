@@ -92,8 +92,10 @@ func TestWatchOfABatch(t *testing.T) {
 		assert.Equal(t, reserver.BatchMediaType, r.Header.Get("Accept"))
 		switch connections.Add(1) {
 		case 1:
-			_, _ = io.WriteString(w, `{"Instance":"run","Revision":4,"Changes":[{"Allocation":{"Revision":1,"Type":"AllocationBound"}},`+
-				`{"Slot":{"Revision":2}},{"Novelty":{"Revision":3}},{"Node":{"Revision":4}}]}`+"\n"+`{"Instance":"run","Revision":4,"CaughtUp":true}`+"\n")
+			_, _ = io.WriteString(w,
+				`{"Instance":"run","Revision":4,"Changes":[{"Allocation":{"Revision":1,"Type":"AllocationBound"}},`+
+					`{"Slot":{"Revision":2}},{"Novelty":{"Revision":3}},{"Node":{"Revision":4}}]}`+"\n"+
+					`{"Instance":"run","Revision":4,"CaughtUp":true}`+"\n")
 		case 2:
 			assert.Equal(t, "run-4", r.Header.Get("Last-Event-ID"))
 			_, _ = io.WriteString(w, `{"Instance":"run","Revision":9,"Expired":true}`+"\n")

@@ -56,8 +56,10 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 		return nil
 	}
 	m := Annotations{
-		Index: clip(cmp.Or(annotations[v1alpha1.ReservationIndexAnnotation], annotations[v1alpha1.GodelReservationIndexAnnotation]), maxText),
-		TTL:   clip(cmp.Or(annotations[v1alpha1.ReservationTTLAnnotation], annotations[v1alpha1.GodelReservationTTLAnnotation]), maxTTL),
+		Index: clip(cmp.Or(annotations[v1alpha1.ReservationIndexAnnotation],
+			annotations[v1alpha1.GodelReservationIndexAnnotation]), maxText),
+		TTL: clip(cmp.Or(annotations[v1alpha1.ReservationTTLAnnotation],
+			annotations[v1alpha1.GodelReservationTTLAnnotation]), maxTTL),
 		Godel: slices.ContainsFunc(godelAnnotations, func(key string) bool { _, ok := annotations[key]; return ok }),
 	}
 	switch cmp.Or(annotations[v1alpha1.ReservationAnnotation], annotations[v1alpha1.GodelReservationAnnotation]) {

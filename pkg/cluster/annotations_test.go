@@ -20,18 +20,27 @@ func TestAnnotations(t *testing.T) {
 		annotations map[string]string
 		want        *Annotations
 	}{
-		"none":            {nil, nil},
-		"others":          {map[string]string{"a": "b", "globalreserve.io/retry": "1"}, nil},
-		"an index":        {map[string]string{"globalreserve.io/reservation-index": "i"}, &Annotations{Index: "i"}},
-		"a Gödel index":   {map[string]string{"godel.bytedance.com/reservation-index": "i"}, &Annotations{Index: "i", Godel: true}},
-		"to be kept":      {map[string]string{"globalreserve.io/reservation": "true"}, &Annotations{Keep: KeepYes}},
-		"not to be kept":  {map[string]string{"globalreserve.io/reservation": "false"}, &Annotations{Keep: KeepNo}},
-		"to be kept, ttl": {map[string]string{"godel.bytedance.com/reservation": "true", "godel.bytedance.com/reservation-ttl": "90"}, &Annotations{Keep: KeepYes, TTL: "90", Godel: true}},
+		"none":     {nil, nil},
+		"others":   {map[string]string{"a": "b", "globalreserve.io/retry": "1"}, nil},
+		"an index": {map[string]string{"globalreserve.io/reservation-index": "i"}, &Annotations{Index: "i"}},
+		"a Gödel index": {
+			map[string]string{"godel.bytedance.com/reservation-index": "i"},
+			&Annotations{Index: "i", Godel: true},
+		},
+		"to be kept":     {map[string]string{"globalreserve.io/reservation": "true"}, &Annotations{Keep: KeepYes}},
+		"not to be kept": {map[string]string{"globalreserve.io/reservation": "false"}, &Annotations{Keep: KeepNo}},
+		"to be kept, ttl": {map[string]string{
+			"godel.bytedance.com/reservation":     "true",
+			"godel.bytedance.com/reservation-ttl": "90",
+		}, &Annotations{Keep: KeepYes, TTL: "90", Godel: true}},
 		"both prefixes, ours counts": {
 			map[string]string{"globalreserve.io/reservation-ttl": "1m", "godel.bytedance.com/reservation-ttl": "90"},
 			&Annotations{TTL: "1m", Godel: true},
 		},
-		"matched": {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"}, &Annotations{Matched: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}}},
+		"matched": {
+			map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"},
+			&Annotations{Matched: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}},
+		},
 		"matched with an object": {
 			map[string]string{"globalreserve.io/matched-reservation": "ns/r/s", "globalreserve.io/matched-reservation-uid": "7"},
 			&Annotations{Matched: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, MatchedUID: "7"},
@@ -45,7 +54,8 @@ func TestAnnotations(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, ReadAnnotations("ns", tt.annotations))
-			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { p.Annotations = tt.annotations }, "1"))
+			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { p.Annotations = tt.annotations },
+				"1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, info.Annotations)
 			if tt.want == nil {
@@ -76,11 +86,26 @@ func TestController(t *testing.T) {
 		"none":                           {nil, Controller{}},
 		"an owner that controls nothing": {owned("StatefulSet", "db", false, ""), Controller{}},
 		"a StatefulSet":                  {owned("StatefulSet", "db", true, ""), Controller{Kind: "StatefulSet", Name: "db"}},
-		"a Deployment":                   {owned("ReplicaSet", "web-5f7c", true, "5f7c"), Controller{Kind: "Deployment", Name: "web"}},
-		"a ReplicaSet of nobody":         {owned("ReplicaSet", "web-5f7c", true, ""), Controller{Kind: "ReplicaSet", Name: "web-5f7c"}},
-		"a ReplicaSet with another hash": {owned("ReplicaSet", "web-5f7c", true, "abc"), Controller{Kind: "ReplicaSet", Name: "web-5f7c"}},
-		"a ReplicaSet named as its hash": {owned("ReplicaSet", "-5f7c", true, "5f7c"), Controller{Kind: "ReplicaSet", Name: "-5f7c"}},
-		"another kind with such a label": {owned("Rollout", "web-5f7c", true, "5f7c"), Controller{Kind: "Rollout", Name: "web-5f7c"}},
+		"a Deployment": {
+			owned("ReplicaSet", "web-5f7c", true, "5f7c"),
+			Controller{Kind: "Deployment", Name: "web"},
+		},
+		"a ReplicaSet of nobody": {
+			owned("ReplicaSet", "web-5f7c", true, ""),
+			Controller{Kind: "ReplicaSet", Name: "web-5f7c"},
+		},
+		"a ReplicaSet with another hash": {
+			owned("ReplicaSet", "web-5f7c", true, "abc"),
+			Controller{Kind: "ReplicaSet", Name: "web-5f7c"},
+		},
+		"a ReplicaSet named as its hash": {
+			owned("ReplicaSet", "-5f7c", true, "5f7c"),
+			Controller{Kind: "ReplicaSet", Name: "-5f7c"},
+		},
+		"another kind with such a label": {
+			owned("Rollout", "web-5f7c", true, "5f7c"),
+			Controller{Kind: "Rollout", Name: "web-5f7c"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +121,8 @@ func TestLabelsOnlyMatterUntilBound(t *testing.T) {
 	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(labeled, "1"))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"app": "web"}, info.Labels)
-	info, err = Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" }, "1"))
+	info, err = Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" },
+		"1"))
 	require.NoError(t, err)
 	assert.Nil(t, info.Labels)
 }
@@ -137,10 +163,13 @@ func TestMatching(t *testing.T) {
 		uid   types.UID
 		want  map[string]string
 	}{
-		"nothing":             {},
-		"copied from a pod":   {marks: copied, want: map[string]string{v1alpha1.MatchedReservationAnnotation: ""}},
-		"hold":                {slot: slot, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
-		"hold, copied before": {marks: copied, slot: slot, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
+		"nothing":           {},
+		"copied from a pod": {marks: copied, want: map[string]string{v1alpha1.MatchedReservationAnnotation: ""}},
+		"hold":              {slot: slot, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
+		"hold, copied before": {
+			marks: copied, slot: slot,
+			want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"},
+		},
 		"hold of an object": {slot: slot, uid: "7", want: map[string]string{
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.MatchedReservationUIDAnnotation: "7",
 		}},

@@ -31,27 +31,33 @@ var longPods = map[string]func(*v1.Pod){
 	"node selector": func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"a": long()} },
 	"tolerations":   func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Key: long()}} },
 	"affinity": func(p *v1.Pod) {
-		p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
-			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "a", Operator: v1.NodeSelectorOpIn, Values: []string{long()}}}}},
+		terms := []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: "a", Operator: v1.NodeSelectorOpIn, Values: []string{long()}},
 		}}}
+		p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms},
+		}}
 	},
-	"index":    annotated(v1alpha1.ReservationIndexAnnotation, ""),
-	"ttl":      annotated(v1alpha1.ReservationTTLAnnotation, ""),
-	"slot":     annotated(v1alpha1.MatchedReservationAnnotation, "ns/r/"),
-	"caller":   annotated(v1alpha1.CallerAnnotation, "", on("n")),
-	"gang":     annotated(v1alpha1.GangAnnotation, ""),
-	"gang-min": annotated(v1alpha1.GangMinAnnotation, "", func(p *v1.Pod) { p.Annotations[v1alpha1.GangAnnotation] = long() }),
+	"index":  annotated(v1alpha1.ReservationIndexAnnotation, ""),
+	"ttl":    annotated(v1alpha1.ReservationTTLAnnotation, ""),
+	"slot":   annotated(v1alpha1.MatchedReservationAnnotation, "ns/r/"),
+	"caller": annotated(v1alpha1.CallerAnnotation, "", on("n")),
+	"gang":   annotated(v1alpha1.GangAnnotation, ""),
+	"gang-min": annotated(v1alpha1.GangMinAnnotation, "",
+		func(p *v1.Pod) { p.Annotations[v1alpha1.GangAnnotation] = long() }),
 	"slot id": annotated(v1alpha1.MatchedReservationUIDAnnotation, "", func(p *v1.Pod) {
 		p.Annotations[v1alpha1.MatchedReservationAnnotation] = "ns/r/s"
 	}),
 	"invented resources": func(p *v1.Pod) {
 		for i := range 4000 {
-			p.Spec.Containers[0].Resources.Requests[v1.ResourceName(fmt.Sprintf("example.com/%050d", i))] = resource.MustParse("1")
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceName(fmt.Sprintf("example.com/%050d",
+				i))] = resource.MustParse("1")
 		}
 	},
 	"host ports": func(p *v1.Pod) {
 		for i := range int32(4000) {
-			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: i + 1, HostIP: "::1", Protocol: v1.ProtocolTCP})
+			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports,
+				v1.ContainerPort{HostPort: i + 1, HostIP: "::1", Protocol: v1.ProtocolTCP})
 		}
 	},
 	"device claims":          annotated(v1alpha1.ExtendedResourceClaimsAnnotation, "a,"),
@@ -83,9 +89,10 @@ func TestLongDeviceAnnotations(t *testing.T) {
 		}
 	}
 	claims := strings.Repeat("c", maxText)
-	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(annotated(v1alpha1.ExtendedResourceClaimsAnnotation, claims, func(p *v1.Pod) {
-		p.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = claims
-	}), "1"))
+	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(annotated(v1alpha1.ExtendedResourceClaimsAnnotation,
+		claims, func(p *v1.Pod) {
+			p.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = claims
+		}), "1"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{claims}, info.Devices.Claims)
 }

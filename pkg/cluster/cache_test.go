@@ -69,9 +69,11 @@ func TestFirstStateReachesTheLedger(t *testing.T) {
 				assert.NoError(t, f.PodError("default", "none"))
 				view, allocations, known := f.ledger.Node("n1")
 				require.True(t, known)
-				assert.Equal(t, []string{"default/bound", "default/leaving"}, []string{allocations[0].Pod.String(), allocations[1].Pod.String()})
+				assert.Equal(t, []string{"default/bound", "default/leaving"},
+					[]string{allocations[0].Pod.String(), allocations[1].Pod.String()})
 				assert.Len(t, allocations, 2)
-				cpu := view.Amounts[slices.IndexFunc(view.Amounts, func(a ledger.AmountView) bool { return a.Resource == v1.ResourceCPU })]
+				cpu := view.Amounts[slices.IndexFunc(view.Amounts,
+					func(a ledger.AmountView) bool { return a.Resource == v1.ResourceCPU })]
 				assert.Equal(t, ledger.AmountView{Resource: v1.ResourceCPU, Allocatable: 4000, Bound: 200, Free: 3800}, cpu)
 				view, _, _ = f.ledger.Node("n2")
 				assert.True(t, view.Unschedulable)
@@ -92,7 +94,8 @@ func TestAPodWhoseRequestCannotBeCountedIsRefusedAndNotLost(t *testing.T) {
 		pod, ok := f.Pod("default", "odd")
 		require.True(t, ok)
 		assert.ErrorContains(t, f.PodError("default", "odd"), "memory")
-		result := f.decides.Reserve(ledger.NewPlan([]ledger.Placement{pod.Placement("n1")}, ledger.AllOrNothing, time.Time{}), time.Now())
+		result := f.decides.Reserve(ledger.NewPlan([]ledger.Placement{pod.Placement("n1")}, ledger.AllOrNothing, time.Time{}),
+			time.Now())
 		require.Len(t, result.Rejections, 1)
 		assert.Equal(t, string(Uncountable), result.Rejections[0].Resource)
 
@@ -220,7 +223,8 @@ func TestEvents(t *testing.T) {
 				assert.Equal(t, tt.told, f.told.take())
 				assert.Equal(t, tt.pending, len(slices.Collect(f.PendingPods())) == 1)
 				last := tt.steps[len(tt.steps)-1]
-				if allocation := f.claim("p"); allocation != nil && allocation.State == ledger.Bound && last.event == watch.Modified {
+				if allocation := f.claim("p"); allocation != nil && allocation.State == ledger.Bound &&
+					last.event == watch.Modified {
 					if r := f.reader.Compact(last.pod); r.Node == allocation.Node {
 						assert.Equal(t, r.Request.Value(resources.CPU), allocation.Request.Value(resources.CPU))
 					}
@@ -232,7 +236,8 @@ func TestEvents(t *testing.T) {
 
 func reserve(pod, node string) func(*fixture) {
 	return func(f *fixture) {
-		f.decides.Reserve(ledger.NewPlan([]ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}, ledger.AllOrNothing, time.Time{}), time.Now())
+		f.decides.Reserve(ledger.NewPlan([]ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}, ledger.AllOrNothing,
+			time.Time{}), time.Now())
 	}
 }
 
@@ -249,13 +254,15 @@ func keepSlot(pod, node string) func(*fixture) {
 
 func TestAGapInTheWatch(t *testing.T) {
 	f := newFixture(
-		objects(aPod("deleted", 2, on("n1")), aPod("kept", 3, on("n1")), aPod("anew", 4, on("n1"), withUID("former")), aPod("late", 5)),
+		objects(aPod("deleted", 2, on("n1")), aPod("kept", 3, on("n1")), aPod("anew", 4, on("n1"), withUID("former")),
+			aPod("late", 5)),
 		objects(aNode("n1", 1, "4"), aNode("gone", 1, "4"), aNode("anew", 1, "4", nodeUID("former"))),
 	)
 	run(t, f, func(t *testing.T) {
 		reserve("late", "n1")(f)
 		f.told.take()
-		f.podServer.gap(20, aPod("kept", 3, on("n1")), aPod("anew", 15, on("n1")), aPod("late", 16, on("n1")), aPod("unasked", 17, on("n1")))
+		f.podServer.gap(20, aPod("kept", 3, on("n1")), aPod("anew", 15, on("n1")), aPod("late", 16, on("n1")),
+			aPod("unasked", 17, on("n1")))
 		f.nodeServer.gap(20, aNode("n1", 1, "4"), aNode("anew", 19, "8"))
 		pass(time.Minute) // the reflectors' back-off
 
@@ -267,7 +274,8 @@ func TestAGapInTheWatch(t *testing.T) {
 		assert.False(t, stillThere)
 		told := f.told.take()
 		require.Len(t, told, 7)
-		assert.ElementsMatch(t, []string{"gone default/deleted", "gone default/anew"}, told[:2], "what went is given back first")
+		assert.ElementsMatch(t, []string{"gone default/deleted", "gone default/anew"}, told[:2],
+			"what went is given back first")
 		assert.ElementsMatch(t, []string{
 			"bound default/anew", "bypassed default/anew", "bound default/late",
 			"bound default/unasked", "bypassed default/unasked",
@@ -279,7 +287,10 @@ func TestAGapInTheWatch(t *testing.T) {
 		assert.False(t, ok)
 		view, _, _ := f.ledger.Node("anew")
 		assert.Equal(t, aNode("anew", 19, "8").UID, view.UID)
-		removed := slices.IndexFunc(journal(f.ledger), func(e ledger.Event) bool { return e.Type == ledger.NodeRemoved && e.NodeUID == "former" })
+		removed := slices.IndexFunc(journal(f.ledger), func(e ledger.Event) bool {
+			return e.Type == ledger.NodeRemoved &&
+				e.NodeUID == "former"
+		})
 		assert.GreaterOrEqual(t, removed, 0, "who follows the ledger sees that the node was another")
 
 		// The pod that went in the gap is older than the list: a late event of it tells nothing.

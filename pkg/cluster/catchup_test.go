@@ -62,7 +62,10 @@ func TestCatchUpAfterARepair(t *testing.T) {
 
 func TestCatchUpWhenAWatchBegins(t *testing.T) {
 	c := newCache()
-	for name, source := range map[string]cache.ListerWatcher{"pods": c.podWatch.ListerWatcher, "nodes": c.nodeWatch.ListerWatcher} {
+	for name, source := range map[string]cache.ListerWatcher{
+		"pods":  c.podWatch.ListerWatcher,
+		"nodes": c.nodeWatch.ListerWatcher,
+	} {
 		t.Run(name, func(t *testing.T) {
 			since := catchUps(c)
 			w, err := cache.ToListerWatcherWithContext(source).WatchWithContext(t.Context(), metav1.ListOptions{})

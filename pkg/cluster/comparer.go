@@ -162,7 +162,8 @@ func (c *Comparer) report(differences []Difference, complete bool) {
 	for i, d := range differences {
 		counts[d.Kind]++
 		if i == maxLogged {
-			c.log.WithField("more", len(differences)-i).Warn("more differences between the ledger and the cluster are not logged one by one")
+			c.log.WithField("more", len(differences)-i).
+				Warn("more differences between the ledger and the cluster are not logged one by one")
 		}
 		if i >= maxLogged {
 			continue
@@ -176,7 +177,8 @@ func (c *Comparer) report(differences []Difference, complete bool) {
 		if d.Repaired {
 			log.Warn("the ledger differed from the cluster and was repaired")
 		} else {
-			log.Error("the ledger differs from the cluster in a way that an observation cannot repair; if the API server's data was restored from a backup, restart this server")
+			log.Error("the ledger differs from the cluster in a way that an observation cannot repair; if the API server's " +
+				"data was restored from a backup, restart this server")
 		}
 	}
 	for _, kind := range allKinds {

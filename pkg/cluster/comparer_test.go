@@ -311,10 +311,22 @@ func TestComparerOfNodes(t *testing.T) {
 			spoil: func(_ *testing.T, w *world) { w.decides.RemoveNode("n1") },
 			found: map[Kind]int{MissingNode: 1}, exist: []string{"n1", "n2"},
 		},
-		"invented":        {spoil: observe(aNode("n9", 1, "1")), found: map[Kind]int{StaleNode: 1}, exist: []string{"n1", "n2"}},
-		"another amount":  {spoil: observe(aNode("n1", 1, "5")), found: map[Kind]int{WrongNodeAmount: 1}, exist: []string{"n1", "n2"}},
-		"cordoned":        {spoil: observe(aNode("n1", 1, "4", cordoned)), found: map[Kind]int{WrongNodeState: 1}, exist: []string{"n1", "n2"}},
-		"another machine": {spoil: observe(aNode("n1", 1, "4", nodeUID("x"))), found: map[Kind]int{WrongNodeState: 1}, exist: []string{"n1", "n2"}},
+		"invented": {
+			spoil: observe(aNode("n9", 1, "1")), found: map[Kind]int{StaleNode: 1},
+			exist: []string{"n1", "n2"},
+		},
+		"another amount": {
+			spoil: observe(aNode("n1", 1, "5")), found: map[Kind]int{WrongNodeAmount: 1},
+			exist: []string{"n1", "n2"},
+		},
+		"cordoned": {
+			spoil: observe(aNode("n1", 1, "4", cordoned)), found: map[Kind]int{WrongNodeState: 1},
+			exist: []string{"n1", "n2"},
+		},
+		"another machine": {
+			spoil: observe(aNode("n1", 1, "4", nodeUID("x"))), found: map[Kind]int{WrongNodeState: 1},
+			exist: []string{"n1", "n2"},
+		},
 		"nobody told that it was deleted": {
 			spoil: func(t *testing.T, w *world) {
 				require.NoError(t, w.live.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}))

@@ -22,7 +22,10 @@ type Constraints struct {
 }
 
 func constraintsOf(pod *v1.Pod) *Constraints {
-	c := &Constraints{nodeSelector: pod.Spec.NodeSelector, tolerations: pod.Spec.Tolerations, others: asksOthers(&pod.Spec)}
+	c := &Constraints{
+		nodeSelector: pod.Spec.NodeSelector, tolerations: pod.Spec.Tolerations,
+		others: asksOthers(&pod.Spec),
+	}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		c.affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
@@ -34,7 +37,8 @@ func constraintsOf(pod *v1.Pod) *Constraints {
 
 // asksOthers reports whether it depends on other pods, on volumes or on devices of DRA where a pod can be.
 func asksOthers(spec *v1.PodSpec) bool {
-	if a := spec.Affinity; a != nil && (a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
+	if a := spec.Affinity; a != nil && (a.PodAffinity != nil &&
+		len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
 		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0) {
 		return true
 	}
@@ -59,7 +63,9 @@ func (c *Constraints) Accepts() func(node Node) bool {
 	}
 	asked := &v1.Pod{Spec: v1.PodSpec{NodeSelector: c.nodeSelector}}
 	if c.affinity != nil {
-		asked.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: c.affinity}}
+		asked.Spec.Affinity = &v1.Affinity{
+			NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: c.affinity},
+		}
 	}
 	required := nodeaffinity.GetRequiredNodeAffinity(asked)
 	return func(node Node) bool {
@@ -69,9 +75,11 @@ func (c *Constraints) Accepts() func(node Node) bool {
 }
 
 func (c *Constraints) tolerates(taints []v1.Taint) bool {
-	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, c.tolerations, func(t *v1.Taint) bool {
-		return t.Key != v1.TaintNodeUnschedulable && (t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute)
-	}, true)
+	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, c.tolerations,
+		func(t *v1.Taint) bool {
+			return t.Key != v1.TaintNodeUnschedulable && (t.Effect == v1.TaintEffectNoSchedule ||
+				t.Effect == v1.TaintEffectNoExecute)
+		}, true)
 	return !found
 }
 
@@ -80,7 +88,8 @@ func (c *Constraints) Same(o *Constraints) bool {
 	if c == nil || o == nil {
 		return c == o
 	}
-	return c.others == o.others && maps.Equal(c.nodeSelector, o.nodeSelector) && (c.affinity == o.affinity || apiequality.Semantic.DeepEqual(c.affinity, o.affinity)) &&
+	return c.others == o.others && maps.Equal(c.nodeSelector, o.nodeSelector) &&
+		(c.affinity == o.affinity || apiequality.Semantic.DeepEqual(c.affinity, o.affinity)) &&
 		slices.EqualFunc(c.tolerations, o.tolerations, func(a, b v1.Toleration) bool {
 			a.TolerationSeconds, b.TolerationSeconds = nil, nil // which says how long, not where
 			return a == b

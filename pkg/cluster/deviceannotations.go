@@ -36,7 +36,8 @@ func (m *DeviceAnnotations) Same(o *DeviceAnnotations) bool {
 	if m == nil || o == nil {
 		return m == o
 	}
-	return m.Err == o.Err && m.Given == o.Given && slices.Equal(m.Claims, o.Claims) && slices.Equal(m.Templates, o.Templates) &&
+	return m.Err == o.Err && m.Given == o.Given && slices.Equal(m.Claims, o.Claims) &&
+		slices.Equal(m.Templates, o.Templates) &&
 		slices.EqualFunc(m.Containers, o.Containers, devices.ContainerClaims.Same)
 }
 
@@ -55,7 +56,8 @@ func (m *DeviceAnnotations) Asks() bool { return m != nil && (len(m.Claims) > 0 
 // ReadDeviceAnnotations reads the annotations of a pod; nil means that it claims no devices and has none,
 // as nearly all pods do not.
 func ReadDeviceAnnotations(pod *v1.Pod) *DeviceAnnotations {
-	text, given := pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation], pod.Annotations[v1alpha1.ExtendedResourcesAnnotation]
+	text, given := pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation],
+		pod.Annotations[v1alpha1.ExtendedResourcesAnnotation]
 	if text == "" && given == "" {
 		return nil
 	}
@@ -71,8 +73,11 @@ func ReadDeviceAnnotations(pod *v1.Pod) *DeviceAnnotations {
 	}
 	for _, c := range marks.Containers {
 		if !hasContainer(&pod.Spec, c.Name) {
-			marks = &DeviceAnnotations{Asked: text, Err: fmt.Sprintf("annotation %s: the pod has no container %s: write names of its containers or initContainers",
-				v1alpha1.ExtendedResourceClaimsAnnotation, c.Name)}
+			marks = &DeviceAnnotations{
+				Asked: text,
+				Err: fmt.Sprintf("annotation %s: the pod has no container %s: write names of its containers or initContainers",
+					v1alpha1.ExtendedResourceClaimsAnnotation, c.Name),
+			}
 			break
 		}
 	}
@@ -107,7 +112,8 @@ func NewDeviceAnnotations(pod ledger.PodRef, text string) *DeviceAnnotations {
 // hasContainer reports whether a pod has a container of a name. Of a copy in a request the names may not be known.
 func hasContainer(spec *v1.PodSpec, name string) bool {
 	named := func(c v1.Container) bool { return c.Name == name || c.Name == "" }
-	return len(spec.Containers) == 0 || slices.ContainsFunc(spec.Containers, named) || slices.ContainsFunc(spec.InitContainers, named)
+	return len(spec.Containers) == 0 || slices.ContainsFunc(spec.Containers, named) ||
+		slices.ContainsFunc(spec.InitContainers, named)
 }
 
 // Tell returns how the annotation extended-resources tells a pod what it was given. What it was given for what it asks

@@ -30,8 +30,10 @@ func TestClaimsOfContainers(t *testing.T) {
 		"setup=c;proxy=d;log=c,e": {Claims: []string{"c", "d", "e"}, Containers: []devices.ContainerClaims{
 			{Name: "setup", Claims: []int{0}}, {Name: "proxy", Claims: []int{1}}, {Name: "log", Claims: []int{0, 2}},
 		}},
-		"main=c;other=d": {Err: "annotation globalreserve.io/extended-resource-claims: the pod has no container other: write names of its containers or initContainers"},
-		"main=c,c":       {Err: "annotation globalreserve.io/extended-resource-claims: c is named twice for container main: write it once, and claim more devices by its count"},
+		"main=c;other=d": {Err: "annotation globalreserve.io/extended-resource-claims: the pod has no container other: " +
+			"write names of its containers or initContainers"},
+		"main=c,c": {Err: "annotation globalreserve.io/extended-resource-claims: c is named twice for container " +
+			"main: write it once, and claim more devices by its count"},
 		"c,template:gpu": {Claims: []string{"c", devices.TemplateClaim("p", "uid-p", "gpu")}, Templates: []string{"", "gpu"}},
 	} {
 		pod := claiming(text)
@@ -42,11 +44,14 @@ func TestClaimsOfContainers(t *testing.T) {
 	assert.Nil(t, ReadDeviceAnnotations(claiming(" ")))
 	copied := claiming("other=c")
 	copied.Spec = v1.PodSpec{}
-	assert.Empty(t, ReadDeviceAnnotations(copied).Err, "nobody knows the containers of a pod that only its name is known of")
+	assert.Empty(t, ReadDeviceAnnotations(copied).Err,
+		"nobody knows the containers of a pod that only its name is known of")
 	copied.Spec.Containers = []v1.Container{{}}
 	assert.Empty(t, ReadDeviceAnnotations(copied).Err, "nor where their names are left out")
-	assert.True(t, ReadDeviceAnnotations(claiming("main=c;log=d")).Same(ReadDeviceAnnotations(claiming(" main = c; log=d"))))
-	assert.False(t, ReadDeviceAnnotations(claiming("main=c;log=d")).Same(ReadDeviceAnnotations(claiming("main=c;proxy=d"))))
+	assert.True(t, ReadDeviceAnnotations(claiming("main=c;log=d")).
+		Same(ReadDeviceAnnotations(claiming(" main = c; log=d"))))
+	assert.False(t, ReadDeviceAnnotations(claiming("main=c;log=d")).
+		Same(ReadDeviceAnnotations(claiming("main=c;proxy=d"))))
 	assert.False(t, ReadDeviceAnnotations(claiming("main=c,d")).Same(ReadDeviceAnnotations(claiming("c,d"))))
 }
 
@@ -130,10 +135,12 @@ func FuzzGivenIDs(f *testing.F) {
 // The pod is told per container where it asked per container.
 func TestGivenOfContainers(t *testing.T) {
 	given := []ledger.GivenDevices{
-		{Claim: ledger.DeviceClaimRef{Name: "c"}, IDs: []string{"0", "1"}}, {Claim: ledger.DeviceClaimRef{Name: "d"}, IDs: []string{"0"}},
+		{Claim: ledger.DeviceClaimRef{Name: "c"}, IDs: []string{"0", "1"}},
+		{Claim: ledger.DeviceClaimRef{Name: "d"}, IDs: []string{"0"}},
 	}
 	for text, want := range map[string]string{
-		"c,d": "0,1,0", "main=c;log=d": "main=0,1;log=0", "main=c,d;log=d": "main=0,1,0;log=0", "log=c;setup=d,c": "log=0,1;setup=0,0,1",
+		"c,d": "0,1,0", "main=c;log=d": "main=0,1;log=0", "main=c,d;log=d": "main=0,1,0;log=0",
+		"log=c;setup=d,c": "log=0,1;setup=0,0,1",
 	} {
 		info, err := Reader{Table: resources.NewTable()}.NewPod(claiming(text))
 		require.NoError(t, err)

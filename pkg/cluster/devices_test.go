@@ -40,7 +40,8 @@ func TestComparerCountsDevices(t *testing.T) {
 // TestPodsWithDevices has the ledger told of the devices of bound pods: when these are seen, and
 // when an object of their claims changes.
 func TestPodsWithDevices(t *testing.T) {
-	f := newFixture(objects(aPod("p", 2, on("n1"), devicesAre("c,d", "GPU-0")), aPod("other", 3, on("n1"), devicesAre("e", "GPU-1"))),
+	f := newFixture(objects(aPod("p", 2, on("n1"), devicesAre("c,d", "GPU-0")),
+		aPod("other", 3, on("n1"), devicesAre("e", "GPU-1"))),
 		objects(aNode("n1", 1, "4")))
 	uid, asked := types.UID("first"), []string{}
 	var marked []string
@@ -80,7 +81,8 @@ func TestPodsWithDevices(t *testing.T) {
 		marked = nil
 		f.podServer.send(watch.Added, aPod("waits", 7, devicesAre("c", "")))
 		f.podServer.send(watch.Added, aPod("claims-nothing", 8))
-		f.podServer.send(watch.Modified, aPod("waits", 9, devicesAre("c", ""), func(p *v1.Pod) { p.Spec.Priority = new(int32) }))
+		f.podServer.send(watch.Modified, aPod("waits", 9, devicesAre("c", ""),
+			func(p *v1.Pod) { p.Spec.Priority = new(int32) }))
 		synctest.Wait()
 		assert.Equal(t, []string{"waits"}, marked, "when it is first seen")
 		f.podServer.send(watch.Modified, aPod("waits", 10, devicesAre("template:d", "")))

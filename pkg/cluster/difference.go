@@ -119,7 +119,8 @@ func describeAllocation(t *resources.Table, allocation *ledger.AllocationView) s
 	if allocation == nil {
 		return "no allocation"
 	}
-	return fmt.Sprintf("an allocation in state %s on node %s (%s)", allocation.State, allocation.Node, describeAmounts(t, allocation.Request.Amounts))
+	return fmt.Sprintf("an allocation in state %s on node %s (%s)", allocation.State, allocation.Node,
+		describeAmounts(t, allocation.Request.Amounts))
 }
 
 func describePod(t *resources.Table, pod *Pod) string {

@@ -125,7 +125,9 @@ func (c *Cache) podOf(ref ledger.PodRef) *Pod {
 
 // findLive adds what differs between the ledger and consistent lists from the
 // API server. allocated are the pods that must be in the list.
-func (c *Comparer) findLive(ctx context.Context, found map[suspicion]source, allocated map[ledger.PodRef]struct{}) error {
+func (c *Comparer) findLive(ctx context.Context, found map[suspicion]source,
+	allocated map[ledger.PodRef]struct{},
+) error {
 	look := liveLook{
 		Reader: c.ledger.Reader, client: c.client, allocated: allocated, listed: func(*Pod) {},
 		differs: func(d Difference) { addListed(found, d) },

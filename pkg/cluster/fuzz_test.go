@@ -36,7 +36,8 @@ func FuzzPodAnnotations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, keep, index, ttl, matched, claims, devices string) {
 		pod := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{
-				v1alpha1.ReservationAnnotation: keep, v1alpha1.ReservationIndexAnnotation: index, v1alpha1.ReservationTTLAnnotation: ttl,
+				v1alpha1.ReservationAnnotation: keep, v1alpha1.ReservationIndexAnnotation: index,
+				v1alpha1.ReservationTTLAnnotation:      ttl,
 				v1alpha1.GodelReservationTTLAnnotation: ttl, v1alpha1.MatchedReservationAnnotation: matched,
 				v1alpha1.ExtendedResourceClaimsAnnotation: claims, v1alpha1.ExtendedResourcesAnnotation: devices,
 			}},

@@ -112,10 +112,14 @@ func (e *told) add(what string, who fmt.Stringer) {
 // options are those of a cache in tests: what it tells is kept.
 func (e *told) options() Options {
 	return Options{
-		OnPodBound:          func(p *Pod) { e.add("bound", p.Ref) },
-		OnPodGone:           func(p ledger.PodRef) { e.add("gone", p) },
-		OnPodBypassed:       func(p *Pod) { e.add("bypassed", p.Ref) },
-		Keep:                func(*Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) { return slot, nil, false },
+		OnPodBound:    func(p *Pod) { e.add("bound", p.Ref) },
+		OnPodGone:     func(p ledger.PodRef) { e.add("gone", p) },
+		OnPodBypassed: func(p *Pod) { e.add("bypassed", p.Ref) },
+		Keep: func(*Pod) (slot ledger.Slot, told func(*ledger.Rejection),
+			keep bool,
+		) {
+			return slot, nil, false
+		},
 		Devices:             func(*Pod) *ledger.DeviceRequest { return nil },
 		OnDeviceAnnotations: func(*Pod) {},
 		OnNodesChanged:      func() {},

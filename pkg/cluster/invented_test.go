@@ -29,7 +29,8 @@ func TestInventedResourcesHideNoUse(t *testing.T) {
 		}
 	}
 	offers := func(n *v1.Node) {
-		n.Status.Allocatable[gpu], n.Status.Allocatable[fpga] = resource.MustParse("1"), resource.MustParse("0") // its plugin is away
+		// its plugin is away
+		n.Status.Allocatable[gpu], n.Status.Allocatable[fpga] = resource.MustParse("1"), resource.MustParse("0")
 	}
 	invented := make([]v1.ResourceName, 1000)
 	for i := range invented {

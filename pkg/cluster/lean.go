@@ -33,7 +33,8 @@ var (
 	containerCut = cut{
 		2: nil, 3: nil, 4: nil, 5: nil, 7: nil, 19: nil, // image, command, args, workingDir, env, envFrom
 		9: nil, 21: nil, 10: nil, 11: nil, 22: nil, 12: nil, // volumeMounts, volumeDevices, the three probes, lifecycle
-		13: nil, 20: nil, 14: nil, 15: nil, 25: nil, // terminationMessage*, imagePullPolicy, securityContext, restartPolicyRules
+		// terminationMessage*, imagePullPolicy, securityContext, restartPolicyRules
+		13: nil, 20: nil, 14: nil, 15: nil, 25: nil,
 	}
 	containerStatusCut = cut{
 		2: nil, 3: nil, 6: nil, 7: nil, 8: nil, // state, lastState, image, imageID, containerID
@@ -46,7 +47,8 @@ var (
 		1: {17: nil}, // metadata: managedFields
 		2: { // spec
 			1: volumeCut, 2: containerCut, 20: containerCut,
-			34: nil, 14: nil, 15: nil, 23: nil, 26: nil, // ephemeralContainers, securityContext, imagePullSecrets, hostAliases, dnsConfig
+			// ephemeralContainers, securityContext, imagePullSecrets, hostAliases, dnsConfig
+			34: nil, 14: nil, 15: nil, 23: nil, 26: nil,
 		},
 		3: { // status
 			2: {3: nil, 4: nil, 6: nil},              // conditions: the two times, message
@@ -74,7 +76,8 @@ func LeanClient(config *rest.Config, transport *http.Client, core kubernetes.Int
 	config = rest.CopyConfig(config)
 	config.GroupVersion = &v1.SchemeGroupVersion
 	config.APIPath = "/api"
-	config.NegotiatedSerializer = leanCodecs{rest.CodecFactoryForGeneratedClient(scheme.Scheme, scheme.Codecs).WithoutConversion()}
+	config.NegotiatedSerializer = leanCodecs{rest.CodecFactoryForGeneratedClient(scheme.Scheme, scheme.Codecs).
+		WithoutConversion()}
 	client, err := rest.RESTClientForConfigAndClient(config, transport)
 	if err != nil {
 		return nil, fmt.Errorf("making the client for pods and nodes: %w", err)
@@ -102,7 +105,9 @@ type leanDecoder struct{ runtime.Decoder }
 var cutting = sync.Pool{New: func() any { return new([]byte) }}
 
 // Decode implements runtime.Decoder.
-func (d leanDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d leanDecoder) Decode(data []byte, defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	what := envelopeCuts[kindOf(data)]
 	if what == nil {
 		return d.Decoder.Decode(data, defaults, into)

@@ -17,7 +17,9 @@ import (
 // CompareLive compares any ledger's pods and nodes with consistent lists from the API server. listed is told of every
 // pod, differs of every difference. What is being written shows up as well: only what is still there at
 // a later look is a difference.
-func CompareLive(ctx context.Context, l ledger.Reader, client kubernetes.Interface, listed func(*Pod), differs func(Difference)) error {
+func CompareLive(ctx context.Context, l ledger.Reader, client kubernetes.Interface, listed func(*Pod),
+	differs func(Difference),
+) error {
 	look := liveLook{Reader: l, client: client, allocated: map[ledger.PodRef]struct{}{}, listed: listed, differs: differs}
 	allocations, _ := l.Allocations()
 	for i := range allocations {

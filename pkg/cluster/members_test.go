@@ -46,13 +46,18 @@ func TestMembers(t *testing.T) {
 		want    counts
 		none    bool // it is no member
 	}{
-		"pending":                      {want: counts{pending: 1}},
-		"bound":                        {changes: []func(*v1.Pod){on("n")}, want: counts{bound: 1}},
-		"bound, being deleted":         {changes: []func(*v1.Pod){on("n"), deleting}},
-		"succeeded":                    {changes: []func(*v1.Pod){on("n"), phase(v1.PodSucceeded)}, want: counts{finished: 1}},
-		"pending, being deleted":       {changes: []func(*v1.Pod){deleting}},
-		"failed":                       {changes: []func(*v1.Pod){on("n"), phase(v1.PodFailed)}, none: true},
-		"its annotation is of no gang": {changes: []func(*v1.Pod){func(p *v1.Pod) { p.Annotations[v1alpha1.GangAnnotation] = "" }}, none: true},
+		"pending":              {want: counts{pending: 1}},
+		"bound":                {changes: []func(*v1.Pod){on("n")}, want: counts{bound: 1}},
+		"bound, being deleted": {changes: []func(*v1.Pod){on("n"), deleting}},
+		"succeeded": {
+			changes: []func(*v1.Pod){on("n"), phase(v1.PodSucceeded)},
+			want:    counts{finished: 1},
+		},
+		"pending, being deleted": {changes: []func(*v1.Pod){deleting}},
+		"failed":                 {changes: []func(*v1.Pod){on("n"), phase(v1.PodFailed)}, none: true},
+		"its annotation is of no gang": {
+			changes: []func(*v1.Pod){func(p *v1.Pod) { p.Annotations[v1alpha1.GangAnnotation] = "" }}, none: true,
+		},
 	}
 	key := kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: "g"}
 	for name, tt := range tests {
@@ -93,7 +98,10 @@ func TestMembersAtRandom(t *testing.T) {
 			delete(held, name)
 		} else {
 			var changes []func(*v1.Pod)
-			for _, change := range []func(*v1.Pod){on("n"), deleting, phase(v1.PodSucceeded), phase(v1.PodFailed), func(p *v1.Pod) { p.Annotations = nil }} {
+			for _, change := range []func(*v1.Pod){
+				on("n"), deleting, phase(v1.PodSucceeded), phase(v1.PodFailed),
+				func(p *v1.Pod) { p.Annotations = nil },
+			} {
 				if random.IntN(4) == 0 {
 					changes = append(changes, change)
 				}

@@ -16,8 +16,11 @@ func TestNodesTellLabelsAndTaints(t *testing.T) {
 	nodes := c.nodeSink()
 	node := func(version, zone string, taints ...v1.Taint) *v1.Node {
 		return &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: version, Labels: map[string]string{"zone": zone}},
-			Spec:       v1.NodeSpec{Taints: taints},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "n", UID: "u", ResourceVersion: version,
+				Labels: map[string]string{"zone": zone},
+			},
+			Spec: v1.NodeSpec{Taints: taints},
 		}
 	}
 	taint := v1.Taint{Key: "gpu", Effect: v1.TaintEffectNoSchedule}

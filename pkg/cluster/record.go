@@ -97,7 +97,10 @@ func newNodeRecord(t *resources.Table, node *v1.Node) *nodeRecord {
 
 // ofAutoscalers returns those of a node's annotations that are kept.
 func ofAutoscalers(all map[string]string) (kept map[string]string) {
-	for _, key := range []string{v1alpha1.KeepsCapacityAnnotation, v1alpha1.ScaleDownDisabledAnnotation, v1alpha1.DoNotDisruptAnnotation} {
+	for _, key := range []string{
+		v1alpha1.KeepsCapacityAnnotation, v1alpha1.ScaleDownDisabledAnnotation,
+		v1alpha1.DoNotDisruptAnnotation,
+	} {
 		if value, ok := all[key]; ok {
 			if kept == nil {
 				kept = map[string]string{}

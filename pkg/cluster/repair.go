@@ -167,7 +167,8 @@ func (c *Comparer) known(node string) *ledger.NodeObservation {
 // the bind ends. Where the watch has shown the pod, and it is gone, the bind has ended. A pod that the watch has not
 // shown may still be created.
 func inFlight(kind Kind, allocation *ledger.AllocationView, pod *Pod, shown bool) bool {
-	return kind == StaleAllocation && allocation.State == ledger.Binding && (pod != nil && !pod.Finished || pod == nil && !shown)
+	return kind == StaleAllocation && allocation.State == ledger.Binding &&
+		(pod != nil && !pod.Finished || pod == nil && !shown)
 }
 
 // repairPod makes the cache and the ledger take a proven state of a pod; nil is

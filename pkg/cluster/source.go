@@ -36,7 +36,9 @@ const pageSize = 1000
 // protobuf for pods and nodes unless its rest.Config names a content type.
 func (c *Cache) podSource(client kubernetes.Interface) cache.ListerWatcher {
 	pods := client.CoreV1().Pods(metav1.NamespaceAll)
-	return c.source(client, &c.podWatch.pulse, pods.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return c.source(client, &c.podWatch.pulse, pods.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+		error,
+	) {
 		page, err := pods.List(ctx, o)
 		if err != nil {
 			return nil, err
@@ -48,12 +50,15 @@ func (c *Cache) podSource(client kubernetes.Interface) cache.ListerWatcher {
 // nodeSource lists and watches all nodes.
 func (c *Cache) nodeSource(client kubernetes.Interface) cache.ListerWatcher {
 	nodes := client.CoreV1().Nodes()
-	return c.source(client, &c.nodeWatch.pulse, nodes.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return c.source(client, &c.nodeWatch.pulse, nodes.Watch, func(ctx context.Context,
+		o metav1.ListOptions,
+	) (runtime.Object, error) {
 		page, err := nodes.List(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		return compactPage(page.ListMeta, page.Items, func(node *v1.Node) runtime.Object { return newNodeRecord(c.reader.Table, node) }), nil
+		return compactPage(page.ListMeta, page.Items,
+			func(node *v1.Node) runtime.Object { return newNodeRecord(c.reader.Table, node) }), nil
 	})
 }
 

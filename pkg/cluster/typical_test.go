@@ -20,7 +20,10 @@ func typicalPod(i int) *v1.Pod {
 				v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("128Mi"),
 			}},
 			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: v1.TerminationMessageReadFile,
-			VolumeMounts: []v1.VolumeMount{{Name: "kube-api-access", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}},
+			VolumeMounts: []v1.VolumeMount{{
+				Name: "kube-api-access", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount",
+				ReadOnly: true,
+			}},
 		}
 		for e := range 8 {
 			c.Env = append(c.Env, v1.EnvVar{Name: fmt.Sprintf("SETTING_%d", e), Value: "some value of that setting"})
@@ -36,7 +39,8 @@ func typicalPod(i int) *v1.Pod {
 			Annotations: map[string]string{"example.com/config-hash": strings.Repeat("0123456789abcdef", 8)},
 			ManagedFields: []metav1.ManagedFieldsEntry{{
 				Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1",
-				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{` + strings.Repeat(`"f:labels":{".":{},"f:app":{}},`, 30) + `"f:x":{}}}`),
+				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{` +
+					strings.Repeat(`"f:labels":{".":{},"f:app":{}},`, 30) + `"f:x":{}}}`),
 			}},
 		},
 		Spec: v1.PodSpec{
@@ -60,8 +64,9 @@ func typicalPod(i int) *v1.Pod {
 func typicalNode(i int) *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("node-%05d", i), UID: types.UID(fmt.Sprintf("node-uid-%d", i)), ResourceVersion: strconv.Itoa(1 + i),
-			Labels: map[string]string{v1.LabelHostname: fmt.Sprintf("node-%05d", i), v1.LabelTopologyZone: "zone-a"},
+			Name: fmt.Sprintf("node-%05d", i), UID: types.UID(fmt.Sprintf("node-uid-%d", i)),
+			ResourceVersion: strconv.Itoa(1 + i),
+			Labels:          map[string]string{v1.LabelHostname: fmt.Sprintf("node-%05d", i), v1.LabelTopologyZone: "zone-a"},
 		},
 		Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("128Gi"),
@@ -70,7 +75,8 @@ func typicalNode(i int) *v1.Node {
 	}
 	for k := range 50 {
 		node.Status.Images = append(node.Status.Images, v1.ContainerImage{
-			Names: []string{fmt.Sprintf("registry.example/image-%d@sha256:%s", k, strings.Repeat("0123456789abcdef", 4))}, SizeBytes: 1 << 28,
+			Names:     []string{fmt.Sprintf("registry.example/image-%d@sha256:%s", k, strings.Repeat("0123456789abcdef", 4))},
+			SizeBytes: 1 << 28,
 		})
 	}
 	return node

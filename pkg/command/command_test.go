@@ -12,11 +12,17 @@ func TestCommandLineMistakesAreExplained(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown flag":                   {[]string{"--nosuch"}, "unknown flag: --nosuch: see globalreserve --help"},
-		"flag of the wrong kind":         {[]string{"--port", "http"}, "see globalreserve --help"},
-		"duration without a unit":        {[]string{"--bind-timeout", "5"}, `missing unit in duration "5": see globalreserve --help`},
-		"unknown command":                {[]string{"run"}, `unknown command "run" for "globalreserve"`},
-		"unknown flag of a command":      {[]string{"policy", "validate", "--strict"}, "unknown flag: --strict: see globalreserve policy validate --help"},
+		"unknown flag":           {[]string{"--nosuch"}, "unknown flag: --nosuch: see globalreserve --help"},
+		"flag of the wrong kind": {[]string{"--port", "http"}, "see globalreserve --help"},
+		"duration without a unit": {
+			[]string{"--bind-timeout", "5"},
+			`missing unit in duration "5": see globalreserve --help`,
+		},
+		"unknown command": {[]string{"run"}, `unknown command "run" for "globalreserve"`},
+		"unknown flag of a command": {
+			[]string{"policy", "validate", "--strict"},
+			"unknown flag: --strict: see globalreserve policy validate --help",
+		},
 		"neither cluster nor kubeconfig": {nil, "give --kubeconfig"},
 	}
 	for name, tt := range tests {

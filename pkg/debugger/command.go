@@ -59,10 +59,12 @@ func NewCommand() *cobra.Command {
 	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.server.URL, "server", c.server.URL, "URL of the server")
-	flags.StringVar(&c.server.CAFile, "server-ca-file", "", "file with the authorities that the server's certificate must come from; without it those of the system")
+	flags.StringVar(&c.server.CAFile, "server-ca-file", "",
+		"file with the authorities that the server's certificate must come from; without it those of the system")
 	flags.StringVar(&c.server.CertFile, "server-cert-file", "", "file with the certificate to show to the server")
 	flags.StringVar(&c.server.KeyFile, "server-key-file", "", "file with the key of that certificate")
-	flags.StringVar(&c.server.TokenFile, "server-token-file", "", "file with a token of the cluster to show to the server, instead of a certificate")
+	flags.StringVar(&c.server.TokenFile, "server-token-file", "",
+		"file with a token of the cluster to show to the server, instead of a certificate")
 	flags.StringVarP(&c.output, "output", "o", "text", "output format: text or json")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &ExitError{exitFailed, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
@@ -70,13 +72,16 @@ func NewCommand() *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "diff",
 		Short: "Compare the ledger with what the API server lists now",
-		Long: "Have the server compare its ledger with what the API server lists now: nodes, pods, and where it decides also\n" +
-			"reservations, devices and their claims. What differs is looked at again after " + pause.String() + ", as writes are always\n" +
+		Long: "Have the server compare its ledger with what the API server lists now: nodes, pods, and where it decides " +
+			"also\n" +
+			"reservations, devices and their claims. What differs is looked at again after " + pause.String() +
+			", as writes are always\n" +
 			"under way.\n\n" +
 			"Exit codes: 0 no differences; 1 there are some; 2 something failed.",
 		Args: noArgs, RunE: c.run(c.diff),
 	}, &cobra.Command{
-		Use: "dump", Short: "Print the whole ledger", Long: "Print the whole ledger.\n\nExit codes: 0 done; 2 something failed.",
+		Use: "dump", Short: "Print the whole ledger",
+		Long: "Print the whole ledger.\n\nExit codes: 0 done; 2 something failed.",
 		Args: noArgs, RunE: c.run(c.dump),
 	})
 	return cmd
@@ -90,7 +95,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 // run runs a subcommand and gives its error a code.
-func (c *command) run(do func(ctx context.Context, server *client.Client, out io.Writer) error) func(*cobra.Command, []string) error {
+func (c *command) run(do func(ctx context.Context, server *client.Client,
+	out io.Writer) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		if c.output != "text" && c.output != "json" {
 			return &ExitError{exitFailed, fmt.Errorf("--output %q is unknown; give text or json", c.output)}

@@ -73,7 +73,10 @@ func TestCommandsAskAServer(t *testing.T) {
 	w := newWorld()
 	same := reserver.DiffAnswer{Server: "me", Compared: []string{"nodes", "pods"}}
 	differs := same
-	differs.Differences = []reserver.Difference{{Kind: "stale_node", Object: "node n2", Ledger: "a node", Cluster: "no such node"}}
+	differs.Differences = []reserver.Difference{{
+		Kind: "stale_node", Object: "node n2", Ledger: "a node",
+		Cluster: "no such node",
+	}}
 	server := serve(t, map[string]any{"/debug/ledger": w.dump(), "/debug/diff": same})
 	other := serve(t, map[string]any{"/debug/diff": differs})
 

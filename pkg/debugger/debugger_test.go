@@ -57,7 +57,10 @@ func aReservation() *v1alpha1.Reservation {
 	return &v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r", UID: "r-uid"},
 		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{
-			Name: "a", NodeName: "n1", Requests: v1.ResourceList{"cpu": resource.MustParse("2"), "example.com/none": resource.MustParse("3")},
+			Name: "a", NodeName: "n1", Requests: v1.ResourceList{
+				"cpu":              resource.MustParse("2"),
+				"example.com/none": resource.MustParse("3"),
+			},
 		}}},
 		Status: v1alpha1.ReservationStatus{Phase: v1alpha1.ReservationAvailable},
 	}
@@ -96,15 +99,21 @@ func newWorld() *world {
 }
 
 func (w *world) observeNode(name string, cpu int64) {
-	w.ledger.Observer().ObserveNode(ledger.NodeObservation{Name: name, UID: types.UID(name + "-uid"), Allocatable: []resources.Amount{
-		{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 110},
-	}})
+	w.ledger.Observer().ObserveNode(ledger.NodeObservation{
+		Name: name, UID: types.UID(name + "-uid"),
+		Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 110},
+		},
+	})
 }
 
 func (w *world) observeDevice(id string, names ...string) {
 	var list []devices.Device
 	for _, name := range names {
-		list = append(list, devices.Device{Name: name, Resource: "example.com/gpu", ID: id, Properties: map[string]string{"memory": "40Gi"}})
+		list = append(list, devices.Device{
+			Name: name, Resource: "example.com/gpu", ID: id,
+			Properties: map[string]string{"memory": "40Gi"},
+		})
 	}
 	w.ledger.Observer().ObserveDevices("n1", list)
 }
@@ -145,7 +154,10 @@ func (w *world) server() *Server {
 }
 
 func (w *world) dump() reserver.DumpAnswer {
-	return rest.New(rest.Options{Ledger: w.ledger.Reader, Clock: steady.New(time.Now), About: func() reserver.DumpAnswer { return w.about }}).Dump()
+	return rest.New(rest.Options{
+		Ledger: w.ledger.Reader, Clock: steady.New(time.Now),
+		About: func() reserver.DumpAnswer { return w.about },
+	}).Dump()
 }
 
 func TestEveryKindOfDifferenceIsTold(t *testing.T) {
@@ -159,29 +171,56 @@ func TestEveryKindOfDifferenceIsTold(t *testing.T) {
 			p.Name, p.UID, p.Annotations = "q", "q-uid", nil
 			w.pods = append(w.pods, p)
 		}, []string{"missing_allocation pod default/q"}},
-		"pod gone":           {func(w *world) { w.observePod("q", "n1", 1000) }, []string{"stale_allocation pod default/q"}},
-		"pod elsewhere":      {func(w *world) { w.pods[0].(*v1.Pod).Spec.NodeName = "n2" }, []string{"wrong_node pod default/p"}},
+		"pod gone": {func(w *world) { w.observePod("q", "n1", 1000) }, []string{"stale_allocation pod default/q"}},
+		"pod elsewhere": {
+			func(w *world) { w.pods[0].(*v1.Pod).Spec.NodeName = "n2" },
+			[]string{"wrong_node pod default/p"},
+		},
 		"pod asks for other": {func(w *world) { w.observePod("p", "n1", 1500) }, []string{"wrong_amount pod default/p"}},
-		"node missed":        {func(w *world) { n := aNode(); n.Name = "n2"; w.nodes = append(w.nodes, n) }, []string{"missing_node node n2"}},
-		"node gone":          {func(w *world) { w.observeNode("n2", 1) }, []string{"stale_node node n2"}},
-		"node offers other":  {func(w *world) { w.observeNode("n1", 9000) }, []string{"wrong_node_amount node n1"}},
-		"node cordoned":      {func(w *world) { w.nodes[0].(*v1.Node).Spec.Unschedulable = true }, []string{"wrong_node_state node n1"}},
-		"slot missed":        {func(w *world) { w.ledger.ReleaseSlots("default", "r") }, []string{"missing_slot slot default/r/a"}},
-		"slot of no object":  {func(w *world) { w.observeSlot("b", "n1", 1) }, []string{"stale_slot slot default/r/b"}},
+		"node missed": {
+			func(w *world) { n := aNode(); n.Name = "n2"; w.nodes = append(w.nodes, n) },
+			[]string{"missing_node node n2"},
+		},
+		"node gone":         {func(w *world) { w.observeNode("n2", 1) }, []string{"stale_node node n2"}},
+		"node offers other": {func(w *world) { w.observeNode("n1", 9000) }, []string{"wrong_node_amount node n1"}},
+		"node cordoned": {
+			func(w *world) { w.nodes[0].(*v1.Node).Spec.Unschedulable = true },
+			[]string{"wrong_node_state node n1"},
+		},
+		"slot missed": {
+			func(w *world) { w.ledger.ReleaseSlots("default", "r") },
+			[]string{"missing_slot slot default/r/a"},
+		},
+		"slot of no object": {func(w *world) { w.observeSlot("b", "n1", 1) }, []string{"stale_slot slot default/r/b"}},
 		"slot of another size": {func(w *world) {
 			w.objects[0].(*v1alpha1.Reservation).Spec.Slots[0].Requests["cpu"] = resource.MustParse("1")
 		}, []string{"wrong_slot slot default/r/a"}},
-		"slot elsewhere":    {func(w *world) { w.objects[0].(*v1alpha1.Reservation).Spec.Slots[0].NodeName = "n2" }, []string{"wrong_slot slot default/r/a"}},
-		"reservation ended": {func(w *world) { w.objects[0].(*v1alpha1.Reservation).Status.Phase = v1alpha1.ReservationExpired }, []string{"stale_slot slot default/r/a"}},
+		"slot elsewhere": {
+			func(w *world) { w.objects[0].(*v1alpha1.Reservation).Spec.Slots[0].NodeName = "n2" },
+			[]string{"wrong_slot slot default/r/a"},
+		},
+		"reservation ended": {func(w *world) {
+			w.objects[0].(*v1alpha1.Reservation).
+				Status.Phase = v1alpha1.ReservationExpired
+		}, []string{"stale_slot slot default/r/a"}},
 		"device missed": {func(w *world) {
 			d := aDevice()
 			d.Name, d.Spec.DeviceID = "e", "gpu-1"
 			w.objects = append(w.objects, d)
 		}, []string{"missing_device device e"}},
-		"device gone":         {func(w *world) { w.objects = w.objects[:1]; w.objects = append(w.objects, aClaim()) }, []string{"stale_device device d"}},
-		"device changed":      {func(w *world) { w.objects[1].(*v1alpha1.ExtendedResource).Spec.Properties["memory"] = "80Gi" }, []string{"wrong_device device d"}},
-		"two objects of one":  {change: func(w *world) { d := aDevice(); d.Name = "e"; w.objects = append(w.objects, d) }},
-		"other devices given": {func(w *world) { w.pods[0].(*v1.Pod).Annotations[v1alpha1.ExtendedResourcesAnnotation] = "gpu-9" }, []string{"wrong_given pod default/p"}},
+		"device gone": {
+			func(w *world) { w.objects = w.objects[:1]; w.objects = append(w.objects, aClaim()) },
+			[]string{"stale_device device d"},
+		},
+		"device changed": {func(w *world) {
+			w.objects[1].(*v1alpha1.ExtendedResource).
+				Spec.Properties["memory"] = "80Gi"
+		}, []string{"wrong_device device d"}},
+		"two objects of one": {change: func(w *world) { d := aDevice(); d.Name = "e"; w.objects = append(w.objects, d) }},
+		"other devices given": {func(w *world) {
+			w.pods[0].(*v1.Pod).
+				Annotations[v1alpha1.ExtendedResourcesAnnotation] = "gpu-9"
+		}, []string{"wrong_given pod default/p"}},
 		"claim gone":          {func(w *world) { w.objects = w.objects[:2] }, []string{"stale_claim pod default/p"}},
 		"only pods and nodes": {change: func(w *world) { w.about.Objects, w.objects = false, nil }},
 	}
@@ -255,10 +294,13 @@ func TestTheAccountInLines(t *testing.T) {
 		got = append(got, line)
 	}
 	assert.Equal(t, []string{
-		"server me at revision 11, with reservations and devices: 1 nodes, 1 allocations, 1 slots; it does not decide: server other decides",
-		"node n1: UID n1-uid, 1 allocations; cpu 8000: bound 1000, reserved 2000, free 5000; pods 110: bound 1, reserved 1, free 108",
+		"server me at revision 11, with reservations and devices: 1 nodes, 1 allocations, 1 slots; it does not decide: " +
+			"server other decides",
+		"node n1: UID n1-uid, 1 allocations; cpu 8000: bound 1000, reserved 2000, free 5000; pods 110: bound 1, reserved " +
+			"1, free 108",
 		"device d on node n1: gpu-0 of example.com/gpu; pod default/p",
-		"allocation of pod default/p on node n1: Bound, UID p-uid, scheduler , priority 0; cpu 1000; pods 1; port TCP/0.0.0.0:80; device gpu-0",
+		"allocation of pod default/p on node n1: Bound, UID p-uid, scheduler , priority 0; cpu 1000; pods 1; port " +
+			"TCP/0.0.0.0:80; device gpu-0",
 		"slot default/r/a on node n1: Once, scheduler , priority 0; cpu 2000; example.com/none 3; pods 1",
 	}, got)
 }

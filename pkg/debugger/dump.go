@@ -45,7 +45,8 @@ func headline(d *reserver.DumpAnswer) string {
 	if d.Undecided != "" {
 		decides = "does not decide: " + d.Undecided
 	}
-	return fmt.Sprintf("server %s at revision %d, %s: %d nodes, %d allocations, %d slots; it %s", d.Server, d.Account.Revision, has,
+	return fmt.Sprintf("server %s at revision %d, %s: %d nodes, %d allocations, %d slots; it %s", d.Server,
+		d.Account.Revision, has,
 		len(d.Account.Nodes), len(d.Account.Allocations), len(d.Account.Slots), decides)
 }
 
@@ -53,7 +54,8 @@ func nodeLine(n *reserver.Node) string {
 	words := []string{fmt.Sprintf("node %s: UID %s, %d allocations", n.Name, n.UID, n.AllocationCount)}
 	for _, name := range slices.Sorted(maps.Keys(n.Resources)) {
 		r := n.Resources[name]
-		words = append(words, fmt.Sprintf("%s %d: bound %d, reserved %d, free %d", name, r.Allocatable, r.Bound, r.Reserved, r.Free))
+		words = append(words, fmt.Sprintf("%s %d: bound %d, reserved %d, free %d", name, r.Allocatable, r.Bound, r.Reserved,
+			r.Free))
 	}
 	words = addIf(words, !n.Exists, "does not exist")
 	words = addIf(words, n.Unschedulable, "cordoned")
@@ -84,7 +86,8 @@ func slotLine(s *reserver.NodeSlot) string {
 	if s.Reservation != "" {
 		name = s.Namespace + "/" + s.Reservation + "/" + s.Slot.Name
 	}
-	words := []string{fmt.Sprintf("slot %s on node %s: %s, scheduler %s, priority %d", name, s.Slot.Node, s.Policy, s.Scheduler, s.Priority)}
+	words := []string{fmt.Sprintf("slot %s on node %s: %s, scheduler %s, priority %d", name, s.Slot.Node, s.Policy,
+		s.Scheduler, s.Priority)}
 	words = append(words, describe(s.Slot.Requests, s.Slot.HostPorts, s.Slot.Devices)...)
 	words = addIf(words, s.Slot.Pod != "", "for pod "+s.Namespace+"/"+s.Slot.Pod)
 	words = addIf(words, s.Slot.Within != "", "part of "+s.Slot.Within)

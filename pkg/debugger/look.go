@@ -51,7 +51,8 @@ func (s *Server) Diff(ctx context.Context) (*reserver.DiffAnswer, error) {
 	for i := range first.Differences {
 		before[what(&first.Differences[i])] = true
 	}
-	second.Differences = slices.DeleteFunc(second.Differences, func(d reserver.Difference) bool { return !before[what(&d)] })
+	second.Differences = slices.DeleteFunc(second.Differences,
+		func(d reserver.Difference) bool { return !before[what(&d)] })
 	if more := len(second.Differences) - maxTold; more > 0 {
 		second.Differences, second.More = second.Differences[:maxTold], more
 	}
@@ -71,7 +72,8 @@ func (s *Server) once(ctx context.Context) (*reserver.DiffAnswer, error) {
 			"the server has not read all pods and nodes yet (%s): ask again in a moment", cmp.Or(about.Undecided, about.Server))
 	}
 	l := look{Reader: s.Ledger, api: s.API, found: &reserver.DiffAnswer{
-		Server: about.Server, Undecided: about.Undecided, Compared: []string{"nodes", "pods"}, Differences: []reserver.Difference{},
+		Server: about.Server, Undecided: about.Undecided, Compared: []string{"nodes", "pods"},
+		Differences: []reserver.Difference{},
 	}}
 	if err := cluster.CompareLive(ctx, s.Ledger, s.API.Core, l.listed, l.differs); err != nil {
 		return nil, err
@@ -112,7 +114,10 @@ func (l *look) differs(d cluster.Difference) {
 	if d.Pod.Name != "" {
 		object, uid = podName(d.Pod), string(d.Pod.UID)
 	}
-	l.add(reserver.Difference{Kind: string(d.Kind), Object: object, UID: uid, Node: d.Node, Ledger: d.Ledger, Cluster: d.Cluster})
+	l.add(reserver.Difference{
+		Kind: string(d.Kind), Object: object, UID: uid, Node: d.Node, Ledger: d.Ledger,
+		Cluster: d.Cluster,
+	})
 }
 
 func podName(pod ledger.PodRef) string { return "pod " + pod.Namespace + "/" + pod.Name }

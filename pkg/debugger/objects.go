@@ -36,7 +36,8 @@ const (
 // each calls visit for each object of a kind that is asked for in pages. There is none where the API server does not
 // know the kind.
 func each[T runtime.Object](
-	ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (T, error), visit func(runtime.Object),
+	ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (T, error),
+	visit func(runtime.Object),
 ) error {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
 	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error { visit(o); return nil })
@@ -100,7 +101,8 @@ func (l *look) slot(kind string, known, granted *ledger.Slot) {
 		return fmt.Sprintf("a slot on node %s (%s)", s.Node, describeRequest(l.Table(), s.Request))
 	}
 	l.add(reserver.Difference{
-		Kind: kind, Object: "slot " + either.Ref.String(), Node: either.Node, Ledger: describe(known), Cluster: describe(granted),
+		Kind: kind, Object: "slot " + either.Ref.String(), Node: either.Node, Ledger: describe(known),
+		Cluster: describe(granted),
 	})
 }
 
@@ -127,10 +129,11 @@ func (l *look) devices(ctx context.Context) error {
 		l.devicesOf(node, nil, there)
 	}
 	claims := map[ledger.DeviceClaimRef]bool{}
-	err = each(ctx, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll).List, func(o runtime.Object) {
-		claim := o.(*v1alpha1.ExtendedResourceClaim)
-		claims[ledger.DeviceClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}] = true
-	})
+	err = each(ctx, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll).List,
+		func(o runtime.Object) {
+			claim := o.(*v1alpha1.ExtendedResourceClaim)
+			claims[ledger.DeviceClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}] = true
+		})
 	if err != nil {
 		return err
 	}
@@ -154,7 +157,8 @@ func (l *look) devicesOf(node string, known []ledger.DeviceView, objects []devic
 		switch {
 		case !ok:
 			differs(staleDevice, d.Name, describeDevice(d), "no such device")
-		case object.Resource != d.Resource || object.ID != d.ID || object.Unschedulable != d.Unschedulable || !maps.Equal(object.Properties, d.Properties):
+		case object.Resource != d.Resource || object.ID != d.ID || object.Unschedulable != d.Unschedulable ||
+			!maps.Equal(object.Properties, d.Properties):
 			differs(wrongDevice, d.Name, describeDevice(d), describeDevice(&object))
 		}
 	}

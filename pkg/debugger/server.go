@@ -48,5 +48,6 @@ func (s *Server) log(ctx context.Context) {
 	if found.More > 0 {
 		s.Log.WithField("more", found.More).Warn("debug diff: more differences are not logged one by one")
 	}
-	s.Log.WithFields(logrus.Fields{"compared": found.Compared, "differences": len(found.Differences) + found.More}).Info("debug diff: done")
+	s.Log.WithFields(logrus.Fields{"compared": found.Compared, "differences": len(found.Differences) + found.More}).
+		Info("debug diff: done")
 }

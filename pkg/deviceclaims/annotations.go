@@ -75,6 +75,7 @@ func (c *Controller) bringPod(ctx context.Context, pod ledger.PodRef) error {
 		return err
 	}
 	c.event(follow.PodReference(pod.Namespace, pod.Name, pod.UID),
-		v1.EventTypeWarning, reasonRestored, "somebody changed the annotations that say which devices the pod has: it has "+marks.Given+" until it goes")
+		v1.EventTypeWarning, reasonRestored, "somebody changed the annotations that say which devices the pod has: it has "+
+			marks.Given+" until it goes")
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 
 // What somebody edits of a bound pod's annotations is put back, and the device is given to nobody else meanwhile.
 func TestAnnotationsArePutBack(t *testing.T) {
-	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"), claimFor(t, "two", "{}"))
+	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"),
+		claimFor(t, "two", "{}"))
 	require.Equal(t, "GPU-a", w.bind("p", "one", "n1"))
 	for name, edited := range map[string]struct{ claims, given string }{
 		"another device":     {"one", "GPU-b"},
@@ -48,7 +49,8 @@ func TestAnnotationsArePutBack(t *testing.T) {
 // What a pod is told of its containers is put back in the form it was bound with.
 func TestAnnotationsOfContainersArePutBack(t *testing.T) {
 	const asked, given = "main=one,two;log=two", "main=GPU-a,GPU-b;log=GPU-b"
-	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"), claimFor(t, "two", "{}"))
+	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"),
+		claimFor(t, "two", "{}"))
 	require.Equal(t, given, w.bind("p", asked, "n1"))
 	for name, edited := range map[string]struct{ claims, given string }{
 		"devices of another container": {asked, "main=GPU-a;log=GPU-b"},
@@ -78,7 +80,8 @@ func TestAnnotationsOfContainersArePutBack(t *testing.T) {
 
 // A pod that asks by count has devices that no claim names: what it says of them is put back, too.
 func TestAnnotationsOfCountsArePutBack(t *testing.T) {
-	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"), claimFor(t, "two", "{}"))
+	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"),
+		claimFor(t, "two", "{}"))
 	byCount := func(claims, given string) *cluster.Pod {
 		pod := w.pod("p", claims, "n1", given)
 		pod.Request = pod.Request.AtLeast(w.ledger.Table(), gpu, 1)

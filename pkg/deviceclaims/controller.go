@@ -103,11 +103,13 @@ func New(o Options) *Controller {
 	c.watch = follow.NewWatch(o.Kind, o.Log,
 		follow.NewSource(o.Client, "extendedresources", kinds.ExtendedResources(), &v1alpha1.ExtendedResource{},
 			c.observeDevice, c.forgetDevice),
-		follow.NewSource(o.Client, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll), &v1alpha1.ExtendedResourceClaim{},
+		follow.NewSource(o.Client, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll),
+			&v1alpha1.ExtendedResourceClaim{},
 			c.observeClaim, c.forgetClaim))
 	c.claims.templates = map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate{}
 	c.templates = follow.NewWatch(o.TemplateKind, o.Log,
-		follow.NewSource(o.Client, "extendedresourceclaimtemplates", kinds.ExtendedResourceClaimTemplates(metav1.NamespaceAll),
+		follow.NewSource(o.Client, "extendedresourceclaimtemplates",
+			kinds.ExtendedResourceClaimTemplates(metav1.NamespaceAll),
 			&v1alpha1.ExtendedResourceClaimTemplate{}, c.observeTemplate, c.forgetTemplate))
 	return c
 }

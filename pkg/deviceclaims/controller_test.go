@@ -158,7 +158,10 @@ func TestResolving(t *testing.T) {
 	assert.Nil(t, w.controller.Devices(w.pod("p", "", "", "")))
 	got := w.controller.Devices(w.pod("p", "c,two", "", ""))
 	require.Empty(t, got.Err)
-	assert.Equal(t, []ledger.DeviceClaimRef{{Namespace: "default", Name: "c", UID: "uid-c"}, {Namespace: "default", Name: "two", UID: "uid-two"}}, got.Claims)
+	assert.Equal(t, []ledger.DeviceClaimRef{
+		{Namespace: "default", Name: "c", UID: "uid-c"},
+		{Namespace: "default", Name: "two", UID: "uid-two"},
+	}, got.Claims)
 	assert.Equal(t, "1 nvidia.com/gpu (model In K80)", got.Requests[0].String())
 	for claims, want := range map[string]string{
 		"missing":   "there is no ExtendedResourceClaim missing in namespace default",

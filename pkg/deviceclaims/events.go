@@ -25,7 +25,8 @@ func (c *Controller) tellClaim(claim *v1alpha1.ExtendedResourceClaim, former v1a
 			kind, reason = v1.EventTypeWarning, reasonNotGiven
 			break
 		}
-		note = fmt.Sprintf("pod %s has %s on node %s", claim.Status.PodRef.Name, strings.Join(claim.Status.ExtendedResources, ", "), claim.Status.NodeName)
+		note = fmt.Sprintf("pod %s has %s on node %s", claim.Status.PodRef.Name,
+			strings.Join(claim.Status.ExtendedResources, ", "), claim.Status.NodeName)
 	case v1alpha1.ExtendedResourceClaimLost:
 		kind, reason = v1.EventTypeWarning, reasonLost
 	default:

@@ -16,8 +16,11 @@ func FuzzClaim(f *testing.F) {
 	const named = `{"metadata":{"namespace":"ns","name":"c","uid":"u"},`
 	f.Add(`{}`, `null`)
 	f.Add(named+`"spec":{"devices":{"requests":[]}}}`, named+`"status":{"devices":["a","a"],"podUID":"p"}}`)
-	f.Add(named+`"spec":{"rawResourceName":"gpu","extendedResourceNum":2,"metadataRequirements":{"matchLabels":{"a":"b"}}}}`, named+`"spec":{"extendedResourceNum":-1}}`)
-	f.Add(named+`"spec":{"metadataRequirements":{"matchExpressions":[{"key":"\u0000","operator":"x","values":[""]}]}}}`, named+`"metadata":{"deletionTimestamp":"x"}}`)
+	f.Add(named+
+		`"spec":{"rawResourceName":"gpu","extendedResourceNum":2,"metadataRequirements":{"matchLabels":{"a":"b"}}}}`, named+
+		`"spec":{"extendedResourceNum":-1}}`)
+	f.Add(named+`"spec":{"metadataRequirements":{"matchExpressions":[{"key":"\u0000","operator":"x","values":[""]}]}}}`,
+		named+`"metadata":{"deletionTimestamp":"x"}}`)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		claims := newClaimSet()
 		var last *v1alpha1.ExtendedResourceClaim
@@ -42,12 +45,14 @@ func FuzzClaim(f *testing.F) {
 func FuzzDevice(f *testing.F) {
 	const spec = `{"spec":{"nodeName":"n","resourceName":"nvidia.com/gpu","deviceID":"0"`
 	f.Add(spec+`}}`, spec+`}}`)
-	f.Add(spec+`,"properties":{"memory":"16Gi","":"\u0000"}}}`, spec+`,"unschedulable":true},"status":{"phase":"Allocated","claim":{"name":"x"}}}`)
+	f.Add(spec+`,"properties":{"memory":"16Gi","":"\u0000"}}}`, spec+
+		`,"unschedulable":true},"status":{"phase":"Allocated","claim":{"name":"x"}}}`)
 	f.Add(`{}`, `{"spec":{"nodeName":"other","deviceID":"0"}}`)
 	f.Add(`{"metadata":{"name":"a","generation":-1}}`, `null`)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		a, b := &v1alpha1.ExtendedResource{}, &v1alpha1.ExtendedResource{}
-		if len(first)+len(second) > 64<<10 || json.Unmarshal([]byte(first), a) != nil || json.Unmarshal([]byte(second), b) != nil {
+		if len(first)+len(second) > 64<<10 || json.Unmarshal([]byte(first), a) != nil ||
+			json.Unmarshal([]byte(second), b) != nil {
 			return
 		}
 		inventory, again := newInventory(), b.DeepCopy()

@@ -73,7 +73,8 @@ func projectClaim(claim *claim, facts *claimFacts, now time.Time) v1alpha1.Exten
 		status.Phase = v1alpha1.ExtendedResourceClaimBound
 		if len(facts.names) == 0 {
 			next.Reason = reasonNotGiven
-			next.Message = fmt.Sprintf("pod %s is bound and has no devices in its annotation %s: its scheduler did not ask GlobalReserve, or somebody changed it",
+			next.Message = fmt.Sprintf("pod %s is bound and has no devices in its annotation %s: its scheduler did not ask "+
+				"GlobalReserve, or somebody changed it",
 				u.Pod.Name, v1alpha1.ExtendedResourcesAnnotation)
 			break
 		}
@@ -106,13 +107,17 @@ func projectDevice(d *v1alpha1.ExtendedResource, facts *deviceFacts, now time.Ti
 	if u := facts.use; u != nil && facts.same == "" {
 		status.Phase = v1alpha1.ExtendedResourceBound
 		if claim := u.given.Claim; claim.Name != "" {
-			status.ClaimRef = &v1alpha1.ExtendedResourceClaimReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
+			status.ClaimRef = &v1alpha1.ExtendedResourceClaimReference{
+				Namespace: claim.Namespace, Name: claim.Name,
+				UID: claim.UID,
+			}
 		}
 	}
 	switch {
 	case facts.same != "":
 		status.Phase, next.Status, next.Reason = v1alpha1.ExtendedResourceOffline, metav1.ConditionFalse, reasonSameDevice
-		next.Message = fmt.Sprintf("object %s is the same device (node, resourceName and deviceID): delete one of the two", facts.same)
+		next.Message = fmt.Sprintf("object %s is the same device (node, resourceName and deviceID): delete one of the two",
+			facts.same)
 	case !facts.nodeExists:
 		status.Phase, next.Status, next.Reason = v1alpha1.ExtendedResourceOffline, metav1.ConditionFalse, reasonNoNode
 		next.Message = fmt.Sprintf("there is no node %s", d.Spec.NodeName)

@@ -28,7 +28,8 @@ func (s *claimSet) move(key types.NamespacedName, from, to types.UID) {
 	if from == to {
 		return
 	}
-	if s.byPod[from] = slices.DeleteFunc(s.byPod[from], func(k types.NamespacedName) bool { return k == key }); len(s.byPod[from]) == 0 {
+	if s.byPod[from] = slices.DeleteFunc(s.byPod[from],
+		func(k types.NamespacedName) bool { return k == key }); len(s.byPod[from]) == 0 {
 		delete(s.byPod, from)
 	}
 	if to != "" {

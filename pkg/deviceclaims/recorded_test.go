@@ -141,7 +141,8 @@ func TestDevicesOfContainersAfterAStart(t *testing.T) {
 		"the claims of another pod's text": {"main=two,;", given},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, podsKnown := newWorldAtStart(t, device("a", "n1", "K80"), device("b", "n1", "K80"), device("c", "n1", "K80"), device("d", "n1", "K80"),
+			w, podsKnown := newWorldAtStart(t, device("a", "n1", "K80"), device("b", "n1", "K80"), device("c", "n1", "K80"),
+				device("d", "n1", "K80"),
 				claimFor(t, "one", "{}"), claimFor(t, "two", "count: 2"), claimFor(t, "next", "{}"))
 			w.observe(w.pod("p", started.claims, "n1", started.given))
 			podsKnown()

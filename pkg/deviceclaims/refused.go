@@ -25,8 +25,9 @@ func (c *Controller) Trouble(pod *cluster.Pod) (reason ledger.Reason, note strin
 		for _, user := range c.Ledger.DeviceUsers(ref.Namespace, ref.Name) {
 			its := slices.ContainsFunc(user.Given, func(g ledger.GivenDevices) bool { return g.Claim == ref })
 			if its && user.Pod.UID != pod.Ref.UID {
-				return ledger.DeviceClaimInUse, fmt.Sprintf("ExtendedResourceClaim %s is in use by pod %s: a claim serves one pod at a time",
-					ref.Name, user.Pod.Name)
+				return ledger.DeviceClaimInUse,
+					fmt.Sprintf("ExtendedResourceClaim %s is in use by pod %s: a claim serves one pod at a time",
+						ref.Name, user.Pod.Name)
 			}
 		}
 	}
@@ -40,8 +41,9 @@ func (c *Controller) neverFits(request *ledger.DeviceRequest) (ledger.Reason, st
 	}
 	for i, one := range request.Requests {
 		if !c.couldFit([]*devices.Request{one}) {
-			return ledger.InsufficientDevices, fmt.Sprintf("ExtendedResourceClaim %s asks for %s: no node has these devices, in use or not",
-				request.Claims[i].Name, one)
+			return ledger.InsufficientDevices,
+				fmt.Sprintf("ExtendedResourceClaim %s asks for %s: no node has these devices, in use or not",
+					request.Claims[i].Name, one)
 		}
 	}
 	return ledger.InsufficientDevices, "no node has the devices of all claims of the pod together, in use or not"

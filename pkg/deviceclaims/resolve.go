@@ -135,20 +135,26 @@ func counts(requests []*devices.Request) []int {
 }
 
 // claimOf returns what a claim of a pod asks for, which may be made from a template, or why it cannot be used.
-func (s *claimSet) claimOf(pod *cluster.Pod, name, template string, claim *claim) (compiled *devices.Request, uid types.UID, why string) {
+func (s *claimSet) claimOf(pod *cluster.Pod, name, template string,
+	claim *claim,
+) (compiled *devices.Request, uid types.UID, why string) {
 	switch {
 	case claim == nil && template != "":
 		return nil, "", s.whyNotMade(pod, template)
 	case claim == nil:
-		return nil, "", fmt.Sprintf("there is no ExtendedResourceClaim %s in namespace %s: create it there; claims of other namespaces cannot be used",
-			name, pod.Ref.Namespace)
+		return nil, "",
+			fmt.Sprintf("there is no ExtendedResourceClaim %s in namespace %s: create it there; claims of other namespaces "+
+				"cannot be used",
+				name, pod.Ref.Namespace)
 	case claim.err != nil:
 		return nil, claim.obj.UID, fmt.Sprintf("ExtendedResourceClaim %s cannot be used: %s", name, claim.err)
 	case claim.obj.DeletionTimestamp != nil && pod.Node == "":
 		return nil, claim.obj.UID, fmt.Sprintf("ExtendedResourceClaim %s is being deleted", name)
 	case template != "" && pod.Node == "" && ownerOf(claim.obj) != pod.Ref.UID:
-		return nil, claim.obj.UID, fmt.Sprintf("ExtendedResourceClaim %s is not the pod's own: delete it, and the pod gets one from ExtendedResourceClaimTemplate %s",
-			name, template)
+		return nil, claim.obj.UID,
+			fmt.Sprintf("ExtendedResourceClaim %s is not the pod's own: delete it, and the pod gets one from "+
+				"ExtendedResourceClaimTemplate %s",
+				name, template)
 	default:
 		return claim.request, claim.obj.UID, ""
 	}

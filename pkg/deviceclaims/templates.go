@@ -81,7 +81,8 @@ func (c *Controller) makeClaims(ctx context.Context, pod *cluster.Pod) error {
 		switch {
 		case apierrors.IsAlreadyExists(err):
 		case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-			c.refusals.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reasonNotMade, "MakeClaim", err.Error())
+			c.refusals.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reasonNotMade, "MakeClaim",
+				err.Error())
 			fallthrough
 		case err != nil:
 			return fmt.Errorf("making claim %s of pod %s from template %s: %w", name, pod.Ref, template.Name, err)
@@ -91,7 +92,9 @@ func (c *Controller) makeClaims(ctx context.Context, pod *cluster.Pod) error {
 }
 
 // claimFrom returns the claim that a pod gets from a template. It goes with the pod, which owns it.
-func claimFrom(template *v1alpha1.ExtendedResourceClaimTemplate, pod ledger.PodRef, name string) *v1alpha1.ExtendedResourceClaim {
+func claimFrom(template *v1alpha1.ExtendedResourceClaimTemplate, pod ledger.PodRef,
+	name string,
+) *v1alpha1.ExtendedResourceClaim {
 	owned := true
 	return &v1alpha1.ExtendedResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -155,11 +158,14 @@ func (s *claimSet) whyNotMade(pod *cluster.Pod, template string) string {
 	defer s.mu.RUnlock()
 	switch {
 	case pod.Ref.UID == "":
-		return fmt.Sprintf("the claim from ExtendedResourceClaimTemplate %s is made for a pod that exists: create the pod", template)
+		return fmt.Sprintf("the claim from ExtendedResourceClaimTemplate %s is made for a pod that exists: create the pod",
+			template)
 	case s.templates != nil && s.templates[types.NamespacedName{Namespace: pod.Ref.Namespace, Name: template}] == nil:
-		return fmt.Sprintf("there is no ExtendedResourceClaimTemplate %s in namespace %s: create it there; templates of other namespaces cannot be used",
+		return fmt.Sprintf("there is no ExtendedResourceClaimTemplate %s in namespace %s: create it there; templates of "+
+			"other namespaces cannot be used",
 			template, pod.Ref.Namespace)
 	default:
-		return fmt.Sprintf("the claim from ExtendedResourceClaimTemplate %s is not made yet: the server makes it, and the pod is tried again then", template)
+		return fmt.Sprintf("the claim from ExtendedResourceClaimTemplate %s is not made yet: the server makes it, and the "+
+			"pod is tried again then", template)
 	}
 }

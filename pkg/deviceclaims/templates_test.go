@@ -82,7 +82,10 @@ func TestClaimsFromATemplate(t *testing.T) {
 		assert.Equal(t, []string{v1alpha1.ExtendedResourceClaimFinalizer}, claim.Finalizers)
 		assert.Equal(t, map[string]string{v1alpha1.ClaimTemplateAnnotation: "gpu"}, claim.Annotations)
 		controller := true
-		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "uid-p", Controller: &controller}}, claim.OwnerReferences)
+		assert.Equal(t, []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Pod", Name: "p", UID: "uid-p",
+			Controller: &controller,
+		}}, claim.OwnerReferences)
 		assert.Equal(t, templateFor(t, "gpu", k80).Spec, claim.Spec)
 		assert.Subset(t, w.changed, []string{"default/" + names[0], "default/" + names[1]}, "the pods are tried again")
 
@@ -92,11 +95,13 @@ func TestClaimsFromATemplate(t *testing.T) {
 		settle()
 		assert.Equal(t, []string{"a"}, w.requireClaims(t, names...)[names[0]].Status.ExtendedResources)
 
-		require.NoError(t, w.client.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates("default").Delete(t.Context(), "gpu", metav1.DeleteOptions{}))
+		require.NoError(t, w.client.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates("default").
+			Delete(t.Context(), "gpu", metav1.DeleteOptions{}))
 		settle()
 		w.requireClaims(t, names...)
 		w.remove("p")
-		assert.Equal(t, ledger.Fits, w.fits(w.pod("r", "template:gpu", "", ""), "n1"), "its claim was made before the template went")
+		assert.Equal(t, ledger.Fits, w.fits(w.pod("r", "template:gpu", "", ""), "n1"),
+			"its claim was made before the template went")
 	}, device("a", "n1", "K80"), device("b", "n1", "K80"), templateFor(t, "gpu", k80))
 }
 
@@ -105,19 +110,22 @@ func TestTemplatesThatComeLate(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world, settle func()) {
 		pod := w.pending("p", "one,template:gpu")
 		settle()
-		assert.Contains(t, w.controller.Devices(pod).Err, "there is no ExtendedResourceClaimTemplate gpu in namespace default: create it there")
+		assert.Contains(t, w.controller.Devices(pod).Err,
+			"there is no ExtendedResourceClaimTemplate gpu in namespace default: create it there")
 		assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"))
 		w.assertTrouble(pod, ledger.DeviceClaimUnusable, "there is no ExtendedResourceClaimTemplate gpu")
 
 		templates := w.client.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates("default")
 		var allowed atomic.Bool
 		w.client.PrependReactor("create", "extendedresourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "extendedresourceclaims"}, "c", assert.AnError)
+			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "extendedresourceclaims"}, "c",
+				assert.AnError)
 		})
 		_, err := templates.Create(t.Context(), templateFor(t, "gpu", "{}"), metav1.CreateOptions{})
 		require.NoError(t, err)
 		settle()
-		assert.Contains(t, w.controller.Devices(pod).Err, "is not made yet: the server makes it, and the pod is tried again then")
+		assert.Contains(t, w.controller.Devices(pod).Err,
+			"is not made yet: the server makes it, and the pod is tried again then")
 		w.awaitEvent("Warning DeviceClaimNotMade")
 		w.assertTrouble(pod, ledger.Fits, "") // what is about to heal is none
 
@@ -151,7 +159,8 @@ func TestOwnerIsNews(t *testing.T) {
 	assert.True(t, claims.set(claim))
 	assert.False(t, claims.set(claim.DeepCopy()))
 	owned := claim.DeepCopy()
-	owned.OwnerReferences = claimFrom(templateFor(t, "gpu", "{}"), ledger.PodRef{Name: "p", UID: "uid-p"}, "c").OwnerReferences
+	owned.OwnerReferences = claimFrom(templateFor(t, "gpu", "{}"), ledger.PodRef{Name: "p", UID: "uid-p"}, "c").
+		OwnerReferences
 	assert.True(t, claims.set(owned))
 	owned.OwnerReferences[0].Kind = "ReplicaSet"
 	assert.Empty(t, ownerOf(owned))
@@ -161,7 +170,8 @@ func TestOwnerIsNews(t *testing.T) {
 func TestClaimsMadeAfterAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		template := templateFor(t, "gpu", "{}")
-		p, q := ledger.PodRef{Namespace: "default", Name: "p", UID: "uid-p"}, ledger.PodRef{Namespace: "default", Name: "q", UID: "uid-q"}
+		p, q := ledger.PodRef{Namespace: "default", Name: "p", UID: "uid-p"},
+			ledger.PodRef{Namespace: "default", Name: "q", UID: "uid-q"}
 		had := claimFrom(template, p, devices.TemplateClaim("p", p.UID, "gpu"))
 		w, podsKnown := newWorldAtStart(t, device("a", "n1", "K80"), template, had)
 		w.pending("p", "template:gpu,template:other")
@@ -179,7 +189,8 @@ func TestClaimsMadeAfterAStart(t *testing.T) {
 		made := devices.TemplateClaim("q", q.UID, "gpu")
 		w.requireClaims(t, had.Name, made)
 		for _, action := range w.client.Actions() {
-			if create, ok := action.(clienttesting.CreateActionImpl); ok { // again, where the watch had not brought it: it exists then
+			// again, where the watch had not brought it: it exists then
+			if create, ok := action.(clienttesting.CreateActionImpl); ok {
 				object, err := meta.Accessor(create.GetObject())
 				require.NoError(t, err)
 				assert.Equal(t, made, object.GetName())

@@ -227,7 +227,11 @@ const noticed = 30 * time.Second
 func serve(client *fake.Clientset, served *atomic.Bool) {
 	client.Resources = []*metav1.APIResourceList{{
 		GroupVersion: v1alpha1.SchemeGroupVersion.String(),
-		APIResources: []metav1.APIResource{{Name: "extendedresources"}, {Name: "extendedresourceclaims"}, {Name: "extendedresourceclaimtemplates"}},
+		APIResources: []metav1.APIResource{
+			{Name: "extendedresources"},
+			{Name: "extendedresourceclaims"},
+			{Name: "extendedresourceclaimtemplates"},
+		},
 	}}
 	client.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if served.Load() {
@@ -241,7 +245,10 @@ func (w *world) addNode(name string) {
 	w.mu.Lock()
 	w.nodes[name] = true
 	w.mu.Unlock()
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{{Column: resources.Pods, Value: 110}}})
+	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{{
+		Column: resources.Pods,
+		Value:  110,
+	}}})
 }
 
 func (w *world) removeNode(name string) {
@@ -341,7 +348,9 @@ func (w *world) eventually(condition func(t *assert.CollectT)) {
 }
 
 // awaitClaim waits until a claim is in a phase and returns its status.
-func (w *world) awaitClaim(name string, phase v1alpha1.ExtendedResourceClaimPhase) (status v1alpha1.ExtendedResourceClaimStatus) {
+func (w *world) awaitClaim(name string,
+	phase v1alpha1.ExtendedResourceClaimPhase,
+) (status v1alpha1.ExtendedResourceClaimStatus) {
 	w.Helper()
 	w.eventually(func(t *assert.CollectT) {
 		claim, err := w.claims().Get(w.Context(), name, metav1.GetOptions{})
@@ -354,7 +363,9 @@ func (w *world) awaitClaim(name string, phase v1alpha1.ExtendedResourceClaimPhas
 }
 
 // awaitDevice waits until a device is in a phase and returns its status.
-func (w *world) awaitDevice(name string, phase v1alpha1.ExtendedResourcePhase) (status v1alpha1.ExtendedResourceStatus) {
+func (w *world) awaitDevice(name string,
+	phase v1alpha1.ExtendedResourcePhase,
+) (status v1alpha1.ExtendedResourceStatus) {
 	w.Helper()
 	w.eventually(func(t *assert.CollectT) {
 		d, err := w.devices().Get(w.Context(), name, metav1.GetOptions{})

@@ -63,7 +63,8 @@ func (c *Controller) bringDeviceObject(ctx context.Context, name string) error {
 	if d == nil {
 		return nil
 	}
-	_, err := c.Client.GlobalreserveV1alpha1().ExtendedResources().UpdateStatus(ctx, d, metav1.UpdateOptions{FieldManager: c.Term().Manager()})
+	_, err := c.Client.GlobalreserveV1alpha1().ExtendedResources().
+		UpdateStatus(ctx, d, metav1.UpdateOptions{FieldManager: c.Term().Manager()})
 	if err != nil {
 		return fmt.Errorf("writing the status of device %s: %w", name, err)
 	}
@@ -104,7 +105,8 @@ func (c *Controller) bringClaim(ctx context.Context, key types.NamespacedName) e
 		if err != nil {
 			return err
 		}
-		if _, err := client.Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: c.Term().Manager()}); err != nil {
+		if _, err := client.Patch(ctx, key.Name, types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: c.Term().Manager()}); err != nil {
 			return fmt.Errorf("writing the finalizers of claim %s: %w", key, err)
 		}
 		return nil // the watch brings it back for what is left to do

@@ -90,12 +90,16 @@ func drawSpec(t *rapid.T, devices []Device) v1alpha1.ExtendedResourceClaimSpec {
 			if r.Key != "cores" {
 				r.Key = "memory"
 			}
-			bounds := map[v1alpha1.PropertyOperator][]string{v1alpha1.PropertyGt: {"-1", "0", "1e3", "8Gi"}, v1alpha1.PropertyLt: {"100Gi", "80Gi", "2k"}}
+			bounds := map[v1alpha1.PropertyOperator][]string{
+				v1alpha1.PropertyGt: {"-1", "0", "1e3", "8Gi"},
+				v1alpha1.PropertyLt: {"100Gi", "80Gi", "2k"},
+			}
 			r.Values = []string{rapid.SampledFrom(bounds[r.Operator]).Draw(t, "bound")}
 		}
 		spec.Selector.MatchExpressions = append(spec.Selector.MatchExpressions, r)
 	}
-	if len(devices) > 0 && rapid.SampledFrom([]bool{true, false, false, false, false, false, false, false}).Draw(t, "named") {
+	if len(devices) > 0 && rapid.SampledFrom([]bool{true, false, false, false, false, false, false, false}).
+		Draw(t, "named") {
 		spec.ExtendedResourceNames = []string{rapid.SampledFrom(devices).Draw(t, "name").Name}
 	}
 	return spec
@@ -145,7 +149,8 @@ func compareAmounts(a, b string) int {
 func wasted(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
 	for key := range d.Properties {
 		_, asked := spec.Selector.MatchProperties[key]
-		asked = asked || slices.ContainsFunc(spec.Selector.MatchExpressions, func(r v1alpha1.PropertyRequirement) bool { return r.Key == key })
+		asked = asked || slices.ContainsFunc(spec.Selector.MatchExpressions,
+			func(r v1alpha1.PropertyRequirement) bool { return r.Key == key })
 		if !asked {
 			n++
 		}
@@ -155,7 +160,8 @@ func wasted(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
 
 func (q *question) excess(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
 	for i, r := range spec.Selector.MatchExpressions {
-		again := slices.ContainsFunc(spec.Selector.MatchExpressions[:i], func(e v1alpha1.PropertyRequirement) bool { return reflect.DeepEqual(e, r) })
+		again := slices.ContainsFunc(spec.Selector.MatchExpressions[:i],
+			func(e v1alpha1.PropertyRequirement) bool { return reflect.DeepEqual(e, r) })
 		if again || r.Operator != v1alpha1.PropertyGt && r.Operator != v1alpha1.PropertyLt {
 			continue
 		}

@@ -54,7 +54,8 @@ func TestNewShapesCostLittle(t *testing.T) {
 	p := bigNode(8)
 	free, requests := p.Schedulable(), make([]*Request, shapes)
 	for i := range requests {
-		requests[i] = requestOf(t, fmt.Sprintf(`selector: {matchExpressions: [{key: memory, operator: Gt, values: ["%d"]}]}`, i))
+		requests[i] = requestOf(t, fmt.Sprintf(`selector: {matchExpressions: [{key: memory, operator: Gt, values: ["%d"]}]}`,
+			i))
 	}
 	before := allocated()
 	for _, r := range requests {

@@ -41,30 +41,91 @@ func TestChoose(t *testing.T) {
 		reason Reason
 		why    string
 	}{
-		"no claims":            {node: "walk-through", want: [][]string{}},
-		"the only K80":         {node: "walk-through", claims: []string{k80}, want: [][]string{{"k80"}}},
-		"the K80 is taken":     {node: "walk-through", taken: []string{"k80"}, claims: []string{k80}, reason: TooFewFree, why: "1 nvidia.com/gpu (model In K80): 0 of these are free on the node"},
-		"two K80s":             {node: "walk-through", claims: []string{"{count: 2, " + k80 + "}"}, reason: TooFew, why: "2 nvidia.com/gpu (model In K80): the node has 1 of these"},
-		"of another resource":  {node: "walk-through", claims: []string{`resourceName: amd.com/gpu`}, reason: TooFew, why: "1 amd.com/gpu: the node has 0 of these"},
-		"makes way":            {node: "walk-through", taken: []string{"t4-b"}, claims: []string{``, k80}, want: [][]string{{"t4-a"}, {"k80"}}},
-		"first by name":        {node: "walk-through", claims: []string{`count: 2`}, want: [][]string{{"k80", "t4-a"}}},
-		"both want the K80":    {node: "walk-through", claims: []string{k80, k80}, reason: Contended, why: "1 nvidia.com/gpu (model In K80): 0 of these are left on the node beside the pod's other claims"},
-		"more than there are":  {node: "walk-through", claims: []string{`count: 2`, `count: 2`}, reason: Contended, why: "2 nvidia.com/gpu: 1 of these are left"},
-		"held for the pod":     {node: "walk-through", held: []string{"t4-b"}, claims: []string{`count: 2`}, want: [][]string{{"k80", "t4-b"}}},
-		"named":                {node: "walk-through", claims: []string{`extendedResourceNames: [t4-b]`}, want: [][]string{{"t4-b"}}},
-		"named and another":    {node: "walk-through", claims: []string{`{count: 2, extendedResourceNames: [t4-b]}`}, want: [][]string{{"k80", "t4-b"}}},
-		"named later":          {node: "walk-through", claims: []string{``, `extendedResourceNames: [k80]`}, want: [][]string{{"t4-a"}, {"k80"}}},
-		"named by both":        {node: "walk-through", claims: []string{`extendedResourceNames: [k80]`, `extendedResourceNames: [k80]`}, reason: Contended, why: "with k80: 2 of these are left"},
-		"named elsewhere":      {node: "walk-through", claims: []string{`extendedResourceNames: [k80-2]`}, reason: NamedAbsent, why: "1 nvidia.com/gpu with k80-2: the node has no device k80-2 that the claim selects"},
-		"named, not selected":  {node: "walk-through", claims: []string{`{extendedResourceNames: [t4-a], ` + k80 + `}`}, reason: NamedAbsent, why: "no device t4-a that the claim selects"},
-		"named, taken":         {node: "walk-through", taken: []string{"k80"}, claims: []string{`extendedResourceNames: [k80]`}, reason: NamedTaken, why: "device k80 is not free"},
-		"larger than":          {node: "sizes", claims: []string{`selector: {matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}]}`}, want: [][]string{{"c"}}},
-		"larger than, by bits": {node: "sizes", claims: []string{`selector: {matchExpressions: [{key: memory, operator: Gt, values: ["12884901888"]}]}`}, want: [][]string{{"b"}}},
-		"smaller than":         {node: "sizes", claims: []string{`selector: {matchExpressions: [{key: memory, operator: Lt, values: [80Gi]}]}`}, want: [][]string{{"b"}}},
-		"three larger":         {node: "sizes", claims: []string{`{count: 4, selector: {matchExpressions: [{key: memory, operator: Gt, values: ["0"]}]}}`}, reason: TooFew, why: "the node has 3 of these"},
+		"no claims":    {node: "walk-through", want: [][]string{}},
+		"the only K80": {node: "walk-through", claims: []string{k80}, want: [][]string{{"k80"}}},
+		"the K80 is taken": {
+			node: "walk-through", taken: []string{"k80"}, claims: []string{k80}, reason: TooFewFree,
+			why: "1 nvidia.com/gpu (model In K80): 0 of these are free on the node",
+		},
+		"two K80s": {
+			node: "walk-through", claims: []string{"{count: 2, " + k80 + "}"}, reason: TooFew,
+			why: "2 nvidia.com/gpu (model In K80): the node has 1 of these",
+		},
+		"of another resource": {
+			node: "walk-through", claims: []string{`resourceName: amd.com/gpu`}, reason: TooFew,
+			why: "1 amd.com/gpu: the node has 0 of these",
+		},
+		"makes way": {
+			node: "walk-through", taken: []string{"t4-b"}, claims: []string{``, k80},
+			want: [][]string{{"t4-a"}, {"k80"}},
+		},
+		"first by name": {node: "walk-through", claims: []string{`count: 2`}, want: [][]string{{"k80", "t4-a"}}},
+		"both want the K80": {
+			node: "walk-through", claims: []string{k80, k80}, reason: Contended,
+			why: "1 nvidia.com/gpu (model In K80): 0 of these are left on the node beside the pod's other claims",
+		},
+		"more than there are": {
+			node: "walk-through", claims: []string{`count: 2`, `count: 2`}, reason: Contended,
+			why: "2 nvidia.com/gpu: 1 of these are left",
+		},
+		"held for the pod": {
+			node: "walk-through", held: []string{"t4-b"}, claims: []string{`count: 2`},
+			want: [][]string{{"k80", "t4-b"}},
+		},
+		"named": {
+			node: "walk-through", claims: []string{`extendedResourceNames: [t4-b]`},
+			want: [][]string{{"t4-b"}},
+		},
+		"named and another": {
+			node: "walk-through", claims: []string{`{count: 2, extendedResourceNames: [t4-b]}`},
+			want: [][]string{{"k80", "t4-b"}},
+		},
+		"named later": {
+			node: "walk-through", claims: []string{``, `extendedResourceNames: [k80]`},
+			want: [][]string{{"t4-a"}, {"k80"}},
+		},
+		"named by both": {node: "walk-through", claims: []string{
+			`extendedResourceNames: [k80]`,
+			`extendedResourceNames: [k80]`,
+		}, reason: Contended, why: "with k80: 2 of these are left"},
+		"named elsewhere": {
+			node: "walk-through", claims: []string{`extendedResourceNames: [k80-2]`},
+			reason: NamedAbsent, why: "1 nvidia.com/gpu with k80-2: the node has no device k80-2 that the claim selects",
+		},
+		"named, not selected": {
+			node: "walk-through", claims: []string{`{extendedResourceNames: [t4-a], ` + k80 + `}`},
+			reason: NamedAbsent, why: "no device t4-a that the claim selects",
+		},
+		"named, taken": {
+			node: "walk-through", taken: []string{"k80"},
+			claims: []string{`extendedResourceNames: [k80]`}, reason: NamedTaken, why: "device k80 is not free",
+		},
+		"larger than": {
+			node:   "sizes",
+			claims: []string{`selector: {matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}]}`},
+			want:   [][]string{{"c"}},
+		},
+		"larger than, by bits": {
+			node:   "sizes",
+			claims: []string{`selector: {matchExpressions: [{key: memory, operator: Gt, values: ["12884901888"]}]}`},
+			want:   [][]string{{"b"}},
+		},
+		"smaller than": {
+			node:   "sizes",
+			claims: []string{`selector: {matchExpressions: [{key: memory, operator: Lt, values: [80Gi]}]}`},
+			want:   [][]string{{"b"}},
+		},
+		"three larger": {
+			node:   "sizes",
+			claims: []string{`{count: 4, selector: {matchExpressions: [{key: memory, operator: Gt, values: ["0"]}]}}`},
+			reason: TooFew, why: "the node has 3 of these",
+		},
 		"any takes the plain":  {node: "plain and special", claims: []string{k80}, want: [][]string{{"c"}}},
 		"asked for is no loss": {node: "plain and special", claims: []string{nvlink}, want: [][]string{{"b"}}},
-		"together the least":   {node: "plain and special", claims: []string{k80, nvlink, `{}`}, want: [][]string{{"a"}, {"b"}, {"c"}}},
+		"together the least": {
+			node: "plain and special", claims: []string{k80, nvlink, `{}`},
+			want: [][]string{{"a"}, {"b"}, {"c"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NewPool(nodes[test.node])
@@ -161,7 +222,8 @@ func TestShapes(t *testing.T) {
 // A pool remembers matches by their shape, so requests of one shape cost the same whichever was asked first.
 func TestWrittenTwiceCountsOnce(t *testing.T) {
 	once := requestOf(t, `selector: {matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}]}`)
-	twice := requestOf(t, `selector: {matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}, {key: memory, operator: Gt, values: [8Gi]}]}`)
+	twice := requestOf(t,
+		`selector: {matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}, {key: memory, operator: Gt, values: [8Gi]}]}`)
 	require.Equal(t, once.shape, twice.shape)
 	var devices []Device
 	for i, memory := range []string{"12Gi", "16Gi", "80Gi"} {
@@ -215,7 +277,8 @@ func TestLargeNodeAndManyClaims(t *testing.T) {
 	p := bigNode(700)
 	var requests []*Request
 	for range v1alpha1.MaxPodClaims + 4 {
-		requests = append(requests, requestOf(t, `{count: 35, selector: {matchExpressions: [{key: model, operator: Exists}]}}`))
+		requests = append(requests, requestOf(t,
+			`{count: 35, selector: {matchExpressions: [{key: model, operator: Exists}]}}`))
 	}
 	free := p.Schedulable()
 	choice, v := p.Choose(free, nil, requests)

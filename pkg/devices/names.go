@@ -109,8 +109,10 @@ func (a *Asked) add(list, container string) (indices []int, err error) {
 			claim = ClaimName{Name: name, Template: true}
 		}
 		if bad := validation.IsDNS1123Subdomain(claim.Name); len(bad) > 0 {
-			return nil, fmt.Errorf("%.253q is no claim's name: write names of claims of the pod's namespace, or %sNAME for a claim made from a template, separated by commas",
-				claim, v1alpha1.ClaimTemplatePrefix)
+			return nil,
+				fmt.Errorf("%.253q is no claim's name: write names of claims of the pod's namespace, or %sNAME for a claim made "+
+					"from a template, separated by commas",
+					claim, v1alpha1.ClaimTemplatePrefix)
 		}
 		i := slices.Index(a.Claims, claim)
 		switch {
@@ -120,7 +122,8 @@ func (a *Asked) add(list, container string) (indices []int, err error) {
 			i = len(a.Claims)
 			a.Claims = append(a.Claims, claim)
 		case container == "" || slices.Contains(indices, i):
-			return nil, fmt.Errorf("%s is named twice%s: write it once, and claim more devices by its count", claim, of(container))
+			return nil, fmt.Errorf("%s is named twice%s: write it once, and claim more devices by its count", claim,
+				of(container))
 		}
 		indices = append(indices, i)
 	}

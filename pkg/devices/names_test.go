@@ -35,9 +35,12 @@ func TestReadAsked(t *testing.T) {
 		" main = b , shared ; log = shared,c ": {Claims: names("b", "shared", "c"), Containers: []ContainerClaims{
 			{"main", []int{0, 1}}, {"log", []int{1, 2}},
 		}},
-		"main=template:gpu;log=template:gpu": {Claims: []ClaimName{{Name: "gpu", Template: true}}, Containers: []ContainerClaims{
-			{"main", []int{0}}, {"log", []int{0}},
-		}},
+		"main=template:gpu;log=template:gpu": {
+			Claims: []ClaimName{{Name: "gpu", Template: true}},
+			Containers: []ContainerClaims{
+				{"main", []int{0}}, {"log", []int{0}},
+			},
+		},
 	} {
 		got, err := ReadAsked(annotation)
 		require.NoError(t, err, annotation)
@@ -59,23 +62,24 @@ func TestReadAskedRefuses(t *testing.T) {
 		strings.Repeat("a,", 16) + "a":      `a is named twice`,
 		"a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q": `more than 16 claims: claim several devices by one claim's count`,
 		"x=a,b,c,d,e,f,g,h;y=i,j,k,l,m,n,o,p;z=q": `more than 16 claims`,
-		"a;b":                                `"a" says for no container: write container=claim,claim;container=claim`,
-		"a;main=b":                           `"a" says for no container`,
-		"main=b;a":                           `"a" says for no container`,
-		"main=a;":                            `"" says for no container`,
-		";":                                  `"" says for no container`,
-		"=a":                                 `"" is no container's name: write container=claim,claim;container=claim`,
-		"Main=a":                             `"Main" is no container's name`,
-		"a.b=a":                              `"a.b" is no container's name`,
-		"a,main=b":                           `"a,main" is no container's name`,
-		"main=":                              `container main has no claims: leave it out`,
-		"main=a,":                            `"" is no claim's name`,
-		"main=a=b":                           `"a=b" is no claim's name`,
-		"main=a,a":                           `a is named twice for container main`,
-		"m=a;m=b":                            `container m is there twice`,
-		"m=a;n=a,A":                          `"A" is no claim's name`,
-		strings.Repeat("a", 300):             `"` + strings.Repeat("a", 253) + `" is no claim's name`,
-		strings.Repeat("m=a;", 1024) + "n=b": `longer than 4096 bytes: give claims shorter names, or name them for fewer containers`,
+		"a;b":                    `"a" says for no container: write container=claim,claim;container=claim`,
+		"a;main=b":               `"a" says for no container`,
+		"main=b;a":               `"a" says for no container`,
+		"main=a;":                `"" says for no container`,
+		";":                      `"" says for no container`,
+		"=a":                     `"" is no container's name: write container=claim,claim;container=claim`,
+		"Main=a":                 `"Main" is no container's name`,
+		"a.b=a":                  `"a.b" is no container's name`,
+		"a,main=b":               `"a,main" is no container's name`,
+		"main=":                  `container main has no claims: leave it out`,
+		"main=a,":                `"" is no claim's name`,
+		"main=a=b":               `"a=b" is no claim's name`,
+		"main=a,a":               `a is named twice for container main`,
+		"m=a;m=b":                `container m is there twice`,
+		"m=a;n=a,A":              `"A" is no claim's name`,
+		strings.Repeat("a", 300): `"` + strings.Repeat("a", 253) + `" is no claim's name`,
+		strings.Repeat("m=a;", 1024) +
+			"n=b": `longer than 4096 bytes: give claims shorter names, or name them for fewer containers`,
 	} {
 		got, err := ReadAsked(annotation)
 		require.Error(t, err, annotation)
@@ -86,7 +90,10 @@ func TestReadAskedRefuses(t *testing.T) {
 
 // Whatever is written, what is read of it names each claim and each container once, and no claim that no container has.
 func FuzzReadAsked(f *testing.F) {
-	for _, text := range []string{"", "a,b", "main=a,b;log=b", "template:a", "main=template:a", ";=,", "a=b=c", "\xff=\x00;", "m=a;m=a"} {
+	for _, text := range []string{
+		"", "a,b", "main=a,b;log=b", "template:a", "main=template:a", ";=,", "a=b=c",
+		"\xff=\x00;", "m=a;m=a",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -119,7 +126,8 @@ func FuzzReadAsked(f *testing.F) {
 }
 
 func TestTemplateClaim(t *testing.T) {
-	assert.Equal(t, "web-0-gpu-"+TemplateClaim("web-0", "u", "gpu")[len("web-0-gpu-"):], TemplateClaim("web-0", "u", "gpu"))
+	assert.Equal(t, "web-0-gpu-"+TemplateClaim("web-0", "u", "gpu")[len("web-0-gpu-"):],
+		TemplateClaim("web-0", "u", "gpu"))
 	long := strings.Repeat("a", 99) + "." + strings.Repeat("b", 100)
 	seen := map[string]bool{}
 	for _, pod := range []string{"p", "p-a", long} {

@@ -55,10 +55,9 @@ func CompileSlot(path *field.Path, slot *v1alpha1.SlotDevices) (*Request, error)
 
 // Any asks for devices of a resource, whichever. Count is at least 1, and may be more than a claim may ask for.
 func Any(resource string, count int) *Request {
-	r := &Request{
-		spec:     &v1alpha1.ExtendedResourceClaimSpec{ResourceName: resource, Count: int32(count)}, //nolint:gosec // of devices there are
-		resource: resource, count: count,
-	}
+	spec := v1alpha1.ExtendedResourceClaimSpec{ResourceName: resource}
+	spec.Count = int32(count) //nolint:gosec // of devices there are
+	r := &Request{spec: &spec, resource: resource, count: count}
 	return r.shaped(quoteIfNeeded(resource) + " ")
 }
 
@@ -84,7 +83,10 @@ func compile(path, selectorPath *field.Path, spec *v1alpha1.ExtendedResourceClai
 	if errs = append(errs, bad...); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	r := &Request{spec: spec.DeepCopy(), resource: spec.ResourceName, count: int(spec.Count), names: names, selector: selector}
+	r := &Request{
+		spec: spec.DeepCopy(), resource: spec.ResourceName, count: int(spec.Count), names: names,
+		selector: selector,
+	}
 	prefix := quoteIfNeeded(spec.ResourceName) + " "
 	r.shaped(prefix + selector.text)
 	r.selector.text = r.shape.Value()[len(prefix):] // one of the two texts is enough

@@ -29,7 +29,9 @@ type requirement struct {
 
 // amountPattern is what counts as a number or a quantity: all of it, resource.ParseQuantity reads, and
 // without the exponents that take forever. The schema has the same pattern.
-var amountPattern = regexp.MustCompile(`^[+-]?([0-9]{1,18}([.][0-9]{0,9})?|[.][0-9]{1,9})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$`)
+var amountPattern = regexp.MustCompile(
+	`^[+-]?([0-9]{1,18}([.][0-9]{0,9})?|[.][0-9]{1,9})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$`,
+)
 
 func parseAmount(text string) (resource.Quantity, bool) {
 	if !amountPattern.MatchString(text) {

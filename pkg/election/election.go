@@ -44,12 +44,14 @@ func (t Times) Validate(write time.Duration) error {
 	case t.Lease < time.Second || t.Lease%time.Second != 0:
 		return fmt.Errorf("the duration of the Lease, %s, must be whole seconds and at least 1s", t.Lease)
 	case t.Renew >= t.Lease || t.Renew <= 0:
-		return fmt.Errorf("the time to renew the Lease, %s, must lie between 0 and the Lease's duration of %s", t.Renew, t.Lease)
+		return fmt.Errorf("the time to renew the Lease, %s, must lie between 0 and the Lease's duration of %s", t.Renew,
+			t.Lease)
 	case t.Retry <= 0 || float64(t.Retry)*leaderelection.JitterFactor >= float64(t.Renew):
 		return fmt.Errorf("the pause between tries to renew the Lease, %s, must be above 0 and below %s", t.Retry,
 			time.Duration(float64(t.Renew)/leaderelection.JitterFactor))
 	case write > t.Renew:
-		return fmt.Errorf("one request of a bind may take %s, which is longer than the Lease is tried to be renewed, %s: shorten the bind timeout, or lengthen the Lease's times", write, t.Renew)
+		return fmt.Errorf("one request of a bind may take %s, which is longer than the Lease is tried to be renewed, %s: "+
+			"shorten the bind timeout, or lengthen the Lease's times", write, t.Renew)
 	}
 	return nil
 }
@@ -138,8 +140,11 @@ type Elector struct {
 
 // New returns an Elector that does not run. It takes part only in Run.
 func New(o Options) (*Elector, error) {
-	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Follow == nil || o.Stale == nil || o.StandBy == nil || o.TakeOver == nil || o.Resume == nil || o.Log == nil {
-		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, Follow, Stale, StandBy, TakeOver, Resume and Log are required")
+	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Follow == nil || o.Stale == nil ||
+		o.StandBy == nil || o.TakeOver == nil || o.Resume == nil || o.Log == nil {
+		return nil,
+			errors.New("election: Options.Client, Terms, Namespace, Identity, Follow, Stale, StandBy, TakeOver, Resume and " +
+				"Log are required")
 	}
 	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
@@ -182,7 +187,8 @@ func (e *Elector) Leads() string {
 	case led != nil && led.state.Load() == deciding && held:
 		return ""
 	case led != nil && (led.state.Load() == ended || !held):
-		return "another server may be deciding by now, because this one could not renew its lease, or gave it up; ask again in a moment"
+		return "another server may be deciding by now, because this one could not renew its lease, or gave it up; ask " +
+			"again in a moment"
 	case held:
 		return "this server has just become the one that decides, and is taking over; ask again in a moment"
 	case leader == "":
@@ -230,7 +236,8 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 // this one let another one lead.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
-		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity away twice; it waits while another one holds the lease")
+		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity " +
+			"away twice; it waits while another one holds the lease")
 		if err := e.lease.awaitFree(ctx, e.o.Times.Lease, poll, e.follow); err != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
@@ -288,7 +295,8 @@ func (e *Elector) once(ctx context.Context) error {
 	}
 	switch err := <-led; {
 	case err == nil && ctx.Err() == nil:
-		e.o.Log.Warn("the lease could not be renewed: this server decides nothing, unless it turns out that no other one did meanwhile")
+		e.o.Log.Warn("the lease could not be renewed: this server decides nothing, unless it turns out that no other one " +
+			"did meanwhile")
 	case err != nil && e.led.Load() != nil && ctx.Err() == nil:
 		return err // what was begun cannot be begun again
 	case err != nil:
@@ -408,7 +416,9 @@ func (e *Elector) awaitWrites(ctx context.Context, fence *Fence, log logrus.Fiel
 	switch {
 	case !fence.Up:
 		wait = max(e.o.Bind, e.o.Object) + writeMargin
-		log.WithField("wait", wait).Warn("the API server does not refuse what a server before this one sent, so this one waits before it decides: " + fence.Why)
+		log.WithField("wait", wait).
+			Warn("the API server does not refuse what a server before this one sent, so this one waits before it decides: " +
+				fence.Why)
 	case e.lease.over.Load():
 		wait = e.o.Times.write()
 	}

@@ -159,7 +159,8 @@ func TestTakeOverFails(t *testing.T) {
 
 		var allowed atomic.Bool
 		w.own.PrependReactor("update", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"}, v1alpha1.LedgerTermName, nil)
+			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"},
+				v1alpha1.LedgerTermName, nil)
 		})
 		e = w.elector("another", nil)
 		stop := w.run(e)
@@ -178,7 +179,10 @@ func TestLeaseOfAServerThatIsGone(t *testing.T) {
 		holder, times := "gone", int32(20)
 		_, err := w.core.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: LeaseName},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &times, RenewTime: &metav1.MicroTime{Time: time.Now()}},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: &holder, LeaseDurationSeconds: &times,
+				RenewTime: &metav1.MicroTime{Time: time.Now()},
+			},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		first, second := w.elector("first", nil), w.elector("second", nil)

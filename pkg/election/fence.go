@@ -40,9 +40,11 @@ func (e *Elector) prove(ctx context.Context, term Term) (Fence, error) {
 	if term == 0 {
 		return noTerm, nil
 	}
-	_, err := e.o.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, FenceName, metav1.GetOptions{})
+	_, err := e.o.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
+		Get(ctx, FenceName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return Fence{Why: "the ValidatingAdmissionPolicyBinding " + FenceName + " is not installed: apply manifests/base/fence.yaml"}, nil
+		return Fence{Why: "the ValidatingAdmissionPolicyBinding " + FenceName +
+			" is not installed: apply manifests/base/fence.yaml"}, nil
 	}
 	var last error
 	_ = wait.PollUntilContextTimeout(ctx, fencePoll, fenceTimeout, true, func(ctx context.Context) (bool, error) {

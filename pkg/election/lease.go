@@ -131,7 +131,8 @@ func (l *lease) awaitOwn(ctx context.Context, poll time.Duration) error {
 
 // same reports whether a Lease was not written in between.
 func same(a, b *resourcelock.LeaderElectionRecord) bool {
-	return a.HolderIdentity == b.HolderIdentity && a.RenewTime.Equal(&b.RenewTime) && a.LeaderTransitions == b.LeaderTransitions
+	return a.HolderIdentity == b.HolderIdentity && a.RenewTime.Equal(&b.RenewTime) &&
+		a.LeaderTransitions == b.LeaderTransitions
 }
 
 // holder returns the identity of who holds the Lease, "" where that is nobody or is not
@@ -205,7 +206,8 @@ func (l *lease) tried(err error) {
 // write renews or releases the Lease. It counts from before the request: when that was
 // carried out is not known.
 func (l *lease) write(
-	ctx context.Context, record resourcelock.LeaderElectionRecord, do func(context.Context, resourcelock.LeaderElectionRecord) error,
+	ctx context.Context, record resourcelock.LeaderElectionRecord,
+	do func(context.Context, resourcelock.LeaderElectionRecord) error,
 ) error {
 	sent, own := l.now(), record.HolderIdentity == l.Identity()
 	if !own {
@@ -222,7 +224,9 @@ func (l *lease) write(
 	}
 	if own && l.renewed.Load() == 0 {
 		if what := l.stale(); what != "" {
-			return fmt.Errorf("the lease is free, but this server may not know of the latest changes, so it does not take it: %s", what)
+			return fmt.Errorf(
+				"the lease is free, but this server may not know of the latest changes, so it does not take it: %s", what,
+			)
 		}
 	}
 	if term := Term(l.term.Load()); term != 0 {

@@ -101,7 +101,8 @@ func TestTermIsKept(t *testing.T) {
 		assert.Equal(t, own, w.term())
 		assert.Empty(t, e.Leads())
 
-		w.own.Edit(func(term *v1alpha1.LedgerTerm) { term.Spec.URL, term.Spec.PublicKey = "", "" }) // by a definition without them
+		// by a definition without them
+		w.own.Edit(func(term *v1alpha1.LedgerTerm) { term.Spec.URL, term.Spec.PublicKey = "", "" })
 		<-time.After(DefaultTimes().Lease)
 		assert.Equal(t, "https://only", w.own.Term().Spec.URL)
 		assert.Equal(t, v1alpha1.PublicKey("key"), w.own.Term().Spec.PublicKey)

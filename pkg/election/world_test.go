@@ -89,7 +89,8 @@ func newWorld(t *testing.T, fenced bool) *world {
 // install installs the policy, which need not do anything.
 func (w *world) install() {
 	_, err := w.core.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(context.Background(),
-		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: FenceName}}, metav1.CreateOptions{})
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: FenceName}},
+		metav1.CreateOptions{})
 	require.NoError(w.t, err)
 }
 
@@ -98,7 +99,8 @@ func (w *world) definitions() (installed *atomic.Bool) {
 	installed = &atomic.Bool{}
 	installed.Store(true)
 	w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return !installed.Load(), nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
+		return !installed.Load(), nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "",
+			"page not found", 0, true)
 	})
 	return installed
 }

@@ -70,7 +70,8 @@ func TestFailedTakeOverOwesTheWait(t *testing.T) {
 		away := cutOff(first)
 		var forbidden atomic.Bool
 		w.own.PrependReactor("update", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return forbidden.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"}, "globalreserve", nil)
+			return forbidden.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"}, "globalreserve",
+				nil)
 		})
 		stopFirst, stopSecond := w.runBoth(first, second)
 		<-time.After(untilBetween)
@@ -92,7 +93,8 @@ func TestDeletedLease(t *testing.T) {
 		first, second := w.elector("first", nil), w.elector("second", nil)
 		stopFirst, stopSecond := w.runBoth(first, second)
 		<-time.After(time.Minute)
-		require.NoError(t, w.core.CoordinationV1().Leases("kube-system").Delete(t.Context(), LeaseName, metav1.DeleteOptions{}))
+		require.NoError(t, w.core.CoordinationV1().Leases("kube-system").
+			Delete(t.Context(), LeaseName, metav1.DeleteOptions{}))
 		<-time.After(time.Minute)
 		assert.Empty(t, first.Leads(), "it makes the lease again")
 		assert.NotEmpty(t, second.Leads())

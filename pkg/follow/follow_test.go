@@ -89,7 +89,10 @@ func (c *cluster) watch() *Watch {
 }
 
 func configMap(name string) *v1.ConfigMap {
-	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
+	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name,
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+	}}
 }
 
 // inBubble runs parts while a test does.
@@ -247,7 +250,10 @@ func TestA404IsLookedInto(t *testing.T) {
 func TestQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, run func(func(context.Context) error)) {
 		log, lines := logtest.NewNullLogger()
-		q := NewQueue[string](QueueOptions{Name: "work", Workers: 2, RetryFirst: time.Second, RetryMost: 2 * time.Second, Log: log})
+		q := NewQueue[string](QueueOptions{
+			Name: "work", Workers: 2, RetryFirst: time.Second, RetryMost: 2 * time.Second,
+			Log: log,
+		})
 		q.Add("early")
 		q.Add("early")
 		var mu sync.Mutex
@@ -273,7 +279,8 @@ func TestQueue(t *testing.T) {
 		q.AddAfter("late", 10*time.Second)
 		pass(time.Minute)
 		assert.Equal(t, map[string][]time.Duration{
-			"early": {0}, "bad": {0, time.Second, 3 * time.Second, 5 * time.Second}, "conflict": {0, time.Second}, "late": {10 * time.Second},
+			"early": {0}, "bad": {0, time.Second, 3 * time.Second, 5 * time.Second}, "conflict": {0, time.Second},
+			"late": {10 * time.Second},
 		}, tries)
 		assert.Len(t, lines.AllEntries(), 3, "a conflict is nothing to tell of")
 	})
@@ -285,7 +292,8 @@ func TestJournal(t *testing.T) {
 		l.ObserveNode(ledger.NodeObservation{Name: "before"})
 		var noted []string
 		lost := 0
-		j := NewJournal(l.Reader, func(e *ledger.Event) { noted = append(noted, string(e.Type)+" "+e.Node) }, func() { lost++ })
+		j := NewJournal(l.Reader, func(e *ledger.Event) { noted = append(noted, string(e.Type)+" "+e.Node) },
+			func() { lost++ })
 		var mu sync.Mutex
 		l.ObserveNode(ledger.NodeObservation{Name: "n"})
 		run(func(ctx context.Context) error { return j.Run(ctx, &mu) })

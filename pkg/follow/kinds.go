@@ -32,8 +32,13 @@ type Definitions struct {
 }
 
 // NewDefinitions returns Definitions that know nothing until they run.
-func NewDefinitions(client discovery.DiscoveryInterfaceWithContext, group schema.GroupVersion, log logrus.FieldLogger) *Definitions {
-	return &Definitions{client: client, group: group, log: log, doubts: make(chan struct{}, 1), changed: make(chan struct{})}
+func NewDefinitions(client discovery.DiscoveryInterfaceWithContext, group schema.GroupVersion,
+	log logrus.FieldLogger,
+) *Definitions {
+	return &Definitions{
+		client: client, group: group, log: log, doubts: make(chan struct{}, 1),
+		changed: make(chan struct{}),
+	}
 }
 
 // Run goes on asking the API server until ctx ends.

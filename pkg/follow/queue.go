@@ -72,7 +72,8 @@ func (q *Queue[K]) next(ctx context.Context, work func(ctx context.Context, key 
 		return true
 	}
 	if !apierrors.IsConflict(err) { // somebody else wrote it, which the watch brings
-		q.options.Log.WithError(err).WithField("key", fmt.Sprint(key)).Warnf("%s: something failed; will try again", q.options.Name)
+		q.options.Log.WithError(err).WithField("key", fmt.Sprint(key)).
+			Warnf("%s: something failed; will try again", q.options.Name)
 	}
 	queue.AddRateLimited(key)
 	return true

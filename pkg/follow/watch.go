@@ -210,7 +210,8 @@ func (w *Watch) Troubles() map[string]error {
 func (w *Watch) Lack() string {
 	if w.kind != nil {
 		if now, _ := w.kind.state(); now == absent {
-			return fmt.Sprintf("the cluster has no definition of %s: kubectl apply -k manifests/crd", strings.Join(w.kind.plurals, " and "))
+			return fmt.Sprintf("the cluster has no definition of %s: kubectl apply -k manifests/crd",
+				strings.Join(w.kind.plurals, " and "))
 		}
 	}
 	return Troubles(w.Troubles())

@@ -17,7 +17,9 @@ func TestRemedy(t *testing.T) {
 	quota := schema.GroupResource{Resource: "resourcequotas"}
 	for want, err := range map[string]error{
 		"the API server denies this server resourcequotas " +
-			`(resourcequotas is forbidden: User "robot" cannot list): apply manifests/base/rbac.yaml`: apierrors.NewForbidden(quota, "", errors.New(`User "robot" cannot list`)),
+			`(resourcequotas is forbidden: User "robot" cannot list): apply manifests/base/rbac.yaml`: apierrors.NewForbidden(
+			quota, "", errors.New(`User "robot" cannot list`),
+		),
 		`the API server knows no resourcequotas (resourcequotas "" not found): apply manifests/crd`: apierrors.NewNotFound(quota, ""),
 		`resourcequotas: no route`: errors.New("no route"),
 	} {

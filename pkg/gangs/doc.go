@@ -10,9 +10,9 @@ together.
 
 # What a gang needs
 
-	the pod names no gang, or one of a kind whose objects' definition is not installed   no gang
-	the pod says the minimum                                                            that, if all members say the same
-	the pod does not                                                                    that of the object of the gang's name
+	the pod names no gang, or one of a kind whose objects' definition is not installed  no gang
+	the pod says the minimum                                                            that, if all members agree
+	the pod does not                                                                    that of the gang's object
 	the minimum is at most 1, or the object has none                                    no gang
 
 What is wrong, such as an object that does not exist, is the gang's Problem, in words for the people who made the pods.

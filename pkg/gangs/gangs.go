@@ -84,7 +84,8 @@ func New(o Options) *Gangs {
 			if g.definitions[gv] == nil {
 				g.definitions[gv] = follow.NewDefinitions(o.Discovery, gv, o.Log)
 			}
-			g.objects[kind.Name] = append(g.objects[kind.Name], g.newObjects(kind, version, g.definitions[gv].Kind(kind.Object.Resource)))
+			g.objects[kind.Name] = append(g.objects[kind.Name], g.newObjects(kind, version,
+				g.definitions[gv].Kind(kind.Object.Resource)))
 		}
 	}
 	return g
@@ -119,7 +120,8 @@ func (g *Gangs) giveUp(ctx context.Context) {
 	}
 	for o := range g.all {
 		if !o.first.IsOpen() {
-			g.Log.Warnf("%s could not be read for %v: pods of gangs of kind %s are refused until they are", o.name(), patience, o.kind.Name)
+			g.Log.Warnf("%s could not be read for %v: pods of gangs of kind %s are refused until they are", o.name(), patience,
+				o.kind.Name)
 			o.first.Open()
 		}
 	}
@@ -233,11 +235,13 @@ func (g *Gangs) gang(key kinds.Key, says *kinds.Mark, agreed bool) (gang Gang, o
 			gang.Problem = fmt.Sprintf("%s %s/%s: %s", kind.Object.GroupResource(), key.Namespace, key.Name, gang.Problem)
 		}
 	case state == notListed:
-		gang.Problem = fmt.Sprintf("the server cannot tell how many members the gang needs, because it has not read the %s of the cluster lately; "+
+		gang.Problem = fmt.Sprintf("the server cannot tell how many members the gang needs, because it has not read the "+
+			"%s of the cluster lately; "+
 			"ask again in a moment, and if this stays look for %[1]s in the server's log", kind.Object.GroupResource())
 	default:
 		gang.Missing = true
-		gang.Problem = fmt.Sprintf("%s %s/%s, which pods of the gang name, does not exist; create it, or correct the name on the pods",
+		gang.Problem = fmt.Sprintf("%s %s/%s, which pods of the gang name, does not exist; create it, or correct the name "+
+			"on the pods",
 			kind.Object.GroupResource(), key.Namespace, key.Name)
 	}
 	if gang.Problem == "" && minimum <= 1 {

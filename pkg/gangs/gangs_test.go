@@ -34,38 +34,79 @@ func TestOf(t *testing.T) {
 	}{
 		"no gang": {pod: func(*v1.Pod) {}},
 
-		"by an object":            {installed: vs(volcano), objects: us(group(volcano, "g", int64(4))), pod: ofVolcano("g"), minimum: 4},
-		"a million":               {installed: vs(volcano), objects: us(group(volcano, "g", int64(1_000_000))), pod: ofVolcano("g"), minimum: 1_000_000},
-		"not installed":           {installed: vs(kubernetes), pod: ofVolcano("g")},
-		"minimum 0":               {installed: vs(volcano), objects: us(group(volcano, "g", int64(0))), pod: ofVolcano("g")},
-		"minimum 1":               {installed: vs(volcano), objects: us(group(volcano, "g", int64(1))), pod: ofVolcano("g")},
-		"no minimum":              {installed: vs(volcano), objects: us(group(volcano, "g", nil)), pod: ofVolcano("g")},
-		"negative":                {installed: vs(volcano), objects: us(group(volcano, "g", int64(-3))), pod: ofVolcano("g"), problem: "podgroups.scheduling.volcano.sh ns/g: .spec.minMember is -3; say"},
-		"no number":               {installed: vs(volcano), objects: us(group(volcano, "g", "many")), pod: ofVolcano("g"), problem: `.spec.minMember is "many", which is no whole number; correct it`},
-		"no object":               {installed: vs(volcano), objects: us(group(volcano, "other", int64(2))), pod: ofVolcano("g"), problem: "podgroups.scheduling.volcano.sh ns/g, which pods of the gang name, does not exist; create it"},
-		"another namespace":       {installed: vs(volcano), objects: us(group(volcano, "g", int64(4))), pod: ofVolcano("ns/g"), problem: "gangs never cross namespaces; give the name alone"},
-		"a slash, not installed":  {pod: ofVolcano("ns/g")},
-		"Kubernetes, gang policy": {installed: vs(kubernetes), objects: us(group(kubernetes, "g", int64(5), gangPath...)), pod: ofKubernetes("g"), minimum: 5},
-		"Kubernetes, basic policy": {
-			installed: vs(kubernetes), objects: us(group(kubernetes, "g", map[string]any{}, "schedulingPolicy", "basic")), pod: ofKubernetes("g"),
+		"by an object": {
+			installed: vs(volcano), objects: us(group(volcano, "g", int64(4))), pod: ofVolcano("g"),
+			minimum: 4,
 		},
-		"Kubernetes, the older version": {installed: vs(kubernetes3), objects: us(group(kubernetes3, "g", int64(5), gangPath...)), pod: ofKubernetes("g"), minimum: 5},
-		"Kubernetes 1.36":               {installed: vs(kubernetes2), objects: us(group(kubernetes2, "g", int64(5), gangPath...)), pod: ofKubernetes("g"), minimum: 5},
+		"a million": {
+			installed: vs(volcano), objects: us(group(volcano, "g", int64(1_000_000))),
+			pod: ofVolcano("g"), minimum: 1_000_000,
+		},
+		"not installed": {installed: vs(kubernetes), pod: ofVolcano("g")},
+		"minimum 0":     {installed: vs(volcano), objects: us(group(volcano, "g", int64(0))), pod: ofVolcano("g")},
+		"minimum 1":     {installed: vs(volcano), objects: us(group(volcano, "g", int64(1))), pod: ofVolcano("g")},
+		"no minimum":    {installed: vs(volcano), objects: us(group(volcano, "g", nil)), pod: ofVolcano("g")},
+		"negative": {
+			installed: vs(volcano), objects: us(group(volcano, "g", int64(-3))), pod: ofVolcano("g"),
+			problem: "podgroups.scheduling.volcano.sh ns/g: .spec.minMember is -3; say",
+		},
+		"no number": {
+			installed: vs(volcano), objects: us(group(volcano, "g", "many")), pod: ofVolcano("g"),
+			problem: `.spec.minMember is "many", which is no whole number; correct it`,
+		},
+		"no object": {
+			installed: vs(volcano), objects: us(group(volcano, "other", int64(2))),
+			pod:     ofVolcano("g"),
+			problem: "podgroups.scheduling.volcano.sh ns/g, which pods of the gang name, does not exist; create it",
+		},
+		"another namespace": {
+			installed: vs(volcano), objects: us(group(volcano, "g", int64(4))),
+			pod: ofVolcano("ns/g"), problem: "gangs never cross namespaces; give the name alone",
+		},
+		"a slash, not installed": {pod: ofVolcano("ns/g")},
+		"Kubernetes, gang policy": {
+			installed: vs(kubernetes), objects: us(group(kubernetes, "g", int64(5), gangPath...)),
+			pod: ofKubernetes("g"), minimum: 5,
+		},
+		"Kubernetes, basic policy": {
+			installed: vs(kubernetes), objects: us(group(kubernetes, "g", map[string]any{}, "schedulingPolicy", "basic")),
+			pod: ofKubernetes("g"),
+		},
+		"Kubernetes, the older version": {
+			installed: vs(kubernetes3),
+			objects:   us(group(kubernetes3, "g", int64(5), gangPath...)), pod: ofKubernetes("g"), minimum: 5,
+		},
+		"Kubernetes 1.36": {
+			installed: vs(kubernetes2), objects: us(group(kubernetes2, "g", int64(5), gangPath...)),
+			pod: ofKubernetes("g"), minimum: 5,
+		},
 
-		"ours":              {pod: ofOurs("g", "3"), minimum: 3},
-		"ours, agreed":      {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "3")}, minimum: 3},
-		"ours, not agreed":  {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "4")}, problem: "members of globalreserve gang ns/g name different minimums; give all of them the same"},
-		"ours, another":     {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("h", "4")}, minimum: 3},
-		"ours, alone":       {pod: ofOurs("g", "1")},
-		"ours, zero":        {pod: ofOurs("g", "0")},
-		"ours, negative":    {pod: ofOurs("g", "-1"), problem: "gang-min'] is -1; say how many members the gang needs"},
-		"ours, no number":   {pod: ofOurs("g", "x"), problem: `gang-min'] is "x", which is no whole number`},
-		"ours, no minimum":  {pod: ofOurs("g", ""), problem: "no minimum; say how many members the gang needs at .metadata.annotations['globalreserve.io/gang-min']"},
-		"ours, with slash":  {pod: ofOurs("a/g", "2"), problem: "never cross namespaces"},
-		"one of them wrong": {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "x")}, problem: "different minimums"},
+		"ours":         {pod: ofOurs("g", "3"), minimum: 3},
+		"ours, agreed": {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "3")}, minimum: 3},
+		"ours, not agreed": {
+			pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "4")},
+			problem: "members of globalreserve gang ns/g name different minimums; give all of them the same",
+		},
+		"ours, another":   {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("h", "4")}, minimum: 3},
+		"ours, alone":     {pod: ofOurs("g", "1")},
+		"ours, zero":      {pod: ofOurs("g", "0")},
+		"ours, negative":  {pod: ofOurs("g", "-1"), problem: "gang-min'] is -1; say how many members the gang needs"},
+		"ours, no number": {pod: ofOurs("g", "x"), problem: `gang-min'] is "x", which is no whole number`},
+		"ours, no minimum": {
+			pod:     ofOurs("g", ""),
+			problem: "no minimum; say how many members the gang needs at .metadata.annotations['globalreserve.io/gang-min']",
+		},
+		"ours, with slash": {pod: ofOurs("a/g", "2"), problem: "never cross namespaces"},
+		"one of them wrong": {
+			pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "x")},
+			problem: "different minimums",
+		},
 
-		"Koordinator, by annotations":            {pod: koordinatorAnnotations, minimum: 3},
-		"Koordinator, by label":                  {installed: vs(koordinator), objects: us(group(koordinator, "g", int64(6))), pod: koordinatorLabel, minimum: 6},
+		"Koordinator, by annotations": {pod: koordinatorAnnotations, minimum: 3},
+		"Koordinator, by label": {
+			installed: vs(koordinator), objects: us(group(koordinator, "g", int64(6))),
+			pod: koordinatorLabel, minimum: 6,
+		},
 		"Koordinator, by label, not installed":   {pod: koordinatorLabel},
 		"Koordinator, annotations and no object": {installed: vs(koordinator), pod: koordinatorAnnotations, minimum: 3},
 	}
@@ -183,27 +224,28 @@ func TestBroken(t *testing.T) {
 // All has every gang that has members or an object, once.
 func TestAll(t *testing.T) {
 	alone := group(volcano, "alone", int64(1))
-	run(t, vs(volcano), us(group(volcano, "b", int64(2)), group(volcano, "a", int64(3)), alone), func(t *testing.T, w *world) {
-		w.pods.Put(w.pod("1", ofOurs("z", "2")))
-		w.pods.Put(w.pod("2", ofOurs("y", "2")))
-		w.pods.Put(w.pod("3", ofVolcano("a")))
-		w.pods.Put(w.pod("4", ofVolcano("missing")))
-		w.settle()
-		var names []string
-		for gang := range w.gangs.All {
-			names = append(names, gang.Key.Name)
-			got, ok := w.gangs.Get(gang.Key)
-			assert.True(t, ok)
-			assert.Equal(t, gang, got)
-		}
-		assert.ElementsMatch(t, []string{"a", "b", "z", "y", "missing"}, names)
-		for range w.gangs.All {
-			break // whoever has seen enough is yielded no more
-		}
-		_, ok := w.gangs.Get(keyOf("volcano", "alone"))
-		assert.False(t, ok)
-		assert.False(t, slices.Contains(names, "alone"))
-	})
+	run(t, vs(volcano), us(group(volcano, "b", int64(2)), group(volcano, "a", int64(3)), alone),
+		func(t *testing.T, w *world) {
+			w.pods.Put(w.pod("1", ofOurs("z", "2")))
+			w.pods.Put(w.pod("2", ofOurs("y", "2")))
+			w.pods.Put(w.pod("3", ofVolcano("a")))
+			w.pods.Put(w.pod("4", ofVolcano("missing")))
+			w.settle()
+			var names []string
+			for gang := range w.gangs.All {
+				names = append(names, gang.Key.Name)
+				got, ok := w.gangs.Get(gang.Key)
+				assert.True(t, ok)
+				assert.Equal(t, gang, got)
+			}
+			assert.ElementsMatch(t, []string{"a", "b", "z", "y", "missing"}, names)
+			for range w.gangs.All {
+				break // whoever has seen enough is yielded no more
+			}
+			_, ok := w.gangs.Get(keyOf("volcano", "alone"))
+			assert.False(t, ok)
+			assert.False(t, slices.Contains(names, "alone"))
+		})
 }
 
 // Of an object only what counts is kept.
@@ -218,7 +260,10 @@ func TestObjectsAreKeptShort(t *testing.T) {
 		assert.Equal(t, &object{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", UID: "g", ResourceVersion: kept.ResourceVersion},
 			minimum:    4,
-			reference:  &v1.ObjectReference{APIVersion: "scheduling.volcano.sh/v1beta1", Kind: "PodGroup", Namespace: "ns", Name: "g", UID: "g"},
+			reference: &v1.ObjectReference{
+				APIVersion: "scheduling.volcano.sh/v1beta1", Kind: "PodGroup", Namespace: "ns",
+				Name: "g", UID: "g",
+			},
 		}, kept)
 		assert.Contains(t, w.gangs.Ages(), "podgroups.v1beta1.scheduling.volcano.sh")
 	})

@@ -53,7 +53,8 @@ func (g *Gangs) newObjects(kind *kinds.Compiled, version string, installed *foll
 	}
 	o.onAll = func() { g.changed(kind.Name) }
 	resource := schema.GroupVersionResource{Group: kind.Object.Group, Version: version, Resource: kind.Object.Resource}
-	o.watch = follow.NewWatch(installed, g.Log, follow.NewSource(g.Client, o.name(), g.Client.Resource(resource), &object{}, o.set, o.gone).
+	o.watch = follow.NewWatch(installed, g.Log, follow.NewSource(g.Client, o.name(), g.Client.Resource(resource),
+		&object{}, o.set, o.gone).
 		MadeOf(&unstructured.Unstructured{}, o.minimumOnly)).Foreign()
 	return o
 }
@@ -97,7 +98,8 @@ func (o *objects) set(obj *object, initial bool) {
 	former := o.known[name]
 	o.known[name] = obj
 	o.mu.Unlock()
-	if !initial && (former == nil || former.UID != obj.UID || former.minimum != obj.minimum || former.problem != obj.problem) {
+	if !initial && (former == nil || former.UID != obj.UID || former.minimum != obj.minimum ||
+		former.problem != obj.problem) {
 		o.onChanged(o.key(obj))
 	}
 }

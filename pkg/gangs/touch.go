@@ -55,7 +55,8 @@ func (g *Gangs) touch(ctx context.Context, key kinds.Key) error {
 	switch {
 	case err == nil:
 		g.OnTouched(false)
-		g.Log.WithField("gang", key.String()).Info("the object of a gang was annotated, for its scheduler may have given up the rest of the gang")
+		g.Log.WithField("gang", key.String()).
+			Info("the object of a gang was annotated, for its scheduler may have given up the rest of the gang")
 		return nil
 	case ctx.Err() != nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil
@@ -63,10 +64,12 @@ func (g *Gangs) touch(ctx context.Context, key kinds.Key) error {
 	g.OnTouched(true)
 	advice := ""
 	if apierrors.IsForbidden(err) {
-		advice = fmt.Sprintf(": let this server patch %s, as manifests/base/rbac.yaml does for podgroups", resource.GroupResource())
+		advice = fmt.Sprintf(": let this server patch %s, as manifests/base/rbac.yaml does for podgroups",
+			resource.GroupResource())
 	}
 	g.failures.Do(func() {
-		g.Log.WithError(err).Warnf("%s could not be annotated, so that its scheduler may leave its pods alone for minutes%s", key, advice)
+		g.Log.WithError(err).Warnf("%s could not be annotated, so that its scheduler may leave its pods alone for minutes%s",
+			key, advice)
 	})
 	return nil
 }

@@ -23,34 +23,39 @@ import (
 
 // The object of a gang is annotated anew each time it is touched, where its kind says that this is of use.
 func TestTouch(t *testing.T) {
-	run(t, vs(coscheduling, volcano), us(group(coscheduling, "g", int64(4)), group(volcano, "g", int64(4))), func(t *testing.T, w *world) {
-		require.NoError(t, w.gangs.WaitForSync(t.Context()))
-		var patches []clienttesting.PatchActionImpl
-		w.client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			patches = append(patches, action.(clienttesting.PatchActionImpl))
-			return false, nil, nil
+	run(t, vs(coscheduling, volcano), us(group(coscheduling, "g", int64(4)), group(volcano, "g", int64(4))),
+		func(t *testing.T, w *world) {
+			require.NoError(t, w.gangs.WaitForSync(t.Context()))
+			var patches []clienttesting.PatchActionImpl
+			w.client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				patches = append(patches, action.(clienttesting.PatchActionImpl))
+				return false, nil, nil
+			})
+			var before string
+			for range 2 {
+				w.gangs.Touch(keyOf("scheduler-plugins", "g"))
+				synctest.Wait()
+				now := w.retry(coscheduling)
+				assert.NotEmpty(t, now)
+				assert.NotEqual(t, before, now)
+				before = now
+			}
+			for _, key := range []kinds.Key{
+				keyOf("volcano", "g"), keyOf("scheduler-plugins", "gone"),
+				keyOf("globalreserve", "g"), keyOf("unknown", "g"),
+			} {
+				w.gangs.Touch(key)
+			}
+			follow.Pause(t.Context(), time.Minute)
+			require.Len(t, patches, 2)
+			assert.EqualValues(t, 2, w.written.Load())
+			assert.Zero(t, w.failed.Load())
+			assert.JSONEq(t, `{"metadata":{"uid":"g","annotations":{"globalreserve.io/retry":"`+before+`"}}}`,
+				string(patches[1].Patch))
+			assert.Equal(t, "globalreserve", patches[1].PatchOptions.FieldManager)
+			require.Len(t, w.log.AllEntries(), 2)
+			assert.Equal(t, "scheduler-plugins gang ns/g", w.log.LastEntry().Data["gang"])
 		})
-		var before string
-		for range 2 {
-			w.gangs.Touch(keyOf("scheduler-plugins", "g"))
-			synctest.Wait()
-			now := w.retry(coscheduling)
-			assert.NotEmpty(t, now)
-			assert.NotEqual(t, before, now)
-			before = now
-		}
-		for _, key := range []kinds.Key{keyOf("volcano", "g"), keyOf("scheduler-plugins", "gone"), keyOf("globalreserve", "g"), keyOf("unknown", "g")} {
-			w.gangs.Touch(key)
-		}
-		follow.Pause(t.Context(), time.Minute)
-		require.Len(t, patches, 2)
-		assert.EqualValues(t, 2, w.written.Load())
-		assert.Zero(t, w.failed.Load())
-		assert.JSONEq(t, `{"metadata":{"uid":"g","annotations":{"globalreserve.io/retry":"`+before+`"}}}`, string(patches[1].Patch))
-		assert.Equal(t, "globalreserve", patches[1].PatchOptions.FieldManager)
-		require.Len(t, w.log.AllEntries(), 2)
-		assert.Equal(t, "scheduler-plugins gang ns/g", w.log.LastEntry().Data["gang"])
-	})
 }
 
 // There are so many touches in a second and no more, and one for an object that was touched twice before its turn came.
@@ -93,10 +98,16 @@ func TestTouchFails(t *testing.T) {
 		err  error
 		told string // "" for nothing
 	}{
-		"forbidden": {apierrors.NewForbidden(gr, "g", nil), ": let this server patch podgroups.scheduling.x-k8s.io, as manifests/base/rbac.yaml"},
-		"away":      {errors.New("no answer"), "scheduler-plugins gang ns/g could not be annotated, so that its scheduler may leave its pods alone for minutes"},
-		"gone":      {apierrors.NewNotFound(gr, "g"), ""},
-		"another":   {apierrors.NewConflict(gr, "g", nil), ""},
+		"forbidden": {
+			apierrors.NewForbidden(gr, "g", nil),
+			": let this server patch podgroups.scheduling.x-k8s.io, as manifests/base/rbac.yaml",
+		},
+		"away": {
+			errors.New("no answer"),
+			"scheduler-plugins gang ns/g could not be annotated, so that its scheduler may leave its pods alone for minutes",
+		},
+		"gone":    {apierrors.NewNotFound(gr, "g"), ""},
+		"another": {apierrors.NewConflict(gr, "g", nil), ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -57,7 +57,9 @@ var (
 )
 
 // run has a test go on in a world whose API server has some kinds and objects.
-func run(t *testing.T, installed []schema.GroupVersionResource, objects []*unstructured.Unstructured, test func(t *testing.T, w *world)) {
+func run(t *testing.T, installed []schema.GroupVersionResource, objects []*unstructured.Unstructured,
+	test func(t *testing.T, w *world),
+) {
 	t.Helper()
 	// client-go's own error handlers sleep by the time at which the process started, which is another clock than that
 	// of the bubble.
@@ -83,7 +85,10 @@ func newWorld(t *testing.T, installed []schema.GroupVersionResource, objects []*
 	for _, k := range table.Kinds() {
 		if k.Object != nil {
 			for _, version := range k.Object.Versions {
-				lists[schema.GroupVersionResource{Group: k.Object.Group, Version: version, Resource: k.Object.Resource}] = "PodGroupList"
+				lists[schema.GroupVersionResource{
+					Group: k.Object.Group, Version: version,
+					Resource: k.Object.Resource,
+				}] = "PodGroupList"
 			}
 		}
 	}
@@ -139,7 +144,9 @@ type discovered struct {
 	world *world
 }
 
-func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context, groupVersion string) (*metav1.APIResourceList, error) {
+func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context,
+	groupVersion string,
+) (*metav1.APIResourceList, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
 	gv, err := schema.ParseGroupVersion(groupVersion)
@@ -183,7 +190,10 @@ func group(of schema.GroupVersionResource, name string, minimum any, path ...str
 
 func (w *world) pod(name string, change func(*v1.Pod)) *cluster.Pod {
 	w.Helper()
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Annotations: map[string]string{}, Labels: map[string]string{}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID(name),
+		Annotations: map[string]string{}, Labels: map[string]string{},
+	}}
 	change(pod)
 	info, err := w.reader.NewPod(pod)
 	require.NoError(w, err)

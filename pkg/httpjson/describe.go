@@ -18,7 +18,8 @@ func describe(err error) string {
 	var semantic *json.SemanticError
 	switch {
 	case errors.As(err, &semantic) && errors.Is(semantic.Err, json.ErrUnknownName):
-		return "the field \"" + Clip(semantic.JSONPointer.LastToken()) + "\" is not known: check its spelling against /openapi.yaml, or leave it out"
+		return "the field \"" + Clip(semantic.JSONPointer.LastToken()) +
+			"\" is not known: check its spelling against /openapi.yaml, or leave it out"
 	case errors.As(err, &semantic):
 		return fmt.Sprintf("%s: %s, at byte %d", place(semantic.JSONPointer), mismatch(semantic), semantic.ByteOffset)
 	case errors.As(err, &syntactic):
@@ -26,7 +27,8 @@ func describe(err error) string {
 		if errors.Is(syntactic.Err, io.ErrUnexpectedEOF) {
 			what = "it ends too early"
 		}
-		return fmt.Sprintf("the request body cannot be decoded: %s at byte %d (%s, %s): send one complete JSON object in UTF-8",
+		return fmt.Sprintf("the request body cannot be decoded: %s at byte %d (%s, %s): send one complete JSON object in "+
+			"UTF-8",
 			what, syntactic.ByteOffset, place(syntactic.JSONPointer), Clip(syntactic.Err.Error()))
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return "the request body cannot be decoded: it ends too early: send one complete JSON object"

@@ -59,7 +59,8 @@ func WriteError(w http.ResponseWriter, err error) {
 	if errors.As(err, &e) && e.Status >= http.StatusBadRequest && e.Status <= 599 {
 		status = e.Status
 	}
-	if h := w.Header(); (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) && h.Get("Retry-After") == "" {
+	if h := w.Header(); (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) &&
+		h.Get("Retry-After") == "" {
 		h.Set("Retry-After", "1")
 	}
 	Write(w, status, ErrorBody{Error: err.Error(), Status: status})

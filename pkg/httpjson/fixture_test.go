@@ -34,15 +34,28 @@ func typicalPod() *corev1.Pod {
 	now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Local())
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "web-7d4b9c6f5d-x2x7q", Namespace: "production", UID: "5f0f8a63-9d4d-4b39-8f1c-1a3b8a1f9e10", CreationTimestamp: now,
-			Labels: map[string]string{"app": "web"}, OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Controller: ptr.To(true)}},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", Time: &now, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{".":{}}}}`)}},
+			Name: "web-7d4b9c6f5d-x2x7q", Namespace: "production", UID: "5f0f8a63-9d4d-4b39-8f1c-1a3b8a1f9e10",
+			CreationTimestamp: now,
+			Labels:            map[string]string{"app": "web"}, OwnerReferences: []metav1.OwnerReference{{
+				Kind:       "ReplicaSet",
+				Controller: ptr.To(true),
+			}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{
+				Manager: "m", Time: &now,
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{".":{}}}}`),
+			}},
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{
 				Name: "web", Env: []corev1.EnvVar{{Name: "REGION", Value: "eu-central-1"}},
-				Resources:     corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("1Gi")}},
-				LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromString("http")}}},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					"cpu":    resource.MustParse("500m"),
+					"memory": resource.MustParse("1Gi"),
+				}},
+				LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+					Path: "/",
+					Port: intstr.FromString("http"),
+				}}},
 			}},
 			Tolerations: []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", TolerationSeconds: ptr.To(int64(300))}},
 		},

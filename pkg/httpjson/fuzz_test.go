@@ -19,7 +19,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(`{"pod":{"metadata":{"name":"a"},"spec":{"containers":[{"resources":{"requests":{"cpu":"1e3","memory":5}}}]}}}`)
 	f.Add(`{"Pod":{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]}},"NodeNames":["a","b"],"NODENAMES":null}`)
 	f.Add(`{"Nodes":{"items":[{"status":{"allocatable":{"cpu":"-1","nvidia.com/gpu":"99999999999999999999"}}}]}}`)
-	f.Add(`{"Pod":{"spec":{"containers":[{"livenessProbe":{"httpGet":{"port":"http"}}},{"livenessProbe":{"httpGet":{"port":80}}}]}}}`)
+	f.Add(
+		`{"Pod":{"spec":{"containers":[{"livenessProbe":{"httpGet":{"port":"http"}}},{"livenessProbe":{"httpGet":{"port":80}}}]}}}`,
+	)
 	f.Add(strings.Repeat(`{"Pod":`, 200))
 	f.Add(`{"NodeNames":["\u0000\ud83d\ude00\ud800"]}`)
 	f.Fuzz(func(t *testing.T, body string) {

@@ -38,7 +38,8 @@ const (
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
 
-var errInFlight = Errorf(http.StatusTooManyRequests, "%d of your requests are being served: send fewer at a time", maxInFlight)
+var errInFlight = Errorf(http.StatusTooManyRequests, "%d of your requests are being served: send fewer at a time",
+	maxInFlight)
 
 // Intake shares what a server has among the requests that come in: memory for bodies and answers, and processors. All
 // integration paths of a server use one. A caller has half of each at most. It is for callers who may send requests:
@@ -87,7 +88,9 @@ func (in *Intake) Used() int64 { return in.memory.Had() + in.reads.Had() }
 //   - 503: there was no memory or no processor for it in time.
 //
 // Decode checks form only. Whether the values make sense is for the caller to say.
-func (in *Intake) Decode(w http.ResponseWriter, r *http.Request, limit int64, into any, options ...json.Options) (release func(), err error) {
+func (in *Intake) Decode(w http.ResponseWriter, r *http.Request, limit int64, into any,
+	options ...json.Options,
+) (release func(), err error) {
 	if err := checkHeader(r); err != nil {
 		return func() {}, err
 	}
@@ -194,7 +197,9 @@ func (in *Intake) deadline(begun time.Time, size int) time.Time {
 
 // read appends the body of r to buf. It has the memory for what comes before that comes, and takes none on the word of
 // a header.
-func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64, buf *bytes.Buffer) (release func(), err error) {
+func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64,
+	buf *bytes.Buffer,
+) (release func(), err error) {
 	if r.Body == nil || r.ContentLength == 0 {
 		return func() {}, nil
 	}
@@ -242,7 +247,8 @@ func readError(w http.ResponseWriter, err error, limit int64, got int) error {
 		return Errorf(http.StatusRequestTimeout,
 			"the request body did not arrive in time (%d bytes did): send it faster or in smaller requests", got)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return Errorf(http.StatusBadRequest, "the request body ended after %d bytes: send as many as Content-Length says", got)
+		return Errorf(http.StatusBadRequest, "the request body ended after %d bytes: send as many as Content-Length says",
+			got)
 	default:
 		return Errorf(http.StatusBadRequest, "the request body cannot be read: %s", Clip(err.Error()))
 	}

@@ -19,16 +19,17 @@ import (
 
 // intakeServer answers with the number of names in a filter call.
 func intakeServer(t *testing.T, in *Intake) *httptest.Server {
-	server := httptest.NewServer(Handle("filter", func(string, int, time.Duration) {}, func(w http.ResponseWriter, r *http.Request) error {
-		var args extenderv1.ExtenderArgs
-		release, err := in.Decode(w, r, 32<<20, &args)
-		defer release()
-		if err != nil {
-			return err
-		}
-		Write(w, http.StatusOK, len(*args.NodeNames))
-		return nil
-	}))
+	server := httptest.NewServer(Handle("filter", func(string, int, time.Duration) {},
+		func(w http.ResponseWriter, r *http.Request) error {
+			var args extenderv1.ExtenderArgs
+			release, err := in.Decode(w, r, 32<<20, &args)
+			defer release()
+			if err != nil {
+				return err
+			}
+			Write(w, http.StatusOK, len(*args.NodeNames))
+			return nil
+		}))
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()

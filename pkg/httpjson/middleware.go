@@ -12,7 +12,8 @@ import (
 // every request: verb, the HTTP status, and the time from the first line of serve to its last. A
 // request that ends in a panic before an answer was begun counts as 500.
 func Handle(
-	verb string, observe func(verb string, code int, took time.Duration), serve func(http.ResponseWriter, *http.Request) error,
+	verb string, observe func(verb string, code int, took time.Duration),
+	serve func(http.ResponseWriter, *http.Request) error,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()

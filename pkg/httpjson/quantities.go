@@ -12,7 +12,9 @@ import (
 
 // Quantities makes a decoder of pods that clients send read quantities by
 // ReadQuantity.
-var Quantities = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.Decoder, q *resource.Quantity) (err error) {
+var Quantities = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.Decoder,
+	q *resource.Quantity,
+) (err error) {
 	*q, err = ReadQuantity(dec)
 	return err
 }))

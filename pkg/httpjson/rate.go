@@ -21,7 +21,8 @@ const (
 	maxRated = 4096
 )
 
-var errRate = Errorf(http.StatusTooManyRequests, "you send more than %d requests a second: wait a second, and send fewer", maxRate)
+var errRate = Errorf(http.StatusTooManyRequests,
+	"you send more than %d requests a second: wait a second, and send fewer", maxRate)
 
 // Rates bounds how much each caller asks for in a second.
 type Rates struct {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-var errBusy = Errorf(http.StatusServiceUnavailable, "the server is busy with other requests: try again in a few seconds")
+var errBusy = Errorf(http.StatusServiceUnavailable,
+	"the server is busy with other requests: try again in a few seconds")
 
 // Shares bounds what all requests have of something at one time, and what those of one caller have. A caller who asks
 // for more waits for its own requests, and is not in others' way.

@@ -19,7 +19,10 @@ import (
 func TestWriteReadsBack(t *testing.T) {
 	names := []string{"node-1", "node-<2>"}
 	tests := map[string]any{
-		"filter result":  &extenderv1.ExtenderFilterResult{NodeNames: &names, FailedNodes: extenderv1.FailedNodesMap{"a": "x", "b": "y"}},
+		"filter result": &extenderv1.ExtenderFilterResult{
+			NodeNames:   &names,
+			FailedNodes: extenderv1.FailedNodesMap{"a": "x", "b": "y"},
+		},
 		"priorities":     extenderv1.HostPriorityList{{Host: "node-1", Score: 10}},
 		"empty result":   extenderv1.ExtenderBindingResult{},
 		"nil slice":      extenderv1.HostPriorityList(nil),

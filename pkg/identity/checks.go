@@ -71,10 +71,12 @@ func Status(err error) int {
 // MayUse says why a caller must not act for a scheduler, nil if it may. The error is a *DeniedError, or tells why
 // nobody knows.
 func (c *Checks) MayUse(ctx context.Context, caller user.Info, scheduler string) error {
-	return c.check(ctx, caller, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Verb: use, Group: v1alpha1.GroupName, Version: "*", Resource: schedulers, Name: scheduler,
-	}}, fmt.Sprintf("act for scheduler %q: a role has to give it the verb %s on %s.%s of that name, or the policy file has to list it among the scheduler's callers",
-		scheduler, use, schedulers, v1alpha1.GroupName))
+	return c.check(ctx, caller,
+		authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: use, Group: v1alpha1.GroupName, Version: "*", Resource: schedulers, Name: scheduler,
+		}}, fmt.Sprintf("act for scheduler %q: a role has to give it the verb %s on %s.%s of that name, or the policy "+
+			"file has to list it among the scheduler's callers",
+			scheduler, use, schedulers, v1alpha1.GroupName))
 }
 
 // MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may. The error
@@ -100,7 +102,10 @@ func where(namespace string) string {
 // empty; nil if it may. The error is that of MayUse.
 func (c *Checks) MayRead(ctx context.Context, caller user.Info, namespace string) error {
 	return c.check(ctx, caller, authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "list", Version: "v1", Resource: "pods",
+			Namespace: namespace,
+		},
 	}, "see pods of "+where(namespace)+": a role has to let it list pods there")
 }
 
@@ -108,10 +113,13 @@ func (c *Checks) mayAsk(r *http.Request, caller user.Info) error {
 	verb := strings.ToLower(r.Method)
 	return c.check(r.Context(), caller, authorizationv1.SubjectAccessReviewSpec{
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: r.URL.Path},
-	}, fmt.Sprintf("%s %s: a role has to give it the verb %s on that nonResourceURL", r.Method, httpjson.Clip(r.URL.Path), verb))
+	}, fmt.Sprintf("%s %s: a role has to give it the verb %s on that nonResourceURL", r.Method, httpjson.Clip(r.URL.Path),
+		verb))
 }
 
-func (c *Checks) check(ctx context.Context, caller user.Info, right authorizationv1.SubjectAccessReviewSpec, what string) error {
+func (c *Checks) check(ctx context.Context, caller user.Info, right authorizationv1.SubjectAccessReviewSpec,
+	what string,
+) error {
 	if Trusted(caller) {
 		return nil
 	}
@@ -183,7 +191,9 @@ func (c *Checks) admit(e *Entry, known authenticator.Request, r *http.Request) (
 	case err != nil:
 		return nil, err
 	case hook && !slices.Contains(e.AdmissionCallers, caller.GetName()):
-		return nil, httpjson.Errorf(http.StatusForbidden, "%q may not: the admission webhook is for the API server only, by a name of --admission-client-names", caller.GetName())
+		return nil, httpjson.Errorf(http.StatusForbidden,
+			"%q may not: the admission webhook is for the API server only, by a name of --admission-client-names",
+			caller.GetName())
 	case hook:
 		return caller, nil
 	}
@@ -206,9 +216,11 @@ func (c *Checks) authenticate(known authenticator.Request, r *http.Request) (use
 	if errors.Is(err, ErrUnreachable) {
 		return nil, httpjson.Errorf(http.StatusServiceUnavailable, "%s who you are; try again", ErrUnreachable)
 	}
-	if err != nil || !ok || response.User.GetName() == "" || Trusted(response.User) || response.User.GetName() == user.Anonymous {
+	if err != nil || !ok || response.User.GetName() == "" || Trusted(response.User) ||
+		response.User.GetName() == user.Anonymous {
 		return nil, httpjson.Errorf(http.StatusUnauthorized,
-			"who are you? Show a client certificate of an authority in --client-ca-file, or a token of the cluster, that is valid")
+			"who are you? Show a client certificate of an authority in --client-ca-file, or a token of the cluster, that is "+
+				"valid")
 	}
 	return response.User, nil
 }

@@ -42,7 +42,10 @@ func newAPIServer(rights ...string) *apiServer {
 		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
 		if review.Spec.Token == "good" {
 			review.Status.Authenticated = true
-			review.Status.User = authenticationv1.UserInfo{Username: "token", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
+			review.Status.User = authenticationv1.UserInfo{
+				Username: "token", Groups: []string{"g"},
+				Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}},
+			}
 		}
 		return true, review, a.err
 	})
@@ -53,7 +56,8 @@ func newAPIServer(rights ...string) *apiServer {
 		if path := review.Spec.NonResourceAttributes; path != nil {
 			review.Status.Allowed = a.rights[review.Spec.User+" "+path.Verb+" "+path.Path]
 		}
-		if use := review.Spec.ResourceAttributes; use != nil && use.Group == "globalreserve.io" && use.Resource == "schedulers" {
+		if use := review.Spec.ResourceAttributes; use != nil && use.Group == "globalreserve.io" &&
+			use.Resource == "schedulers" {
 			review.Status.Allowed = a.rights[review.Spec.User+" "+use.Verb+" "+use.Name]
 		}
 		in := review.Spec.ResourceAttributes
@@ -87,34 +91,67 @@ func TestOutside(t *testing.T) {
 		want        int
 		caller      string
 	}{
-		"nobody":                            {path: "/bind", want: 401},
-		"nobody, where everybody may ask":   {path: "/livez", want: 200, caller: user.Anonymous},
-		"a certificate":                     {path: "/bind", certificate: ca.Issue("scheduler", hour, client, "a"), want: 200, caller: "scheduler"},
-		"a certificate without the right":   {path: "/reserve", certificate: ca.Issue("scheduler", hour, client), want: 403},
-		"one of another authority":          {path: "/bind", certificate: foreign.Issue("scheduler", hour, client), want: 401},
-		"an old one":                        {path: "/bind", certificate: ca.Issue("scheduler", -hour, client), want: 401},
-		"that of a server":                  {path: "/bind", certificate: ca.Issue("scheduler", hour, x509.ExtKeyUsageServerAuth), want: 401},
-		"one of an authority nobody named":  {path: "/bind", certificate: ca.Issue("scheduler", hour, client), noCA: true, want: 401},
-		"a kubelet":                         {path: "/bind", certificate: ca.Issue("system:node:a", hour, client, "system:nodes"), want: 403},
-		"one who says that he is trusted":   {path: "/bind", certificate: ca.Issue(trusted.Name, hour, client), want: 401},
-		"one who says that he is nobody":    {path: "/bind", certificate: ca.Issue(user.Anonymous, hour, client), want: 401},
-		"a token":                           {path: "/bind", token: "good", want: 200, caller: "token"},
-		"a token, and an old certificate":   {path: "/bind", token: "good", certificate: ca.Issue("scheduler", -hour, client), want: 200, caller: "token"},
-		"a bad token":                       {path: "/bind", token: "bad", want: 401},
-		"a bad token, and a certificate":    {path: "/bind", token: "bad", certificate: ca.Issue("scheduler", hour, client), want: 200, caller: "scheduler"},
-		"a token nobody can look up":        {path: "/bind", token: "good", apiError: errors.New("away"), want: 503},
-		"a right nobody can look up":        {path: "/bind", certificate: ca.Issue("scheduler", hour, client), apiError: errors.New("away"), want: 503},
-		"webhook, by nobody":                {path: "/admission", want: 401},
-		"webhook, by nobody, names":         {path: "/admission", names: []string{"api"}, want: 401},
-		"webhook, by all, where one may":    {path: "/admission", names: []string{user.Anonymous}, want: 200, caller: user.Anonymous},
-		"webhook, by no name":               {path: "/admission", certificate: ca.Issue("api", hour, client), want: 403},
-		"webhook, by another name":          {path: "/admission", names: []string{"api"}, certificate: ca.Issue("scheduler", hour, client), want: 403},
-		"webhook, by the API server":        {path: "/admission", names: []string{"x", "api"}, certificate: ca.Issue("api", hour, client), want: 200, caller: "api"},
-		"webhook, by a name of another one": {path: "/admission", names: []string{"api"}, certificate: foreign.Issue("api", hour, client), want: 401},
+		"nobody":                          {path: "/bind", want: 401},
+		"nobody, where everybody may ask": {path: "/livez", want: 200, caller: user.Anonymous},
+		"a certificate": {
+			path: "/bind", certificate: ca.Issue("scheduler", hour, client, "a"), want: 200,
+			caller: "scheduler",
+		},
+		"a certificate without the right": {path: "/reserve", certificate: ca.Issue("scheduler", hour, client), want: 403},
+		"one of another authority": {
+			path: "/bind", certificate: foreign.Issue("scheduler", hour, client),
+			want: 401,
+		},
+		"an old one": {path: "/bind", certificate: ca.Issue("scheduler", -hour, client), want: 401},
+		"that of a server": {path: "/bind", certificate: ca.Issue("scheduler", hour,
+			x509.ExtKeyUsageServerAuth), want: 401},
+		"one of an authority nobody named": {
+			path: "/bind", certificate: ca.Issue("scheduler", hour, client), noCA: true,
+			want: 401,
+		},
+		"a kubelet": {path: "/bind", certificate: ca.Issue("system:node:a", hour, client,
+			"system:nodes"), want: 403},
+		"one who says that he is trusted": {path: "/bind", certificate: ca.Issue(trusted.Name, hour, client), want: 401},
+		"one who says that he is nobody":  {path: "/bind", certificate: ca.Issue(user.Anonymous, hour, client), want: 401},
+		"a token":                         {path: "/bind", token: "good", want: 200, caller: "token"},
+		"a token, and an old certificate": {
+			path: "/bind", token: "good", certificate: ca.Issue("scheduler", -hour, client),
+			want: 200, caller: "token",
+		},
+		"a bad token": {path: "/bind", token: "bad", want: 401},
+		"a bad token, and a certificate": {
+			path: "/bind", token: "bad", certificate: ca.Issue("scheduler", hour, client),
+			want: 200, caller: "scheduler",
+		},
+		"a token nobody can look up": {path: "/bind", token: "good", apiError: errors.New("away"), want: 503},
+		"a right nobody can look up": {
+			path: "/bind", certificate: ca.Issue("scheduler", hour, client),
+			apiError: errors.New("away"), want: 503,
+		},
+		"webhook, by nobody":        {path: "/admission", want: 401},
+		"webhook, by nobody, names": {path: "/admission", names: []string{"api"}, want: 401},
+		"webhook, by all, where one may": {
+			path: "/admission", names: []string{user.Anonymous}, want: 200,
+			caller: user.Anonymous,
+		},
+		"webhook, by no name": {path: "/admission", certificate: ca.Issue("api", hour, client), want: 403},
+		"webhook, by another name": {
+			path: "/admission", names: []string{"api"},
+			certificate: ca.Issue("scheduler", hour, client), want: 403,
+		},
+		"webhook, by the API server": {
+			path: "/admission", names: []string{"x", "api"},
+			certificate: ca.Issue("api", hour, client), want: 200, caller: "api",
+		},
+		"webhook, by a name of another one": {
+			path: "/admission", names: []string{"api"},
+			certificate: foreign.Issue("api", hour, client), want: 401,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			server := newAPIServer("scheduler post /bind", "token post /bind", "scheduler post /admission", trusted.Name+" post /bind", user.Anonymous+" post /bind")
+			server := newAPIServer("scheduler post /bind", "token post /bind", "scheduler post /admission", trusted.Name+
+				" post /bind", user.Anonymous+" post /bind")
 			server.err = tc.apiError
 			entry := &Entry{
 				ClientCA: content, Open: func(path string) bool { return path == "/livez" },

@@ -18,7 +18,8 @@ func FuzzForwarded(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, uid, group, key, value string) {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		for header, value := range map[string]string{
-			"X-Remote-User": name, "X-Remote-Uid": uid, "X-Remote-Group": group, "X-Remote-Extra-" + key: value, "x-REMOTE-" + key: value,
+			"X-Remote-User": name, "X-Remote-Uid": uid, "X-Remote-Group": group, "X-Remote-Extra-" + key: value, "x-REMOTE-" +
+				key: value,
 		} {
 			r.Header[header] = []string{value}
 		}

@@ -28,7 +28,8 @@ func request(headers ...string) *http.Request {
 }
 
 var forged = []string{
-	"X-Remote-User", "admin", "X-Remote-Group", "system:masters", "X-Remote-Uid", "1", "X-Remote-Extra-Scopes", "all", "x-remote-user", "admin",
+	"X-Remote-User", "admin", "X-Remote-Group", "system:masters", "X-Remote-Uid", "1", "X-Remote-Extra-Scopes", "all",
+	"x-remote-user", "admin",
 	"X-Remote-", "x", "X-REMOTE-GROUP", "system:masters",
 }
 
@@ -53,7 +54,10 @@ func TestInsecure(t *testing.T) {
 // A caller arrives at the other server as it was.
 func TestTellAndForwarded(t *testing.T) {
 	for name, caller := range map[string]*user.DefaultInfo{
-		"all":       {Name: "somebody", UID: "u", Groups: []string{"a", "b"}, Extra: map[string][]string{"example.com/%scopes": {"x", "y"}}},
+		"all": {
+			Name: "somebody", UID: "u", Groups: []string{"a", "b"},
+			Extra: map[string][]string{"example.com/%scopes": {"x", "y"}},
+		},
 		"name only": {Name: "ümlaut"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,7 +48,8 @@ var ErrUnreachable = errors.New("the API server could not be asked")
 
 // errTooMany refuses what would have the API server asked too often.
 var errTooMany = httpjson.Errorf(http.StatusTooManyRequests,
-	"too much of what you ask has to be asked of the API server: wait a second, and send fewer different tokens, paths, scheduler names and namespaces")
+	"too much of what you ask has to be asked of the API server: wait a second, and send fewer different tokens, "+
+		"paths, scheduler names and namespaces")
 
 // reviews bounds what is asked of the API server, which serves the whole cluster: a flood of made-up tokens, or paths,
 // must not become a flood of reviews. Answers that are remembered are not counted.
@@ -156,7 +157,10 @@ func (t *tokens) ask(ctx context.Context, token string) (*authenticator.Response
 	for key, values := range who.Extra {
 		extra[key] = values
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, nil
+	return &authenticator.Response{User: &user.DefaultInfo{
+		Name: who.Username, UID: who.UID, Groups: who.Groups,
+		Extra: extra,
+	}}, nil
 }
 
 // rights asks the API server what callers may do, and remembers the answers for a while.
@@ -171,7 +175,9 @@ func newRights(client authorizationclient.AuthorizationV1Interface, reviews *rev
 }
 
 // may reports whether a caller has a right, which is given by what is set of spec.
-func (r *rights) may(ctx context.Context, caller user.Info, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+func (r *rights) may(ctx context.Context, caller user.Info, spec authorizationv1.SubjectAccessReviewSpec) (bool,
+	error,
+) {
 	spec.User, spec.UID, spec.Groups = caller.GetName(), caller.GetUID(), caller.GetGroups()
 	spec.Extra = make(map[string]authorizationv1.ExtraValue, len(caller.GetExtra()))
 	for key, values := range caller.GetExtra() {
@@ -191,7 +197,8 @@ func (r *rights) may(ctx context.Context, caller user.Info, spec authorizationv1
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	review, err := r.client.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	review, err := r.client.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec},
+		metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("%w what a caller may do: %w", ErrUnreachable, err)
 	}

@@ -28,7 +28,9 @@ type slowReviews struct {
 
 func (s *slowReviews) TokenReviews() authenticationclient.TokenReviewInterface { return s }
 
-func (s *slowReviews) Create(_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+func (s *slowReviews) Create(_ context.Context, review *authenticationv1.TokenReview,
+	_ metav1.CreateOptions,
+) (*authenticationv1.TokenReview, error) {
 	s.asked.Add(1)
 	if n := s.now.Add(1); n > s.most.Load() {
 		s.most.Store(n)
@@ -72,7 +74,8 @@ func TestMadeUpTokens(t *testing.T) {
 				assert.Contains(t, w.Body.String(), "asked of the API server")
 			}
 		}
-		assert.Equal(t, map[int]int{http.StatusUnauthorized: reviewBurst - 1, http.StatusTooManyRequests: 2*reviewBurst + 1}, codes)
+		assert.Equal(t, map[int]int{http.StatusUnauthorized: reviewBurst - 1, http.StatusTooManyRequests: 2*reviewBurst + 1},
+			codes)
 		assert.Equal(t, int64(2*reviewBurst+1), checks.Refused())
 		assert.Equal(t, http.StatusOK, knock(handler, "good", "192.0.2.1").Code, "who is known is not asked about")
 		assert.Equal(t, http.StatusUnauthorized, knock(handler, "bad", "192.0.2.2").Code, "another address has its own")
@@ -110,7 +113,8 @@ func TestReviewsInFlight(t *testing.T) {
 		assert.Equal(t, int64(2*reviewsInFlight+20), ended.Load())
 		assert.Equal(t, int64(20), good.Load())
 		assert.LessOrEqual(t, slow.most.Load(), int64(reviewsInFlight))
-		assert.Less(t, slow.asked.Load(), int64(3*reviewsInFlight+1), "the same token is asked about by those who came at once only")
+		assert.Less(t, slow.asked.Load(), int64(3*reviewsInFlight+1),
+			"the same token is asked about by those who came at once only")
 
 		before := slow.asked.Load()
 		assert.False(t, ask("nobody's", "scheduler"))

@@ -33,7 +33,8 @@ func amount(name string, value int64, raw bool) string {
 // node has and few look for.
 func compareResources[K ~string](a, b K) int {
 	ranks := map[K]int{
-		K(corev1.ResourceCPU): -2, K(corev1.ResourceMemory): -1, K(corev1.ResourceEphemeralStorage): 1, K(corev1.ResourcePods): 2,
+		K(corev1.ResourceCPU): -2, K(corev1.ResourceMemory): -1, K(corev1.ResourceEphemeralStorage): 1,
+		K(corev1.ResourcePods): 2,
 	}
 	return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(a, b))
 }

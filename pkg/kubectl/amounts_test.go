@@ -85,7 +85,10 @@ func TestBar(t *testing.T) {
 		{reserver.NodeAmount{Allocatable: 100, Bound: 101, Free: -1}, "[!!!!!!!!!!!!!!!!!!!!] 101%"},
 		{reserver.NodeAmount{Bound: 1, Free: -1}, "[!!!!!!!!!!!!!!!!!!!!] >999%"},
 		{reserver.NodeAmount{Allocatable: 1, Bound: math.MaxInt64, Free: 1 - math.MaxInt64}, "[!!!!!!!!!!!!!!!!!!!!] >999%"},
-		{reserver.NodeAmount{Allocatable: math.MaxInt64, Bound: math.MaxInt64 / 2, Free: math.MaxInt64 / 2}, "[##########..........] 50%"},
+		{
+			reserver.NodeAmount{Allocatable: math.MaxInt64, Bound: math.MaxInt64 / 2, Free: math.MaxInt64 / 2},
+			"[##########..........] 50%",
+		},
 	} {
 		assert.Equal(t, tt.want, bar(tt.account), "%+v", tt.account)
 	}

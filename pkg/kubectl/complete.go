@@ -68,7 +68,10 @@ func listNamespaces(ctx context.Context, cluster *cluster, _ string) (runtime.Ob
 
 // listPendingPods lists pods without a node: they are those that need an explanation.
 func listPendingPods(ctx context.Context, cluster *cluster, namespace string) (runtime.Object, error) {
-	return cluster.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: maxOffered, FieldSelector: "spec.nodeName="})
+	return cluster.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+		Limit:         maxOffered,
+		FieldSelector: "spec.nodeName=",
+	})
 }
 
 // completeNames offers the names of objects to a flag.

@@ -59,13 +59,18 @@ namespace always. Without any of them no pod may: the capacity is only kept free
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.spec.addFlags(cmd)
-	waits := cmd.Flags().VarPF(&o.wait, "wait", "", "wait until the capacity is available, for at most so long (--wait alone: "+defaultWait.String()+")")
+	waits := cmd.Flags().VarPF(&o.wait, "wait", "",
+		"wait until the capacity is available, for at most so long (--wait alone: "+defaultWait.String()+")")
 	waits.DefValue, waits.NoOptDefVal = "false", defaultWait.String()
-	addChoice(cmd, &o.dryRun, "dry-run", "", "none, client (only print the object) or server (let the API server check it, too)",
+	addChoice(cmd, &o.dryRun, "dry-run", "",
+		"none, client (only print the object) or server (let the API server check it, too)",
 		dryRunNone, dryRunClient, dryRunServer)
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	completeBy(cmd, "node", env.completeNames(listNodes))
-	for _, flag := range []string{"cpu", "memory", "resource", "replicas", "ttl", "index", "selector", "scheduler", "priority"} {
+	for _, flag := range []string{
+		"cpu", "memory", "resource", "replicas", "ttl", "index", "selector", "scheduler",
+		"priority",
+	} {
 		completeFixed(cmd, flag)
 	}
 	return cmd
@@ -153,10 +158,13 @@ func (w *waitFlag) Type() string { return "timeout" }
 const waitPoll = 250 * time.Millisecond
 
 // awaitAvailable waits until a reservation holds its capacity. Its errors say what it was waiting for last.
-func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name string, timeout time.Duration) (*v1alpha1.Reservation, error) {
+func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name string,
+	timeout time.Duration,
+) (*v1alpha1.Reservation, error) {
 	var last *v1alpha1.Reservation
 	err := wait.PollUntilContextTimeout(ctx, waitPoll, timeout, true, func(ctx context.Context) (bool, error) {
-		current, err := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).Get(ctx, name, metav1.GetOptions{})
+		current, err := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).
+			Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			// An answer that comes too late is not the API's fault.
 			if ctx.Err() != nil {
@@ -169,14 +177,18 @@ func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name strin
 		return phase == v1alpha1.ReservationAvailable || phase.IsFinal(), nil
 	})
 	switch {
-	case err == nil && (last.Status.Phase == v1alpha1.ReservationAvailable || last.Status.Phase == v1alpha1.ReservationSucceeded):
+	case err == nil && (last.Status.Phase == v1alpha1.ReservationAvailable ||
+		last.Status.Phase == v1alpha1.ReservationSucceeded):
 		return last, nil // one for pods that wait already may be consumed before anybody looks
 	case err == nil:
 		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q has ended: %s", name, situation(last))}
 	case apierrors.IsNotFound(err):
 		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q was deleted while it was waited for", name)}
 	case errors.Is(err, context.Canceled):
-		return nil, &codedError{exitNotAvailable, fmt.Errorf("interrupted; reservation %q stays and may become available later", name)}
+		return nil, &codedError{
+			exitNotAvailable,
+			fmt.Errorf("interrupted; reservation %q stays and may become available later", name),
+		}
 	case wait.Interrupted(err):
 		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q is not available after %s: %s: "+
 			"it stays and may become available later; remove it with kubectl reserve delete %s -n %s",

@@ -44,7 +44,9 @@ func (o *deleteOptions) run(ctx context.Context, names []string) error {
 	case o.all && len(names) > 0:
 		return usageErrorf("--all and names exclude each other: give one of them")
 	case !o.all && len(names) == 0:
-		return usageErrorf("kubectl reserve delete takes the names of reservations, or --all: kubectl reserve list shows them")
+		return usageErrorf(
+			"kubectl reserve delete takes the names of reservations, or --all: kubectl reserve list shows them",
+		)
 	}
 	cluster, namespace, err := o.connect()
 	if err != nil {

@@ -113,7 +113,8 @@ func (o *command) printSlots(r *v1alpha1.Reservation) {
 		slot := &r.Spec.Slots[i]
 		node, state, pods := slot.NodeName, "", ""
 		if s := states[slot.Name]; s != nil {
-			node, state, pods = s.NodeName, string(s.State), strings.Join(namesOf(s.Pods, func(p *v1alpha1.PodReference) string { return p.Name }), ", ")
+			node, state, pods = s.NodeName, string(s.State), strings.Join(namesOf(s.Pods,
+				func(p *v1alpha1.PodReference) string { return p.Name }), ", ")
 		}
 		if pods == "" && slot.Pod != nil {
 			pods = "only for " + slot.Pod.Name
@@ -146,7 +147,8 @@ func describeDevices(d *v1alpha1.SlotDevices) string {
 		conditions = append(conditions, labels.FormatLabels(d.MatchProperties))
 	}
 	for _, e := range d.MatchExpressions {
-		conditions = append(conditions, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.Operator, strings.Join(e.Values, ","))))
+		conditions = append(conditions, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.Operator,
+			strings.Join(e.Values, ","))))
 	}
 	if len(conditions) > 0 {
 		text += " (" + strings.Join(conditions, "; ") + ")"

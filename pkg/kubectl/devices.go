@@ -29,8 +29,8 @@ func newDevicesCommand(env *environment) *cobra.Command {
 		Aliases: []string{"device", "er"},
 		Short:   "Show the devices of the nodes, and which claims and pods have them",
 		Long: `Show the ExtendedResource objects of the cluster: on which node each device is, what containers call it (ID),
-and which claim and pod have it. DRA devices are shown, too: their resource is the driver, the name driver/pool/device, and the claims
-are ResourceClaims. One of which more is allocated than there is has the status Double.
+and which claim and pod have it. DRA devices are shown, too: their resource is the driver, the name driver/pool/device,
+and the claims are ResourceClaims. One of which more is allocated than there is has the status Double.
 
 Claims are shown as namespace/name; the pod is of the same namespace. -o wide adds the properties that claims select
 by, which template a claim was made from, and why a device is offline.`,
@@ -81,7 +81,10 @@ func (o *devicesOptions) run(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	names = namesOf(answer.Devices, func(d *deviceAnswer) string { return "extendedresource." + v1alpha1.GroupName + "/" + d.Name })
+	names = namesOf(answer.Devices, func(d *deviceAnswer) string {
+		return "extendedresource." + v1alpha1.GroupName + "/" +
+			d.Name
+	})
 	return o.show(answer, names, "There are no devices to show.", o.table(answer.Devices))
 }
 
@@ -119,10 +122,12 @@ func (o *devicesOptions) read(ctx context.Context, cluster *cluster, names []str
 	}
 	answer.Devices = append(answer.Devices, dra...)
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("there is no device %s: kubectl reserve devices lists all", strings.Join(sets.List(missing), ", "))
+		return nil, fmt.Errorf("there is no device %s: kubectl reserve devices lists all",
+			strings.Join(sets.List(missing), ", "))
 	}
 	slices.SortFunc(answer.Devices, func(a, b deviceAnswer) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID),
+			cmp.Compare(a.Name, b.Name))
 	})
 	return answer, nil
 }
@@ -155,14 +160,16 @@ func answerOf(d *v1alpha1.ExtendedResource, claims map[string]*v1alpha1.Extended
 }
 
 func (o *devicesOptions) table(all []deviceAnswer) *metav1.Table {
-	table := newTable("Node", "Resource", "ID", "Status", "Claim", "Pod", "+Template", "+Name", "+Properties", "+Reason", "+Age")
+	table := newTable("Node", "Resource", "ID", "Status", "Claim", "Pod", "+Template", "+Name", "+Properties", "+Reason",
+		"+Age")
 	for i := range all {
 		d := &all[i]
 		status := orNone(d.Phase)
 		if d.Unschedulable {
 			status += ",Unschedulable"
 		}
-		addRow(table, d.Node, d.Resource, d.ID, status, orNone(d.Claim), orNone(d.Pod), orNone(d.Template), d.Name, labels.FormatLabels(d.Properties),
+		addRow(table, d.Node, d.Resource, d.ID, status, orNone(d.Claim), orNone(d.Pod), orNone(d.Template), d.Name,
+			labels.FormatLabels(d.Properties),
 			orNone(d.Reason), age(d.created.Time, o.clock.Now()))
 	}
 	return table

@@ -51,7 +51,8 @@ func (o *devicesOptions) readDRA(ctx context.Context, cluster *cluster, names []
 	for _, d := range known.AppendDevices(nil) {
 		answer := draAnswer(&d, doubles[d.Device], pods)
 		if (len(names) == 0 || slices.Contains(names, answer.Name)) && (o.node == "" || o.node == answer.Node) &&
-			(o.resource == "" || o.resource == answer.Resource) && (!o.free || answer.Phase == string(v1alpha1.ExtendedResourceAvailable)) {
+			(o.resource == "" || o.resource == answer.Resource) && (!o.free ||
+			answer.Phase == string(v1alpha1.ExtendedResourceAvailable)) {
 			answers = append(answers, answer)
 		}
 	}
@@ -60,7 +61,8 @@ func (o *devicesOptions) readDRA(ctx context.Context, cluster *cluster, names []
 
 func draAnswer(d *account.DeviceState, double bool, pods map[string]string) deviceAnswer {
 	answer := deviceAnswer{
-		Name: d.String(), Node: d.Node, Resource: d.Driver, ID: d.Pool + "/" + d.Name, Phase: string(v1alpha1.ExtendedResourceAvailable),
+		Name: d.String(), Node: d.Node, Resource: d.Driver, ID: d.Pool + "/" + d.Name,
+		Phase: string(v1alpha1.ExtendedResourceAvailable),
 	}
 	var owners, users []string
 	for _, o := range d.Owners {

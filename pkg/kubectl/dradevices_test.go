@@ -15,7 +15,10 @@ import (
 // gone.
 func (r *rig) addDRA() {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
-		Driver: "gpu.example.com", NodeName: ptr.To("node-1"), Pool: resourcev1.ResourcePool{Name: "node-1", Generation: 1, ResourceSliceCount: 1},
+		Driver: "gpu.example.com", NodeName: ptr.To("node-1"), Pool: resourcev1.ResourcePool{
+			Name: "node-1", Generation: 1,
+			ResourceSliceCount: 1,
+		},
 		Devices: []resourcev1.Device{{Name: "gpu-0"}, {Name: "gpu-1"}, {Name: "gpu-2"}},
 	}}
 	require.NoError(r.t, r.kube.Tracker().Add(slice))
@@ -23,9 +26,11 @@ func (r *rig) addDRA() {
 		require.NoError(r.t, r.kube.Tracker().Add(&resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: "1"},
 			Status: resourcev1.ResourceClaimStatus{
-				Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-					{Request: "r", Driver: "gpu.example.com", Pool: "node-1", Device: device},
-				}}},
+				Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+					Results: []resourcev1.DeviceRequestAllocationResult{
+						{Request: "r", Driver: "gpu.example.com", Pool: "node-1", Device: device},
+					},
+				}},
 				ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod-" + name}},
 			},
 		}))

@@ -65,11 +65,17 @@ func (e *environment) addFlags(flags *pflag.FlagSet) {
 	e.config.AddFlags(flags)
 	flags.StringVar(&e.serverURL, "ledger-url", e.serverURL,
 		"URL of the GlobalReserve server, such as http://127.0.0.1:23456; without it a port is forwarded to --service")
-	flags.StringVar(&e.credentials.CAFile, "ledger-certificate-authority", "", "file with the authority of the GlobalReserve server's certificate, in PEM")
-	flags.StringVar(&e.credentials.ServerName, "ledger-tls-server-name", "", "name in the GlobalReserve server's certificate, where that is not the host of --ledger-url, as with a forwarded port")
-	flags.StringVar(&e.credentials.CertFile, "ledger-client-certificate", "", "file with the client certificate to show the GlobalReserve server, in PEM")
-	flags.StringVar(&e.credentials.KeyFile, "ledger-client-key", "", "file with the key of --ledger-client-certificate, in PEM")
-	flags.StringVar(&e.credentials.Token, "ledger-token", "", "token to show the GlobalReserve server, such as kubectl create token prints")
+	flags.StringVar(&e.credentials.CAFile, "ledger-certificate-authority", "",
+		"file with the authority of the GlobalReserve server's certificate, in PEM")
+	flags.StringVar(&e.credentials.ServerName, "ledger-tls-server-name", "",
+		"name in the GlobalReserve server's certificate, where that is not the host of --ledger-url, as with a "+
+			"forwarded port")
+	flags.StringVar(&e.credentials.CertFile, "ledger-client-certificate", "",
+		"file with the client certificate to show the GlobalReserve server, in PEM")
+	flags.StringVar(&e.credentials.KeyFile, "ledger-client-key", "",
+		"file with the key of --ledger-client-certificate, in PEM")
+	flags.StringVar(&e.credentials.Token, "ledger-token", "",
+		"token to show the GlobalReserve server, such as kubectl create token prints")
 	flags.StringVar(&e.service, "service", e.service,
 		"namespace/name of the server's Service, and :port where it has several; a port is forwarded to a ready pod of it")
 }

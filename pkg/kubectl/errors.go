@@ -74,7 +74,8 @@ func explainAPIError(what string, err error) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s: you may not do that: %w: ask for the right, or use another --context or --user", what, err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s: the cluster does not know who you are: %w: renew the credentials of your kubeconfig", what, err)
+		return fmt.Errorf("%s: the cluster does not know who you are: %w: renew the credentials of your kubeconfig", what,
+			err)
 	case errors.As(err, &network):
 		if errors.Is(err, context.Canceled) {
 			return fmt.Errorf("%s: interrupted", what)

@@ -100,7 +100,8 @@ func (o *command) printClosest(c *reserver.ClosestNode) {
 	wide := o.wide()
 	missing := newTable("Resource", "Requested", "Free", "Missing")
 	for _, m := range c.Missing {
-		addRow(missing, m.Resource, amount(m.Resource, m.Requested, wide), amount(m.Resource, m.Free, wide), amount(m.Resource, m.Missing, wide))
+		addRow(missing, m.Resource, amount(m.Resource, m.Requested, wide), amount(m.Resource, m.Free, wide),
+			amount(m.Resource, m.Missing, wide))
 	}
 	printSection(o.Out, "Missing on "+c.Node+", where it lacks least", missing)
 	if len(c.Holders) == 0 {

@@ -30,7 +30,8 @@ func amounts(cpu, memory string) corev1.ResourceList {
 
 func condition(status metav1.ConditionStatus, reason, message string) []metav1.Condition {
 	return []metav1.Condition{{
-		Type: v1alpha1.ConditionAvailable, Status: status, Reason: reason, Message: message, LastTransitionTime: ago(time.Minute),
+		Type: v1alpha1.ConditionAvailable, Status: status, Reason: reason, Message: message,
+		LastTransitionTime: ago(time.Minute),
 	}}
 }
 
@@ -49,7 +50,10 @@ func webCapacity() *v1alpha1.Reservation {
 			TTL:       &metav1.Duration{Duration: 10 * time.Minute},
 			Consumers: &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "Deployment", Name: "web"}},
 			Slots: []v1alpha1.Slot{
-				{Name: "web-capacity-0", Requests: amounts("1500m", "2Gi"), HostPorts: []v1alpha1.HostPort{{Protocol: "TCP", Port: 80}}},
+				{
+					Name: "web-capacity-0", Requests: amounts("1500m", "2Gi"),
+					HostPorts: []v1alpha1.HostPort{{Protocol: "TCP", Port: 80}},
+				},
 				{Name: "web-capacity-1", Requests: amounts("1500m", "2Gi")},
 			},
 		},
@@ -57,7 +61,10 @@ func webCapacity() *v1alpha1.Reservation {
 			Phase: v1alpha1.ReservationAvailable, NodeName: "node-1 +1", Consumed: "1/2", AvailableAt: &since,
 			ExpiresAt: after(9 * time.Minute), Conditions: condition("True", "Held", "all slots are held"),
 			Slots: []v1alpha1.SlotStatus{
-				{Name: "web-capacity-0", NodeName: "node-1", State: v1alpha1.SlotConsumed, Pods: []v1alpha1.PodReference{{Name: "web-5d-x"}}},
+				{
+					Name: "web-capacity-0", NodeName: "node-1", State: v1alpha1.SlotConsumed,
+					Pods: []v1alpha1.PodReference{{Name: "web-5d-x"}},
+				},
 				{Name: "web-capacity-1", NodeName: "node-2", State: v1alpha1.SlotReserved},
 			},
 		},
@@ -69,13 +76,18 @@ func train() *v1alpha1.Reservation {
 	return &v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "batch", Name: "train", CreationTimestamp: ago(3 * time.Second)},
 		Spec: v1alpha1.ReservationSpec{
-			AllocatePolicy: v1alpha1.AllocateRestricted, TTL: &metav1.Duration{}, Consumers: &v1alpha1.ConsumerSpec{Index: "train"},
+			AllocatePolicy: v1alpha1.AllocateRestricted, TTL: &metav1.Duration{},
+			Consumers: &v1alpha1.ConsumerSpec{Index: "train"},
 			Slots: []v1alpha1.Slot{
 				{Name: "chief", NodeName: "gpu-1", Requests: amounts("2", "4Gi"), Devices: []v1alpha1.SlotDevices{
 					{ResourceName: "nvidia.com/gpu", MatchProperties: map[string]string{"model": "K80"}, ClaimName: "k80-erc"},
-					{ResourceName: "intel.com/nic", Count: 2, ExtendedResourceNames: []string{"nic-0"}, MatchExpressions: []v1alpha1.SlotDeviceRequirement{
-						{Key: "speed", Operator: v1alpha1.PropertyGt, Values: []string{"10G"}}, {Key: "rdma", Operator: v1alpha1.PropertyExists},
-					}},
+					{
+						ResourceName: "intel.com/nic", Count: 2, ExtendedResourceNames: []string{"nic-0"},
+						MatchExpressions: []v1alpha1.SlotDeviceRequirement{
+							{Key: "speed", Operator: v1alpha1.PropertyGt, Values: []string{"10G"}},
+							{Key: "rdma", Operator: v1alpha1.PropertyExists},
+						},
+					},
 				}},
 				{Name: "worker", NodeSelector: map[string]string{"gpu": "a100"}, Requests: corev1.ResourceList{
 					"nvidia.com/gpu": resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("16"),
@@ -141,8 +153,11 @@ func nodeAccounts() []reserver.Node {
 			},
 			Devices: []reserver.NodeDevice{
 				{
-					Device: reserver.Device{Name: "gpu-a", Resource: "nvidia.com/gpu", ID: "GPU-a", Properties: map[string]string{"model": "K80"}},
-					Pods:   []reserver.PodName{{Namespace: "default", Pod: "web-0"}},
+					Device: reserver.Device{
+						Name: "gpu-a", Resource: "nvidia.com/gpu", ID: "GPU-a",
+						Properties: map[string]string{"model": "K80"},
+					},
+					Pods: []reserver.PodName{{Namespace: "default", Pod: "web-0"}},
 				},
 				{Device: reserver.Device{Name: "gpu-b", Resource: "nvidia.com/gpu", ID: "GPU-b"}, Reservation: "batch/train/chief"},
 				{Device: reserver.Device{Name: "nic-0", Resource: "intel.com/nic", ID: "eth1"}, Free: true},
@@ -161,13 +176,17 @@ func allocations() []reserver.Allocation {
 	return []reserver.Allocation{
 		{
 			Namespace: "default", Pod: "web-0", UID: "u0", Node: "node-1", State: "Bound", Scheduler: "default-scheduler",
-			Requests: reserver.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"}, Reservation: "default/web-capacity/web-capacity-0",
+			Requests: reserver.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"},
+			Reservation: "default/web-capacity/web-capacity-0",
 		},
 		{
 			Namespace: "default", Pod: "worker-1", UID: "u2", Node: "node-1", State: "Binding", Scheduler: "batch-scheduler",
 			Requests: reserver.Amounts{"cpu": 2000, "memory": 4 * gi, "pods": 1},
 		},
-		{Namespace: "default", Pod: "by-hand", UID: "u3", Node: "node-1", State: "Bound", Requests: reserver.Amounts{"pods": 1}},
+		{
+			Namespace: "default", Pod: "by-hand", UID: "u3", Node: "node-1", State: "Bound",
+			Requests: reserver.Amounts{"pods": 1},
+		},
 	}
 }
 
@@ -178,16 +197,21 @@ func inMemory() reserver.ReservationsAnswer {
 			Pod: "worker-0", UID: "u1", Node: "gpu-1", ExpiresAt: now.Add(45 * time.Second),
 			Requests: reserver.Amounts{"cpu": 2000, "memory": 4 * gi, "nvidia.com/gpu": 8, "pods": 1},
 		}}},
-		{Namespace: "default", Name: "web-capacity", Durable: true, Policy: "Aligned", Slots: []reserver.Slot{slots()[0].Slot}},
+		{
+			Namespace: "default", Name: "web-capacity", Durable: true, Policy: "Aligned",
+			Slots: []reserver.Slot{slots()[0].Slot},
+		},
 	}}
 }
 
 func slots() []reserver.NodeSlot {
 	return []reserver.NodeSlot{
 		{
-			Namespace: "default", Reservation: "web-capacity", Priority: 100, Preemptible: true, Policy: "Aligned", Slot: reserver.Slot{
+			Namespace: "default", Reservation: "web-capacity", Priority: 100, Preemptible: true, Policy: "Aligned",
+			Slot: reserver.Slot{
 				Name: "web-capacity-0", Node: "node-1", Requests: reserver.Amounts{"cpu": 1500, "memory": 2 * gi, "pods": 1},
-				Free: reserver.Amounts{"cpu": 1250, "memory": 2*gi - 64<<20}, HostPorts: []string{"TCP/0.0.0.0:80"}, ExpiresAt: now.Add(9 * time.Minute),
+				Free: reserver.Amounts{"cpu": 1250, "memory": 2*gi - 64<<20}, HostPorts: []string{"TCP/0.0.0.0:80"},
+				ExpiresAt: now.Add(9 * time.Minute),
 				Consumers: []reserver.Consumer{{Pod: "web-0", State: "Bound"}, {Pod: "web-1", State: "Binding"}},
 			},
 		},
@@ -221,20 +245,30 @@ func pendingPod() reserver.ExplainAnswer {
 // gangsInTests are one that is whole, one that starts, one that is short, one that waits and one that nobody knows.
 func gangsInTests() []reserver.Gang {
 	return []reserver.Gang{
-		{Namespace: "batch", Name: "done", Kind: "kubernetes", Scheduler: "default-scheduler", Minimum: 8, Bound: 7, Finished: 1, State: "Whole"},
 		{
-			Namespace: "default", Name: "train", Kind: "volcano", Scheduler: "volcano", Minimum: 3, Pending: 2, Kept: 2, Bound: 1, State: "Starting",
+			Namespace: "batch", Name: "done", Kind: "kubernetes", Scheduler: "default-scheduler", Minimum: 8, Bound: 7,
+			Finished: 1, State: "Whole",
+		},
+		{
+			Namespace: "default", Name: "train", Kind: "volcano", Scheduler: "volcano", Minimum: 3, Pending: 2, Kept: 2,
+			Bound: 1, State: "Starting",
 			HalfSince: now.Add(-3 * time.Second), KeptUntil: now.Add(57 * time.Second),
 		},
 		{
-			Namespace: "default", Name: "short", Kind: "globalreserve", Scheduler: "batch-scheduler", Minimum: 3, Pending: 2, Bound: 1, State: "Short",
-			HalfSince: now.Add(-5 * time.Minute), WaitingSince: now.Add(-time.Minute), Why: "it has started and lacks 2 of the 3 pods it needs",
+			Namespace: "default", Name: "short", Kind: "globalreserve", Scheduler: "batch-scheduler", Minimum: 3, Pending: 2,
+			Bound: 1, State: "Short",
+			HalfSince: now.Add(-5 * time.Minute), WaitingSince: now.Add(-time.Minute),
+			Why: "it has started and lacks 2 of the 3 pods it needs",
 		},
 		{
-			Namespace: "default", Name: "waits", Kind: "volcano", Scheduler: "volcano", Minimum: 40, Pending: 40, State: "Waiting",
+			Namespace: "default", Name: "waits", Kind: "volcano", Scheduler: "volcano", Minimum: 40, Pending: 40,
+			State:        "Waiting",
 			WaitingSince: now.Add(-2 * time.Minute), Why: "there is no capacity for the 39 others",
 		},
-		{Namespace: "default", Name: "wrong", Kind: "volcano", Pending: 1, State: "Incomplete", Why: "its PodGroup does not exist"},
+		{
+			Namespace: "default", Name: "wrong", Kind: "volcano", Pending: 1, State: "Incomplete",
+			Why: "its PodGroup does not exist",
+		},
 	}
 }
 
@@ -272,14 +306,19 @@ func devicesInTests() []runtime.Object {
 			d.Status.Phase = v1alpha1.ExtendedResourceBound
 			d.Status.ClaimRef = &v1alpha1.ExtendedResourceClaimReference{Namespace: "default", Name: "k80-erc"}
 		}),
-		device("nic-a", "node-2", "0000:3b:00.0", func(d *v1alpha1.ExtendedResource) { d.Spec.ResourceName = "intel.com/nic" }),
+		device("nic-a", "node-2", "0000:3b:00.0",
+			func(d *v1alpha1.ExtendedResource) { d.Spec.ResourceName = "intel.com/nic" }),
 		device("gpu-c", "node-3", "GPU-c", func(d *v1alpha1.ExtendedResource) {
 			d.Status.Phase = v1alpha1.ExtendedResourceOffline
 			d.Status.Conditions[0].Status, d.Status.Conditions[0].Reason = metav1.ConditionFalse, "NodeGone"
 		}),
-		device("gpu-d", "node-3", "GPU-d", func(d *v1alpha1.ExtendedResource) { d.Status = v1alpha1.ExtendedResourceStatus{} }),
+		device("gpu-d", "node-3", "GPU-d",
+			func(d *v1alpha1.ExtendedResource) { d.Status = v1alpha1.ExtendedResourceStatus{} }),
 		&v1alpha1.ExtendedResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "k80-erc", Annotations: map[string]string{v1alpha1.ClaimTemplateAnnotation: "one-k80"}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: "k80-erc",
+				Annotations: map[string]string{v1alpha1.ClaimTemplateAnnotation: "one-k80"},
+			},
 			Status: v1alpha1.ExtendedResourceClaimStatus{
 				Phase: v1alpha1.ExtendedResourceClaimBound, PodRef: &v1alpha1.PodReference{Name: "trainer"},
 			},

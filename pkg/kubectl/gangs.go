@@ -46,7 +46,8 @@ capacity is kept. WAITING is since when a gang is refused or, once it has starte
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	cmd.Flags().BoolVarP(&env.allNamespaces, "all-namespaces", "A", false, "those of all namespaces")
-	addChoice(cmd, &o.state, "state", "", "only those in this state", "Incomplete", "Waiting", "Starting", "Short", "Whole")
+	addChoice(cmd, &o.state, "state", "", "only those in this state", "Incomplete", "Waiting", "Starting", "Short",
+		"Whole")
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	return cmd
 }
@@ -84,8 +85,10 @@ func (o *gangsOptions) table(gangs []reserver.Gang) *metav1.Table {
 		if since := waitsSince(g); !since.IsZero() {
 			waiting = age(since, o.clock.Now())
 		}
-		addRow(table, g.Namespace, g.Name, g.Kind, orNone(g.Scheduler), wanted(g), strconv.Itoa(g.Bound+g.Finished), strconv.Itoa(g.Kept),
-			g.State, waiting, strconv.Itoa(g.Pending), strconv.Itoa(g.Finished), orNone(until(g.KeptUntil, o.clock.Now())), orNone(g.Why))
+		addRow(table, g.Namespace, g.Name, g.Kind, orNone(g.Scheduler), wanted(g), strconv.Itoa(g.Bound+g.Finished),
+			strconv.Itoa(g.Kept),
+			g.State, waiting, strconv.Itoa(g.Pending), strconv.Itoa(g.Finished), orNone(until(g.KeptUntil, o.clock.Now())),
+			orNone(g.Why))
 	}
 	if !o.allNamespaces {
 		dropColumn(table, 0)
@@ -114,5 +117,6 @@ func gangField(g *reserver.Gang) string {
 	if g == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s), %s: %d of %s pods bound, capacity kept for %d", g.Name, g.Kind, cmp.Or(g.State, none), g.Bound+g.Finished, wanted(g), g.Kept)
+	return fmt.Sprintf("%s (%s), %s: %d of %s pods bound, capacity kept for %d", g.Name, g.Kind, cmp.Or(g.State, none),
+		g.Bound+g.Finished, wanted(g), g.Kept)
 }

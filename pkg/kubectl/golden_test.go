@@ -67,7 +67,10 @@ func (r *rig) words(line string) []string {
 func (r *rig) eventsOfWebCapacity() {
 	series := &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(now.Add(-30 * time.Second))}
 	list := &corev1.EventList{Items: []corev1.Event{
-		{Type: "Normal", Reason: "SlotConsumed", Message: "pod web-5d-x uses slot web-capacity-0", EventTime: metav1.NewMicroTime(now), Series: series},
+		{
+			Type: "Normal", Reason: "SlotConsumed", Message: "pod web-5d-x uses slot web-capacity-0",
+			EventTime: metav1.NewMicroTime(now), Series: series,
+		},
 		{Type: "Normal", Reason: "Available", Message: "all slots are held\n", LastTimestamp: ago(time.Minute)},
 	}}
 	r.kube.PrependReactor("list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -91,12 +94,14 @@ func (r *rig) routesInTests() {
 	all := nodeAccounts()
 	found := allocations()
 	reserved := reserver.ExplainAnswer{
-		Namespace: "default", Pod: "worker-0", Scheduler: "batch-scheduler", State: "Reserved", Node: "gpu-1", ExpiresAt: now.Add(45 * time.Second), Reservation: "batch/train/worker",
+		Namespace: "default", Pod: "worker-0", Scheduler: "batch-scheduler", State: "Reserved", Node: "gpu-1",
+		ExpiresAt: now.Add(45 * time.Second), Reservation: "batch/train/worker",
 		Requests: reserver.Amounts{"cpu": 2000}, Message: `capacity for the pod is reserved on node "gpu-1"`,
 	}
 	withCapacity := reserver.ExplainAnswer{
 		Namespace: "default", Pod: "web-2", Scheduler: "default-scheduler", State: "Pending", Requests: reserver.Amounts{},
-		NodeCount: 12, FitCount: 5, FitExamples: []string{"node-1", "node-2"}, Message: "there is capacity for the pod on 5 of 12 nodes",
+		NodeCount: 12, FitCount: 5, FitExamples: []string{"node-1", "node-2"},
+		Message:  "there is capacity for the pod on 5 of 12 nodes",
 		Refusals: []reserver.RefusalGroup{{Reason: "HostPort", Nodes: 7, Examples: []string{"node-3"}}},
 	}
 	r.routes = map[string]any{
@@ -104,8 +109,14 @@ func (r *rig) routesInTests() {
 		"/v1/nodes?limit=1000":                    reserver.NodesAnswer{Revision: 76, Nodes: all[:2], Continue: "node-1"},
 		"/v1/nodes?continue=node-1&limit=1000":    reserver.NodesAnswer{Revision: 77, Nodes: all[2:]},
 		"/v1/nodes?limit=1000&overcommitted=true": reserver.NodesAnswer{Revision: 77},
-		"/v1/nodes/node-1":                        reserver.NodeAnswer{Revision: 77, Node: all[1], Allocations: found[:2], Slots: slots()},
-		"/v1/nodes/node-77":                       refusal{http.StatusNotFound, `{"Error":"node \"node-77\" is not in the ledger","Status":404}`},
+		"/v1/nodes/node-1": reserver.NodeAnswer{
+			Revision: 77, Node: all[1], Allocations: found[:2],
+			Slots: slots(),
+		},
+		"/v1/nodes/node-77": refusal{
+			http.StatusNotFound,
+			`{"Error":"node \"node-77\" is not in the ledger","Status":404}`,
+		},
 		"/v1/explain?namespace=default&pod=web-1": pendingPod(),
 		"/v1/explain?namespace=default&pod=web-2": withCapacity,
 		"/v1/explain?namespace=default&pod=trainer": reserver.ExplainAnswer{
@@ -117,27 +128,58 @@ func (r *rig) routesInTests() {
 		"/v1/explain?namespace=default&pod=web-3": reserver.ExplainAnswer{
 			Namespace: "default", Pod: "web-3", State: "Pending", Message: "there are no nodes in the ledger",
 		},
-		"/v1/explain?namespace=default&pod=web-9":    refusal{http.StatusNotFound, `{"Error":"pod \"default/web-9\" is not known: there is no such pod","Status":404}`},
+		"/v1/explain?namespace=default&pod=web-9": refusal{
+			http.StatusNotFound,
+			`{"Error":"pod \"default/web-9\" is not known: there is no such pod","Status":404}`,
+		},
 		"/v1/explain?namespace=default&pod=worker-0": reserved,
 		"/v1/explain?namespace=default&pod=train-1":  memberOfGang(),
 		"/v1/gangs?limit=1000&namespace=default":     reserver.GangsAnswer{Revision: 77, Gangs: gangsInTests()[1:]},
 		"/v1/pending?limit=1000&namespace=default": reserver.PendingAnswer{Revision: 77, Pods: []reserver.PendingPod{
-			{Since: now.Add(-time.Hour), LastRefused: now, Times: 12, Path: "filter", LastReason: "InsufficientResource", WaitsFor: "capacity", Explanation: pendingPod()},
-			{Since: now.Add(-time.Minute), LastRefused: now, Times: 1, Path: "bind", LastReason: "InsufficientResource", WaitsFor: "scheduler", Explanation: withCapacity},
+			{
+				Since: now.Add(-time.Hour), LastRefused: now, Times: 12, Path: "filter", LastReason: "InsufficientResource",
+				WaitsFor: "capacity", Explanation: pendingPod(),
+			},
+			{
+				Since: now.Add(-time.Minute), LastRefused: now, Times: 1, Path: "bind", LastReason: "InsufficientResource",
+				WaitsFor: "scheduler", Explanation: withCapacity,
+			},
 		}},
-		"/v1/pending?limit=1000&waits=node": reserver.PendingAnswer{Revision: 77, Pods: []reserver.PendingPod{}, Continue: "1/u"},
+		"/v1/pending?limit=1000&waits=node": reserver.PendingAnswer{
+			Revision: 77, Pods: []reserver.PendingPod{},
+			Continue: "1/u",
+		},
 		"/v1/pending?continue=1%2Fu&limit=1000&waits=node": reserver.PendingAnswer{Revision: 78, Needs: []reserver.NodeNeed{
 			{Namespace: "default", Pod: "web-1", Count: 1, Requests: reserver.Amounts{"cpu": 64000}, NewNode: true},
 		}},
-		"/v1/gangs?limit=1000": reserver.GangsAnswer{Revision: 76, Gangs: gangsInTests()[:2], Continue: "default/volcano/train"},
-		"/v1/gangs?continue=default%2Fvolcano%2Ftrain&limit=1000":                   reserver.GangsAnswer{Revision: 77, Gangs: gangsInTests()[2:]},
-		"/v1/gangs?limit=1000&namespace=default&state=Whole":                        reserver.GangsAnswer{Revision: 77, Gangs: []reserver.Gang{}},
-		"/v1/allocations?limit=1000&namespace=default":                              reserver.AllocationsAnswer{Revision: 77, Allocations: found},
-		"/v1/allocations?limit=1000":                                                reserver.AllocationsAnswer{Revision: 77, Allocations: found},
-		"/v1/reservations?limit=1000&namespace=default":                             inMemory(),
-		"/v1/reservations?limit=1000":                                               inMemory(),
-		"/v1/reservations?limit=1000&namespace=default&node=node-1&scheduler=other": reserver.ReservationsAnswer{Revision: 77},
-		"/v1/allocations?limit=1000&namespace=default&node=node-1&scheduler=other":  reserver.AllocationsAnswer{Revision: 77},
+		"/v1/gangs?limit=1000": reserver.GangsAnswer{
+			Revision: 76, Gangs: gangsInTests()[:2],
+			Continue: "default/volcano/train",
+		},
+		"/v1/gangs?continue=default%2Fvolcano%2Ftrain&limit=1000": reserver.GangsAnswer{
+			Revision: 77,
+			Gangs:    gangsInTests()[2:],
+		},
+		"/v1/gangs?limit=1000&namespace=default&state=Whole": reserver.GangsAnswer{
+			Revision: 77,
+			Gangs:    []reserver.Gang{},
+		},
+		"/v1/allocations?limit=1000&namespace=default": reserver.AllocationsAnswer{
+			Revision:    77,
+			Allocations: found,
+		},
+		"/v1/allocations?limit=1000": reserver.AllocationsAnswer{
+			Revision:    77,
+			Allocations: found,
+		},
+		"/v1/reservations?limit=1000&namespace=default": inMemory(),
+		"/v1/reservations?limit=1000":                   inMemory(),
+		"/v1/reservations?limit=1000&namespace=default&node=node-1&scheduler=other": reserver.ReservationsAnswer{
+			Revision: 77,
+		},
+		"/v1/allocations?limit=1000&namespace=default&node=node-1&scheduler=other": reserver.AllocationsAnswer{
+			Revision: 77,
+		},
 	}
 }
 
@@ -150,7 +192,8 @@ func TestUnauthorized(t *testing.T) {
 	})
 	got := r.run("list")
 	assert.Equal(t, exitFailed, got.code)
-	assert.Contains(t, got.err, "error: list reservations: the cluster does not know who you are: no: renew the credentials")
+	assert.Contains(t, got.err,
+		"error: list reservations: the cluster does not know who you are: no: renew the credentials")
 }
 
 // TestServerErrors shows what people are told when the server does not answer as it should.
@@ -160,12 +203,31 @@ func TestServerErrors(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"not ready":         {refusal{http.StatusServiceUnavailable, `{"Error":"the ledger is not synced yet","Status":503}`}, exitUnreachable, ": the ledger is not synced yet: check"},
-		"old server":        {refusal{http.StatusNotFound, "404 page not found"}, exitFailed, "no GlobalReserve, or another version of it"},
+		"not ready": {
+			refusal{http.StatusServiceUnavailable, `{"Error":"the ledger is not synced yet","Status":503}`},
+			exitUnreachable, ": the ledger is not synced yet: check",
+		},
+		"old server": {
+			refusal{http.StatusNotFound, "404 page not found"},
+			exitFailed,
+			"no GlobalReserve, or another version of it",
+		},
 		"not GlobalReserve": {refusal{http.StatusOK, "<html>hello</html>"}, exitUnreachable, "is not one of GlobalReserve"},
-		"no credentials":    {refusal{http.StatusUnauthorized, `{"Error":"who are you?","Status":401}`}, exitFailed, "who are you?: give --ledger-token, or --ledger-client-certificate and"},
-		"not allowed":       {refusal{http.StatusForbidden, `{"Error":"ask for a role","Status":403}`}, exitFailed, "error: ask for a role\n"},
-		"broken":            {refusal{http.StatusInternalServerError, strings.Repeat("oh no\n", 100)}, exitUnreachable, "has status 500 Internal Server Error"},
+		"no credentials": {
+			refusal{http.StatusUnauthorized, `{"Error":"who are you?","Status":401}`},
+			exitFailed,
+			"who are you?: give --ledger-token, or --ledger-client-certificate and",
+		},
+		"not allowed": {
+			refusal{http.StatusForbidden, `{"Error":"ask for a role","Status":403}`},
+			exitFailed,
+			"error: ask for a role\n",
+		},
+		"broken": {
+			refusal{http.StatusInternalServerError, strings.Repeat("oh no\n", 100)},
+			exitUnreachable,
+			"has status 500 Internal Server Error",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)

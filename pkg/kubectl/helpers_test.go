@@ -61,7 +61,10 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	require.NoError(t, os.WriteFile(file, []byte(kubeconfig), 0o600))
 	t.Setenv("KUBECONFIG", file)
 	t.Setenv("HOME", t.TempDir())
-	r := &rig{t: t, kube: kubefake.NewClientset(), reservations: reservefake.NewSimpleClientset(objects...), routes: map[string]any{}}
+	r := &rig{
+		t: t, kube: kubefake.NewClientset(), reservations: reservefake.NewSimpleClientset(objects...),
+		routes: map[string]any{},
+	}
 	r.server = httptest.NewServer(http.HandlerFunc(r.serve))
 	t.Cleanup(r.server.Close)
 	return r

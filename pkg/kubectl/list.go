@@ -83,7 +83,9 @@ func (o *listOptions) run(ctx context.Context) error {
 }
 
 // printTable prints what is there and, with --watch, what becomes of it.
-func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespace string, list *v1alpha1.ReservationList) error {
+func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespace string,
+	list *v1alpha1.ReservationList,
+) error {
 	printer := o.tablePrinter()
 	// One writer for all tables keeps the columns of later rows where the first ones are.
 	writer := printers.GetNewTabWriter(o.Out)
@@ -109,7 +111,9 @@ func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespac
 }
 
 // follow calls changed for every change of a reservation until the context ends, which is no error.
-func (o *listOptions) follow(ctx context.Context, cluster *cluster, namespace, from string, changed func(*v1alpha1.Reservation) error) error {
+func (o *listOptions) follow(ctx context.Context, cluster *cluster, namespace, from string,
+	changed func(*v1alpha1.Reservation) error,
+) error {
 	client := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace)
 	_, err := toolswatch.Until(ctx, from, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

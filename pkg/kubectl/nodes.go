@@ -86,7 +86,8 @@ func (o *nodesOptions) one(ctx context.Context, name string) error {
 		return err
 	}
 	nodes := []reserver.Node{answer.Node}
-	return o.show(answer, nodeNames(nodes), "", o.table(nodes), o.podTable(podsOf(answer.Allocations, answer.Slots), true), o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
+	return o.show(answer, nodeNames(nodes), "", o.table(nodes), o.podTable(podsOf(answer.Allocations, answer.Slots), true),
+		o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
 }
 
 // deviceTable tells who has the devices of a node, by the server's account.
@@ -100,14 +101,16 @@ func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
 			}
 			return p.Namespace + "/" + p.Pod
 		})
-		addRow(table, d.Name, d.Resource, d.ID, map[bool]string{true: "Yes", false: "No"}[d.Free], orNone(strings.Join(pods, ",")), orNone(d.Reservation), labels.FormatLabels(d.Properties))
+		addRow(table, d.Name, d.Resource, d.ID, map[bool]string{true: "Yes", false: "No"}[d.Free],
+			orNone(strings.Join(pods, ",")), orNone(d.Reservation), labels.FormatLabels(d.Properties))
 	}
 	return table
 }
 
 // slotTable tells what reservations keep on a node, and how much of it no pod uses yet.
 func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
-	table := newTable("Reservation", "Slot", "Keeps", "Unused", "Used by", "Expires", "+Policy", "+Priority", "+Preemptible", "+Host ports")
+	table := newTable("Reservation", "Slot", "Keeps", "Unused", "Used by", "Expires", "+Policy", "+Priority",
+		"+Preemptible", "+Host ports")
 	for i := range slots {
 		n, slot := &slots[i], &slots[i].Slot
 		name := n.Namespace + "/" + n.Reservation
@@ -119,7 +122,8 @@ func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 		}
 		users := namesOf(slot.Consumers, func(c *reserver.Consumer) string { return c.Pod })
 		addRow(table, name, orNone(slot.Name), amountList(slot.Requests, o.wide()), amountList(slot.Free, o.wide()),
-			orNone(strings.Join(users, ",")), cmp.Or(until(slot.ExpiresAt, o.clock.Now()), "never"), n.Policy, strconv.Itoa(int(n.Priority)), strconv.FormatBool(n.Preemptible),
+			orNone(strings.Join(users, ",")), cmp.Or(until(slot.ExpiresAt, o.clock.Now()), "never"), n.Policy,
+			strconv.Itoa(int(n.Priority)), strconv.FormatBool(n.Preemptible),
 			orNone(strings.Join(slot.HostPorts, ",")))
 	}
 	return table
@@ -134,7 +138,8 @@ func (o *nodesOptions) table(nodes []reserver.Node) *metav1.Table {
 		for _, resource := range shownResources(n, o.wide()) {
 			a := n.Resources[resource]
 			cell := func(value int64) string { return amount(resource, value, o.wide()) }
-			addRow(table, name, status, pods, resource, cell(a.Allocatable), cell(a.Bound), cell(a.Reserved), cell(a.Free), bar(a))
+			addRow(table, name, status, pods, resource, cell(a.Allocatable), cell(a.Bound), cell(a.Reserved), cell(a.Free),
+				bar(a))
 			name, status, pods = "", "", ""
 		}
 	}
@@ -204,7 +209,8 @@ func bar(a reserver.NodeAmount) string {
 	if a.Reserved > 0 && width > 1 {
 		bound = min(bound, width-1)
 	}
-	return "[" + strings.Repeat("#", bound) + strings.Repeat("=", width-bound) + strings.Repeat(".", barWidth-width) + "] " +
+	return "[" + strings.Repeat("#", bound) + strings.Repeat("=", width-bound) + strings.Repeat(".", barWidth-width) +
+		"] " +
 		strconv.FormatInt(share(used, a.Allocatable, 100), 10) + "%"
 }
 

@@ -79,12 +79,14 @@ func (o *pendingOptions) run(ctx context.Context) error {
 }
 
 func (o *pendingOptions) table(pods []reserver.PendingPod) *metav1.Table {
-	table := newTable("Age", "Namespace", "Pod", "Scheduler", "Asks", "Why", "Closest", "Held-by", "+Times", "+Path", "+Message")
+	table := newTable("Age", "Namespace", "Pod", "Scheduler", "Asks", "Why", "Closest", "Held-by", "+Times", "+Path",
+		"+Message")
 	for i := range pods {
 		p := &pods[i]
 		e := &p.Explanation
 		closest, holder := o.closest(e.Closest)
-		addRow(table, age(p.Since, o.clock.Now()), e.Namespace, e.Pod, orNone(e.Scheduler), orNone(amountList(e.Requests, o.wide())), p.WaitsFor,
+		addRow(table, age(p.Since, o.clock.Now()), e.Namespace, e.Pod, orNone(e.Scheduler),
+			orNone(amountList(e.Requests, o.wide())), p.WaitsFor,
 			closest, holder, strconv.Itoa(p.Times), p.Path, e.Message)
 	}
 	if !o.allNamespaces {

@@ -37,12 +37,16 @@ func hostileRig(t *testing.T) *rig {
 	text, err := json.Marshal(map[string]any{"Error": hostile, "Status": http.StatusNotFound})
 	require.NoError(t, err)
 	r.routes = map[string]any{
-		"/v1/explain?namespace=default&pod=web-1":       pod,
-		"/v1/explain?namespace=default&pod=web-2":       refusal{http.StatusNotFound, string(text)},
-		"/v1/gangs?limit=1000&namespace=default":        reserver.GangsAnswer{Gangs: []reserver.Gang{gang}},
-		"/v1/pending?limit=1000&namespace=default":      reserver.PendingAnswer{Pods: []reserver.PendingPod{{WaitsFor: hostile, Explanation: pod}}},
-		"/v1/nodes/node-1":                              reserver.NodeAnswer{Node: node, Allocations: []reserver.Allocation{allocation}},
-		"/v1/allocations?limit=1000&namespace=default":  reserver.AllocationsAnswer{Allocations: []reserver.Allocation{allocation}},
+		"/v1/explain?namespace=default&pod=web-1": pod,
+		"/v1/explain?namespace=default&pod=web-2": refusal{http.StatusNotFound, string(text)},
+		"/v1/gangs?limit=1000&namespace=default":  reserver.GangsAnswer{Gangs: []reserver.Gang{gang}},
+		"/v1/pending?limit=1000&namespace=default": reserver.PendingAnswer{
+			Pods: []reserver.PendingPod{{WaitsFor: hostile, Explanation: pod}},
+		},
+		"/v1/nodes/node-1": reserver.NodeAnswer{Node: node, Allocations: []reserver.Allocation{allocation}},
+		"/v1/allocations?limit=1000&namespace=default": reserver.AllocationsAnswer{
+			Allocations: []reserver.Allocation{allocation},
+		},
 		"/v1/reservations?limit=1000&namespace=default": reserver.ReservationsAnswer{},
 	}
 	return r
@@ -51,8 +55,10 @@ func hostileRig(t *testing.T) *rig {
 // What tenants write reaches the terminal of who prints it as a text, within its line and its column.
 func TestTextsOfOthersStayTexts(t *testing.T) {
 	for command, formats := range map[string]string{
-		"explain web-1": " table wide yaml json", "explain web-2": " wide json", "gangs": " wide yaml json name", "pending": " wide yaml json name",
-		"pods": " wide yaml json name", "pods --summary": " wide", "nodes node-1": " wide yaml json name", "list": " wide yaml json name",
+		"explain web-1": " table wide yaml json", "explain web-2": " wide json", "gangs": " wide yaml json name",
+		"pending": " wide yaml json name",
+		"pods":    " wide yaml json name", "pods --summary": " wide", "nodes node-1": " wide yaml json name",
+		"list":    " wide yaml json name",
 		"devices": " wide yaml json name", "describe web-capacity": "",
 	} {
 		for _, format := range strings.Split(formats, " ") {
@@ -99,10 +105,14 @@ func TestTextsOfOthersForPrograms(t *testing.T) {
 
 // In YAML a mark of direction may be in a text without quotes, where an escape means no more than what is written.
 func TestMarksOfDirectionInYAML(t *testing.T) {
-	for _, text := range []string{"a\u200fb", "\u202eb", "'\u200fit's", "one\n\u200ftwo\n", "a: \u200f", "\u05d0\u200f\u05d1 c: d", "x\u009b\u200f"} {
+	for _, text := range []string{
+		"a\u200fb", "\u202eb", "'\u200fit's", "one\n\u200ftwo\n", "a: \u200f",
+		"\u05d0\u200f\u05d1 c: d", "x\u009b\u200f",
+	} {
 		var out bytes.Buffer
 		require.NoError(t, writeYAML(map[string]string{"k": text, text: "v"}, plainWriter{&out}))
-		assert.False(t, bytes.ContainsFunc(out.Bytes(), func(c rune) bool { return unicode.Is(unicode.Bidi_Control, c) }), out.String())
+		assert.False(t, bytes.ContainsFunc(out.Bytes(), func(c rune) bool { return unicode.Is(unicode.Bidi_Control, c) }),
+			out.String())
 		var got map[string]string
 		require.NoError(t, yaml.Unmarshal(out.Bytes(), &got), out.String())
 		assert.Equal(t, map[string]string{"k": text, text: "v"}, got, out.String())

@@ -95,17 +95,18 @@ func (o *podsOptions) read(ctx context.Context, query url.Values) (*podsAnswer, 
 	var allocations []reserver.Allocation
 	whole := &podsAnswer{}
 	if o.state == "" || o.state == stateReserved {
-		err := getPages(ctx, o.environment, "/v1/reservations", maps.Clone(query), func(page *reserver.ReservationsAnswer) string {
-			whole.Revision = page.Revision
-			for _, r := range page.Reservations {
-				for _, slot := range r.Slots {
-					slots = append(slots, reserver.NodeSlot{
-						Namespace: r.Namespace, Reservation: r.Name, Scheduler: r.Scheduler, Priority: r.Priority, Slot: slot,
-					})
+		err := getPages(ctx, o.environment, "/v1/reservations", maps.Clone(query),
+			func(page *reserver.ReservationsAnswer) string {
+				whole.Revision = page.Revision
+				for _, r := range page.Reservations {
+					for _, slot := range r.Slots {
+						slots = append(slots, reserver.NodeSlot{
+							Namespace: r.Namespace, Reservation: r.Name, Scheduler: r.Scheduler, Priority: r.Priority, Slot: slot,
+						})
+					}
 				}
-			}
-			return page.Continue
-		})
+				return page.Continue
+			})
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +138,10 @@ func podsOf(allocations []reserver.Allocation, slots []reserver.NodeSlot) []podC
 	}
 	for i := range slots {
 		n, s := &slots[i], &slots[i].Slot
-		if s.Pod == "" || len(s.Consumers) > 0 || allocated[reserver.PodName{Namespace: n.Namespace, Pod: s.Pod, UID: s.UID}] {
+		if s.Pod == "" || len(s.Consumers) > 0 || allocated[reserver.PodName{
+			Namespace: n.Namespace, Pod: s.Pod,
+			UID: s.UID,
+		}] {
 			continue
 		}
 		reservation := s.Within
@@ -179,7 +183,8 @@ func (o *command) podTable(pods []podCapacity, withNamespace bool) *metav1.Table
 	for i := range pods {
 		c := &pods[i]
 		cpu, memory, rest := requestCells(c.Requests, o.wide())
-		addRow(table, orNone(c.Scheduler), c.Namespace, cmp.Or(c.Pod, others), c.State, c.Node, cpu, memory, rest, orNone(until(c.ExpiresAt, o.clock.Now())),
+		addRow(table, orNone(c.Scheduler), c.Namespace, cmp.Or(c.Pod, others), c.State, c.Node, cpu, memory, rest,
+			orNone(until(c.ExpiresAt, o.clock.Now())),
 			orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID))
 	}
 	if !withNamespace {

@@ -91,7 +91,8 @@ func newCommand(env *environment) *cobra.Command {
 	env.completeGlobalFlags(cmd)
 	cmd.AddCommand(
 		newCreateCommand(env), newListCommand(env), newDescribeCommand(env), newDeleteCommand(env),
-		newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newGangsCommand(env), newPendingCommand(env), newDevicesCommand(env), newUICommand(env), newVersionCommand(env),
+		newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newGangsCommand(env), newPendingCommand(env),
+		newDevicesCommand(env), newUICommand(env), newVersionCommand(env),
 	)
 	return cmd
 }

@@ -101,14 +101,18 @@ func (e *environment) explainServerError(err error) error {
 		return fmt.Errorf("the GlobalReserve server does not know who you are: %w: give --ledger-token, "+
 			"or --ledger-client-certificate and --ledger-client-key", err)
 	case errors.As(err, &authority):
-		return unreachablef("the certificate of the GlobalReserve server is not trusted: %w: give --ledger-certificate-authority FILE "+
-			"with ca.crt of its Secret: kubectl -n globalreserve-system get secret globalreserve-tls -o jsonpath='{.data.ca\\.crt}' | base64 -d", authority)
+		return unreachablef("the certificate of the GlobalReserve server is not trusted: %w: give "+
+			"--ledger-certificate-authority FILE "+
+			"with ca.crt of its Secret: kubectl -n globalreserve-system get secret globalreserve-tls -o "+
+			"jsonpath='{.data.ca\\.crt}' | base64 -d", authority)
 	case errors.As(err, &name):
-		return unreachablef("the certificate of the GlobalReserve server has another name: %w: give --ledger-tls-server-name, "+
+		return unreachablef("the certificate of the GlobalReserve server has another name: %w: give "+
+			"--ledger-tls-server-name, "+
 			"such as globalreserve.globalreserve-system.svc", name)
 	case errors.As(err, &away) && e.serverURL == "":
 		return unreachablef("the GlobalReserve server does not answer through the forwarded port: %w: "+
-			"see the log of its pod, or give its address with --ledger-url URL; over TLS it takes --ledger-certificate-authority, "+
+			"see the log of its pod, or give its address with --ledger-url URL; over TLS it takes "+
+			"--ledger-certificate-authority, "+
 			"and --ledger-token or --ledger-client-certificate", away.Err)
 	case errors.As(err, &away):
 		return unreachablef("the GlobalReserve server does not answer at %s: %w: check --ledger-url and --request-timeout; "+
@@ -119,7 +123,9 @@ func (e *environment) explainServerError(err error) error {
 
 // getPages reads a route that answers in pages. take keeps one page and returns where the next one
 // starts, or nothing at the end.
-func getPages[A any](ctx context.Context, e *environment, path string, query url.Values, take func(page *A) (next string)) error {
+func getPages[A any](ctx context.Context, e *environment, path string, query url.Values,
+	take func(page *A) (next string),
+) error {
 	query.Set("limit", pageSize)
 	for {
 		page, err := get[A](ctx, e, path, query)

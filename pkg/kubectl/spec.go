@@ -31,24 +31,38 @@ type specFlags struct {
 }
 
 // policies are the values of --policy.
-var policies = []string{string(v1alpha1.AllocateOnce), string(v1alpha1.AllocateAligned), string(v1alpha1.AllocateRestricted)}
+var policies = []string{
+	string(v1alpha1.AllocateOnce), string(v1alpha1.AllocateAligned),
+	string(v1alpha1.AllocateRestricted),
+}
 
 func (f *specFlags) addFlags(cmd *cobra.Command) {
 	flags, spec := cmd.Flags(), &f.object.Spec
 	f.given = flags.Changed
 	flags.StringVar(&f.cpu, "cpu", "", "CPU of each slot, such as 4 or 500m")
 	flags.StringVar(&f.memory, "memory", "", "memory of each slot, such as 8Gi")
-	flags.StringArrayVar(&f.resources, "resource", nil, "name=amount of another resource of each slot, such as nvidia.com/gpu=2; may be repeated")
-	flags.IntVar(&f.replicas, "replicas", f.replicas, "how many slots: capacity for so many pods, named NAME-0, NAME-1, ...")
+	flags.StringArrayVar(&f.resources, "resource", nil,
+		"name=amount of another resource of each slot, such as nvidia.com/gpu=2; may be repeated")
+	flags.IntVar(&f.replicas, "replicas", f.replicas,
+		"how many slots: capacity for so many pods, named NAME-0, NAME-1, ...")
 	flags.StringVar(&f.slot.NodeName, "node", "", "node to reserve on; without it the server chooses")
-	flags.StringToStringVar(&f.slot.NodeSelector, "node-selector", nil, "label=value that a chosen node must have; may be repeated")
-	flags.DurationVar(&f.ttl, "ttl", 0, "how long unused capacity is kept, counted from when it is available; 0s: until deleted; without it, the server's default")
-	flags.StringVar(&f.index, "index", "", "pods whose annotation "+v1alpha1.ReservationIndexAnnotation+" is this may use the capacity")
-	flags.StringVar(&f.selector, "selector", "", "pods with these labels may use the capacity, such as app=web or 'tier in (a,b)'")
-	flags.StringVar(&f.controller, "controller", "", "pods of this controller may use the capacity, such as Deployment/web")
-	flags.StringVar(&f.gang, "gang", "", "pods of this gang may use the capacity, such as training, or volcano/training for one of that kind alone")
-	addChoice(cmd, (*string)(&spec.AllocatePolicy), "policy", "", "Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's", policies...)
-	flags.BoolVar(&spec.Preemptible, "preemptible", false, "let a pod of higher priority take the capacity where it fits nowhere else")
+	flags.StringToStringVar(&f.slot.NodeSelector, "node-selector", nil,
+		"label=value that a chosen node must have; may be repeated")
+	flags.DurationVar(&f.ttl, "ttl", 0,
+		"how long unused capacity is kept, counted from when it is available; 0s: until deleted; without it, the server's "+
+			"default")
+	flags.StringVar(&f.index, "index", "", "pods whose annotation "+v1alpha1.ReservationIndexAnnotation+
+		" is this may use the capacity")
+	flags.StringVar(&f.selector, "selector", "",
+		"pods with these labels may use the capacity, such as app=web or 'tier in (a,b)'")
+	flags.StringVar(&f.controller, "controller", "",
+		"pods of this controller may use the capacity, such as Deployment/web")
+	flags.StringVar(&f.gang, "gang", "",
+		"pods of this gang may use the capacity, such as training, or volcano/training for one of that kind alone")
+	addChoice(cmd, (*string)(&spec.AllocatePolicy), "policy", "",
+		"Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's", policies...)
+	flags.BoolVar(&spec.Preemptible, "preemptible", false,
+		"let a pod of higher priority take the capacity where it fits nowhere else")
 	flags.Int32Var(&f.priority, "priority", 0, "priority of the reservation, as of a pod")
 	flags.StringVar(&spec.SchedulerName, "scheduler", "", "scheduler whose pods the capacity is for")
 	flags.StringToStringVar(&f.object.Labels, "labels", nil, "key=value labels of the Reservation object; may be repeated")
@@ -89,13 +103,17 @@ func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, 
 func (f *specFlags) slots(name string) ([]v1alpha1.Slot, error) {
 	switch {
 	case f.replicas < 1 || f.replicas > v1alpha1.MaxSlots:
-		return nil, usageErrorf("--replicas %d is out of range: one reservation has 1 to %d slots; make several for more", f.replicas, v1alpha1.MaxSlots)
+		return nil, usageErrorf("--replicas %d is out of range: one reservation has 1 to %d slots; make several for more",
+			f.replicas, v1alpha1.MaxSlots)
 	case f.slot.NodeName != "" && len(f.slot.NodeSelector) > 0:
-		return nil, usageErrorf("--node and --node-selector exclude each other: name the node, or say which ones the server may choose from")
+		return nil,
+			usageErrorf("--node and --node-selector exclude each other: name the node, or say which ones the server may " +
+				"choose from")
 	}
 	last := name + "-" + strconv.Itoa(f.replicas-1)
 	if len(last) > validation.DNS1123SubdomainMaxLength {
-		return nil, usageErrorf("NAME is too long: its slots are named after it, and %d characters are the limit of %s-...", validation.DNS1123SubdomainMaxLength, name)
+		return nil, usageErrorf("NAME is too long: its slots are named after it, and %d characters are the limit of %s-...",
+			validation.DNS1123SubdomainMaxLength, name)
 	}
 	slots := make([]v1alpha1.Slot, f.replicas)
 	for i := range slots {
@@ -154,7 +172,8 @@ func addAmount(requests corev1.ResourceList, flag, name, text string) error {
 
 // consumers say which pods may use the capacity.
 func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
-	given := slices.DeleteFunc([]string{f.index, f.selector, f.controller, f.gang}, func(text string) bool { return text == "" })
+	given := slices.DeleteFunc([]string{f.index, f.selector, f.controller, f.gang},
+		func(text string) bool { return text == "" })
 	switch {
 	case len(given) > 1:
 		return nil, usageErrorf("--index, --selector, --controller and --gang exclude each other: give one of them")
@@ -163,7 +182,8 @@ func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
 	case f.selector != "":
 		selector, err := metav1.ParseToLabelSelector(f.selector)
 		if err != nil {
-			return nil, usageErrorf("--selector %q is not a label selector: %w: write it like app=web or 'tier in (a,b)'", f.selector, err)
+			return nil, usageErrorf("--selector %q is not a label selector: %w: write it like app=web or 'tier in (a,b)'",
+				f.selector, err)
 		}
 		return &v1alpha1.ConsumerSpec{Selector: selector}, nil
 	case f.controller != "":
@@ -182,7 +202,9 @@ func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
 			kind, name = "", f.gang
 		}
 		if name == "" || strings.Contains(name, "/") || (ok && len(validation.IsDNS1123Label(kind)) > 0) {
-			return nil, usageErrorf("--gang %q names no gang: write NAME, or KIND/NAME with a kind of the policy, such as volcano/training", f.gang)
+			return nil,
+				usageErrorf("--gang %q names no gang: write NAME, or KIND/NAME with a kind of the policy, such as volcano/training",
+					f.gang)
 		}
 		return &v1alpha1.ConsumerSpec{Gang: &v1alpha1.GangReference{Kind: kind, Name: name}}, nil
 	default:
@@ -203,7 +225,9 @@ func controllerKind(text string) (string, error) {
 		}
 	}
 	if text[0] < 'A' || text[0] > 'Z' {
-		return "", usageErrorf("--controller: %q is not a kind known here: write it as in the controller's YAML, such as Deployment", text)
+		return "",
+			usageErrorf("--controller: %q is not a kind known here: write it as in the controller's YAML, such as Deployment",
+				text)
 	}
 	return text, nil
 }
@@ -211,9 +235,12 @@ func controllerKind(text string) (string, error) {
 func checkTTL(ttl time.Duration) error {
 	switch {
 	case ttl < 0:
-		return usageErrorf("--ttl %s is negative: give a duration such as 10m, or 0s to keep the capacity until it is deleted", ttl)
+		return usageErrorf(
+			"--ttl %s is negative: give a duration such as 10m, or 0s to keep the capacity until it is deleted", ttl,
+		)
 	case ttl > v1alpha1.MaxTTL:
-		return usageErrorf("--ttl %s is longer than ten years: give a shorter one, or 0s to keep the capacity until it is deleted", ttl)
+		return usageErrorf("--ttl %s is longer than ten years: give a shorter one, or 0s to keep the capacity until it is "+
+			"deleted", ttl)
 	case ttl%time.Millisecond != 0:
 		return usageErrorf("--ttl %s is finer than a millisecond: give a duration such as 10m", ttl)
 	default:

@@ -98,7 +98,8 @@ func portForwardDialer(config *rest.Config, target podPort) (httpstream.Dialer, 
 }
 
 func forwardError(target podPort, err error) error {
-	return unreachablef("cannot forward a port to pod %s/%s: %w: that takes the right to create pods/portforward there, and a kubelet that answers; "+
+	return unreachablef("cannot forward a port to pod %s/%s: %w: that takes the right to create pods/portforward "+
+		"there, and a kubelet that answers; "+
 		"or give the server's address with --ledger-url URL", target.namespace, target.pod, err)
 }
 
@@ -121,8 +122,9 @@ func parseService(text string) (serviceRef, error) {
 	path, port, withPort := strings.Cut(text, ":")
 	namespace, name, ok := strings.Cut(path, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") || (withPort && port == "") {
-		return serviceRef{}, usageErrorf("--service %q is not a Service: give namespace/name, such as %s, and :port where it has several",
-			text, defaultService)
+		return serviceRef{},
+			usageErrorf("--service %q is not a Service: give namespace/name, such as %s, and :port where it has several",
+				text, defaultService)
 	}
 	return serviceRef{types.NamespacedName{Namespace: namespace, Name: name}, port}, nil
 }
@@ -136,9 +138,13 @@ func choosePod(ctx context.Context, kube kubernetes.Interface, ref serviceRef) (
 		return podPort{}, unreachablef("there is no Service %s: install GlobalReserve with kubectl apply -k manifests/base, "+
 			"name its Service with --service namespace/name, or give the server's address with --ledger-url URL", ref)
 	case err != nil:
-		return podPort{}, explainAPIError(fmt.Sprintf("find the GlobalReserve server by its Service %s (--ledger-url URL does without)", ref), err)
+		return podPort{},
+			explainAPIError(fmt.Sprintf("find the GlobalReserve server by its Service %s (--ledger-url URL does without)", ref),
+				err)
 	case len(service.Spec.Selector) == 0:
-		return podPort{}, unreachablef("Service %s selects no pods, so no port can be forwarded to one: give the server's address with --ledger-url URL", ref)
+		return podPort{},
+			unreachablef("Service %s selects no pods, so no port can be forwarded to one: give the server's address with "+
+				"--ledger-url URL", ref)
 	}
 	servicePort, err := findServicePort(service, ref)
 	if err != nil {
@@ -189,8 +195,10 @@ func readyPod(pods []corev1.Pod, ref serviceRef) (*corev1.Pod, error) {
 		states = append(states, pods[i].Name+" is "+state)
 	}
 	if len(states) == 0 {
-		return nil, unreachablef("Service %s has no pods: see kubectl -n %s get deployments,pods, or give the server's address with --ledger-url URL",
-			ref, ref.Namespace)
+		return nil,
+			unreachablef("Service %s has no pods: see kubectl -n %s get deployments,pods, or give the server's address with "+
+				"--ledger-url URL",
+				ref, ref.Namespace)
 	}
 	return nil, unreachablef("Service %s has no ready pod: %s: see kubectl -n %s describe pods",
 		ref, strings.Join(states, ", "), ref.Namespace)
@@ -223,8 +231,10 @@ func containerPort(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
 			}
 		}
 	}
-	return 0, unreachablef("pod %s/%s has no port named %q, which its Service leads to: give the server's address with --ledger-url URL",
-		pod.Namespace, pod.Name, port.TargetPort.StrVal)
+	return 0,
+		unreachablef("pod %s/%s has no port named %q, which its Service leads to: give the server's address with "+
+			"--ledger-url URL",
+			pod.Namespace, pod.Name, port.TargetPort.StrVal)
 }
 
 // schemeOf tells whether a Service's port speaks TLS: by its appProtocol or, without one, its name.

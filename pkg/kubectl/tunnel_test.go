@@ -174,8 +174,11 @@ func serverPod(name string, edit ...func(*corev1.Pod)) *corev1.Pod {
 			{Name: "globalreserve", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 23456}}},
 		}},
 		Status: corev1.PodStatus{
-			Phase:      corev1.PodRunning,
-			Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: "True"}, {Type: corev1.PodReady, Status: "True"}},
+			Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: "True"},
+				{Type: corev1.PodReady, Status: "True"},
+			},
 		},
 	}
 	for _, e := range edit {
@@ -202,7 +205,10 @@ func TestChoosePod(t *testing.T) {
 	noSelector := func(s *corev1.Service) { s.Spec.Selector = nil }
 	noPorts := func(s *corev1.Service) { s.Spec.Ports = nil }
 	twoPorts := func(s *corev1.Service) {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "tls", Port: 443, TargetPort: intstr.FromInt32(1443), AppProtocol: new("HTTPS")})
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
+			Name: "tls", Port: 443, TargetPort: intstr.FromInt32(1443),
+			AppProtocol: new("HTTPS"),
+		})
 	}
 	ready := podPort{namespace: system, pod: "b", port: 23456, scheme: "http"}
 	with := func(change func(*podPort)) podPort {
@@ -218,7 +224,8 @@ func TestChoosePod(t *testing.T) {
 		code    int
 	}{
 		"the ready one": {objects: []runtime.Object{
-			service(), serverPod("d"), serverPod("c", deleting), serverPod("a", notReady), serverPod("0", pending), serverPod("1", of("other")), serverPod("b"),
+			service(), serverPod("d"), serverPod("c", deleting), serverPod("a", notReady), serverPod("0", pending),
+			serverPod("1", of("other")), serverPod("b"),
 		}, want: ready},
 		"port by number": {
 			objects: []runtime.Object{service(byNumber), serverPod("b")},
@@ -228,7 +235,10 @@ func TestChoosePod(t *testing.T) {
 			objects: []runtime.Object{service(noTarget), serverPod("b")},
 			want:    with(func(p *podPort) { p.port = 80 }),
 		},
-		"TLS by name, and no such port": {objects: []runtime.Object{service(https), serverPod("b")}, want: with(func(p *podPort) { p.scheme = "https" })},
+		"TLS by name, and no such port": {
+			objects: []runtime.Object{service(https), serverPod("b")},
+			want:    with(func(p *podPort) { p.scheme = "https" }),
+		},
 		"TLS by protocol": {
 			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "443",
 			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
@@ -237,17 +247,36 @@ func TestChoosePod(t *testing.T) {
 			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "tls",
 			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
 		},
-		"no Service":      {says: "there is no Service globalreserve-system/globalreserve", code: exitUnreachable},
-		"no pods":         {objects: []runtime.Object{service(), serverPod("b", of("other"))}, says: "has no pods", code: exitUnreachable},
-		"no selector":     {objects: []runtime.Object{service(noSelector)}, says: "selects no pods", code: exitUnreachable},
-		"no ports":        {objects: []runtime.Object{service(noPorts), serverPod("b")}, says: "has no ports", code: exitUnreachable},
-		"no such port":    {objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "81", says: `has no port "81": it has http 80, tls 443`, code: exitUsage},
-		"no ready pod":    {objects: []runtime.Object{service(), serverPod("b", notReady), serverPod("a", pending), serverPod("c", deleting)}, says: "a is pending, b is not ready, c is being deleted", code: exitUnreachable},
-		"no port of name": {objects: []runtime.Object{service(), serverPod("b", func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] })}, says: `has no port named "http"`, code: exitUnreachable},
+		"no Service": {says: "there is no Service globalreserve-system/globalreserve", code: exitUnreachable},
+		"no pods": {
+			objects: []runtime.Object{service(), serverPod("b", of("other"))}, says: "has no pods",
+			code: exitUnreachable,
+		},
+		"no selector": {objects: []runtime.Object{service(noSelector)}, says: "selects no pods", code: exitUnreachable},
+		"no ports": {
+			objects: []runtime.Object{service(noPorts), serverPod("b")}, says: "has no ports",
+			code: exitUnreachable,
+		},
+		"no such port": {
+			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "81",
+			says: `has no port "81": it has http 80, tls 443`, code: exitUsage,
+		},
+		"no ready pod": {objects: []runtime.Object{
+			service(), serverPod("b", notReady), serverPod("a", pending),
+			serverPod("c", deleting),
+		}, says: "a is pending, b is not ready, c is being deleted", code: exitUnreachable},
+		"no port of name": {
+			objects: []runtime.Object{service(), serverPod("b",
+				func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] })}, says: `has no port named "http"`,
+			code: exitUnreachable,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kube := kubefake.NewClientset(tt.objects...)
-			got, err := choosePod(t.Context(), kube, serviceRef{types.NamespacedName{Namespace: system, Name: "globalreserve"}, tt.port})
+			got, err := choosePod(t.Context(), kube, serviceRef{
+				types.NamespacedName{Namespace: system, Name: "globalreserve"},
+				tt.port,
+			})
 			if tt.says == "" {
 				require.NoError(t, err)
 				assert.Equal(t, tt.want, got)

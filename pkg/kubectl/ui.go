@@ -27,11 +27,12 @@ func newUICommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Serve the live page on this machine, with your rights",
-		Long: `Serve the live page on 127.0.0.1 until the command is interrupted: who uses what of each node, who waits and why, what is
-reserved, and who was refused.
+		Long: `Serve the live page on 127.0.0.1 until the command is interrupted: who uses what of each node, who waits and why,
+what is reserved, and who was refused.
 
-The page is the plugin's own. What it asks goes to the GlobalReserve server as all commands' questions do, with --ledger-token or
---ledger-client-certificate, and only to read. Whoever reaches the port on this machine sees what you may see.`,
+The page is the plugin's own. What it asks goes to the GlobalReserve server as all commands' questions do, with
+--ledger-token or --ledger-client-certificate, and only to read. Whoever reaches the port on this machine sees what you
+may see.`,
 		Example: `  kubectl reserve ui
 
   # The page on a port of your choice, for a server with TLS and a viewer's token
@@ -49,7 +50,8 @@ func (o *uiOptions) run(ctx context.Context) error {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(o.port))))
 	if err != nil {
-		return usageErrorf("the page cannot be served on port %d (give another with --port, or 0 for a free one): %w", o.port, err)
+		return usageErrorf("the page cannot be served on port %d (give another with --port, or 0 for a free one): %w", o.port,
+			err)
 	}
 	address := listener.Addr().String()
 	server := &http.Server{Handler: onlyLocal(address, ui.New(o.server.Proxy())), ReadHeaderTimeout: 10 * time.Second}

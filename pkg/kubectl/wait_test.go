@@ -59,7 +59,8 @@ func TestCreateWaits(t *testing.T) {
 			code: exitNotAvailable,
 			out:  "reservation.globalreserve.io/new created\n",
 			says: `error: reservation "new" is not available after 1m0s: the GlobalReserve server has not looked at it yet ` +
-				"(is it running, with Reservations enabled?): it stays and may become available later; remove it with kubectl reserve delete new -n default\n",
+				"(is it running, with Reservations enabled?): it stays and may become available later; remove it with kubectl " +
+				"reserve delete new -n default\n",
 		},
 		"failed": {
 			args:  []string{"--wait"},
@@ -116,7 +117,10 @@ func TestListWatches(t *testing.T) {
 	r := newRig(t)
 	events := watch.NewFakeWithChanSize(4, false)
 	r.reservations.PrependReactor("list", "reservations", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &v1alpha1.ReservationList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1alpha1.Reservation{*webCapacity()}}, nil
+		return true, &v1alpha1.ReservationList{
+			ListMeta: metav1.ListMeta{ResourceVersion: "7"},
+			Items:    []v1alpha1.Reservation{*webCapacity()},
+		}, nil
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

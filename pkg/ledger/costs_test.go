@@ -24,7 +24,10 @@ func fullCluster() *ledger.Ledger {
 	}
 	shared := request(2000, 8<<30)
 	for i := range 100_000 {
-		l.ObservePod(ledger.PodObservation{Pod: podRef(fmt.Sprintf("bound-%d", i)), Node: nodeName(i % nodeCount), Request: shared})
+		l.ObservePod(ledger.PodObservation{
+			Pod: podRef(fmt.Sprintf("bound-%d", i)), Node: nodeName(i % nodeCount),
+			Request: shared,
+		})
 	}
 	for i := range 40_000 {
 		pod := podRef(fmt.Sprintf("gone-%d", i))
@@ -41,7 +44,8 @@ func newcomers(count int) []ledger.Placement {
 	r := request(1000, 4<<30)
 	for i := range placements {
 		placements[i] = ledger.Placement{
-			Pod: podRef(fmt.Sprintf("new-%d", i)), Node: nodeName(i * 37 % nodeCount), Request: r, Scheduler: "default-scheduler",
+			Pod: podRef(fmt.Sprintf("new-%d", i)), Node: nodeName(i * 37 % nodeCount), Request: r,
+			Scheduler: "default-scheduler",
 		}
 	}
 	return placements

@@ -42,7 +42,11 @@ func (c *counted) free(offered, used int64) int64 {
 func countedOf(t *resources.Table, pool *devices.Pool) (all []counted) {
 	for k := range pool.Len() {
 		name := pool.Device(k).Resource
-		at, ok := slices.BinarySearchFunc(all, name, func(c counted, name string) int { return strings.Compare(c.resource, name) })
+		at, ok := slices.BinarySearchFunc(all, name, func(c counted,
+			name string,
+		) int {
+			return strings.Compare(c.resource, name)
+		})
 		if !ok {
 			column, counts := t.Offer(v1.ResourceName(name))
 			if !counts {
@@ -87,7 +91,11 @@ func (l *account) recountWithheld(i int32) {
 
 // noteGone notes which devices of those given are not there any more.
 func (d *nodeDevices) noteGone(g *GivenDevices) {
-	k, ok := slices.BinarySearchFunc(d.counted, g.Resource, func(c counted, name string) int { return strings.Compare(c.resource, name) })
+	k, ok := slices.BinarySearchFunc(d.counted, g.Resource, func(c counted,
+		name string,
+	) int {
+		return strings.Compare(c.resource, name)
+	})
 	if !ok {
 		return
 	}
@@ -101,7 +109,10 @@ func (d *nodeDevices) noteGone(g *GivenDevices) {
 
 // charges reports whether an entry asks for the resource of a device by count.
 func (d *nodeDevices) charges(e *entry, device int) bool {
-	return slices.ContainsFunc(d.counted, func(c counted) bool { return c.devices.Has(device) && e.request.Value(c.column) > 0 })
+	return slices.ContainsFunc(d.counted, func(c counted) bool {
+		return c.devices.Has(device) &&
+			e.request.Value(c.column) > 0
+	})
 }
 
 // refreshCounted recomputes the free amounts of what a node has devices of.

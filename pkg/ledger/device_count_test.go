@@ -58,9 +58,15 @@ func (n *gpuNode) ask(byCount, claimed int) *ledger.Placement {
 	name := fmt.Sprintf("p%d", n.pods)
 	request := &resources.Request{Amounts: []resources.Amount{{Column: resources.Pods, Value: 1}}}
 	request = request.AtLeast(n.Table(), gpuName, int64(byCount))
-	p := &ledger.Placement{Pod: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Node: "n", Request: request}
+	p := &ledger.Placement{
+		Pod: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Node: "n",
+		Request: request,
+	}
 	if claimed > 0 {
-		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpuName, Count: int32(claimed)})
+		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{
+			ResourceName: gpuName,
+			Count:        int32(claimed),
+		})
 		require.NoError(n.t, err)
 		p.Devices = &ledger.DeviceRequest{
 			Claims: []ledger.DeviceClaimRef{{Namespace: "ns", Name: name, UID: "1"}}, Requests: []*devices.Request{compiled},
@@ -223,7 +229,8 @@ func TestObservedCounts(t *testing.T) {
 	assert.Equal(t, noCount, n.bind(1, 0))
 
 	o := ledger.PodObservation{Pod: honest.Pod, Node: "n", Request: honest.Request, ResourceVersion: 2}
-	assert.Equal(t, ledger.ObservedNothing, n.ObservePod(o), "somebody has removed the annotation: it has the device still")
+	assert.Equal(t, ledger.ObservedNothing, n.ObservePod(o),
+		"somebody has removed the annotation: it has the device still")
 	o.Devices, o.ResourceVersion = &ledger.DeviceRequest{Given: "d"}, 3
 	assert.Equal(t, ledger.ObservedNothing, n.ObservePod(o))
 	again, _ := n.Allocation(honest.Pod)
@@ -239,7 +246,8 @@ func TestSlotsKeepCounts(t *testing.T) {
 	slot := ledger.Slot{Ref: ref, Node: "n", Request: request, Policy: ledger.Aligned}
 	require.Equal(t, 1, n.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, start).Granted)
 	memory := n.ask(1, 0)
-	require.Equal(t, 1, n.Reserve(ledger.NewPlan([]ledger.Placement{*memory}, ledger.AllOrNothing, start.Add(time.Hour)), start).Granted)
+	require.Equal(t, 1, n.Reserve(ledger.NewPlan([]ledger.Placement{*memory}, ledger.AllOrNothing, start.Add(time.Hour)),
+		start).Granted)
 	assert.Equal(t, noCount, n.bind(0, 1))
 	p := n.ask(0, 1)
 	p.Slots = []ledger.SlotRef{ref}
@@ -319,10 +327,13 @@ func TestDevicesOfClaimMadeAnewAreNotKept(t *testing.T) {
 	asked, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "example.com/fpga", Count: 1})
 	require.NoError(t, err)
 	p := n.ask(0, 0)
-	n.ObservePod(ledger.PodObservation{Pod: p.Pod, Node: "n", Request: p.Request, ResourceVersion: 1, Devices: &ledger.DeviceRequest{
-		Claims: []ledger.DeviceClaimRef{claim}, Requests: []*devices.Request{asked}, Given: "a",
-		Recorded: []ledger.GivenDevices{{Claim: claim, Resource: gpuName, IDs: []string{"a"}}},
-	}})
+	n.ObservePod(ledger.PodObservation{
+		Pod: p.Pod, Node: "n", Request: p.Request, ResourceVersion: 1,
+		Devices: &ledger.DeviceRequest{
+			Claims: []ledger.DeviceClaimRef{claim}, Requests: []*devices.Request{asked}, Given: "a",
+			Recorded: []ledger.GivenDevices{{Claim: claim, Resource: gpuName, IDs: []string{"a"}}},
+		},
+	})
 	assert.Equal(t, noDevices, n.bind(0, 1), "it is in use")
 	made, _ := n.RemovePodHolding(p.Pod, 2, ledger.Slot{Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}})
 	require.True(t, made)

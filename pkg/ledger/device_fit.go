@@ -245,7 +245,8 @@ func (l *account) said(r *DeviceRequest, req *resources.Request) []GivenDevices 
 		ids = ids[:min(int64(len(ids)), most)]
 	}
 	byRequest, rest := r.split(ids)
-	known := len(r.Requests) == len(r.Claims) && r.Err == "" && len(byRequest) == len(r.Requests) && int64(len(rest)) <= most
+	known := len(r.Requests) == len(r.Claims) && r.Err == "" && len(byRequest) == len(r.Requests) &&
+		int64(len(rest)) <= most
 	if !known {
 		byRequest, rest, resource = nil, ids, ""
 	}
@@ -287,7 +288,8 @@ func (l *account) observedDevices(e *entry, o *PodObservation) *deviceGrant {
 	}
 	a := &deviceGrant{request: r, given: l.said(r, o.Request), said: true}
 	switch {
-	case same && len(ids) > 0 && slices.EqualFunc(claimed(had.given), r.Claims, func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim == ref }):
+	case same && len(ids) > 0 && slices.EqualFunc(claimed(had.given), r.Claims,
+		func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim == ref }):
 		a.given = had.given // which says of which resource each is
 	case len(a.given) == 0 && r.Err == "":
 		return nil
@@ -305,7 +307,11 @@ func (l *account) keepSaid(had *deviceGrant, ids []string, o *PodObservation) *d
 	if slices.ContainsFunc(had.given, func(g GivenDevices) bool { return g.Resource == "" }) {
 		return &deviceGrant{request: r, given: l.said(r, o.Request), said: true}
 	}
-	if !slices.EqualFunc(claimed(had.given), r.Claims, func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim.key() == ref.key() }) {
+	if !slices.EqualFunc(claimed(had.given), r.Claims, func(g GivenDevices,
+		ref DeviceClaimRef,
+	) bool {
+		return g.Claim.key() == ref.key()
+	}) {
 		return had
 	}
 	given := slices.Clone(had.given)

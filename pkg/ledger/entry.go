@@ -112,7 +112,10 @@ func (e *entry) rest() *resources.Request {
 		}
 	}
 	for _, p := range e.request.Ports {
-		if !slices.ContainsFunc(e.slot.users, func(u *entry) bool { return slices.ContainsFunc(u.request.Ports, p.CollidesWith) }) {
+		if !slices.ContainsFunc(e.slot.users, func(u *entry) bool {
+			return slices.ContainsFunc(u.request.Ports,
+				p.CollidesWith)
+		}) {
 			rest.Ports = append(rest.Ports, p)
 		}
 	}
@@ -210,7 +213,8 @@ func (l *account) newEntry() *entry {
 func (l *account) newAllocation(p *Placement) *entry {
 	e := l.newEntry()
 	*e = entry{
-		pod: p.Pod, request: p.Request, scheduler: p.Scheduler, caller: p.Caller, priority: p.Priority, deadline: never, due: -1,
+		pod: p.Pod, request: p.Request, scheduler: p.Scheduler, caller: p.Caller, priority: p.Priority, deadline: never,
+		due: -1,
 	}
 	l.setState(e, Binding)
 	if e.pod.UID != "" {
@@ -233,7 +237,10 @@ func (l *account) addSlot(spec *Slot, i int32, within *entry, a *deviceGrant) *e
 		l.memoryCount++
 	} else {
 		key := spec.Ref.reservation()
-		e.slot = &slot{ref: spec.Ref, uid: spec.UID, policy: spec.Policy, preemptible: spec.Preemptible, place: len(l.reservations[key])}
+		e.slot = &slot{
+			ref: spec.Ref, uid: spec.UID, policy: spec.Policy, preemptible: spec.Preemptible,
+			place: len(l.reservations[key]),
+		}
 		l.slots[spec.Ref] = e
 		l.reservations[key] = append(l.reservations[key], e)
 	}

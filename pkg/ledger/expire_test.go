@@ -22,7 +22,8 @@ func placeMany(t *testing.T, l *ledger.Ledger, count, nodes int, deadline time.T
 		for i := first; i < min(first+gang, count); i++ {
 			plan.Slots = append(plan.Slots, ledger.Slot{
 				Ref:  ledger.SlotRef{Namespace: "ns", Name: fmt.Sprintf("group-%d", first/gang), Slot: fmt.Sprintf("slot-%d", i)},
-				Node: nodeName(i % nodes), Request: r, Policy: ledger.Once, Deadline: deadline, Pod: podRef(fmt.Sprintf("kept-%d", i)),
+				Node: nodeName(i % nodes), Request: r, Policy: ledger.Once, Deadline: deadline,
+				Pod: podRef(fmt.Sprintf("kept-%d", i)),
 			})
 		}
 		result := l.Reserve(plan, start)

@@ -35,7 +35,8 @@ func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) 
 			v = Verdict{Reason: InsufficientResource, Column: col}
 		}
 	}
-	claimsIt := p.Devices != nil && v.Reason == InsufficientResource && !v.Unlisted && p.Devices.countOf(string(l.table.Name(v.Column))) > 0
+	claimsIt := p.Devices != nil && v.Reason == InsufficientResource && !v.Unlisted &&
+		p.Devices.countOf(string(l.table.Name(v.Column))) > 0
 	if p.Devices == nil || (v.Reason != Fits && !claimsIt) {
 		return v
 	}

@@ -19,7 +19,10 @@ func TestManyCandidates(t *testing.T) {
 	for i := range 30 {
 		ref := ledger.SlotRef{Namespace: "ns", Name: "r", Slot: fmt.Sprintf("s-%02d", i)}
 		refs = append(refs, ref)
-		plan.Slots = append(plan.Slots, ledger.Slot{Ref: ref, Node: nodeName(i % 3), Request: request(10, 10), Policy: ledger.Once})
+		plan.Slots = append(plan.Slots, ledger.Slot{
+			Ref: ref, Node: nodeName(i % 3), Request: request(10, 10),
+			Policy: ledger.Once,
+		})
 	}
 	require.Equal(t, 30, l.Reserve(plan, start).Granted)
 	names := []string{nodeName(0), nodeName(1), nodeName(2)}

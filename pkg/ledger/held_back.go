@@ -67,7 +67,10 @@ func (e *entry) keepsOf(p *Placement, v Verdict) int64 {
 		return e.counts.Value(v.Column)
 	case v.Reason == InsufficientDevices:
 		return e.keepsDevicesFor(p.Devices)
-	case slices.ContainsFunc(p.Request.Ports, func(o resources.HostPort) bool { return slices.ContainsFunc(e.request.Ports, o.CollidesWith) }):
+	case slices.ContainsFunc(p.Request.Ports, func(o resources.HostPort) bool {
+		return slices.ContainsFunc(e.request.Ports,
+			o.CollidesWith)
+	}):
 		return 1
 	default:
 		return 0

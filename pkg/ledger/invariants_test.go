@@ -77,7 +77,8 @@ func (l *account) checkBudgets() error {
 				sum = &budget{}
 			}
 			if b.limits == nil || b.entries != sum.entries || b.slots != sum.slots || (b.entries == 0 && !b.own) {
-				return fmt.Errorf("the budget of %s has %d entries and %d slots, counted as %d and %d", name, sum.entries, sum.slots, b.entries, b.slots)
+				return fmt.Errorf("the budget of %s has %d entries and %d slots, counted as %d and %d", name, sum.entries,
+					sum.slots, b.entries, b.slots)
 			}
 			for c := range l.table.Len() {
 				if totalsAt(b.used, c) != totalsAt(sum.used, c) || totalsAt(b.kept, c) != totalsAt(sum.kept, c) {
@@ -140,7 +141,8 @@ func (l *account) checkNode(i int32, states *[numStates]int) (allocations int, e
 	for col, used := range sum.used {
 		free := l.freeByHand(n, resources.Column(col), used)
 		if l.usedRow(i)[col] != used || l.row(i)[col] != free {
-			return 0, fmt.Errorf("uses %d of column %d and has %d free, kept as %d and %d", used, col, free, l.usedRow(i)[col], l.row(i)[col])
+			return 0, fmt.Errorf("uses %d of column %d and has %d free, kept as %d and %d", used, col, free, l.usedRow(i)[col],
+				l.row(i)[col])
 		}
 	}
 	return sum.allocations, l.checkDevices(n)

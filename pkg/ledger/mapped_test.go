@@ -21,7 +21,8 @@ func TestAdviceOnMappedResources(t *testing.T) {
 	assert.Equal(t, ledger.Fits, n.FitTemplate(p, node).Reason, "as the node that is there")
 	assert.True(t, n.AppendUsage(nil, []string{"n"}, []resources.Column{column})[0].Elsewhere)
 	all := func(string) bool { return true }
-	assert.Equal(t, []ledger.Largest{{Resource: v1.ResourcePods, Requested: 1, Free: 100, Node: "n"}}, n.Survey().Largest(p, all))
+	assert.Equal(t, []ledger.Largest{{Resource: v1.ResourcePods, Requested: 1, Free: 100, Node: "n"}},
+		n.Survey().Largest(p, all))
 	node.Offered[gpuName] = 1
 	assert.Equal(t, ledger.InsufficientResource, n.FitTemplate(p, node).Reason, "it offers some by count")
 }

@@ -111,7 +111,10 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 // for it in memory on that node, e, turns into the allocation. A pod on the node of a slot that
 // is kept for it alone was bound as it was granted.
 func (l *account) observeNew(e *entry, o *PodObservation) Observed {
-	p := &Placement{Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Caller: o.Caller, Priority: o.Priority}
+	p := &Placement{
+		Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Caller: o.Caller,
+		Priority: o.Priority,
+	}
 	outcome, i := ObservedNew, l.ensureNode(o.Node)
 	if e != nil && e.node != i {
 		l.endSlot(e, SlotReleased, PodRef{})

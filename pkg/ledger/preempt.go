@@ -70,7 +70,8 @@ func (x *preemptor) all(i int32) []victim {
 		victims[k].slots = append(victims[k].slots, h)
 	}
 	slices.SortFunc(victims, func(a, b victim) int {
-		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.key.namespace, b.key.namespace), cmp.Compare(a.key.name, b.key.name))
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.key.namespace, b.key.namespace),
+			cmp.Compare(a.key.name, b.key.name))
 	})
 	return victims
 }

@@ -156,7 +156,8 @@ func roundWithSlot(l *ledger.Ledger, rng *rand.Rand, at ledger.Placement, now, d
 	h := ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: "ns", Name: fmt.Sprintf("shared-%d", rng.IntN(4)), Slot: at.Node},
 		Node: at.Node, Request: request(1+rng.Int64N(4), 1, hostPort(90)), Deadline: deadline,
-		Policy: []ledger.AllocatePolicy{ledger.Once, ledger.Aligned, ledger.Restricted}[rng.IntN(3)], Preemptible: rng.IntN(2) == 0,
+		Policy:      []ledger.AllocatePolicy{ledger.Once, ledger.Aligned, ledger.Restricted}[rng.IntN(3)],
+		Preemptible: rng.IntN(2) == 0,
 	}
 	if rng.IntN(3) == 0 {
 		h.Ref.Name, h.Pod = "own-"+at.Pod.Name, at.Pod

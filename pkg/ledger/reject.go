@@ -109,49 +109,67 @@ func (r *Rejection) Message() string {
 	case HostPortConflict:
 		return fmt.Sprintf("%s on node %q, asked for by %s, is taken%s", r.Resource, r.Node, r.subject(), r.holdersText())
 	case AllocatedElsewhere:
-		return fmt.Sprintf("pod %s already has an allocation on node %q, not on %q; unreserve it there first", r.Pod, r.AllocatedOn, r.Node)
+		return fmt.Sprintf("pod %s already has an allocation on node %q, not on %q; unreserve it there first", r.Pod,
+			r.AllocatedOn, r.Node)
 	case PodGone:
 		return fmt.Sprintf("pod %s (uid %s) was deleted or has finished; do not schedule it", r.Pod, r.Pod.UID)
 	case NotOwner:
-		return fmt.Sprintf("the reservation of pod %s belongs to another scheduler or caller; only that one may change it or give it back", r.Pod)
+		return fmt.Sprintf("the reservation of pod %s belongs to another scheduler or caller; only that one may change it "+
+			"or give it back", r.Pod)
 	case BindInFlight:
-		return fmt.Sprintf("pod %s is bound, or being bound, to node %q; delete the pod to free its capacity", r.Pod, r.AllocatedOn)
+		return fmt.Sprintf("pod %s is bound, or being bound, to node %q; delete the pod to free its capacity", r.Pod,
+			r.AllocatedOn)
 	case PodAllocated:
 		return fmt.Sprintf("pod %s already has an allocation on node %q; it needs no reservation", r.Pod, r.AllocatedOn)
 	case SlotExists:
 		if len(r.Holders) > 0 {
-			return fmt.Sprintf("pod %s already has %s on node %q; release that first", r.Pod, r.Holders[0].slotName(), r.AllocatedOn)
+			return fmt.Sprintf("pod %s already has %s on node %q; release that first", r.Pod, r.Holders[0].slotName(),
+				r.AllocatedOn)
 		}
 		return fmt.Sprintf("there is another reservation slot %s on node %q; choose another name", r.Slot, r.AllocatedOn)
 	case InsufficientDevices:
 		return fmt.Sprintf("node %q has too few free devices for %s: %s", r.Node, r.subject(), r.Detail)
 	case DeviceClaimInUse:
-		return fmt.Sprintf("claim %s of %s is in use%s; a claim serves one pod at a time", r.DeviceClaim, r.subject(), r.userText())
+		return fmt.Sprintf("claim %s of %s is in use%s; a claim serves one pod at a time", r.DeviceClaim, r.subject(),
+			r.userText())
 	case DeviceClaimUnusable:
 		return fmt.Sprintf("the device claims of %s cannot be used: %s", r.subject(), r.Detail)
-	case QuotaExceeded:
-		return fmt.Sprintf("namespace %q would use more %s than its ResourceQuota: requested for %s %s; delete pods or reservations there, or have the quota raised",
-			r.LimitOf, r.Resource, r.subject(), r.leftText())
-	case ReservedLimit:
-		return fmt.Sprintf("reservations of namespace %q would keep more %s than the policy allows (namespaces.maxReserved): requested for %s %s; use or release some first",
-			r.LimitOf, r.Resource, r.subject(), r.leftText())
-	case SlotLimit:
-		return fmt.Sprintf("namespace %q has as many reservation slots as the policy allows (namespaces.maxSlots), which is %d, so there is none for %s; use or release some first",
-			r.LimitOf, r.Limit, r.subject())
-	case CallerLimit:
-		return fmt.Sprintf("caller %q would use more %s than the policy allows (schedulers.limits): requested for %s %s",
-			r.LimitOf, r.Resource, r.subject(), r.leftText())
+	case QuotaExceeded, ReservedLimit, SlotLimit, CallerLimit:
+		return r.limitMessage()
 	case GangUnplaced:
 		if r.Node == "" {
-			return fmt.Sprintf("pod %s is not bound without its gang: there is no capacity for it and the %d others of the gang that have to be there at once; the gang waits until there is",
+			return fmt.Sprintf("pod %s is not bound without its gang: there is no capacity for it and the %d others of the "+
+				"gang that have to be there at once; the gang waits until there is",
 				r.Pod, r.Requested)
 		}
-		return fmt.Sprintf("pod %s fits node %q, but %d more pods of its gang need capacity at once, and there is some for %d; the gang waits until there is for all%s",
+		return fmt.Sprintf("pod %s fits node %q, but %d more pods of its gang need capacity at once, and there is some "+
+			"for %d; the gang waits until there is for all%s",
 			r.Pod, r.Node, r.Requested, r.Free, r.detailText())
 	case GangIncomplete, GangWaits:
 		return fmt.Sprintf("pod %s is not bound without its gang: %s", r.Pod, r.Detail)
 	default:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)
+	}
+}
+
+// limitMessage is Message where a limit was reached.
+func (r *Rejection) limitMessage() string {
+	switch r.Reason {
+	case QuotaExceeded:
+		return fmt.Sprintf("namespace %q would use more %s than its ResourceQuota: requested for %s %s; delete pods or "+
+			"reservations there, or have the quota raised",
+			r.LimitOf, r.Resource, r.subject(), r.leftText())
+	case ReservedLimit:
+		return fmt.Sprintf("reservations of namespace %q would keep more %s than the policy allows "+
+			"(namespaces.maxReserved): requested for %s %s; use or release some first",
+			r.LimitOf, r.Resource, r.subject(), r.leftText())
+	case SlotLimit:
+		return fmt.Sprintf("namespace %q has as many reservation slots as the policy allows (namespaces.maxSlots), which "+
+			"is %d, so there is none for %s; use or release some first",
+			r.LimitOf, r.Limit, r.subject())
+	default: // CallerLimit
+		return fmt.Sprintf("caller %q would use more %s than the policy allows (schedulers.limits): requested for %s %s",
+			r.LimitOf, r.Resource, r.subject(), r.leftText())
 	}
 }
 

@@ -19,7 +19,9 @@ type growth struct {
 // uses, and in the node's free capacity. Only what it asks more of than it counts for is looked at. What is granted
 // counts until the pod is seen at a version above the one that is resized, or SettleResize is called. What it
 // asks less of counts until it is seen to be so. found is false where the pod has no allocation.
-func (l *Ledger) Resize(pod PodRef, asked *resources.Request, version uint64, now time.Time) (found bool, rejection *Rejection) {
+func (l *Ledger) Resize(pod PodRef, asked *resources.Request, version uint64,
+	now time.Time,
+) (found bool, rejection *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, more := l.expire(now)
@@ -39,7 +41,10 @@ func (l *Ledger) Resize(pod PodRef, asked *resources.Request, version uint64, no
 	if e.growth == nil {
 		e.growth = &growth{observed: e.request, granted: asked}
 	}
-	e.growth = &growth{observed: e.growth.observed, granted: larger(e.growth.granted, asked), version: max(version, e.growth.version)}
+	e.growth = &growth{
+		observed: e.growth.observed, granted: larger(e.growth.granted, asked),
+		version: max(version, e.growth.version),
+	}
 	l.count(e, larger(e.growth.observed, e.growth.granted))
 	return true, nil
 }
@@ -60,7 +65,10 @@ func (l *account) fitResize(e *entry, asked *resources.Request) *Rejection {
 	if len(more.Amounts)+len(more.Unlisted) == 0 {
 		return nil
 	}
-	p := &Placement{Pod: e.pod, Node: l.names[e.node], Request: more, Scheduler: e.scheduler, Caller: e.caller, Priority: e.priority}
+	p := &Placement{
+		Pod: e.pod, Node: l.names[e.node], Request: more, Scheduler: e.scheduler, Caller: e.caller,
+		Priority: e.priority,
+	}
 	m := l.limiterOf(p, e.caller)
 	v := m.use(more, e.within, nil)
 	if v.Reason == Fits || l.flags[e.node]&nodeKnown == 0 {
@@ -128,7 +136,10 @@ func larger(request, other *resources.Request) *resources.Request {
 	sum := *request
 	sum.Amounts = slices.Clone(request.Amounts)
 	for _, a := range other.Amounts {
-		at, ok := slices.BinarySearchFunc(sum.Amounts, a, func(x, y resources.Amount) int { return cmp.Compare(x.Column, y.Column) })
+		at, ok := slices.BinarySearchFunc(sum.Amounts, a, func(x, y resources.Amount) int {
+			return cmp.Compare(x.Column,
+				y.Column)
+		})
 		if ok {
 			sum.Amounts[at].Value = max(sum.Amounts[at].Value, a.Value)
 		} else {

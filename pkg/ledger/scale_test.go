@@ -104,7 +104,10 @@ func contenders(count int) []ledger.Placement {
 	pods := make([]ledger.Placement, count)
 	r := request(1000, 1<<30)
 	for i := range pods {
-		pods[i] = ledger.Placement{Pod: podRef(fmt.Sprintf("new-%d", i)), Node: nodeName(i * 37 % *scaleNodes), Request: r, Scheduler: "s"}
+		pods[i] = ledger.Placement{
+			Pod: podRef(fmt.Sprintf("new-%d", i)), Node: nodeName(i * 37 % *scaleNodes), Request: r,
+			Scheduler: "s",
+		}
 	}
 	return pods
 }

@@ -136,7 +136,8 @@ func (l Reader) Keeping() map[string]struct{} {
 	defer l.mu.RUnlock()
 	nodes := map[string]struct{}{}
 	for _, e := range l.slots {
-		if !e.used() || slices.ContainsFunc(e.counts.Amounts, func(a resources.Amount) bool { return a.Column != resources.Pods }) {
+		if !e.used() || slices.ContainsFunc(e.counts.Amounts,
+			func(a resources.Amount) bool { return a.Column != resources.Pods }) {
 			nodes[l.names[e.node]] = struct{}{}
 		}
 	}
@@ -192,7 +193,8 @@ func (l Reader) ExactFirst(refs []SlotRef, request *resources.Request) []SlotRef
 }
 
 func (e *entry) keepsJust(request *resources.Request) bool {
-	return !slices.ContainsFunc(e.request.Amounts, func(a resources.Amount) bool { return request.Value(a.Column) != a.Value })
+	return !slices.ContainsFunc(e.request.Amounts,
+		func(a resources.Amount) bool { return request.Value(a.Column) != a.Value })
 }
 
 func (l *account) slotViews() []SlotView {
@@ -211,7 +213,10 @@ func (l *account) slotViews() []SlotView {
 }
 
 func sortSlots(views []SlotView) {
-	slices.SortFunc(views, func(a, b SlotView) int { return cmp.Or(compareSlots(a.Ref, b.Ref), comparePods(a.Pod, b.Pod)) })
+	slices.SortFunc(views, func(a, b SlotView) int {
+		return cmp.Or(compareSlots(a.Ref, b.Ref),
+			comparePods(a.Pod, b.Pod))
+	})
 }
 
 func comparePods(a, b PodRef) int {

@@ -49,7 +49,8 @@ func (l Reader) Survey(without ...types.UID) (s *Survey) {
 
 func (l *account) survey() *Survey {
 	c := &account{
-		table: l.table, mapped: l.mapped, stride: l.stride, names: slices.Clone(l.names), flags: slices.Clone(l.flags), free: slices.Clone(l.free),
+		table: l.table, mapped: l.mapped, stride: l.stride, names: slices.Clone(l.names), flags: slices.Clone(l.flags),
+		free:      slices.Clone(l.free),
 		nodeIndex: make(map[string]int32, len(l.nodeIndex)), nodes: make([]*node, len(l.nodes)),
 		deviceOwners: make(map[nameKey][]deviceOwner, len(l.deviceOwners)),
 	}

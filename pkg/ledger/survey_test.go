@@ -21,7 +21,10 @@ func TestSurvey(t *testing.T) {
 	var gpus []devices.Device
 	for k, model := range []string{"K80", "P100"} {
 		id := string(rune('0' + k))
-		gpus = append(gpus, devices.Device{Name: "gpu-" + id, Resource: "gpu", ID: id, Properties: map[string]string{"model": model}})
+		gpus = append(gpus, devices.Device{
+			Name: "gpu-" + id, Resource: "gpu", ID: id,
+			Properties: map[string]string{"model": model},
+		})
 	}
 	l.ObserveDevices("c-gpu", gpus)
 	l.ObservePod(ledger.PodObservation{Pod: podRef("bound"), Node: "b-half", Request: request(2000, 0, hostPort(80))})
@@ -78,7 +81,8 @@ func TestSurvey(t *testing.T) {
 	verdicts := map[string]ledger.Reason{}
 	s.FitAll(ask(3000), func(node string, v ledger.Verdict) { verdicts[node] = v.Reason })
 	assert.Equal(t, map[string]ledger.Reason{
-		"a-large": ledger.Fits, "b-half": ledger.InsufficientResource, "c-gpu": ledger.Fits, "d-cordoned": ledger.NodeUnschedulable,
+		"a-large": ledger.Fits, "b-half": ledger.InsufficientResource, "c-gpu": ledger.Fits,
+		"d-cordoned": ledger.NodeUnschedulable,
 	}, verdicts)
 }
 
@@ -95,7 +99,8 @@ func TestNearest(t *testing.T) {
 	assert.Nil(t, ask(3000, "unknown"))
 	nearest := ask(3000, "unknown", "small", "large")
 	assert.Equal(t, ledger.Rejection{
-		Pod: podRef("asking"), Node: "large", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 3000, Free: 2000,
+		Pod: podRef("asking"), Node: "large", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 3000,
+		Free:    2000,
 		Holders: []ledger.Holder{{Pod: podRef("bound"), State: ledger.Bound, Amount: 6000}},
 	}, *nearest)
 	assert.Equal(t, "small", ask(3000, "small").Node)

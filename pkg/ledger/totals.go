@@ -40,7 +40,10 @@ type DeviceTotal struct{ All, Used, Free int }
 // changes meanwhile may be counted before or after.
 func (l Reader) Totals() Totals {
 	t := totals{
-		Totals: Totals{Amounts: map[v1.ResourceName]*Total{}, Reserved: map[ReservedBy]int64{}, Devices: map[string]*DeviceTotal{}},
+		Totals: Totals{
+			Amounts: map[v1.ResourceName]*Total{}, Reserved: map[ReservedBy]int64{},
+			Devices: map[string]*DeviceTotal{},
+		},
 	}
 	for from := int32(0); l.addTotals(&t, from); from += totalsAtOnce {
 	}

@@ -98,7 +98,8 @@ type Placement struct {
 // which is never if it is zero.
 func (p *Placement) Slot(deadline time.Time) Slot {
 	return Slot{
-		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority, Pod: p.Pod,
+		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority,
+		Pod:   p.Pod,
 		Slots: p.Slots, Devices: p.Devices, Deadline: deadline, Unborn: p.Unborn,
 	}
 }

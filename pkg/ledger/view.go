@@ -106,7 +106,9 @@ func (l Reader) NodeSnapshot(name string) (s Snapshot, ok bool) {
 // AppendNodeAllocations returns one node, and appends its allocations to dst in no
 // particular order: for readers who look at many nodes often. ok is false where
 // there is no such node.
-func (l Reader) AppendNodeAllocations(dst []AllocationView, name string) (view NodeView, allocations []AllocationView, ok bool) {
+func (l Reader) AppendNodeAllocations(dst []AllocationView, name string) (view NodeView, allocations []AllocationView,
+	ok bool,
+) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	i, ok := l.nodeIndex[name]
@@ -244,7 +246,8 @@ func (l *account) allocationView(c *entry) AllocationView {
 	}
 	return AllocationView{
 		Pod: c.pod, Node: l.names[c.node], State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Slot: c.within.ref(), Given: c.given(), Asked: asked, Growing: c.growth != nil,
+		Priority: c.priority, Request: c.request, Slot: c.within.ref(), Given: c.given(), Asked: asked,
+		Growing: c.growth != nil,
 	}
 }
 

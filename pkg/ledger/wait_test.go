@@ -22,7 +22,8 @@ func TestDecisionsDoNotWaitForOrder(t *testing.T) {
 	}
 	for _, i := range rand.Perm(pods) {
 		l.ObservePod(ledger.PodObservation{
-			Pod: podRef(fmt.Sprintf("worker-7c9f8d6b5-%06d", i)), Node: nodeName(i % nodes), Request: request(10, 1<<20), ResourceVersion: uint64(i + 1),
+			Pod: podRef(fmt.Sprintf("worker-7c9f8d6b5-%06d", i)), Node: nodeName(i % nodes), Request: request(10, 1<<20),
+			ResourceVersion: uint64(i + 1),
 		})
 	}
 	for name, read := range map[string]func() (revision uint64){

@@ -216,7 +216,8 @@ func (c *Controller) ofNamespaces(p *policy.Policy) map[string]*ledger.Limits {
 			addSmaller(use, list)
 		}
 		limits := &ledger.Limits{
-			Use: resources.ForLimits(c.Ledger.Table(), use), Keep: resources.ForLimits(c.Ledger.Table(), c.amounts(rule.MaxReserved)),
+			Use: resources.ForLimits(c.Ledger.Table(), use), Keep: resources.ForLimits(c.Ledger.Table(),
+				c.amounts(rule.MaxReserved)),
 			Slots: rule.MaxSlots,
 		}
 		if named || len(limits.Use)+len(limits.Keep) > 0 || limits.Slots != nil {

@@ -45,16 +45,20 @@ func TestLimitsInAQuota(t *testing.T) {
 	}{
 		"all names": {
 			quota: quota("a", "q", list(map[v1.ResourceName]string{
-				"requests.cpu": "10", "cpu": "12", "requests.memory": "1Gi", "requests.ephemeral-storage": "2Gi", "count/pods": "5", "pods": "7",
-				"requests.example.com/gpu": "2", "hugepages-2Mi": "4Mi", "limits.cpu": "1", "requests.storage": "1", "services": "1",
+				"requests.cpu": "10", "cpu": "12", "requests.memory": "1Gi", "requests.ephemeral-storage": "2Gi", "count/pods": "5",
+				"pods":                     "7",
+				"requests.example.com/gpu": "2", "hugepages-2Mi": "4Mi", "limits.cpu": "1", "requests.storage": "1",
+				"services": "1",
 			})),
 			want: map[v1.ResourceName]string{
-				"cpu": "10", "memory": "1Gi", "ephemeral-storage": "2Gi", "pods": "5", "example.com/gpu": "2", "hugepages-2Mi": "4Mi",
+				"cpu": "10", "memory": "1Gi", "ephemeral-storage": "2Gi", "pods": "5", "example.com/gpu": "2",
+				"hugepages-2Mi": "4Mi",
 			},
 		},
 		"not best effort": {
-			quota: quota("a", "q", list(map[v1.ResourceName]string{"cpu": "10", "pods": "3"}), v1.ResourceQuotaScopeNotBestEffort),
-			want:  map[v1.ResourceName]string{"cpu": "10"}, part: true,
+			quota: quota("a", "q", list(map[v1.ResourceName]string{"cpu": "10", "pods": "3"}),
+				v1.ResourceQuotaScopeNotBestEffort),
+			want: map[v1.ResourceName]string{"cpu": "10"}, part: true,
 		},
 		"other scopes": {
 			quota: quota("a", "q", list(map[v1.ResourceName]string{"cpu": "10"}), v1.ResourceQuotaScopeTerminating),
@@ -75,7 +79,10 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ledger.New(ledger.Options{})
 		node := func(name string, milli int64) {
-			l.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{{Column: resources.CPU, Value: milli}}})
+			l.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{{
+				Column: resources.CPU,
+				Value:  milli,
+			}}})
 		}
 		node("n1", 10_000)
 		client := fake.NewClientset(quota("a", "q", list(map[v1.ResourceName]string{"requests.cpu": "4"})))
@@ -104,9 +111,11 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 		assert.Equal(t, 1, changed)
 
 		quotas := client.CoreV1().ResourceQuotas("a")
-		_, err := quotas.Create(t.Context(), quota("a", "smaller", list(map[v1.ResourceName]string{"cpu": "3"})), metav1.CreateOptions{})
+		_, err := quotas.Create(t.Context(), quota("a", "smaller", list(map[v1.ResourceName]string{"cpu": "3"})),
+			metav1.CreateOptions{})
 		require.NoError(t, err)
-		_, err = quotas.Create(t.Context(), quota("a", "scoped", list(map[v1.ResourceName]string{"cpu": "1"}), v1.ResourceQuotaScopeBestEffort), metav1.CreateOptions{})
+		_, err = quotas.Create(t.Context(), quota("a", "scoped", list(map[v1.ResourceName]string{"cpu": "1"}),
+			v1.ResourceQuotaScopeBestEffort), metav1.CreateOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]ledger.Limits{"a": {Use: cpu(3000)}}, limits())
 		assert.Contains(t, <-recorder.Events, "ScopesNotCounted")

@@ -40,7 +40,8 @@ func scopesOf(quota *v1.ResourceQuota) []v1.ResourceQuotaScope {
 func limitsIn(quota *v1.ResourceQuota) (list v1.ResourceList, whole bool) {
 	list, whole = v1.ResourceList{}, true
 	scopes := scopesOf(quota)
-	others := slices.ContainsFunc(scopes, func(s v1.ResourceQuotaScope) bool { return s != v1.ResourceQuotaScopeNotBestEffort })
+	others := slices.ContainsFunc(scopes,
+		func(s v1.ResourceQuotaScope) bool { return s != v1.ResourceQuotaScopeNotBestEffort })
 	for name, hard := range quota.Spec.Hard {
 		resource, counts := resourceOf(name)
 		if !counts {

@@ -21,7 +21,8 @@ func (m *Metrics) RegisterWatches(ages func() map[string]time.Duration) {
 }
 
 var watchAgeDesc = prometheus.NewDesc(namespace+"_watch_age_seconds",
-	"Time since anything was heard of a kind of object from the API server, which says something each minute. From 90 on the server decides nothing.",
+	"Time since anything was heard of a kind of object from the API server, which says something each minute. From 90 "+
+		"on the server decides nothing.",
 	[]string{"kind"}, nil)
 
 // watchCollector reads the ages of watches at the moment of the scrape.
@@ -38,14 +39,16 @@ func (c watchCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 var gangsDesc = prometheus.NewDesc(namespace+"_gangs",
-	"Gangs, by state: Incomplete, Waiting, Starting, Short or Whole. The server that decides tells.", []string{"state"}, nil)
+	"Gangs, by state: Incomplete, Waiting, Starting, Short or Whole. The server that decides tells.", []string{"state"},
+	nil)
 
 // RegisterGangs has the scrape tell how many gangs are in each state, and for how long gangs have been half, all
 // together. They are called on every scrape. It must be called once.
 func (m *Metrics) RegisterGangs(states func() map[string]int, half func() time.Duration) {
 	m.registry.MustRegister(gangCollector(states), prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: namespace, Name: "half_gang_seconds_total",
-		Help: "Time that gangs have spent with some of their pods bound and fewer than they need, since this server decided on them first.",
+		Help: "Time that gangs have spent with some of their pods bound and fewer than they need, since this server " +
+			"decided on them first.",
 	}, func() float64 { return half().Seconds() }))
 }
 
@@ -72,7 +75,8 @@ var (
 	nodesDesc = prometheus.NewDesc(namespace+"_nodes",
 		"Nodes in the ledger.", nil, nil)
 	overcommittedDesc = prometheus.NewDesc(namespace+"_overcommitted_nodes",
-		"Nodes on which more is used than is allocatable, because pods were bound or capacity shrank without asking.", nil, nil)
+		"Nodes on which more is used than is allocatable, because pods were bound or capacity shrank without asking.", nil,
+		nil)
 )
 
 // ledgerCollector reads the ledger at the moment of the scrape.
@@ -97,7 +101,8 @@ func (c ledgerCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	stats := (*read)()
 	for _, state := range []ledger.State{ledger.Binding, ledger.Bound} {
-		ch <- prometheus.MustNewConstMetric(allocationsDesc, prometheus.GaugeValue, float64(stats.Allocations[state]), state.String())
+		ch <- prometheus.MustNewConstMetric(allocationsDesc, prometheus.GaugeValue, float64(stats.Allocations[state]),
+			state.String())
 	}
 	ch <- prometheus.MustNewConstMetric(slotsInMemoryDesc, prometheus.GaugeValue, float64(stats.InMemory))
 	ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(stats.InMemoryExpired))

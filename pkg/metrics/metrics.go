@@ -84,35 +84,36 @@ func New() *Metrics {
 	}, []string{"verb"})
 	m.timeToBind = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "time_to_bind_seconds",
-		Help: "Time from a pod's creation to when it was seen bound, to the second, by scheduler. The server that decides tells.", Buckets: timeToBindBuckets,
+		Help: "Time from a pod's creation to when it was seen bound, to the second, by scheduler. The server that decides " +
+			"tells.", Buckets: timeToBindBuckets,
 	}, []string{"scheduler"})
 	m.decisions = m.counterVec("decisions_total",
 		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
 	m.conflicts = m.counterVec("conflicts_total",
-		"Reservations refused because the capacity was already taken, by scheduler and what was short: a resource, hostPort, or unlisted for one that nothing offers.",
+		"Reservations refused because the capacity was already taken, by scheduler and what was short: a resource, "+
+			"hostPort, or unlisted for one that nothing offers.",
 		"scheduler", "resource")
 	m.limits = m.counterVec("limit_refusals_total",
-		"Pods and reservations refused because a namespace or a scheduler had reached a limit, by scheduler and reason: QuotaExceeded, ReservedLimit, SlotLimit or CallerLimit.",
+		"Pods and reservations refused because a namespace or a scheduler had reached a limit, by scheduler and reason: "+
+			"QuotaExceeded, ReservedLimit, SlotLimit or CallerLimit.",
 		"scheduler", "reason")
 	m.repeats = m.counterVec("repeated_bindings_total",
-		"Bindings that the admission webhook refused within a minute of refusing the same before, by scheduler and reason: it tries the same node again and again.",
+		"Bindings that the admission webhook refused within a minute of refusing the same before, by scheduler and "+
+			"reason: it tries the same node again and again.",
 		"scheduler", "reason")
-	m.gangRefusals = m.counterVec("gang_refusals_total",
-		"Times that a pod was refused for the sake of its gang, by reason: GangUnplaced, GangIncomplete or GangWaits.", "reason")
-	m.gangTouches = m.counterVec("gang_touches_total",
-		"Writes to objects of gangs so that their schedulers try the rest of the gang again, by result: written or failed.", "result")
-	m.gangTouches.WithLabelValues(written(false)) // or who alerts on an increase would miss the first
-	m.gangTouches.WithLabelValues(written(true))
+	m.addGangs()
 	m.bypassedBinds = m.counterVec("bypassed_binds_total",
 		"Pods found bound to a node without an allocation made before, by scheduler.", "scheduler")
-	m.bypassedBinds.WithLabelValues(other) // as above: who alerts on an increase would miss the first
+	m.bypassedBinds.WithLabelValues(other) // or who alerts on an increase would miss the first
 	m.observed = m.counterVec("observed_conflicts_total",
-		"Pods that got a node although the capacity was taken, seen by a server that only observes (--observe), by scheduler and what was short.",
+		"Pods that got a node although the capacity was taken, seen by a server that only observes (--observe), by "+
+			"scheduler and what was short.",
 		"scheduler", "resource")
 	m.bindOutcomes = m.counterVec("bind_outcomes_total",
 		"Bindings sent to the API server, by outcome.", "outcome")
 	m.autoscaling = m.counterVec("autoscaling_writes_total",
-		"Writes for cluster autoscalers, by kind, Node or ProvisioningRequest, and result: written or failed.", "kind", "result")
+		"Writes for cluster autoscalers, by kind, Node or ProvisioningRequest, and result: written or failed.", "kind",
+		"result")
 	m.wakeups = m.counter("wakeups_total",
 		"Pending pods that were woken up because capacity became free that no cluster event announces.")
 	m.reloadFailed = m.counter("policy_reload_failures_total",
@@ -121,14 +122,33 @@ func New() *Metrics {
 		Namespace: namespace, Name: "policy_last_reload_success_timestamp_seconds",
 		Help: "Unix time at which the policy in force was loaded.",
 	})
+	m.addDrift()
+	m.registry.MustRegister(m.durations, m.timeToBind, m.reloadedAt)
+	return m
+}
+
+// addGangs makes the collectors about gangs.
+func (m *Metrics) addGangs() {
+	m.gangRefusals = m.counterVec("gang_refusals_total",
+		"Times that a pod was refused for the sake of its gang, by reason: GangUnplaced, GangIncomplete or GangWaits.",
+		"reason")
+	m.gangTouches = m.counterVec("gang_touches_total",
+		"Writes to objects of gangs so that their schedulers try the rest of the gang again, by result: written or failed.",
+		"result")
+	m.gangTouches.WithLabelValues(written(false)) // or who alerts on an increase would miss the first
+	m.gangTouches.WithLabelValues(written(true))
+}
+
+// addDrift makes the collectors about comparisons with the cluster.
+func (m *Metrics) addDrift() {
 	m.drift = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "ledger_drift",
-		Help: "Differences between the ledger and the cluster found by the last comparison, by kind. One that stays could not be repaired; the log tells of each.",
+		Help: "Differences between the ledger and the cluster found by the last comparison, by kind. One that stays could " +
+			"not be repaired; the log tells of each.",
 	}, []string{"kind"})
 	m.driftFound = m.counterVec("ledger_drift_found_total",
 		"Differences between the ledger and the cluster found by all comparisons, by kind.", "kind")
-	m.registry.MustRegister(m.durations, m.timeToBind, m.reloadedAt, m.drift)
-	return m
+	m.registry.MustRegister(m.drift)
 }
 
 // RegisterElection adds what is known of the election: whether this server decides, whether the API server refuses what
@@ -146,11 +166,15 @@ func (m *Metrics) RegisterElection(leads, fenced func() bool, term func() float6
 		help string
 		read func() float64
 	}{
-		"leader":   {"Whether this server is the one that decides: 1 or 0.", number(leads)},
-		"fence_up": {"Whether the API server was seen to refuse what an earlier server sends, when this one took over: 1 or 0.", number(fenced)},
-		"term":     {"The term in which this server decides, or decided last.", term},
+		"leader": {"Whether this server is the one that decides: 1 or 0.", number(leads)},
+		"fence_up": {"Whether the API server was seen to refuse what an earlier server sends, when this one took over: 1 " +
+			"or 0.", number(fenced)},
+		"term": {"The term in which this server decides, or decided last.", term},
 	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: gauge.help}, gauge.read))
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: namespace, Name: name,
+			Help: gauge.help,
+		}, gauge.read))
 	}
 }
 
@@ -159,10 +183,13 @@ func (m *Metrics) RegisterElection(leads, fenced func() bool, term func() float6
 func (m *Metrics) RegisterForwarding(held, unknown func() float64) {
 	m.registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Namespace: namespace, Name: "forward_held_total", Help: "Requests that waited because no server decided, or could be asked.",
+			Namespace: namespace, Name: "forward_held_total",
+			Help: "Requests that waited because no server decided, or could be asked.",
 		}, held),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Namespace: namespace, Name: "forward_unknown_total", Help: "Requests passed on to the server that decides of which it is not known what was done, because no answer came.",
+			Namespace: namespace, Name: "forward_unknown_total",
+			Help: "Requests passed on to the server that decides of which it is not known what was done, because no " +
+				"answer came.",
 		}, unknown))
 }
 
@@ -173,10 +200,17 @@ func (m *Metrics) RegisterResourceClaims(doubles, unbound func() int) {
 		help string
 		read func() int
 	}{
-		"dra_double_devices": {"DRA devices, and counters of pools, of which more is allocated to ResourceClaims than there is.", doubles},
-		"dra_unbound_claims": {"ResourceClaims that have had devices for 10 seconds and more, for pods that are not bound.", unbound},
+		"dra_double_devices": {"DRA devices, and counters of pools, of which more is allocated to ResourceClaims than " +
+			"there is.", doubles},
+		"dra_unbound_claims": {
+			"ResourceClaims that have had devices for 10 seconds and more, for pods that are not bound.",
+			unbound,
+		},
 	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: gauge.help},
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: namespace, Name: name,
+			Help: gauge.help,
+		},
 			func() float64 { return float64(gauge.read()) }))
 	}
 }
@@ -186,14 +220,16 @@ func (m *Metrics) RegisterResourceClaims(doubles, unbound func() int) {
 func (m *Metrics) RegisterAutoscaling(protected func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "protected_nodes",
-		Help: "Nodes that are annotated against being removed by autoscalers, because reservations keep unused capacity there.",
+		Help: "Nodes that are annotated against being removed by autoscalers, because reservations keep unused capacity " +
+			"there.",
 	}, func() float64 { return float64(protected()) }))
 }
 
 // RegisterIntake adds the memory that requests have at present. It must be called once.
 func (m *Metrics) RegisterIntake(used func() int64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "request_memory_bytes", Help: "Memory of request bodies and of answers that are being sent.",
+		Namespace: namespace, Name: "request_memory_bytes",
+		Help: "Memory of request bodies and of answers that are being sent.",
 	}, func() float64 { return float64(used()) }))
 }
 
@@ -203,7 +239,8 @@ func (m *Metrics) RegisterRefused(reasons map[string]func() int64) {
 	for reason, read := range reasons {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: namespace, Name: "refused_requests_total", ConstLabels: prometheus.Labels{"reason": reason},
-			Help: "Requests answered with 429 because of how much their callers ask for, by reason: Rate, InFlight, or Reviews, which are questions to the API server.",
+			Help: "Requests answered with 429 because of how much their callers ask for, by reason: Rate, InFlight, or " +
+				"Reviews, which are questions to the API server.",
 		}, func() float64 { return float64(read()) }))
 	}
 }

@@ -15,16 +15,21 @@ var timeToBindBuckets = []float64{1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400, 86
 
 var (
 	capacityDesc = prometheus.NewDesc(namespace+"_capacity",
-		"Capacity of all nodes together, by resource and state, in CPUs, bytes or the resource's own unit. States: allocatable; bound, used by pods; reserved, kept by slots or used by binds that are under way; free, which counts no node that is overcommitted; overcommitted, used beyond what there is.",
+		"Capacity of all nodes together, by resource and state, in CPUs, bytes or the resource's own unit. States: "+
+			"allocatable; bound, used by pods; reserved, kept by slots or used by binds that are under way; free, which "+
+			"counts no node that is overcommitted; overcommitted, used beyond what there is.",
 		[]string{"resource", "state"}, nil)
 	reservedDesc = prometheus.NewDesc(namespace+"_reserved",
-		"Capacity that is kept by slots, or used by binds that are under way, by the scheduler it is for, in CPUs, bytes or the resource's own unit.",
+		"Capacity that is kept by slots, or used by binds that are under way, by the scheduler it is for, in CPUs, bytes "+
+			"or the resource's own unit.",
 		[]string{"scheduler", "resource"}, nil)
 	devicesDesc = prometheus.NewDesc(namespace+"_devices",
-		"Named devices of all nodes together, by resource and state: used, free, or unusable for those that may not be given out.",
+		"Named devices of all nodes together, by resource and state: used, free, or unusable for those that may not be "+
+			"given out.",
 		[]string{"resource", "state"}, nil)
 	pendingDesc = prometheus.NewDesc(namespace+"_pending_pods",
-		"Pods that were refused capacity and have no node since, by scheduler and the reason of the last refusal. The server that decides tells.",
+		"Pods that were refused capacity and have no node since, by scheduler and the reason of the last refusal. The "+
+			"server that decides tells.",
 		[]string{"scheduler", "reason"}, nil)
 	reservationsDesc = prometheus.NewDesc(namespace+"_reservations",
 		"Reservation objects, by phase.", []string{"phase"}, nil)
@@ -60,7 +65,8 @@ func (c totalsCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c totalsCollector) Collect(ch chan<- prometheus.Metric) {
 	t := c.of.Capacity()
-	capacity, reserved, devices, pending := newSums(capacityDesc), newSums(reservedDesc), newSums(devicesDesc), newSums(pendingDesc)
+	capacity, reserved, devices, pending := newSums(capacityDesc), newSums(reservedDesc), newSums(devicesDesc),
+		newSums(pendingDesc)
 	for name, total := range t.Amounts {
 		resource := c.metrics.resources.value(string(name))
 		for state, value := range map[string]int64{
@@ -71,7 +77,8 @@ func (c totalsCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for by, value := range t.Reserved {
-		reserved.add(inUnits(by.Resource, value), c.metrics.schedulers.value(by.Scheduler), c.metrics.resources.value(string(by.Resource)))
+		reserved.add(inUnits(by.Resource, value), c.metrics.schedulers.value(by.Scheduler),
+			c.metrics.resources.value(string(by.Resource)))
 	}
 	for name, total := range t.Devices {
 		resource := c.metrics.resources.value(name)

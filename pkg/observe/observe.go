@@ -67,7 +67,8 @@ func (o *Observer) Bind(ctx context.Context, ref ledger.PodRef, node string) err
 	defer cancel()
 	pods := o.Client.CoreV1().Pods(ref.Namespace)
 	err = pods.Bind(ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}, Target: v1.ObjectReference{Kind: "Node", Name: node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{})
 	if err == nil {
 		return nil

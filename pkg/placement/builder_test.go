@@ -20,12 +20,18 @@ import (
 func TestQuestion(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	pod, err := cluster.Reader{Table: l.Table()}.NewPod(&v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7", Annotations: map[string]string{
-			v1alpha1.ReservationIndexAnnotation: "i", v1alpha1.ExtendedResourceClaimsAnnotation: "c",
-		}},
-		Spec: v1.PodSpec{SchedulerName: "s", Priority: new(int32(3)), Containers: []v1.Container{{Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{"cpu": resource.MustParse("1"), "example.com/gpu": resource.MustParse("2")},
-		}}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7",
+			Annotations: map[string]string{
+				v1alpha1.ReservationIndexAnnotation: "i", v1alpha1.ExtendedResourceClaimsAnnotation: "c",
+			},
+		},
+		Spec: v1.PodSpec{
+			SchedulerName: "s", Priority: new(int32(3)),
+			Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{"cpu": resource.MustParse("1"), "example.com/gpu": resource.MustParse("2")},
+			}}},
+		},
 	})
 	require.NoError(t, err)
 	column, ok := l.Table().Intern("example.com/gpu")
@@ -33,13 +39,19 @@ func TestQuestion(t *testing.T) {
 	m := &placement.Matcher{}
 	require.NoError(t, m.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r"},
-		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: "a"}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
+		Spec: v1alpha1.ReservationSpec{
+			Slots:     []v1alpha1.Slot{{Name: "a"}},
+			Consumers: &v1alpha1.ConsumerSpec{Index: "i"},
+		},
 	}))
 	asked := &ledger.DeviceRequest{Err: pod.Devices.Claims[0]}
-	maker := &placement.Builder{Reader: cluster.Reader{Table: l.Table()}, Matcher: m, Devices: func(of *cluster.Pod) *ledger.DeviceRequest {
-		assert.Same(t, pod, of)
-		return asked
-	}}
+	maker := &placement.Builder{
+		Reader: cluster.Reader{Table: l.Table()}, Matcher: m,
+		Devices: func(of *cluster.Pod) *ledger.DeviceRequest {
+			assert.Same(t, pod, of)
+			return asked
+		},
+	}
 
 	got := maker.For(pod, "node-1")
 	assert.Equal(t, pod.Ref, got.Pod)
@@ -64,9 +76,12 @@ func TestSame(t *testing.T) {
 	maker := &placement.Builder{Reader: cluster.Reader{Table: l.Table()}}
 	read := func(change func(p *v1.Pod)) *cluster.Pod {
 		p := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7", Annotations: map[string]string{
-				v1alpha1.ReservationIndexAnnotation: "i", v1alpha1.ExtendedResourceClaimsAnnotation: "c",
-			}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7",
+				Annotations: map[string]string{
+					v1alpha1.ReservationIndexAnnotation: "i", v1alpha1.ExtendedResourceClaimsAnnotation: "c",
+				},
+			},
 			Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{"cpu": resource.MustParse("1"), "example.com/gpu": resource.MustParse("2")},
 			}}}},
@@ -83,13 +98,19 @@ func TestSame(t *testing.T) {
 		change func(p *v1.Pod)
 		same   bool
 	}{
-		"its version":           {func(p *v1.Pod) { p.ResourceVersion = "8" }, true},
-		"a condition":           {func(p *v1.Pod) { p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled}} }, true},
-		"its nomination":        {func(p *v1.Pod) { p.Status.NominatedNodeName = "a" }, true},
-		"an annotation":         {func(p *v1.Pod) { p.Annotations["example.com/note"] = "x" }, true},
-		"what it asks for":      {func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("2") }, false},
-		"its index":             {func(p *v1.Pod) { p.Annotations[v1alpha1.ReservationIndexAnnotation] = "j" }, false},
-		"its claims":            {func(p *v1.Pod) { delete(p.Annotations, v1alpha1.ExtendedResourceClaimsAnnotation) }, false},
+		"its version":    {func(p *v1.Pod) { p.ResourceVersion = "8" }, true},
+		"a condition":    {func(p *v1.Pod) { p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled}} }, true},
+		"its nomination": {func(p *v1.Pod) { p.Status.NominatedNodeName = "a" }, true},
+		"an annotation":  {func(p *v1.Pod) { p.Annotations["example.com/note"] = "x" }, true},
+		"what it asks for": {
+			func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("2") },
+			false,
+		},
+		"its index": {func(p *v1.Pod) { p.Annotations[v1alpha1.ReservationIndexAnnotation] = "j" }, false},
+		"its claims": {
+			func(p *v1.Pod) { delete(p.Annotations, v1alpha1.ExtendedResourceClaimsAnnotation) },
+			false,
+		},
 		"the devices it copied": {func(p *v1.Pod) { p.Annotations[v1alpha1.ExtendedResourcesAnnotation] = "gpu-9" }, false},
 		"its labels":            {func(p *v1.Pod) { p.Labels = map[string]string{"app": "x"} }, false},
 	} {

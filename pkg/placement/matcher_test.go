@@ -35,7 +35,9 @@ func byIndex(index string) func(*v1alpha1.Reservation) {
 
 func bySelector(label, value string) func(*v1alpha1.Reservation) {
 	return func(r *v1alpha1.Reservation) {
-		r.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}}
+		r.Spec.Consumers = &v1alpha1.ConsumerSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}},
+		}
 	}
 }
 
@@ -83,7 +85,10 @@ func TestCandidates(t *testing.T) {
 		want []string
 	}{
 		"without consumers nobody matches": {pod, nil, nil},
-		"empty consumers match nobody":     {pod, func(r *v1alpha1.Reservation) { r.Spec.Consumers = &v1alpha1.ConsumerSpec{} }, nil},
+		"empty consumers match nobody": {
+			pod,
+			func(r *v1alpha1.Reservation) { r.Spec.Consumers = &v1alpha1.ConsumerSpec{} }, nil,
+		},
 		"the same index":                   {pod, byIndex("i"), whole},
 		"another index":                    {pod, byIndex("j"), nil},
 		"a pod without an index":           {bare, byIndex("i"), nil},
@@ -104,17 +109,21 @@ func TestCandidates(t *testing.T) {
 		"an empty selector matches every pod": {bare, func(r *v1alpha1.Reservation) {
 			r.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 		}, whole},
-		"another namespace, the same index":    {pod, both(byIndex("i"), inNamespace("other")), nil},
-		"another namespace, the same labels":   {pod, both(bySelector("app", "web"), inNamespace("other")), nil},
-		"another namespace, same controller":   {pod, both(byController("Deployment", "web"), inNamespace("other")), nil},
-		"an ended reservation":                 {pod, both(byIndex("i"), func(r *v1alpha1.Reservation) { r.Status.Phase = v1alpha1.ReservationExpired }), nil},
-		"a reservation being deleted":          {pod, both(byIndex("i"), func(r *v1alpha1.Reservation) { r.DeletionTimestamp = &metav1.Time{Time: created} }), nil},
-		"a slot for one pod is not for others": {pod, both(byIndex("i"), func(r *v1alpha1.Reservation) { r.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"} }), whole[1:]},
-		"a released slot":                      {pod, both(byIndex("i"), slotState(v1alpha1.SlotReleased)), whole[1:]},
-		"a consumed slot":                      {pod, both(byIndex("i"), slotState(v1alpha1.SlotConsumed)), whole[1:]},
-		"a consumed slot that is shared": {pod, both(byIndex("i"), slotState(v1alpha1.SlotConsumed), func(r *v1alpha1.Reservation) {
-			r.Spec.AllocatePolicy = v1alpha1.AllocateAligned
-		}), whole},
+		"another namespace, the same index":  {pod, both(byIndex("i"), inNamespace("other")), nil},
+		"another namespace, the same labels": {pod, both(bySelector("app", "web"), inNamespace("other")), nil},
+		"another namespace, same controller": {pod, both(byController("Deployment", "web"), inNamespace("other")), nil},
+		"an ended reservation": {pod, both(byIndex("i"),
+			func(r *v1alpha1.Reservation) { r.Status.Phase = v1alpha1.ReservationExpired }), nil},
+		"a reservation being deleted": {pod, both(byIndex("i"),
+			func(r *v1alpha1.Reservation) { r.DeletionTimestamp = &metav1.Time{Time: created} }), nil},
+		"a slot for one pod is not for others": {pod, both(byIndex("i"),
+			func(r *v1alpha1.Reservation) { r.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"} }), whole[1:]},
+		"a released slot": {pod, both(byIndex("i"), slotState(v1alpha1.SlotReleased)), whole[1:]},
+		"a consumed slot": {pod, both(byIndex("i"), slotState(v1alpha1.SlotConsumed)), whole[1:]},
+		"a consumed slot that is shared": {pod, both(byIndex("i"), slotState(v1alpha1.SlotConsumed),
+			func(r *v1alpha1.Reservation) {
+				r.Spec.AllocatePolicy = v1alpha1.AllocateAligned
+			}), whole},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -153,14 +162,18 @@ func TestOrder(t *testing.T) {
 		"gang":         byGang("volcano", "g"),
 		"controlled":   both(byController("Job", "j"), age(2*time.Hour)),
 	} {
-		require.NoError(t, m.Set(newReservation(name, both(change, func(r *v1alpha1.Reservation) { r.Spec.Slots = r.Spec.Slots[:1] }))))
+		require.NoError(t, m.Set(newReservation(name, both(change,
+			func(r *v1alpha1.Reservation) { r.Spec.Slots = r.Spec.Slots[:1] }))))
 	}
 	pod := &cluster.Pod{
 		Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i"},
 		Controller: cluster.Controller{Kind: "Job", Name: "j"}, Labels: map[string]string{"app": "web"},
 		Gang: &kinds.Mark{Kind: "volcano", Name: "g"},
 	}
-	want := []string{"ns/old/a", "ns/old-too/a", "ns/young/a", "ns/gang/a", "ns/gang-of-any/a", "ns/controlled/a", "ns/selected-old/a"}
+	want := []string{
+		"ns/old/a", "ns/old-too/a", "ns/young/a", "ns/gang/a", "ns/gang-of-any/a", "ns/controlled/a",
+		"ns/selected-old/a",
+	}
 	assert.Equal(t, want, slotsOf(m.Candidates(pod)))
 	assert.Equal(t, want, slotsOf(m.Candidates(pod)), "what is asked twice is the same")
 }

@@ -24,18 +24,48 @@ var Refusals = [ledger.GangWaits + 1]Refusal{
 	ledger.HostPortConflict:     {Text: "GlobalReserve: a host port is taken on the node", Wakes: true},
 	ledger.NodeUnknown:          {Text: "GlobalReserve: the node is not in the ledger", Unresolvable: true, Wakes: true},
 	ledger.NodeUnschedulable:    {Text: "GlobalReserve: the node is cordoned", Unresolvable: true, Wakes: true},
-	ledger.AllocatedElsewhere:   {Text: "GlobalReserve: the pod holds a reservation on another node", Unresolvable: true, Wakes: true},
-	ledger.PodGone:              {Text: "GlobalReserve: the pod was deleted or has finished", Unresolvable: true},
-	ledger.InsufficientDevices:  {Text: "GlobalReserve: the free devices of the node do not meet the pod's claims", Wakes: true},
-	ledger.DeviceClaimInUse:     {Text: "GlobalReserve: another pod has a device claim of the pod", Unresolvable: true, Wakes: true},
-	ledger.QuotaExceeded:        {Text: "GlobalReserve: the pods and reservations of the namespace use up its ResourceQuota", Unresolvable: true, Wakes: true},
-	ledger.ReservedLimit:        {Text: "GlobalReserve: the reservations of the namespace keep all that the policy allows", Unresolvable: true, Wakes: true},
-	ledger.SlotLimit:            {Text: "GlobalReserve: the namespace has as many reservation slots as the policy allows", Unresolvable: true, Wakes: true},
-	ledger.CallerLimit:          {Text: "GlobalReserve: the pod's scheduler uses all that the policy allows it", Unresolvable: true, Wakes: true},
-	ledger.GangUnplaced:         {Text: "GlobalReserve: there is no capacity for the rest of the pod's gang", Wakes: true},
-	ledger.GangIncomplete:       {Text: "GlobalReserve: too few pods of the pod's gang exist, or what it needs is not known", Unresolvable: true, Wakes: true},
-	ledger.GangWaits:            {Text: "GlobalReserve: another gang that could start now comes first", Unresolvable: true, Wakes: true},
-	ledger.DeviceClaimUnusable:  {Text: "GlobalReserve: a device claim of the pod cannot be used", Unresolvable: true, Wakes: true},
+	ledger.AllocatedElsewhere: {
+		Text: "GlobalReserve: the pod holds a reservation on another node", Unresolvable: true,
+		Wakes: true,
+	},
+	ledger.PodGone: {Text: "GlobalReserve: the pod was deleted or has finished", Unresolvable: true},
+	ledger.InsufficientDevices: {
+		Text:  "GlobalReserve: the free devices of the node do not meet the pod's claims",
+		Wakes: true,
+	},
+	ledger.DeviceClaimInUse: {
+		Text: "GlobalReserve: another pod has a device claim of the pod", Unresolvable: true,
+		Wakes: true,
+	},
+	ledger.QuotaExceeded: {
+		Text:         "GlobalReserve: the pods and reservations of the namespace use up its ResourceQuota",
+		Unresolvable: true, Wakes: true,
+	},
+	ledger.ReservedLimit: {
+		Text:         "GlobalReserve: the reservations of the namespace keep all that the policy allows",
+		Unresolvable: true, Wakes: true,
+	},
+	ledger.SlotLimit: {
+		Text:         "GlobalReserve: the namespace has as many reservation slots as the policy allows",
+		Unresolvable: true, Wakes: true,
+	},
+	ledger.CallerLimit: {
+		Text:         "GlobalReserve: the pod's scheduler uses all that the policy allows it",
+		Unresolvable: true, Wakes: true,
+	},
+	ledger.GangUnplaced: {Text: "GlobalReserve: there is no capacity for the rest of the pod's gang", Wakes: true},
+	ledger.GangIncomplete: {
+		Text:         "GlobalReserve: too few pods of the pod's gang exist, or what it needs is not known",
+		Unresolvable: true, Wakes: true,
+	},
+	ledger.GangWaits: {
+		Text: "GlobalReserve: another gang that could start now comes first", Unresolvable: true,
+		Wakes: true,
+	},
+	ledger.DeviceClaimUnusable: {
+		Text: "GlobalReserve: a device claim of the pod cannot be used", Unresolvable: true,
+		Wakes: true,
+	},
 }
 
 // Uncountable is what is said of every node to a pod whose request cannot be counted. It is

@@ -54,7 +54,8 @@ func validateAutoscaling(a *Autoscaling, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("className"), r.ClassName, strings.Join(problems, "; ")))
 	}
 	if after := r.After.Duration; after < 0 || after > maxRequestAfter {
-		errs = append(errs, field.Invalid(path.Child("after"), after.String(), fmt.Sprintf("must not be negative, and not longer than %v", maxRequestAfter)))
+		errs = append(errs, field.Invalid(path.Child("after"), after.String(),
+			fmt.Sprintf("must not be negative, and not longer than %v", maxRequestAfter)))
 	}
 	if len(r.Parameters) > maxParameters {
 		errs = append(errs, field.TooMany(path.Child("parameters"), len(r.Parameters), maxParameters))

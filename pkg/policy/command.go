@@ -30,7 +30,8 @@ func newValidateCommand() *cobra.Command {
 			"Each mistake is printed on a line of its own, and the exit status is not zero if there is any.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("%s takes exactly one FILE and got %d: see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
+				return fmt.Errorf("%s takes exactly one FILE and got %d: see %s --help", cmd.CommandPath(), len(args),
+					cmd.CommandPath())
 			}
 			return nil
 		},

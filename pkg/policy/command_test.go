@@ -64,7 +64,10 @@ func TestValidateCommandUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no file":              {[]string{"validate"}, "policy validate takes exactly one FILE and got 0: see policy validate --help"},
+		"no file": {
+			[]string{"validate"},
+			"policy validate takes exactly one FILE and got 0: see policy validate --help",
+		},
 		"two files":            {[]string{"validate", "a", "b"}, "takes exactly one FILE and got 2"},
 		"a misspelled command": {[]string{"valdiate", "policy.yaml"}, `unknown command "valdiate" for "policy"`},
 	}

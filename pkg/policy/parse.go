@@ -70,7 +70,9 @@ func Parse(data []byte) (*Policy, error) {
 		return nil, utilerrors.NewAggregate([]error{fmt.Errorf("the file cannot be decoded: %w", err)})
 	}
 	if head.Kind == "ConfigMap" {
-		return nil, utilerrors.NewAggregate([]error{errors.New("this is a ConfigMap: give the policy itself, which is the value of its key policy.yaml")})
+		return nil,
+			utilerrors.NewAggregate([]error{errors.New("this is a ConfigMap: give the policy itself, which is the value of " +
+				"its key policy.yaml")})
 	}
 	// Of another version all fields may be different, so nothing more is said about them.
 	if errs := validateHead(head); len(errs) > 0 {
@@ -126,7 +128,10 @@ func toJSON(data []byte) ([]byte, error) {
 
 // validateHead makes sure that the file is one this version of GlobalReserve can read.
 func validateHead(head metav1.TypeMeta) (errs field.ErrorList) {
-	for _, f := range []struct{ name, want, got string }{{"apiVersion", apiVersion, head.APIVersion}, {"kind", policyKind, head.Kind}} {
+	for _, f := range []struct{ name, want, got string }{
+		{"apiVersion", apiVersion, head.APIVersion},
+		{"kind", policyKind, head.Kind},
+	} {
 		switch f.got {
 		case f.want:
 		case "":

@@ -38,7 +38,8 @@ func TestParse(t *testing.T) {
 		"JSON":               {`{"apiVersion":"config.globalreserve.io/v1alpha1","kind":"GlobalReservePolicy"}`, Default()},
 		"document markers":   {"# policy\n---\n" + head + "---\n# nothing more\n", Default()},
 		"for one scheduler": {
-			head + "schedulers: [{name: a, callers: [u], limits: {cpu: 60%, memory: 2Gi}, prioritize: {resources: [{name: cpu}], reservationMatch: 0}}]",
+			head + "schedulers: [{name: a, callers: [u], limits: {cpu: 60%, memory: 2Gi}, prioritize: {resources: [{name: " +
+				"cpu}], reservationMatch: 0}}]",
 			with(func(p *Policy) {
 				p.Schedulers = []Scheduler{{
 					Name: "a", Callers: []string{"u"}, Limits: map[corev1.ResourceName]Amount{"cpu": "60%", "memory": "2Gi"},
@@ -46,10 +47,22 @@ func TestParse(t *testing.T) {
 				}}
 			}),
 		},
-		"no weight is 1":             {head + "prioritize: {resources: [{name: cpu}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
-		"a weight of 0 is 1":         {head + "prioritize: {resources: [{name: cpu, weight: 0}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
-		"no preference of slots":     {head + "prioritize: {reservationMatch: 0}", with(func(p *Policy) { p.Prioritize.ReservationMatch = 0 })},
-		"default as long as maximum": {head + "reservations: {defaultTTL: 24h}", with(func(p *Policy) { p.Reservations.DefaultTTL = duration(24 * time.Hour) })},
+		"no weight is 1": {
+			head + "prioritize: {resources: [{name: cpu}]}",
+			with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} }),
+		},
+		"a weight of 0 is 1": {
+			head + "prioritize: {resources: [{name: cpu, weight: 0}]}",
+			with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} }),
+		},
+		"no preference of slots": {
+			head + "prioritize: {reservationMatch: 0}",
+			with(func(p *Policy) { p.Prioritize.ReservationMatch = 0 }),
+		},
+		"default as long as maximum": {
+			head + "reservations: {defaultTTL: 24h}",
+			with(func(p *Policy) { p.Reservations.DefaultTTL = duration(24 * time.Hour) }),
+		},
 		"everything": {
 			head + `
 schedulers:
@@ -77,14 +90,26 @@ gangs:
     object: {group: example.com, versions: [v1, v1beta1], resource: gangs, minimum: .spec.size}
 autoscaling:
   protectNodes: false
-  provisioningRequests: {className: check-capacity.autoscaling.x-k8s.io, after: 0s, parameters: {ValidUntilSeconds: "600"}}
+  provisioningRequests:
+    {className: check-capacity.autoscaling.x-k8s.io, after: 0s, parameters: {ValidUntilSeconds: "600"}}
 `,
 			&Policy{
-				TypeMeta:   Default().TypeMeta,
-				Schedulers: []Scheduler{{"batch-scheduler", []string{"system:serviceaccount:batch:scheduler"}, nil, duration(time.Hour), nil}, {Name: "other"}, {Name: "StupidScheduler"}, {Name: "Größe 1/2"}},
+				TypeMeta: Default().TypeMeta,
+				Schedulers: []Scheduler{{
+					"batch-scheduler",
+					[]string{"system:serviceaccount:batch:scheduler"},
+					nil,
+					duration(time.Hour), nil,
+				}, {Name: "other"}, {Name: "StupidScheduler"}, {Name: "Größe 1/2"}},
 				Namespaces: map[string]Namespace{
-					"default": {MaxReserved: map[corev1.ResourceName]Amount{"cpu": "20%", "memory": "64Gi"}, MaxSlots: new(int64(200))},
-					"team-a":  {MaxReserved: map[corev1.ResourceName]Amount{"cpu": "0.5", "example.com/gpu": "4"}, MaxSlots: new(int64(0))},
+					"default": {
+						MaxReserved: map[corev1.ResourceName]Amount{"cpu": "20%", "memory": "64Gi"},
+						MaxSlots:    new(int64(200)),
+					},
+					"team-a": {
+						MaxReserved: map[corev1.ResourceName]Amount{"cpu": "0.5", "example.com/gpu": "4"},
+						MaxSlots:    new(int64(0)),
+					},
 				},
 				DeletedPods:  DeletedPods{Enabled: false, DefaultTTL: duration(30 * time.Second), MaxTTL: duration(time.Hour)},
 				Reservations: Reservations{DefaultTTL: duration(90 * time.Second), MaxTTL: duration(12 * time.Hour)},
@@ -97,7 +122,10 @@ autoscaling:
 					{Name: "volcano", Disabled: true},
 					{
 						Name: "example",
-						Pods: []kinds.Way{{Name: ".metadata.labels['example.com/gang']", Minimum: ".metadata.annotations['example.com/min']"}},
+						Pods: []kinds.Way{{
+							Name:    ".metadata.labels['example.com/gang']",
+							Minimum: ".metadata.annotations['example.com/min']",
+						}},
 						Object: &kinds.Object{
 							Group: "example.com", Versions: []string{"v1", "v1beta1"}, Resource: "gangs", Minimum: ".spec.size",
 						},
@@ -138,61 +166,156 @@ func TestParseRefuses(t *testing.T) {
 		"no YAML":       {head + "a: [", []string{"not valid YAML"}},
 		"invalid UTF-8": {head + "a: \"\xff\"", []string{"not valid YAML"}},
 		"alias bomb":    {bomb(), []string{"not valid YAML"}},
-		"limits": {head + "namespaces: {A_b: {}, x: {maxReserved: {pods: 1, cpu: 101%, memory: -1}, maxSlots: -1}}\n", []string{
-			`namespaces[A_b]: Invalid value`, `maxReserved[`, `maxReserved[`, `maxReserved[`, `namespaces[x].maxSlots: Invalid value: -1`,
-		}},
-		"deleted pods": {head + "deletedPods: {defaultTTL: 2h, maxTTL: 1h}\n", []string{"deletedPods.defaultTTL: Invalid value: \"2h0m0s\": must not be longer than deletedPods.maxTTL"}},
-		"autoscaling": {head + "autoscaling: {provisioningRequests: {className: A_b, after: 25h, parameters: {x: " + strings.Repeat("y", 256) + "}}}\n", []string{
-			`autoscaling.provisioningRequests.className: Invalid value`, `after: Invalid value: "25h0m0s": must not be negative, and not longer than 24h0m0s`,
+		"limits": {
+			head + "namespaces: {A_b: {}, x: {maxReserved: {pods: 1, cpu: 101%, memory: -1}, maxSlots: -1}}\n",
+			[]string{
+				`namespaces[A_b]: Invalid value`, `maxReserved[`, `maxReserved[`, `maxReserved[`,
+				`namespaces[x].maxSlots: Invalid value: -1`,
+			},
+		},
+		"deleted pods": {
+			head + "deletedPods: {defaultTTL: 2h, maxTTL: 1h}\n",
+			[]string{"deletedPods.defaultTTL: Invalid value: \"2h0m0s\": must not be longer than deletedPods.maxTTL"},
+		},
+		"autoscaling": {head + "autoscaling: {provisioningRequests: {className: A_b, after: 25h, parameters: {x: " +
+			strings.Repeat("y", 256) + "}}}\n", []string{
+			`autoscaling.provisioningRequests.className: Invalid value`,
+			`after: Invalid value: "25h0m0s": must not be negative, and not longer than 24h0m0s`,
 			`parameters[x]: Too long`,
 		}},
 		"several policies": {head + "---\n" + head, []string{"several YAML documents"}},
 		"no head":          {"reservations: {}\n", []string{"apiVersion: Required value", "kind: Required value"}},
-		"another version":  {"apiVersion: config.globalreserve.io/v2\nkind: GlobalReservePolicy\nnew: field\n", []string{`apiVersion: Unsupported value: "config.globalreserve.io/v2": supported values: "config.globalreserve.io/v1alpha1"`}},
-		"another kind":     {"apiVersion: config.globalreserve.io/v1alpha1\nkind: Pod\n", []string{`kind: Unsupported value: "Pod"`}},
-		"a ConfigMap":      {"apiVersion: v1\nkind: ConfigMap\ndata: {policy.yaml: x}\n", []string{"give the policy itself, which is the value of its key policy.yaml"}},
-		"head in capitals": {"APIVersion: config.globalreserve.io/v1alpha1\nKind: GlobalReservePolicy\n", []string{"apiVersion: Required value", "kind: Required value"}},
+		"another version": {
+			"apiVersion: config.globalreserve.io/v2\nkind: GlobalReservePolicy\nnew: field\n",
+			[]string{
+				`apiVersion: Unsupported value: "config.globalreserve.io/v2": supported values: "config.globalreserve.io/v1alpha1"`,
+			},
+		},
+		"another kind": {
+			"apiVersion: config.globalreserve.io/v1alpha1\nkind: Pod\n",
+			[]string{`kind: Unsupported value: "Pod"`},
+		},
+		"a ConfigMap": {
+			"apiVersion: v1\nkind: ConfigMap\ndata: {policy.yaml: x}\n",
+			[]string{"give the policy itself, which is the value of its key policy.yaml"},
+		},
+		"head in capitals": {
+			"APIVersion: config.globalreserve.io/v1alpha1\nKind: GlobalReservePolicy\n",
+			[]string{"apiVersion: Required value", "kind: Required value"},
+		},
 
-		"unknown field":        {head + "limits: {}\n", []string{`unknown field "limits": correct its name or remove it`}},
-		"unknown nested field": {head + "reservations: {defaultTtl: 60s, ttl: 1s}\n", []string{`unknown field "reservations.defaultTtl"`, `unknown field "reservations.ttl"`}},
-		"key twice":            {head + "reservations: {}\nreservations: {}\n", []string{`line 4: key "reservations" already set`}},
+		"unknown field": {head + "limits: {}\n", []string{`unknown field "limits": correct its name or remove it`}},
+		"unknown nested field": {
+			head + "reservations: {defaultTtl: 60s, ttl: 1s}\n",
+			[]string{`unknown field "reservations.defaultTtl"`, `unknown field "reservations.ttl"`},
+		},
+		"key twice": {head + "reservations: {}\nreservations: {}\n", []string{`line 4: key "reservations" already set`}},
 
-		"no name":         {head + "schedulers: [{maxReservationTTL: 1h}]\n", []string{"schedulers[0].name: Required value"}},
-		"name too long":   {head + "schedulers: [{name: " + strings.Repeat("a", 254) + "}]\n", []string{`schedulers[0].name: Too long: may not be more than 253 bytes`}},
-		"unprintable":     {head + "schedulers: [{name: \"a\tb\"}]\n", []string{`schedulers[0].name: Invalid value: "a\tb": must have printable characters only`}},
-		"nobody's caller": {head + "schedulers: [{name: a, callers: [b, \"\", \"system:anonymous\"]}]\n", []string{"schedulers[0].callers[1]: Invalid value", "schedulers[0].callers[2]: Invalid value"}},
-		"name twice":      {head + "schedulers: [{name: a}, {name: b}, {name: a}]\n", []string{`schedulers[2].name: Duplicate value: "a"`}},
-		"scheduler's TTL": {head + "schedulers: [{name: a, maxReservationTTL: 2h}]\nreservations: {maxTTL: 1h}\n", []string{`schedulers[0].maxReservationTTL: Invalid value: "2h0m0s": must not be longer than reservations.maxTTL, which is 1h0m0s`}},
+		"no name": {head + "schedulers: [{maxReservationTTL: 1h}]\n", []string{"schedulers[0].name: Required value"}},
+		"name too long": {head + "schedulers: [{name: " + strings.Repeat("a", 254) +
+			"}]\n", []string{`schedulers[0].name: Too long: may not be more than 253 bytes`}},
+		"unprintable": {
+			head + "schedulers: [{name: \"a\tb\"}]\n",
+			[]string{`schedulers[0].name: Invalid value: "a\tb": must have printable characters only`},
+		},
+		"nobody's caller": {
+			head + "schedulers: [{name: a, callers: [b, \"\", \"system:anonymous\"]}]\n",
+			[]string{"schedulers[0].callers[1]: Invalid value", "schedulers[0].callers[2]: Invalid value"},
+		},
+		"name twice": {
+			head + "schedulers: [{name: a}, {name: b}, {name: a}]\n",
+			[]string{`schedulers[2].name: Duplicate value: "a"`},
+		},
+		"scheduler's TTL": {
+			head + "schedulers: [{name: a, maxReservationTTL: 2h}]\nreservations: {maxTTL: 1h}\n",
+			[]string{
+				`schedulers[0].maxReservationTTL: Invalid value: "2h0m0s": must not be longer than reservations.maxTTL, which is 1h0m0s`,
+			},
+		},
 
-		"limits of nobody": {head + "schedulers: [{name: a, limits: {cpu: 1}}]\n", []string{"schedulers[0].callers: Required value: limits are those of callers"}},
+		"limits of nobody": {
+			head + "schedulers: [{name: a, limits: {cpu: 1}}]\n",
+			[]string{"schedulers[0].callers: Required value: limits are those of callers"},
+		},
 		"bad limits": {head + "schedulers: [{name: a, callers: [b], limits: {pods: 1, cpu: 101%}}]\n", []string{
 			"schedulers[0].limits[", "schedulers[0].limits[",
 		}},
-		"scheduler's strategy": {head + "schedulers: [{name: a, prioritize: {strategy: Best, resources: [], reservationMatch: 11}}]\n", []string{
-			"schedulers[0].prioritize.strategy: Unsupported value", "schedulers[0].prioritize.resources: Required value", "schedulers[0].prioritize.reservationMatch: Invalid value: 11",
+		"scheduler's strategy": {head +
+			"schedulers: [{name: a, prioritize: {strategy: Best, resources: [], reservationMatch: 11}}]\n", []string{
+			"schedulers[0].prioritize.strategy: Unsupported value", "schedulers[0].prioritize.resources: Required value",
+			"schedulers[0].prioritize.reservationMatch: Invalid value: 11",
 		}},
 
-		"TTL without a unit": {head + "reservations: {defaultTTL: 60}\n", []string{"cannot unmarshal number into Go struct field Reservations.reservations.defaultTTL of type string"}},
-		"TTL in days":        {head + "reservations: {maxTTL: 1d}\n", []string{`unknown unit "d" in duration "1d"`}},
-		"maximum of zero":    {head + "reservations: {maxTTL: 0s}\n", []string{`reservations.maxTTL: Invalid value: "0s": must be longer than 0s`}},
-		"overflowing TTL":    {head + "reservations: {maxTTL: 9999999999h}\n", []string{`invalid duration "9999999999h"`}},
-		"default above max":  {head + "reservations: {defaultTTL: 25h}\n", []string{`reservations.defaultTTL: Invalid value: "25h0m0s": must not be longer than reservations.maxTTL, which is 24h0m0s`}},
+		"TTL without a unit": {
+			head + "reservations: {defaultTTL: 60}\n",
+			[]string{"cannot unmarshal number into Go struct field Reservations.reservations.defaultTTL of type string"},
+		},
+		"TTL in days": {head + "reservations: {maxTTL: 1d}\n", []string{`unknown unit "d" in duration "1d"`}},
+		"maximum of zero": {
+			head + "reservations: {maxTTL: 0s}\n",
+			[]string{`reservations.maxTTL: Invalid value: "0s": must be longer than 0s`},
+		},
+		"overflowing TTL": {head + "reservations: {maxTTL: 9999999999h}\n", []string{`invalid duration "9999999999h"`}},
+		"default above max": {
+			head + "reservations: {defaultTTL: 25h}\n",
+			[]string{
+				`reservations.defaultTTL: Invalid value: "25h0m0s": must not be longer than reservations.maxTTL, which is 24h0m0s`,
+			},
+		},
 
-		"strategy":         {head + "prioritize: {strategy: mostAllocated}\n", []string{`prioritize.strategy: Unsupported value: "mostAllocated": supported values: "MostAllocated", "LeastAllocated"`}},
-		"no resources":     {head + "prioritize: {resources: []}\n", []string{"prioritize.resources: Required value: name at least one resource"}},
-		"weight too high":  {head + "prioritize: {resources: [{name: cpu, weight: 101}]}\n", []string{"prioritize.resources[0].weight: Invalid value: 101"}},
-		"resource twice":   {head + "prioritize: {resources: [{name: cpu}, {name: cpu}]}\n", []string{`prioritize.resources[1].name: Duplicate value: "cpu"`}},
-		"unknown resource": {head + "prioritize: {resources: [{name: CPU}]}\n", []string{`prioritize.resources[0].name: Invalid value: "CPU": must be cpu, memory`}},
-		"no resource name": {head + "prioritize: {resources: [{weight: 1}]}\n", []string{`prioritize.resources[0].name: Invalid value: ""`}},
-		"match too strong": {head + "prioritize: {reservationMatch: 11}\n", []string{"prioritize.reservationMatch: Invalid value: 11: must be from 0 to 10"}},
-		"negative match":   {head + "prioritize: {reservationMatch: -1}\n", []string{"prioritize.reservationMatch: Invalid value: -1"}},
+		"strategy": {
+			head + "prioritize: {strategy: mostAllocated}\n",
+			[]string{
+				`prioritize.strategy: Unsupported value: "mostAllocated": supported values: "MostAllocated", "LeastAllocated"`,
+			},
+		},
+		"no resources": {
+			head + "prioritize: {resources: []}\n",
+			[]string{"prioritize.resources: Required value: name at least one resource"},
+		},
+		"weight too high": {
+			head + "prioritize: {resources: [{name: cpu, weight: 101}]}\n",
+			[]string{"prioritize.resources[0].weight: Invalid value: 101"},
+		},
+		"resource twice": {
+			head + "prioritize: {resources: [{name: cpu}, {name: cpu}]}\n",
+			[]string{`prioritize.resources[1].name: Duplicate value: "cpu"`},
+		},
+		"unknown resource": {
+			head + "prioritize: {resources: [{name: CPU}]}\n",
+			[]string{`prioritize.resources[0].name: Invalid value: "CPU": must be cpu, memory`},
+		},
+		"no resource name": {
+			head + "prioritize: {resources: [{weight: 1}]}\n",
+			[]string{`prioritize.resources[0].name: Invalid value: ""`},
+		},
+		"match too strong": {
+			head + "prioritize: {reservationMatch: 11}\n",
+			[]string{"prioritize.reservationMatch: Invalid value: 11: must be from 0 to 10"},
+		},
+		"negative match": {
+			head + "prioritize: {reservationMatch: -1}\n",
+			[]string{"prioritize.reservationMatch: Invalid value: -1"},
+		},
 
-		"gang deadline":        {head + "gangs: {deadline: 0s}\n", []string{`gangs.deadline: Invalid value: "0s": must be longer than 0s`}},
-		"unknown kind's field": {head + "gangs: {kinds: [{name: a, disabled: true, pod: x}]}\n", []string{`unknown field "gangs.kinds[0].pod"`}},
-		"kinds of gangs": {head + "gangs: {kinds: [{name: volcano, disabled: true}, {name: a, pods: [{name: .metadata.name}], object: {}}]}\n", []string{
-			"gangs.kinds[1].pods[0].name: Invalid value: \".metadata.name\": must be .metadata.annotations['key']", "gangs.kinds[1].object.group",
-			"gangs.kinds[1].object.resource", "gangs.kinds[1].object.versions: Required value", "gangs.kinds[1].object.minimum: Invalid value",
-		}},
+		"gang deadline": {
+			head + "gangs: {deadline: 0s}\n",
+			[]string{`gangs.deadline: Invalid value: "0s": must be longer than 0s`},
+		},
+		"unknown kind's field": {
+			head + "gangs: {kinds: [{name: a, disabled: true, pod: x}]}\n",
+			[]string{`unknown field "gangs.kinds[0].pod"`},
+		},
+		"kinds of gangs": {
+			head +
+				"gangs: {kinds: [{name: volcano, disabled: true}, {name: a, pods: [{name: .metadata.name}], object: {}}]}\n",
+			[]string{
+				"gangs.kinds[1].pods[0].name: Invalid value: \".metadata.name\": must be .metadata.annotations['key']",
+				"gangs.kinds[1].object.group",
+				"gangs.kinds[1].object.resource", "gangs.kinds[1].object.versions: Required value",
+				"gangs.kinds[1].object.minimum: Invalid value",
+			},
+		},
 
 		"all mistakes at once": {
 			head + "x: 1\nschedulers: [{name: a, limit: {}}]\nreservations: {maxTTL: -1s}\nprioritize: {strategy: Best}\n",
@@ -221,7 +344,8 @@ func bomb() string {
 	for i := 1; i < 12; i++ {
 		prev := "*a" + string(rune('0'+(i-1)%10))
 		name := "a" + string(rune('0'+i%10))
-		b.WriteString(name + strings.Repeat("x", i) + ": &" + name + " [" + strings.TrimSuffix(strings.Repeat(prev+",", 10), ",") + "]\n")
+		b.WriteString(name + strings.Repeat("x", i) + ": &" + name + " [" +
+			strings.TrimSuffix(strings.Repeat(prev+",", 10), ",") + "]\n")
 	}
 	return b.String()
 }
@@ -258,8 +382,11 @@ func FuzzParse(f *testing.F) {
 	f.Add(head)
 	f.Add(head + "schedulers: [{name: a, maxReservationTTL: 1h}]\nreservations: {defaultTTL: 60s, maxTTL: 24h}\n")
 	f.Add(head + "prioritize: {strategy: LeastAllocated, resources: [{name: cpu, weight: 2}], reservationMatch: 3}\n")
-	f.Add(head + "schedulers: [{name: a, callers: [], limits: {}, prioritize: {}}]\nnamespaces: {default: {maxReserved: {}}}\n")
-	f.Add(head + "gangs: {deadline: 1s, kinds: [{name: a, pods: [{name: \".metadata.labels['b']\"}], object: {group: c, versions: [v1], resource: d, minimum: \".spec.e[0]\"}}]}\n")
+	f.Add(head +
+		"schedulers: [{name: a, callers: [], limits: {}, prioritize: {}}]\nnamespaces: {default: {maxReserved: {}}}\n")
+	f.Add(head +
+		"gangs: {deadline: 1s, kinds: [{name: a, pods: [{name: \".metadata.labels['b']\"}], object: {group: c, versions: " +
+		"[v1], resource: d, minimum: \".spec.e[0]\"}}]}\n")
 	f.Add(head + "schedulers: []\nnamespaces: {}\n")
 	f.Add(head + "---\n" + head)
 	f.Add(bomb())

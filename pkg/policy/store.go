@@ -90,7 +90,9 @@ func (p *Policy) deletedPodTTL(scheduler string, asked, fallback time.Duration) 
 	case err != nil || longest == 0 || ttl <= longest:
 		return ttl, err
 	case asked > 0:
-		return 0, fmt.Errorf("the reservation TTL %v is longer than the %v that the policy allows for deleted pods: ask for less", asked, longest)
+		return 0,
+			fmt.Errorf("the reservation TTL %v is longer than the %v that the policy allows for deleted pods: ask for less",
+				asked, longest)
 	default:
 		return longest, nil
 	}
@@ -110,9 +112,11 @@ func (p *Policy) reservationTTL(scheduler string, asked, fallback time.Duration)
 	unasked := min(cmp.Or(p.Reservations.DefaultTTL.Duration, fallback), limit)
 	switch {
 	case asked < 0:
-		return 0, fmt.Errorf("the reservation TTL %v is negative: ask for up to %v, or leave it out to have %v", asked, limit, unasked)
+		return 0, fmt.Errorf("the reservation TTL %v is negative: ask for up to %v, or leave it out to have %v", asked, limit,
+			unasked)
 	case asked > limit:
-		return 0, fmt.Errorf("the reservation TTL %v is longer than the %v that %s: ask for less, or leave it out to have %v", asked, limit, whose, unasked)
+		return 0, fmt.Errorf("the reservation TTL %v is longer than the %v that %s: ask for less, or leave it out to have %v",
+			asked, limit, whose, unasked)
 	case asked > 0:
 		return asked, nil
 	default:

@@ -24,16 +24,26 @@ func TestReservationTTL(t *testing.T) {
 		want      time.Duration
 		err       string
 	}{
-		"fallback":                    {policy: plain, want: fallback},
-		"fallback above the maximum":  {policy: tiny, want: time.Second},
-		"policy's default":            {policy: ruled, scheduler: "plain", want: 10 * time.Minute},
-		"default, shorter scheduler":  {policy: ruled, scheduler: "short", want: time.Minute},
-		"asked":                       {policy: plain, asked: time.Nanosecond, want: time.Nanosecond},
-		"asked for the maximum":       {policy: ruled, asked: time.Hour, want: time.Hour},
-		"asked for more":              {policy: ruled, asked: time.Hour + 1, err: "is longer than the 1h0m0s that the policy allows: ask for less, or leave it out to have 10m0s"},
-		"asked for more, listed":      {policy: ruled, scheduler: "plain", asked: 2 * time.Hour, err: "the 1h0m0s that the policy allows: "},
-		"scheduler asked for more":    {policy: ruled, scheduler: "short", asked: 2 * time.Minute, err: "2m0s is longer than the 1m0s that the policy allows scheduler short"},
-		"asked for less than nothing": {policy: plain, asked: -time.Second, err: "-1s is negative: ask for up to 24h0m0s, or leave it out to have 1m0s"},
+		"fallback":                   {policy: plain, want: fallback},
+		"fallback above the maximum": {policy: tiny, want: time.Second},
+		"policy's default":           {policy: ruled, scheduler: "plain", want: 10 * time.Minute},
+		"default, shorter scheduler": {policy: ruled, scheduler: "short", want: time.Minute},
+		"asked":                      {policy: plain, asked: time.Nanosecond, want: time.Nanosecond},
+		"asked for the maximum":      {policy: ruled, asked: time.Hour, want: time.Hour},
+		"asked for more": {policy: ruled, asked: time.Hour +
+			1, err: "is longer than the 1h0m0s that the policy allows: ask for less, or leave it out to have 10m0s"},
+		"asked for more, listed": {
+			policy: ruled, scheduler: "plain", asked: 2 * time.Hour,
+			err: "the 1h0m0s that the policy allows: ",
+		},
+		"scheduler asked for more": {
+			policy: ruled, scheduler: "short", asked: 2 * time.Minute,
+			err: "2m0s is longer than the 1m0s that the policy allows scheduler short",
+		},
+		"asked for less than nothing": {
+			policy: plain, asked: -time.Second,
+			err: "-1s is negative: ask for up to 24h0m0s, or leave it out to have 1m0s",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -154,8 +154,11 @@ func Default() *Policy {
 		TypeMeta:     metav1.TypeMeta{APIVersion: apiVersion, Kind: policyKind},
 		DeletedPods:  DeletedPods{Enabled: true},
 		Reservations: Reservations{MaxTTL: metav1.Duration{Duration: defaultMaxTTL}},
-		Prioritize:   Prioritize{Strategy: MostAllocated, Resources: defaultResources(), ReservationMatch: maxReservationMatch},
-		Gangs:        Gangs{Deadline: metav1.Duration{Duration: DefaultGangDeadline}, Kinds: kinds.Default()},
-		Autoscaling:  defaultAutoscaling(),
+		Prioritize: Prioritize{
+			Strategy: MostAllocated, Resources: defaultResources(),
+			ReservationMatch: maxReservationMatch,
+		},
+		Gangs:       Gangs{Deadline: metav1.Duration{Duration: DefaultGangDeadline}, Kinds: kinds.Default()},
+		Autoscaling: defaultAutoscaling(),
 	}
 }

@@ -63,7 +63,8 @@ func (p *Policy) validateDeletedPods(path *field.Path) field.ErrorList {
 func validateGangs(g *Gangs, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if d := g.Deadline.Duration; d <= 0 || d > maxGangDeadline {
-		errs = append(errs, field.Invalid(path.Child("deadline"), d.String(), fmt.Sprintf("must be longer than 0s and not longer than %v", maxGangDeadline)))
+		errs = append(errs, field.Invalid(path.Child("deadline"), d.String(),
+			fmt.Sprintf("must be longer than 0s and not longer than %v", maxGangDeadline)))
 	}
 	return append(errs, kinds.Validate(g.Kinds, path.Child("kinds"))...)
 }
@@ -82,7 +83,8 @@ func validateTTL(ttl, limit time.Duration, path *field.Path) field.ErrorList {
 	case ttl < 0:
 		return field.ErrorList{field.Invalid(path, ttl.String(), "must be longer than 0s")}
 	case limit > 0 && ttl > limit:
-		return field.ErrorList{field.Invalid(path, ttl.String(), fmt.Sprintf("must not be longer than reservations.maxTTL, which is %v", limit))}
+		return field.ErrorList{field.Invalid(path, ttl.String(),
+			fmt.Sprintf("must not be longer than reservations.maxTTL, which is %v", limit))}
 	default:
 		return nil
 	}
@@ -106,14 +108,16 @@ func validateSchedulers(schedulers []Scheduler, maxTTL time.Duration, path *fiel
 		seen.Insert(s.Name)
 		for k, caller := range s.Callers {
 			if caller == "" || caller == user.Anonymous {
-				errs = append(errs, field.Invalid(at.Child("callers").Index(k), caller, "must be the name of a user, such as system:serviceaccount:<namespace>:<name>"))
+				errs = append(errs, field.Invalid(at.Child("callers").Index(k), caller,
+					"must be the name of a user, such as system:serviceaccount:<namespace>:<name>"))
 			}
 		}
 		errs = append(errs, validateTTL(s.MaxReservationTTL.Duration, maxTTL, at.Child("maxReservationTTL"))...)
 		errs = append(errs, validateAmounts(s.Limits, at.Child("limits"))...)
 		if s.Limited() && len(s.Callers) == 0 {
-			errs = append(errs, field.Required(at.Child("callers"), "limits are those of callers: list the users that act for the scheduler, "+
-				"or "+ledger.Trusted+" for whoever comes by plain HTTP or is in the server's process"))
+			errs = append(errs, field.Required(at.Child("callers"),
+				"limits are those of callers: list the users that act for the scheduler, "+
+					"or "+ledger.Trusted+" for whoever comes by plain HTTP or is in the server's process"))
 		}
 	}
 	return errs
@@ -125,7 +129,8 @@ func validatePrioritize(p *Prioritize, path *field.Path) field.ErrorList {
 		errs = append(errs, field.NotSupported(path.Child("strategy"), p.Strategy, []Strategy{MostAllocated, LeastAllocated}))
 	}
 	if len(p.Resources) == 0 {
-		errs = append(errs, field.Required(path.Child("resources"), "name at least one resource, or remove the field for cpu and memory"))
+		errs = append(errs, field.Required(path.Child("resources"),
+			"name at least one resource, or remove the field for cpu and memory"))
 	}
 	seen := sets.New[corev1.ResourceName]()
 	for i, r := range p.Resources {

@@ -42,7 +42,8 @@ func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1a
 		p, slot := &asked[i], &slots[i]
 		p.Node = free.BestFit(p, func(node string) bool { return c.avoids(slot, node) == "" })
 		if p.Node == "" {
-			why := cause{reasonNoNodeFits, fmt.Sprintf("slot %s asks for %s: %s", slot.Name, p.Request.Text(c.Ledger.Table()), c.whyNowhere(free, p, slot))}
+			why := cause{reasonNoNodeFits, fmt.Sprintf("slot %s asks for %s: %s", slot.Name, p.Request.Text(c.Ledger.Table()),
+				c.whyNowhere(free, p, slot))}
 			return &refused{cause: why, asked: &kept[i], slot: slot, lacks: c.lacksAnywhere(free, p, slot)}
 		}
 		kept[i].Node = p.Node
@@ -68,9 +69,11 @@ func (c *Controller) avoids(slot *v1alpha1.Slot, name string) string {
 	if !labels.SelectorFromSet(slot.NodeSelector).Matches(labels.Set(node.Labels)) {
 		return "not selected by nodeSelector"
 	}
-	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Taints, slot.Tolerations, func(t *v1.Taint) bool {
-		return t.Key != v1.TaintNodeUnschedulable && (t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute)
-	}, false)
+	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Taints, slot.Tolerations,
+		func(t *v1.Taint) bool {
+			return t.Key != v1.TaintNodeUnschedulable && (t.Effect == v1.TaintEffectNoSchedule ||
+				t.Effect == v1.TaintEffectNoExecute)
+		}, false)
 	if found {
 		return "with a taint the slot does not tolerate"
 	}
@@ -87,7 +90,8 @@ func (c *Controller) whyNowhere(free *ledger.Survey, p *ledger.Placement, slot *
 		reason := cmp.Or(avoided, c.inWords(v, p.Request))
 		refused[reason]++
 		if avoided == "" && v.Reason == ledger.InsufficientResource && !v.Unlisted {
-			if there := (largest{free.Free(node, v.Column), node, v.Column}); most[reason].node == "" || there.amount > most[reason].amount {
+			if there := (largest{free.Free(node, v.Column), node, v.Column}); most[reason].node == "" ||
+				there.amount > most[reason].amount {
 				most[reason] = there
 			}
 		}

@@ -39,24 +39,40 @@ func TestChoose(t *testing.T) {
 		want  []string
 		why   string
 	}{
-		"the fullest that fits":        {slots: []v1alpha1.Slot{slot("a", "", 1000)}, want: []string{"full"}},
-		"largest first":                {slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "", 2000)}, want: []string{"full", "half"}},
-		"slots of a gang share a node": {slots: []v1alpha1.Slot{slot("a", "", 2000), slot("b", "", 2000), slot("c", "", 2000)}, want: []string{"half", "empty", "empty"}},
-		"next to a slot with a node":   {slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "full", 1000)}, want: []string{"half", "full"}},
-		"selected":                     {slots: []v1alpha1.Slot{in(slot("a", "", 1000), zone)}, want: []string{"zone"}},
+		"the fullest that fits": {slots: []v1alpha1.Slot{slot("a", "", 1000)}, want: []string{"full"}},
+		"largest first": {
+			slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "", 2000)},
+			want:  []string{"full", "half"},
+		},
+		"slots of a gang share a node": {slots: []v1alpha1.Slot{
+			slot("a", "", 2000), slot("b", "", 2000),
+			slot("c", "", 2000),
+		}, want: []string{"half", "empty", "empty"}},
+		"next to a slot with a node": {
+			slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "full", 1000)},
+			want:  []string{"half", "full"},
+		},
+		"selected": {slots: []v1alpha1.Slot{in(slot("a", "", 1000), zone)}, want: []string{"zone"}},
 		"tolerated": {
-			slots: []v1alpha1.Slot{in(slot("a", "", 3500), nil, v1.Toleration{Key: "gpu", Operator: v1.TolerationOpExists}), slot("b", "", 4000), slot("c", "", 4000)},
-			want:  []string{"gpu", "empty", "zone"},
+			slots: []v1alpha1.Slot{
+				in(slot("a", "", 3500), nil, v1.Toleration{Key: "gpu", Operator: v1.TolerationOpExists}),
+				slot("b", "", 4000), slot("c", "", 4000),
+			},
+			want: []string{"gpu", "empty", "zone"},
 		},
 		"on a cordoned node": {
 			slots: []v1alpha1.Slot{
-				in(slot("a", "", 4000), map[string]string{}, v1.Toleration{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists}),
+				in(slot("a", "", 4000), map[string]string{}, v1.Toleration{
+					Key:      v1.TaintNodeUnschedulable,
+					Operator: v1.TolerationOpExists,
+				}),
 			},
 			want: []string{"cordoned"},
 		},
 		"too large": {
 			slots: []v1alpha1.Slot{slot("a", "", 4001)},
-			why:   "slot a asks for 4.001 CPU: no node of 6 fits: 4 with too little cpu (at most 4 free, on empty), 1 cordoned, 1 with a taint the slot does not tolerate",
+			why: "slot a asks for 4.001 CPU: no node of 6 fits: 4 with too little cpu (at most 4 free, on empty), 1 " +
+				"cordoned, 1 with a taint the slot does not tolerate",
 		},
 		"selected by none": {
 			slots: []v1alpha1.Slot{in(slot("a", "", 1), map[string]string{"zone": "b"})},
@@ -64,7 +80,8 @@ func TestChoose(t *testing.T) {
 		},
 		"too many": {
 			slots: []v1alpha1.Slot{in(slot("a", "", 3000), zone), in(slot("b", "", 3000), zone)},
-			why:   "slot b asks for 3 CPU: no node of 6 fits: 5 not selected by nodeSelector, 1 with too little cpu (at most 1 free, on zone)",
+			why: "slot b asks for 3 CPU: no node of 6 fits: 5 not selected by nodeSelector, 1 with too little cpu (at most " +
+				"1 free, on zone)",
 		},
 	}
 	for name, tc := range cases {
@@ -82,7 +99,10 @@ func TestChoose(t *testing.T) {
 			rsv := newReservation("r", 0, tc.slots...)
 			kept, err := convert.Slots(l.Table(), rsv)
 			require.NoError(t, err)
-			c := New(Options{Ledger: arbiter.NewGatedLedger(l, steady.New(time.Now), func() string { return "" }), Client: newClient(), Node: w.Node})
+			c := New(Options{
+				Ledger: arbiter.NewGatedLedger(l, steady.New(time.Now), func() string { return "" }),
+				Client: newClient(), Node: w.Node,
+			})
 			why := c.choose(l.Survey(), kept, rsv.Spec.Slots)
 			if tc.why != "" {
 				require.NotNil(t, why)

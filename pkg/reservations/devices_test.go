@@ -67,7 +67,10 @@ func claimRequest(claim, model string) *ledger.DeviceRequest {
 // bindClaiming binds a pod with a claim of a GPU of a model and returns its devices, or
 // why it was refused.
 func (w *world) bindClaiming(name, node, claim, model string, kept ...ledger.SlotRef) string {
-	p := ledger.Placement{Pod: podRef(name), Node: node, Request: request(1000), Slots: kept, Devices: claimRequest(claim, model)}
+	p := ledger.Placement{
+		Pod: podRef(name), Node: node, Request: request(1000), Slots: kept,
+		Devices: claimRequest(claim, model),
+	}
 	grant, refused := w.ledger.StartBind(&p, time.Now())
 	if refused != nil {
 		return refused.Reason.String()
@@ -117,7 +120,9 @@ func TestSlotsKeepDevices(t *testing.T) {
 		"an allocation in use is waited for": func(t *testing.T, w *world) {
 			require.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", ""))
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), "c:")))
-			assert.Equal(t, "slot a asks for 1 CPU, 1 nvidia.com/gpu: no node of 2 fits: 2 because another pod has a claim that the slot keeps devices for",
+			assert.Equal(t,
+				"slot a asks for 1 CPU, 1 nvidia.com/gpu: no node of 2 fits: 2 because another pod has a claim that the slot "+
+					"keeps devices for",
 				w.get("r").Status.Conditions[0].Message)
 			w.deletePod("p")
 			w.settle()

@@ -10,7 +10,8 @@ import (
 // tell writes an Event on the object, a Warning where it is no good news, and a line in the log.
 func (c *Controller) tell(r *record, reason, action, note string) {
 	kind := v1.EventTypeNormal
-	if reason == reasonTTLTooLong || r.status.Phase == v1alpha1.ReservationFailed || r.status.Phase == v1alpha1.ReservationPreempted {
+	if reason == reasonTTLTooLong || r.status.Phase == v1alpha1.ReservationFailed ||
+		r.status.Phase == v1alpha1.ReservationPreempted {
 		kind = v1.EventTypeWarning
 	}
 	c.Log.WithFields(logrus.Fields{

@@ -27,7 +27,8 @@ func TestExpire(t *testing.T) {
 		})()
 		reserve := func(name string, ttl time.Duration) {
 			placement := ledger.Placement{
-				Pod: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Node: "a", Request: placementtest.Request(1000),
+				Pod: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Node: "a",
+				Request: placementtest.Request(1000),
 			}
 			plan := ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Now().Add(ttl))
 			require.Equal(t, 1, l.Reserve(plan, time.Now()).Granted)

@@ -24,7 +24,8 @@ func (c *Controller) note(e *ledger.Event) {
 	case ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
 		c.noteEnding(e.Slot, ending{e.Type, e.Pod})
 		c.Retry() // a used up slot frees what its pod does not need
-	case ledger.AllocationBound, ledger.AllocationRemoved, ledger.AllocationResized, ledger.AllocationMoved, ledger.AllocationLinked:
+	case ledger.AllocationBound, ledger.AllocationRemoved, ledger.AllocationResized, ledger.AllocationMoved,
+		ledger.AllocationLinked:
 		if r := c.records[reservationOf(e.Slot)]; r != nil {
 			c.bringSoon(r)
 		}

@@ -40,7 +40,8 @@ func TestLife(t *testing.T) {
 				w.closed.Store(false)
 				w.pass(placeAgain + placePause)
 			},
-			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved", held: []string{"a@n1", "b@n2", "c@n2"},
+			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved",
+			held: []string{"a@n1", "b@n2", "c@n2"},
 		},
 		"not given back what it had where the gates do not let it pass": {
 			steps: func(w *world) {
@@ -253,7 +254,8 @@ func TestDefinitionGoesAndComesBack(t *testing.T) {
 		assert.True(t, w.c.Synced(), "the server works without reservations")
 		assert.False(t, w.c.Known(testNamespace, "r"))
 		assert.Empty(t, w.held("r"))
-		require.NoError(t, w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Delete(w.ctx(), "r", metav1.DeleteOptions{}))
+		require.NoError(t, w.client.GlobalreserveV1alpha1().Reservations(testNamespace).
+			Delete(w.ctx(), "r", metav1.DeleteOptions{}))
 
 		w.served.Store(true)
 		w.pass(noticed)
@@ -276,9 +278,11 @@ func TestPendingTellsWhatIsLacking(t *testing.T) {
 		pending := w.c.Pending()
 		require.Len(t, pending, 2)
 		anywhere, there := pending[0], pending[1]
-		assert.Equal(t, []string{"anywhere", "NoNodeFits", "large"}, []string{anywhere.Reservation.Name, anywhere.Reason, anywhere.Slot})
+		assert.Equal(t, []string{"anywhere", "NoNodeFits", "large"},
+			[]string{anywhere.Reservation.Name, anywhere.Reason, anywhere.Slot})
 		assert.Contains(t, anywhere.Lacks, Lack{Resource: "cpu", Requested: 3500, Largest: 3000, Node: "n1"})
-		assert.Equal(t, []string{"there", "InsufficientResource", "a"}, []string{there.Reservation.Name, there.Reason, there.Slot})
+		assert.Equal(t, []string{"there", "InsufficientResource", "a"},
+			[]string{there.Reservation.Name, there.Reason, there.Slot})
 		assert.Equal(t, []Lack{{Resource: "cpu", Requested: 2500, Largest: 2000, Node: "n2"}}, there.Lacks)
 
 		require.Len(t, w.refused, 2)
@@ -286,10 +290,12 @@ func TestPendingTellsWhatIsLacking(t *testing.T) {
 			require.NotNil(t, r.said, r.slot)
 			switch r.slot {
 			case "ns/anywhere/large":
-				assert.Equal(t, []any{"n1", int64(3500), int64(3000)}, []any{r.said.Node, r.said.Requested, r.said.Free}, "where it lacks least")
+				assert.Equal(t, []any{"n1", int64(3500), int64(3000)}, []any{r.said.Node, r.said.Requested, r.said.Free},
+					"where it lacks least")
 				assert.Contains(t, r.why, "no node of 2 fits")
 			default:
-				assert.Equal(t, []any{"ns/there/a", "n2", int64(2500), int64(2000)}, []any{r.slot, r.said.Node, r.said.Requested, r.said.Free})
+				assert.Equal(t, []any{"ns/there/a", "n2", int64(2500), int64(2000)},
+					[]any{r.slot, r.said.Node, r.said.Requested, r.said.Free})
 			}
 			assert.NotEmpty(t, r.said.Holders)
 		}

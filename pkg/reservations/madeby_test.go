@@ -18,7 +18,8 @@ import (
 // before, in every order in which news of both can come.
 func TestMadeByServer(t *testing.T) {
 	place := func(w *world, ttl time.Duration) *v1alpha1.Reservation {
-		rsv := forPod(madeBy(newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve), "uid-of-p")
+		rsv := forPod(madeBy(newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve),
+			"uid-of-p")
 		rsv.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "q", UID: "uid-of-q"}
 		kept, err := convert.Slots(w.ledger.Table(), rsv)
 		require.NoError(w.t, err)

@@ -47,7 +47,8 @@ func (c *Controller) Pending() []Pending {
 		list[i].Priority = c.priority(list[i].Reservation)
 	}
 	slices.SortFunc(list, func(a, b Pending) int {
-		return cmp.Or(strings.Compare(a.Reservation.Namespace, b.Reservation.Namespace), strings.Compare(a.Reservation.Name, b.Reservation.Name))
+		return cmp.Or(strings.Compare(a.Reservation.Namespace, b.Reservation.Namespace),
+			strings.Compare(a.Reservation.Name, b.Reservation.Name))
 	})
 	return list
 }
@@ -74,7 +75,8 @@ func (c *Controller) nearest(no *refused) *ledger.Rejection {
 	var nodes []string
 	c.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
 	nodes = slices.DeleteFunc(nodes, func(name string) bool { return c.avoids(no.slot, name) != "" })
-	return c.Ledger.Nearest(&ledger.Placement{Pod: no.asked.Pod, Request: no.asked.Request, Devices: no.asked.Devices}, nodes)
+	return c.Ledger.Nearest(&ledger.Placement{Pod: no.asked.Pod, Request: no.asked.Request, Devices: no.asked.Devices},
+		nodes)
 }
 
 // lacksAnywhere is what a slot asks for, and the most that a node it may be on has of each.

@@ -163,7 +163,10 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 	if ttl > 0 {
 		p.expiresAt = convert.DeadlineAfter(p.availableAt, ttl)
 		if !p.expiresAt.After(now) {
-			return nil, &refused{cause: cause{string(v1alpha1.ReservationExpired), "the ttl was over before there was capacity"}, final: true}
+			return nil, &refused{
+				cause: cause{string(v1alpha1.ReservationExpired), "the ttl was over before there was capacity"},
+				final: true,
+			}
 		}
 		p.deadline = c.Ledger.Clock.At(p.expiresAt)
 	}
@@ -215,7 +218,8 @@ func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, kept []ledger
 func elsewhere(kept []ledger.Slot, existing map[int]ledger.SlotRef) *cause {
 	for i, ref := range existing {
 		if ref != kept[i].Ref {
-			return &cause{reasonReservedAlready, fmt.Sprintf("pod %s has its capacity in reservation %s already", kept[i].Pod, ref)}
+			return &cause{reasonReservedAlready, fmt.Sprintf("pod %s has its capacity in reservation %s already", kept[i].Pod,
+				ref)}
 		}
 	}
 	return nil
@@ -259,7 +263,8 @@ func (c *Controller) releaseSlots(kept []ledger.Slot, existing map[int]ledger.Sl
 func (c *Controller) grant(r *record, p *proposal) {
 	r.granted(p.slots, p.availableAt, c.wall())
 	r.expire(p.expiresAt, p.deadline)
-	c.tell(r, string(v1alpha1.ReservationAvailable), "Reserve", fmt.Sprintf("%d slots are held on %s", len(r.slots), r.status.NodeName))
+	c.tell(r, string(v1alpha1.ReservationAvailable), "Reserve",
+		fmt.Sprintf("%d slots are held on %s", len(r.slots), r.status.NodeName))
 	c.loseNodesOf(r)
 	c.applyTTL(r)
 }

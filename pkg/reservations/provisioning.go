@@ -9,7 +9,9 @@ import (
 
 // TellProvisioning has a reservation that waits for capacity say whether nodes were requested for it, and what came of
 // it.
-func (c *Controller) TellProvisioning(rsv *v1alpha1.Reservation, requested metav1.ConditionStatus, reason, message string) {
+func (c *Controller) TellProvisioning(rsv *v1alpha1.Reservation, requested metav1.ConditionStatus, reason,
+	message string,
+) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[keyOf(rsv)]

@@ -170,8 +170,9 @@ func (l *lives) extendAny() {
 func (l *lives) placement() ledger.Placement {
 	name := fmt.Sprintf("p%d", l.number("pod", 0, 9))
 	p := ledger.Placement{
-		Pod: podRef(name), Node: rapid.SampledFrom(l.nodeNames()).Draw(l.t, "node"), Request: request(int64(l.number("cpu", 0, 4000))),
-		Slots: l.matcher.Candidates(podInfo(name)),
+		Pod: podRef(name), Node: rapid.SampledFrom(l.nodeNames()).Draw(l.t, "node"),
+		Request: request(int64(l.number("cpu", 0, 4000))),
+		Slots:   l.matcher.Candidates(podInfo(name)),
 	}
 	return p
 }
@@ -304,7 +305,8 @@ func (l *lives) checkSlot(rsv *v1alpha1.Reservation, h *ledger.SlotView, about s
 	if s.ExpiresAt == nil {
 		require.Zero(t, h.Deadline, about)
 	} else {
-		require.True(t, s.ExpiresAt.Time.Equal(h.Deadline), "%s: %s in the object, %s in the ledger", about, s.ExpiresAt, h.Deadline)
+		require.True(t, s.ExpiresAt.Time.Equal(h.Deadline), "%s: %s in the object, %s in the ledger", about, s.ExpiresAt,
+			h.Deadline)
 	}
 	i := slices.IndexFunc(s.Slots, func(slot v1alpha1.SlotStatus) bool { return slot.Name == h.Ref.Slot })
 	node, ok := l.Node(h.Node)

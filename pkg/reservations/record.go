@@ -229,7 +229,8 @@ func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
 	for i := range r.slots {
 		if end := r.slots[i].end; end.how == ledger.SlotPreempted {
 			return v1alpha1.ReservationPreempted, cause{
-				string(v1alpha1.ReservationPreempted), winner(r.rsv.Namespace, end.pod) + " has a higher priority and took the capacity",
+				string(v1alpha1.ReservationPreempted), winner(r.rsv.Namespace, end.pod) +
+					" has a higher priority and took the capacity",
 			}
 		}
 	}
@@ -248,7 +249,8 @@ func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
 		}
 	}
 	return v1alpha1.ReservationFailed, cause{
-		reasonReleased, "all slots were given back unused: the pods they were for are gone, run elsewhere, or are another scheduler's",
+		reasonReleased,
+		"all slots were given back unused: the pods they were for are gone, run elsewhere, or are another scheduler's",
 	}
 }
 

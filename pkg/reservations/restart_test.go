@@ -24,7 +24,10 @@ func TestRestart(t *testing.T) {
 	// bound makes a pod that says what it was bound with, as if the binding was
 	// written and nobody has seen it.
 	bound := func(w *world, name, node string, milliCPU int64, slot ledger.SlotRef) {
-		info := &cluster.Pod{Ref: podRef(name), Node: node, Request: request(milliCPU), Annotations: &cluster.Annotations{Matched: slot}}
+		info := &cluster.Pod{
+			Ref: podRef(name), Node: node, Request: request(milliCPU),
+			Annotations: &cluster.Annotations{Matched: slot},
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.pods[info.Ref.String()] = info

@@ -43,7 +43,8 @@ func TestTTL(t *testing.T) {
 		assert.Empty(t, w.held("r"))
 		assert.Equal(t, "Expired Expired n1 0/1 a@n1=Released", w.shown("r"))
 		assert.Equal(t, longer.Time, w.get("r").Status.ExpiresAt.Time, "what was promised stays on record")
-		assert.Equal(t, []string{"r Normal Available", "r Normal Extended", "r Warning TTLTooLong", "r Normal Expired"}, w.events.all())
+		assert.Equal(t, []string{"r Normal Available", "r Normal Extended", "r Warning TTLTooLong", "r Normal Expired"},
+			w.events.all())
 	})
 }
 
@@ -64,7 +65,10 @@ func TestExpiryWaitsForABind(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n1")
 		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000), slot("b", "n1", 1000)))
-		p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(1000), Slots: []ledger.SlotRef{slotRef("r", "a")}}
+		p := ledger.Placement{
+			Pod: podRef("p"), Node: "n1", Request: request(1000),
+			Slots: []ledger.SlotRef{slotRef("r", "a")},
+		}
 		_, refused := w.ledger.StartBind(&p, time.Now())
 		require.Nil(t, refused)
 		w.pass(15 * time.Second)

@@ -117,7 +117,8 @@ func (w *world) newServer() {
 	w.matcher = &placement.Matcher{}
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(w.wall), w.undecided, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
+		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(w.wall), w.undecided, w.gate), Client: w.client, Node: w.Node,
+		Pod: w.Pod, Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
@@ -201,9 +202,14 @@ func (w *world) tellLedger() {
 }
 
 func (w *world) observeNode(n Node) {
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: n.Name, UID: n.UID, Unschedulable: w.cordoned.Load(), Allocatable: []resources.Amount{
-		{Column: resources.CPU, Value: 4000}, {Column: resources.Memory, Value: 8 << 30}, {Column: resources.Pods, Value: 100},
-	}})
+	w.ledger.ObserveNode(ledger.NodeObservation{
+		Name: n.Name, UID: n.UID, Unschedulable: w.cordoned.Load(),
+		Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 4000},
+			{Column: resources.Memory, Value: 8 << 30},
+			{Column: resources.Pods, Value: 100},
+		},
+	})
 }
 
 // addNode makes a node of 4 CPUs.
@@ -291,7 +297,8 @@ func (w *world) deletePod(name string) {
 // slot is a slot of some milli-CPU.
 func slot(name, node string, milliCPU int64) v1alpha1.Slot {
 	return v1alpha1.Slot{
-		Name: name, NodeName: node, Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milliCPU, resource.DecimalSI)},
+		Name: name, NodeName: node, Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milliCPU,
+			resource.DecimalSI)},
 	}
 }
 
@@ -361,7 +368,8 @@ func (w *world) change(name string, f func(*v1alpha1.Reservation)) {
 
 func (w *world) delete(name string) {
 	w.t.Helper()
-	require.NoError(w.t, w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Delete(w.ctx(), name, metav1.DeleteOptions{}))
+	require.NoError(w.t, w.client.GlobalreserveV1alpha1().Reservations(testNamespace).
+		Delete(w.ctx(), name, metav1.DeleteOptions{}))
 	w.settle()
 }
 

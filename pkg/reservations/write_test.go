@@ -101,10 +101,19 @@ func TestReleaseSlots(t *testing.T) {
 		want  string
 		held  []string
 	}{
-		"one":        {slots: []string{"a"}, want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"}},
-		"one, twice": {slots: []string{"a", "a"}, want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"}},
-		"all":        {slots: []string{"a", "b"}, want: "Failed AllSlotsReleased n1 0/2 a@n1=Released b@n1=Released", held: []string{}},
-		"none":       {want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"}},
+		"one": {
+			slots: []string{"a"}, want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved",
+			held: []string{"b@n1"},
+		},
+		"one, twice": {
+			slots: []string{"a", "a"}, want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved",
+			held: []string{"b@n1"},
+		},
+		"all": {
+			slots: []string{"a", "b"}, want: "Failed AllSlotsReleased n1 0/2 a@n1=Released b@n1=Released",
+			held: []string{},
+		},
+		"none": {want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"}},
 		"unknown": {
 			slots: []string{"a", "x"}, err: errNoSlot,
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
@@ -130,7 +139,8 @@ func TestReleaseSlotsSaysSoInTheObjectFirst(t *testing.T) {
 		w.addNode("n1")
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)))
 		w.failWrites(1, apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", nil))
-		require.ErrorContains(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}), "giving back slots of reservation ns/r")
+		require.ErrorContains(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}),
+			"giving back slots of reservation ns/r")
 		assert.Equal(t, []string{"a@n1", "b@n1"}, w.held("r"))
 		w.settle()
 		assert.Equal(t, "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", w.shown("r"))

@@ -67,7 +67,8 @@ func (e *UnknownOutcomeError) Error() string {
 	if e.RequestID == "" {
 		return fmt.Sprintf("it is not known what became of the request: %s", e.Err)
 	}
-	return fmt.Sprintf("it is not known what became of request %q; send it again with that RequestID: %s", e.RequestID, e.Err)
+	return fmt.Sprintf("it is not known what became of request %q; send it again with that RequestID: %s", e.RequestID,
+		e.Err)
 }
 
 // Unwrap returns the reason.

@@ -13,7 +13,10 @@ import (
 // TestMappedResources follows what DeviceClasses map to devices: by the name that they give, and by their own.
 func TestMappedResources(t *testing.T) {
 	class := func(name string, resource *string) *resourcev1.DeviceClass {
-		return &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: resource}}
+		return &resourcev1.DeviceClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       resourcev1.DeviceClassSpec{ExtendedResourceName: resource},
+		}
 	}
 	gpu, other := "nvidia.com/gpu", "example.com/gpu"
 	inWorld(t, nil, func(w *world) {
@@ -29,7 +32,10 @@ func TestMappedResources(t *testing.T) {
 		step(kind.Delete(t.Context(), "gpus", metav1.DeleteOptions{}))
 		const prefix = "deviceclass.resource.kubernetes.io/"
 		assert.Equal(t, [][]string{
-			{prefix + "gpus", gpu}, {prefix + "gpus", prefix + "nics", gpu}, {prefix + "gpus", prefix + "nics", other}, {prefix + "nics"},
+			{prefix + "gpus", gpu},
+			{prefix + "gpus", prefix + "nics", gpu},
+			{prefix + "gpus", prefix + "nics", other},
+			{prefix + "nics"},
 		}, w.told)
 	}, func(w *world) { require.NoError(t, w.client.Tracker().Add(class("gpus", &gpu))) })
 }

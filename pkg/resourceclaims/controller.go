@@ -67,8 +67,10 @@ func New(o Options) *Controller {
 	).Keeping(leanClass)).Foreign()
 	c.classesListed = mapped.allListed
 	c.watch = follow.NewWatch(c.definitions.Kind("resourceclaims", "resourceslices"), o.Log,
-		follow.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice, c.forgetSlice).Keeping(leanSlice),
-		follow.NewSource(o.Client, "resourceclaims", kinds.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, c.observe, c.forget).Keeping(leanClaim),
+		follow.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice,
+			c.forgetSlice).Keeping(leanSlice),
+		follow.NewSource(o.Client, "resourceclaims", kinds.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{},
+			c.observe, c.forget).Keeping(leanClaim),
 	).Foreign()
 	return c
 }
@@ -96,7 +98,9 @@ func (e *UndecidedError) Error() string { return e.Why }
 
 // Grant decides whether a write may give a claim, which has the version base, what is in its status. The error is an
 // *UndecidedError; a refusal is no error. A dry one grants nothing.
-func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim, base int64, dry bool) (*account.Refusal, error) {
+func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim, base int64,
+	dry bool,
+) (*account.Refusal, error) {
 	if err := c.wait(ctx); err != nil {
 		return nil, err
 	}
@@ -119,10 +123,13 @@ func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim,
 }
 
 var (
-	errUnread = &UndecidedError{"the server has not read the ResourceClaims and ResourceSlices of the cluster; ask again in a moment, " +
+	errUnread = &UndecidedError{"the server has not read the ResourceClaims and ResourceSlices of the cluster; ask " +
+		"again in a moment, " +
 		"and if this stays look for them in the server's log"}
-	errStale     = &UndecidedError{"the server may not know of the latest changes: nothing was heard of ResourceClaims or ResourceSlices lately; ask again in a moment"}
-	errUnsettled = &UndecidedError{"another server decided until a moment ago, and it is not known yet which devices it has granted last; ask again in a moment"}
+	errStale = &UndecidedError{"the server may not know of the latest changes: nothing was heard of ResourceClaims " +
+		"or ResourceSlices lately; ask again in a moment"}
+	errUnsettled = &UndecidedError{"another server decided until a moment ago, and it is not known yet which devices " +
+		"it has granted last; ask again in a moment"}
 )
 
 // wait returns nil once something can be granted.

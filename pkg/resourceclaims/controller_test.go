@@ -54,7 +54,11 @@ func inWorld(t *testing.T, claims []*resourcev1.ResourceClaim, test func(w *worl
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, client: fake.NewClientset(), recorder: events.NewFakeRecorder(100), version: 100}
 		w.client.Resources = []*metav1.APIResourceList{{
-			GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "resourceclaims"}, {Name: "resourceslices"}, {Name: "deviceclasses"}},
+			GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{
+				{Name: "resourceclaims"},
+				{Name: "resourceslices"},
+				{Name: "deviceclasses"},
+			},
 		}}
 		w.client.PrependReactor("patch", "resourceclaims", w.patch)
 		for _, claim := range claims {
@@ -64,7 +68,10 @@ func inWorld(t *testing.T, claims []*resourcev1.ResourceClaim, test func(w *worl
 			change(w)
 		}
 		log, _ := logtest.NewNullLogger()
-		w.Controller = New(Options{OnMapped: w.mapped, Client: w.client, Discovery: w.client.Discovery(), Recorder: w.recorder, Log: log})
+		w.Controller = New(Options{
+			OnMapped: w.mapped, Client: w.client, Discovery: w.client.Discovery(),
+			Recorder: w.recorder, Log: log,
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { assert.NoError(t, w.Run(ctx)) })
@@ -92,7 +99,8 @@ func (w *world) write(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim
 
 func (w *world) delete(name string) {
 	w.t.Helper()
-	require.NoError(w.t, w.client.Tracker().Delete(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "ns", name))
+	require.NoError(w.t, w.client.Tracker().Delete(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "ns",
+		name))
 }
 
 // patch makes a new version of a claim, unless that is refused.
@@ -140,7 +148,10 @@ func (w *world) asks(name, device string, base int) *account.Refusal {
 
 // claim has devices, if any are named.
 func claim(name string, devices ...string) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name,
+		UID: types.UID("uid-" + name),
+	}}
 	for _, d := range devices {
 		if c.Status.Allocation == nil {
 			c.Status.Allocation = &resourcev1.AllocationResult{}
@@ -344,7 +355,10 @@ func TestClaimsOfPodsThatWait(t *testing.T) {
 		pass(20 * time.Second)
 		w.write(held) // something else of it changes
 		pass(20 * time.Second)
-		assert.Equal(w.t, []Held{{Namespace: "ns", Name: "a", Devices: []account.Device{{Driver: "d", Pool: "p", Name: "gpu-0"}}, For: 40 * time.Second}}, w.HeldFor("ns", "uid-p"))
+		assert.Equal(w.t, []Held{{Namespace: "ns", Name: "a", Devices: []account.Device{{
+			Driver: "d", Pool: "p",
+			Name: "gpu-0",
+		}}, For: 40 * time.Second}}, w.HeldFor("ns", "uid-p"))
 		assert.Empty(w.t, w.HeldFor("ns", "uid-q"))
 		assert.Empty(w.t, w.HeldFor("other", "uid-p"), "a claim of another namespace")
 		assert.Equal(w.t, 1, w.Unbound(waits))

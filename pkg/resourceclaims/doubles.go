@@ -62,10 +62,12 @@ func (c *Controller) tell(d *account.Double, told, current map[string]bool) {
 	}
 	for _, o := range d.Owners {
 		on := &v1.ObjectReference{
-			APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+			APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: o.Namespace, Name: o.Name,
+			UID: o.UID,
 		}
 		each, note := key+string(o.UID), aboutDouble(d, account.NamedIn(o.Namespace, d.Owners))
-		if current[each] = told[each] || c.events.Tell(on, v1.EventTypeWarning, "DeviceAllocatedTwice", "Watch", note); !current[each] {
+		if current[each] = told[each] || c.events.Tell(on, v1.EventTypeWarning, "DeviceAllocatedTwice", "Watch",
+			note); !current[each] {
 			c.look()
 		}
 	}
@@ -83,6 +85,8 @@ func aboutDouble(d *account.Double, named []account.Owner) string {
 	if d.Resource != "" {
 		what = fmt.Sprintf("%s of %s", d.Resource, d.Device)
 	}
-	return fmt.Sprintf("more of %s is allocated than there is, to ResourceClaims %s, by writes that GlobalReserve did not decide on; "+
-		"nothing more of it is given until they are gone: delete the pods of all of them but one", what, strings.Join(owners, ", "))
+	return fmt.Sprintf("more of %s is allocated than there is, to ResourceClaims %s, by writes that GlobalReserve did "+
+		"not decide on; "+
+		"nothing more of it is given until they are gone: delete the pods of all of them but one", what,
+		strings.Join(owners, ", "))
 }

@@ -33,7 +33,9 @@ func (c *Controller) HeldFor(namespace string, pod types.UID) []Held {
 	now := time.Now()
 	c.mu.Lock()
 	for _, k := range c.claims {
-		if k.Namespace != namespace || k.Status.Allocation == nil || !slices.ContainsFunc(k.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod }) {
+		if k.Namespace != namespace || k.Status.Allocation == nil ||
+			!slices.ContainsFunc(k.Status.ReservedFor,
+				func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod }) {
 			continue
 		}
 		held := Held{Namespace: k.Namespace, Name: k.Name, For: now.Sub(k.since)}

@@ -117,7 +117,9 @@ func (c *Controller) settle(ctx context.Context) {
 		group.Go(func() error { return c.settleOne(ctx, uid, w) })
 	}
 	if err := group.Wait(); err != nil && ctx.Err() == nil {
-		c.Log.WithError(err).Warn("it is not known whether devices were allocated to a ResourceClaim; they stay taken until it is. If this stays: the server needs the rights in manifests/base/rbac.yaml")
+		c.Log.WithError(err).
+			Warn("it is not known whether devices were allocated to a ResourceClaim; they stay taken until it is. If this " +
+				"stays: the server needs the rights in manifests/base/rbac.yaml")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,20 +181,27 @@ func (c *Controller) settleOne(ctx context.Context, uid types.UID, w write) erro
 
 // withdraw makes a new version of a claim, and returns it. Where the author of the claim left no place for another
 // annotation, to have all wait for its claim, it is a label.
-func (c *Controller) withdraw(ctx context.Context, uid types.UID, name types.NamespacedName) (*resourcev1.ResourceClaim, error) {
+func (c *Controller) withdraw(ctx context.Context, uid types.UID,
+	name types.NamespacedName,
+) (*resourcev1.ResourceClaim, error) {
 	now := time.Now().UTC()
-	claim, err := c.patch(ctx, name, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, uid, withdrawnAnnotation, now.Format(time.RFC3339Nano))
+	claim, err := c.patch(ctx, name, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, uid, withdrawnAnnotation,
+		now.Format(time.RFC3339Nano))
 	if apierrors.IsInvalid(err) {
-		claim, err = c.patch(ctx, name, `{"metadata":{"uid":%q,"labels":{%q:"%d"}}}`, uid, withdrawnAnnotation, now.UnixNano())
+		claim, err = c.patch(ctx, name, `{"metadata":{"uid":%q,"labels":{%q:"%d"}}}`, uid, withdrawnAnnotation,
+			now.UnixNano())
 	}
 	return claim, err
 }
 
-func (c *Controller) patch(ctx context.Context, name types.NamespacedName, format string, args ...any) (*resourcev1.ResourceClaim, error) {
+func (c *Controller) patch(ctx context.Context, name types.NamespacedName, format string,
+	args ...any,
+) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	patch := fmt.Appendf(nil, format, args...)
-	return c.Client.ResourceV1().ResourceClaims(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return c.Client.ResourceV1().ResourceClaims(name.Namespace).
+		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
 func (c *Controller) get(ctx context.Context, name types.NamespacedName) (*resourcev1.ResourceClaim, error) {

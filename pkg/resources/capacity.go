@@ -43,14 +43,17 @@ func ForCapacity(t *Table, capacity *Capacity) (Request, error) {
 
 func capacityAmount(name v1.ResourceName, q resource.Quantity) (int64, error) {
 	if !isCounted(name) {
-		return 0, fmt.Errorf("no node offers a resource named %q: use cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain, such as example.com/gpu", name)
+		return 0,
+			fmt.Errorf("no node offers a resource named %q: use cpu, memory, ephemeral-storage, hugepages-<size> or a name "+
+				"with a domain, such as example.com/gpu", name)
 	}
 	if q.Sign() < 0 {
 		return 0, fmt.Errorf("the request of %s for %s is negative", q.String(), name)
 	}
 	value, exact := toInt64(name, q)
 	if !exact {
-		return 0, fmt.Errorf("the request of %s for %s is too large; the most is 2^63-1 milli-CPU, bytes or units", q.String(), name)
+		return 0, fmt.Errorf("the request of %s for %s is too large; the most is 2^63-1 milli-CPU, bytes or units",
+			q.String(), name)
 	}
 	return value, nil
 }

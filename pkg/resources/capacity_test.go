@@ -21,8 +21,11 @@ func TestForCapacity(t *testing.T) {
 		err      string
 	}{
 		"amounts are rounded up": {
-			capacity: Capacity{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1n"), v1.ResourceMemory: resource.MustParse("1500m")}},
-			want:     Request{Amounts: []Amount{{CPU, 1}, {Memory, 2}, {Pods, 1}}},
+			capacity: Capacity{Requests: v1.ResourceList{
+				v1.ResourceCPU:    resource.MustParse("1n"),
+				v1.ResourceMemory: resource.MustParse("1500m"),
+			}},
+			want: Request{Amounts: []Amount{{CPU, 1}, {Memory, 2}, {Pods, 1}}},
 		},
 		"nothing but a pod": {
 			capacity: Capacity{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("0")}},
@@ -35,7 +38,10 @@ func TestForCapacity(t *testing.T) {
 		"ports and tolerations": {
 			capacity: Capacity{Ports: []HostPort{{PortKey: PortKey{Port: 80}}}, Tolerations: []v1.Toleration{cordon}},
 			want: Request{
-				Amounts: []Amount{{Pods, 1}}, Ports: []HostPort{{PortKey: PortKey{Port: 80, Protocol: v1.ProtocolTCP}, IP: "0.0.0.0"}},
+				Amounts: []Amount{{Pods, 1}}, Ports: []HostPort{{
+					PortKey: PortKey{Port: 80, Protocol: v1.ProtocolTCP},
+					IP:      "0.0.0.0",
+				}},
 				ToleratesUnschedulable: true,
 			},
 		},

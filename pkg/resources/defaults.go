@@ -130,10 +130,11 @@ func setPodLevelDefaults(pod *v1.Pod, own *v1.ResourceRequirements) {
 		return
 	}
 	none := resourcehelper.PodResourcesOptions{}
-	own.Limits = withDefaults(own.Limits, resourcehelper.AggregateContainerLimits(pod, none), func(name v1.ResourceName) bool {
-		_, requested := own.Requests[name]
-		return isHugePages(name) && !requested
-	})
+	own.Limits = withDefaults(own.Limits, resourcehelper.AggregateContainerLimits(pod, none),
+		func(name v1.ResourceName) bool {
+			_, requested := own.Requests[name]
+			return isHugePages(name) && !requested
+		})
 	// Hugepages are not overcommitted: their requests follow the limits alone.
 	own.Requests = withDefaults(own.Requests, resourcehelper.AggregateContainerRequests(pod, none), isOvercommitted)
 	own.Requests = withDefaults(own.Requests, own.Limits, resourcehelper.IsSupportedPodLevelResource)

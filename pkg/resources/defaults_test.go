@@ -30,7 +30,8 @@ func TestPodsCountAsStored(t *testing.T) {
 		},
 		"init containers too": {
 			&v1.Pod{Spec: v1.PodSpec{
-				InitContainers: []v1.Container{limited(nil, list("cpu", "3"))}, Containers: []v1.Container{limited(nil, list("cpu", "2"))},
+				InitContainers: []v1.Container{limited(nil, list("cpu", "3"))},
+				Containers:     []v1.Container{limited(nil, list("cpu", "2"))},
 			}},
 			amounts{"pods": 1, "cpu": 3000},
 		},
@@ -42,18 +43,24 @@ func TestPodsCountAsStored(t *testing.T) {
 			amounts{"pods": 1, "cpu": 2},
 		},
 		"pod-level limits stand in where no container requests": {
-			podLevel(nil, list("cpu", "4", "memory", "9"), limited(list("cpu", "1"), nil)), amounts{"pods": 1, "cpu": 1000, "memory": 9},
+			podLevel(nil, list("cpu", "4", "memory", "9"), limited(list("cpu", "1"), nil)),
+			amounts{"pods": 1, "cpu": 1000, "memory": 9},
 		},
 		"containers' defaulted requests come before pod-level limits": {
 			podLevel(nil, list("cpu", "4"), limited(nil, list("cpu", "1"))), amounts{"pods": 1, "cpu": 1000},
 		},
 		"hugepages follow the containers' limits": {
-			podLevel(list("cpu", "1"), nil, limited(nil, list("hugepages-2Mi", "4Mi"))), amounts{"pods": 1, "cpu": 1000, "hugepages-2Mi": 4 << 20},
+			podLevel(list("cpu", "1"), nil, limited(nil, list("hugepages-2Mi", "4Mi"))),
+			amounts{"pods": 1, "cpu": 1000, "hugepages-2Mi": 4 << 20},
 		},
 		"hugepages follow the pod's limit before the containers' requests": {
-			podLevel(nil, list("hugepages-2Mi", "8Mi"), limited(nil, list("hugepages-2Mi", "4Mi"))), amounts{"pods": 1, "hugepages-2Mi": 8 << 20},
+			podLevel(nil, list("hugepages-2Mi", "8Mi"), limited(nil, list("hugepages-2Mi", "4Mi"))),
+			amounts{"pods": 1, "hugepages-2Mi": 8 << 20},
 		},
-		"empty pod-level resources change nothing": {podLevel(nil, nil, limited(nil, list("cpu", "1"))), amounts{"pods": 1, "cpu": 1000}},
+		"empty pod-level resources change nothing": {
+			podLevel(nil, nil, limited(nil, list("cpu", "1"))),
+			amounts{"pods": 1, "cpu": 1000},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,10 @@ import (
 // A quantity that is accepted is one Kubernetes accepts, and its arithmetic ends
 // soon: else the fuzzer reports that it hangs.
 func FuzzQuantity(f *testing.F) {
-	for _, s := range []string{"1", "500m", "1.5", "4Gi", "1e3", "1E", "1Ei", "-1", "+.5e-3", "1e", "e", "", "1e99999999999"} {
+	for _, s := range []string{
+		"1", "500m", "1.5", "4Gi", "1e3", "1E", "1Ei", "-1", "+.5e-3", "1e", "e", "",
+		"1e99999999999",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -144,7 +144,8 @@ func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
 	case len(request.Ports) > maxPorts:
 		return Request{}, fmt.Errorf("the pod asks for %d host ports; the most is %d", len(request.Ports), maxPorts)
 	case len(request.Unlisted) > maxUnlisted:
-		return Request{}, fmt.Errorf("the pod requests %d resources that no node offers; the most is %d", len(request.Unlisted), maxUnlisted)
+		return Request{}, fmt.Errorf("the pod requests %d resources that no node offers; the most is %d",
+			len(request.Unlisted), maxUnlisted)
 	}
 	return request, nil
 }
@@ -161,7 +162,9 @@ func counted(t *Table, pod *v1.Pod, list v1.ResourceList) (Request, error) {
 	for name, q := range list {
 		value, exact := toInt64(name, q)
 		if !exact {
-			return Request{}, fmt.Errorf("the pod's request of %s for %s is too large; the most is 2^63-1 milli-CPU, bytes or units", q.String(), name)
+			return Request{},
+				fmt.Errorf("the pod's request of %s for %s is too large; the most is 2^63-1 milli-CPU, bytes or units", q.String(),
+					name)
 		}
 		if value != 0 && name != v1.ResourcePods && t.counts(name) {
 			req.add(t, name, value)

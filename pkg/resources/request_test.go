@@ -57,13 +57,20 @@ func TestRequestsOfIncomingPods(t *testing.T) {
 			podOf(container("a", list("cpu", "1", "memory", "1Gi")), container("b", list("cpu", "250m"))),
 			amounts{"pods": 1, "cpu": 1250, "memory": 1 << 30},
 		},
-		"zero is no request":                {podOf(container("a", list("cpu", "0", "example.com/gpu", "0"))), amounts{"pods": 1}},
+		"zero is no request": {
+			podOf(container("a", list("cpu", "0", "example.com/gpu", "0"))),
+			amounts{"pods": 1},
+		},
 		"a request for pods does not count": {podOf(container("a", list("pods", "7"))), amounts{"pods": 1}},
 		"thousandths are summed first, and less is rounded up before": {
-			podOf(container("a", list("cpu", "100100u", "memory", "500m")), container("b", list("cpu", "100100u", "memory", "400m"))),
+			podOf(container("a", list("cpu", "100100u", "memory", "500m")),
+				container("b", list("cpu", "100100u", "memory", "400m"))),
 			amounts{"pods": 1, "cpu": 202, "memory": 1},
 		},
-		"the least fraction counts": {podOf(container("a", list("cpu", "1n", "memory", "1n"))), amounts{"pods": 1, "cpu": 1, "memory": 1}},
+		"the least fraction counts": {
+			podOf(container("a", list("cpu", "1n", "memory", "1n"))),
+			amounts{"pods": 1, "cpu": 1, "memory": 1},
+		},
 		"a sidecar runs next to later init containers and to the containers": {
 			&v1.Pod{Spec: v1.PodSpec{
 				InitContainers: []v1.Container{
@@ -90,8 +97,12 @@ func TestRequestsOfIncomingPods(t *testing.T) {
 			amounts{"pods": 1, "cpu": 1001, "memory": 7, "example.com/gpu": 1},
 		},
 		"scalar resources": {
-			podOf(container("a", list("example.com/gpu", "2", "hugepages-2Mi", "4Mi", "attachable-volumes-csi", "3", "kubernetes.io/odd", "1"))),
-			amounts{"pods": 1, "example.com/gpu": 2, "hugepages-2Mi": 4 << 20, "attachable-volumes-csi": 3, "kubernetes.io/odd": 1},
+			podOf(container("a", list("example.com/gpu", "2", "hugepages-2Mi", "4Mi", "attachable-volumes-csi", "3",
+				"kubernetes.io/odd", "1"))),
+			amounts{
+				"pods": 1, "example.com/gpu": 2, "hugepages-2Mi": 4 << 20, "attachable-volumes-csi": 3,
+				"kubernetes.io/odd": 1,
+			},
 		},
 		"names that kube-scheduler does not count": {
 			podOf(container("a", list("gpu", "2", "requests.example.com/gpu", "1", "example.com/", "1"))),
@@ -121,7 +132,8 @@ func TestRequestsOfIncomingPods(t *testing.T) {
 // TestUnlistedResources shows that decisions do not make the table grow.
 func TestUnlistedResources(t *testing.T) {
 	table := NewTable()
-	pod := podOf(container("a", list("example.com/b", "2", "example.com/a", "1", "cpu", "1", "weird", "3", "example.com/zero", "0")))
+	pod := podOf(container("a", list("example.com/b", "2", "example.com/a", "1", "cpu", "1", "weird", "3",
+		"example.com/zero", "0")))
 	req, err := ForIncomingPod(table, pod)
 	require.NoError(t, err)
 	assert.Equal(t, []NamedAmount{{"example.com/a", 1}, {"example.com/b", 2}}, req.Unlisted)
@@ -144,23 +156,34 @@ func TestRefusedRequests(t *testing.T) {
 		pod  *v1.Pod
 		want string
 	}{
-		"a container": {podOf(container("a", nil), container("b", list("cpu", "-1"))), "spec.containers[1].resources.requests[cpu] is -1"},
+		"a container": {
+			podOf(container("a", nil), container("b", list("cpu", "-1"))),
+			"spec.containers[1].resources.requests[cpu] is -1",
+		},
 		"hidden by another": {
-			podOf(container("a", list("cpu", "2")), container("b", list("cpu", "-1"))), "spec.containers[1].resources.requests[cpu]",
+			podOf(container("a", list("cpu", "2")), container("b", list("cpu", "-1"))),
+			"spec.containers[1].resources.requests[cpu]",
 		},
 		"an init container": {
 			&v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{container("i", list("memory", "-1"))}}},
 			"spec.initContainers[0].resources.requests[memory]",
 		},
 		"pod level": {
-			&v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list("cpu", "-1m")}}}, "spec.resources.requests[cpu]",
+			&v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list("cpu", "-1m")}}},
+			"spec.resources.requests[cpu]",
 		},
-		"overhead":                       {&v1.Pod{Spec: v1.PodSpec{Overhead: list("cpu", "-1")}}, "spec.overhead[cpu]"},
-		"a sum beyond int64":             {sum("9223372036854775807", "1"), "for memory is too large"},
-		"a fraction beyond int64":        {sum("9223372036854775807", "1m"), "for memory is too large"},
-		"milli-CPU beyond int64":         {podOf(container("a", list("cpu", "9223372036854776"))), "for cpu is too large"},
-		"a quantity that wraps to 1":     {podOf(container("a", list("memory", "-18446744073709551615"))), "must not be negative"},
-		"a resource nobody has a column": {podOf(container("a", list("example.com/x", "1e30"))), "for example.com/x is too large"},
+		"overhead":                {&v1.Pod{Spec: v1.PodSpec{Overhead: list("cpu", "-1")}}, "spec.overhead[cpu]"},
+		"a sum beyond int64":      {sum("9223372036854775807", "1"), "for memory is too large"},
+		"a fraction beyond int64": {sum("9223372036854775807", "1m"), "for memory is too large"},
+		"milli-CPU beyond int64":  {podOf(container("a", list("cpu", "9223372036854776"))), "for cpu is too large"},
+		"a quantity that wraps to 1": {
+			podOf(container("a", list("memory", "-18446744073709551615"))),
+			"must not be negative",
+		},
+		"a resource nobody has a column": {
+			podOf(container("a", list("example.com/x", "1e30"))),
+			"for example.com/x is too large",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +204,10 @@ func TestBoundPodsNeverFail(t *testing.T) {
 			podOf(container("a", list("memory", "9223372036854775807")), container("b", list("memory", "1"))),
 			amounts{"pods": 1, "memory": math.MaxInt64},
 		},
-		"milli-CPU saturates": {podOf(container("a", list("cpu", "9223372036854775807"))), amounts{"pods": 1, "cpu": math.MaxInt64}},
+		"milli-CPU saturates": {
+			podOf(container("a", list("cpu", "9223372036854775807"))),
+			amounts{"pods": 1, "cpu": math.MaxInt64},
+		},
 		"negative counts nothing": {
 			podOf(container("a", list("cpu", "-5", "memory", "-18446744073709551615"))), amounts{"pods": 1},
 		},
@@ -273,7 +299,8 @@ func TestAllocatable(t *testing.T) {
 	}}
 	got := Allocatable(table, node)
 	assert.Equal(t, amounts{
-		"cpu": 1500, "memory": 1024, "pods": 110, "example.com/gpu": 8, "ephemeral-storage": 2, "hugepages-1Gi": math.MaxInt64,
+		"cpu": 1500, "memory": 1024, "pods": 110, "example.com/gpu": 8, "ephemeral-storage": 2,
+		"hugepages-1Gi": math.MaxInt64,
 	}, amounts(named(table, got)))
 	for i := 1; i < len(got); i++ {
 		assert.Less(t, got[i-1].Column, got[i].Column)
@@ -281,7 +308,10 @@ func TestAllocatable(t *testing.T) {
 }
 
 func TestToleratesUnschedulable(t *testing.T) {
-	for effect, want := range map[v1.TaintEffect]bool{"": true, v1.TaintEffectNoSchedule: true, v1.TaintEffectNoExecute: false} {
+	for effect, want := range map[v1.TaintEffect]bool{
+		"": true, v1.TaintEffectNoSchedule: true,
+		v1.TaintEffectNoExecute: false,
+	} {
 		toleration := v1.Toleration{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists, Effect: effect}
 		pod := &v1.Pod{Spec: v1.PodSpec{Tolerations: []v1.Toleration{toleration}}}
 		req, err := ForIncomingPod(NewTable(), pod)

@@ -51,9 +51,13 @@ func TestTableIsBounded(t *testing.T) {
 // share of the columns and leave those of the nodes alone.
 func TestInventedResourcesAreBounded(t *testing.T) {
 	table := NewTable()
-	pod := &v1.Pod{Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}}}}
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		NodeName:   "n",
+		Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}},
+	}}
 	for i := range 20_000 {
-		pod.Spec.Containers[0].Resources.Requests[v1.ResourceName(fmt.Sprintf("invented.example.com/%d", i))] = resource.MustParse("1")
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceName(fmt.Sprintf("invented.example.com/%d",
+			i))] = resource.MustParse("1")
 	}
 	request := ForBoundPod(table, pod)
 	assert.Len(t, request.Amounts, 1+maxUseColumns)

@@ -49,7 +49,10 @@ type look struct {
 
 func newActivator(handle fwk.Handle, pods corelisters.PodLister, first func(*v1.Pod), log klog.Logger) *activator {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[look](firstLook, mostLook)
-	return &activator{handle: handle, pods: pods, first: first, log: log, woken: workqueue.NewTypedRateLimitingQueue(limiter)}
+	return &activator{
+		handle: handle, pods: pods, first: first, log: log,
+		woken: workqueue.NewTypedRateLimitingQueue(limiter),
+	}
 }
 
 // Annotate implements waiting.Patcher.

@@ -33,13 +33,16 @@ func TestPreemptingPodsAreWokenAgain(t *testing.T) {
 		before, after *v1.Pod // it was woken; the second one is there 50 ms later
 		at            []time.Duration
 	}{
-		"no victims":                 {pod("", ""), nil, []time.Duration{0}},
-		"has victims":                {pod("n", ""), nil, []time.Duration{100, 200, 400, 800, 1600, 3200, 6400}},
-		"is tried too early":         {pod("", ""), pod("n", ""), []time.Duration{0, 100, 300, 700, 1500, 3100, 6300}},
-		"is bound":                   {pod("", ""), pod("n", "n"), []time.Duration{0}},
-		"gives its node up":          {pod("n", ""), pod("", ""), []time.Duration{100}},
-		"never preempts":             {never, nil, []time.Duration{0}},
-		"is another one of its name": {pod("", ""), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "urgent", UID: "2"}}, []time.Duration{0}},
+		"no victims":         {pod("", ""), nil, []time.Duration{0}},
+		"has victims":        {pod("n", ""), nil, []time.Duration{100, 200, 400, 800, 1600, 3200, 6400}},
+		"is tried too early": {pod("", ""), pod("n", ""), []time.Duration{0, 100, 300, 700, 1500, 3100, 6300}},
+		"is bound":           {pod("", ""), pod("n", "n"), []time.Duration{0}},
+		"gives its node up":  {pod("n", ""), pod("", ""), []time.Duration{100}},
+		"never preempts":     {never, nil, []time.Duration{0}},
+		"is another one of its name": {pod("", ""), &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "urgent",
+			UID: "2",
+		}}, []time.Duration{0}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -102,7 +102,10 @@ func TestReadinessIsTold(t *testing.T) {
 	info, err := f.read(pod)
 	require.NoError(t, err)
 	changes := func() []*logrus.Entry {
-		return slices.DeleteFunc(told.AllEntries(), func(e *logrus.Entry) bool { return !strings.HasSuffix(e.Message, "be made on the ledger") })
+		return slices.DeleteFunc(told.AllEntries(), func(e *logrus.Entry) bool {
+			return !strings.HasSuffix(e.Message,
+				"be made on the ledger")
+		})
 	}
 	said := func(want int) func() bool { return func() bool { return len(changes()) == want } }
 	for i := range 2 {

@@ -80,7 +80,9 @@ func (w *whatif) empty() bool { return len(w.removed) == 0 && len(w.added) == 0 
 
 // AddPod implements fwk.PreFilterExtensions: a nominated pod is taken to be on its
 // node, or a victim is spared.
-func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAdd fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAdd fwk.PodInfo,
+	node fwk.NodeInfo,
+) *fwk.Status {
 	c := cycleOf(state)
 	if c == nil {
 		return nil
@@ -100,7 +102,9 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 }
 
 // RemovePod implements fwk.PreFilterExtensions: a victim is taken to be gone.
-func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toRemove fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toRemove fwk.PodInfo,
+	_ fwk.NodeInfo,
+) *fwk.Status {
 	c := cycleOf(state)
 	if c == nil {
 		return nil

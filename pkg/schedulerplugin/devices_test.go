@@ -36,13 +36,31 @@ func TestFilterLooksAtDevices(t *testing.T) {
 		want   fwk.Code
 		reason string
 	}{
-		"free":             {"c", "", "a", fwk.Success, ""},
-		"no devices there": {"c", "", "b", fwk.Unschedulable, "GlobalReserve: the free devices of the node do not meet the pod's claims"},
-		"too few":          {"c,d", "", "a", fwk.Unschedulable, "GlobalReserve: the free devices of the node do not meet the pod's claims"},
-		"taken":            {"c", "d", "a", fwk.Unschedulable, "GlobalReserve: the free devices of the node do not meet the pod's claims"},
-		"claim in use":     {"c", "c", "b", fwk.UnschedulableAndUnresolvable, "GlobalReserve: another pod has a device claim of the pod"},
-		"no such claim":    {"e", "", "a", fwk.UnschedulableAndUnresolvable, "GlobalReserve: a device claim of the pod cannot be used"},
-		"bad annotation":   {"c,c", "", "a", fwk.UnschedulableAndUnresolvable, "GlobalReserve: a device claim of the pod cannot be used"},
+		"free": {"c", "", "a", fwk.Success, ""},
+		"no devices there": {
+			"c", "", "b", fwk.Unschedulable,
+			"GlobalReserve: the free devices of the node do not meet the pod's claims",
+		},
+		"too few": {
+			"c,d", "", "a", fwk.Unschedulable,
+			"GlobalReserve: the free devices of the node do not meet the pod's claims",
+		},
+		"taken": {
+			"c", "d", "a", fwk.Unschedulable,
+			"GlobalReserve: the free devices of the node do not meet the pod's claims",
+		},
+		"claim in use": {
+			"c", "c", "b", fwk.UnschedulableAndUnresolvable,
+			"GlobalReserve: another pod has a device claim of the pod",
+		},
+		"no such claim": {
+			"e", "", "a", fwk.UnschedulableAndUnresolvable,
+			"GlobalReserve: a device claim of the pod cannot be used",
+		},
+		"bad annotation": {
+			"c,c", "", "a", fwk.UnschedulableAndUnresolvable,
+			"GlobalReserve: a device claim of the pod cannot be used",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

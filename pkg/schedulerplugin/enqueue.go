@@ -18,7 +18,10 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 	// A node that is uncordoned loses a taint.
 	nodes := fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeTaint}
 	// The pod's labels choose the reservations it may use.
-	pod := fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.UpdatePodScaleDown | fwk.UpdatePodToleration | fwk.UpdatePodLabel}
+	pod := fwk.ClusterEvent{
+		Resource:   fwk.TargetPod,
+		ActionType: fwk.UpdatePodScaleDown | fwk.UpdatePodToleration | fwk.UpdatePodLabel,
+	}
 	return []fwk.ClusterEventWithHint{
 		{Event: pods, QueueingHintFn: afterPod},
 		{Event: nodes, QueueingHintFn: p.afterNode},

@@ -75,7 +75,8 @@ func (b *fakeBackend) Reserve(p *ledger.Placement) (bool, error) {
 		return false, b.fail
 	}
 	_, had := b.ledger.HomeOf(p.Pod)
-	result := b.ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
+	result := b.ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Now().Add(time.Hour)),
+		time.Now())
 	if len(result.Rejections) > 0 {
 		return false, &RefusedError{Reason: result.Rejections[0].Reason, Revision: result.Revision}
 	}
@@ -243,7 +244,10 @@ func newFixture(t *testing.T) *fixture {
 	gangs, err := kinds.New(kinds.Default())
 	require.NoError(t, err)
 	backend := &fakeBackend{ledger: l, hosted: map[string]*waiting.Pods{}}
-	backend.question = &placement.Builder{Reader: cluster.Reader{Table: l.Table(), Gangs: gangs}, Matcher: &placement.Matcher{}, Devices: backend.devices}
+	backend.question = &placement.Builder{
+		Reader:  cluster.Reader{Table: l.Table(), Gangs: gangs},
+		Matcher: &placement.Matcher{}, Devices: backend.devices,
+	}
 	client := fake.NewClientset()
 	f := &fixture{
 		t: t, backend: backend,

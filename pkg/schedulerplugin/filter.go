@@ -28,13 +28,16 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 
 // PreFilter implements fwk.PreFilterPlugin. A pod that has capacity on a node already is
 // kept to that node: among many nodes the scheduler might not look at it else.
-func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
+	nodes []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	l := p.backend.Ledger()
 	// Before anything is decided, so that capacity freed meanwhile is not missed.
 	c := &cycle{revision: l.Revision(), refused: &atomic.Bool{}, group: groupOf(state)}
 	info, err := p.read(pod)
 	if err != nil {
-		p.log.WithError(err).WithField("pod", klog.KObj(pod).String()).Warn("A pod is refused on every node: its request cannot be counted")
+		p.log.WithError(err).WithField("pod", klog.KObj(pod).String()).
+			Warn("A pod is refused on every node: its request cannot be counted")
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, placement.Uncountable)
 	}
 	c.pod = info
@@ -71,7 +74,8 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(state)
 	if c == nil {
-		return fwk.NewStatus(fwk.Error, "GlobalReserve: Filter without PreFilter; enable the plugin for both, or under multiPoint")
+		return fwk.NewStatus(fwk.Error,
+			"GlobalReserve: Filter without PreFilter; enable the plugin for both, or under multiPoint")
 	}
 	var reason ledger.Reason
 	switch name := node.Node().Name; {

@@ -65,7 +65,9 @@ func gangPause(reason ledger.Reason, refusals int) time.Duration {
 
 // begin holds a gang for the sake of a member that was refused. It returns the hold's number and how long it is to
 // last; fresh is false where it is held already.
-func (h *holds) begin(gang kinds.Key, pod *cluster.Pod, reason ledger.Reason) (turn int, pause time.Duration, fresh bool) {
+func (h *holds) begin(gang kinds.Key, pod *cluster.Pod, reason ledger.Reason) (turn int, pause time.Duration,
+	fresh bool,
+) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := h.held[gang]
@@ -146,7 +148,8 @@ func (p *Plugin) gangWaits(c *cycle) *fwk.Status {
 	}
 	if reason, held := p.waker.holds.keeps(c.gang, c.pod); held {
 		p.refused(c)
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, placement.Refusals[reason].Text) // its victims would die in vain
+		// its victims would die in vain
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, placement.Refusals[reason].Text)
 	}
 	if c.group != nil {
 		return nil

@@ -113,7 +113,9 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Bac
 	defer f.mu.Unlock()
 	if f.backend != nil {
 		if string(text) != f.args {
-			return nil, fmt.Errorf("profile %q has other args for plugin %s than the profiles before it: give all of them the same, because they share one ledger", handle.ProfileName(), Name)
+			return nil,
+				fmt.Errorf("profile %q has other args for plugin %s than the profiles before it: give all of them the same, "+
+					"because they share one ledger", handle.ProfileName(), Name)
 		}
 		return f.backend, nil
 	}

@@ -33,7 +33,8 @@ func TestFilter(t *testing.T) {
 		"spare":               {nil, "4", "a", fwk.Success, ""},
 		"too little capacity": {nil, "5", "a", fwk.Unschedulable, "GlobalReserve: not enough capacity left on the node"},
 		"taken by a pod": {
-			func(f *fixture) { f.bound(newPod("other", "1"), "a") }, "4", "a", fwk.Unschedulable, "GlobalReserve: not enough capacity left on the node",
+			func(f *fixture) { f.bound(newPod("other", "1"), "a") }, "4", "a", fwk.Unschedulable,
+			"GlobalReserve: not enough capacity left on the node",
 		},
 		"no such node": {nil, "1", "c", fwk.UnschedulableAndUnresolvable, "GlobalReserve: the node is not in the ledger"},
 		"cordoned": {
@@ -299,11 +300,17 @@ func TestPodIsKeptToWhatIsReserved(t *testing.T) {
 	f.waker.settled(pod.UID)
 	assert.Empty(t, prefilter(f, anyone, nodeInfo("b")), "nothing is kept for it")
 
-	tainted := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}}}
+	tainted := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}},
+	}
 	assert.Empty(t, prefilter(f, pod, fakeNode{node: tainted}), "it does not tolerate the node")
 	assert.Empty(t, prefilter(f, pod), "the scheduler does not know the node")
 	volume := newPod("p", "1")
-	volume.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+	volume.Spec.Volumes = []v1.Volume{{
+		Name:         "v",
+		VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}},
+	}}
 	assert.Empty(t, prefilter(f, volume, nodeInfo("b")), "its volume decides")
 	big := newPod("p", "5")
 	assert.Empty(t, prefilter(f, big, nodeInfo("b")), "the node is too small for it")
@@ -382,7 +389,10 @@ func (f *fixture) slot(name, node, cpu string) ledger.SlotRef {
 	info, err := f.read(newPod("hold-"+name, cpu))
 	require.NoError(f.t, err)
 	ref := ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}
-	spec := ledger.Slot{Ref: ref, Node: node, Policy: ledger.Once, Request: &resources.Request{Amounts: info.Request.Amounts}}
+	spec := ledger.Slot{
+		Ref: ref, Node: node, Policy: ledger.Once,
+		Request: &resources.Request{Amounts: info.Request.Amounts},
+	}
 	require.Equal(f.t, 1, f.backend.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{spec}}, time.Now()).Granted)
 	return ref
 }

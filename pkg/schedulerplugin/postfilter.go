@@ -9,7 +9,9 @@ import (
 
 // PostFilter implements fwk.PostFilterPlugin: where no node is left for a pod, and the ledger has refused some, it
 // tells who remembers refusals. It never finds a node.
-func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, _ *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, _ *v1.Pod,
+	statuses fwk.NodeToStatusReader,
+) (*fwk.PostFilterResult, *fwk.Status) {
 	nothing := fwk.NewStatus(fwk.Unschedulable)
 	c := cycleOf(state)
 	if c == nil || !c.refused.Load() {

@@ -112,7 +112,8 @@ func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, 
 	if !c.bound {
 		p.boundByOthers.Do(func() {
 			p.log.WithField("profile", p.handle.ProfileName()).Error("Another plugin binds the pods of this profile. " +
-				"Their capacity may be given away if the ledger's server changes before they are bound: enable GlobalReserve under bind, and disable DefaultBinder")
+				"Their capacity may be given away if the ledger's server changes before they are bound: enable GlobalReserve " +
+				"under bind, and disable DefaultBinder")
 		})
 	}
 }

@@ -72,14 +72,20 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	}
 	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
 	w.ctx, w.cancel = context.WithCancel(ctx)
-	w.waiting = waiting.New(waiting.Options{Ledger: p.backend.Ledger(), Question: p.backend.Question(), Patcher: w.queue, Log: p.log})
+	w.waiting = waiting.New(waiting.Options{
+		Ledger: p.backend.Ledger(), Question: p.backend.Question(), Patcher: w.queue,
+		Log: p.log,
+	})
 	return w
 }
 
 func (w *waker) start() {
 	w.done.Go(func() { _ = w.waiting.Run(w.ctx) })
 	w.done.Go(func() { w.queue.run(w.ctx) })
-	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: w.updated, DeleteFunc: w.deleted}); err != nil {
+	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: w.updated,
+		DeleteFunc: w.deleted,
+	}); err != nil {
 		w.waiting.Log.WithError(err).Warn("Pods whose claims of devices are changed wait for the scheduler's own retry")
 	}
 }
@@ -100,8 +106,8 @@ func (w *waker) updated(before, after any) {
 	if ok && same && was.Spec.NodeName == "" && now.Spec.NodeName != "" {
 		w.forget(now.UID)
 	}
-	if !ok || !same || now.Spec.NodeName != "" ||
-		was.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] == now.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] {
+	const claims = v1alpha1.ExtendedResourceClaimsAnnotation
+	if !ok || !same || now.Spec.NodeName != "" || was.Annotations[claims] == now.Annotations[claims] {
 		return
 	}
 	if info, err := w.backend.Question().Reader.NewPod(now); err == nil {

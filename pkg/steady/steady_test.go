@@ -9,7 +9,8 @@ import (
 )
 
 func TestClock(t *testing.T) {
-	for _, step := range []time.Duration{0, 700 * time.Millisecond, time.Hour, -time.Hour, 3*time.Hour + 1500*time.Millisecond} {
+	for _, step := range []time.Duration{0, 700 * time.Millisecond, time.Hour, -time.Hour, 3*time.Hour +
+		1500*time.Millisecond} {
 		t.Run(step.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun, stepped := time.Now(), time.Duration(0)

@@ -34,13 +34,17 @@ func read(file string) (*tracingv1.TracingConfiguration, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if config.Kind != kind || config.APIVersion != apiserverv1.SchemeGroupVersion.String() {
-		return nil, fmt.Errorf("%s: got apiVersion %q, kind %q; give %q, %q", file, config.APIVersion, config.Kind, apiserverv1.SchemeGroupVersion, kind)
+		return nil, fmt.Errorf("%s: got apiVersion %q, kind %q; give %q, %q", file, config.APIVersion, config.Kind,
+			apiserverv1.SchemeGroupVersion, kind)
 	}
 	if errs := tracingv1.ValidateTracingConfiguration(&config.TracingConfiguration, nil, nil); len(errs) > 0 {
 		return nil, fmt.Errorf("%s: %w", file, errs.ToAggregate())
 	}
 	if config.SamplingRatePerMillion == nil || *config.SamplingRatePerMillion == 0 {
-		return nil, fmt.Errorf("%s: %w", file, errors.New("samplingRatePerMillion is 0: nothing would be traced; give how many of a million pods are, such as 10000"))
+		return nil, fmt.Errorf("%s: %w", file,
+			errors.New(
+				"samplingRatePerMillion is 0: nothing would be traced; give how many of a million pods are, such as 10000",
+			))
 	}
 	return &config.TracingConfiguration, nil
 }
@@ -56,7 +60,8 @@ func Open(ctx context.Context, file string, log logrus.FieldLogger) (Tracer, err
 		return Tracer{}, fmt.Errorf("--tracing-config-file: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.WithError(err).Warn("traces go on without what is wrong in OTEL_RESOURCE_ATTRIBUTES, or in another variable of OpenTelemetry")
+		log.WithError(err).
+			Warn("traces go on without what is wrong in OTEL_RESOURCE_ATTRIBUTES, or in another variable of OpenTelemetry")
 	}))
 	environment, _ := resource.New(ctx, resource.WithFromEnv()) // what is right in it; the provider tells what is not
 	provider, err := tracing.NewProvider(ctx, config, nil, []resource.Option{

@@ -138,7 +138,8 @@ func inTrace(ctx context.Context, pod ledger.PodRef) context.Context {
 }
 
 func podAttributes(pod ledger.PodRef) trace.SpanStartEventOption {
-	return trace.WithAttributes(podUID.String(string(pod.UID)), podName.String(pod.Name), podNamespace.String(pod.Namespace))
+	return trace.WithAttributes(podUID.String(string(pod.UID)), podName.String(pod.Name),
+		podNamespace.String(pod.Namespace))
 }
 
 // Start starts a span below that of ctx, which may have ended. Where there is none that is sampled, it does nothing.

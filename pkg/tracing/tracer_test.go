@@ -34,7 +34,8 @@ var pod = ledger.PodRef{Namespace: "default", Name: "p", UID: "0ff2e2f5-7f4b-4c6
 func recorded(rate float64) (Tracer, *tracetest.SpanRecorder) {
 	recorder := tracetest.NewSpanRecorder()
 	return newTracer(sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(recorder), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(rate))))), recorder
+			sdktrace.WithSpanProcessor(recorder), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(rate))))),
+		recorder
 }
 
 // ask has a handler serve a request, which may name a span of its caller.
@@ -139,7 +140,11 @@ func TestSamplingIsOurs(t *testing.T) {
 // Requests to the API server are traced where a span asks for them, and after its end.
 func TestRequestsToTheAPIServer(t *testing.T) {
 	var sent []string
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent = append(sent, r.Header.Get("traceparent")) }))
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request,
+	) {
+		sent = append(sent, r.Header.Get("traceparent"))
+	}))
 	t.Cleanup(server.Close)
 	tracer, recorder := recorded(1)
 	config := &rest.Config{Host: server.URL}
@@ -204,8 +209,11 @@ func TestOpen(t *testing.T) {
 		"rate too high": {begin + "samplingRatePerMillion: 1000001\n", "less than or equal to one million"},
 		"a URL":         {begin + "endpoint: https://localhost:1\nsamplingRatePerMillion: 1\n", "unsupported scheme"},
 		"misspelled":    {begin + "samplingRate: 1\n", `unknown field "samplingRate"`},
-		"another kind":  {"apiVersion: v1\nkind: ConfigMap\n", `got apiVersion "v1", kind "ConfigMap"; give "apiserver.config.k8s.io/v1", "TracingConfiguration"`},
-		"no YAML":       {"{", "tracing.yaml: "},
+		"another kind": {
+			"apiVersion: v1\nkind: ConfigMap\n",
+			`got apiVersion "v1", kind "ConfigMap"; give "apiserver.config.k8s.io/v1", "TracingConfiguration"`,
+		},
+		"no YAML": {"{", "tracing.yaml: "},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

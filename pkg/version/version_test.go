@@ -26,11 +26,20 @@ func TestDescribe(t *testing.T) {
 		commit  string
 		date    string
 	}{
-		"nothing known":              {version: unknown, commit: unknown, date: unknown},
-		"toolchain only":             {build: recorded, version: "v0.0.0-2026", commit: "abc-dirty", date: "2026-01-02T03:04:05Z"},
-		"linker wins":                {linked: Info{GitVersion: "v1", GitCommit: "def", BuildDate: "d"}, build: recorded, version: "v1", commit: "def", date: "d"},
-		"linker fills only its part": {linked: Info{GitVersion: "v1"}, build: recorded, version: "v1", commit: "abc-dirty", date: "2026-01-02T03:04:05Z"},
-		"record without a revision":  {build: &debug.BuildInfo{}, version: unknown, commit: unknown, date: unknown},
+		"nothing known": {version: unknown, commit: unknown, date: unknown},
+		"toolchain only": {
+			build: recorded, version: "v0.0.0-2026", commit: "abc-dirty",
+			date: "2026-01-02T03:04:05Z",
+		},
+		"linker wins": {
+			linked: Info{GitVersion: "v1", GitCommit: "def", BuildDate: "d"}, build: recorded,
+			version: "v1", commit: "def", date: "d",
+		},
+		"linker fills only its part": {
+			linked: Info{GitVersion: "v1"}, build: recorded, version: "v1", commit: "abc-dirty",
+			date: "2026-01-02T03:04:05Z",
+		},
+		"record without a revision": {build: &debug.BuildInfo{}, version: unknown, commit: unknown, date: unknown},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,8 @@ type pause struct {
 // byPriority puts the highest priority first, and among equals the pod that was
 // refused longest ago.
 func byPriority(a, b *attempt) bool {
-	return cmp.Or(cmp.Compare(b.pod.Priority, a.pod.Priority), a.at.Compare(b.at), cmp.Compare(a.pod.Ref.UID, b.pod.Ref.UID)) < 0
+	return cmp.Or(cmp.Compare(b.pod.Priority, a.pod.Priority), a.at.Compare(b.at),
+		cmp.Compare(a.pod.Ref.UID, b.pod.Ref.UID)) < 0
 }
 
 func byDue(a, b *attempt) bool {

@@ -63,7 +63,10 @@ func TestClaimOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := deviceWorld(t)
 		first := w.claimant("first", "c")
-		w.ledger.ObservePod(ledger.PodObservation{Pod: first.Ref, Node: "a", Request: first.Request, Devices: w.Question.Devices(first)})
+		w.ledger.ObservePod(ledger.PodObservation{
+			Pod: first.Ref, Node: "a", Request: first.Request,
+			Devices: w.Question.Devices(first),
+		})
 		advance(time.Minute)
 		w.refuse(w.claimant("second", "c"), "a", "b")
 		w.ledger.RemovePod(first.Ref, 0)

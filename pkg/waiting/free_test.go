@@ -69,11 +69,12 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 		"to a node that its affinity allows": {
 			nodes: []string{"a", "labeled"}, want: []string{"p -> labeled"},
 			change: func(s *v1.PodSpec) {
-				s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
-					NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
-						{Key: "disk", Operator: v1.NodeSelectorOpExists},
-					}}},
+				terms := []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+					{Key: "disk", Operator: v1.NodeSelectorOpExists},
 				}}}
+				s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms},
+				}}
 			},
 		},
 		"not to a tainted one": {nodes: []string{"tainted", "a"}, want: []string{"p -> a"}},
@@ -90,7 +91,9 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 		"woken, if volumes matter": {
 			nodes: []string{"a"}, woken: []string{"p"},
 			change: func(s *v1.PodSpec) {
-				s.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+				s.Volumes = []v1.Volume{
+					{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
+				}
 			},
 		},
 		"not woken where no node is free": {change: func(s *v1.PodSpec) {
@@ -364,7 +367,8 @@ func TestNobodyWaitsForTheLedgerWithTheLock(t *testing.T) {
 		var writer sync.WaitGroup
 		w.ledger.Try(func(*ledger.Trial) {
 			writer.Go(func() { assert.True(t, w.carryOut(t.Context(), "uid-p", false)) })
-			for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("ledger.Reader.Standing")); {
+			for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)],
+				[]byte("ledger.Reader.Standing")); {
 				runtime.Gosched()
 			}
 			free := w.mu.TryLock()

@@ -214,9 +214,11 @@ func (w *world) match(names ...string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: testSlot.Namespace, Name: testSlot.Name},
 		Spec: v1alpha1.ReservationSpec{
 			Slots: []v1alpha1.Slot{{Name: testSlot.Slot}},
-			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-				{Key: "name", Operator: metav1.LabelSelectorOpIn, Values: names},
-			}}},
+			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{
+				MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: "name", Operator: metav1.LabelSelectorOpIn, Values: names},
+				},
+			}},
 		},
 	}
 	require.NoError(w.t, w.Question.Matcher.Set(rsv))
@@ -224,7 +226,8 @@ func (w *world) match(names ...string) {
 
 func (w *world) reserve(p *cluster.Pod, node string, ttl time.Duration) {
 	now := time.Now()
-	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{p.Placement(node)}, ledger.AllOrNothing, now.Add(ttl)), now)
+	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{p.Placement(node)}, ledger.AllOrNothing, now.Add(ttl)),
+		now)
 	require.Equal(w.t, 1, result.Granted)
 }
 

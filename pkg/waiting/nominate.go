@@ -134,7 +134,8 @@ func (w *Pods) stillUsable(p *plan) bool {
 		return w.fits(&placement, slot.Node)
 	}
 	placement.Slots = []ledger.SlotRef{slot.Ref}
-	return slices.ContainsFunc(w.Ledger.UsableSlots(&placement), func(h ledger.UsableSlot) bool { return h.Ref == slot.Ref })
+	return slices.ContainsFunc(w.Ledger.UsableSlots(&placement),
+		func(h ledger.UsableSlot) bool { return h.Ref == slot.Ref })
 }
 
 // write carries out what plans want.
@@ -240,7 +241,8 @@ func (w *Pods) written(uid types.UID, wanted string, err error, last bool) bool 
 	case final:
 		p.givenUp, p.wanted = true, ""
 		w.mu.Unlock()
-		log.WithError(err).Warn("a pod could not be steered to the node that has capacity for it; it may be scheduled elsewhere")
+		log.WithError(err).
+			Warn("a pod could not be steered to the node that has capacity for it; it may be scheduled elsewhere")
 		w.Wake(pod)
 	default:
 		w.mu.Unlock()

@@ -73,8 +73,10 @@ func (w *Pods) TellRepeated(pod *cluster.Pod, r *Refusal, within time.Duration) 
 	if why == "" {
 		why = r.Rejection.Message()
 	}
-	note := fmt.Sprintf("scheduler %q (user %q) has asked %d times within %s to bind this pod to node %s, and was refused each time. "+
-		"Put it behind the scheduler extender, which tells it where there is no capacity, or see docs/integrations. The last reason: %s",
+	note := fmt.Sprintf("scheduler %q (user %q) has asked %d times within %s to bind this pod to node %s, and was "+
+		"refused each time. "+
+		"Put it behind the scheduler extender, which tells it where there is no capacity, or see docs/integrations. The "+
+		"last reason: %s",
 		pod.Scheduler, r.Caller, r.Times, within.Round(time.Second), r.Rejection.Node, why)
 	about := follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID)
 	// Of Events that differ in the note alone only the first is written, and then counted.
@@ -141,7 +143,10 @@ func (w *Pods) keptFrom(p *ledger.Placement, offered []string) (reason, note str
 		return "", ""
 	}
 	if slot.Namespace != p.Pod.Namespace {
-		return ReasonReserved, fmt.Sprintf("node %s would have capacity for this pod, but a reservation of another namespace keeps it for others", node)
+		return ReasonReserved,
+			fmt.Sprintf("node %s would have capacity for this pod, but a reservation of another namespace keeps it for others",
+				node)
 	}
-	return ReasonReserved, fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others", node, slot)
+	return ReasonReserved, fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others",
+		node, slot)
 }

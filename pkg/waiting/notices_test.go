@@ -37,7 +37,10 @@ func (w *world) reserveFor(consumers *v1alpha1.ConsumerSpec) {
 // newRig has nodes full and held of 4 CPUs: one with a pod of 4, one with a slot of 3.
 func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) *world {
 	w := makeWorld(t, "full", "held")
-	w.ledger.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: placementtest.Request(4000)})
+	w.ledger.ObservePod(ledger.PodObservation{
+		Pod: newPod("there", 0).Ref, Node: "full",
+		Request: placementtest.Request(4000),
+	})
 	held := ledger.Slot{Ref: ref, Node: "held", Policy: ledger.Once, Request: placementtest.Request(3000)}
 	require.True(t, w.ledger.ObserveSlot(held))
 	w.reserveFor(consumers)
@@ -60,7 +63,9 @@ func TestRefusedForDevices(t *testing.T) {
 	w.reserveFor(nil)
 	w.TellRefused(claiming("p", "c"), []string{"n"})
 	require.Len(t, w.recorder.Events, 1)
-	assert.Equal(t, "Warning CapacityReserved node n would have capacity for this pod, but reservation ns/r/s keeps it for others", <-w.recorder.Events)
+	assert.Equal(t,
+		"Warning CapacityReserved node n would have capacity for this pod, but reservation ns/r/s keeps it for others",
+		<-w.recorder.Events)
 }
 
 // A pod is told what is wrong with its claims, each thing once in a while, whatever it is told else. While something is
@@ -100,12 +105,14 @@ func TestRefusedForClaims(t *testing.T) {
 			<-w.recorder.Events
 		}
 		note = "there is no claim f"
-		assert.Equal(t, []string{"Warning DeviceClaimUnusable there is no claim f"}, told(), "other Events do not crowd it out")
+		assert.Equal(t, []string{"Warning DeviceClaimUnusable there is no claim f"}, told(),
+			"other Events do not crowd it out")
 	})
 }
 
 func TestTellRefused(t *testing.T) {
-	const blamed = "Warning CapacityReserved node held would have capacity for this pod, but reservation ns/r/s keeps it for others"
+	const blamed = "Warning CapacityReserved node held would have capacity for this pod, but reservation ns/r/s keeps " +
+		"it for others"
 	everybody := &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 	both := []string{"full", "held", "unknown"}
 	cases := map[string]struct {
@@ -167,9 +174,11 @@ func TestTellRepeated(t *testing.T) {
 		Pod: pod.Ref, Node: "full", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 2000,
 	}}
 	require.True(t, w.TellRepeated(pod, r, 99*time.Second))
-	assert.Equal(t, `Warning BindingRepeated scheduler "eager" (user "system:serviceaccount:eager:binder") has asked 100 times within 1m39s to bind `+
-		`this pod to node full, and was refused each time. Put it behind the scheduler extender, which tells it where there is no capacity, `+
-		`or see docs/integrations. The last reason: node "full" has too little cpu for pod ns/p: requested 2 CPU, 0 free`, <-w.recorder.Events)
+	assert.Equal(t,
+		`Warning BindingRepeated scheduler "eager" (user "system:serviceaccount:eager:binder") has asked 100 times within 1m39s to bind `+
+			`this pod to node full, and was refused each time. Put it behind the scheduler extender, which tells it where there is no capacity, `+
+			`or see docs/integrations. The last reason: node "full" has too little cpu for pod ns/p: requested 2 CPU, 0 free`,
+		<-w.recorder.Events)
 	for range eventBurst - 1 {
 		require.True(t, w.TellRepeated(pod, r, time.Second))
 	}

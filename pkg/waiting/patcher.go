@@ -57,10 +57,13 @@ func (p APIPatcher) AnnotateAll(ctx context.Context, pod ledger.PodRef, annotati
 	})
 }
 
-func (p APIPatcher) patch(ctx context.Context, doing string, pod ledger.PodRef, kind types.PatchType, body any, subresources ...string) error {
+func (p APIPatcher) patch(ctx context.Context, doing string, pod ledger.PodRef, kind types.PatchType, body any,
+	subresources ...string,
+) error {
 	patch, err := json.Marshal(body)
 	if err == nil {
-		_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, kind, patch, metav1.PatchOptions{FieldManager: p.Term().Manager()}, subresources...)
+		_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, kind, patch,
+			metav1.PatchOptions{FieldManager: p.Term().Manager()}, subresources...)
 	}
 	if err != nil {
 		return fmt.Errorf("%s pod %s: %w", doing, pod, err)

@@ -81,7 +81,9 @@ func (w *Pods) Plan(pod *cluster.Pod, usable []ledger.UsableSlot, offered []stri
 // be kept; elsewhere says that this node was not offered, and that the pod comes back with it if all others are refused
 // now. Both are zero where the pod should have its choice. nominated is the node that the scheduler's copy of the pod
 // has.
-func (w *Pods) Direct(pod *cluster.Pod, nominated string, usable []ledger.UsableSlot, offered []string) (node string, elsewhere bool) {
+func (w *Pods) Direct(pod *cluster.Pod, nominated string, usable []ledger.UsableSlot,
+	offered []string,
+) (node string, elsewhere bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, isOffered := w.planFor(pod, usable, offered)

@@ -69,7 +69,8 @@ type Pods struct {
 	patches   atomic.Uint64 // so far
 
 	changedClaims *cache.Expiring // the objects of device claims that came, went or were made anew just before, by podName
-	mapped        *cache.Expiring // the resources that Mapped has told of just before, by v1.ResourceName: the UIDs of pods refused since
+	// the resources that Mapped has told of just before, by v1.ResourceName: the UIDs of pods refused since
+	mapped *cache.Expiring
 
 	changed chan struct{} // there is an attempt to take, or to take sooner
 	kick    chan struct{} // there is something to look at all attempts for
@@ -84,9 +85,10 @@ type Pods struct {
 
 	// mu guards what follows. A search takes it with the ledger's lock held, so that nobody may ask the ledger with mu
 	// held.
-	mu     sync.Mutex
-	byUID  map[types.UID]*record
-	heard  [2]list.List // of *record: those that the watch knows and the others; what something was heard of last comes last
+	mu    sync.Mutex
+	byUID map[types.UID]*record
+	// of *record: those that the watch knows and the others; what something was heard of last comes last
+	heard  [2]list.List
 	latest latest
 	ready  *queue                                          // attempts with news, by priority
 	later  *queue                                          // attempts whose news may not be looked at yet, by due
@@ -125,7 +127,8 @@ type record struct {
 // New returns Pods that nobody wakes or steers before Run.
 func New(o Options) *Pods {
 	w := &Pods{
-		Options: o, wakes: rate.NewLimiter(wakeupsPerSecond, wakeupBurst), searches: rate.NewLimiter(searchesPerSecond, searchesPerSecond),
+		Options: o, wakes: rate.NewLimiter(wakeupsPerSecond, wakeupBurst),
+		searches:      rate.NewLimiter(searchesPerSecond, searchesPerSecond),
 		changedClaims: cache.NewExpiring(), mapped: cache.NewExpiring(),
 		changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
 		since: o.Ledger.Revision(), loop: newLoop(),
@@ -300,7 +303,8 @@ func (w *Pods) remove(r *record) {
 
 // tidy removes a record that has nothing to tell any more. mu is held.
 func (w *Pods) tidy(r *record) {
-	if r.Times == 0 && r.attempt == nil && r.pause == (pause{}) && r.plan == nil && r.preemptor == (preemptor{}) && len(r.notices) == 0 {
+	if r.Times == 0 && r.attempt == nil && r.pause == (pause{}) && r.plan == nil && r.preemptor == (preemptor{}) &&
+		len(r.notices) == 0 {
 		delete(w.byUID, r.ref.UID)
 		r.in.Remove(r.place)
 	}

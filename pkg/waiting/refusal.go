@@ -74,7 +74,10 @@ func CountReasons(verdicts []ledger.Verdict) (counts []Count) {
 		}
 		counts[k].Nodes++
 	}
-	slices.SortFunc(counts, func(a, b Count) int { return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason, b.Reason)) })
+	slices.SortFunc(counts, func(a, b Count) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes),
+			cmp.Compare(a.Reason, b.Reason))
+	})
 	return slices.Clip(counts)
 }
 
@@ -102,7 +105,10 @@ func IsRound(times int) bool {
 
 // compact lets go of what r would keep of requests, and of what is more than is remembered.
 func (r *Refusal) compact() {
-	for _, s := range []*string{&r.Caller, &r.Scheduler, &r.Rejection.Pod.Namespace, &r.Rejection.Slot.Namespace, &r.Rejection.Node, &r.Rejection.Resource} {
+	for _, s := range []*string{
+		&r.Caller, &r.Scheduler, &r.Rejection.Pod.Namespace, &r.Rejection.Slot.Namespace,
+		&r.Rejection.Node, &r.Rejection.Resource,
+	} {
 		*s = unique.Make(*s).Value()
 	}
 	r.Rejection.Pod.Name = strings.Clone(r.Rejection.Pod.Name)

@@ -21,14 +21,19 @@ func refusal(k int) *Refusal {
 		return ledger.PodRef{Namespace: "team-with-a-name", Name: name, UID: types.UID("6f1c0a52-3a1f-4c56-9f3b-" + name)}
 	}
 	r := &Refusal{
-		At: time.Unix(int64(k), 0), Path: Filter, Caller: "system:kube-scheduler", Scheduler: "default-scheduler", Reason: "InsufficientResource",
+		At: time.Unix(int64(k), 0), Path: Filter, Caller: "system:kube-scheduler", Scheduler: "default-scheduler",
+		Reason: "InsufficientResource",
 		Rejection: ledger.Rejection{
-			Pod: ref("pod", k), Node: fmt.Sprint("node-", k%5000), Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 2000, Free: 100,
+			Pod: ref("pod", k), Node: fmt.Sprint("node-", k%5000), Reason: ledger.InsufficientResource, Resource: "cpu",
+			Requested: 2000, Free: 100,
 		},
 		Reasons: []Count{{ledger.InsufficientResource, 400}, {ledger.HostPortConflict, 100}},
 	}
 	for h := range 5 {
-		r.Rejection.Holders = append(r.Rejection.Holders, ledger.Holder{Pod: ref("holder", 10*k+h), Scheduler: "default-scheduler", Amount: 1000})
+		r.Rejection.Holders = append(r.Rejection.Holders, ledger.Holder{
+			Pod:       ref("holder", 10*k+h),
+			Scheduler: "default-scheduler", Amount: 1000,
+		})
 	}
 	return r
 }
@@ -110,8 +115,8 @@ func TestWhoWaits(t *testing.T) {
 // longest.
 func TestPodsAreBounded(t *testing.T) {
 	w := makeWorld(t, "a")
-	const real = 100
-	pods := make([]*cluster.Pod, real)
+	const actual = 100
+	pods := make([]*cluster.Pod, actual)
 	for k := range pods {
 		pods[k] = w.pod(fmt.Sprint("real-", k), "1", 0)
 		w.put(pods[k])
@@ -119,7 +124,10 @@ func TestPodsAreBounded(t *testing.T) {
 		w.SearchLater(pods[k], "", MinSample)
 	}
 	many := func(k int) *Refusal {
-		return &Refusal{Rejection: ledger.Rejection{Pod: ledger.PodRef{Name: fmt.Sprint("many-", k), UID: types.UID(fmt.Sprint("many-", k))}}}
+		return &Refusal{Rejection: ledger.Rejection{Pod: ledger.PodRef{
+			Name: fmt.Sprint("many-", k),
+			UID:  types.UID(fmt.Sprint("many-", k)),
+		}}}
 	}
 	for k := range 2 * maxPods {
 		w.Refused(many(k))
@@ -150,7 +158,10 @@ func TestWrongName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := makeWorld(t, "a")
 		p := w.pod("p", "1", 0)
-		wrong := &Refusal{Rejection: ledger.Rejection{Pod: ledger.PodRef{Namespace: "other", Name: "made-up", UID: p.Ref.UID}}}
+		wrong := &Refusal{Rejection: ledger.Rejection{Pod: ledger.PodRef{
+			Namespace: "other", Name: "made-up",
+			UID: p.Ref.UID,
+		}}}
 		w.Refused(wrong)
 		w.put(p)
 		w.refuse(p)
@@ -179,7 +190,8 @@ func TestNothingIsLeft(t *testing.T) {
 			w.AllowPreempting(p.Ref)
 		}
 		left := func() int {
-			return len(w.byUID) + w.heard[0].Len() + w.heard[1].Len() + len(w.plans) + len(w.byNode) + len(w.bySlot) + w.later.Len() + w.Pods.ready.Len()
+			return len(w.byUID) + w.heard[0].Len() + w.heard[1].Len() + len(w.plans) + len(w.byNode) + len(w.bySlot) +
+				w.later.Len() + w.Pods.ready.Len()
 		}
 		all()
 		w.Settled(p.Ref.UID)

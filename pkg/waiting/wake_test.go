@@ -75,7 +75,9 @@ func TestHost(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, []string{"own"}, w.api.names())
 		assert.Equal(t, []string{"hosted"}, theirs.api.names())
-		theirs.Question.Devices = func(*cluster.Pod) *ledger.DeviceRequest { return &ledger.DeviceRequest{Err: "there is no claim"} }
+		theirs.Question.Devices = func(*cluster.Pod) *ledger.DeviceRequest {
+			return &ledger.DeviceRequest{Err: "there is no claim"}
+		}
 		theirs.refuse(theirs.claimant("claims", "c"), "a", "b")
 		advance(time.Minute)
 		theirs.Question.Devices = placementtest.Claims

@@ -57,7 +57,10 @@ func newScheduler(t *testing.T) *scheduler {
 	t.Helper()
 	features := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 	fit, err := noderesources.NewFit(t.Context(), &config.NodeResourcesFitArgs{
-		ScoringStrategy: &config.ScoringStrategy{Type: config.LeastAllocated, Resources: []config.ResourceSpec{{Name: "cpu", Weight: 1}}},
+		ScoringStrategy: &config.ScoringStrategy{
+			Type:      config.LeastAllocated,
+			Resources: []config.ResourceSpec{{Name: "cpu", Weight: 1}},
+		},
 	}, handle{}, features)
 	require.NoError(t, err)
 	ports, err := nodeports.New(t.Context(), nil, handle{}, features)
@@ -235,5 +238,8 @@ func requireSameDecision(t *rapid.T, l *ledger.Ledger, asked *cluster.Pod, want 
 }
 
 func observeNode(l *ledger.Ledger, node *v1.Node) {
-	l.ObserveNode(ledger.NodeObservation{Name: node.Name, UID: node.UID, Allocatable: resources.Allocatable(l.Table(), node)})
+	l.ObserveNode(ledger.NodeObservation{
+		Name: node.Name, UID: node.UID,
+		Allocatable: resources.Allocatable(l.Table(), node),
+	})
 }

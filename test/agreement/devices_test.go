@@ -146,7 +146,8 @@ func (w *deviceWorld) end(t *rapid.T) {
 
 // allocate is what kube-scheduler does with the truth.
 func (w *deviceWorld) allocate(t *rapid.T, c *resourcev1.ResourceClaim) *resourcev1.AllocationResult {
-	allocator, err := structured.NewAllocator(context.Background(), features, w.allocatedState(), classes{}, w.slices, celCache)
+	allocator, err := structured.NewAllocator(context.Background(), features, w.allocatedState(), classes{}, w.slices,
+		celCache)
 	require.NoError(t, err)
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 	found, err := allocator.Allocate(context.Background(), node, []*resourcev1.ResourceClaim{c})
@@ -238,20 +239,29 @@ func amountOf(t *rapid.T, values ...string) resource.Quantity {
 
 func drawDevice(t *rapid.T, n int, counters bool) resourcev1.Device {
 	name := "device-" + strconv.Itoa(n)
-	d := resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"name": {StringValue: &name}}}
+	d := resourcev1.Device{
+		Name:       name,
+		Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"name": {StringValue: &name}},
+	}
 	if chance(t, "shareable", 2) {
 		d.AllowMultipleAllocations = ptr.To(true)
 		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
-			"memory": {Value: amountOf(t, "4", "5500m"), RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: ptr.To(resource.MustParse("1"))}},
+			"memory": {
+				Value:         amountOf(t, "4", "5500m"),
+				RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: ptr.To(resource.MustParse("1"))},
+			},
 		}
 		if chance(t, "no policy", 4) {
 			d.Capacity["cores"] = resourcev1.DeviceCapacity{Value: amountOf(t, "2", "3")}
 		}
 	}
 	if counters && !chance(t, "takes no counters", 4) {
-		d.ConsumesCounters = []resourcev1.DeviceCounterConsumption{{CounterSet: "set", Counters: map[string]resourcev1.Counter{
-			"memory": {Value: amountOf(t, "1", "2", "3", "2500m")}, "cores": {Value: amountOf(t, "1", "2")},
-		}}}
+		d.ConsumesCounters = []resourcev1.DeviceCounterConsumption{{
+			CounterSet: "set",
+			Counters: map[string]resourcev1.Counter{
+				"memory": {Value: amountOf(t, "1", "2", "3", "2500m")}, "cores": {Value: amountOf(t, "1", "2")},
+			},
+		}}
 	}
 	if chance(t, "binding conditions", 6) {
 		d.BindingConditions, d.BindingFailureConditions = []string{"ready"}, []string{"failed"}
@@ -262,8 +272,11 @@ func drawDevice(t *rapid.T, n int, counters bool) resourcev1.Device {
 func claimFor(n int64, requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
 	name := fmt.Sprintf("claim-%d", n)
 	return &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: strconv.FormatInt(n, 10)},
-		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID(name),
+			ResourceVersion: strconv.FormatInt(n, 10),
+		},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}},
 	}
 }
 
@@ -285,7 +298,9 @@ func drawClaim(t *rapid.T, n int64) *resourcev1.ResourceClaim {
 	for i := range 1 + pick(t, "requests", 3) {
 		var capacity *resourcev1.CapacityRequirements
 		if chance(t, "capacity", 2) {
-			capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": amountOf(t, "1", "1500m", "2")}}
+			capacity = &resourcev1.CapacityRequirements{
+				Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": amountOf(t, "1", "1500m", "2")},
+			}
 		}
 		r := exactly(capacity, "")
 		r.Count = int64(1 + pick(t, "count", 2))

@@ -115,7 +115,8 @@ func pod(t *rapid.T, name string) *v1.Pod {
 	for i := range max(0, pick(t, "init containers", 6)-2) {
 		c := container(t, fmt.Sprintf("i%d", i))
 		if rapid.Bool().Draw(t, "sidecar") {
-			c.RestartPolicy = ptr.To(oneOf(t, "restart policy", v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever))
+			c.RestartPolicy = ptr.To(oneOf(t, "restart policy", v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyAlways,
+				v1.ContainerRestartPolicyNever))
 		}
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 	}
@@ -132,7 +133,8 @@ func pod(t *rapid.T, name string) *v1.Pod {
 // resizes in any stage, phases, deletion.
 func run(t *rapid.T, p *v1.Pod, node string) *v1.Pod {
 	p.Spec.NodeName = node
-	p.Status.Phase = oneOf(t, "phase", v1.PodRunning, v1.PodRunning, v1.PodPending, v1.PodPending, v1.PodSucceeded, v1.PodFailed, v1.PodUnknown)
+	p.Status.Phase = oneOf(t, "phase", v1.PodRunning, v1.PodRunning, v1.PodPending, v1.PodPending, v1.PodSucceeded,
+		v1.PodFailed, v1.PodUnknown)
 	if chance(t, "terminating", 4) {
 		p.DeletionTimestamp = &metav1.Time{}
 	}
@@ -152,9 +154,15 @@ func run(t *rapid.T, p *v1.Pod, node string) *v1.Pod {
 	}
 	switch pick(t, "resize", 5) {
 	case 3:
-		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
+		p.Status.Conditions = []v1.PodCondition{{
+			Type: v1.PodResizePending, Status: v1.ConditionTrue,
+			Reason: v1.PodReasonInfeasible,
+		}}
 	case 4:
-		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred}}
+		p.Status.Conditions = []v1.PodCondition{{
+			Type: v1.PodResizePending, Status: v1.ConditionTrue,
+			Reason: v1.PodReasonDeferred,
+		}}
 	}
 	return p
 }

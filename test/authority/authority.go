@@ -51,7 +51,8 @@ func (a *Authority) Issue(name string, ends time.Duration, usage x509.ExtKeyUsag
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(a.issued), Subject: pkix.Name{CommonName: name, Organization: groups},
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(ends),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, key.Public(), a.key)
 	require.NoError(a.t, err)

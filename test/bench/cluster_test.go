@@ -46,7 +46,10 @@ func startServer(b *testing.B, c *controlplane.ControlPlane) *clusterload.Server
 // startNamed starts one of several servers.
 func startNamed(b *testing.B, c *controlplane.ControlPlane, name string, args ...string) *clusterload.Server {
 	b.Helper()
-	server, err := clusterload.StartServer(b.Context(), c, clusterload.ServerOptions{Name: name, Args: args, ReadyTimeout: runTimeout})
+	server, err := clusterload.StartServer(b.Context(), c, clusterload.ServerOptions{
+		Name: name, Args: args,
+		ReadyTimeout: runTimeout,
+	})
 	require.NoError(b, err)
 	return server
 }

@@ -26,7 +26,8 @@ const (
 func BenchmarkFailover(b *testing.B) {
 	c := startCluster(b)
 	fill(b, c)
-	leads, follows := startNamed(b, c, "one", clusterload.QuickLease...), startNamed(b, c, "two", clusterload.QuickLease...)
+	leads, follows := startNamed(b, c, "one", clusterload.QuickLease...),
+		startNamed(b, c, "two", clusterload.QuickLease...)
 	for b.Loop() {
 		var took []time.Duration
 		for range failovers {
@@ -47,10 +48,11 @@ func BenchmarkFailover(b *testing.B) {
 func awaitWarm(b *testing.B, server *clusterload.Server) {
 	b.Helper()
 	caller := testbed.Caller{URL: server.URL}
-	require.NoError(b, wait.PollUntilContextTimeout(b.Context(), time.Second, runTimeout, true, func(ctx context.Context) (bool, error) {
-		bound, err := caller.Metric(ctx, "globalreserve_allocations", "state", "Bound")
-		return bound == memoryPods, err
-	}))
+	require.NoError(b, wait.PollUntilContextTimeout(b.Context(), time.Second, runTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			bound, err := caller.Metric(ctx, "globalreserve_allocations", "state", "Bound")
+			return bound == memoryPods, err
+		}))
 }
 
 // failover kills a server, and returns how long the other one takes from holding the Lease to deciding.
@@ -59,22 +61,25 @@ func failover(b *testing.B, c *controlplane.ControlPlane, leads, follows *cluste
 	before := holder(b.Context(), c)
 	require.NotEmpty(b, before)
 	require.NoError(b, leads.Kill())
-	require.NoError(b, wait.PollUntilContextTimeout(b.Context(), look, runTimeout, true, func(ctx context.Context) (bool, error) {
-		now := holder(ctx, c)
-		return now != "" && now != before, nil
-	}))
+	require.NoError(b, wait.PollUntilContextTimeout(b.Context(), look, runTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			now := holder(ctx, c)
+			return now != "" && now != before, nil
+		}))
 	held := time.Now()
 	caller := testbed.Caller{URL: follows.URL}
-	require.NoError(b, wait.PollUntilContextTimeout(b.Context(), look, runTimeout, true, func(ctx context.Context) (bool, error) {
-		leader, err := caller.Metric(ctx, "globalreserve_leader")
-		return leader == 1, err
-	}))
+	require.NoError(b, wait.PollUntilContextTimeout(b.Context(), look, runTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			leader, err := caller.Metric(ctx, "globalreserve_leader")
+			return leader == 1, err
+		}))
 	return time.Since(held)
 }
 
 // holder returns who has the Lease.
 func holder(ctx context.Context, c *controlplane.ControlPlane) string {
-	lease, err := c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, election.LeaseName, metav1.GetOptions{})
+	lease, err := c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).
+		Get(ctx, election.LeaseName, metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
 	}

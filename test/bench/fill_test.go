@@ -53,15 +53,16 @@ func fill(b *testing.B, c *controlplane.ControlPlane) {
 func awaitCaughtUp(b *testing.B, c *controlplane.ControlPlane) {
 	b.Helper()
 	var last string
-	err := wait.PollUntilContextTimeout(b.Context(), time.Second, runTimeout, true, func(ctx context.Context) (bool, error) {
-		page, err := c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil || page.RemainingItemCount == nil {
-			last = fmt.Sprint("no count: ", err)
-			return false, nil
-		}
-		last = fmt.Sprint(*page.RemainingItemCount+1, " pods")
-		return *page.RemainingItemCount+1 == memoryPods, nil
-	})
+	err := wait.PollUntilContextTimeout(b.Context(), time.Second, runTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			page, err := c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+			if err != nil || page.RemainingItemCount == nil {
+				last = fmt.Sprint("no count: ", err)
+				return false, nil
+			}
+			last = fmt.Sprint(*page.RemainingItemCount+1, " pods")
+			return *page.RemainingItemCount+1 == memoryPods, nil
+		})
 	require.NoError(b, err, "the API server has %s", last)
 }
 

@@ -72,7 +72,8 @@ func measureFilter(b *testing.B, server *clusterload.Server, podOf func(i int) *
 		perCall := func(d time.Duration) float64 { return float64(d.Microseconds()) / filterCalls }
 		b.ReportMetric(perCall(after-before), "server-cpu-µs/call")
 		b.ReportMetric(perCall(wall), "wall-µs/call")
-		b.Logf("SUMMARY filter, %s, %d bytes with %d node names: %.0f µs of server processor time per call, %.0f µs from the outside",
+		b.Logf("SUMMARY filter, %s, %d bytes with %d node names: %.0f µs of server processor time per call, %.0f µs from "+
+			"the outside",
 			b.Name(), len(bodies[0]), filterNodes, perCall(after-before), perCall(wall))
 	}
 }
@@ -114,7 +115,8 @@ func BenchmarkReserveOverHTTP(b *testing.B) {
 		}
 		typical := float64(median(times).Microseconds()) / 1e3
 		b.ReportMetric(typical, "ms/reserve")
-		b.Logf("SUMMARY reserve of %d pods, %.1f MB: %.1f ms (median of %d)", gangPods, float64(len(body))/1e6, typical, gangCalls)
+		b.Logf("SUMMARY reserve of %d pods, %.1f MB: %.1f ms (median of %d)", gangPods, float64(len(body))/1e6, typical,
+			gangCalls)
 	}
 }
 

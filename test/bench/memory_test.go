@@ -42,7 +42,8 @@ func BenchmarkMemoryAndStart(b *testing.B) {
 		b.ReportMetric(median(used).Seconds(), "server-cpu-s-to-ready")
 		b.ReportMetric(median(peaks), "MiB-peak")
 		b.ReportMetric(median(rests), "MiB-rest")
-		b.Logf("SUMMARY %d nodes, %d pods, medians of %d starts: ready after %.1f s and %.1f s of its processor time, %.0f MiB resident at most, %.0f MiB at rest",
+		b.Logf("SUMMARY %d nodes, %d pods, medians of %d starts: ready after %.1f s and %.1f s of its processor time, "+
+			"%.0f MiB resident at most, %.0f MiB at rest",
 			nodes, memoryPods, starts, median(ready).Seconds(), median(used).Seconds(), median(peaks), median(rests))
 	}
 }

@@ -59,16 +59,23 @@ func typicalContainer(name string, port int32, cpu, memory string) corev1.Contai
 		PeriodSeconds: 5, TimeoutSeconds: 2,
 	}
 	return corev1.Container{
-		Name: name, Image: "example.invalid/shop/" + name + ":2026.11.1", Args: []string{"--port=" + strconv.Itoa(int(port)), "--config=/etc/config/app.yaml"},
+		Name: name, Image: "example.invalid/shop/" + name + ":2026.11.1",
+		Args:  []string{"--port=" + strconv.Itoa(int(port)), "--config=/etc/config/app.yaml"},
 		Ports: []corev1.ContainerPort{{Name: name, ContainerPort: port}},
 		Env: []corev1.EnvVar{
-			{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+			{
+				Name:      "NODE_NAME",
+				ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}},
+			},
 			{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 			{Name: "DATABASE_URL", Value: "postgres://checkout@database.shop.svc:5432/checkout"},
 		},
 		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)},
-			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse(cpu),
+				corev1.ResourceMemory: resource.MustParse(memory),
+			},
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
 		},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "config", MountPath: "/etc/config", ReadOnly: true}, {Name: "scratch", MountPath: "/scratch"},
@@ -79,7 +86,9 @@ func typicalContainer(name string, port int32, cpu, memory string) corev1.Contai
 }
 
 // createPods creates n pods side by side. change may adapt each, by its number.
-func createPods(ctx context.Context, client kubernetes.Interface, n int, change func(int, *corev1.Pod)) ([]*corev1.Pod, error) {
+func createPods(ctx context.Context, client kubernetes.Interface, n int,
+	change func(int, *corev1.Pod),
+) ([]*corev1.Pod, error) {
 	pods := make([]*corev1.Pod, n)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)

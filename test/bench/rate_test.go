@@ -76,9 +76,12 @@ func BenchmarkSchedulingRate(b *testing.B) {
 	server := globalReserve()
 	setups := []setup{
 		{name: "plain", scheduler: kubeScheduler(func(string) ([]byte, error) { return []byte(plain), nil })},
-		{name: "passthrough", start: passthrough(buildPassthrough(b)), scheduler: kubeScheduler(func(url string) ([]byte, error) {
-			return fmt.Appendf(nil, passing, url), nil
-		})},
+		{
+			name: "passthrough", start: passthrough(buildPassthrough(b)),
+			scheduler: kubeScheduler(func(url string) ([]byte, error) {
+				return fmt.Appendf(nil, passing, url), nil
+			}),
+		},
 		{name: "default-scheduler.yaml", start: server, scheduler: shipped("default-scheduler.yaml")},
 		{name: "two-profiles.yaml", start: server, scheduler: shipped("two-profiles.yaml")},
 		{name: "plugin/local.yaml", scheduler: pluginScheduler},
@@ -100,7 +103,8 @@ func compare(b *testing.B, c *controlplane.ControlPlane, setups []setup) {
 			say("round %d of %d: %-24s %s", round+1, *rateRounds, s.name, got)
 		}
 	}
-	say("SUMMARY %d nodes, %d pods, medians of %d, processor time of scheduler and server per pod", nodes, ratePods, *rateRounds)
+	say("SUMMARY %d nodes, %d pods, medians of %d, processor time of scheduler and server per pod", nodes, ratePods,
+		*rateRounds)
 	say("SUMMARY | scheduler | pods/s | of plain | of passthrough | ms/pod | of plain |")
 	for _, s := range setups {
 		got := runs[s.name]
@@ -243,7 +247,8 @@ func startScheduler(b *testing.B, c *controlplane.ControlPlane, s setup, url str
 }
 
 // kubeScheduler starts a kube-scheduler with a configuration.
-func kubeScheduler(config func(url string) ([]byte, error)) func(*testing.B, *controlplane.ControlPlane, string, string) *controlplane.Process {
+func kubeScheduler(config func(url string) ([]byte, error)) func(*testing.B, *controlplane.ControlPlane, string,
+	string) *controlplane.Process {
 	return func(b *testing.B, c *controlplane.ControlPlane, name, url string) *controlplane.Process {
 		b.Helper()
 		content, err := config(url)

@@ -86,7 +86,8 @@ func (a *account) setPod(pod *corev1.Pod) []excess {
 		a.pods[pod.UID] = p
 	}
 	if known && p.pod.Spec.NodeName != "" && p.pod.Spec.NodeName != pod.Spec.NodeName {
-		a.rebinds = append(a.rebinds, fmt.Sprintf("%s/%s from %q to %q", pod.Namespace, pod.Name, p.pod.Spec.NodeName, pod.Spec.NodeName))
+		a.rebinds = append(a.rebinds, fmt.Sprintf("%s/%s from %q to %q", pod.Namespace, pod.Name, p.pod.Spec.NodeName,
+			pod.Spec.NodeName))
 	}
 	p.pod = pod
 	before, now := p.node, countsOn(pod)

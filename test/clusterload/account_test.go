@@ -174,7 +174,8 @@ func TestOvercommitIsFound(t *testing.T) {
 
 func TestRebindsAreFound(t *testing.T) {
 	a := newAccount()
-	feed(t, a, seen{object: newPod("a", "")}, seen{object: newPod("a", "n")}, seen{object: newPod("a", "n")}, seen{object: newPod("a", "m")})
+	feed(t, a, seen{object: newPod("a", "")}, seen{object: newPod("a", "n")}, seen{object: newPod("a", "n")},
+		seen{object: newPod("a", "m")})
 	assert.Equal(t, []string{`default/a from "n" to "m"`}, a.rebinds)
 }
 
@@ -208,8 +209,11 @@ func TestFittingPods(t *testing.T) {
 		objects []any
 		want    []string
 	}{
-		"capacity for it":       {objects: []any{n, newPod("p", "", "cpu", "4")}, want: []string{"p"}},
-		"each by itself":        {objects: []any{n, newPod("p", "", "cpu", "4"), newPod("q", "", "cpu", "4")}, want: []string{"p", "q"}},
+		"capacity for it": {objects: []any{n, newPod("p", "", "cpu", "4")}, want: []string{"p"}},
+		"each by itself": {
+			objects: []any{n, newPod("p", "", "cpu", "4"), newPod("q", "", "cpu", "4")},
+			want:    []string{"p", "q"},
+		},
 		"too little":            {objects: []any{n, newPod("x", "n", "cpu", "1"), newPod("p", "", "cpu", "4")}},
 		"no such device":        {objects: []any{n, newPod("p", "", string(gpu), "1")}},
 		"no node":               {objects: []any{newPod("p", "", "cpu", "1")}},

@@ -102,7 +102,10 @@ func StartCoscheduler(ctx context.Context, cp *controlplane.ControlPlane, name s
 	if err != nil {
 		return nil, err
 	}
-	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{Name: name, Config: config, Path: path, Kubeconfig: kubeconfig})
+	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{
+		Name: name, Config: config, Path: path,
+		Kubeconfig: kubeconfig,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,9 @@ type PluginScheduler struct {
 }
 
 // StartPluginScheduler starts a globalreserve-scheduler, and returns when its ledger is ready to decide.
-func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o PluginSchedulerOptions) (*PluginScheduler, error) {
+func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane,
+	o PluginSchedulerOptions,
+) (*PluginScheduler, error) {
 	o.Name = cmp.Or(o.Name, "globalreserve-scheduler")
 	root, err := controlplane.RepositoryRoot()
 	if err != nil {
@@ -88,9 +90,10 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 // AwaitReady returns when the ledger in the scheduler can decide.
 func (s *PluginScheduler) AwaitReady(ctx context.Context) error {
 	ready := controlplane.HTTPReady(s.URL+"/readyz", nil)
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		return ready(ctx) == nil, nil
-	})
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			return ready(ctx) == nil, nil
+		})
 }
 
 // pluginConfig returns scheduler-config/plugin/local.yaml for a scheduler of another name, with the given args besides

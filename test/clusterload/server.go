@@ -55,14 +55,16 @@ type ServerOptions struct {
 // QuickLease are the times of a Lease for clusters that would rather not be without a leader for long. A machine that
 // stands still for three seconds ends it, so tests have it only where they wait for the end of Leases again and again.
 var QuickLease = []string{
-	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s", "--bind-timeout=8s",
+	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s",
+	"--bind-timeout=8s",
 }
 
 // FreeLease takes the Lease from a server that was killed, so that the next one need not wait for its end. The
 // server must be gone, and no other one may have the Lease.
 func FreeLease(ctx context.Context, cp *controlplane.ControlPlane) error {
 	leases := cp.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
-	_, err := leases.Patch(ctx, leaseName, types.MergePatchType, []byte(`{"spec":{"holderIdentity":null}}`), metav1.PatchOptions{})
+	_, err := leases.Patch(ctx, leaseName, types.MergePatchType, []byte(`{"spec":{"holderIdentity":null}}`),
+		metav1.PatchOptions{})
 	return err
 }
 
@@ -100,7 +102,8 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 	}
 	process, err := cp.StartProcess(ctx, controlplane.ProcessOptions{
 		Name: options.Name, Path: options.Binary,
-		Args:  append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port, "--peer-address=127.0.0.1:0"}, options.Args...),
+		Args: append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port, "--peer-address=127.0.0.1:0"},
+			options.Args...),
 		Env:   options.Env,
 		Ready: controlplane.HTTPReady(url+ready, nil), ReadyTimeout: options.ReadyTimeout,
 	})
@@ -132,7 +135,9 @@ func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (strin
 
 // serverKubeconfigThrough is ServerKubeconfig for a server that reaches the API server through a proxy, unless that is
 // nil.
-func serverKubeconfigThrough(ctx context.Context, cp *controlplane.ControlPlane, proxy *controlplane.FaultProxy) (string, error) {
+func serverKubeconfigThrough(ctx context.Context, cp *controlplane.ControlPlane,
+	proxy *controlplane.FaultProxy,
+) (string, error) {
 	if err := grant(ctx, cp, "base", "rbac.yaml"); err != nil {
 		return "", err
 	}

@@ -40,7 +40,8 @@ func (w *Watcher) AwaitSettled(ctx context.Context, quiet time.Duration) (Snapsh
 		if len(snapshot.FittingPods) > 0 {
 			return snapshot, fmt.Errorf("%w: %s", ErrStuck, nameStuck(snapshot.FittingPods))
 		}
-		return snapshot, fmt.Errorf("pods still come, go or are bound, last %s ago: %w", still.Round(time.Millisecond), ctx.Err())
+		return snapshot, fmt.Errorf("pods still come, go or are bound, last %s ago: %w", still.Round(time.Millisecond),
+			ctx.Err())
 	}
 }
 

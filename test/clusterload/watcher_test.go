@@ -181,10 +181,13 @@ func TestAwaitSettled(t *testing.T) {
 func TestSnapshotCountsGangs(t *testing.T) {
 	a := newAPI(newNode("n", "cpu", "4"))
 	a.setPods("100",
-		with(newPod("whole-0", "n", "cpu", "1"), inGang("whole", 2)), with(newPod("whole-1", "n", "cpu", "1"), inGang("whole", 2)),
+		with(newPod("whole-0", "n", "cpu", "1"), inGang("whole", 2)),
+		with(newPod("whole-1", "n", "cpu", "1"), inGang("whole", 2)),
 		with(newPod("part-0", "n", "cpu", "1"), inGang("part", 2)), with(newPod("part-1", "", "cpu", "1"), inGang("part", 2)),
-		with(newPod("waits-0", "", "cpu", "1"), inGang("waits", 2)), with(newPod("waits-1", "", "cpu", "1"), inGang("waits", 2)),
-		with(newPod("late-0", "n", "cpu", "1"), inGang("late", 2)), with(newPod("late-1", "n", "cpu", "1"), inGang("late", 2)),
+		with(newPod("waits-0", "", "cpu", "1"), inGang("waits", 2)),
+		with(newPod("waits-1", "", "cpu", "1"), inGang("waits", 2)),
+		with(newPod("late-0", "n", "cpu", "1"), inGang("late", 2)),
+		with(newPod("late-1", "n", "cpu", "1"), inGang("late", 2)),
 		newPod("single", ""),
 	)
 	w := startWatcher(t, a)

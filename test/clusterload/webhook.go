@@ -171,13 +171,15 @@ func awaitWebhook(ctx context.Context, cp *controlplane.ControlPlane, hook strin
 	}
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
-		_, last = cp.Client().CoreV1().Pods(corev1.NamespaceDefault).Create(ctx, probe, dryRun)
-		if hook == "" {
-			return last == nil, nil
-		}
-		return last != nil && strings.Contains(last.Error(), nowhere) && strings.Contains(last.Error(), strconv.Quote(hook)), nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, controlplane.Patience, true,
+		func(ctx context.Context) (bool, error) {
+			_, last = cp.Client().CoreV1().Pods(corev1.NamespaceDefault).Create(ctx, probe, dryRun)
+			if hook == "" {
+				return last == nil, nil
+			}
+			return last != nil && strings.Contains(last.Error(), nowhere) && strings.Contains(last.Error(), strconv.Quote(hook)),
+				nil
+		})
 	if err != nil {
 		return fmt.Errorf("wait until the API server asks the webhook %q: %w", hook, errors.Join(err, last))
 	}

@@ -77,7 +77,9 @@ func (c *ControlPlane) CreateObject(ctx context.Context, object *unstructured.Un
 }
 
 // Resource is where objects like this one are reached, in their own namespace or else in the one given.
-func (c *ControlPlane) Resource(object *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
+func (c *ControlPlane) Resource(object *unstructured.Unstructured,
+	namespace string,
+) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) { // it may be new

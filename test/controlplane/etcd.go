@@ -47,7 +47,8 @@ func (c *ControlPlane) CompactEtcd(ctx context.Context) error {
 			Revision string `json:"revision"`
 		} `json:"header"`
 	}
-	if err := c.etcdCall(ctx, "range", map[string]any{"key": []byte(registry), "limit": 1, "keys_only": true}, &now); err != nil {
+	if err := c.etcdCall(ctx, "range", map[string]any{"key": []byte(registry), "limit": 1, "keys_only": true},
+		&now); err != nil {
 		return err
 	}
 	return c.etcdCall(ctx, "compaction", map[string]any{"revision": now.Header.Revision, "physical": true}, &struct{}{})

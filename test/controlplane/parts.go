@@ -200,7 +200,8 @@ func (c *ControlPlane) startControllerManager(ctx context.Context) error {
 	args = append(args, "--kubeconfig="+kubeconfig)
 	args = append(args, c.commonArgs()...)
 	_, err = c.StartProcess(ctx, ProcessOptions{
-		Name: ControllerManager, Path: filepath.Join(c.bin, ControllerManager), Args: args, Ready: c.secureReady(url + "/healthz"),
+		Name: ControllerManager, Path: filepath.Join(c.bin, ControllerManager), Args: args,
+		Ready: c.secureReady(url + "/healthz"),
 	})
 	return err
 }

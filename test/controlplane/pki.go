@@ -157,7 +157,9 @@ func writePrivate(path string, content []byte) error {
 }
 
 // ClientCertificate makes a client certificate of an identity that is valid for so long, or was, in PEM.
-func (c *ControlPlane) ClientCertificate(life time.Duration, user string, groups ...string) (certificate, key []byte, err error) {
+func (c *ControlPlane) ClientCertificate(life time.Duration, user string,
+	groups ...string,
+) (certificate, key []byte, err error) {
 	pair, err := c.identities.authority.clientFor(life, user, groups)
 	return pair.certificate, pair.key, err
 }

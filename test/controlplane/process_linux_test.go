@@ -16,7 +16,10 @@ import (
 // TestSuspendedIsSuspended: the kernel returns from kill(2) before a thread of a busy program has stopped, and what the
 // program does in those milliseconds the test would take for what it did before.
 func TestSuspendedIsSuspended(t *testing.T) {
-	p := NewProcess(ProcessOptions{Name: "busy", Path: os.Args[0], Env: []string{helperEnv + "=" + helperBusy, "GOMAXPROCS=32"}})
+	p := NewProcess(ProcessOptions{
+		Name: "busy", Path: os.Args[0],
+		Env: []string{helperEnv + "=" + helperBusy, "GOMAXPROCS=32"},
+	})
 	require.NoError(t, p.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, p.Kill()) })
 	for range 50 {

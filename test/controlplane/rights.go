@@ -80,7 +80,9 @@ func ignoreNotFound(err error) error {
 }
 
 // reviewOf asks whether a subject may do the first thing of a rule.
-func reviewOf(subject *rbacv1.Subject, rule *rbacv1.PolicyRule, namespace string) (review authorizationv1.SubjectAccessReviewSpec) {
+func reviewOf(subject *rbacv1.Subject, rule *rbacv1.PolicyRule,
+	namespace string,
+) (review authorizationv1.SubjectAccessReviewSpec) {
 	switch subject.Kind {
 	case rbacv1.GroupKind:
 		review.Groups = []string{subject.Name}
@@ -90,7 +92,10 @@ func reviewOf(subject *rbacv1.Subject, rule *rbacv1.PolicyRule, namespace string
 		review.User = subject.Name
 	}
 	if len(rule.NonResourceURLs) > 0 {
-		review.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0]}
+		review.NonResourceAttributes = &authorizationv1.NonResourceAttributes{
+			Path: rule.NonResourceURLs[0],
+			Verb: rule.Verbs[0],
+		}
 		return review
 	}
 	right := &authorizationv1.ResourceAttributes{Namespace: namespace, Group: rule.APIGroups[0], Verb: rule.Verbs[0]}

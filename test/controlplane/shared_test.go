@@ -18,7 +18,10 @@ import (
 // TestShared has one control plane serve several tests: each finds what was prepared, and of the tests
 // before neither an object nor a process.
 func TestShared(t *testing.T) {
-	shared := Shared{Prepare: func(ctx context.Context, c *ControlPlane) error { return c.CreateNamespace(ctx, "prepared") }}
+	shared := Shared{Prepare: func(ctx context.Context, c *ControlPlane) error {
+		return c.CreateNamespace(ctx,
+			"prepared")
+	}}
 	t.Cleanup(func() { require.NoError(t, shared.discard()) })
 	var first *Process
 	for _, round := range []string{"first", "second"} {
@@ -76,20 +79,26 @@ func leaveBehind(t *testing.T, c *ControlPlane) {
 	require.NoError(t, c.Client().CoreV1().Pods("default").Delete(ctx, "held", metav1.DeleteOptions{}))
 	require.NoError(t, c.CreateNamespace(ctx, "ends"))
 	require.NoError(t, c.Client().CoreV1().Namespaces().Delete(ctx, "ends", metav1.DeleteOptions{}))
-	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "nowhere"},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "nowhere.example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().
+		Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "nowhere"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name:         "nowhere.example.com",
+				ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
+				Rules: []admissionregistrationv1.RuleWithOperations{{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule: admissionregistrationv1.Rule{
+						APIGroups: []string{""}, APIVersions: []string{"v1"},
+						Resources: []string{"pods"},
+					},
+				}},
+				SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			}},
-			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-		}},
-	}, metav1.CreateOptions{})
+		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		_, err := c.Client().CoreV1().Pods("default").Create(ctx, testPod("refused", "nobody", "1"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := c.Client().CoreV1().Pods("default").Create(ctx, testPod("refused", "nobody", "1"),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return apierrors.IsInternalError(err)
 	}, Patience, pollInterval, "the webhook is asked")
 }
@@ -97,7 +106,10 @@ func leaveBehind(t *testing.T, c *ControlPlane) {
 // TestSharedIsGivenUp has a test take away what all tests are to find: it is told, and the next one gets a
 // control plane that is whole.
 func TestSharedIsGivenUp(t *testing.T) {
-	shared := Shared{Prepare: func(ctx context.Context, c *ControlPlane) error { return c.CreateNamespace(ctx, "prepared") }}
+	shared := Shared{Prepare: func(ctx context.Context, c *ControlPlane) error {
+		return c.CreateNamespace(ctx,
+			"prepared")
+	}}
 	t.Cleanup(func() { require.NoError(t, shared.discard()) })
 	ctx := t.Context()
 	require.NoError(t, shared.start(ctx))
@@ -105,7 +117,8 @@ func TestSharedIsGivenUp(t *testing.T) {
 	tenant, err := base.Tenant()
 	require.NoError(t, err)
 	require.NoError(t, base.etcdDelete(ctx, "/registry/namespaces/prepared"))
-	require.ErrorContains(t, shared.leave(tenant, false), "/registry/namespaces/prepared is gone: the test needs a control plane of its own")
+	require.ErrorContains(t, shared.leave(tenant, false),
+		"/registry/namespaces/prepared is gone: the test needs a control plane of its own")
 	require.NoError(t, shared.start(ctx))
 	require.NotSame(t, base, shared.base)
 	require.Contains(t, namespaces(t, shared.base), "prepared")

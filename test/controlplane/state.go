@@ -235,7 +235,10 @@ func (c *ControlPlane) awaitNoWebhook(ctx context.Context) error {
 		Spec:       corev1.PodSpec{NodeName: "no-such-node", Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}
 	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: probe.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: probe.Spec.NodeName},
+		ObjectMeta: metav1.ObjectMeta{Name: probe.Name}, Target: corev1.ObjectReference{
+			Kind: "Node",
+			Name: probe.Spec.NodeName,
+		},
 	}
 	var last error
 	err := wait.PollUntilContextCancel(ctx, resetPoll, true, func(ctx context.Context) (bool, error) {

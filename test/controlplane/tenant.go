@@ -19,7 +19,8 @@ func (c *ControlPlane) Tenant() (*ControlPlane, error) {
 	}
 	t := &ControlPlane{
 		options: c.options, bin: c.bin, dir: dir, ports: &ports{},
-		apiPort: c.apiPort, etcdURL: c.etcdURL, identities: c.identities, client: c.client, dynamic: c.dynamic, mapper: c.mapper,
+		apiPort: c.apiPort, etcdURL: c.etcdURL, identities: c.identities, client: c.client, dynamic: c.dynamic,
+		mapper: c.mapper,
 	}
 	for _, own := range []string{t.LogDir(), t.path("config")} {
 		if err := os.Mkdir(own, 0o700); err != nil {

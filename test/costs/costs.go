@@ -62,9 +62,11 @@ func (now cost) compare(name string, baseline map[string]cost) error {
 	case !known:
 		return fmt.Errorf("test/costs/baseline.json has nothing for %q: run `make bench-baseline`", name)
 	case now.Allocations > base.Allocations*moreAllocations:
-		return fmt.Errorf("%s: %.0f allocations per operation, %.0f are in test/costs/baseline.json: %s", name, now.Allocations, base.Allocations, hint)
+		return fmt.Errorf("%s: %.0f allocations per operation, %.0f are in test/costs/baseline.json: %s", name,
+			now.Allocations, base.Allocations, hint)
 	case now.CPU > base.CPU*moreCPU:
-		return fmt.Errorf("%s: %.4f units of processor time per operation, %.4f are in test/costs/baseline.json, and the margin is a factor of %.0f: %s",
+		return fmt.Errorf("%s: %.4f units of processor time per operation, %.4f are in test/costs/baseline.json, and the "+
+			"margin is a factor of %.0f: %s",
 			name, now.CPU, base.CPU, moreCPU, hint)
 	}
 	return nil

@@ -22,7 +22,10 @@ func newUnit() *unit {
 		u.names = append(u.names, fmt.Sprintf("node-%d.example.internal", i))
 		u.index[u.names[i]] = i
 	}
-	text, err := json.Marshal(map[string]any{"names": u.names[:64], "text": strings.Repeat("abcdefgh", 64), "numbers": []int{1, 2, 3}})
+	text, err := json.Marshal(map[string]any{
+		"names": u.names[:64], "text": strings.Repeat("abcdefgh", 64),
+		"numbers": []int{1, 2, 3},
+	})
 	if err != nil {
 		panic("costs: " + err.Error())
 	}

@@ -43,7 +43,8 @@ func TestDefinitions(t *testing.T) {
 		t.Run(name, test)
 	}
 	for kind, table := range map[string]cases{
-		"Reservation": {refused, accepted}, "ExtendedResource": {refusedDevices, acceptedDevices}, "ExtendedResourceClaim": {refusedClaims, acceptedClaims},
+		"Reservation": {refused, accepted}, "ExtendedResource": {refusedDevices, acceptedDevices},
+		"ExtendedResourceClaim":         {refusedClaims, acceptedClaims},
 		"ExtendedResourceClaimTemplate": {refusedClaims, acceptedClaims},
 	} {
 		t.Run(kind+"/create", func(t *testing.T) { s.testCreate(t, kind, table) })
@@ -124,7 +125,8 @@ func assertRefused(t *testing.T, err error, spec, message string) {
 // create sends an object of a spec in YAML with the strict field validation that kubectl asks for.
 func (s *suite) create(t *testing.T, kind, name, spec string) error {
 	t.Helper()
-	content := fmt.Appendf(nil, "apiVersion: globalreserve.io/v1alpha1\nkind: %s\nmetadata: {name: %s}\n%s", kind, name, spec)
+	content := fmt.Appendf(nil, "apiVersion: globalreserve.io/v1alpha1\nkind: %s\nmetadata: {name: %s}\n%s", kind, name,
+		spec)
 	return s.ControlPlane.Apply(t.Context(), content, s.Namespace)
 }
 

@@ -18,8 +18,9 @@ const pollInterval = 20 * time.Millisecond
 
 // kinds are those that manifests/crd defines, by their plural names.
 var kinds = map[string]string{
-	"reservations": "Reservation", "extendedresources": "ExtendedResource", "extendedresourceclaims": "ExtendedResourceClaim",
-	"ledgerterms": "LedgerTerm", "extendedresourceclaimtemplates": "ExtendedResourceClaimTemplate",
+	"reservations": "Reservation", "extendedresources": "ExtendedResource",
+	"extendedresourceclaims": "ExtendedResourceClaim",
+	"ledgerterms":            "LedgerTerm", "extendedresourceclaimtemplates": "ExtendedResourceClaimTemplate",
 }
 
 // Definitions are those of all kinds, as manifests/crd has them.
@@ -43,7 +44,10 @@ func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err := Define(ctx, cp); err != nil {
 		return err
 	}
-	for _, policy := range []string{"fence.yaml", "records.yaml", "creators.yaml", "privileges.yaml", "nodes.yaml", "podgroups.yaml"} {
+	for _, policy := range []string{
+		"fence.yaml", "records.yaml", "creators.yaml", "privileges.yaml", "nodes.yaml",
+		"podgroups.yaml",
+	} {
 		content, err := controlplane.ReadFile("manifests", "base", policy)
 		if err != nil {
 			return err
@@ -68,13 +72,14 @@ func awaitCreators(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err != nil {
 		return err
 	}
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
-		created, err := resource.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsServiceUnavailable(err) {
-			return false, nil
-		}
-		return err == nil && created.GetAnnotations()[v1alpha1.CallerAnnotation] != "", err
-	})
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, controlplane.Patience, true,
+		func(ctx context.Context) (bool, error) {
+			created, err := resource.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if apierrors.IsServiceUnavailable(err) {
+				return false, nil
+			}
+			return err == nil && created.GetAnnotations()[v1alpha1.CallerAnnotation] != "", err
+		})
 	if err != nil {
 		return fmt.Errorf("wait until Reservations can be created: %w", err)
 	}

@@ -36,33 +36,60 @@ func (r *record) subresources() []string {
 
 // records are all that only a server may write; own are what anybody who may write the objects may write.
 var records = map[string]record{
-	"status of a reservation":   {"Reservation", "r", `{"status": {"phase": "Available"}}`},
-	"status of a claim":         {"ExtendedResourceClaim", "c", `{"status": {"phase": "Bound"}}`},
-	"status of a device":        {"ExtendedResource", "d", `{"status": {"phase": "Bound"}}`},
-	"label":                     {"Reservation", "r", `{"metadata": {"labels": {"globalreserve.io/made-by": "reserve"}}}`},
-	"label taken off":           {"Reservation", "made", `{"metadata": {"labels": {"globalreserve.io/made-by": null}}}`},
-	"label of a gang":           {"Reservation", "r", `{"metadata": {"labels": {"globalreserve.io/unfinished": ""}}, "spec": {"ttl": "1h"}}`},
-	"caller":                    {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
-	"caller in another's place": {"Reservation", "made", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
-	"parts":                     {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/parts": "x"}}}`},
-	"head":                      {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/head": "x"}}}`},
-	"answered":                  {"Reservation", "made", `{"metadata": {"annotations": {"globalreserve.io/answered": "x"}}}`},
-	"request":                   {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/request": "x"}}}`},
-	"deleted pod":               {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/deleted-pod-uid": "x"}}}`},
-	"devices":                   {"Pod", "pending", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-0"}}}`},
-	"devices of a bound pod":    {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`},
-	"caller of a bound pod":     {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/caller": "another"}}}`},
-	"devices taken off":         {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": null}}}`},
-	"claims of a bound pod":     {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resource-claims": "other"}}}`},
-	"devices by the status":     {"Pod", "bound", `{"status": {"message": "m"}, "metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`},
-	"slot":                      {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/matched-reservation": "default/r/a"}}}`},
-	"slot id":                   {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/matched-reservation-uid": "u"}}}`},
+	"status of a reservation": {"Reservation", "r", `{"status": {"phase": "Available"}}`},
+	"status of a claim":       {"ExtendedResourceClaim", "c", `{"status": {"phase": "Bound"}}`},
+	"status of a device":      {"ExtendedResource", "d", `{"status": {"phase": "Bound"}}`},
+	"label":                   {"Reservation", "r", `{"metadata": {"labels": {"globalreserve.io/made-by": "reserve"}}}`},
+	"label taken off":         {"Reservation", "made", `{"metadata": {"labels": {"globalreserve.io/made-by": null}}}`},
+	"label of a gang": {
+		"Reservation", "r",
+		`{"metadata": {"labels": {"globalreserve.io/unfinished": ""}}, "spec": {"ttl": "1h"}}`,
+	},
+	"caller": {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
+	"caller in another's place": {
+		"Reservation", "made",
+		`{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`,
+	},
+	"parts":    {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/parts": "x"}}}`},
+	"head":     {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/head": "x"}}}`},
+	"answered": {"Reservation", "made", `{"metadata": {"annotations": {"globalreserve.io/answered": "x"}}}`},
+	"request":  {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/request": "x"}}}`},
+	"deleted pod": {
+		"Reservation", "r",
+		`{"metadata": {"annotations": {"globalreserve.io/deleted-pod-uid": "x"}}}`,
+	},
+	"devices": {
+		"Pod", "pending",
+		`{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-0"}}}`,
+	},
+	"devices of a bound pod": {
+		"Pod", "bound",
+		`{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`,
+	},
+	"caller of a bound pod": {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/caller": "another"}}}`},
+	"devices taken off": {
+		"Pod", "bound",
+		`{"metadata": {"annotations": {"globalreserve.io/extended-resources": null}}}`,
+	},
+	"claims of a bound pod": {
+		"Pod", "bound",
+		`{"metadata": {"annotations": {"globalreserve.io/extended-resource-claims": "other"}}}`,
+	},
+	"devices by the status": {
+		"Pod", "bound",
+		`{"status": {"message": "m"}, "metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`,
+	},
+	"slot":    {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/matched-reservation": "default/r/a"}}}`},
+	"slot id": {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/matched-reservation-uid": "u"}}}`},
 }
 
 var own = map[string]record{
 	"spec of a reservation": {"Reservation", "r", `{"spec": {"ttl": "2h"}, "metadata": {"labels": {"mine": "l"}}}`},
 	"spec of one made":      {"Reservation", "made", `{"spec": {"ttl": "2h"}}`},
-	"claims":                {"Pod", "pending", `{"metadata": {"annotations": {"globalreserve.io/extended-resource-claims": "other", "mine": "a"}}}`},
+	"claims": {
+		"Pod", "pending",
+		`{"metadata": {"annotations": {"globalreserve.io/extended-resource-claims": "other", "mine": "a"}}}`,
+	},
 	"labels of a bound pod": {"Pod", "bound", `{"metadata": {"labels": {"mine": "l"}, "annotations": {"mine": "a"}}}`},
 	"status of a bound pod": {"Pod", "bound", `{"status": {"message": "other"}}`},
 }
@@ -80,11 +107,15 @@ func (s *suite) testRecords(t *testing.T) {
 	require.NoError(t, s.CreateNamespace(t.Context(), c.Namespace))
 	require.NoError(t, s.ControlPlane.Apply(t.Context(), []byte(recorded), c.Namespace))
 	require.NoError(t, s.Client().CoreV1().Pods(c.Namespace).Bind(t.Context(), &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{v1alpha1.ExtendedResourcesAnnotation: "gpu-0"}},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: "somewhere"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "bound",
+			Annotations: map[string]string{v1alpha1.ExtendedResourcesAnnotation: "gpu-0"},
+		},
+		Target: corev1.ObjectReference{Kind: "Node", Name: "somewhere"},
 	}, metav1.CreateOptions{}))
 	write := func(config *rest.Config, r record, options metav1.PatchOptions) error {
-		_, err := s.as(t, config, r.kind, c.Namespace).Patch(t.Context(), r.name, types.MergePatchType, []byte(r.patch), options, r.subresources()...)
+		_, err := s.as(t, config, r.kind, c.Namespace).Patch(t.Context(), r.name, types.MergePatchType, []byte(r.patch),
+			options, r.subresources()...)
 		return err
 	}
 
@@ -108,10 +139,14 @@ func (s *suite) testRecords(t *testing.T) {
 		t.Run("own "+name, func(t *testing.T) { require.NoError(t, write(tenant, r, metav1.PatchOptions{})) })
 	}
 	for name, object := range map[string]string{
-		"label":                       "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, labels: {globalreserve.io/made-by: reserve}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
-		"caller":                      "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, annotations: {globalreserve.io/caller: me}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
-		"devices":                     "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {globalreserve.io/extended-resources: gpu-0}}\nspec: {containers: [{name: c, image: i}]}",
-		"slot":                        "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {globalreserve.io/matched-reservation: records/r/a}}\nspec: {containers: [{name: c, image: i}]}",
+		"label": "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, " +
+			"labels: {globalreserve.io/made-by: reserve}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
+		"caller": "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, " +
+			"annotations: {globalreserve.io/caller: me}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
+		"devices": "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: " +
+			"{globalreserve.io/extended-resources: gpu-0}}\nspec: {containers: [{name: c, image: i}]}",
+		"slot": "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: " +
+			"{globalreserve.io/matched-reservation: records/r/a}}\nspec: {containers: [{name: c, image: i}]}",
 		"caller of a pod with a node": fmt.Sprintf(placed, "another"),
 	} {
 		t.Run("create with "+name, func(t *testing.T) {
@@ -120,12 +155,14 @@ func (s *suite) testRecords(t *testing.T) {
 			require.True(t, apierrors.IsForbidden(err), "%v", err)
 			assert.ErrorContains(t, err, "leave it out")
 			if object.GetKind() == "Reservation" {
-				_, err = s.as(t, server, object.GetKind(), c.Namespace).Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				_, err = s.as(t, server, object.GetKind(), c.Namespace).
+					Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 				require.NoError(t, err)
 			}
 		})
 	}
-	_, err = s.as(t, tenant, "Pod", c.Namespace).Create(t.Context(), parse(t, fmt.Sprintf(placed, "tenant")), metav1.CreateOptions{})
+	_, err = s.as(t, tenant, "Pod", c.Namespace).Create(t.Context(), parse(t, fmt.Sprintf(placed, "tenant")),
+		metav1.CreateOptions{})
 	require.NoError(t, err, "its creator's own name, as the admission webhook writes it")
 }
 
@@ -178,7 +215,8 @@ func (s *suite) testCreators(t *testing.T) {
 	require.NoError(t, s.CreateNamespace(t.Context(), c.Namespace))
 	api := s.as(t, config, "Reservation", c.Namespace)
 	create := func(name, metadata, spec string) (*unstructured.Unstructured, error) {
-		return api.Create(t.Context(), parse(t, "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: "+name+metadata+"}\n"+
+		return api.Create(t.Context(), parse(t, "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: "+
+			name+metadata+"}\n"+
 			"spec: {"+spec+"slots: [{name: a, requests: {cpu: 1}}]}"), metav1.CreateOptions{})
 	}
 	c.Eventually(func(t *assert.CollectT) { // the API server has the policies a moment after they are made
@@ -197,19 +235,24 @@ func (s *suite) testCreators(t *testing.T) {
 	_, err = create("urgent", "", "priority: 1, ")
 	require.ErrorContains(t, err, "privileges.globalreserve.io priority")
 	extend := func() error {
-		_, err := api.Patch(t.Context(), "annotated", types.MergePatchType, []byte(`{"spec": {"ttl": "0s"}}`), metav1.PatchOptions{})
+		_, err := api.Patch(t.Context(), "annotated", types.MergePatchType, []byte(`{"spec": {"ttl": "0s"}}`),
+			metav1.PatchOptions{})
 		return err
 	}
 	require.ErrorContains(t, extend(), "no-expiry")
 
 	_, err = s.Client().RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "privileges"}, Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"privileges"}, ResourceNames: []string{"priority", "no-expiry"}, Verbs: []string{"use"},
+			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"privileges"},
+			ResourceNames: []string{"priority", "no-expiry"}, Verbs: []string{"use"},
 		}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = s.Client().RbacV1().RoleBindings(c.Namespace).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "privileges"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "privileges"},
+		ObjectMeta: metav1.ObjectMeta{Name: "privileges"}, RoleRef: rbacv1.RoleRef{
+			APIGroup: rbacv1.GroupName,
+			Kind:     "ClusterRole", Name: "privileges",
+		},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "creator"}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -222,17 +265,26 @@ func (s *suite) testCreators(t *testing.T) {
 func (s *suite) mayWriteAll(t *testing.T, user string) {
 	t.Helper()
 	rules := []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"}, Verbs: []string{"*"}},
+		{
+			APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"},
+			Verbs: []string{"*"},
+		},
 		{APIGroups: []string{v1alpha1.SchemeGroupVersion.Group}, Verbs: []string{"*"}, Resources: []string{
 			"reservations", "reservations/status", "extendedresourceclaims", "extendedresourceclaims/status",
 			"extendedresources", "extendedresources/status",
 		}},
 	}
 	api := s.Client().RbacV1()
-	_, err := api.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}, metav1.CreateOptions{})
+	_, err := api.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Rules:      rules,
+	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	binding, err := api.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{
+			APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: user,
+		},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)

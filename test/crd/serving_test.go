@@ -27,7 +27,8 @@ func (s *suite) testDefinitions(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"reservations": "Reservation [rsv] true", "reservations/status": "Reservation [] true",
 		"extendedresources": "ExtendedResource [er] false", "extendedresources/status": "ExtendedResource [] false",
-		"extendedresourceclaims": "ExtendedResourceClaim [erc] true", "extendedresourceclaims/status": "ExtendedResourceClaim [] true",
+		"extendedresourceclaims":         "ExtendedResourceClaim [erc] true",
+		"extendedresourceclaims/status":  "ExtendedResourceClaim [] true",
 		"extendedresourceclaimtemplates": "ExtendedResourceClaimTemplate [erct] true",
 		"ledgerterms":                    "LedgerTerm [] false", "ledgerterms/status": "LedgerTerm [] false",
 	}, got)
@@ -71,8 +72,10 @@ func (s *suite) testLargest(t *testing.T) {
 func (s *suite) testColumns(t *testing.T) {
 	require.NoError(t, s.reserve(t, "columns", one(`schedulerName: batch`)))
 	require.NoError(t, s.setStatus(t, "columns", availableStatus()))
-	columns, cells := table(t, s.Objects.GlobalreserveV1alpha1().RESTClient().Get().Namespace(s.Namespace).Resource("reservations").Name("columns"))
-	assert.Equal(t, []string{"NAME", "NODENAME", "STATUS", "CONSUMED", "EXPIRES", "AGE", "[REASON]", "[SCHEDULER]"}, columns)
+	columns, cells := table(t, s.Objects.GlobalreserveV1alpha1().RESTClient().Get().Namespace(s.Namespace).
+		Resource("reservations").Name("columns"))
+	assert.Equal(t, []string{"NAME", "NODENAME", "STATUS", "CONSUMED", "EXPIRES", "AGE", "[REASON]", "[SCHEDULER]"},
+		columns)
 	assert.Equal(t, []any{"columns", "node-7 +2", "Available", "2/3", "2030-01-02T03:04:05Z"}, cells[:5])
 	assert.Regexp(t, `^\d+s$`, cells[5])
 	assert.Equal(t, []any{"Reserved", "batch"}, cells[6:])

@@ -42,7 +42,9 @@ func (s *suite) setStatus(t *testing.T, name string, status v1alpha1.Reservation
 func (s *suite) testStatusIsSeparate(t *testing.T) {
 	const name = "status"
 	client := s.Reservations()
-	require.NoError(t, s.reserve(t, name, "spec: {ttl: 10m, slots: [{name: a, requests: {cpu: \"1\"}}]}\nstatus: {phase: Available, nodeName: mine}"))
+	require.NoError(t,
+		s.reserve(t, name,
+			"spec: {ttl: 10m, slots: [{name: a, requests: {cpu: \"1\"}}]}\nstatus: {phase: Available, nodeName: mine}"))
 	assert.Empty(t, s.get(t, name).Status, "nobody creates a reservation that is available already")
 
 	want := availableStatus()

@@ -36,7 +36,8 @@ func TestPolicyTypes(t *testing.T) {
 	require.NoError(t, cp.Apply(t.Context(), []byte(mistyped), ""))
 	c := testbed.NewCluster(t, cp)
 	c.Eventually(func(t *assert.CollectT) {
-		policies, err := c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(c.T.Context(), metav1.ListOptions{})
+		policies, err := c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().
+			List(c.T.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		require.Len(t, policies.Items, 6)
 		for i := range policies.Items {

@@ -46,7 +46,8 @@ func (c *cluster) allocationDifferences(t require.TestingT, pods []corev1.Pod) [
 		allocation, known := allocations[string(pod.UID)]
 		delete(allocations, string(pod.UID))
 		if !known || allocation.Node != pod.Spec.NodeName || allocation.State != "Bound" {
-			differences = append(differences, fmt.Sprintf("%s is on %s, its allocation is %+v", pod.Name, pod.Spec.NodeName, allocation))
+			differences = append(differences, fmt.Sprintf("%s is on %s, its allocation is %+v", pod.Name, pod.Spec.NodeName,
+				allocation))
 		}
 	}
 	for _, allocation := range allocations {
@@ -131,5 +132,6 @@ func (c *cluster) requireNoDriftSeen() {
 		metrics = c.Scrape()
 		assert.Contains(t, metrics, driftFound, "nothing was compared yet")
 	})
-	require.Zero(c.T, metrics.Sum(driftFound), "the ledger differed from the cluster: %s", testbed.Tail(c.Server.LogFile(), 20))
+	require.Zero(c.T, metrics.Sum(driftFound), "the ledger differed from the cluster: %s",
+		testbed.Tail(c.Server.LogFile(), 20))
 }

@@ -43,19 +43,26 @@ func badRequests() map[string]badRequest {
 		return fmt.Sprintf(`{"PodNamespace":%q,"PodName":"no-such-pod","PodUID":"u","Node":"node-0"}`, namespace)
 	}
 	gang := func(node string) string {
-		return `{"SchedulerName":"s","Nodes":["` + node + `"],"Pods":[{"metadata":{"namespace":"default","name":"bad","uid":"u"},` +
+		return `{"SchedulerName":"s","Nodes":["` + node +
+			`"],"Pods":[{"metadata":{"namespace":"default","name":"bad","uid":"u"},` +
 			`"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1000"}}}]}}]}`
 	}
 	return map[string]badRequest{
-		"33 MiB":                {path: testbed.ReservePath, body: long(33 << 20), status: tooLarge},
-		"33 MiB for filter":     {path: testbed.FilterPath, body: long(33 << 20), status: tooLarge},
-		"65 KiB for bind":       {path: testbed.BindPath, body: long(65 << 10), status: tooLarge},
-		"nested 100,000 deep":   {path: testbed.PreemptPath, body: strings.Repeat(`{"Pod":`, 100_000), status: malformed},
-		"no body":               {path: testbed.PrioritizePath, status: malformed},
-		"no JSON":               {path: testbed.WhatIfPath, body: "<pods/>", status: malformed},
-		"no pods":               {path: testbed.UnreservePath, body: `{"SchedulerName":"s"}`, status: malformed},
-		"HTML":                  {path: testbed.ReservePath, body: "<p>", header: testbed.Pairs("Content-Type", "text/html"), status: unsupported},
-		"compressed":            {path: testbed.FilterPath, body: "\x1f\x8b", header: testbed.Pairs("Content-Encoding", "gzip"), status: unsupported},
+		"33 MiB":              {path: testbed.ReservePath, body: long(33 << 20), status: tooLarge},
+		"33 MiB for filter":   {path: testbed.FilterPath, body: long(33 << 20), status: tooLarge},
+		"65 KiB for bind":     {path: testbed.BindPath, body: long(65 << 10), status: tooLarge},
+		"nested 100,000 deep": {path: testbed.PreemptPath, body: strings.Repeat(`{"Pod":`, 100_000), status: malformed},
+		"no body":             {path: testbed.PrioritizePath, status: malformed},
+		"no JSON":             {path: testbed.WhatIfPath, body: "<pods/>", status: malformed},
+		"no pods":             {path: testbed.UnreservePath, body: `{"SchedulerName":"s"}`, status: malformed},
+		"HTML": {
+			path: testbed.ReservePath, body: "<p>", header: testbed.Pairs("Content-Type", "text/html"),
+			status: unsupported,
+		},
+		"compressed": {
+			path: testbed.FilterPath, body: "\x1f\x8b",
+			header: testbed.Pairs("Content-Encoding", "gzip"), status: unsupported,
+		},
 		"an unknown node":       {path: testbed.ReservePath, body: gang("no-such-node"), status: http.StatusOK},
 		"more than a node":      {path: testbed.ReservePath, body: gang("node-0"), status: http.StatusOK},
 		"an unknown pod":        {path: testbed.BindPath, body: bind("default"), status: http.StatusOK},
@@ -114,7 +121,8 @@ func (c *cluster) trySendBad(request badRequest) (testbed.Reply, error) {
 	if method == "" {
 		method = http.MethodPost
 	}
-	sent, err := http.NewRequestWithContext(c.T.Context(), method, c.Server.URL+request.path, strings.NewReader(request.body))
+	sent, err := http.NewRequestWithContext(c.T.Context(), method, c.Server.URL+request.path,
+		strings.NewReader(request.body))
 	require.NoError(c.T, err)
 	sent.Header.Set("Content-Type", "application/json")
 	for name, value := range request.header {

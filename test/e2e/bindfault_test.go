@@ -68,9 +68,12 @@ func TestLostAnswers(t *testing.T) {
 		"every answer is lost":                {onFirstBinds(100, controlplane.Fault{DropAnswer: true}), success},
 		"the request is lost":                 {onFirstBinds(1, controlplane.Fault{DropRequest: true}), either},
 		"the request is lost twice":           {onFirstBinds(2, controlplane.Fault{DropRequest: true}), either},
-		"an internal error before the commit": {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusInternalServerError}), either},
-		"the API server is overloaded":        {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusTooManyRequests}), either},
-		"not allowed":                         {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusForbidden}), failure},
+		"an internal error before the commit": {
+			onFirstBinds(1, controlplane.Fault{Refuse: http.StatusInternalServerError}),
+			either,
+		},
+		"the API server is overloaded": {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusTooManyRequests}), either},
+		"not allowed":                  {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusForbidden}), failure},
 	})
 }
 
@@ -81,8 +84,12 @@ func TestLateAnswers(t *testing.T) {
 	const requestTime = bindTime / 3
 	c, _ := newProxiedCluster(t, 2, "--bind-timeout="+bindTime.String())
 	c.loseAnswers(map[string]lostAnswer{
-		"the answer takes too long":                       {onFirstBinds(1, controlplane.Fault{After: requestTime * 5 / 4}), either},
-		"committed late, when the server has tried again": {onFirstBinds(1, controlplane.Fault{Before: requestTime * 3 / 2, DropAnswer: true}), either},
+		"the answer takes too long": {
+			onFirstBinds(1, controlplane.Fault{After: requestTime * 5 / 4}),
+			either,
+		},
+		"committed late, when the server has tried again": {onFirstBinds(1,
+			controlplane.Fault{Before: requestTime * 3 / 2, DropAnswer: true}), either},
 	})
 }
 

@@ -32,7 +32,8 @@ func (c *cluster) underLoad(faults ...func()) {
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
 	pods := clusterload.Race(clusterload.RaceOptions{
-		Namespace: testbed.Namespace, Capacity: faultNodes * nodeCPU, Percent: 110, Sizes: sizes("250m", "150m", "200m", "300m"),
+		Namespace: testbed.Namespace, Capacity: faultNodes * nodeCPU, Percent: 110,
+		Sizes:      sizes("250m", "150m", "200m", "300m"),
 		Schedulers: []string{"default-scheduler", "second-scheduler"},
 	})
 	fitting := len(pods) * 100 / 110
@@ -44,11 +45,13 @@ func (c *cluster) underLoad(faults ...func()) {
 		c.awaitBoundCount(fitting * (i + 1) / (len(faults) + 2))
 		began := time.Now()
 		fault()
-		c.T.Logf("fault %d took %s, %d pods are bound", i+1, time.Since(began).Round(time.Millisecond), c.Watcher.Snapshot().Bound)
+		c.T.Logf("fault %d took %s, %d pods are bound", i+1, time.Since(began).Round(time.Millisecond),
+			c.Watcher.Snapshot().Bound)
 	}
 	require.NoError(c.T, creator.Wait())
 	snapshot := c.awaitSettled()
-	c.T.Logf("%d of %d pods bound, %d wait, %d gaps in the watch", snapshot.Bound, snapshot.Pods, snapshot.Pending, c.Watcher.Gaps())
+	c.T.Logf("%d of %d pods bound, %d wait, %d gaps in the watch", snapshot.Bound, snapshot.Pods, snapshot.Pending,
+		c.Watcher.Gaps())
 	require.NotZero(c.T, snapshot.Pending, "everything fitted: no node was full")
 	// A gap in the watch hides no overcommit here: no pod ever leaves its node, so it would last.
 	c.RequireNeverOvercommitted()

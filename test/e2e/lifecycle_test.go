@@ -69,7 +69,8 @@ func TestGracefulStop(t *testing.T) {
 // TestBadStart: a server does not start with a policy that it cannot follow, and says so.
 func TestBadStart(t *testing.T) {
 	c := newCluster(t, 1)
-	_, err := clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{Args: []string{"--policy-file=/no/such/file"}})
+	_, err := clusterload.StartServer(t.Context(), c.ControlPlane,
+		clusterload.ServerOptions{Args: []string{"--policy-file=/no/such/file"}})
 	require.ErrorContains(t, err, "exit code 1")
 	require.ErrorContains(t, err, "/no/such/file")
 }

@@ -63,7 +63,8 @@ func TestObserve(t *testing.T) {
 // lease is the version of the Lease of who decides, "" where there is none.
 func (c *cluster) lease() string {
 	c.T.Helper()
-	lease, err := c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(c.T.Context(), election.LeaseName, metav1.GetOptions{})
+	lease, err := c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).
+		Get(c.T.Context(), election.LeaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return ""
 	}

@@ -29,7 +29,8 @@ func TestPodChangesUnderItsBind(t *testing.T) {
 	c.run("it has another condition", func(c *cluster) {
 		pod := c.CreatePod("tried", nobody, "2")
 		require.Empty(c.T, c.BindHeld(pod, "node-0", func() {
-			c.patchPod("tried", `{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]}}`, "status")
+			c.patchPod("tried", `{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]}}`,
+				"status")
 		}))
 		require.Equal(c.T, "node-0", c.Pod("tried").Spec.NodeName)
 	})
@@ -40,7 +41,8 @@ func TestPodChangesUnderItsBind(t *testing.T) {
 
 func (c *cluster) patchPod(name, patch, subresource string) {
 	c.T.Helper()
-	_, err := c.Client().CoreV1().Pods(c.Namespace).Patch(c.T.Context(), name, types.StrategicMergePatchType, []byte(patch),
+	_, err := c.Client().CoreV1().Pods(c.Namespace).Patch(c.T.Context(), name, types.StrategicMergePatchType,
+		[]byte(patch),
 		metav1.PatchOptions{}, subresource)
 	require.NoError(c.T, err)
 }

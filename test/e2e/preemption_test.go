@@ -14,7 +14,8 @@ import (
 // TestNodeObjectsOnTheWire runs a kube-scheduler that sends whole nodes instead of their names.
 func TestNodeObjectsOnTheWire(t *testing.T) {
 	c := newServedCluster(t, 3)
-	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml", "nodeCacheCapable: true", "nodeCacheCapable: false")
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml", "nodeCacheCapable: true",
+		"nodeCacheCapable: false")
 	c.Create(testbed.NewPods(10, "pod", "default-scheduler", "1500m")...)
 	snapshot := c.awaitSettled()
 	require.Equal(t, 6, snapshot.Bound, "three nodes have capacity for two pods each")

@@ -47,7 +47,8 @@ func (c *cluster) race() clusterload.Snapshot {
 	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
 	snapshot := c.awaitSettled()
 	whole, half := snapshot.CountGangs()
-	c.T.Logf("%d of %d pods bound, %d wait; %d gangs whole, %d half, of %d; %d violations, at most %d nodes overcommitted at once",
+	c.T.Logf("%d of %d pods bound, %d wait; %d gangs whole, %d half, of %d; %d violations, at most %d nodes "+
+		"overcommitted at once",
 		snapshot.Bound, snapshot.Pods, snapshot.Pending, whole, half, len(snapshot.Gangs),
 		len(c.Watcher.Violations()), c.Watcher.Peak().OvercommittedNodes)
 	return snapshot

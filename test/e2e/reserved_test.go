@@ -44,7 +44,8 @@ func TestReservedPods(t *testing.T) {
 			test(c, pod)
 		})
 	}
-	require.Equal(t, 1, c.Metric("globalreserve_bypassed_binds_total"), "only the pod that is elsewhere has bypassed the server")
+	require.Equal(t, 1, c.Metric("globalreserve_bypassed_binds_total"),
+		"only the pod that is elsewhere has bypassed the server")
 }
 
 // requireUsed waits until the server has this account of a node's CPU.

@@ -15,7 +15,10 @@ func TestSchedulerConfigs(t *testing.T) {
 	tests := map[string]struct{ profiles, verbs []string }{
 		"default-scheduler.yaml": {[]string{"default-scheduler"}, []string{"filter", "bind"}},
 		"second-scheduler.yaml":  {[]string{"second-scheduler"}, []string{"filter", "bind"}},
-		"two-profiles.yaml":      {[]string{"default-scheduler", "packing-scheduler"}, []string{"filter", "prioritize", "bind"}},
+		"two-profiles.yaml": {
+			[]string{"default-scheduler", "packing-scheduler"},
+			[]string{"filter", "prioritize", "bind"},
+		},
 	}
 	const pods = 6
 	for file, tt := range tests {

@@ -78,7 +78,8 @@ func (c *cluster) requireRefusedAndWoken() {
 	promised.TTLSeconds = 600
 	require.True(c.T, c.Reserve(promised).Granted())
 	c.CreatePod("waiting", "default-scheduler", "1")
-	require.Contains(c.T, c.AwaitRefused("waiting"), "0/1 nodes are available: 1 GlobalReserve: not enough capacity left on the node")
+	require.Contains(c.T, c.AwaitRefused("waiting"),
+		"0/1 nodes are available: 1 GlobalReserve: not enough capacity left on the node")
 	c.AwaitBackOffOver()
 	require.True(c.T, c.Unreserve(promised).Granted())
 	c.AwaitBound("waiting")

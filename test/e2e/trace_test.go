@@ -38,7 +38,9 @@ type collector struct {
 }
 
 // Export implements collectorv1.TraceServiceServer.
-func (c *collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
+func (c *collector) Export(_ context.Context,
+	r *collectorv1.ExportTraceServiceRequest,
+) (*collectorv1.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, resource := range r.GetResourceSpans() {
@@ -54,7 +56,8 @@ func (c *collector) of(pod *corev1.Pod) map[string]*tracev1.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := tracing.TraceID(ledger.PodRef{UID: pod.UID})
-	names, mine := map[string]string{}, slices.DeleteFunc(slices.Clone(c.spans), func(s *tracev1.Span) bool { return [16]byte(s.GetTraceId()) != id })
+	names, mine := map[string]string{}, slices.DeleteFunc(slices.Clone(c.spans),
+		func(s *tracev1.Span) bool { return [16]byte(s.GetTraceId()) != id })
 	for _, s := range mine {
 		names[string(s.GetSpanId())] = s.GetName()
 	}
@@ -117,7 +120,10 @@ func TestTraces(t *testing.T) {
 	one, two := c.CreatePod("one", nobody, "1"), c.CreatePod("two", nobody, "1")
 	require.True(t, c.Reserve(gangOf([]*corev1.Pod{one, two}, "node-0", "node-1")).Granted())
 	want := map[*corev1.Pod][]string{
-		pod:    {"filter", "filter/decide", "prioritize", "prioritize/decide", "bind", "bind/decide", "bind/HTTP POST", "bound"},
+		pod: {
+			"filter", "filter/decide", "prioritize", "prioritize/decide", "bind", "bind/decide", "bind/HTTP POST",
+			"bound",
+		},
 		direct: {"admission", "admission/decide", "bound"},
 		named:  {"admission", "bound"},
 		one:    {"reserve"},

@@ -29,7 +29,10 @@ func CheckInvariants(l ledger.Reader) error {
 	for i := range s.Slots {
 		h := &s.Slots[i]
 		if h.InMemory() {
-			m.allocations = append(m.allocations, &modelAllocation{pod: h.Pod, node: h.Node, request: h.Request, uses: h.Within, given: h.Given})
+			m.allocations = append(m.allocations, &modelAllocation{
+				pod: h.Pod, node: h.Node, request: h.Request, uses: h.Within,
+				given: h.Given,
+			})
 		} else {
 			m.slots = append(m.slots, &modelSlot{Slot: h.Slot, given: h.Given, overdue: h.Overdue})
 		}
@@ -59,7 +62,10 @@ func (m *Model) addNode(view *ledger.NodeView) {
 	if !view.Exists {
 		return
 	}
-	n := &modelNode{exists: true, cordoned: view.Unschedulable, uid: view.UID, labels: view.Labels, allocatable: map[v1.ResourceName]int64{}}
+	n := &modelNode{
+		exists: true, cordoned: view.Unschedulable, uid: view.UID, labels: view.Labels,
+		allocatable: map[v1.ResourceName]int64{},
+	}
 	for _, a := range view.Amounts {
 		if a.Allocatable != 0 {
 			n.allocatable[a.Resource] = a.Allocatable

@@ -123,7 +123,10 @@ func (r *transcript) decide(c *words, plan ledger.Plan) []string {
 func (r *transcript) unreserve(_ *words, pods []*words) []string {
 	var placements []ledger.Placement
 	for _, p := range pods {
-		placements = append(placements, ledger.Placement{Pod: podRef(p.word(0)), Node: p.word(1), Scheduler: p.value("by"), Caller: p.value("caller")})
+		placements = append(placements, ledger.Placement{
+			Pod: podRef(p.word(0)), Node: p.word(1), Scheduler: p.value("by"),
+			Caller: p.value("caller"),
+		})
 	}
 	return r.result(nil, r.ledger.Unreserve(placements))
 }
@@ -243,7 +246,8 @@ func (r *transcript) show(*words, []*words) []string {
 			line += " (overcommitted)"
 		}
 		for _, a := range n.Amounts {
-			line += fmt.Sprintf("; %s %d: %d bound, %d reserved, %d free", a.Resource, a.Allocatable, a.Bound, a.Reserved, a.Free)
+			line += fmt.Sprintf("; %s %d: %d bound, %d reserved, %d free", a.Resource, a.Allocatable, a.Bound, a.Reserved,
+				a.Free)
 		}
 		out = append(out, line)
 	}
@@ -253,7 +257,8 @@ func (r *transcript) show(*words, []*words) []string {
 	for _, c := range s.Allocations {
 		out = append(out, "allocation "+r.allocation(c.Pod, c.Node, c.State, c.Scheduler)+using(c.Slot))
 	}
-	return append(out, fmt.Sprintf("%d nodes, %d overcommitted", r.ledger.Stats().Nodes, r.ledger.Stats().OvercommittedNodes))
+	return append(out, fmt.Sprintf("%d nodes, %d overcommitted", r.ledger.Stats().Nodes,
+		r.ledger.Stats().OvercommittedNodes))
 }
 
 func yesNo(yes bool, ifYes, ifNo string) []string {

@@ -111,8 +111,9 @@ func (r *transcript) showBudgets(c *words, _ []*words) []string {
 // by=scheduler uid=1 unborn"; the policy is Once unless given.
 func (w *words) slot(r *transcript, first int, observed bool) ledger.Slot {
 	h := ledger.Slot{
-		Ref: slotRef(w.word(first)), UID: types.UID(w.value("uid")), Node: w.word(first + 1), Request: w.request(r.ledger.Table(), observed),
-		Policy: ledger.Once, Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")),
+		Ref: slotRef(w.word(first)), UID: types.UID(w.value("uid")), Node: w.word(first + 1),
+		Request: w.request(r.ledger.Table(), observed),
+		Policy:  ledger.Once, Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")),
 		Preemptible: w.flag("preemptible"), Deadline: w.deadline(r), Unborn: w.flag("unborn"),
 	}
 	if policy := w.value("policy"); policy != "" {

@@ -33,7 +33,10 @@ type World struct {
 
 // NewWorld returns a world without any pod.
 func NewWorld(table *resources.Table) *World {
-	return &World{Table: table, Now: time.Unix(1000, 0), incarnation: map[string]int{}, allocations: map[string]*ledger.DeviceRequest{}}
+	return &World{
+		Table: table, Now: time.Unix(1000, 0), incarnation: map[string]int{},
+		allocations: map[string]*ledger.DeviceRequest{},
+	}
 }
 
 var (

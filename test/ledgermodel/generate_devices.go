@@ -111,7 +111,8 @@ func (w *World) deviceRequest(t *rapid.T) *ledger.DeviceRequest {
 
 func (w *World) deviceClaim(t *rapid.T) ledger.DeviceClaimRef {
 	return ledger.DeviceClaimRef{
-		Namespace: "ns", Name: fmt.Sprintf("c%d", pick(t, "claim", 8)), UID: oneOf(t, "claim uid", []types.UID{"1", "1", "1", "2", ""}),
+		Namespace: "ns", Name: fmt.Sprintf("c%d", pick(t, "claim", 8)),
+		UID: oneOf(t, "claim uid", []types.UID{"1", "1", "1", "2", ""}),
 	}
 }
 

@@ -23,7 +23,10 @@ var (
 
 // SlotRef draws the name of a slot; now and then in a namespace without pods.
 func (w *World) SlotRef(t *rapid.T) ledger.SlotRef {
-	ref := ledger.SlotRef{Namespace: "ns", Name: oneOf(t, "reservation", reservationNames), Slot: oneOf(t, "slot", slotNames)}
+	ref := ledger.SlotRef{
+		Namespace: "ns", Name: oneOf(t, "reservation", reservationNames),
+		Slot: oneOf(t, "slot", slotNames),
+	}
 	if pick(t, "namespace", 8) == 7 {
 		ref.Namespace = "other"
 	}

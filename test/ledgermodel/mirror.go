@@ -58,7 +58,8 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 // drop forgets what a pod has, and reports whether there was something.
 func (m *Mirror) drop(pod ledger.PodRef, is func(*modelAllocation) bool) bool {
 	before := len(m.known.allocations)
-	m.known.allocations = slices.DeleteFunc(m.known.allocations, func(c *modelAllocation) bool { return c.pod == pod && is(c) })
+	m.known.allocations = slices.DeleteFunc(m.known.allocations,
+		func(c *modelAllocation) bool { return c.pod == pod && is(c) })
 	return len(m.known.allocations) < before
 }
 

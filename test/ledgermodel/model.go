@@ -124,7 +124,8 @@ func (m *Model) clone() *Model {
 // only returns a model of some allocations and slots, for a question. It shares them.
 func (m *Model) only(allocations func(*modelAllocation) bool, slots func(*modelSlot) bool) *Model {
 	part := *m
-	part.allocations = slices.DeleteFunc(slices.Clone(m.allocations), func(c *modelAllocation) bool { return !allocations(c) })
+	part.allocations = slices.DeleteFunc(slices.Clone(m.allocations),
+		func(c *modelAllocation) bool { return !allocations(c) })
 	part.slots = slices.DeleteFunc(slices.Clone(m.slots), func(h *modelSlot) bool { return !slots(h) })
 	return &part
 }
@@ -319,7 +320,8 @@ func (m *Model) verdictAnew(c *modelAllocation, p *ledger.Placement) ledger.Verd
 		return v
 	}
 	by := m.slot(c.uses)
-	return others.withDevices(others.verdict(c.node, p.Request, true, by), c.node, p, by, func() bool { return others.devicesInPlace(c, p, by) })
+	return others.withDevices(others.verdict(c.node, p.Request, true, by), c.node, p, by,
+		func() bool { return others.devicesInPlace(c, p, by) })
 }
 
 func anyAllocation(*modelAllocation) bool { return true }

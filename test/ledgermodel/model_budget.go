@@ -115,7 +115,8 @@ func (m *Model) overKeep(who owners, r *resources.Request, by *modelSlot, place 
 
 // exceeded returns the first limit that something new would break.
 func (m *Model) exceeded(
-	kind ledger.BudgetKind, name string, limits []resources.Amount, next *modelAllocation, by *modelSlot, place *modelAllocation,
+	kind ledger.BudgetKind, name string, limits []resources.Amount, next *modelAllocation, by *modelSlot,
+	place *modelAllocation,
 	pick func(used, kept *big.Int) *big.Int,
 ) *resources.Amount {
 	if by != nil {

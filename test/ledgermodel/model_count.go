@@ -68,7 +68,10 @@ func (m *Model) countedFor(node string, d *devices.Device) bool {
 			return known && has([]ledger.GivenDevices{g}, d)
 		})
 	}
-	return slices.ContainsFunc(m.allocations, func(c *modelAllocation) bool { return c.node == node && is(c.given, c.request) }) ||
+	return slices.ContainsFunc(m.allocations, func(c *modelAllocation) bool {
+		return c.node == node &&
+			is(c.given, c.request)
+	}) ||
 		slices.ContainsFunc(m.slots, func(h *modelSlot) bool { return h.Node == node && is(h.given, h.Request) })
 }
 
@@ -94,7 +97,9 @@ func claimsOf(r *ledger.DeviceRequest, resource string) (count int64) {
 
 // withDevices is what becomes of the verdict about the rest once devices count, too. named tells whether the claims are
 // met.
-func (m *Model) withDevices(v ledger.Verdict, node string, p *ledger.Placement, by *modelSlot, named func() bool) ledger.Verdict {
+func (m *Model) withDevices(v ledger.Verdict, node string, p *ledger.Placement, by *modelSlot,
+	named func() bool,
+) ledger.Verdict {
 	for _, name := range m.resourcesOfDevices(node) {
 		column, counted := m.table.Lookup(v1.ResourceName(name))
 		if n := m.nodes[node]; v.Reason != ledger.Fits || !counted || n == nil || n.allocatable[v1.ResourceName(name)] > 0 {
@@ -108,7 +113,8 @@ func (m *Model) withDevices(v ledger.Verdict, node string, p *ledger.Placement, 
 			v = ledger.Verdict{Reason: ledger.InsufficientResource, Column: column}
 		}
 	}
-	short := v.Reason == ledger.InsufficientResource && !v.Unlisted && claimsOf(p.Devices, string(m.table.Name(v.Column))) > 0
+	short := v.Reason == ledger.InsufficientResource && !v.Unlisted &&
+		claimsOf(p.Devices, string(m.table.Name(v.Column))) > 0
 	if p.Devices != nil && (v.Reason == ledger.Fits || short) && !named() {
 		return ledger.Verdict{Reason: ledger.InsufficientDevices}
 	}
@@ -212,7 +218,8 @@ func (m *Model) readGiven(r *ledger.DeviceRequest, request *resources.Request) [
 	byCount, names, wanted := 0, []string{}, 0
 	for name, value := range m.asks(request) {
 		column, _ := m.table.Lookup(name)
-		if more := value - claimsOf(r, string(name)); column > resources.Pods && more > 0 && strings.Contains(string(name), "/") {
+		if more := value - claimsOf(r, string(name)); column > resources.Pods && more > 0 &&
+			strings.Contains(string(name), "/") {
 			byCount, names = byCount+int(min(more, 1<<20)), append(names, string(name))
 		}
 	}

@@ -36,7 +36,8 @@ func (m *Model) Without(pods []types.UID) *Model {
 func (m *Model) Try(plan ledger.Plan) (*Model, ledger.Result) {
 	trial, again := m.clone(), m.clone()
 	granted, result := trial.tryAll(&plan, nil)
-	if shares := again.shares(asksOf(again, &plan)); plan.Mode != ledger.Partial && lackDevices(result.Rejections) && shares != nil {
+	if shares := again.shares(asksOf(again, &plan)); plan.Mode != ledger.Partial && lackDevices(result.Rejections) &&
+		shares != nil {
 		if other, better := again.tryAll(&plan, shares); len(better.Rejections) == 0 {
 			trial, granted, result = again, other, better
 		}
@@ -173,8 +174,9 @@ func (m *Model) without(own *modelAllocation) *Model {
 
 func asPlacement(spec *ledger.Slot) *ledger.Placement {
 	return &ledger.Placement{
-		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Caller: spec.Caller, Priority: spec.Priority,
-		Slots: spec.Slots, Devices: spec.Devices,
+		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Caller: spec.Caller,
+		Priority: spec.Priority,
+		Slots:    spec.Slots, Devices: spec.Devices,
 	}
 }
 
@@ -253,14 +255,16 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 		r.Resource = string(name)
 		r.Requested = m.asks(p.Request)[name]
 		r.Free = others.free(p.Node, name)
-		if slices.Contains(m.resourcesOfDevices(p.Node), string(name)) && r.Free >= r.Requested && m.nodes[p.Node].allocatable[name] == 0 {
+		if slices.Contains(m.resourcesOfDevices(p.Node), string(name)) && r.Free >= r.Requested &&
+			m.nodes[p.Node].allocatable[name] == 0 {
 			r.Free = 0
 		}
 		r.Holders = others.holders(p.Node, name)
 		slices.SortStableFunc(r.Holders, func(a, b ledger.Holder) int { return cmp.Compare(b.Amount, a.Amount) })
 	case v.Reason == ledger.HostPortConflict:
 		m.refusePort(r, p.Request, own)
-	case v.Reason == ledger.InsufficientDevices, v.Reason == ledger.DeviceClaimInUse, v.Reason == ledger.DeviceClaimUnusable:
+	case v.Reason == ledger.InsufficientDevices, v.Reason == ledger.DeviceClaimInUse,
+		v.Reason == ledger.DeviceClaimUnusable:
 		if m.has(p.Node) {
 			m.refuseDevices(r, p, own)
 		}

@@ -23,7 +23,10 @@ func (m *Model) ObserveDevices(node string, list []devices.Device) bool {
 	if len(list) > 0 {
 		m.devices[node] = list
 	}
-	m.Events = append(m.Events, ledger.Event{Type: ledger.DevicesUpdated, Node: node, EventDetails: ledger.EventDetails{NodeDevices: list}})
+	m.Events = append(m.Events, ledger.Event{
+		Type: ledger.DevicesUpdated, Node: node,
+		EventDetails: ledger.EventDetails{NodeDevices: list},
+	})
 	for _, h := range m.slots {
 		if h.Node != node || h.Devices == nil || h.Devices.Err != "" || len(list) == 0 {
 			continue
@@ -111,7 +114,9 @@ func named(p *devices.Pool, r *ledger.DeviceRequest, choice [][]int) []ledger.Gi
 }
 
 // giveEach gives each request by itself what it can be given, unless it has some.
-func giveEach(p *devices.Pool, free devices.Set, r *ledger.DeviceRequest, soFar []ledger.GivenDevices) []ledger.GivenDevices {
+func giveEach(p *devices.Pool, free devices.Set, r *ledger.DeviceRequest,
+	soFar []ledger.GivenDevices,
+) []ledger.GivenDevices {
 	given := named(p, r, nil)
 	for k, request := range r.Requests {
 		if k < len(soFar) && len(soFar[k].IDs) > 0 {
@@ -347,7 +352,8 @@ func (m *Model) deviceViews(node string) []ledger.DeviceView {
 func (m *Model) keptDevices(h *modelSlot, p *ledger.Placement) *big.Int {
 	kept := int64(0)
 	for _, g := range h.given {
-		if p.Devices != nil && slices.ContainsFunc(p.Devices.Requests, func(r *devices.Request) bool { return r.Resource() == g.Resource }) {
+		if p.Devices != nil && slices.ContainsFunc(p.Devices.Requests,
+			func(r *devices.Request) bool { return r.Resource() == g.Resource }) {
 			kept += int64(len(g.IDs))
 		}
 	}

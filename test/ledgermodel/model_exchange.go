@@ -37,7 +37,9 @@ func (c *modelAllocation) named(p *ledger.Placement) *ledger.Placement {
 
 // StartBindWith binds a pod, gives up what is kept in memory for some, and keeps something for others, on a copy. It
 // keeps the copy if all of that can be done.
-func (m *Model) StartBindWith(p *ledger.Placement, x *ledger.Exchange, now time.Time) (ledger.Grant, *ledger.Rejection) {
+func (m *Model) StartBindWith(p *ledger.Placement, x *ledger.Exchange,
+	now time.Time,
+) (ledger.Grant, *ledger.Rejection) {
 	m.Expire(now)
 	if own := m.find(p.Pod); own != nil && !own.inMemory() {
 		return m.StartBind(p, now)
@@ -51,7 +53,8 @@ func (m *Model) StartBindWith(p *ledger.Placement, x *ledger.Exchange, now time.
 	if bound.from != nil {
 		after.tell(ledger.SlotReleased, bound.from)
 	}
-	if bound.named || !bound.fresh && slices.ContainsFunc(kept, func(g *grant) bool { return g.allocation == own && g.named }) {
+	if bound.named || !bound.fresh && slices.ContainsFunc(kept,
+		func(g *grant) bool { return g.allocation == own && g.named }) {
 		after.tell(ledger.SlotIdentified, own)
 	}
 	after.begin(own, p.Pod, ledger.Binding)
@@ -81,7 +84,9 @@ func (m *Model) Exchange(x *ledger.Exchange, now time.Time) *ledger.Rejection {
 }
 
 // exchange does what an exchange asks for, but for telling of what is made.
-func (m *Model) exchange(p *ledger.Placement, x *ledger.Exchange) (bound *grant, kept []*grant, rejection *ledger.Rejection) {
+func (m *Model) exchange(p *ledger.Placement, x *ledger.Exchange) (bound *grant, kept []*grant,
+	rejection *ledger.Rejection,
+) {
 	for _, pod := range x.GiveUp {
 		if c := m.find(pod); c != nil && c.inMemory() && c.movable {
 			m.forget(c)
@@ -117,7 +122,8 @@ func (m *Model) BindFailedKeeping(pod ledger.PodRef, node string, deadline time.
 	}
 	m.tell(ledger.AllocationBindFailed, c)
 	kept := modelAllocation{
-		pod: c.pod, node: c.node, scheduler: c.scheduler, caller: c.caller, priority: c.priority, request: c.request, uses: c.uses,
+		pod: c.pod, node: c.node, scheduler: c.scheduler, caller: c.caller, priority: c.priority, request: c.request,
+		uses:    c.uses,
 		devices: c.devices, given: claimedOf(c.given), movable: true, deadline: deadline,
 	}
 	m.forget(c)
@@ -140,7 +146,9 @@ func (m *Model) PutOff(pods []ledger.PodRef, deadline time.Time) {
 }
 
 // moved keeps something for a pod on another node in the place of what is kept for it and may move.
-func (m *Model) moved(own *modelAllocation, spec ledger.Slot, p *ledger.Placement, forLater bool) (*grant, *ledger.Rejection) {
+func (m *Model) moved(own *modelAllocation, spec ledger.Slot, p *ledger.Placement,
+	forLater bool,
+) (*grant, *ledger.Rejection) {
 	p = own.named(p)
 	spec.Pod = p.Pod
 	g, rejection := m.without(own).fresh(&spec, p, forLater)

@@ -24,7 +24,10 @@ func (m *Model) ObserveNode(o ledger.NodeObservation) bool {
 		}
 		kind = ledger.NodeLabeled
 	}
-	m.nodes[o.Name] = &modelNode{exists: true, cordoned: o.Unschedulable, uid: o.UID, labels: o.Labels, allocatable: allocatable}
+	m.nodes[o.Name] = &modelNode{
+		exists: true, cordoned: o.Unschedulable, uid: o.UID, labels: o.Labels,
+		allocatable: allocatable,
+	}
 	m.Events = append(m.Events, ledger.Event{
 		Type: kind, Node: o.Name, EventDetails: ledger.EventDetails{
 			NodeUID: o.UID, Allocatable: o.Allocatable, Unschedulable: o.Unschedulable, Labels: o.Labels,
@@ -40,8 +43,14 @@ func (m *Model) RemoveNode(name string) bool {
 		return false
 	}
 	delete(m.nodes, name)
-	m.Events = append(m.Events, ledger.Event{Type: ledger.NodeRemoved, Node: name, EventDetails: ledger.EventDetails{NodeUID: n.uid}})
-	kept := slices.DeleteFunc(slices.Clone(m.allocations), func(c *modelAllocation) bool { return !c.inMemory() || c.node != name })
+	m.Events = append(m.Events, ledger.Event{
+		Type: ledger.NodeRemoved, Node: name,
+		EventDetails: ledger.EventDetails{NodeUID: n.uid},
+	})
+	kept := slices.DeleteFunc(slices.Clone(m.allocations), func(c *modelAllocation) bool {
+		return !c.inMemory() ||
+			c.node != name
+	})
 	slices.SortFunc(kept, func(a, b *modelAllocation) int { return comparePods(a.pod, b.pod) })
 	for _, c := range kept {
 		m.drop(c, ledger.SlotReleased)
@@ -110,7 +119,10 @@ func (m *Model) observeNew(o *ledger.PodObservation, kept *modelAllocation) ledg
 			outcome = ledger.ObservedMoved
 			m.drop(kept, ledger.SlotReleased)
 		}
-		c = m.add(modelAllocation{pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler, caller: o.Caller, priority: o.Priority})
+		c = m.add(modelAllocation{
+			pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler, caller: o.Caller,
+			priority: o.Priority,
+		})
 	}
 	m.observeDevices(c, o)
 	c.request, c.version, c.boundWith, c.boundUID = m.charged(o.Request, c.given), o.ResourceVersion, o.Slot, o.SlotUID

@@ -10,7 +10,9 @@ import (
 )
 
 // Resize decides whether a pod may ask for more.
-func (m *Model) Resize(pod ledger.PodRef, asked *resources.Request, version uint64, now time.Time) (bool, *ledger.Rejection) {
+func (m *Model) Resize(pod ledger.PodRef, asked *resources.Request, version uint64,
+	now time.Time,
+) (bool, *ledger.Rejection) {
 	m.Expire(now)
 	c := m.find(pod)
 	if c == nil || c.inMemory() {
@@ -41,7 +43,10 @@ func (m *Model) FitResize(pod ledger.PodRef, asked *resources.Request) (bool, *l
 
 // refuseResize asks for the difference alone.
 func (m *Model) refuseResize(c *modelAllocation, asked *resources.Request) *ledger.Rejection {
-	p := &ledger.Placement{Pod: c.pod, Node: c.node, Caller: c.caller, Request: &resources.Request{Unlisted: asked.Unlisted}}
+	p := &ledger.Placement{
+		Pod: c.pod, Node: c.node, Caller: c.caller,
+		Request: &resources.Request{Unlisted: asked.Unlisted},
+	}
 	has := m.asks(c.request)
 	for _, a := range asked.Amounts {
 		if name := m.table.Name(a.Column); a.Value > has[name] {

@@ -21,7 +21,8 @@ func asksOf(m *Model, plan *ledger.Plan) []ledger.Placement {
 		asks[k] = *asPlacement(spec)
 		there := !spec.InMemory() && m.slot(spec.Ref) != nil
 		p := &asks[k]
-		if there || (p.Pod.Name != "" && m.find(p.Pod) != nil) || len(m.candidates(p)) > 0 || (p.Devices != nil && p.Devices.Err != "") {
+		if there || (p.Pod.Name != "" && m.find(p.Pod) != nil) || len(m.candidates(p)) > 0 ||
+			(p.Devices != nil && p.Devices.Err != "") {
 			p.Devices = nil
 		}
 	}

@@ -34,7 +34,8 @@ func (m *Model) reservation(namespace, name string) []*modelSlot {
 
 // isFor reports whether a slot is kept for this pod alone.
 func (h *modelSlot) isFor(pod ledger.PodRef) bool {
-	same := h.Pod.Name != "" && h.Pod.Name == pod.Name && h.Pod.Namespace == pod.Namespace && h.Ref.Namespace == pod.Namespace
+	same := h.Pod.Name != "" && h.Pod.Name == pod.Name && h.Pod.Namespace == pod.Namespace &&
+		h.Ref.Namespace == pod.Namespace
 	return same && (h.Pod.UID == pod.UID || h.Pod.UID == "" || pod.UID == "")
 }
 
@@ -300,8 +301,13 @@ func (m *Model) ReleaseSlots(namespace, name string, slots ...string) int {
 
 // RemovePodHolding ends a pod and keeps its capacity, unless the capacity is a slot's
 // already.
-func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.Slot) (made bool, refused *ledger.Rejection) {
-	at := slices.IndexFunc(m.allocations, func(c *modelAllocation) bool { return pod.UID != "" && c.pod.UID == pod.UID && !c.inMemory() })
+func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64,
+	spec ledger.Slot,
+) (made bool, refused *ledger.Rejection) {
+	at := slices.IndexFunc(m.allocations, func(c *modelAllocation) bool {
+		return pod.UID != "" && c.pod.UID == pod.UID &&
+			!c.inMemory()
+	})
 	if at < 0 {
 		return m.RemovePod(pod, version), nil
 	}
@@ -321,8 +327,10 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.
 			refused, keep = m.refuseSlot(&h.Slot, v), false
 			refused.Slot = spec.Ref
 		}
-		claimed, unclear := claimedOf(c.given), slices.ContainsFunc(c.given, func(g ledger.GivenDevices) bool { return g.Resource == "" })
-		if c.devices != nil && c.devices.Err == "" && len(claimed) == len(c.devices.Requests) && len(claimed) > 0 && !unclear {
+		claimed, unclear := claimedOf(c.given), slices.ContainsFunc(c.given,
+			func(g ledger.GivenDevices) bool { return g.Resource == "" })
+		if c.devices != nil && c.devices.Err == "" && len(claimed) == len(c.devices.Requests) && len(claimed) > 0 &&
+			!unclear {
 			h.Devices = &ledger.DeviceRequest{Requests: c.devices.Requests}
 			for _, g := range claimed {
 				h.given = append(h.given, ledger.GivenDevices{Resource: g.Resource, IDs: g.IDs})
@@ -370,7 +378,8 @@ func (m *Model) preemption(p *ledger.Placement, node string) (victims []podName,
 		}
 	}
 	slices.SortFunc(victims, func(a, b podName) int {
-		return cmp.Or(cmp.Compare(priority[a], priority[b]), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(priority[a], priority[b]), cmp.Compare(a.namespace, b.namespace),
+			cmp.Compare(a.name, b.name))
 	})
 	fits := func(gone []podName) bool {
 		_, v := m.only(anyAllocation, func(h *modelSlot) bool {

@@ -29,7 +29,8 @@ func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keeper
 			return "", nil
 		}
 		without := m.only(anyAllocation, func(h *modelSlot) bool { return h.Node != node })
-		if on != "" || v.Reason == ledger.DeviceClaimInUse || v.Reason.OfLimit() || without.fits(node, p, nil).Reason != ledger.Fits {
+		if on != "" || v.Reason == ledger.DeviceClaimInUse || v.Reason.OfLimit() ||
+			without.fits(node, p, nil).Reason != ledger.Fits {
 			continue
 		}
 		on = node
@@ -72,7 +73,10 @@ func (m *Model) SlotViews() []ledger.SlotView {
 		slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int { return comparePods(a.Pod, b.Pod) })
 		if len(view.Consumers) > 0 {
 			for _, p := range h.Request.Ports {
-				if !slices.ContainsFunc(m.users(h.Ref), func(c *modelAllocation) bool { return slices.ContainsFunc(c.request.Ports, p.CollidesWith) }) {
+				if !slices.ContainsFunc(m.users(h.Ref), func(c *modelAllocation) bool {
+					return slices.ContainsFunc(c.request.Ports,
+						p.CollidesWith)
+				}) {
 					view.Rest.Ports = append(view.Rest.Ports, p)
 				}
 			}

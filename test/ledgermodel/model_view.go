@@ -45,7 +45,8 @@ func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []str
 
 // has reports whether there is an account of a node: it exists, or is used.
 func (m *Model) has(node string) bool {
-	return m.nodes[node] != nil || len(m.devices[node]) > 0 || slices.ContainsFunc(m.allocations, func(c *modelAllocation) bool { return c.node == node }) ||
+	return m.nodes[node] != nil || len(m.devices[node]) > 0 || slices.ContainsFunc(m.allocations,
+		func(c *modelAllocation) bool { return c.node == node }) ||
 		slices.ContainsFunc(m.slots, func(h *modelSlot) bool { return h.Node == node })
 }
 

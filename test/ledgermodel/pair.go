@@ -179,7 +179,8 @@ func (p *Pair) SetSlotDeadline(namespace, name string, at time.Time) {
 
 // ReleaseSlots compares slots given back.
 func (p *Pair) ReleaseSlots(namespace, name string, slots ...string) {
-	p.differ("release slots", p.Ledger.ReleaseSlots(namespace, name, slots...), p.Model.ReleaseSlots(namespace, name, slots...))
+	p.differ("release slots", p.Ledger.ReleaseSlots(namespace, name, slots...),
+		p.Model.ReleaseSlots(namespace, name, slots...))
 }
 
 // RemovePodHolding compares the swap of a pod for a slot.

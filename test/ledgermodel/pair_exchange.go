@@ -25,7 +25,8 @@ func (p *Pair) Exchange(x *ledger.Exchange, now time.Time) {
 
 // BindFailedKeeping compares a bind that fails and leaves something.
 func (p *Pair) BindFailedKeeping(pod ledger.PodRef, node string, deadline time.Time) {
-	p.differ("bind failed, keeping", p.Ledger.BindFailedKeeping(pod, node, deadline), p.Model.BindFailedKeeping(pod, node, deadline))
+	p.differ("bind failed, keeping", p.Ledger.BindFailedKeeping(pod, node, deadline),
+		p.Model.BindFailedKeeping(pod, node, deadline))
 }
 
 // PutOff compares the deadlines of what is kept in memory.

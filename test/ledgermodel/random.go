@@ -122,7 +122,10 @@ func drawAllocation(t *rapid.T, p *Pair, w *World) ledger.AllocationView {
 	slots, _ := p.Ledger.Slots()
 	for i := range slots {
 		if h := &slots[i]; h.InMemory() {
-			allocations = append(allocations, ledger.AllocationView{Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Slot: h.Within})
+			allocations = append(allocations, ledger.AllocationView{
+				Pod: h.Pod, Node: h.Node, Request: h.Request,
+				Scheduler: h.Scheduler, Slot: h.Within,
+			})
 		}
 	}
 	if len(allocations) == 0 {
@@ -135,7 +138,10 @@ func drawAllocation(t *rapid.T, p *Pair, w *World) ledger.AllocationView {
 // redeem binds a pod where its allocation is, or changes that bind, most times for what it asked before.
 func redeem(t *rapid.T, p *Pair, w *World, how func(*ledger.Placement, time.Time)) {
 	c := drawAllocation(t, p, w)
-	at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler, Caller: w.caller(t), Devices: w.DevicesOf(t, c.Pod)}
+	at := ledger.Placement{
+		Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler, Caller: w.caller(t),
+		Devices: w.DevicesOf(t, c.Pod),
+	}
 	if pick(t, "other request", 3) == 2 {
 		at.Request = w.Request(t, false)
 	}
@@ -174,7 +180,10 @@ func renew(t *rapid.T, p *Pair, w *World) {
 	}
 	for range 1 + pick(t, "renewals", 2) {
 		c := drawAllocation(t, p, w)
-		at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Caller: w.caller(t), Devices: w.DevicesOf(t, c.Pod)}
+		at := ledger.Placement{
+			Pod: c.Pod, Node: c.Node, Request: c.Request, Caller: w.caller(t),
+			Devices: w.DevicesOf(t, c.Pod),
+		}
 		if pick(t, "other request", 3) == 2 {
 			at.Request = w.Request(t, false)
 		}

@@ -125,7 +125,9 @@ func podText(ref ledger.PodRef) string {
 
 // amounts reads every pair whose key is a resource. Observations give unknown
 // resources a column; decisions list them.
-func (w *words) amounts(table *resources.Table, observed bool) (amounts []resources.Amount, unlisted []resources.NamedAmount) {
+func (w *words) amounts(table *resources.Table, observed bool) (amounts []resources.Amount,
+	unlisted []resources.NamedAmount,
+) {
 	for key := range w.pairs {
 		name := v1.ResourceName(key)
 		if key != "cpu" && key != "memory" && key != "pods" && !strings.Contains(key, "/") {
@@ -159,7 +161,10 @@ func (w *words) request(table *resources.Table, observed bool) *resources.Reques
 			w.fail("ports=%s: want TCP/80 or TCP/10.0.0.1/80", text)
 			continue
 		}
-		port := resources.HostPort{PortKey: resources.PortKey{Protocol: v1.Protocol(parts[0]), Port: int32(number)}, IP: "0.0.0.0"}
+		port := resources.HostPort{
+			PortKey: resources.PortKey{Protocol: v1.Protocol(parts[0]), Port: int32(number)},
+			IP:      "0.0.0.0",
+		}
 		if len(parts) == 3 {
 			port.IP = parts[1]
 		}

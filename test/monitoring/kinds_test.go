@@ -68,7 +68,8 @@ func TestEveryAlertHasAPage(t *testing.T) {
 			assert.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
 			page := filepath.Join("..", "..", "docs", "runbooks", rule.Alert+".md")
 			assert.Contains(t, pages, page)
-			assert.Equal(t, "https://github.com/globalreserve/globalreserve/blob/main/docs/runbooks/"+rule.Alert+".md", rule.Annotations["runbook_url"])
+			assert.Equal(t, "https://github.com/globalreserve/globalreserve/blob/main/docs/runbooks/"+rule.Alert+".md",
+				rule.Annotations["runbook_url"])
 			assert.Contains(t, string(index), "| ["+rule.Alert+"]("+rule.Alert+".md) | "+rule.Labels["severity"]+" |")
 			if content, err := os.ReadFile(page); assert.NoError(t, err) {
 				assert.Contains(t, string(content), "# "+rule.Alert+"\n\nSeverity: "+rule.Labels["severity"]+".\n")

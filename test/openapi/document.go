@@ -66,14 +66,17 @@ func (d *Document) Violations(e *Exchange) []string {
 		return nil
 	case operation == nil:
 		if e.Status < http.StatusBadRequest {
-			return []string{fmt.Sprintf("%s %s: the route is not in the document, and was answered with %d", e.Method, e.URL.Path, e.Status)}
+			return []string{fmt.Sprintf("%s %s: the route is not in the document, and was answered with %d", e.Method,
+				e.URL.Path, e.Status)}
 		}
-		return prefix(fmt.Sprintf("%s %s (no route), answer %d", e.Method, e.URL.Path, e.Status), d.matches(e.Answer, "Error"))
+		return prefix(fmt.Sprintf("%s %s (no route), answer %d", e.Method, e.URL.Path, e.Status),
+			d.matches(e.Answer, "Error"))
 	}
 	where := e.Method + " " + route
 	var violations []string
 	if err := request(operation, e); err != nil && e.Status < http.StatusBadRequest {
-		violations = append(violations, fmt.Sprintf("%s: the document does not allow what was asked, and it was answered with %d: %v", where, e.Status, err))
+		violations = append(violations,
+			fmt.Sprintf("%s: the document does not allow what was asked, and it was answered with %d: %v", where, e.Status, err))
 	}
 	where += fmt.Sprintf(", answer %d", e.Status)
 	schema, err := answer(operation, e)

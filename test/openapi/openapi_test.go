@@ -25,7 +25,8 @@ paths:
         "200": {description: d, content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}
         "400": {description: d, content: {application/json: {schema: {$ref: "#/components/schemas/Error"}}}}
     post:
-      requestBody: {content: {application/json: {schema: {type: object, required: [Name], properties: {Name: {type: string}}}}}}
+      requestBody:
+        {content: {application/json: {schema: {type: object, required: [Name], properties: {Name: {type: string}}}}}}
       responses:
         "200": {description: d, content: {text/plain: {schema: {type: string}}}}
         "400": {description: d, content: {application/json: {schema: {$ref: "#/components/schemas/Error"}}}}
@@ -62,39 +63,82 @@ func TestViolations(t *testing.T) {
 		answer             string
 		want               string // what the only violation contains, or nothing
 	}{
-		"right":                     {url: "/things?limit=3&of=x", answer: `{"Name": "n", "Kind": "a", "Parts": [{"Kind": "b"}], "Sizes": {"x": 1}, "Any": {"y": 2}, "Since": "2026-01-02T03:04:05Z"}`},
-		"right, by name":            {url: "/things/n", answer: one},
-		"an error":                  {url: "/things?of=x", status: 400, answer: `{"Error": "e"}`},
-		"an error of no route":      {url: "/nothing", status: 404, answer: `{"Error": "e"}`},
-		"of no method":              {method: http.MethodDelete, url: "/things", status: 405, answer: `{"Error": "e"}`},
-		"no route":                  {url: "/nothing", answer: one, want: "GET /nothing: the route is not in the document, and was answered with 200"},
-		"an error that is none":     {url: "/nothing", status: 404, answer: `{}`, want: `property "Error" is missing`},
-		"a status":                  {url: "/things?of=x", status: 503, answer: `{"Error": "e"}`, want: "GET /things, answer 503: the status is not in the document"},
-		"a type":                    {url: "/things?of=x", answer: `{"Name": 1}`, want: "GET /things, answer 200: /Name: value must be a string"},
-		"a type, deep":              {url: "/things/n", answer: `{"Name": "n", "Sizes": {"x": "1"}}`, want: "GET /things/{name}, answer 200: /Sizes/x: value must be an integer"},
-		"an enum":                   {url: "/things?of=x", answer: `{"Name": "n", "Parts": [{"Kind": "c"}]}`, want: "/Parts/0/Kind: value is not one of the allowed values"},
-		"a format":                  {url: "/things?of=x", answer: `{"Name": "n", "Since": "today"}`, want: "/Since: "},
-		"null":                      {url: "/things?of=x", answer: `{"Name": "n", "Parts": null}`, want: "/Parts: Value is not nullable"},
-		"required":                  {url: "/things?of=x", answer: `{}`, want: `/Name: property "Name" is missing`},
-		"an unknown field":          {url: "/things?of=x", answer: `{"Name": "n", "More": 1}`, want: "/More: the field is not in the document"},
-		"an unknown field, deep":    {url: "/things?of=x", answer: `{"Name": "n", "Parts": [{"More": 1}]}`, want: "/Parts/0/More: the field is not in the document"},
-		"no JSON":                   {url: "/things?of=x", answer: `ok`, want: "not JSON"},
-		"asked, in another case":    {method: http.MethodPost, url: "/things", asked: `{"name": "n"}`},
-		"asked, required":           {url: "/things", answer: one, want: "parameter of is missing"},
-		"asked, a parameter":        {url: "/things?of=x&or=y", answer: one, want: "there is no parameter or"},
-		"asked, its type":           {url: "/things?of=x&limit=all", answer: one, want: "parameter limit: /: value must be an integer"},
-		"asked, its value":          {url: "/things?of=x&limit=0", answer: one, want: "parameter limit: /: number must be at least 1"},
-		"asked and refused":         {url: "/things?of=x&limit=0", status: 400, answer: `{"Error": "e"}`},
-		"asked, a body":             {method: http.MethodPost, url: "/things", asked: `{}`, want: "POST /things: the document does not allow what was asked, and it was answered with 200: /Name"},
-		"asked, a body, answer":     {method: http.MethodPost, url: "/things", asked: one, answer: one, want: "Content-Type application/json is not in the document"},
-		"asked and refused, a body": {method: http.MethodPost, url: "/things", asked: `{`, status: 400, answer: `{"Error": "e"}`},
+		"right": {
+			url:    "/things?limit=3&of=x",
+			answer: `{"Name": "n", "Kind": "a", "Parts": [{"Kind": "b"}], "Sizes": {"x": 1}, "Any": {"y": 2}, "Since": "2026-01-02T03:04:05Z"}`,
+		},
+		"right, by name":       {url: "/things/n", answer: one},
+		"an error":             {url: "/things?of=x", status: 400, answer: `{"Error": "e"}`},
+		"an error of no route": {url: "/nothing", status: 404, answer: `{"Error": "e"}`},
+		"of no method":         {method: http.MethodDelete, url: "/things", status: 405, answer: `{"Error": "e"}`},
+		"no route": {
+			url: "/nothing", answer: one,
+			want: "GET /nothing: the route is not in the document, and was answered with 200",
+		},
+		"an error that is none": {url: "/nothing", status: 404, answer: `{}`, want: `property "Error" is missing`},
+		"a status": {
+			url: "/things?of=x", status: 503, answer: `{"Error": "e"}`,
+			want: "GET /things, answer 503: the status is not in the document",
+		},
+		"a type": {
+			url: "/things?of=x", answer: `{"Name": 1}`,
+			want: "GET /things, answer 200: /Name: value must be a string",
+		},
+		"a type, deep": {
+			url: "/things/n", answer: `{"Name": "n", "Sizes": {"x": "1"}}`,
+			want: "GET /things/{name}, answer 200: /Sizes/x: value must be an integer",
+		},
+		"an enum": {
+			url: "/things?of=x", answer: `{"Name": "n", "Parts": [{"Kind": "c"}]}`,
+			want: "/Parts/0/Kind: value is not one of the allowed values",
+		},
+		"a format": {url: "/things?of=x", answer: `{"Name": "n", "Since": "today"}`, want: "/Since: "},
+		"null": {
+			url: "/things?of=x", answer: `{"Name": "n", "Parts": null}`,
+			want: "/Parts: Value is not nullable",
+		},
+		"required": {url: "/things?of=x", answer: `{}`, want: `/Name: property "Name" is missing`},
+		"an unknown field": {
+			url: "/things?of=x", answer: `{"Name": "n", "More": 1}`,
+			want: "/More: the field is not in the document",
+		},
+		"an unknown field, deep": {
+			url: "/things?of=x", answer: `{"Name": "n", "Parts": [{"More": 1}]}`,
+			want: "/Parts/0/More: the field is not in the document",
+		},
+		"no JSON":                {url: "/things?of=x", answer: `ok`, want: "not JSON"},
+		"asked, in another case": {method: http.MethodPost, url: "/things", asked: `{"name": "n"}`},
+		"asked, required":        {url: "/things", answer: one, want: "parameter of is missing"},
+		"asked, a parameter":     {url: "/things?of=x&or=y", answer: one, want: "there is no parameter or"},
+		"asked, its type": {
+			url: "/things?of=x&limit=all", answer: one,
+			want: "parameter limit: /: value must be an integer",
+		},
+		"asked, its value": {
+			url: "/things?of=x&limit=0", answer: one,
+			want: "parameter limit: /: number must be at least 1",
+		},
+		"asked and refused": {url: "/things?of=x&limit=0", status: 400, answer: `{"Error": "e"}`},
+		"asked, a body": {
+			method: http.MethodPost, url: "/things", asked: `{}`,
+			want: "POST /things: the document does not allow what was asked, and it was answered with 200: /Name",
+		},
+		"asked, a body, answer": {
+			method: http.MethodPost, url: "/things", asked: one, answer: one,
+			want: "Content-Type application/json is not in the document",
+		},
+		"asked and refused, a body": {
+			method: http.MethodPost, url: "/things", asked: `{`, status: 400,
+			answer: `{"Error": "e"}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			address, err := url.Parse(tt.url)
 			require.NoError(t, err)
 			e := &Exchange{
 				Method: max(tt.method, http.MethodGet), URL: address, Type: "application/json", Asked: []byte(tt.asked),
-				Status: max(tt.status, http.StatusOK), Answer: []byte(tt.answer), Header: http.Header{"Content-Type": {"application/json"}},
+				Status: max(tt.status, http.StatusOK), Answer: []byte(tt.answer),
+				Header: http.Header{"Content-Type": {"application/json"}},
 			}
 			if tt.method == http.MethodDelete {
 				e.Method = tt.method
@@ -121,7 +165,8 @@ func TestProxy(t *testing.T) {
 		switch r.URL.Path {
 		case "/v1/watch":
 			w.Header().Set("Content-Type", "text/event-stream")
-			body = ": alive\n\nevent: bookmark\nid: a-1\ndata: {\"Instance\": \"a\", \"Revision\": true}\n\nevent: else\ndata: {}\n\n"
+			body = ": alive\n\nevent: bookmark\nid: a-1\ndata: {\"Instance\": \"a\", \"Revision\": true}\n\nevent: " +
+				"else\ndata: {}\n\n"
 			if r.Header.Get("Accept") != "" {
 				w.Header().Set("Content-Type", "application/x-ndjson")
 				body = "{\"Instance\": 1}\n"
@@ -134,7 +179,12 @@ func TestProxy(t *testing.T) {
 	defer server.Close()
 	reports := &reports{TB: t}
 	address := Proxy(reports, server.URL)
-	for _, ask := range []struct{ path, accept string }{{"/v1/revision", ""}, {"/v1/revision", ""}, {"/v1/watch", ""}, {"/v1/watch", "application/x-ndjson"}} {
+	for _, ask := range []struct{ path, accept string }{
+		{"/v1/revision", ""},
+		{"/v1/revision", ""},
+		{"/v1/watch", ""},
+		{"/v1/watch", "application/x-ndjson"},
+	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+ask.path, http.NoBody)
 		require.NoError(t, err)
 		if ask.accept != "" {

@@ -16,7 +16,8 @@ func check(data []byte, schema *openapi3.Schema) (violations []string) {
 	if err := json.Unmarshal(data, &value); err != nil {
 		return []string{fmt.Sprintf("not JSON: %v: %.200s", err, data)}
 	}
-	if err := schema.VisitJSON(value, openapi3.VisitAsResponse(), openapi3.MultiErrors(), openapi3.EnableFormatValidation()); err != nil {
+	if err := schema.VisitJSON(value, openapi3.VisitAsResponse(), openapi3.MultiErrors(),
+		openapi3.EnableFormatValidation()); err != nil {
 		violations = append(violations, describe(err))
 	}
 	return append(violations, unknown("", value, schema)...)

@@ -81,7 +81,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	kind, _, _ := mime.ParseMediaType(e.Header.Get("Content-Type"))
 	switch kind {
 	case "text/event-stream":
-		s := &stream{ReadCloser: response.Body, event: func(name string, data []byte) { t.Found.Add(doc.Event(name, data)...) }}
+		s := &stream{ReadCloser: response.Body, event: func(name string,
+			data []byte,
+		) {
+			t.Found.Add(doc.Event(name, data)...)
+		}}
 		s.line = s.field
 		e.Streams, response.Body = true, s
 	case "application/x-ndjson":

@@ -50,9 +50,18 @@ func draw(dir string) error {
 		return err
 	}
 	plots := []plot{
-		{file: "memory.svg", title: "Memory of the ledger and the pods beside it", unit: "MiB", bars: scale.of("pkg/cluster", "Fill", "MiB", 1), goal: 1536},
-		{file: "fit.svg", title: "Fit of one pod on all nodes, processor time", unit: "µs", bars: scale.of("pkg/ledger", "FitAll", "cpu-ns/op", 1e3), goal: 250},
-		{file: "decide.svg", title: "One decision, processor time", unit: "µs", bars: scale.of("pkg/ledger", "Decide", "cpu-ns/op", 1e3), goal: 1.5},
+		{
+			file: "memory.svg", title: "Memory of the ledger and the pods beside it", unit: "MiB",
+			bars: scale.of("pkg/cluster", "Fill", "MiB", 1), goal: 1536,
+		},
+		{
+			file: "fit.svg", title: "Fit of one pod on all nodes, processor time", unit: "µs",
+			bars: scale.of("pkg/ledger", "FitAll", "cpu-ns/op", 1e3), goal: 250,
+		},
+		{
+			file: "decide.svg", title: "One decision, processor time", unit: "µs",
+			bars: scale.of("pkg/ledger", "Decide", "cpu-ns/op", 1e3), goal: 1.5,
+		},
 		{file: "chain.svg", title: "Pods bound in a second, and decisions in a second", unit: "/s", bars: chain},
 	}
 	for _, p := range plots {

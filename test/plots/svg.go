@@ -34,14 +34,18 @@ func (p *plot) svg() []byte {
 	}
 	height := top + step*len(p.bars) + 26
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"14\">\n", width, height)
+	fmt.Fprintf(&out,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"14\">\n",
+		width, height)
 	fmt.Fprintf(&out, "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", width, height)
 	fmt.Fprintf(&out, "<text x=\"16\" y=\"28\" font-size=\"17\" fill=\"#222222\">%s</text>\n", html.EscapeString(title))
 	for i, b := range p.bars {
 		y := top + step*i
-		fmt.Fprintf(&out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#222222\">%s</text>\n", left-10, y+16, html.EscapeString(b.label))
+		fmt.Fprintf(&out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#222222\">%s</text>\n", left-10, y+16,
+			html.EscapeString(b.label))
 		fmt.Fprintf(&out, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"22\" fill=\"#3b6ea5\"/>\n", left, y, x(b.value))
-		fmt.Fprintf(&out, "<text x=\"%.1f\" y=\"%d\" fill=\"#222222\">%s %s</text>\n", left+x(b.value)+6, y+16, amount(b.value), html.EscapeString(p.unit))
+		fmt.Fprintf(&out, "<text x=\"%.1f\" y=\"%d\" fill=\"#222222\">%s %s</text>\n", left+x(b.value)+6, y+16,
+			amount(b.value), html.EscapeString(p.unit))
 	}
 	if p.goal > 0 {
 		at := left + x(p.goal)

@@ -30,7 +30,8 @@ func alertsPage() (string, error) {
 		return "", err
 	}
 	var page strings.Builder
-	page.WriteString("# Alerts\n\nThose of `manifests/monitoring/rules.yaml`. Each name leads to the page that says what to do.\n\n")
+	page.WriteString("# Alerts\n\nThose of `manifests/monitoring/rules.yaml`. Each name leads to the page that says " +
+		"what to do.\n\n")
 	page.WriteString(table("alert", "severity", "for", "says", "expression"))
 	for _, group := range r.Spec.Groups {
 		for _, rule := range group.Rules {

@@ -31,7 +31,8 @@ func serverPage() (string, error) {
 func pluginPage() (string, error) {
 	cmd := kubectl.NewCommand(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: io.Discard, ErrOut: io.Discard})
 	var page strings.Builder
-	page.WriteString("# kubectl reserve\n\n[What it is for and what it needs](../kubectl.md).\n\n```\n" + cmd.Long + "\n```\n\n")
+	page.WriteString("# kubectl reserve\n\n[What it is for and what it needs](../kubectl.md).\n\n```\n" + cmd.Long +
+		"\n```\n\n")
 	page.WriteString("## Flags of every command\n\n" + flags(cmd.PersistentFlags()))
 	for _, sub := range cmd.Commands() {
 		if err := pages(&page, sub); err != nil {

@@ -24,7 +24,8 @@ func metricsPage() (string, error) {
 		return "", err
 	}
 	var page strings.Builder
-	page.WriteString("# Metrics\n\n[Which to look at first](../monitoring.md). Beside these there are those of the Go runtime (`go_`) and of the process (`process_`).\n\n")
+	page.WriteString("# Metrics\n\n[Which to look at first](../monitoring.md). Beside these there are those of the Go " +
+		"runtime (`go_`) and of the process (`process_`).\n\n")
 	page.WriteString(table("metric", "type", "labels", "is"))
 	known := map[string]bool{}
 	for _, family := range families {

@@ -16,7 +16,9 @@ func restPage() (string, error) {
 		return "", err
 	}
 	var page strings.Builder
-	fmt.Fprintf(&page, "# REST\n\nMade of `pkg/server/rest/openapi.yaml`, which the server has as `/openapi.yaml`. [How to ask](../rest.md).\n\n%s", document.Info.Description)
+	fmt.Fprintf(&page,
+		"# REST\n\nMade of `pkg/server/rest/openapi.yaml`, which the server has as `/openapi.yaml`. [How to "+
+			"ask](../rest.md).\n\n%s", document.Info.Description)
 	for _, tag := range document.Tags {
 		fmt.Fprintf(&page, "\n## %s\n\n%s\n", tag.Name, tag.Description)
 		for _, path := range document.Paths.Keys() {
@@ -36,7 +38,8 @@ func restPage() (string, error) {
 }
 
 func writeOperation(page *strings.Builder, name string, operation *openapi3.Operation) {
-	fmt.Fprintf(page, "\n### `%s`\n\n%s\n\n%s\n", name, strings.TrimSpace(operation.Summary), strings.TrimSpace(operation.Description))
+	fmt.Fprintf(page, "\n### `%s`\n\n%s\n\n%s\n", name, strings.TrimSpace(operation.Summary),
+		strings.TrimSpace(operation.Description))
 	if body := operation.RequestBody; body != nil {
 		fmt.Fprintf(page, "\nBody: %s\n", contents(body.Value.Content))
 	}

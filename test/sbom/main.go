@@ -82,7 +82,10 @@ func component(module *debug.Module) cdx.Component {
 		module = module.Replace
 	}
 	url := "pkg:golang/" + module.Path + "@" + module.Version
-	c := cdx.Component{Type: cdx.ComponentTypeLibrary, BOMRef: url, Name: module.Path, Version: module.Version, PackageURL: url}
+	c := cdx.Component{
+		Type: cdx.ComponentTypeLibrary, BOMRef: url, Name: module.Path, Version: module.Version,
+		PackageURL: url,
+	}
 	if module.Sum != "" {
 		c.Properties = &[]cdx.Property{{Name: "go:module:sum", Value: module.Sum}}
 	}

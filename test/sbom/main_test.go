@@ -43,7 +43,10 @@ func TestBill(t *testing.T) {
 }
 
 func TestReplacedModules(t *testing.T) {
-	c := component(&debug.Module{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/b", Version: "v2.0.0", Sum: "h1:x"}})
+	c := component(&debug.Module{
+		Path: "example.com/a", Version: "v1.0.0",
+		Replace: &debug.Module{Path: "example.com/b", Version: "v2.0.0", Sum: "h1:x"},
+	})
 	assert.Equal(t, "pkg:golang/example.com/b@v2.0.0", c.PackageURL)
 	assert.Equal(t, "h1:x", (*c.Properties)[0].Value)
 	c = component(&debug.Module{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "./pkg/a"}})

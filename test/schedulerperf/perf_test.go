@@ -54,9 +54,18 @@ type benchmarkCase struct {
 // pods as a small machine binds in a minute.
 var cases = []benchmarkCase{
 	{"misc", "SchedulingBasic", "5000Nodes", map[string]any{"initNodes": 5000, "initPods": 1000, "measurePods": 2000}},
-	{"affinity", "SchedulingPodAffinity", "5000Nodes", map[string]any{"initNodes": 5000, "initPods": 1000, "measurePods": 500}},
-	{"topology_spreading", "TopologySpreading", "5000Nodes", map[string]any{"initNodes": 5000, "initPods": 1000, "measurePods": 1000}},
-	{"default_preemption", "PreemptionBasic", "1000Nodes", map[string]any{"initNodes": 500, "initPods": 2000, "measurePods": 250}},
+	{"affinity", "SchedulingPodAffinity", "5000Nodes", map[string]any{
+		"initNodes": 5000, "initPods": 1000,
+		"measurePods": 500,
+	}},
+	{"topology_spreading", "TopologySpreading", "5000Nodes", map[string]any{
+		"initNodes": 5000, "initPods": 1000,
+		"measurePods": 1000,
+	}},
+	{"default_preemption", "PreemptionBasic", "1000Nodes", map[string]any{
+		"initNodes": 500, "initPods": 2000,
+		"measurePods": 250,
+	}},
 }
 
 // arm is a way to schedule.
@@ -153,7 +162,8 @@ func (r *runner) measure(b *testing.B, c benchmarkCase) float64 {
 	// The scheduler ends with the case, and its backend with it.
 	exit := func(err error) { b.Errorf("the ledger ended: %v", err) }
 	plugins := schedulerplugin.NewPlugins(local.Options{Log: log, Out: os.Stderr, Exit: exit}.Backend(), log)
-	perf.RunBenchmarkPerfScheduling(b, r.caseFile(b, c), "globalreserve", frameworkruntime.Registry{schedulerplugin.Name: plugins.New},
+	perf.RunBenchmarkPerfScheduling(b, r.caseFile(b, c), "globalreserve",
+		frameworkruntime.Registry{schedulerplugin.Name: plugins.New},
 		perf.WithPrepareFn(r.prepare))
 	return r.throughput(b)
 }
@@ -189,7 +199,8 @@ func (r *runner) schedulerConfig(b *testing.B) string {
 	text, err := os.ReadFile(filepath.Join(r.repository, "scheduler-config", r.config))
 	must(b, err)
 	address := fmt.Sprintf("127.0.0.1:%d", r.port)
-	changed := strings.NewReplacer("127.0.0.1:23456", address, "port: 23456", fmt.Sprintf("port: %d", r.port)).Replace(string(text))
+	changed := strings.NewReplacer("127.0.0.1:23456", address, "port: 23456", fmt.Sprintf("port: %d", r.port)).
+		Replace(string(text))
 	if changed == string(text) {
 		b.Fatalf("%s does not say where the server is", r.config)
 	}
@@ -216,10 +227,12 @@ func (r *runner) prepare(tCtx ktesting.TContext) error {
 		return err
 	}
 	here := []string{
-		"--kubeconfig=" + kubeconfig, fmt.Sprintf("--port=%d", r.port), fmt.Sprintf("--health-address=127.0.0.1:%d", r.health),
+		"--kubeconfig=" + kubeconfig, fmt.Sprintf("--port=%d", r.port),
+		fmt.Sprintf("--health-address=127.0.0.1:%d", r.health),
 		"--peer-address=127.0.0.1:0", "--policy-file=", "--log-level=warn",
 	}
-	server := exec.Command(filepath.Join(r.repository, "bin", "globalreserve"), append(slices.Clone(pod.Spec.Containers[0].Args), here...)...)
+	server := exec.Command(filepath.Join(r.repository, "bin", "globalreserve"),
+		append(slices.Clone(pod.Spec.Containers[0].Args), here...)...)
 	server.Stdout, server.Stderr = os.Stderr, os.Stderr
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := server.Start(); err != nil {

@@ -63,9 +63,12 @@ func NewCommand() *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: $KUBECONFIG, ~/.kube/config, or the pod's service account")
-	flags.StringVar(&options.SchedulerName, "scheduler-name", defaultName, "place the pods that have this as their schedulerName")
-	flags.StringVar(&url, "globalreserve-url", "", "where GlobalReserve serves, such as http://127.0.0.1:23456; without it, pods are bound on this scheduler's own view")
+	flags.StringVar(&kubeconfig, "kubeconfig", "",
+		"path of a kubeconfig; default: $KUBECONFIG, ~/.kube/config, or the pod's service account")
+	flags.StringVar(&options.SchedulerName, "scheduler-name", defaultName,
+		"place the pods that have this as their schedulerName")
+	flags.StringVar(&url, "globalreserve-url", "",
+		"where GlobalReserve serves, such as http://127.0.0.1:23456; without it, pods are bound on this scheduler's own view")
 	flags.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	return command
 }

@@ -26,8 +26,9 @@ func GangOf(pod *corev1.Pod) (name string, size int, err error) {
 	text := pod.Annotations[GangSizeAnnotation]
 	size, err = strconv.Atoi(text)
 	if err != nil || size < 1 {
-		return name, 0, fmt.Errorf("pod %s/%s is in gang %q, but its annotation %s is %q; set it to the number of pods in the gang",
-			pod.Namespace, pod.Name, name, GangSizeAnnotation, text)
+		return name, 0,
+			fmt.Errorf("pod %s/%s is in gang %q, but its annotation %s is %q; set it to the number of pods in the gang",
+				pod.Namespace, pod.Name, name, GangSizeAnnotation, text)
 	}
 	return name, size, nil
 }
@@ -67,8 +68,9 @@ func collect(pods []*corev1.Pod, bound func(*corev1.Pod) bool) (gang, error) {
 			return gang{}, err
 		}
 		if g.members > 0 && size != g.size {
-			return gang{}, fmt.Errorf("pod %s/%s says that its gang has %d pods, another says %d; make the annotation %s the same on all",
-				pod.Namespace, pod.Name, size, g.size, GangSizeAnnotation)
+			return gang{},
+				fmt.Errorf("pod %s/%s says that its gang has %d pods, another says %d; make the annotation %s the same on all",
+					pod.Namespace, pod.Name, size, g.size, GangSizeAnnotation)
 		}
 		g.size = size
 		g.members++

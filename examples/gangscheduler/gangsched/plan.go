@@ -49,7 +49,9 @@ func (v *view) plan(pods []*corev1.Pod) ([]placement, bool, error) {
 }
 
 // place chooses a node for each pod beside those before it. It returns false when one of them finds none.
-func (v *view) place(placements []placement, choose func(p *placement, names []string) string) (plan []placement, fits bool) {
+func (v *view) place(placements []placement, choose func(p *placement,
+	names []string) string,
+) (plan []placement, fits bool) {
 	plan = slices.Clone(placements)
 	names := slices.Sorted(maps.Keys(v.nodes))
 	placed := 0

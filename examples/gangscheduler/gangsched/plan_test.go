@@ -87,7 +87,8 @@ func TestPlan(t *testing.T) {
 				}
 				assert.Equal(t, test.want, got)
 			}
-			assert.Equal(t, newView(test.nodes, test.bound, nodeOf).nodes, normalized(v.nodes), "planning leaves the view as it was")
+			assert.Equal(t, newView(test.nodes, test.bound, nodeOf).nodes, normalized(v.nodes),
+				"planning leaves the view as it was")
 		})
 	}
 }

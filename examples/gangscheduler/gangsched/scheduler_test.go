@@ -145,7 +145,10 @@ func TestCapacityLeftFromBeforeIsUsed(t *testing.T) {
 		"usable":     {left: left, usable: true, want: map[string]string{"g-0": "b", "g-1": "b"}},
 		"not usable": {left: left, want: map[string]string{"g-0": "a", "g-1": "a"}, unreserved: []string{"b"}},
 		"on a node that is gone": {
-			left: reserver.Rejection{Namespace: "default", Pod: "g-1", Node: "a", Reason: "AllocatedElsewhere", AllocatedOn: "gone"},
+			left: reserver.Rejection{
+				Namespace: "default", Pod: "g-1", Node: "a", Reason: "AllocatedElsewhere",
+				AllocatedOn: "gone",
+			},
 			want: map[string]string{"g-0": "a", "g-1": "a"}, unreserved: []string{"gone"},
 		},
 	}

@@ -77,11 +77,13 @@ const TTL = time.Minute
 func NewWorld(l *ledger.Ledger) *World {
 	log, hook := logtest.NewNullLogger()
 	w := &World{
-		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Matcher: &placement.Matcher{}, Metrics: metrics.New(),
-		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
+		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Matcher: &placement.Matcher{},
+		Metrics: metrics.New(),
+		API:     &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
 	}
 	w.Question = &placement.Builder{
-		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
+		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher,
+		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.Waiting, w.Writes = waitingtest.New(l, w.Question, w.Pods)
 	return w
@@ -92,7 +94,8 @@ func NewWorld(l *ledger.Ledger) *World {
 func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbiter {
 	t.Helper()
 	o := arbiter.Options{
-		Ledger: arbiter.NewGatedLedger(w.Ledger, w.Clock, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
+		Ledger: arbiter.NewGatedLedger(w.Ledger, w.Clock, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question,
+		API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
 		Policy:  policy.NewStore(policy.Default(), TTL),
 		Waiting: w.Waiting,
 		Store:   w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,

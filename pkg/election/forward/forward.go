@@ -224,7 +224,8 @@ func (f *Forwarder) Accept(next http.Handler) http.Handler {
 		if !f.fromServer(r) {
 			w.Header().Set(notDoneHeader, "true")
 			w.Header().Set("Connection", "close") // strangers could take all connections there may be
-			httpjson.WriteError(w, httpjson.Errorf(http.StatusForbidden, "this port is for servers of GlobalReserve that the LedgerTerm lists"))
+			httpjson.WriteError(w, httpjson.Errorf(http.StatusForbidden,
+				"this port is for servers of GlobalReserve that the LedgerTerm lists"))
 			return
 		}
 		if why := f.enter(); why != "" {
@@ -304,7 +305,8 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 			}
 			if !errors.Is(err, errLeft) { // else nobody reads the answer
 				f.unknown.Add(1)
-				f.o.Log.WithError(err).WithField("path", httpjson.Clip(r.URL.Path)).Warn("no answer came to a request that was passed on")
+				f.o.Log.WithError(err).WithField("path", httpjson.Clip(r.URL.Path)).
+					Warn("no answer came to a request that was passed on")
 			}
 			f.o.Refuse(w, r, "the outcome is unknown, because the server that decides did not answer: ask again")
 		},

@@ -142,7 +142,11 @@ func TestWaitsForALeader(t *testing.T) {
 		"nobody listens": func(leader, _ *server) {
 			leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = "https://" + freeAddress(leader.w.t) })
 		},
-		"it has no address":  func(leader, _ *server) { leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = "" }) },
+		"it has no address": func(leader,
+			_ *server,
+		) {
+			leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = "" })
+		},
 		"it does not decide": func(leader, _ *server) { leader.decides.Store(false) },
 		"another has its address": func(leader, follower *server) {
 			leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = follower.peer.URL })
@@ -215,7 +219,8 @@ func TestWhyNobodyIsKnown(t *testing.T) {
 	}{
 		"no definition": {
 			func(w *world) { w.objects.Resources[0].APIResources = nil },
-			"it is not known where another server can be reached: the cluster has no definition of ledgerterms: kubectl apply -k manifests/crd",
+			"it is not known where another server can be reached: the cluster has no definition of ledgerterms: kubectl " +
+				"apply -k manifests/crd",
 		},
 		"no right": {
 			func(w *world) {
@@ -262,7 +267,8 @@ func TestLostAnswer(t *testing.T) {
 		header string
 		paused bool
 	}{
-		"plain": {header: "X-Plain"}, "said to be idempotent": {header: "Idempotency-Key"}, "paused": {header: "X-Plain", paused: true},
+		"plain": {header: "X-Plain"}, "said to be idempotent": {header: "Idempotency-Key"},
+		"paused": {header: "X-Plain", paused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leader, follower := pair(t)
@@ -332,7 +338,10 @@ func TestCaller(t *testing.T) {
 	}
 	leader.answer(tell)
 	follower.answer(tell)
-	forged := []string{"X-Remote-User", "admin", "x-remote-group", "system:masters", "X-Remote-Extra-A", "b", "X-Remote-Uid", "1"}
+	forged := []string{
+		"X-Remote-User", "admin", "x-remote-group", "system:masters", "X-Remote-Extra-A", "b",
+		"X-Remote-Uid", "1",
+	}
 	for _, ask := range []func(){
 		func() { follower.post("/x", "", forged...) },
 		func() { leader.post("/x", "", forged...) },

@@ -13,8 +13,10 @@ import (
 // FuzzTerm: whatever the LedgerTerm says, one after the other, the leader that is known is of the latest term, and has
 // an address that can be asked or a reason why not.
 func FuzzTerm(f *testing.F) {
-	f.Add(`{"spec":{"term":1,"leader":"a","url":"https://127.0.0.1:1","publicKey":"k"}}`, `{"spec":{"term":2,"url":"http://x"},"status":{"servers":[{"name":"a","publicKey":"k"},{}]}}`)
-	f.Add(`{"spec":{"term":-1,"url":"https://%zz"}}`, `{"spec":{"term":9223372036854775807,"url":"https://[::1%eth0]:99999/path?q#f"}}`)
+	f.Add(`{"spec":{"term":1,"leader":"a","url":"https://127.0.0.1:1","publicKey":"k"}}`,
+		`{"spec":{"term":2,"url":"http://x"},"status":{"servers":[{"name":"a","publicKey":"k"},{}]}}`)
+	f.Add(`{"spec":{"term":-1,"url":"https://%zz"}}`,
+		`{"spec":{"term":9223372036854775807,"url":"https://[::1%eth0]:99999/path?q#f"}}`)
 	f.Add(`{}`, `{"spec":{"url":"//"},"status":{"servers":[{"name":"b","renewed":"9999-12-31T23:59:59.999999Z"}]}}`)
 	key, err := newKey("self")
 	require.NoError(f, err)

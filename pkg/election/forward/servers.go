@@ -57,8 +57,10 @@ type renewal struct {
 
 func newServers(o *Options, key *Key) *servers {
 	s := &servers{
-		name: o.Name, key: key, terms: o.Client.GlobalreserveV1alpha1().LedgerTerms(), leads: o.Leads, moved: o.Moved, log: o.Log,
-		doubts: make(chan struct{}, 1), news: make(chan struct{}, 1), changed: make(chan struct{}), renewed: map[string]renewal{},
+		name: o.Name, key: key, terms: o.Client.GlobalreserveV1alpha1().LedgerTerms(), leads: o.Leads, moved: o.Moved,
+		log:    o.Log,
+		doubts: make(chan struct{}, 1), news: make(chan struct{}, 1), changed: make(chan struct{}),
+		renewed: map[string]renewal{},
 		dialFor: dialTimeout, leaveAfter: leaveTimeout,
 	}
 	s.watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "ledgerterms", s.terms, &v1alpha1.LedgerTerm{},
@@ -73,7 +75,8 @@ func (s *servers) run(ctx context.Context) error {
 	running.Go(func() { s.askWhereInDoubt(ctx) })
 	running.Go(func() { s.keepEntry(ctx) })
 	err := s.watch.Run(ctx, func(context.Context) {}, func(context.Context) {
-		s.log.Warn("servers find each other by the LedgerTerm: while this one does not decide, it is not ready and passes nothing on")
+		s.log.Warn("servers find each other by the LedgerTerm: while this one does not decide, it is not ready and passes " +
+			"nothing on")
 	})
 	s.forget()
 	return err
@@ -246,7 +249,9 @@ func (s *servers) keepEntry(ctx context.Context) {
 		if err := s.writeEntry(ctx); err != nil && ctx.Err() == nil {
 			wait = askAfter * 10
 			if !apierrors.IsNotFound(err) { // no server has led yet
-				s.log.WithError(err).Warn("could not tell the other servers of this one, so it can pass nothing on to them; will try again. If this stays: the server needs the rights in manifests/base/rbac.yaml")
+				s.log.WithError(err).
+					Warn("could not tell the other servers of this one, so it can pass nothing on to them; will try again. If this " +
+						"stays: the server needs the rights in manifests/base/rbac.yaml")
 			}
 		}
 	}

@@ -55,7 +55,10 @@ func TestWhoIsAPeer(t *testing.T) {
 	stolen := *follower.Key()
 	stolen.certificate.PrivateKey = namesake.certificate.PrivateKey.(*ecdsa.PrivateKey)
 	signed := signedBy(t, follower.Key(), namesake)
-	for name, key := range map[string]*Key{"none": nil, "a namesake": namesake, "a certificate without its key": &stolen, "one signed by a peer": signed} {
+	for name, key := range map[string]*Key{
+		"none": nil, "a namesake": namesake, "a certificate without its key": &stolen,
+		"one signed by a peer": signed,
+	} {
 		got := asPeer(t, key, leader)
 		assert.NotEqual(t, http.StatusOK, got.status, name)
 	}
@@ -74,7 +77,10 @@ func TestListedOnly(t *testing.T) {
 	list := func(servers ...v1alpha1.LedgerServer) {
 		leader.w.objects.Edit(func(term *v1alpha1.LedgerTerm) { term.Status.Servers = servers })
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{key.certificate}}, MaxConnsPerHost: 1}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{
+		InsecureSkipVerify: true,
+		Certificates:       []tls.Certificate{key.certificate},
+	}, MaxConnsPerHost: 1}
 	defer transport.CloseIdleConnections()
 	status := func() int {
 		request, err := http.NewRequest(http.MethodPost, leader.peer.URL+"/x", http.NoBody)
@@ -92,9 +98,13 @@ func TestListedOnly(t *testing.T) {
 // signedBy is a certificate for the key of another that a peer vouches for.
 func signedBy(t *testing.T, peer, other *Key) *Key {
 	template := *other.certificate.Leaf
-	der, err := x509.CreateCertificate(rand.Reader, &template, peer.certificate.Leaf, other.certificate.Leaf.PublicKey, peer.certificate.PrivateKey)
+	der, err := x509.CreateCertificate(rand.Reader, &template, peer.certificate.Leaf, other.certificate.Leaf.PublicKey,
+		peer.certificate.PrivateKey)
 	require.NoError(t, err)
-	return &Key{certificate: tls.Certificate{Certificate: [][]byte{der, peer.certificate.Certificate[0]}, PrivateKey: other.certificate.PrivateKey}}
+	return &Key{certificate: tls.Certificate{
+		Certificate: [][]byte{der, peer.certificate.Certificate[0]},
+		PrivateKey:  other.certificate.PrivateKey,
+	}}
 }
 
 // A leader of an earlier term is nobody to send to, whatever of it is shown again.
@@ -187,7 +197,10 @@ func TestStandBy(t *testing.T) {
 			told[name] = renewed
 			term := &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}}
 			for name, at := range told {
-				term.Status.Servers = append(term.Status.Servers, v1alpha1.LedgerServer{Name: name, Renewed: metav1.NewMicroTime(at)})
+				term.Status.Servers = append(term.Status.Servers, v1alpha1.LedgerServer{
+					Name:    name,
+					Renewed: metav1.NewMicroTime(at),
+				})
 			}
 			s.observe(term)
 		}
@@ -215,7 +228,10 @@ func TestStandBy(t *testing.T) {
 func TestMoved(t *testing.T) {
 	moved := 0
 	s := newWorld(t).servers("own", leads, func() { moved++ })
-	term := &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}, Spec: v1alpha1.LedgerTermSpec{Term: 7}}
+	term := &v1alpha1.LedgerTerm{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName},
+		Spec:       v1alpha1.LedgerTermSpec{Term: 7},
+	}
 	observe := func(number int64) {
 		term.Spec.Term = number
 		s.observe(term)

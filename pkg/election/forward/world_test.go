@@ -64,7 +64,8 @@ func (w *world) server(name string) *server {
 	var err error
 	s.Forwarder, err = New(Options{
 		Name: name, Leads: undecided, Undecided: undecided, Kind: definitions.Kind("ledgerterms"), Client: w.objects,
-		Observe: func(string, int, time.Duration) {}, Log: log, Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }), Moved: func() { s.moved.Add(1) },
+		Observe: func(string, int, time.Duration) {}, Log: log, Intake: httpjson.NewIntake(64<<20,
+			func(*http.Request) string { return "" }), Moved: func() { s.moved.Add(1) },
 		Refuse: func(rw http.ResponseWriter, _ *http.Request, why string) {
 			s.refused.Add(1)
 			http.Error(rw, why, http.StatusServiceUnavailable)
@@ -84,7 +85,8 @@ func (w *world) server(name string) *server {
 		s.asked.Add(1)
 		(*s.serve.Load())(rw, r)
 	})
-	s.front = httptest.NewUnstartedServer(identity.Insecure(s.Handler(func(path string) bool { return path != "/own" }, routes)))
+	s.front = httptest.NewUnstartedServer(identity.Insecure(s.Handler(func(path string) bool { return path != "/own" },
+		routes)))
 	s.front.Config.WriteTimeout = w.writeTimeout
 	s.front.Start()
 	accept := s.Accept(routes)
@@ -204,7 +206,10 @@ func do(t testing.TB, client *http.Client, request *http.Request) reply {
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
 	assert.NoError(t, err)
-	return reply{status: response.StatusCode, header: response.Header, body: string(content), length: response.ContentLength, closes: response.Close}
+	return reply{
+		status: response.StatusCode, header: response.Header, body: string(content),
+		length: response.ContentLength, closes: response.Close,
+	}
 }
 
 // freeAddress is one where nobody listens.

@@ -54,7 +54,8 @@ func (a *API) refuseStale() {
 
 // Term returns the LedgerTerm, an empty one where there is none.
 func (a *API) Term() *v1alpha1.LedgerTerm {
-	term, err := a.GlobalreserveV1alpha1().LedgerTerms().Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+	term, err := a.GlobalreserveV1alpha1().LedgerTerms().Get(context.Background(), v1alpha1.LedgerTermName,
+		metav1.GetOptions{})
 	if err != nil {
 		return &v1alpha1.LedgerTerm{}
 	}

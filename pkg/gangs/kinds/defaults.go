@@ -22,7 +22,10 @@ func Default() []Kind {
 	}
 	const minMember = ".spec.minMember"
 	return []Kind{
-		{Name: "globalreserve", Pods: []Way{{Name: annotation(v1alpha1.GangAnnotation), Minimum: annotation(v1alpha1.GangMinAnnotation)}}},
+		{Name: "globalreserve", Pods: []Way{{
+			Name:    annotation(v1alpha1.GangAnnotation),
+			Minimum: annotation(v1alpha1.GangMinAnnotation),
+		}}},
 		{
 			Name: "kubernetes", Pods: []Way{{Name: schedulingGroup}},
 			Object: podGroups("scheduling.k8s.io", ".spec.schedulingPolicy.gang.minCount", "v1beta1", "v1alpha3", "v1alpha2"),
@@ -38,8 +41,14 @@ func Default() []Kind {
 		{
 			Name: "koordinator", Pods: []Way{
 				{Name: label("pod-group.scheduling.sigs.k8s.io")},
-				{Name: label("pod-group.scheduling.sigs.k8s.io/name"), Minimum: label("pod-group.scheduling.sigs.k8s.io/min-available")},
-				{Name: annotation("gang.scheduling.koordinator.sh/name"), Minimum: annotation("gang.scheduling.koordinator.sh/min-available")},
+				{
+					Name:    label("pod-group.scheduling.sigs.k8s.io/name"),
+					Minimum: label("pod-group.scheduling.sigs.k8s.io/min-available"),
+				},
+				{
+					Name:    annotation("gang.scheduling.koordinator.sh/name"),
+					Minimum: annotation("gang.scheduling.koordinator.sh/min-available"),
+				},
 			},
 			Object: podGroups("scheduling.sigs.k8s.io", minMember, "v1alpha1"),
 		},

@@ -83,7 +83,8 @@ func (k *Kind) validate(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case len(k.Pods) == 0 && !k.Disabled:
-		errs = append(errs, field.Required(at.Child("pods"), "say where pods name their gang, or switch the kind off with disabled: true"))
+		errs = append(errs, field.Required(at.Child("pods"),
+			"say where pods name their gang, or switch the kind off with disabled: true"))
 	case len(k.Pods) > maxWays:
 		errs = append(errs, field.TooMany(at.Child("pods"), len(k.Pods), maxWays))
 	}
@@ -94,7 +95,8 @@ func (k *Kind) validate(at *field.Path) field.ErrorList {
 		}
 		if way.Minimum == "" {
 			if k.Object == nil {
-				errs = append(errs, field.Required(in.Child("minimum"), "say where the pod has the minimum, or which object has it"))
+				errs = append(errs, field.Required(in.Child("minimum"),
+					"say where the pod has the minimum, or which object has it"))
 			}
 		} else if _, err := parsePodPath(way.Minimum); err != nil {
 			errs = append(errs, field.Invalid(in.Child("minimum"), way.Minimum, err.Error()))
@@ -112,7 +114,8 @@ func (o *Object) validate(at *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("group"), o.Group, strings.Join(problems, "; ")))
 	}
 	if problems := validation.IsDNS1123Label(o.Resource); len(problems) > 0 {
-		errs = append(errs, field.Invalid(at.Child("resource"), o.Resource, "must be the plural name, such as podgroups: "+strings.Join(problems, "; ")))
+		errs = append(errs, field.Invalid(at.Child("resource"), o.Resource, "must be the plural name, such as podgroups: "+
+			strings.Join(problems, "; ")))
 	}
 	switch {
 	case len(o.Versions) == 0:
@@ -131,7 +134,8 @@ func (o *Object) validate(at *field.Path) field.ErrorList {
 		seen.Insert(version)
 	}
 	if _, err := parseObjectPath(o.Minimum); err != nil {
-		errs = append(errs, field.Invalid(at.Child("minimum"), o.Minimum, fmt.Sprintf("must be a JSON path, such as .spec.minMember: %v", err)))
+		errs = append(errs, field.Invalid(at.Child("minimum"), o.Minimum,
+			fmt.Sprintf("must be a JSON path, such as .spec.minMember: %v", err)))
 	}
 	return errs
 }

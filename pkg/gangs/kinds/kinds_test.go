@@ -39,15 +39,24 @@ func TestMark(t *testing.T) {
 		want *Mark
 		err  string // part of it
 	}{
-		"nothing":            {pod: &v1.Pod{}},
-		"other annotations":  {pod: annotated("a", "b")},
-		"the minimum alone":  {pod: annotated(minimum, "3")},
-		"an empty name":      {pod: annotated(ours, "", minimum, "3")},
-		"an empty group":     {pod: inGangOf(&v1.PodSchedulingGroup{})},
-		"Kubernetes":         {pod: inGangOf(&v1.PodSchedulingGroup{PodGroupName: ptr.To("g")}), want: &Mark{Kind: "kubernetes", Name: "g"}},
-		"Volcano":            {pod: annotated("scheduling.k8s.io/group-name", "g"), want: &Mark{Kind: "volcano", Name: "g"}},
-		"scheduler-plugins":  {pod: labeled("scheduling.x-k8s.io/pod-group", "g"), want: &Mark{Kind: "scheduler-plugins", Name: "g"}},
-		"Koordinator, label": {pod: labeled("pod-group.scheduling.sigs.k8s.io", "g"), want: &Mark{Kind: "koordinator", Name: "g"}},
+		"nothing":           {pod: &v1.Pod{}},
+		"other annotations": {pod: annotated("a", "b")},
+		"the minimum alone": {pod: annotated(minimum, "3")},
+		"an empty name":     {pod: annotated(ours, "", minimum, "3")},
+		"an empty group":    {pod: inGangOf(&v1.PodSchedulingGroup{})},
+		"Kubernetes": {
+			pod:  inGangOf(&v1.PodSchedulingGroup{PodGroupName: ptr.To("g")}),
+			want: &Mark{Kind: "kubernetes", Name: "g"},
+		},
+		"Volcano": {pod: annotated("scheduling.k8s.io/group-name", "g"), want: &Mark{Kind: "volcano", Name: "g"}},
+		"scheduler-plugins": {
+			pod:  labeled("scheduling.x-k8s.io/pod-group", "g"),
+			want: &Mark{Kind: "scheduler-plugins", Name: "g"},
+		},
+		"Koordinator, label": {
+			pod:  labeled("pod-group.scheduling.sigs.k8s.io", "g"),
+			want: &Mark{Kind: "koordinator", Name: "g"},
+		},
 		"Koordinator, labels with the minimum": {
 			pod:  labeled("pod-group.scheduling.sigs.k8s.io/name", "g", "pod-group.scheduling.sigs.k8s.io/min-available", "4"),
 			want: &Mark{Kind: "koordinator", Name: "g", Minimum: 4},
@@ -59,22 +68,62 @@ func TestMark(t *testing.T) {
 		"Koordinator, annotation of an object": {
 			pod: annotated("gang.scheduling.koordinator.sh/name", "g"), want: &Mark{Kind: "koordinator", Name: "g"},
 		},
-		"Gödel":              {pod: annotated("godel.bytedance.com/pod-group-name", "g"), want: &Mark{Kind: "godel", Name: "g"}},
-		"ours":               {pod: annotated(ours, "g", minimum, "8"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 8}},
-		"ours before others": {pod: annotated(ours, "g", minimum, "8", "scheduling.k8s.io/group-name", "h"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 8}},
-		"a million":          {pod: annotated(ours, "g", minimum, "1000000"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 1_000_000}},
-		"zero is alone":      {pod: annotated(ours, "g", minimum, "0"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 1}},
-		"no minimum":         {pod: annotated(ours, "g"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "names gang g and no minimum"},
-		"negative":           {pod: annotated(ours, "g", minimum, "-8"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "is -8"},
-		"too many":           {pod: annotated(ours, "g", minimum, "3000000000"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "more than can be counted"},
-		"more than any":      {pod: annotated(ours, "g", minimum, "99999999999999999999"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "no whole number"},
-		"a fraction":         {pod: annotated(ours, "g", minimum, "1.5"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "no whole number"},
-		"a long minimum":     {pod: annotated(ours, "g", minimum, long), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: `is "` + long[:65] + `", which`},
-		"a long name":        {pod: annotated(ours, long, minimum, "3"), want: &Mark{Kind: "globalreserve", Name: long[:254], Minimum: 3}, err: "longer than 253 bytes"},
-		"an unprintable name": {
-			pod: annotated(ours, "g\x1b]\nx", minimum, "3"), want: &Mark{Kind: "globalreserve", Name: "g?]?x", Minimum: 3}, err: "cannot be printed",
+		"Gödel": {
+			pod:  annotated("godel.bytedance.com/pod-group-name", "g"),
+			want: &Mark{Kind: "godel", Name: "g"},
 		},
-		"a name with a slash": {pod: annotated("scheduling.k8s.io/group-name", "other/g"), want: &Mark{Kind: "volcano", Name: "other/g"}, err: "gangs never cross namespaces"},
+		"ours": {
+			pod:  annotated(ours, "g", minimum, "8"),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 8},
+		},
+		"ours before others": {
+			pod:  annotated(ours, "g", minimum, "8", "scheduling.k8s.io/group-name", "h"),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 8},
+		},
+		"a million": {
+			pod:  annotated(ours, "g", minimum, "1000000"),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 1_000_000},
+		},
+		"zero is alone": {
+			pod:  annotated(ours, "g", minimum, "0"),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 1},
+		},
+		"no minimum": {
+			pod: annotated(ours, "g"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1},
+			err: "names gang g and no minimum",
+		},
+		"negative": {
+			pod:  annotated(ours, "g", minimum, "-8"),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "is -8",
+		},
+		"too many": {
+			pod:  annotated(ours, "g", minimum, "3000000000"),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "more than can be counted",
+		},
+		"more than any": {
+			pod:  annotated(ours, "g", minimum, "99999999999999999999"),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "no whole number",
+		},
+		"a fraction": {
+			pod:  annotated(ours, "g", minimum, "1.5"),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "no whole number",
+		},
+		"a long minimum": {
+			pod:  annotated(ours, "g", minimum, long),
+			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: `is "` + long[:65] + `", which`,
+		},
+		"a long name": {pod: annotated(ours, long, minimum, "3"), want: &Mark{
+			Kind: "globalreserve", Name: long[:254],
+			Minimum: 3,
+		}, err: "longer than 253 bytes"},
+		"an unprintable name": {
+			pod: annotated(ours, "g\x1b]\nx", minimum, "3"), want: &Mark{Kind: "globalreserve", Name: "g?]?x", Minimum: 3},
+			err: "cannot be printed",
+		},
+		"a name with a slash": {
+			pod:  annotated("scheduling.k8s.io/group-name", "other/g"),
+			want: &Mark{Kind: "volcano", Name: "other/g"}, err: "gangs never cross namespaces",
+		},
 	}
 	table, err := New(Default())
 	require.NoError(t, err)
@@ -114,12 +163,15 @@ func TestMinimum(t *testing.T) {
 		want         int64
 		problem      string
 	}{
-		"a number":         {".spec.minMember", `{"spec":{"minMember":4}}`, 4, ""},
-		"text":             {".spec.minMember", `{"spec":{"minMember":"4"}}`, 4, ""},
-		"braces":           {"{.spec.minMember}", `{"spec":{"minMember":4}}`, 4, ""},
-		"an annotation":    {`.metadata.annotations.a\.b/c`, `{"metadata":{"annotations":{"a.b/c":"7"}}}`, 7, ""},
-		"in a list":        {".spec.parts[1].size", `{"spec":{"parts":[{"size":1},{"size":5}]}}`, 5, ""},
-		"a filter":         {`.spec.parts[?(@.name=="w")].size`, `{"spec":{"parts":[{"name":"v","size":1},{"name":"w","size":5}]}}`, 5, ""},
+		"a number":      {".spec.minMember", `{"spec":{"minMember":4}}`, 4, ""},
+		"text":          {".spec.minMember", `{"spec":{"minMember":"4"}}`, 4, ""},
+		"braces":        {"{.spec.minMember}", `{"spec":{"minMember":4}}`, 4, ""},
+		"an annotation": {`.metadata.annotations.a\.b/c`, `{"metadata":{"annotations":{"a.b/c":"7"}}}`, 7, ""},
+		"in a list":     {".spec.parts[1].size", `{"spec":{"parts":[{"size":1},{"size":5}]}}`, 5, ""},
+		"a filter": {
+			`.spec.parts[?(@.name=="w")].size`,
+			`{"spec":{"parts":[{"name":"v","size":1},{"name":"w","size":5}]}}`, 5, "",
+		},
 		"nothing there":    {".spec.minMember", `{"spec":{}}`, 0, ""},
 		"nothing at all":   {".spec.minMember", `{}`, 0, ""},
 		"null":             {".spec.minMember", `{"spec":{"minMember":null}}`, 0, ""},
@@ -138,7 +190,8 @@ func TestMinimum(t *testing.T) {
 			object := map[string]any{}
 			require.NoError(t, json.Unmarshal([]byte(tt.object), &object))
 			table, err := New([]Kind{{
-				Name: "k", Pods: []Way{{Name: ".metadata.labels['a']"}}, Object: &Object{Group: "g", Versions: []string{"v1"}, Resource: "r", Minimum: tt.path},
+				Name: "k", Pods: []Way{{Name: ".metadata.labels['a']"}},
+				Object: &Object{Group: "g", Versions: []string{"v1"}, Resource: "r", Minimum: tt.path},
 			}})
 			require.NoError(t, err)
 			for range 2 { // a path can be followed again
@@ -158,7 +211,10 @@ func TestMerge(t *testing.T) {
 	for _, k := range merged {
 		names = append(names, k.Name)
 	}
-	assert.Equal(t, []string{"mine", "volcano", "globalreserve", "kubernetes", "scheduler-plugins", "koordinator", "godel"}, names)
+	assert.Equal(t, []string{
+		"mine", "volcano", "globalreserve", "kubernetes", "scheduler-plugins", "koordinator",
+		"godel",
+	}, names)
 	assert.True(t, merged[1].Disabled)
 	assert.Equal(t, Default(), Merge(nil))
 
@@ -176,21 +232,42 @@ func TestValidate(t *testing.T) {
 		list []Kind
 		want []string // part of each mistake
 	}{
-		"defaults":   {Default(), nil},
-		"off":        {[]Kind{{Name: "a", Disabled: true}}, nil},
-		"no name":    {[]Kind{{Pods: ways, Object: object}}, []string{"kinds[0].name: Invalid value"}},
-		"name twice": {[]Kind{{Name: "a", Pods: ways, Object: object}, {Name: "a", Disabled: true}}, []string{`kinds[1].name: Duplicate value: "a"`}},
-		"no pods":    {[]Kind{{Name: "a", Object: object}}, []string{"kinds[0].pods: Required value: say where pods name their gang"}},
-		"no minimum": {[]Kind{{Name: "a", Pods: ways}}, []string{"kinds[0].pods[0].minimum: Required value: say where the pod has the minimum"}},
-		"paths": {[]Kind{{Name: "a", Pods: []Way{{Name: ".spec.nodeName", Minimum: ".metadata.labels['a b']"}}, Object: object}}, []string{
-			"kinds[0].pods[0].name: Invalid value: \".spec.nodeName\": must be .metadata.annotations['key']", "kinds[0].pods[0].minimum: Invalid value",
+		"defaults": {Default(), nil},
+		"off":      {[]Kind{{Name: "a", Disabled: true}}, nil},
+		"no name":  {[]Kind{{Pods: ways, Object: object}}, []string{"kinds[0].name: Invalid value"}},
+		"name twice": {
+			[]Kind{{Name: "a", Pods: ways, Object: object}, {Name: "a", Disabled: true}},
+			[]string{`kinds[1].name: Duplicate value: "a"`},
+		},
+		"no pods": {
+			[]Kind{{Name: "a", Object: object}},
+			[]string{"kinds[0].pods: Required value: say where pods name their gang"},
+		},
+		"no minimum": {
+			[]Kind{{Name: "a", Pods: ways}},
+			[]string{"kinds[0].pods[0].minimum: Required value: say where the pod has the minimum"},
+		},
+		"paths": {[]Kind{{
+			Name: "a", Pods: []Way{{Name: ".spec.nodeName", Minimum: ".metadata.labels['a b']"}},
+			Object: object,
+		}}, []string{
+			"kinds[0].pods[0].name: Invalid value: \".spec.nodeName\": must be .metadata.annotations['key']",
+			"kinds[0].pods[0].minimum: Invalid value",
 		}},
-		"object": {[]Kind{{Name: "a", Pods: ways, Object: &Object{Group: "A", Versions: []string{"1", "v1", "v1"}, Resource: "R", Minimum: ".a["}}}, []string{
-			"object.group: Invalid", "object.resource: Invalid", "object.versions[0]: Invalid", "object.versions[2]: Duplicate", "object.minimum: Invalid value: \".a[\": must be a JSON path",
+		"object": {[]Kind{{Name: "a", Pods: ways, Object: &Object{
+			Group: "A", Versions: []string{"1", "v1", "v1"},
+			Resource: "R", Minimum: ".a[",
+		}}}, []string{
+			"object.group: Invalid", "object.resource: Invalid", "object.versions[0]: Invalid", "object.versions[2]: Duplicate",
+			"object.minimum: Invalid value: \".a[\": must be a JSON path",
 		}},
-		"template":      {[]Kind{{Name: "a", Pods: ways, Object: &Object{Group: "g.io", Versions: []string{"v1"}, Resource: "rs", Minimum: ".a}{range .b[*]}"}}}, []string{"no braces inside"}},
-		"too many":      {make([]Kind, maxKinds+1), []string{"kinds: Too many: 33"}},
-		"too many ways": {[]Kind{{Name: "a", Pods: append(make([]Way, 0), Default()[4].Pods[0], ways[0], ways[0], ways[0], ways[0], ways[0], ways[0], ways[0], ways[0]), Object: object}}, []string{"pods: Too many: 9"}},
+		"template": {[]Kind{{Name: "a", Pods: ways, Object: &Object{
+			Group: "g.io", Versions: []string{"v1"},
+			Resource: "rs", Minimum: ".a}{range .b[*]}",
+		}}}, []string{"no braces inside"}},
+		"too many": {make([]Kind, maxKinds+1), []string{"kinds: Too many: 33"}},
+		"too many ways": {[]Kind{{Name: "a", Pods: append(make([]Way, 0), Default()[4].Pods[0], ways[0], ways[0], ways[0],
+			ways[0], ways[0], ways[0], ways[0], ways[0]), Object: object}}, []string{"pods: Too many: 9"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

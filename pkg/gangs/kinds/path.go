@@ -47,7 +47,8 @@ func parsePodPath(text string) (podPath, error) {
 			": pods are read along no other paths")
 	}
 	if problems := validation.IsQualifiedName(found[2]); len(problems) > 0 {
-		return podPath{}, fmt.Errorf("%q cannot be the key of an annotation or label: %s", found[2], strings.Join(problems, "; "))
+		return podPath{}, fmt.Errorf("%q cannot be the key of an annotation or label: %s", found[2],
+			strings.Join(problems, "; "))
 	}
 	p := podPath{text: bare, of: inAnnotations, key: found[2]}
 	if found[1] == "labels" {

@@ -116,7 +116,8 @@ func (c *Compiled) mark(w *way, name string, pod *v1.Pod) *Mark {
 			m.Minimum, m.Err = -1, problem+" on the pod"
 		}
 	} else if c.Object == nil {
-		m.Minimum, m.Err = -1, fmt.Sprintf("the pod names gang %s and no minimum; say how many members the gang needs at %s", m.Name, w.minimum.text)
+		m.Minimum, m.Err = -1, fmt.Sprintf("the pod names gang %s and no minimum; say how many members the gang needs at %s",
+			m.Name, w.minimum.text)
 	}
 	switch {
 	case len(name) > maxName:
@@ -124,7 +125,8 @@ func (c *Compiled) mark(w *way, name string, pod *v1.Pod) *Mark {
 	case shown != name:
 		m.Err = w.name.text + " has characters that cannot be printed, so it names no gang; correct it on the pod"
 	case strings.Contains(name, "/"):
-		m.Err = fmt.Sprintf("%s is %s, and gangs never cross namespaces; give the name alone, of a gang in the pod's own namespace", w.name.text, m.Name)
+		m.Err = fmt.Sprintf("%s is %s, and gangs never cross namespaces; give the name alone, of a gang in the pod's own "+
+			"namespace", w.name.text, m.Name)
 	}
 	return m
 }

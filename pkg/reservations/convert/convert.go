@@ -94,8 +94,9 @@ func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error)
 			Ref: ledger.SlotRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: slot.Name},
 			UID: rsv.UID, Node: slot.NodeName, Request: &req,
 			Policy:    ledger.AllocatePolicy(cmp.Or(rsv.Spec.AllocatePolicy, v1alpha1.AllocateOnce)),
-			Scheduler: rsv.Spec.SchedulerName, Caller: rsv.Annotations[v1alpha1.CallerAnnotation], Priority: priority, Preemptible: rsv.Spec.Preemptible,
-			Deadline: deadline,
+			Scheduler: rsv.Spec.SchedulerName, Caller: rsv.Annotations[v1alpha1.CallerAnnotation], Priority: priority,
+			Preemptible: rsv.Spec.Preemptible,
+			Deadline:    deadline,
 		}
 		if slot.Pod != nil {
 			h.Pod = ledger.PodRef{Namespace: rsv.Namespace, Name: slot.Pod.Name, UID: slot.Pod.UID}

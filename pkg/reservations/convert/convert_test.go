@@ -44,7 +44,8 @@ func TestSlots(t *testing.T) {
 	request := got[0].Request
 	assert.EqualValues(t, 1000, request.Value(resources.CPU))
 	assert.EqualValues(t, 1, request.Value(resources.Pods))
-	assert.Equal(t, []resources.HostPort{{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"}}, request.Ports)
+	assert.Equal(t, []resources.HostPort{{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"}},
+		request.Ports)
 	got[0].Request = nil
 	assert.Equal(t, ledger.Slot{
 		Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "a"}, Node: "node-1", Policy: ledger.Aligned,

@@ -13,7 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-var errDeviceIDs = errors.New("deviceIDs are written by the server into the Reservations it makes: ask for certain devices by extendedResourceNames")
+var errDeviceIDs = errors.New("deviceIDs are written by the server into the Reservations it makes: ask for certain " +
+	"devices by extendedResourceNames")
 
 // setDevices tells the slots of an object, one for each slot, which devices they are to keep. An error
 // tells what can never be met.
@@ -33,9 +34,11 @@ func setDevices(slots []ledger.Slot, rsv *v1alpha1.Reservation) error {
 			switch {
 			case claim.Name == "" || !taken:
 			case other == slot.Name:
-				return fmt.Errorf("slot %s: claim %s is named twice: name it once, and keep more devices by its count", slot.Name, claim.Name)
+				return fmt.Errorf("slot %s: claim %s is named twice: name it once, and keep more devices by its count", slot.Name,
+					claim.Name)
 			default:
-				return fmt.Errorf("slot %s: claim %s is that of slot %s already, and serves one pod at a time", slot.Name, claim.Name, other)
+				return fmt.Errorf("slot %s: claim %s is that of slot %s already, and serves one pod at a time", slot.Name,
+					claim.Name, other)
 			}
 			slotOf[claim.Name] = slot.Name
 		}

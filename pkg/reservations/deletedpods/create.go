@@ -129,11 +129,13 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 		return errLater
 	case err != nil:
 		return fmt.Errorf("looking at the Reservation that has the name: %w", err)
-	case other.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod && other.Annotations[podUIDAnnotation] == string(t.pod.Ref.UID):
+	case other.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod &&
+		other.Annotations[podUIDAnnotation] == string(t.pod.Ref.UID):
 		return nil
 	case t.slot.Ref.Name == suffixed(t.pod):
 		k.release(t)
-		k.warn(t.pod, reasonNotKept, "there are Reservations of all names that the one for the capacity of this pod could have")
+		k.warn(t.pod, reasonNotKept,
+			"there are Reservations of all names that the one for the capacity of this pod could have")
 		return nil
 	default:
 		return k.rename(t)
@@ -184,5 +186,6 @@ func (k *Keeper) forget(t *task) {
 
 // warn writes an Event on a deleted pod.
 func (k *Keeper) warn(pod *cluster.Pod, reason, note string) {
-	k.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "KeepCapacity", note)
+	k.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason,
+		"KeepCapacity", note)
 }

@@ -61,9 +61,11 @@ func parseTTL(text string) (time.Duration, error) {
 	}
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%q is no duration: give whole seconds, such as 90, or a duration, such as 90s or 1h30m", follow.Clip(text, maxQuoted))
+		return 0, fmt.Errorf("%q is no duration: give whole seconds, such as 90, or a duration, such as 90s or 1h30m",
+			follow.Clip(text, maxQuoted))
 	case ttl <= 0 || ttl > v1alpha1.MaxTTL:
-		return 0, fmt.Errorf("%q is out of range: give more than 0 and at most %s", follow.Clip(text, maxQuoted), v1alpha1.MaxTTL)
+		return 0, fmt.Errorf("%q is out of range: give more than 0 and at most %s", follow.Clip(text, maxQuoted),
+			v1alpha1.MaxTTL)
 	default:
 		return max(ttl.Round(time.Millisecond), time.Millisecond), nil
 	}

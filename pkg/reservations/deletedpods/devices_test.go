@@ -18,7 +18,8 @@ import (
 )
 
 func claimOfGPU(t *testing.T, given string) *ledger.DeviceRequest {
-	compiled, err := devices.Compile(field.NewPath("spec"), &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
+	compiled, err := devices.Compile(field.NewPath("spec"),
+		&v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
 	require.NoError(t, err)
 	return &ledger.DeviceRequest{
 		Claims:   []ledger.DeviceClaimRef{{Namespace: "ns", Name: "c", UID: "uid-of-c"}},
@@ -43,7 +44,10 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 					w.write("p")
 				}
 				p := pod("p", nil)
-				w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Devices: claimOfGPU(t, "gpu-1")})
+				w.ledger.ObservePod(ledger.PodObservation{
+					Pod: p.Ref, Node: p.Node, Request: p.Request,
+					Devices: claimOfGPU(t, "gpu-1"),
+				})
 				slot, told, keep := w.Keep(p)
 				require.True(t, keep)
 				made, refused := w.ledger.RemovePodHolding(p.Ref, 0, slot)
@@ -52,7 +56,8 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 				synctest.Wait()
 				rsv := w.object(object)
 				require.NotNil(t, rsv)
-				assert.Equal(t, []v1alpha1.SlotDevices{{ResourceName: "nvidia.com/gpu", Count: 1, DeviceIDs: []string{"gpu-1"}}}, rsv.Spec.Slots[0].Devices)
+				assert.Equal(t, []v1alpha1.SlotDevices{{ResourceName: "nvidia.com/gpu", Count: 1, DeviceIDs: []string{"gpu-1"}}},
+					rsv.Spec.Slots[0].Devices)
 
 				// A server that starts now holds the same again.
 				rsv.CreationTimestamp = metav1.Now()
@@ -64,9 +69,13 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 				other.Devices.Claims[0].Name = "d"
 				grant, refused := w.ledger.StartBind(&other, time.Now())
 				require.Nil(t, refused)
-				assert.Equal(t, []string{"gpu-0"}, convert.DeviceIDs(grant.Devices), "who may not use the capacity gets another device")
+				assert.Equal(t, []string{"gpu-0"}, convert.DeviceIDs(grant.Devices),
+					"who may not use the capacity gets another device")
 
-				next := ledger.Placement{Pod: pod("next", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, ""), Slots: []ledger.SlotRef{again[0].Ref}}
+				next := ledger.Placement{
+					Pod: pod("next", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, ""),
+					Slots: []ledger.SlotRef{again[0].Ref},
+				}
 				grant, refused = w.ledger.StartBind(&next, time.Now())
 				require.Nil(t, refused)
 				assert.Equal(t, []string{"gpu-1"}, convert.DeviceIDs(grant.Devices))

@@ -84,7 +84,8 @@ func New(o Options) *Keeper {
 		Options: o, tasks: map[types.NamespacedName]*task{},
 		events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions{
-			Name: "keeping the capacity of a deleted pod", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
+			Name: "keeping the capacity of a deleted pod", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost,
+			Log: o.Log,
 		}),
 	}
 }
@@ -117,7 +118,9 @@ func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, told func(refused *l
 }
 
 // newTask says what is to be kept of a pod that ended at a time. complaints are about its ttls.
-func (k *Keeper) newTask(last *cluster.Pod, deployment *cluster.Annotations, ended time.Time) (t *task, complaints []string, keep bool) {
+func (k *Keeper) newTask(last *cluster.Pod, deployment *cluster.Annotations,
+	ended time.Time,
+) (t *task, complaints []string, keep bool) {
 	w, keep := wishOf(last, deployment)
 	if !keep {
 		return nil, nil, false
@@ -182,7 +185,8 @@ func (k *Keeper) remember(t *task) {
 		k.log(t).WithError(err).Warn("no pod can match the capacity of a deleted pod")
 	}
 	k.Matched(t.rsv.Namespace)
-	k.log(t).WithFields(logrus.Fields{"node": t.slot.Node, "ttl": t.ttl.String()}).Info("the capacity of a deleted pod is kept")
+	k.log(t).WithFields(logrus.Fields{"node": t.slot.Node, "ttl": t.ttl.String()}).
+		Info("the capacity of a deleted pod is kept")
 	key := t.key()
 	k.mu.Lock()
 	k.tasks[key] = t // a worker's from here on

@@ -39,7 +39,10 @@ func TestKept(t *testing.T) {
 		rsv := w.object("p")
 		require.NotNil(t, rsv)
 		assert.Equal(t, convert.MadeByDeletedPod, rsv.Labels[convert.MadeByLabel])
-		assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "c", podUIDAnnotation: "uid-of-p", v1alpha1.GodelReservationAnnotation: "true"}, rsv.Annotations)
+		assert.Equal(t, map[string]string{
+			v1alpha1.CallerAnnotation: "c", podUIDAnnotation: "uid-of-p",
+			v1alpha1.GodelReservationAnnotation: "true",
+		}, rsv.Annotations)
 		assert.Equal(t, &v1alpha1.ConsumerSpec{Index: "i"}, rsv.Spec.Consumers, "the index comes before the controller")
 		assert.Equal(t, 90*time.Second, rsv.Spec.TTL.Duration)
 		assert.Equal(t, v1alpha1.AllocateOnce, rsv.Spec.AllocatePolicy)
@@ -74,7 +77,10 @@ func TestWithoutIndexAndController(t *testing.T) {
 
 func TestNotKept(t *testing.T) {
 	tests := map[string]func(w *world) *cluster.Pod{
-		"nobody asks":                 func(*world) *cluster.Pod { return pod("p", func(p *cluster.Pod) { p.Annotations = nil }) },
+		"nobody asks": func(*world) *cluster.Pod {
+			return pod("p",
+				func(p *cluster.Pod) { p.Annotations = nil })
+		},
 		"no Reservations can be made": func(w *world) *cluster.Pod { w.enabled = false; return pod("p", nil) },
 		"its Deployment does not ask": func(*world) *cluster.Pod { return pod("p", ofDeployment) },
 		"its namespace gets nothing": func(*world) *cluster.Pod {
@@ -83,7 +89,10 @@ func TestNotKept(t *testing.T) {
 		"its StatefulSet cannot ask": func(*world) *cluster.Pod {
 			return pod("p", func(p *cluster.Pod) { ofDeployment(p); p.Controller.Kind = "StatefulSet" })
 		},
-		"it was deleted for another pod": func(*world) *cluster.Pod { return pod("p", func(p *cluster.Pod) { p.Preempted = true }) },
+		"it was deleted for another pod": func(*world) *cluster.Pod {
+			return pod("p",
+				func(p *cluster.Pod) { p.Preempted = true })
+		},
 	}
 	for name, setup := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +119,11 @@ func TestDeployment(t *testing.T) {
 		fails int
 		want  time.Duration // of the object; 0: none
 	}{
-		"asks":                      {want: 10 * time.Minute},
-		"asks for another ttl now":  {live: deployment("web", map[string]string{"globalreserve.io/reservation": "true", "globalreserve.io/reservation-ttl": "20m"}), want: 20 * time.Minute},
+		"asks": {want: 10 * time.Minute},
+		"asks for another ttl now": {live: deployment("web", map[string]string{
+			"globalreserve.io/reservation":     "true",
+			"globalreserve.io/reservation-ttl": "20m",
+		}), want: 20 * time.Minute},
 		"does not ask any more":     {live: deployment("web", nil)},
 		"says false now":            {live: deployment("web", map[string]string{"globalreserve.io/reservation": "false"})},
 		"is gone":                   {gone: true},
@@ -157,7 +169,10 @@ func TestDeployment(t *testing.T) {
 
 func TestOnlyMarksAreKeptOfDeployments(t *testing.T) {
 	run(t, func(t *testing.T) {
-		w := newWorld(t, deployment("web", map[string]string{"godel.bytedance.com/reservation": "true", "kubectl.kubernetes.io/last-applied-configuration": "long"}))
+		w := newWorld(t, deployment("web", map[string]string{
+			"godel.bytedance.com/reservation":                  "true",
+			"kubectl.kubernetes.io/last-applied-configuration": "long",
+		}))
 		defer w.Stop()
 		synctest.Wait()
 		assert.Equal(t, &cluster.Annotations{Keep: cluster.KeepYes, Godel: true}, w.Deployments.marks("ns", "web"))
@@ -172,14 +187,18 @@ func TestCreating(t *testing.T) {
 	fates := func(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]storetest.Fate{f}, n) }
 	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 	lost := storetest.Fate{Never: true, Err: reset}
-	forbidden := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p", errors.New("the namespace is going"))}
+	forbidden := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
+		errors.New("the namespace is going"))}
 	tests := map[string]struct {
 		creates []storetest.Fate
 		kept    bool
 		events  int
 	}{
-		"at once":                     {kept: true},
-		"the API server is away":      {creates: fates(3, storetest.Fate{Never: true, Err: apierrors.NewInternalError(errors.New("no"))}), kept: true},
+		"at once": {kept: true},
+		"the API server is away": {creates: fates(3, storetest.Fate{
+			Never: true,
+			Err:   apierrors.NewInternalError(errors.New("no")),
+		}), kept: true},
 		"the answer is lost":          {creates: fates(1, storetest.Fate{Err: reset}), kept: true},
 		"the request is lost":         {creates: fates(2, lost), kept: true},
 		"it is refused for good":      {creates: fates(1, forbidden), events: 1},
@@ -222,8 +241,14 @@ func TestUsedUpWhileItsObjectIsWritten(t *testing.T) {
 		again          bool // a second pod of the name goes
 		objects, slots []string
 	}{
-		"and never is":       {create: storetest.Fate{Delay: time.Second, Never: true, Err: refused}, objects: []string{}, slots: []string{}},
-		"and the name again": {create: storetest.Fate{Delay: time.Second}, again: true, objects: []string{"p", "p-second"}, slots: []string{"ns/p-second/deleted-pod"}},
+		"and never is": {
+			create: storetest.Fate{Delay: time.Second, Never: true, Err: refused}, objects: []string{},
+			slots: []string{},
+		},
+		"and the name again": {
+			create: storetest.Fate{Delay: time.Second}, again: true, objects: []string{"p", "p-second"},
+			slots: []string{"ns/p-second/deleted-pod"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +292,10 @@ func TestNamesThatAreTaken(t *testing.T) {
 		},
 		"by a slot": {
 			func(w *world) {
-				w.ledger.ObserveSlot(ledger.Slot{Ref: ledger.SlotRef{Namespace: "ns", Name: "p", Slot: "x"}, Node: "n", Request: pod("p", nil).Request})
+				w.ledger.ObserveSlot(ledger.Slot{
+					Ref: ledger.SlotRef{Namespace: "ns", Name: "p", Slot: "x"}, Node: "n",
+					Request: pod("p", nil).Request,
+				})
 			}, []string{suffix}, []string{"ns/p/x", "ns/" + suffix + "/deleted-pod"}, 0,
 		},
 		"found when it is created": {
@@ -310,6 +338,7 @@ func TestBadTTL(t *testing.T) {
 		assert.Equal(t, time.Minute, w.object("p").Spec.TTL.Duration)
 		list := w.events()
 		require.Len(t, list, 1)
-		assert.Contains(t, list[0], `Warning InvalidReservationTTL annotation globalreserve.io/reservation-ttl: "soon" is no duration`)
+		assert.Contains(t, list[0],
+			`Warning InvalidReservationTTL annotation globalreserve.io/reservation-ttl: "soon" is no duration`)
 	})
 }

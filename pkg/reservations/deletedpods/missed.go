@@ -96,7 +96,9 @@ func (k *Keeper) keepMissed(ctx context.Context, m missedPod, deployments map[st
 }
 
 // liveMarks reads the annotations of the Deployment of a pod, each one once: the watch may not have brought it yet.
-func (k *Keeper) liveMarks(ctx context.Context, pod *cluster.Pod, read map[string]*cluster.Annotations) *cluster.Annotations {
+func (k *Keeper) liveMarks(ctx context.Context, pod *cluster.Pod,
+	read map[string]*cluster.Annotations,
+) *cluster.Annotations {
 	if pod.Controller.Kind != kindDeployment {
 		return nil
 	}
@@ -105,7 +107,8 @@ func (k *Keeper) liveMarks(ctx context.Context, pod *cluster.Pod, read map[strin
 	if !ok {
 		var err error
 		if marks, err = k.Deployments.live(ctx, pod.Ref.Namespace, pod.Controller.Name); err != nil {
-			k.Log.WithError(err).Warn("the capacity of the deleted pods of a Deployment is not kept, as it is not known whether it asks for that")
+			k.Log.WithError(err).
+				Warn("the capacity of the deleted pods of a Deployment is not kept, as it is not known whether it asks for that")
 		}
 		read[key] = marks
 	}

@@ -30,12 +30,19 @@ func TestTakeOver(t *testing.T) {
 		"its Deployment asks": {pod: pod("a", ofDeployment), want: []string{"ns/a/deleted-pod"}},
 		"it asks for nothing": {pod: pod("a", func(p *cluster.Pod) { p.Annotations = nil })},
 		"it was long ago":     {pod: pod("a", nil), after: missedFor + time.Second},
-		"the server before this decided for long":       {pod: pod("a", nil), after: 10 * time.Second, led: overlap + time.Second},
-		"the server before this decided for an instant": {pod: pod("a", nil), after: 10 * time.Second, led: overlap, want: []string{"ns/a/deleted-pod"}},
-		"its time is over":                              {pod: pod("a", func(p *cluster.Pod) { p.Annotations.TTL = "5s" }), after: 5 * time.Second},
-		"the server before this kept it":                {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a"] = true }},
-		"kept under another name":                       {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a-uid-of-a"] = true }},
-		"no Reservations can be made":                   {pod: pod("a", nil), meanwhile: func(w *world) { w.enabled = false }},
+		"the server before this decided for long": {pod: pod("a", nil), after: 10 * time.Second, led: overlap +
+			time.Second},
+		"the server before this decided for an instant": {
+			pod: pod("a", nil), after: 10 * time.Second, led: overlap,
+			want: []string{"ns/a/deleted-pod"},
+		},
+		"its time is over": {
+			pod:   pod("a", func(p *cluster.Pod) { p.Annotations.TTL = "5s" }),
+			after: 5 * time.Second,
+		},
+		"the server before this kept it": {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a"] = true }},
+		"kept under another name":        {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a-uid-of-a"] = true }},
+		"no Reservations can be made":    {pod: pod("a", nil), meanwhile: func(w *world) { w.enabled = false }},
 		"others have the capacity": {pod: pod("a", nil), meanwhile: func(w *world) {
 			other := pod("b", nil)
 			w.ledger.ObservePod(ledger.PodObservation{Pod: other.Ref, Node: "n", Request: other.Request})

@@ -46,8 +46,11 @@ type world struct {
 
 func deployment(name string, annotations map[string]string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: annotations, Labels: map[string]string{"much": "else"}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, Annotations: annotations,
+			Labels: map[string]string{"much": "else"},
+		},
 	}
 }
 
@@ -70,8 +73,9 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	}})
 	w.api = storetest.New(w.ledger)
 	w.Keeper = New(Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "not ready" }, arbitertest.Refuse("forbidden")),
-		Store:  w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
+		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "not ready" },
+			arbitertest.Refuse("forbidden")),
+		Store: w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
 		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
 		Enabled: func() bool { return w.enabled },
 		Taken:   func(_, name string) bool { return w.taken[name] },
@@ -98,7 +102,10 @@ func pod(name string, change func(*cluster.Pod)) *cluster.Pod {
 	p := &cluster.Pod{
 		Ref:  ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name)},
 		Node: "n", Scheduler: "s", Priority: 7, Annotations: &cluster.Annotations{Keep: cluster.KeepYes, Index: "i"},
-		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 2000}, {Column: resources.Pods, Value: 1}}},
+		Request: &resources.Request{Amounts: []resources.Amount{
+			{Column: resources.CPU, Value: 2000},
+			{Column: resources.Pods, Value: 1},
+		}},
 	}
 	if change != nil {
 		change(p)
@@ -138,13 +145,19 @@ func (w *world) names() []string {
 
 // write puts somebody else's object there.
 func (w *world) write(name string) {
-	w.api.Objects[types.NamespacedName{Namespace: "ns", Name: name}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	w.api.Objects[types.NamespacedName{
+		Namespace: "ns",
+		Name:      name,
+	}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 }
 
 // candidates are the slots a pod of index i may use.
 func (w *world) candidates() []string {
 	var names []string
-	for _, ref := range w.matcher.Candidates(&cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i"}}) {
+	for _, ref := range w.matcher.Candidates(&cluster.Pod{
+		Ref:         ledger.PodRef{Namespace: "ns"},
+		Annotations: &cluster.Annotations{Index: "i"},
+	}) {
 		names = append(names, ref.String())
 	}
 	return names

@@ -54,7 +54,10 @@ func (s *Store) Get(ctx context.Context, namespace, name string) (*v1alpha1.Rese
 // Delete deletes an object as it was read: one that was changed since, or made anew, stays. A deletion carries no
 // term, so this is what keeps a late one from an object that another server has answered for.
 func (s *Store) Delete(ctx context.Context, rsv *v1alpha1.Reservation) error {
-	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &rsv.UID, ResourceVersion: &rsv.ResourceVersion}}
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		UID:             &rsv.UID,
+		ResourceVersion: &rsv.ResourceVersion,
+	}}
 	return s.writes.Do(ctx, func(ctx context.Context) error {
 		return once(ctx, s.rest.Delete()).Namespace(rsv.Namespace).Name(rsv.Name).Body(options).Do(ctx).Error()
 	})
@@ -64,7 +67,8 @@ func (s *Store) Delete(ctx context.Context, rsv *v1alpha1.Reservation) error {
 func (s *Store) Patch(ctx context.Context, namespace, name string, patch []byte) (*v1alpha1.Reservation, error) {
 	stored := &v1alpha1.Reservation{}
 	err := s.writes.Do(ctx, func(ctx context.Context) error {
-		return s.write(ctx, s.rest.Patch(types.MergePatchType)).Namespace(namespace).Name(name).Body(patch).Do(ctx).Into(stored)
+		return s.write(ctx, s.rest.Patch(types.MergePatchType)).Namespace(namespace).Name(name).Body(patch).Do(ctx).
+			Into(stored)
 	})
 	return stored, err
 }

@@ -29,7 +29,8 @@ type Owner struct {
 func (o Owner) String() string { return o.Namespace + "/" + o.Name }
 
 func (o Owner) compare(other Owner) int {
-	return cmp.Or(cmp.Compare(o.Namespace, other.Namespace), cmp.Compare(o.Name, other.Name), cmp.Compare(o.UID, other.UID))
+	return cmp.Or(cmp.Compare(o.Namespace, other.Namespace), cmp.Compare(o.Name, other.Name),
+		cmp.Compare(o.UID, other.UID))
 }
 
 // Account is who has which device. It is safe for concurrent use.

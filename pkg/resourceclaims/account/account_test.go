@@ -172,7 +172,8 @@ func TestADoubleDoesNotSpread(t *testing.T) {
 	a := New()
 	a.ObserveClaim(state("a", 5, whole("gpu-0")))
 	a.ObserveClaim(state("b", 6, whole("gpu-0")))
-	assert.Equal(t, []Double{{Device: gpu("gpu-0"), Reason: Doubled, Owners: []Owner{owned("a"), owned("b")}}}, a.Doubles())
+	assert.Equal(t, []Double{{Device: gpu("gpu-0"), Reason: Doubled, Owners: []Owner{owned("a"), owned("b")}}},
+		a.Doubles())
 	refusal := a.Grant(state("c", 0, whole("gpu-0")), 7, start)
 	require.NotNil(t, refusal)
 	assert.Equal(t, Doubled, refusal.Reason)

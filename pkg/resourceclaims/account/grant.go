@@ -148,7 +148,8 @@ func (d *device) checkCounters() *Refusal {
 			return d.refuse(PoolIncomplete)
 		}
 		if limit := c.counter.limits[0].quantity; !c.quantity.IsZero() && exceeds(c.counter.used, c.quantity, limit) {
-			return d.exceeded(CountersExceeded, c.counter.key.String(), d.pool.ownersOf(c.counter, false), c.counter.used, c.quantity, limit)
+			return d.exceeded(CountersExceeded, c.counter.key.String(), d.pool.ownersOf(c.counter, false), c.counter.used,
+				c.quantity, limit)
 		}
 	}
 	return nil

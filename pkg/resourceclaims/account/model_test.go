@@ -80,7 +80,9 @@ func (c *modelClaim) alternatives() [][]resourcev1.DeviceRequestAllocationResult
 }
 
 // has tells what one allocation has of a device.
-func has(results []resourcev1.DeviceRequestAllocationResult, d Device) (whole bool, shares int, consumed map[string]resource.Quantity) {
+func has(results []resourcev1.DeviceRequestAllocationResult,
+	d Device,
+) (whole bool, shares int, consumed map[string]resource.Quantity) {
 	consumed = map[string]resource.Quantity{}
 	for _, r := range results {
 		switch {
@@ -125,8 +127,14 @@ func (m *model) current(pool string) []*resourcev1.ResourceSlice {
 			list = append(list, s)
 		}
 	}
-	if slices.ContainsFunc(list, func(s *resourcev1.ResourceSlice) bool { return ptr.Deref(s.Spec.NodeName, "") == pool }) {
-		list = slices.DeleteFunc(list, func(s *resourcev1.ResourceSlice) bool { return s.Spec.NodeName != nil && *s.Spec.NodeName != pool })
+	if slices.ContainsFunc(list, func(s *resourcev1.ResourceSlice) bool {
+		return ptr.Deref(s.Spec.NodeName,
+			"") == pool
+	}) {
+		list = slices.DeleteFunc(list, func(s *resourcev1.ResourceSlice) bool {
+			return s.Spec.NodeName != nil &&
+				*s.Spec.NodeName != pool
+		})
 	}
 	slices.SortFunc(list, func(a, b *resourcev1.ResourceSlice) int {
 		return cmp.Or(cmp.Compare(b.Spec.Pool.Generation, a.Spec.Pool.Generation), cmp.Compare(a.Name, b.Name))
@@ -444,7 +452,8 @@ func (m *model) doubles() []string {
 				total := m.charged(d.Pool, consumed.CounterSet, name, true)
 				limit := m.limit(d.Pool, consumed.CounterSet, name)
 				if limit != nil && total.Cmp(*limit) > 0 {
-					counters[fmt.Sprintf("double CountersExceeded of %s %s/%s", Device{d.Driver, d.Pool, ""}, consumed.CounterSet, name)] = true
+					counters[fmt.Sprintf("double CountersExceeded of %s %s/%s", Device{d.Driver, d.Pool, ""}, consumed.CounterSet,
+						name)] = true
 				}
 			}
 		}
@@ -461,10 +470,12 @@ func report(a *Account) []string {
 	for _, d := range a.AppendDevices(nil) {
 		lines = append(lines, fmt.Sprintf("device %s published=%t", d.Device, d.Published))
 		for _, o := range d.Owners {
-			lines = append(lines, fmt.Sprintf("owner %s of %s allocated=%t whole=%t", o.Name, d.Device, o.State == Allocated, o.Shares == 0))
+			lines = append(lines, fmt.Sprintf("owner %s of %s allocated=%t whole=%t", o.Name, d.Device, o.State == Allocated,
+				o.Shares == 0))
 		}
 		for _, use := range d.Capacity {
-			lines = append(lines, fmt.Sprintf("use %s of %s: %s of %s", use.Name, d.Device, use.Used.String(), use.Limit.String()))
+			lines = append(lines, fmt.Sprintf("use %s of %s: %s of %s", use.Name, d.Device, use.Used.String(),
+				use.Limit.String()))
 		}
 	}
 	for _, double := range a.Doubles() {

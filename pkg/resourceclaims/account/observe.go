@@ -109,7 +109,9 @@ func (a *Account) read(of *resourcev1.ResourceClaim) ([]holding, *Refusal) {
 	return list, refusal
 }
 
-func (a *Account) readResult(list []holding, of *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) ([]holding, *Refusal) {
+func (a *Account) readResult(list []holding, of *resourcev1.ResourceClaim,
+	r *resourcev1.DeviceRequestAllocationResult,
+) ([]holding, *Refusal) {
 	d := a.deviceOf(r)
 	i := slices.IndexFunc(list, func(h holding) bool { return h.device == d })
 	if i < 0 {

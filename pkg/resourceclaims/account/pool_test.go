@@ -18,7 +18,8 @@ func TestOnlyTheHighestGenerationCounts(t *testing.T) {
 	a.ObserveSlice(sliceOf("s2", 1, 2, shareable("gpu-1", "10Gi")))
 	a.ObserveClaim(state("a", 1, share("gpu-1", "6Gi")))
 	a.ObserveSlice(sliceOf("s1", 2, 1, shareable("gpu-0", "20Gi")))
-	assert.Equal(t, []string{"gpu-0 node-1", "gpu-1 gone"}, published(a), "gpu-1 is in no slice that counts, but somebody has it")
+	assert.Equal(t, []string{"gpu-0 node-1", "gpu-1 gone"}, published(a),
+		"gpu-1 is in no slice that counts, but somebody has it")
 	assert.Equal(t, NotKnown, a.Grant(state("b", 0, share("gpu-1", "1Gi")), 1, start).Reason)
 
 	a.ObserveSlice(sliceOf("s2", 2, 2, shareable("gpu-1", "20Gi")))
@@ -80,7 +81,8 @@ func TestASliceOfTheSameNameInAnotherPool(t *testing.T) {
 
 func TestEachDeviceMayNameItsNode(t *testing.T) {
 	a := New()
-	s := sliceOf("s", 1, 1, resourcev1.Device{Name: "gpu-0", NodeName: ptr.To("node-7")}, resourcev1.Device{Name: "gpu-1", AllNodes: ptr.To(true)})
+	s := sliceOf("s", 1, 1, resourcev1.Device{Name: "gpu-0", NodeName: ptr.To("node-7")},
+		resourcev1.Device{Name: "gpu-1", AllNodes: ptr.To(true)})
 	s.Spec.NodeName, s.Spec.PerDeviceNodeSelection = nil, ptr.To(true)
 	a.ObserveSlice(s)
 	assert.Equal(t, []string{"gpu-0 node-7", "gpu-1 "}, published(a))
@@ -108,7 +110,8 @@ func TestANodeCannotSpoilThePoolOfAnother(t *testing.T) {
 		assert.Equal(t, []string{"gpu-0 gone"}, published(a))
 		a.ForgetSlice("s-2")
 		a.ObserveSlice(sameDevice)
-		assert.Equal(t, []string{"gpu-0 gone"}, published(a), "the other has a higher generation, and nobody knows better now")
+		assert.Equal(t, []string{"gpu-0 gone"}, published(a),
+			"the other has a higher generation, and nobody knows better now")
 		a.ForgetSlice("b")
 		assert.Equal(t, []string{"gpu-0 evil"}, published(a))
 	}

@@ -65,7 +65,8 @@ func TestNoWriteMakesADouble(t *testing.T) {
 		server := &apiServer{states: map[string]*resourcev1.ResourceClaim{}}
 		for _, s := range []*resourcev1.ResourceSlice{
 			countersOf("c", 1, 2, "4"),
-			sliceOf("s", 1, 2, shareable("gpu-0", "4"), partition("gpu-1", "2"), partition("gpu-2", "2"), partition("gpu-3", "3")),
+			sliceOf("s", 1, 2, shareable("gpu-0", "4"), partition("gpu-1", "2"), partition("gpu-2", "2"),
+				partition("gpu-3", "3")),
 		} {
 			a.ObserveSlice(s)
 			truth.slices[s.Name] = s

@@ -194,7 +194,10 @@ func (d *device) state() DeviceState {
 	for i := range d.published.capacity {
 		limit := &d.published.capacity[i]
 		used := d.used.value(limit.name)
-		s.Capacity = append(s.Capacity, Use{Name: limit.name.Value(), Used: used.DeepCopy(), Limit: limit.quantity.DeepCopy()})
+		s.Capacity = append(s.Capacity, Use{
+			Name: limit.name.Value(), Used: used.DeepCopy(),
+			Limit: limit.quantity.DeepCopy(),
+		})
 	}
 	slices.SortFunc(s.Capacity, func(x, y Use) int { return cmp.Compare(x.Name, y.Name) })
 	return s

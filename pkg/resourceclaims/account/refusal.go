@@ -82,20 +82,27 @@ func (r *Refusal) Message() string {
 	case DeviceInUse:
 		return fmt.Sprintf("device %s is allocated to ResourceClaim %s", r.Device, list(r.Owners))
 	case Doubled:
-		return fmt.Sprintf("device %s is allocated to more ResourceClaims than it may be, and is not given to another until all of them are gone: %s",
+		return fmt.Sprintf("device %s is allocated to more ResourceClaims than it may be, and is not given to another "+
+			"until all of them are gone: %s",
 			r.Device, list(r.Owners))
 	case SharedCapacityExceeded:
-		return fmt.Sprintf("device %s has %s of %s, of which %s are used; %s more were asked for. It is shared by ResourceClaim %s",
+		return fmt.Sprintf("device %s has %s of %s, of which %s are used; %s more were asked for. It is shared by "+
+			"ResourceClaim %s",
 			r.Device, r.Limit.String(), r.Resource, r.Used.String(), r.Asked.String(), list(r.Owners))
 	case CountersExceeded:
-		return fmt.Sprintf("device %s takes %s of counter %s, which has %s, of which %s are used by the devices of ResourceClaim %s",
+		return fmt.Sprintf("device %s takes %s of counter %s, which has %s, of which %s are used by the devices of "+
+			"ResourceClaim %s",
 			r.Device, r.Asked.String(), r.Resource, r.Limit.String(), r.Used.String(), list(r.Owners))
 	case NotShareable:
-		return fmt.Sprintf("device %s does not allow multiple allocations by its ResourceSlice; allocate it without a shareID", r.Device)
+		return fmt.Sprintf(
+			"device %s does not allow multiple allocations by its ResourceSlice; allocate it without a shareID", r.Device,
+		)
 	case NotKnown:
-		return fmt.Sprintf("device %s, or the capacity that is asked for, is in no ResourceSlice that counts now; ask again when the driver has published it", r.Device)
+		return fmt.Sprintf("device %s, or the capacity that is asked for, is in no ResourceSlice that counts now; ask "+
+			"again when the driver has published it", r.Device)
 	case PoolIncomplete:
-		return fmt.Sprintf("device %s takes shared counters, and not all ResourceSlices of pool %s of driver %s are there; ask again when the driver has published them",
+		return fmt.Sprintf("device %s takes shared counters, and not all ResourceSlices of pool %s of driver %s are "+
+			"there; ask again when the driver has published them",
 			r.Device, r.Device.Pool, r.Device.Driver)
 	case Outdated:
 		return fmt.Sprintf("ResourceClaim %s has changed since; ask again for its newest resourceVersion", list(r.Owners))

@@ -30,8 +30,9 @@ func TestSharesStayWithinTheCapacity(t *testing.T) {
 	refusal := a.Grant(state("b", 0, share("gpu-0", "5Gi")), 1, start)
 	require.NotNil(t, refusal)
 	assert.Equal(t, SharedCapacityExceeded, refusal.Reason)
-	assert.Equal(t, "device gpu.example.com/node-1/gpu-0 has 10Gi of memory, of which 6Gi are used; 5Gi more were asked for. "+
-		"It is shared by ResourceClaim default/a", refusal.Message())
+	assert.Equal(t,
+		"device gpu.example.com/node-1/gpu-0 has 10Gi of memory, of which 6Gi are used; 5Gi more were asked for. "+
+			"It is shared by ResourceClaim default/a", refusal.Message())
 	require.Nil(t, a.Grant(state("b", 0, share("gpu-0", "4Gi")), 1, start))
 	assert.Equal(t, "10Gi", used(a, "gpu-0"))
 	a.ForgetClaim("a")
@@ -65,7 +66,8 @@ func TestWholeAndSharedExcludeEachOther(t *testing.T) {
 	a.ObserveClaim(state("a", 2, share("gpu-0", "1Gi")))
 	a.ObserveClaim(state("b", 2, whole("gpu-0")))
 	assert.Equal(t, Doubled, a.Grant(state("c", 0, share("gpu-0", "1Gi")), 1, start).Reason)
-	assert.Equal(t, []Double{{Device: gpu("gpu-0"), Reason: Doubled, Owners: []Owner{owned("a"), owned("b")}}}, a.Doubles())
+	assert.Equal(t, []Double{{Device: gpu("gpu-0"), Reason: Doubled, Owners: []Owner{owned("a"), owned("b")}}},
+		a.Doubles())
 }
 
 func TestAShareNeedsASliceThatAllowsIt(t *testing.T) {
@@ -102,8 +104,10 @@ func TestCountersOfThePool(t *testing.T) {
 	refusal := a.Grant(state("b", 0, whole("full")), 1, start)
 	require.NotNil(t, refusal)
 	assert.Equal(t, CountersExceeded, refusal.Reason)
-	assert.Equal(t, "device gpu.example.com/node-1/full takes 40Gi of counter gpu/memory, which has 40Gi, of which 20Gi are used by the devices "+
-		"of ResourceClaim default/a", refusal.Message())
+	assert.Equal(t,
+		"device gpu.example.com/node-1/full takes 40Gi of counter gpu/memory, which has 40Gi, of which 20Gi are used by "+
+			"the devices "+
+			"of ResourceClaim default/a", refusal.Message())
 	assert.Equal(t, CountersExceeded, a.Grant(state("b", 0, whole("half-1"), whole("full")), 1, start).Reason)
 	require.Nil(t, a.Grant(state("b", 0, whole("half-1")), 1, start))
 
@@ -158,7 +162,8 @@ func TestCountersNeedTheWholePool(t *testing.T) {
 
 	a.ObserveSlice(sliceOf("s", 2, 3, partition("p1", "40Gi")))
 	a.ObserveSlice(countersOf("c", 2, 3, "40Gi"))
-	assert.Equal(t, PoolIncomplete, a.Grant(state("c", 0, whole("p1")), 1, start).Reason, "p0 may be in the third, and a has it")
+	assert.Equal(t, PoolIncomplete, a.Grant(state("c", 0, whole("p1")), 1, start).Reason,
+		"p0 may be in the third, and a has it")
 	a.ObserveSlice(sliceOf("s", 1, 2, partition("p0", "20Gi")))
 	a.ObserveSlice(countersOf("c", 1, 2, "40Gi"))
 

@@ -164,7 +164,8 @@ func serverOptions(args *schedulerplugin.Args) app.Options {
 	o.Port = ptr.Deref(s.Port, o.Port)
 	o.Secure.CertFile, o.Secure.KeyFile = s.TLSCertFile, s.TLSPrivateKeyFile
 	o.Secure.BindAddress = cmp.Or(s.SecureBindAddress, o.Secure.BindAddress)
-	o.Secure.ClientCAFile, o.Secure.AdmissionClients, o.Secure.AdmissionWarn = s.ClientCAFile, s.AdmissionClientNames, s.AdmissionWarn
+	o.Secure.ClientCAFile, o.Secure.AdmissionClients, o.Secure.AdmissionWarn = s.ClientCAFile, s.AdmissionClientNames,
+		s.AdmissionWarn
 	o.Secure.Port = ptr.Deref(s.SecurePort, o.Secure.Port)
 	return o
 }

@@ -20,12 +20,15 @@ func TestServerOptions(t *testing.T) {
 	got := serverOptions(&schedulerplugin.Args{
 		IgnoredResources: []v1.ResourceName{"example.com/gpu"},
 		Server: schedulerplugin.ServerArgs{
-			BindAddress: ptr.To(""), Port: ptr.To(0), AllowInsecureHTTP: true, ReservationTTL: metav1.Duration{Duration: time.Second},
-			BindTimeout: metav1.Duration{Duration: 2 * time.Second}, PolicyFile: "policy", LogLevel: "debug", LogFormat: "json",
+			BindAddress: ptr.To(""), Port: ptr.To(0), AllowInsecureHTTP: true,
+			ReservationTTL: metav1.Duration{Duration: time.Second},
+			BindTimeout:    metav1.Duration{Duration: 2 * time.Second}, PolicyFile: "policy", LogLevel: "debug",
+			LogFormat:   "json",
 			TLSCertFile: "cert", TLSPrivateKeyFile: "key", SecureBindAddress: "127.0.0.1", SecurePort: ptr.To(1),
 			ClientCAFile: "ca", AdmissionClientNames: []string{"api"}, AdmissionWarn: true, HealthAddress: ":1",
 			LeaseNamespace: "here", LeaseDuration: metav1.Duration{Duration: 4 * time.Second},
-			LeaseRenewDeadline: metav1.Duration{Duration: 3 * time.Second}, LeaseRetryPeriod: metav1.Duration{Duration: time.Second},
+			LeaseRenewDeadline: metav1.Duration{Duration: 3 * time.Second},
+			LeaseRetryPeriod:   metav1.Duration{Duration: time.Second},
 		},
 	})
 	want := app.DefaultOptions()
@@ -33,9 +36,13 @@ func TestServerOptions(t *testing.T) {
 	want.HealthAddress = ":1"
 	want.BindTimeout, want.PolicyFile, want.LogLevel, want.LogFormat = 2*time.Second, "policy", "debug", "json"
 	want.Secure = app.SecureOptions{
-		CertFile: "cert", KeyFile: "key", BindAddress: "127.0.0.1", Port: 1, ClientCAFile: "ca", AdmissionClients: []string{"api"}, AdmissionWarn: true,
+		CertFile: "cert", KeyFile: "key", BindAddress: "127.0.0.1", Port: 1, ClientCAFile: "ca",
+		AdmissionClients: []string{"api"}, AdmissionWarn: true,
 	}
-	want.Election.Namespace, want.Election.Times = "here", election.Times{Lease: 4 * time.Second, Renew: 3 * time.Second, Retry: time.Second}
+	want.Election.Namespace, want.Election.Times = "here", election.Times{
+		Lease: 4 * time.Second, Renew: 3 * time.Second,
+		Retry: time.Second,
+	}
 	want.IgnoredResources = []string{"example.com/gpu"}
 	assert.Equal(t, want, got)
 }

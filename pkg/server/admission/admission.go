@@ -52,5 +52,6 @@ func (a *Admission) Register(router *httprouter.Router) {
 	claims := webhook{"the devices of a ResourceClaim", a.decideClaim, a.reportClaim}
 	router.Handler(http.MethodPost, Path, httpjson.Handle(verb, a.o.Metrics.ObserveRequest, a.serve(bindings)))
 	router.Handler(http.MethodPost, PodsPath, httpjson.Handle(verb, a.o.Metrics.ObserveRequest, a.serve(pods)))
-	router.Handler(http.MethodPost, ResourceClaimsPath, httpjson.Handle(claimsVerb, a.o.Metrics.ObserveRequest, a.serve(claims)))
+	router.Handler(http.MethodPost, ResourceClaimsPath, httpjson.Handle(claimsVerb, a.o.Metrics.ObserveRequest,
+		a.serve(claims)))
 }

@@ -49,7 +49,8 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 // decode reads the object under review.
 func decode(object []byte, into any) *metav1.Status {
 	if err := httpjson.Unmarshal(object, into, httpjson.Quantities); err != nil {
-		return status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "the object under review cannot be read: "+err.Error())
+		return status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "the object under review cannot be read: "+
+			err.Error())
 	}
 	return nil
 }

@@ -48,19 +48,47 @@ func TestBindingIsRefused(t *testing.T) {
 		code   int32
 		want   string
 	}{
-		"no capacity": {change: func(p *v1.Pod) { *p = *pod("p", "5") }, code: http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 5 CPU, 4 free`},
-		"bound":       {change: func(p *v1.Pod) { p.Spec.NodeName = "b" }, code: http.StatusConflict, want: `is bound to node "b" already`},
-		"being deleted": {
-			change: func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, code: http.StatusConflict, want: "is being deleted or has finished",
+		"no capacity": {
+			change: func(p *v1.Pod) { *p = *pod("p", "5") }, code: http.StatusConflict,
+			want: `node "a" has too little cpu for pod ns/p: requested 5 CPU, 4 free`,
 		},
-		"finished":       {change: func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, code: http.StatusConflict, want: "is being deleted or has finished"},
-		"uncountable":    {change: negative, code: http.StatusUnprocessableEntity, want: "must not be negative"},
-		"another UID":    {given: func(b *v1.Binding) { b.UID = "old" }, code: http.StatusConflict, want: "has another UID than old"},
-		"changed":        {given: func(b *v1.Binding) { b.ResourceVersion = "7" }, code: http.StatusConflict, want: "has another resourceVersion by now"},
-		"no such pod":    {given: func(b *v1.Binding) { b.Name = "x" }, code: http.StatusNotFound, want: "pod ns/x does not exist"},
-		"not a node":     {given: func(b *v1.Binding) { b.Target.Kind = "Pod" }, code: http.StatusBadRequest, want: `target.kind is "Pod"`},
-		"no target":      {given: func(b *v1.Binding) { b.Target.Name = "" }, code: http.StatusBadRequest, want: "target.name is missing"},
-		"name of a path": {given: func(b *v1.Binding) { b.Name = "../p" }, code: http.StatusBadRequest, want: "is not the name of a pod"},
+		"bound": {
+			change: func(p *v1.Pod) { p.Spec.NodeName = "b" }, code: http.StatusConflict,
+			want: `is bound to node "b" already`,
+		},
+		"being deleted": {
+			change: func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, code: http.StatusConflict,
+			want: "is being deleted or has finished",
+		},
+		"finished": {
+			change: func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, code: http.StatusConflict,
+			want: "is being deleted or has finished",
+		},
+		"uncountable": {change: negative, code: http.StatusUnprocessableEntity, want: "must not be negative"},
+		"another UID": {
+			given: func(b *v1.Binding) { b.UID = "old" }, code: http.StatusConflict,
+			want: "has another UID than old",
+		},
+		"changed": {
+			given: func(b *v1.Binding) { b.ResourceVersion = "7" }, code: http.StatusConflict,
+			want: "has another resourceVersion by now",
+		},
+		"no such pod": {
+			given: func(b *v1.Binding) { b.Name = "x" }, code: http.StatusNotFound,
+			want: "pod ns/x does not exist",
+		},
+		"not a node": {
+			given: func(b *v1.Binding) { b.Target.Kind = "Pod" }, code: http.StatusBadRequest,
+			want: `target.kind is "Pod"`,
+		},
+		"no target": {
+			given: func(b *v1.Binding) { b.Target.Name = "" }, code: http.StatusBadRequest,
+			want: "target.name is missing",
+		},
+		"name of a path": {
+			given: func(b *v1.Binding) { b.Name = "../p" }, code: http.StatusBadRequest,
+			want: "is not the name of a pod",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +177,10 @@ func TestForgedMatchIsTakenAway(t *testing.T) {
 	w := newWorld(t)
 	w.add(pod("p", "3"))
 	b := binding("p", "a")
-	b.Annotations = map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/forged/0", v1alpha1.CallerAnnotation: "another"}
+	b.Annotations = map[string]string{
+		v1alpha1.MatchedReservationAnnotation: "ns/forged/0",
+		v1alpha1.CallerAnnotation:             "another",
+	}
 	allowed, refusal := w.bind(b)
 	require.Nil(t, refusal)
 	assert.Empty(t, allowed.Annotations[v1alpha1.MatchedReservationAnnotation])
@@ -193,7 +224,8 @@ func TestOtherRequestsAreSkipped(t *testing.T) {
 	for name, r := range map[string]*admissionv1.AdmissionReview{
 		"eviction": review(t, "p", "pods", "eviction", binding("p", "a")),
 		"node":     review(t, "p", "nodes", "", binding("p", "a")),
-		"update":   review(t, "p", "pods", "", pod("p", "1"), func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }),
+		"update": review(t, "p", "pods", "", pod("p", "1"),
+			func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }),
 	} {
 		response := w.ask(r)
 		assert.True(t, response.Allowed, name)

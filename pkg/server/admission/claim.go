@@ -30,10 +30,12 @@ type formerClaim struct {
 // decideClaim decides on the devices that a write gives a ResourceClaim. Taking devices away is always allowed.
 func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	v := newVerdict(request)
-	if request.Resource.Group != resourcev1.GroupName || request.Resource.Version != "v1" || request.Resource.Resource != "resourceclaims" ||
+	if request.Resource.Group != resourcev1.GroupName || request.Resource.Version != "v1" ||
+		request.Resource.Resource != "resourceclaims" ||
 		request.SubResource != "status" || request.Operation != admissionv1.Update {
 		v.skipped = true
-		v.warning = "GlobalReserve decides here on the update of resourceclaims/status of resource.k8s.io/v1 only: correct the rules of its webhook configuration"
+		v.warning = "GlobalReserve decides here on the update of resourceclaims/status of resource.k8s.io/v1 only: " +
+			"correct the rules of its webhook configuration"
 		return v, nil
 	}
 	var claim resourcev1.ResourceClaim
@@ -51,7 +53,8 @@ func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.Admiss
 		v.skipped = true
 		return v, nil
 	case claim.Name == "" || claim.UID == "" || len(claim.UID) > maxName:
-		v.refusal = invalid("the object under review is a write of no ResourceClaim: oldObject has no metadata.name or metadata.uid")
+		v.refusal = invalid("the object under review is a write of no ResourceClaim: oldObject has no metadata.name or " +
+			"metadata.uid")
 		return v, nil
 	}
 	err := a.o.Arbiter.AdmitResourceClaim(ctx, &arbiter.ResourceClaimQuery{
@@ -71,8 +74,9 @@ func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.Admiss
 // reportClaim counts and logs a decision.
 func (a *Admission) reportClaim(v *verdict, request *admissionv1.AdmissionRequest, took time.Duration) {
 	fields := logrus.Fields{
-		"claim": httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)), "user": httpjson.Clip(request.UserInfo.Username),
-		"ms": float64(took.Microseconds()) / 1e3,
+		"claim": httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)),
+		"user": httpjson.Clip(request.UserInfo.Username),
+		"ms":   float64(took.Microseconds()) / 1e3,
 	}
 	result := v.result()
 	if v.refusal != nil {

@@ -32,10 +32,16 @@ func newClaimsWorld(tb testing.TB, objects ...runtime.Object) *world {
 	tb.Helper()
 	client := fake.NewClientset(objects...)
 	client.Resources = []*metav1.APIResourceList{{
-		GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "resourceclaims"}, {Name: "resourceslices"}},
+		GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{
+			{Name: "resourceclaims"},
+			{Name: "resourceslices"},
+		},
 	}}
 	log, _ := logtest.NewNullLogger()
-	claims := resourceclaims.New(resourceclaims.Options{Client: client, Discovery: client.Discovery(), Recorder: events.NewFakeRecorder(10), Log: log})
+	claims := resourceclaims.New(resourceclaims.Options{
+		Client: client, Discovery: client.Discovery(),
+		Recorder: events.NewFakeRecorder(10), Log: log,
+	})
 	w := newWorld(tb)
 	w.serve(func(o *arbiter.Options) { o.ResourceClaims = claims })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -51,7 +57,10 @@ func newClaimsWorld(tb testing.TB, objects ...runtime.Object) *world {
 
 // newClaim is a claim with devices of the one pool.
 func newClaim(name, version string, devices ...string) *resourcev1.ResourceClaim {
-	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: version}}
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name,
+		UID: types.UID("uid-" + name), ResourceVersion: version,
+	}}
 	for _, d := range devices {
 		if claim.Status.Allocation == nil {
 			claim.Status.Allocation = &resourcev1.AllocationResult{}
@@ -89,9 +98,12 @@ func claimReview(before, after *resourcev1.ResourceClaim, changes ...func(*admis
 }
 
 // allocate asks about a write that gives a claim devices.
-func (w *world) allocate(name string, devices []string, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
+func (w *world) allocate(name string, devices []string,
+	changes ...func(*admissionv1.AdmissionRequest),
+) *admissionv1.AdmissionResponse {
 	w.t.Helper()
-	code, body := w.postTo("/admission/resourceclaims", string(claimReview(newClaim(name, "5"), newClaim(name, "5", devices...), changes...)))
+	code, body := w.postTo("/admission/resourceclaims", string(claimReview(newClaim(name, "5"),
+		newClaim(name, "5", devices...), changes...)))
 	require.Equal(w.t, http.StatusOK, code, body)
 	var answer admissionv1.AdmissionReview
 	require.NoError(w.t, json.Unmarshal([]byte(body), &answer))
@@ -106,8 +118,9 @@ func TestResourceClaims(t *testing.T) {
 		require.False(t, refused.Allowed)
 		assert.EqualValues(t, http.StatusForbidden, refused.Result.Code, "kube-scheduler would repeat a conflict")
 		assert.Equal(t, metav1.StatusReasonForbidden, refused.Result.Reason)
-		assert.Equal(t, "ResourceClaim ns/b is not given its devices: device gpu.example.com/p/gpu-0 is allocated to ResourceClaim ns/a. "+
-			"Its scheduler tries the pod again, and takes others as soon as it has seen that", refused.Result.Message)
+		assert.Equal(t,
+			"ResourceClaim ns/b is not given its devices: device gpu.example.com/p/gpu-0 is allocated to ResourceClaim ns/a. "+
+				"Its scheduler tries the pod again, and takes others as soon as it has seen that", refused.Result.Message)
 
 		require.True(t, w.allocate("b", []string{"gpu-1"}, dryRun).Allowed)
 		require.False(t, w.allocate("b", []string{"gpu-0"}, dryRun).Allowed)
@@ -152,7 +165,11 @@ func TestBadResourceClaims(t *testing.T) {
 			"no object":     func(r *admissionv1.AdmissionRequest) { r.Object.Raw = nil },
 			"not an object": func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(`{"status":{"allocation":[]}}`) },
 			"no old object": func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte(`{}`) },
-			"no version":    func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte(`{"metadata":{"name":"a","uid":"u"}}`) },
+			"no version": func(r *admissionv1.AdmissionRequest) {
+				r.OldObject.Raw = []byte(
+					`{"metadata":{"name":"a","uid":"u"}}`,
+				)
+			},
 		} {
 			assert.False(t, w.allocate("a", []string{"gpu-0"}, change).Allowed, name)
 		}
@@ -169,7 +186,8 @@ func TestResourceClaimsWhileNobodyDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimsWorld(t)
 		ask := func(name string) int {
-			code, _ := w.postTo("/admission/resourceclaims", string(claimReview(newClaim(name, "5"), newClaim(name, "5", "gpu-"+name))))
+			code, _ := w.postTo("/admission/resourceclaims", string(claimReview(newClaim(name, "5"),
+				newClaim(name, "5", "gpu-"+name))))
 			return code
 		}
 		require.Equal(t, http.StatusOK, ask("a"))
@@ -192,10 +210,13 @@ func BenchmarkResourceClaim(b *testing.B) {
 	const nodes, devices = 1000, 10
 	var objects []runtime.Object
 	for n := range nodes {
-		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("slice-", n)}, Spec: resourcev1.ResourceSliceSpec{
-			Driver: "gpu.example.com", NodeName: ptr.To(fmt.Sprint("node-", n)),
-			Pool: resourcev1.ResourcePool{Name: fmt.Sprint("node-", n), Generation: 1, ResourceSliceCount: 1},
-		}}
+		slice := &resourcev1.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("slice-", n)},
+			Spec: resourcev1.ResourceSliceSpec{
+				Driver: "gpu.example.com", NodeName: ptr.To(fmt.Sprint("node-", n)),
+				Pool: resourcev1.ResourcePool{Name: fmt.Sprint("node-", n), Generation: 1, ResourceSliceCount: 1},
+			},
+		}
 		for d := range devices {
 			slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", d)})
 			if d%2 == 0 {

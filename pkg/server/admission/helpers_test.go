@@ -115,7 +115,9 @@ func binding(name, node string) *v1.Binding {
 }
 
 // review is what the API server sends.
-func review(t testing.TB, name, resource, subresource string, object any, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionReview {
+func review(t testing.TB, name, resource, subresource string, object any,
+	changes ...func(*admissionv1.AdmissionRequest),
+) *admissionv1.AdmissionReview {
 	t.Helper()
 	raw, err := json.Marshal(object)
 	require.NoError(t, err)
@@ -251,9 +253,13 @@ var slot = ledger.SlotRef{Namespace: "ns", Name: "rsv", Slot: "0"}
 func (w *world) keep(p *cluster.Pod) {
 	require.NoError(w.t, w.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: slot.Namespace, Name: slot.Name, Annotations: map[string]string{v1alpha1.GodelReservationAnnotation: "true"},
+			Namespace: slot.Namespace, Name: slot.Name,
+			Annotations: map[string]string{v1alpha1.GodelReservationAnnotation: "true"},
 		},
-		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: slot.Slot}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
+		Spec: v1alpha1.ReservationSpec{
+			Slots:     []v1alpha1.Slot{{Name: slot.Slot}},
+			Consumers: &v1alpha1.ConsumerSpec{Index: "i"},
+		},
 	}))
 	result := w.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{Ref: slot, Node: "a", Request: p.Request}}}, time0)
 	require.Empty(w.t, result.Rejections)

@@ -18,13 +18,31 @@ func TestHostileRequests(t *testing.T) {
 		code int
 		want string
 	}{
-		"too long":         {body: `{"x":"` + strings.Repeat("x", 17<<20) + `"}`, code: http.StatusRequestEntityTooLarge},
-		"no request":       {body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, code: http.StatusBadRequest, want: "request is missing"},
-		"v1beta1":          {body: strings.Replace(good, "k8s.io/v1", "k8s.io/v1beta1", 1), code: http.StatusBadRequest, want: "admission.k8s.io/v1"},
-		"another kind":     {body: strings.Replace(good, `"kind":"AdmissionReview"`, `"kind":"Pod"`, 1), code: http.StatusBadRequest, want: "send an AdmissionReview"},
-		"no UID":           {body: strings.Replace(good, `"uid":"review"`, `"uid":""`, 1), code: http.StatusBadRequest, want: "request.uid"},
-		"endless UID":      {body: strings.Replace(good, `"uid":"review"`, `"uid":"`+strings.Repeat("x", 300)+`"`, 1), code: http.StatusBadRequest, want: "request.uid"},
-		"namespace a path": {body: strings.Replace(good, `"namespace":"ns"`, `"namespace":"../x"`, 1), code: http.StatusBadRequest, want: "request.namespace"},
+		"too long": {body: `{"x":"` + strings.Repeat("x", 17<<20) + `"}`, code: http.StatusRequestEntityTooLarge},
+		"no request": {
+			body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`,
+			code: http.StatusBadRequest, want: "request is missing",
+		},
+		"v1beta1": {
+			body: strings.Replace(good, "k8s.io/v1", "k8s.io/v1beta1", 1), code: http.StatusBadRequest,
+			want: "admission.k8s.io/v1",
+		},
+		"another kind": {
+			body: strings.Replace(good, `"kind":"AdmissionReview"`, `"kind":"Pod"`, 1),
+			code: http.StatusBadRequest, want: "send an AdmissionReview",
+		},
+		"no UID": {
+			body: strings.Replace(good, `"uid":"review"`, `"uid":""`, 1), code: http.StatusBadRequest,
+			want: "request.uid",
+		},
+		"endless UID": {
+			body: strings.Replace(good, `"uid":"review"`, `"uid":"`+strings.Repeat("x", 300)+`"`, 1),
+			code: http.StatusBadRequest, want: "request.uid",
+		},
+		"namespace a path": {
+			body: strings.Replace(good, `"namespace":"ns"`, `"namespace":"../x"`, 1),
+			code: http.StatusBadRequest, want: "request.namespace",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +72,9 @@ func TestHostileObjects(t *testing.T) {
 		"endless node":       {object(`{"metadata":{"name":"p"},"target":{"name":"` + long + `"}}`)},
 		"pod's endless node": {object(`{"metadata":{"name":"p"},"spec":{"nodeName":"` + long + `"}}`), pods},
 		"names differ":       {object(`{"metadata":{"name":"q"},"target":{"name":"a"}}`)},
-		"slow quantity":      {object(`{"metadata":{"name":"p"},"spec":{"nodeName":"a","containers":[{"resources":{"requests":{"cpu":"1e99999999"}}}]}}`), pods},
+		"slow quantity": {object(
+			`{"metadata":{"name":"p"},"spec":{"nodeName":"a","containers":[{"resources":{"requests":{"cpu":"1e99999999"}}}]}}`,
+		), pods},
 	}
 	for name, changes := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +95,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add(encode(f, review(f, "p", "pods", "binding", binding("p", "a"))))
 	f.Add(encode(f, review(f, "p", "bindings", "", binding("p", "b"))))
 	f.Add(encode(f, review(f, "p", "pods", "", withNode("p", "1", "a"))))
-	f.Add(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","namespace":"ns","operation":"CREATE","resource":{"version":"v1","resource":"pods"},"object":{}}}`)
+	f.Add(
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","namespace":"ns","operation":"CREATE","resource":{"version":"v1","resource":"pods"},"object":{}}}`,
+	)
 	f.Add("{")
 	f.Fuzz(func(t *testing.T, body string) {
 		w := newWorld(t)

@@ -58,7 +58,8 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 		v.skipped = true
 		return v, nil
 	case pod.UID == "" || len(pod.UID) > maxName || pod.Name == "":
-		v.refusal = invalid("the object under review has no metadata.uid or metadata.name: GlobalReserve has to be asked by a validating webhook")
+		v.refusal = invalid("the object under review has no metadata.uid or metadata.name: GlobalReserve has to be asked " +
+			"by a validating webhook")
 		return v, nil
 	}
 	said, err := a.o.Arbiter.AdmitPod(v.traced(ctx), unplaced(pod), v.node, request.UserInfo.Username, v.dryRun)

@@ -33,7 +33,10 @@ func TestPodWithANodeIsRefused(t *testing.T) {
 		code   int32
 		want   string
 	}{
-		"exists": {before: func(w *world) { w.add(pod("p", "1")) }, code: http.StatusConflict, want: "pod ns/p already exists"},
+		"exists": {
+			before: func(w *world) { w.add(pod("p", "1")) }, code: http.StatusConflict,
+			want: "pod ns/p already exists",
+		},
 		"endless node": {
 			change: func(p *v1.Pod) { p.Spec.NodeName = strings.Repeat("x", 300) },
 			code:   http.StatusUnprocessableEntity, want: "is not the name of a node",
@@ -180,7 +183,8 @@ func TestRequestsThatAreDroppedDoNotHideThoseOfContainers(t *testing.T) {
 
 	// Without the gate PodLevelResourcesFixDefaulting what a resize leaves out is dropped, too.
 	running = pod("r", "1")
-	running.Spec.NodeName, running.Spec.Resources = "b", &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}
+	running.Spec.NodeName, running.Spec.Resources = "b",
+		&v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}
 	running = w.add(running)
 	grown = withCPU(running, "5")
 	grown.Spec.Resources = nil
@@ -213,9 +217,11 @@ func TestPodWithANodeNamesItsCreator(t *testing.T) {
 	w := newWorld(t)
 	deadline := time0.AddDate(100, 0, 0)
 	placement := ledger.Placement{
-		Pod: ledger.PodRef{Namespace: "ns", Name: "p"}, Node: "a", Caller: "another", Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
+		Pod: ledger.PodRef{Namespace: "ns", Name: "p"}, Node: "a", Caller: "another",
+		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
 	}
-	require.Empty(t, w.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, deadline), time0).Rejections)
+	require.Empty(t, w.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, deadline), time0).
+		Rejections)
 	p := withNode("p", "1", "a")
 	p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "forged"}
 	require.True(t, w.create(p).Allowed)

@@ -29,7 +29,10 @@ func (a *Admission) decideResize(ctx context.Context, request *admissionv1.Admis
 	if v.refusal = refusal; refusal != nil {
 		return v, nil
 	}
-	said, err := a.o.Arbiter.AdmitResize(v.traced(ctx), &arbiter.ResizeQuery{Before: &before, Pod: resized, DryRun: v.dryRun, User: request.UserInfo.Username})
+	said, err := a.o.Arbiter.AdmitResize(v.traced(ctx), &arbiter.ResizeQuery{
+		Before: &before, Pod: resized,
+		DryRun: v.dryRun, User: request.UserInfo.Username,
+	})
 	v.skipped = said.Undecided
 	err = v.found(said.Pod, err)
 	return v, err
@@ -40,8 +43,10 @@ func resize(before, asked *v1.Pod) (*v1.Pod, *metav1.Status) {
 	switch {
 	case before.Name == "" || before.UID == "" || len(before.UID) > maxName:
 		return nil, invalid("the object under review is a resize of no pod: oldObject has no metadata.name or metadata.uid")
-	case !sameContainers(before.Spec.Containers, asked.Spec.Containers) || !sameContainers(before.Spec.InitContainers, asked.Spec.InitContainers):
-		return nil, invalid(fmt.Sprintf("pod %s/%s: a resize must not add, remove, rename or reorder containers", before.Namespace, before.Name))
+	case !sameContainers(before.Spec.Containers, asked.Spec.Containers) ||
+		!sameContainers(before.Spec.InitContainers, asked.Spec.InitContainers):
+		return nil, invalid(fmt.Sprintf("pod %s/%s: a resize must not add, remove, rename or reorder containers",
+			before.Namespace, before.Name))
 	}
 	resized := *before
 	resized.Spec.Containers = withResources(before.Spec.Containers, asked.Spec.Containers)

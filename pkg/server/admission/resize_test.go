@@ -31,7 +31,9 @@ func withCPU(p *v1.Pod, cpu string) *v1.Pod {
 }
 
 // resize asks about a resize of a pod to what another one says.
-func (w *world) resize(before, after *v1.Pod, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
+func (w *world) resize(before, after *v1.Pod,
+	changes ...func(*admissionv1.AdmissionRequest),
+) *admissionv1.AdmissionResponse {
 	w.t.Helper()
 	response := w.ask(resizeReview(w.t, before, after, changes...))
 	assert.Empty(w.t, response.Patch)
@@ -39,11 +41,16 @@ func (w *world) resize(before, after *v1.Pod, changes ...func(*admissionv1.Admis
 	return response
 }
 
-func resizeReview(t testing.TB, before, after *v1.Pod, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionReview {
+func resizeReview(t testing.TB, before, after *v1.Pod,
+	changes ...func(*admissionv1.AdmissionRequest),
+) *admissionv1.AdmissionReview {
 	t.Helper()
 	old, err := json.Marshal(before)
 	require.NoError(t, err)
-	changes = append(changes, func(r *admissionv1.AdmissionRequest) { r.Operation, r.OldObject.Raw = admissionv1.Update, old })
+	changes = append(changes, func(r *admissionv1.AdmissionRequest) {
+		r.Operation, r.OldObject.Raw = admissionv1.Update,
+			old
+	})
 	return review(t, before.Name, "pods", "resize", after, changes...)
 }
 
@@ -74,7 +81,10 @@ func TestResize(t *testing.T) {
 	assert.Equal(t, 1, w.count("refused"))
 	assert.Equal(t, 1, w.count("skipped"))
 
-	w.Ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}})
+	w.Ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{
+		Column: resources.CPU,
+		Value:  4000,
+	}}}})
 	refused = w.resize(p, withCPU(p, "2001m"))
 	require.False(t, refused.Allowed)
 	assert.EqualValues(t, http.StatusForbidden, refused.Result.Code, "as ResourceQuota refuses")
@@ -110,9 +120,12 @@ func TestForgedResize(t *testing.T) {
 		p.DeletionTimestamp, p.Annotations = &metav1.Time{}, map[string]string{v1.MirrorPodAnnotationKey: "x"}
 		inForce := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}
 		p.Status = v1.PodStatus{
-			Phase:             v1.PodSucceeded,
-			Conditions:        []v1.PodCondition{{Type: v1.PodResizePending, Reason: v1.PodReasonInfeasible}},
-			ContainerStatuses: []v1.ContainerStatus{{Name: "c", AllocatedResources: inForce, Resources: &v1.ResourceRequirements{Requests: inForce}}},
+			Phase:      v1.PodSucceeded,
+			Conditions: []v1.PodCondition{{Type: v1.PodResizePending, Reason: v1.PodReasonInfeasible}},
+			ContainerStatuses: []v1.ContainerStatus{{
+				Name: "c", AllocatedResources: inForce,
+				Resources: &v1.ResourceRequirements{Requests: inForce},
+			}},
 		}
 		return p
 	}
@@ -132,11 +145,26 @@ func TestBadResize(t *testing.T) {
 		code   int32
 		want   string
 	}{
-		"negative":              {func(_, after *v1.Pod) { negative(after) }, http.StatusUnprocessableEntity, "must not be negative"},
-		"another container":     {func(_, after *v1.Pod) { after.Spec.Containers[0].Name = "x" }, http.StatusUnprocessableEntity, "must not add, remove"},
-		"one container more":    {func(_, after *v1.Pod) { after.Spec.Containers = append(after.Spec.Containers, container) }, http.StatusUnprocessableEntity, "must not add, remove"},
-		"no pod":                {func(before, _ *v1.Pod) { before.UID = "" }, http.StatusUnprocessableEntity, "no metadata.name or metadata.uid"},
-		"a pod of former times": {func(before, _ *v1.Pod) { before.UID = types.UID("former") }, http.StatusConflict, "another UID"},
+		"negative": {
+			func(_, after *v1.Pod) { negative(after) }, http.StatusUnprocessableEntity,
+			"must not be negative",
+		},
+		"another container": {
+			func(_, after *v1.Pod) { after.Spec.Containers[0].Name = "x" },
+			http.StatusUnprocessableEntity, "must not add, remove",
+		},
+		"one container more": {
+			func(_, after *v1.Pod) { after.Spec.Containers = append(after.Spec.Containers, container) },
+			http.StatusUnprocessableEntity, "must not add, remove",
+		},
+		"no pod": {
+			func(before, _ *v1.Pod) { before.UID = "" }, http.StatusUnprocessableEntity,
+			"no metadata.name or metadata.uid",
+		},
+		"a pod of former times": {
+			func(before, _ *v1.Pod) { before.UID = types.UID("former") }, http.StatusConflict,
+			"another UID",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

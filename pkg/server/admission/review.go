@@ -152,7 +152,8 @@ func checkReview(review *admissionv1.AdmissionReview) error {
 	case request.UID == "" || len(request.UID) > maxName:
 		return httpjson.Errorf(http.StatusBadRequest, "request.uid must have 1 to %d bytes: the answer repeats it", maxName)
 	case len(validation.IsDNS1123Label(request.Namespace)) > 0:
-		return httpjson.Errorf(http.StatusBadRequest, "request.namespace \"%s\" is not the name of a namespace: bindings and pods are in one",
+		return httpjson.Errorf(http.StatusBadRequest,
+			"request.namespace \"%s\" is not the name of a namespace: bindings and pods are in one",
 			httpjson.Clip(request.Namespace))
 	default:
 		return nil
@@ -177,7 +178,8 @@ func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRe
 	default:
 		v := newVerdict(request)
 		v.skipped = true
-		v.warning = "GlobalReserve decides on the creation of pods/binding, bindings and pods and on the update of pods/resize only: correct the rules of its webhook configuration"
+		v.warning = "GlobalReserve decides on the creation of pods/binding, bindings and pods and on the update of " +
+			"pods/resize only: correct the rules of its webhook configuration"
 		return v, nil
 	}
 }
@@ -233,8 +235,9 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		scheduler = v.pod.Scheduler
 	}
 	fields := logrus.Fields{
-		"pod": httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)), "node": httpjson.Clip(v.node), "scheduler": scheduler,
-		"user": httpjson.Clip(request.UserInfo.Username), "ms": float64(took.Microseconds()) / 1e3,
+		"pod": httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)), "node": httpjson.Clip(v.node),
+		"scheduler": scheduler,
+		"user":      httpjson.Clip(request.UserInfo.Username), "ms": float64(took.Microseconds()) / 1e3,
 	}
 	if v.refusal != nil {
 		fields["code"], fields["error"] = v.refusal.Code, v.refusal.Message

@@ -30,7 +30,8 @@ func TestWarn(t *testing.T) {
 	assert.Nil(t, warned.Result)
 	assert.Empty(t, warned.Patch)
 	require.Len(t, warned.Warnings, 1)
-	assert.Contains(t, warned.Warnings[0], `GlobalReserve would refuse this: node "a" has too little cpu for pod ns/large: requested 3 CPU, 2 free`)
+	assert.Contains(t, warned.Warnings[0],
+		`GlobalReserve would refuse this: node "a" has too little cpu for pod ns/large: requested 3 CPU, 2 free`)
 	assert.Equal(t, "none", w.state("large"))
 	assert.Equal(t, 1, w.count("granted"))
 	assert.Equal(t, 1, w.count("warned"))
@@ -77,8 +78,11 @@ func TestWarnedUsesNoSlot(t *testing.T) {
 		object metav1.Object
 		said   bool // a Binding takes nothing out of its pod's annotations: it leaves one empty
 	}{
-		"binding":         {of: review(t, "plain", "pods", "binding", named), object: named},
-		"pod with a mark": {of: review(t, "marked", "pods", "binding", binding("marked", "a")), object: binding("marked", "a"), said: true},
+		"binding": {of: review(t, "plain", "pods", "binding", named), object: named},
+		"pod with a mark": {
+			of:     review(t, "marked", "pods", "binding", binding("marked", "a")),
+			object: binding("marked", "a"), said: true,
+		},
 	}
 	for name, tc := range reviews {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +116,8 @@ func TestWarnedPodWithANode(t *testing.T) {
 	warned := w.create(p)
 	require.True(t, warned.Allowed)
 	require.Len(t, warned.Warnings, 1)
-	assert.Contains(t, warned.Warnings[0], "GlobalReserve would refuse this: node \"a\" has too little cpu for pod ns/p: requested 5 CPU, 4 free")
+	assert.Contains(t, warned.Warnings[0],
+		"GlobalReserve would refuse this: node \"a\" has too little cpu for pod ns/p: requested 5 CPU, 4 free")
 	assert.Equal(t, map[string]string{"other": "kept"}, p.Annotations)
 	assert.Equal(t, "none", w.state("p"))
 	list, _ := w.Waiting.RefusalsAfter(0)
@@ -123,7 +128,8 @@ func TestWarnedPodWithANode(t *testing.T) {
 	w.keep(w.Bring(fits))
 	require.Empty(t, w.create(fits).Warnings)
 	assert.Equal(t, "Binding on a", w.state("fits"))
-	assert.NotContains(t, fits.Annotations, v1alpha1.MatchedReservationAnnotation, "who reads it cannot know that it was granted")
+	assert.NotContains(t, fits.Annotations, v1alpha1.MatchedReservationAnnotation,
+		"who reads it cannot know that it was granted")
 }
 
 // warning is a world whose webhooks only warn.

@@ -230,7 +230,8 @@ func identify(raw jsontext.Value) (*arbiter.PodQuery, error) {
 			return nil, badRequest("Pod.metadata.%s is missing: send the pod as the API server has it", m.field)
 		}
 		if len(m.value) > maxName {
-			return nil, badRequest("Pod.metadata.%s is longer than %d bytes: send the pod as the API server has it", m.field, maxName)
+			return nil, badRequest("Pod.metadata.%s is longer than %d bytes: send the pod as the API server has it", m.field,
+				maxName)
 		}
 	}
 	return &arbiter.PodQuery{

@@ -51,7 +51,9 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readArgs decodes what filter and prioritize are asked. release ends what they take.
-func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request, a *args) (query *arbiter.PodQuery, nodes *candidates, release func(), err error) {
+func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request,
+	a *args,
+) (query *arbiter.PodQuery, nodes *candidates, release func(), err error) {
 	if release, err = e.o.Intake.Decode(w, r, e.o.MaxBody, a); err != nil {
 		return nil, nil, release, err
 	}

@@ -70,8 +70,11 @@ func TestFilter(t *testing.T) {
 		},
 		"names that need escapes": {
 			nodes: []string{`a"b`, `c\`, "\u2028<é>", "", `\"`, "empty"}, kept: []string{"empty"},
-			unresolvable: extenderv1.FailedNodesMap{`a"b`: unknown, `c\`: unknown, "\u2028<é>": unknown, "": unknown, `\"`: unknown},
-			wakes:        true, result: "granted",
+			unresolvable: extenderv1.FailedNodesMap{
+				`a"b`: unknown, `c\`: unknown, "\u2028<é>": unknown, "": unknown,
+				`\"`: unknown,
+			},
+			wakes: true, result: "granted",
 		},
 	}
 	for name, tt := range tests {
@@ -173,7 +176,8 @@ func TestStoppedWhileAsked(t *testing.T) {
 func TestFilterOfTemplates(t *testing.T) {
 	template := func(name string, change func(*v1.Node)) v1.Node {
 		n := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-			"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10"), "example.com/fpga": resource.MustParse("1"),
+			"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10"),
+			"example.com/fpga": resource.MustParse("1"),
 		}}}
 		change(&n)
 		return n
@@ -188,19 +192,25 @@ func TestFilterOfTemplates(t *testing.T) {
 			template("cordoned-new", func(n *v1.Node) { n.Spec.Unschedulable = true }),
 			template("says-nothing", func(n *v1.Node) { n.Status.Allocatable = nil }),
 		}}
-		const short, cordoned, unknown = "GlobalReserve: not enough capacity left on the node", "GlobalReserve: the node is cordoned", "GlobalReserve: the node is not in the ledger"
+		const short, cordoned, unknown = "GlobalReserve: not enough capacity left on the node",
+			"GlobalReserve: the node is cordoned", "GlobalReserve: the node is not in the ledger"
 		for _, amount := range []v1.ResourceName{"cpu", "example.com/fpga"} { // nobody has ever offered the latter
 			p := newPod("p-" + string(amount[:3]))
-			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("1"), amount: resource.MustParse("1")}
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{
+				"cpu":  resource.MustParse("1"),
+				amount: resource.MustParse("1"),
+			}
 			w.create(p)
 			var got extenderv1.ExtenderFilterResult
 			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, Nodes: nodes}, &got)
 			require.Len(t, got.Nodes.Items, 1, "%+v", got)
 			assert.Equal(t, "new", got.Nodes.Items[0].Name)
 			assertMap(t, extenderv1.FailedNodesMap{"full": short, "small": short, "no-pods": short}, got.FailedNodes)
-			assertMap(t, extenderv1.FailedNodesMap{"cordoned-new": cordoned, "says-nothing": unknown}, got.FailedAndUnresolvableNodes)
+			assertMap(t, extenderv1.FailedNodesMap{"cordoned-new": cordoned, "says-nothing": unknown},
+				got.FailedAndUnresolvableNodes)
 			var bound extenderv1.ExtenderBindingResult
-			w.ask("bind", extenderv1.ExtenderBindingArgs{PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: "new"}, &bound)
+			w.ask("bind", extenderv1.ExtenderBindingArgs{PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: "new"},
+				&bound)
 			assert.NotEmpty(t, bound.Error)
 		}
 		_, named := w.o.Ledger.Table().Lookup("example.com/fpga")
@@ -309,7 +319,8 @@ func TestFilterUncountablePod(t *testing.T) {
 			}
 		}
 		require.Len(t, w.Logs.AllEntries(), 1, "one line for a pod, however often it is asked about")
-		assert.ErrorContains(t, w.Logs.LastEntry().Data[logrus.ErrorKey].(error), "spec.containers[0].resources.requests[cpu] is -1")
+		assert.ErrorContains(t, w.Logs.LastEntry().Data[logrus.ErrorKey].(error),
+			"spec.containers[0].resources.requests[cpu] is -1")
 
 		for _, verb := range []string{"prioritize", "preempt"} {
 			answer := w.post(verb, args)
@@ -331,7 +342,8 @@ func TestFilterLogs(t *testing.T) {
 	assert.Equal(t, logrus.DebugLevel, line.Level)
 	assert.Equal(t, "ns/p", line.Data["pod"])
 	assert.Equal(t, 3, line.Data["fit"])
-	assert.Equal(t, map[string]int{"InsufficientResource": 1, "NodeUnknown": 1, "NodeUnschedulable": 1}, line.Data["refused"])
+	assert.Equal(t, map[string]int{"InsufficientResource": 1, "NodeUnknown": 1, "NodeUnschedulable": 1},
+		line.Data["refused"])
 
 	w.Log.SetLevel(logrus.InfoLevel)
 	w.ask("filter", args, &got)

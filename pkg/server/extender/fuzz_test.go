@@ -17,7 +17,10 @@ import (
 
 // FuzzNodeNames compares the splitting of names with encoding/json.
 func FuzzNodeNames(f *testing.F) {
-	for _, seed := range []string{`[]`, `["a","b"]`, `[ "a\"b\\" , "é\u0041\ud83d\ude00" ]`, `["\\","\\\\\"",""]`, `[1]`, `null`, `["a",null]`, `"a"`} {
+	for _, seed := range []string{
+		`[]`, `["a","b"]`, `[ "a\"b\\" , "é\u0041\ud83d\ude00" ]`, `["\\","\\\\\"",""]`, `[1]`,
+		`null`, `["a",null]`, `"a"`,
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -49,7 +49,8 @@ type world struct {
 // newWorld has a watch that is not behind, of a cluster without pods. Its log is the Extender's.
 func newWorld(t testing.TB) *world {
 	w := &world{
-		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16})), t: t, router: httprouter.New(),
+		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16})), t: t,
+		router: httprouter.New(),
 		policy: policy.NewStore(policy.Default(), time.Minute),
 	}
 	w.Log.SetLevel(logrus.DebugLevel)
@@ -226,7 +227,10 @@ func (w *world) match() {
 func (w *world) slot(name, node string, preemptible bool) {
 	require.True(w.t, w.Ledger.ObserveSlot(ledger.Slot{
 		Ref: ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}, Node: node, Policy: ledger.Once,
-		Request:     &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 2000}, {Column: resources.Pods, Value: 1}}},
+		Request: &resources.Request{Amounts: []resources.Amount{
+			{Column: resources.CPU, Value: 2000},
+			{Column: resources.Pods, Value: 1},
+		}},
 		Preemptible: preemptible, Priority: -1,
 	}))
 }

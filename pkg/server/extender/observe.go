@@ -40,8 +40,11 @@ func (e *Observing) Register(router *httprouter.Router) {
 		verbFilter: e.nodes(func(n *candidates, b []byte) []byte {
 			return (&filterResult{candidates: n, verdicts: n.all()}).appendJSON(b)
 		}),
-		verbPrioritize: e.nodes(func(n *candidates, b []byte) []byte { return n.appendPriorities(b, make([]int64, len(n.names))) }),
-		verbPreempt:    e.preempt, verbBind: e.bind,
+		verbPrioritize: e.nodes(func(n *candidates, b []byte) []byte {
+			return n.appendPriorities(b,
+				make([]int64, len(n.names)))
+		}),
+		verbPreempt: e.preempt, verbBind: e.bind,
 	} {
 		router.Handler(http.MethodPost, "/"+verb, httpjson.Handle(verb, e.o.Metrics.ObserveRequest, handle))
 	}

@@ -40,7 +40,8 @@ func TestObserving(t *testing.T) {
 	}
 	const pod = `"Pod":{"metadata":{"namespace":"n","name":"p","uid":"u"}}`
 	assert.Equal(t, map[string]any{
-		"Nodes": nil, "NodeNames": []any{"a", "b"}, "FailedNodes": map[string]any{}, "FailedAndUnresolvableNodes": map[string]any{}, "Error": "",
+		"Nodes": nil, "NodeNames": []any{"a", "b"}, "FailedNodes": map[string]any{},
+		"FailedAndUnresolvableNodes": map[string]any{}, "Error": "",
 	}, ask("filter", `{`+pod+`,"NodeNames":["a","b"]}`))
 	assert.Equal(t, []any{map[string]any{"Host": "a", "Score": 0.0}, map[string]any{"Host": "b", "Score": 0.0}},
 		ask("prioritize", `{`+pod+`,"NodeNames":["a","b"]}`))

@@ -31,7 +31,10 @@ func reserved(t *testing.T) *world {
 
 // prefer has nodes scored by their CPU, and by what they hold for the pod.
 func (w *world) prefer(match int64) {
-	w.score(policy.Prioritize{ReservationMatch: match, Resources: []policy.ResourceWeight{{Name: v1.ResourceCPU, Weight: 1}}})
+	w.score(policy.Prioritize{ReservationMatch: match, Resources: []policy.ResourceWeight{{
+		Name:   v1.ResourceCPU,
+		Weight: 1,
+	}}})
 }
 
 // member returns a pod that may use the reservation "match".

@@ -34,17 +34,27 @@ func TestPrioritize(t *testing.T) {
 	}{
 		// The pod asks for 1000m and 1G. Nodes of 4000m and 4G: idle has nothing
 		// on it, half has 2000m and 0.
-		"MostAllocated": {scoring: policy.Prioritize{Resources: cpu}, want: map[string]int64{"idle": 3, "half": 8, "unknown": 0}},
+		"MostAllocated": {
+			scoring: policy.Prioritize{Resources: cpu},
+			want:    map[string]int64{"idle": 3, "half": 8, "unknown": 0},
+		},
 		"weights": {
-			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 3}, {Name: "memory", Weight: 1}}},
-			want:    map[string]int64{"idle": 3, "half": 6},
+			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{
+				{Name: "cpu", Weight: 3},
+				{Name: "memory", Weight: 1},
+			}},
+			want: map[string]int64{"idle": 3, "half": 6},
 		},
 		"a resource the pod does not ask for": {
-			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 1}, {Name: "example.com/gpu", Weight: 100}}},
-			want:    map[string]int64{"idle": 3, "half": 8},
+			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{
+				{Name: "cpu", Weight: 1},
+				{Name: "example.com/gpu", Weight: 100},
+			}},
+			want: map[string]int64{"idle": 3, "half": 8},
 		},
 		"a resource nobody has": {
-			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "example.com/none", Weight: 100}}}, want: map[string]int64{"idle": 0},
+			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "example.com/none", Weight: 100}}},
+			want:    map[string]int64{"idle": 0},
 		},
 		"reservation by half": {
 			// idle has the pod's 1000m in its use already: 25 of 100.
@@ -95,7 +105,10 @@ func TestPreempt(t *testing.T) {
 		candidates map[string]*extenderv1.MetaVictims
 		kept       map[string]*extenderv1.MetaVictims
 	}{
-		"enough goes":     {candidates: map[string]*extenderv1.MetaVictims{"n": meta(2, "big")}, kept: map[string]*extenderv1.MetaVictims{"n": meta(2, "big")}},
+		"enough goes": {
+			candidates: map[string]*extenderv1.MetaVictims{"n": meta(2, "big")},
+			kept:       map[string]*extenderv1.MetaVictims{"n": meta(2, "big")},
+		},
 		"too little goes": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small")}},
 		"one of two nodes": {
 			candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "big"), "m": meta(0, "small")},
@@ -103,19 +116,24 @@ func TestPreempt(t *testing.T) {
 		},
 		// kube-scheduler sends these from Kubernetes 1.38 on.
 		"no victims where it fits": {
-			candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0)}, kept: map[string]*extenderv1.MetaVictims{"idle": meta(0)},
+			candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0)},
+			kept:       map[string]*extenderv1.MetaVictims{"idle": meta(0)},
 		},
 		"no victims where it does not fit": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0)}},
 		"no victims beside some": {
 			candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0), "n": meta(1, "big"), "m": meta(0)},
 			kept:       map[string]*extenderv1.MetaVictims{"idle": meta(0), "n": meta(1, "big")},
 		},
-		"null for victims":              {candidates: map[string]*extenderv1.MetaVictims{"n": nil}},
-		"null for a victim":             {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil}}}},
-		"a victim without UID":          {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "")}},
-		"null for a victim next to one": {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil, {UID: "big"}}}}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "big")}},
-		"the same victim twice":         {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "small")}},
-		"null for candidates":           {},
+		"null for victims": {candidates: map[string]*extenderv1.MetaVictims{"n": nil}},
+		"null for a victim": {candidates: map[string]*extenderv1.MetaVictims{
+			"n": {Pods: []*extenderv1.MetaPod{nil}},
+		}},
+		"a victim without UID": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "")}},
+		"null for a victim next to one": {candidates: map[string]*extenderv1.MetaVictims{
+			"n": {Pods: []*extenderv1.MetaPod{nil, {UID: "big"}}},
+		}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "big")}},
+		"the same victim twice": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "small")}},
+		"null for candidates":   {},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -147,8 +165,12 @@ func TestPreemptWithWholePods(t *testing.T) {
 	w.node("n", 4000, 4e9)
 	w.run("big", "n", 3500, 0)
 	var got extenderv1.ExtenderPreemptionResult
-	w.ask("preempt", `{"Pod":`+podText(t)+`,"NodeNameToVictims":{"m":null,"n":{"NumPDBViolations":2,"Pods":[null,{"metadata":{"uid":"big"}}]}}}`, &got)
-	assert.Equal(t, map[string]*extenderv1.MetaVictims{"n": {NumPDBViolations: 2, Pods: []*extenderv1.MetaPod{{UID: "big"}}}}, got.NodeNameToMetaVictims)
+	w.ask("preempt", `{"Pod":`+podText(t)+
+		`,"NodeNameToVictims":{"m":null,"n":{"NumPDBViolations":2,"Pods":[null,{"metadata":{"uid":"big"}}]}}}`, &got)
+	assert.Equal(t, map[string]*extenderv1.MetaVictims{"n": {
+		NumPDBViolations: 2,
+		Pods:             []*extenderv1.MetaPod{{UID: "big"}},
+	}}, got.NodeNameToMetaVictims)
 }
 
 func TestBind(t *testing.T) {
@@ -172,11 +194,17 @@ func TestBind(t *testing.T) {
 			reason: "HostPortConflict",
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
-				w.run("other", "n", 0, 0, resources.HostPort{PortKey: resources.PortKey{Protocol: "TCP", Port: 8080}, IP: "0.0.0.0"})
+				w.run("other", "n", 0, 0, resources.HostPort{
+					PortKey: resources.PortKey{Protocol: "TCP", Port: 8080},
+					IP:      "0.0.0.0",
+				})
 			},
 			result: "refused", message: "hostPort/TCP/8080 on node", conflict: "hostPort",
 		},
-		"refused, but not for capacity": {node: "unheard-of", reason: "NodeUnknown", result: "refused", message: "is not in the ledger"},
+		"refused, but not for capacity": {
+			node: "unheard-of", reason: "NodeUnknown", result: "refused",
+			message: "is not in the ledger",
+		},
 		"gone": {
 			setup: func(w *world, p *v1.Pod) { p.Name = "another" }, unknown: true, result: "pod_gone", message: "was deleted",
 		},
@@ -255,30 +283,58 @@ func TestMalformed(t *testing.T) {
 		code    int
 		message string
 	}{
-		"no body":            {"filter prioritize preempt bind", "", 400, "empty"},
-		"too large":          {"filter prioritize preempt", args(`{"a":"` + strings.Repeat("a", 1<<20) + `"}`), 413, "larger than the limit"},
+		"no body": {"filter prioritize preempt bind", "", 400, "empty"},
+		"too large": {
+			"filter prioritize preempt", args(`{"a":"` + strings.Repeat("a", 1<<20) + `"}`), 413,
+			"larger than the limit",
+		},
 		"no nodes":           {"filter prioritize", `{"Pod":` + pod + `,"Nodes":null,"NodeNames":null}`, 400, "both missing"},
 		"no pod":             {"filter prioritize preempt", `{"NodeNames":["n"]}`, 400, "Pod is missing"},
 		"a pod that is text": {"filter prioritize preempt", args(`"p"`), 400, "Pod: "},
 		"an empty pod":       {"filter prioritize preempt", args("{}"), 400, "is missing"},
-		"no name":            {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","uid":"u"}}`), 400, "Pod.metadata.name is missing"},
-		"no namespace":       {"filter prioritize preempt", args(`{"metadata":{"name":"p","uid":"u"}}`), 400, "Pod.metadata.namespace is missing"},
-		"no UID":             {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p"}}`), 400, "Pod.metadata.uid is missing"},
-		"a long UID":         {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"` + long + `"}}`), 400, "longer than 253"},
-		"a quantity that takes seconds": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},` +
-			`"spec":{"containers":[{"resources":{"requests":{"cpu":"0.1e-30000000"}}}]}}`), 400, "/spec/containers/0/resources/requests/cpu"},
-		"names in an object":       {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":{}}`, 400, "/NodeNames"},
-		"items that are no nodes":  {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":["n"]}}`, 400, "/Nodes/items/0"},
-		"a node without a name":    {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{}}]}}`, 400, "Nodes.items[0].metadata.name is missing"},
-		"victims that are no pods": {"preempt", `{"Pod":` + pod + `,"NodeNameToVictims":{"n":{"Pods":["a"]}}}`, 400, "/NodeNameToVictims/n/Pods/0"},
-		"bind: no node":            {"bind", bind("p", "ns", "u", ""), 400, "Node is missing"},
-		"bind: a path for a name":  {"bind", bind("../p", "ns", "u", "n"), 400, "PodName"},
-		"bind: NUL in a name":      {"bind", `{"PodName":"p\u0000","PodNamespace":"ns","PodUID":"u","Node":"n"}`, 400, "PodName"},
+		"no name": {
+			"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","uid":"u"}}`), 400,
+			"Pod.metadata.name is missing",
+		},
+		"no namespace": {
+			"filter prioritize preempt", args(`{"metadata":{"name":"p","uid":"u"}}`), 400,
+			"Pod.metadata.namespace is missing",
+		},
+		"no UID": {
+			"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p"}}`), 400,
+			"Pod.metadata.uid is missing",
+		},
+		"a long UID": {
+			"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"` + long + `"}}`),
+			400, "longer than 253",
+		},
+		"a quantity that takes seconds": {
+			"filter prioritize preempt",
+			args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},` +
+				`"spec":{"containers":[{"resources":{"requests":{"cpu":"0.1e-30000000"}}}]}}`), 400,
+			"/spec/containers/0/resources/requests/cpu",
+		},
+		"names in an object": {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":{}}`, 400, "/NodeNames"},
+		"items that are no nodes": {"filter prioritize", `{"Pod":` + pod +
+			`,"Nodes":{"items":["n"]}}`, 400, "/Nodes/items/0"},
+		"a node without a name": {"filter prioritize", `{"Pod":` + pod +
+			`,"Nodes":{"items":[{"metadata":{}}]}}`, 400, "Nodes.items[0].metadata.name is missing"},
+		"victims that are no pods": {
+			"preempt", `{"Pod":` + pod + `,"NodeNameToVictims":{"n":{"Pods":["a"]}}}`, 400,
+			"/NodeNameToVictims/n/Pods/0",
+		},
+		"bind: no node":           {"bind", bind("p", "ns", "u", ""), 400, "Node is missing"},
+		"bind: a path for a name": {"bind", bind("../p", "ns", "u", "n"), 400, "PodName"},
+		"bind: NUL in a name": {
+			"bind", `{"PodName":"p\u0000","PodNamespace":"ns","PodUID":"u","Node":"n"}`, 400,
+			"PodName",
+		},
 		"bind: a line feed":        {"bind", bind("p", "ns", "u\nx", "n"), 400, "PodUID"},
 		"bind: a long UID":         {"bind", bind("p", "ns", long, "n"), 400, "PodUID"},
 		"bind: a dotted namespace": {"bind", bind("p", "n.s", "u", "n"), 400, "PodNamespace"},
 		"bind: a node in capitals": {"bind", bind("p", "ns", "u", "Node"), 400, "Node"},
-		"bind: too large":          {"bind", `{"PodName":"` + strings.Repeat("a", 65<<10) + `"}`, 413, "larger than the limit"},
+		"bind: too large": {"bind", `{"PodName":"` + strings.Repeat("a", 65<<10) +
+			`"}`, 413, "larger than the limit"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

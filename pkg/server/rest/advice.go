@@ -90,7 +90,10 @@ func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
 		NodeCount: e.Nodes, FitCount: e.Fitting, FitExamples: e.FittingExamples, Refusals: e.Refusals,
 	}
 	if c := e.Closest; c != nil {
-		answer.Closest = &reserver.ClosestNode{Node: c.Node, Missing: c.Missing, Holders: newHolders(c.Holders), Message: c.Message}
+		answer.Closest = &reserver.ClosestNode{
+			Node: c.Node, Missing: c.Missing, Holders: newHolders(c.Holders),
+			Message: c.Message,
+		}
 	}
 	if e.Gang != nil {
 		gang := newGang(e.Gang)

@@ -74,12 +74,14 @@ type API struct {
 func New(o Options) *API {
 	limits := o.Limits.withDefaults()
 	return &API{
-		arbiter: o.Arbiter, waiting: o.Waiting, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
+		arbiter: o.Arbiter, waiting: o.Waiting, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done,
+		about: o.About, limits: limits,
 		mayRead: o.MayRead, pendingReservations: o.PendingReservations, reserveRefusal: o.ReserveRefusal, differences: o.Diff,
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
-		intake: o.Intake, watchers: httpjson.NewShares(int64(limits.MaxWatchers), int64(limits.MaxWatchers/2), 0), batches: &batches{}, times: &times{},
+		intake: o.Intake, watchers: httpjson.NewShares(int64(limits.MaxWatchers), int64(limits.MaxWatchers/2), 0),
+		batches: &batches{}, times: &times{},
 		replays: newReplays(limits.ReplayAge, limits.ReplayCost),
 	}
 }
@@ -99,12 +101,16 @@ func (a *API) routes() []route {
 		{http.MethodPost, "/unreserve", "unreserve", a.decide(verbUnreserve)},
 		{http.MethodPost, "/v1/whatif", "whatif", a.whatIf},
 		{http.MethodGet, "/v1/revision", "revision", a.read(a.revision)},
-		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "pool", "labelSelector", "limit", "continue")},
+		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "pool", "labelSelector", "limit",
+			"continue")},
 		{http.MethodGet, "/v1/nodes/:name", "node", a.read(a.node)},
-		{http.MethodGet, "/v1/allocations", "allocations", a.read(a.allocations, "namespace", "pod", "node", "scheduler", "state", "limit", "continue")},
-		{http.MethodGet, "/v1/reservations", "reservations", a.read(a.reservations, "namespace", "name", "node", "scheduler", "pod", "limit", "continue")},
+		{http.MethodGet, "/v1/allocations", "allocations", a.read(a.allocations, "namespace", "pod", "node", "scheduler",
+			"state", "limit", "continue")},
+		{http.MethodGet, "/v1/reservations", "reservations", a.read(a.reservations, "namespace", "name", "node", "scheduler",
+			"pod", "limit", "continue")},
 		{http.MethodGet, "/v1/gangs", "gangs", a.read(a.gangs, "namespace", "state", "limit", "continue")},
-		{http.MethodGet, "/v1/refusals", "refusals", a.read(a.refusals, "namespace", "pod", "scheduler", "reason", "path", "limit", "after")},
+		{http.MethodGet, "/v1/refusals", "refusals", a.read(a.refusals, "namespace", "pod", "scheduler", "reason", "path",
+			"limit", "after")},
 		{http.MethodGet, "/v1/pending", "pending", a.read(a.pending, "namespace", "scheduler", "waits", "limit", "continue")},
 		{http.MethodGet, "/v1/explain", "explain", a.read(a.explain, "namespace", "pod")},
 		{http.MethodGet, "/v1/watch", "watch", a.watch},

@@ -122,7 +122,10 @@ func (s *batchStream) pause() {
 
 // send implements sink.
 func (s *batchStream) send(e *reserver.Event) {
-	b := reserver.WatchBatch{Instance: e.Instance, Revision: e.Revision, Snapshot: e.Snapshot, CaughtUp: e.Bookmark != nil, Refusal: e.Refusal}
+	b := reserver.WatchBatch{
+		Instance: e.Instance, Revision: e.Revision, Snapshot: e.Snapshot, CaughtUp: e.Bookmark != nil,
+		Refusal: e.Refusal,
+	}
 	if b.CaughtUp {
 		b.Time = e.Time
 	}

@@ -85,7 +85,8 @@ func TestBatchesTellWhatEventsTell(t *testing.T) {
 			same := reflect.New(reflect.TypeOf(data).Elem()).Interface()
 			require.NoError(t, json.Unmarshal([]byte(e.data), same))
 			assert.Equal(t, same, (&reserver.Event{
-				Type: kind, Time: last, Allocation: batch.Changes[i].Allocation, Slot: batch.Changes[i].Slot, Node: batch.Changes[i].Node,
+				Type: kind, Time: last, Allocation: batch.Changes[i].Allocation, Slot: batch.Changes[i].Slot,
+				Node: batch.Changes[i].Node,
 			}).Stamped())
 		}
 		assert.Equal(t, told, batch.Revision)
@@ -171,7 +172,8 @@ func TestBatchesGatherChanges(t *testing.T) {
 		<-time.After(batchPause)
 		close(f.done)
 		<-ended
-		assert.Equal(t, []time.Duration{0, 0, batchPause, 2 * batchPause}, w.at, "the bookmark, one change, and two times three")
+		assert.Equal(t, []time.Duration{0, 0, batchPause, 2 * batchPause}, w.at,
+			"the bookmark, one change, and two times three")
 		lines := strings.Split(strings.TrimSpace(w.String()), "\n")
 		require.Len(t, lines, 4)
 		for i, changes := range []int{0, 1, 3, 3} {
@@ -232,7 +234,10 @@ func TestPodsWithManyPortsAreToldInPieces(t *testing.T) {
 			f := newFixture(t, Limits{})
 			request := &resources.Request{}
 			for port := range int32(15_000) {
-				request.Ports = append(request.Ports, resources.HostPort{PortKey: resources.PortKey{Protocol: v1.ProtocolTCP, Port: port + 1}, IP: "0.0.0.0"})
+				request.Ports = append(request.Ports, resources.HostPort{PortKey: resources.PortKey{
+					Protocol: v1.ProtocolTCP,
+					Port:     port + 1,
+				}, IP: "0.0.0.0"})
 			}
 			before := f.ledger.Revision()
 			for i := range 8 {

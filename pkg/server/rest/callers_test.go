@@ -61,12 +61,16 @@ func secrets(f *fixture) {
 	f.bind(foreign("bound"), "node-1")
 	pod := foreign("waits")
 	pod.Spec.Containers[0].Ports = nil
-	require.Empty(f.t, f.reserve(body{SchedulerName: "secret-scheduler", Pods: []*v1.Pod{pod}, Nodes: []string{"node-1"}}).Error)
+	require.Empty(f.t, f.reserve(body{SchedulerName: "secret-scheduler", Pods: []*v1.Pod{pod}, Nodes: []string{"node-1"}}).
+		Error)
 	f.ledger.ObserveDevices("node-1", []devices.Device{{Name: "gpu", Resource: gpu, ID: "gpu-0"}})
 	f.ledger.ObserveSlot(ledger.Slot{
 		Ref: ledger.SlotRef{Namespace: "secret-namespace", Name: "secret-reservation", Slot: "secret-slot"}, Node: "node-1",
 		Request: f.Bring(foreign("waits")).Request, Policy: ledger.Once, Scheduler: "secret-scheduler",
-		Devices: &ledger.DeviceRequest{Requests: anyGPU{f.t}.Devices(f.Bring(claiming(foreign("waits"), "any"))).Requests, Given: "gpu-0"},
+		Devices: &ledger.DeviceRequest{
+			Requests: anyGPU{f.t}.Devices(f.Bring(claiming(foreign("waits"), "any"))).Requests,
+			Given:    "gpu-0",
+		},
 	})
 }
 
@@ -106,27 +110,39 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 		has          string // what the tenant sees
 		told         bool   // that others are told
 	}{
-		"nodes":                      {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
-		"node":                       {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
-		"allocations":                {"GET", "/v1/allocations", nil, 200, "neighbor", true},
-		"allocations beyond":         {"GET", "/v1/allocations?namespace=secret-namespace", nil, 200, `"Allocations":[]`, true},
-		"reservations":               {"GET", "/v1/reservations", nil, 200, `"Reservations":[]`, true},
-		"explain":                    {"GET", "/v1/explain?namespace=team-a&pod=own", nil, 200, "FitCount", false},
-		"explain another's":          {"GET", "/v1/explain?namespace=secret-namespace&pod=secret-bound", nil, 403, "list pods there", true},
-		"explain nobody's":           {"GET", "/v1/explain?namespace=other&pod=x", nil, 403, "list pods there", false},
-		"watch":                      {"GET", "/v1/watch", nil, 403, "may not", true},
-		"dump":                       {"GET", "/debug/ledger", nil, 403, "may not", true},
-		"diff":                       {"GET", "/debug/diff", nil, 403, "may not", true},
-		"what if":                    {"POST", "/v1/whatif", reserve(own), 200, "another namespace", true},
-		"what if, a port":            {"POST", "/v1/whatif", reserve(port), 200, "is taken", true},
-		"reserve":                    {"POST", "/reserve", reserve(own), 200, "another namespace", true},
-		"what if, as a spy":          {"POST", "/v1/whatif", reserve(spy), 403, "list pods there", true},
-		"what if, another's":         {"POST", "/v1/whatif", foreign("secret-bound"), 403, "list pods there", true},
-		"what if, nobody's":          {"POST", "/v1/whatif", foreign("secret-nobody"), 403, "list pods there", false},
-		"what if, in its UID":        {"POST", "/v1/whatif", reserve(posing), 403, "of its namespace", true},
-		"what if, without another's": {"POST", "/v1/whatif", without(reserver.GonePod{Namespace: "secret-namespace", Name: "gone"}), 403, "list pods there", false},
-		"what if, without a UID":     {"POST", "/v1/whatif", without(reserver.GonePod{UID: "uid-secret-bound"}), 403, "of its namespace", false},
-		"reserve as a spy":           {"POST", "/reserve", reserve(spy), 200, "too little cpu", true},
+		"nodes":       {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
+		"node":        {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
+		"allocations": {"GET", "/v1/allocations", nil, 200, "neighbor", true},
+		"allocations beyond": {
+			"GET", "/v1/allocations?namespace=secret-namespace", nil, 200, `"Allocations":[]`,
+			true,
+		},
+		"reservations": {"GET", "/v1/reservations", nil, 200, `"Reservations":[]`, true},
+		"explain":      {"GET", "/v1/explain?namespace=team-a&pod=own", nil, 200, "FitCount", false},
+		"explain another's": {
+			"GET", "/v1/explain?namespace=secret-namespace&pod=secret-bound", nil, 403,
+			"list pods there", true,
+		},
+		"explain nobody's":    {"GET", "/v1/explain?namespace=other&pod=x", nil, 403, "list pods there", false},
+		"watch":               {"GET", "/v1/watch", nil, 403, "may not", true},
+		"dump":                {"GET", "/debug/ledger", nil, 403, "may not", true},
+		"diff":                {"GET", "/debug/diff", nil, 403, "may not", true},
+		"what if":             {"POST", "/v1/whatif", reserve(own), 200, "another namespace", true},
+		"what if, a port":     {"POST", "/v1/whatif", reserve(port), 200, "is taken", true},
+		"reserve":             {"POST", "/reserve", reserve(own), 200, "another namespace", true},
+		"what if, as a spy":   {"POST", "/v1/whatif", reserve(spy), 403, "list pods there", true},
+		"what if, another's":  {"POST", "/v1/whatif", foreign("secret-bound"), 403, "list pods there", true},
+		"what if, nobody's":   {"POST", "/v1/whatif", foreign("secret-nobody"), 403, "list pods there", false},
+		"what if, in its UID": {"POST", "/v1/whatif", reserve(posing), 403, "of its namespace", true},
+		"what if, without another's": {"POST", "/v1/whatif", without(reserver.GonePod{
+			Namespace: "secret-namespace",
+			Name:      "gone",
+		}), 403, "list pods there", false},
+		"what if, without a UID": {
+			"POST", "/v1/whatif", without(reserver.GonePod{UID: "uid-secret-bound"}), 403,
+			"of its namespace", false,
+		},
+		"reserve as a spy": {"POST", "/reserve", reserve(spy), 200, "too little cpu", true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -248,8 +264,11 @@ func TestWhoMayNotReserveIsTold403(t *testing.T) {
 		exists bool
 		want   string // "" if granted
 	}{
-		"its own":                       {pod: aPod("own", "1", "1Gi"), exists: true},
-		"another scheduler's":           {pod: theirs(), exists: true, want: `one of scheduler "owner": somebody may not act for owner`},
+		"its own": {pod: aPod("own", "1", "1Gi"), exists: true},
+		"another scheduler's": {
+			pod: theirs(), exists: true,
+			want: `one of scheduler "owner": somebody may not act for owner`,
+		},
 		"one that does not exist yet":   {pod: theirs()},
 		"one of another namespace":      {pod: foreign(), exists: true, want: "may not reserve in team-b"},
 		"one that does not exist there": {pod: foreign(), want: "may not reserve in team-b"},

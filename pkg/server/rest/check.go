@@ -30,10 +30,13 @@ func (a *API) check(v verb, req *gangRequest, caller string) (*gang, error) {
 			return nil, err
 		}
 	}
-	g := &gang{verb: v, minRevision: req.MinRevision, claims: req.Pods.claims, warnings: req.Pods.warnings, without: make([]ledger.PodRef, len(req.Without)), Gang: arbiter.Gang{
-		Scheduler: req.SchedulerName, Caller: caller, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
-		DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GangPod, len(req.Pods.entries)),
-	}}
+	g := &gang{
+		verb: v, minRevision: req.MinRevision, claims: req.Pods.claims, warnings: req.Pods.warnings,
+		without: make([]ledger.PodRef, len(req.Without)), Gang: arbiter.Gang{
+			Scheduler: req.SchedulerName, Caller: caller, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
+			DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GangPod, len(req.Pods.entries)),
+		},
+	}
 	for i := range req.Pods.entries {
 		g.Pods[i] = req.Pods.entries[i].GangPod
 		if len(req.Nodes) > 0 {
@@ -72,7 +75,8 @@ func checkVerbFields(v verb, req *gangRequest) error {
 		return refuse("Reservation", "it is what an /unreserve gives back; a /reserve names its reservation by Name")
 	}
 	if v != verbReserve && req.Name+req.Namespace != "" {
-		return refuse("Name, as Namespace,", "they are of a durable /reserve; an /unreserve sends Reservation: \"namespace/name\"")
+		return refuse("Name, as Namespace,",
+			"they are of a durable /reserve; an /unreserve sends Reservation: \"namespace/name\"")
 	}
 	if v != verbUnreserve {
 		return nil
@@ -98,7 +102,8 @@ func checkHeader(v verb, req *gangRequest) error {
 	case req.Mode != "" && req.Mode != ledger.AllOrNothing && req.Mode != ledger.Partial:
 		return badRequest("Mode \"%s\" is not known: send \"AllOrNothing\" or \"Partial\"", httpjson.Clip(string(req.Mode)))
 	case req.TTLSeconds < 0:
-		return badRequest("TTLSeconds is %d: send a number of seconds above 0, or leave it out for the default", req.TTLSeconds)
+		return badRequest("TTLSeconds is %d: send a number of seconds above 0, or leave it out for the default",
+			req.TTLSeconds)
 	case req.TTLSeconds > maxTTLSeconds:
 		return badRequest("TTLSeconds is %d, more than ten years: send a smaller number of seconds", req.TTLSeconds)
 	case len(req.RequestID) > maxRequestIDLength || !isPrintable(req.RequestID):
@@ -161,7 +166,8 @@ func checkNodes(v verb, req *gangRequest) error {
 			return badRequest("Nodes[%d] \"%s\": %s", i, httpjson.Clip(node), problem)
 		}
 		if on := pods[i].nodeName; on != "" && on != node && v == verbReserve {
-			return badRequest("Pods[%d] says in spec.nodeName that it is on node \"%s\", and Nodes[%d] is \"%s\": they must be the same",
+			return badRequest("Pods[%d] says in spec.nodeName that it is on node \"%s\", and Nodes[%d] is \"%s\": they must "+
+				"be the same",
 				i, httpjson.Clip(on), i, node)
 		}
 	}

@@ -30,7 +30,8 @@ func (a *API) checkDurable(g *gang, req *gangRequest) error {
 	g.Name = req.Name
 	for i := range g.Pods {
 		if in := g.Pods[i].Ref.Namespace; req.Namespace != "" && req.Namespace != in {
-			return badRequest("Namespace is \"%s\" and Pods[%d] is in \"%s\": a reservation is in the namespace of its pods; leave Namespace out",
+			return badRequest("Namespace is \"%s\" and Pods[%d] is in \"%s\": a reservation is in the namespace of its pods; "+
+				"leave Namespace out",
 				httpjson.Clip(req.Namespace), i, in)
 		}
 	}
@@ -44,12 +45,16 @@ func parseReservation(req *gangRequest) (types.NamespacedName, error) {
 		return none, nil
 	}
 	if len(req.Pods.entries) > 0 {
-		return none, badRequest("Pods and Reservation are both given: send Reservation to give it back whole, or Pods to give back theirs")
+		return none,
+			badRequest(
+				"Pods and Reservation are both given: send Reservation to give it back whole, or Pods to give back theirs",
+			)
 	}
 	namespace, name, ok := strings.Cut(req.Reservation, "/")
 	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || badName(name) != "" {
-		return none, badRequest("Reservation \"%s\" is not of the form namespace/name: send the Reservation of the answer to /reserve",
-			httpjson.Clip(req.Reservation))
+		return none,
+			badRequest("Reservation \"%s\" is not of the form namespace/name: send the Reservation of the answer to /reserve",
+				httpjson.Clip(req.Reservation))
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }

@@ -93,7 +93,10 @@ func newSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) reserve
 		Within: slotName(view.Within),
 	}
 	for _, one := range view.Consumers {
-		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: one.Pod.Name, UID: string(one.Pod.UID), State: one.State.OrReserved()})
+		s.Consumers = append(s.Consumers, reserver.Consumer{
+			Pod: one.Pod.Name, UID: string(one.Pod.UID),
+			State: one.State.OrReserved(),
+		})
 	}
 	return s
 }
@@ -114,7 +117,8 @@ func newNodeSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) res
 func newReservation(c *steady.Clock, view *ledger.SlotView) reserver.Reservation {
 	return reserver.Reservation{
 		Namespace: namespaceOf(view), Name: view.Ref.Name, Durable: !view.InMemory(), Scheduler: view.Scheduler,
-		Priority: view.Priority, Preemptible: view.Preemptible, Policy: string(view.Policy), ExpiresAt: utc(c.WallAt(view.Deadline)), Slots: []reserver.Slot{},
+		Priority: view.Priority, Preemptible: view.Preemptible, Policy: string(view.Policy),
+		ExpiresAt: utc(c.WallAt(view.Deadline)), Slots: []reserver.Slot{},
 	}
 }
 

@@ -32,12 +32,16 @@ func fullPod(name string) *v1.Pod {
 		FieldsV1: metav1.NewFieldsV1(managedFields),
 	}}
 	c := &pod.Spec.Containers[0]
-	c.Image, c.Command = "registry.example.com/team-a/train:v1.2.3", []string{"/bin/train", "--config", "/etc/train/config.yaml"}
+	c.Image, c.Command = "registry.example.com/team-a/train:v1.2.3",
+		[]string{"/bin/train", "--config", "/etc/train/config.yaml"}
 	for i := range 28 {
 		c.Env = append(c.Env, v1.EnvVar{Name: fmt.Sprint("SETTING_", i), Value: "a value of a typical length"})
 	}
 	for i := range 4 {
-		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: fmt.Sprint("volume-", i), MountPath: fmt.Sprint("/mnt/volume-", i), ReadOnly: true})
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{
+			Name:      fmt.Sprint("volume-", i),
+			MountPath: fmt.Sprint("/mnt/volume-", i), ReadOnly: true,
+		})
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprint("volume-", i), VolumeSource: v1.VolumeSource{
 			ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: fmt.Sprint("config-", i)}},
 		}})

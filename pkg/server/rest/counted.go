@@ -10,9 +10,11 @@ import (
 
 const (
 	// devicesNotKept warns a caller that reserves capacity for pods with ResourceClaims.
-	devicesNotKept = "spec.resourceClaims: no DRA device is kept for these pods, only their other resources; their scheduler allocates the devices when it binds them, if there are some left"
+	devicesNotKept = "spec.resourceClaims: no DRA device is kept for these pods, only their other resources; their " +
+		"scheduler allocates the devices when it binds them, if there are some left"
 	// asksForNothing warns of pods without requests: these may stand where the server does not read them.
-	asksForNothing = "%s asks for nothing, so that only its place among the node's pods is kept: give it spec.containers[].resources.requests, unless that is meant"
+	asksForNothing = "%s asks for nothing, so that only its place among the node's pods is kept: give it " +
+		"spec.containers[].resources.requests, unless that is meant"
 	// noSuchField warns of what is not read.
 	noSuchField = "%s is no field of a pod and was not read: it is called %s"
 	// noNamespace warns of pods without a namespace: other pods may be meant.

@@ -29,7 +29,10 @@ func TestWhatWasCountedIsTold(t *testing.T) {
 		"resource": {
 			`"namespace":"ns",`, `"resource":{"requests":{"cpu":"1"}}`,
 			reserver.Amounts{"pods": 2},
-			[]string{"Pods[0].spec.containers[0].resource is no field of a pod and was not read: it is called resources", "ns/a asks for nothing"},
+			[]string{
+				"Pods[0].spec.containers[0].resource is no field of a pod and was not read: it is called resources",
+				"ns/a asks for nothing",
+			},
 		},
 		"request": {
 			`"namespace":"ns",`, `"resources":{"request":{"cpu":"1"}}`,
@@ -45,9 +48,11 @@ func TestWhatWasCountedIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, Limits{})
 			pod := func(name string) string {
-				return `{"metadata":{` + tc.namespace + `"name":"` + name + `"},"spec":{"containers":[{"name":"c",` + tc.container + `}]}}`
+				return `{"metadata":{` + tc.namespace + `"name":"` + name + `"},"spec":{"containers":[{"name":"c",` + tc.container +
+					`}]}}`
 			}
-			request := `{"SchedulerName":"s","RequestID":"x","Nodes":["node-1","node-2"],"Pods":[` + pod("a") + "," + pod("b") + `]}`
+			request := `{"SchedulerName":"s","RequestID":"x","Nodes":["node-1","node-2"],"Pods":[` + pod("a") + "," + pod("b") +
+				`]}`
 			for _, turn := range []string{"first", "repeat"} {
 				got := f.serve(http.MethodPost, "/reserve", request)
 				require.Equal(t, http.StatusOK, got.Code, got.Body.String())

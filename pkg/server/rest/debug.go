@@ -45,7 +45,8 @@ func (a *API) diff(w http.ResponseWriter, r *http.Request) error {
 // compare compares for one request at a time, as each has the API server list everything. It ends with the server.
 func (a *API) compare(ctx context.Context) (*reserver.DiffAnswer, error) {
 	if !a.comparing.TryLock() {
-		return nil, httpjson.Errorf(http.StatusTooManyRequests, "the ledger is being compared for another request: ask again in a moment")
+		return nil, httpjson.Errorf(http.StatusTooManyRequests,
+			"the ledger is being compared for another request: ask again in a moment")
 	}
 	defer a.comparing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, diffTime)

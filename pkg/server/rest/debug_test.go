@@ -40,7 +40,8 @@ func TestOneRequestIsComparedForAtATime(t *testing.T) {
 func TestWhyNothingWasCompared(t *testing.T) {
 	for want, err := range map[string]error{
 		"the ledger could not be compared with the API server: no route": errors.New("no route"),
-		"not all pods have been read yet":                                httpjson.Errorf(http.StatusServiceUnavailable, "not all pods have been read yet"),
+		"not all pods have been read yet": httpjson.Errorf(http.StatusServiceUnavailable,
+			"not all pods have been read yet"),
 	} {
 		f := newFixture(t, Limits{})
 		f.diff = func(context.Context) (*reserver.DiffAnswer, error) { return nil, err }

@@ -82,7 +82,10 @@ func TestClosestNodeHasTheDevice(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.Question.Devices = anyGPU{t}.Devices
 	for node, model := range map[string]string{"node-2": "P100", "node-3": "K80"} {
-		f.ledger.ObserveDevices(node, []devices.Device{{Name: node, Resource: gpu, ID: node, Properties: map[string]string{"model": model}}})
+		f.ledger.ObserveDevices(node, []devices.Device{{
+			Name: node, Resource: gpu, ID: node,
+			Properties: map[string]string{"model": model},
+		}})
 	}
 	closest := func(name, claim string) string {
 		f.Bring(claiming(aPod(name, "1", "1Gi"), claim))

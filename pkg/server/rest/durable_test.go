@@ -111,7 +111,8 @@ func TestDurableRepeatWithoutRequestID(t *testing.T) {
 		more := d.reserve(gangOf("node-1 node-1", b, c))
 		assert.Empty(t, more.Error)
 		assert.NotEqual(t, first.Reservation, more.Reservation)
-		assert.Len(t, d.Store.Object("team-a", strings.TrimPrefix(more.Reservation, "team-a/")).Spec.Slots, 1, "b has capacity")
+		assert.Len(t, d.Store.Object("team-a", strings.TrimPrefix(more.Reservation, "team-a/")).Spec.Slots, 1,
+			"b has capacity")
 
 		assert.Empty(t, d.reserve(memoryOnly("node-1", a)).Error, "an allocation in its slot")
 		assert.Empty(t, d.reserve(gangOf("node-1 node-1", a, b)).Error, "a is reserved in its slot")
@@ -218,16 +219,37 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 		within        time.Duration
 		settled       bool // at once, or in the background
 	}{
-		"written":                            {settled: true},
-		"forbidden":                          {creates: []fate{never(errForbidden)}, want: "could not be written: ", settled: true},
-		"too many requests, then written":    {creates: []fate{never(errTooMany), never(errTooMany)}, within: 3 * time.Second, settled: true},
-		"too many requests":                  {creates: repeat(20, never(errTooMany)), want: "could not be written: ", within: 10 * time.Second, settled: true},
-		"answer lost, then found":            {creates: []fate{{Err: errLost}}, settled: true},
-		"not written, then written":          {creates: []fate{never(errInternal)}, within: time.Second, settled: true},
-		"lost, then forbidden, but written":  {creates: []fate{{Err: errLost, Commit: 20 * time.Millisecond}, never(errForbidden)}, within: time.Second, settled: true},
-		"lost, then forbidden":               {creates: []fate{never(errLost), never(errForbidden)}, want: "it is not known whether", within: time.Second},
-		"API server gone":                    {creates: repeat(20, never(errLost)), gets: repeat(20, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
-		"API server gone, written all along": {creates: repeat(20, fate{Err: errLost}), gets: repeat(25, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
+		"written": {settled: true},
+		"forbidden": {
+			creates: []fate{never(errForbidden)}, want: "could not be written: ",
+			settled: true,
+		},
+		"too many requests, then written": {
+			creates: []fate{never(errTooMany), never(errTooMany)}, within: 3 * time.Second,
+			settled: true,
+		},
+		"too many requests": {
+			creates: repeat(20, never(errTooMany)), want: "could not be written: ",
+			within: 10 * time.Second, settled: true,
+		},
+		"answer lost, then found":   {creates: []fate{{Err: errLost}}, settled: true},
+		"not written, then written": {creates: []fate{never(errInternal)}, within: time.Second, settled: true},
+		"lost, then forbidden, but written": {creates: []fate{
+			{Err: errLost, Commit: 20 * time.Millisecond},
+			never(errForbidden),
+		}, within: time.Second, settled: true},
+		"lost, then forbidden": {
+			creates: []fate{never(errLost), never(errForbidden)},
+			want:    "it is not known whether", within: time.Second,
+		},
+		"API server gone": {
+			creates: repeat(20, never(errLost)), gets: repeat(20, never(errLost)),
+			want: "it is not known whether", within: 10 * time.Second,
+		},
+		"API server gone, written all along": {
+			creates: repeat(20, fate{Err: errLost}), gets: repeat(25, never(errLost)),
+			want: "it is not known whether", within: 10 * time.Second,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -270,11 +292,17 @@ func TestOthersWaitForAWrite(t *testing.T) {
 		granted bool // the second
 		writes  int  // the second writes into what it finds that it answers for it, too
 	}{
-		"the same pods, written":          {[]fate{{Delay: time.Second}}, func(b body) body { return b }, true, 2},
-		"the same pods, refused":          {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, func(b body) body { return b }, true, 1},
-		"the same name, written":          {[]fate{{Delay: time.Second}}, named, true, 2},
-		"the same name, refused":          {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, named, true, 1},
-		"too slow for the second to wait": {[]fate{{Delay: 20 * time.Second, Never: true, Err: errLost}, {Delay: 2 * time.Second}}, func(b body) body { return b }, false, 1},
+		"the same pods, written": {[]fate{{Delay: time.Second}}, func(b body) body { return b }, true, 2},
+		"the same pods, refused": {
+			[]fate{{Delay: time.Second, Never: true, Err: errForbidden}},
+			func(b body) body { return b }, true, 1,
+		},
+		"the same name, written": {[]fate{{Delay: time.Second}}, named, true, 2},
+		"the same name, refused": {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, named, true, 1},
+		"too slow for the second to wait": {[]fate{
+			{Delay: 20 * time.Second, Never: true, Err: errLost},
+			{Delay: 2 * time.Second},
+		}, func(b body) body { return b }, false, 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -315,9 +343,18 @@ func TestCapacityThatIsEnding(t *testing.T) {
 		"deleted": {func(d *fixture, o *v1alpha1.Reservation) {
 			delete(d.Store.Objects, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 		}, "is ending"},
-		"expired":     {func(_ *fixture, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationExpired }, "is ending"},
-		"not granted": {func(_ *fixture, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationPending }, "is ending"},
-		"unreadable":  {func(d *fixture, _ *v1alpha1.Reservation) { d.Store.Gets = []fate{{Never: true, Err: errLost}} }, "could not be read"},
+		"expired": {
+			func(_ *fixture, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationExpired },
+			"is ending",
+		},
+		"not granted": {
+			func(_ *fixture, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationPending },
+			"is ending",
+		},
+		"unreadable": {
+			func(d *fixture, _ *v1alpha1.Reservation) { d.Store.Gets = []fate{{Never: true, Err: errLost}} },
+			"could not be read",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -363,7 +400,11 @@ func TestGangsOfSeveralObjects(t *testing.T) {
 			request.Name = "job"
 			return request
 		}, []string{"team-a/job-2", "team-b/job"}, false},
-		"the most of one object": {func(d *fixture) body { return podsOf(d, "team-a", v1alpha1.MaxSlots) }, []string{"team-a/reserve-"}, true},
+		"the most of one object": {
+			func(d *fixture) body { return podsOf(d, "team-a", v1alpha1.MaxSlots) },
+			[]string{"team-a/reserve-"},
+			true,
+		},
 		"more than that": {func(d *fixture) body {
 			request := podsOf(d, "team-a", v1alpha1.MaxSlots+1)
 			request.RequestID = "1"

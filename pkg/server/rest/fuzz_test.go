@@ -83,7 +83,8 @@ func FuzzUnreserve(f *testing.F) {
 	seeds(f)
 	for _, seed := range []string{
 		`{"SchedulerName":"s","Reservation":{"Namespace":"default","Name":"n"}}`, `{"SchedulerName":"s","Reservation":{}}`,
-		`{"Pods":[{"metadata":{"name":"old"}}]}`, `{"SchedulerName":"s","Pods":[{"metadata":{"name":"old","uid":"old"}},null]}`,
+		`{"Pods":[{"metadata":{"name":"old"}}]}`,
+		`{"SchedulerName":"s","Pods":[{"metadata":{"name":"old","uid":"old"}},null]}`,
 	} {
 		f.Add([]byte(seed))
 	}

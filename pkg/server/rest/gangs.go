@@ -19,7 +19,8 @@ func (a *API) gangs(q *query) (any, error) {
 	if state := q.Get("state"); state != "" && !slices.Contains(arbiter.GangStates, arbiter.GangState(state)) {
 		return nil, badRequest("state \"%s\" is not known: send one of %v", httpjson.Clip(state), arbiter.GangStates)
 	}
-	answer := reserver.GangsAnswer{Revision: a.ledger.Revision(), Gangs: []reserver.Gang{}} // what follows is at least as new
+	// what follows is at least as new
+	answer := reserver.GangsAnswer{Revision: a.ledger.Revision(), Gangs: []reserver.Gang{}}
 	views := a.arbiter.Gangs(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
 	for i := range views {
 		v := &views[i]

@@ -95,7 +95,8 @@ func BenchmarkNeeds(b *testing.B) {
 			for b.Loop() {
 				list := newNeedList(f.api)
 				for k := range size {
-					list.add(&reserver.NodeNeed{Namespace: "ns", Gang: "g"}, &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: k}}})
+					list.add(&reserver.NodeNeed{Namespace: "ns", Gang: "g"},
+						&resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: k}}})
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/pod")
@@ -122,7 +123,8 @@ func TestGangs(t *testing.T) {
 	assert.NotZero(t, starts.KeptUntil)
 	starts.HalfSince, starts.KeptUntil = waits.HalfSince, waits.KeptUntil
 	assert.Equal(t, reserver.Gang{
-		Namespace: "team-a", Name: "starts", Kind: "globalreserve", Scheduler: testScheduler, Minimum: 3, Pending: 2, Kept: 2, Bound: 1, State: "Starting",
+		Namespace: "team-a", Name: "starts", Kind: "globalreserve", Scheduler: testScheduler, Minimum: 3, Pending: 2, Kept: 2,
+		Bound: 1, State: "Starting",
 	}, starts)
 	assert.NotZero(t, waits.WaitingSince)
 	assert.Contains(t, waits.Why, "3 more pods of its gang need capacity at once")

@@ -90,7 +90,10 @@ func (f *fixture) differs(ctx context.Context) (*reserver.DiffAnswer, error) {
 	if f.diff != nil {
 		return f.diff(ctx)
 	}
-	return &reserver.DiffAnswer{Compared: []string{"pods"}, Differences: []reserver.Difference{{Kind: "stale_allocation", Object: "pod secret-namespace/p"}}}, nil
+	return &reserver.DiffAnswer{Compared: []string{"pods"}, Differences: []reserver.Difference{{
+		Kind:   "stale_allocation",
+		Object: "pod secret-namespace/p",
+	}}}, nil
 }
 
 func (f *fixture) mayRead(_ context.Context, _ user.Info, namespace string) error {
@@ -137,7 +140,8 @@ func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
 	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.MayUse, o.MayReserve = f.mayUse, f.mayReserve })
 	f.api = New(Options{
-		Arbiter: f.arbiter, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
+		Arbiter: f.arbiter, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done,
+		Limits:  limits,
 		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		MayRead: f.mayRead, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
 	})

@@ -52,91 +52,177 @@ func repeated(n int, element string) string {
 
 func hostileForm() map[string]hostile {
 	return map[string]hostile{
-		"an array":                {body: "[]", want: "got an array"},
-		"two objects":             {body: with(`"Mode":"Partial"`) + "{}", want: "JSON"},
-		"huge body":               {body: with(`"RequestID":"` + strings.Repeat("x", 2<<20) + `"`), status: http.StatusRequestEntityTooLarge, want: "larger than the limit"},
-		"XML":                     {body: "<pods/>", header: []string{"Content-Type", "text/xml"}, status: http.StatusUnsupportedMediaType, want: "Content-Type"},
-		"GET reserve":             {method: http.MethodGet, status: http.StatusMethodNotAllowed, want: "use"},
-		"unknown field":           {body: with(`"DryRunn":true`), want: `\"DryRunn\" is not known`},
-		"Pods is an object":       {body: `{"SchedulerName":"s","Nodes":["node-1"],"Pods":{}}`, want: "want an array"},
-		"Pods holds strings":      {body: withPod(`"a"`), want: "field /Pods/0"},
-		"Nodes is a string":       {body: `{"SchedulerName":"s","Nodes":"node-1","Pods":[` + goodPod + `]}`, want: "want an array"},
-		"Nodes holds numbers":     {body: `{"SchedulerName":"s","Nodes":[1],"Pods":[` + goodPod + `]}`, want: "want a string"},
+		"an array":    {body: "[]", want: "got an array"},
+		"two objects": {body: with(`"Mode":"Partial"`) + "{}", want: "JSON"},
+		"huge body": {
+			body:   with(`"RequestID":"` + strings.Repeat("x", 2<<20) + `"`),
+			status: http.StatusRequestEntityTooLarge, want: "larger than the limit",
+		},
+		"XML": {
+			body: "<pods/>", header: []string{"Content-Type", "text/xml"},
+			status: http.StatusUnsupportedMediaType, want: "Content-Type",
+		},
+		"GET reserve":        {method: http.MethodGet, status: http.StatusMethodNotAllowed, want: "use"},
+		"unknown field":      {body: with(`"DryRunn":true`), want: `\"DryRunn\" is not known`},
+		"Pods is an object":  {body: `{"SchedulerName":"s","Nodes":["node-1"],"Pods":{}}`, want: "want an array"},
+		"Pods holds strings": {body: withPod(`"a"`), want: "field /Pods/0"},
+		"Nodes is a string": {body: `{"SchedulerName":"s","Nodes":"node-1","Pods":[` + goodPod +
+			`]}`, want: "want an array"},
+		"Nodes holds numbers": {body: `{"SchedulerName":"s","Nodes":[1],"Pods":[` + goodPod +
+			`]}`, want: "want a string"},
 		"MinRevision is negative": {body: with(`"MinRevision":-1`), want: "not negative"},
 	}
 }
 
 func hostileGangs() map[string]hostile {
 	return map[string]hostile{
-		"no scheduler":               {body: `{"Nodes":["node-1"],"Pods":[` + goodPod + `]}`, want: "SchedulerName is missing"},
-		"long scheduler":             {body: `{"SchedulerName":"` + strings.Repeat("s", 300) + `"}`, want: "longer than 253"},
-		"NUL in scheduler":           {body: `{"SchedulerName":"s\u0000"}`, want: "unprintable"},
-		"no pods":                    {body: `{"SchedulerName":"s"}`, want: "Pods is empty"},
-		"a null pod":                 {body: withPod("null"), want: "Pods[0]: metadata.name is missing"},
-		"more pods than nodes":       {body: withPod(goodPod + `,{"metadata":{"name":"b"},"spec":{"containers":[{}]}}`), want: "1 names for 2 pods"},
-		"too many pods":              {body: `{"SchedulerName":"s","Pods":` + repeated(10_001, "{}") + `}`, want: "more than the limit of 10000"},
-		"too many nodes":             {body: `{"SchedulerName":"s","Nodes":` + repeated(10_001, `"n"`) + `}`, want: "more than the limit of 10000"},
-		"the same pod twice":         {body: `{"SchedulerName":"s","Nodes":["node-1","node-2"],"Pods":[` + goodPod + "," + goodPod + `]}`, want: "Pods[1] is n/a, as is Pods[0]"},
-		"the same UID twice":         {body: `{"SchedulerName":"s","Nodes":["node-1","node-2"],"Pods":[` + goodPod + "," + strings.Replace(goodPod, `"a"`, `"b"`, 1) + `]}`, want: "metadata.uid of Pods[0]"},
-		"unknown mode":               {body: with(`"Mode":"allornothing"`), want: `Mode \"allornothing\" is not known`},
-		"negative TTL":               {body: with(`"TTLSeconds":-1`), want: "TTLSeconds is -1"},
-		"absurd TTL":                 {body: with(`"TTLSeconds":9223372036854775807`), want: "more than ten years"},
-		"TTL beyond the policy":      {body: with(`"TTLSeconds":90000`), want: "longer than the 24h0m0s that the policy allows"},
-		"NUL in RequestID":           {body: with(`"RequestID":"\u0000"`), want: "unprintable"},
-		"long RequestID":             {body: with(`"RequestID":"` + strings.Repeat("r", 201) + `"`), want: "longer than 200"},
-		"durable, without the kind":  {body: with(`"Durable":true`), status: http.StatusOK, want: "install manifests/crd"},
-		"name in memory":             {body: with(`"Name":"r"`), want: "this one is kept in memory"},
-		"durable as a path":          {body: with(`"Durable":true,"Name":"../r"`), want: `Name \"`},
-		"durable in another place":   {body: with(`"Durable":true,"Namespace":"m"`), want: "a reservation is in the namespace of its pods"},
-		"reserve a reservation":      {body: with(`"Reservation":"n/r"`), want: "Reservation does not apply"},
-		"whatif of a reservation":    {path: "/v1/whatif", body: with(`"Reservation":"n/r"`), want: "Reservation does not apply"},
-		"whatif with a name":         {path: "/v1/whatif", body: with(`"Name":"r"`), want: "Name, as Namespace, does not apply"},
-		"unreserve by name":          {path: "/unreserve", body: with(`"Name":"r"`), want: "Name, as Namespace, does not apply"},
-		"unreserve both":             {path: "/unreserve", body: with(`"Reservation":"n/r"`), want: "Pods and Reservation are both given"},
-		"unreserve no name":          {path: "/unreserve", body: `{"SchedulerName":"s","Reservation":"n/"}`, want: "not of the form namespace/name"},
-		"unreserve a path":           {path: "/unreserve", body: `{"SchedulerName":"s","Reservation":"../../r"}`, want: "not of the form namespace/name"},
-		"unreserve, without a store": {path: "/unreserve", body: `{"SchedulerName":"s","Reservation":"n/r"}`, status: http.StatusOK, want: "install manifests/crd"},
-		"unreserve nodes alone":      {path: "/unreserve", body: `{"SchedulerName":"s","Reservation":"n/r","Nodes":["node-1"]}`, want: "1 names for 0 pods"},
-		"unreserve as a dry run":     {path: "/unreserve", body: with(`"DryRun":true`), want: "DryRun does not apply"},
-		"unreserve with a mode":      {path: "/unreserve", body: with(`"Mode":"Partial"`), want: "Mode does not apply"},
-		"unreserve with a TTL":       {path: "/unreserve", body: with(`"TTLSeconds":5`), want: "TTLSeconds does not apply"},
-		"unreserve nothing":          {path: "/unreserve", body: `{"SchedulerName":"s"}`, want: "Pods is empty"},
-		"reserve without":            {body: with(`"Without":[{"Name":"x"}]`), want: "/v1/whatif"},
-		"unknown node":               {body: `{"SchedulerName":"s","Nodes":["node-9"],"Pods":[` + goodPod + `]}`, status: http.StatusOK, want: "not in the ledger"},
-		"node of upper case":         {body: `{"SchedulerName":"s","Nodes":["Node-1"],"Pods":[` + goodPod + `]}`, want: "Nodes[0]"},
-		"too many pods to propose":   {path: "/v1/whatif", body: `{"Pods":` + manyPods(1_001) + `}`, want: "the limit without Nodes is 1000"},
-		"whatif without whom":        {path: "/v1/whatif", body: with(`"Without":[{"Name":"ghost"}]`), want: "Without[0]: no pod default/ghost"},
-		"whatif without nothing":     {path: "/v1/whatif", body: with(`"Without":[{}]`), want: "Without[0]: metadata.name is missing"},
+		"no scheduler": {body: `{"Nodes":["node-1"],"Pods":[` + goodPod +
+			`]}`, want: "SchedulerName is missing"},
+		"long scheduler":   {body: `{"SchedulerName":"` + strings.Repeat("s", 300) + `"}`, want: "longer than 253"},
+		"NUL in scheduler": {body: `{"SchedulerName":"s\u0000"}`, want: "unprintable"},
+		"no pods":          {body: `{"SchedulerName":"s"}`, want: "Pods is empty"},
+		"a null pod":       {body: withPod("null"), want: "Pods[0]: metadata.name is missing"},
+		"more pods than nodes": {
+			body: withPod(goodPod + `,{"metadata":{"name":"b"},"spec":{"containers":[{}]}}`),
+			want: "1 names for 2 pods",
+		},
+		"too many pods": {body: `{"SchedulerName":"s","Pods":` + repeated(10_001, "{}") +
+			`}`, want: "more than the limit of 10000"},
+		"too many nodes": {body: `{"SchedulerName":"s","Nodes":` + repeated(10_001, `"n"`) +
+			`}`, want: "more than the limit of 10000"},
+		"the same pod twice": {body: `{"SchedulerName":"s","Nodes":["node-1","node-2"],"Pods":[` + goodPod + "," +
+			goodPod + `]}`, want: "Pods[1] is n/a, as is Pods[0]"},
+		"the same UID twice": {body: `{"SchedulerName":"s","Nodes":["node-1","node-2"],"Pods":[` + goodPod + "," +
+			strings.Replace(goodPod, `"a"`, `"b"`, 1) + `]}`, want: "metadata.uid of Pods[0]"},
+		"unknown mode": {body: with(`"Mode":"allornothing"`), want: `Mode \"allornothing\" is not known`},
+		"negative TTL": {body: with(`"TTLSeconds":-1`), want: "TTLSeconds is -1"},
+		"absurd TTL":   {body: with(`"TTLSeconds":9223372036854775807`), want: "more than ten years"},
+		"TTL beyond the policy": {
+			body: with(`"TTLSeconds":90000`),
+			want: "longer than the 24h0m0s that the policy allows",
+		},
+		"NUL in RequestID":          {body: with(`"RequestID":"\u0000"`), want: "unprintable"},
+		"long RequestID":            {body: with(`"RequestID":"` + strings.Repeat("r", 201) + `"`), want: "longer than 200"},
+		"durable, without the kind": {body: with(`"Durable":true`), status: http.StatusOK, want: "install manifests/crd"},
+		"name in memory":            {body: with(`"Name":"r"`), want: "this one is kept in memory"},
+		"durable as a path":         {body: with(`"Durable":true,"Name":"../r"`), want: `Name \"`},
+		"durable in another place": {
+			body: with(`"Durable":true,"Namespace":"m"`),
+			want: "a reservation is in the namespace of its pods",
+		},
+		"reserve a reservation": {body: with(`"Reservation":"n/r"`), want: "Reservation does not apply"},
+		"whatif of a reservation": {
+			path: "/v1/whatif", body: with(`"Reservation":"n/r"`),
+			want: "Reservation does not apply",
+		},
+		"whatif with a name": {
+			path: "/v1/whatif", body: with(`"Name":"r"`),
+			want: "Name, as Namespace, does not apply",
+		},
+		"unreserve by name": {
+			path: "/unreserve", body: with(`"Name":"r"`),
+			want: "Name, as Namespace, does not apply",
+		},
+		"unreserve both": {
+			path: "/unreserve", body: with(`"Reservation":"n/r"`),
+			want: "Pods and Reservation are both given",
+		},
+		"unreserve no name": {
+			path: "/unreserve", body: `{"SchedulerName":"s","Reservation":"n/"}`,
+			want: "not of the form namespace/name",
+		},
+		"unreserve a path": {
+			path: "/unreserve", body: `{"SchedulerName":"s","Reservation":"../../r"}`,
+			want: "not of the form namespace/name",
+		},
+		"unreserve, without a store": {
+			path: "/unreserve", body: `{"SchedulerName":"s","Reservation":"n/r"}`,
+			status: http.StatusOK, want: "install manifests/crd",
+		},
+		"unreserve nodes alone": {
+			path: "/unreserve", body: `{"SchedulerName":"s","Reservation":"n/r","Nodes":["node-1"]}`,
+			want: "1 names for 0 pods",
+		},
+		"unreserve as a dry run": {path: "/unreserve", body: with(`"DryRun":true`), want: "DryRun does not apply"},
+		"unreserve with a mode":  {path: "/unreserve", body: with(`"Mode":"Partial"`), want: "Mode does not apply"},
+		"unreserve with a TTL":   {path: "/unreserve", body: with(`"TTLSeconds":5`), want: "TTLSeconds does not apply"},
+		"unreserve nothing":      {path: "/unreserve", body: `{"SchedulerName":"s"}`, want: "Pods is empty"},
+		"reserve without":        {body: with(`"Without":[{"Name":"x"}]`), want: "/v1/whatif"},
+		"unknown node": {body: `{"SchedulerName":"s","Nodes":["node-9"],"Pods":[` + goodPod +
+			`]}`, status: http.StatusOK, want: "not in the ledger"},
+		"node of upper case": {body: `{"SchedulerName":"s","Nodes":["Node-1"],"Pods":[` + goodPod +
+			`]}`, want: "Nodes[0]"},
+		"too many pods to propose": {path: "/v1/whatif", body: `{"Pods":` + manyPods(1_001) +
+			`}`, want: "the limit without Nodes is 1000"},
+		"whatif without whom": {
+			path: "/v1/whatif", body: with(`"Without":[{"Name":"ghost"}]`),
+			want: "Without[0]: no pod default/ghost",
+		},
+		"whatif without nothing": {
+			path: "/v1/whatif", body: with(`"Without":[{}]`),
+			want: "Without[0]: metadata.name is missing",
+		},
 	}
 }
 
 func hostilePods() map[string]hostile {
 	return map[string]hostile{
-		"no name":                 {body: withPod(`{"metadata":{"uid":"u"}}`), want: "Pods[0]: metadata.name is missing"},
-		"NUL in name":             {body: withPod(`{"metadata":{"name":"a\u0000b"}}`), want: `Pods[0]: metadata.name`},
-		"slash in name":           {body: withPod(`{"metadata":{"name":"a/b"}}`), want: `Pods[0]: metadata.name`},
-		"long name":               {body: withPod(`{"metadata":{"name":"` + strings.Repeat("a", 254) + `"}}`), want: `Pods[0]: metadata.name`},
-		"dot in namespace":        {body: withPod(`{"metadata":{"name":"a","namespace":"n.n"}}`), want: `Pods[0]: metadata.namespace`},
-		"NUL in UID":              {body: withPod(`{"metadata":{"name":"a","uid":"\u0000"}}`), want: "metadata.uid"},
-		"long UID":                {body: withPod(`{"metadata":{"name":"a","uid":"` + strings.Repeat("u", 129) + `"}}`), want: "metadata.uid"},
-		"on another node":         {body: withSpec(`{"nodeName":"node-2","containers":[{}]}`), want: "spec.nodeName"},
-		"negative CPU":            {body: asking("cpu", `"-1"`), want: "Pods[0]: spec.containers[0].resources.requests[cpu] is -1"},
-		"overflowing CPU":         {body: asking("cpu", `"9223372036854775807"`), want: "too large"},
-		"overflowing sum":         {body: withSpec(`{"containers":` + repeated(2, `{"resources":{"requests":{"memory":"9E"}}}`) + `}`), want: "too large"},
-		"huge exponent":           {body: asking("memory", `"1e30000000"`), want: "exponent"},
-		"long quantity":           {body: asking("cpu", `"`+strings.Repeat("1", 100)+`"`), want: "longer than 64"},
-		"not a quantity":          {body: asking("cpu", `"lots"`), want: "quantity is not usable"},
-		"quantity is an object":   {body: asking("cpu", `{}`), want: "want a quantity"},
-		"too many containers":     {body: withSpec(`{"containers":` + repeated(1_001, "{}") + `}`), want: "more than the limit of 1000"},
-		"too many tolerations":    {body: withSpec(`{"containers":[{}],"tolerations":` + repeated(1_001, "{}") + `}`), want: "more than the limit of 1000"},
-		"too many resources":      {body: withSpec(`{"containers":[{}],"overhead":{` + manyResources(1_001) + `}}`), want: "more than the limit of 1000"},
-		"long resource name":      {body: asking(strings.Repeat("r", 507), `"1"`), want: "longer than 506"},
-		"negative host port":      {body: withSpec(`{"containers":[{"ports":[{"hostPort":-1}]}]}`), want: "hostPort -1"},
-		"host port too high":      {body: withSpec(`{"containers":[{"ports":[{"hostPort":65536}]}]}`), want: "hostPort 65536"},
-		"container port too high": {body: withSpec(`{"hostNetwork":true,"containers":[{"ports":[{"containerPort":70000}]}]}`), want: "containerPort 70000"},
-		"negative limit":          {body: withSpec(`{"containers":[{"resources":{"limits":{"cpu":"-1"}}}]}`), want: "Pods[0]: spec.containers[0].resources.requests[cpu] is -1"},
-		"resource nobody offers":  {body: asking("example.com/gpu", `"1"`), status: http.StatusOK, want: "example.com/gpu"},
-		"asks for everything":     {body: asking("memory", `"7E"`), status: http.StatusOK, want: "too little memory"},
+		"no name":       {body: withPod(`{"metadata":{"uid":"u"}}`), want: "Pods[0]: metadata.name is missing"},
+		"NUL in name":   {body: withPod(`{"metadata":{"name":"a\u0000b"}}`), want: `Pods[0]: metadata.name`},
+		"slash in name": {body: withPod(`{"metadata":{"name":"a/b"}}`), want: `Pods[0]: metadata.name`},
+		"long name": {
+			body: withPod(`{"metadata":{"name":"` + strings.Repeat("a", 254) + `"}}`),
+			want: `Pods[0]: metadata.name`,
+		},
+		"dot in namespace": {
+			body: withPod(`{"metadata":{"name":"a","namespace":"n.n"}}`),
+			want: `Pods[0]: metadata.namespace`,
+		},
+		"NUL in UID": {body: withPod(`{"metadata":{"name":"a","uid":"\u0000"}}`), want: "metadata.uid"},
+		"long UID": {
+			body: withPod(`{"metadata":{"name":"a","uid":"` + strings.Repeat("u", 129) + `"}}`),
+			want: "metadata.uid",
+		},
+		"on another node": {body: withSpec(`{"nodeName":"node-2","containers":[{}]}`), want: "spec.nodeName"},
+		"negative CPU": {
+			body: asking("cpu", `"-1"`),
+			want: "Pods[0]: spec.containers[0].resources.requests[cpu] is -1",
+		},
+		"overflowing CPU": {body: asking("cpu", `"9223372036854775807"`), want: "too large"},
+		"overflowing sum": {body: withSpec(`{"containers":` +
+			repeated(2, `{"resources":{"requests":{"memory":"9E"}}}`) + `}`), want: "too large"},
+		"huge exponent":         {body: asking("memory", `"1e30000000"`), want: "exponent"},
+		"long quantity":         {body: asking("cpu", `"`+strings.Repeat("1", 100)+`"`), want: "longer than 64"},
+		"not a quantity":        {body: asking("cpu", `"lots"`), want: "quantity is not usable"},
+		"quantity is an object": {body: asking("cpu", `{}`), want: "want a quantity"},
+		"too many containers": {
+			body: withSpec(`{"containers":` + repeated(1_001, "{}") + `}`),
+			want: "more than the limit of 1000",
+		},
+		"too many tolerations": {
+			body: withSpec(`{"containers":[{}],"tolerations":` + repeated(1_001, "{}") + `}`),
+			want: "more than the limit of 1000",
+		},
+		"too many resources": {
+			body: withSpec(`{"containers":[{}],"overhead":{` + manyResources(1_001) + `}}`),
+			want: "more than the limit of 1000",
+		},
+		"long resource name": {body: asking(strings.Repeat("r", 507), `"1"`), want: "longer than 506"},
+		"negative host port": {body: withSpec(`{"containers":[{"ports":[{"hostPort":-1}]}]}`), want: "hostPort -1"},
+		"host port too high": {
+			body: withSpec(`{"containers":[{"ports":[{"hostPort":65536}]}]}`),
+			want: "hostPort 65536",
+		},
+		"container port too high": {
+			body: withSpec(`{"hostNetwork":true,"containers":[{"ports":[{"containerPort":70000}]}]}`),
+			want: "containerPort 70000",
+		},
+		"negative limit": {
+			body: withSpec(`{"containers":[{"resources":{"limits":{"cpu":"-1"}}}]}`),
+			want: "Pods[0]: spec.containers[0].resources.requests[cpu] is -1",
+		},
+		"resource nobody offers": {body: asking("example.com/gpu", `"1"`), status: http.StatusOK, want: "example.com/gpu"},
+		"asks for everything":    {body: asking("memory", `"7E"`), status: http.StatusOK, want: "too little memory"},
 	}
 }
 
@@ -161,12 +247,21 @@ func hostileQueries() map[string]hostile {
 		"explain without pod":       get("/v1/explain?namespace=n", "is missing"),
 		"explain unknown pod":       missing("/v1/explain?namespace=n&pod=ghost", "n/ghost"),
 		"watch from a word":         get("/v1/watch?revision=now", "not a revision"),
-		"watch from the future":     {method: http.MethodGet, path: "/v1/watch?revision=999999", status: http.StatusGone, want: "without a revision"},
-		"watch from long ago":       {method: http.MethodGet, path: "/v1/watch?revision=1", status: http.StatusGone, want: "without a revision"},
-		"watch after a bad event":   {method: http.MethodGet, path: "/v1/watch", header: []string{"Last-Event-ID", "x"}, want: "Last-Event-ID"},
-		"reservations, limit -1":    get("/v1/reservations?limit=-1", "above 0"),
-		"query of the document":     get("/openapi.yaml?v=3", "takes none"),
-		"reservations by a word":    get("/v1/reservations?state=Bound", "not known"),
+		"watch from the future": {
+			method: http.MethodGet, path: "/v1/watch?revision=999999", status: http.StatusGone,
+			want: "without a revision",
+		},
+		"watch from long ago": {
+			method: http.MethodGet, path: "/v1/watch?revision=1", status: http.StatusGone,
+			want: "without a revision",
+		},
+		"watch after a bad event": {
+			method: http.MethodGet, path: "/v1/watch", header: []string{"Last-Event-ID", "x"},
+			want: "Last-Event-ID",
+		},
+		"reservations, limit -1": get("/v1/reservations?limit=-1", "above 0"),
+		"query of the document":  get("/openapi.yaml?v=3", "takes none"),
+		"reservations by a word": get("/v1/reservations?state=Bound", "not known"),
 	}
 }
 

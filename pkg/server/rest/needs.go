@@ -36,7 +36,8 @@ func (a *API) needs(q *query, pods []arbiter.Waiting) []reserver.NodeNeed {
 	}
 	seen := 0
 	for _, p := range a.pendingReservations() {
-		if !p.NoNodeFits || !q.has("namespace", p.Reservation.Namespace) || !q.has("scheduler", p.Reservation.Spec.SchedulerName) || !q.sees(p.Reservation.Namespace) {
+		if !p.NoNodeFits || !q.has("namespace", p.Reservation.Namespace) ||
+			!q.has("scheduler", p.Reservation.Spec.SchedulerName) || !q.sees(p.Reservation.Namespace) {
 			continue
 		}
 		if seen++; seen > maxPending {
@@ -103,7 +104,10 @@ func (l *needList) addSlots(p *reservations.Pending) {
 	}
 	for i := range slots {
 		if slots[i].Node == "" {
-			l.add(&reserver.NodeNeed{Namespace: rsv.Namespace, Reservation: rsv.Name, NodeSelector: rsv.Spec.Slots[i].NodeSelector}, slots[i].Request)
+			l.add(&reserver.NodeNeed{
+				Namespace: rsv.Namespace, Reservation: rsv.Name,
+				NodeSelector: rsv.Spec.Slots[i].NodeSelector,
+			}, slots[i].Request)
 		}
 	}
 }

@@ -61,7 +61,8 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 	}
 	slices.Sort(others)
 	assert.Equal(t, []string{
-		"GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path, "POST " + admission.PodsPath, "POST " + admission.ResourceClaimsPath,
+		"GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path, "POST " +
+			admission.PodsPath, "POST " + admission.ResourceClaimsPath,
 		"POST /bind", "POST /filter", "POST /preempt", "POST /prioritize",
 	}, others,
 		"of the other packages")
@@ -71,18 +72,27 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 func TestSchemasMatchTypes(t *testing.T) {
 	doc := readDocument(t)
 	for name, value := range map[string]any{
-		"GangAnswer": reserver.Answer{}, "Rejection": reserver.Rejection{}, "Holder": reserver.Holder{}, "Assignment": reserver.Assignment{},
-		"WhatIfAnswer": reserver.WhatIfAnswer{}, "NodeAmount": reserver.NodeAmount{}, "Node": reserver.Node{}, "Allocation": reserver.Allocation{},
-		"NodesAnswer": reserver.NodesAnswer{}, "NodeAnswer": reserver.NodeAnswer{}, "AllocationsAnswer": reserver.AllocationsAnswer{},
-		"ExplainAnswer": reserver.ExplainAnswer{}, "RefusalGroup": reserver.RefusalGroup{}, "ClosestNode": reserver.ClosestNode{},
-		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{}, "PendingReservation": reserver.PendingReservation{}, "SlotLacks": reserver.SlotLacks{}, "Slot": reserver.Slot{}, "Consumer": reserver.Consumer{},
+		"GangAnswer": reserver.Answer{}, "Rejection": reserver.Rejection{}, "Holder": reserver.Holder{},
+		"Assignment":   reserver.Assignment{},
+		"WhatIfAnswer": reserver.WhatIfAnswer{}, "NodeAmount": reserver.NodeAmount{}, "Node": reserver.Node{},
+		"Allocation":  reserver.Allocation{},
+		"NodesAnswer": reserver.NodesAnswer{}, "NodeAnswer": reserver.NodeAnswer{},
+		"AllocationsAnswer": reserver.AllocationsAnswer{},
+		"ExplainAnswer":     reserver.ExplainAnswer{}, "RefusalGroup": reserver.RefusalGroup{},
+		"ClosestNode":        reserver.ClosestNode{},
+		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{},
+		"PendingReservation": reserver.PendingReservation{}, "SlotLacks": reserver.SlotLacks{}, "Slot": reserver.Slot{},
+		"Consumer": reserver.Consumer{},
 		"NodeSlot": reserver.NodeSlot{}, "PodName": reserver.PodName{}, "WatchSlot": reserver.WatchSlot{},
-		"PendingAnswer": reserver.PendingAnswer{}, "PendingPod": reserver.PendingPod{}, "NodeNeed": reserver.NodeNeed{}, "RefusalsAnswer": reserver.RefusalsAnswer{}, "Refusal": reserver.Refusal{},
+		"PendingAnswer": reserver.PendingAnswer{}, "PendingPod": reserver.PendingPod{}, "NodeNeed": reserver.NodeNeed{},
+		"RefusalsAnswer": reserver.RefusalsAnswer{}, "Refusal": reserver.Refusal{},
 		"DiffAnswer": reserver.DiffAnswer{}, "Difference": reserver.Difference{},
 		"GangsAnswer": reserver.GangsAnswer{}, "Gang": reserver.Gang{},
 		"RevisionAnswer": reserver.RevisionAnswer{}, "Device": reserver.Device{}, "GivenDevices": reserver.GivenDevices{},
-		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchAllocation": reserver.WatchAllocation{},
-		"WatchNode": reserver.WatchNode{}, "WatchedNode": reserver.WatchedNode{}, "WatchBookmark": reserver.WatchBookmark{}, "DumpAnswer": reserver.DumpAnswer{},
+		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{},
+		"WatchAllocation": reserver.WatchAllocation{},
+		"WatchNode":       reserver.WatchNode{}, "WatchedNode": reserver.WatchedNode{},
+		"WatchBookmark": reserver.WatchBookmark{}, "DumpAnswer": reserver.DumpAnswer{},
 		"WatchBatch": reserver.WatchBatch{}, "WatchChange": reserver.WatchChange{},
 	} {
 		assert.ElementsMatch(t, fieldNames(value), keys(doc.Components.Schemas[name].Properties), name)
@@ -136,7 +146,10 @@ func TestRoutesOfOtherPackagesAreDocumented(t *testing.T) {
 	files, err := filepath.Glob("../../app/*.go")
 	require.NoError(t, err)
 	registered := regexp.MustCompile(`router\.Handler(?:Func)?\(\S+, "(/[^"]*)"`)
-	routes := []string{"/filter", "/prioritize", "/preempt", "/bind", admission.Path, admission.PodsPath, admission.ResourceClaimsPath}
+	routes := []string{
+		"/filter", "/prioritize", "/preempt", "/bind", admission.Path, admission.PodsPath,
+		admission.ResourceClaimsPath,
+	}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)

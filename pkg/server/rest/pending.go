@@ -31,13 +31,17 @@ func (a *API) pending(q *query) (any, error) {
 	}
 	answer := reserver.PendingAnswer{Revision: a.ledger.Revision(), Pods: []reserver.PendingPod{}}
 	waiters := a.waiting.Waiters(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
-	waiters = slices.DeleteFunc(waiters, func(w waiting.Waiter) bool { return !q.has("scheduler", w.Last.Scheduler) || !q.isLater(&w) })
+	waiters = slices.DeleteFunc(waiters, func(w waiting.Waiter) bool {
+		return !q.has("scheduler", w.Last.Scheduler) ||
+			!q.isLater(&w)
+	})
 	if len(waiters) > limit {
 		waiters = waiters[:limit]
 		last := &waiters[limit-1]
 		answer.Continue = strconv.FormatInt(last.Since.UnixNano(), 10) + "/" + string(last.Last.Rejection.Pod.UID)
 	}
-	listed := slices.DeleteFunc(a.arbiter.ExplainWaiting(waiters), func(w arbiter.Waiting) bool { return waits != "" && w.For != waits })
+	listed := slices.DeleteFunc(a.arbiter.ExplainWaiting(waiters),
+		func(w arbiter.Waiting) bool { return waits != "" && w.For != waits })
 	for i := range listed {
 		answer.Pods = append(answer.Pods, a.newPendingPod(q, &listed[i]))
 	}

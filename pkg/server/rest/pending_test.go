@@ -40,7 +40,10 @@ func TestPending(t *testing.T) {
 	f.Bring(large)
 	require.Error(t, f.tryBind(large, "node-2"))
 	require.Error(t, f.tryBind(large, "node-2"))
-	assert.Equal(t, []string{"a-0 scheduler", "a-1 scheduler", "a-2 scheduler", "b-0 scheduler", "b-1 scheduler", "large node"}, pendingPods(list("")))
+	assert.Equal(t, []string{
+		"a-0 scheduler", "a-1 scheduler", "a-2 scheduler", "b-0 scheduler", "b-1 scheduler",
+		"large node",
+	}, pendingPods(list("")))
 	for _, node := range []string{"node-2", "node-3"} {
 		f.bind(aPod("on-"+node, "3", "1Gi"), node)
 	}
@@ -89,15 +92,20 @@ func TestPendingNeeds(t *testing.T) {
 	f.Bring(large)
 	require.Error(t, f.tryBind(large, "node-2"))
 	slot := func(name, cpu, node string, labels map[string]string) v1alpha1.Slot {
-		return v1alpha1.Slot{Name: name, NodeName: node, NodeSelector: labels, Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}
+		return v1alpha1.Slot{
+			Name: name, NodeName: node, NodeSelector: labels,
+			Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)},
+		}
 	}
 	f.waiting = []reservations.Pending{{NoNodeFits: true, Reservation: &v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "r"},
 		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{
-			slot("a", "3", "", nil), slot("b", "64", "", nil), slot("c", "3", "", nil), slot("d", "3", "", map[string]string{"disk": "ssd"}), slot("e", "3", "node-1", nil),
+			slot("a", "3", "", nil), slot("b", "64", "", nil), slot("c", "3", "", nil),
+			slot("d", "3", "", map[string]string{"disk": "ssd"}), slot("e", "3", "node-1", nil),
 		}},
 	}}, {Reservation: &v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "just-made"}, Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{slot("a", "3", "", nil)}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "just-made"},
+		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{slot("a", "3", "", nil)}},
 	}}}
 	needs := func(query string) []reserver.NodeNeed {
 		var answer reserver.PendingAnswer
@@ -105,12 +113,16 @@ func TestPendingNeeds(t *testing.T) {
 		return answer.Needs
 	}
 	pod := reserver.NodeNeed{
-		Namespace: "team-a", Pod: "large", Count: 1, Requests: reserver.Amounts{"cpu": 5000, "memory": 1 << 30, "pods": 1}, NewNode: true,
+		Namespace: "team-a", Pod: "large", Count: 1, Requests: reserver.Amounts{"cpu": 5000, "memory": 1 << 30, "pods": 1},
+		NewNode: true,
 	}
 	slots := []reserver.NodeNeed{
 		{Namespace: "team-b", Reservation: "r", Count: 2, Requests: reserver.Amounts{"cpu": 3000, "pods": 1}},
 		{Namespace: "team-b", Reservation: "r", Count: 1, Requests: reserver.Amounts{"cpu": 64000, "pods": 1}, NewNode: true},
-		{Namespace: "team-b", Reservation: "r", Count: 1, Requests: reserver.Amounts{"cpu": 3000, "pods": 1}, NodeSelector: map[string]string{"disk": "ssd"}},
+		{
+			Namespace: "team-b", Reservation: "r", Count: 1, Requests: reserver.Amounts{"cpu": 3000, "pods": 1},
+			NodeSelector: map[string]string{"disk": "ssd"},
+		},
 	}
 	assert.Equal(t, append([]reserver.NodeNeed{pod}, slots...), needs(""))
 	assert.Equal(t, []reserver.NodeNeed{pod, slots[1]}, needs("waits=node"))

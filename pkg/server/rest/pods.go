@@ -211,7 +211,10 @@ func (l *podList) convert(pod *v1.Pod) (podEntry, error) {
 // fill makes scratch the whole pod.
 func (l *podList) fill(pod *slimPod) {
 	spec := &pod.Spec
-	l.scratch.ObjectMeta = metav1.ObjectMeta{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}
+	l.scratch.ObjectMeta = metav1.ObjectMeta{
+		Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name,
+		UID: pod.Metadata.UID,
+	}
 	if claims := pod.Metadata.Annotations.Claims; claims != "" {
 		l.scratch.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
 	}
@@ -268,7 +271,10 @@ func badName(name string) string {
 }
 
 func checkPorts(spec *v1.PodSpec) error {
-	for where, list := range map[string][]v1.Container{"containers": spec.Containers, "initContainers": spec.InitContainers} {
+	for where, list := range map[string][]v1.Container{
+		"containers":     spec.Containers,
+		"initContainers": spec.InitContainers,
+	} {
 		for i := range list {
 			for k, p := range list[i].Ports {
 				if !isPort(p.HostPort) || !isPort(p.ContainerPort) {

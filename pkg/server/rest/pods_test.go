@@ -76,7 +76,8 @@ func TestPodsTheInformerKnows(t *testing.T) {
 			if asked.UID == "" {
 				asked.UID = known.UID
 			}
-			assert.Equal(t, tc.cpu, f.countsFor(ledger.PodRef{Namespace: "team-a", Name: "a", UID: asked.UID}).Value(resources.CPU))
+			assert.Equal(t, tc.cpu, f.countsFor(ledger.PodRef{Namespace: "team-a", Name: "a", UID: asked.UID}).
+				Value(resources.CPU))
 		})
 	}
 }
@@ -90,12 +91,27 @@ func TestPodsThatAreNotThere(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"no such pod":     {func(*fixture) {}, nameOnly(aPod("x", "1", "1Gi")), "PodUnknown", "create it first"},
-		"no such UID":     {func(d *fixture) { d.API.Put(aPod("x", "1", "1Gi")) }, withUID("x", "other"), "PodGone", "another UID"},
-		"not to be read":  {func(d *fixture) { d.API.Answer(0, errors.New("no route")) }, nameOnly(aPod("x", "1", "1Gi")), "PodUnknown", "try again: no route"},
-		"read too slowly": {func(d *fixture) { d.API.Answer(time.Minute, nil) }, nameOnly(aPod("x", "1", "1Gi")), "PodUnknown", "try again"},
-		"not countable":   {func(d *fixture) { d.API.Put(negative("x")) }, nameOnly(aPod("x", "1", "1Gi")), "PodInvalid", "spec.containers[0]"},
-		"not countable, and brought by the watch": {func(d *fixture) { d.Bring(negative("x")) }, withUID("x", "uid-x"), "PodInvalid", "spec.containers[0]"},
+		"no such pod": {func(*fixture) {}, nameOnly(aPod("x", "1", "1Gi")), "PodUnknown", "create it first"},
+		"no such UID": {
+			func(d *fixture) { d.API.Put(aPod("x", "1", "1Gi")) }, withUID("x", "other"), "PodGone",
+			"another UID",
+		},
+		"not to be read": {
+			func(d *fixture) { d.API.Answer(0, errors.New("no route")) }, nameOnly(aPod("x", "1", "1Gi")),
+			"PodUnknown", "try again: no route",
+		},
+		"read too slowly": {
+			func(d *fixture) { d.API.Answer(time.Minute, nil) }, nameOnly(aPod("x", "1", "1Gi")),
+			"PodUnknown", "try again",
+		},
+		"not countable": {
+			func(d *fixture) { d.API.Put(negative("x")) }, nameOnly(aPod("x", "1", "1Gi")), "PodInvalid",
+			"spec.containers[0]",
+		},
+		"not countable, and brought by the watch": {
+			func(d *fixture) { d.Bring(negative("x")) }, withUID("x", "uid-x"),
+			"PodInvalid", "spec.containers[0]",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -36,8 +36,9 @@ func poolOf(of map[string]string) string {
 func (q *query) nodeFilter() (func(*ledger.NodeView) bool, error) {
 	selector, err := labels.Parse(q.Get("labelSelector"))
 	if err != nil {
-		return nil, badRequest("labelSelector \"%s\" cannot be read: %s: write it as for kubectl get nodes -l, such as pool=a,zone!=b",
-			httpjson.Clip(q.Get("labelSelector")), err)
+		return nil,
+			badRequest("labelSelector \"%s\" cannot be read: %s: write it as for kubectl get nodes -l, such as pool=a,zone!=b",
+				httpjson.Clip(q.Get("labelSelector")), err)
 	}
 	return func(n *ledger.NodeView) bool {
 		return selector.Matches(labels.Set(n.Labels)) && (q.Get("pool") == "" || poolOf(n.Labels) == q.Get("pool"))

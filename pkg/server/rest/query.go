@@ -40,7 +40,8 @@ func readQuery(r *http.Request, known ...string) (*query, error) {
 		case len(list) > 1:
 			return nil, badRequest("the query parameter \"%s\" is given %d times: send it once", name, len(list))
 		case len(list[0]) > maxQueryValue || !isPrintable(list[0]):
-			return nil, badRequest("the query parameter \"%s\" is longer than %d bytes or has unprintable characters", name, maxQueryValue)
+			return nil, badRequest("the query parameter \"%s\" is longer than %d bytes or has unprintable characters", name,
+				maxQueryValue)
 		}
 	}
 	return &query{Values: values, path: httprouter.ParamsFromContext(r.Context())}, nil

@@ -59,7 +59,8 @@ func (a *API) node(q *query) (any, error) {
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
 	answer := reserver.NodeAnswer{
-		Revision: found.Revision, Node: newNode(&found.Nodes[0]), Allocations: []reserver.Allocation{}, Slots: []reserver.NodeSlot{},
+		Revision: found.Revision, Node: newNode(&found.Nodes[0]), Allocations: []reserver.Allocation{},
+		Slots: []reserver.NodeSlot{},
 	}
 	q.hideNode(&answer.Node)
 	for i := range found.Allocations {
@@ -84,7 +85,8 @@ func (a *API) allocations(q *query) (any, error) {
 	if state := q.Get("state"); state != "" && !slices.Contains(states, state) {
 		return nil, badRequest("state \"%s\" is not known: send %s", httpjson.Clip(state), strings.Join(states, ", "))
 	}
-	answer := reserver.AllocationsAnswer{Revision: a.ledger.Revision(), Allocations: []reserver.Allocation{}} // what follows is at least as new
+	// what follows is at least as new
+	answer := reserver.AllocationsAnswer{Revision: a.ledger.Revision(), Allocations: []reserver.Allocation{}}
 	var allocations []ledger.AllocationView
 	if node := q.Get("node"); node != "" {
 		_, allocations, _ = a.ledger.Node(node)
@@ -142,7 +144,8 @@ func (a *API) reservations(q *query) (any, error) {
 			continue
 		}
 		last := len(*list) - 1
-		if last < 0 || view.InMemory() || (*list)[last].Namespace != view.Ref.Namespace || (*list)[last].Name != view.Ref.Name {
+		if last < 0 || view.InMemory() || (*list)[last].Namespace != view.Ref.Namespace ||
+			(*list)[last].Name != view.Ref.Name {
 			for ; len(waiting) > 0 && compareNames(&waiting[0], view.Ref) <= 0; waiting = waiting[1:] {
 				if compareNames(&waiting[0], view.Ref) < 0 && !add(waiting[0]) {
 					return &answer, nil
@@ -176,7 +179,8 @@ func slotMatches(q *query, view *ledger.SlotView) bool {
 	at := append(strings.SplitN(q.Get("continue"), "/", 5), make([]string, 4)...)
 	after := cmp.Or(cmp.Compare(view.Ref.Namespace, at[0]), cmp.Compare(view.Ref.Name, at[1]))
 	if after == 0 {
-		after = cmp.Or(cmp.Compare(view.Pod.Namespace, at[2]), cmp.Compare(view.Pod.Name, at[3]), cmp.Compare(string(view.Pod.UID), at[4]))
+		after = cmp.Or(cmp.Compare(view.Pod.Namespace, at[2]), cmp.Compare(view.Pod.Name, at[3]),
+			cmp.Compare(string(view.Pod.UID), at[4]))
 	}
 	used := slices.ContainsFunc(view.Consumers, func(c ledger.Consumer) bool { return c.Pod.Name == q.Get("pod") })
 	return q.has("namespace", namespaceOf(view)) && q.has("name", view.Ref.Name) && q.has("node", view.Node) &&

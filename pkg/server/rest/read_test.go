@@ -52,7 +52,10 @@ func TestNodes(t *testing.T) {
 	assert.Equal(t, []string{"node-3", ""}, names("/v1/nodes?limit=2&continue=node-2"))
 	assert.Equal(t, []string{"node-1", "node-2", "node-3", ""}, names("/v1/nodes?limit=3"))
 
-	f.label("node-1", map[string]string{"cloud.google.com/gke-nodepool": "general", "node.kubernetes.io/instance-type": "e2", "zone": "a"})
+	f.label("node-1", map[string]string{
+		"cloud.google.com/gke-nodepool":    "general",
+		"node.kubernetes.io/instance-type": "e2", "zone": "a",
+	})
 	f.label("node-2", map[string]string{"node.kubernetes.io/instance-type": "e2", "zone": "b"})
 	assert.Equal(t, []string{"node-1", ""}, names("/v1/nodes?pool=general"))
 	assert.Equal(t, []string{"node-2", ""}, names("/v1/nodes?pool=e2"), "the type of machine is the last resort")
@@ -214,7 +217,8 @@ func TestExplainPending(t *testing.T) {
 	}, answer.Refusals)
 	require.NotNil(t, answer.Closest)
 	assert.Equal(t, "node-1", answer.Closest.Node)
-	assert.Equal(t, []reserver.MissingAmount{{Resource: "cpu", Requested: 2000, Free: 1000, Missing: 1000}}, answer.Closest.Missing)
+	assert.Equal(t, []reserver.MissingAmount{{Resource: "cpu", Requested: 2000, Free: 1000, Missing: 1000}},
+		answer.Closest.Missing)
 	require.Len(t, answer.Closest.Holders, 1)
 	assert.Equal(t, "big", answer.Closest.Holders[0].Pod)
 	assert.Contains(t, answer.Message, "no capacity for the pod on any of 4 nodes")
@@ -222,7 +226,8 @@ func TestExplainPending(t *testing.T) {
 
 func TestExplainStates(t *testing.T) {
 	f := newFixture(t, Limits{})
-	bound, reserved, pending, finished := aPod("bound", "1", "1Gi"), aPod("reserved", "1", "1Gi"), aPod("pending", "1", "1Gi"), aPod("finished", "1", "1Gi")
+	bound, reserved, pending, finished := aPod("bound", "1", "1Gi"), aPod("reserved", "1", "1Gi"),
+		aPod("pending", "1", "1Gi"), aPod("finished", "1", "1Gi")
 	f.bind(bound, "node-1")
 	f.Bring(reserved)
 	f.reserve(gangOf("node-2", reserved))
@@ -274,21 +279,40 @@ func TestWhatIf(t *testing.T) {
 		nodes   []string // of the placements
 		failed  []string
 	}{
-		"nodes given":     {gangOf("node-3", aPod("a", "2", "1Gi")), []string{"node-3"}, []string{}},
-		"no capacity":     {gangOf("node-1", aPod("a", "2", "1Gi")), []string{"node-1"}, []string{"a"}},
-		"a pod gone":      {body{Pods: []*v1.Pod{aPod("a", "2", "1Gi")}, Nodes: []string{"node-1"}, Without: []reserver.GonePod{{UID: "uid-old"}}}, []string{"node-1"}, []string{}},
-		"gone, by name":   {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi")}, Nodes: []string{"node-2"}, Without: []reserver.GonePod{{Namespace: "team-a", Name: "small"}}}, []string{"node-2"}, []string{}},
-		"best fit":        {body{Pods: []*v1.Pod{aPod("a", "1", "1Gi"), aPod("b", "3", "1Gi")}}, []string{"node-1", "node-2"}, []string{}},
-		"one after other": {body{Pods: []*v1.Pod{aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")}}, []string{"node-2", "node-3"}, []string{}},
+		"nodes given": {gangOf("node-3", aPod("a", "2", "1Gi")), []string{"node-3"}, []string{}},
+		"no capacity": {gangOf("node-1", aPod("a", "2", "1Gi")), []string{"node-1"}, []string{"a"}},
+		"a pod gone": {body{
+			Pods: []*v1.Pod{aPod("a", "2", "1Gi")}, Nodes: []string{"node-1"},
+			Without: []reserver.GonePod{{UID: "uid-old"}},
+		}, []string{"node-1"}, []string{}},
+		"gone, by name": {body{
+			Pods: []*v1.Pod{aPod("a", "4", "1Gi")}, Nodes: []string{"node-2"},
+			Without: []reserver.GonePod{{Namespace: "team-a", Name: "small"}},
+		}, []string{"node-2"}, []string{}},
+		"best fit": {
+			body{Pods: []*v1.Pod{aPod("a", "1", "1Gi"), aPod("b", "3", "1Gi")}},
+			[]string{"node-1", "node-2"},
+			[]string{},
+		},
+		"one after other": {
+			body{Pods: []*v1.Pod{aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")}},
+			[]string{"node-2", "node-3"},
+			[]string{},
+		},
 		"one too many": {
 			body{Mode: "Partial", Pods: []*v1.Pod{aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi"), aPod("c", "3", "1Gi")}},
 			[]string{"node-2", "node-3", "node-1"},
 			[]string{"c"},
 		},
-		"capacity of a pod that goes": {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi"), aPod("b", "4", "1Gi")}, Without: []reserver.GonePod{{UID: "uid-old"}}}, []string{"node-1", "node-3"}, []string{}},
-		"stays where it is":           {body{Pods: []*v1.Pod{small}}, []string{"node-2"}, []string{}},
+		"capacity of a pod that goes": {body{
+			Pods:    []*v1.Pod{aPod("a", "4", "1Gi"), aPod("b", "4", "1Gi")},
+			Without: []reserver.GonePod{{UID: "uid-old"}},
+		}, []string{"node-1", "node-3"}, []string{}},
+		"stays where it is": {body{Pods: []*v1.Pod{small}}, []string{"node-2"}, []string{}},
 		"host port taken by another of the request": {
-			body{Pods: []*v1.Pod{withPort(aPod("a", "1", "1Gi")), withPort(aPod("b", "1", "1Gi"))}}, []string{"node-1", "node-2"}, []string{},
+			body{Pods: []*v1.Pod{withPort(aPod("a", "1", "1Gi")), withPort(aPod("b", "1", "1Gi"))}},
+			[]string{"node-1", "node-2"},
+			[]string{},
 		},
 	}
 	for name, tc := range tests {
@@ -313,7 +337,8 @@ func TestWhatIf(t *testing.T) {
 func TestWhatIfWaitsForItsRevision(t *testing.T) {
 	inMemory(t, func(t *testing.T, d *fixture) {
 		start := time.Now()
-		code, answer := d.ask("/v1/whatif", body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}, MinRevision: d.ledger.Revision() + 1})
+		code, answer := d.ask("/v1/whatif", body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}, MinRevision: d.ledger.Revision() +
+			1})
 		assert.Equal(t, http.StatusOK, code)
 		assert.Contains(t, answer.Error, "MinRevision")
 		assert.Equal(t, []string{"a"}, answer.FailedPods)

@@ -65,7 +65,8 @@ func (r *reader) mustSee(namespace string) error {
 	case r.err != nil:
 		return httpjson.Errorf(statusOf(r.err), "%s", r.err)
 	default:
-		return httpjson.Errorf(http.StatusForbidden, "%q may not see pods of namespace \"%s\": a role has to let it list pods there",
+		return httpjson.Errorf(http.StatusForbidden,
+			"%q may not see pods of namespace \"%s\": a role has to let it list pods there",
 			r.caller.GetName(), httpjson.Clip(namespace))
 	}
 }
@@ -87,7 +88,8 @@ func (r *reader) mustSeePods(l ledger.Reader, pods []ledger.PodRef) error {
 			return r.mustSee(known)
 		default:
 			return httpjson.Errorf(http.StatusForbidden,
-				"%q may not see one of the pods by its UID: a role has to let it list the pods of its namespace", r.caller.GetName())
+				"%q may not see one of the pods by its UID: a role has to let it list the pods of its namespace",
+				r.caller.GetName())
 		}
 	}
 	return nil
@@ -130,14 +132,18 @@ func (r *reader) hideNode(n *reserver.Node) {
 
 func (r *reader) hideAllocation(a *reserver.Allocation) {
 	if !r.sees(a.Namespace) {
-		*a = reserver.Allocation{Node: a.Node, State: a.State, Priority: a.Priority, Requests: a.Requests, HostPorts: a.HostPorts}
+		*a = reserver.Allocation{
+			Node: a.Node, State: a.State, Priority: a.Priority, Requests: a.Requests,
+			HostPorts: a.HostPorts,
+		}
 	}
 }
 
 func (r *reader) hideSlot(s *reserver.NodeSlot) {
 	if !r.sees(s.Namespace) {
 		*s = reserver.NodeSlot{Priority: s.Priority, Preemptible: s.Preemptible, Policy: s.Policy, Slot: reserver.Slot{
-			Node: s.Slot.Node, Requests: s.Slot.Requests, Free: s.Slot.Free, HostPorts: s.Slot.HostPorts, ExpiresAt: s.Slot.ExpiresAt, Overdue: s.Slot.Overdue,
+			Node: s.Slot.Node, Requests: s.Slot.Requests, Free: s.Slot.Free, HostPorts: s.Slot.HostPorts,
+			ExpiresAt: s.Slot.ExpiresAt, Overdue: s.Slot.Overdue,
 		}}
 	}
 }

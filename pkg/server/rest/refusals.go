@@ -61,13 +61,15 @@ func (q *query) hasNames(r *waiting.Refusal) bool {
 		return true
 	}
 	pod := r.Rejection.Pod
-	return q.has("namespace", pod.Namespace) && q.has("pod", pod.Name) && q.has("scheduler", r.Scheduler) && q.sees(pod.Namespace)
+	return q.has("namespace", pod.Namespace) && q.has("pod", pod.Name) && q.has("scheduler", r.Scheduler) &&
+		q.sees(pod.Namespace)
 }
 
 // newRefusal is a refusal as the caller may see it.
 func (r *reader) newRefusal(said *waiting.Refusal) reserver.Refusal {
 	refusal := reserver.Refusal{
-		Number: said.Number, Time: said.At.UTC(), Path: said.Path, Caller: said.Caller, Scheduler: said.Scheduler, Observed: said.Observed, Warned: said.Warned,
+		Number: said.Number, Time: said.At.UTC(), Path: said.Path, Caller: said.Caller, Scheduler: said.Scheduler,
+		Observed: said.Observed, Warned: said.Warned,
 		Times:     said.Times,
 		Rejection: newRejection(said.Reason, said.Message, &said.Rejection),
 	}
@@ -85,7 +87,8 @@ func (r *reader) newRefusal(said *waiting.Refusal) reserver.Refusal {
 	if !r.sees(said.Rejection.Pod.Namespace) {
 		refusal.Caller, refusal.Scheduler, refusal.Reservation = "", "", ""
 		*told = reserver.Rejection{
-			Node: told.Node, Reason: told.Reason, Resource: told.Resource, Requested: told.Requested, Free: told.Free, Limit: told.Limit, Holders: told.Holders,
+			Node: told.Node, Reason: told.Reason, Resource: told.Resource, Requested: told.Requested, Free: told.Free,
+			Limit: told.Limit, Holders: told.Holders,
 		}
 	}
 	return refusal

@@ -87,8 +87,12 @@ func TestRefusals(t *testing.T) {
 	assert.Equal(t, "somebody", got.Caller)
 	assert.Equal(t, "admission", got.Path)
 	assert.Equal(t, reserver.Rejection{
-		Namespace: "team-b", Pod: "b-1", UID: "uid-b-1", Node: "node-1", Reason: "InsufficientResource", Resource: "cpu", Requested: 2000, Free: 1000,
-		Holders: []reserver.Holder{{Namespace: "team-a", Pod: "neighbor", UID: "uid-neighbor", Scheduler: testScheduler, State: "Bound", Amount: 3000}},
+		Namespace: "team-b", Pod: "b-1", UID: "uid-b-1", Node: "node-1", Reason: "InsufficientResource", Resource: "cpu",
+		Requested: 2000, Free: 1000,
+		Holders: []reserver.Holder{{
+			Namespace: "team-a", Pod: "neighbor", UID: "uid-neighbor", Scheduler: testScheduler,
+			State: "Bound", Amount: 3000,
+		}},
 		Message: got.Rejection.Message,
 	}, got.Rejection)
 	assert.Contains(t, got.Rejection.Message, `node "node-1" has too little cpu for pod team-b/b-1`)
@@ -99,7 +103,10 @@ func TestRefusalsThatWereNone(t *testing.T) {
 	for _, names := range []bool{true, false} {
 		r := &reader{known: map[string]bool{"": names}}
 		warned, observed := r.newRefusal(&waiting.Refusal{Warned: true}), r.newRefusal(&waiting.Refusal{Observed: true})
-		assert.Equal(t, []bool{true, false, false, true}, []bool{warned.Warned, warned.Observed, observed.Warned, observed.Observed})
+		assert.Equal(t, []bool{true, false, false, true}, []bool{
+			warned.Warned, warned.Observed, observed.Warned,
+			observed.Observed,
+		})
 	}
 }
 

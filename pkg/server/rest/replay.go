@@ -154,7 +154,8 @@ func fingerprint(g *gang, t *resources.Table) string {
 		}
 		b = append(b, '\n')
 	}
-	texts(string(g.Mode), g.TTL.String(), strconv.FormatBool(g.DryRun), strconv.FormatBool(g.Durable), g.Name, g.Reservation.String(), g.Caller)
+	texts(string(g.Mode), g.TTL.String(), strconv.FormatBool(g.DryRun), strconv.FormatBool(g.Durable), g.Name,
+		g.Reservation.String(), g.Caller)
 	for i := range g.Pods {
 		p := &g.Pods[i]
 		texts(p.Ref.Namespace, p.Ref.Name, string(p.Ref.UID), p.Node, strconv.Itoa(int(p.Priority)))

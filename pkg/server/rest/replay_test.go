@@ -37,7 +37,9 @@ func TestRepeatGetsTheFirstAnswer(t *testing.T) {
 	assert.Equal(t, granted, f.reserve(withID(a, "node-1", "job-1")))
 	for range 2 {
 		again := f.reserve(withID(aPod("b", "3", "1Gi"), "node-1", "job-2"))
-		repeats := regexp.MustCompile(`^(.*); this repeats the answer to RequestID "job-2", which is remembered for (.*) more: to have it decided anew, send a new RequestID$`)
+		repeats := regexp.MustCompile(
+			`^(.*); this repeats the answer to RequestID "job-2", which is remembered for (.*) more: to have it decided anew, send a new RequestID$`,
+		)
 		parts := repeats.FindStringSubmatch(again.Error)
 		require.Len(t, parts, 3, again.Error)
 		remembered, err := time.ParseDuration(parts[2])
@@ -113,7 +115,10 @@ func TestRepeatAfterTheCapacityWasGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, Limits{})
 			a, b := aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")
-			request := body{SchedulerName: testScheduler, RequestID: "job", Pods: []*v1.Pod{a, b}, Nodes: []string{"node-1", "node-1"}, TTLSeconds: 60}
+			request := body{
+				SchedulerName: testScheduler, RequestID: "job", Pods: []*v1.Pod{a, b},
+				Nodes: []string{"node-1", "node-1"}, TTLSeconds: 60,
+			}
 			f.reserve(request)
 			f.bind(b, "node-1") // stays
 			giveUp(f, a)

@@ -28,7 +28,10 @@ func (f *fixture) slot(ref string, node string, milliCPU int64, change func(*led
 	part := strings.Split(ref, "/")
 	h := ledger.Slot{
 		Ref: ledger.SlotRef{Namespace: part[0], Name: part[1], Slot: part[2]}, Node: node, Policy: ledger.Once,
-		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 1}}},
+		Request: &resources.Request{Amounts: []resources.Amount{
+			{Column: resources.CPU, Value: milliCPU},
+			{Column: resources.Pods, Value: 1},
+		}},
 	}
 	if change != nil {
 		change(&h)
@@ -78,22 +81,31 @@ func TestReservations(t *testing.T) {
 	amounts := reserver.Amounts{"cpu": 100, "memory": gib, "pods": 1}
 	assert.Equal(t, reserver.Reservation{
 		Namespace: "team-a", Scheduler: testScheduler, Policy: "Once", ExpiresAt: kept.ExpiresAt,
-		Slots: []reserver.Slot{{Node: "node-3", Requests: amounts, Free: amounts, ExpiresAt: kept.ExpiresAt, Pod: "k", UID: "uid-k"}},
+		Slots: []reserver.Slot{{
+			Node: "node-3", Requests: amounts, Free: amounts, ExpiresAt: kept.ExpiresAt, Pod: "k",
+			UID: "uid-k",
+		}},
 	}, kept, "in memory")
 	shared := all.Reservations[2]
 	require.Len(t, shared.Slots, 2)
 	assert.Equal(t, reserver.Slot{
-		Name: "s0", Node: "node-1", Requests: reserver.Amounts{"cpu": 2000, "pods": 1}, Free: reserver.Amounts{"cpu": 1500}, ExpiresAt: deadline,
+		Name: "s0", Node: "node-1", Requests: reserver.Amounts{"cpu": 2000, "pods": 1}, Free: reserver.Amounts{"cpu": 1500},
+		ExpiresAt: deadline,
 		Consumers: []reserver.Consumer{{Pod: "c", UID: "uid-c", State: "Bound"}},
 	}, shared.Slots[0])
 	shared.Slots = nil
 	assert.Equal(t, reserver.Reservation{
-		Namespace: "team-a", Name: "shared", Durable: true, Scheduler: testScheduler, Priority: 7, Preemptible: true, Policy: "Aligned", ExpiresAt: deadline,
+		Namespace: "team-a", Name: "shared", Durable: true, Scheduler: testScheduler, Priority: 7, Preemptible: true,
+		Policy: "Aligned", ExpiresAt: deadline,
 	}, shared)
-	assert.Equal(t, reserver.Reservation{Namespace: "team-b", Name: "own", Durable: true, Policy: "Once", Slots: []reserver.Slot{{
-		Name: "p", Node: "node-1", Requests: reserver.Amounts{"cpu": 500, "pods": 1}, Free: reserver.Amounts{"cpu": 500, "pods": 1},
-		HostPorts: []string{"TCP/0.0.0.0:80"}, Pod: "p", UID: "u",
-	}}}, all.Reservations[3])
+	assert.Equal(t, reserver.Reservation{
+		Namespace: "team-b", Name: "own", Durable: true, Policy: "Once",
+		Slots: []reserver.Slot{{
+			Name: "p", Node: "node-1", Requests: reserver.Amounts{"cpu": 500, "pods": 1},
+			Free:      reserver.Amounts{"cpu": 500, "pods": 1},
+			HostPorts: []string{"TCP/0.0.0.0:80"}, Pod: "p", UID: "u",
+		}},
+	}, all.Reservations[3])
 
 	filters := map[string][]string{
 		"namespace=team-b":             {"own/p"},
@@ -180,7 +192,8 @@ func TestPendingReservations(t *testing.T) {
 	f.get("/v1/reservations?namespace=team-a", &answer)
 	assert.Equal(t, "NotTried", answer.Reservations[1].Pending.Reason)
 	assert.Equal(t, reserver.Reservation{
-		Namespace: "team-a", Name: "d", Durable: true, Scheduler: testScheduler, Priority: 3, Policy: "Once", Slots: []reserver.Slot{},
+		Namespace: "team-a", Name: "d", Durable: true, Scheduler: testScheduler, Priority: 3, Policy: "Once",
+		Slots: []reserver.Slot{},
 		Pending: &reserver.PendingReservation{
 			Since: startTime, Reason: "NoNodeFits", Message: "no node fits", SlotCount: 2, Slot: "s0",
 			Lacks: []reserver.SlotLacks{{Resource: "cpu", Requested: 5000, Largest: 3900, Node: "node-2"}},
@@ -195,7 +208,8 @@ func TestNodesWithReservations(t *testing.T) {
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
 	var answer reserver.NodeAnswer
 	f.get("/v1/nodes/node-1", &answer)
-	assert.Equal(t, reserver.NodeAmount{Allocatable: 4000, Bound: 500, Reserved: 1500, Free: 2000}, answer.Node.Resources["cpu"])
+	assert.Equal(t, reserver.NodeAmount{Allocatable: 4000, Bound: 500, Reserved: 1500, Free: 2000},
+		answer.Node.Resources["cpu"])
 	require.Len(t, answer.Slots, 1)
 	assert.Equal(t, "shared", answer.Slots[0].Reservation)
 	assert.Equal(t, "s0", answer.Slots[0].Slot.Name)
@@ -211,11 +225,15 @@ func TestNodesWithReservations(t *testing.T) {
 func TestReservationsAsHolders(t *testing.T) {
 	f := newFixture(t, Limits{})
 	for i := 1; i <= 3; i++ {
-		f.slot(fmt.Sprintf("team-b/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000, func(h *ledger.Slot) { h.Scheduler = "theirs" })
+		f.slot(fmt.Sprintf("team-b/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000,
+			func(h *ledger.Slot) { h.Scheduler = "theirs" })
 	}
 	refused := f.reserve(gangOf("node-1", aPod("a", "2", "1Gi")))
 	require.Len(t, refused.Rejections, 1)
-	want := []reserver.Holder{{Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved", Amount: 3000}}
+	want := []reserver.Holder{{
+		Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved",
+		Amount: 3000,
+	}}
 	assert.Equal(t, want, refused.Rejections[0].Holders)
 	assert.Contains(t, refused.Error, "largest holder of another namespace (3 CPU, Reserved)")
 
@@ -300,7 +318,8 @@ func TestWatchSlots(t *testing.T) {
 	assert.Equal(t, reserver.WatchSlot{
 		Time: event.Time, Revision: f.ledger.Revision(), Type: "SlotPlaced",
 		Slot: reserver.NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: reserver.Slot{
-			Name: "s", Node: "node-2", Requests: reserver.Amounts{"cpu": 1000, "pods": 1}, Free: reserver.Amounts{"cpu": 1000, "pods": 1},
+			Name: "s", Node: "node-2", Requests: reserver.Amounts{"cpu": 1000, "pods": 1},
+			Free:      reserver.Amounts{"cpu": 1000, "pods": 1},
 			ExpiresAt: deadline, Pod: "p",
 		}},
 	}, event)
@@ -337,7 +356,8 @@ func TestExplainPodWithAMatch(t *testing.T) {
 	require.NoError(t, f.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "buffer"},
 		Spec: v1alpha1.ReservationSpec{
-			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}, Slots: []v1alpha1.Slot{{Name: "gone"}, {Name: "s-2"}},
+			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}},
+			Slots:     []v1alpha1.Slot{{Name: "gone"}, {Name: "s-2"}},
 		},
 	}))
 	answer = reserver.ExplainAnswer{}
@@ -345,7 +365,8 @@ func TestExplainPodWithAMatch(t *testing.T) {
 	assert.Equal(t, 1, answer.FitCount)
 	assert.Equal(t, []string{"node-2"}, answer.FitExamples)
 	assert.Equal(t, "team-a/buffer/s-2", answer.Reservation)
-	assert.Contains(t, answer.Message, `reservation team-a/buffer/s-2 keeps capacity that the pod may use on node "node-2"`)
+	assert.Contains(t, answer.Message,
+		`reservation team-a/buffer/s-2 keeps capacity that the pod may use on node "node-2"`)
 	assert.Nil(t, answer.Closest)
 
 	f.Bring(aPod("a", "5", "1Gi")) // more than the node has

@@ -78,7 +78,8 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, &known):
 		return known.Status
-	case errors.As(err, &undecided), errors.Is(err, identity.ErrUnreachable), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &undecided), errors.Is(err, identity.ErrUnreachable), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError
@@ -172,7 +173,8 @@ func (a *API) repeat(g *gang, first *outcome, remembered time.Duration) reserver
 	}
 	return reserver.Answer{
 		FailedPods: lost, Durable: first.answer.Durable,
-		Error: fmt.Sprintf("this repeats RequestID \"%s\", granted at revision %d, but the capacity of %d of its pods has been "+
+		Error: fmt.Sprintf("this repeats RequestID \"%s\", granted at revision %d, but the capacity of %d of its pods has "+
+			"been "+
 			"given up since (TTL, /unreserve, or the pod is gone): reserve again with a new RequestID",
 			httpjson.Clip(g.RequestID), first.answer.Revision, len(lost)),
 		Revision: a.ledger.Revision(),

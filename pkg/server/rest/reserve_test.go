@@ -58,7 +58,10 @@ func TestReserveAnswer(t *testing.T) {
 	assert.Equal(t, reserver.Rejection{
 		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1",
 		Reason: "InsufficientResource", Resource: "cpu", Requested: 2000, Free: 1000,
-		Holders: []reserver.Holder{{Namespace: "team-a", Pod: "old", UID: "uid-old", Scheduler: testScheduler, State: "Bound", Amount: 3000}},
+		Holders: []reserver.Holder{{
+			Namespace: "team-a", Pod: "old", UID: "uid-old", Scheduler: testScheduler, State: "Bound",
+			Amount: 3000,
+		}},
 	}, r)
 
 	begun := time.Now()

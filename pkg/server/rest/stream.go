@@ -80,7 +80,8 @@ func (s *stream) changes(after uint64) (last uint64, ok bool) {
 
 // expired implements watchSink.
 func (s *stream) expired(last uint64) {
-	s.event("expired", "", &reserver.WatchBookmark{Instance: s.api.instance, Revision: last, Time: s.api.clock.Wall().UTC().Truncate(time.Millisecond)})
+	s.event("expired", "", &reserver.WatchBookmark{Instance: s.api.instance, Revision: last, Time: s.api.clock.Wall().
+		UTC().Truncate(time.Millisecond)})
 	s.flush()
 }
 

@@ -42,7 +42,8 @@ func TestNoTurnIsHeldWhileAnAnswerIsSent(t *testing.T) {
 		"reservations": get("/v1/reservations"),
 		"explain":      get("/v1/explain?pod=p"),
 		"watch":        get("/v1/watch"),
-		"what-if":      body("/v1/whatif", `{"SchedulerName":"s","Pods":[{"metadata":{"namespace":"default","name":"p","uid":"u"},"spec":{"containers":[{"name":"c"}]}}]}`),
+		"what-if": body("/v1/whatif",
+			`{"SchedulerName":"s","Pods":[{"metadata":{"namespace":"default","name":"p","uid":"u"},"spec":{"containers":[{"name":"c"}]}}]}`),
 	}
 	for name, request := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -57,30 +57,69 @@ func TestUnreserveDurable(t *testing.T) {
 		"one pod":                     {request: back(b), left: []string{"a", "c"}, objects: 1},
 		"one pod on its node":         {request: gangOf("node-2", c), left: []string{"a", "b"}, objects: 1},
 		"a pod without capacity, too": {request: back(b, aPod("z", "1", "1Gi")), left: []string{"a", "c"}, objects: 1},
-		"one pod on another node":     {request: gangOf("node-2", a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "AllocatedElsewhere", want: "1 of 1 pods were not given back"},
+		"one pod on another node": {
+			request: gangOf("node-2", a), left: []string{"a", "b", "c"}, objects: 1,
+			failed: []string{"a"}, reason: "AllocatedElsewhere", want: "1 of 1 pods were not given back",
+		},
 		"one reserved in its slot, too": {before: func(d *fixture) {
 			require.Empty(d.t, d.reserve(memoryOnly("node-1", a)).Error)
 			require.Equal(d.t, "Reserved", d.state(a))
 		}, request: back(a), left: []string{"b", "c"}, objects: 1},
-		"of another scheduler":     {request: theirs(back(a, b)), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a", "b"}, reason: "NotOwner", want: "belongs to another scheduler"},
-		"whole, of another one":    {request: theirs(whole), left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: `belongs to scheduler "batch-scheduler"`},
-		"one that is not there":    {request: body{SchedulerName: testScheduler, Reservation: "team-a/ghost"}, left: []string{"a", "b", "c"}, objects: 1},
+		"of another scheduler": {
+			request: theirs(back(a, b)), left: []string{"a", "b", "c"}, objects: 1,
+			failed: []string{"a", "b"}, reason: "NotOwner", want: "belongs to another scheduler",
+		},
+		"whole, of another one": {
+			request: theirs(whole), left: []string{"a", "b", "c"}, objects: 1, failed: []string{},
+			want: `belongs to scheduler "batch-scheduler"`,
+		},
+		"one that is not there": {
+			request: body{SchedulerName: testScheduler, Reservation: "team-a/ghost"},
+			left:    []string{"a", "b", "c"}, objects: 1,
+		},
 		"the object is gone":       {before: func(d *fixture) { clear(d.Store.Objects) }, request: whole},
 		"pods, the object is gone": {before: func(d *fixture) { clear(d.Store.Objects) }, request: back(b)},
-		"made by hand":             {before: byHand, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "delete the object instead"},
-		"pods of one made by hand": {before: byHand, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "NotOwner", want: "delete the object instead"},
-		"one is bound":             {before: func(d *fixture) { d.bind(a, "node-1") }, request: back(a, b), left: []string{"c"}, objects: 1, failed: []string{"a"}, reason: "BindInFlight", want: "1 of 2 pods"},
-		"the rest of a gang":       {before: func(d *fixture) { d.bind(a, "node-1") }, request: back(b, c)},
-		"whole, with one bound":    {before: func(d *fixture) { d.bind(a, "node-1") }, request: whole},
-		"unreadable":               {before: func(d *fixture) { d.Store.Gets = []fate{{Never: true, Err: errLost}} }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be read: try again"},
-		"forbidden":                {before: func(d *fixture) { d.Store.Deletes = []fate{{Never: true, Err: errForbidden}} }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed"},
-		"slots not written":        {before: func(d *fixture) { d.Store.Release = errors.New("storage") }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be changed: try again"},
-		"answer lost":              {before: func(d *fixture) { d.Store.Deletes = []fate{{Err: errLost}} }, request: whole},
+		"made by hand": {
+			before: byHand, request: whole, left: []string{"a", "b", "c"}, objects: 1,
+			failed: []string{}, want: "delete the object instead",
+		},
+		"pods of one made by hand": {
+			before: byHand, request: back(a), left: []string{"a", "b", "c"}, objects: 1,
+			failed: []string{"a"}, reason: "NotOwner", want: "delete the object instead",
+		},
+		"one is bound": {
+			before: func(d *fixture) { d.bind(a, "node-1") }, request: back(a, b), left: []string{"c"},
+			objects: 1, failed: []string{"a"}, reason: "BindInFlight", want: "1 of 2 pods",
+		},
+		"the rest of a gang":    {before: func(d *fixture) { d.bind(a, "node-1") }, request: back(b, c)},
+		"whole, with one bound": {before: func(d *fixture) { d.bind(a, "node-1") }, request: whole},
+		"unreadable": {
+			before:  func(d *fixture) { d.Store.Gets = []fate{{Never: true, Err: errLost}} },
+			request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed",
+			want: "could not be read: try again",
+		},
+		"forbidden": {
+			before:  func(d *fixture) { d.Store.Deletes = []fate{{Never: true, Err: errForbidden}} },
+			request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed",
+		},
+		"slots not written": {
+			before: func(d *fixture) { d.Store.Release = errors.New("storage") }, request: back(a),
+			left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed",
+			want: "could not be changed: try again",
+		},
+		"answer lost": {before: func(d *fixture) { d.Store.Deletes = []fate{{Err: errLost}} }, request: whole},
 		"not carried out": {before: func(d *fixture) {
 			d.Store.Deletes = []fate{{Never: true, Err: errTooMany}, {Never: true, Err: errInternal}}
 		}, request: whole},
-		"API server gone":  {before: func(d *fixture) { d.Store.Deletes = repeat(30, fate{Never: true, Err: errLost}) }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed: try again"},
-		"without the kind": {before: func(d *fixture) { d.NoKind = true }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "install manifests/crd"},
+		"API server gone": {
+			before:  func(d *fixture) { d.Store.Deletes = repeat(30, fate{Never: true, Err: errLost}) },
+			request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{},
+			want: "could not be changed: try again",
+		},
+		"without the kind": {
+			before: func(d *fixture) { d.NoKind = true }, request: whole, left: []string{"a", "b", "c"},
+			objects: 1, failed: []string{}, want: "install manifests/crd",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +221,8 @@ func TestClientGone(t *testing.T) {
 		decisions := make(chan *arbiter.Decision)
 		go func() {
 			d, err := d.arbiter.Reserve(ctx, &arbiter.Gang{
-				Scheduler: testScheduler, Mode: ledger.AllOrNothing, Durable: true, Pods: []arbiter.GangPod{{Ref: pod.Ref, Node: "node-1"}},
+				Scheduler: testScheduler, Mode: ledger.AllOrNothing, Durable: true,
+				Pods: []arbiter.GangPod{{Ref: pod.Ref, Node: "node-1"}},
 			})
 			assert.NoError(t, err)
 			decisions <- d
@@ -215,10 +255,19 @@ func TestRequestIDAfterARestart(t *testing.T) {
 		want   string
 		failed []string
 	}{
-		"the same":          {code: http.StatusOK, same: true},
-		"another pod":       {change: func(b *body) { b.Pods[0] = aPod("z", "1", "1Gi") }, code: http.StatusConflict, want: "was used before for another request"},
-		"fewer pods":        {change: func(b *body) { b.Pods, b.Nodes = b.Pods[:1], b.Nodes[:1] }, code: http.StatusConflict, want: "was used before for another request"},
-		"one pod was bound": {before: func(d *fixture, _ reserver.Answer) { d.bind(aPod("a", "1", "1Gi"), "node-1") }, code: http.StatusOK, same: true},
+		"the same": {code: http.StatusOK, same: true},
+		"another pod": {
+			change: func(b *body) { b.Pods[0] = aPod("z", "1", "1Gi") }, code: http.StatusConflict,
+			want: "was used before for another request",
+		},
+		"fewer pods": {
+			change: func(b *body) { b.Pods, b.Nodes = b.Pods[:1], b.Nodes[:1] }, code: http.StatusConflict,
+			want: "was used before for another request",
+		},
+		"one pod was bound": {
+			before: func(d *fixture, _ reserver.Answer) { d.bind(aPod("a", "1", "1Gi"), "node-1") },
+			code:   http.StatusOK, same: true,
+		},
 		"one was given back": {
 			before: func(d *fixture, _ reserver.Answer) { d.unreserve(back(aPod("a", "1", "1Gi"))) },
 			code:   http.StatusOK, want: "has no capacity for 1 of the pods: it was given up since", failed: []string{"a"},

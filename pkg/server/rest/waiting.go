@@ -49,7 +49,8 @@ func newWaiting(p *reservations.Pending) reserver.Reservation {
 	}
 	return reserver.Reservation{
 		Namespace: r.Namespace, Name: r.Name, Durable: true, Scheduler: r.Spec.SchedulerName, Priority: p.Priority,
-		Preemptible: r.Spec.Preemptible, Policy: cmp.Or(string(r.Spec.AllocatePolicy), string(ledger.Once)), Slots: []reserver.Slot{}, Pending: waits,
+		Preemptible: r.Spec.Preemptible, Policy: cmp.Or(string(r.Spec.AllocatePolicy), string(ledger.Once)),
+		Slots: []reserver.Slot{}, Pending: waits,
 	}
 }
 

@@ -134,7 +134,8 @@ func (a *API) watchFrom(r *http.Request) (revision uint64, resume bool, err erro
 
 func expired(asked, current uint64) error {
 	return httpjson.Errorf(http.StatusGone,
-		"the changes after revision %d are not kept (the ledger is at revision %d): watch again without a revision, which starts with a snapshot",
+		"the changes after revision %d are not kept (the ledger is at revision %d): watch again without a revision, which "+
+			"starts with a snapshot",
 		asked, current)
 }
 
@@ -178,8 +179,14 @@ func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) 
 	at := a.times.of(snapshot.Revision)
 	for first, more := true, true; more; first = false {
 		n := atOnce(len(nodes), snapshotBatch, func(i int) int { return len(nodes[i].Devices) + len(nodes[i].Labels) })
-		c := atOnce(len(allocations), snapshotBatch, func(i int) int { return partsOf(allocations[i].Request, allocations[i].Given) })
-		h := atOnce(len(slots), snapshotBatch, func(i int) int { return partsOf(slots[i].Request, slots[i].Given) + len(slots[i].Consumers) })
+		c := atOnce(len(allocations), snapshotBatch, func(i int) int {
+			return partsOf(allocations[i].Request,
+				allocations[i].Given)
+		})
+		h := atOnce(len(slots), snapshotBatch, func(i int) int {
+			return partsOf(slots[i].Request, slots[i].Given) +
+				len(slots[i].Consumers)
+		})
 		part := a.newSnapshot(snapshot.Revision, nodes[:n], allocations[:c], slots[:h])
 		nodes, allocations, slots = nodes[n:], allocations[c:], slots[h:]
 		more = len(nodes)+len(allocations)+len(slots) > 0
@@ -291,10 +298,14 @@ func (a *API) tellChanges(s sink, events []ledger.Event, after uint64) (kept []l
 
 // tellEvent makes the empty event one that tells a change of the ledger.
 func (a *API) tellEvent(event *reserver.Event, e *ledger.Event) {
-	*event = reserver.Event{ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision, Time: a.times.of(e.Revision)}
+	*event = reserver.Event{
+		ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision,
+		Time: a.times.of(e.Revision),
+	}
 	table := a.ledger.Table()
 	switch e.Type {
-	case ledger.SlotPlaced, ledger.SlotIdentified, ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
+	case ledger.SlotPlaced, ledger.SlotIdentified, ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired,
+		ledger.SlotPreempted:
 		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, a.clock, e)
 	case ledger.NodeUpdated, ledger.NodeLabeled, ledger.NodeRemoved, ledger.DevicesUpdated:
 		event.Type = reserver.NodeEvent

@@ -121,7 +121,10 @@ func TestWatchFromSnapshot(t *testing.T) {
 	assert.Equal(t, reserver.EventID(f.api.instance, start+1), e.id)
 	assert.Equal(t, "SlotReleased", slot.Type)
 	assert.Empty(t, slot.Slot.Reservation)
-	assert.Equal(t, []string{"team-a", "a", "node-1"}, []string{slot.Slot.Namespace, slot.Slot.Slot.Pod, slot.Slot.Slot.Node})
+	assert.Equal(t, []string{"team-a", "a", "node-1"}, []string{
+		slot.Slot.Namespace, slot.Slot.Slot.Pod,
+		slot.Slot.Slot.Node,
+	})
 	var allocation reserver.WatchAllocation
 	w.expect("allocation", &allocation)
 	assert.Equal(t, "AllocationBound", allocation.Type)
@@ -136,7 +139,10 @@ func TestWatchFromSnapshot(t *testing.T) {
 	node.Time = nil
 	assert.Equal(t, reserver.WatchNode{
 		Revision: start + 3, Type: "NodeUpdated",
-		Node: reserver.WatchedNode{Name: "node-4", UID: "uid-node-4", Allocatable: reserver.Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110}},
+		Node: reserver.WatchedNode{
+			Name: "node-4", UID: "uid-node-4",
+			Allocatable: reserver.Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110},
+		},
 	}, node)
 	f.label("node-4", map[string]string{"agentpool": "blue"})
 	node = reserver.WatchNode{}
@@ -160,10 +166,14 @@ func TestWatchResumes(t *testing.T) {
 		watcher *watcher
 		after   uint64
 	}{
-		"by parameter":                    {f.watch(fmt.Sprint("?revision=", start)), start},
-		"by header":                       {f.watch("", "Last-Event-ID", fmt.Sprint(start+3)), start + 3},
-		"by header, older parameter":      {f.watch(fmt.Sprint("?revision=", start), "Last-Event-ID", fmt.Sprint(start+4)), start + 4},
-		"by the id of an event":           {f.watch("", "Last-Event-ID", reserver.EventID(f.api.instance, start+2)), start + 2},
+		"by parameter": {f.watch(fmt.Sprint("?revision=", start)), start},
+		"by header":    {f.watch("", "Last-Event-ID", fmt.Sprint(start+3)), start + 3},
+		"by header, older parameter": {
+			f.watch(fmt.Sprint("?revision=", start), "Last-Event-ID", fmt.Sprint(start+4)),
+			start + 4,
+		},
+		"by the id of an event": {f.watch("", "Last-Event-ID", reserver.EventID(f.api.instance, start+2)), start +
+			2},
 		"by id in the parameter":          {f.watch("?revision=" + reserver.EventID(f.api.instance, start+2)), start + 2},
 		"from now":                        {f.watch(fmt.Sprint("?revision=", start+5)), start + 5},
 		"from where the ledger has begun": {f.watch("?revision=1000"), 1000},
@@ -272,7 +282,8 @@ func TestWatchFallsBehind(t *testing.T) {
 	s := f.recordStream(t)
 	wake := make(chan struct{})
 	f.api.followStream(s, old, wake, &refusalFeed{})
-	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+"\",\"Revision\":"+strconv.FormatUint(old, 10)+",\"Time\":\"")
+	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+
+		"\",\"Revision\":"+strconv.FormatUint(old, 10)+",\"Time\":\"")
 }
 
 // A reader that takes nothing is cut off, and its place is free again.

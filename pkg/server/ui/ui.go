@@ -90,7 +90,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", policy)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
-		httpjson.WriteError(w, httpjson.Errorf(http.StatusMethodNotAllowed, "the page only reads: send GET here, and all else to the server's other ports"))
+		httpjson.WriteError(w, httpjson.Errorf(http.StatusMethodNotAllowed,
+			"the page only reads: send GET here, and all else to the server's other ports"))
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -99,7 +100,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f, ok := h.files[r.URL.Path]
 	if !ok {
-		httpjson.WriteError(w, httpjson.Errorf(http.StatusNotFound, "there is no \"%s\" here: the page is at /", httpjson.Clip(r.URL.Path)))
+		httpjson.WriteError(w, httpjson.Errorf(http.StatusNotFound, "there is no \"%s\" here: the page is at /",
+			httpjson.Clip(r.URL.Path)))
 		return
 	}
 	f.serve(w, r)
@@ -136,6 +138,7 @@ func (h *Handler) ask(w http.ResponseWriter, r *http.Request) {
 	case isNode || lists[r.URL.Path]:
 		h.api.ServeHTTP(w, r)
 	default:
-		httpjson.WriteError(w, httpjson.Errorf(http.StatusNotFound, "the page does not ask for \"%s\": ask on the server's other ports", httpjson.Clip(r.URL.Path)))
+		httpjson.WriteError(w, httpjson.Errorf(http.StatusNotFound,
+			"the page does not ask for \"%s\": ask on the server's other ports", httpjson.Clip(r.URL.Path)))
 	}
 }

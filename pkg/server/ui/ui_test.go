@@ -111,7 +111,10 @@ func TestRoutes(t *testing.T) {
 
 // Another site cannot have a visitor's browser ask.
 func TestOtherSites(t *testing.T) {
-	for site, status := range map[string]int{"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden, "same-origin": http.StatusOK, "": http.StatusOK} {
+	for site, status := range map[string]int{
+		"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden,
+		"same-origin": http.StatusOK, "": http.StatusOK,
+	} {
 		r := httptest.NewRequest(http.MethodGet, "/v1/nodes", http.NoBody)
 		r.Header.Set("Sec-Fetch-Site", site)
 		answer, _ := serve(t, r)

@@ -44,7 +44,8 @@ func newQuestion(q url.Values) ([]byte, error) {
 		Without []gone
 	}
 	if len(q["without"]) > maxWithout {
-		return nil, httpjson.Errorf(http.StatusBadRequest, "without is given %d times: give it at most %d times", len(q["without"]), maxWithout)
+		return nil, httpjson.Errorf(http.StatusBadRequest, "without is given %d times: give it at most %d times",
+			len(q["without"]), maxWithout)
 	}
 	namespace, podName, ok := podOf(q.Get("pod"))
 	if !ok {

@@ -92,7 +92,8 @@ func New(l *ledger.Ledger, q *placement.Builder, pods *cluster.Pods) (*waiting.P
 	log, _ := logtest.NewNullLogger()
 	writes := &Writes{nominated: map[string]string{}}
 	return waiting.New(waiting.Options{
-		Ledger: l.Reader, Question: q, Pods: pods, Patcher: writes, Nominator: writes, Recorder: writes, Metrics: metrics.New(), Log: log,
+		Ledger: l.Reader, Question: q, Pods: pods, Patcher: writes, Nominator: writes, Recorder: writes,
+		Metrics: metrics.New(), Log: log,
 		Node:         func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true },
 		ClaimTrouble: func(*cluster.Pod) (ledger.Reason, string) { return ledger.Fits, "" },
 		Ready: func(ctx context.Context) error {

@@ -42,7 +42,8 @@ func commands(t *testing.T, heading string, path ...string) []string {
 // written there, have a server beside the API server asked.
 func TestCommandsForACertificateOfOnesOwn(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Log("NOT RUN: the commands of manifests/admission/README.md, as there is no openssl here") // as `make e2e` says, too
+		// as `make e2e` says, too
+		t.Log("NOT RUN: the commands of manifests/admission/README.md, as there is no openssl here")
 		return
 	}
 	own := commands(t, "## A certificate of your own", "manifests", "admission", "README.md")
@@ -55,7 +56,8 @@ func TestCommandsForACertificateOfOnesOwn(t *testing.T) {
 
 	folder := c.shell(own...)
 	requireNamed(t, folder, "globalreserve.globalreserve-system.svc")
-	secret, err := c.Client().CoreV1().Secrets("globalreserve-system").Get(t.Context(), "globalreserve-tls", metav1.GetOptions{})
+	secret, err := c.Client().CoreV1().Secrets("globalreserve-system").
+		Get(t.Context(), "globalreserve-tls", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.NotEmpty(t, secret.Data["ca.crt"])
 
@@ -90,7 +92,8 @@ func TestCommandForTheNetwork(t *testing.T) {
 			c.shell(block)
 		}
 	}
-	policy, err := c.Client().NetworkingV1().NetworkPolicies("globalreserve-system").Get(t.Context(), "globalreserve-from-batch", metav1.GetOptions{})
+	policy, err := c.Client().NetworkingV1().NetworkPolicies("globalreserve-system").
+		Get(t.Context(), "globalreserve-from-batch", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Len(t, policy.Spec.Ingress, 1)
 	assert.Equal(t, "batch", policy.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"])
@@ -112,7 +115,8 @@ func (c *cluster) shellIn(folder string, blocks ...string) {
 	require.NoError(c.T, err)
 	run := exec.CommandContext(c.T.Context(), "bash", "-euo", "pipefail", "-c", strings.Join(blocks, "\n"))
 	run.Dir = folder
-	run.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+c.BinDir()+string(os.PathListSeparator)+os.Getenv("PATH"))
+	run.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+c.BinDir()+string(os.PathListSeparator)+
+		os.Getenv("PATH"))
 	output, err := run.CombinedOutput()
 	require.NoError(c.T, err, "%s", output)
 }

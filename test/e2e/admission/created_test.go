@@ -34,7 +34,10 @@ func TestCreationsThatNeverHappen(t *testing.T) {
 	for range 3 {
 		require.True(t, apierrors.IsInvalid(c.place("senseless", "4", func(pod *corev1.Pod) {
 			for range 2 {
-				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+					Name:         "v",
+					VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+				})
 			}
 		})))
 		assert.Zero(t, c.allocationsIn("Binding"))
@@ -48,7 +51,8 @@ func TestCreationsThatNeverHappen(t *testing.T) {
 	assert.Equal(t, 1, c.allocationsIn("Binding"), "it may be written yet, for all that is known")
 	err := tenant.place("second", "1m", func(pod *corev1.Pod) { pod.Spec.NodeName = "node-1" })
 	require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
-	require.ErrorContains(t, err, "pods of namespace tenant that were allowed to be created with a node are not there yet: 1")
+	require.ErrorContains(t, err,
+		"pods of namespace tenant that were allowed to be created with a node are not there yet: 1")
 	require.NoError(t, c.place("other", "4", func(pod *corev1.Pod) { pod.Spec.NodeName = "node-2" }), "another namespace")
 }
 
@@ -62,7 +66,8 @@ func (c *cluster) refusedByAnother(t *testing.T) *otherHook {
 	c.installOtherHook(h.client, createdPods)
 	probe := testbed.NewPod("probe", naive, "1m", testbed.Annotated("refused", "yes"))
 	c.Eventually(func(t *assert.CollectT) {
-		_, err := c.Client().CoreV1().Pods(c.Namespace).Create(c.T.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := c.Client().CoreV1().Pods(c.Namespace).Create(c.T.Context(), probe,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		assert.ErrorContains(t, err, "the other webhook")
 	})
 	return h
@@ -90,7 +95,8 @@ func TestTwoCreationsOfAName(t *testing.T) {
 	case <-time.After(controlplane.Patience):
 		require.FailNow(t, "the creation does not reach the other webhook")
 	}
-	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, 1, c.allocationsIn("Binding")) }) // both webhooks are asked at once
+	// both webhooks are asked at once
+	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, 1, c.allocationsIn("Binding")) })
 	require.NoError(t, c.place("p", "1m"))
 	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, 1, c.allocationsIn("Bound")) })
 	c.Delete("p")

@@ -23,7 +23,8 @@ import (
 var forgeries = map[string]func(*corev1.Pod){
 	"requests": func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1m") },
 	"priority": func(pod *corev1.Pod) { pod.Spec.Priority = new(int32(2_000_000_000)) },
-	"annotations": testbed.Annotated(v1alpha1.ReservationIndexAnnotation, "web", v1alpha1.MatchedReservationAnnotation, "default/kept/0",
+	"annotations": testbed.Annotated(v1alpha1.ReservationIndexAnnotation, "web", v1alpha1.MatchedReservationAnnotation,
+		"default/kept/0",
 		corev1.MirrorPodAnnotationKey, "x"),
 	"resourceVersion":    func(pod *corev1.Pod) { pod.ResourceVersion = "999999999" },
 	"no resourceVersion": func(pod *corev1.Pod) { pod.ResourceVersion = "" },
@@ -43,11 +44,13 @@ var forgeries = map[string]func(*corev1.Pod){
 // answered, the pod is not bound, nothing is overcommitted and the reservation stays.
 func TestForgedPods(t *testing.T) {
 	c := newCluster(t, 1, nil)
-	c.CreateReservation("kept", `{ttl: 1h, priority: 100, preemptible: true, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)
+	c.CreateReservation("kept",
+		`{ttl: 1h, priority: 100, preemptible: true, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)
 	c.AwaitReservation("kept", v1alpha1.ReservationAvailable)
 	held := c.Held()
 	c.CreatePriorityClass("important", 1000)
-	other := c.create("other", "100", testbed.Annotated(v1alpha1.ReservationIndexAnnotation, "web"), func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "important" })
+	other := c.create("other", "100", testbed.Annotated(v1alpha1.ReservationIndexAnnotation, "web"),
+		func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "important" })
 	for name, forge := range forgeries {
 		t.Run(name, func(t *testing.T) {
 			inner := *c
@@ -82,18 +85,28 @@ func (c *cluster) sendForged(pod, forged *corev1.Pod) {
 	}
 	bind := func(uid types.UID) {
 		c.T.Helper()
-		send(testbed.BindPath, &extenderv1.ExtenderBindingArgs{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: uid, Node: "node-0"})
+		send(testbed.BindPath, &extenderv1.ExtenderBindingArgs{
+			PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: uid,
+			Node: "node-0",
+		})
 		binding := &corev1.Binding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: uid, ResourceVersion: forged.ResourceVersion, Annotations: forged.Annotations},
-			Target:     corev1.ObjectReference{Kind: "Node", Name: "node-0"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: pod.Namespace, Name: pod.Name, UID: uid,
+				ResourceVersion: forged.ResourceVersion, Annotations: forged.Annotations,
+			},
+			Target: corev1.ObjectReference{Kind: "Node", Name: "node-0"},
 		}
-		assert.Error(c.T, c.Client().CoreV1().Pods(c.Namespace).Bind(c.T.Context(), binding, metav1.CreateOptions{}), "admission")
+		assert.Error(c.T, c.Client().CoreV1().Pods(c.Namespace).Bind(c.T.Context(), binding, metav1.CreateOptions{}),
+			"admission")
 	}
 	args := &extenderv1.ExtenderArgs{Pod: forged, NodeNames: &nodes}
 	for range 4 { // a pod may end reservations when it has been looked at for some times in vain
 		send(testbed.FilterPath, args)
 		send(testbed.PrioritizePath, args)
-		send(testbed.PreemptPath, &extenderv1.ExtenderPreemptionArgs{Pod: forged, NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"node-0": {}}})
+		send(testbed.PreemptPath, &extenderv1.ExtenderPreemptionArgs{
+			Pod:                   forged,
+			NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"node-0": {}},
+		})
 	}
 	bind(forged.UID)
 	gang := &reserver.Request{SchedulerName: naive, Pods: []*corev1.Pod{forged}, Nodes: nodes, TTLSeconds: 60}

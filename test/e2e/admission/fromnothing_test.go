@@ -31,7 +31,8 @@ func TestFromNothing(t *testing.T) {
 	require.NoError(t, c.webhook.Install(t.Context(), cp, nil))
 	claims, err := c.webhook.Validating("resourceclaims.yaml")
 	require.NoError(t, err)
-	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), claims, metav1.CreateOptions{})
+	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().
+		Create(t.Context(), claims, metav1.CreateOptions{})
 	require.NoError(t, err)
 	const scheduler = "default-scheduler"
 	require.NoError(t, c.StartScheduler(t.Context(), scheduler, nil))
@@ -56,7 +57,8 @@ func TestFromNothing(t *testing.T) {
 	for _, pod := range waiting {
 		assert.Contains(t, c.AwaitRefused(pod.Name), "failed calling webhook", pod.Name)
 	}
-	require.NoError(t, c.StartPart(t.Context(), clusterload.ServerName), "what the kubelet does with the pod that is bound now")
+	require.NoError(t, c.StartPart(t.Context(), clusterload.ServerName),
+		"what the kubelet does with the pod that is bound now")
 	for _, pod := range waiting {
 		c.AwaitBound(pod.Name)
 	}

@@ -35,7 +35,10 @@ func bindings(t *testing.T, c *cluster) {
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
 		}).Do(t.Context()).Error()
 	}
-	for name, bind := range map[string]func(name, node string, dryRun ...string) error{"pods-binding": c.BindDirectly, "bindings": older} {
+	for name, bind := range map[string]func(name, node string, dryRun ...string) error{
+		"pods-binding": c.BindDirectly,
+		"bindings":     older,
+	} {
 		first, second := name+"-first", name+"-second"
 		c.create(first, "3")
 		c.create(second, "2")
@@ -43,7 +46,8 @@ func bindings(t *testing.T, c *cluster) {
 		err := bind(second, "node-0")
 		require.Error(t, err)
 		assert.True(t, apierrors.IsConflict(err), "%v", err)
-		assert.ErrorContains(t, err, `node "node-0" has too little cpu for pod default/`+second+`: requested 2 CPU, 1 free; largest holder default/`+first)
+		assert.ErrorContains(t, err, `node "node-0" has too little cpu for pod default/`+second+
+			`: requested 2 CPU, 1 free; largest holder default/`+first)
 		refusal := c.AwaitRefusal("path=admission&pod=" + second)
 		assert.Equal(t, []string{"node-0", first}, []string{refusal.Rejection.Node, refusal.Rejection.Holders[0].Pod})
 		require.NoError(t, bind(second, "node-1"))
@@ -111,7 +115,8 @@ func podsCreatedWithANode(t *testing.T, c *cluster) {
 // Capacity that a Reservation holds is refused to a naive scheduler's pods, and given to those it is for,
 // which then say so.
 func reservationIsKept(t *testing.T, c *cluster) {
-	c.CreateReservation("kept", `{ttl: 1h, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)
+	c.CreateReservation("kept",
+		`{ttl: 1h, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)
 	c.AwaitReservation("kept", v1alpha1.ReservationAvailable)
 	c.create("other", "3")
 	require.ErrorContains(t, c.BindDirectly("other", "node-0"), "largest holder reservation default/kept/0")
@@ -135,5 +140,6 @@ func bindingThatFails(t *testing.T, c *cluster) {
 // requireGivenBack waits until nothing is being bound any more.
 func (c *cluster) requireGivenBack() {
 	c.T.Helper()
-	require.EventuallyWithT(c.T, func(t *assert.CollectT) { assert.Zero(t, c.allocationsIn("Binding")) }, testbed.Soon, testbed.Poll)
+	require.EventuallyWithT(c.T, func(t *assert.CollectT) { assert.Zero(t, c.allocationsIn("Binding")) }, testbed.Soon,
+		testbed.Poll)
 }

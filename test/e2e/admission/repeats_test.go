@@ -24,7 +24,8 @@ func TestRepeatedBindings(t *testing.T) {
 	c.AwaitEvent("Pod", "second", "BindingRepeated", "has asked 10 times within ")
 	c.AwaitEvent("Pod", "second", "BindingRepeated", "too little cpu for pod default/second: requested 2 CPU, 1 free")
 	c.Eventually(func(t *assert.CollectT) { // a decision is counted when it is answered
-		assert.Equal(t, 11, c.Metric("globalreserve_repeated_bindings_total", "reason", "InsufficientResource", "scheduler", naive))
+		assert.Equal(t, 11, c.Metric("globalreserve_repeated_bindings_total", "reason", "InsufficientResource", "scheduler",
+			naive))
 		assert.Equal(t, 12, c.decided(naive, "refused"))
 	})
 	var answer reserver.RefusalsAnswer

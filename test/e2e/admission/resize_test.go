@@ -46,13 +46,15 @@ func TestResizes(t *testing.T) {
 func resizes(t *testing.T, c *cluster) {
 	c.create("grows", "1", onNode0)
 	c.create("other", "1", onNode0)
-	c.CreateReservation("kept", `{ttl: 1h, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 1}}]}`)
+	c.CreateReservation("kept",
+		`{ttl: 1h, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 1}}]}`)
 	c.AwaitReservation("kept", v1alpha1.ReservationAvailable)
 	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, 2, c.allocationsIn("Bound")) })
 	granted := c.decided(naive, "granted")
 	err := c.resize("grows", "2500m")
 	require.True(t, apierrors.IsConflict(err), "%v", err)
-	require.ErrorContains(t, err, `pod default/grows cannot grow where it is: node "node-0" has too little cpu for pod default/grows: requested 1.5 CPU, 1 free`)
+	require.ErrorContains(t, err,
+		`pod default/grows cannot grow where it is: node "node-0" has too little cpu for pod default/grows: requested 1.5 CPU, 1 free`)
 	require.ErrorContains(t, err, "ask for less, or replace the pod")
 	before := c.Allocations()
 	require.NoError(t, c.resize("grows", "2", metav1.DryRunAll))
@@ -96,7 +98,8 @@ func resizeInProgress(t *testing.T, c *cluster) {
 		pod := c.Pod("shrinks")
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 			Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-			AllocatedResources: testbed.Requests(allocated), Resources: &corev1.ResourceRequirements{Requests: testbed.Requests(actuated)},
+			AllocatedResources: testbed.Requests(allocated),
+			Resources:          &corev1.ResourceRequirements{Requests: testbed.Requests(actuated)},
 		}}
 		pod.Status.Conditions = conditions
 		_, err := c.Client().CoreV1().Pods(c.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
@@ -114,7 +117,10 @@ func resizeInProgress(t *testing.T, c *cluster) {
 	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, c.BindDirectly("other", "node-0")) })
 	require.ErrorContains(t, c.resize("shrinks", "2500m"), "1 free")
 	require.NoError(t, c.resize("shrinks", "2"))
-	say("1", "1", corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, ObservedGeneration: c.Pod("shrinks").Generation})
+	say("1", "1", corev1.PodCondition{
+		Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+		Reason: corev1.PodReasonInfeasible, ObservedGeneration: c.Pod("shrinks").Generation,
+	})
 	c.Eventually(func(t *assert.CollectT) { assert.EqualValues(t, 3000, c.bound()) }, "what is infeasible does not count")
 	c.create("late", "1", onNode0)
 	require.ErrorContains(t, c.resize("shrinks", "1500m"), "0 free", "less than asked for in vain, and more than it has")

@@ -54,7 +54,8 @@ func TestPodsLimitedAsAWhole(t *testing.T) {
 	c.run(t, map[string]func(*testing.T, *cluster){
 		"created": func(t *testing.T, c *cluster) {
 			pods := c.Client().CoreV1().Pods(c.Namespace)
-			_, err := pods.Create(t.Context(), testbed.NewPod("large", naive, "0", onNode0, asAWhole("5")), metav1.CreateOptions{})
+			_, err := pods.Create(t.Context(), testbed.NewPod("large", naive, "0", onNode0, asAWhole("5")),
+				metav1.CreateOptions{})
 			require.ErrorContains(t, err, "requested 5 CPU, 4 free")
 			c.create("whole", "0", onNode0, asAWhole("4"))
 			assert.EqualValues(t, 4000, c.bound())
@@ -68,7 +69,8 @@ func TestPodsLimitedAsAWhole(t *testing.T) {
 			resize := func(cpu string, dryRun ...string) error {
 				pod := c.Pod("whole")
 				asAWhole(cpu)(pod)
-				_, err := c.Client().CoreV1().Pods(c.Namespace).UpdateResize(t.Context(), "whole", pod, metav1.UpdateOptions{DryRun: dryRun})
+				_, err := c.Client().CoreV1().Pods(c.Namespace).UpdateResize(t.Context(), "whole", pod,
+					metav1.UpdateOptions{DryRun: dryRun})
 				return err
 			}
 			c.Eventually(func(t *assert.CollectT) {
@@ -153,11 +155,17 @@ var dry = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 // what the pods come to that would be stored, by the code that kube-scheduler counts with.
 func TestCountedIsStored(t *testing.T) {
 	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t))}
-	c.AddNodes(1, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("100"), "memory": resource.MustParse("1Ti")}})
+	c.AddNodes(1, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
+		"cpu":    resource.MustParse("100"),
+		"memory": resource.MustParse("1Ti"),
+	}})
 	c.declareResizes("node-0")
 	_, err := c.Client().NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "heavy"}, Handler: "heavy",
-		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"cpu": resource.MustParse("250m"), "memory": resource.MustParse("1Mi")}},
+		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{
+			"cpu":    resource.MustParse("250m"),
+			"memory": resource.MustParse("1Mi"),
+		}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	limited := c.In(t, "limited")
@@ -220,7 +228,10 @@ func creationsCount(t *testing.T, c *cluster, s *sight, table *resources.Table, 
 func resizesCount(t *testing.T, c *cluster, s *sight, table *resources.Table) {
 	d := dice{rand.New(rand.NewPCG(2, 0))}
 	c.create("runs", "100m", onNode0, func(pod *corev1.Pod) {
-		pod.Spec.InitContainers = []corev1.Container{{Name: "side", Image: "none", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}}
+		pod.Spec.InitContainers = []corev1.Container{{
+			Name: "side", Image: "none",
+			RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+		}}
 		pod.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("500m")}}
 	})
 	stored, filledIn := 0, 0
@@ -229,7 +240,8 @@ func resizesCount(t *testing.T, c *cluster, s *sight, table *resources.Table) {
 		written.Spec.Containers[0].Resources = d.resources("cpu", "memory")
 		written.Spec.InitContainers[0].Resources = d.resources("cpu", "memory")
 		written.Spec.Resources = d.asAWhole("cpu", "memory")
-		answer, err := c.Client().CoreV1().Pods(c.Namespace).UpdateResize(t.Context(), "runs", written, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		answer, err := c.Client().CoreV1().Pods(c.Namespace).UpdateResize(t.Context(), "runs", written,
+			metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			return err
 		}
@@ -330,7 +342,10 @@ func (d dice) pod() *corev1.Pod {
 func (d dice) containers(prefix string, n int) []corev1.Container {
 	list := make([]corev1.Container, n)
 	for i := range list {
-		list[i] = corev1.Container{Name: fmt.Sprint(prefix, i), Image: "none", Resources: d.resources("cpu", "memory", "ephemeral-storage")}
+		list[i] = corev1.Container{
+			Name: fmt.Sprint(prefix, i), Image: "none",
+			Resources: d.resources("cpu", "memory", "ephemeral-storage"),
+		}
 		if d.one(6) {
 			list[i].Resources.Limits[hugePages] = resource.MustParse("2Mi")
 			list[i].Resources.Limits["memory"] = resource.MustParse("3Gi")
@@ -357,7 +372,8 @@ func (d dice) ports(c *corev1.Container, port int32) (next int32) {
 // small, and large that are no less.
 var (
 	small = map[corev1.ResourceName][]string{
-		"cpu": {"0", "1m", "1500u", "100n", "0.25", "500m"}, "memory": {"0", "1", "1500m", "1M", "64Mi"}, "ephemeral-storage": {"1Gi", "3"},
+		"cpu": {"0", "1m", "1500u", "100n", "0.25", "500m"}, "memory": {"0", "1", "1500m", "1M", "64Mi"},
+		"ephemeral-storage": {"1Gi", "3"},
 	}
 	large = map[corev1.ResourceName][]string{
 		"cpu": {"1", "1500001u", "2"}, "memory": {"1Gi", "2G"}, "ephemeral-storage": {"1Gi", "2Gi"},

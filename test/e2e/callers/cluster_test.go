@@ -49,7 +49,11 @@ type server struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t)), trusted: x509.NewCertPool()}
-	c.nodes = c.AddNodes(2, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi")}})
+	c.nodes = c.AddNodes(2,
+		controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("64"),
+			corev1.ResourceMemory: resource.MustParse("64Gi"),
+		}})
 	ca, err := os.ReadFile(c.CAFile())
 	require.NoError(t, err)
 	require.True(t, c.trusted.AppendCertsFromPEM(ca))
@@ -80,7 +84,8 @@ func (c *cluster) grant(role string, subject rbacv1.Subject) {
 // role makes a role.
 func (c *cluster) role(name string, rules ...rbacv1.PolicyRule) {
 	c.T.Helper()
-	_, err := c.Client().RbacV1().ClusterRoles().Create(c.T.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+	_, err := c.Client().RbacV1().ClusterRoles().Create(c.T.Context(),
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
 }
 
@@ -113,7 +118,8 @@ func (c *cluster) withCertificate(user string, groups ...string) *caller {
 func (c *cluster) withToken(account string) *caller {
 	c.T.Helper()
 	accounts := c.Client().CoreV1().ServiceAccounts(c.Namespace)
-	_, err := accounts.Create(c.T.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	_, err := accounts.Create(c.T.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}},
+		metav1.CreateOptions{})
 	require.NoError(c.T, err)
 	token, err := accounts.CreateToken(c.T.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(c.T, err)

@@ -36,8 +36,9 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: "u", Operation: admissionv1.Create, Namespace: pod.Namespace, Name: "new", DryRun: ptr.To(true),
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
-			Object: runtime.RawExtension{Object: testbed.NewPod("new", team, "1")},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Object:   runtime.RawExtension{Object: testbed.NewPod("new", team, "1")},
 		},
 	}
 	const everybody, looks, schedules = "everybody", "viewer scheduler admin", "scheduler admin"
@@ -64,7 +65,10 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"POST", "/preempt", preempt, schedules},
 		{"POST", "/reserve", gang, "reserver " + schedules},
 		{"POST", "/unreserve", back, "reserver " + schedules},
-		{"POST", "/bind", &extenderv1.ExtenderBindingArgs{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: c.nodes[0]}, schedules},
+		{"POST", "/bind", &extenderv1.ExtenderBindingArgs{
+			PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID,
+			Node: c.nodes[0],
+		}, schedules},
 		{"GET", "/debug/ledger", nil, "admin"},
 		{"GET", "/debug/diff", nil, "admin"},
 		{"POST", "/admission", review, "API server"},
@@ -106,7 +110,10 @@ func (r *request) allows(name string) bool {
 
 // The rights to act for the scheduler of the tests, and to reserve.
 var (
-	useTeam     = rbacv1.PolicyRule{Verbs: []string{"use"}, APIGroups: []string{"globalreserve.io"}, Resources: []string{"schedulers"}, ResourceNames: []string{team}}
+	useTeam = rbacv1.PolicyRule{
+		Verbs: []string{"use"}, APIGroups: []string{"globalreserve.io"},
+		Resources: []string{"schedulers"}, ResourceNames: []string{team},
+	}
 	reserveOnly = rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{"/reserve", "/unreserve"}}
 )
 

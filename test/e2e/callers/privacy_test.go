@@ -100,7 +100,10 @@ func (a *tenant) readAll() {
 	require.NoError(a.T, err)
 	events, err := a.client.EventsV1().Events(ours).List(ctx, all)
 	require.NoError(a.T, err)
-	for where, object := range map[string]any{"pods": pods, "reservations": reservations, "old events": old, "events": events} {
+	for where, object := range map[string]any{
+		"pods": pods, "reservations": reservations, "old events": old,
+		"events": events,
+	} {
 		content, err := json.Marshal(object)
 		require.NoError(a.T, err)
 		a.note(where, string(content))
@@ -118,11 +121,13 @@ func (c *cluster) fillNodes() {
 			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
 		})
 		name := secret + "-rsv-" + node
-		b.CreateReservation(name, fmt.Sprintf(`{ttl: 1h, priority: 1000, slots: [{name: %s-slot, nodeName: %s, requests: {cpu: 30}}]}`, secret, node))
+		b.CreateReservation(name,
+			fmt.Sprintf(`{ttl: 1h, priority: 1000, slots: [{name: %s-slot, nodeName: %s, requests: {cpu: 30}}]}`, secret, node))
 		b.AwaitReservation(name, v1alpha1.ReservationAvailable)
 		pod := testbed.NewPod(secret+"-kept-"+node, secret+"-scheduler", "3")
 		pod.Namespace = theirs
-		answer := b.Reserve(&reserver.Request{SchedulerName: secret + "-scheduler", Pods: []*corev1.Pod{pod}, Nodes: []string{node}, TTLSeconds: 600})
+		answer := b.Reserve(&reserver.Request{SchedulerName: secret +
+			"-scheduler", Pods: []*corev1.Pod{pod}, Nodes: []string{node}, TTLSeconds: 600})
 		require.Empty(c.T, answer.Error)
 	}
 }
@@ -135,7 +140,8 @@ func (c *cluster) startSchedulers() {
 	plain := c.Ledger
 	defer func() { c.Ledger = plain }()
 	c.Ledger.URL = ""
-	c.StartKubeScheduler("naive-scheduler", "default-scheduler.yaml", "schedulerName: default-scheduler", "schedulerName: naive-scheduler",
+	c.StartKubeScheduler("naive-scheduler", "default-scheduler.yaml", "schedulerName: default-scheduler",
+		"schedulerName: naive-scheduler",
 		"leaderElect: true", "leaderElect: false")
 }
 
@@ -160,7 +166,8 @@ func TestTenantSeesNoForeignNames(t *testing.T) {
 	}))
 	require.NoError(t, a.create("a-grows", team, "500m", node))
 	_, err = a.client.CoreV1().Pods(ours).Patch(t.Context(), "a-grows", types.StrategicMergePatchType,
-		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"3"}}}]}}`), metav1.PatchOptions{}, "resize")
+		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"3"}}}]}}`), metav1.PatchOptions{},
+		"resize")
 	require.Error(t, err)
 	a.note("resize", err)
 
@@ -170,7 +177,10 @@ func TestTenantSeesNoForeignNames(t *testing.T) {
 	// Objects.
 	reservations := a.objects.GlobalreserveV1alpha1().Reservations(ours)
 	slots := []v1alpha1.Slot{{Name: "s", NodeName: c.nodes[0], Requests: testbed.Requests("5")}}
-	_, err = reservations.Create(t.Context(), &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Name: "a-waits"}, Spec: v1alpha1.ReservationSpec{Slots: slots}}, metav1.CreateOptions{})
+	_, err = reservations.Create(t.Context(), &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Name: "a-waits"},
+		Spec:       v1alpha1.ReservationSpec{Slots: slots},
+	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
 	refused := []string{"not enough capacity left on the node", "too little cpu", "CapacityReserved"}
@@ -206,7 +216,10 @@ func TestWhatIfTellsNothingOfForeignPods(t *testing.T) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
 	}
 	ask := func(pod *corev1.Pod, without ...reserver.GonePod) (int, string) {
-		question := &reserver.WhatIfRequest{Request: reserver.Request{Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1]}, Without: without}
+		question := &reserver.WhatIfRequest{
+			Request: reserver.Request{Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1]},
+			Without: without,
+		}
 		status, answer, err := who.ask(t.Context(), http.MethodPost, c.servers[0].tls+"/v1/whatif", question)
 		require.NoError(t, err)
 		return status, answer

@@ -23,7 +23,10 @@ const owner = "owner-scheduler"
 func (c *cluster) reserveIn(account string) {
 	c.T.Helper()
 	rbac := c.Client().RbacV1()
-	rule := rbacv1.PolicyRule{Verbs: []string{"reserve"}, APIGroups: []string{"globalreserve.io"}, Resources: []string{"reservations"}}
+	rule := rbacv1.PolicyRule{
+		Verbs: []string{"reserve"}, APIGroups: []string{"globalreserve.io"},
+		Resources: []string{"reservations"},
+	}
 	_, err := rbac.Roles(c.Namespace).Create(c.T.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: account}, Rules: []rbacv1.PolicyRule{rule},
 	}, metav1.CreateOptions{})

@@ -34,7 +34,8 @@ func TestKubeSchedulerOverTLS(t *testing.T) {
 			"serverName: globalreserve.globalreserve-system.svc", "serverName: localhost")...)
 	}
 	start("default-scheduler", "system:kube-scheduler")
-	start("impostor", "system:node:"+c.nodes[0], "schedulerName: default-scheduler", "schedulerName: impostor", "leaderElect: true", "leaderElect: false")
+	start("impostor", "system:node:"+c.nodes[0], "schedulerName: default-scheduler", "schedulerName: impostor",
+		"leaderElect: true", "leaderElect: false")
 	c.Create(testbed.NewPods(5, "served", "default-scheduler", "1")...)
 	c.Create(testbed.NewPods(1, "refused", "impostor", "1")...)
 	for _, pod := range []string{"served-0", "served-1", "served-2", "served-3", "served-4"} {

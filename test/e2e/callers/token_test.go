@@ -17,9 +17,11 @@ import (
 func TestTokenThatWasTakenBack(t *testing.T) {
 	c := newCluster(t)
 	core := c.Client().CoreV1()
-	secret, err := core.Secrets(c.Namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}, metav1.CreateOptions{})
+	secret, err := core.Secrets(c.Namespace).Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = core.ServiceAccounts(c.Namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}}, metav1.CreateOptions{})
+	_, err = core.ServiceAccounts(c.Namespace).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	token, err := core.ServiceAccounts(c.Namespace).CreateToken(t.Context(), "viewer", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{

@@ -54,7 +54,8 @@ func (c *cluster) in(t *testing.T, namespace string) *cluster {
 // scheduled there.
 func (c *cluster) nodes(n int) []string {
 	c.T.Helper()
-	names := c.AddNodes(n, controlplane.NodeTemplate{Prefix: c.Namespace + "-", Labels: testbed.Pairs("pool", c.Namespace)})
+	names := c.AddNodes(n, controlplane.NodeTemplate{Prefix: c.Namespace +
+		"-", Labels: testbed.Pairs("pool", c.Namespace)})
 	c.AwaitUntainted("pool=" + c.Namespace)
 	return names
 }

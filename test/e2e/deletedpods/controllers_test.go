@@ -70,7 +70,8 @@ func rollingUpdate(c *cluster) {
 func statefulSet(c *cluster) {
 	t := c.T
 	c.nodes(3)
-	_, err := c.Client().AppsV1().StatefulSets(c.Namespace).Create(t.Context(), c.newStatefulSet("db", 2, "3", keep), metav1.CreateOptions{})
+	_, err := c.Client().AppsV1().StatefulSets(c.Namespace).Create(t.Context(), c.newStatefulSet("db", 2, "3", keep),
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	nodes := map[string]string{}
 	for _, pod := range c.awaitPods("db", 2) {
@@ -90,7 +91,8 @@ func statefulSet(c *cluster) {
 	}
 	// Scaled down and up: both names at once.
 	for _, replicas := range []string{"0", "2"} {
-		_, err = c.Client().AppsV1().StatefulSets(c.Namespace).Patch(t.Context(), "db", "application/merge-patch+json", []byte(`{"spec":{"replicas":`+replicas+`}}`), metav1.PatchOptions{})
+		_, err = c.Client().AppsV1().StatefulSets(c.Namespace).Patch(t.Context(), "db", "application/merge-patch+json",
+			[]byte(`{"spec":{"replicas":`+replicas+`}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 		if replicas == "0" {
 			c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Pods()); assert.Len(t, c.ListReservations(), 2) })
@@ -108,7 +110,8 @@ func finishedPods(c *cluster) {
 	c.Eventually(func(t *assert.CollectT) {
 		assert.Equal(t, corev1.PodRunning, c.FindPod("done").Status.Phase)
 	})
-	_, err := c.Client().CoreV1().Pods(c.Namespace).Patch(t.Context(), "done", "application/merge-patch+json", []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+	_, err := c.Client().CoreV1().Pods(c.Namespace).Patch(t.Context(), "done", "application/merge-patch+json",
+		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	c.Create(c.newPod("next", "4", nil))
 	c.AwaitBound("next")
@@ -120,7 +123,8 @@ func finishedPods(c *cluster) {
 func keptForATime(c *cluster) {
 	t := c.T
 	c.nodes(1)
-	c.Create(c.newPod("first", "4", testbed.Pairs(v1alpha1.ReservationAnnotation, "true", v1alpha1.ReservationTTLAnnotation, "10")))
+	c.Create(c.newPod("first", "4", testbed.Pairs(v1alpha1.ReservationAnnotation, "true",
+		v1alpha1.ReservationTTLAnnotation, "10")))
 	c.AwaitBound("first")
 	c.Delete("first")
 	rsv := c.AwaitReservation("first", v1alpha1.ReservationAvailable)

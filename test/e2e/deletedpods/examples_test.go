@@ -106,7 +106,10 @@ func exampleGangAhead(c *cluster) {
 	removePods := c.apply("gang-ahead-pods.yaml")
 	rsv = c.AwaitReservation("ring-capacity", v1alpha1.ReservationSucceeded)
 	require.Equal(c.T, "3/3", rsv.Status.Consumed)
-	require.ElementsMatch(c.T, []string{"default/ring-capacity/member-0", "default/ring-capacity/member-1", "default/ring-capacity/member-2"},
+	require.ElementsMatch(c.T, []string{
+		"default/ring-capacity/member-0", "default/ring-capacity/member-1",
+		"default/ring-capacity/member-2",
+	},
 		slices.Collect(maps.Values(testbed.Matched(c.Pods()))))
 	removePods()
 	removeCapacity()

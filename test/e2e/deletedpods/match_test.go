@@ -77,7 +77,8 @@ func TestSteering(t *testing.T) {
 		used[pod.Spec.NodeName] = true
 	}
 	free := nodes[slices.IndexFunc(nodes, func(node string) bool { return !used[node] })]
-	c.CreateReservation("one", fmt.Sprintf(`{consumers: {index: one}, slots: [{name: a, nodeName: %s, requests: {cpu: 1, memory: 64Mi}}]}`, free))
+	c.CreateReservation("one",
+		fmt.Sprintf(`{consumers: {index: one}, slots: [{name: a, nodeName: %s, requests: {cpu: 1, memory: 64Mi}}]}`, free))
 	c.AwaitReservation("one", v1alpha1.ReservationAvailable)
 	c.Create(c.newPod("one", "1", testbed.Pairs(v1alpha1.ReservationIndexAnnotation, "one")))
 	pod, _ := c.AwaitBound("one")

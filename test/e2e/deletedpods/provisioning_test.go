@@ -30,7 +30,9 @@ metadata:
   annotations: {api-approved.kubernetes.io: "a fixture of tests"}
 spec:
   group: autoscaling.x-k8s.io
-  names: {kind: ProvisioningRequest, listKind: ProvisioningRequestList, plural: provisioningrequests, singular: provisioningrequest}
+  names:
+    {kind: ProvisioningRequest, listKind: ProvisioningRequestList,
+    plural: provisioningrequests, singular: provisioningrequest}
   scope: Namespaced
   versions:
   - name: v1
@@ -66,7 +68,9 @@ spec:
                 items:
                   type: object
                   required: [type, status, reason, message, lastTransitionTime]
-                  properties: {type: {type: string}, status: {type: string}, reason: {type: string}, message: {type: string}, lastTransitionTime: {type: string, format: date-time}}
+                  properties:
+                    {type: {type: string}, status: {type: string}, reason: {type: string}, message: {type: string},
+                    lastTransitionTime: {type: string, format: date-time}}
 `
 
 const provisioningPolicy = `
@@ -79,7 +83,10 @@ autoscaling:
     parameters: {ValidUntilSeconds: "600"}
 `
 
-var provisioningKind = schema.GroupVersionKind{Group: "autoscaling.x-k8s.io", Version: "v1", Kind: "ProvisioningRequest"}
+var provisioningKind = schema.GroupVersionKind{
+	Group: "autoscaling.x-k8s.io", Version: "v1",
+	Kind: "ProvisioningRequest",
+}
 
 // Nodes are requested once for a reservation that fits none, however often the server is killed and whether or not the
 // definition is there. What comes of it is told, and the request goes when nobody waits for it.
@@ -97,13 +104,15 @@ func TestNodesAreRequestedOnce(t *testing.T) {
 	undefine := c.defineProvisioning()
 	large := c.awaitRequest("large", "Requested")
 	assert.Equal(t, map[string]any{
-		"provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io", "parameters": map[string]any{"ValidUntilSeconds": "600"},
+		"provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+		"parameters":            map[string]any{"ValidUntilSeconds": "600"},
 		"podSets": []any{
 			map[string]any{"count": int64(2), "podTemplateRef": map[string]any{"name": large.GetName() + "-0"}},
 			map[string]any{"count": int64(1), "podTemplateRef": map[string]any{"name": large.GetName() + "-1"}},
 		},
 	}, large.Object["spec"])
-	template, err := c.Client().CoreV1().PodTemplates(c.Namespace).Get(t.Context(), large.GetName()+"-1", metav1.GetOptions{})
+	template, err := c.Client().CoreV1().PodTemplates(c.Namespace).
+		Get(t.Context(), large.GetName()+"-1", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "6", template.Template.Spec.Containers[0].Resources.Requests.Cpu().String())
 	assert.Equal(t, testbed.Pairs("disk", "ssd"), template.Template.Spec.NodeSelector)
@@ -124,12 +133,14 @@ func TestNodesAreRequestedOnce(t *testing.T) {
 	c.Server.Crash(t)
 	c.CreateReservation("late", `{ttl: 10m, slots: [{name: a, requests: {cpu: 7}}]}`)
 	late := c.awaitRequest("late", "Requested") // so the server has looked
-	assert.Equal(t, []string{late.GetName()}, c.requests(), "%s and %s are not made again", large.GetName(), other.GetName())
+	assert.Equal(t, []string{late.GetName()}, c.requests(), "%s and %s are not made again", large.GetName(),
+		other.GetName())
 
 	c.CreateReservation("gone", `{ttl: 10m, slots: [{name: a, requests: {cpu: 7}}]}`)
 	gone := c.awaitRequest("gone", "Requested")
 	require.NoError(t, c.Reservations().Delete(t.Context(), "gone", metav1.DeleteOptions{}))
-	c.Eventually(func(t *assert.CollectT) { assert.NotContains(t, c.requests(), gone.GetName()) }, "its reservation is gone")
+	c.Eventually(func(t *assert.CollectT) { assert.NotContains(t, c.requests(), gone.GetName()) },
+		"its reservation is gone")
 	c.AddNodes(1, controlplane.NodeTemplate{Prefix: "new-", Allocatable: corev1.ResourceList{
 		"cpu": resource.MustParse("64"), "memory": resource.MustParse("64Gi"), "pods": resource.MustParse("100"),
 	}})

@@ -27,7 +27,8 @@ func (c *cluster) newPod(name, cpu string, with map[string]string) *corev1.Pod {
 // template is of the pods of a workload.
 func (c *cluster) template(app, cpu string, with map[string]string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: testbed.Pairs("app", app), Annotations: with}, Spec: c.newPod("", cpu, nil).Spec,
+		ObjectMeta: metav1.ObjectMeta{Labels: testbed.Pairs("app", app), Annotations: with},
+		Spec:       c.newPod("", cpu, nil).Spec,
 	}
 }
 
@@ -49,7 +50,12 @@ func (c *cluster) deploy(name string, replicas int32, cpu string, own, ofPods ma
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(replicas), Selector: &metav1.LabelSelector{MatchLabels: testbed.Pairs("app", name)},
 			Template: c.template(name, cpu, ofPods),
-			Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.Parse("0")), MaxUnavailable: ptr.To(intstr.Parse("1"))}},
+			Strategy: appsv1.DeploymentStrategy{
+				RollingUpdate: &appsv1.RollingUpdateDeployment{
+					MaxSurge:       ptr.To(intstr.Parse("0")),
+					MaxUnavailable: ptr.To(intstr.Parse("1")),
+				},
+			},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
@@ -91,7 +97,8 @@ func (c *cluster) scale(deployment string, replicas int) {
 
 func (c *cluster) patchDeployment(name, patch string) {
 	c.T.Helper()
-	_, err := c.Client().AppsV1().Deployments(c.Namespace).Patch(c.T.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := c.Client().AppsV1().Deployments(c.Namespace).Patch(c.T.Context(), name, types.StrategicMergePatchType,
+		[]byte(patch), metav1.PatchOptions{})
 	require.NoError(c.T, err)
 }
 

@@ -43,7 +43,8 @@ func TestCluster(t *testing.T) {
 	}
 	printed := p.text()
 	for _, want := range []string{
-		"default-scheduler, second-scheduler and gang-scheduler", "my-scheduler", "filterVerb: filter", "/reserve", "/openapi.yaml",
+		"default-scheduler, second-scheduler and gang-scheduler", "my-scheduler", "filterVerb: filter", "/reserve",
+		"/openapi.yaml",
 		"export KUBECONFIG=", "page        http://",
 	} {
 		assert.Contains(t, printed, want)

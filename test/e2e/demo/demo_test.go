@@ -85,7 +85,8 @@ func TestDemo(t *testing.T) {
 	p.await(`The page has switches`)
 	requireRecording(t, p, url)
 	failed := p.await(`pods a kubelet would fail +(\d+) +0\n`)[1]
-	assert.Contains(t, p.text(), "the server that observes saw "+failed+" pods bound where there was no capacity", "each conflict once")
+	assert.Contains(t, p.text(), "the server that observes saw "+failed+" pods bound where there was no capacity",
+		"each conflict once")
 	requirePage(t, url)
 	requireSwitch(t, url)
 	p.interrupt()
@@ -136,7 +137,8 @@ func requireSwitch(t *testing.T, url string) {
 			assert.True(c, done(s), what)
 		}, testbed.Soon, 10*testbed.Poll)
 	}
-	flip(`{"churn":true,"behind":false}`, func(s state) bool { return !s.Is.Behind && s.overcommitted() > 2 }, "overcommit never rises")
+	flip(`{"churn":true,"behind":false}`, func(s state) bool { return !s.Is.Behind && s.overcommitted() > 2 },
+		"overcommit never rises")
 	flip(`{"churn":true,"behind":true}`, func(s state) bool {
 		// For three rounds of newcomers, too.
 		if !s.Is.Behind || len(s.History) < 3 {

@@ -101,7 +101,10 @@ func pieces(text string) (all [][]string) {
 // notRun says why commands of documents are not run here: those of a document that begin so, or contain it after a
 // star. Whoever writes a command that cannot be run adds it, with the reason.
 var notRun = []struct{ document, command, why string }{
-	{"", "make ", "what the Makefile builds and starts is what the tests are run with; targets are looked for by docs/names_test.go"},
+	{
+		"", "make ",
+		"what the Makefile builds and starts is what the tests are run with; targets are looked for by docs/names_test.go",
+	},
 	{"", "kind ", "there is no docker, and no cluster of kind"},
 	{"", "docker ", "there is no docker"},
 	{"", "helm ", "charts are installed by the tests of the chart"},
@@ -120,18 +123,31 @@ var notRun = []struct{ document, command, why string }{
 	{"", "kubectl reserve ui", "it serves until it is stopped; test/e2e/ui and pkg/kubectl"},
 	{"", "*--ledger-certificate-authority", "a port forwarded by a kubelet; test/e2e/kubectl has one"},
 	{"", "*port-forward", "there are no kubelets"},
-	{"", "*manifests/monitoring", "the kinds are those of prometheus-operator, which no Go module has; test/monitoring checks the files"},
+	{
+		"", "*manifests/monitoring",
+		"the kinds are those of prometheus-operator, which no Go module has; test/monitoring checks the files",
+	},
 	{"", "*cert-manager", "cert-manager has to be installed"},
 	{"", "curl --cacert", "it goes through the forwarded port of the line before"},
 	{"manifests/README.md", "bin/globalreserve --observe", "it runs until it is stopped; test/e2e TestObserve"},
 	{"manifests/README.md", "curl ", "of that server"},
-	{"manifests/admission/README.md", "", "test/e2e/admission runs them as they are written, with an API server that calls a webhook at a URL"},
+	{
+		"manifests/admission/README.md", "",
+		"test/e2e/admission runs them as they are written, with an API server that calls a webhook at a URL",
+	},
 	{"manifests/scheduler/README.md", "", "its images; test/e2e/plugin runs the program with the rights of the folder"},
-	{"examples/extended-resources/README.md", "", "test/e2e/devices runs those with a dollar sign as they are written, and compares what is printed; the others start a scheduler"},
+	{
+		"examples/extended-resources/README.md", "",
+		"test/e2e/devices runs those with a dollar sign as they are written, and compares what is printed; the others " +
+			"start a scheduler",
+	},
 	{"examples/dra/README.md", "", "test/e2e/dra does, with two schedulers that are not behind the server"},
 	{"scheduler-config/README.md", "CONF=", "the files of a host made by kubeadm, as the next two"},
 	{"scheduler-config/README.md", "kubectl config view", "see CONF"},
-	{"scheduler-config/README.md", "kubectl certificate", "nothing signs certificates here; test/e2e/callers has a certificate of the cluster's authority"},
+	{
+		"scheduler-config/README.md", "kubectl certificate",
+		"nothing signs certificates here; test/e2e/callers has a certificate of the cluster's authority",
+	},
 	{"scheduler-config/README.md", "kubectl wait", "see kubectl certificate"},
 	{"scheduler-config/README.md", "kubectl get csr", "see kubectl certificate"},
 	{"docs/integrations/", "", "they are about the schedulers of others; docs/integrations_test.go looks at what is ours"},
@@ -182,7 +198,8 @@ func (p *program) runDocuments(t *testing.T) {
 		desk.run(b.document, script)
 	}
 	for i, rule := range notRun {
-		assert.True(t, used[i] || rule.document == "", "no document has a command %q of %s any more", rule.command, rule.document)
+		assert.True(t, used[i] || rule.document == "", "no document has a command %q of %s any more", rule.command,
+			rule.document)
 	}
 	assert.Greater(t, run, 100)
 	t.Logf("%d commands of documents were run, %d are not run here", run, left)
@@ -191,7 +208,8 @@ func (p *program) runDocuments(t *testing.T) {
 // order are the documents, those first whose commands want an empty cluster, and last the one that removes everything.
 func order(t *testing.T, root string) (all []string) {
 	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && slices.Contains([]string{"node_modules", "bin", ".git", "reference"}, entry.Name()) {
+		if err == nil && entry.IsDir() && slices.Contains([]string{"node_modules", "bin", ".git", "reference"},
+			entry.Name()) {
 			return filepath.SkipDir
 		}
 		if strings.HasSuffix(name, ".md") {
@@ -239,17 +257,20 @@ func newDesk(t *testing.T, p *program, root string) *desk {
 	built := filepath.Join(root, "bin")
 	for name, script := range map[string]string{
 		"kubectl-reserve": `exec '` + built + `/kubectl-reserve' "$@" --ledger-url ` + url,
-		"globalreserve":   `if [ "$1" = debug ]; then exec '` + built + `/globalreserve' "$@" --server ` + url + `; fi; exec '` + built + `/globalreserve' "$@"`,
+		"globalreserve": `if [ "$1" = debug ]; then exec '` + built + `/globalreserve' "$@" --server ` + url +
+			`; fi; exec '` + built + `/globalreserve' "$@"`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/bash\n"+script+"\n"), 0o700))
 	}
 	d.environment = append(os.Environ(), "KUBECONFIG="+exports["KUBECONFIG"], "URL="+url, "EDITOR=true", "HOME="+d.folder,
-		"PATH="+strings.Join([]string{bin, filepath.Join(built, "controlplane"), os.Getenv("PATH")}, string(os.PathListSeparator)))
+		"PATH="+strings.Join([]string{bin, filepath.Join(built, "controlplane"), os.Getenv("PATH")},
+			string(os.PathListSeparator)))
 	d.run("the reader", []string{
 		"kubectl delete deployments,pods,reservations --all",
 		"kubectl create namespace team-a", "kubectl create namespace batch",
 		"kubectl label nodes --all kubernetes.io/os=linux", // as kubelets do
-		"kubectl run seen --image=none --restart=Never", "kubectl run my-pod --image=none --restart=Never", "kubectl reserve create seen --cpu 1000",
+		"kubectl run seen --image=none --restart=Never", "kubectl run my-pod --image=none --restart=Never",
+		"kubectl reserve create seen --cpu 1000",
 	})
 	return d
 }
@@ -272,7 +293,8 @@ func (d *desk) run(document string, commands []string) {
 			return err
 		}
 		if looks.MatchString(command) { // what the one before began may take a while
-			assert.EventuallyWithT(d.t, func(t *assert.CollectT) { assert.NoError(t, done(), command) }, testbed.Soon, testbed.Poll)
+			assert.EventuallyWithT(d.t, func(t *assert.CollectT) { assert.NoError(t, done(), command) }, testbed.Soon,
+				testbed.Poll)
 		} else {
 			assert.NoError(d.t, done(), command)
 		}
@@ -285,7 +307,9 @@ func (d *desk) run(document string, commands []string) {
 
 var (
 	// looks is a command that changes nothing.
-	looks = regexp.MustCompile(`^(kubectl (-n \S+ )?(get|describe|wait|reserve (describe|nodes|explain|devices|gangs|list))|curl)`)
+	looks = regexp.MustCompile(
+		`^(kubectl (-n \S+ )?(get|describe|wait|reserve (describe|nodes|explain|devices|gangs|list))|curl)`,
+	)
 	// sets is one that sets a variable, which the next ones of the document know.
 	sets = regexp.MustCompile(`^[A-Z]+=(\S*|\$\(.*\))$`)
 )
@@ -296,7 +320,8 @@ func (d *desk) shell(folder, command, script string) ([]byte, error) {
 	process := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	process.Dir, process.Env = folder, d.environment
 	output, err := process.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 && strings.HasPrefix(command, "kubectl diff ") {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 &&
+		strings.HasPrefix(command, "kubectl diff ") {
 		err = nil // there are differences
 	}
 	return output, err

@@ -108,14 +108,16 @@ func (c *cluster) in(t *testing.T) *cluster {
 // patchDevice changes a device as it is now, or its status.
 func (c *cluster) patchDevice(name, patch string, subresources ...string) {
 	c.T.Helper()
-	_, err := c.Devices().Patch(c.T.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	_, err := c.Devices().Patch(c.T.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{},
+		subresources...)
 	require.NoError(c.T, err)
 }
 
 // patchPod changes a pod as it is now, or its status.
 func (c *cluster) patchPod(name, patch string, subresources ...string) {
 	c.T.Helper()
-	_, err := c.Client().CoreV1().Pods(namespace).Patch(c.T.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	_, err := c.Client().CoreV1().Pods(namespace).Patch(c.T.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
 	require.NoError(c.T, err)
 }
 
@@ -165,7 +167,9 @@ func split(list string) []string {
 func (c *cluster) boundPods() []corev1.Pod { return testbed.Bound(c.Pods()) }
 
 // awaitClaim waits until a claim is in a phase and returns it.
-func (c *cluster) awaitClaim(name string, phase v1alpha1.ExtendedResourceClaimPhase) (claim *v1alpha1.ExtendedResourceClaim) {
+func (c *cluster) awaitClaim(name string,
+	phase v1alpha1.ExtendedResourceClaimPhase,
+) (claim *v1alpha1.ExtendedResourceClaim) {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
 		var err error

@@ -121,7 +121,8 @@ func claimDeleted(c *cluster) {
 	c.Delete("user")
 	pod, at := c.AwaitBound("other")
 	require.Equal(c.T, "GPU-kept", given(pod))
-	c.T.Logf("the device of a deleted claim was with the next pod %s after the first was deleted", at.Sub(started).Round(time.Millisecond))
+	c.T.Logf("the device of a deleted claim was with the next pod %s after the first was deleted",
+		at.Sub(started).Round(time.Millisecond))
 	c.Eventually(func(t *assert.CollectT) {
 		_, err := c.DeviceClaims().Get(c.T.Context(), "goes", metav1.GetOptions{})
 		assert.True(t, apierrors.IsNotFound(err), "the claim is still there: %v", err)
@@ -153,7 +154,8 @@ func statusWritten(c *cluster) {
 	wantClaim, wantDevice := claim.DeepCopy().Status, device.DeepCopy().Status
 
 	_, err := c.DeviceClaims().Patch(c.T.Context(), "drifts", types.MergePatchType,
-		[]byte(`{"status":{"phase":"Pending","podRef":null,"extendedResources":null,"conditions":null}}`), metav1.PatchOptions{}, "status")
+		[]byte(`{"status":{"phase":"Pending","podRef":null,"extendedResources":null,"conditions":null}}`),
+		metav1.PatchOptions{}, "status")
 	require.NoError(c.T, err)
 	c.patchDevice("drifts", `{"status":{"phase":"Available","claimRef":null}}`, "status")
 
@@ -163,7 +165,9 @@ func statusWritten(c *cluster) {
 	require.Equal(c.T, wantClaim.ExtendedResources, claim.Status.ExtendedResources)
 	require.Equal(c.T, wantDevice.ClaimRef, device.Status.ClaimRef)
 	c.CreateDeviceClaim("drifts-too", "drifts", 1)
-	require.Equal(c.T, map[string]string{"node-0": "GlobalReserve: the free devices of the node do not meet the pod's claims"}, c.refusal("drifts-too", "node-0"),
+	require.Equal(c.T,
+		map[string]string{"node-0": "GlobalReserve: the free devices of the node do not meet the pod's claims"},
+		c.refusal("drifts-too", "node-0"),
 		"what the status says decides nothing")
 	c.Delete("drifter")
 }
@@ -205,7 +209,8 @@ func severalClaims(c *cluster) {
 	pod := c.run("several", "single,pair")
 	require.Equal(c.T, "node-1", pod.Spec.NodeName, "the only node with all of them")
 	require.Equal(c.T, "GPU-b2,GPU-b0,GPU-b1", given(pod), "in the order of the claims")
-	require.Equal(c.T, []string{"b0", "b1"}, c.awaitClaim("pair", v1alpha1.ExtendedResourceClaimBound).Status.ExtendedResources)
+	require.Equal(c.T, []string{"b0", "b1"}, c.awaitClaim("pair", v1alpha1.ExtendedResourceClaimBound).
+		Status.ExtendedResources)
 	c.Delete("several")
 	c.requireAvailable("a0", "b0", "b1", "b2")
 }

@@ -101,7 +101,8 @@ func walkReadme(c *cluster) {
 }
 
 func looks(line string) bool {
-	return strings.HasPrefix(line, "kubectl get ") || strings.HasPrefix(line, "kubectl reserve ") || strings.HasPrefix(line, "kubectl describe ")
+	return strings.HasPrefix(line, "kubectl get ") || strings.HasPrefix(line, "kubectl reserve ") ||
+		strings.HasPrefix(line, "kubectl describe ")
 }
 
 // environment is that of somebody with a kubeconfig, and kubectl and its plugin on the PATH.

@@ -36,7 +36,8 @@ func TestWalkThrough(t *testing.T) {
 	t.Run("managedResources", func(t *testing.T) { walkManaged(c.in(t)) })
 	c.deleteExamples()
 	t.Run("README", func(t *testing.T) { walkReadme(c.in(t)) }) // last: it ends with the scheduler's rights
-	c.awaitOwned(0)                                             // kube-controller-manager deletes what pods owned; it knows the kind half a minute after its start
+	// kube-controller-manager deletes what pods owned; it knows the kind half a minute after its start
+	c.awaitOwned(0)
 	c.requireConsistent()
 	c.verdict.requireGood(t)
 }
@@ -155,8 +156,10 @@ func walkKilled(c *cluster) {
 	}
 	require.Equal(c.T, map[string]bool{"GPU-80b20001": true, "GPU-7a1c0001": true, "GPU-7a1c0002": true}, ids)
 	c.requireConsistent()
-	require.NoError(c.T, c.Objects.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates(namespace).Delete(c.T.Context(), "one-gpu", metav1.DeleteOptions{}))
-	require.NoError(c.T, c.Client().AppsV1().Deployments(namespace).Delete(c.T.Context(), "workers", metav1.DeleteOptions{}))
+	require.NoError(c.T, c.Objects.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates(namespace).
+		Delete(c.T.Context(), "one-gpu", metav1.DeleteOptions{}))
+	require.NoError(c.T, c.Client().AppsV1().Deployments(namespace).
+		Delete(c.T.Context(), "workers", metav1.DeleteOptions{}))
 	c.requireAvailable("node-0-h100-0", "node-0-h100-1", "node-1-l4-0")
 
 	c.example("containers-pod.yaml")

@@ -78,7 +78,8 @@ func byExtender(c *cluster) {
 	require.Equal(c.T, map[string]string{"node-1": insufficient}, c.Filter(second, "node-1"))
 	require.Contains(c.T, c.Bind(second, "node-1"), "ext-second", "the refusal names the claim")
 	third := c.create("ext-third", testbed.Nobody, "ext-first")
-	require.Equal(c.T, map[string]string{"node-1": "GlobalReserve: another pod has a device claim of the pod"}, c.Filter(third, "node-1"))
+	require.Equal(c.T, map[string]string{"node-1": "GlobalReserve: another pod has a device claim of the pod"},
+		c.Filter(third, "node-1"))
 	require.NotEmpty(c.T, c.Bind(third, "node-1"))
 
 	c.Delete("ext-first")

@@ -46,12 +46,14 @@ func TestServerIsAway(t *testing.T) {
 		})
 		require.NoError(t, c.StartPart(t.Context(), clusterload.ServerName))
 		c.Eventually(func(t *assert.CollectT) {
-			assert.ErrorContains(t, c.allocate("c", false, result("node-0", "gpu-0")), "is allocated to more ResourceClaims than it may be")
+			assert.ErrorContains(t, c.allocate("c", false, result("node-0", "gpu-0")),
+				"is allocated to more ResourceClaims than it may be")
 		})
 		require.Equal(t, 1, c.Metric("globalreserve_dra_double_devices"))
 		require.NoError(t, c.release(t.Context(), owners[first]))
 		c.Eventually(func(t *assert.CollectT) {
-			assert.ErrorContains(t, c.allocate("c", false, result("node-0", "gpu-0")), "is allocated to ResourceClaim default/"+owners[1-first])
+			assert.ErrorContains(t, c.allocate("c", false, result("node-0", "gpu-0")), "is allocated to ResourceClaim default/"+
+				owners[1-first])
 		})
 		require.NoError(t, c.allocate("c", true, result("node-0", "gpu-1")), "dry")
 		require.NoError(t, c.release(t.Context(), owners[1-first]))
@@ -67,7 +69,8 @@ func TestServerIsAway(t *testing.T) {
 func TestSlicesComeAndGo(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	c.each(*sliceCount, func(ctx context.Context, i int) error {
-		_, err := c.Client().ResourceV1().ResourceSlices().Create(ctx, newSlice(fmt.Sprintf("other-%d", i), "node-0", 1, 1), metav1.CreateOptions{})
+		_, err := c.Client().ResourceV1().ResourceSlices().Create(ctx, newSlice(fmt.Sprintf("other-%d", i), "node-0", 1, 1),
+			metav1.CreateOptions{})
 		return err
 	})
 	c.startWebhook()
@@ -89,8 +92,10 @@ func TestSlicesComeAndGo(t *testing.T) {
 	c.Eventually(func(t *assert.CollectT) {
 		assert.ErrorContains(t, c.allocate("d", false, result("node-1", "gpu-0")), "is allocated to ResourceClaim default/b")
 	})
-	t.Logf("a server with %d slices decides %v after it was started", *sliceCount, time.Since(begun).Round(time.Millisecond))
-	_, err := c.claimClient().Patch(t.Context(), "d", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	t.Logf("a server with %d slices decides %v after it was started", *sliceCount,
+		time.Since(begun).Round(time.Millisecond))
+	_, err := c.claimClient().Patch(t.Context(), "d", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+		metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.NoError(t, c.allocate("d", false, result("other-7", "gpu-0")))
 	require.Empty(t, c.verdict.joins())

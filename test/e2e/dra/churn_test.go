@@ -57,7 +57,10 @@ func TestChurn(t *testing.T) {
 	require.Empty(t, c.claims())
 
 	c.leader(servers)
-	c.race("after", raceTotal, schedulers, func(t *assert.CollectT) { assert.Equal(t, raceTotal, c.verdict.taken(), "no device is lost") })
+	c.race("after", raceTotal, schedulers, func(t *assert.CollectT) {
+		assert.Equal(t, raceTotal, c.verdict.taken(),
+			"no device is lost")
+	})
 	c.verdict.catchUp(t, c.Client())
 	require.Empty(t, c.verdict.joins())
 }

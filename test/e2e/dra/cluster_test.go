@@ -79,7 +79,8 @@ func newCluster(t *testing.T, nodes, devices int) *cluster {
 // createSlice publishes the devices of a node, as its driver does.
 func (c *cluster) createSlice(node string, devices int, generation int64) {
 	c.T.Helper()
-	_, err := c.Client().ResourceV1().ResourceSlices().Create(c.T.Context(), newSlice(node, node, devices, generation), metav1.CreateOptions{})
+	_, err := c.Client().ResourceV1().ResourceSlices().Create(c.T.Context(), newSlice(node, node, devices, generation),
+		metav1.CreateOptions{})
 	require.NoError(c.T, err)
 }
 
@@ -102,7 +103,10 @@ func newClaim(name string, count int64) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-			Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count},
+			Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{
+				DeviceClassName: class,
+				AllocationMode:  resourcev1.DeviceAllocationModeExactCount, Count: count,
+			},
 		}}}},
 	}
 }
@@ -148,7 +152,8 @@ func (c *cluster) claims() []resourcev1.ResourceClaim {
 
 // allocated are those of the claims that have devices.
 func (c *cluster) allocated() []resourcev1.ResourceClaim {
-	return slices.DeleteFunc(c.claims(), func(claim resourcev1.ResourceClaim) bool { return claim.Status.Allocation == nil })
+	return slices.DeleteFunc(c.claims(),
+		func(claim resourcev1.ResourceClaim) bool { return claim.Status.Allocation == nil })
 }
 
 // release takes a claim away, as kube-controller-manager does when its pods are gone.
@@ -161,7 +166,8 @@ func (c *cluster) release(ctx context.Context, name string) error {
 		{`{"status":{"reservedFor":null,"allocation":null}}`, []string{"status"}},
 		{`{"metadata":{"finalizers":null}}`, nil},
 	} {
-		_, err := claims.Patch(ctx, name, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{}, step.subresources...)
+		_, err := claims.Patch(ctx, name, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{},
+			step.subresources...)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -176,7 +182,8 @@ func (c *cluster) release(ctx context.Context, name string) error {
 // clear takes all pods and claims away, and returns when the verdict has seen that.
 func (c *cluster) clear() {
 	c.T.Helper()
-	require.NoError(c.T, c.Client().CoreV1().Pods(namespace).DeleteCollection(c.T.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(c.T, c.Client().CoreV1().Pods(namespace).DeleteCollection(c.T.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{}))
 	claims := c.claims()
 	c.each(len(claims), func(ctx context.Context, i int) error { return c.release(ctx, claims[i].Name) })
 	c.Eventually(func(t *assert.CollectT) {

@@ -35,15 +35,18 @@ func TestExample(t *testing.T) {
 	require.NoError(t, err)
 	allocated := c.allocated()
 	require.Len(t, allocated, 2)
-	assert.NotEqual(t, allocated[0].Status.Allocation.Devices.Results[0].Device, allocated[1].Status.Allocation.Devices.Results[0].Device)
+	assert.NotEqual(t, allocated[0].Status.Allocation.Devices.Results[0].Device,
+		allocated[1].Status.Allocation.Devices.Results[0].Device)
 	c.Eventually(func(e *assert.CollectT) {
-		command := exec.CommandContext(t.Context(), testbed.File(t, "bin", "kubectl-reserve"), "devices", "--ledger-url="+c.Server.URL)
+		command := exec.CommandContext(t.Context(), testbed.File(t, "bin", "kubectl-reserve"), "devices", "--ledger-url="+
+			c.Server.URL)
 		command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 		output, err := command.CombinedOutput()
 		require.NoError(e, err, "%s", output)
 		for _, claim := range allocated {
 			device := claim.Status.Allocation.Devices.Results[0].Device
-			assert.Regexp(e, `node-0\s+gpu\.example\.com\s+node-0/`+device+`\s.*`+claim.Name, string(output), "which claim has which device")
+			assert.Regexp(e, `node-0\s+gpu\.example\.com\s+node-0/`+device+`\s.*`+claim.Name, string(output),
+				"which claim has which device")
 		}
 	})
 }

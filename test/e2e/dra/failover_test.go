@@ -31,7 +31,8 @@ func TestGrantOfTheLeaderBefore(t *testing.T) {
 		require.FailNow(t, "the other webhook is not asked")
 	}
 	c.Eventually(func(t *assert.CollectT) {
-		granted, err := leader.Metric(c.T.Context(), "globalreserve_decisions_total", "verb", "resourceclaims", "result", "granted")
+		granted, err := leader.Metric(c.T.Context(), "globalreserve_decisions_total", "verb", "resourceclaims", "result",
+			"granted")
 		require.NoError(t, err)
 		assert.Positive(t, granted, "the leader has granted it")
 	})

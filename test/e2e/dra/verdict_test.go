@@ -43,7 +43,8 @@ type verdict struct {
 func newVerdict(t *testing.T, client kubernetes.Interface) *verdict {
 	t.Helper()
 	v := &verdict{
-		claims: map[types.UID]*resourcev1.ResourceClaim{}, owners: map[device]map[types.UID]bool{}, most: map[device]int{}, heard: make(chan struct{}),
+		claims: map[types.UID]*resourcev1.ResourceClaim{}, owners: map[device]map[types.UID]bool{}, most: map[device]int{},
+		heard: make(chan struct{}),
 	}
 	all := client.ResourceV1().ResourceClaims(metav1.NamespaceAll)
 	list, err := all.List(t.Context(), metav1.ListOptions{})
@@ -52,7 +53,11 @@ func newVerdict(t *testing.T, client kubernetes.Interface) *verdict {
 		v.look(&list.Items[i], false)
 	}
 	watcher, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return all.Watch(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
+			error,
+		) {
+			return all.Watch(ctx, o)
+		},
 	})
 	require.NoError(t, err)
 	var running sync.WaitGroup

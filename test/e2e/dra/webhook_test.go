@@ -30,7 +30,8 @@ func (c *cluster) install(webhook *clusterload.Webhook) {
 	c.T.Helper()
 	configuration, err := webhook.Validating("resourceclaims.yaml")
 	require.NoError(c.T, err)
-	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(c.T.Context(), configuration, metav1.CreateOptions{})
+	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().
+		Create(c.T.Context(), configuration, metav1.CreateOptions{})
 	require.NoError(c.T, err)
 	c.awaitAsked()
 }
@@ -52,13 +53,17 @@ func (c *cluster) awaitAsked() {
 // setPolicy changes what the API server does where the webhook does not answer. It takes a moment to notice.
 func (c *cluster) setPolicy(policy string) {
 	c.T.Helper()
-	_, err := c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(c.T.Context(), "globalreserve", types.JSONPatchType,
-		fmt.Appendf(nil, `[{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": %q}]`, policy), metav1.PatchOptions{})
+	_, err := c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().
+		Patch(c.T.Context(), "globalreserve", types.JSONPatchType,
+			fmt.Appendf(nil, `[{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": %q}]`, policy),
+			metav1.PatchOptions{})
 	require.NoError(c.T, err)
 }
 
 // result is a device of a node.
-func result(node, name string, changes ...func(*resourcev1.DeviceRequestAllocationResult)) resourcev1.DeviceRequestAllocationResult {
+func result(node, name string,
+	changes ...func(*resourcev1.DeviceRequestAllocationResult),
+) resourcev1.DeviceRequestAllocationResult {
 	r := resourcev1.DeviceRequestAllocationResult{Request: "gpu", Driver: driver, Pool: node, Device: name}
 	for _, change := range changes {
 		change(&r)

@@ -46,7 +46,8 @@ func measureDurable(b *testing.B, size, rounds int) {
 
 		same := object.DeepCopy()
 		same.ObjectMeta = metav1.ObjectMeta{
-			Name: fmt.Sprintf("created-%d", round), Namespace: c.Namespace, Labels: object.Labels, Annotations: object.Annotations,
+			Name: fmt.Sprintf("created-%d", round), Namespace: c.Namespace, Labels: object.Labels,
+			Annotations: object.Annotations,
 		}
 		for i := range same.Spec.Slots { // of as many bytes, but the pods of the next round are free
 			same.Spec.Slots[i].Pod.Name = strings.Replace(same.Spec.Slots[i].Pod.Name, "worker", "others", 1)
@@ -66,7 +67,8 @@ func measureDurable(b *testing.B, size, rounds int) {
 	b.ReportMetric(float64(quantile(reserve, 50).Microseconds())/1000, "reserve-p50-ms")
 	b.ReportMetric(float64(quantile(create, 50).Microseconds())/1000, "create-p50-ms")
 	b.ReportMetric(ratio, "x-create")
-	fmt.Printf("SUMMARY durable /reserve of %d pods: p50 %s, p99 %s; bare create of the same object: p50 %s, p99 %s; ratio of the medians %.2f (goal: at most 2)\n",
+	fmt.Printf("SUMMARY durable /reserve of %d pods: p50 %s, p99 %s; bare create of the same object: p50 %s, p99 %s; "+
+		"ratio of the medians %.2f (goal: at most 2)\n",
 		size, quantile(reserve, 50), quantile(reserve, 99), quantile(create, 50), quantile(create, 99), ratio)
 }
 
@@ -132,8 +134,11 @@ func BenchmarkExpiry(b *testing.B) {
 	b.ReportMetric(float64(quantile(after, 99).Microseconds())/1000, "p99-ms")
 	b.ReportMetric(float64(quantile(firstSecond, 99).Microseconds())/1000, "first-second-p99-ms")
 	b.ReportMetric(float64(slices.Max(after).Microseconds())/1000, "max-ms")
-	fmt.Printf("SUMMARY filter while %d holds expire at once: %d calls, p50 %s, p99 %s, slowest %s; in the first second %d calls, p99 %s (before: p50 %s, p99 %s, slowest %s); holds gone %s after the deadline, %d objects left after 10 s (goal: p99 at most 10ms)\n",
-		gangs*size, len(after), quantile(after, 50), quantile(after, 99), slices.Max(after), len(firstSecond), quantile(firstSecond, 99),
+	fmt.Printf("SUMMARY filter while %d holds expire at once: %d calls, p50 %s, p99 %s, slowest %s; in the first "+
+		"second %d calls, p99 %s (before: p50 %s, p99 %s, slowest %s); holds gone %s after the deadline, %d objects left "+
+		"after 10 s (goal: p99 at most 10ms)\n",
+		gangs*size, len(after), quantile(after, 50), quantile(after, 99), slices.Max(after), len(firstSecond),
+		quantile(firstSecond, 99),
 		quantile(before, 50), quantile(before, 99), slices.Max(before), gone.Round(time.Millisecond), objects)
 }
 

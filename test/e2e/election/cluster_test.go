@@ -34,7 +34,10 @@ func newCluster(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster
 // start starts one more server, which has to wait where another one decides.
 func (c *cluster) start(name string, proxy *controlplane.FaultProxy, args ...string) *testbed.Server {
 	c.T.Helper()
-	server := testbed.StartServer(c.T, c.ControlPlane, clusterload.ServerOptions{Name: name, Proxy: proxy, StandBy: true, Args: args})
+	server := testbed.StartServer(c.T, c.ControlPlane, clusterload.ServerOptions{
+		Name: name, Proxy: proxy, StandBy: true,
+		Args: args,
+	})
 	c.servers = append(c.servers, server)
 	return server
 }

@@ -132,7 +132,8 @@ func drop(properties map[string]any, of, field string) {
 	_ = unstructured.SetNestedMap(properties, inner, of, "properties")
 	required, found, _ := unstructured.NestedStringSlice(properties, of, "required")
 	if found {
-		_ = unstructured.SetNestedStringSlice(properties, slices.DeleteFunc(required, func(name string) bool { return name == field }), of, "required")
+		_ = unstructured.SetNestedStringSlice(properties, slices.DeleteFunc(required,
+			func(name string) bool { return name == field }), of, "required")
 	}
 }
 

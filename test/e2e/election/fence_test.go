@@ -141,7 +141,8 @@ func writes(t *testing.T, cp *controlplane.ControlPlane) map[string]func(manager
 
 func bind(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) error {
 	t.Helper()
-	return cp.Client().CoreV1().Pods(metav1.NamespaceDefault).Bind(t.Context(), pendingAndBinding(t, cp, name, annotations), metav1.CreateOptions{})
+	return cp.Client().CoreV1().Pods(metav1.NamespaceDefault).Bind(t.Context(),
+		pendingAndBinding(t, cp, name, annotations), metav1.CreateOptions{})
 }
 
 // bindLegacy is bind by the resource that came before pods/binding, which the API server serves still.
@@ -153,9 +154,12 @@ func bindLegacy(t *testing.T, cp *controlplane.ControlPlane, name string, annota
 }
 
 // pendingAndBinding makes a pod that waits, and returns a Binding for it.
-func pendingAndBinding(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) *corev1.Binding {
+func pendingAndBinding(t *testing.T, cp *controlplane.ControlPlane, name string,
+	annotations map[string]string,
+) *corev1.Binding {
 	t.Helper()
-	_, err := cp.Client().CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), testbed.NewPod(name, nobody, "1"), metav1.CreateOptions{})
+	_, err := cp.Client().CoreV1().Pods(metav1.NamespaceDefault).
+		Create(t.Context(), testbed.NewPod(name, nobody, "1"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	return &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},

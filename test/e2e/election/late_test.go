@@ -102,7 +102,8 @@ func TestLateWrite(t *testing.T) {
 			c.release()
 			assert.Equal(t, http.StatusUnprocessableEntity, <-c.answers, "the API server knows that it is late")
 			require.NoError(t, c.first.Signal(syscall.SIGCONT))
-			require.Regexp(t, "too little cpu|decid|unknown|EOF|reset|refused", <-asked, "it decides no more, or is gone, and the one that does refuses")
+			require.Regexp(t, "too little cpu|decid|unknown|EOF|reset|refused", <-asked,
+				"it decides no more, or is gone, and the one that does refuses")
 			c.Eventually(func(t *assert.CollectT) { assert.False(t, c.first.Running(), "it ends itself") })
 			assert.Empty(t, c.Pod("late").Spec.NodeName)
 			assert.Empty(t, c.ListReservations())

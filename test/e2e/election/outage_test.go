@@ -93,7 +93,8 @@ func (c *cluster) strangers() []string {
 			pod := c.CreatePod(fmt.Sprintf("stranger-%d-%d", i, k), nobody, "100m")
 			require.NoError(c.T, c.BindDirectly(pod.Name, node))
 		}
-		c.CreateReservation(fmt.Sprint("strange-", i), `{"slots":[{"name":"a","nodeName":"`+node+`","requests":{"cpu":"1"}}]}`)
+		c.CreateReservation(fmt.Sprint("strange-", i), `{"slots":[{"name":"a","nodeName":"`+node+
+			`","requests":{"cpu":"1"}}]}`)
 		c.AwaitReservation(fmt.Sprint("strange-", i), "Available")
 	}
 	return nodes

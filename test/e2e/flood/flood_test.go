@@ -152,8 +152,10 @@ func review(t *testing.T) []byte {
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: "u", Operation: admissionv1.Create, Namespace: testbed.Namespace, Name: "new", DryRun: ptr.To(true),
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
-			Object: runtime.RawExtension{Object: testbed.NewPod("new", "default-scheduler", "1", func(p *corev1.Pod) { p.Spec.NodeName = "node-0" })},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Object: runtime.RawExtension{Object: testbed.NewPod("new", "default-scheduler", "1",
+				func(p *corev1.Pod) { p.Spec.NodeName = "node-0" })},
 		},
 	})
 	require.NoError(t, err)

@@ -43,7 +43,8 @@ type hostile struct {
 
 // String says what was tried.
 func (h *hostile) String() string {
-	return fmt.Sprintf("%d slow bodies were begun and %d of them ended by the server, %d requests of floods answered, %d of them with a refusal, %d watchers, %d idle connections",
+	return fmt.Sprintf("%d slow bodies were begun and %d of them ended by the server, %d requests of floods answered, "+
+		"%d of them with a refusal, %d watchers, %d idle connections",
 		h.began.Load(), h.cutOff.Load(), h.flooded.Load(), h.refused.Load(), h.saw.Load(), h.idle)
 }
 
@@ -75,7 +76,8 @@ func attack(t *testing.T, s *shipped, filter []byte) *hostile {
 		h.idle = room
 	}
 	address := host(t, s.url)
-	watching := []*http.Client{s.client(t, "watcher"), s.client(t, "another watcher")} // each has half of the places at most
+	// each has half of the places at most
+	watching := []*http.Client{s.client(t, "watcher"), s.client(t, "another watcher")}
 	for i := range watchers {
 		h.watch(t, s.url, watching[i%len(watching)])
 	}
@@ -125,7 +127,8 @@ func (h *hostile) sendSlowly(address string, dialer *tls.Dialer) {
 			continue
 		}
 		done := context.AfterFunc(h.ctx, func() { _ = conn.Close() })
-		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n{\"NodeNames\": [", testbed.ReservePath, address, largestBody)
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n{\"NodeNames\": [",
+			testbed.ReservePath, address, largestBody)
 		if err == nil {
 			h.began.Add(1)
 			_, _ = io.Copy(io.Discard, conn) // until the server closes

@@ -48,16 +48,19 @@ func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
 	health, err := c.FreePort()
 	require.NoError(t, err)
 	s := &shipped{
-		cluster: c, url: strings.TrimSuffix(webhook.URL, "/admission"), admission: webhook.URL, health: fmt.Sprintf("http://127.0.0.1:%d", health), authorities: x509.NewCertPool(),
-		memory:   container.Resources.Limits.Memory().Value(),
-		liveness: seconds(container.LivenessProbe.TimeoutSeconds), readiness: seconds(container.ReadinessProbe.TimeoutSeconds),
+		cluster: c, url: strings.TrimSuffix(webhook.URL, "/admission"), admission: webhook.URL,
+		health: fmt.Sprintf("http://127.0.0.1:%d", health), authorities: x509.NewCertPool(),
+		memory:     container.Resources.Limits.Memory().Value(),
+		liveness:   seconds(container.LivenessProbe.TimeoutSeconds),
+		readiness:  seconds(container.ReadinessProbe.TimeoutSeconds),
 		lateProbes: int(min(container.LivenessProbe.FailureThreshold, container.ReadinessProbe.FailureThreshold)) - 1,
 	}
 	require.True(t, s.authorities.AppendCertsFromPEM(webhook.CA))
 	// What belongs to this machine is another: ports, and where files are. Those of TLS come last.
 	local := map[string]string{
-		"--bind-address": "127.0.0.1", "--health-address": fmt.Sprintf("127.0.0.1:%d", health), "--peer-address": "127.0.0.1:0",
-		"--policy-file": policyFile(t), "--shutdown-delay": "0s",
+		"--bind-address": "127.0.0.1", "--health-address": fmt.Sprintf("127.0.0.1:%d", health),
+		"--peer-address": "127.0.0.1:0",
+		"--policy-file":  policyFile(t), "--shutdown-delay": "0s",
 	}
 	var args []string
 	for _, arg := range container.Args {
@@ -93,12 +96,18 @@ func (s *shipped) as(t *testing.T, user string) *tls.Config {
 	require.NoError(t, err)
 	pair, err := tls.X509KeyPair(certificate, key)
 	require.NoError(t, err)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: s.authorities, MinVersion: tls.VersionTLS12, ServerName: "127.0.0.1"}
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair}, RootCAs: s.authorities, MinVersion: tls.VersionTLS12,
+		ServerName: "127.0.0.1",
+	}
 }
 
 // client is one with a certificate for a user.
 func (s *shipped) client(t *testing.T, user string) *http.Client {
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.as(t, user), MaxIdleConnsPerHost: floods, DisableCompression: true}}
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: s.as(t, user), MaxIdleConnsPerHost: floods,
+		DisableCompression: true,
+	}}
 }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }

@@ -38,7 +38,10 @@ func TestBadGangs(t *testing.T) {
 		"no number":           {gangMinAnnotation, [2]func(*corev1.Pod){inGang("some", "some"), inGang("some", "some")}},
 		"negative":            {gangMinAnnotation, [2]func(*corev1.Pod){inGang("negative", "-1"), inGang("negative", "-1")}},
 		"they disagree":       {"different minimums", [2]func(*corev1.Pod){inGang("quarrel", "2"), inGang("quarrel", "3")}},
-		"no PodGroup":         {"podgroups.scheduling.x-k8s.io default/missing", [2]func(*corev1.Pod){inGroup("missing"), inGroup("missing")}},
+		"no PodGroup": {
+			"podgroups.scheduling.x-k8s.io default/missing",
+			[2]func(*corev1.Pod){inGroup("missing"), inGroup("missing")},
+		},
 		"PodGroup: a million": {"1000000", [2]func(*corev1.Pod){inGroup("of-a-million"), inGroup("of-a-million")}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +159,10 @@ func (c *cluster) changeMinimum(g *gang, minimum int) {
 	c.Eventually(func(t *assert.CollectT) {
 		answer, err := c.Ledger.Gangs(c.T.Context())
 		require.NoError(t, err)
-		i := slices.IndexFunc(answer.Gangs, func(known reserver.Gang) bool { return known.Namespace == c.Namespace && known.Name == g.name })
+		i := slices.IndexFunc(answer.Gangs, func(known reserver.Gang) bool {
+			return known.Namespace == c.Namespace &&
+				known.Name == g.name
+		})
 		if assert.GreaterOrEqual(t, i, 0) {
 			assert.Equal(t, minimum, answer.Gangs[i].Minimum, "that the server knows")
 		}

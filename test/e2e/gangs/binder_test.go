@@ -45,7 +45,8 @@ const (
 	slack = 10 * time.Second
 )
 
-var gangPause = flag.Duration("gang-pause", 100*time.Millisecond, "time between two bindings of a binder that binds one after another")
+var gangPause = flag.Duration("gang-pause", 100*time.Millisecond,
+	"time between two bindings of a binder that binds one after another")
 
 func betweenTwo() time.Duration { return *gangPause }
 
@@ -244,7 +245,8 @@ func (c *cluster) awaitKept(cpus int) {
 	c.T.Helper()
 	wanted := len(c.nodes)*nodeCPUs - cpus
 	c.Eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, len(c.singles()), wanted) })
-	controlplane.Never(c.T, func() bool { return len(c.singles()) > wanted }, testbed.Never, testbed.Poll, "the gang's capacity is not for others")
+	controlplane.Never(c.T, func() bool { return len(c.singles()) > wanted }, testbed.Never, testbed.Poll,
+		"the gang's capacity is not for others")
 }
 
 // singles are the single pods that are bound.

@@ -60,7 +60,8 @@ func TestCoschedulingForgetsAMember(t *testing.T) {
 	for _, pod := range members {
 		c.AwaitBound(pod.Name)
 	}
-	assert.Positive(c.T, c.Metric("globalreserve_gang_touches_total", "result", "written"), "it was bound for another reason")
+	assert.Positive(c.T, c.Metric("globalreserve_gang_touches_total", "result", "written"),
+		"it was bound for another reason")
 	testRightsToPodGroups(t, c, "gang")
 	c.requireNothingKept()
 	c.RequireNeverOvercommitted()

@@ -23,7 +23,8 @@ func testRightsToPodGroups(t *testing.T, c *cluster, name string) {
 	t.Helper()
 	admin, err := c.Resource(clusterload.PodGroup(c.Namespace, name, gangSize), c.Namespace)
 	require.NoError(t, err)
-	_, err = admin.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata": {"annotations": {"mine": "a"}, "labels": {"team": "a"}}}`), metav1.PatchOptions{})
+	_, err = admin.Patch(t.Context(), name, types.MergePatchType,
+		[]byte(`{"metadata": {"annotations": {"mine": "a"}, "labels": {"team": "a"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	server := c.AsServer().Resource(podGroups).Namespace(c.Namespace)
 	for what, patch := range map[string]string{
@@ -48,7 +49,8 @@ func testRightsToPodGroups(t *testing.T, c *cluster, name string) {
 	// A scheduler with the ledger and Coscheduling in its process may do what Coscheduling does.
 	defer c.Apply(mayDeletePodGroups)()
 	c.Eventually(func(t *assert.CollectT) {
-		_, err := server.Patch(c.T.Context(), name, types.MergePatchType, []byte(`{"metadata": {"labels": {"role": "x"}}}`), metav1.PatchOptions{})
+		_, err := server.Patch(c.T.Context(), name, types.MergePatchType, []byte(`{"metadata": {"labels": {"role": "x"}}}`),
+			metav1.PatchOptions{})
 		assert.NoError(t, err)
 	})
 }

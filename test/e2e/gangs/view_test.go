@@ -89,7 +89,8 @@ func (v *views) of(name, state string) (gang reserver.Gang) {
 // row is what kubectl reserve gangs prints of a gang, up to how long it waits.
 func (v *views) row(name string) []string {
 	v.T.Helper()
-	cmd := exec.CommandContext(v.T.Context(), testbed.File(v.T, "bin", "kubectl-reserve"), "gangs", "-n", v.Namespace, "--ledger-url", v.Documented())
+	cmd := exec.CommandContext(v.T.Context(), testbed.File(v.T, "bin", "kubectl-reserve"), "gangs", "-n", v.Namespace,
+		"--ledger-url", v.Documented())
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+v.kubeconfig, "HOME="+v.T.TempDir())
 	var failure bytes.Buffer
 	cmd.Stderr = &failure

@@ -62,7 +62,10 @@ func (c *cluster) apply(t *testing.T, object *unstructured.Unstructured, dryRun 
 	require.NoError(t, err)
 	content, err := json.Marshal(object)
 	require.NoError(t, err)
-	options := metav1.PatchOptions{FieldManager: "install", Force: ptr.To(true), FieldValidation: metav1.FieldValidationStrict}
+	options := metav1.PatchOptions{
+		FieldManager: "install", Force: ptr.To(true),
+		FieldValidation: metav1.FieldValidationStrict,
+	}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
@@ -78,7 +81,8 @@ func (c *cluster) install(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, object := range objects {
 		kind := object.GetKind()
-		if kind == "CustomResourceDefinition" || strings.Contains(kind, "AdmissionPolicy") || strings.HasSuffix(kind, "WebhookConfiguration") {
+		if kind == "CustomResourceDefinition" || strings.Contains(kind, "AdmissionPolicy") ||
+			strings.HasSuffix(kind, "WebhookConfiguration") {
 			continue
 		}
 		require.NoError(t, c.apply(t, object, false))

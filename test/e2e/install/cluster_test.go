@@ -91,7 +91,10 @@ spec:
   names: {kind: %[3]s, plural: %[1]s, singular: %[4]s}
   scope: Namespaced
   versions:
-  - {name: %[5]s, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+  - name: %[5]s
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `, singular+"s", kind.Group, kind.Kind, singular, kind.Version)
 }
 
@@ -132,7 +135,8 @@ func (c *cluster) denied(t *testing.T) (all []string) {
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &event))
 		asked++
 		if event.ResponseStatus.Code == 403 {
-			all = append(all, fmt.Sprintf("%s may not %s %s: %s", event.User.Username, event.Verb, event.RequestURI, event.ResponseStatus.Message))
+			all = append(all, fmt.Sprintf("%s may not %s %s: %s", event.User.Username, event.Verb, event.RequestURI,
+				event.ResponseStatus.Message))
 		}
 	}
 	require.NoError(t, lines.Err())

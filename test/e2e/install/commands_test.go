@@ -41,7 +41,8 @@ func TestCommands(t *testing.T) {
 	shell := func(commands string) string {
 		return execute(t, cp, folder, strings.ReplaceAll(commands, "/etc/", folder+"/etc/"))
 	}
-	const upgrade = "helm upgrade globalreserve charts/globalreserve --namespace globalreserve-system --reuse-values --set "
+	const upgrade = "helm upgrade globalreserve charts/globalreserve --namespace globalreserve-system --reuse-values " +
+		"--set "
 	args := func() []string {
 		deployment, err := cp.Client().AppsV1().Deployments(namespace).Get(t.Context(), "globalreserve", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -57,7 +58,8 @@ func TestCommands(t *testing.T) {
 	assert.Contains(t, args(), "--admission-client-names=kube-apiserver-kubelet-client")
 	ca, err := os.ReadFile(filepath.Join(folder, "ca.crt"))
 	require.NoError(t, err)
-	webhooks, err := cp.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "zz-globalreserve", metav1.GetOptions{})
+	webhooks, err := cp.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().
+		Get(t.Context(), "zz-globalreserve", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, string(ca), string(webhooks.Webhooks[0].ClientConfig.CABundle))
 
@@ -72,7 +74,10 @@ func TestCommands(t *testing.T) {
 
 	shell("helm uninstall globalreserve --namespace globalreserve-system")
 	definition := &unstructured.Unstructured{}
-	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	definition.SetGroupVersionKind(schema.GroupVersionKind{
+		Group: "apiextensions.k8s.io", Version: "v1",
+		Kind: "CustomResourceDefinition",
+	})
 	definitions, err := cp.Resource(definition, "")
 	require.NoError(t, err)
 	left, err := definitions.List(t.Context(), metav1.ListOptions{})
@@ -88,7 +93,8 @@ func execute(t *testing.T, cp *controlplane.ControlPlane, folder, commands strin
 	shell := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
 	shell.Dir = folder
 	path := []string{testbed.File(t, "bin", "tools"), cp.BinDir(), os.Getenv("PATH")}
-	shell.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+folder, "PATH="+strings.Join(path, string(os.PathListSeparator)))
+	shell.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+folder, "PATH="+
+		strings.Join(path, string(os.PathListSeparator)))
 	output, err := shell.CombinedOutput()
 	require.NoError(t, err, "%s\n%s", commands, output)
 	return string(output)

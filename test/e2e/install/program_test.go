@@ -138,7 +138,9 @@ func environment(t *testing.T, pod *corev1.Pod) (env []string) {
 }
 
 // mount makes the files of a pod's volumes, and returns what has their paths in the place of the container's.
-func (c *cluster) mount(t *testing.T, objects []*unstructured.Unstructured, pod *corev1.Pod, kubeconfig string) *strings.Replacer {
+func (c *cluster) mount(t *testing.T, objects []*unstructured.Unstructured, pod *corev1.Pod,
+	kubeconfig string,
+) *strings.Replacer {
 	t.Helper()
 	places := map[string]string{accountPath: c.accountFiles(t, pod)}
 	for _, m := range pod.Spec.Containers[0].VolumeMounts {
@@ -166,7 +168,8 @@ func (c *cluster) mount(t *testing.T, objects []*unstructured.Unstructured, pod 
 	for path := range places {
 		pairs = append(pairs, path)
 	}
-	slices.SortFunc(pairs, func(a, b string) int { return len(b) - len(a) }) // /etc/globalreserve-tls before /etc/globalreserve
+	// /etc/globalreserve-tls before /etc/globalreserve
+	slices.SortFunc(pairs, func(a, b string) int { return len(b) - len(a) })
 	var changes []string
 	for _, path := range pairs {
 		changes = append(changes, path, places[path])
@@ -197,7 +200,8 @@ func (c *cluster) accountFiles(t *testing.T, pod *corev1.Pod) (folder string) {
 	require.NoError(t, err)
 	write(t, filepath.Join(folder, "ca.crt"), string(ca))
 	if account := pod.Spec.ServiceAccountName; account != "" {
-		token, err := c.Client().CoreV1().ServiceAccounts(pod.Namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		token, err := c.Client().CoreV1().ServiceAccounts(pod.Namespace).
+			CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		write(t, filepath.Join(folder, "token"), token.Status.Token)
 	}
@@ -217,7 +221,9 @@ func (c *cluster) certificate(t *testing.T, folder string) {
 }
 
 // hostFiles are what has to be on a node for a static pod.
-func (c *cluster) hostFiles(t *testing.T, objects []*unstructured.Unstructured, path, folder, kubeconfig string) string {
+func (c *cluster) hostFiles(t *testing.T, objects []*unstructured.Unstructured, path, folder,
+	kubeconfig string,
+) string {
 	t.Helper()
 	switch path {
 	case "/etc/kubernetes/globalreserve.conf":

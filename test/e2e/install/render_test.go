@@ -142,7 +142,8 @@ func TestChartRendersTheOverlays(t *testing.T) {
 // staticFile is a file that the chart has for the nodes, "" where it has none of that name.
 func staticFile(t *testing.T, objects []*unstructured.Unstructured, name string) string {
 	t.Helper()
-	content, _, err := unstructured.NestedString(find(t, objects, "ConfigMap", "globalreserve-static-pod").Object, "data", name)
+	content, _, err := unstructured.NestedString(find(t, objects, "ConfigMap", "globalreserve-static-pod").Object, "data",
+		name)
 	require.NoError(t, err)
 	return content
 }

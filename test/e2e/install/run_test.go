@@ -166,9 +166,15 @@ func (c *cluster) caller(t *testing.T, server *program) *caller {
 	require.NoError(t, err)
 	pair, err := tls.X509KeyPair(certificate, key)
 	require.NoError(t, err)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{
+		RootCAs: trusted, Certificates: []tls.Certificate{pair},
+		MinVersion: tls.VersionTLS12,
+	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &caller{&http.Client{Transport: testbed.Documented(transport), Timeout: testbed.Soon}, server.url("https", "23456")}
+	return &caller{
+		&http.Client{Transport: testbed.Documented(transport), Timeout: testbed.Soon},
+		server.url("https", "23456"),
+	}
 }
 
 func (w *caller) post(t *testing.T, path string, question, answer any) {
@@ -196,7 +202,10 @@ func (w *caller) reserve(t *testing.T, pod *corev1.Pod) (answer reserver.Answer)
 func (w *caller) bind(t *testing.T, pod *corev1.Pod) string {
 	t.Helper()
 	var answer extenderv1.ExtenderBindingResult
-	w.post(t, testbed.BindPath, &extenderv1.ExtenderBindingArgs{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: node}, &answer)
+	w.post(t, testbed.BindPath, &extenderv1.ExtenderBindingArgs{
+		PodNamespace: pod.Namespace, PodName: pod.Name,
+		PodUID: pod.UID, Node: node,
+	}, &answer)
 	return answer.Error
 }
 
@@ -218,7 +227,8 @@ func (c *cluster) reservesAndBinds(t *testing.T, ask *caller) {
 // observes has 5 of 4 CPUs bound.
 func (c *cluster) observes(t *testing.T, ask *caller) {
 	t.Helper()
-	first, second := c.CreatePod("first", corev1.DefaultSchedulerName, "2"), c.CreatePod("second", corev1.DefaultSchedulerName, "3")
+	first, second := c.CreatePod("first", corev1.DefaultSchedulerName, "2"),
+		c.CreatePod("second", corev1.DefaultSchedulerName, "3")
 	require.Contains(t, ask.reserve(t, first).Error, "only observes")
 	require.Empty(t, ask.bind(t, first))
 	require.Empty(t, ask.bind(t, second))
@@ -243,7 +253,8 @@ func (c *cluster) isAsked(t *testing.T, objects []*unstructured.Unstructured, se
 	pod := c.CreatePod("asking", "nobody", "4")
 	warnings := &heard{}
 	bind := func() error { return c.bindWarned(t, pod, warnings) }
-	switch warns := strings.Contains(fmt.Sprint(server.args), "--admission-warn") || strings.Contains(schedulerConfig(t, objects), "admissionWarn: true"); {
+	switch warns := strings.Contains(fmt.Sprint(server.args), "--admission-warn") ||
+		strings.Contains(schedulerConfig(t, objects), "admissionWarn: true"); {
 	case !asked, server.has("--observe"):
 		require.NoError(t, bind())
 	case warns:
@@ -315,6 +326,7 @@ func (c *cluster) bindWarned(t *testing.T, pod *corev1.Pod, warnings *heard) err
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }

@@ -45,11 +45,13 @@ func (b *bench) checkVersion() {
 
 // checkCreate keeps 3 of 4 CPUs on both nodes.
 func (b *bench) checkCreate() {
-	out := b.must(b.run("create", "capacity", "--cpu", "3", "--memory", "1Gi", "--replicas", "2", "--index", "later", "--ttl", "1h", "--wait"))
+	out := b.must(b.run("create", "capacity", "--cpu", "3", "--memory", "1Gi", "--replicas", "2", "--index", "later",
+		"--ttl", "1h", "--wait"))
 	assert.Contains(b.T, out, "reservation.globalreserve.io/capacity available on "+b.nodes[0]+" +1\n")
 	out = b.must(b.ask("nodes"))
 	for _, node := range b.nodes {
-		assert.Equal(b.T, []string{node, "OK", "cpu", "4", "0", "3", "1", "[===============.....]", "75%"}, strings.Fields(line(b.T, out, node)))
+		assert.Equal(b.T, []string{node, "OK", "cpu", "4", "0", "3", "1", "[===============.....]", "75%"},
+			strings.Fields(line(b.T, out, node)))
 	}
 	out = b.must(b.run("create", "other", "--cpu", "1", "--dry-run=server", "-o", "yaml"))
 	assert.Contains(b.T, out, "uid: ", "the API server has seen it")
@@ -71,7 +73,10 @@ func (b *bench) checkShown() {
 	cells := strings.Fields(line(b.T, b.must(b.run("list")), "capacity"))
 	assert.Equal(b.T, []string{"capacity", b.nodes[0], "+1", "Available", "0/2", "in"}, cells[:6])
 	out := b.must(b.run("describe", "capacity"))
-	for _, part := range []string{"Status:           Available", `pods with the index "later"`, "capacity-0", "capacity-1", "cpu 3, memory 1Gi", "Conditions:"} {
+	for _, part := range []string{
+		"Status:           Available", `pods with the index "later"`, "capacity-0", "capacity-1",
+		"cpu 3, memory 1Gi", "Conditions:",
+	} {
 		assert.Contains(b.T, out, part)
 	}
 }
@@ -91,10 +96,14 @@ func (b *bench) checkExplain() {
 	b.CreatePod("waiting", "default-scheduler", "2")
 	b.AwaitRefused("waiting")
 	out := b.must(b.ask("explain", "waiting"))
-	for _, part := range []string{"State:        Pending", "Requests:     cpu 2, memory 64Mi", "Capacity on:  0 of 2 nodes", "reservation/default/capacity/capacity-"} {
+	for _, part := range []string{
+		"State:        Pending", "Requests:     cpu 2, memory 64Mi",
+		"Capacity on:  0 of 2 nodes", "reservation/default/capacity/capacity-",
+	} {
 		assert.Contains(b.T, out, part)
 	}
-	assert.Equal(b.T, []string{"2", "InsufficientResource", "cpu", b.nodes[0] + ",", b.nodes[1]}, strings.Fields(line(b.T, out, "  2 ")))
+	assert.Equal(b.T, []string{"2", "InsufficientResource", "cpu", b.nodes[0] + ",", b.nodes[1]},
+		strings.Fields(line(b.T, out, "  2 ")))
 }
 
 func (b *bench) checkCompletion() {

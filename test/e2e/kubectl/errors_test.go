@@ -32,10 +32,18 @@ func TestErrors(t *testing.T) {
 		"no rights":               {[]string{"list", "--kubeconfig", nobody}, 1, "you may not do that"},
 		"no rights, service":      {[]string{"nodes", "--kubeconfig", nobody}, 1, "you may not do that"},
 		"no cluster":              {[]string{"list", "--kubeconfig", stranger}, 3, "the Kubernetes API does not answer"},
-		"no such context":         {[]string{"list", "--context", "nope"}, 2, "context was not found for specified context: nope"},
-		"no such kubeconfig":      {[]string{"list", "--kubeconfig", "/does/not/exist"}, 2, "the kubeconfig cannot be used"},
-		"no server":               {[]string{"nodes", "--ledger-url", "http://127.0.0.1:1"}, 3, "the GlobalReserve server does not answer at http://127.0.0.1:1"},
-		"another server":          {[]string{"nodes", "--ledger-url", b.URL()}, 3, "give --ledger-certificate-authority FILE"},
+		"no such context": {
+			[]string{"list", "--context", "nope"},
+			2,
+			"context was not found for specified context: nope",
+		},
+		"no such kubeconfig": {[]string{"list", "--kubeconfig", "/does/not/exist"}, 2, "the kubeconfig cannot be used"},
+		"no server": {
+			[]string{"nodes", "--ledger-url", "http://127.0.0.1:1"},
+			3,
+			"the GlobalReserve server does not answer at http://127.0.0.1:1",
+		},
+		"another server": {[]string{"nodes", "--ledger-url", b.URL()}, 3, "give --ledger-certificate-authority FILE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := b.in(t).run(tt.args...)

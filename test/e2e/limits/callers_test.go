@@ -32,7 +32,8 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 	c := newCluster(t, 2, "--policy-file="+file)
 	reserve := func(name string, durable bool) *reserver.Answer {
 		request := &reserver.Request{
-			SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(name, testbed.Nobody, "1500m")}, Nodes: []string{"node-0"}, Durable: &durable,
+			SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(name, testbed.Nobody, "1500m")},
+			Nodes: []string{"node-0"}, Durable: &durable,
 		}
 		request.Pods[0].Namespace = c.Namespace
 		return c.Reserve(request)
@@ -57,12 +58,14 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 	requireRefused(reserve("a", false))
 	require.NoError(t, c.BindDirectly("second", "node-1"), "another caller's binding")
 
-	me, err := c.Client().AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	me, err := c.Client().AuthenticationV1().SelfSubjectReviews().
+		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	write(me.Status.UserInfo.Username, "25%")
 	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, reserve("a", false).Error, "nobody limits plain HTTP now") })
 	c.CreatePod("third", testbed.Nobody, "1")
-	require.ErrorContains(t, c.BindDirectly("third", "node-1"), "schedulers.limits", "second counts, bound before there was a limit")
+	require.ErrorContains(t, c.BindDirectly("third", "node-1"), "schedulers.limits",
+		"second counts, bound before there was a limit")
 	placed := testbed.NewPod("placed", testbed.Nobody, "1", func(p *corev1.Pod) { p.Spec.NodeName = "node-1" })
 	_, err = c.Client().CoreV1().Pods(c.Namespace).Create(t.Context(), placed, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "schedulers.limits")

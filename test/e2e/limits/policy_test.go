@@ -29,7 +29,8 @@ func TestPolicyLimits(t *testing.T) {
 	c := &inner
 	reserve := func(c *testbed.Cluster, name, cpu string, durable bool) *reserver.Answer {
 		request := &reserver.Request{
-			SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(name, testbed.Nobody, cpu)}, Nodes: []string{"node-0"}, Durable: &durable, TTLSeconds: 3600,
+			SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(name, testbed.Nobody, cpu)},
+			Nodes: []string{"node-0"}, Durable: &durable, TTLSeconds: 3600,
 		}
 		request.Pods[0].Namespace = c.Namespace
 		return c.Reserve(request)
@@ -39,7 +40,8 @@ func TestPolicyLimits(t *testing.T) {
 		require.NotEmpty(t, answer.Error)
 		require.Equal(t, reason.String(), answer.Rejections[0].Reason, answer.Rejections[0].Message)
 	}
-	c.Eventually(func(t *assert.CollectT) { assert.NotEmpty(t, reserve(c, "large", "2500m", false).Error) }, "25% of 8 CPUs are known")
+	c.Eventually(func(t *assert.CollectT) { assert.NotEmpty(t, reserve(c, "large", "2500m", false).Error) },
+		"25% of 8 CPUs are known")
 	requireRefused(reserve(c, "large", "2500m", false), ledger.ReservedLimit)
 	requireRefused(reserve(c, "large", "2500m", true), ledger.ReservedLimit)
 	c.CreateReservation("by-hand", "{ttl: 10m, slots: [{name: a, requests: {cpu: 2500m}}]}")

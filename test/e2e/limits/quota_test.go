@@ -65,7 +65,8 @@ func startQuotaController(c *testbed.Cluster) {
 	require.NoError(c.T, err)
 	_, err = c.StartProcess(c.T.Context(), controlplane.ProcessOptions{
 		Name: "quota-controller", Path: filepath.Join(c.BinDir(), controlplane.ControllerManager), Args: []string{
-			"--kubeconfig=" + kubeconfig, "--controllers=resourcequota-controller", "--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400",
+			"--kubeconfig=" + kubeconfig, "--controllers=resourcequota-controller", "--leader-elect=false", "--secure-port=0",
+			"--kube-api-qps=200", "--kube-api-burst=400",
 		},
 	})
 	require.NoError(c.T, err)
@@ -76,10 +77,13 @@ func limit(c *testbed.Cluster, cpu string) {
 	c.T.Helper()
 	_, err := c.Client().CoreV1().ResourceQuotas(c.Namespace).Create(c.T.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "quota"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"requests.cpu": testbed.Requests(cpu)[corev1.ResourceCPU]}},
+		Spec: corev1.ResourceQuotaSpec{
+			Hard: corev1.ResourceList{"requests.cpu": testbed.Requests(cpu)[corev1.ResourceCPU]},
+		},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
-	probe := testbed.NewPod("probe", testbed.Nobody, "1000") // more than any quota here: that is known once it is refused for it
+	// more than any quota here: that is known once it is refused for it
+	probe := testbed.NewPod("probe", testbed.Nobody, "1000")
 	probe.Namespace, probe.UID = c.Namespace, "probe"
 	c.Eventually(func(t *assert.CollectT) {
 		quota, err := c.Client().CoreV1().ResourceQuotas(c.Namespace).Get(c.T.Context(), "quota", metav1.GetOptions{})

@@ -335,7 +335,8 @@ func (h *history) text() string {
 	fmt.Fprintf(&b, "history %d, CPUs of the pods %v, homes of the first of them %v, nodes %v of %d CPUs\n",
 		h.number, h.cpus, h.homes, h.nodes, nodeCPUs)
 	for _, e := range h.events {
-		fmt.Fprintf(&b, "  client %d %9.3f to %9.3f ms  %s -> %s\n", e.client, float64(e.asked)/1e6, float64(e.ended)/1e6, e.request, e.answer)
+		fmt.Fprintf(&b, "  client %d %9.3f to %9.3f ms  %s -> %s\n", e.client, float64(e.asked)/1e6, float64(e.ended)/1e6,
+			e.request, e.answer)
 	}
 	return b.String()
 }

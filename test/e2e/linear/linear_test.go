@@ -68,12 +68,16 @@ func testRound(t *testing.T, seed uint64) {
 	played := play(t, f, seed, 0, *histories, atOnce)
 	stop()
 	sum := judge(played)
-	t.Logf("%d histories, %v, %d not judged in time; %d leaders, faults %v", sum.done, sum.counts, sum.undecided, len(faults.terms), faults.counts)
+	t.Logf("%d histories, %v, %d not judged in time; %d leaders, faults %v", sum.done, sum.counts, sum.undecided,
+		len(faults.terms), faults.counts)
 	for _, text := range sum.illegal {
 		t.Errorf("no order explains the answers of\n%s", text)
 	}
 	assert.LessOrEqual(t, sum.undecided, mostUndecided(len(played)), "histories that are too long to judge")
-	for _, what := range []string{"reserve granted", "reserve refused", "unreserve granted", "bind granted", "bind refused"} {
+	for _, what := range []string{
+		"reserve granted", "reserve refused", "unreserve granted", "bind granted",
+		"bind refused",
+	} {
 		assert.Greater(t, sum.counts[what], sum.done/10, "%s: too few to prove anything", what)
 	}
 	assert.Positive(t, sum.counts["reserve open"]+sum.counts["bind open"], "no request was ever left in doubt")
@@ -109,10 +113,15 @@ func removeTerms(t *testing.T, cp *controlplane.ControlPlane) {
 	require.NoError(t, err)
 	client, err := metadata.NewForConfig(config)
 	require.NoError(t, err)
-	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	require.NoError(t, client.Resource(definitions).Delete(t.Context(), "ledgerterms.globalreserve.io", metav1.DeleteOptions{}))
+	definitions := schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions",
+	}
+	require.NoError(t, client.Resource(definitions).Delete(t.Context(), "ledgerterms.globalreserve.io",
+		metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
 		list, err := cp.Client().Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
-		return err == nil && !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "ledgerterms" })
+		return err == nil && !slices.ContainsFunc(list.APIResources,
+			func(r metav1.APIResource) bool { return r.Name == "ledgerterms" })
 	}, testbed.Soon, testbed.Poll)
 }

@@ -91,7 +91,8 @@ type state struct {
 func (l *layout) free(s *state, node int) int {
 	left := nodeCPUs
 	for pod, p := range s.pods {
-		if (p.allocation != nobody && p.node == node) || (p.allocation == nobody && p.slot != nobody && l.homes[pod] == node) {
+		if (p.allocation != nobody && p.node == node) || (p.allocation == nobody && p.slot != nobody &&
+			l.homes[pod] == node) {
 			left -= l.cpus[pod]
 		}
 	}

@@ -34,7 +34,9 @@ type nemesis struct {
 // haunt has a nemesis go on until stop is called. What it did can be read then.
 func (f *fleet) haunt(seed uint64) (stop func(), n *nemesis) {
 	ctx, cancel := context.WithCancel(f.T.Context())
-	n = &nemesis{fleet: f, dice: rand.New(rand.NewPCG(seed, 0)), ctx: ctx, counts: map[string]int{}, terms: map[float64]bool{}}
+	n = &nemesis{
+		fleet: f, dice: rand.New(rand.NewPCG(seed, 0)), ctx: ctx, counts: map[string]int{}, terms: map[float64]bool{},
+	}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
@@ -92,10 +94,16 @@ func faults() []fault {
 	type span = time.Duration
 	return []fault{
 		{"kill", func(n *nemesis, r *replica, moment, _ span) { n.kill(r, moment) }},
-		{"kill with late writes", func(n *nemesis, r *replica, moment, _ span) { n.holdWrites(r, moment/8); n.kill(r, moment) }},
+		{"kill with late writes", func(n *nemesis, r *replica, moment, _ span) {
+			n.holdWrites(r, moment/8)
+			n.kill(r, moment)
+		}},
 		{"stop", func(n *nemesis, r *replica, moment, _ span) { n.stop(r, moment) }},
 		{"suspend", func(n *nemesis, r *replica, _, while span) { n.suspend(r, while) }},
-		{"suspend with late writes", func(n *nemesis, r *replica, moment, while span) { n.holdWrites(r, moment/8); n.suspend(r, while) }},
+		{"suspend with late writes", func(n *nemesis, r *replica, moment, while span) {
+			n.holdWrites(r, moment/8)
+			n.suspend(r, while)
+		}},
 		{"suspend for a moment", func(n *nemesis, r *replica, moment, _ span) { n.suspend(r, moment) }},
 		{"cut off from the API server", func(n *nemesis, r *replica, _, while span) {
 			n.spoil(r, while, func(*http.Request) controlplane.Fault { return controlplane.Fault{DropRequest: true} })

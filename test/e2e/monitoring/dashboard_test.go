@@ -175,7 +175,8 @@ scrape_configs:
 	_, err = c.StartProcess(t.Context(), controlplane.ProcessOptions{
 		Path: root(t, "bin", "monitoring", "prometheus"),
 		Args: []string{
-			"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(folder, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
+			"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(folder, "data"),
+			fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
 		},
 		Ready: controlplane.HTTPReady(p.url+"/-/ready", nil),
 	})

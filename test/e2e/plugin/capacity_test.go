@@ -19,7 +19,8 @@ import (
 func TestReservedCapacityIsUsed(t *testing.T) {
 	c := newCluster(t, setup{nodes: 3, cpu: "4"})
 	const home = 2
-	c.CreateReservation("kept", `{ttl: 10m, consumers: {index: team}, slots: [{name: s, nodeName: `+c.nodes[home]+`, requests: {cpu: 4}}]}`)
+	c.CreateReservation("kept", `{ttl: 10m, consumers: {index: team}, slots: [{name: s, nodeName: `+c.nodes[home]+
+		`, requests: {cpu: 4}}]}`)
 	c.AwaitReservation("kept", v1alpha1.ReservationAvailable)
 	for _, name := range []string{"stranger-0", "stranger-1", "stranger-2"} {
 		c.create(name, "4")

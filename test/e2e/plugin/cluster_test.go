@@ -47,7 +47,8 @@ type cluster struct {
 
 // serverArgs are the settings of the server in the scheduler: what was killed is replaced soon.
 var serverArgs = map[string]any{
-	"bindTimeout": "2s", "peerAddress": "127.0.0.1:0", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
+	"bindTimeout": "2s", "peerAddress": "127.0.0.1:0", "leaseDuration": "4s", "leaseRenewDeadline": "3s",
+	"leaseRetryPeriod": "1s",
 }
 
 // setup says what a cluster is like.

@@ -52,7 +52,8 @@ func TestPodsWithClaims(t *testing.T) {
 	c.CreateDevice("a100", c.nodes[0], "A100")
 	c.CreateDeviceClaim("a100-erc", "A100", 1)
 	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "a100-erc"}}}`, v1alpha1.ExtendedResourceClaimsAnnotation)
-	_, err := c.Client().CoreV1().Pods(testbed.Namespace).Patch(t.Context(), "fourth", types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := c.Client().CoreV1().Pods(testbed.Namespace).Patch(t.Context(), "fourth", types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.Equal(t, c.nodes[0], c.bound("fourth"))
 	require.Equal(t, "GPU-a100", c.given("fourth"))

@@ -86,7 +86,9 @@ func (c *cluster) gangOf(gang, scheduler string) []*corev1.Pod {
 	_, err := c.Client().SchedulingV1beta1().PodGroups(c.Namespace).Create(c.T.Context(), &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: gang},
 		Spec: schedulingv1beta1.PodGroupSpec{
-			SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: gangSize}},
+			SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
+				Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: gangSize},
+			},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
@@ -125,7 +127,8 @@ func (c *cluster) awaitWhole() (whole []string) {
 			whole, total = append(whole, gang), total+count
 		}
 		assert.Less(t, gangsCPUs-total, gangSize, "another gang fits beside %v and %d single pods", whole, single)
-		assert.True(t, single == alone || total == gangsCPUs, "another single pod fits beside %v and %d of them", whole, single)
+		assert.True(t, single == alone || total == gangsCPUs, "another single pod fits beside %v and %d of them", whole,
+			single)
 		assert.NotZero(t, waiting, "there was room for all")
 	})
 	return whole

@@ -32,7 +32,10 @@ func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 	}
 	c.reserve("last", "1m", c.nodes[1], time.Hour) // whatever came before has been heard of with this
 	assert.Empty(t, heard("last"))
-	c.unreserve(&reserver.Request{SchedulerName: "somebody-else", Pods: []*corev1.Pod{testbed.NewPod("last", scheduler, "1m")}})
+	c.unreserve(&reserver.Request{
+		SchedulerName: "somebody-else",
+		Pods:          []*corev1.Pod{testbed.NewPod("last", scheduler, "1m")},
+	})
 	heard = c.hear()
 	c.unreserve(other)
 	for i := range gangSize {
@@ -42,9 +45,15 @@ func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 	news := heard("end")
 	kept := slices.IndexFunc(news, func(what string) bool { return strings.Contains(what, "slot member") })
 	require.GreaterOrEqual(t, kept, 0, news)
-	assert.ElementsMatch(t, []string{"SlotPlaced slot member-0", "SlotPlaced slot member-1", "SlotPlaced slot member-2", "SlotPlaced slot member-3"},
+	assert.ElementsMatch(t, []string{
+		"SlotPlaced slot member-0", "SlotPlaced slot member-1", "SlotPlaced slot member-2",
+		"SlotPlaced slot member-3",
+	},
 		news[kept:min(kept+gangSize, len(news))], "all of them, before any is bound: %v", news)
-	c.unreserve(&reserver.Request{SchedulerName: "somebody-else", Pods: []*corev1.Pod{testbed.NewPod("end", scheduler, "0")}})
+	c.unreserve(&reserver.Request{
+		SchedulerName: "somebody-else",
+		Pods:          []*corev1.Pod{testbed.NewPod("end", scheduler, "0")},
+	})
 	c.RequireNeverOvercommitted()
 	c.awaitClaims(0)
 }

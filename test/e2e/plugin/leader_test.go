@@ -24,7 +24,8 @@ func TestALedgerThatWasSuspended(t *testing.T) {
 	require.NoError(t, c.scheduler.Signal(syscall.SIGSTOP))
 	c.create("late", "3") // what the first one would do next
 	const next = "next-scheduler"
-	other, err := clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{Name: next})
+	other, err := clusterload.StartPluginScheduler(t.Context(), c.ControlPlane,
+		clusterload.PluginSchedulerOptions{Name: next})
 	require.NoError(t, err)
 	require.Empty(t, c.Pod("late").Spec.NodeName, "it was suspended before that was created")
 	c.create("meanwhile", "3", func(p *corev1.Pod) { p.Spec.SchedulerName = next })

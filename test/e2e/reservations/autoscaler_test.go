@@ -20,7 +20,8 @@ import (
 
 // protected is what autoscalers go by, and what says that it is the server's.
 var protected = map[string]string{
-	v1alpha1.KeepsCapacityAnnotation: "true", v1alpha1.ScaleDownDisabledAnnotation: "true", v1alpha1.DoNotDisruptAnnotation: "true",
+	v1alpha1.KeepsCapacityAnnotation: "true", v1alpha1.ScaleDownDisabledAnnotation: "true",
+	v1alpha1.DoNotDisruptAnnotation: "true",
 }
 
 // awaitNode waits until a node has just these annotations of autoscalers.

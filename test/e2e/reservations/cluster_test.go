@@ -43,7 +43,8 @@ func (c *cluster) in(t *testing.T, namespace string) *cluster {
 // nodes adds n nodes of four CPUs, named after the namespace, and waits until the server knows them.
 func (c *cluster) nodes(n int) []string {
 	c.T.Helper()
-	names := c.AddNodes(n, controlplane.NodeTemplate{Prefix: c.Namespace + "-", Labels: map[string]string{"pool": c.Namespace}})
+	names := c.AddNodes(n, controlplane.NodeTemplate{Prefix: c.Namespace +
+		"-", Labels: map[string]string{"pool": c.Namespace}})
 	c.Eventually(func(t *assert.CollectT) {
 		answer, err := c.Ledger.Nodes(c.T.Context())
 		require.NoError(t, err)

@@ -33,7 +33,8 @@ func TestLife(t *testing.T) {
 
 // phases: a slot waits for its node, is held, and is used by a pod of its index.
 func phases(c *cluster) {
-	c.CreateReservation("r", `{ttl: 10m, consumers: {index: web}, slots: [{name: a, nodeName: phases-0, requests: {cpu: 3}}]}`)
+	c.CreateReservation("r",
+		`{ttl: 10m, consumers: {index: web}, slots: [{name: a, nodeName: phases-0, requests: {cpu: 3}}]}`)
 	rsv := c.AwaitReservation("r", v1alpha1.ReservationPending)
 	assert.Equal(c.T, "NodeUnknown", reason(rsv))
 	assert.Equal(c.T, "<nil>|Pending|0/1", c.columns("r"))
@@ -48,7 +49,8 @@ func phases(c *cluster) {
 	other := c.createPod("other", "2", "")
 	assert.Contains(c.T, c.Bind(other, node), "phases/r/a", "a refusal names who holds the capacity")
 	assert.Contains(c.T, c.Filter(other, node), node)
-	c.AwaitEvent("Pod", "other", "CapacityReserved", "node phases-0 would have capacity for this pod, but reservation phases/r/a keeps it for others")
+	c.AwaitEvent("Pod", "other", "CapacityReserved",
+		"node phases-0 would have capacity for this pod, but reservation phases/r/a keeps it for others")
 	assert.Len(c.T, c.Notes("Pod", "other", "CapacityReserved"), 1)
 
 	back := c.createPod("back", "2", "web")
@@ -63,7 +65,8 @@ func phases(c *cluster) {
 	assert.Empty(c.T, c.Bind(other, node), "the remainder is free")
 
 	c.Eventually(func(t *assert.CollectT) {
-		list, err := c.Client().CoreV1().Events(c.Namespace).List(c.T.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Reservation"})
+		list, err := c.Client().CoreV1().Events(c.Namespace).List(c.T.Context(),
+			metav1.ListOptions{FieldSelector: "involvedObject.kind=Reservation"})
 		require.NoError(t, err)
 		var told []string
 		for i := range list.Items {
@@ -93,7 +96,8 @@ func gangs(c *cluster) {
 // sharedSlot: pods come and go on a slot that several share.
 func sharedSlot(c *cluster) {
 	node := c.nodes(1)[0]
-	c.CreateReservation("r", `{ttl: 10m, allocatePolicy: Aligned, consumers: {selector: {}}, slots: [{name: a, nodeName: shared-0, requests: {cpu: 2}}]}`)
+	c.CreateReservation("r",
+		`{ttl: 10m, allocatePolicy: Aligned, consumers: {selector: {}}, slots: [{name: a, nodeName: shared-0, requests: {cpu: 2}}]}`)
 	c.AwaitReservation("r", v1alpha1.ReservationAvailable)
 	for _, name := range []string{"p", "q"} {
 		require.Empty(c.T, c.Bind(c.createPod(name, "1", ""), node))
@@ -116,7 +120,8 @@ func sharedSlot(c *cluster) {
 func restricted(c *cluster) {
 	nodes := c.nodes(2)
 	spec := func(policy, node string) string {
-		return `{ttl: 10m, allocatePolicy: ` + policy + `, consumers: {index: ` + policy + `}, slots: [{name: a, nodeName: ` + node + `, requests: {cpu: 2}}]}`
+		return `{ttl: 10m, allocatePolicy: ` + policy + `, consumers: {index: ` + policy + `}, slots: [{name: a, nodeName: ` +
+			node + `, requests: {cpu: 2}}]}`
 	}
 	c.CreateReservation("aligned", spec("Aligned", nodes[0]))
 	c.CreateReservation("restricted", spec("Restricted", nodes[1]))
@@ -164,7 +169,8 @@ func madeAnew(c *cluster) {
 // nodeGone: the whole gang fails with one of its nodes.
 func nodeGone(c *cluster) {
 	nodes := c.nodes(2)
-	c.CreateReservation("r", `{ttl: 10m, slots: [{name: a, nodeName: node-gone-0, requests: {cpu: 4}}, {name: b, nodeName: node-gone-1, requests: {cpu: 4}}]}`)
+	c.CreateReservation("r",
+		`{ttl: 10m, slots: [{name: a, nodeName: node-gone-0, requests: {cpu: 4}}, {name: b, nodeName: node-gone-1, requests: {cpu: 4}}]}`)
 	c.AwaitReservation("r", v1alpha1.ReservationAvailable)
 	c.DeleteNode(nodes[0])
 	rsv := c.AwaitReservation("r", v1alpha1.ReservationFailed)
@@ -190,7 +196,8 @@ func cordoned(c *cluster) {
 // chosenByLabels: the server chooses among nodes by their labels, as they are now.
 func chosenByLabels(c *cluster) {
 	nodes := c.nodes(2)
-	c.CreateReservation("r", `{ttl: 10m, slots: [{name: a, nodeSelector: {pool: other-class, disk: fast}, requests: {cpu: 1}}]}`)
+	c.CreateReservation("r",
+		`{ttl: 10m, slots: [{name: a, nodeSelector: {pool: other-class, disk: fast}, requests: {cpu: 1}}]}`)
 	rsv := c.AwaitReservation("r", v1alpha1.ReservationPending)
 	assert.Equal(c.T, "NoNodeFits", reason(rsv))
 	c.ChangeNode(nodes[1], func(node *corev1.Node) { node.Labels["disk"] = "fast" })

@@ -106,7 +106,8 @@ func startFour(c *testbed.Cluster, local bool) *clusterload.NaiveScheduler {
 		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: webhook.Args})
 		require.NoError(t, err)
 		c.Ledger.URL, log = server.URL, server.LogFile()
-		c.StartKubeScheduler(withPlugin, "default-scheduler.yaml", "schedulerName: default-scheduler", "schedulerName: "+withPlugin)
+		c.StartKubeScheduler(withPlugin, "default-scheduler.yaml", "schedulerName: default-scheduler", "schedulerName: "+
+			withPlugin)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

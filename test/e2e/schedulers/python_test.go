@@ -45,7 +45,8 @@ func TestPythonPlacesGangs(t *testing.T) {
 	c.createGang("late", 3, 3, "1") // of 12 CPUs, 10.5 are used
 	require.NoError(t, c.Server.Start(t.Context()))
 	c.createGang("single", 1, 1, "100m") // another gang, which shows that gangs are looked at
-	assert.Equal(t, map[string]int{"one": 3, "two": 3, "single": 1}, c.awaitGangs(7), "gangs that do not fit, or are not complete, wait whole")
+	assert.Equal(t, map[string]int{"one": 3, "two": 3, "single": 1}, c.awaitGangs(7),
+		"gangs that do not fit, or are not complete, wait whole")
 
 	c.Delete("one-0", "one-1", "one-2")
 	assert.Equal(t, map[string]int{"two": 3, "single": 1, "late": 3}, c.awaitGangs(7))
@@ -61,14 +62,18 @@ func (c *pythonCluster) startPython(python string) {
 	require.NoError(c.T, err)
 	log := filepath.Join(c.LogDir(), "proxy.log")
 	_, err = c.StartProcess(c.T.Context(), controlplane.ProcessOptions{
-		Name: "proxy", Path: filepath.Join(c.BinDir(), "kubectl"), LogFile: log, Ready: clusterload.LogSays(log, "Starting to serve"),
-		Args: []string{"proxy", "--kubeconfig=" + kubeconfig, fmt.Sprint("--port=", port)},
+		Name: "proxy", Path: filepath.Join(c.BinDir(), "kubectl"), LogFile: log,
+		Ready: clusterload.LogSays(log, "Starting to serve"),
+		Args:  []string{"proxy", "--kubeconfig=" + kubeconfig, fmt.Sprint("--port=", port)},
 	})
 	require.NoError(c.T, err)
 	log = filepath.Join(c.LogDir(), pythonGangs+".log")
 	_, err = c.StartProcess(c.T.Context(), controlplane.ProcessOptions{
 		Name: pythonGangs, Path: python, LogFile: log, Ready: clusterload.LogSays(log, "placing pods"),
-		Args: []string{testbed.File(c.T, "examples", "python", "gang.py"), fmt.Sprint("http://127.0.0.1:", port), c.Server.URL},
+		Args: []string{
+			testbed.File(c.T, "examples", "python", "gang.py"), fmt.Sprint("http://127.0.0.1:", port),
+			c.Server.URL,
+		},
 	})
 	require.NoError(c.T, err)
 }

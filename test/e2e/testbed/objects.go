@@ -34,7 +34,8 @@ func (c *Cluster) Apply(content string) (remove func()) {
 		for _, object := range objects {
 			resource, err := c.Resource(object, c.Namespace)
 			require.NoError(c.T, err)
-			require.NoError(c.T, resource.Delete(c.T.Context(), object.GetName(), metav1.DeleteOptions{PropagationPolicy: &background}))
+			require.NoError(c.T, resource.Delete(c.T.Context(), object.GetName(),
+				metav1.DeleteOptions{PropagationPolicy: &background}))
 		}
 	}
 }
@@ -80,7 +81,8 @@ func (c *Cluster) ListReservations() []v1alpha1.Reservation {
 
 // TryReservation creates a Reservation of a spec in YAML, as kubectl does, and returns what the API server says.
 func (c *Cluster) TryReservation(name, spec string) error {
-	content := fmt.Sprintf("apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: %s}\nspec: %s\n", name, spec)
+	content := fmt.Sprintf("apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: %s}\nspec: %s\n",
+		name, spec)
 	return c.ControlPlane.Apply(c.T.Context(), []byte(content), c.Namespace)
 }
 
@@ -90,7 +92,8 @@ func (c *Cluster) CreateReservation(name, spec string) {
 	var err error
 	c.Eventually(func(t *assert.CollectT) {
 		err = c.TryReservation(name, spec)
-		assert.False(t, apierrors.IsServiceUnavailable(err), "%v", err) // policies of an API server that has just begun know no types
+		// policies of an API server that has just begun know no types
+		assert.False(t, apierrors.IsServiceUnavailable(err), "%v", err)
 	})
 	require.NoError(c.T, err)
 }
@@ -111,7 +114,8 @@ func (c *Cluster) AwaitReservation(name string, phase v1alpha1.ReservationPhase)
 // Columns are what `kubectl get rsv NAME` prints, by their headings.
 func (c *Cluster) Columns(name string) map[string]string {
 	c.T.Helper()
-	table := Table(c.T, c.Objects.GlobalreserveV1alpha1().RESTClient().Get().Namespace(c.Namespace).Resource("reservations").Name(name))
+	table := Table(c.T, c.Objects.GlobalreserveV1alpha1().RESTClient().Get().Namespace(c.Namespace).
+		Resource("reservations").Name(name))
 	columns := map[string]string{}
 	for i, definition := range table.ColumnDefinitions {
 		columns[definition.Name] = fmt.Sprint(table.Rows[0].Cells[i])
@@ -187,6 +191,7 @@ func NewDeviceClaim(name, model string, count int32, devices ...string) *v1alpha
 // CreateDeviceClaim creates one.
 func (c *Cluster) CreateDeviceClaim(name, model string, count int32, devices ...string) {
 	c.T.Helper()
-	_, err := c.DeviceClaims().Create(c.T.Context(), NewDeviceClaim(name, model, count, devices...), metav1.CreateOptions{})
+	_, err := c.DeviceClaims().Create(c.T.Context(), NewDeviceClaim(name, model, count, devices...),
+		metav1.CreateOptions{})
 	require.NoError(c.T, err)
 }

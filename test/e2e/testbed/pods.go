@@ -25,7 +25,10 @@ const (
 
 // Requests are so much CPU and a little memory.
 func Requests(cpu string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("64Mi")}
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse("64Mi"),
+	}
 }
 
 // NewPod is a pod that goes at once when it is deleted: there is no kubelet to wait for.

@@ -37,8 +37,13 @@ func serveLarge(t *testing.T) (l *ledger.Ledger, url string) {
 	l = ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 65536})
 	for i := range largeNodes {
 		l.ObserveNode(ledger.NodeObservation{
-			Name: fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i/250, i%250), UID: types.UID(fmt.Sprintf("node-%032d", i)),
-			Allocatable: []resources.Amount{{Column: resources.CPU, Value: 32_000}, {Column: resources.Memory, Value: 128 << 30}, {Column: resources.Pods, Value: 110}},
+			Name: fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i/250, i%250),
+			UID:  types.UID(fmt.Sprintf("node-%032d", i)),
+			Allocatable: []resources.Amount{
+				{Column: resources.CPU, Value: 32_000},
+				{Column: resources.Memory, Value: 128 << 30},
+				{Column: resources.Pods, Value: 110},
+			},
 		})
 	}
 	for i := range largePods {
@@ -67,10 +72,16 @@ func serveLarge(t *testing.T) (l *ledger.Ledger, url string) {
 func largePod(i, node int) ledger.PodObservation {
 	shapes := int64(1 + (i+i/largeNodes)%5)
 	return ledger.PodObservation{
-		Pod:  ledger.PodRef{Namespace: fmt.Sprintf("team-%d", i%50), Name: fmt.Sprintf("deployment-%d-7c9f8d6b5-%05d", i%300, i), UID: types.UID(fmt.Sprintf("0f6c1a52-3a1f-4c56-9f3b-%012d", i))},
+		Pod: ledger.PodRef{
+			Namespace: fmt.Sprintf("team-%d", i%50),
+			Name:      fmt.Sprintf("deployment-%d-7c9f8d6b5-%05d", i%300, i),
+			UID:       types.UID(fmt.Sprintf("0f6c1a52-3a1f-4c56-9f3b-%012d", i)),
+		},
 		Node: fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", node/250, node%250),
 		Request: &resources.Request{Amounts: []resources.Amount{
-			{Column: resources.CPU, Value: 250 * shapes}, {Column: resources.Memory, Value: shapes << 30}, {Column: resources.Pods, Value: 1},
+			{Column: resources.CPU, Value: 250 * shapes},
+			{Column: resources.Memory, Value: shapes << 30},
+			{Column: resources.Pods, Value: 1},
 		}},
 		Scheduler: []string{"default-scheduler", "batch-scheduler", "volcano"}[i%3],
 	}
@@ -83,7 +94,8 @@ func TestLargeCluster(t *testing.T) {
 	testbed.Measure(t, loads, func(try assert.TestingT) {
 		b.open("about:blank")
 		b.open(url)
-		took := b.wait(soon, "globalreserve.account.value?.allocationCount === %d && globalreserve.drawn.cells >= %d", largePods, largeNodes)
+		took := b.wait(soon, "globalreserve.account.value?.allocationCount === %d && globalreserve.drawn.cells >= %d",
+			largePods, largeNodes)
 		t.Logf("%d nodes and %d pods are shown after %s", largeNodes, largePods, took)
 		assert.Less(try, took, loadWithin)
 	})
@@ -112,7 +124,10 @@ func TestLargeCluster(t *testing.T) {
 	}()
 	testbed.Measure(t, loads, func(try assert.TestingT) {
 		var rate struct{ Frames, Cells float64 }
-		b.do(command{Do: "eval", Script: `new Promise(done => { const d = globalreserve.drawn, was = {...d}, began = performance.now(); setTimeout(() => { const s = (performance.now() - began) / 1000; done({Frames: (d.frames - was.frames) / s, Cells: (d.cells - was.cells) / s}) }, 3000) })`}, &rate)
+		b.do(command{
+			Do:     "eval",
+			Script: `new Promise(done => { const d = globalreserve.drawn, was = {...d}, began = performance.now(); setTimeout(() => { const s = (performance.now() - began) / 1000; done({Frames: (d.frames - was.frames) / s, Cells: (d.cells - was.cells) / s}) }, 3000) })`,
+		}, &rate)
 		t.Logf("%.0f pictures and %.0f cells are drawn in a second", rate.Frames, rate.Cells)
 		assert.Greater(try, rate.Frames, float64(leastRate))
 		assert.Greater(try, rate.Cells, 1000.0, "too little changed to prove anything")

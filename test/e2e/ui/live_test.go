@@ -42,7 +42,8 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t))}
 	for pool, nodes := range map[string]int{"batch": raceNodes / 3, "general": raceNodes - raceNodes/3} {
-		c.nodes = append(c.nodes, c.AddNodes(nodes, controlplane.NodeTemplate{Prefix: pool + "-", Labels: map[string]string{"karpenter.sh/nodepool": pool}})...)
+		c.nodes = append(c.nodes, c.AddNodes(nodes, controlplane.NodeTemplate{Prefix: pool +
+			"-", Labels: map[string]string{"karpenter.sh/nodepool": pool}})...)
 	}
 	slices.Sort(c.nodes)
 	ports := []int{c.port(), c.port()}
@@ -102,14 +103,18 @@ func (c *cluster) revision() uint64 {
 
 // race: two schedulers ask for more than there is, and the map follows them.
 func race(c *cluster) {
-	c.CreateReservation("kept", fmt.Sprintf(`{ttl: 1h, consumers: {index: nobody}, slots: [{name: a, nodeName: %s, requests: {cpu: 2}}, {name: b, nodeName: %s, requests: {cpu: 1}}]}`,
-		c.nodes[1], c.nodes[2]))
+	c.CreateReservation("kept",
+		fmt.Sprintf(`{ttl: 1h, consumers: {index: nobody}, slots: [{name: a, nodeName: %s, requests: {cpu: 2}}, {name: b, nodeName: %s, requests: {cpu: 1}}]}`,
+			c.nodes[1], c.nodes[2]))
 	c.AwaitReservation("kept", v1alpha1.ReservationAvailable)
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
 	pods := clusterload.Race(clusterload.RaceOptions{
 		Namespace: testbed.Namespace, Capacity: raceNodes * nodeCPU, Percent: 120,
-		Sizes:      []corev1.ResourceList{testbed.Requests("500m"), testbed.Requests("1"), testbed.Requests("750m"), testbed.Requests("1500m")},
+		Sizes: []corev1.ResourceList{
+			testbed.Requests("500m"), testbed.Requests("1"), testbed.Requests("750m"),
+			testbed.Requests("1500m"),
+		},
 		Schedulers: []string{"default-scheduler", "second-scheduler"},
 	})
 	created := make(chan error, 1)
@@ -157,9 +162,12 @@ func (c *cluster) sameAsServer() {
 				want[n.Name+" "+r] = usage{a.Allocatable, a.Bound, a.Reserved, a.Free}
 			}
 		}
-		require.NoError(t, c.browser.try(command{Do: "eval", Script: `(() => { const a = globalreserve.account.value, all = {};
+		require.NoError(t, c.browser.try(command{
+			Do: "eval",
+			Script: `(() => { const a = globalreserve.account.value, all = {};
 			for (const n of a.nodes.values()) for (const r of ['cpu', 'memory', 'pods']) all[n.name + ' ' + r] = a.usage(n, r)
-			return all })()`}, &shown))
+			return all })()`,
+		}, &shown))
 		assert.Equal(t, want, shown)
 	})
 }
@@ -171,14 +179,20 @@ func waiting(c *cluster) {
 	plugin := testbed.File(c.T, "bin", "kubectl-reserve")
 	c.Eventually(func(t *assert.CollectT) {
 		var pod, row string
-		require.NoError(t, c.browser.try(command{Do: "eval", Script: "document.querySelector('[data-pod]').dataset.pod"}, &pod))
+		require.NoError(t, c.browser.try(command{Do: "eval", Script: "document.querySelector('[data-pod]').dataset.pod"},
+			&pod))
 		_, name, _ := strings.Cut(pod, "/")
-		said, err := exec.CommandContext(c.T.Context(), plugin, "explain", name, "-n", testbed.Namespace, "--ledger-url", c.Ledger.URL, "-o", "yaml").CombinedOutput()
+		said, err := exec.CommandContext(c.T.Context(), plugin, "explain", name, "-n", testbed.Namespace, "--ledger-url",
+			c.Ledger.URL, "-o", "yaml").CombinedOutput()
 		require.NoError(t, err, string(said))
 		var answer reserver.ExplainAnswer
-		require.NoError(t, c.Ledger.Get(c.T.Context(), testbed.ExplainPath+"?namespace="+testbed.Namespace+"&pod="+name, &answer))
+		require.NoError(t, c.Ledger.Get(c.T.Context(), testbed.ExplainPath+"?namespace="+testbed.Namespace+"&pod="+name,
+			&answer))
 		require.Contains(t, flat(string(said)), flat(answer.Message))
-		require.NoError(t, c.browser.try(command{Do: "eval", Script: fmt.Sprintf("document.querySelector('[data-pod=%q]').innerText", pod)}, &row))
+		require.NoError(t, c.browser.try(command{
+			Do:     "eval",
+			Script: fmt.Sprintf("document.querySelector('[data-pod=%q]').innerText", pod),
+		}, &row))
 		assert.Contains(t, flat(row), flat(answer.Message))
 		assert.Contains(t, flat(row), answer.Closest.Node)
 		assert.Contains(t, row, "CPU", "amounts have units")
@@ -199,7 +213,8 @@ func conflicts(c *cluster) {
 	c.CreatePod("bypasses", testbed.Nobody, "3500m", func(pod *corev1.Pod) { pod.Spec.NodeName = c.nodes[0] })
 	c.browser.shows("1 node overcommitted, by ")
 	// The first cell is below the heading of its pool.
-	c.browser.wait(soon, "document.querySelector('canvas').getContext('2d').getImageData(1, 40, 1, 1).data.join() === '211,33,45,255'")
+	c.browser.wait(soon,
+		"document.querySelector('canvas').getContext('2d').getImageData(1, 40, 1, 1).data.join() === '211,33,45,255'")
 	c.browser.fine("map by pool")
 	c.browser.picture("map")
 	c.browser.open(c.page + "/#/conflicts")
@@ -226,9 +241,14 @@ func node(c *cluster) {
 func reservations(c *cluster) {
 	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), testbed.Namespace))
 	c.browser.open(c.page + "/#/reservations")
-	c.CreateReservation("short", fmt.Sprintf(`{ttl: 30s, consumers: {index: nobody}, slots: [{name: a, nodeName: %s, requests: {cpu: 1}}]}`, c.nodes[3]))
+	c.CreateReservation("short",
+		fmt.Sprintf(`{ttl: 30s, consumers: {index: nobody}, slots: [{name: a, nodeName: %s, requests: {cpu: 1}}]}`,
+			c.nodes[3]))
 	c.CreateReservation("large", `{ttl: 10m, slots: [{name: a, requests: {cpu: 400}}]}`)
-	c.CreateReservation("shared", fmt.Sprintf(`{ttl: 10m, allocatePolicy: Aligned, consumers: {selector: {}}, slots: [{name: a, nodeName: %s, requests: {cpu: 2}}]}`, c.nodes[1]))
+	c.CreateReservation("shared",
+		fmt.Sprintf(
+			`{ttl: 10m, allocatePolicy: Aligned, consumers: {selector: {}}, slots: [{name: a, nodeName: %s, requests: {cpu: 2}}]}`, c.nodes[1],
+		))
 	c.row("default/short/a", "ends in")
 	c.row("default/shared/a", "unused")
 	c.AwaitReservation("shared", v1alpha1.ReservationAvailable)
@@ -258,7 +278,8 @@ func lostConnection(c *cluster) {
 	c.slow.cut()
 	c.browser.shows("connection lost")
 	for i := range 8 {
-		c.CreatePod(fmt.Sprintf("meanwhile-%d", i), testbed.Nobody, "250m", func(pod *corev1.Pod) { pod.Spec.NodeName = c.nodes[i] })
+		c.CreatePod(fmt.Sprintf("meanwhile-%d", i), testbed.Nobody, "250m",
+			func(pod *corev1.Pod) { pod.Spec.NodeName = c.nodes[i] })
 	}
 	c.Delete("user")
 	c.slow.mend()

@@ -18,7 +18,8 @@ import (
 func (c *cluster) token(name string) string {
 	c.T.Helper()
 	accounts := c.Client().CoreV1().ServiceAccounts(testbed.Namespace)
-	_, err := accounts.Create(c.T.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := accounts.Create(c.T.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
 	require.NoError(c.T, err)
 	token, err := accounts.CreateToken(c.T.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
@@ -52,11 +53,15 @@ func tenant(c *cluster) {
 	ours := c.In(c.T, "tenant-a")
 	theirs := c.In(c.T, "secret-b")
 	_, err = rbac.Roles("tenant-a").Create(c.T.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""},
+			Resources: []string{"pods"}, Verbs: []string{"list"},
+		}},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
 	inside, err := rbac.RoleBindings("tenant-a").Create(c.T.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Subjects: account("tenant"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "pods"},
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Subjects: account("tenant"),
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "pods"},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
 	require.NoError(c.T, c.AwaitRights(c.T.Context(), inside))
@@ -75,12 +80,17 @@ func tenant(c *cluster) {
 	seen += c.browser.text()
 	for _, view := range []string{"waiting", "reservations", "conflicts"} {
 		c.browser.open(c.guarded + "/#/" + view)
-		c.browser.wait(soon, "document.querySelector('h1').innerText.toLowerCase() === %q && !document.body.innerText.includes('Loading')", view)
+		c.browser.wait(soon,
+			"document.querySelector('h1').innerText.toLowerCase() === %q && !document.body.innerText.includes('Loading')", view)
 		seen += c.browser.text()
 	}
 	assert.NotContains(c.T, seen, "secret")
 	var held string
-	c.browser.do(command{Do: "eval", Script: "JSON.stringify([...globalreserve.account.value.nodes.values()].flatMap(n => [...n.entries].map(e => [e.key, e.scheduler])))"}, &held)
+	c.browser.do(command{
+		Do: "eval",
+		Script: "JSON.stringify([...globalreserve.account.value.nodes.values()].flatMap(n => [...n.entries].map(e => " +
+			"[e.key, e.scheduler])))",
+	}, &held)
 	assert.NotContains(c.T, held, "secret")
 	c.browser.fine("views of a tenant")
 }
@@ -89,7 +99,9 @@ func tenant(c *cluster) {
 func stranger(c *cluster) {
 	c.enter(c.token("stranger"))
 	c.browser.shows("You lack a right")
-	c.browser.shows(`"system:serviceaccount:default:stranger" may not GET /v1/nodes: a role has to give it the verb get on that nonResourceURL`)
+	c.browser.shows(
+		`"system:serviceaccount:default:stranger" may not GET /v1/nodes: a role has to give it the verb get on that nonResourceURL`,
+	)
 	c.browser.fine("the page of rights")
 	c.browser.picture("rights")
 }

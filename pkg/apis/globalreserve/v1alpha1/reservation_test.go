@@ -25,10 +25,16 @@ func TestAbsentStaysAbsent(t *testing.T) {
 		want   string
 		object any
 	}{
-		{`{"slots":[{"name":"a","requests":{"cpu":"1"}}],"preemptible":false}`, ReservationSpec{Slots: []Slot{{Name: "a", Requests: cpu}}}},
+		{
+			`{"slots":[{"name":"a","requests":{"cpu":"1"}}],"preemptible":false}`,
+			ReservationSpec{Slots: []Slot{{Name: "a", Requests: cpu}}},
+		},
 		{`{}`, ReservationStatus{}},
 		{`{}`, ExtendedResourceClaimStatus{}},
-		{`{"nodeName":"n","resourceName":"a/b","deviceID":"d"}`, ExtendedResourceSpec{NodeName: "n", ResourceName: "a/b", DeviceID: "d"}},
+		{`{"nodeName":"n","resourceName":"a/b","deviceID":"d"}`, ExtendedResourceSpec{
+			NodeName: "n", ResourceName: "a/b",
+			DeviceID: "d",
+		}},
 		{`{"resourceName":"a/b"}`, ExtendedResourceClaimSpec{ResourceName: "a/b"}},
 		{`{"key":"k","operator":"Exists"}`, PropertyRequirement{Key: "k", Operator: PropertyExists}},
 	} {
@@ -58,7 +64,8 @@ func schemaOf(t *testing.T, kind string, path ...string) map[string]any {
 	versions, _, err := unstructured.NestedSlice(definition, "spec", "versions")
 	require.NoError(t, err)
 	require.Len(t, versions, 1)
-	node, found, err := unstructured.NestedMap(versions[0].(map[string]any), append([]string{"schema", "openAPIV3Schema"}, path...)...)
+	node, found, err := unstructured.NestedMap(versions[0].(map[string]any),
+		append([]string{"schema", "openAPIV3Schema"}, path...)...)
 	require.NoError(t, err)
 	require.True(t, found, "%v", path)
 	return node
@@ -106,7 +113,10 @@ var fiveDigits = regexp.MustCompile(`[0-9]{5}`)
 // What the schema's patterns admit, Go can read: an object that a client cannot decode stops every
 // informer of the kind.
 func TestPatternsAdmitOnlyWhatGoReads(t *testing.T) {
-	slots := []string{"properties", "spec", "properties", "slots", "items", "properties", "requests", "additionalProperties"}
+	slots := []string{
+		"properties", "spec", "properties", "slots", "items", "properties", "requests",
+		"additionalProperties",
+	}
 	quantity, ok := schemaOf(t, "reservations", slots...)["pattern"].(string)
 	require.True(t, ok)
 	rapid.Check(t, func(t *rapid.T) {

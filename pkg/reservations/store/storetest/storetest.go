@@ -66,9 +66,11 @@ func New(l *ledger.Ledger) *Server {
 // Store returns a Store of the server.
 func (s *Server) Store(t testing.TB) *store.Store {
 	t.Helper()
-	client, err := versioned.NewForConfigAndClient(&rest.Config{Host: "http://api-server", QPS: -1}, &http.Client{Transport: s})
+	client, err := versioned.NewForConfigAndClient(&rest.Config{Host: "http://api-server", QPS: -1},
+		&http.Client{Transport: s})
 	require.NoError(t, err)
-	return store.New(client, func() election.Term { return 0 }, election.NewWrites(time.Minute, func() bool { return true }))
+	return store.New(client, func() election.Term { return 0 },
+		election.NewWrites(time.Minute, func() bool { return true }))
 }
 
 // NextCreates are the fates of the creates to come.
@@ -215,7 +217,10 @@ func (s *Server) get(ctx context.Context, key types.NamespacedName) (any, error)
 }
 
 func (s *Server) list(label string) any {
-	list := &v1alpha1.ReservationList{TypeMeta: metav1.TypeMeta{APIVersion: "globalreserve.io/v1alpha1", Kind: "ReservationList"}}
+	list := &v1alpha1.ReservationList{TypeMeta: metav1.TypeMeta{
+		APIVersion: "globalreserve.io/v1alpha1",
+		Kind:       "ReservationList",
+	}}
 	for _, object := range s.All() {
 		if _, ok := object.Labels[label]; ok {
 			list.Items = append(list.Items, *object)
@@ -243,7 +248,8 @@ func (s *Server) patch(ctx context.Context, key types.NamespacedName, body []byt
 		if err != nil {
 			return err
 		}
-		labels, annotations := merged(object.Labels, change.Metadata.Labels), merged(object.Annotations, change.Metadata.Annotations)
+		labels, annotations := merged(object.Labels, change.Metadata.Labels),
+			merged(object.Annotations, change.Metadata.Annotations)
 		if !maps.Equal(labels, object.Labels) || !maps.Equal(annotations, object.Annotations) {
 			object.Labels, object.Annotations = labels, annotations
 			s.wrote(object)

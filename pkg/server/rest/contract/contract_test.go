@@ -128,7 +128,8 @@ func onBoth(t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver
 
 // newClient has a client that gives up nothing because the machine is slow, unless the options say when.
 func newClient(t *testing.T, o client.Options) *client.Client {
-	o.Timeout, o.RetryFor, o.WatchIdle = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour), cmp.Or(o.WatchIdle, time.Hour)
+	o.Timeout, o.RetryFor, o.WatchIdle = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour),
+		cmp.Or(o.WatchIdle, time.Hour)
 	c, err := client.New(o)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
@@ -236,7 +237,10 @@ func TestBadRequests(t *testing.T) {
 		"a nil pod":        {func(r *reserver.Request) { r.Pods[0] = nil }, "metadata.name is missing"},
 		"negative request": {func(r *reserver.Request) { r.Pods[0] = aPod("a", "-1") }, "Pods[0]"},
 		"negative TTL":     {func(r *reserver.Request) { r.TTLSeconds = -1 }, "TTLSeconds is -1"},
-		"in two places":    {func(r *reserver.Request) { r.Durable, r.Namespace = new(true), "elsewhere" }, "Namespace is \"elsewhere\""},
+		"in two places": {
+			func(r *reserver.Request) { r.Durable, r.Namespace = new(true), "elsewhere" },
+			"Namespace is \"elsewhere\"",
+		},
 		"too many pods": {func(r *reserver.Request) {
 			r.Pods, r.Nodes = make([]*v1.Pod, rest.MaxPods+1), make([]string, rest.MaxPods+1)
 			for i := range r.Pods {

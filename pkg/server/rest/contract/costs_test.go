@@ -21,7 +21,8 @@ func TestCosts(t *testing.T) {
 	for i := range 100 {
 		batch.Changes = append(batch.Changes, reserver.WatchChange{Allocation: &reserver.WatchAllocation{
 			Revision: uint64(i + 1), Type: "AllocationBound", Allocation: reserver.Allocation{
-				Namespace: "production", Pod: fmt.Sprintf("checkout-6b8d7c9f54-%06d", i), UID: fmt.Sprintf("3f1c9a52-0000-4000-8000-%012d", i),
+				Namespace: "production", Pod: fmt.Sprintf("checkout-6b8d7c9f54-%06d", i),
+				UID:  fmt.Sprintf("3f1c9a52-0000-4000-8000-%012d", i),
 				Node: "ip-10-0-1-17.eu-central-1.compute.internal", State: "Bound", Scheduler: "default-scheduler",
 				Requests: reserver.Amounts{"cpu": 500, "memory": 1 << 30, "pods": 1},
 			},
