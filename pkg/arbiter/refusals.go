@@ -18,7 +18,7 @@ import (
 func (a *Arbiter) AdmissionWarns() bool { return a.o.AdmissionWarns }
 
 // refuse remembers a refusal that a caller is told now. It returns the one before of a pod that waits, nil for none.
-func (a *Arbiter) refuse(r *waiting.Refusal) (before *waiting.Refusal) {
+func (a *Arbiter) refuse(r *waiting.Refusal) (before *waiting.Refusal, waits bool) {
 	r.At = a.o.Ledger.Clock.Wall()
 	return a.o.Waiting.Refused(r)
 }
@@ -67,7 +67,7 @@ func (a *Arbiter) filterRefused(ctx context.Context, advice *Advice, offered []s
 	r.Rejection.Pod = advice.Pod.Ref
 	if advice.Refused != nil {
 		r.Reason, r.Message = refusalKind(advice.Refused), advice.Refused.Error()
-		if before := a.refuse(r); before == nil || before.Reason != r.Reason {
+		if before, waits := a.refuse(r); waits && (before == nil || before.Reason != r.Reason) {
 			a.o.Log.WithFields(logrus.Fields{"pod": advice.Pod.Ref.String(), "uid": advice.Pod.Ref.UID}).
 				WithError(advice.Refused).
 				Warn("a pod is refused on every node")

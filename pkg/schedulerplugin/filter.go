@@ -63,7 +63,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		p.waker.tryAgain(info)
 		return nil, nil
 	}
-	p.refused(c) // it cannot be anywhere else, of which Filter is not asked
+	p.refused(c, ledger.AllocatedElsewhere) // it cannot be anywhere else, of which Filter is not asked
 	return &fwk.PreFilterResult{NodeNames: sets.New(home)}, nil
 }
 
@@ -89,7 +89,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node
 	if reason == ledger.Fits {
 		return nil
 	}
-	p.refused(c)
+	p.refused(c, reason)
 	return refuse(reason)
 }
 
@@ -114,11 +114,11 @@ func fits(l ledger.Reader, placement *ledger.Placement, node string) ledger.Reas
 }
 
 // refused has the pod woken when there is capacity for it that there was not at the
-// cycle's revision. Whether all nodes refuse the pod is not known yet; if one does
+// cycle's revision. reason is that of a node. Whether all nodes refuse the pod is not known yet; if one does
 // not, Reserve forgets it again.
-func (p *Plugin) refused(c *cycle) {
+func (p *Plugin) refused(c *cycle, reason ledger.Reason) {
 	if !c.refused.Load() && c.refused.CompareAndSwap(false, true) {
-		p.waker.refused(c.pod, c.revision, p.backend.Ledger().OverLimit(&c.placement) != nil)
+		p.waker.refused(c.pod, c.revision, reason.OfLimit())
 		if !slices.Equal(p.backend.Question().Matcher.Candidates(c.pod), c.placement.Slots) {
 			p.waker.waiting.Wake(c.pod) // it was looked at without a reservation that it may use by now
 		}

@@ -147,7 +147,7 @@ func (p *Plugin) gangWaits(c *cycle) *fwk.Status {
 		return nil
 	}
 	if reason, held := p.waker.holds.keeps(c.gang, c.pod); held {
-		p.refused(c)
+		p.refused(c, reason)
 		// its victims would die in vain
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, placement.Refusals[reason].Text)
 	}

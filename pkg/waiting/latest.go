@@ -12,9 +12,9 @@ type latest struct {
 	wakes []chan struct{}
 }
 
-// Refused remembers a refusal, and that its pod waits. It takes the memory of r over, but of no strings. It returns the
-// refusal before of a pod that waits, nil where there was none.
-func (w *Pods) Refused(r *Refusal) (before *Refusal) {
+// Refused remembers a refusal, and that its pod waits. It takes the memory of r over, but of no strings. It reports
+// whether the pod waits, and returns the refusal before, nil where there was none.
+func (w *Pods) Refused(r *Refusal) (before *Refusal, waits bool) {
 	r.compact()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,20 +46,20 @@ func (w *Pods) RefusedAgain(r *Refusal) {
 }
 
 // refused remembers that a pod waits, if it does. mu is held.
-func (w *Pods) refused(r *Refusal) (before *Refusal) {
+func (w *Pods) refused(r *Refusal) (before *Refusal, waits bool) {
 	if !r.waits() {
-		return nil
+		return nil, false
 	}
 	known := w.record(r.Rejection.Pod)
 	if known.ref != r.Rejection.Pod {
-		return nil // another pod has the UID
+		return nil, false // another pod has the UID
 	}
 	if known.Times == 0 {
 		known.Since = r.At
 	}
 	before, known.Last = known.Last, r
 	known.Times++
-	return before
+	return before, true
 }
 
 // SubscribeRefusals returns a channel that gets a value after refusals: one value may stand for many. cancel must be

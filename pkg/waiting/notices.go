@@ -2,6 +2,7 @@ package waiting
 
 import (
 	"fmt"
+	"hash/crc32"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,7 +47,9 @@ const ReasonRepeated = "BindingRepeated"
 func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
 	if pod.Devices.Asks() {
 		if reason, note := w.ClaimTrouble(pod); reason != ledger.Fits && w.isDue(pod.Ref, ofClaims, note) {
-			w.tellPod(w.claimNotices, pod.Ref, ofClaims, reason.String(), "Filter", note)
+			// Of Events that differ in the note alone only the first is written, and then counted.
+			action := fmt.Sprintf("Filter%x", crc32.ChecksumIEEE([]byte(note)))
+			w.tellPod(w.claimNotices, pod.Ref, ofClaims, reason.String(), action, note)
 		}
 	}
 	if !w.Ledger.HasSlots() && !w.Ledger.Limited() || !w.isDue(pod.Ref, ofOthers, "") {

@@ -2,6 +2,7 @@ package waiting
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -9,11 +10,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
@@ -105,9 +111,31 @@ func TestRefusedForClaims(t *testing.T) {
 			<-w.recorder.Events
 		}
 		note = "there is no claim f"
-		assert.Equal(t, []string{"Warning DeviceClaimUnusable there is no claim f"}, told(),
-			"other Events do not crowd it out")
+		w.TellRefused(p, []string{"held"})
+		require.Len(t, w.recorder.Events, 1, "other Events do not crowd it out")
+		assert.Equal(t, "Warning DeviceClaimUnusable there is no claim f", <-w.recorder.Events)
 	})
+}
+
+// Each thing that is wrong with the claims of a pod is an Event of its own at the API server, which takes those for one
+// that differ in the note alone.
+func TestEventsAboutClaims(t *testing.T) {
+	w := newRig(t, nil)
+	client := fake.NewClientset()
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	defer broadcaster.Shutdown()
+	require.NoError(t, broadcaster.StartRecordingToSinkWithContext(t.Context()))
+	w.claimNotices = follow.NewEvents(broadcaster.NewRecorder(scheme.Scheme, "test"), eventsPerSecond, eventBurst)
+	p := newPod("p", 2000)
+	p.Devices = &cluster.DeviceAnnotations{Claims: []string{"c"}}
+	for _, note := range []string{"there is no claim c", "there is no claim d"} {
+		w.trouble = func(*cluster.Pod) (ledger.Reason, string) { return ledger.DeviceClaimUnusable, note }
+		w.TellRefused(p, []string{"held"})
+		require.Eventually(t, func() bool {
+			list, err := client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
+			return err == nil && slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool { return e.Note == note })
+		}, time.Minute, time.Millisecond)
+	}
 }
 
 func TestTellRefused(t *testing.T) {

@@ -261,30 +261,44 @@ func (w *Pods) record(pod ledger.PodRef) *record {
 		}
 		r = &record{ref: pod}
 		w.byUID[pod.UID] = r
-	} else {
-		r.in.Remove(r.place)
 	}
 	r.touched = time.Now()
 	known := w.pod(r.ref) != nil
 	if !known && r.ref != pod { // who told of it first had the name wrong
-		r.ref = pod
+		r.ref, r.Waiter = pod, Waiter{}
 		known = w.pod(pod) != nil
 	}
-	r.in = &w.heard[0]
-	if !known {
-		r.in = &w.heard[1]
-	}
-	r.place = r.in.PushBack(r)
+	w.hear(r, known)
 	return r
+}
+
+// hear puts a record last among those that the watch knows, or among the others. mu is held.
+func (w *Pods) hear(r *record, known bool) {
+	in := &w.heard[0]
+	if !known {
+		in = &w.heard[1]
+	}
+	if r.in == in {
+		in.MoveToBack(r.place)
+		return
+	}
+	if r.in != nil {
+		r.in.Remove(r.place)
+	}
+	r.in, r.place = in, in.PushBack(r)
 }
 
 // makeRoom forgets a pod. mu is held.
 func (w *Pods) makeRoom() {
-	from := &w.heard[1]
-	if from.Len() == 0 {
-		from = &w.heard[0]
+	for first := w.heard[1].Front(); first != nil; first = w.heard[1].Front() {
+		r, _ := first.Value.(*record)
+		if w.pod(r.ref) == nil {
+			w.remove(r)
+			return
+		}
+		w.hear(r, true) // the watch has brought it since
 	}
-	oldest, _ := from.Front().Value.(*record)
+	oldest, _ := w.heard[0].Front().Value.(*record)
 	w.remove(oldest)
 }
 

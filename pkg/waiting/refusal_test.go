@@ -93,15 +93,18 @@ func TestWhoWaits(t *testing.T) {
 	w := quiet()
 	for times := range 3 {
 		for k := range 2 {
-			before := w.Refused(refusal(k))
+			before, waits := w.Refused(refusal(k))
+			assert.True(t, waits)
 			assert.Equal(t, times > 0, before != nil)
 			assert.True(t, before == nil || before.Rejection.Pod == refusal(k).Rejection.Pod)
 		}
 	}
 	unborn, grows := refusal(2), refusal(3)
 	unborn.Rejection.Pod.UID, grows.Path = "", Resize
-	assert.Nil(t, w.Refused(unborn))
-	assert.Nil(t, w.Refused(grows))
+	for _, r := range []*Refusal{unborn, grows} {
+		_, waits := w.Refused(r)
+		assert.False(t, waits)
+	}
 	require.Len(t, w.waiters(), 2, "one that does not exist yet, and one that has its node, do not wait")
 	w.Settled(refusal(0).Rejection.Pod.UID)
 	waiting := w.waiters()
@@ -119,9 +122,9 @@ func TestPodsAreBounded(t *testing.T) {
 	pods := make([]*cluster.Pod, actual)
 	for k := range pods {
 		pods[k] = w.pod(fmt.Sprint("real-", k), "1", 0)
-		w.put(pods[k])
 		w.refuse(pods[k])
 		w.SearchLater(pods[k], "", MinSample)
+		w.put(pods[k]) // the watch may be late
 	}
 	many := func(k int) *Refusal {
 		return &Refusal{Rejection: ledger.Rejection{Pod: ledger.PodRef{
@@ -133,8 +136,8 @@ func TestPodsAreBounded(t *testing.T) {
 		w.Refused(many(k))
 	}
 	assert.Len(t, w.byUID, maxPods)
-	assert.Nil(t, w.Refused(many(maxPods)), "it was forgotten")
-	assert.NotNil(t, w.Refused(many(2*maxPods-1)))
+	assert.NotContains(t, w.byUID, many(maxPods).Rejection.Pod.UID, "it was forgotten")
+	assert.Contains(t, w.byUID, many(2*maxPods-1).Rejection.Pod.UID)
 	for _, p := range pods {
 		require.NotNil(t, w.attemptOf(p.Ref.UID))
 		require.NotNil(t, w.plan(p.Ref.UID))
@@ -165,6 +168,7 @@ func TestWrongName(t *testing.T) {
 		w.Refused(wrong)
 		w.put(p)
 		w.refuse(p)
+		assert.Empty(t, w.Waiters(func(string) bool { return true }), "it was not refused all nodes")
 		r := refusal(0)
 		r.Rejection.Pod = p.Ref
 		w.Refused(r)

@@ -90,7 +90,7 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, overLi
 	if w.isElsewhere(pod, offered) {
 		w.tell(a, news{many: true}, a.at.Add(announcedDelay))
 	}
-	if w.lastFreed.Load() > revision {
+	if overLimit || w.lastFreed.Load() > revision { // what it was refused for may be over by now
 		w.mu.Lock()
 		w.asked.late = append(w.asked.late, a)
 		w.mu.Unlock()

@@ -242,5 +242,8 @@ func TestLimitIsRaised(t *testing.T) {
 		assert.Equal(t, []string{"p"}, theirs.api.names())
 		limit(100_000)
 		assert.Equal(t, []string{"p"}, theirs.api.names(), "no node is as large")
+		theirs.Await(theirs.pod("late", "2", 0), theirs.ledger.Revision(), []string{"a"}, true)
+		advance(time.Minute)
+		assert.Equal(t, []string{"p", "late"}, theirs.api.names(), "the limit was raised before its refusal was told")
 	})
 }
