@@ -199,13 +199,20 @@ func TestWhoIsRefusedIsTold(t *testing.T) {
 				kept.Node, kept.Ref.Name = node, node
 				require.True(t, w.ledger.ObserveSlot(kept))
 			}
-			for range 3 {
-				advice, err := w.Filter(t.Context(), w.query(p, 5, func(pod *v1.Pod) { *pod = *p }), tt.nodes, &Scratch{})
+			ask := func(nodes []string) (fit int) {
+				advice, err := w.Filter(t.Context(), w.query(p, 5, func(pod *v1.Pod) { *pod = *p }), nodes, &Scratch{})
 				require.NoError(t, err)
 				assert.Equal(t, tt.known, advice.Known)
-				assert.Equal(t, tt.fit, w.Filtered(t.Context(), advice, tt.nodes))
+				return w.Filtered(t.Context(), advice, nodes)
 			}
-			if tt.known && tt.fit == 0 {
+			for range 3 {
+				assert.Equal(t, tt.fit, ask(tt.nodes))
+			}
+			if tt.fit > 0 {
+				require.Empty(t, w.writes.Told())
+				ask(tt.nodes[:2]) // which is told at once: it was not looked at before
+			}
+			if tt.known {
 				require.Len(t, w.writes.Told(), 1)
 				assert.Contains(t, w.writes.Told()[0],
 					"p CapacityReserved: node a would have capacity for this pod, but reservation ns/a/")

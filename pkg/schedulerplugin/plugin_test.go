@@ -396,3 +396,24 @@ func (f *fixture) slot(name, node, cpu string) ledger.SlotRef {
 	require.Equal(f.t, 1, f.backend.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{spec}}, time.Now()).Granted)
 	return ref
 }
+
+// A pod that was refused for a limit is tried again when the limit is raised, also where that was between the verdict
+// and the moment in which it is known that the pod waits.
+func TestRaisedLimitIsHeardOf(t *testing.T) {
+	f := newFixture(t)
+	limit := func(cpu int64) {
+		f.backend.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+			"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: cpu}}},
+		})
+	}
+	limit(500)
+	pod := newPod("p", "1")
+	f.known(pod)
+	state := f.begin(pod)
+	c := cycleOf(state)
+	reason := fits(f.backend.ledger.Reader, &c.placement, "a")
+	require.Equal(t, ledger.QuotaExceeded, reason)
+	limit(1000)
+	f.refused(c, reason)
+	assert.Equal(t, "ns/p", f.woken())
+}

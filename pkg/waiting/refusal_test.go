@@ -245,6 +245,11 @@ func TestWaiters(t *testing.T) {
 		advance(forgetAfter + time.Second)
 		w.Waiters(func(string) bool { return false })
 		assert.Len(t, w.byUID, 4, "those that wait")
+		seen := w.byUID["uid-second"].touched
+		advance(time.Second)
+		w.refuse(w.pod("second", "1", 0))
+		w.forget("uid-second", seen)
+		assert.Len(t, w.byUID, 4, "it was heard of since")
 	})
 }
 
