@@ -23,6 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/limits"
@@ -45,7 +46,7 @@ type App struct {
 	options Options
 	log     *logrus.Logger
 
-	ledger       *arbiter.GatedLedger
+	ledger       *gates.GatedLedger
 	metrics      *metrics.Metrics
 	policies     *policy.Store
 	watcher      *policy.Watcher // nil without a policy file

@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -74,9 +75,9 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a.intake = httpjson.NewIntake(requestMemory, identity.Share)
 	a.registerIntake()
-	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
+	a.ledger = gates.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),
-	}), steady.Process, a.health.undecided)
+	}), steady.Process, gates.New(a.policies), a.health.undecided)
 	a.metrics.RegisterLedger(a.ledger.Stats)
 	a.metrics.RegisterElection(
 		func() bool { return !o.Observe && a.elector.Leads() == "" },
@@ -195,9 +196,9 @@ func kindsOfGangs(file string) (*kinds.Table, error) {
 func (a *App) buildWaiting(clients Clients) {
 	patcher := waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}
 	a.waiting = waiting.New(waiting.Options{
-		Ledger: a.ledger.Reader, Question: a.question, Pods: a.cache.Pods, Node: a.cache.Node, Patcher: patcher,
-		Nominator: patcher,
-		Recorder:  a.recorder, Metrics: a.metrics, ClaimTrouble: a.devices.Trouble, Ready: a.waitComplete, Log: a.log,
+		Ledger: a.ledger.Reader, Gates: a.ledger.Gates, Question: a.question, Pods: a.cache.Pods, Node: a.cache.Node,
+		Patcher: patcher, Nominator: patcher,
+		Recorder: a.recorder, Metrics: a.metrics, ClaimTrouble: a.devices.Trouble, Ready: a.waitComplete, Log: a.log,
 	})
 	a.keeper = deletedpods.New(deletedpods.Options{
 		Ledger: a.ledger, Store: a.objects, Matcher: a.question.Matcher, Matched: a.waiting.Matched,

@@ -198,7 +198,7 @@ func (a *App) policyLoaded(p *policy.Policy) {
 	}
 	a.metrics.KeepSchedulers(names...)
 	a.metrics.PolicyLoaded(time.Now())
-	a.limits.Update()
+	a.limits.PolicyChanged()
 	a.log.WithField("file", a.options.PolicyFile).Info("policy in force")
 	if !reflect.DeepEqual(p.Gangs.Kinds, a.kinds.List()) {
 		a.policyFailed(errors.New("gangs.kinds differ from those that the server has started with, which stay in force: " +
@@ -221,7 +221,7 @@ func (a *App) gangShort(gang gangs.Gang, missing int) {
 	}
 }
 
-// limitsChanged tells those who wait for a namespace to have less than it may.
+// limitsChanged tells those who wait for a namespace, or a caller, to have less than it may, or for a gate to open.
 func (a *App) limitsChanged() {
 	a.waiting.LimitsChanged()
 	a.lookAgain()

@@ -7,6 +7,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -45,15 +46,15 @@ func (a *App) BindNamed(ctx context.Context, args *extenderv1.ExtenderBindingArg
 		Namespace: args.PodNamespace, Name: args.PodName,
 		UID: args.PodUID,
 	}, args.Node)
-	var failed *arbiter.Error
+	var failed *gates.Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &failed) && failed.Outcome == arbiter.NotReady:
+	case errors.As(err, &failed) && failed.Outcome == gates.NotReady:
 		return &reserver.UnavailableError{Err: err}
 	case errors.As(err, &failed):
 		return reserver.NewBindError(&reserver.BindAnswer{Error: err.Error(), Outcome: string(failed.Outcome)})
 	default:
-		return &reserver.BindError{Outcome: string(arbiter.Failed), Message: err.Error()}
+		return &reserver.BindError{Outcome: string(gates.Failed), Message: err.Error()}
 	}
 }

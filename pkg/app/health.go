@@ -8,8 +8,8 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/version"
@@ -155,7 +155,7 @@ func (h *health) gate(next http.Handler) http.Handler {
 		} else {
 			h.observe("not-ready", http.StatusServiceUnavailable, 0)
 		}
-		refuse(w, r, http.StatusServiceUnavailable, why, arbiter.NotReady)
+		refuse(w, r, http.StatusServiceUnavailable, why, gates.NotReady)
 	})
 }
 
@@ -172,10 +172,10 @@ func (h *health) lettingGo(next http.Handler) http.Handler {
 
 // unknown answers a request where it is not known what was done. 503 would say that nothing was done.
 func (h *health) unknown(w http.ResponseWriter, r *http.Request, why string) {
-	refuse(w, r, http.StatusBadGateway, why, arbiter.Unknown)
+	refuse(w, r, http.StatusBadGateway, why, gates.Unknown)
 }
 
-func refuse(w http.ResponseWriter, r *http.Request, status int, why string, outcome arbiter.Outcome) {
+func refuse(w http.ResponseWriter, r *http.Request, status int, why string, outcome gates.Outcome) {
 	w.Header().Set("Retry-After", retryAfter)
 	if errorInBody[r.URL.Path] {
 		httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "Outcome": outcome})

@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -100,10 +101,10 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	a := &App{health: h, arbiter: newArbiter(t, api, h)}
 	t.Cleanup(func() { require.NoError(t, a.arbiter.Stop(context.Background())) })
 	assert.False(t, a.Deciding())
-	var refused *arbiter.Error
+	var refused *gates.Error
 	known := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
 	require.ErrorAs(t, a.Arbiter().BindKnown(t.Context(), known, "node"), &refused, "nor from within the process")
-	assert.Equal(t, arbiter.NotReady, refused.Outcome)
+	assert.Equal(t, gates.NotReady, refused.Outcome)
 	named := &extenderv1.ExtenderBindingArgs{PodNamespace: "ns", PodName: "p", PodUID: "u", Node: "node"}
 	require.ErrorAs(t, a.BindNamed(t.Context(), named), new(*reserver.UnavailableError))
 	assert.Zero(t, api.bindings)

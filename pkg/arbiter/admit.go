@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
@@ -55,21 +56,25 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 	if err := q.check(pod); err != nil {
 		return Admitted{Pod: pod}, err
 	}
-	return a.admit(ctx, &admission{pod: pod.WithCaller(q.User), node: q.Node, own: a.pending.isSelf(q.User)}, q.DryRun)
+	k := &admission{pod: pod, node: q.Node, own: a.pending.isSelf(q.User)}
+	if !k.own { // the server itself has no budget, and no gate
+		k.pod = pod.WithCaller(q.User)
+	}
+	return a.admit(ctx, k, q.DryRun)
 }
 
 // check refuses a pod that the API server would not bind.
 func (q *BindingQuery) check(pod *cluster.Pod) error {
-	e := &Error{Pod: pod.Ref, Node: q.Node}
+	e := &gates.Error{Pod: pod.Ref, Node: q.Node}
 	switch version := formatVersion(pod); {
 	case pod.Node != "":
-		e.Outcome, e.BoundTo = BoundElsewhere, pod.Node
+		e.Outcome, e.BoundTo = gates.BoundElsewhere, pod.Node
 	case pod.Deleting || pod.Finished:
-		e.Outcome = PodGone
+		e.Outcome = gates.PodGone
 	case q.Version != "" && q.Version != version:
-		e.Outcome = Changed
+		e.Outcome = gates.Changed
 	case pod.ResourceVersion == 0:
-		e.Outcome, e.Cause = Failed, errNoVersion
+		e.Outcome, e.Cause = gates.Failed, errNoVersion
 	default:
 		return nil
 	}
@@ -138,13 +143,13 @@ func (a *Arbiter) tell(k *admission, grant *ledger.Grant) map[string]string {
 // allow has the ledger decide, and remembers what it granted.
 func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
 	if ctx.Err() != nil { // nobody waits for the answer
-		return grant, false, &Error{
-			Outcome: Failed, Pod: k.pod.Ref, Node: k.node, Cause: context.Cause(ctx),
+		return grant, false, &gates.Error{
+			Outcome: gates.Failed, Pod: k.pod.Ref, Node: k.node, Cause: context.Cause(ctx),
 			Create: k.create,
 		}
 	}
 	grant, own, err = a.tryAllow(k)
-	var e *Error
+	var e *gates.Error
 	if !errors.As(err, &e) {
 		return grant, own, err
 	}
@@ -159,13 +164,13 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	ref := k.pod.Ref
-	fail := func(outcome Outcome) (ledger.Grant, bool, error) {
-		return ledger.Grant{}, false, &Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
+	fail := func(outcome gates.Outcome) (ledger.Grant, bool, error) {
+		return ledger.Grant{}, false, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
 	}
 	before := a.pending.of[ref]
 	switch {
 	case a.pending.stopped:
-		return fail(Stopping)
+		return fail(gates.Stopping)
 	case before == nil && a.pending.crowded(ref.Namespace, a.o.MaxPending):
 		return ledger.Grant{}, false, a.pending.busy(ref, k.node)
 	case k.create:
@@ -185,15 +190,15 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	case err != nil:
 		return ledger.Grant{}, false, err
 	case grant.Before == ledger.Bound:
-		return fail(BoundElsewhere)
+		return fail(gates.BoundElsewhere)
 	case grant.Before == ledger.Binding && before == nil && k.own:
 		return ledger.Grant{}, true, nil
 	case grant.Before == ledger.Binding && before == nil:
-		return fail(InFlight)
+		return fail(gates.InFlight)
 	}
 	if k.create && !a.isTold(k, &grant) {
 		a.gangs.bindFailed(ref, k.node)
-		return fail(NotTold)
+		return fail(gates.NotTold)
 	}
 	a.o.Waiting.ForbidPreempting(ref.UID)
 	a.remember(k, before)
@@ -207,7 +212,7 @@ func (a *Arbiter) change(k *admission, before *pending) (ledger.Grant, error) {
 	if k.pod.ResourceVersion > before.version {
 		return a.o.Ledger.ChangeBind(&k.placement)
 	}
-	return ledger.Grant{}, &Error{Outcome: InFlight, Pod: k.pod.Ref, Node: k.node}
+	return ledger.Grant{}, &gates.Error{Outcome: gates.InFlight, Pod: k.pod.Ref, Node: k.node}
 }
 
 // remember makes a binding pending, or pending once more. a.pending.mu is held.
@@ -255,7 +260,7 @@ func (a *Arbiter) tryOut(k *admission) (grant ledger.Grant, err error) {
 	}
 	allocation, allocated := a.o.Ledger.Allocation(p.Pod)
 	if allocated && allocation.State == ledger.Bound && allocation.Node == p.Node {
-		return grant, &Error{Outcome: BoundElsewhere, Pod: p.Pod, Node: p.Node, BoundTo: p.Node}
+		return grant, &gates.Error{Outcome: gates.BoundElsewhere, Pod: p.Pod, Node: p.Node, BoundTo: p.Node}
 	}
 	var rejections []ledger.Rejection
 	a.o.Ledger.Try(func(t *ledger.Trial) {
@@ -271,5 +276,5 @@ func (a *Arbiter) tryOut(k *admission) (grant ledger.Grant, err error) {
 	if len(rejections) == 0 {
 		return grant, nil
 	}
-	return grant, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &rejections[0]}
+	return grant, &gates.Error{Outcome: gates.Refused, Pod: p.Pod, Node: p.Node, Rejection: &rejections[0]}
 }

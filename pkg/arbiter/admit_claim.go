@@ -6,6 +6,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
@@ -38,7 +39,7 @@ func (a *Arbiter) AdmitResourceClaim(ctx context.Context, q *ResourceClaimQuery)
 	}
 	refusal, err := a.o.ResourceClaims.Grant(ctx, q.Claim, account.Version(q.Version), q.DryRun)
 	if undecided := new(resourceclaims.UndecidedError); errors.As(err, &undecided) {
-		return &Error{Outcome: NotReady, Why: undecided.Why}
+		return &gates.Error{Outcome: gates.NotReady, Why: undecided.Why}
 	}
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
@@ -67,7 +68,7 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	case err != nil:
 		return Admitted{Pod: info}, err
 	case taken:
-		return Admitted{Pod: info}, &Error{Outcome: NameTaken, Pod: ref, Node: k.node}
+		return Admitted{Pod: info}, &gates.Error{Outcome: gates.NameTaken, Pod: ref, Node: k.node}
 	}
 	k.pod, k.nodes = info.WithCaller(user), a.o.Ledger.Stats().Nodes
 	return a.admit(ctx, k, dryRun)
@@ -93,7 +94,7 @@ func (a *Arbiter) beginCreation(k *admission) error {
 	case err != nil:
 		return err
 	case !a.isTold(k, &grant):
-		return &Error{Outcome: NotTold, Pod: k.pod.Ref, Node: k.node}
+		return &gates.Error{Outcome: gates.NotTold, Pod: k.pod.Ref, Node: k.node}
 	}
 	byName := *k.pod
 	byName.Ref.UID = "" // it may never be
@@ -105,7 +106,7 @@ func (a *Arbiter) beginCreation(k *admission) error {
 // way. a.pending.mu is held.
 func (a *Arbiter) overShare(k *admission) error {
 	k.beside = nil
-	e := &Error{Outcome: Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
+	e := &gates.Error{Outcome: gates.Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
 	namespace := k.pod.Ref.Namespace
 	if until, ok := a.pending.failed[namespace]; ok && time.Now().Before(until) {
 		e.Why = fmt.Sprintf("a pod was to be created with a node in namespace %s and never was (its quota or another "+

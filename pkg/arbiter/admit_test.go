@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -36,7 +37,7 @@ func TestAdmittedForWhatThePodIs(t *testing.T) {
 				assert.Equal(t, w.info(pods[0]).Request, said.Pod.Request)
 				assert.EqualValues(t, 5, said.Pod.ResourceVersion)
 				_, err = w.AdmitBinding(t.Context(), asked(1))
-				assertOutcome(t, Refused, err)
+				assertOutcome(t, gates.Refused, err)
 				assert.Equal(t, "Binding on a", w.on(ref(pods[0])))
 			})
 		})
@@ -48,14 +49,14 @@ func TestVersionOfABinding(t *testing.T) {
 	type testCase struct {
 		version string
 		edited  bool // the pod has version 7 at the API server; the watch does not know it
-		outcome Outcome
+		outcome gates.Outcome
 		gets    int
 	}
 	cases := map[string]testCase{
 		"the one there is":               {version: "5"},
-		"an older one":                   {version: "4", outcome: Changed},
-		"no number":                      {version: "abc", outcome: Changed},
-		"one that does not exist":        {version: "999", outcome: Changed, gets: 1},
+		"an older one":                   {version: "4", outcome: gates.Changed},
+		"no number":                      {version: "abc", outcome: gates.Changed},
+		"one that does not exist":        {version: "999", outcome: gates.Changed, gets: 1},
 		"the one the watch lacks":        {version: "7", edited: true, gets: 1},
 		"the watch is behind, any is so": {edited: true}, // the precondition it gets will not hold
 	}
@@ -88,9 +89,9 @@ func TestAdmittedPodEndsSlots(t *testing.T) {
 	trial := q
 	trial.DryRun = true
 	_, err := w.AdmitBinding(t.Context(), &q)
-	assertOutcome(t, Refused, err)
+	assertOutcome(t, gates.Refused, err)
 	_, err = w.AdmitBinding(t.Context(), &trial)
-	assertOutcome(t, Refused, err)
+	assertOutcome(t, gates.Refused, err)
 	w.waiting.CountLook(ref(p))
 	w.waiting.AllowPreempting(ref(p))
 	_, err = w.AdmitBinding(t.Context(), &trial)
@@ -109,7 +110,7 @@ func TestReservedCapacityIsRedeemed(t *testing.T) {
 	w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{info.Placement("a")}, ledger.AllOrNothing,
 		time.Now().Add(time.Hour)), time.Now())
 	_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "b"})
-	assertOutcome(t, Refused, err)
+	assertOutcome(t, gates.Refused, err)
 	_, err = w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a"})
 	require.NoError(t, err)
 	assert.Equal(t, "Binding on a", w.on(ref(p)))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -102,13 +103,13 @@ func newBinding(pod ledger.PodRef, version, node string, annotations map[string]
 
 // classify sorts the replies to a POST of a Binding, which makes no object that could
 // be there before.
-func classify(err error) Fate {
-	if fate := Classify("pods", err); fate != FateExists {
+func classify(err error) fates.Fate {
+	if fate := fates.Of("pods", err); fate != fates.Exists {
 		return fate
 	}
-	return FateConflict
+	return fates.Conflict
 }
 
 // isNoPod reports whether an error is the API server itself saying that a pod does
 // not exist.
-func isNoPod(err error) bool { return classify(err) == FateMissing }
+func isNoPod(err error) bool { return classify(err) == fates.Missing }

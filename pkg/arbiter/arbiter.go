@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -26,7 +27,7 @@ import (
 // Options are what an Arbiter works with. A field is required unless its comment says
 // otherwise.
 type Options struct {
-	Ledger   *GatedLedger
+	Ledger   *gates.GatedLedger
 	Pods     *cluster.Pods
 	Question *placement.Builder
 	API      API

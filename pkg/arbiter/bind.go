@@ -10,6 +10,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
@@ -38,11 +40,11 @@ type flight struct {
 	err         error // to be read after done
 
 	// Of the flight's goroutine only:
-	deadline time.Time // when overdue ends
-	write              // of the Binding
-	posted   bool
-	hurried  bool // it was sent again without a pause
-	reported bool // that it is overdue
+	deadline    time.Time // when overdue ends
+	fates.Write           // of the Binding
+	posted      bool
+	hurried     bool // it was sent again without a pause
+	reported    bool // that it is overdue
 }
 
 // Bind binds a pod to a node, or joins the same bind where one is under way. It
@@ -51,7 +53,7 @@ type flight struct {
 // not the bind. Where the caller may not act for the pod's scheduler, the error is that of Options.MayUse.
 func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cluster.Pod, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
-		return nil, err.of(pod, node)
+		return nil, err.Of(pod, node)
 	}
 	pod, err := a.mayBind(ctx, pod)
 	if err != nil {
@@ -70,7 +72,7 @@ func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cl
 	case <-f.done: // perhaps beside another
 		return f.info.Load(), f.err
 	default:
-		return f.info.Load(), &Error{Outcome: Unknown, Pod: pod, Node: node, Cause: ctx.Err()}
+		return f.info.Load(), &gates.Error{Outcome: gates.Unknown, Pod: pod, Node: node, Cause: ctx.Err()}
 	}
 }
 
@@ -104,10 +106,10 @@ func (a *Arbiter) join(ctx context.Context, key flightKey) (*flight, error) {
 		return f, nil
 	}
 	if a.stopped {
-		return nil, &Error{Outcome: Stopping, Pod: key.pod, Node: key.node}
+		return nil, &gates.Error{Outcome: gates.Stopping, Pod: key.pod, Node: key.node}
 	}
 	if len(a.flights) >= a.o.MaxInFlight {
-		return nil, &Error{Outcome: Busy, Pod: key.pod, Node: key.node}
+		return nil, &gates.Error{Outcome: gates.Busy, Pod: key.pod, Node: key.node}
 	}
 	f := &flight{
 		flightKey: key, caller: identity.Name(ctx), ctx: tracing.Carry(a.ctx, ctx), done: make(chan struct{}),
@@ -125,12 +127,12 @@ func (a *Arbiter) run(f *flight) {
 	if f.err != nil {
 		a.bindRefused(f)
 	}
-	outcome := Bound
-	var e *Error
+	outcome := gates.Bound
+	var e *gates.Error
 	if errors.As(f.err, &e) {
 		outcome = e.Outcome
 	}
-	if f.posted && (outcome != Unknown || !f.reported) {
+	if f.posted && (outcome != gates.Unknown || !f.reported) {
 		a.o.Metrics.ObserveBindOutcome(string(outcome))
 	}
 	if f.reported {
@@ -180,6 +182,6 @@ func (a *Arbiter) log(f *flight) logrus.FieldLogger {
 	return a.o.Log.WithFields(logrus.Fields{"pod": f.pod.String(), "uid": f.pod.UID, "node": f.node})
 }
 
-func (f *flight) fail(outcome Outcome, cause error) *Error {
-	return &Error{Outcome: outcome, Pod: f.pod, Node: f.node, Cause: cause}
+func (f *flight) fail(outcome gates.Outcome, cause error) *gates.Error {
+	return &gates.Error{Outcome: outcome, Pod: f.pod, Node: f.node, Cause: cause}
 }

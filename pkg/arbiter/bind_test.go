@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -68,82 +70,88 @@ func TestBind(t *testing.T) {
 		setup   func(w *world, p *v1.Pod)
 		bind    func(n int) reply
 		get     func(n int) error
-		outcome Outcome
+		outcome gates.Outcome
 		posts   int
 		gets    int
 		within  time.Duration // 0: at once
 	}
 	tests := map[string]testCase{
-		"success":            {outcome: Bound, posts: 1},
-		"the answer is lost": {bind: script(lost), outcome: Bound, posts: 1, gets: 1},
+		"success":            {outcome: gates.Bound, posts: 1},
+		"the answer is lost": {bind: script(lost), outcome: gates.Bound, posts: 1, gets: 1},
 		"a 500 after the commit": {
 			bind:    script(reply{commit: before, err: errInternal}),
-			outcome: Bound, posts: 1, gets: 1,
+			outcome: gates.Bound, posts: 1, gets: 1,
 		},
 		"a 409 for a storage timeout after the commit": {
 			bind:    script(reply{commit: before, err: errStorage}),
-			outcome: Bound, posts: 1, gets: 1,
+			outcome: gates.Bound, posts: 1, gets: 1,
 		},
-		"the request is lost": {bind: script(unsent), outcome: Bound, posts: 2, gets: 1, within: time.Second},
+		"the request is lost": {bind: script(unsent), outcome: gates.Bound, posts: 2, gets: 1, within: time.Second},
 		"a 409 for a storage timeout without a commit": {
 			bind:    script(reply{err: errStorage}),
-			outcome: Bound, posts: 2, gets: 1, within: time.Second,
+			outcome: gates.Bound, posts: 2, gets: 1, within: time.Second,
 		},
 		"the answer is lost, and the first read fails": {
 			bind: script(lost), get: fail(1, errReset),
-			outcome: Bound, posts: 2, gets: 2, within: time.Second,
+			outcome: gates.Bound, posts: 2, gets: 2, within: time.Second,
 		},
 		"carried out late": {
 			bind:    script(late(10*time.Millisecond), reply{err: errTimeout}),
-			outcome: Bound, posts: 2, gets: 2, within: time.Second,
+			outcome: gates.Bound, posts: 2, gets: 2, within: time.Second,
 		},
 		"an answer that hangs": {
 			bind:    script(reply{commit: before, hang: true}),
-			outcome: Bound, posts: 1, gets: 1, within: 3 * time.Second,
+			outcome: gates.Bound, posts: 1, gets: 1, within: 3 * time.Second,
 		},
 		"both hang once": {
 			bind: script(reply{hang: true}), get: fail(1, context.DeadlineExceeded),
-			outcome: Bound, posts: 2, gets: 1, within: 6 * time.Second,
+			outcome: gates.Bound, posts: 2, gets: 1, within: 6 * time.Second,
 		},
-		"403": {bind: always(errForbidden), outcome: Failed, posts: 1},
+		"403": {bind: always(errForbidden), outcome: gates.Failed, posts: 1},
 		"404": {
 			setup:   func(w *world, p *v1.Pod) { w.api.remove(p) },
-			outcome: PodGone, posts: 1,
+			outcome: gates.PodGone, posts: 1,
 		},
-		"404 of a proxy":          {bind: always(errNoRoute), outcome: Failed, posts: 1},
-		"429 once":                {bind: script(reply{err: errTooMany}), outcome: Bound, posts: 2, within: 2 * time.Second},
-		"429 for ever":            {bind: always(errTooMany), outcome: Failed, posts: many, within: bindTimeout},
-		"nobody listens, once":    {bind: script(reply{err: errRefused}), outcome: Bound, posts: 2, within: time.Second},
-		"nobody listens for ever": {bind: always(errRefused), outcome: Failed, posts: many, within: bindTimeout},
+		"404 of a proxy": {bind: always(errNoRoute), outcome: gates.Failed, posts: 1},
+		"429 once": {
+			bind: script(reply{err: errTooMany}), outcome: gates.Bound, posts: 2,
+			within: 2 * time.Second,
+		},
+		"429 for ever": {bind: always(errTooMany), outcome: gates.Failed, posts: many, within: bindTimeout},
+		"nobody listens, once": {
+			bind: script(reply{err: errRefused}), outcome: gates.Bound, posts: 2,
+			within: time.Second,
+		},
+		"nobody listens for ever": {bind: always(errRefused), outcome: gates.Failed, posts: many, within: bindTimeout},
 		"409: bound elsewhere": {
 			setup:   func(w *world, p *v1.Pod) { p.Spec.NodeName = "b" },
-			outcome: BoundElsewhere, posts: 1, gets: 1,
+			outcome: gates.BoundElsewhere, posts: 1, gets: 1,
 		},
 		"409: bound to our node by somebody else": {
 			setup:   func(w *world, p *v1.Pod) { p.Spec.NodeName = "a" },
-			outcome: Bound, posts: 1, gets: 1,
+			outcome: gates.Bound, posts: 1, gets: 1,
 		},
 		"409: being deleted": {
 			setup:   func(w *world, p *v1.Pod) { p.DeletionTimestamp = &now },
-			outcome: PodGone, posts: 1, gets: 1,
+			outcome: gates.PodGone, posts: 1, gets: 1,
 		},
 		"409: gated": {
 			setup:   func(w *world, p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}} },
-			outcome: Failed, posts: 1, gets: 1,
+			outcome: gates.Failed, posts: 1, gets: 1,
 		},
 		"409: another pod of that name": {
 			setup:   func(w *world, p *v1.Pod) { p.UID = "new" },
-			outcome: UIDMismatch, posts: 1, gets: 1,
+			outcome: gates.UIDMismatch, posts: 1, gets: 1,
 		},
 		"lost, and gone since": {
 			setup:   func(w *world, p *v1.Pod) { w.api.remove(p) },
 			bind:    script(unsent),
-			outcome: PodGone, posts: 1, gets: 1,
+			outcome: gates.PodGone, posts: 1, gets: 1,
 		},
 		"lost, and finished since": {
 			setup:   func(w *world, p *v1.Pod) { p.Status.Phase = v1.PodFailed },
 			bind:    script(unsent),
-			outcome: PodGone, posts: 1, gets: 1,
+			outcome: gates.PodGone, posts: 1, gets: 1,
 		},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
@@ -171,24 +179,24 @@ func TestBind(t *testing.T) {
 }
 
 // settled is what a pod has on node a after a bind whose outcome is known.
-func settled(outcome Outcome) string {
-	if outcome == Bound {
+func settled(outcome gates.Outcome) string {
+	if outcome == gates.Bound {
 		return "Bound on a"
 	}
 	return "none"
 }
 
-func assertOutcome(t *testing.T, want Outcome, err error) {
+func assertOutcome(t *testing.T, want gates.Outcome, err error) {
 	t.Helper()
-	if want == Bound {
+	if want == gates.Bound {
 		require.NoError(t, err)
 		return
 	}
-	var e *Error
+	var e *gates.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, want, e.Outcome, "%v", err)
-	assert.ErrorIs(t, err, &Error{Outcome: want})
-	assert.NotErrorIs(t, err, &Error{Outcome: "another"})
+	assert.ErrorIs(t, err, &gates.Error{Outcome: want})
+	assert.NotErrorIs(t, err, &gates.Error{Outcome: "another"})
 	assert.NotEmpty(t, err.Error())
 }
 
@@ -198,14 +206,14 @@ func TestBeforeSending(t *testing.T) {
 	now := metav1.Now()
 	type testCase struct {
 		setup   func(w *world, p *v1.Pod)
-		outcome Outcome
+		outcome gates.Outcome
 		posts   int
 		gets    int
 		reason  ledger.Reason
 		waited  time.Duration
 	}
 	tests := map[string]testCase{
-		"the watch is behind": {setup: func(w *world, p *v1.Pod) { w.forget() }, outcome: Bound, posts: 1, gets: 1},
+		"the watch is behind": {setup: func(w *world, p *v1.Pod) { w.forget() }, outcome: gates.Bound, posts: 1, gets: 1},
 		"a pod of that UID was read under another name": {
 			setup: func(w *world, p *v1.Pod) {
 				other := p.DeepCopy()
@@ -216,49 +224,49 @@ func TestBeforeSending(t *testing.T) {
 				require.NoError(w.t, err)
 				w.api.gets = 0
 			},
-			outcome: Bound, posts: 1, gets: 1,
+			outcome: gates.Bound, posts: 1, gets: 1,
 		},
 		"resized since the watch brought it, and larger than the node": {
 			setup: func(w *world, p *v1.Pod) {
 				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2000", resource.MustParse("5")
 				w.pods.named(p.UID, 2000)
 			},
-			outcome: Refused, reason: ledger.InsufficientResource, gets: 1, waited: maxLag,
+			outcome: gates.Refused, reason: ledger.InsufficientResource, gets: 1, waited: maxLag,
 		},
 		"a pod that cannot be counted": {
 			setup: func(w *world, p *v1.Pod) {
 				w.forget()
 				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
 			},
-			outcome: Failed, gets: 1,
+			outcome: gates.Failed, gets: 1,
 		},
 		"bound to the node already": {
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.NodeName = "a"
 				w.bring(p)
 			},
-			outcome: Bound,
+			outcome: gates.Bound,
 		},
 		"bound to another node already": {
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.NodeName = "b"
 				w.bring(p)
 			},
-			outcome: BoundElsewhere,
+			outcome: gates.BoundElsewhere,
 		},
 		"being deleted": {
 			setup: func(w *world, p *v1.Pod) {
 				p.DeletionTimestamp = &now
 				w.bring(p)
 			},
-			outcome: PodGone,
+			outcome: gates.PodGone,
 		},
 		"finished on that node": {
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.NodeName, p.Status.Phase = "a", v1.PodSucceeded
 				w.bring(p)
 			},
-			outcome: PodGone,
+			outcome: gates.PodGone,
 		},
 		"the ledger knows it is bound there": {
 			setup: func(w *world, p *v1.Pod) {
@@ -266,7 +274,7 @@ func TestBeforeSending(t *testing.T) {
 				bound.Spec.NodeName = "a"
 				w.observe(bound)
 			},
-			outcome: Bound,
+			outcome: gates.Bound,
 		},
 		"somebody else is binding it": {
 			setup: func(w *world, p *v1.Pod) {
@@ -274,7 +282,7 @@ func TestBeforeSending(t *testing.T) {
 				_, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(w.t, rejection)
 			},
-			outcome: InFlight,
+			outcome: gates.InFlight,
 		},
 		"a reservation on another node": {
 			setup: func(w *world, p *v1.Pod) {
@@ -282,7 +290,7 @@ func TestBeforeSending(t *testing.T) {
 					time.Now().Add(time.Minute))
 				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 			},
-			outcome: Refused, reason: ledger.AllocatedElsewhere,
+			outcome: gates.Refused, reason: ledger.AllocatedElsewhere,
 		},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
@@ -299,8 +307,8 @@ func TestBeforeSending(t *testing.T) {
 		if tt.posts == 0 {
 			assert.Empty(t, w.outcomes(), "nothing was sent")
 		}
-		if tt.outcome == Refused {
-			var e *Error
+		if tt.outcome == gates.Refused {
+			var e *gates.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, tt.reason, e.Rejection.Reason)
 		}
@@ -330,28 +338,28 @@ func TestBindingSent(t *testing.T) {
 func TestClassify(t *testing.T) {
 	tests := map[string]struct {
 		err  error
-		want Fate
+		want fates.Fate
 	}{
-		"success":             {nil, FateDone},
-		"no pod":              {apierrors.NewNotFound(podKind, "p"), FateMissing},
-		"no namespace":        {apierrors.NewNotFound(v1.Resource("namespaces"), "ns"), FateRefused},
-		"404 of a proxy":      {errNoRoute, FateRefused},
-		"403":                 {errForbidden, FateRefused},
-		"422":                 {errInvalid, FateRefused},
-		"400":                 {errBadRequest, FateRefused},
-		"401":                 {apierrors.NewUnauthorized("who"), FateRefused},
-		"409":                 {errStorage, FateConflict},
-		"429":                 {errTooMany, FateNotSent},
-		"408":                 {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 408}}, FateUnknown},
-		"500":                 {errInternal, FateUnknown},
-		"503":                 {apierrors.NewServiceUnavailable("x"), FateUnknown},
-		"504":                 {apierrors.NewTimeoutError("x", 1), FateUnknown},
-		"status without code": {&apierrors.StatusError{}, FateUnknown},
-		"wrapped":             {fmt.Errorf("x: %w", errForbidden), FateRefused},
-		"dial":                {fmt.Errorf("x: %w", errRefused), FateNotSent},
-		"reset":               {errReset, FateUnknown},
-		"EOF":                 {io.ErrUnexpectedEOF, FateUnknown},
-		"deadline":            {context.DeadlineExceeded, FateUnknown},
+		"success":             {nil, fates.Done},
+		"no pod":              {apierrors.NewNotFound(podKind, "p"), fates.Missing},
+		"no namespace":        {apierrors.NewNotFound(v1.Resource("namespaces"), "ns"), fates.Refused},
+		"404 of a proxy":      {errNoRoute, fates.Refused},
+		"403":                 {errForbidden, fates.Refused},
+		"422":                 {errInvalid, fates.Refused},
+		"400":                 {errBadRequest, fates.Refused},
+		"401":                 {apierrors.NewUnauthorized("who"), fates.Refused},
+		"409":                 {errStorage, fates.Conflict},
+		"429":                 {errTooMany, fates.NotSent},
+		"408":                 {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 408}}, fates.Unknown},
+		"500":                 {errInternal, fates.Unknown},
+		"503":                 {apierrors.NewServiceUnavailable("x"), fates.Unknown},
+		"504":                 {apierrors.NewTimeoutError("x", 1), fates.Unknown},
+		"status without code": {&apierrors.StatusError{}, fates.Unknown},
+		"wrapped":             {fmt.Errorf("x: %w", errForbidden), fates.Refused},
+		"dial":                {fmt.Errorf("x: %w", errRefused), fates.NotSent},
+		"reset":               {errReset, fates.Unknown},
+		"EOF":                 {io.ErrUnexpectedEOF, fates.Unknown},
+		"deadline":            {context.DeadlineExceeded, fates.Unknown},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.err)) })
@@ -364,5 +372,5 @@ func TestBindWhileUndecided(t *testing.T) {
 	bound.Spec.NodeName = "a"
 	w := newWorld(t, bound)
 	w.undecided.Store(new("the account is incomplete"))
-	assertOutcome(t, NotReady, w.bindPod(bound, "a"))
+	assertOutcome(t, gates.NotReady, w.bindPod(bound, "a"))
 }

@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -28,7 +30,7 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 		})
 		require.NoError(w.t, err)
 		if len(d.Refusals) > 0 {
-			return &Error{Outcome: Refused, Rejection: &d.Refusals[0].Rejection}
+			return &gates.Error{Outcome: gates.Refused, Rejection: &d.Refusals[0].Rejection}
 		}
 		return nil
 	}
@@ -82,8 +84,8 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": oneCPU})
 		require.NoError(t, ask(w, pods[0], "for-scheduler"))
 		err := ask(w, pods[1], "for-scheduler")
-		assertOutcome(t, Refused, err)
-		var e *Error
+		assertOutcome(t, gates.Refused, err)
+		var e *gates.Error
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, ledger.CallerLimit, e.Rejection.Reason)
 		assert.Contains(t, e.Rejection.Message(), "for-scheduler")
@@ -97,6 +99,7 @@ func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
+		w.policy.Set(gatestest.Limited("another", "for-scheduler"))
 		w.ledger.Observer().SetLimits(ledger.OfCaller,
 			map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU}}}})
 		filter := func(caller string) *Advice {

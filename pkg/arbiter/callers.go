@@ -12,16 +12,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// mayUse says why the caller must not act for a scheduler, nil if it may.
+// mayUse says why the caller must not act for a scheduler, nil if it may. Where the scheduler has limits, a gate asks
+// for more.
 func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
 	caller, rules := identity.Of(ctx), a.o.Policy.Current().Scheduler(scheduler)
 	switch {
 	case identity.Trusted(caller), rules.Lists(caller.GetName()):
 		return nil
-	case rules.Limited(): // the limits are those of the listed callers, so nobody else may act for it
-		return &identity.DeniedError{Message: fmt.Sprintf("%q may not act for scheduler %q, which has limits: the policy "+
-			"file has to list it among the scheduler's callers",
-			caller.GetName(), scheduler)}
 	default:
 		return a.o.MayUse(ctx, caller, scheduler)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -46,47 +47,48 @@ func TestBindOfPodThatChanges(t *testing.T) {
 		each    bool // with every POST
 		bind    func(n int) reply
 		get     func(n int) error
-		outcome Outcome
+		outcome gates.Outcome
 		posts   int
 		gets    int
 		within  time.Duration // 0: at once
-		again   Outcome       // of another try, by the pod as it is then
+		again   gates.Outcome // of another try, by the pod as it is then
 	}
 	tests := map[string]testCase{
-		"it asks for more": {change: asksForMore, outcome: Changed, posts: 1, gets: 1, again: Refused},
+		"it asks for more": {change: asksForMore, outcome: gates.Changed, posts: 1, gets: 1, again: gates.Refused},
 		"it asks for more, and the answer is lost": {
-			change: asksForMore, bind: script(lost), outcome: Changed, posts: 1, gets: 1, again: Refused,
+			change: asksForMore, bind: script(lost), outcome: gates.Changed, posts: 1, gets: 1, again: gates.Refused,
 		},
 		"it asks for more, and the Binding comes late": {
-			change: asksForMore, bind: script(late(time.Second)), outcome: Changed, posts: 1, gets: 1, again: Refused,
+			change: asksForMore, bind: script(late(time.Second)), outcome: gates.Changed, posts: 1, gets: 1,
+			again: gates.Refused,
 		},
 		"it asks for more, and the first read fails": {
 			change: asksForMore, bind: script(lost), get: fail(1, errReset),
-			outcome: Changed, posts: 2, gets: 2, within: time.Second, again: Refused,
+			outcome: gates.Changed, posts: 2, gets: 2, within: time.Second, again: gates.Refused,
 		},
 		"it has other labels": {
 			change:  func(p *v1.Pod) { p.Labels = map[string]string{"app": "another"} },
-			outcome: Changed, posts: 1, gets: 1, again: Bound,
+			outcome: gates.Changed, posts: 1, gets: 1, again: gates.Bound,
 		},
 		"it cannot be counted": {
 			change:  func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1") },
-			outcome: Changed, posts: 1, gets: 1, again: Failed,
+			outcome: gates.Changed, posts: 1, gets: 1, again: gates.Failed,
 		},
-		"it has another condition": {change: hasCondition, outcome: Bound, posts: 2, gets: 1, again: Bound},
+		"it has another condition": {change: hasCondition, outcome: gates.Bound, posts: 2, gets: 1, again: gates.Bound},
 		"it has another condition, and the answer is lost": {
-			change: hasCondition, bind: script(lost), outcome: Bound, posts: 2, gets: 1, within: 100 * time.Millisecond,
-			again: Bound,
+			change: hasCondition, bind: script(lost), outcome: gates.Bound, posts: 2, gets: 1, within: 100 * time.Millisecond,
+			again: gates.Bound,
 		},
 		"it has another condition, and the Binding comes late": {
-			change: hasCondition, bind: script(late(10 * time.Millisecond)), outcome: Bound, posts: 2, gets: 1,
-			within: 100 * time.Millisecond, again: Bound,
+			change: hasCondition, bind: script(late(10 * time.Millisecond)), outcome: gates.Bound, posts: 2, gets: 1,
+			within: 100 * time.Millisecond, again: gates.Bound,
 		},
 		"it has another condition, and rights are withdrawn": {
 			change: hasCondition, bind: script(unsent, reply{err: errForbidden}),
-			outcome: Failed, posts: 2, gets: 1, within: 100 * time.Millisecond, again: Bound,
+			outcome: gates.Failed, posts: 2, gets: 1, within: 100 * time.Millisecond, again: gates.Bound,
 		},
 		"it changes all the time": {
-			change: hasCondition, each: true, outcome: Failed, posts: many, gets: many,
+			change: hasCondition, each: true, outcome: gates.Failed, posts: many, gets: many,
 			within: bindTimeout,
 		},
 	}
@@ -130,7 +132,7 @@ func TestBindOfPodThatNamesNoClaimsAnyMore(t *testing.T) {
 		w := newWorld(t, p, other)
 		placementtest.GPUs(w.ledger, "a", "gpu-0")
 		w.onPost(p, false, func(p *v1.Pod) { delete(p.Annotations, v1alpha1.ExtendedResourceClaimsAnnotation) })
-		assertOutcome(t, Changed, w.bindPod(p, "a"))
+		assertOutcome(t, gates.Changed, w.bindPod(p, "a"))
 		assert.Empty(t, w.api.read("ns", "p").Spec.NodeName)
 		require.NoError(t, w.bindPod(other, "a"))
 		require.NoError(t, w.bindPod(p, "a"))

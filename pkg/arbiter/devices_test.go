@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -41,19 +42,19 @@ func TestBindWithClaims(t *testing.T) {
 	type testCase struct {
 		node, claims string
 		reply        reply
-		outcome      Outcome
+		outcome      gates.Outcome
 		given        string // of the Binding, if one was sent
 		free         []string
 	}
 	tests := map[string]testCase{
-		"one device":         {"a", "c", honest, Bound, "gpu-0", []string{"gpu-1"}},
-		"two":                {"a", "c, d", honest, Bound, "gpu-0,gpu-1", nil},
-		"too many":           {"a", "c,d,e", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
-		"not on this node":   {"b", "c", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
-		"no such claim":      {"a", "missing", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
-		"bad annotation":     {"a", "c,", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
-		"the bind fails":     {"a", "c", reply{err: errForbidden}, Failed, "gpu-0", []string{"gpu-0", "gpu-1"}},
-		"the answer is lost": {"a", "c", lost, Bound, "gpu-0", []string{"gpu-1"}},
+		"one device":         {"a", "c", honest, gates.Bound, "gpu-0", []string{"gpu-1"}},
+		"two":                {"a", "c, d", honest, gates.Bound, "gpu-0,gpu-1", nil},
+		"too many":           {"a", "c,d,e", honest, gates.Refused, "", []string{"gpu-0", "gpu-1"}},
+		"not on this node":   {"b", "c", honest, gates.Refused, "", []string{"gpu-0", "gpu-1"}},
+		"no such claim":      {"a", "missing", honest, gates.Refused, "", []string{"gpu-0", "gpu-1"}},
+		"bad annotation":     {"a", "c,", honest, gates.Refused, "", []string{"gpu-0", "gpu-1"}},
+		"the bind fails":     {"a", "c", reply{err: errForbidden}, gates.Failed, "gpu-0", []string{"gpu-0", "gpu-1"}},
+		"the answer is lost": {"a", "c", lost, gates.Bound, "gpu-0", []string{"gpu-1"}},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		p := claiming("p", tt.claims)
@@ -62,10 +63,10 @@ func TestBindWithClaims(t *testing.T) {
 		sent := ""
 		w.api.onBind = func(b *v1.Binding) { sent = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
 		w.api.bind = func(int) reply { return tt.reply }
-		if err := w.bindPod(p, tt.node); tt.outcome == Bound {
+		if err := w.bindPod(p, tt.node); tt.outcome == gates.Bound {
 			require.NoError(t, err)
 		} else {
-			require.ErrorIs(t, err, &Error{Outcome: tt.outcome})
+			require.ErrorIs(t, err, &gates.Error{Outcome: tt.outcome})
 		}
 		assert.Equal(t, tt.given, sent)
 		assert.Equal(t, tt.free, w.freeDevices())
@@ -98,7 +99,7 @@ func TestBindByCount(t *testing.T) {
 		w.api.onBind = func(b *v1.Binding) { sent[b.Name] = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
 		require.NoError(t, w.bindPod(first, "a"))
 		require.NoError(t, w.bindPod(claims, "a"))
-		require.ErrorIs(t, w.bindPod(second, "a"), &Error{Outcome: Refused})
+		require.ErrorIs(t, w.bindPod(second, "a"), &gates.Error{Outcome: gates.Refused})
 		assert.Equal(t, map[string]string{"first": "gpu-0", "claims": "gpu-1"}, sent)
 	})
 }

@@ -4,11 +4,11 @@
 //
 //	request -> which pod?          pods.go       the API server's copy, never the request's
 //	        -> the question        pkg/placement what it requests, its slots, its devices
-//	        -> the gates           gates.go      may it be given anything at all?
+//	        -> the gates           pkg/gates     may it be given anything at all?
 //	        -> the ledger          pkg/ledger    is there capacity?
 //	        -> carry out           flight.go     the Binding, until its fate is known
 //
-// A new rule about who may have what is one more gate in gates.go.
+// A new rule about who may have what is one more gate in pkg/gates.
 //
 // # One bind
 //
@@ -124,7 +124,7 @@
 //
 // # What may be touched
 //
-// The API server's answers are sorted in one place (classify).
+// The API server's answers are sorted in one place (pkg/fates).
 // The package knows nothing of HTTP handlers. What becomes of a pod that was refused
 // is pkg/waiting's.
 package arbiter

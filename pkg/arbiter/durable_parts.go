@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -63,7 +65,7 @@ type part struct {
 	key    types.NamespacedName
 	pods   []int // of the gang
 	object *v1alpha1.Reservation
-	write
+	fates.Write
 	// stored is the object that is there, as far as is known; created that this
 	// request made it.
 	stored  *v1alpha1.Reservation
@@ -217,10 +219,10 @@ func (a *Arbiter) belongsToUnfinished(ctx context.Context, object *v1alpha1.Rese
 	}
 	key := parseKey(name)
 	head, err := a.o.Store.Get(ctx, key.Namespace, key.Name)
-	switch fate := Classify(reservationsResource, err); {
-	case fate == FateMissing:
+	switch fate := fates.Of(reservationsResource, err); {
+	case fate == fates.Missing:
 		return false, nil // it was finished, and has ended since
-	case fate != FateDone:
+	case fate != fates.Done:
 		return false, err
 	default:
 		return isUnfinished(head) && sameAttempt(head, object), nil
@@ -236,8 +238,8 @@ func (a *Arbiter) Start() { a.goOn(a.removeAllUnfinished) }
 
 func (a *Arbiter) removeAllUnfinished() {
 	const longest = 30 * time.Second
-	ctx, w := a.ctx, write{}
-	for more := sleep(ctx, storeSettle); more; more = sleep(ctx, w.next(longest, nil)) {
+	ctx, w := a.ctx, fates.Write{}
+	for more := follow.Pause(ctx, storeSettle); more; more = follow.Pause(ctx, w.Next(longest, nil)) {
 		if !a.Durable() {
 			continue
 		}
@@ -266,7 +268,7 @@ func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName
 	}
 	defer leave()
 	head, err := a.o.Store.Get(ctx, key.Namespace, key.Name)
-	if fate := Classify(reservationsResource, err); fate != FateDone || !isUnfinished(head) {
+	if fate := fates.Of(reservationsResource, err); fate != fates.Done || !isUnfinished(head) {
 		return ignoreMissing(err)
 	}
 	a.o.Log.WithField("reservation", key.String()).
@@ -280,7 +282,7 @@ func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName
 		if err == nil && p.Annotations[headAnnotation] == key.String() && sameAttempt(p, head) {
 			err = a.o.Store.Delete(ctx, p)
 		}
-		if Classify(reservationsResource, err) != FateMissing && err != nil {
+		if fates.Of(reservationsResource, err) != fates.Missing && err != nil {
 			return err
 		}
 	}
@@ -288,7 +290,7 @@ func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName
 }
 
 func ignoreMissing(err error) error {
-	if Classify(reservationsResource, err) == FateMissing {
+	if fates.Of(reservationsResource, err) == fates.Missing {
 		return nil
 	}
 	return err

@@ -68,14 +68,14 @@ func TestWritesOfSeveralObjects(t *testing.T) {
 		"an answer lost":           {creates: []storetest.Fate{{}, lostAnswer}, granted: true},
 		"the head refused":         {creates: []storetest.Fate{never}},
 		"another part refused":     {creates: []storetest.Fate{{}, {}, never}},
-		"another part never there": {creates: append([]storetest.Fate{{}}, fates(40, neverThere)...)},
+		"another part never there": {creates: append([]storetest.Fate{{}}, times(40, neverThere)...)},
 		"another part there too late": {
-			creates: append([]storetest.Fate{{}, late}, fates(40, neverThere)...), gets: fates(40, neverThere),
+			creates: append([]storetest.Fate{{}, late}, times(40, neverThere)...), gets: times(40, neverThere),
 		},
 		"the last write refused":       {patches: []storetest.Fate{never}},
-		"the last write never there":   {patches: fates(40, neverThere)},
+		"the last write never there":   {patches: times(40, neverThere)},
 		"the last answer lost":         {patches: []storetest.Fate{lostAnswer}, granted: true},
-		"the last answers always lost": {patches: fates(40, lostAnswer)},
+		"the last answers always lost": {patches: times(40, lostAnswer)},
 		"a name that is taken": {creates: []storetest.Fate{
 			{},
 			{Never: true, Err: apierrors.NewAlreadyExists(rsvKind, "r")},

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -18,7 +20,7 @@ func (w *durableWrite) takeBack(parts []*part) {
 	for k := len(parts) - 1; k >= 0; k-- { // the head last
 		p := parts[k]
 		switch {
-		case p.created || p.inDoubt():
+		case p.created || p.InDoubt():
 			open = append(open, p)
 		case p.stored != nil && sameRequest(p.stored, p.object) && !isUnfinished(p.stored):
 			w.keepFound(p)
@@ -26,7 +28,7 @@ func (w *durableWrite) takeBack(parts []*part) {
 			w.a.giveUpPart(w.gangAttempt, p)
 		}
 	}
-	for len(open) > 0 && !open[0].inDoubt() && w.a.remove(open[0].stored, w.deadline, open[0].toUndo) == nil {
+	for len(open) > 0 && !open[0].InDoubt() && w.a.remove(open[0].stored, w.deadline, open[0].toUndo) == nil {
 		w.a.giveUpPart(w.gangAttempt, open[0])
 		open = open[1:]
 	}
@@ -52,12 +54,12 @@ func (w *durableWrite) takeBack(parts []*part) {
 // and gives its capacity back, unless an equal request made the object. It reports false
 // where the server stops before.
 func (w *durableWrite) undo(p *part) bool {
-	a, tries := w.a, write{}
+	a, tries := w.a, fates.Write{}
 	for {
 		asked := time.Now() // the read tells of this moment or a later one
 		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
-		switch said := Classify(reservationsResource, err); {
-		case said == FateDone && !toUndo(found, p.object):
+		switch said := fates.Of(reservationsResource, err); {
+		case said == fates.Done && !toUndo(found, p.object):
 			if sameRequest(found, p.object) {
 				p.stored = found
 				w.keepFound(p)
@@ -65,17 +67,17 @@ func (w *durableWrite) undo(p *part) bool {
 				a.giveUpPart(w.gangAttempt, p)
 			}
 			return true
-		case said == FateDone:
+		case said == fates.Done:
 			err = a.o.Store.Delete(a.ctx, found)
-			if after := Classify(reservationsResource, err); after == FateDone || after == FateMissing {
+			if after := fates.Of(reservationsResource, err); after == fates.Done || after == fates.Missing {
 				a.giveUpPart(w.gangAttempt, p)
 				return true
 			}
-		case said == FateMissing && p.over(asked, storeSettle):
+		case said == fates.Missing && p.Over(asked, storeSettle):
 			a.giveUpPart(w.gangAttempt, p)
 			return true
 		}
-		if !sleep(a.ctx, tries.next(longestPause, err)) {
+		if !follow.Pause(a.ctx, tries.Next(fates.LongestPause, err)) {
 			return false
 		}
 	}
@@ -102,21 +104,21 @@ func (w *durableWrite) ends(p *part) time.Time {
 // answered for may be deleted meanwhile, so that a late create makes another one: guard
 // deletes that.
 func (a *Arbiter) guard(p *part) {
-	if !p.inDoubt() {
+	if !p.InDoubt() {
 		return
 	}
 	var answered types.UID
 	if p.stored != nil {
 		answered = p.stored.UID
 	}
-	tries := write{}
-	pause := max(time.Until(p.lost.Add(storeSettle)), firstPause)
-	for ; sleep(a.ctx, pause); pause = tries.next(longestPause, nil) {
+	tries := fates.Write{}
+	pause := max(time.Until(p.Lost.Add(storeSettle)), fates.FirstPause)
+	for ; follow.Pause(a.ctx, pause); pause = tries.Next(fates.LongestPause, nil) {
 		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
-		switch said := Classify(reservationsResource, err); {
-		case said == FateMissing:
+		switch said := fates.Of(reservationsResource, err); {
+		case said == fates.Missing:
 			return
-		case said != FateDone:
+		case said != fates.Done:
 			continue
 		case found.UID == answered || !toUndo(found, p.object):
 			return
@@ -141,12 +143,12 @@ func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time,
 ) error {
 	return ignoreMissing(a.persist(deadline, func() error {
 		err := a.o.Store.Delete(a.ctx, object)
-		if Classify(reservationsResource, err) != FateConflict {
+		if fates.Of(reservationsResource, err) != fates.Conflict {
 			return err
 		}
 		found, readErr := a.o.Store.Get(a.ctx, object.Namespace, object.Name)
 		switch {
-		case Classify(reservationsResource, readErr) == FateMissing:
+		case fates.Of(reservationsResource, readErr) == fates.Missing:
 			return nil
 		case readErr != nil:
 			return err
@@ -162,17 +164,18 @@ func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time,
 // the deadline, nothing can be decided any more, or Stop. It returns the last answer, or
 // why nothing can be decided.
 func (a *Arbiter) persist(deadline time.Time, send func() error) error {
-	for tries := (write{}); ; {
+	for tries := (fates.Write{}); ; {
 		if undecided := a.o.Ledger.Ready(); undecided != nil {
 			return undecided
 		}
 		err := send()
-		if said := Classify(reservationsResource, err); said == FateDone || said == FateRefused || said == FateMissing ||
+		if said := fates.Of(reservationsResource, err); said == fates.Done || said == fates.Refused ||
+			said == fates.Missing ||
 			errors.Is(err, errKept) {
 			return err
 		}
-		pause := tries.next(longestPause, err)
-		if time.Now().Add(pause).After(deadline) || !sleep(a.ctx, pause) {
+		pause := tries.Next(fates.LongestPause, err)
+		if time.Now().Add(pause).After(deadline) || !follow.Pause(a.ctx, pause) {
 			return err
 		}
 	}

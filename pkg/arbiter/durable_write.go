@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -153,7 +154,7 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 			ending, err = w.a.belongsToUnfinished(w.a.ctx, object)
 		}
 		switch {
-		case ending || Classify(reservationsResource, err) == FateMissing:
+		case ending || fates.Of(reservationsResource, err) == fates.Missing:
 			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: "+
 				"try again", key), nil
 		case err != nil:
@@ -195,7 +196,7 @@ func (w *durableWrite) write(parts []*part) (*Decision, error) {
 	switch {
 	case err == nil:
 		d, err = w.adopt(parts)
-	case p.inDoubt():
+	case p.InDoubt():
 		d, err = w.failed(fmt.Sprintf("nothing was reserved: it is not known whether reservation %s was written, "+
 			"and it will be deleted if it was: try again: %s", p.key, err)), nil
 	default:
@@ -206,7 +207,7 @@ func (w *durableWrite) write(parts []*part) (*Decision, error) {
 		return d, err
 	}
 	for _, p := range parts {
-		if p.inDoubt() {
+		if p.InDoubt() {
 			w.a.goOn(func() { w.a.guard(p) })
 		}
 		w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, w.ends(p))
@@ -250,12 +251,12 @@ func (w *durableWrite) create(p *part) error {
 	return a.persist(w.deadline, func() error {
 		sent := time.Now()
 		stored, err := a.o.Store.Create(a.ctx, p.object)
-		said := Classify(reservationsResource, err)
-		p.sent(sent, said)
+		said := fates.Of(reservationsResource, err)
+		p.Sent(sent, said)
 		switch {
-		case said == FateDone:
+		case said == fates.Done:
 			p.stored, p.created = stored, true
-		case said == FateExists || p.inDoubt():
+		case said == fates.Exists || p.InDoubt():
 			found, readErr := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
 			if readErr == nil {
 				p.stored, p.created = found, sameAttempt(found, p.object)

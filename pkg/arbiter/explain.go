@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
@@ -191,9 +192,9 @@ func (a *Arbiter) explainPod(info *cluster.Pod, survey func() *ledger.Survey) *E
 func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement, survey func() *ledger.Survey) {
 	const notTried = "its scheduler has not tried %s since, " +
 		"or something else keeps it off (node selector, affinity, taints, volumes, a scheduling gate)"
-	if err := a.o.Ledger.pass(&pod); err != nil {
+	if err := a.o.Ledger.Refuse(&pod); err != nil {
 		e.Nodes, e.Message = a.o.Ledger.Stats().Nodes, err.Error()
-		e.Refusals = []reserver.RefusalGroup{{Reason: ReasonRefused, Nodes: e.Nodes}}
+		e.Refusals = []reserver.RefusalGroup{{Reason: gates.Reason, Nodes: e.Nodes}}
 		return
 	}
 	kept := a.keptFor(&pod)

@@ -29,6 +29,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -285,7 +286,8 @@ type world struct {
 	metrics   *metrics.Metrics
 	objects   *storetest.Server      // Reservations
 	undecided atomic.Pointer[string] // why nothing can be decided
-	gates     []Gate
+	policy    *policy.Store
+	gated     *gates.GatedLedger
 }
 
 // newWorld has the nodes a and b with capacity for four pods each, and a watch that
@@ -298,7 +300,10 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w.objects = storetest.New(w.ledger)
 	w.question = placementtest.NewBuilder(w.ledger)
 	placementtest.Nodes(w.ledger, 4000, "a", "b")
-	w.waiting, w.writes = waitingtest.New(w.ledger, w.question, w.store)
+	w.policy = policy.NewStore(policy.Default(), time.Minute)
+	w.gated = gates.NewGatedLedger(w.ledger, steady.New(time.Now), gates.New(w.policy),
+		func() string { return ptr.Deref(w.undecided.Load(), "") })
+	w.waiting, w.writes = waitingtest.New(w.gated, w.question, w.store)
 	w.bring(pods...)
 	w.Arbiter = w.newArbiter(Options{})
 	t.Cleanup(w.end)
@@ -307,9 +312,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 
 func (w *world) newArbiter(o Options) *Arbiter {
 	o.Pods, o.Question, o.API, o.Waiting = w.store, w.question, w.api, w.waiting
-	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
-	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return ptr.Deref(w.undecided.Load(), "") },
-		w.gates...)
+	o.Policy, o.Metrics, o.Log, o.Ledger = w.policy, w.metrics, silent(), w.gated
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }
 	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {

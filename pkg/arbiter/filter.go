@@ -9,6 +9,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
@@ -80,7 +81,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	}
 	advice := &Advice{Pod: pod, Known: known, Revision: a.o.Ledger.Revision()}
 	placement := a.o.Question.For(pod, "")
-	if advice.Refused = a.o.Ledger.Pass(&placement); isNotReady(advice.Refused) {
+	if advice.Refused = a.o.Ledger.Pass(&placement); gates.IsNotReady(advice.Refused) {
 		return nil, advice.Refused
 	} else if advice.Refused != nil {
 		return advice, nil
@@ -166,7 +167,7 @@ func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, k
 	if err != nil {
 		return nil, false, err
 	}
-	if a.o.Ledger.LimitsCallers() {
+	if a.o.Policy.Current().LimitsCallers() {
 		pod = pod.WithCaller(identity.Name(ctx)) // whoever remembers the pod remembers who asked
 	}
 	return pod, known, a.mayUse(ctx, pod.Scheduler)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -92,7 +93,7 @@ func TestFilterWithReservations(t *testing.T) {
 			assert.True(t, advice.Known)
 			err := w.bindPod(p, "c") // where the preemptible slot is
 			if !tt.allowed {
-				assertOutcome(t, Refused, err)
+				assertOutcome(t, gates.Refused, err)
 				return
 			}
 			require.NoError(t, err)

@@ -10,6 +10,9 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
@@ -44,7 +47,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 		return true, nil
 	case grant.Before == ledger.Binding:
 		// Flights of this Arbiter are joined, so this one is not ours.
-		return true, f.fail(InFlight, nil)
+		return true, f.fail(gates.InFlight, nil)
 	default:
 		if err := a.growAlike(info, f.node); err != nil {
 			return true, a.release(f, err)
@@ -66,32 +69,32 @@ func (a *Arbiter) granted(pod *cluster.Pod, grant *ledger.Grant) map[string]stri
 func (f *flight) judge(info *cluster.Pod) (decided bool, err error) {
 	switch {
 	case info.Finished:
-		return true, f.fail(PodGone, nil)
+		return true, f.fail(gates.PodGone, nil)
 	case info.Node == f.node:
 		return true, nil
 	case info.Node != "":
 		return true, f.elsewhere(info.Node)
 	case info.Deleting:
-		return true, f.fail(PodGone, nil)
+		return true, f.fail(gates.PodGone, nil)
 	case info.ResourceVersion == 0:
-		return true, f.fail(Failed, errNoVersion)
+		return true, f.fail(gates.Failed, errNoVersion)
 	default:
 		return false, nil
 	}
 }
 
 // at makes an error the flight's.
-func (f *flight) at(err error) *Error {
-	var e *Error
+func (f *flight) at(err error) *gates.Error {
+	var e *gates.Error
 	if errors.As(err, &e) {
 		e.Node = f.node
 		return e
 	}
-	return f.fail(Failed, err)
+	return f.fail(gates.Failed, err)
 }
 
-func (f *flight) elsewhere(node string) *Error {
-	e := f.fail(BoundElsewhere, nil)
+func (f *flight) elsewhere(node string) *gates.Error {
+	e := f.fail(gates.BoundElsewhere, nil)
 	e.BoundTo = node
 	return e
 }
@@ -101,7 +104,7 @@ func (f *flight) elsewhere(node string) *Error {
 func (a *Arbiter) send(f *flight) error {
 	var cause error
 	for {
-		said, slow := FateNotSent, false
+		said, slow := fates.NotSent, false
 		turn := a.turn(f)
 		sent := time.Now()
 		undecided := a.o.Ledger.Ready() // another server may be deciding by now
@@ -111,34 +114,34 @@ func (a *Arbiter) send(f *flight) error {
 		case undecided == nil && sent.Before(f.deadline.Add(bindSettle)):
 			cause = a.post(f)
 			said = classify(cause)
-			slow = said == FateUnknown || said == FateNotSent
+			slow = said == fates.Unknown || said == fates.NotSent
 		}
 		if turn {
 			a.turns.give(slow)
 		}
-		if undecided != nil && !f.inDoubt() {
-			return a.release(f, undecided.of(f.pod, f.node))
+		if undecided != nil && !f.InDoubt() {
+			return a.release(f, undecided.Of(f.pod, f.node))
 		}
 		if known, err := a.settle(f, said, sent, cause); known {
 			return err
 		}
-		if said == FateConflict && !f.inDoubt() && !f.hurried {
+		if said == fates.Conflict && !f.InDoubt() && !f.hurried {
 			f.hurried = true // a scheduler writes a condition before it binds; whoever goes on writing is waited for
 			continue
 		}
-		longest := longestPause
+		longest := fates.LongestPause
 		if f.overdue.Err() != nil {
-			longest = longestPauseOverdue
+			longest = fates.LongestPauseOverdue
 		}
-		wait := f.next(longest, cause)
-		if !f.inDoubt() && (said == FateRefused || time.Until(f.deadline) <= wait) {
-			return a.release(f, f.fail(Failed, cause))
+		wait := f.Next(longest, cause)
+		if !f.InDoubt() && (said == fates.Refused || time.Until(f.deadline) <= wait) {
+			return a.release(f, f.fail(gates.Failed, cause))
 		}
 		if !a.pause(f, wait) { // Stop cut it off
-			if f.inDoubt() {
-				return f.fail(Unknown, cause)
+			if f.InDoubt() {
+				return f.fail(gates.Unknown, cause)
 			}
-			return a.release(f, f.fail(Stopping, cause))
+			return a.release(f, f.fail(gates.Stopping, cause))
 		}
 		if known, err := a.observed(f); known {
 			return err
@@ -148,14 +151,14 @@ func (a *Arbiter) send(f *flight) error {
 
 // settle ends the allocation if the answer to a POST, and where that is not enough a
 // live read, tells the outcome.
-func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (known bool, err error) {
+func (a *Arbiter) settle(f *flight, said fates.Fate, sent time.Time, cause error) (known bool, err error) {
 	switch {
-	case said == FateDone:
+	case said == fates.Done:
 		a.confirm(f)
 		return true, nil
-	case said == FateMissing:
-		return true, a.release(f, f.fail(PodGone, nil))
-	case !f.inDoubt() && (said == FateRefused || said == FateNotSent):
+	case said == fates.Missing:
+		return true, a.release(f, f.fail(gates.PodGone, nil))
+	case !f.InDoubt() && (said == fates.Refused || said == fates.NotSent):
 		return false, nil // nothing is under way, so there is nothing to read
 	}
 	asked := time.Now() // the read tells of this moment or a later one
@@ -164,33 +167,33 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 	case readErr == nil:
 		known, err = a.settleByPod(f, pod, said, cause)
 	case isNoPod(readErr):
-		known, err = true, a.release(f, f.fail(PodGone, nil))
+		known, err = true, a.release(f, f.fail(gates.PodGone, nil))
 	}
 	switch {
 	case known:
 		return true, err
 	case readErr == nil && cluster.ParseVersion(pod.ResourceVersion) > f.info.Load().ResourceVersion:
 		return a.judgeAgain(f, pod)
-	case said == FateConflict || said == FateUnknown:
-		f.sent(sent, said)
-	case readErr == nil && f.over(asked, bindSettle):
-		return true, a.release(f, f.fail(Failed, cause)) // no POST can still be under way
+	case said == fates.Conflict || said == fates.Unknown:
+		f.Sent(sent, said)
+	case readErr == nil && f.Over(asked, bindSettle):
+		return true, a.release(f, f.fail(gates.Failed, cause)) // no POST can still be under way
 	}
 	return false, nil
 }
 
 // settleByPod ends the allocation if the pod as it is now tells the outcome.
-func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said Fate, cause error) (known bool, err error) {
+func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said fates.Fate, cause error) (known bool, err error) {
 	switch outcome := outcomeByPod(pod, f.pod, f.node); {
-	case outcome == Bound:
+	case outcome == gates.Bound:
 		a.confirm(f)
 		return true, nil
-	case outcome == BoundElsewhere:
+	case outcome == gates.BoundElsewhere:
 		return true, a.release(f, f.elsewhere(pod.Spec.NodeName))
-	case outcome != Unknown:
+	case outcome != gates.Unknown:
 		return true, a.release(f, f.fail(outcome, nil))
-	case said == FateConflict && len(pod.Spec.SchedulingGates) > 0 && !f.inDoubt():
-		return true, a.release(f, f.fail(Failed, cause)) // that is what the 409 was for
+	case said == fates.Conflict && len(pod.Spec.SchedulingGates) > 0 && !f.InDoubt():
+		return true, a.release(f, f.fail(gates.Failed, cause)) // that is what the 409 was for
 	default:
 		return false, nil
 	}
@@ -200,7 +203,7 @@ func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said Fate, cause error) (k
 // can be carried out any more, as its version is a precondition. Where the pod as it is now asks for the same, the
 // decision holds for it. Where it asks for something else, its scheduler has to decide again, too.
 func (a *Arbiter) judgeAgain(f *flight, pod *v1.Pod) (known bool, err error) {
-	f.lost = time.Time{}
+	f.Lost = time.Time{}
 	info, err := a.o.Question.Reader.NewPod(pod)
 	if err == nil && a.o.Question.Same(f.info.Load(), info) {
 		f.info.Store(info)
@@ -208,23 +211,23 @@ func (a *Arbiter) judgeAgain(f *flight, pod *v1.Pod) (known bool, err error) {
 		return false, nil
 	}
 	a.pods.named(f.pod.UID, cluster.ParseVersion(pod.ResourceVersion)) // the watch may bring it later than the next try
-	return true, a.release(f, f.fail(Changed, err))
+	return true, a.release(f, f.fail(gates.Changed, err))
 }
 
 // outcomeByPod tells by a pod as it is now what became of the binding of ref to a node,
 // a pod of any UID where ref has none. It is Unknown where the pod is unbound.
-func outcomeByPod(pod *v1.Pod, ref ledger.PodRef, node string) Outcome {
+func outcomeByPod(pod *v1.Pod, ref ledger.PodRef, node string) gates.Outcome {
 	switch {
 	case ref.UID != "" && pod.UID != ref.UID:
-		return UIDMismatch
+		return gates.UIDMismatch
 	case pod.Spec.NodeName == node:
-		return Bound
+		return gates.Bound
 	case pod.Spec.NodeName != "":
-		return BoundElsewhere
+		return gates.BoundElsewhere
 	case pod.DeletionTimestamp != nil, pod.Status.Phase == v1.PodSucceeded, pod.Status.Phase == v1.PodFailed:
-		return PodGone
+		return gates.PodGone
 	default:
-		return Unknown
+		return gates.Unknown
 	}
 }
 
@@ -233,7 +236,7 @@ func (a *Arbiter) observed(f *flight) (known bool, err error) {
 	allocation, ok := a.o.Ledger.Allocation(f.pod)
 	switch {
 	case !ok:
-		return true, f.fail(PodGone, nil)
+		return true, f.fail(gates.PodGone, nil)
 	case allocation.Node != f.node:
 		return true, f.elsewhere(allocation.Node)
 	default:
@@ -256,16 +259,16 @@ func (a *Arbiter) release(f *flight, err error) error {
 func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 	if !f.reported && f.overdue.Err() != nil && a.ctx.Err() == nil {
 		f.reported = true
-		a.o.Metrics.ObserveBindOutcome(string(Unknown))
+		a.o.Metrics.ObserveBindOutcome(string(gates.Unknown))
 		a.log(f).Warn("The outcome of a bind was not known in time; its allocation stays until it is")
 	}
-	return sleep(a.ctx, d)
+	return follow.Pause(a.ctx, d)
 }
 
 // turn waits until the API server may be sent another Binding. It reports false where the time for that is over. A
 // Binding that may have been carried out is never given up that way: it is sent again until its outcome is known.
 func (a *Arbiter) turn(f *flight) bool {
-	if f.inDoubt() {
+	if f.InDoubt() {
 		return a.turns.take(a.ctx)
 	}
 	return a.turns.take(f.overdue)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -21,7 +22,7 @@ func TestUnknown(t *testing.T) {
 		// bind and get are scripts by the time since the bind was asked for.
 		bind    func(since time.Duration) reply
 		get     func(since time.Duration) error
-		outcome Outcome       // in the end
+		outcome gates.Outcome // in the end
 		within  time.Duration // of the final outcome
 	}
 	tests := map[string]testCase{
@@ -33,7 +34,7 @@ func TestUnknown(t *testing.T) {
 				return reply{err: errRefused}
 			},
 			get:     func(since time.Duration) error { return errIf(since < outage, errRefused) },
-			outcome: Bound, within: outage + 10*time.Second,
+			outcome: gates.Bound, within: outage + 10*time.Second,
 		},
 		"the API server is away, then binds": {
 			bind: func(since time.Duration) reply {
@@ -43,7 +44,7 @@ func TestUnknown(t *testing.T) {
 				return honest
 			},
 			get:     func(since time.Duration) error { return errIf(since < outage, context.DeadlineExceeded) },
-			outcome: Bound, within: outage + 15*time.Second,
+			outcome: gates.Bound, within: outage + 15*time.Second,
 		},
 		"rights are withdrawn after a POST that was lost": {
 			bind: func(since time.Duration) reply {
@@ -52,7 +53,7 @@ func TestUnknown(t *testing.T) {
 				}
 				return reply{err: errForbidden}
 			},
-			outcome: Failed, within: bindSettle + 10*time.Second,
+			outcome: gates.Failed, within: bindSettle + 10*time.Second,
 		},
 		"rights are withdrawn after a POST that is carried out late": {
 			bind: func(since time.Duration) reply {
@@ -61,11 +62,11 @@ func TestUnknown(t *testing.T) {
 				}
 				return reply{err: errForbidden}
 			},
-			outcome: Bound, within: 65 * time.Second,
+			outcome: gates.Bound, within: 65 * time.Second,
 		},
 		"500 for ever": {
 			bind:    func(time.Duration) reply { return reply{err: errInternal} },
-			outcome: Failed, within: 2*bindSettle + bindTimeout + 10*time.Second,
+			outcome: gates.Failed, within: 2*bindSettle + bindTimeout + 10*time.Second,
 		},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
@@ -77,21 +78,21 @@ func TestUnknown(t *testing.T) {
 			w.api.get = func(int) error { return tt.get(time.Since(start)) }
 		}
 		err := w.bindPod(p, "a")
-		assertOutcome(t, Unknown, err)
-		require.ErrorIs(t, err, &Error{Outcome: Unknown})
+		assertOutcome(t, gates.Unknown, err)
+		require.ErrorIs(t, err, &gates.Error{Outcome: gates.Unknown})
 		assert.Equal(t, bindTimeout, time.Since(start), "callers are answered in time")
 		assert.Equal(t, "Binding on a", w.on(ref(p)), "the capacity must not be given away")
-		assertOutcome(t, Refused, w.bindPod(p, "b"))
-		assertOutcome(t, Unknown, w.bindPod(p, "a"))
+		assertOutcome(t, gates.Refused, w.bindPod(p, "b"))
+		assertOutcome(t, gates.Unknown, w.bindPod(p, "a"))
 		<-time.After(outage / 3)
-		assert.Equal(t, map[string]int{string(Unknown): 1}, w.outcomes(), "counted before it is known")
+		assert.Equal(t, map[string]int{string(gates.Unknown): 1}, w.outcomes(), "counted before it is known")
 
 		w.wait()
 		assert.LessOrEqual(t, time.Since(start), tt.within)
 		assert.Equal(t, settled(tt.outcome), w.on(ref(p)))
-		assert.Equal(t, map[string]int{string(Unknown): 1, string(tt.outcome): 1}, w.outcomes())
+		assert.Equal(t, map[string]int{string(gates.Unknown): 1, string(tt.outcome): 1}, w.outcomes())
 		w.end()
-		if tt.outcome == Bound {
+		if tt.outcome == gates.Bound {
 			assert.Equal(t, "a", w.api.read("ns", "p").Spec.NodeName)
 		}
 	})
@@ -121,18 +122,18 @@ func (w *world) wait() {
 func TestObservationEndsFlight(t *testing.T) {
 	type testCase struct {
 		observe func(w *world, p *v1.Pod)
-		outcome Outcome
+		outcome gates.Outcome
 		want    string
 	}
 	tests := map[string]testCase{
 		"bound here": {
-			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: Bound, want: "Bound on a",
+			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: gates.Bound, want: "Bound on a",
 		},
 		"bound elsewhere": {
-			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "b") }, outcome: BoundElsewhere, want: "Bound on b",
+			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "b") }, outcome: gates.BoundElsewhere, want: "Bound on b",
 		},
 		"deleted": {
-			observe: func(w *world, p *v1.Pod) { w.ledger.RemovePod(ref(p), 0) }, outcome: PodGone, want: "none",
+			observe: func(w *world, p *v1.Pod) { w.ledger.RemovePod(ref(p), 0) }, outcome: gates.PodGone, want: "none",
 		},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
@@ -172,11 +173,11 @@ func TestJoin(t *testing.T) {
 			go func() { results <- w.bindPod(p, "a") }()
 		}
 		synctest.Wait()
-		assertOutcome(t, Refused, w.bindPod(p, "b"))
+		assertOutcome(t, gates.Refused, w.bindPod(p, "b"))
 
 		hangUp()
 		err := <-results
-		assertOutcome(t, Unknown, err)
+		assertOutcome(t, gates.Unknown, err)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, <-results, "the bind goes on without the caller that began it")
 		require.NoError(t, <-results)
@@ -196,7 +197,7 @@ func TestMaxInFlight(t *testing.T) {
 		go func() { result <- w.bindPod(p, "a") }()
 		synctest.Wait()
 		err := w.bindPod(q, "a")
-		require.ErrorIs(t, err, &Error{Outcome: Busy})
+		require.ErrorIs(t, err, &gates.Error{Outcome: gates.Busy})
 		require.NotEmpty(t, err.Error())
 		require.NoError(t, <-result)
 		require.NoError(t, w.bindPod(q, "a"))
@@ -214,7 +215,7 @@ func TestStop(t *testing.T) {
 			synctest.Wait()
 			require.NoError(t, w.Stop(t.Context()))
 			require.NoError(t, <-result)
-			require.ErrorIs(t, w.bindPod(newPod("q"), "a"), &Error{Outcome: Stopping})
+			require.ErrorIs(t, w.bindPod(newPod("q"), "a"), &gates.Error{Outcome: gates.Stopping})
 			assert.Equal(t, "Bound on a", w.on(ref(p)))
 		})
 	})
@@ -224,7 +225,7 @@ func TestStop(t *testing.T) {
 			w := newWorld(t, p)
 			w.api.bind = always(errReset)
 			w.api.get = func(int) error { return errReset }
-			require.ErrorIs(t, w.bindPod(p, "a"), &Error{Outcome: Unknown})
+			require.ErrorIs(t, w.bindPod(p, "a"), &gates.Error{Outcome: gates.Unknown})
 			start := time.Now()
 			require.NoError(t, w.Stop(t.Context()))
 			assert.Zero(t, time.Since(start))
@@ -250,7 +251,7 @@ func TestStop(t *testing.T) {
 			defer cancel()
 			err := w.Stop(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorIs(t, <-lost, &Error{Outcome: Unknown})
+			require.ErrorIs(t, <-lost, &gates.Error{Outcome: gates.Unknown})
 			require.Error(t, <-refused)
 			assert.Equal(t, "Binding on a", w.on(ref(p)))
 			assert.Equal(t, "none", w.on(ref(q)), "certainly not bound")

@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -284,8 +285,8 @@ func tooFew(gang *gangs.Gang, there int) string {
 	return fmt.Sprintf("%s needs at least %d pods, and there are %d that may be bound", gang.Key, gang.Minimum, there)
 }
 
-func gangError(p *ledger.Placement, reason ledger.Reason, detail string) *Error {
-	return &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &ledger.Rejection{
+func gangError(p *ledger.Placement, reason ledger.Reason, detail string) *gates.Error {
+	return &gates.Error{Outcome: gates.Refused, Pod: p.Pod, Node: p.Node, Rejection: &ledger.Rejection{
 		Pod: p.Pod, Node: p.Node,
 		Reason: reason, Detail: detail,
 	}}
@@ -293,7 +294,7 @@ func gangError(p *ledger.Placement, reason ledger.Reason, detail string) *Error 
 
 // reasonOf returns why the ledger, or a gang, refuses; Fits where something else does.
 func reasonOf(err error) ledger.Reason {
-	var e *Error
+	var e *gates.Error
 	if errors.As(err, &e) && e.Rejection != nil {
 		return e.Rejection.Reason
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -118,7 +119,7 @@ func TestGangViews(t *testing.T) {
 func TestGangsAreCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, undecided := newGangWorld(t, 1, 3), ""
-		w.o.Ledger = NewGatedLedger(w.ledger, w.o.Ledger.Clock, func() string { return undecided })
+		w.o.Ledger = gates.NewGatedLedger(w.ledger, w.o.Ledger.Clock, w.o.Ledger.Gates, func() string { return undecided })
 		w.gang("a", 2, 2, nil)
 		assert.Equal(t, 1, w.arbiter().CountGangs()["Waiting"])
 		undecided = "another server decides"

@@ -21,13 +21,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 	"github.com/globalreserve/globalreserve/test/background"
@@ -72,7 +72,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.ganging = newGanging(&Options{
-		Ledger: NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }),
+		Ledger: gatestest.Ledger(w.ledger),
 		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
 		Question:       question,
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log}),
@@ -101,7 +101,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 // waits returns the pods that wait. They are woken in the process of their scheduler, and their nominations are not
 // written.
 func (w *gangWorld) waits(question *placement.Builder, pods *cluster.Pods) *waiting.Pods {
-	all, writes := waitingtest.New(w.ledger, question, pods)
+	all, writes := waitingtest.New(gatestest.Ledger(w.ledger), question, pods)
 	own, hosted := waitingtest.Hosted(w.ledger, question)
 	all.Host("s", own)
 	background.Run(w.t, own.Run)

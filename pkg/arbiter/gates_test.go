@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,17 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// A gate that refuses a namespace refuses it on every integration path, and others on none. While nothing can be
-// decided, nobody passes.
+// A caller that the policy does not list for a scheduler with limits is refused by a gate on every integration path.
+// One that is listed is refused on none. So the policy, the scheduler and the caller reach the gates. While nothing
+// can be decided, nobody passes.
 // Placement of Reservation objects and the capacity of deleted pods are asked for in
 // pkg/reservations and its folder deletedpods, which have the same test.
 func TestGatesAreOnEveryPath(t *testing.T) {
+	const caller = "for-scheduler"
+	asCaller := func(t *testing.T) context.Context { return as(t.Context(), caller) }
 	gang := func(p *v1.Pod, change func(*Gang)) *Gang {
 		g := &Gang{
-			Scheduler: "scheduler", Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing, Fingerprint: "f",
+			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
+			Fingerprint: "f",
 		}
 		if change != nil {
 			change(g)
@@ -41,7 +48,7 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 	}
 	paths := map[string]func(t *testing.T, w *world, p *v1.Pod) error{
 		"filter": func(t *testing.T, w *world, p *v1.Pod) error {
-			advice, err := w.Filter(t.Context(), w.query(p, noVersion, nil), []string{"a"}, &Scratch{})
+			advice, err := w.Filter(asCaller(t), w.query(p, noVersion, nil), []string{"a"}, &Scratch{})
 			if err != nil {
 				return err
 			}
@@ -49,44 +56,51 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 			return advice.Refused
 		},
 		"preempt": func(t *testing.T, w *world, p *v1.Pod) error {
-			_, fits, err := w.Preempt(t.Context(), w.query(p, noVersion, nil), map[string][]types.UID{"a": {"victim"}})
+			_, fits, err := w.Preempt(asCaller(t), w.query(p, noVersion, nil), map[string][]types.UID{"a": {"victim"}})
 			if err == nil && !fits["a"] {
-				return errClosed
+				return &gates.Error{Outcome: gates.Refused, Why: "may not act for scheduler"}
 			}
 			return err
 		},
-		"bind": func(_ *testing.T, w *world, p *v1.Pod) error { return w.bindPod(p, "a") },
+		"bind": func(t *testing.T, w *world, p *v1.Pod) error {
+			_, err := w.Bind(asCaller(t), ref(p), "a")
+			return err
+		},
 		"reserve in memory": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(t.Context(), gang(p, nil)))
+			return reserved(w.Reserve(asCaller(t), gang(p, nil)))
 		},
 		"reserve as an object": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(t.Context(), gang(p, func(g *Gang) { g.Durable, g.Name = true, "r" })))
+			return reserved(w.Reserve(asCaller(t), gang(p, func(g *Gang) { g.Durable, g.Name = true, "r" })))
 		},
 		"dry run": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(t.Context(), gang(p, func(g *Gang) { g.DryRun = true })))
+			return reserved(w.Reserve(asCaller(t), gang(p, func(g *Gang) { g.DryRun = true })))
 		},
 		"what-if": func(t *testing.T, w *world, p *v1.Pod) error {
-			decide, err := w.WhatIf(t.Context(), gang(p, nil), nil)
+			decide, err := w.WhatIf(asCaller(t), gang(p, nil), nil)
 			if err != nil {
 				return reserved(nil, err)
 			}
 			return reserved(decide(), nil)
 		},
 		"explain": func(_ *testing.T, w *world, p *v1.Pod) error {
+			w.waiting.Await(w.info(p).WithCaller(caller), 0, nil, false)
 			if e := w.Explain(ref(p)); e.Fitting != 2 {
 				return fmt.Errorf("%s (%v)", e.Message, e.Refusals)
 			}
 			return nil
 		},
 		"admission of a binding": func(t *testing.T, w *world, p *v1.Pod) error {
-			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a"})
+			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller})
 			return err
 		},
 		"dry run of an admission": func(t *testing.T, w *world, p *v1.Pod) error {
-			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a", DryRun: true})
+			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller, DryRun: true})
 			return err
 		},
 		"admission of a resize": func(t *testing.T, w *world, p *v1.Pod) error {
+			p = p.DeepCopy()
+			p.Spec.NodeName, p.Annotations = "a", map[string]string{v1alpha1.CallerAnnotation: caller}
+			w.bring(p)
 			larger := p.DeepCopy()
 			asking("2")(larger)
 			_, err := w.AdmitResize(t.Context(), &ResizeQuery{Before: p, Pod: larger})
@@ -95,63 +109,65 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		"admission of a pod": func(t *testing.T, w *world, p *v1.Pod) error {
 			created := newPod("new")
 			created.Namespace, created.UID = p.Namespace, ""
-			_, err := w.PlanPod(t.Context(), created, "a", "user", false)
+			_, err := w.PlanPod(t.Context(), created, "a", caller, false)
 			return err
 		},
 		"admission of a pod that is written": func(t *testing.T, w *world, p *v1.Pod) error {
 			created := newPod("new")
 			created.Namespace = p.Namespace
-			created.Annotations = map[string]string{v1alpha1.CallerAnnotation: "user"}
-			_, err := w.AdmitPod(t.Context(), created, "a", "user", false)
+			created.Annotations = map[string]string{v1alpha1.CallerAnnotation: caller}
+			_, err := w.AdmitPod(t.Context(), created, "a", caller, false)
 			return err
 		},
 		"scheduler in the process": func(_ *testing.T, w *world, p *v1.Pod) error {
-			placement := w.question.For(w.info(p), "a")
+			placement := w.question.For(w.info(p).WithCaller(caller), "a")
 			_, _, err := w.Keep(&placement, time.Minute)
 			return err
 		},
 		"bind of a scheduler in the process": func(t *testing.T, w *world, p *v1.Pod) error {
-			return w.BindKnown(t.Context(), w.info(p), "a")
+			return w.BindKnown(t.Context(), w.info(p), "a") // in the name of whoever has the server
 		},
 		"slot of an object": func(_ *testing.T, w *world, p *v1.Pod) error {
-			slot := ledger.Slot{Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}, Node: "a", Request: w.info(p).
-				Request}
+			slot := ledger.Slot{
+				Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}, Node: "a", Request: w.info(p).Request,
+				Scheduler: "scheduler", Caller: caller,
+			}
 			_, err := w.o.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, false)
 			return err
 		},
 		"slot kept on": func(_ *testing.T, w *world, p *v1.Pod) error {
-			return w.o.Ledger.MayKeep(&ledger.Slot{Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}})
+			return w.o.Ledger.MayKeep(&ledger.Slot{
+				Ref:       ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"},
+				Scheduler: "scheduler", Caller: caller,
+			})
 		},
 	}
 	promisesNothingNew := []string{"explain", "slot kept on"}
+	mayAll := []string{"bind of a scheduler in the process"}
 	for name, ask := range paths {
 		t.Run(name, func(t *testing.T) {
-			for _, tc := range []struct{ namespace, undecided, want string }{
-				{namespace: "ns"},
-				{namespace: "closed", want: errClosed.Error()},
-				{namespace: "ns", undecided: "another server decides", want: "another server decides"},
+			for _, tc := range []struct{ listed, undecided, want string }{
+				{listed: caller},
+				{listed: "another", want: "may not act for scheduler"},
+				{listed: caller, undecided: "another server decides", want: "another server decides"},
 			} {
 				if tc.undecided != "" && slices.Contains(promisesNothingNew, name) {
 					tc.want = ""
 				}
+				if tc.undecided == "" && slices.Contains(mayAll, name) {
+					tc.want = ""
+				}
 				p := sized("p", "1", 5)
-				p.Namespace = tc.namespace
 				w := newWorld(t, p)
 				w.undecided.Store(&tc.undecided)
-				w.gates = []Gate{func(asked *ledger.Placement) *Error {
-					if asked.Pod.Namespace != "closed" {
-						return nil
-					}
-					return &Error{Outcome: Refused, Why: errClosed.Error()}
-				}}
-				w.Arbiter = w.newArbiter(Options{})
+				w.policy.Set(gatestest.Limited("scheduler", tc.listed))
 				err := ask(t, w, p)
 				if tc.want == "" {
 					require.NoError(t, err)
 					continue
 				}
 				require.ErrorContains(t, err, tc.want)
-				assert.Equal(t, tc.undecided != "", isNotReady(err))
+				assert.Equal(t, tc.undecided != "", gates.IsNotReady(err))
 				stats := w.ledger.Stats()
 				assert.Zero(t, stats.InMemory+stats.Slots+stats.Allocations[ledger.Binding]+stats.Allocations[ledger.Bound])
 				assert.Empty(t, w.written())
@@ -160,5 +176,3 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		})
 	}
 }
-
-var errClosed = errors.New("the namespace is closed")

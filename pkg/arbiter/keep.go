@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
@@ -19,11 +20,10 @@ import (
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
 	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing,
 		a.o.Ledger.Clock.Now().Add(ttl)), false)
-	if err != nil {
-		return false, result.Revision, err
+	if err == nil && len(result.Rejections) > 0 {
+		err = &gates.Error{Outcome: gates.Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
 	}
-	if len(result.Rejections) > 0 {
-		err = &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
+	if err != nil {
 		a.refusedFor(waiting.Plugin, p, err)
 		return false, result.Revision, err
 	}
@@ -34,14 +34,15 @@ func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revis
 func (a *Arbiter) KeepAll(gang []ledger.Placement, ttl time.Duration) (made []bool, revision uint64, err error) {
 	result, err := a.o.Ledger.Reserve(ledger.NewPlan(gang, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
 	if err != nil {
+		a.refusedFor(waiting.Plugin, &gang[0], err)
 		return nil, result.Revision, err
 	}
 	if len(result.Rejections) > 0 {
 		for i := range result.Rejections {
-			a.refusedFor(waiting.Plugin, &gang[0], &Error{Outcome: Refused, Rejection: &result.Rejections[i]})
+			a.refusedFor(waiting.Plugin, &gang[0], &gates.Error{Outcome: gates.Refused, Rejection: &result.Rejections[i]})
 		}
 		first := &result.Rejections[0]
-		return nil, result.Revision, &Error{Outcome: Refused, Pod: first.Pod, Node: first.Node, Rejection: first}
+		return nil, result.Revision, &gates.Error{Outcome: gates.Refused, Pod: first.Pod, Node: first.Node, Rejection: first}
 	}
 	made = make([]bool, len(gang))
 	for i := range made {

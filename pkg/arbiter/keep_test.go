@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -18,7 +19,7 @@ func TestKeepAll(t *testing.T) {
 		w := newWorld(t, p, q)
 		gang := []ledger.Placement{w.question.For(w.info(p), "a"), w.question.For(w.info(q), "nowhere")}
 		_, _, err := w.KeepAll(gang, time.Minute)
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		assert.Equal(t, ledger.NodeUnknown, reasonOf(err))
 		made, _, err := w.Keep(&gang[0], time.Minute)
 		require.NoError(t, err)
@@ -29,7 +30,7 @@ func TestKeepAll(t *testing.T) {
 		assert.Equal(t, []bool{false, true}, all)
 		w.undecided.Store(new("the lease may be lost"))
 		_, _, err = w.KeepAll(gang, time.Minute)
-		assertOutcome(t, NotReady, err)
+		assertOutcome(t, gates.NotReady, err)
 		w.undecided.Store(nil)
 		w.Release(&gang[0])
 		w.Release(&gang[1])
@@ -72,7 +73,7 @@ func TestKeep(t *testing.T) {
 
 		huge := w.question.For(w.info(big), "a")
 		_, _, err = w.Keep(&huge, time.Minute)
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		w.Release(&placement)
 		_, _, err = w.Keep(&huge, time.Minute)
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -20,7 +21,7 @@ var (
 	neverThere = storetest.Fate{Never: true, Err: errReset}
 )
 
-func fates(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]storetest.Fate{f}, n) }
+func times(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]storetest.Fate{f}, n) }
 
 // oneDurable is a durable gang that is one object, by a RequestID.
 func oneDurable(w *world) *Gang {
@@ -42,8 +43,7 @@ func (w *world) oust() *Arbiter {
 	w.undecided.Store(ptr.To("another server may decide"))
 	w.objects.Heal()
 	next := w.succeed()
-	undecided := &next.o.Ledger.undecided
-	*undecided = func() string { return "" }
+	next.o.Ledger = gates.NewGatedLedger(w.ledger, w.gated.Clock, w.gated.Gates, func() string { return "" })
 	return next
 }
 
@@ -52,8 +52,8 @@ func (w *world) oust() *Arbiter {
 func TestUndoLeavesWhatAnotherServerAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.objects.Creates = append(fates(1, lostAnswer), fates(400, neverThere)...)
-		w.objects.Gets = fates(400, neverThere)
+		w.objects.Creates = append(times(1, lostAnswer), times(400, neverThere)...)
+		w.objects.Gets = times(400, neverThere)
 		assert.NotEmpty(t, w.reserve(w.Arbiter, oneDurable(w)))
 		next := w.oust()
 		assert.Empty(t, w.reserve(next, oneDurable(w)))
@@ -66,10 +66,10 @@ func TestUndoLeavesWhatAnotherServerAcknowledged(t *testing.T) {
 
 // The network holds a leader's DELETE back until the next leader has acknowledged the object.
 func TestLateDelete(t *testing.T) {
-	late := fates(1, storetest.Fate{Err: errReset, Commit: time.Minute})
+	late := times(1, storetest.Fate{Err: errReset, Commit: time.Minute})
 	givenBack := func(w *world) {
 		assert.Empty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
-		w.objects.Deletes = slices.Concat(late, fates(400, neverThere))
+		w.objects.Deletes = slices.Concat(late, times(400, neverThere))
 		d, err := w.Unreserve(w.t.Context(), oneDurable(w))
 		require.NoError(w.t, err)
 		assert.Contains(w.t, d.Error, "could not be changed: try again")
@@ -80,9 +80,9 @@ func TestLateDelete(t *testing.T) {
 	}
 	bubble.Each(t, map[string]testCase{
 		"of what is taken back": {begin: func(w *world) {
-			w.objects.Creates = append(fates(1, lostAnswer), fates(400, neverThere)...)
-			w.objects.Gets = fates(15, neverThere)
-			w.objects.Deletes = slices.Concat(late, fates(400, neverThere))
+			w.objects.Creates = append(times(1, lostAnswer), times(400, neverThere)...)
+			w.objects.Gets = times(15, neverThere)
+			w.objects.Deletes = slices.Concat(late, times(400, neverThere))
 			assert.NotEmpty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
 			<-time.After(20 * time.Second)
 		}},
@@ -118,8 +118,8 @@ func TestGuardLeavesWhatARepeatWasGranted(t *testing.T) {
 		w := newWorld(t)
 		// Two creations of the first try are under way; one is carried out and taken back.
 		w.objects.Creates = append([]storetest.Fate{lostAnswer, {Err: errReset, Commit: 12 * time.Second}},
-			fates(400, neverThere)...)
-		w.objects.Gets = fates(15, neverThere)
+			times(400, neverThere)...)
+		w.objects.Gets = times(15, neverThere)
 		assert.NotEmpty(t, w.reserve(w.Arbiter, oneDurable(w)))
 		w.objects.Heal()
 		w.objects.Late.Wait()

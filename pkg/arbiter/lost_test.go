@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -17,11 +18,11 @@ import (
 func TestNoBindingIsRepeatedAfterTheLease(t *testing.T) {
 	type testCase struct {
 		answer  error
-		outcome Outcome
+		outcome gates.Outcome
 	}
 	bubble.Each(t, map[string]testCase{
-		"none may be under way": {apierrors.NewTooManyRequests("later", 1), NotReady},
-		"one may be under way":  {errReset, Unknown},
+		"none may be under way": {apierrors.NewTooManyRequests("later", 1), gates.NotReady},
+		"one may be under way":  {errReset, gates.Unknown},
 	}, func(t *testing.T, tc testCase) {
 		p := newPod("p")
 		w := newWorld(t, p)
@@ -31,11 +32,11 @@ func TestNoBindingIsRepeatedAfterTheLease(t *testing.T) {
 			}
 			return reply{err: tc.answer}
 		}
-		var e *Error
+		var e *gates.Error
 		require.ErrorAs(t, w.bindPod(p, "a"), &e)
 		assert.Equal(t, tc.outcome, e.Outcome)
 		assert.Equal(t, 3, w.api.posts)
-		assert.Equal(t, tc.outcome == Unknown, w.on(ref(p)) == "Binding on a")
+		assert.Equal(t, tc.outcome == gates.Unknown, w.on(ref(p)) == "Binding on a")
 		<-time.After(time.Minute)
 		assert.Equal(t, 3, w.api.posts)
 	})
@@ -45,7 +46,7 @@ func TestNoBindingIsRepeatedAfterTheLease(t *testing.T) {
 func TestNoReservationIsRepeatedAfterTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.objects.Creates = fates(100, neverThere)
+		w.objects.Creates = times(100, neverThere)
 		time.AfterFunc(time.Second, func() { w.undecided.Store(new("another server may be deciding by now")) })
 		g := inTwoNamespaces(w)
 		begun := time.Now()

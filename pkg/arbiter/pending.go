@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -102,8 +104,8 @@ func (s *pendings) crowded(namespace string, limit int) bool {
 }
 
 // busy is what a namespace is told that has too many. mu is held.
-func (s *pendings) busy(pod ledger.PodRef, node string) *Error {
-	e := &Error{Outcome: Busy, Pod: pod, Node: node}
+func (s *pendings) busy(pod ledger.PodRef, node string) *gates.Error {
+	e := &gates.Error{Outcome: gates.Busy, Pod: pod, Node: node}
 	if in := s.in[pod.Namespace]; in > 0 {
 		e.Why = fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet, which is its share",
 			in, pod.Namespace)
@@ -285,17 +287,17 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	defer a.pending.mu.Unlock()
 	p.settling = false
 	switch {
-	case what == Bound:
+	case what == gates.Bound:
 		a.o.Ledger.Confirm(ref, p.node)
 		a.forget(p)
 		return true
-	case what != Unknown && p.generation != generation:
+	case what != gates.Unknown && p.generation != generation:
 		return false // allowed once more meanwhile, and that may happen
-	case what != Unknown:
+	case what != gates.Unknown:
 		a.withdraw(p)
 		return true
 	default:
-		p.pause = min(max(2*p.pause, firstPending), longestPauseOverdue)
+		p.pause = min(max(2*p.pause, firstPending), fates.LongestPauseOverdue)
 		p.due = time.Now().Add(p.pause)
 		a.logPending(p).WithError(err).
 			Warn("it is not known whether an allowed binding or resize was carried out; its capacity stays taken until it is")
@@ -333,36 +335,36 @@ func (a *Arbiter) forget(p *pending) {
 // became of the binding: any outcome but Bound and Unknown means that it never happens. The
 // pod may not let itself be patched, because of another webhook for example. Then abandoned
 // counts: it says that the API server has abandoned the request by now.
-func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, Outcome, error) {
+func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, gates.Outcome, error) {
 	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
 	pod, err := a.o.API.Get(reading, p.ref.Namespace, p.ref.Name)
 	switch {
 	case err != nil && isNoPod(err):
-		return p.ref, PodGone, nil // a UID that is gone does not come back
+		return p.ref, gates.PodGone, nil // a UID that is gone does not come back
 	case err != nil:
-		return p.ref, Unknown, err
+		return p.ref, gates.Unknown, err
 	}
 	ref := ledger.PodRef{Namespace: p.ref.Namespace, Name: p.ref.Name, UID: pod.UID}
 	switch what := outcomeByPod(pod, p.ref, p.node); {
-	case what != Unknown:
+	case what != gates.Unknown:
 		return ref, what, nil
 	case p.create:
-		return ref, UIDMismatch, nil // another pod of that name
+		return ref, gates.UIDMismatch, nil // another pod of that name
 	}
 	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
 	pod, err = a.o.API.Annotate(patching, p.ref, withdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
 	switch {
 	case err != nil && abandoned: // before the pod was read
-		return ref, Failed, nil
+		return ref, gates.Failed, nil
 	case err != nil:
-		return ref, Unknown, err
+		return ref, gates.Unknown, err
 	}
-	if what := outcomeByPod(pod, p.ref, p.node); what != Unknown {
+	if what := outcomeByPod(pod, p.ref, p.node); what != gates.Unknown {
 		return ref, what, nil
 	}
-	return ref, Failed, nil
+	return ref, gates.Failed, nil
 }
 
 func (a *Arbiter) logPending(p *pending) logrus.FieldLogger {

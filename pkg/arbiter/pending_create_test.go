@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
@@ -23,7 +24,7 @@ func TestPodWithANode(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		require.NoError(t, c.create("p", "3", "a"))
 		assert.Equal(t, "Binding on a", c.on(ref(newPod("p"))))
-		assertOutcome(t, Refused, c.create("q", "2", "a"))
+		assertOutcome(t, gates.Refused, c.create("q", "2", "a"))
 		c.created("p", "3", "a")
 		c.show("p")
 		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))), "the allocation has got its pod's UID")
@@ -89,11 +90,11 @@ func TestPodIsReviewedAgain(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.AdmitPod(t.Context(), p, "a", "user", false)
 		require.NoError(t, err)
-		assertOutcome(t, Refused, c.create("q", "2", "a"))
+		assertOutcome(t, gates.Refused, c.create("q", "2", "a"))
 		large := sized("q", "2", 0)
 		large.Annotations = p.Annotations
 		_, err = c.AdmitPod(t.Context(), large, "a", "user", false)
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		list, _ := c.waiting.RefusalsAfter(0)
 		require.NotEmpty(t, list)
 		for _, r := range list {
@@ -116,7 +117,7 @@ func TestTwoPodsOfANameAreCreated(t *testing.T) {
 		second := again(sized("p", "3", 0))
 		_, err = c.createPod(second, "a", "user")
 		require.NoError(t, err)
-		assertOutcome(t, Refused, c.create("q", "1", "a"))
+		assertOutcome(t, gates.Refused, c.create("q", "1", "a"))
 
 		c.created("p", "1", "a")
 		c.show("p")
@@ -124,7 +125,7 @@ func TestTwoPodsOfANameAreCreated(t *testing.T) {
 		c.show("p")
 		assert.Equal(t, "none", c.on(ref(newPod("p"))))
 		assert.Equal(t, "Binding on a", c.on(ref(second)))
-		assertOutcome(t, Refused, c.create("q", "2", "a"))
+		assertOutcome(t, gates.Refused, c.create("q", "2", "a"))
 		second.Spec.NodeName = "a"
 		c.api.put(second)
 		c.show("p")
@@ -155,7 +156,7 @@ func TestPodThatTellsSomethingElse(t *testing.T) {
 				change(told.Annotations)
 				told.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "c"
 				_, err = c.AdmitPod(t.Context(), told, "a", "user", false)
-				assertOutcome(t, NotTold, err)
+				assertOutcome(t, gates.NotTold, err)
 				assert.Equal(t, "none", c.on(ref(p)), "nothing is kept for it")
 				_, err = c.AdmitPod(t.Context(), p, "a", "user", false)
 				require.NoError(t, err)
@@ -177,16 +178,16 @@ func TestCreationsThatAlwaysFail(t *testing.T) {
 		}
 		require.NoError(t, in("greedy", "p0", "tenant"))
 		err := in("greedy", "p1", "another of its accounts")
-		assertOutcome(t, Busy, err)
+		assertOutcome(t, gates.Busy, err)
 		assert.ErrorContains(t, err,
 			"pods of namespace greedy that were allowed to be created with a node are not there yet: 1, which is its share")
 		pass(createGrace + grace)
 		err = in("greedy", "p2", "one more")
-		assertOutcome(t, Busy, err)
+		assertOutcome(t, gates.Busy, err)
 		assert.ErrorContains(t, err, "the next may be created at 2000-01-01T00:07:")
 		require.NoError(t, in("other", "p", "tenant"), "another namespace")
 		pass(failedPause - time.Minute)
-		assertOutcome(t, Busy, in("greedy", "p3", "tenant"))
+		assertOutcome(t, gates.Busy, in("greedy", "p3", "tenant"))
 		pass(time.Minute)
 		require.NoError(t, in("greedy", "p4", "tenant"))
 	})
@@ -201,7 +202,7 @@ func TestCreationsOfACallerThatFail(t *testing.T) {
 			p := sized("p", "1m", 0)
 			p.Namespace, p.UID = fmt.Sprint("ns-", created), types.UID(fmt.Sprint(created))
 			if _, err := c.createPod(p, "a", "tenant"); err != nil {
-				assertOutcome(t, Busy, err)
+				assertOutcome(t, gates.Busy, err)
 				assert.ErrorContains(t, err, "pods of tenant that were allowed to be created with a node are not there yet: 5")
 				break
 			}
@@ -221,12 +222,12 @@ func TestCreationsInARow(t *testing.T) {
 			c.created(name, "1", "a")
 		}
 		c.away(errors.New("away"))
-		assertOutcome(t, Busy, c.create("late", "1", "b"))
+		assertOutcome(t, gates.Busy, c.create("late", "1", "b"))
 		c.away(nil)
 		require.NoError(t, c.create("late", "1", "b"))
 		pass(createGrace + grace)
 		before, _ := c.sent()
-		assertOutcome(t, Busy, c.create("later", "1", "b"))
+		assertOutcome(t, gates.Busy, c.create("later", "1", "b"))
 		after, _ := c.sent()
 		assert.Equal(t, before, after)
 	})
@@ -239,7 +240,7 @@ func TestCreationOfANameThatIsTaken(t *testing.T) {
 		require.NoError(t, c.create("p", "1", "a"))
 		c.created("p", "1", "a")
 		_, err := c.createPod(again(sized("p", "1", 0)), "a", "user")
-		assertOutcome(t, NameTaken, err)
+		assertOutcome(t, gates.NameTaken, err)
 		pass(createGrace + grace)
 		require.NoError(t, c.create("q", "1", "a"))
 	})
@@ -253,7 +254,7 @@ func TestCreationThatWasGivenUp(t *testing.T) {
 		p := newPod("p")
 		p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "user"}
 		_, err := c.AdmitPod(gone, p, "a", "user", false)
-		assertOutcome(t, Failed, err)
+		assertOutcome(t, gates.Failed, err)
 		assert.Equal(t, "none", c.on(ref(p)))
 	})
 }
@@ -271,7 +272,7 @@ func TestKeptForThePodThatIsCreated(t *testing.T) {
 		require.Empty(t, c.ledger.Reserve(plan, time.Now()).Rejections)
 
 		_, err := c.AdmitPod(t.Context(), p, "a", "user", false)
-		assertOutcome(t, NotTold, err)
+		assertOutcome(t, gates.NotTold, err)
 		_, kept := c.ledger.InMemory(ref(p))
 		assert.True(t, kept)
 		told, err := c.createPod(claiming("p", "c"), "a", "user")

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/gates"
 )
 
 // However many bindings and pods a namespace has allowed that do not show up, others' are allowed.
@@ -28,7 +30,7 @@ func TestPendingOfOneNamespace(t *testing.T) {
 		}{{"greedy", 6}, {"second", 3}, {"third", 2}} {
 			got, err := bind(share.namespace)
 			assert.Equal(t, share.want, got, share.namespace)
-			require.ErrorIs(t, err, &Error{Outcome: Busy})
+			require.ErrorIs(t, err, &gates.Error{Outcome: gates.Busy})
 			assert.ErrorContains(t, err,
 				fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet", got, share.namespace))
 		}

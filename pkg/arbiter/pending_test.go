@@ -20,6 +20,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -317,7 +318,7 @@ func TestSchedulerTurnsToAnotherNode(t *testing.T) {
 		p := c.add("p", "3")
 		first := c.allow(p, "a")
 		_, err := c.ask(ref(p), "b")
-		assertOutcome(t, Refused, err) // the first one may be on its way
+		assertOutcome(t, gates.Refused, err) // the first one may be on its way
 		pass(600 * time.Millisecond)
 		second := c.allow(p, "b")
 		assert.Equal(t, "Binding on b", c.on(ref(p)))
@@ -340,7 +341,7 @@ func TestPodGrowsBetweenTwoBindings(t *testing.T) {
 		c.show("p")
 		c.allow(p, "a")
 		_, err := c.ask(ref(c.add("q", "2")), "a")
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		assert.ErrorContains(t, err, "1 free")
 	})
 }
@@ -350,14 +351,14 @@ func TestPodGrowsInOneStep(t *testing.T) {
 	tests := map[string]struct {
 		other  string // what another pod of the node asks for
 		cordon bool
-		want   Outcome
+		want   gates.Outcome
 		events []ledger.EventType
 	}{
-		"granted":               {other: "1", want: Bound, events: []ledger.EventType{ledger.AllocationResized}},
-		"refused":               {other: "2", want: Refused},
-		"refused, and cordoned": {other: "2", cordon: true, want: Refused},
+		"granted":               {other: "1", want: gates.Bound, events: []ledger.EventType{ledger.AllocationResized}},
+		"refused":               {other: "2", want: gates.Refused},
+		"refused, and cordoned": {other: "2", cordon: true, want: gates.Refused},
 		"granted where it is bound": {
-			other: "1", cordon: true, want: Bound,
+			other: "1", cordon: true, want: gates.Bound,
 			events: []ledger.EventType{ledger.AllocationResized},
 		},
 	}
@@ -410,7 +411,7 @@ func TestClaimsThatAreOthersByNow(t *testing.T) {
 		require.Equal(t, "gpu-0", allowed.Annotations[v1alpha1.ExtendedResourcesAnnotation])
 		anew = true
 		_, err := c.ask(ref(p), "a")
-		assertOutcome(t, InFlight, err)
+		assertOutcome(t, gates.InFlight, err)
 		pass(2 * grace) // it was withdrawn
 		c.show("p")
 		_, err = c.ask(ref(p), "a")
@@ -444,8 +445,8 @@ func TestStopSettlesWhatIsPending(t *testing.T) {
 		require.Error(t, c.carryOut(allowed))
 		assert.Contains(t, c.log.LastEntry().Message, "may still be carried out", "the pod cannot be fenced off")
 		_, err := c.ask(ref(p), "a")
-		assertOutcome(t, Stopping, err)
-		assertOutcome(t, Stopping, c.create("r", "1", "a"))
+		assertOutcome(t, gates.Stopping, err)
+		assertOutcome(t, gates.Stopping, c.create("r", "1", "a"))
 	})
 }
 

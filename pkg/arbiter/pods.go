@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
@@ -154,11 +155,11 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	pod, err := p.api.Get(ctx, ref.Namespace, ref.Name)
 	switch {
 	case err != nil && isNoPod(err):
-		return nil, &Error{Outcome: PodGone, Pod: ref}
+		return nil, &gates.Error{Outcome: gates.PodGone, Pod: ref}
 	case err != nil:
-		return nil, &Error{Outcome: Failed, Pod: ref, Cause: err}
+		return nil, &gates.Error{Outcome: gates.Failed, Pod: ref, Cause: err}
 	case ref.UID != "" && pod.UID != ref.UID:
-		return nil, &Error{Outcome: UIDMismatch, Pod: ref}
+		return nil, &gates.Error{Outcome: gates.UIDMismatch, Pod: ref}
 	}
 	info, err := p.reader.NewPod(pod)
 	if err != nil {

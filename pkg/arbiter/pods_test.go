@@ -17,6 +17,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -122,10 +123,10 @@ func TestFind(t *testing.T) {
 		setup   func(w *world, p *v1.Pod)
 		later   func(w *world, p *v1.Pod) // soon after the question
 		version uint64
-		byName  bool    // no UID is named
-		want    uint64  // version
-		outcome Outcome // of the *Error
-		wrong   bool    // an *UncountableError
+		byName  bool          // no UID is named
+		want    uint64        // version
+		outcome gates.Outcome // of the *Error
+		wrong   bool          // an *UncountableError
 		waited  time.Duration
 		gets    int
 	}
@@ -159,7 +160,7 @@ func TestFind(t *testing.T) {
 		},
 		"no such pod": {
 			setup:   func(w *world, p *v1.Pod) { w.forget(); w.api.remove(p) },
-			outcome: PodGone, gets: 1,
+			outcome: gates.PodGone, gets: 1,
 		},
 		"another pod of the name": {
 			setup: func(w *world, p *v1.Pod) {
@@ -168,19 +169,19 @@ func TestFind(t *testing.T) {
 				other.UID = "other"
 				w.api.put(other)
 			},
-			outcome: UIDMismatch, gets: 1,
+			outcome: gates.UIDMismatch, gets: 1,
 		},
 		"the API server fails": {
 			setup:   func(w *world, _ *v1.Pod) { w.api.get = fail(1, errInternal) },
-			version: 7, outcome: Failed, waited: maxLag, gets: 1,
+			version: 7, outcome: gates.Failed, waited: maxLag, gets: 1,
 		},
 		"the API server hangs": {
 			setup:   func(w *world, _ *v1.Pod) { w.forget(); w.api.get = fail(1, context.DeadlineExceeded) },
-			outcome: Failed, waited: RequestTimeout(bindTimeout), gets: 1,
+			outcome: gates.Failed, waited: RequestTimeout(bindTimeout), gets: 1,
 		},
 		"a 404 that is not the API server's": {
 			setup:   func(w *world, _ *v1.Pod) { w.forget(); w.api.get = fail(1, errNoRoute) },
-			outcome: Failed, gets: 1,
+			outcome: gates.Failed, gets: 1,
 		},
 		"the watch has brought one that cannot be counted": {
 			setup: func(w *world, p *v1.Pod) { uncountable(p); w.bring(p) },
@@ -276,7 +277,7 @@ func TestFindEndsWithItsRequest(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		_, err := w.pods.find(ctx, ref(p), 7)
-		assertOutcome(t, Failed, err)
+		assertOutcome(t, gates.Failed, err)
 		assert.Equal(t, time.Millisecond, time.Since(start))
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
@@ -25,7 +26,7 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 	fits = make(map[string]bool, len(victims))
 	for node, uids := range victims {
 		placement := a.o.Question.For(pod, node)
-		if err := a.o.Ledger.Pass(&placement); isNotReady(err) {
+		if err := a.o.Ledger.Pass(&placement); gates.IsNotReady(err) {
 			return nil, nil, err
 		} else if err != nil {
 			continue

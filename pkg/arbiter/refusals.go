@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -29,17 +30,21 @@ func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string
 	pod := advice.Pod
 	if advice.Refused != nil {
 		a.filterRefused(ctx, advice, offered)
+		if advice.Known && refusalKind(advice.Refused) == gates.Reason {
+			a.o.Waiting.Await(pod, advice.Revision, offered, true)
+			a.o.Waiting.TellRefused(pod, offered)
+		}
 		return 0
 	}
-	wakes, overLimit := false, false
+	wakes, barred := false, false
 	for _, v := range advice.Verdicts {
 		if v.Reason == ledger.Fits {
 			fit++
 			continue
 		}
 		wakes = wakes || placement.Refusals[v.Reason].Wakes
-		if !overLimit && v.Reason.OfLimit() {
-			overLimit = true
+		if !barred && v.Reason.OfLimit() {
+			barred = true
 			a.o.Metrics.ObserveLimit(pod.Scheduler, v.Reason.String())
 		}
 	}
@@ -52,7 +57,7 @@ func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string
 	case advice.TryAgain:
 		a.o.Waiting.Wake(pod)
 	case wakes && !advice.ComesBack:
-		a.o.Waiting.Await(pod, advice.Revision, offered, overLimit)
+		a.o.Waiting.Await(pod, advice.Revision, offered, barred)
 	}
 	if fit == 0 {
 		a.o.Waiting.TellRefused(pod, offered)
@@ -106,7 +111,7 @@ func (a *Arbiter) refuseNodes(r *waiting.Refusal, pod *cluster.Pod, verdicts []l
 // said is what the ledger said of one node. Where it is nil, why has the reason in words.
 func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why string) {
 	r := &waiting.Refusal{
-		Path: waiting.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: ReasonRefused,
+		Path: waiting.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: gates.Reason,
 		Message: why,
 	}
 	if said != nil {
@@ -166,7 +171,7 @@ func (a *Arbiter) refusalOf(path string, asked *ledger.Placement, err error) *wa
 	}
 	r := &waiting.Refusal{Path: path, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: reason}
 	r.Warned = a.o.AdmissionWarns && (path == waiting.Admission || path == waiting.Resize)
-	var e *Error
+	var e *gates.Error
 	if errors.As(err, &e) && e.Rejection != nil {
 		r.Rejection = *e.Rejection
 	} else {
@@ -177,14 +182,14 @@ func (a *Arbiter) refusalOf(path string, asked *ledger.Placement, err error) *wa
 
 // refusalKind names why an error refuses a pod, "" where it says something else.
 func refusalKind(err error) string {
-	var e *Error
+	var e *gates.Error
 	switch {
 	case errors.As(err, new(*UncountableError)):
 		return ReasonPodInvalid
-	case !errors.As(err, &e) || e.Outcome != Refused:
+	case !errors.As(err, &e) || e.Outcome != gates.Refused:
 		return ""
 	case e.Rejection == nil: // a gate's
-		return ReasonRefused
+		return gates.Reason
 	default:
 		return e.Rejection.Reason.String()
 	}

@@ -9,8 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
@@ -107,9 +110,10 @@ func TestRefusalsAreRemembered(t *testing.T) {
 func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	p := sized("p", "1", 5)
 	refuse := func(w *world, nodes ...string) *waiting.Refusal {
-		advice, err := w.Filter(w.t.Context(), w.query(p, 5, small), nodes, &Scratch{})
+		ctx := as(w.t.Context(), "for-scheduler")
+		advice, err := w.Filter(ctx, w.query(p, 5, small), nodes, &Scratch{})
 		require.NoError(w.t, err)
-		w.Filtered(w.t.Context(), advice, nodes)
+		w.Filtered(ctx, advice, nodes)
 		list, _ := w.waiting.RefusalsAfter(0)
 		require.Len(w.t, list, 1)
 		return list[0]
@@ -136,14 +140,15 @@ func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	})
 	t.Run("a gate", func(t *testing.T) {
 		w := newWorld(t, p)
-		w.gates = []Gate{func(*ledger.Placement) *Error { return &Error{Outcome: Refused, Why: "it gets nothing"} }}
-		w.Arbiter = w.newArbiter(Options{})
+		w.policy.Set(gatestest.Limited("scheduler"))
 		r := refuse(w, "a")
-		assert.Equal(t, []string{ReasonRefused, "it gets nothing"}, []string{r.Reason, r.Message})
-		require.Error(t, w.bindPod(p, "a"))
+		assert.Equal(t, gates.Reason, r.Reason)
+		assert.Contains(t, r.Message, "may not act for scheduler")
+		_, err := w.Bind(as(t.Context(), "for-scheduler"), ref(p), "a")
+		require.Error(t, err)
 		list, _ := w.waiting.RefusalsAfter(1)
 		require.Len(t, list, 1)
-		assert.Equal(t, []string{ReasonRefused, "it gets nothing", "a"},
+		assert.Equal(t, []string{gates.Reason, r.Message, "a"},
 			[]string{list[0].Reason, list[0].Message, list[0].Rejection.Node})
 	})
 }
@@ -164,7 +169,7 @@ func TestRefusalsOfObjects(t *testing.T) {
 	require.Len(t, list, 2)
 	for i, want := range [][]string{
 		{"object", "alice", "InsufficientResource", ""},
-		{"object", "alice", ReasonRefused, "slot s: no node is selected"},
+		{"object", "alice", gates.Reason, "slot s: no node is selected"},
 	} {
 		r := list[i]
 		assert.Equal(t, want, []string{r.Path, r.Caller, r.Reason, r.Message})
@@ -227,20 +232,17 @@ func TestWhoIsRefusedIsTold(t *testing.T) {
 func TestRefusedEverywhereIsLoggedOnce(t *testing.T) {
 	p := sized("p", "5", 5)
 	w := newWorld(t, p)
-	closed := false
-	w.gates = []Gate{func(*ledger.Placement) *Error {
-		if closed {
-			return &Error{Outcome: Refused, Why: "it gets nothing"}
-		}
-		return nil
-	}}
 	log, lines := logtest.NewNullLogger()
-	w.Arbiter = w.newArbiter(Options{})
 	w.o.Log = log
-	for _, closed = range []bool{false, true, true} {
-		advice, err := w.Filter(t.Context(), w.query(p, 5, small), []string{"a"}, &Scratch{})
+	ctx := as(t.Context(), "for-scheduler")
+	for _, rules := range []*policy.Policy{
+		policy.Default(), gatestest.Limited("scheduler"),
+		gatestest.Limited("scheduler"),
+	} {
+		w.policy.Set(rules)
+		advice, err := w.Filter(ctx, w.query(p, 5, small), []string{"a"}, &Scratch{})
 		require.NoError(t, err)
-		w.Filtered(t.Context(), advice, []string{"a"})
+		w.Filtered(ctx, advice, []string{"a"})
 	}
 	require.Len(t, lines.AllEntries(), 1)
 	assert.Equal(t, "a pod is refused on every node", lines.LastEntry().Message)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
@@ -73,7 +74,7 @@ func TestRepeatsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRepeating(t)
 		said, err := r.bind(1000)
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		assert.Equal(t, 1000, said.Times)
 		assert.Equal(t, []int{0, 10, 100, 1000}, r.times())
 		assert.Equal(t, []string{"10", "100", "1000"}, r.tells())
@@ -109,7 +110,7 @@ func TestRepeatsAreDecidedAnew(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRepeating(t)
 				_, err := r.bind(5)
-				assertOutcome(t, Refused, err)
+				assertOutcome(t, gates.Refused, err)
 				change(r)
 				said, err := r.bind(1)
 				require.NoError(t, err)
@@ -126,7 +127,7 @@ func TestWhatIsNoRepeat(t *testing.T) {
 		"after a while": func(*repeating) { <-time.After(repeatWithin) },
 		"another caller": func(r *repeating) {
 			_, err := r.AdmitBinding(r.t.Context(), &BindingQuery{Pod: ref(r.pod), Node: "a", User: "another"})
-			assertOutcome(r.t, Refused, err)
+			assertOutcome(r.t, gates.Refused, err)
 			<-time.After(repeatWithin)
 		},
 		"another reason": func(r *repeating) { r.ledger.RemoveNode("a") },
@@ -144,10 +145,10 @@ func TestWhatIsNoRepeat(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRepeating(t)
 				_, err := r.bind(5)
-				assertOutcome(t, Refused, err)
+				assertOutcome(t, gates.Refused, err)
 				meanwhile(r)
 				said, err := r.bind(1)
-				assertOutcome(t, Refused, err)
+				assertOutcome(t, gates.Refused, err)
 				assert.Zero(t, said.Times, "it is a first one")
 				said, _ = r.bind(1)
 				assert.Equal(t, 2, said.Times)
@@ -168,7 +169,7 @@ func TestToldLater(t *testing.T) {
 			_, _ = r.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(r.pod), Node: "a", User: "naive"})
 		}
 		_, err := r.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(r.pod), Node: "a", User: "naive", DryRun: true})
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		_, _ = r.bind(100)
 		assert.Equal(t, []string{"13", "100"}, r.tells())
 	})
@@ -180,8 +181,8 @@ func TestRepeatsAreBounded(t *testing.T) {
 	info := w.info(sized("p", "3", 5)).WithCaller("naive")
 	for i := range 2 * maxRepeats {
 		k := &admission{pod: info, node: fmt.Sprint("node-", i)}
-		w.noted(k, &Error{
-			Outcome: Refused, Pod: info.Ref, Node: k.node,
+		w.noted(k, &gates.Error{
+			Outcome: gates.Refused, Pod: info.Ref, Node: k.node,
 			Rejection: &ledger.Rejection{Pod: info.Ref, Node: k.node, Reason: ledger.NodeUnknown},
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
@@ -76,8 +77,6 @@ const (
 	ReasonPodUnknown = "PodUnknown"
 	// ReasonPodInvalid: what the pod requests cannot be counted.
 	ReasonPodInvalid = "PodInvalid"
-	// ReasonRefused: the pod may not be given capacity, whether or not there is some.
-	ReasonRefused = "Refused"
 	// ReasonWriteFailed: the Reservation object could not be changed.
 	ReasonWriteFailed = "WriteFailed"
 )
@@ -125,7 +124,7 @@ type Decision struct {
 }
 
 // Undecided returns why nothing can be decided now, "" where decisions can be made.
-func (a *Arbiter) Undecided() string { return a.o.Ledger.undecided() }
+func (a *Arbiter) Undecided() string { return a.o.Ledger.Undecided() }
 
 // Durable reports whether a gang that does not say is durable: the cluster knows
 // the kind Reservation.
@@ -221,7 +220,7 @@ func (a *Arbiter) resolve(ctx context.Context, g *Gang, pods []found) ([]ledger.
 			}
 			err = a.mayHave(pod, p)
 		}
-		if isNotReady(err) {
+		if gates.IsNotReady(err) {
 			return nil, nil, err
 		}
 		if err != nil {
@@ -234,7 +233,7 @@ func (a *Arbiter) resolve(ctx context.Context, g *Gang, pods []found) ([]ledger.
 // mayHave says why a pod must not get capacity on a node; nil if it may.
 func (a *Arbiter) mayHave(pod *cluster.Pod, p *ledger.Placement) error {
 	if pod.Finished || pod.Deleting {
-		return &Error{Outcome: PodGone, Pod: pod.Ref, Node: p.Node}
+		return &gates.Error{Outcome: gates.PodGone, Pod: pod.Ref, Node: p.Node}
 	}
 	return a.o.Ledger.Pass(p)
 }
@@ -245,19 +244,19 @@ func refusePod(i int, p *ledger.Placement, err error) Refusal {
 		Index: i, Reason: ReasonPodUnknown, Message: err.Error(),
 		Rejection: ledger.Rejection{Pod: p.Pod, Node: p.Node},
 	}
-	var e *Error
+	var e *gates.Error
 	var u *UncountableError
 	switch {
 	case errors.As(err, &u):
 		r.Reason = ReasonPodInvalid
 	case errors.Is(err, errNoSuchPod):
 		r.transient = true
-	case errors.As(err, &e) && (e.Outcome == PodGone || e.Outcome == UIDMismatch):
+	case errors.As(err, &e) && (e.Outcome == gates.PodGone || e.Outcome == gates.UIDMismatch):
 		r.Reason, r.Rejection.Reason = ledger.PodGone.String(), ledger.PodGone
-	case errors.As(err, &e) && e.Outcome == Failed:
+	case errors.As(err, &e) && e.Outcome == gates.Failed:
 		r.Message, r.transient = fmt.Sprintf("pod %s could not be read: try again: %s", p.Pod, e.Cause), true
 	default: // a gate's refusal
-		r.Reason = ReasonRefused
+		r.Reason = gates.Reason
 	}
 	return r
 }

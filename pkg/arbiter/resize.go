@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
@@ -36,7 +37,7 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 		return Admitted{Undecided: true}, nil
 	}
 	if err := a.o.Ledger.Ready(); err != nil {
-		return Admitted{}, err.of(ref, q.Before.Spec.NodeName)
+		return Admitted{}, err.Of(ref, q.Before.Spec.NodeName)
 	}
 	version := cluster.ParseVersion(q.Before.ResourceVersion)
 	pod, err := a.pods.find(ctx, ref, version)
@@ -44,8 +45,8 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	case err != nil:
 		return Admitted{}, err
 	case version == 0:
-		return Admitted{Pod: pod}, &Error{
-			Outcome: Failed, Pod: ref, Node: pod.Node,
+		return Admitted{Pod: pod}, &gates.Error{
+			Outcome: gates.Failed, Pod: ref, Node: pod.Node,
 			Cause: errors.New("its resourceVersion is not a number"),
 		}
 	case pod.Finished:
@@ -69,7 +70,7 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, version uint
 	switch {
 	case dry:
 	case a.pending.stopped:
-		return &Error{Outcome: Stopping, Pod: pod.Ref, Node: pod.Node, Resize: true}
+		return &gates.Error{Outcome: gates.Stopping, Pod: pod.Ref, Node: pod.Node, Resize: true}
 	case before == nil && a.pending.crowded(pod.Ref.Namespace, a.o.MaxPending):
 		e := a.pending.busy(pod.Ref, pod.Node)
 		e.Resize = true
@@ -79,7 +80,7 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, version uint
 	if !found && pod.Bound() {
 		a.pods.observe(pod) // the watch is about to
 		if found, err = a.o.Ledger.Resize(asked, version, dry); !found {
-			return &Error{Outcome: PodGone, Pod: pod.Ref, Node: pod.Node}
+			return &gates.Error{Outcome: gates.PodGone, Pod: pod.Ref, Node: pod.Node}
 		}
 	}
 	if err != nil || dry {
@@ -124,24 +125,24 @@ func (a *Arbiter) isOverResize(p *pending) bool {
 }
 
 // examineResize is examine for a resize: it sees to it that there is a newer version of the pod.
-func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, Outcome, error) {
+func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, gates.Outcome, error) {
 	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
 	pod, err := a.o.API.Get(reading, p.ref.Namespace, p.ref.Name)
 	switch {
 	case err != nil && isNoPod(err):
-		return p.ref, PodGone, nil
+		return p.ref, gates.PodGone, nil
 	case err != nil:
-		return p.ref, Unknown, err
+		return p.ref, gates.Unknown, err
 	case pod.UID != p.ref.UID:
-		return p.ref, UIDMismatch, nil
+		return p.ref, gates.UIDMismatch, nil
 	}
 	a.pending.mu.Lock()
 	version := p.version
 	a.pending.mu.Unlock()
 	if cluster.ParseVersion(pod.ResourceVersion) > version {
 		a.see(pod)
-		return p.ref, Failed, nil
+		return p.ref, gates.Failed, nil
 	}
 	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
@@ -150,9 +151,9 @@ func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool)
 	case err == nil:
 		a.see(pod)
 	case !abandoned: // before the pod was read
-		return p.ref, Unknown, err
+		return p.ref, gates.Unknown, err
 	}
-	return p.ref, Failed, nil
+	return p.ref, gates.Failed, nil
 }
 
 // see tells the ledger of a pod that was read.

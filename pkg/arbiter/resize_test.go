@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
@@ -72,7 +73,7 @@ func TestResize(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p, other := c.running("p", "1", "a"), c.running("other", "2", "a")
 		require.True(t, c.ledger.ObserveSlot(slot(1)), "the rest of the node is kept")
-		assertOutcome(t, Refused, c.resize("p", "2"))
+		assertOutcome(t, gates.Refused, c.resize("p", "2"))
 		assert.ErrorContains(t, c.resize("p", "2"), `pod ns/p cannot grow where it is: node "a" has too little cpu`)
 		assert.ErrorContains(t, c.resize("p", "2"), "ask for less, or replace the pod")
 		assert.EqualValues(t, 1000, c.cpu(p))
@@ -92,7 +93,7 @@ func TestResize(t *testing.T) {
 		trial = c.resizing("p", "3")
 		trial.DryRun = true
 		_, err = c.AdmitResize(t.Context(), trial)
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 
 		q := c.resizing("p", "2")
 		for range 2 { // the API server calls twice
@@ -101,7 +102,7 @@ func TestResize(t *testing.T) {
 		}
 		assert.EqualValues(t, 2000, c.cpu(p))
 		assert.Equal(t, map[string]int{"ns": 1}, c.pending.in)
-		assertOutcome(t, Refused, c.resize("other", "2100m"))
+		assertOutcome(t, gates.Refused, c.resize("other", "2100m"))
 		require.True(t, c.write(q, p))
 		c.show("p")
 		pass(afterGrace)
@@ -199,7 +200,7 @@ func TestResizeOfPodThatIsBound(t *testing.T) {
 		p := c.add("p", "1")
 		require.NoError(t, c.resize("p", "3"), "it takes nothing yet")
 		_, err := c.Bind(t.Context(), ref(p), "a")
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		assert.Equal(t, "none", c.on(ref(p)))
 		pass(afterGrace)
 		assert.Empty(t, c.pending.in)
@@ -216,7 +217,7 @@ func TestPendingResizesOfOneNamespace(t *testing.T) {
 		require.NoError(t, c.resize("p0", "200m"))
 		require.NoError(t, c.resize("p1", "200m"))
 		err := c.resize("p2", "200m")
-		assertOutcome(t, Busy, err)
+		assertOutcome(t, gates.Busy, err)
 		assert.ErrorContains(t, err, "pod ns/p2 was not resized: 2 bindings and pods of namespace ns")
 		require.NoError(t, c.resize("p0", "300m"), "one of them again")
 		require.NoError(t, c.resize("p2", "50m"), "less is always allowed")
@@ -232,7 +233,7 @@ func TestResizeWithinTheQuota(t *testing.T) {
 		c.ledger.SetLimits(ledger.OfNamespace,
 			map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
 		err := c.resize("p", "3")
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		assert.ErrorContains(t, err, "ResourceQuota")
 		require.NoError(t, c.resize("p", "2"))
 	})
@@ -248,7 +249,7 @@ func TestResizeWithinTheLimitsOfTheCaller(t *testing.T) {
 	grow := func(c *apiCluster) {
 		c.t.Helper()
 		err := c.resize("p", "3")
-		assertOutcome(c.t, Refused, err)
+		assertOutcome(c.t, gates.Refused, err)
 		assert.ErrorContains(c.t, err, `caller "for-scheduler" would use more cpu`)
 		require.NoError(c.t, c.resize("p", "2"))
 	}
@@ -277,7 +278,7 @@ func TestResizeWithinTheLimitsOfTheCaller(t *testing.T) {
 		limit(c)
 		require.NoError(t, c.resize("p", "3"), "it takes nothing yet")
 		_, err := c.Bind(as(t.Context(), "for-scheduler"), ref(p), "a")
-		assertOutcome(t, Refused, err)
+		assertOutcome(t, gates.Refused, err)
 		assert.Equal(t, "none", c.on(ref(p)))
 	})
 }
@@ -288,14 +289,14 @@ func TestResizeWhileNothingCanBeDecided(t *testing.T) {
 		c := newCluster(t)
 		c.running("p", "2", "a")
 		c.undecided.Store(new("not the leader"))
-		assertOutcome(t, NotReady, c.resize("p", "3"))
+		assertOutcome(t, gates.NotReady, c.resize("p", "3"))
 		require.NoError(t, c.resize("p", "1"))
 		require.NoError(t, c.resize("p", "2"))
 		c.undecided.Store(nil)
 		c.ledger.RemovePod(ref(c.api.read("ns", "p")), 1)
-		assertOutcome(t, PodGone, c.resize("p", "3"))
+		assertOutcome(t, gates.PodGone, c.resize("p", "3"))
 		c.end()
-		assertOutcome(t, Stopping, c.resize("p", "3"))
+		assertOutcome(t, gates.Stopping, c.resize("p", "3"))
 		require.NoError(t, c.resize("p", "1"))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -50,27 +51,27 @@ func TestBindWithSlots(t *testing.T) {
 		offer   func(*reservation) // nil: nobody may use it
 		pod     func(*v1.Pod)
 		reply   reply
-		outcome Outcome
+		outcome gates.Outcome
 		want    map[string]string
 		holds   int // afterwards
 	}
 	tests := map[string]testCase{
-		"its slot":        {"a", open, nil, honest, Bound, map[string]string{ours: "ns/r/s"}, 0},
-		"nobody else's":   {"a", nil, nil, honest, Refused, nil, 1},
-		"not on its node": {"b", open, nil, honest, Bound, nil, 1},
-		"the bind fails":  {"a", open, nil, reply{err: errForbidden}, Failed, map[string]string{ours: "ns/r/s"}, 1},
+		"its slot":        {"a", open, nil, honest, gates.Bound, map[string]string{ours: "ns/r/s"}, 0},
+		"nobody else's":   {"a", nil, nil, honest, gates.Refused, nil, 1},
+		"not on its node": {"b", open, nil, honest, gates.Bound, nil, 1},
+		"the bind fails":  {"a", open, nil, reply{err: errForbidden}, gates.Failed, map[string]string{ours: "ns/r/s"}, 1},
 		"a Gödel pod": {
-			"a", open, annotated("godel.bytedance.com/reservation-index", "i"), honest, Bound,
+			"a", open, annotated("godel.bytedance.com/reservation-index", "i"), honest, gates.Bound,
 			map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"},
 			0,
 		},
-		"an object": {"a", uid, nil, honest, Bound, map[string]string{ours: "ns/r/s", ours + "-uid": "7"}, 0},
+		"an object": {"a", uid, nil, honest, gates.Bound, map[string]string{ours: "ns/r/s", ours + "-uid": "7"}, 0},
 		"Gödel reservation": {
-			"a", godel, nil, honest, Bound,
+			"a", godel, nil, honest, gates.Bound,
 			map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"},
 			0,
 		},
-		"a copied pod": {"b", nil, annotated(ours, "ns/old/s"), honest, Bound, map[string]string{ours: ""}, 1},
+		"a copied pod": {"b", nil, annotated(ours, "ns/old/s"), honest, gates.Bound, map[string]string{ours: ""}, 1},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		p := newPod("p")
@@ -91,10 +92,10 @@ func TestBindWithSlots(t *testing.T) {
 		}
 		w.api.bind = func(int) reply { return tt.reply }
 		err := w.bindPod(p, tt.node)
-		if tt.outcome == Bound {
+		if tt.outcome == gates.Bound {
 			require.NoError(t, err)
 		} else {
-			require.ErrorIs(t, err, &Error{Outcome: tt.outcome})
+			require.ErrorIs(t, err, &gates.Error{Outcome: tt.outcome})
 		}
 		assert.Equal(t, tt.want, sent)
 		assert.Equal(t, tt.holds, w.ledger.Stats().Slots)

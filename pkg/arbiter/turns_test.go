@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -67,7 +68,7 @@ type slowAPI struct {
 
 func (a *slowAPI) Bind(ctx context.Context, binding *v1.Binding) error {
 	err := a.fakeAPI.Bind(ctx, binding)
-	sleep(context.WithoutCancel(ctx), a.took)
+	follow.Pause(context.WithoutCancel(ctx), a.took)
 	return err
 }
 
@@ -90,7 +91,7 @@ func TestTurnsAfterSlowAnswers(t *testing.T) {
 		assert.Equal(t, maxPosts/2, round(false))
 		assert.Equal(t, maxPosts/2+1, round(false))
 		for range 10 {
-			assert.True(t, sleep(t.Context(), slowFor))
+			assert.True(t, follow.Pause(t.Context(), slowFor))
 			round(true)
 		}
 		assert.Equal(t, leastPosts, round(false))

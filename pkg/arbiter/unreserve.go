@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -134,8 +135,8 @@ func (a *Arbiter) releaseObject(ctx context.Context, g *Gang, key types.Namespac
 	}
 	defer leave()
 	object, err := a.o.Store.Get(a.ctx, key.Namespace, key.Name)
-	switch said := Classify(reservationsResource, err); {
-	case said == FateMissing:
+	switch said := fates.Of(reservationsResource, err); {
+	case said == fates.Missing:
 		a.o.Ledger.ReleaseSlots(key.Namespace, key.Name)
 		return nil
 	case err != nil:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
@@ -82,7 +83,7 @@ func (a *Arbiter) waitsFor(e *Explanation, last *waiting.Refusal) WaitsFor {
 	switch {
 	case a.Undecided() != "":
 		return ForServer
-	case reason == ReasonRefused:
+	case reason == gates.Reason:
 		return ForPermission
 	case ofGang(last.Rejection.Reason):
 		return ForGang

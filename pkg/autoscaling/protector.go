@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 )
 
 // fieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this
@@ -40,7 +40,7 @@ var against = []string{v1alpha1.ScaleDownDisabledAnnotation, v1alpha1.DoNotDisru
 
 // ProtectorOptions configures a Protector. All fields are needed.
 type ProtectorOptions struct {
-	Ledger *arbiter.GatedLedger
+	Ledger *gates.GatedLedger
 	Client kubernetes.Interface
 	// Node is a node as the watch has brought it, and KeepingNodes are those that say that they keep capacity.
 	Node         func(name string) (node cluster.Node, ok bool)

@@ -19,11 +19,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // nodesWorld is a Protector between a ledger with two nodes and an API server that is a fake.
@@ -61,7 +60,7 @@ func newNodesWorld(t *testing.T) *nodesWorld {
 func (w *nodesWorld) restart() {
 	log, _ := logtest.NewNullLogger()
 	w.p = NewProtector(ProtectorOptions{
-		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }), Client: w.client,
+		Ledger: gatestest.Ledger(w.ledger), Client: w.client,
 		Node: func(name string) (cluster.Node, bool) {
 			node, err := w.client.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
 			return cluster.Node{Name: name, UID: node.UID, Annotations: node.Annotations}, err == nil

@@ -19,15 +19,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 )
 
 // ProvisionerOptions configures a Provisioner. All fields are needed.
 type ProvisionerOptions struct {
-	Ledger       *arbiter.GatedLedger
+	Ledger       *gates.GatedLedger
 	Reservations *reservations.Controller
 	// Client is for PodTemplates, and Objects for ProvisioningRequests.
 	Client  kubernetes.Interface

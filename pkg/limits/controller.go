@@ -25,7 +25,7 @@ type Options struct {
 	Ledger ledger.Observer
 	Client kubernetes.Interface
 	Policy *policy.Store
-	// OnChanged is told when some limit is another than before. It is called without a lock.
+	// OnChanged is told when some limit, or the policy, is another than before. It is called without a lock.
 	OnChanged func()
 	// Recorder gets the Events.
 	Recorder events.EventRecorder
@@ -132,7 +132,13 @@ func (c *Controller) gone(quota *v1.ResourceQuota) {
 	c.Update()
 }
 
-// Update has the policy and the nodes count as they are now.
+// PolicyChanged has another policy count. OnChanged is told in any case, because the gates go by the policy, too.
+func (c *Controller) PolicyChanged() {
+	c.apply()
+	c.OnChanged()
+}
+
+// Update has the quotas and the nodes count as they are now.
 func (c *Controller) Update() {
 	if c.apply() {
 		c.OnChanged()

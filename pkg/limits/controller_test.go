@@ -131,7 +131,7 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 			"b":                     {MaxReserved: map[v1.ResourceName]policy.Amount{"cpu": "7"}},
 		}
 		store.Set(p)
-		c.Update()
+		c.PolicyChanged()
 		want := map[string]ledger.Limits{
 			"a": {Use: cpu(3000), Keep: cpu(2000), Slots: new(int64(2))}, "b": {Keep: cpu(7000)},
 		}
@@ -153,8 +153,11 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 		delete(want, "a")
 		assert.Equal(t, want, limits(), "namespaces without limits of their own have those of the rest")
 		store.Set(policy.Default())
-		c.Update()
+		c.PolicyChanged()
 		assert.Empty(t, limits())
 		assert.False(t, l.Limited())
+		changed = 0
+		c.PolicyChanged()
+		assert.Equal(t, 1, changed, "no limit is another one, but a gate may be open")
 	})
 }

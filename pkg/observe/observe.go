@@ -24,6 +24,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
@@ -77,7 +78,7 @@ func (o *Observer) Bind(ctx context.Context, ref ledger.PodRef, node string) err
 	if missing == nil && pod.UID == ref.UID && pod.Spec.NodeName == node {
 		return nil // a request before this one was carried out
 	}
-	return &arbiter.Error{Outcome: arbiter.Failed, Pod: ref, Node: node, Cause: err}
+	return &gates.Error{Outcome: gates.Failed, Pod: ref, Node: node, Cause: err}
 }
 
 // Asked notes who asked by which path for a pod to be on a node.

@@ -44,6 +44,11 @@ func (s *Scheduler) Lists(caller string) bool { return s != nil && slices.Contai
 // Limited reports whether the rules limit what the callers use, so that only those listed may act for the scheduler.
 func (s *Scheduler) Limited() bool { return s != nil && len(s.Limits) > 0 }
 
+// LimitsCallers reports whether what callers use is limited.
+func (p *Policy) LimitsCallers() bool {
+	return slices.ContainsFunc(p.Schedulers, func(s Scheduler) bool { return s.Limited() })
+}
+
 // PrioritizeFor says which nodes are preferred for the pods of a scheduler.
 func (p *Policy) PrioritizeFor(scheduler string) Prioritize { return p.withOwn(p.Scheduler(scheduler)) }
 

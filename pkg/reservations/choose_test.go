@@ -2,17 +2,15 @@ package reservations
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // TestChoose has the server choose among nodes of 4 CPUs: full has 1 free, half
@@ -100,7 +98,7 @@ func TestChoose(t *testing.T) {
 			kept, err := convert.Slots(l.Table(), rsv)
 			require.NoError(t, err)
 			c := New(Options{
-				Ledger: arbiter.NewGatedLedger(l, steady.New(time.Now), func() string { return "" }),
+				Ledger: gatestest.Ledger(l),
 				Client: newClient(), Node: w.Node,
 			})
 			why := c.choose(l.Survey(), kept, rsv.Spec.Slots)

@@ -15,10 +15,10 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -26,7 +26,7 @@ import (
 
 // Options configures a Controller. All fields are needed.
 type Options struct {
-	Ledger *arbiter.GatedLedger
+	Ledger *gates.GatedLedger
 	// Client speaks JSON, as custom resources need.
 	Client versioned.Interface
 	// Node and Pod look up what there is; ok is false where there is none of that name.

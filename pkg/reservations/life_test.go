@@ -11,6 +11,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -27,6 +28,11 @@ func TestLife(t *testing.T) {
 	gang := func() *v1alpha1.Reservation {
 		return newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n2", 1000), slot("c", "n2", 1000))
 	}
+	charged := func() *v1alpha1.Reservation {
+		rsv := gang()
+		rsv.Spec.SchedulerName, rsv.Annotations = "batch", map[string]string{v1alpha1.CallerAnnotation: "alice"}
+		return rsv
+	}
 	cases := map[string]struct {
 		steps func(w *world)
 		want  string // as shown
@@ -34,24 +40,26 @@ func TestLife(t *testing.T) {
 	}{
 		"placed when the gates let it pass": {
 			steps: func(w *world) {
-				w.closed.Store(true)
-				w.create(gang())
+				w.policy.Set(gatestest.Limited("batch"))
+				w.create(charged())
 				require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
-				w.closed.Store(false)
+				w.policy.Set(gatestest.Limited("batch", "alice"))
 				w.pass(placeAgain + placePause)
 			},
 			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved",
 			held: []string{"a@n1", "b@n2", "c@n2"},
 		},
-		"not given back what it had where the gates do not let it pass": {
+		"given back what it had, whatever the gates say by now": {
 			steps: func(w *world) {
-				w.create(gang())
+				w.policy.Set(gatestest.Limited("batch", "alice"))
+				w.create(charged())
 				w.kill()
-				w.closed.Store(true)
+				w.policy.Set(gatestest.Limited("batch"))
 				w.comeBack()
 				w.settle()
 			},
-			want: "Pending NotGranted  0/3",
+			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved",
+			held: []string{"a@n1", "b@n2", "c@n2"},
 		},
 		"shared, and expired with a pod on it": {
 			steps: func(w *world) {

@@ -24,13 +24,14 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
@@ -67,8 +68,8 @@ type world struct {
 	cordoned atomic.Bool
 	ahead    atomic.Int64 // how far the controller's clock is ahead
 	stepped  atomic.Int64 // how far the wall clock is
-	closed   atomic.Bool  // nothing may be given capacity
-	former   atomic.Bool  // another server decides now
+	policy   *policy.Store
+	former   atomic.Bool // another server decides now
 
 	definitions *follow.Definitions
 	cancel      context.CancelFunc
@@ -90,7 +91,7 @@ type refusedSlot struct {
 func newWorld(t testingT, client *fake.Clientset) *world {
 	w := &world{
 		t: t, client: client, nodes: map[string]Node{}, pods: map[string]*cluster.Pod{},
-		events: &recorder{},
+		events: &recorder{}, policy: policy.NewStore(policy.Default(), time.Minute),
 	}
 	w.served.Store(true)
 	client.Resources = []*metav1.APIResourceList{{
@@ -117,8 +118,9 @@ func (w *world) newServer() {
 	w.matcher = &placement.Matcher{}
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(w.wall), w.undecided, w.gate), Client: w.client, Node: w.Node,
-		Pod: w.Pod, Matcher: w.matcher,
+		Ledger: gates.NewGatedLedger(w.ledger, steady.New(w.wall), gates.New(w.policy), w.undecided), Client: w.client,
+		Node: w.Node,
+		Pod:  w.Pod, Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
@@ -149,14 +151,6 @@ func (w *world) undecided() string {
 
 // wall is what the wall clock shows.
 func (w *world) wall() time.Time { return time.Now().Add(time.Duration(w.stepped.Load())) }
-
-// gate is on the way of everything that is asked of the ledger.
-func (w *world) gate(asked *ledger.Placement) *arbiter.Error {
-	if w.closed.Load() && asked.Pod.Namespace == testNamespace {
-		return &arbiter.Error{Outcome: arbiter.Refused, Why: "the namespace is closed"}
-	}
-	return nil
-}
 
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.ctx())

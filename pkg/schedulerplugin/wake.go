@@ -168,8 +168,8 @@ func (w *waker) isDue(pod types.UID, moment time.Time) bool {
 }
 
 // refused has a pod woken when there is capacity for it that there was not at a revision.
-func (w *waker) refused(pod *cluster.Pod, revision uint64, overLimit bool) {
-	w.waiting.Await(pod, revision, nil, overLimit)
+func (w *waker) refused(pod *cluster.Pod, revision uint64, barred bool) {
+	w.waiting.Await(pod, revision, nil, barred)
 }
 
 // settled forgets a pod: it has capacity.

@@ -35,9 +35,9 @@ type attempt struct {
 	offered []unique.Handle[string]
 	sample  int // how many it asked about
 
-	// overLimit: it was over a limit when it was last looked at, so that it is news if it is
-	// not any more. It is of the loop alone.
-	overLimit bool
+	// barred: a gate or a limit kept it from all nodes when it was last looked at, so that it is news if none does any
+	// more. It is of the loop alone.
+	barred bool
 
 	// What follows is guarded by Pods.mu.
 	news      news      // to be looked at

@@ -20,9 +20,11 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/leaks"
 )
@@ -111,6 +113,7 @@ func silentLog() logrus.FieldLogger {
 
 // world is Pods that run, with a ledger of nodes of 4 CPUs each.
 type world struct {
+	policy *policy.Store
 	*Pods
 	Stop     func() // ends Run
 	t        *testing.T
@@ -140,11 +143,13 @@ func newWorld(t *testing.T, nodes ...string) *world {
 func makeWorld(t *testing.T, nodes ...string) *world {
 	w := &world{
 		t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), api: &fakeAPI{}, pods: cluster.NewPods(),
+		policy:   policy.NewStore(policy.Default(), time.Minute),
 		recorder: events.NewFakeRecorder(1000), nodes: map[string]cluster.Node{}, ready: make(chan struct{}),
 	}
 	placementtest.Nodes(w.ledger, 4000, nodes...)
 	w.Pods = New(Options{
-		Ledger: w.ledger.Reader, Question: placementtest.NewBuilder(w.ledger), Pods: w.pods, Patcher: w.api, Nominator: w.api,
+		Ledger: w.ledger.Reader, Gates: gates.New(w.policy), Question: placementtest.NewBuilder(w.ledger), Pods: w.pods,
+		Patcher: w.api, Nominator: w.api,
 		Recorder: w.recorder, Metrics: metrics.New(), Log: silentLog(),
 		Node: func(name string) (cluster.Node, bool) {
 			if node, ok := w.nodes[name]; ok {

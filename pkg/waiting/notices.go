@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -52,10 +53,11 @@ func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
 			w.tellPod(w.claimNotices, pod.Ref, ofClaims, reason.String(), action, note)
 		}
 	}
-	if !w.Ledger.HasSlots() && !w.Ledger.Limited() || !w.isDue(pod.Ref, ofOthers, "") {
+	placement := pod.Placement("")
+	if w.askGates(&placement) == nil && !w.Ledger.HasSlots() && !w.Ledger.Limited() || !w.isDue(pod.Ref, ofOthers, "") {
 		return
 	}
-	placement := w.Question.For(pod, "")
+	placement = w.Question.For(pod, "")
 	if reason, note := w.keptFrom(&placement, offered); reason != "" {
 		w.tellPod(w.notices, pod.Ref, ofOthers, reason, "Filter", note)
 	}
@@ -138,6 +140,9 @@ func (w *Pods) tellPod(to *follow.Events, pod ledger.PodRef, key, reason, action
 
 // keptFrom says what keeps a pod from the nodes offered; reason is empty where there is nothing to tell.
 func (w *Pods) keptFrom(p *ledger.Placement, offered []string) (reason, note string) {
+	if err := w.askGates(p); err != nil {
+		return gates.Reason, err.Error()
+	}
 	if over := w.Ledger.OverLimit(p); over != nil {
 		return over.Reason.String(), over.Message()
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -36,14 +37,15 @@ const (
 type Options struct {
 	Ledger   ledger.Reader
 	Question *placement.Builder
+	Gates    *gates.Gates
 	// Pods are the cluster's pods as the ledger has them.
 	Pods *cluster.Pods
 	// Node is what is known of a node; ok is false where it does not exist.
 	Node    func(name string) (node cluster.Node, ok bool)
 	Patcher Patcher
 	// Nominator is nil where Patcher wakes pods in the queue of a scheduler in the same process, which costs no write, and
-	// the scheduler counts on nothing else: pods are woken at once, for all capacity, and they are not steered. Pods,
-	// Node, Recorder, Metrics, ClaimTrouble and Ready are not used then.
+	// the scheduler counts on nothing else: pods are woken at once, for all capacity, and they are not steered. Gates,
+	// Pods, Node, Recorder, Metrics, ClaimTrouble and Ready are not used then.
 	Nominator Nominator
 	Recorder  events.EventRecorder
 	Metrics   *metrics.Metrics

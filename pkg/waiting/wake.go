@@ -48,7 +48,7 @@ func (w *Pods) look(a *attempt, f *freed) {
 			break
 		}
 	}
-	if w.withinLimit(a) {
+	if w.isLetIn(a) {
 		claimFreed, silent = true, true
 	}
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
@@ -65,15 +65,20 @@ func (w *Pods) look(a *attempt, f *freed) {
 	w.tell(a, what, due)
 }
 
-// withinLimit reports whether a pod that was over a limit is not any more: any node may do then.
-func (w *Pods) withinLimit(a *attempt) bool {
-	if !a.overLimit && !w.Ledger.Limited() {
-		return false
+// isLetIn reports whether no gate and no limit bars a pod any more that was barred: any node may do then.
+func (w *Pods) isLetIn(a *attempt) bool {
+	asked, was := &w.loop.asked, a.barred
+	*asked = a.pod.Placement("")
+	a.barred = w.askGates(asked) != nil || w.Ledger.Limited() && w.Ledger.OverLimit(asked) != nil
+	return was && !a.barred
+}
+
+// askGates returns why a gate refuses a pod, nil if none does.
+func (w *Pods) askGates(placement *ledger.Placement) error {
+	if w.inProcess() {
+		return nil // Reserve passes the gates, and has the scheduler try a pod again
 	}
-	placement := a.pod.Placement("")
-	was := a.overLimit
-	a.overLimit = w.Ledger.OverLimit(&placement) != nil
-	return was && !a.overLimit
+	return w.Gates.Refuse(placement)
 }
 
 // lookAtSlots notes that a refused pod may use a slot, however long it has been there.
@@ -124,6 +129,9 @@ const (
 // why returns the reason there is now to wake a pod for its news.
 func (w *Pods) why(a *attempt, what *news) reason {
 	placement := w.Question.For(a.pod, "")
+	if w.askGates(&placement) != nil {
+		return noReason // it is looked at again when the policy changes
+	}
 	if what.held && len(w.Ledger.UsableSlots(&placement)) > 0 {
 		return heldCapacity
 	}

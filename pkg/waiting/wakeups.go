@@ -61,8 +61,9 @@ type loop struct {
 	fresh     freed // what no attempt was looked at for yet
 	lateUntil time.Time
 	nextLook  time.Time
-	events    []ledger.Event // empty; memory that is used again for every read
-	attempts  []*attempt     // empty; the same for every look
+	events    []ledger.Event   // empty; memory that is used again for every read
+	attempts  []*attempt       // empty; the same for every look
+	asked     ledger.Placement // memory that is used again for every pod that is looked at
 }
 
 func newLoop() loop {
@@ -71,12 +72,12 @@ func newLoop() loop {
 
 // Await has a pod woken for capacity that it was refused on at least one of the nodes
 // offered. revision is the ledger's from before that was decided, so that capacity
-// freed in between is not missed. overLimit says that it was refused whatever is free.
-func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, overLimit bool) {
+// freed in between is not missed. barred says that it was refused whatever is free, by a gate or for a limit.
+func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred bool) {
 	if pod.Ref.UID == "" {
 		return
 	}
-	a := &attempt{pod: pod, revision: revision, at: time.Now(), overLimit: overLimit, sample: len(offered)}
+	a := &attempt{pod: pod, revision: revision, at: time.Now(), barred: barred, sample: len(offered)}
 	if len(offered) <= maxOffered {
 		a.offered = make([]unique.Handle[string], len(offered))
 		for i, node := range offered {
@@ -90,7 +91,7 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, overLi
 	if w.isElsewhere(pod, offered) {
 		w.tell(a, news{many: true}, a.at.Add(announcedDelay))
 	}
-	if overLimit || w.lastFreed.Load() > revision { // what it was refused for may be over by now
+	if barred || w.lastFreed.Load() > revision { // what it was refused for may be over by now
 		w.mu.Lock()
 		w.asked.late = append(w.asked.late, a)
 		w.mu.Unlock()
@@ -140,7 +141,7 @@ func (w *Pods) Matched(namespace string) {
 	}
 }
 
-// LimitsChanged says that namespaces, or callers, may use more than before, or less.
+// LimitsChanged says that namespaces, or callers, may use more than before, or less, or that the policy is another one.
 func (w *Pods) LimitsChanged() {
 	w.mu.Lock()
 	w.asked.relimited = true

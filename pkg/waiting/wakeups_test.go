@@ -14,7 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -213,6 +216,38 @@ func TestWakeupsAfterJournalOverrun(t *testing.T) {
 		w.CatchUp(before)
 		synctest.Wait()
 		assert.ElementsMatch(t, []string{"waiting", "elsewhere"}, w.api.names())
+	})
+}
+
+// A pod that a gate refuses is told so, and is woken when the gate opens again and not for what becomes free before,
+// also where the gate closed after its refusal.
+func TestGateOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		set := func(p *policy.Policy) {
+			w.policy.Set(p)
+			w.LimitsChanged()
+			advance(time.Minute)
+		}
+		free := func() {
+			w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true})
+			placementtest.Nodes(w.ledger, 64_000, "a")
+			advance(time.Minute)
+		}
+		asked := func(name, cpu string) *cluster.Pod { return w.pod(name, cpu, 0).WithCaller("batch") }
+		before := asked("before", "8")
+		w.Await(before, w.ledger.Revision(), []string{"a", "b"}, false)
+		set(gatestest.Limited(before.Scheduler))
+		after := asked("after", "1")
+		w.Await(after, w.ledger.Revision(), []string{"a", "b"}, true)
+		w.TellRefused(after, []string{"a", "b"})
+		assert.Contains(t, <-w.recorder.Events, `Warning Refused caller "batch" may not act for scheduler`)
+		free()
+		assert.Empty(t, w.api.names(), "there is capacity, for others")
+		set(gatestest.Limited(before.Scheduler, "another"))
+		assert.Empty(t, w.api.names(), "it is another one that is listed")
+		set(gatestest.Limited(before.Scheduler, "batch"))
+		assert.ElementsMatch(t, []string{"before", "after"}, w.api.names())
 	})
 }
 

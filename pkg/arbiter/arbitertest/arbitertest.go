@@ -21,6 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -50,7 +51,8 @@ type World struct {
 	NoKind bool
 	// Undecided, if not nil, returns why nothing can be decided, or "".
 	Undecided func() string
-	Gates     []arbiter.Gate
+	// Policy is the one in force, at first the default.
+	Policy *policy.Store
 }
 
 func (w *World) undecided() string {
@@ -60,14 +62,9 @@ func (w *World) undecided() string {
 	return w.Undecided()
 }
 
-// Refuse is a gate that lets nothing of a namespace pass.
-func Refuse(namespace string) arbiter.Gate {
-	return func(asked *ledger.Placement) *arbiter.Error {
-		if asked.Pod.Namespace != namespace {
-			return nil
-		}
-		return &arbiter.Error{Outcome: arbiter.Refused, Why: "namespace " + namespace + " gets nothing"}
-	}
+// gated is the ledger behind its gates.
+func (w *World) gated() *gates.GatedLedger {
+	return gates.NewGatedLedger(w.Ledger, w.Clock, gates.New(w.Policy), w.undecided)
 }
 
 // TTL is how long reservations last that do not say.
@@ -78,14 +75,14 @@ func NewWorld(l *ledger.Ledger) *World {
 	log, hook := logtest.NewNullLogger()
 	w := &World{
 		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Matcher: &placement.Matcher{},
-		Metrics: metrics.New(),
-		API:     &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
+		Metrics: metrics.New(), Policy: policy.NewStore(policy.Default(), TTL),
+		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
 	}
 	w.Question = &placement.Builder{
 		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher,
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
-	w.Waiting, w.Writes = waitingtest.New(l, w.Question, w.Pods)
+	w.Waiting, w.Writes = waitingtest.New(w.gated(), w.Question, w.Pods)
 	return w
 }
 
@@ -94,9 +91,9 @@ func NewWorld(l *ledger.Ledger) *World {
 func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbiter {
 	t.Helper()
 	o := arbiter.Options{
-		Ledger: arbiter.NewGatedLedger(w.Ledger, w.Clock, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question,
+		Ledger: w.gated(), Pods: w.Pods, Question: w.Question,
 		API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
-		Policy:  policy.NewStore(policy.Default(), TTL),
+		Policy:  w.Policy,
 		Waiting: w.Waiting,
 		Store:   w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
 		MayUse: mayAll, MayReserve: mayAll, Term: func() election.Term { return 0 },

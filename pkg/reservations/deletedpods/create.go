@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -105,12 +105,12 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 	rsv := t.rsv.DeepCopy()
 	rsv.CreationTimestamp = metav1.Time{}
 	_, err := k.Store.Create(ctx, rsv)
-	switch arbiter.Classify("reservations", err) {
-	case arbiter.FateDone:
+	switch fates.Of("reservations", err) {
+	case fates.Done:
 		return nil
-	case arbiter.FateExists:
+	case fates.Exists:
 		return k.nameTaken(ctx, t)
-	case arbiter.FateRefused, arbiter.FateMissing:
+	case fates.Refused, fates.Missing:
 		k.release(t)
 		k.log(t).WithError(err).Warn("the capacity of a deleted pod could not be kept")
 		k.warn(t.pod, reasonNotKept, "the Reservation for the capacity of this pod was refused: "+err.Error())
@@ -125,7 +125,7 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 	other, err := k.Store.Get(ctx, t.slot.Ref.Namespace, t.slot.Ref.Name)
 	switch {
-	case arbiter.Classify("reservations", err) == arbiter.FateMissing:
+	case fates.Of("reservations", err) == fates.Missing:
 		return errLater
 	case err != nil:
 		return fmt.Errorf("looking at the Reservation that has the name: %w", err)

@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -29,7 +29,7 @@ const podUIDAnnotation = "globalreserve.io/deleted-pod-uid"
 
 // Options configures a Keeper. All fields are needed.
 type Options struct {
-	Ledger *arbiter.GatedLedger
+	Ledger *gates.GatedLedger
 	Store  *store.Store
 	// Matcher is told which reservations pods may use, and Matched the namespaces of those pods then.
 	Matcher     *placement.Matcher

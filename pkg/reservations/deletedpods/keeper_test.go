@@ -83,8 +83,8 @@ func TestNotKept(t *testing.T) {
 		},
 		"no Reservations can be made": func(w *world) *cluster.Pod { w.enabled = false; return pod("p", nil) },
 		"its Deployment does not ask": func(*world) *cluster.Pod { return pod("p", ofDeployment) },
-		"its namespace gets nothing": func(*world) *cluster.Pod {
-			return pod("p", func(p *cluster.Pod) { p.Ref.Namespace = "forbidden" })
+		"a gate refuses it": func(*world) *cluster.Pod {
+			return pod("p", func(p *cluster.Pod) { p.Scheduler, p.Caller = "limited", "not-listed" })
 		},
 		"its StatefulSet cannot ask": func(*world) *cluster.Pod {
 			return pod("p", func(p *cluster.Pod) { ofDeployment(p); p.Controller.Kind = "StatefulSet" })

@@ -16,11 +16,12 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
@@ -73,8 +74,8 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	}})
 	w.api = storetest.New(w.ledger)
 	w.Keeper = New(Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "not ready" },
-			arbitertest.Refuse("forbidden")),
+		Ledger: gates.NewGatedLedger(w.ledger, steady.New(time.Now),
+			gates.New(policy.NewStore(gatestest.Limited("limited"), time.Minute)), func() string { return "not ready" }),
 		Store: w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
 		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
 		Enabled: func() bool { return w.enabled },

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
@@ -111,9 +111,9 @@ func (b *backend) Refused(pod *cluster.Pod, nodes []string) {
 
 // explain says in the plugin's own words what became of a reservation at a revision.
 func explain(err error, revision uint64) error {
-	var refused *arbiter.Error
+	var refused *gates.Error
 	switch {
-	case errors.As(err, &refused) && refused.Outcome == arbiter.Refused:
+	case errors.As(err, &refused) && refused.Outcome == gates.Refused:
 		failed := &schedulerplugin.RefusedError{Message: err.Error(), Revision: revision}
 		if refused.Rejection != nil { // else it is a gate's
 			failed.Reason = refused.Rejection.Reason
@@ -133,7 +133,7 @@ func (b *backend) Release(p *ledger.Placement) { b.app.Arbiter().Release(p) }
 // Bind implements schedulerplugin.Backend.
 func (b *backend) Bind(ctx context.Context, pod *cluster.Pod, node string) error {
 	err := b.app.Arbiter().BindKnown(ctx, pod, node)
-	var refused *arbiter.Error
+	var refused *gates.Error
 	if errors.As(err, &refused) && refused.Rejection != nil && refused.Rejection.Reason.OfGang() {
 		return explain(err, b.app.Ledger().Revision())
 	}

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
@@ -26,25 +27,25 @@ func (v *verdict) refuse(err error) error {
 		v.refusal = invalid(err.Error())
 		return nil
 	}
-	var e *arbiter.Error
+	var e *gates.Error
 	if !errors.As(err, &e) {
 		return err
 	}
 	code, reason := int32(http.StatusConflict), metav1.StatusReasonConflict
 	switch e.Outcome {
-	case arbiter.PodGone:
+	case gates.PodGone:
 		if v.pod == nil {
 			code, reason = http.StatusNotFound, metav1.StatusReasonNotFound
 		}
-	case arbiter.NameTaken:
+	case gates.NameTaken:
 		reason = metav1.StatusReasonAlreadyExists
-	case arbiter.Refused:
+	case gates.Refused:
 		if e.Rejection != nil && e.Rejection.Reason.OfLimit() {
 			code, reason = http.StatusForbidden, metav1.StatusReasonForbidden // as ResourceQuota refuses
 		}
-	case arbiter.Busy:
+	case gates.Busy:
 		code, reason = http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests
-	case arbiter.Failed, arbiter.NotReady, arbiter.Stopping:
+	case gates.Failed, gates.NotReady, gates.Stopping:
 		return httpjson.Errorf(http.StatusServiceUnavailable, "%s", err)
 	}
 	v.refusal, v.rejection = status(code, reason, err.Error()), e.Rejection

@@ -14,6 +14,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -207,7 +208,7 @@ func asRefused(err error) error {
 		return badRequest("%s", err)
 	case errors.As(err, new(*identity.DeniedError)), errors.Is(err, identity.ErrUnreachable):
 		return httpjson.Errorf(identity.Status(err), "%s", err)
-	case errors.As(err, new(*arbiter.Error)): // the server stops, or another one decides, since the request came in
+	case errors.As(err, new(*gates.Error)): // the server stops, or another one decides, since the request came in
 		return httpjson.Errorf(http.StatusServiceUnavailable, "%s", err)
 	default:
 		return err

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -66,8 +66,8 @@ type bindAnswer struct {
 func (e *Extender) refusal(err error) bindAnswer {
 	answer := bindAnswer{Outcome: outcomeOf(err)}
 	answer.Error = err.Error()
-	var refused *arbiter.Error
-	if errors.As(err, &refused) && refused.Outcome == arbiter.Refused {
+	var refused *gates.Error
+	if errors.As(err, &refused) && refused.Outcome == gates.Refused {
 		answer.Revision = e.o.Ledger.Revision()
 		if refused.Rejection != nil { // else it is a gate's
 			answer.Reason = refused.Rejection.Reason.String()
@@ -78,11 +78,11 @@ func (e *Extender) refusal(err error) bindAnswer {
 
 // outcomeOf names the kind of a bind's error.
 func outcomeOf(err error) string {
-	var e *arbiter.Error
+	var e *gates.Error
 	if errors.As(err, &e) {
 		return string(e.Outcome)
 	}
-	return string(arbiter.Failed)
+	return string(gates.Failed)
 }
 
 // checkBinding refuses what cannot be the name of anything: the names go into
@@ -151,7 +151,7 @@ func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *cluster.Pod, 
 
 // countRefusal names the kind of a bind's error, and counts what the ledger refused.
 func (e *Extender) countRefusal(pod *cluster.Pod, err error) string {
-	var refused *arbiter.Error
+	var refused *gates.Error
 	if errors.As(err, &refused) && refused.Rejection != nil {
 		e.o.Metrics.ObserveRejection(pod.Scheduler, refused.Rejection)
 	}

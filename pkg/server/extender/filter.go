@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -32,7 +33,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	advice, err := e.o.Arbiter.Filter(ctx, query, nodes.names, s)
 	switch {
 	case err == nil:
-	case errors.As(err, new(*arbiter.Error)):
+	case errors.As(err, new(*gates.Error)):
 		e.o.Metrics.ObserveDecision(verbFilter, "", resultFailed) // its status is 200, so no other metric tells
 		answer := filterError{Error: err.Error(), Outcome: outcomeOf(err)}
 		return e.o.Intake.Send(w, r, httpjson.Encode(http.StatusOK, &answer))

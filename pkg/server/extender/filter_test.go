@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -109,13 +110,14 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A pod that a gate refuses is refused everywhere, in a text that does not change, and is not woken for what
-// becomes free.
+// A pod that a gate refuses is refused everywhere, in a text that does not change. It is not woken for what becomes
+// free, and is when the gate opens.
 func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := fillWorld(t), newPod("p")
-		p.Namespace = "forbidden"
 		w.create(p)
+		w.caller = "batch"
+		w.Policy.Set(gatestest.Limited(p.Spec.SchedulerName))
 		var got extenderv1.ExtenderFilterResult
 		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty", "full"}}, &got)
 		assert.Empty(t, *got.NodeNames)
@@ -123,9 +125,11 @@ func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 		assert.Equal(t, extenderv1.FailedNodesMap{"empty": gateRefusal, "full": gateRefusal}, got.FailedAndUnresolvableNodes)
 		assert.Empty(t, got.Error)
 		assert.Empty(t, w.wokenAfter(w.grow("empty", "full")))
+		w.Policy.Set(gatestest.Limited(p.Spec.SchedulerName, "batch"))
+		assert.Equal(t, []string{"p"}, w.wokenAfter(w.Waiting.LimitsChanged))
 		refusals, _ := w.Waiting.RefusalsAfter(0)
 		require.Len(t, refusals, 1)
-		assert.Equal(t, arbiter.ReasonRefused, refusals[0].Reason)
+		assert.Equal(t, gates.Reason, refusals[0].Reason)
 		assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", "refused"))
 	})
 }
@@ -160,7 +164,7 @@ func TestStoppedWhileAsked(t *testing.T) {
 	var got struct{ Error, Outcome string }
 	w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}, &got)
 	assert.Equal(t, w.undecided, got.Error)
-	assert.Equal(t, string(arbiter.NotReady), got.Outcome)
+	assert.Equal(t, string(gates.NotReady), got.Outcome)
 
 	answer := w.post("preempt", extenderv1.ExtenderPreemptionArgs{
 		Pod: p, NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"full": {Pods: []*extenderv1.MetaPod{{UID: "1"}}}},

@@ -21,12 +21,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -38,12 +40,11 @@ import (
 type world struct {
 	*Extender
 	*arbitertest.World
-	t      testing.TB
-	router *httprouter.Router
-	api    *binder
-	policy *policy.Store
-
+	t         testing.TB
+	router    *httprouter.Router
+	api       *binder
 	undecided string // why nothing can be decided; "" where it can
+	caller    string // of requests; "" for nobody in particular
 }
 
 // newWorld has a watch that is not behind, of a cluster without pods. Its log is the Extender's.
@@ -51,14 +52,12 @@ func newWorld(t testing.TB) *world {
 	w := &world{
 		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16})), t: t,
 		router: httprouter.New(),
-		policy: policy.NewStore(policy.Default(), time.Minute),
 	}
 	w.Log.SetLevel(logrus.DebugLevel)
 	w.api = &binder{API: w.API}
 	w.Undecided = func() string { return w.undecided }
-	w.Gates = []arbiter.Gate{arbitertest.Refuse("forbidden")}
 	w.Pods.Seen(startVersion)
-	decider := w.New(t, func(o *arbiter.Options) { o.API, o.Policy = w.api, w.policy })
+	decider := w.New(t, func(o *arbiter.Options) { o.API = w.api })
 	w.Extender = New(Options{
 		Arbiter: decider, Ledger: w.Ledger.Reader, Metrics: w.Metrics, Log: w.Log,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
@@ -72,9 +71,9 @@ const startVersion = 7
 
 // score has pods scored this way.
 func (w *world) score(how policy.Prioritize) {
-	p := *w.policy.Current()
+	p := *w.Policy.Current()
 	p.Prioritize = how
-	w.policy.Set(&p)
+	w.Policy.Set(&p)
 }
 
 // node adds a node with so many milli-CPU and bytes of memory.
@@ -115,6 +114,9 @@ func (w *world) post(verb string, body any) *httptest.ResponseRecorder {
 	}
 	r := httptest.NewRequest(http.MethodPost, "/"+verb, strings.NewReader(text))
 	r.Header.Set("Content-Type", "application/json")
+	if w.caller != "" {
+		r = r.WithContext(identity.As(r.Context(), &user.DefaultInfo{Name: w.caller}))
+	}
 	recorder := httptest.NewRecorder()
 	w.router.ServeHTTP(recorder, r)
 	return recorder

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -67,7 +68,7 @@ func (g *gang) traced(ctx context.Context) (context.Context, trace.Span) {
 func statusOf(err error) int {
 	var request *arbiter.RequestError
 	var known *httpjson.Error
-	var undecided *arbiter.Error
+	var undecided *gates.Error
 	var denied *identity.DeniedError
 	switch {
 	case errors.As(err, &denied):

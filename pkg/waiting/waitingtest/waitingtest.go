@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -88,11 +89,11 @@ func (w *Writes) Clear(_ context.Context, pod ledger.PodRef, _ string) error {
 
 // New returns the pods that wait of a cluster, of nodes without labels and taints. They take no pod for refused at the
 // start.
-func New(l *ledger.Ledger, q *placement.Builder, pods *cluster.Pods) (*waiting.Pods, *Writes) {
+func New(l *gates.GatedLedger, q *placement.Builder, pods *cluster.Pods) (*waiting.Pods, *Writes) {
 	log, _ := logtest.NewNullLogger()
 	writes := &Writes{nominated: map[string]string{}}
 	return waiting.New(waiting.Options{
-		Ledger: l.Reader, Question: q, Pods: pods, Patcher: writes, Nominator: writes, Recorder: writes,
+		Ledger: l.Reader, Gates: l.Gates, Question: q, Pods: pods, Patcher: writes, Nominator: writes, Recorder: writes,
 		Metrics: metrics.New(), Log: log,
 		Node:         func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true },
 		ClaimTrouble: func(*cluster.Pod) (ledger.Reason, string) { return ledger.Fits, "" },

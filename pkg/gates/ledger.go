@@ -1,45 +1,33 @@
-package arbiter
+package gates
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
-// gates say whether something may be given capacity at all, before the ledger is asked
-// whether it has any. Every integration path comes through them: a new rule about who may
-// have what is one more gate in this list. They are asked in this order, and the first
-// refusal counts. A gate gets the pod's namespace and name, or the namespace alone for a
-// slot that several pods may use. The node is empty where many nodes are asked about.
-var gates []Gate
-
-// Gate returns why something must not be given capacity, nil if it may.
-type Gate func(asked *ledger.Placement) *Error
-
 // GatedLedger is the ledger behind the gates. The methods of the ledger that decide are
 // reached through it alone: others are given the ledger's Reader or its Observer.
 type GatedLedger struct {
 	ledger.Observer
+	*Gates
 	// Clock is the clock of the ledger's deadlines.
 	Clock *steady.Clock
 
 	decides   *ledger.Ledger
 	undecided func() string
-	gates     []Gate
 }
 
 // NewGatedLedger puts the gates before a ledger. undecided returns why nothing can be
 // decided now, or "": the account may be incomplete, or another server may be deciding.
-// more are gates beside those of the list.
-func NewGatedLedger(l *ledger.Ledger, clock *steady.Clock, undecided func() string, more ...Gate) *GatedLedger {
-	return &GatedLedger{
-		Observer: l.Observer(), Clock: clock, decides: l, undecided: undecided,
-		gates: slices.Concat(gates, more),
-	}
+func NewGatedLedger(l *ledger.Ledger, clock *steady.Clock, g *Gates, undecided func() string) *GatedLedger {
+	return &GatedLedger{Observer: l.Observer(), Gates: g, Clock: clock, decides: l, undecided: undecided}
 }
+
+// Undecided returns why nothing can be decided now, "" where decisions can be made.
+func (l *GatedLedger) Undecided() string { return l.undecided() }
 
 // Ready returns why nothing can be decided now, nil where decisions can be made.
 func (l *GatedLedger) Ready() *Error {
@@ -52,30 +40,20 @@ func (l *GatedLedger) Ready() *Error {
 // Pass returns why something cannot be decided now, or must not be given capacity.
 func (l *GatedLedger) Pass(asked *ledger.Placement) error {
 	if err := l.Ready(); err != nil {
-		return err.of(asked.Pod, asked.Node)
+		return err.Of(asked.Pod, asked.Node)
 	}
-	return l.pass(asked)
+	return l.Refuse(asked)
 }
 
-func (l *GatedLedger) pass(asked *ledger.Placement) error {
-	for _, gate := range l.gates {
-		if err := gate(asked); err != nil {
-			return err.of(asked.Pod, asked.Node)
-		}
-	}
-	return nil
-}
-
-// MayKeep returns why a slot must not keep capacity that was given out already, nil if it
-// may: to a pod that was deleted, or to an object before this server started. That promises
-// nothing new, so it does not wait until decisions can be made.
-func (l *GatedLedger) MayKeep(slot *ledger.Slot) error { return l.pass(askedFor(slot)) }
+// MayKeep returns why the capacity of a pod that was deleted must not be kept, nil if it may. That promises nothing
+// that was not given out before, so it does not wait until decisions can be made.
+func (l *GatedLedger) MayKeep(slot *ledger.Slot) error { return l.Refuse(askedFor(slot)) }
 
 // askedFor is what is asked for by a slot.
 func askedFor(slot *ledger.Slot) *ledger.Placement {
 	asked := &ledger.Placement{
-		Pod: slot.Pod, Node: slot.Node, Request: slot.Request, Scheduler: slot.Scheduler, Priority: slot.Priority,
-		Devices: slot.Devices,
+		Pod: slot.Pod, Node: slot.Node, Request: slot.Request, Scheduler: slot.Scheduler, Caller: slot.Caller,
+		Priority: slot.Priority, Devices: slot.Devices,
 	}
 	if asked.Pod.Namespace == "" {
 		asked.Pod.Namespace = slot.Ref.Namespace
@@ -139,7 +117,7 @@ func (l *GatedLedger) Exchange(x *ledger.Exchange) error {
 func (l *GatedLedger) passAll(x *ledger.Exchange) error {
 	for i := range x.Keep {
 		for k := range x.Keep[i].Slots {
-			if err := l.pass(askedFor(&x.Keep[i].Slots[k])); err != nil {
+			if err := l.Refuse(askedFor(&x.Keep[i].Slots[k])); err != nil {
 				return err
 			}
 		}
@@ -210,8 +188,8 @@ func (l *GatedLedger) Unreserve(pods []ledger.Placement) ledger.Result {
 	return l.decides.Unreserve(pods)
 }
 
-// isNotReady reports whether an error says that nothing can be decided now.
-func isNotReady(err error) bool {
+// IsNotReady reports whether an error says that nothing can be decided now.
+func IsNotReady(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Outcome == NotReady
 }
