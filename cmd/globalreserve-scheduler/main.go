@@ -20,7 +20,6 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
-	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/local"
 )
 
 // ballast is memory that is counted by the garbage collector and never touched, so that it takes no room. A scheduler
@@ -33,10 +32,10 @@ func main() {
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
 	log.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
-	plugins := schedulerplugin.NewPlugins(local.Options{Log: log, Out: os.Stderr, Exit: func(err error) {
+	plugins := schedulerplugin.NewPlugins(schedulerplugin.Options{Log: log, Out: os.Stderr, Exit: func(err error) {
 		log.WithError(err).Error("The scheduler ends")
 		os.Exit(1)
-	}}.Backend(), log)
+	}})
 	command := app.NewSchedulerCommand(app.WithPlugin(schedulerplugin.Name, plugins.New))
 	command.Use = "globalreserve-scheduler"
 	command.PreRunE = checkFile

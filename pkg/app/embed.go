@@ -18,12 +18,8 @@ import (
 // What follows is for a program that has the server in its own process.
 
 // Waiting are the pods that wait. A scheduler that is asked by nobody over HTTP leaves its own out of them by Host; see
-// pkg/schedulerplugin/local.
+// pkg/schedulerplugin.
 func (a *App) Waiting() *waiting.Pods { return a.waiting }
-
-// Deciding reports whether the account can be decided on: it is complete, and the
-// server is not stopping.
-func (a *App) Deciding() bool { return !a.health.stopping.Load() && a.health.undecided() == "" }
 
 // Ledger returns the account.
 func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }

@@ -27,11 +27,11 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 	t.Run("starting", func(t *testing.T) {
 		f := newFixture(t)
 		f.known(pod)
-		f.backend.unready.Store(true)
+		f.unready.Store(true)
 		assert.Equal(t, fwk.UnschedulableAndUnresolvable, f.PreEnqueue(t.Context(), pod).Code())
 		_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 		assert.Equal(t, "GlobalReserve: the ledger is not complete yet", status.Message())
-		f.backend.unready.Store(false)
+		f.unready.Store(false)
 		f.waker.wakeIfReady()
 		assert.Equal(t, "ns/p", f.woken())
 		assert.Nil(t, f.PreEnqueue(t.Context(), pod))
@@ -40,10 +40,12 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		f := newFixture(t)
 		f.known(pod)
 		state := f.begin(pod)
-		f.backend.fail = fmt.Errorf("%w: another server decides", ErrNotReady)
+		f.unready.Store(true)
 		assert.Equal(t, notNow(), f.Reserve(t.Context(), state, pod, "a"), "a constant text, without the cause")
 		f.Unreserve(t.Context(), state, pod, "a")
-		assert.Equal(t, []string{"reserve p on a"}, f.backend.calls, "nothing was made")
+		assert.Equal(t, "-", f.on(pod))
+		f.unready.Store(false)
+		f.waker.wakeIfReady()
 		assert.Equal(t, "ns/p", f.woken())
 	})
 }
@@ -51,7 +53,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 // Pods that another scheduler has bound while this one stood by, or that were deleted, are not kept in mind.
 func TestPodsThatDoNotWaitAnyMore(t *testing.T) {
 	f := newFixture(t)
-	f.backend.unready.Store(true)
+	f.unready.Store(true)
 	pods := map[string]*v1.Pod{}
 	for _, name := range []string{"bound", "deleted", "missed", "waits"} {
 		pods[name] = newPod(name, "1")
@@ -66,7 +68,7 @@ func TestPodsThatDoNotWaitAnyMore(t *testing.T) {
 	changed := pods["waits"].DeepCopy()
 	changed.Labels = nil
 	f.waker.updated(pods["waits"], changed)
-	f.backend.unready.Store(false)
+	f.unready.Store(false)
 	require.Len(t, f.waker.awaiting, 1)
 	f.waker.wakeIfReady()
 	assert.Equal(t, "ns/waits", f.woken())
@@ -79,7 +81,7 @@ func TestRefusedPodsThatAreGone(t *testing.T) {
 	info, err := f.read(pod)
 	require.NoError(t, err)
 	f.waker.again(info, ledger.Fits, time.Hour)
-	f.waker.refused(info, f.backend.Ledger().Revision(), false)
+	f.waker.refused(info, f.server.ledger.Revision(), false)
 	require.True(t, f.waker.lost(pod.UID))
 	require.NotEmpty(t, f.waker.waiting.LastCaller(pod.UID))
 	f.waker.deleted(pod)
@@ -90,11 +92,9 @@ func TestRefusedPodsThatAreGone(t *testing.T) {
 // Pods that wait for the ledger are tried again whenever it can be decided on.
 func TestReadinessIsTold(t *testing.T) {
 	f := newFixture(t)
-	b := f.backend
-	b.unready.Store(true)
-	log, told := logtest.NewNullLogger()
-	plugins := NewPlugins(func(context.Context, *Args, fwk.Handle) (Backend, error) { return b, nil }, log)
+	f.unready.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
+	plugins := f.plugins(ctx)
 	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{}`)}, f.handle)
 	require.NoError(t, err)
 	pod := newPod("p", "1")
@@ -102,7 +102,7 @@ func TestReadinessIsTold(t *testing.T) {
 	info, err := f.read(pod)
 	require.NoError(t, err)
 	changes := func() []*logrus.Entry {
-		return slices.DeleteFunc(told.AllEntries(), func(e *logrus.Entry) bool {
+		return slices.DeleteFunc(f.world.Logs.AllEntries(), func(e *logrus.Entry) bool {
 			return !strings.HasSuffix(e.Message,
 				"be made on the ledger")
 		})
@@ -110,10 +110,10 @@ func TestReadinessIsTold(t *testing.T) {
 	said := func(want int) func() bool { return func() bool { return len(changes()) == want } }
 	for i := range 2 {
 		made.(*Plugin).waker.await(info)
-		b.unready.Store(false)
+		f.unready.Store(false)
 		assert.Equal(t, "ns/p", f.woken())
 		require.Eventually(t, said(2*i+1), time.Minute, time.Millisecond)
-		b.unready.Store(true)
+		f.unready.Store(true)
 		require.Eventually(t, said(2*i+2), time.Minute, time.Millisecond)
 	}
 	cancel()
@@ -126,19 +126,17 @@ func TestReadinessIsTold(t *testing.T) {
 func TestAMomentUnready(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		b := f.backend
-		log, _ := logtest.NewNullLogger()
-		plugins := NewPlugins(func(context.Context, *Args, fwk.Handle) (Backend, error) { return b, nil }, log)
 		ctx, cancel := context.WithCancel(t.Context())
+		plugins := f.plugins(ctx)
 		made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{}`)}, f.handle)
 		require.NoError(t, err)
 		<-time.After(2 * lookEvery)
 		pod := newPod("p", "1")
 		f.known(pod)
-		b.unready.Store(true)
+		f.unready.Store(true)
 		_, status := made.(*Plugin).PreFilter(ctx, newState(), pod, nil)
 		require.Equal(t, notNow(), status)
-		b.unready.Store(false)
+		f.unready.Store(false)
 		<-time.After(2 * lookEvery)
 		synctest.Wait()
 		require.NotEmpty(t, f.handle.activated)
@@ -151,11 +149,16 @@ func TestAMomentUnready(t *testing.T) {
 
 // An error of a bind that may have happened is not one of a refusal.
 func TestBindThatMayHaveHappened(t *testing.T) {
-	f := newFixture(t)
-	pod := newPod("p", "1")
-	state := f.begin(pod)
-	f.backend.fail = errors.New("it is not known")
-	assert.Equal(t, fwk.Error, f.Bind(t.Context(), state, pod, "a").Code())
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		pod := newPod("p", "1")
+		f.known(pod)
+		state := f.begin(pod)
+		f.api.fail = errors.New("the answer was lost")
+		status := f.Bind(t.Context(), state, pod, "a")
+		assert.Equal(t, fwk.Error, status.Code())
+		assert.Contains(t, status.Message(), "it is not known yet whether pod ns/p was bound")
+	})
 }
 
 // A profile that binds past the plugin is told of, once.
@@ -165,6 +168,7 @@ func TestAnotherPluginBinds(t *testing.T) {
 	f.log = log
 	for i := range 3 {
 		pod := newPod(fmt.Sprint("p", i), "1")
+		f.known(pod)
 		state := f.begin(pod)
 		require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
 		if i == 0 {
@@ -173,7 +177,7 @@ func TestAnotherPluginBinds(t *testing.T) {
 		f.PostBind(t.Context(), state, pod, "a")
 		assert.Len(t, told.Entries, min(i, 1))
 		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Equal(t, "a", f.on(pod), "what is bound is not given back")
 	}
 	assert.Contains(t, told.LastEntry().Message, "disable DefaultBinder")
-	assert.NotContains(t, strings.Join(f.backend.calls, "; "), "unreserve", "what is bound is not given back")
 }

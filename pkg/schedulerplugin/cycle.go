@@ -92,12 +92,12 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 		c.whatif.removed = slices.Delete(c.whatif.removed, at, at+1)
 		return nil
 	}
-	info, err := p.backend.Question().Reader.NewPod(pod)
+	info, err := p.server.question.Reader.NewPod(pod)
 	if err != nil {
 		return nil // it asks for more than can be counted, so it can be bound nowhere
 	}
 	// A slot that is kept for it there is what it takes.
-	c.whatif.added = append(c.whatif.added, p.backend.Question().For(info, node.Node().Name))
+	c.whatif.added = append(c.whatif.added, p.server.question.For(info, node.Node().Name))
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (p *Plugin) fitsImagined(c *cycle, node string) (reason ledger.Reason) {
 		}
 	}
 	plan := ledger.NewPlan(others, ledger.Partial, time.Time{})
-	p.backend.Ledger().Try(func(t *ledger.Trial) {
+	p.server.ledger.Try(func(t *ledger.Trial) {
 		t.Remove(c.whatif.removed...)
 		t.Reserve(plan)
 		reason = t.AppendFit(nil, c.on(node), []string{node})[0].Reason

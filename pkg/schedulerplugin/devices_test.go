@@ -23,8 +23,8 @@ func claiming(name, claims string) *v1.Pod {
 // withDevices gives node a one GPU; claims c and d exist.
 func withDevices(t *testing.T) *fixture {
 	f := newFixture(t)
-	f.backend.claims = map[string]bool{"c": true, "d": true}
-	f.backend.ledger.ObserveDevices("a", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
+	f.claims = map[string]bool{"c": true, "d": true}
+	f.ledger.ObserveDevices("a", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
 	return f
 }
 
@@ -97,7 +97,7 @@ func TestPreemptionForDevices(t *testing.T) {
 	require.Equal(t, fwk.Unschedulable, f.filter(state, pod, "a").Code())
 	f.RemovePod(t.Context(), state, pod, fakePod{pod: victim}, nodeInfo("a"))
 	assert.True(t, f.filter(state, pod, "a").IsSuccess())
-	f.backend.claims["e"] = true
+	f.claims["e"] = true
 	f.AddPod(t.Context(), state, pod, fakePod{pod: claiming("nominated", "e")}, nodeInfo("a"))
 	assert.False(t, f.filter(state, pod, "a").IsSuccess())
 }

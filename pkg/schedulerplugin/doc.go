@@ -5,9 +5,17 @@
 //
 // # Where the ledger is
 //
-// The plugin decides on a Backend, which schedulerplugin/local makes: the ledger is in this process, with the whole
-// server around it, which serves everybody else. A scheduler whose ledger is in a server elsewhere asks it by the
-// extender.
+// The ledger is in this process, with the whole server of pkg/app around it: everybody else reserves from it over HTTP,
+// while this scheduler asks it by function calls (server.go). A scheduler whose ledger is in a server elsewhere asks
+// that by the extender.
+//
+// There must be one ledger in a cluster, and the scheduler that schedules must be the one that has it. So there is one
+// election, that of pkg/election, and none of kube-scheduler's: its leaderElection.leaderElect is false, which
+// cmd/globalreserve-scheduler insists on. All replicas follow pods and nodes, and keep pods out of their queues
+// (PreEnqueue) until they hold the Lease "globalreserve", have taken over and decide. Until then they pass on what they
+// are asked over HTTP. A standalone server takes part in the same election: while it leads, no such scheduler
+// schedules. A process that loses the Lease decides nothing from that moment on, and ends itself when another one has
+// it. Until the account is complete pods are refused, and woken when it is.
 //
 // # One pod
 //
@@ -67,7 +75,7 @@
 // the highest priority first. The hints for cluster events (enqueue.go) are there
 // besides, for pods the ledger was not the only one to refuse.
 //
-// What may be touched: the extension points know a backend only by the interface;
-// texts that get into a pod's condition are in reasons.go and in pkg/placement, and never change with the
-// cluster's state.
+// What may be touched: this is the one package besides the commands that may import pkg/app, as it is a composition
+// root like them: server.go alone does. Texts that get into a pod's condition are in reasons.go and in pkg/placement,
+// and never change with the cluster's state.
 package schedulerplugin

@@ -2,18 +2,17 @@ package schedulerplugin
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -21,39 +20,32 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
-	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
-// fakeBackend is a ledger, and remembers what was asked of it.
-type fakeBackend struct {
-	hosted   map[string]*waiting.Pods // by profile
-	ledger   *ledger.Ledger
-	question *placement.Builder
-	unready  atomic.Bool
-	fail     error           // of Reserve and Bind
-	claims   map[string]bool // of devices: those that exist, each for one GPU
-	advice   ledger.Reason   // of gangs
-	calls    []string
+// api is the API server, which binds unless it is to fail.
+type api struct {
+	*arbitertest.API
+	fail error
 }
 
-func (b *fakeBackend) Ledger() ledger.Reader { return b.ledger.Reader }
-
-func (b *fakeBackend) Question() *placement.Builder { return b.question }
+// Bind implements arbiter.API.
+func (a *api) Bind(context.Context, *v1.Binding) error { return a.fail }
 
 // devices is what the claims of a pod ask for.
-func (b *fakeBackend) devices(pod *cluster.Pod) *ledger.DeviceRequest {
+func (f *fixture) devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}
 	r := &ledger.DeviceRequest{Err: pod.Devices.Err}
 	for _, name := range pod.Devices.Claims {
-		if !b.claims[name] {
+		if !f.claims[name] {
 			return &ledger.DeviceRequest{Err: "there is no claim " + name}
 		}
 		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
@@ -64,63 +56,6 @@ func (b *fakeBackend) devices(pod *cluster.Pod) *ledger.DeviceRequest {
 		r.Requests = append(r.Requests, compiled)
 	}
 	return r
-}
-
-func (b *fakeBackend) Ready() bool { return !b.unready.Load() }
-func (b *fakeBackend) Wait() error { return nil }
-
-func (b *fakeBackend) Reserve(p *ledger.Placement) (bool, error) {
-	b.calls = append(b.calls, fmt.Sprintf("reserve %s on %s", p.Pod.Name, p.Node))
-	if b.fail != nil {
-		return false, b.fail
-	}
-	_, had := b.ledger.HomeOf(p.Pod)
-	result := b.ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Now().Add(time.Hour)),
-		time.Now())
-	if len(result.Rejections) > 0 {
-		return false, &RefusedError{Reason: result.Rejections[0].Reason, Revision: result.Revision}
-	}
-	return !had, nil
-}
-
-func (b *fakeBackend) ReserveAll(gang []ledger.Placement) (made []bool, err error) {
-	call := "reserve all:"
-	for i := range gang {
-		call += fmt.Sprintf(" %s on %s", gang[i].Pod.Name, gang[i].Node)
-		_, had := b.ledger.HomeOf(gang[i].Pod)
-		made = append(made, !had)
-	}
-	b.calls = append(b.calls, call)
-	if b.fail != nil {
-		return nil, b.fail
-	}
-	result := b.ledger.Reserve(ledger.NewPlan(gang, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
-	if len(result.Rejections) > 0 {
-		return nil, &RefusedError{Reason: result.Rejections[0].Reason, Revision: result.Revision}
-	}
-	return made, nil
-}
-
-func (b *fakeBackend) Advise(pod *cluster.Pod) ledger.Reason {
-	b.calls = append(b.calls, "advise "+pod.Ref.Name)
-	return b.advice
-}
-
-func (b *fakeBackend) Refused(pod *cluster.Pod, nodes []string) {
-	slices.Sort(nodes)
-	b.calls = append(b.calls, fmt.Sprintf("refused %s %v", pod.Ref.Name, nodes))
-}
-
-func (b *fakeBackend) Release(p *ledger.Placement) {
-	b.calls = append(b.calls, fmt.Sprintf("unreserve %s on %s", p.Pod.Name, p.Node))
-	b.ledger.Unreserve([]ledger.Placement{*p})
-}
-
-func (b *fakeBackend) Host(profile string, w *waiting.Pods) { b.hosted[profile] = w }
-
-func (b *fakeBackend) Bind(_ context.Context, pod *cluster.Pod, node string) error {
-	b.calls = append(b.calls, fmt.Sprintf("bind %s to %s", pod.Ref.Name, node))
-	return b.fail
 }
 
 // fakeHandle has what the plugin uses of the framework's.
@@ -224,11 +159,15 @@ type fakePod struct {
 
 func (p fakePod) GetPod() *v1.Pod { return p.pod }
 
-// fixture is a plugin on a ledger of two nodes of 4 CPUs, a and b.
+// fixture is a plugin on a server with a ledger of two nodes of 4 CPUs, a and b.
 type fixture struct {
 	*Plugin
 	t       *testing.T
-	backend *fakeBackend
+	world   *arbitertest.World
+	ledger  *ledger.Ledger
+	api     *api
+	claims  map[string]bool // of devices: those that exist, each for one GPU
+	unready atomic.Bool
 	handle  *fakeHandle
 }
 
@@ -241,30 +180,63 @@ func newFixture(t *testing.T) *fixture {
 		}}})
 		l.ObserveNode(ledger.NodeObservation{Name: name, UID: types.UID(name), Allocatable: allocatable})
 	}
-	gangs, err := kinds.New(kinds.Default())
-	require.NoError(t, err)
-	backend := &fakeBackend{ledger: l, hosted: map[string]*waiting.Pods{}}
-	backend.question = &placement.Builder{
-		Reader:  cluster.Reader{Table: l.Table(), Gangs: gangs},
-		Matcher: &placement.Matcher{}, Devices: backend.devices,
-	}
-	client := fake.NewClientset()
 	f := &fixture{
-		t: t, backend: backend,
-		handle: &fakeHandle{informers: informers.NewSharedInformerFactory(client, 0), activated: make(chan string, 100)},
+		t: t, world: arbitertest.NewWorld(l), ledger: l, handle: &fakeHandle{
+			informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0), activated: make(chan string, 100),
+		},
 	}
-	log, _ := logtest.NewNullLogger()
-	f.Plugin = &Plugin{args: &Args{}, backend: f.backend, handle: f.handle, log: log}
+	f.api = &api{API: f.world.API}
+	f.world.Question.Devices = f.devices
+	f.world.Undecided = func() string {
+		if f.unready.Load() {
+			return "another server decides"
+		}
+		return ""
+	}
+	decider := f.world.New(t, func(o *arbiter.Options) { o.API = f.api })
+	t.Cleanup(func() { assert.NoError(t, decider.Stop(context.Background())) })
+	stopped := make(chan struct{})
+	close(stopped)
+	f.Plugin = &Plugin{args: &Args{}, handle: f.handle, log: f.world.Log, server: &server{
+		ledger: l.Reader, question: f.world.Question, arbiter: decider, waiting: f.world.Waiting, ttl: time.Hour,
+		stopped: stopped,
+	}}
 	f.waker = newWaker(t.Context(), f.Plugin, klog.Background())
 	f.waker.start()
 	t.Cleanup(f.waker.stop)
 	return f
 }
 
-// known makes the scheduler's informer know a pod.
+// known makes the scheduler and the server know a pod.
 func (f *fixture) known(pod *v1.Pod) {
 	f.t.Helper()
 	require.NoError(f.t, f.handle.informers.Core().V1().Pods().Informer().GetStore().Add(pod))
+	f.api.Put(pod)
+	f.world.Bring(pod)
+}
+
+// plugins has the plugins of a scheduler made from no args, on the server of the fixture.
+func (f *fixture) plugins(ctx context.Context) *Plugins {
+	f.t.Helper()
+	args, err := ReadArgs(&runtime.Unknown{Raw: []byte(`{}`)})
+	require.NoError(f.t, err)
+	plugins := NewPlugins(Options{Log: f.world.Log})
+	plugins.use(ctx, f.server, args)
+	return plugins
+}
+
+// refusals is how many the server remembers.
+func (f *fixture) refusals() []*waiting.Refusal {
+	list, _ := f.world.Waiting.RefusalsAfter(0)
+	return list
+}
+
+// on is the node where the ledger has capacity for a pod, "-" for none.
+func (f *fixture) on(pod *v1.Pod) string {
+	if node, ok := f.ledger.HomeOf(f.ref(pod)); ok {
+		return node
+	}
+	return "-"
 }
 
 func newPod(name, cpu string) *v1.Pod {
@@ -282,7 +254,7 @@ func newPod(name, cpu string) *v1.Pod {
 // match has a reservation of one slot match the pods of a name.
 func (f *fixture) match(slot ledger.SlotRef, pod string) {
 	f.t.Helper()
-	require.NoError(f.t, f.backend.question.Matcher.Set(&v1alpha1.Reservation{
+	require.NoError(f.t, f.server.question.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: slot.Namespace, Name: slot.Name},
 		Spec: v1alpha1.ReservationSpec{
 			Slots:     []v1alpha1.Slot{{Name: slot.Slot}},
@@ -294,14 +266,14 @@ func (f *fixture) match(slot ledger.SlotRef, pod string) {
 // bound puts a pod on a node in the ledger, which gives it the first device where it has claims.
 func (f *fixture) bound(pod *v1.Pod, node string) {
 	f.t.Helper()
-	info, err := cluster.Reader{Table: f.backend.ledger.Table()}.NewPod(pod)
+	info, err := cluster.Reader{Table: f.ledger.Table()}.NewPod(pod)
 	require.NoError(f.t, err)
 	observation := info.Observation()
 	observation.Node = node
-	if observation.Devices = f.backend.devices(info); observation.Devices != nil {
+	if observation.Devices = f.devices(info); observation.Devices != nil {
 		observation.Devices.Given = "gpu-0"
 	}
-	f.backend.ledger.ObservePod(observation)
+	f.ledger.ObservePod(observation)
 }
 
 // ref is how the ledger names a pod.

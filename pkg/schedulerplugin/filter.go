@@ -17,7 +17,7 @@ import (
 // PreEnqueue implements fwk.PreEnqueuePlugin: while the scheduler starts, or another process has the ledger, pods are
 // kept out of its queue. Each would be tried in vain, and its status be written.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
-	if p.backend.Ready() {
+	if p.server.ready() {
 		return nil
 	}
 	if info, err := p.read(pod); err == nil {
@@ -31,7 +31,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	nodes []fwk.NodeInfo,
 ) (*fwk.PreFilterResult, *fwk.Status) {
-	l := p.backend.Ledger()
+	l := p.server.ledger
 	// Before anything is decided, so that capacity freed meanwhile is not missed.
 	c := &cycle{revision: l.Revision(), refused: &atomic.Bool{}, group: groupOf(state)}
 	info, err := p.read(pod)
@@ -41,10 +41,10 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, placement.Uncountable)
 	}
 	c.pod = info
-	if !p.backend.Ready() {
+	if !p.server.ready() {
 		return nil, p.wait(info)
 	}
-	c.placement = p.backend.Question().For(info, "")
+	c.placement = p.server.question.For(info, "")
 	c.gang = gangOf(pod, info)
 	state.Write(stateKey, c)
 	if status := p.gangWaits(c); status != nil {
@@ -84,7 +84,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node
 	case c.surveyed:
 		reason = c.refusals[name] // Fits where it is not there
 	default:
-		reason = fits(p.backend.Ledger(), &c.placement, name)
+		reason = fits(p.server.ledger, &c.placement, name)
 	}
 	if reason == ledger.Fits {
 		return nil
@@ -119,7 +119,7 @@ func fits(l ledger.Reader, placement *ledger.Placement, node string) ledger.Reas
 func (p *Plugin) refused(c *cycle, reason ledger.Reason) {
 	if !c.refused.Load() && c.refused.CompareAndSwap(false, true) {
 		p.waker.refused(c.pod, c.revision, reason.OfLimit())
-		if !slices.Equal(p.backend.Question().Matcher.Candidates(c.pod), c.placement.Slots) {
+		if !slices.Equal(p.server.question.Matcher.Candidates(c.pod), c.placement.Slots) {
 			p.waker.waiting.Wake(c.pod) // it was looked at without a reservation that it may use by now
 		}
 	}
@@ -140,7 +140,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ 
 		return fwk.NewStatus(fwk.Skip)
 	}
 	c.preferred = c.preferred[:0]
-	if l := p.backend.Ledger(); len(c.placement.Slots) > 0 || l.HasSlots() {
+	if l := p.server.ledger; len(c.placement.Slots) > 0 || l.HasSlots() {
 		for _, slot := range l.UsableSlots(&c.placement) {
 			c.preferred = append(c.preferred, slot.Node)
 		}
@@ -181,11 +181,11 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if info.Devices.Asks() {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: the pod claims devices")
 	}
-	if _, home := p.backend.Ledger().PlaceOf(info.Ref); home || len(p.backend.Question().Matcher.Candidates(info)) > 0 {
+	if _, home := p.server.ledger.PlaceOf(info.Ref); home || len(p.server.question.Matcher.Candidates(info)) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: capacity is kept for the pod")
 	}
 	return []fwk.SignFragment{{Key: "GlobalReserve.Request()", Value: signature{
-		Request: info.Request, Ready: p.backend.Ready(),
+		Request: info.Request, Ready: p.server.ready(),
 	}}}, nil
 }
 

@@ -21,10 +21,10 @@ type group struct {
 	pods []placed
 	// on is how many of pods count on a node.
 	on map[string]int
-	// decided: the backend was asked for all of them, and err is what it said.
+	// decided: the server was asked for all of them, and err is what it said.
 	decided bool
 	err     error
-	// made are the pods that the backend has made an allocation for, until they answer for it themselves.
+	// made are the pods that the server has made an allocation for, until they answer for it themselves.
 	made map[types.UID]bool
 }
 
@@ -100,9 +100,9 @@ func (g *group) remove(pod types.UID) {
 	}
 }
 
-// reserve asks the backend, once, for capacity for all pods of the group where they were placed at the end of the
+// reserve asks the server, once, for capacity for all pods of the group where they were placed at the end of the
 // trial. It reports whether that was made for one of them.
-func (g *group) reserve(b Backend, pod types.UID) (made bool, err error) {
+func (g *group) reserve(s *server, pod types.UID) (made bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.decided {
@@ -112,7 +112,7 @@ func (g *group) reserve(b Backend, pod types.UID) (made bool, err error) {
 			gang[i] = g.pods[i].Placement
 		}
 		var all []bool
-		all, g.err = b.ReserveAll(gang)
+		all, g.err = s.reserveAll(gang)
 		for i := range all {
 			g.made[gang[i].Pod.UID] = all[i]
 		}
@@ -122,7 +122,7 @@ func (g *group) reserve(b Backend, pod types.UID) (made bool, err error) {
 	return made, g.err
 }
 
-// isRefused reports whether the backend has refused the group.
+// isRefused reports whether the server has refused the group.
 func (g *group) isRefused() bool {
 	if g == nil {
 		return false

@@ -154,17 +154,17 @@ func (p *Plugin) gangWaits(c *cycle) *fwk.Status {
 	if c.group != nil {
 		return nil
 	}
-	if reason := p.backend.Advise(c.pod); reason != ledger.Fits {
+	if reason := p.server.arbiter.AdviseGang(c.pod); reason != ledger.Fits {
 		return refuse(reason)
 	}
 	return nil
 }
 
 // gangRefused has a pod's gang held if that was refused, and not the pod alone.
-func (p *Plugin) gangRefused(c *cycle, refused *RefusedError) bool {
-	ofGang := c.gang != (kinds.Key{}) && (refused.Reason.OfGang() || c.group.isRefused())
+func (p *Plugin) gangRefused(c *cycle, refused *refusedError) bool {
+	ofGang := c.gang != (kinds.Key{}) && (refused.reason.OfGang() || c.group.isRefused())
 	if ofGang {
-		p.waker.holdGang(c.gang, c.pod, refused.Reason, max(c.revision, refused.Revision))
+		p.waker.holdGang(c.gang, c.pod, refused.reason, max(c.revision, refused.revision))
 	}
 	return ofGang
 }
@@ -208,7 +208,7 @@ func (w *waker) wakeAll(pods []*cluster.Pod) {
 
 // woken has a pod that the waker wakes not be held for its gang's sake.
 func (w *waker) woken(pod *v1.Pod) {
-	if info, err := w.backend.Question().Reader.NewPod(pod); err == nil {
+	if info, err := w.server.question.Reader.NewPod(pod); err == nil {
 		w.holds.lift(gangOf(pod, info))
 	}
 }

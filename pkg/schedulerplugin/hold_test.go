@@ -19,7 +19,7 @@ import (
 // member is a pod of a gang that kube-scheduler knows nothing of.
 func (f *fixture) member(name string) *v1.Pod {
 	pod := newPod(name, "1")
-	pod.Annotations = map[string]string{v1alpha1.GangAnnotation: "g", v1alpha1.GangMinAnnotation: "3"}
+	pod.Annotations = map[string]string{v1alpha1.GangAnnotation: "g", v1alpha1.GangMinAnnotation: "2"}
 	f.known(pod)
 	return pod
 }
@@ -33,16 +33,13 @@ func (f *fixture) refusedFirst(pod *v1.Pod) *fwk.Status {
 	return status
 }
 
-// bindRefused has a pod scheduled, and its bind refused for its gang's sake. Nobody is tried again for what it had
-// itself.
+// bindRefused has a pod scheduled, and its bind refused for its gang's sake, as Bind does. Nobody is tried again for
+// what it had itself.
 func (f *fixture) bindRefused(pod *v1.Pod, reason ledger.Reason) {
 	f.t.Helper()
 	state := f.begin(pod)
 	require.True(f.t, f.Reserve(f.t.Context(), state, pod, "a").IsSuccess())
-	f.backend.fail = &RefusedError{Reason: reason}
-	status := f.Bind(f.t.Context(), state, pod, "a")
-	require.Equal(f.t, refuse(reason).Code(), status.Code())
-	f.backend.fail = nil
+	require.True(f.t, f.gangRefused(cycleOf(state), &refusedError{reason: reason}))
 	f.Unreserve(f.t.Context(), state, pod, "a")
 	synctest.Wait()
 	require.NotNil(f.t, f.refusedFirst(pod))
@@ -51,15 +48,13 @@ func (f *fixture) bindRefused(pod *v1.Pod, reason ledger.Reason) {
 	}
 }
 
-// The backend knows whether a gang can start. A pod without a gang is not asked about.
-func TestBackendAdvisesGangs(t *testing.T) {
+// The server knows whether a gang can start.
+func TestServerAdvisesGangs(t *testing.T) {
 	f := newFixture(t)
-	f.backend.advice = ledger.GangIncomplete
 	status := f.refusedFirst(f.member("m"))
 	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code())
 	assert.Equal(t, "GlobalReserve: too few pods of the pod's gang exist, or what it needs is not known", status.Message())
 	assert.Nil(t, f.refusedFirst(newPod("alone", "1")))
-	assert.Equal(t, []string{"advise m"}, f.backend.calls)
 }
 
 // A refused bind has all members of the gang wait, without another request, and all are tried when the pause is over.
@@ -69,11 +64,9 @@ func TestRefusedGangIsHeld(t *testing.T) {
 		first, second := f.member("first"), f.member("second")
 		began := time.Now()
 		f.bindRefused(first, ledger.GangUnplaced)
-		asked := len(f.backend.calls)
 		for _, pod := range []*v1.Pod{first, second} {
 			assert.Equal(t, "GlobalReserve: there is no capacity for the rest of the pod's gang", f.refusedFirst(pod).Message())
 		}
-		assert.Len(t, f.backend.calls, asked)
 		assert.Nil(t, f.refusedFirst(newPod("alone", "1")))
 		assert.ElementsMatch(t, []string{"ns/first", "ns/second"}, []string{<-f.handle.activated, <-f.handle.activated})
 		assert.Equal(t, firstGangPause, time.Since(began).Truncate(firstGangPause))
@@ -91,7 +84,7 @@ func TestRefusedGangIsHeld(t *testing.T) {
 // Capacity that is freed, and a member that is bound, end the wait.
 func TestHoldEndsEarly(t *testing.T) {
 	cases := map[string]func(f *fixture){
-		"capacity is freed": func(f *fixture) { f.backend.ledger.RemovePod(f.ref(newPod("other", "1")), 0) },
+		"capacity is freed": func(f *fixture) { f.ledger.RemovePod(f.ref(newPod("other", "1")), 0) },
 		"another member is bound": func(f *fixture) {
 			pod := f.member("new")
 			state := newState()
@@ -106,6 +99,7 @@ func TestHoldEndsEarly(t *testing.T) {
 				f := newFixture(t)
 				f.bound(newPod("other", "1"), "a")
 				pod := f.member("m")
+				f.member("rest")
 				for range 2 {
 					f.bindRefused(pod, ledger.GangIncomplete)
 					<-f.handle.activated
@@ -127,6 +121,7 @@ func TestHoldEndsEarly(t *testing.T) {
 func TestHoldsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
+		f.member("rest")
 		f.bindRefused(f.member("m"), ledger.GangUnplaced)
 		assert.Len(t, f.waker.holds.held, 1)
 		f.waker.gangSettled(kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: "g"})
@@ -140,13 +135,13 @@ func TestMemberIsNotKeptToItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		pod := f.member("m")
-		info, err := f.backend.question.Reader.NewPod(pod)
+		info, err := f.server.question.Reader.NewPod(pod)
 		require.NoError(t, err)
-		placement := f.backend.question.For(info, "a")
+		placement := f.server.question.For(info, "a")
 		slot := placement.Slot(time.Now().Add(time.Hour))
 		slot.Movable = true
 		plan := ledger.Plan{Slots: []ledger.Slot{slot}, Mode: ledger.AllOrNothing}
-		require.Empty(t, f.backend.ledger.Reserve(plan, time.Now()).Rejections)
+		require.Empty(t, f.ledger.Reserve(plan, time.Now()).Rejections)
 		result, status := f.PreFilter(t.Context(), newState(), pod, nil)
 		require.True(t, status.IsSuccess())
 		assert.Nil(t, result, "any node will do")
@@ -170,7 +165,7 @@ func TestAttemptsToComeDoNotAddUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
-				pod, err := f.backend.question.Reader.NewPod(f.member("m"))
+				pod, err := f.server.question.Reader.NewPod(f.member("m"))
 				require.NoError(t, err)
 				began := time.Now()
 				for range 5 { // events of the cluster

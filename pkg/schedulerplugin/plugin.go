@@ -2,8 +2,8 @@ package schedulerplugin
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,12 +25,12 @@ const Name = "GlobalReserve"
 
 // Plugin is the plugin of one profile. Plugins.New makes it.
 type Plugin struct {
-	args    *Args
-	backend Backend
-	handle  fwk.Handle
-	log     logrus.FieldLogger
-	waker   *waker
-	last    atomic.Pointer[read]
+	args   *Args
+	server *server
+	handle fwk.Handle
+	log    logrus.FieldLogger
+	waker  *waker
+	last   atomic.Pointer[read]
 
 	boundByOthers sync.Once // it was told
 }
@@ -57,27 +57,20 @@ var (
 	_ fwk.SignPlugin          = &Plugin{}
 )
 
-// NewBackend makes and starts a backend; it stops when ctx ends. The handle is that
-// of the first profile.
-type NewBackend func(ctx context.Context, args *Args, handle fwk.Handle) (Backend, error)
-
-// Plugins makes the plugins of one scheduler. All profiles share one backend.
+// Plugins makes the plugins of one scheduler. All profiles share one server.
 type Plugins struct {
-	newBackend NewBackend
-	log        logrus.FieldLogger
+	Options
 
 	stopped sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	backend Backend
-	args    string // of the first profile, as JSON
-	made    []*Plugin
+	mu     sync.Mutex // guards what follows
+	server *server
+	args   Args // of the first profile
+	made   []*Plugin
 }
 
-// NewPlugins returns the factory of a scheduler's plugins, which share the backend that newBackend makes.
-func NewPlugins(newBackend NewBackend, log logrus.FieldLogger) *Plugins {
-	return &Plugins{newBackend: newBackend, log: log}
-}
+// NewPlugins returns the factory of a scheduler's plugins. The first one that is made starts the server.
+func NewPlugins(o Options) *Plugins { return &Plugins{Options: o} }
 
 // New makes the plugin of a profile. It is the framework's PluginFactory.
 func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
@@ -85,14 +78,14 @@ func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Ha
 	if err != nil {
 		return nil, err
 	}
-	backend, err := f.share(ctx, args, handle)
+	server, err := f.share(ctx, args, handle)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{args: args, backend: backend, handle: handle, log: f.log}
+	p := &Plugin{args: args, server: server, handle: handle, log: f.Log}
 	p.waker = newWaker(ctx, p, klog.FromContext(ctx))
 	p.waker.start()
-	backend.Host(handle.ProfileName(), p.waker.waiting)
+	server.waiting.Host(handle.ProfileName(), p.waker.waiting)
 	f.mu.Lock()
 	f.made = append(f.made, p)
 	f.mu.Unlock()
@@ -103,29 +96,28 @@ func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Ha
 	return p, nil
 }
 
-// share returns the backend of the scheduler, and makes it for the first profile.
-func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Backend, error) {
-	text, err := json.Marshal(args)
-	if err != nil {
-		return nil, err
-	}
+// share returns the server of the scheduler, and starts it for the first profile.
+func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (*server, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.backend != nil {
-		if string(text) != f.args {
-			return nil,
-				fmt.Errorf("profile %q has other args for plugin %s than the profiles before it: give all of them the same, "+
-					"because they share one ledger", handle.ProfileName(), Name)
+	if f.server == nil {
+		server, err := f.startServer(ctx, args, handle)
+		if err != nil {
+			return nil, fmt.Errorf("plugin %s: %w", Name, err)
 		}
-		return f.backend, nil
+		f.use(ctx, server, args)
 	}
-	backend, err := f.newBackend(ctx, args, handle)
-	if err != nil {
-		return nil, fmt.Errorf("plugin %s: %w", Name, err)
+	if !reflect.DeepEqual(f.args, *args) {
+		return nil, fmt.Errorf("profile %q has other args for plugin %s than the profiles before it: give all of them the "+
+			"same, because they share one ledger", handle.ProfileName(), Name)
 	}
-	f.backend, f.args = backend, string(text)
-	f.stopped.Go(func() { f.followReady(ctx, backend) })
-	return backend, nil
+	return f.server, nil
+}
+
+// use has all profiles use a server that was made from some args. f.mu is held.
+func (f *Plugins) use(ctx context.Context, s *server, args *Args) {
+	f.server, f.args = s, *args
+	f.stopped.Go(func() { f.followReady(ctx, s) })
 }
 
 // plugins are those made so far.
@@ -138,18 +130,18 @@ func (f *Plugins) plugins() []*Plugin {
 // lookEvery is how often it is looked whether decisions can be made.
 const lookEvery = 50 * time.Millisecond
 
-// followReady has the pods tried again that wait for the backend, whenever that is ready, until ctx ends. A pod may
+// followReady has the pods tried again that wait for the server, whenever that is ready, until ctx ends. A pod may
 // have come in a moment between two looks, so the pods that wait count, and not what was seen at the last look.
-func (f *Plugins) followReady(ctx context.Context, backend Backend) {
+func (f *Plugins) followReady(ctx context.Context, s *server) {
 	was := false
 	wait.UntilWithContext(ctx, func(context.Context) {
-		now := backend.Ready()
+		now := s.ready()
 		switch {
 		case now == was:
 		case now:
-			f.log.WithField("revision", backend.Ledger().Revision()).Info("Decisions can be made on the ledger")
+			f.Log.WithField("revision", s.ledger.Revision()).Info("Decisions can be made on the ledger")
 		default:
-			f.log.Warn("No decisions can be made on the ledger")
+			f.Log.Warn("No decisions can be made on the ledger")
 		}
 		was = now
 		for _, p := range f.plugins() {
@@ -159,16 +151,16 @@ func (f *Plugins) followReady(ctx context.Context, backend Backend) {
 }
 
 // Wait returns when what the plugins had running has stopped, after the context they
-// were made with has ended. It reports what the backend says of its end.
+// were made with has ended. It reports what the server says of its end.
 func (f *Plugins) Wait() error {
 	f.stopped.Wait()
 	f.mu.Lock()
-	backend := f.backend
+	s := f.server
 	f.mu.Unlock()
-	if backend == nil {
+	if s == nil {
 		return nil
 	}
-	return backend.Wait()
+	return s.wait()
 }
 
 // Name implements fwk.Plugin.
@@ -180,7 +172,7 @@ func (p *Plugin) read(pod *v1.Pod) (*cluster.Pod, error) {
 	if last := p.last.Load(); last != nil && last.from == pod && len(last.pod.Request.Unlisted) == 0 {
 		return last.pod, nil
 	}
-	info, err := p.backend.Question().Reader.NewPod(pod)
+	info, err := p.server.question.Reader.NewPod(pod)
 	if err != nil {
 		return nil, err
 	}

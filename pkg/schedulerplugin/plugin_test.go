@@ -2,11 +2,11 @@ package schedulerplugin
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -38,7 +38,7 @@ func TestFilter(t *testing.T) {
 		},
 		"no such node": {nil, "1", "c", fwk.UnschedulableAndUnresolvable, "GlobalReserve: the node is not in the ledger"},
 		"cordoned": {
-			func(f *fixture) { f.backend.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true}) },
+			func(f *fixture) { f.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true}) },
 			"1", "a", fwk.UnschedulableAndUnresolvable, "GlobalReserve: the node is cordoned",
 		},
 	}
@@ -118,8 +118,7 @@ func TestPreemptionsDryRun(t *testing.T) {
 	add(small)
 	assert.True(t, f.filter(dry, pod, "a").IsSuccess(), "the small one is not")
 	assert.False(t, f.filter(state, pod, "a").IsSuccess(), "the cycle itself imagines nothing")
-	require.NoError(t, ledgermodel.CheckInvariants(f.backend.ledger.Reader))
-	assert.Empty(t, f.backend.calls)
+	require.NoError(t, ledgermodel.CheckInvariants(f.ledger.Reader))
 }
 
 // Preemption looks at many nodes at once, each with a copy of its own.
@@ -158,20 +157,25 @@ func TestUnreserve(t *testing.T) {
 	f := newFixture(t)
 	pod := newPod("p", "1")
 	state := f.begin(pod)
+	byOthers := ledger.NewPlan([]ledger.Placement{*cycleOf(state).on("a")}, ledger.AllOrNothing,
+		time.Now().Add(time.Hour))
+	f.ledger.Reserve(byOthers, time.Now())
 	f.Unreserve(t.Context(), state, pod, "a")
-	assert.Empty(t, f.backend.calls, "Reserve was not called")
+	assert.Equal(t, "a", f.on(pod), "Reserve was not called")
+	f.ledger.Unreserve([]ledger.Placement{*cycleOf(state).on("a")})
 	require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
 	f.Unreserve(t.Context(), state, pod, "a")
+	assert.Equal(t, "-", f.on(pod))
+	f.ledger.Reserve(byOthers, time.Now())
 	f.Unreserve(t.Context(), state, pod, "a")
-	assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls)
+	assert.Equal(t, "a", f.on(pod), "it was given back already")
 
-	f.backend.calls = nil
 	f.bound(newPod("q", "1"), "a")
 	other := newPod("q", "1")
 	state = f.begin(other)
 	require.True(t, f.Reserve(t.Context(), state, other, "a").IsSuccess())
 	f.Unreserve(t.Context(), state, other, "a")
-	assert.Equal(t, []string{"reserve q on a"}, f.backend.calls, "the allocation was somebody else's")
+	assert.Equal(t, "a", f.on(other), "the allocation was somebody else's")
 	f.Unreserve(t.Context(), newState(), pod, "a") // without PreFilter: nothing to do
 }
 
@@ -187,19 +191,20 @@ func TestReserveLosesARace(t *testing.T) {
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 	assert.Equal(t, "GlobalReserve: not enough capacity left on the node", status.Message())
 	assert.Equal(t, "ns/p", f.woken())
-
-	f.backend.fail = &RefusedError{Message: "no"}
-	status = f.Reserve(t.Context(), f.begin(pod), pod, "a")
+	status = f.notReserved(cycleOf(state), &refusedError{error: errors.New("a gate is closed")})
 	assert.Equal(t, fwk.Unschedulable, status.Code(), "whatever the reason")
+	assert.Equal(t, otherwise, status.Message(), "a constant text")
 }
 
 // What Bind refuses after Reserve has granted it, as of a gang, would be refused at once again.
 func TestBindIsRefused(t *testing.T) {
 	f := newFixture(t)
-	pod := newPod("p", "1")
+	pod, rest := f.member("p"), f.member("rest")
+	rest.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("4")
+	f.known(rest)
 	state := f.begin(pod)
 	require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
-	f.backend.fail = &RefusedError{Reason: ledger.GangUnplaced}
+	f.bound(newPod("faster", "1"), "b")
 	status := f.Bind(t.Context(), state, pod, "a")
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 	assert.Equal(t, "GlobalReserve: there is no capacity for the rest of the pod's gang", status.Message())
@@ -219,14 +224,14 @@ func TestRacesLostInARow(t *testing.T) {
 		f := newFixture(t)
 		pod := newPod("p", "1")
 		f.known(pod)
-		f.backend.fail = &RefusedError{Reason: ledger.InsufficientResource}
+		f.bound(newPod("other", "4"), "a")
 		began := time.Now()
 		for range 4 {
 			f.Reserve(t.Context(), f.begin(pod), pod, "a")
 			f.woken()
 		}
 		assert.GreaterOrEqual(t, time.Since(began), 700*time.Millisecond)
-		f.backend.fail = nil
+		f.ledger.RemovePod(f.ref(newPod("other", "4")), 0)
 		require.True(t, f.Reserve(t.Context(), f.begin(pod), pod, "a").IsSuccess())
 		assert.Empty(t, f.waker.races)
 	})
@@ -335,48 +340,40 @@ func TestSignature(t *testing.T) {
 	tolerant := newPod("tolerant", "1")
 	tolerant.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 	assert.NotEqual(t, sign(one), sign(tolerant))
-	f.backend.unready.Store(true)
-	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.backend.unready.Store(false); return sign(one) }())
+	f.unready.Store(true)
+	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.unready.Store(false); return sign(one) }())
 }
 
-func TestProfilesShareABackend(t *testing.T) {
-	made := 0
-	log, _ := logtest.NewNullLogger()
+func TestProfilesShareAServer(t *testing.T) {
 	f := newFixture(t)
-	plugins := NewPlugins(func(context.Context, *Args, fwk.Handle) (Backend, error) {
-		made++
-		return f.backend, nil
-	}, log)
 	ctx, cancel := context.WithCancel(t.Context())
+	plugins := f.plugins(ctx)
 	args := func(json string) runtime.Object { return &runtime.Unknown{Raw: []byte(json)} }
 	for range 2 {
-		_, err := plugins.New(ctx, args(`{}`), f.handle)
+		made, err := plugins.New(ctx, args(`{}`), f.handle)
 		require.NoError(t, err)
+		assert.Same(t, f.server, made.(*Plugin).server)
 	}
-	assert.Equal(t, 1, made)
-	assert.Len(t, f.backend.hosted, 1)
-	assert.Contains(t, f.backend.hosted, "profile")
 	_, err := plugins.New(ctx, args(`{"reservationTTL":"5s"}`), f.handle)
 	assert.ErrorContains(t, err, "give all of them the same")
 	cancel()
 	require.NoError(t, plugins.Wait())
 }
 
-// A backend that hears of a class which maps what a pod was refused for has it tried again.
+// A server that hears of a class which maps what a pod was refused for has it tried again.
 func TestMappedResourceIsHeardOf(t *testing.T) {
 	const gpu = "example.com/gpu"
-	log, _ := logtest.NewNullLogger()
 	f := newFixture(t)
-	plugins := NewPlugins(func(context.Context, *Args, fwk.Handle) (Backend, error) { return f.backend, nil }, log)
 	ctx, cancel := context.WithCancel(t.Context())
+	plugins := f.plugins(ctx)
 	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{}`)}, f.handle)
 	require.NoError(t, err)
-	g := &fixture{Plugin: made.(*Plugin), t: t, backend: f.backend, handle: f.handle}
+	g := &fixture{Plugin: made.(*Plugin), t: t, world: f.world, ledger: f.ledger, api: f.api, handle: f.handle}
 	pod := newPod("p", "1")
 	pod.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1")
 	g.known(pod)
 	require.False(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
-	f.backend.hosted["profile"].Mapped(f.backend.ledger.ObserveMapped([]string{gpu}))
+	f.server.waiting.Mapped(f.ledger.ObserveMapped([]string{gpu}))
 	assert.Equal(t, "ns/p", g.woken())
 	require.True(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
 	cancel()
@@ -393,7 +390,7 @@ func (f *fixture) slot(name, node, cpu string) ledger.SlotRef {
 		Ref: ref, Node: node, Policy: ledger.Once,
 		Request: &resources.Request{Amounts: info.Request.Amounts},
 	}
-	require.Equal(f.t, 1, f.backend.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{spec}}, time.Now()).Granted)
+	require.Equal(f.t, 1, f.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{spec}}, time.Now()).Granted)
 	return ref
 }
 
@@ -402,7 +399,7 @@ func (f *fixture) slot(name, node, cpu string) ledger.SlotRef {
 func TestRaisedLimitIsHeardOf(t *testing.T) {
 	f := newFixture(t)
 	limit := func(cpu int64) {
-		f.backend.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+		f.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
 			"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: cpu}}},
 		})
 	}
@@ -411,7 +408,7 @@ func TestRaisedLimitIsHeardOf(t *testing.T) {
 	f.known(pod)
 	state := f.begin(pod)
 	c := cycleOf(state)
-	reason := fits(f.backend.ledger.Reader, &c.placement, "a")
+	reason := fits(f.ledger.Reader, &c.placement, "a")
 	require.Equal(t, ledger.QuotaExceeded, reason)
 	limit(1000)
 	f.refused(c, reason)

@@ -31,7 +31,7 @@ func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, _ *v1.Pod,
 		}
 	}
 	if len(nodes) > 0 {
-		p.backend.Refused(c.pod, nodes)
+		p.server.arbiter.PluginRefused(c.pod, nodes)
 	}
 	return nil, nothing
 }

@@ -6,6 +6,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // fakeStatuses are what nodes were refused for, by their names.
@@ -40,14 +43,15 @@ func TestPostFilterTellsOfRefusals(t *testing.T) {
 	assert.Nil(t, result)
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 	assert.Empty(t, status.Reasons(), "the message of the pod stays as it is")
-	assert.Equal(t, []string{"refused large [a b]"}, f.backend.calls)
+	require.Len(t, f.refusals(), 1)
+	assert.Equal(t, "large", f.refusals()[0].Rejection.Pod.Name)
+	assert.Equal(t, []waiting.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, f.refusals()[0].Reasons)
 
-	f.backend.calls = nil
 	state, small := newState(), newPod("small", "1")
 	_, status = f.PreFilter(t.Context(), state, small, nil)
 	require.True(t, status.IsSuccess(), status)
 	require.True(t, f.Filter(t.Context(), state, small, nodeInfo("a")).IsSuccess())
 	_, status = f.PostFilter(t.Context(), state, small, fakeStatuses{"a": statuses["c"]})
 	assert.Equal(t, fwk.Unschedulable, status.Code())
-	assert.Empty(t, f.backend.calls)
+	assert.Len(t, f.refusals(), 1)
 }

@@ -26,5 +26,5 @@ func refuse(reason ledger.Reason) *fwk.Status {
 // notNow returns the status for pods while no decision can be made. No node is left
 // for preemption, which would evict pods for nothing.
 func notNow() *fwk.Status {
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrNotReady.Error())
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, errNotReady.Error())
 }

@@ -34,26 +34,26 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 	return p.notReserved(c, err)
 }
 
-// take asks the backend for a pod's capacity: with those of all others that were placed together with it, where it is
+// take asks the server for a pod's capacity: with those of all others that were placed together with it, where it is
 // the first of them.
 func (p *Plugin) take(c *cycle, pod *v1.Pod, node string) (made bool, err error) {
 	if p.isGang(c, pod) {
-		return c.group.reserve(p.backend, pod.UID)
+		return c.group.reserve(p.server, pod.UID)
 	}
-	return p.backend.Reserve(c.on(node))
+	return p.server.reserve(c.on(node))
 }
 
 // notReserved says what becomes of a pod for which Reserve has failed.
 func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
-	var refused *RefusedError
+	var refused *refusedError
 	switch {
 	case errors.As(err, &refused) && p.gangRefused(c, refused):
-		return refuse(refused.Reason)
+		return refuse(refused.reason)
 	case errors.As(err, &refused):
 		// Somebody was faster. There may be capacity on another node, so the pod is tried again.
-		p.waker.again(c.pod, refused.Reason, 0)
-		return refuse(refused.Reason)
-	case errors.Is(err, ErrNotReady):
+		p.waker.again(c.pod, refused.reason, 0)
+		return refuse(refused.reason)
+	case errors.Is(err, errNotReady):
 		return p.wait(c.pod)
 	default:
 		return fwk.AsStatus(fmt.Errorf("reserving capacity: %w", err))
@@ -75,7 +75,7 @@ func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, _ *v1.Pod, n
 		c.group.remove(c.pod.Ref.UID)
 	case c.reserved, c.group.gaveBack(c.pod.Ref.UID):
 		c.reserved = false
-		p.backend.Release(c.on(node))
+		p.server.arbiter.Release(c.on(node))
 	}
 }
 
@@ -86,15 +86,15 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, _ *v1.Pod, node
 		return fwk.AsStatus(errNoCycle)
 	}
 	c.bound = true
-	err := p.backend.Bind(ctx, c.pod, node)
-	var refused *RefusedError
+	err := p.server.bind(ctx, c.pod, node)
+	var refused *refusedError
 	switch {
 	case err == nil:
 		p.waker.gangSettled(c.gang)
 		return nil
 	case errors.As(err, &refused):
 		p.gangRefused(c, refused) // of another pod, kube-scheduler's own back-off is right: Reserve had granted it
-		return refuse(refused.Reason)
+		return refuse(refused.reason)
 	default:
 		return fwk.AsStatus(err)
 	}

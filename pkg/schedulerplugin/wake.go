@@ -29,7 +29,7 @@ const maxAwaiting = 100_000
 type waker struct {
 	waiting *waiting.Pods
 	queue   *activator
-	backend Backend
+	server  *server
 	pods    cache.SharedIndexInformer
 	ctx     context.Context // ends with stop
 	cancel  context.CancelFunc
@@ -66,14 +66,14 @@ func pauseAfter(reason ledger.Reason, races int) time.Duration {
 func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	informer := p.handle.SharedInformerFactory().Core().V1().Pods()
 	w := &waker{
-		backend: p.backend, pods: informer.Informer(),
+		server: p.server, pods: informer.Informer(),
 		awaiting: map[types.UID]*cluster.Pod{}, races: map[types.UID]int{}, due: map[types.UID]time.Time{},
 		holds: holds{held: map[kinds.Key]*hold{}},
 	}
 	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.waiting = waiting.New(waiting.Options{
-		Ledger: p.backend.Ledger(), Question: p.backend.Question(), Patcher: w.queue,
+		Ledger: p.server.ledger, Question: p.server.question, Patcher: w.queue,
 		Log: p.log,
 	})
 	return w
@@ -110,7 +110,7 @@ func (w *waker) updated(before, after any) {
 	if !ok || !same || now.Spec.NodeName != "" || was.Annotations[claims] == now.Annotations[claims] {
 		return
 	}
-	if info, err := w.backend.Question().Reader.NewPod(now); err == nil {
+	if info, err := w.server.question.Reader.NewPod(now); err == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.due, now.UID) // it may be due before the queue has heard
@@ -192,7 +192,7 @@ func (w *waker) await(pod *cluster.Pod) {
 
 // wakeIfReady wakes the pods that wait for decisions, if these can be made.
 func (w *waker) wakeIfReady() {
-	if !w.backend.Ready() {
+	if !w.server.ready() {
 		return
 	}
 	w.mu.Lock()

@@ -38,7 +38,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
-	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/local"
 )
 
 const root = "../.."
@@ -159,9 +158,9 @@ func (r *runner) measure(b *testing.B, c benchmarkCase) float64 {
 	must(b, flag.Set("perf-scheduling-label-filter", "chosen"))
 	log := logrus.New()
 	log.SetLevel(logrus.WarnLevel)
-	// The scheduler ends with the case, and its backend with it.
+	// The scheduler ends with the case, and the server with it.
 	exit := func(err error) { b.Errorf("the ledger ended: %v", err) }
-	plugins := schedulerplugin.NewPlugins(local.Options{Log: log, Out: os.Stderr, Exit: exit}.Backend(), log)
+	plugins := schedulerplugin.NewPlugins(schedulerplugin.Options{Log: log, Out: os.Stderr, Exit: exit})
 	perf.RunBenchmarkPerfScheduling(b, r.caseFile(b, c), "globalreserve",
 		frameworkruntime.Registry{schedulerplugin.Name: plugins.New},
 		perf.WithPrepareFn(r.prepare))

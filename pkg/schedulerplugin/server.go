@@ -1,0 +1,162 @@
+package schedulerplugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
+)
+
+// Options configures the plugins of a scheduler.
+type Options struct {
+	// Log is the plugins'; Out is where the server's goes.
+	Log logrus.FieldLogger
+	Out io.Writer
+	// Exit ends the process: the server cannot serve any more, or may no longer.
+	Exit func(error)
+}
+
+// server is the server in the scheduler's process, with the ledger that the plugins of all profiles decide on. It is
+// safe for concurrent use.
+type server struct {
+	ledger   ledger.Reader
+	question *placement.Builder
+	arbiter  *arbiter.Arbiter
+	waiting  *waiting.Pods
+	// ttl is how long what Reserve takes is kept.
+	ttl time.Duration
+
+	stopped chan struct{} // closed when it has stopped
+	err     error         // of stopping; to be read after stopped
+}
+
+// startServer starts a server. It serves until ctx ends.
+func (o *Options) startServer(ctx context.Context, args *Args, handle fwk.Handle) (*server, error) {
+	clients, err := app.NewClients(handle.KubeConfig())
+	if err != nil {
+		return nil, err
+	}
+	a, err := app.New(serverOptions(args), clients, o.Out)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s := &server{
+		ledger: a.Ledger(), question: a.Question(), arbiter: a.Arbiter(), waiting: a.Waiting(),
+		ttl: args.ReservationTTL.Duration, stopped: make(chan struct{}),
+	}
+	go func() {
+		defer close(s.stopped)
+		s.err = a.Serve(ctx)
+		if ctx.Err() == nil {
+			o.Exit(fmt.Errorf("the server in the scheduler cannot serve: %w", s.err))
+		}
+	}()
+	return s, nil
+}
+
+// wait returns when the server has stopped, after its context has ended, and reports what was wrong with its end.
+func (s *server) wait() error {
+	<-s.stopped
+	return s.err
+}
+
+// ready reports whether decisions can be made now.
+func (s *server) ready() bool { return s.arbiter.Undecided() == "" }
+
+// reserve takes capacity for a pod on the placement's node. made says that the pod had no allocation before, so that
+// Arbiter.Release may end it. The error is a *refusedError, or errNotReady.
+func (s *server) reserve(p *ledger.Placement) (made bool, err error) {
+	made, revision, err := s.arbiter.Keep(p, s.ttl)
+	return made, explain(err, revision)
+}
+
+// reserveAll takes capacity for the pods of a gang, for all of them or for none. made says of each what reserve says of
+// one, and the errors are the same; where there is one nothing was done.
+func (s *server) reserveAll(gang []ledger.Placement) (made []bool, err error) {
+	made, revision, err := s.arbiter.KeepAll(gang, s.ttl)
+	return made, explain(err, revision)
+}
+
+// bind binds a pod, and reserves its capacity where that was not done or has ended. Where the pod's gang was refused
+// the error is a *refusedError.
+func (s *server) bind(ctx context.Context, pod *cluster.Pod, node string) error {
+	err := s.arbiter.BindKnown(ctx, pod, node)
+	var refused *gates.Error
+	if errors.As(err, &refused) && refused.Rejection != nil && refused.Rejection.Reason.OfGang() {
+		return explain(err, s.ledger.Revision())
+	}
+	return err
+}
+
+// refusedError says that there is no capacity for a pod on a node.
+type refusedError struct {
+	error
+	// reason is Fits where a gate has refused, and not the ledger.
+	reason ledger.Reason
+	// revision is the ledger's at that moment.
+	revision uint64
+}
+
+// errNotReady says that no decision can be made now. Its text is also what pods are told.
+var errNotReady = errors.New("GlobalReserve: the ledger is not complete yet")
+
+// explain says in the plugin's own words what became of a reservation at a revision.
+func explain(err error, revision uint64) error {
+	var refused *gates.Error
+	switch {
+	case errors.As(err, &refused) && refused.Outcome == gates.Refused:
+		failed := &refusedError{error: err, revision: revision}
+		if refused.Rejection != nil { // else it is a gate's
+			failed.reason = refused.Rejection.Reason
+		}
+		return failed
+	case err != nil: // the lease was lost since it was asked
+		return fmt.Errorf("%w: %w", errNotReady, err)
+	default:
+		return nil
+	}
+}
+
+// serverOptions returns the options of the server; what the args leave out is as for
+// the globalreserve binary.
+func serverOptions(args *Args) app.Options {
+	s := &args.Server
+	o := app.DefaultOptions()
+	o.BindAddress = ptr.Deref(s.BindAddress, o.BindAddress)
+	o.AllowInsecureHTTP, o.HealthAddress = s.AllowInsecureHTTP, s.HealthAddress
+	o.ReservationTTL = cmp.Or(s.ReservationTTL.Duration, o.ReservationTTL)
+	o.BindTimeout = cmp.Or(s.BindTimeout.Duration, o.BindTimeout)
+	o.PolicyFile = s.PolicyFile
+	lease := &o.Election
+	lease.Namespace = cmp.Or(s.LeaseNamespace, lease.Namespace)
+	lease.Times.Lease = cmp.Or(s.LeaseDuration.Duration, lease.Times.Lease)
+	lease.Times.Renew = cmp.Or(s.LeaseRenewDeadline.Duration, lease.Times.Renew)
+	lease.Times.Retry = cmp.Or(s.LeaseRetryPeriod.Duration, lease.Times.Retry)
+	o.Peers.Address, o.Peers.URL = cmp.Or(s.PeerAddress, o.Peers.Address), s.PeerAdvertiseURL
+	for _, name := range args.IgnoredResources {
+		o.IgnoredResources = append(o.IgnoredResources, string(name))
+	}
+	o.LogLevel = cmp.Or(s.LogLevel, o.LogLevel)
+	o.LogFormat = cmp.Or(s.LogFormat, o.LogFormat)
+	o.Port = ptr.Deref(s.Port, o.Port)
+	o.Secure.CertFile, o.Secure.KeyFile = s.TLSCertFile, s.TLSPrivateKeyFile
+	o.Secure.BindAddress = cmp.Or(s.SecureBindAddress, o.Secure.BindAddress)
+	o.Secure.ClientCAFile, o.Secure.AdmissionClients, o.Secure.AdmissionWarn = s.ClientCAFile, s.AdmissionClientNames,
+		s.AdmissionWarn
+	o.Secure.Port = ptr.Deref(s.SecurePort, o.Secure.Port)
+	return o
+}
