@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
 var (
@@ -23,7 +25,9 @@ var (
 	applied = regexp.MustCompile(`(?:-f|-k|kustomize|--config=?) ?((?:manifests|scheduler-config|examples)/[^\s` + "`" +
 		`]+)`)
 	fence = regexp.MustCompile("(?s)```.*?```")
-	span  = regexp.MustCompile("`[^`]+`")
+	// code is lines in a row that are indented by four.
+	code = regexp.MustCompile(`(?m)(?:^ {4}.*\n)+`)
+	span = regexp.MustCompile("`[^`]+`")
 	// wide is what a line wider than others begins with: a table, a picture, a command, or what a command prints.
 	wide = regexp.MustCompile(`^\s*(?:\||!\[|<)|^(?: {4}|\t)|^(?:- )?` + "`[^`]+`$")
 	// inHeading is what a heading has and its name for links has not.
@@ -113,6 +117,22 @@ func TestLinesAreWrapped(t *testing.T) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(line), 120, "in %s: %s", file, line)
 		}
 	}
+}
+
+// Each whole policy in a document is one that a server takes.
+func TestPolicies(t *testing.T) {
+	checked := 0
+	for file, text := range documents(t) {
+		for _, block := range code.FindAllString(text, -1) {
+			if !strings.HasPrefix(block, "    apiVersion: config.globalreserve.io/") {
+				continue
+			}
+			_, err := policy.Parse([]byte(block))
+			assert.NoError(t, err, "in %s", file)
+			checked++
+		}
+	}
+	assert.NotZero(t, checked)
 }
 
 // Every page of docs can be found from the index, and the README is short.
