@@ -24,6 +24,9 @@ func (a *App) Waiting() *waiting.Pods { return a.waiting }
 // Ledger returns the account.
 func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }
 
+// Gates are what is asked before the ledger.
+func (a *App) Gates() *gates.Gates { return a.ledger.Gates }
+
 // Arbiter is what decides for all integration paths.
 func (a *App) Arbiter() *arbiter.Arbiter { return a.arbiter }
 

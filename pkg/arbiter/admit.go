@@ -56,11 +56,7 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 	if err := q.check(pod); err != nil {
 		return Admitted{Pod: pod}, err
 	}
-	k := &admission{pod: pod, node: q.Node, own: a.pending.isSelf(q.User)}
-	if !k.own { // the server itself has no budget, and no gate
-		k.pod = pod.WithCaller(q.User)
-	}
-	return a.admit(ctx, k, q.DryRun)
+	return a.admit(ctx, &admission{pod: pod.WithCaller(q.User), node: q.Node, own: a.pending.isSelf(q.User)}, q.DryRun)
 }
 
 // check refuses a pod that the API server would not bind.
@@ -113,6 +109,13 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 	said := Admitted{Pod: k.pod}
 	uid := k.pod.Ref.UID
 	k.placement = a.o.Question.For(k.pod, k.node)
+	if k.own && a.isBeingBound(k) { // the flight has passed the gates
+		if err := a.o.Ledger.Ready(); err != nil {
+			return said, err.Of(k.pod.Ref, k.node)
+		}
+		said.Own = true
+		return said, nil
+	}
 	if err := a.o.Ledger.Pass(&k.placement); err != nil {
 		return said, err
 	}
@@ -122,13 +125,23 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 		said.Annotations = a.tell(k, &grant)
 		return said, err
 	}
-	grant, own, err := a.allow(ctx, k)
-	if err != nil || own {
-		said.Own = own
+	grant, err := a.allow(ctx, k)
+	if err != nil {
 		return said, err
 	}
 	said.Annotations = a.tell(k, &grant)
 	return said, nil
+}
+
+// isBeingBound reports whether a flight has capacity for a pod on the node, and nothing else was allowed for the pod.
+func (a *Arbiter) isBeingBound(k *admission) bool {
+	allocation, ok := a.o.Ledger.Allocation(k.pod.Ref)
+	if !ok || allocation.State != ledger.Binding || allocation.Node != k.node {
+		return false
+	}
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	return a.pending.of[k.pod.Ref] == nil
 }
 
 // tell is what a pod is told in its annotations of what it is granted.
@@ -141,41 +154,41 @@ func (a *Arbiter) tell(k *admission, grant *ledger.Grant) map[string]string {
 }
 
 // allow has the ledger decide, and remembers what it granted.
-func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
+func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, err error) {
 	if ctx.Err() != nil { // nobody waits for the answer
-		return grant, false, &gates.Error{
+		return grant, &gates.Error{
 			Outcome: gates.Failed, Pod: k.pod.Ref, Node: k.node, Cause: context.Cause(ctx),
 			Create: k.create,
 		}
 	}
-	grant, own, err = a.tryAllow(k)
+	grant, err = a.tryAllow(k)
 	var e *gates.Error
 	if !errors.As(err, &e) {
-		return grant, own, err
+		return grant, err
 	}
 	elsewhere := e.Rejection != nil && e.Rejection.Reason == ledger.AllocatedElsewhere
 	if elsewhere && a.settleEarly(ctx, k.pod.Ref) || a.lookForCreated(ctx, k) {
 		return a.tryAllow(k)
 	}
-	return grant, own, err
+	return grant, err
 }
 
-func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err error) {
+func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, err error) {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	ref := k.pod.Ref
-	fail := func(outcome gates.Outcome) (ledger.Grant, bool, error) {
-		return ledger.Grant{}, false, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
+	fail := func(outcome gates.Outcome) (ledger.Grant, error) {
+		return ledger.Grant{}, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
 	}
 	before := a.pending.of[ref]
 	switch {
 	case a.pending.stopped:
 		return fail(gates.Stopping)
 	case before == nil && a.pending.crowded(ref.Namespace, a.o.MaxPending):
-		return ledger.Grant{}, false, a.pending.busy(ref, k.node)
+		return ledger.Grant{}, a.pending.busy(ref, k.node)
 	case k.create:
 		if err := a.beginCreation(k); err != nil {
-			return ledger.Grant{}, false, err
+			return ledger.Grant{}, err
 		}
 	}
 	start := a.gangs.startBind
@@ -188,11 +201,9 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	}
 	switch {
 	case err != nil:
-		return ledger.Grant{}, false, err
+		return ledger.Grant{}, err
 	case grant.Before == ledger.Bound:
 		return fail(gates.BoundElsewhere)
-	case grant.Before == ledger.Binding && before == nil && k.own:
-		return ledger.Grant{}, true, nil
 	case grant.Before == ledger.Binding && before == nil:
 		return fail(gates.InFlight)
 	}
@@ -202,7 +213,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	}
 	a.o.Waiting.ForbidPreempting(ref.UID)
 	a.remember(k, before)
-	return grant, false, nil
+	return grant, nil
 }
 
 // change has a Binding that was allowed count for what is asked now, as the pod has changed in what it asks for, or in

@@ -102,7 +102,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 // written.
 func (w *gangWorld) waits(question *placement.Builder, pods *cluster.Pods) *waiting.Pods {
 	all, writes := waitingtest.New(gatestest.Ledger(w.ledger), question, pods)
-	own, hosted := waitingtest.Hosted(w.ledger, question)
+	own, hosted := waitingtest.Hosted(gatestest.Ledger(w.ledger), question)
 	all.Host("s", own)
 	background.Run(w.t, own.Run)
 	w.writes, w.hosted = writes, hosted

@@ -136,7 +136,7 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 			return err
 		},
 		"slot kept on": func(_ *testing.T, w *world, p *v1.Pod) error {
-			return w.o.Ledger.MayKeep(&ledger.Slot{
+			return w.o.Ledger.RefuseSlot(&ledger.Slot{
 				Ref:       ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"},
 				Scheduler: "scheduler", Caller: caller,
 			})

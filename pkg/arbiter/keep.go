@@ -14,6 +14,16 @@ import (
 // What follows is for a scheduler in the same process, which reserves a pod's
 // capacity at the end of its scheduling cycle and binds the pod later.
 
+// MayHave returns why a pod may not be given capacity, wherever there is some; nil if no gate refuses it. A refusal is
+// remembered.
+func (a *Arbiter) MayHave(p *ledger.Placement) error {
+	err := a.o.Ledger.Refuse(p)
+	if err != nil {
+		a.refusedFor(waiting.Plugin, p, err)
+	}
+	return err
+}
+
 // Keep keeps capacity for one pod on a node for a while. made says that the pod had
 // none before, so that Release may end it. The placement's caller pays. revision is the ledger's of that moment.
 // The error is an *Error.

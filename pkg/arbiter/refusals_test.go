@@ -153,6 +153,19 @@ func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	})
 }
 
+// What is explained of a pod is what who was refused last was told, by whatever path.
+func TestExplainKnowsWhoWasRefused(t *testing.T) {
+	p := sized("p", "1", 5)
+	w := newWorld(t, p)
+	w.policy.Set(gatestest.Limited("scheduler"))
+	_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: "stranger"})
+	require.Error(t, err)
+	e := w.Explain(ref(p))
+	require.Len(t, e.Refusals, 1)
+	assert.Equal(t, gates.Reason, e.Refusals[0].Reason)
+	assert.Contains(t, e.Message, `caller "stranger" may not act for scheduler`)
+}
+
 // A Reservation that there is no capacity for is a refusal of it, and not of the pod that it is for.
 func TestRefusalsOfObjects(t *testing.T) {
 	w := newWorld(t)

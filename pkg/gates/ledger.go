@@ -45,9 +45,8 @@ func (l *GatedLedger) Pass(asked *ledger.Placement) error {
 	return l.Refuse(asked)
 }
 
-// MayKeep returns why the capacity of a pod that was deleted must not be kept, nil if it may. That promises nothing
-// that was not given out before, so it does not wait until decisions can be made.
-func (l *GatedLedger) MayKeep(slot *ledger.Slot) error { return l.Refuse(askedFor(slot)) }
+// RefuseSlot returns why a slot must not be given capacity, nil if it may. The error is an *Error.
+func (l *GatedLedger) RefuseSlot(slot *ledger.Slot) error { return l.Refuse(askedFor(slot)) }
 
 // askedFor is what is asked for by a slot.
 func askedFor(slot *ledger.Slot) *ledger.Placement {
@@ -102,7 +101,7 @@ func (l *GatedLedger) StartBindWith(p *ledger.Placement, x *ledger.Exchange) (le
 	return granted(p, grant, rejection)
 }
 
-// Exchange changes what is kept in memory for the rest of gangs that have started. Like MayKeep it does not wait until
+// Exchange changes what is kept in memory for the rest of gangs that have started. It does not wait until
 // decisions can be made: a server that takes over calls it before.
 func (l *GatedLedger) Exchange(x *ledger.Exchange) error {
 	if err := l.passAll(x); err != nil {
@@ -117,7 +116,7 @@ func (l *GatedLedger) Exchange(x *ledger.Exchange) error {
 func (l *GatedLedger) passAll(x *ledger.Exchange) error {
 	for i := range x.Keep {
 		for k := range x.Keep[i].Slots {
-			if err := l.Refuse(askedFor(&x.Keep[i].Slots[k])); err != nil {
+			if err := l.RefuseSlot(&x.Keep[i].Slots[k]); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -43,11 +45,23 @@ func TestLife(t *testing.T) {
 				w.policy.Set(gatestest.Limited("batch"))
 				w.create(charged())
 				require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
+				require.Len(w.t, w.refused, 1)
+				require.Nil(w.t, w.refused[0].said, "the ledger was not asked")
+				require.Contains(w.t, w.refused[0].why, "may not act for scheduler")
 				w.policy.Set(gatestest.Limited("batch", "alice"))
 				w.pass(placeAgain + placePause)
 			},
 			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved",
 			held: []string{"a@n1", "b@n2", "c@n2"},
+		},
+		"a gate is asked before it is said that no node is large enough": {
+			steps: func(w *world) {
+				w.policy.Set(gatestest.Limited("batch"))
+				rsv := charged()
+				rsv.Spec.Slots[0].NodeName, rsv.Spec.Slots[0].Requests = "", corev1.ResourceList{"cpu": resource.MustParse("1k")}
+				w.create(rsv)
+			},
+			want: "Pending NotGranted  0/3",
 		},
 		"given back what it had, whatever the gates say by now": {
 			steps: func(w *world) {

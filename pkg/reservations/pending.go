@@ -63,7 +63,7 @@ func (c *Controller) noteRefusal(r *record, no *refused) {
 	if key := no.reason + "/" + r.lacking; r.refusedFor != key {
 		r.refusedFor = key
 		said := no.said
-		if said == nil {
+		if said == nil && !no.barred {
 			said = c.nearest(no)
 		}
 		c.OnRefused(no.asked, said, no.message)

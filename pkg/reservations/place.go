@@ -130,6 +130,7 @@ type refused struct {
 	slot         *v1alpha1.Slot
 	said         *ledger.Rejection
 	lacks        []Lack
+	barred       bool // by a gate
 }
 
 // toPlace reports whether an object is there and pending. c.mu is held.
@@ -172,6 +173,11 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 	}
 	for i := range kept {
 		kept[i].Priority, kept[i].Deadline = a.priority, p.deadline
+	}
+	for i := range kept {
+		if err := c.Ledger.RefuseSlot(&kept[i]); err != nil { // before it is said that no node has capacity
+			return nil, &refused{cause: cause{reasonNotGranted, err.Error()}, asked: &kept[i], barred: true}
+		}
 	}
 	if no := c.choose(free, kept, a.rsv.Spec.Slots); no != nil {
 		return nil, no

@@ -24,6 +24,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
@@ -198,7 +199,7 @@ func newFixture(t *testing.T) *fixture {
 	stopped := make(chan struct{})
 	close(stopped)
 	f.Plugin = &Plugin{args: &Args{}, handle: f.handle, log: f.world.Log, server: &server{
-		ledger: l.Reader, question: f.world.Question, arbiter: decider, waiting: f.world.Waiting, ttl: time.Hour,
+		ledger: l.Reader, gates: gates.New(f.world.Policy), question: f.world.Question, arbiter: decider, waiting: f.world.Waiting, ttl: time.Hour,
 		stopped: stopped,
 	}}
 	f.waker = newWaker(t.Context(), f.Plugin, klog.Background())

@@ -47,6 +47,10 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	c.placement = p.server.question.For(info, "")
 	c.gang = gangOf(pod, info)
 	state.Write(stateKey, c)
+	if p.server.arbiter.MayHave(&c.placement) != nil {
+		p.waker.refused(info, c.revision, true)
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, otherwise) // its victims would die in vain
+	}
 	if status := p.gangWaits(c); status != nil {
 		return nil, status
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -392,6 +393,24 @@ func (f *fixture) slot(name, node, cpu string) ledger.SlotRef {
 	}
 	require.Equal(f.t, 1, f.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{spec}}, time.Now()).Granted)
 	return ref
+}
+
+// A pod that a gate refuses is refused before anything else is tried, and tried again when the gate opens.
+func TestGateRefuses(t *testing.T) {
+	f := newFixture(t)
+	pod := newPod("p", "1")
+	f.known(pod)
+	info, err := f.read(pod)
+	require.NoError(t, err)
+	f.last.Store(&read{pod, info.WithCaller("batch")}) // the plugin's own caller may do everything
+	f.world.Policy.Set(gatestest.Limited("profile"))
+	_, status := f.PreFilter(t.Context(), newState(), pod, nil)
+	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code(), "nobody is evicted for it")
+	assert.Equal(t, otherwise, status.Message())
+	assert.Len(t, f.refusals(), 1)
+	f.world.Policy.Set(gatestest.Limited("profile", "batch"))
+	f.waker.waiting.LimitsChanged()
+	assert.Equal(t, "ns/p", f.woken())
 }
 
 // A pod that was refused for a limit is tried again when the limit is raised, also where that was between the verdict

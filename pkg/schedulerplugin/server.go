@@ -34,6 +34,7 @@ type Options struct {
 // safe for concurrent use.
 type server struct {
 	ledger   ledger.Reader
+	gates    *gates.Gates
 	question *placement.Builder
 	arbiter  *arbiter.Arbiter
 	waiting  *waiting.Pods
@@ -55,7 +56,7 @@ func (o *Options) startServer(ctx context.Context, args *Args, handle fwk.Handle
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s := &server{
-		ledger: a.Ledger(), question: a.Question(), arbiter: a.Arbiter(), waiting: a.Waiting(),
+		ledger: a.Ledger(), gates: a.Gates(), question: a.Question(), arbiter: a.Arbiter(), waiting: a.Waiting(),
 		ttl: args.ReservationTTL.Duration, stopped: make(chan struct{}),
 	}
 	go func() {

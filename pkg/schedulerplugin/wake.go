@@ -73,7 +73,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.waiting = waiting.New(waiting.Options{
-		Ledger: p.server.ledger, Question: p.server.question, Patcher: w.queue,
+		Ledger: p.server.ledger, Gates: p.server.gates, Question: p.server.question, Patcher: w.queue,
 		Log: p.log,
 	})
 	return w

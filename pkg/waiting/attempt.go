@@ -3,6 +3,7 @@ package waiting
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unique"
 
@@ -36,8 +37,8 @@ type attempt struct {
 	sample  int // how many it asked about
 
 	// barred: a gate or a limit kept it from all nodes when it was last looked at, so that it is news if none does any
-	// more. It is of the loop alone.
-	barred bool
+	// more.
+	barred atomic.Bool
 
 	// What follows is guarded by Pods.mu.
 	news      news      // to be looked at

@@ -54,7 +54,7 @@ func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
 		}
 	}
 	placement := pod.Placement("")
-	if w.askGates(&placement) == nil && !w.Ledger.HasSlots() && !w.Ledger.Limited() || !w.isDue(pod.Ref, ofOthers, "") {
+	if w.Gates.Refuse(&placement) == nil && !w.Ledger.HasSlots() && !w.Ledger.Limited() || !w.isDue(pod.Ref, ofOthers, "") {
 		return
 	}
 	placement = w.Question.For(pod, "")
@@ -140,7 +140,7 @@ func (w *Pods) tellPod(to *follow.Events, pod ledger.PodRef, key, reason, action
 
 // keptFrom says what keeps a pod from the nodes offered; reason is empty where there is nothing to tell.
 func (w *Pods) keptFrom(p *ledger.Placement, offered []string) (reason, note string) {
-	if err := w.askGates(p); err != nil {
+	if err := w.Gates.Refuse(p); err != nil {
 		return gates.Reason, err.Error()
 	}
 	if over := w.Ledger.OverLimit(p); over != nil {

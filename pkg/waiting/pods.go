@@ -44,8 +44,8 @@ type Options struct {
 	Node    func(name string) (node cluster.Node, ok bool)
 	Patcher Patcher
 	// Nominator is nil where Patcher wakes pods in the queue of a scheduler in the same process, which costs no write, and
-	// the scheduler counts on nothing else: pods are woken at once, for all capacity, and they are not steered. Gates,
-	// Pods, Node, Recorder, Metrics, ClaimTrouble and Ready are not used then.
+	// the scheduler counts on nothing else: pods are woken at once, for all capacity, and they are not steered. Pods,
+	// Node, Recorder, Metrics, ClaimTrouble and Ready are not used then.
 	Nominator Nominator
 	Recorder  events.EventRecorder
 	Metrics   *metrics.Metrics

@@ -67,18 +67,19 @@ func (w *Pods) look(a *attempt, f *freed) {
 
 // isLetIn reports whether no gate and no limit bars a pod any more that was barred: any node may do then.
 func (w *Pods) isLetIn(a *attempt) bool {
-	asked, was := &w.loop.asked, a.barred
+	asked := &w.loop.asked
 	*asked = a.pod.Placement("")
-	a.barred = w.askGates(asked) != nil || w.Ledger.Limited() && w.Ledger.OverLimit(asked) != nil
-	return was && !a.barred
+	barred := w.Gates.Refuse(asked) != nil || w.Ledger.Limited() && w.Ledger.OverLimit(asked) != nil
+	return a.barred.Swap(barred) && !barred
 }
 
-// askGates returns why a gate refuses a pod, nil if none does.
-func (w *Pods) askGates(placement *ledger.Placement) error {
-	if w.inProcess() {
-		return nil // Reserve passes the gates, and has the scheduler try a pod again
+// isKeptOut reports whether a gate bars a pod. Then it is looked at again when the policy changes.
+func (w *Pods) isKeptOut(a *attempt, placement *ledger.Placement) bool {
+	if w.Gates.Refuse(placement) == nil {
+		return false
 	}
-	return w.Gates.Refuse(placement)
+	a.barred.Store(true)
+	return w.Gates.Refuse(placement) != nil // the policy may have changed before barred
 }
 
 // lookAtSlots notes that a refused pod may use a slot, however long it has been there.
@@ -129,8 +130,8 @@ const (
 // why returns the reason there is now to wake a pod for its news.
 func (w *Pods) why(a *attempt, what *news) reason {
 	placement := w.Question.For(a.pod, "")
-	if w.askGates(&placement) != nil {
-		return noReason // it is looked at again when the policy changes
+	if w.isKeptOut(a, &placement) {
+		return noReason
 	}
 	if what.held && len(w.Ledger.UsableSlots(&placement)) > 0 {
 		return heldCapacity

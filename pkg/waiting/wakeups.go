@@ -77,7 +77,8 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 	if pod.Ref.UID == "" {
 		return
 	}
-	a := &attempt{pod: pod, revision: revision, at: time.Now(), barred: barred, sample: len(offered)}
+	a := &attempt{pod: pod, revision: revision, at: time.Now(), sample: len(offered)}
+	a.barred.Store(barred)
 	if len(offered) <= maxOffered {
 		a.offered = make([]unique.Handle[string], len(offered))
 		for i, node := range offered {
@@ -120,13 +121,21 @@ func (w *Pods) Wake(pod *cluster.Pod) {
 	w.tell(a, news{sure: true}, a.at)
 }
 
-// LastCaller returns the caller that filter refused a pod that is still pending last, "" where there was none or limits
+// LastCaller returns the caller that was refused a pod last that still waits, "" where there was none or limits
 // are nobody's.
 func (w *Pods) LastCaller(pod types.UID) (caller string) {
-	if a := w.attemptOf(pod); a != nil {
-		caller = a.pod.Caller
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch r := w.byUID[pod]; {
+	case r == nil:
+		return ""
+	case r.Times > 0:
+		return r.Last.Caller
+	case r.attempt != nil:
+		return r.attempt.pod.Caller
+	default:
+		return ""
 	}
-	return caller
 }
 
 // Matched says that Reservations names a reservation of a namespace which it did not name

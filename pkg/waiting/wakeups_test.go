@@ -105,6 +105,8 @@ func TestWhoAskedAboutPodThatWaits(t *testing.T) {
 		w.refuse(pod.WithCaller(caller))
 		assert.Equal(t, caller, w.LastCaller(pod.Ref.UID))
 	}
+	w.Refused(&Refusal{Caller: "by the webhook", Path: Admission, Rejection: ledger.Rejection{Pod: pod.Ref}})
+	assert.Equal(t, "by the webhook", w.LastCaller(pod.Ref.UID))
 	w.Settled(pod.Ref.UID)
 	assert.Empty(t, w.LastCaller(pod.Ref.UID))
 }
@@ -242,12 +244,13 @@ func TestGateOpens(t *testing.T) {
 		w.Await(after, w.ledger.Revision(), []string{"a", "b"}, true)
 		w.TellRefused(after, []string{"a", "b"})
 		assert.Contains(t, <-w.recorder.Events, `Warning Refused caller "batch" may not act for scheduler`)
+		w.Wake(asked("promised", "1"))
 		free()
 		assert.Empty(t, w.api.names(), "there is capacity, for others")
 		set(gatestest.Limited(before.Scheduler, "another"))
 		assert.Empty(t, w.api.names(), "it is another one that is listed")
 		set(gatestest.Limited(before.Scheduler, "batch"))
-		assert.ElementsMatch(t, []string{"before", "after"}, w.api.names())
+		assert.ElementsMatch(t, []string{"before", "after", "promised"}, w.api.names())
 	})
 }
 

@@ -17,7 +17,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
@@ -135,6 +137,13 @@ func TestOwnBinding(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	_, refusal := w.bind(binding("p", "b"), byUs)
 	require.NotNil(t, refusal, "on another node")
+	w.Policy.Set(gatestest.Limited(p.Spec.SchedulerName))
+	_, refusal = w.bind(binding("p", "a"), byUs)
+	require.Nil(t, refusal, "the gates were asked before")
+	_, refusal = w.bind(binding("p", "a"))
+	require.NotNil(t, refusal)
+	assert.EqualValues(t, 403, refusal.Code, refusal.Message)
+	w.Policy.Set(policy.Default())
 
 	// Sent by a server that has been restarted since, which knows nothing of it.
 	w.Ledger.BindFailed(info.Ref, "a")

@@ -40,7 +40,7 @@ func (v *verdict) refuse(err error) error {
 	case gates.NameTaken:
 		reason = metav1.StatusReasonAlreadyExists
 	case gates.Refused:
-		if e.Rejection != nil && e.Rejection.Reason.OfLimit() {
+		if e.Rejection == nil || e.Rejection.Reason.OfLimit() { // a gate's refusal, or a limit's
 			code, reason = http.StatusForbidden, metav1.StatusReasonForbidden // as ResourceQuota refuses
 		}
 	case gates.Busy:

@@ -105,8 +105,8 @@ func New(l *gates.GatedLedger, q *placement.Builder, pods *cluster.Pods) (*waiti
 }
 
 // Hosted returns the pods that wait of a scheduler in the same process.
-func Hosted(l *ledger.Ledger, q *placement.Builder) (*waiting.Pods, *Writes) {
+func Hosted(l *gates.GatedLedger, q *placement.Builder) (*waiting.Pods, *Writes) {
 	log, _ := logtest.NewNullLogger()
 	writes := &Writes{}
-	return waiting.New(waiting.Options{Ledger: l.Reader, Question: q, Patcher: writes, Log: log}), writes
+	return waiting.New(waiting.Options{Ledger: l.Reader, Gates: l.Gates, Question: q, Patcher: writes, Log: log}), writes
 }
