@@ -199,7 +199,8 @@ func newFixture(t *testing.T) *fixture {
 	stopped := make(chan struct{})
 	close(stopped)
 	f.Plugin = &Plugin{args: &Args{}, handle: f.handle, log: f.world.Log, server: &server{
-		ledger: l.Reader, gates: gates.New(f.world.Policy), question: f.world.Question, arbiter: decider, waiting: f.world.Waiting, ttl: time.Hour,
+		ledger: l.Reader, gates: gates.New(f.world.Policy), question: f.world.Question, arbiter: decider,
+		waiting: f.world.Waiting, ttl: time.Hour,
 		stopped: stopped,
 	}}
 	f.waker = newWaker(t.Context(), f.Plugin, klog.Background())

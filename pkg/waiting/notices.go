@@ -54,7 +54,8 @@ func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
 		}
 	}
 	placement := pod.Placement("")
-	if w.Gates.Refuse(&placement) == nil && !w.Ledger.HasSlots() && !w.Ledger.Limited() || !w.isDue(pod.Ref, ofOthers, "") {
+	mayTell := w.Ledger.HasSlots() || w.Ledger.Limited() || w.Gates.Refuse(&placement) != nil
+	if !mayTell || !w.isDue(pod.Ref, ofOthers, "") {
 		return
 	}
 	placement = w.Question.For(pod, "")

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
@@ -18,7 +19,7 @@ import (
 // each pod that is bound.
 func TestReadingEventsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	w := New(Options{Ledger: l.Reader, Question: placementtest.NewBuilder(l)})
+	w := New(Options{Ledger: l.Reader, Gates: gatestest.Ledger(l).Gates, Question: placementtest.NewBuilder(l)})
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.readNew(w.Ledger.Revision()) }), "allocations for nothing new")
 }
 
@@ -27,7 +28,7 @@ func TestReadingEventsCostsLittle(t *testing.T) {
 func TestLookingAtAttemptsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	placementtest.Nodes(l, 0, "a")
-	w := New(Options{Ledger: l.Reader, Question: placementtest.NewBuilder(l)})
+	w := New(Options{Ledger: l.Reader, Gates: gatestest.Ledger(l).Gates, Question: placementtest.NewBuilder(l)})
 	for i := range maxPods {
 		uid := strconv.Itoa(i)
 		ref := ledger.PodRef{Namespace: "ns", Name: uid, UID: types.UID(uid)}
