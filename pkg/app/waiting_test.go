@@ -1,11 +1,15 @@
 package app
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
@@ -39,4 +43,46 @@ func TestPodsThatDoNotWaitAnyMore(t *testing.T) {
 		settled := func() bool { return a.waiting.LastCaller(pod.UID) == "" }
 		require.Eventually(t, settled, time.Minute, time.Millisecond, name)
 	}
+}
+
+// A pod that a gate refuses is woken when a policy comes into force under which the gate is open, also where that
+// changes no limit.
+func TestPolicyOpensAGate(t *testing.T) {
+	pod := func(name string) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "1"},
+			Spec:       v1.PodSpec{SchedulerName: "second"},
+		}
+	}
+	client := fake.NewClientset(&v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Status:     v1.NodeStatus{Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("10")}},
+	}, pod("p"), pod("q"))
+	o := testOptions()
+	o.PolicyFile = filepath.Join(t.TempDir(), "policy.yaml")
+	list := func(callers string) {
+		require.NoError(t, os.WriteFile(o.PolicyFile, fmt.Appendf(nil, "apiVersion: config.globalreserve.io/v1alpha1\n"+
+			"kind: GlobalReservePolicy\nschedulers:\n- {name: first, callers: [alice], limits: {cpu: 1}}\n"+
+			"- {name: second, callers: %s, limits: {cpu: 2}}\n", callers), 0o600))
+	}
+	list("[bob]")
+	a := startApp(t, o, client)
+	await := func(name, caller string) {
+		info, ok := a.cache.Pod("ns", name)
+		require.True(t, ok)
+		a.waiting.Await(info.WithCaller(caller), 0, []string{"n"}, caller == "alice")
+		require.Equal(t, caller, a.waiting.LastCaller(info.Ref.UID))
+	}
+	woken := func(name string) {
+		t.Helper()
+		isWoken := func() bool { return a.waiting.LastCaller(types.UID(name)) == "" }
+		require.Eventually(t, isWoken, time.Minute, time.Millisecond, name)
+	}
+	await("p", "alice")
+	await("q", "bob")
+	woken("q") // so p was looked at, too
+	require.Equal(t, "alice", a.waiting.LastCaller("p"))
+	list("[bob, alice]")
+	require.NoError(t, a.watcher.Load())
+	woken("p")
 }

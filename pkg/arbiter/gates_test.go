@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gates"
@@ -175,4 +176,39 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever may act for a scheduler by a role and not by the policy, which limits it, reserves nothing for its pods in
+// another scheduler's name.
+func TestGateKnowsThePodsScheduler(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		p := newPod("p")
+		w := newWorld(t, p)
+		w.policy.Set(gatestest.Limited("scheduler"))
+		d, err := w.Reserve(as(t.Context(), user.Anonymous), &Gang{
+			Scheduler: "other", Caller: user.Anonymous, Pods: []GangPod{{Ref: ref(p), Node: "a"}},
+			Mode: ledger.AllOrNothing, Durable: durable,
+		})
+		require.NoError(t, err)
+		require.Len(t, d.Refusals, 1)
+		assert.Equal(t, gates.Reason, d.Refusals[0].Reason)
+		assert.Contains(t, d.Refusals[0].Message, `may not act for scheduler "scheduler"`)
+	}
+}
+
+// A caller that a gate refuses is not told which capacity is kept for a pod, and plans nothing for it.
+func TestGateAndScores(t *testing.T) {
+	p, alike := newPod("p"), newPod("alike")
+	w := newWorld(t, p, alike)
+	scores := func(pod *v1.Pod) []int64 {
+		_, scores, err := w.Prioritize(as(t.Context(), "for-scheduler"), &PodQuery{Ref: ref(pod)}, []string{"a", "b"})
+		require.NoError(t, err)
+		return scores
+	}
+	placement := w.question.For(w.info(p), "b")
+	_, _, err := w.Keep(&placement, time.Minute)
+	require.NoError(t, err)
+	assert.NotEqual(t, scores(alike), scores(p))
+	w.policy.Set(gatestest.Limited("scheduler"))
+	assert.Equal(t, scores(alike), scores(p))
 }

@@ -2,6 +2,8 @@ package arbiter
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -44,7 +46,10 @@ func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revis
 func (a *Arbiter) KeepAll(gang []ledger.Placement, ttl time.Duration) (made []bool, revision uint64, err error) {
 	result, err := a.o.Ledger.Reserve(ledger.NewPlan(gang, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
 	if err != nil {
-		a.refusedFor(waiting.Plugin, &gang[0], err)
+		var e *gates.Error
+		errors.As(err, &e)
+		at := slices.IndexFunc(gang, func(p ledger.Placement) bool { return p.Pod == e.Pod })
+		a.refusedFor(waiting.Plugin, &gang[max(at, 0)], err)
 		return nil, result.Revision, err
 	}
 	if len(result.Rejections) > 0 {

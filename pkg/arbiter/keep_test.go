@@ -9,7 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // TestKeepAll keeps capacity for all pods of a gang or for none.
@@ -32,6 +35,18 @@ func TestKeepAll(t *testing.T) {
 		_, _, err = w.KeepAll(gang, time.Minute)
 		assertOutcome(t, gates.NotReady, err)
 		w.undecided.Store(nil)
+		w.policy.Set(gatestest.Limited("scheduler"))
+		gang[1].Caller = "stranger"
+		_, _, err = w.KeepAll(gang, time.Minute)
+		assertOutcome(t, gates.Refused, err)
+		_, _, err = w.Keep(&gang[1], time.Minute)
+		assertOutcome(t, gates.Refused, err)
+		list, _ := w.waiting.RefusalsAfter(0)
+		require.Len(t, list, 3)
+		for _, r := range list[1:] {
+			assert.Equal(t, []string{waiting.Plugin, gates.Reason, "q"}, []string{r.Path, r.Reason, r.Rejection.Pod.Name})
+		}
+		w.policy.Set(policy.Default())
 		w.Release(&gang[0])
 		w.Release(&gang[1])
 	})

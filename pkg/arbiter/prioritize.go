@@ -28,7 +28,8 @@ func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery,
 	factors, columns := factors(&scoring, a.o.Ledger.Table(), pod.Request)
 	used := a.o.Ledger.AppendUsage(nil, offered, columns)
 	home, preferred := "", false
-	if known {
+	asked := pod.Placement("")
+	if known && a.o.Ledger.Refuse(&asked) == nil {
 		home, preferred = a.home(pod, offered)
 	}
 	match := min(max(scoring.ReservationMatch, extenderv1.MinExtenderPriority), extenderv1.MaxExtenderPriority)

@@ -31,8 +31,7 @@ func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string
 	if advice.Refused != nil {
 		a.filterRefused(ctx, advice, offered)
 		if advice.Known && refusalKind(advice.Refused) == gates.Reason {
-			a.o.Waiting.Await(pod, advice.Revision, offered, true)
-			a.o.Waiting.TellRefused(pod, offered)
+			a.o.Waiting.AwaitGate(pod, advice.Revision, offered)
 		}
 		return 0
 	}

@@ -235,7 +235,12 @@ func (a *Arbiter) mayHave(pod *cluster.Pod, p *ledger.Placement) error {
 	if pod.Finished || pod.Deleting {
 		return &gates.Error{Outcome: gates.PodGone, Pod: pod.Ref, Node: p.Node}
 	}
-	return a.o.Ledger.Pass(p)
+	if err := a.o.Ledger.Pass(p); err != nil || p.Scheduler == pod.Scheduler {
+		return err
+	}
+	own := *p
+	own.Scheduler = pod.Scheduler // the caller acts for that, too, whatever the request says
+	return a.o.Ledger.Refuse(&own)
 }
 
 // refusePod says of a pod why it was not even tried.

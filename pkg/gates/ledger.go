@@ -87,14 +87,10 @@ func granted(p *ledger.Placement, grant ledger.Grant, rejection *ledger.Rejectio
 	return grant, nil
 }
 
-// StartBindWith begins a bind and changes what is kept for others in the same step, if the gates let all of them pass
-// and there is capacity; see ledger.Ledger. The error is an *Error.
+// StartBindWith begins a bind and changes what is kept for others in the same step, if the gates let the pod pass and
+// there is capacity for all; see ledger.Ledger. The error is an *Error.
 func (l *GatedLedger) StartBindWith(p *ledger.Placement, x *ledger.Exchange) (ledger.Grant, error) {
-	err := l.Pass(p)
-	if err == nil {
-		err = l.passAll(x)
-	}
-	if err != nil {
+	if err := l.Pass(p); err != nil {
 		return ledger.Grant{}, err
 	}
 	grant, rejection := l.decides.StartBindWith(p, x, l.Clock.Now())
@@ -102,24 +98,11 @@ func (l *GatedLedger) StartBindWith(p *ledger.Placement, x *ledger.Exchange) (le
 }
 
 // Exchange changes what is kept in memory for the rest of gangs that have started. It does not wait until
-// decisions can be made: a server that takes over calls it before.
+// decisions can be made: a server that takes over calls it before. Nor does it ask the gates, as a member of the gang
+// has passed them, which is of no use without the rest.
 func (l *GatedLedger) Exchange(x *ledger.Exchange) error {
-	if err := l.passAll(x); err != nil {
-		return err
-	}
 	if rejection := l.decides.Exchange(x, l.Clock.Now()); rejection != nil {
 		return &Error{Outcome: Refused, Pod: rejection.Pod, Node: rejection.Node, Rejection: rejection}
-	}
-	return nil
-}
-
-func (l *GatedLedger) passAll(x *ledger.Exchange) error {
-	for i := range x.Keep {
-		for k := range x.Keep[i].Slots {
-			if err := l.RefuseSlot(&x.Keep[i].Slots[k]); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

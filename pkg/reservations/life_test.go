@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
 // TestLife drives one reservation, "r", through its life on two nodes of 4 CPUs.
@@ -60,6 +61,20 @@ func TestLife(t *testing.T) {
 				rsv := charged()
 				rsv.Spec.Slots[0].NodeName, rsv.Spec.Slots[0].Requests = "", corev1.ResourceList{"cpu": resource.MustParse("1k")}
 				w.create(rsv)
+			},
+			want: "Pending NotGranted  0/3",
+		},
+		"not given at a restart what a gate has refused": {
+			steps: func(w *world) {
+				w.policy.Set(gatestest.Limited("batch"))
+				rsv := charged()
+				rsv.Labels = map[string]string{convert.MadeByLabel: convert.MadeByReserve}
+				rsv.Status.Phase = v1alpha1.ReservationPending
+				w.create(rsv)
+				require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
+				w.kill()
+				w.comeBack()
+				w.settle()
 			},
 			want: "Pending NotGranted  0/3",
 		},

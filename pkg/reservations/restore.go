@@ -187,7 +187,8 @@ func (r *record) used() bool {
 }
 
 // reclaim keeps the slots again, all or none, and returns why it does not. It relies on nothing else being decided
-// meanwhile. The gates are not asked: what was given stays given, whatever the policy says by now. c.mu is held.
+// meanwhile. Where the capacity was granted the gates have no say: what was given stays given, whatever the policy says
+// by now. c.mu is held.
 func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 	// What the name has already, of a pod that was deleted just now, does not tell what the object asks for.
 	if c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name) > 0 {
@@ -205,6 +206,9 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 	c.journal.CatchUp()
 	for k := range rests {
 		r.slots[r.byName[rests[k].Ref.Slot]].end = ending{}
+		if err := c.Ledger.RefuseSlot(&rests[k]); err != nil && !convert.Granted(r.rsv) {
+			return &cause{reasonNotGranted, err.Error()}
+		}
 	}
 	var result ledger.Result
 	c.Ledger.Try(func(t *ledger.Trial) { result = t.Reserve(ledger.Plan{Slots: rests, Mode: ledger.AllOrNothing}) })

@@ -100,6 +100,16 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 	}
 }
 
+// AwaitGate has a pod that a gate refuses woken when the policy lets it in, and tells it why it is refused. A pod that
+// waits for somebody else who may have it is left to that caller.
+func (w *Pods) AwaitGate(pod *cluster.Pod, revision uint64, offered []string) {
+	if before := w.attemptOf(pod.Ref.UID); before != nil && before.pod.Caller != pod.Caller {
+		return
+	}
+	w.Await(pod, revision, offered, true)
+	w.TellRefused(pod, offered)
+}
+
 // isElsewhere reports whether capacity is kept for a pod on a node that its scheduler did not offer. The scheduler may
 // see no room there yet, for it has not heard of a pod that left, and nothing tells it to look again when it does.
 func (w *Pods) isElsewhere(pod *cluster.Pod, offered []string) bool {
@@ -121,18 +131,18 @@ func (w *Pods) Wake(pod *cluster.Pod) {
 	w.tell(a, news{sure: true}, a.at)
 }
 
-// LastCaller returns the caller that was refused a pod last that still waits, "" where there was none or limits
-// are nobody's.
+// LastCaller returns the caller that a pod which still waits is tried again for, or else the one that was refused it
+// last; "" where there was none or limits are nobody's.
 func (w *Pods) LastCaller(pod types.UID) (caller string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch r := w.byUID[pod]; {
 	case r == nil:
 		return ""
-	case r.Times > 0:
-		return r.Last.Caller
 	case r.attempt != nil:
 		return r.attempt.pod.Caller
+	case r.Times > 0:
+		return r.Last.Caller
 	default:
 		return ""
 	}

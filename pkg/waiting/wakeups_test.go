@@ -106,6 +106,8 @@ func TestWhoAskedAboutPodThatWaits(t *testing.T) {
 		assert.Equal(t, caller, w.LastCaller(pod.Ref.UID))
 	}
 	w.Refused(&Refusal{Caller: "by the webhook", Path: Admission, Rejection: ledger.Rejection{Pod: pod.Ref}})
+	assert.Equal(t, "second", w.LastCaller(pod.Ref.UID), "it is woken for that one")
+	w.woken(w.attemptOf(pod.Ref.UID), false, time.Now())
 	assert.Equal(t, "by the webhook", w.LastCaller(pod.Ref.UID))
 	w.Settled(pod.Ref.UID)
 	assert.Empty(t, w.LastCaller(pod.Ref.UID))
@@ -241,8 +243,7 @@ func TestGateOpens(t *testing.T) {
 		w.Await(before, w.ledger.Revision(), []string{"a", "b"}, false)
 		set(gatestest.Limited(before.Scheduler))
 		after := asked("after", "1")
-		w.Await(after, w.ledger.Revision(), []string{"a", "b"}, true)
-		w.TellRefused(after, []string{"a", "b"})
+		w.AwaitGate(after, w.ledger.Revision(), []string{"a", "b"})
 		assert.Contains(t, <-w.recorder.Events, `Warning Refused caller "batch" may not act for scheduler`)
 		w.Wake(asked("promised", "1"))
 		free()
@@ -251,6 +252,23 @@ func TestGateOpens(t *testing.T) {
 		assert.Empty(t, w.api.names(), "it is another one that is listed")
 		set(gatestest.Limited(before.Scheduler, "batch"))
 		assert.ElementsMatch(t, []string{"before", "after", "promised"}, w.api.names())
+	})
+}
+
+// A caller that a gate refuses does not keep a pod from being woken for the caller that it waits for.
+func TestGateForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		pod := w.pod("p", "8", 0)
+		w.Await(pod.WithCaller("alice"), w.ledger.Revision(), []string{"a"}, false)
+		w.policy.Set(gatestest.Limited(pod.Scheduler, "alice"))
+		w.LimitsChanged()
+		w.AwaitGate(pod.WithCaller("bob"), w.ledger.Revision(), []string{"a"})
+		assert.Empty(t, w.recorder.Events)
+		assert.Equal(t, "alice", w.LastCaller(pod.Ref.UID))
+		placementtest.Nodes(w.ledger, 64_000, "a")
+		advance(time.Minute)
+		assert.Equal(t, []string{"p"}, w.api.names())
 	})
 }
 

@@ -39,9 +39,9 @@ func MadeByServer(rsv *v1alpha1.Reservation) bool {
 
 // Granted reports whether an object says that its capacity was granted and has not
 // ended: by its status, or because the server made it and has written no status
-// yet. Others may have written both, so this proves nothing: where capacity is given
-// for it, that is decided like anything new. Its deadline may have passed; see
-// Deadline.
+// yet. The policy globalreserve-records keeps others from writing either. Where that is missing this proves nothing. So
+// where capacity is given for it, the ledger decides like on anything new; only the gates are not asked again. Its
+// deadline may have passed; see Deadline.
 func Granted(rsv *v1alpha1.Reservation) bool {
 	return rsv.Status.Phase == v1alpha1.ReservationAvailable || (rsv.Status.Phase == "" && MadeByServer(rsv))
 }

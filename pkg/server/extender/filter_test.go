@@ -125,6 +125,8 @@ func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 		assert.Equal(t, extenderv1.FailedNodesMap{"empty": gateRefusal, "full": gateRefusal}, got.FailedAndUnresolvableNodes)
 		assert.Empty(t, got.Error)
 		assert.Empty(t, w.wokenAfter(w.grow("empty", "full")))
+		require.Len(t, w.Writes.Told(), 1)
+		assert.Contains(t, w.Writes.Told()[0], `p Refused: caller "batch" may not act for scheduler "scheduler"`)
 		w.Policy.Set(gatestest.Limited(p.Spec.SchedulerName, "batch"))
 		assert.Equal(t, []string{"p"}, w.wokenAfter(w.Waiting.LimitsChanged))
 		refusals, _ := w.Waiting.RefusalsAfter(0)
