@@ -21,6 +21,10 @@ import (
 // pkg/schedulerplugin.
 func (a *App) Waiting() *waiting.Pods { return a.waiting }
 
+// Deciding reports whether the account can be decided on: it is complete, and the
+// server is not stopping.
+func (a *App) Deciding() bool { return !a.health.stopping.Load() && a.health.undecided() == "" }
+
 // Ledger returns the account.
 func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }
 

@@ -100,7 +100,7 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	api.pod.Namespace, api.pod.Name, api.pod.UID, api.pod.ResourceVersion = "ns", "p", "u", "1"
 	a := &App{health: h, arbiter: newArbiter(t, api, h)}
 	t.Cleanup(func() { require.NoError(t, a.arbiter.Stop(context.Background())) })
-	assert.NotEmpty(t, h.undecided())
+	assert.False(t, a.Deciding())
 	var refused *gates.Error
 	known := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
 	require.ErrorAs(t, a.Arbiter().BindKnown(t.Context(), known, "node"), &refused, "nor from within the process")

@@ -56,7 +56,7 @@ func TestFollowerIsReady(t *testing.T) {
 	unreachable, h := "", newHealth()
 	h.leads, h.unreachable = func() string { return "server a decides" }, func() string { return unreachable }
 	assert.Empty(t, h.ready())
-	assert.NotEmpty(t, h.undecided())
+	assert.False(t, (&App{health: h}).Deciding())
 	unreachable = "no route"
 	assert.Equal(t, "server a decides (no route)", h.ready())
 	h.stopping.Store(true)

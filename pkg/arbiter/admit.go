@@ -56,7 +56,11 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 	if err := q.check(pod); err != nil {
 		return Admitted{Pod: pod}, err
 	}
-	return a.admit(ctx, &admission{pod: pod.WithCaller(q.User), node: q.Node, own: a.pending.isSelf(q.User)}, q.DryRun)
+	k := &admission{pod: pod.WithCaller(q.User), node: q.Node, own: a.pending.isSelf(q.User)}
+	if k.own { // what it binds for others has passed the gates, and is theirs
+		k.pod = pod.WithCaller(ledger.Trusted)
+	}
+	return a.admit(ctx, k, q.DryRun)
 }
 
 // check refuses a pod that the API server would not bind.
@@ -109,13 +113,6 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 	said := Admitted{Pod: k.pod}
 	uid := k.pod.Ref.UID
 	k.placement = a.o.Question.For(k.pod, k.node)
-	if k.own && a.isBeingBound(k) { // the flight has passed the gates
-		if err := a.o.Ledger.Ready(); err != nil {
-			return said, err.Of(k.pod.Ref, k.node)
-		}
-		said.Own = true
-		return said, nil
-	}
 	if err := a.o.Ledger.Pass(&k.placement); err != nil {
 		return said, err
 	}
@@ -125,23 +122,13 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 		said.Annotations = a.tell(k, &grant)
 		return said, err
 	}
-	grant, err := a.allow(ctx, k)
-	if err != nil {
+	grant, own, err := a.allow(ctx, k)
+	if err != nil || own {
+		said.Own = own
 		return said, err
 	}
 	said.Annotations = a.tell(k, &grant)
 	return said, nil
-}
-
-// isBeingBound reports whether a flight has capacity for a pod on the node, and nothing else was allowed for the pod.
-func (a *Arbiter) isBeingBound(k *admission) bool {
-	allocation, ok := a.o.Ledger.Allocation(k.pod.Ref)
-	if !ok || allocation.State != ledger.Binding || allocation.Node != k.node {
-		return false
-	}
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
-	return a.pending.of[k.pod.Ref] == nil
 }
 
 // tell is what a pod is told in its annotations of what it is granted.
@@ -154,41 +141,41 @@ func (a *Arbiter) tell(k *admission, grant *ledger.Grant) map[string]string {
 }
 
 // allow has the ledger decide, and remembers what it granted.
-func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, err error) {
+func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
 	if ctx.Err() != nil { // nobody waits for the answer
-		return grant, &gates.Error{
+		return grant, false, &gates.Error{
 			Outcome: gates.Failed, Pod: k.pod.Ref, Node: k.node, Cause: context.Cause(ctx),
 			Create: k.create,
 		}
 	}
-	grant, err = a.tryAllow(k)
+	grant, own, err = a.tryAllow(k)
 	var e *gates.Error
 	if !errors.As(err, &e) {
-		return grant, err
+		return grant, own, err
 	}
 	elsewhere := e.Rejection != nil && e.Rejection.Reason == ledger.AllocatedElsewhere
 	if elsewhere && a.settleEarly(ctx, k.pod.Ref) || a.lookForCreated(ctx, k) {
 		return a.tryAllow(k)
 	}
-	return grant, err
+	return grant, own, err
 }
 
-func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, err error) {
+func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err error) {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	ref := k.pod.Ref
-	fail := func(outcome gates.Outcome) (ledger.Grant, error) {
-		return ledger.Grant{}, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
+	fail := func(outcome gates.Outcome) (ledger.Grant, bool, error) {
+		return ledger.Grant{}, false, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
 	}
 	before := a.pending.of[ref]
 	switch {
 	case a.pending.stopped:
 		return fail(gates.Stopping)
 	case before == nil && a.pending.crowded(ref.Namespace, a.o.MaxPending):
-		return ledger.Grant{}, a.pending.busy(ref, k.node)
+		return ledger.Grant{}, false, a.pending.busy(ref, k.node)
 	case k.create:
 		if err := a.beginCreation(k); err != nil {
-			return ledger.Grant{}, err
+			return ledger.Grant{}, false, err
 		}
 	}
 	start := a.gangs.startBind
@@ -201,9 +188,11 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, err error) {
 	}
 	switch {
 	case err != nil:
-		return ledger.Grant{}, err
+		return ledger.Grant{}, false, err
 	case grant.Before == ledger.Bound:
 		return fail(gates.BoundElsewhere)
+	case grant.Before == ledger.Binding && before == nil && k.own:
+		return ledger.Grant{}, true, nil
 	case grant.Before == ledger.Binding && before == nil:
 		return fail(gates.InFlight)
 	}
@@ -213,7 +202,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, err error) {
 	}
 	a.o.Waiting.ForbidPreempting(ref.UID)
 	a.remember(k, before)
-	return grant, nil
+	return grant, false, nil
 }
 
 // change has a Binding that was allowed count for what is asked now, as the pod has changed in what it asks for, or in

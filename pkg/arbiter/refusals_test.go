@@ -153,7 +153,7 @@ func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	})
 }
 
-// What is explained of a pod is what who was refused last was told, by whatever path.
+// A pod that was refused by the webhook alone is explained for the caller that was.
 func TestExplainKnowsWhoWasRefused(t *testing.T) {
 	p := sized("p", "1", 5)
 	w := newWorld(t, p)

@@ -87,11 +87,18 @@ func granted(p *ledger.Placement, grant ledger.Grant, rejection *ledger.Rejectio
 	return grant, nil
 }
 
-// StartBindWith begins a bind and changes what is kept for others in the same step, if the gates let the pod pass and
-// there is capacity for all; see ledger.Ledger. The error is an *Error.
+// StartBindWith begins a bind and changes what is kept for others in the same step, if the gates let all of them pass
+// and there is capacity; see ledger.Ledger. The error is an *Error.
 func (l *GatedLedger) StartBindWith(p *ledger.Placement, x *ledger.Exchange) (ledger.Grant, error) {
 	if err := l.Pass(p); err != nil {
 		return ledger.Grant{}, err
+	}
+	for i := range x.Keep {
+		for k := range x.Keep[i].Slots {
+			if err := l.RefuseSlot(&x.Keep[i].Slots[k]); err != nil {
+				return ledger.Grant{}, err
+			}
+		}
 	}
 	grant, rejection := l.decides.StartBindWith(p, x, l.Clock.Now())
 	return granted(p, grant, rejection)

@@ -37,11 +37,14 @@ func TestDecisionsPassTheGates(t *testing.T) {
 	}
 	kept := rest.Slot(time.Now().Add(time.Hour))
 	kept.Movable = true
+	keep := []ledger.Choice{{Slots: []ledger.Slot{kept}, Nodes: []string{"a"}}}
 	decide := map[string]func() error{
 		"StartBind":  func() error { _, err := g.StartBind(asked); return err },
 		"ChangeBind": func() error { _, err := g.ChangeBind(asked); return err },
 		"StartBindWith": func() error {
-			_, err := g.StartBindWith(asked, &ledger.Exchange{})
+			other := *asked
+			other.Scheduler = "other"
+			_, err := g.StartBindWith(&other, &ledger.Exchange{Keep: keep})
 			return err
 		},
 		"Resize":     func() error { _, err := g.Resize(asked, 2, false); return err },
@@ -60,9 +63,7 @@ func TestDecisionsPassTheGates(t *testing.T) {
 		}
 	}
 	store.Set(gatestest.Limited("batch"))
-	require.NoError(t, g.Exchange(&ledger.Exchange{Keep: []ledger.Choice{{
-		Slots: []ledger.Slot{kept}, Nodes: []string{"a"},
-	}}}), "the rest of a gang that has started")
+	require.NoError(t, g.Exchange(&ledger.Exchange{Keep: keep}), "the rest of a gang that has started")
 	store.Set(policy.Default())
 	undecided = "another server decides"
 	for name, ask := range decide {

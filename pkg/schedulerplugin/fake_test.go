@@ -200,7 +200,7 @@ func newFixture(t *testing.T) *fixture {
 	close(stopped)
 	f.Plugin = &Plugin{args: &Args{}, handle: f.handle, log: f.world.Log, server: &server{
 		ledger: l.Reader, gates: gates.New(f.world.Policy), question: f.world.Question, arbiter: decider,
-		waiting: f.world.Waiting, ttl: time.Hour,
+		waiting: f.world.Waiting, deciding: func() bool { return !f.unready.Load() }, ttl: time.Hour,
 		stopped: stopped,
 	}}
 	f.waker = newWaker(t.Context(), f.Plugin, klog.Background())

@@ -17,7 +17,7 @@ import (
 // PreEnqueue implements fwk.PreEnqueuePlugin: while the scheduler starts, or another process has the ledger, pods are
 // kept out of its queue. Each would be tried in vain, and its status be written.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
-	if p.server.ready() {
+	if p.server.deciding() {
 		return nil
 	}
 	if info, err := p.read(pod); err == nil {
@@ -41,7 +41,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, placement.Uncountable)
 	}
 	c.pod = info
-	if !p.server.ready() {
+	if !p.server.deciding() {
 		return nil, p.wait(info)
 	}
 	c.placement = p.server.question.For(info, "")
@@ -189,7 +189,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: capacity is kept for the pod")
 	}
 	return []fwk.SignFragment{{Key: "GlobalReserve.Request()", Value: signature{
-		Request: info.Request, Ready: p.server.ready(),
+		Request: info.Request, Ready: p.server.deciding(),
 	}}}, nil
 }
 

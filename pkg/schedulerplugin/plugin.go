@@ -135,7 +135,7 @@ const lookEvery = 50 * time.Millisecond
 func (f *Plugins) followReady(ctx context.Context, s *server) {
 	was := false
 	wait.UntilWithContext(ctx, func(context.Context) {
-		now := s.ready()
+		now := s.deciding()
 		switch {
 		case now == was:
 		case now:

@@ -120,6 +120,7 @@ func TestPreemptionsDryRun(t *testing.T) {
 	assert.True(t, f.filter(dry, pod, "a").IsSuccess(), "the small one is not")
 	assert.False(t, f.filter(state, pod, "a").IsSuccess(), "the cycle itself imagines nothing")
 	require.NoError(t, ledgermodel.CheckInvariants(f.ledger.Reader))
+	assert.Equal(t, cycleOf(state).revision, f.ledger.Revision(), "nothing was asked for")
 }
 
 // Preemption looks at many nodes at once, each with a copy of its own.
@@ -178,6 +179,13 @@ func TestUnreserve(t *testing.T) {
 	f.Unreserve(t.Context(), state, other, "a")
 	assert.Equal(t, "a", f.on(other), "the allocation was somebody else's")
 	f.Unreserve(t.Context(), newState(), pod, "a") // without PreFilter: nothing to do
+
+	late := newPod("late", "1")
+	require.True(t, f.Reserve(t.Context(), f.begin(late), late, "b").IsSuccess())
+	f.ledger.Observer().Expire(time.Now().Add(f.server.ttl - time.Minute))
+	assert.Equal(t, "b", f.on(late))
+	f.ledger.Observer().Expire(time.Now().Add(f.server.ttl + time.Minute))
+	assert.Equal(t, "-", f.on(late), "a scheduler that dies leaves nothing behind")
 }
 
 // A pod that lost a race for a node is tried again at once.
@@ -210,6 +218,7 @@ func TestBindIsRefused(t *testing.T) {
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 	assert.Equal(t, "GlobalReserve: there is no capacity for the rest of the pod's gang", status.Message())
 	assert.False(t, f.waker.lost(pod.UID))
+	assert.Len(t, f.waker.holds.held, 1, "its gang is held")
 }
 
 // A pod that Filter keeps offering what Reserve refuses does not keep the scheduler busy.
@@ -407,7 +416,12 @@ func TestGateRefuses(t *testing.T) {
 	_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code(), "nobody is evicted for it")
 	assert.Equal(t, otherwise, status.Message())
-	assert.Len(t, f.refusals(), 1)
+	require.Len(t, f.refusals(), 1)
+	asked := info.WithCaller("batch").Placement("a")
+	_, err = f.server.reserve(&asked)
+	var refused *refusedError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, ledger.Fits, refused.reason, "a gate's")
 	f.world.Policy.Set(gatestest.Limited("profile", "batch"))
 	f.waker.waiting.LimitsChanged()
 	assert.Equal(t, "ns/p", f.woken())

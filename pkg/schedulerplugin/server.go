@@ -38,6 +38,8 @@ type server struct {
 	question *placement.Builder
 	arbiter  *arbiter.Arbiter
 	waiting  *waiting.Pods
+	// deciding reports whether decisions can be made now.
+	deciding func() bool
 	// ttl is how long what Reserve takes is kept.
 	ttl time.Duration
 
@@ -57,7 +59,8 @@ func (o *Options) startServer(ctx context.Context, args *Args, handle fwk.Handle
 	}
 	s := &server{
 		ledger: a.Ledger(), gates: a.Gates(), question: a.Question(), arbiter: a.Arbiter(), waiting: a.Waiting(),
-		ttl: args.ReservationTTL.Duration, stopped: make(chan struct{}),
+		deciding: a.Deciding,
+		ttl:      args.ReservationTTL.Duration, stopped: make(chan struct{}),
 	}
 	go func() {
 		defer close(s.stopped)
@@ -74,9 +77,6 @@ func (s *server) wait() error {
 	<-s.stopped
 	return s.err
 }
-
-// ready reports whether decisions can be made now.
-func (s *server) ready() bool { return s.arbiter.Undecided() == "" }
 
 // reserve takes capacity for a pod on the placement's node. made says that the pod had no allocation before, so that
 // Arbiter.Release may end it. The error is a *refusedError, or errNotReady.

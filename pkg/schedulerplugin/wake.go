@@ -192,7 +192,7 @@ func (w *waker) await(pod *cluster.Pod) {
 
 // wakeIfReady wakes the pods that wait for decisions, if these can be made.
 func (w *waker) wakeIfReady() {
-	if !w.server.ready() {
+	if !w.server.deciding() {
 		return
 	}
 	w.mu.Lock()

@@ -37,8 +37,8 @@ type attempt struct {
 	sample  int // how many it asked about
 
 	// barred: a gate or a limit kept it from all nodes when it was last looked at, so that it is news if none does any
-	// more.
-	barred atomic.Bool
+	// more. gated: it was a gate.
+	barred, gated atomic.Bool
 
 	// What follows is guarded by Pods.mu.
 	news      news      // to be looked at

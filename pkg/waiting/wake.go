@@ -48,7 +48,10 @@ func (w *Pods) look(a *attempt, f *freed) {
 			break
 		}
 	}
-	if w.isLetIn(a) {
+	switch letIn, byGate := w.isLetIn(a); {
+	case byGate: // nobody knows whether it fits: it may preempt
+		what.sure, silent = true, true
+	case letIn:
 		claimFreed, silent = true, true
 	}
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
@@ -65,12 +68,16 @@ func (w *Pods) look(a *attempt, f *freed) {
 	w.tell(a, what, due)
 }
 
-// isLetIn reports whether no gate and no limit bars a pod any more that was barred: any node may do then.
-func (w *Pods) isLetIn(a *attempt) bool {
+// isLetIn reports whether no gate and no limit bars a pod any more that was barred: any node may do then. byGate says
+// that a gate did.
+func (w *Pods) isLetIn(a *attempt) (letIn, byGate bool) {
 	asked := &w.loop.asked
 	*asked = a.pod.Placement("")
-	barred := w.Gates.Refuse(asked) != nil || w.Ledger.Limited() && w.Ledger.OverLimit(asked) != nil
-	return a.barred.Swap(barred) && !barred
+	gated := w.Gates.Refuse(asked) != nil
+	barred := gated || w.Ledger.Limited() && w.Ledger.OverLimit(asked) != nil
+	wasGated := a.gated.Swap(gated)
+	letIn = a.barred.Swap(barred) && !barred
+	return letIn, letIn && wasGated
 }
 
 // isKeptOut reports whether a gate bars a pod. Then it is looked at again when the policy changes.
@@ -79,6 +86,7 @@ func (w *Pods) isKeptOut(a *attempt, placement *ledger.Placement) bool {
 		return false
 	}
 	a.barred.Store(true)
+	a.gated.Store(true)
 	return w.Gates.Refuse(placement) != nil // the policy may have changed before barred
 }
 

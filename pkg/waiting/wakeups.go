@@ -78,7 +78,11 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 		return
 	}
 	a := &attempt{pod: pod, revision: revision, at: time.Now(), sample: len(offered)}
-	a.barred.Store(barred)
+	if barred {
+		placement := pod.Placement("")
+		a.barred.Store(true)
+		a.gated.Store(w.Gates.Refuse(&placement) != nil)
+	}
 	if len(offered) <= maxOffered {
 		a.offered = make([]unique.Handle[string], len(offered))
 		for i, node := range offered {
@@ -103,11 +107,23 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 // AwaitGate has a pod that a gate refuses woken when the policy lets it in, and tells it why it is refused. A pod that
 // waits for somebody else who may have it is left to that caller.
 func (w *Pods) AwaitGate(pod *cluster.Pod, revision uint64, offered []string) {
-	if before := w.attemptOf(pod.Ref.UID); before != nil && before.pod.Caller != pod.Caller {
+	if w.waitsForAnother(pod) {
 		return
 	}
 	w.Await(pod, revision, offered, true)
 	w.TellRefused(pod, offered)
+}
+
+// waitsForAnother reports whether a pod is tried again for another caller, whom the gates let in.
+func (w *Pods) waitsForAnother(pod *cluster.Pod) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.byUID[pod.Ref.UID]
+	if r == nil || r.attempt == nil || r.attempt.taken || r.attempt.pod.Caller == pod.Caller {
+		return false
+	}
+	placement := r.attempt.pod.Placement("")
+	return w.Gates.Refuse(&placement) == nil
 }
 
 // isElsewhere reports whether capacity is kept for a pod on a node that its scheduler did not offer. The scheduler may
@@ -132,7 +148,7 @@ func (w *Pods) Wake(pod *cluster.Pod) {
 }
 
 // LastCaller returns the caller that a pod which still waits is tried again for, or else the one that was refused it
-// last; "" where there was none or limits are nobody's.
+// last; "" where there was none.
 func (w *Pods) LastCaller(pod types.UID) (caller string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

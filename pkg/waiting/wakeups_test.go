@@ -246,12 +246,13 @@ func TestGateOpens(t *testing.T) {
 		w.AwaitGate(after, w.ledger.Revision(), []string{"a", "b"})
 		assert.Contains(t, <-w.recorder.Events, `Warning Refused caller "batch" may not act for scheduler`)
 		w.Wake(asked("promised", "1"))
+		w.AwaitGate(asked("preemptor", "99"), w.ledger.Revision(), []string{"a", "b"})
 		free()
 		assert.Empty(t, w.api.names(), "there is capacity, for others")
 		set(gatestest.Limited(before.Scheduler, "another"))
 		assert.Empty(t, w.api.names(), "it is another one that is listed")
 		set(gatestest.Limited(before.Scheduler, "batch"))
-		assert.ElementsMatch(t, []string{"before", "after", "promised"}, w.api.names())
+		assert.ElementsMatch(t, []string{"before", "after", "promised", "preemptor"}, w.api.names())
 	})
 }
 
@@ -269,6 +270,16 @@ func TestGateForAnother(t *testing.T) {
 		placementtest.Nodes(w.ledger, 64_000, "a")
 		advance(time.Minute)
 		assert.Equal(t, []string{"p"}, w.api.names())
+
+		w.policy.Set(gatestest.Limited(pod.Scheduler))
+		for _, caller := range []string{"alice", "bob"} { // the scheduler has another name by now
+			w.AwaitGate(pod.WithCaller(caller), w.ledger.Revision(), []string{"a"})
+			assert.Equal(t, caller, w.LastCaller(pod.Ref.UID))
+		}
+		w.policy.Set(gatestest.Limited(pod.Scheduler, "bob"))
+		w.LimitsChanged()
+		advance(time.Minute)
+		assert.Equal(t, []string{"p", "p"}, w.api.names())
 	})
 }
 
