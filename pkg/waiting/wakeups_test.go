@@ -283,6 +283,19 @@ func TestGateForAnother(t *testing.T) {
 	})
 }
 
+// Nor does a caller wait in vain for an attempt that is over in the same moment.
+func TestGateWhileAnotherIsWoken(t *testing.T) {
+	w := makeWorld(t, "a")
+	pod := w.pod("p", "1", 0)
+	w.policy.Set(gatestest.Limited(pod.Scheduler, "alice"))
+	w.Wake(pod.WithCaller("alice"))
+	a, _, _ := w.take(time.Now())
+	require.NotNil(t, a)
+	w.AwaitGate(pod.WithCaller("bob"), w.ledger.Revision(), []string{"a"})
+	w.woken(a, false, time.Now())
+	assert.Equal(t, "bob", w.LastCaller(pod.Ref.UID))
+}
+
 // A pod that was over a limit is woken when the limit is raised, also one of a scheduler in the same process, and not
 // before.
 func TestLimitIsRaised(t *testing.T) {

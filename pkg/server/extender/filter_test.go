@@ -127,12 +127,14 @@ func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 		assert.Empty(t, w.wokenAfter(w.grow("empty", "full")))
 		require.Len(t, w.Writes.Told(), 1)
 		assert.Contains(t, w.Writes.Told()[0], `p Refused: caller "batch" may not act for scheduler "scheduler"`)
+		w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("unseen"), NodeNames: &[]string{"empty"}}, &got)
+		require.Len(t, w.Writes.Told(), 1, "callers may make it up")
 		w.Policy.Set(gatestest.Limited(p.Spec.SchedulerName, "batch"))
 		assert.Equal(t, []string{"p"}, w.wokenAfter(w.Waiting.LimitsChanged))
 		refusals, _ := w.Waiting.RefusalsAfter(0)
-		require.Len(t, refusals, 1)
+		require.Len(t, refusals, 2)
 		assert.Equal(t, gates.Reason, refusals[0].Reason)
-		assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", "refused"))
+		assert.Equal(t, 2, w.Counted(t, "decisions_total", "filter", "scheduler", "refused"))
 	})
 }
 
