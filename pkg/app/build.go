@@ -68,7 +68,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	if a.elector, err = a.newElector(clients); err != nil {
 		return nil, err
 	}
-	a.objects = store.New(clients.Reservations, a.elector.Term, a.elector.Writes())
+	a.objects = store.New(clients.Reservations, a.elector.Term(), a.elector.Writes())
 	a.health = &health{
 		synced: a.synced, troubles: a.troubles, leads: a.leads, observes: o.Observe, fence: a.elector.Fence,
 		unreachable: a.unreachable, observe: a.metrics.ObserveRequest, autoscalers: a.aboutAutoscalers,
@@ -82,7 +82,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.metrics.RegisterElection(
 		func() bool { return !o.Observe && a.elector.Leads() == "" },
 		func() bool { fence, known := a.elector.Fence(); return known && fence.Up },
-		func() float64 { return float64(a.elector.Term()) })
+		func() float64 { return float64(a.elector.Term().Get()) })
 	a.metrics.RegisterWatches(a.allAges)
 	if err := a.buildCluster(clients.Core); err != nil {
 		return nil, err
@@ -138,11 +138,11 @@ func (a *App) buildCluster(client kubernetes.Interface) (err error) {
 // buildObjects sets up what keeps our own kinds of objects in step with the ledger, and what knows those of others.
 func (a *App) buildObjects(clients Clients) {
 	a.reservations = reservations.New(reservations.Options{
-		Ledger: a.ledger, Client: clients.Reservations, Node: a.cache.Node, Pod: a.cache.Pod, Matcher: a.question.Matcher,
+		Ledger: a.ledger, Client: clients.Reservations, Nodes: a.cache.Nodes, Pods: a.cache.Pods, Matcher: a.question.Matcher,
 		Kind:        a.definitions.Kind("reservations"),
-		StateSynced: a.caughtUp.Wait,
+		StateSynced: a.caughtUp,
 		MayDecide:   a.elector.Wait,
-		Term:        a.elector.Term,
+		Term:        a.elector.Term(),
 		TTL:         a.policies.ReservationTTL,
 		OnRefused: func(asked *ledger.Slot, said *ledger.Rejection, why string) {
 			a.arbiter.ObjectRefused(asked, said, why)
@@ -152,18 +152,14 @@ func (a *App) buildObjects(clients Clients) {
 	})
 	a.devices = deviceclaims.New(deviceclaims.Options{
 		Ledger: a.ledger.Observer, Client: clients.Reservations,
-		NodeExists: func(name string) bool {
-			_, ok := a.cache.Node(name)
-			return ok
-		},
-		Pods:           a.cache.Pods,
+		Nodes: a.cache.Nodes, Pods: a.cache.Pods,
 		Kind:           a.definitions.Kind("extendedresources", "extendedresourceclaims"),
 		TemplateKind:   a.definitions.Kind("extendedresourceclaimtemplates"),
-		StateSynced:    a.caughtUp.Wait,
+		StateSynced:    a.caughtUp,
 		OnAdopted:      a.cache.ObserveDevices,
 		OnClaimChanged: a.deviceClaimChanged,
-		Term:           a.elector.Term,
-		Annotate:       waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}.AnnotateAll,
+		Term:           a.elector.Term(),
+		Annotate:       waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}.AnnotateAll,
 		Recorder:       a.recorder, Log: a.log,
 	})
 	a.gangEvents = follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst)
@@ -194,9 +190,9 @@ func kindsOfGangs(file string) (*kinds.Table, error) {
 // buildWaiting sets up how pods that wait come to capacity: woken, steered to what is reserved
 // for them, or given that of deleted pods.
 func (a *App) buildWaiting(clients Clients) {
-	patcher := waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}
+	patcher := waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}
 	a.waiting = waiting.New(waiting.Options{
-		Ledger: a.ledger.Reader, Gates: a.ledger.Gates, Question: a.question, Pods: a.cache.Pods, Node: a.cache.Node,
+		Ledger: a.ledger.Reader, Gates: a.ledger.Gates, Question: a.question, Pods: a.cache.Pods, Nodes: a.cache.Nodes,
 		Patcher: patcher, Nominator: patcher,
 		Recorder: a.recorder, Metrics: a.metrics, ClaimTrouble: a.devices.Trouble, Ready: a.waitComplete, Log: a.log,
 	})
@@ -212,7 +208,7 @@ func (a *App) buildWaiting(clients Clients) {
 // buildAutoscaling sets up what cluster autoscalers are told.
 func (a *App) buildAutoscaling(clients Clients) {
 	a.protector = autoscaling.NewProtector(autoscaling.ProtectorOptions{
-		Ledger: a.ledger, Client: clients.Core, Node: a.cache.Node, KeepingNodes: a.cache.KeepingNodes,
+		Ledger: a.ledger, Client: clients.Core, Nodes: a.cache.Nodes,
 		Enabled: func() bool { return a.policies.Current().Autoscaling.ProtectNodes },
 		OnWrite: func(failed bool) { a.metrics.ObserveAutoscalingWrite("Node", failed) }, Log: a.log,
 	})
@@ -231,8 +227,8 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Waiting: a.waiting,
 		Policy:  a.policies, Metrics: a.metrics, Log: a.log,
 		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, MayReserve: a.checks.MayReserve,
-		Term:  a.elector.Term,
-		Gangs: a.gangs, ResourceClaims: a.claims, Node: a.cache.Node,
+		Term:  a.elector.Term(),
+		Gangs: a.gangs, ResourceClaims: a.claims, Nodes: a.cache.Nodes,
 		TouchGang: a.gangs.Touch, OnGangShort: a.gangShort,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 		AdmissionWarns: a.options.Secure.AdmissionWarn,

@@ -137,7 +137,7 @@ func (a *Arbiter) tell(k *admission, grant *ledger.Grant) map[string]string {
 		grant.Caller = k.pod.Caller
 		return a.granted(k.pod, grant) // which another term may decide on
 	}
-	return a.o.Term().Annotate(a.granted(k.pod, grant))
+	return a.o.Term.Get().Annotate(a.granted(k.pod, grant))
 }
 
 // allow has the ledger decide, and remembers what it granted.

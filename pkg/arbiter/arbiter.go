@@ -47,8 +47,7 @@ type Options struct {
 	ResourceClaims *resourceclaims.Controller
 	// Gangs knows which pods are useful only together, and how many of them.
 	Gangs *gangs.Gangs
-	// Node returns what is known of a node.
-	Node func(name string) (cluster.Node, bool)
+	Nodes *cluster.Nodes
 	// TouchGang has the object of a gang changed, if the gang's scheduler goes by that. It must not block.
 	TouchGang func(kinds.Key)
 	// OnGangShort is told of a gang that has started and lacks so many members. Nothing is kept for these any more.
@@ -59,7 +58,7 @@ type Options struct {
 	// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may.
 	MayReserve func(ctx context.Context, caller user.Info, namespace string) error
 	// Term is the term in which this server decides; whatever it sends carries it.
-	Term func() election.Term
+	Term *election.OwnTerm
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie
 	// below the callers' own timeout, and one request to the API server may take a third
 	// of it.

@@ -303,7 +303,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w.policy = policy.NewStore(policy.Default(), time.Minute)
 	w.gated = gates.NewGatedLedger(w.ledger, steady.New(time.Now), gates.New(w.policy),
 		func() string { return ptr.Deref(w.undecided.Load(), "") })
-	w.waiting, w.writes = waitingtest.New(w.gated, w.question, w.store)
+	w.waiting, w.writes = waitingtest.New(w.gated, w.question, w.store, placementtest.Plain("a", "b", "c"))
 	w.bring(pods...)
 	w.Arbiter = w.newArbiter(Options{})
 	t.Cleanup(w.end)
@@ -314,7 +314,7 @@ func (w *world) newArbiter(o Options) *Arbiter {
 	o.Pods, o.Question, o.API, o.Waiting = w.store, w.question, w.api, w.waiting
 	o.Policy, o.Metrics, o.Log, o.Ledger = w.policy, w.metrics, silent(), w.gated
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
-	o.Term = func() election.Term { return 0 }
+	o.Term = election.NewOwnTerm(0)
 	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {
 		if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
 			return &identity.DeniedError{Message: name + " may not act for " + scheduler}

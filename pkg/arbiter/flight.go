@@ -278,7 +278,7 @@ func (a *Arbiter) post(f *flight) error {
 	ctx, cancel := context.WithTimeout(f.ctx, RequestTimeout(a.o.BindTimeout))
 	defer cancel()
 	f.posted = true
-	return a.o.API.Bind(ctx, newBinding(f.pod, f.version, f.node, a.o.Term().Annotate(maps.Clone(f.annotations))))
+	return a.o.API.Bind(ctx, newBinding(f.pod, f.version, f.node, a.o.Term.Get().Annotate(maps.Clone(f.annotations))))
 }
 
 func (a *Arbiter) get(f *flight) (*v1.Pod, error) {

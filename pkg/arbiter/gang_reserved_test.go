@@ -151,7 +151,7 @@ func TestGangOfSizesStartsInItsReservation(t *testing.T) {
 // A slot on a node that does not suit a member is none for it.
 func TestGangInReservedSlotsThatSuit(t *testing.T) {
 	gangTest(t, 3, 1, func(w *gangWorld) {
-		w.labels["n1"] = map[string]string{"disk": "ssd"}
+		w.label("n1", "ssd")
 		w.reserve("a", keptOn{"n0", 1}, keptOn{"n1", 1}, keptOn{"n2", 1})
 		picky := w.pod("a", "a-picky", 2, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
 		plain := w.pod("a", "a-plain", 2, nil)

@@ -183,7 +183,7 @@ func (g *ganging) isDiverse(members []*cluster.Pod) bool {
 func (g *ganging) suits(pod *cluster.Pod) func(node string) bool {
 	accepts := pod.Constraints.Accepts()
 	return func(name string) bool {
-		node, ok := g.o.Node(name)
+		node, ok := g.o.Nodes.Node(name)
 		return ok && accepts(node)
 	}
 }

@@ -91,7 +91,8 @@ func TestGangThatDoesNotStartHasItsTurn(t *testing.T) {
 // Each member is kept for where it may be, also beside others that ask for as much and may be elsewhere.
 func TestGangMembersOnNodesOfTheirOwn(t *testing.T) {
 	gangTest(t, 4, 1, func(w *gangWorld) {
-		w.labels["n1"], w.labels["n3"] = map[string]string{"disk": "ssd"}, map[string]string{"disk": "hdd"}
+		w.label("n1", "ssd")
+		w.label("n3", "hdd")
 		plain, ssd, hdd := w.pod("a", "a-plain", 4, nil), w.pod("a", "a-ssd", 4, onDisk("ssd")),
 			w.pod("a", "a-hdd", 4, onDisk("hdd"))
 		w.pod("a", "b-plain", 4, nil)
@@ -102,7 +103,7 @@ func TestGangMembersOnNodesOfTheirOwn(t *testing.T) {
 		}
 	})
 	gangTest(t, 3, 1, func(w *gangWorld) {
-		w.labels["n1"] = map[string]string{"disk": "ssd"}
+		w.label("n1", "ssd")
 		pods := w.gang("a", 2, 2, onDisk("ssd"))
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0]), "there is room, and none of it suits")
 	})

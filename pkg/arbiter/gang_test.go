@@ -151,7 +151,7 @@ func TestGangChangesPlaces(t *testing.T) {
 // Slots are only made on nodes that suit their pods.
 func TestGangOnNodesThatSuit(t *testing.T) {
 	gangTest(t, 3, 1, func(w *gangWorld) {
-		w.labels["n1"] = map[string]string{"disk": "ssd"}
+		w.label("n1", "ssd")
 		picky := w.pod("a", "a-picky", 2, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
 		plain := w.pod("a", "a-plain", 2, nil)
 		w.refusedAs(w.bind(plain, "n1"), ledger.GangUnplaced)

@@ -41,9 +41,9 @@ type gangWorld struct {
 	t      testing.TB
 	ledger *ledger.Ledger
 	reader cluster.Reader
-	labels map[string]map[string]string // of nodes
-	writes *waitingtest.Writes          // to pods
-	hosted *waitingtest.Writes          // wake-ups
+	nodes  *cluster.Nodes
+	writes *waitingtest.Writes // to pods
+	hosted *waitingtest.Writes // wake-ups
 	short  []string
 	// touched is how often the objects of gangs were.
 	touched map[string]int
@@ -54,7 +54,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	t.Helper()
 	log, _ := logtest.NewNullLogger()
 	w := &gangWorld{
-		t: t, ledger: ledger.New(ledger.Options{}), labels: map[string]map[string]string{},
+		t: t, ledger: ledger.New(ledger.Options{}), nodes: cluster.NewNodes(),
 		touched: map[string]int{},
 	}
 	kind := kinds.Default()[0]
@@ -80,16 +80,17 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
 			OnChanged: func(kinds.Key) {}, OnTouched: func(bool) {}, Log: log,
 		}),
-		Waiting: w.waits(question, pods),
-		Node: func(name string) (cluster.Node, bool) {
-			return cluster.Node{Name: name, Labels: w.labels[name]}, true
-		},
+		Waiting:   w.waits(question, pods),
+		Nodes:     w.nodes,
 		TouchGang: func(key kinds.Key) { w.touched[key.Name]++ },
 		Metrics:   metrics.New(),
 		OnGangShort: func(gang gangs.Gang, missing int) {
 			w.short = append(w.short, fmt.Sprintf("%s lacks %d", gang.Key.Name, missing))
 		},
 	})
+	for k := range nodes + 1 { // one more may come later
+		w.nodes.Put(&cluster.Node{Name: fmt.Sprintf("n%d", k)})
+	}
 	for k := range nodes {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: fmt.Sprintf("n%d", k), Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: int64(1000 * cpus)}, {Column: resources.Pods, Value: 110},
@@ -98,10 +99,15 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	return w
 }
 
+// label puts a label on a node.
+func (w *gangWorld) label(node, disk string) {
+	w.nodes.Put(&cluster.Node{Name: node, Labels: map[string]string{"disk": disk}})
+}
+
 // waits returns the pods that wait. They are woken in the process of their scheduler, and their nominations are not
 // written.
 func (w *gangWorld) waits(question *placement.Builder, pods *cluster.Pods) *waiting.Pods {
-	all, writes := waitingtest.New(gatestest.Ledger(w.ledger), question, pods)
+	all, writes := waitingtest.New(gatestest.Ledger(w.ledger), question, pods, w.nodes)
 	own, hosted := waitingtest.Hosted(gatestest.Ledger(w.ledger), question)
 	all.Host("s", own)
 	background.Run(w.t, own.Run)

@@ -42,9 +42,7 @@ var against = []string{v1alpha1.ScaleDownDisabledAnnotation, v1alpha1.DoNotDisru
 type ProtectorOptions struct {
 	Ledger *gates.GatedLedger
 	Client kubernetes.Interface
-	// Node is a node as the watch has brought it, and KeepingNodes are those that say that they keep capacity.
-	Node         func(name string) (node cluster.Node, ok bool)
-	KeepingNodes func() []cluster.Node
+	Nodes  *cluster.Nodes
 	// Enabled says whether the policy wants nodes to be protected. Where it does not, the annotations are taken off.
 	Enabled func() bool
 	// OnWrite is told of every write.
@@ -89,7 +87,7 @@ func (p *Protector) Run(ctx context.Context) error {
 
 // change is what a node is to have.
 type change struct {
-	node  cluster.Node
+	node  *cluster.Node
 	keeps bool
 }
 
@@ -133,11 +131,11 @@ func (p *Protector) wrong() map[types.UID]change {
 	}
 	wrong := map[types.UID]change{}
 	for name := range keeping {
-		if node, ok := p.Node(name); ok && !says(node.Annotations) {
+		if node, ok := p.Nodes.Node(name); ok && !says(node.Annotations) {
 			wrong[node.UID] = change{node, true}
 		}
 	}
-	for _, node := range p.KeepingNodes() {
+	for _, node := range p.Nodes.KeepingNodes() {
 		if _, keeps := keeping[node.Name]; !keeps {
 			wrong[node.UID] = change{node, false}
 		}

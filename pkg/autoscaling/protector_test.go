@@ -1,7 +1,6 @@
 package autoscaling
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,6 +26,7 @@ import (
 
 // nodesWorld is a Protector between a ledger with two nodes and an API server that is a fake.
 type nodesWorld struct {
+	others []*cluster.Node // that only the watch knows
 	*testing.T
 	client  *fake.Clientset
 	ledger  *ledger.Ledger
@@ -61,19 +61,7 @@ func (w *nodesWorld) restart() {
 	log, _ := logtest.NewNullLogger()
 	w.p = NewProtector(ProtectorOptions{
 		Ledger: gatestest.Ledger(w.ledger), Client: w.client,
-		Node: func(name string) (cluster.Node, bool) {
-			node, err := w.client.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
-			return cluster.Node{Name: name, UID: node.UID, Annotations: node.Annotations}, err == nil
-		},
-		KeepingNodes: func() (list []cluster.Node) {
-			nodes, _ := w.client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
-			for i := range nodes.Items {
-				if n := &nodes.Items[i]; n.Annotations[v1alpha1.KeepsCapacityAnnotation] != "" {
-					list = append(list, cluster.Node{Name: n.Name, UID: n.UID, Annotations: n.Annotations})
-				}
-			}
-			return list
-		},
+		Nodes:   w.seen(),
 		Enabled: func() bool { return w.enabled },
 		OnWrite: func(failed bool) {
 			if failed {
@@ -82,6 +70,21 @@ func (w *nodesWorld) restart() {
 		},
 		Log: log,
 	})
+}
+
+// seen are the nodes as the watch brings them.
+func (w *nodesWorld) seen() *cluster.Nodes {
+	seen := cluster.NewNodes()
+	nodes, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{})
+	require.NoError(w, err)
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		seen.Put(&cluster.Node{Name: n.Name, UID: n.UID, Annotations: n.Annotations})
+	}
+	for _, n := range w.others {
+		seen.Put(n)
+	}
+	return seen
 }
 
 func (w *nodesWorld) reserve(node string) {
@@ -102,6 +105,7 @@ func (w *nodesWorld) release(node string) { w.ledger.ReleaseSlots("ns", "r-"+nod
 func (w *nodesWorld) after(d time.Duration) {
 	w.Helper()
 	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(lookEvery) {
+		w.p.Nodes = w.seen()
 		for _, c := range w.p.look(w.now) {
 			w.p.write(w.Context(), c)
 		}
@@ -282,7 +286,7 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 
 func TestANodeThatIsGoneIsNoTrouble(t *testing.T) {
 	w := newNodesWorld(t)
-	w.p.write(t.Context(), change{cluster.Node{Name: "gone", UID: "u"}, false})
+	w.p.write(t.Context(), change{&cluster.Node{Name: "gone", UID: "u"}, false})
 	require.NoError(t, w.p.Trouble())
 	w.reserve("a")
 	require.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
@@ -295,11 +299,11 @@ func TestANodeThatIsGoneIsNoTrouble(t *testing.T) {
 func TestManyNodesAreWrittenInTurn(t *testing.T) {
 	w := newNodesWorld(t)
 	const nodes = 2*writesPerSecond + 5
-	w.p.KeepingNodes = func() (list []cluster.Node) {
-		for i := range nodes {
-			list = append(list, cluster.Node{Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))})
-		}
-		return list
+	for i := range nodes {
+		w.others = append(w.others, &cluster.Node{
+			Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)),
+			Annotations: map[string]string{v1alpha1.KeepsCapacityAnnotation: "true"},
+		})
 	}
 	w.after(releaseAfter)
 	written := map[string]int{}

@@ -8,10 +8,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -29,7 +27,7 @@ type Cache struct {
 	// ledger. Under it the change is in both or in neither.
 	apply sync.Mutex
 	*Pods
-	nodes shard[string, nodeRecord]
+	*Nodes
 
 	synced     chan struct{} // closed once both kinds are
 	syncedOnce sync.Once
@@ -40,7 +38,7 @@ type Cache struct {
 func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 	c := &Cache{
 		ledger: l, reader: Reader{Table: l.Table(), Gangs: o.Gangs}, options: o, log: o.Logger,
-		Pods: NewPods(), nodes: shard[string, nodeRecord]{kept: map[string]*nodeRecord{}}, synced: make(chan struct{}),
+		Pods: NewPods(), Nodes: NewNodes(), synced: make(chan struct{}),
 	}
 	c.podWatch.follow("pods", c.podSource(client), &c.reached)
 	c.nodeWatch.follow("nodes", c.nodeSource(client), &reached{})
@@ -56,7 +54,7 @@ func (c *Cache) Reader() Reader { return c.reader }
 func (c *Cache) Run(ctx context.Context) error {
 	nodes, listed := c.nodeSink(), make(chan struct{})
 	replace, listedOnce := nodes.replace, sync.OnceFunc(func() { close(listed) })
-	nodes.replace = func(all []*nodeRecord, version uint64) {
+	nodes.replace = func(all []*Node, version uint64) {
 		replace(all, version)
 		listedOnce()
 	}
@@ -101,44 +99,9 @@ func (c *Cache) replaced(kind *watched, objects int, since uint64) {
 	}
 }
 
-// Node is what is kept of a node beside its account in the ledger: what nodes are chosen
-// by. It is shared and must not be changed.
-type Node struct {
-	Name   string
-	UID    types.UID
-	Labels map[string]string
-	Taints []v1.Taint
-	// Annotations are those that have to do with autoscalers; nil where there are none.
-	Annotations map[string]string
-}
-
-// Node returns the node of a name; ok is false where there is none.
-func (c *Cache) Node(name string) (node Node, ok bool) {
-	r := c.nodes.get(name)
-	if r == nil {
-		return Node{}, false
-	}
-	return r.node(), true
-}
-
-func (r *nodeRecord) node() Node {
-	return Node{Name: r.Name, UID: r.UID, Labels: r.Labels, Taints: r.taints, Annotations: r.annotations}
-}
-
-// KeepingNodes returns the nodes that say that they keep capacity, in no order.
-func (c *Cache) KeepingNodes() []Node {
-	var list []Node
-	for _, r := range c.nodes.appendAll(nil) {
-		if _, keeps := r.annotations[v1alpha1.KeepsCapacityAnnotation]; keeps {
-			list = append(list, r.node())
-		}
-	}
-	return list
-}
-
 // sameAnnotations reports whether two states of a node have the same labels and taints.
-func sameAnnotations(a, b *nodeRecord) bool {
-	return maps.Equal(a.Labels, b.Labels) && slices.EqualFunc(a.taints, b.taints, func(x, y v1.Taint) bool {
+func sameAnnotations(a, b *Node) bool {
+	return maps.Equal(a.Labels, b.Labels) && slices.EqualFunc(a.Taints, b.Taints, func(x, y v1.Taint) bool {
 		return x.Key == y.Key && x.Value == y.Value && x.Effect == y.Effect
 	})
 }

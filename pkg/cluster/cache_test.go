@@ -56,7 +56,7 @@ func TestFirstStateReachesTheLedger(t *testing.T) {
 			run(t, f, func(t *testing.T) {
 				assert.True(t, f.Synced())
 				assert.Len(t, f.allPods(), 6)
-				assert.Len(t, f.nodes.appendAll(nil), 2)
+				assert.Len(t, f.allNodes(), 2)
 				var pending []string
 				for pod := range f.PendingPods() {
 					pending = append(pending, pod.Ref.Name)
@@ -281,7 +281,7 @@ func TestAGapInTheWatch(t *testing.T) {
 			"bound default/unasked", "bypassed default/unasked",
 		}, told[2:])
 		assert.Len(t, f.allPods(), 4)
-		assert.Len(t, f.nodes.appendAll(nil), 2)
+		assert.Len(t, f.allNodes(), 2)
 
 		_, _, ok := f.ledger.Node("gone")
 		assert.False(t, ok)

@@ -72,7 +72,7 @@ func TestSuspicionsWaitWhereTheAPIServerIsAskedTooMuchOrDoesNotAnswer(t *testing
 func TestOnlyTheFirstDifferencesAreLoggedOneByOne(t *testing.T) {
 	w := newWorld(t)
 	for i := range 200 {
-		w.decides.ObserveNode(newNodeRecord(w.reader.Table, aNode(fmt.Sprintf("ghost%d", i), 1, "1")).NodeObservation)
+		w.decides.ObserveNode(*compactNode(w.reader.Table, aNode(fmt.Sprintf("ghost%d", i), 1, "1")).observation())
 	}
 	w.nextLook(t, false)
 	w.log.Reset()

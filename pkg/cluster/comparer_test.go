@@ -177,7 +177,7 @@ func TestComparer(t *testing.T) {
 		"the pod is bound, its allocation does not know": {
 			spoil: func(t *testing.T, w *world) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
-				w.Put(w.reader.Compact(aPod("w", 40, on("n2"))))
+				w.Pods.Put(w.reader.Compact(aPod("w", 40, on("n2"))))
 			},
 			found:       map[Kind]int{UnconfirmedAllocation: 1},
 			allocations: map[string]string{"w": "Bound n2"},
@@ -299,7 +299,7 @@ func TestComparer(t *testing.T) {
 
 func TestComparerOfNodes(t *testing.T) {
 	observe := func(n *v1.Node) func(*testing.T, *world) {
-		return func(_ *testing.T, w *world) { w.decides.ObserveNode(newNodeRecord(w.reader.Table, n).NodeObservation) }
+		return func(_ *testing.T, w *world) { w.decides.ObserveNode(*compactNode(w.reader.Table, n).observation()) }
 	}
 	tests := map[string]struct {
 		spoil func(t *testing.T, w *world)

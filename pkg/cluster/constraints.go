@@ -57,9 +57,9 @@ func asksOthers(spec *v1.PodSpec) bool {
 
 // Accepts returns whether a node is one that the pod may be on, going by the node's labels and taints alone.
 // The taint of a cordoned node is the ledger's matter. Nil, of a pod that has its node, accepts none.
-func (c *Constraints) Accepts() func(node Node) bool {
+func (c *Constraints) Accepts() func(node *Node) bool {
 	if c == nil {
-		return func(Node) bool { return false }
+		return func(*Node) bool { return false }
 	}
 	asked := &v1.Pod{Spec: v1.PodSpec{NodeSelector: c.nodeSelector}}
 	if c.affinity != nil {
@@ -68,7 +68,7 @@ func (c *Constraints) Accepts() func(node Node) bool {
 		}
 	}
 	required := nodeaffinity.GetRequiredNodeAffinity(asked)
-	return func(node Node) bool {
+	return func(node *Node) bool {
 		match, err := required.Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}})
 		return err == nil && match && c.tolerates(node.Taints)
 	}

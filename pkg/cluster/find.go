@@ -25,7 +25,7 @@ type cacheLook struct {
 // findInCache adds what differs between the ledger and the cache. With collect
 // it returns the pods whose allocations are Binding or Bound.
 func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[ledger.PodRef]struct{} {
-	nodes := c.cache.nodes.appendAll(nil)
+	nodes := c.cache.allNodes()
 	l := cacheLook{
 		Comparer: c, found: found,
 		onNode:  make(map[string][]*Pod, len(nodes)),
@@ -72,7 +72,7 @@ func (l *cacheLook) visit(name string) {
 	l.visited[name] = struct{}{}
 	view, allocations, _ := l.ledger.AppendNodeAllocations(l.onOne[:0], name)
 	l.onOne = allocations
-	if kind := diagnoseNode(observed(l.ledger.Table(), &view), l.cache.nodes.get(name).observation()); kind != "" {
+	if kind := diagnoseNode(observed(l.ledger.Table(), &view), l.cache.kept.get(name).observation()); kind != "" {
 		l.found[suspicion{kind: kind, node: name}] = inCache
 	}
 	if view.Exists {

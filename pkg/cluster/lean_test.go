@@ -111,7 +111,7 @@ func TestLeanDecoder(t *testing.T) {
 
 	node := encode(t, typicalNode(1))
 	withImages, without := decoded(t, full, node).(*v1.Node), decoded(t, lean, node).(*v1.Node)
-	assert.Equal(t, newNodeRecord(table, withImages), newNodeRecord(table, without))
+	assert.Equal(t, compactNode(table, withImages), compactNode(table, without))
 	assert.Empty(t, without.Status.Images)
 	withImages.Status.Images = nil
 	assert.Equal(t, withImages, without)

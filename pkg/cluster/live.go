@@ -89,7 +89,7 @@ func (l *liveLook) nodes(ctx context.Context) error {
 	})
 	listed := map[string]struct{}{}
 	err := nodes.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		r := newNodeRecord(l.Table(), obj.(*v1.Node))
+		r := compactNode(l.Table(), obj.(*v1.Node))
 		listed[r.Name] = struct{}{}
 		l.node(r.Name, r.observation())
 		return nil

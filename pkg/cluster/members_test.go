@@ -80,7 +80,7 @@ func TestMembers(t *testing.T) {
 			} else {
 				check(tt.want, []kinds.Key{key})
 			}
-			pods.drop(changed)
+			pods.Remove(changed)
 			check(counts{}, nil)
 			assert.Empty(t, pods.gangs.of)
 		})
@@ -94,7 +94,7 @@ func TestMembersAtRandom(t *testing.T) {
 	for range 3000 {
 		name := fmt.Sprint(random.IntN(20))
 		if now := held[name]; now != nil && random.IntN(4) == 0 {
-			pods.drop(now)
+			pods.Remove(now)
 			delete(held, name)
 		} else {
 			var changes []func(*v1.Pod)

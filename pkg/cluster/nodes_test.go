@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 func TestNodesTellLabelsAndTaints(t *testing.T) {
@@ -40,7 +42,11 @@ func TestNodesTellLabelsAndTaints(t *testing.T) {
 	}
 	got, ok := c.Node("n")
 	require.True(t, ok)
-	assert.Equal(t, Node{Name: "n", UID: "u", Labels: map[string]string{"zone": "b"}, Taints: []v1.Taint{taint}}, got)
+	want := &Node{
+		Name: "n", UID: "u", Labels: map[string]string{"zone": "b"}, Taints: []v1.Taint{taint},
+		allocatable: []resources.Amount{}, version: 5,
+	}
+	assert.Equal(t, want, got)
 	_, ok = c.Node("other")
 	assert.False(t, ok)
 }

@@ -3,14 +3,14 @@ package cluster
 import v1 "k8s.io/api/core/v1"
 
 // nodeSink is the store the nodes' reflector writes to.
-func (c *Cache) nodeSink() sink[v1.Node, nodeRecord] {
-	return sink[v1.Node, nodeRecord]{
-		compact: func(node *v1.Node) *nodeRecord { return newNodeRecord(c.reader.Table, node) },
-		observe: func(r *nodeRecord) {
+func (c *Cache) nodeSink() sink[v1.Node, Node] {
+	return sink[v1.Node, Node]{
+		compact: func(node *v1.Node) *Node { return compactNode(c.reader.Table, node) },
+		observe: func(r *Node) {
 			c.observeNode(r)
 			c.nodeWatch.record(r.version)
 		},
-		remove: func(last *nodeRecord) {
+		remove: func(last *Node) {
 			c.removeNode(last)
 			c.nodeWatch.record(last.version)
 		},
@@ -18,13 +18,13 @@ func (c *Cache) nodeSink() sink[v1.Node, nodeRecord] {
 	}
 }
 
-func (c *Cache) replaceNodes(records []*nodeRecord, version uint64) {
+func (c *Cache) replaceNodes(records []*Node, version uint64) {
 	since := c.ledger.Revision()
 	present := make(map[string]struct{}, len(records))
 	for _, r := range records {
 		present[r.Name] = struct{}{}
 	}
-	for _, held := range c.nodes.appendAll(nil) {
+	for _, held := range c.allNodes() {
 		if _, ok := present[held.Name]; !ok {
 			c.removeNode(held)
 		}
@@ -36,7 +36,7 @@ func (c *Cache) replaceNodes(records []*nodeRecord, version uint64) {
 	c.replaced(&c.nodeWatch, len(records), since)
 }
 
-func (c *Cache) observeNode(r *nodeRecord) {
+func (c *Cache) observeNode(r *Node) {
 	c.apply.Lock()
 	defer c.apply.Unlock()
 	c.applyNode(r)
@@ -44,8 +44,8 @@ func (c *Cache) observeNode(r *nodeRecord) {
 
 // applyNode takes a state of a node into the store and the ledger, unless it is
 // older than what is held. c.apply is held.
-func (c *Cache) applyNode(r *nodeRecord) {
-	held := c.nodes.get(r.Name)
+func (c *Cache) applyNode(r *Node) {
+	held := c.kept.get(r.Name)
 	if held != nil && older(r.version, held.version) {
 		return
 	}
@@ -54,8 +54,8 @@ func (c *Cache) applyNode(r *nodeRecord) {
 		// The use of the pods on it stays.
 		c.ledger.RemoveNode(held.Name)
 	}
-	c.nodes.set(r.Name, r)
-	c.ledger.ObserveNode(r.NodeObservation)
+	c.Nodes.Put(r)
+	c.ledger.ObserveNode(*r.observation())
 	if held == nil || !sameAnnotations(held, r) {
 		c.options.OnNodesChanged()
 	}
@@ -63,16 +63,16 @@ func (c *Cache) applyNode(r *nodeRecord) {
 
 // removeNode records that a node was deleted, unless another node has its name
 // by now.
-func (c *Cache) removeNode(last *nodeRecord) {
+func (c *Cache) removeNode(last *Node) {
 	c.apply.Lock()
 	defer c.apply.Unlock()
-	if held := c.nodes.get(last.Name); held == nil || held.UID == last.UID {
+	if held := c.kept.get(last.Name); held == nil || held.UID == last.UID {
 		c.applyRemoveNode(last.Name)
 	}
 }
 
 // applyRemoveNode takes a node out of the store and the ledger. c.apply is held.
 func (c *Cache) applyRemoveNode(name string) {
-	c.nodes.remove(name)
+	c.Nodes.Remove(name)
 	c.ledger.RemoveNode(name)
 }

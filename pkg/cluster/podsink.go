@@ -88,7 +88,7 @@ func (c *Cache) applyPod(r *Pod) (change podChange, ok bool) {
 		// The name was given anew and the deletion missed: the former pod is gone.
 		c.end(held, held.ResourceVersion)
 	}
-	c.Put(r)
+	c.Pods.Put(r)
 	return podChange{from: held, to: r, observed: c.tellLedger(r)}, true
 }
 
@@ -98,7 +98,7 @@ func (c *Cache) applyPod(r *Pod) (change podChange, ok bool) {
 func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) podChange {
 	held := c.find(podKey{pod.Namespace, pod.Name})
 	if held != nil && held.Ref.UID == pod.UID {
-		c.drop(held)
+		c.Pods.Remove(held)
 		if last == nil {
 			last = held
 		}

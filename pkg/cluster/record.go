@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -20,20 +21,28 @@ import (
 // names it.
 const Uncountable v1.ResourceName = "globalreserve.io/uncountable-request"
 
-// nodeRecord is what is kept of one node. It is not changed once it is in a store.
-type nodeRecord struct {
-	ledger.NodeObservation
-	taints      []v1.Taint
-	annotations map[string]string // see Node
-	version     uint64            // resourceVersion
+// Node is what is kept of one node. It is not changed once it is in a store.
+type Node struct {
+	Name   string
+	UID    types.UID
+	Labels map[string]string
+	Taints []v1.Taint
+	// Annotations are those that have to do with autoscalers; nil where there are none.
+	Annotations map[string]string
+
+	allocatable   []resources.Amount
+	unschedulable bool
+	version       uint64 // resourceVersion
 }
 
-// observation is what the ledger is told of the node; nil where there is no record.
-func (r *nodeRecord) observation() *ledger.NodeObservation {
+// observation is what the ledger is told of the node; nil where there is none.
+func (r *Node) observation() *ledger.NodeObservation {
 	if r == nil {
 		return nil
 	}
-	return &r.NodeObservation
+	return &ledger.NodeObservation{
+		Name: r.Name, UID: r.UID, Allocatable: r.allocatable, Unschedulable: r.unschedulable, Labels: r.Labels,
+	}
 }
 
 // Records are runtime.Objects, so that pages of them can stand for pages of API
@@ -44,9 +53,13 @@ func (r *nodeRecord) observation() *ledger.NodeObservation {
 func (r *Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object.
-func (r *Pod) DeepCopyObject() runtime.Object          { return r }
-func (r *nodeRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
-func (r *nodeRecord) DeepCopyObject() runtime.Object   { return r }
+func (r *Pod) DeepCopyObject() runtime.Object { return r }
+
+// GetObjectKind implements runtime.Object.
+func (r *Node) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (r *Node) DeepCopyObject() runtime.Object { return r }
 
 // Compact makes the form of a pod that is kept. A pod whose request cannot be counted is
 // kept too: it exists, and whoever asks about it deserves an answer.
@@ -85,13 +98,12 @@ func (r Reader) uncountable(pod *v1.Pod) *Pod {
 	return info
 }
 
-func newNodeRecord(t *resources.Table, node *v1.Node) *nodeRecord {
-	return &nodeRecord{
-		NodeObservation: ledger.NodeObservation{
-			Name: node.Name, UID: node.UID,
-			Allocatable: resources.Allocatable(t, node), Unschedulable: node.Spec.Unschedulable, Labels: node.Labels,
-		},
-		taints: node.Spec.Taints, annotations: ofAutoscalers(node.Annotations), version: ParseVersion(node.ResourceVersion),
+func compactNode(t *resources.Table, node *v1.Node) *Node {
+	return &Node{
+		Name: node.Name, UID: node.UID, Labels: node.Labels, Taints: node.Spec.Taints,
+		Annotations: ofAutoscalers(node.Annotations),
+		allocatable: resources.Allocatable(t, node), unschedulable: node.Spec.Unschedulable,
+		version: ParseVersion(node.ResourceVersion),
 	}
 }
 

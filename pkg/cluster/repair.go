@@ -89,7 +89,7 @@ func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*Pod, error
 }
 
 // fetchNode reads a node from the API server; nil is a node that is gone.
-func (c *Comparer) fetchNode(ctx context.Context, name string) (*nodeRecord, error) {
+func (c *Comparer) fetchNode(ctx context.Context, name string) (*Node, error) {
 	node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -97,7 +97,7 @@ func (c *Comparer) fetchNode(ctx context.Context, name string) (*nodeRecord, err
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	default:
-		return newNodeRecord(c.ledger.Table(), node), nil
+		return compactNode(c.ledger.Table(), node), nil
 	}
 }
 
@@ -192,7 +192,7 @@ func (c *Comparer) repairPod(ref ledger.PodRef, record *Pod) *podChange {
 
 // judgeNode compares once more, with nothing changing meanwhile, and repairs.
 func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, error) {
-	before := c.cache.nodes.get(s.node)
+	before := c.cache.kept.get(s.node)
 	record := before
 	if s.live {
 		var err error
@@ -202,7 +202,7 @@ func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, err
 	}
 	c.cache.apply.Lock()
 	defer c.cache.apply.Unlock()
-	if c.cache.nodes.get(s.node) != before {
+	if c.cache.kept.get(s.node) != before {
 		return nil, nil // it changed meanwhile
 	}
 	return c.settleNode(s, record), nil
@@ -210,7 +210,7 @@ func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, err
 
 // settleNode compares the ledger's node with the cluster's and repairs. The
 // cache's lock is held.
-func (c *Comparer) settleNode(s suspicion, record *nodeRecord) *Difference {
+func (c *Comparer) settleNode(s suspicion, record *Node) *Difference {
 	table, known := c.ledger.Table(), c.known(s.node)
 	kind := diagnoseNode(known, record.observation())
 	if kind == "" {

@@ -57,7 +57,7 @@ func BenchmarkScale(b *testing.B) {
 	var fill costs.Meter
 	fill.Start()
 	for i := range *scaleNodes {
-		c.observeNode(newNodeRecord(c.reader.Table, typicalNode(i)))
+		c.observeNode(compactNode(c.reader.Table, typicalNode(i)))
 	}
 	for i := range *scalePods {
 		c.observePod(c.reader.Compact(pods.pod(b, i)))

@@ -58,7 +58,7 @@ func (c *Cache) nodeSource(client kubernetes.Interface) cache.ListerWatcher {
 			return nil, err
 		}
 		return compactPage(page.ListMeta, page.Items,
-			func(node *v1.Node) runtime.Object { return newNodeRecord(c.reader.Table, node) }), nil
+			func(node *v1.Node) runtime.Object { return compactNode(c.reader.Table, node) }), nil
 	})
 }
 

@@ -56,8 +56,8 @@ func (s *Pods) Put(r *Pod) {
 	s.list(k, r)
 }
 
-// drop takes held, which is what find returned before, out.
-func (s *Pods) drop(held *Pod) {
+// Remove takes out the pod of a name.
+func (s *Pods) Remove(held *Pod) {
 	k := keyOf(held)
 	s.shard(k).remove(k)
 	s.list(k, nil)

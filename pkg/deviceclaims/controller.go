@@ -23,16 +23,14 @@ type Options struct {
 	Ledger ledger.Observer
 	// Client speaks JSON, as custom resources need.
 	Client versioned.Interface
-	// NodeExists tells whether there is a node of a name.
-	NodeExists func(name string) bool
-	// Pods are those of the cluster.
-	Pods *cluster.Pods
+	Nodes  *cluster.Nodes
+	Pods   *cluster.Pods
 	// Kind is that of ExtendedResources and ExtendedResourceClaims.
 	Kind *follow.Kind
 	// TemplateKind is that of ExtendedResourceClaimTemplates.
 	TemplateKind *follow.Kind
-	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.
-	StateSynced func(ctx context.Context) error
+	// StateSynced is open when all pods and nodes are in the ledger.
+	StateSynced *follow.Latch
 	// OnAdopted is told when devices and claims are known: only then Devices says which of them bound pods have. It is
 	// called without a lock.
 	OnAdopted func()
@@ -40,7 +38,7 @@ type Options struct {
 	// news, and those that are bound with one have to be observed again. It is called without a lock.
 	OnClaimChanged func(namespace, name string)
 	// Term is what everything is written in.
-	Term func() election.Term
+	Term *election.OwnTerm
 	// Annotate writes annotations of a pod.
 	Annotate func(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error
 	// Recorder gets the Events.
@@ -165,7 +163,7 @@ func (c *Controller) absent(ctx context.Context) {
 // start has everything brought up to date once pods and nodes are in the ledger.
 func (c *Controller) start(ctx context.Context) {
 	c.adopted.Open()
-	if c.StateSynced(ctx) != nil {
+	if c.StateSynced.Wait(ctx) != nil {
 		return
 	}
 	c.mu.Lock()

@@ -77,7 +77,7 @@ func (c *Controller) makeClaims(ctx context.Context, pod *cluster.Pod) error {
 			continue
 		}
 		_, err := c.Client.GlobalreserveV1alpha1().ExtendedResourceClaims(pod.Ref.Namespace).
-			Create(ctx, claimFrom(template, pod.Ref, name), metav1.CreateOptions{FieldManager: c.Term().Manager()})
+			Create(ctx, claimFrom(template, pod.Ref, name), metav1.CreateOptions{FieldManager: c.Term.Get().Manager()})
 		switch {
 		case apierrors.IsAlreadyExists(err):
 		case apierrors.IsForbidden(err), apierrors.IsInvalid(err):

@@ -49,7 +49,7 @@ type world struct {
 	annotated   chan map[string]string // what was written to pods
 
 	mu      sync.Mutex
-	nodes   map[string]bool
+	nodes   *cluster.Nodes
 	changed []string
 	cache   *cluster.Cache // of follow
 }
@@ -67,7 +67,7 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	log, _ := logrustest.NewNullLogger()
 	w := &world{
 		T: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), client: fake.NewSimpleClientset(objects...),
-		recorder: events.NewFakeRecorder(1000), nodes: map[string]bool{}, annotated: make(chan map[string]string, 100),
+		recorder: events.NewFakeRecorder(1000), nodes: cluster.NewNodes(), annotated: make(chan map[string]string, 100),
 		pods: cluster.NewPods(),
 	}
 	w.addNode("n1")
@@ -75,18 +75,15 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	serve(w.client, &w.served)
 	separate(w.client)
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
+	synced := follow.NewLatch()
+	synced.Open()
 	w.controller = New(Options{
 		Ledger: w.ledger.Observer(), Client: w.client, Recorder: w.recorder, Log: log,
-		NodeExists: func(name string) bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.nodes[name]
-		},
-		Pods:         w.pods,
+		Nodes: w.nodes, Pods: w.pods,
 		Kind:         w.definitions.Kind("extendedresources", "extendedresourceclaims"),
 		TemplateKind: w.definitions.Kind("extendedresourceclaimtemplates"),
-		StateSynced:  func(context.Context) error { return nil },
-		Term:         func() election.Term { return 3 },
+		StateSynced:  synced,
+		Term:         election.NewOwnTerm(3),
 		Annotate: func(_ context.Context, _ ledger.PodRef, annotations map[string]string) error {
 			w.annotated <- annotations
 			return nil
@@ -150,12 +147,11 @@ func newWorldAtStart(t *testing.T, objects ...runtime.Object) (w *world, podsKno
 func (w *world) startEarly() (podsKnown func()) {
 	t := w.T
 	w.served.Store(true)
-	pods := follow.NewLatch()
-	w.controller.StateSynced = pods.Wait
+	w.controller.StateSynced = follow.NewLatch()
 	w.run()
 	require.NoError(t, w.controller.WaitAdopted(t.Context()))
 	return func() {
-		pods.Open()
+		w.controller.StateSynced.Open()
 		require.NoError(t, w.controller.WaitForSync(t.Context()))
 	}
 }
@@ -242,9 +238,7 @@ func serve(client *fake.Clientset, served *atomic.Bool) {
 }
 
 func (w *world) addNode(name string) {
-	w.mu.Lock()
-	w.nodes[name] = true
-	w.mu.Unlock()
+	w.nodes.Put(&cluster.Node{Name: name})
 	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{{
 		Column: resources.Pods,
 		Value:  110,
@@ -252,9 +246,7 @@ func (w *world) addNode(name string) {
 }
 
 func (w *world) removeNode(name string) {
-	w.mu.Lock()
-	delete(w.nodes, name)
-	w.mu.Unlock()
+	w.nodes.Remove(name)
 	w.ledger.RemoveNode(name)
 }
 

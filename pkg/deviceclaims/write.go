@@ -64,7 +64,7 @@ func (c *Controller) bringDeviceObject(ctx context.Context, name string) error {
 		return nil
 	}
 	_, err := c.Client.GlobalreserveV1alpha1().ExtendedResources().
-		UpdateStatus(ctx, d, metav1.UpdateOptions{FieldManager: c.Term().Manager()})
+		UpdateStatus(ctx, d, metav1.UpdateOptions{FieldManager: c.Term.Get().Manager()})
 	if err != nil {
 		return fmt.Errorf("writing the status of device %s: %w", name, err)
 	}
@@ -81,7 +81,8 @@ func (c *Controller) deviceToWrite(name string) *v1alpha1.ExtendedResource {
 		return nil
 	}
 	key := identityOf(d)
-	facts := deviceFacts{nodeExists: c.NodeExists(d.Spec.NodeName), use: c.boundTo(key)}
+	_, exists := c.Nodes.Node(d.Spec.NodeName)
+	facts := deviceFacts{nodeExists: exists, use: c.boundTo(key)}
 	if first := c.devices.objectsOf(key)[0]; first != name {
 		facts.same = first
 	}
@@ -106,12 +107,12 @@ func (c *Controller) bringClaim(ctx context.Context, key types.NamespacedName) e
 			return err
 		}
 		if _, err := client.Patch(ctx, key.Name, types.MergePatchType, patch,
-			metav1.PatchOptions{FieldManager: c.Term().Manager()}); err != nil {
+			metav1.PatchOptions{FieldManager: c.Term.Get().Manager()}); err != nil {
 			return fmt.Errorf("writing the finalizers of claim %s: %w", key, err)
 		}
 		return nil // the watch brings it back for what is left to do
 	}
-	if _, err := client.UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: c.Term().Manager()}); err != nil {
+	if _, err := client.UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: c.Term.Get().Manager()}); err != nil {
 		return fmt.Errorf("writing the status of claim %s: %w", key, err)
 	}
 	c.tellClaim(next, former)

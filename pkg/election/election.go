@@ -92,9 +92,8 @@ type Options struct {
 	Log   logrus.FieldLogger
 }
 
-// leadership is the term in which this server decides, or did.
+// leadership is that of this server, now or before.
 type leadership struct {
-	term  atomic.Int64
 	fence atomic.Pointer[Fence]
 	state atomic.Int32
 }
@@ -125,6 +124,7 @@ type Elector struct {
 	o      Options
 	lease  *lease
 	writes *Writes
+	term   *OwnTerm
 	// led is nil until this server begins to take over.
 	led atomic.Pointer[leadership]
 	// decides is closed when this server decides for the first time.
@@ -153,7 +153,7 @@ func New(o Options) (*Elector, error) {
 		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
-	e := &Elector{o: o, decides: make(chan struct{}), moved: make(chan struct{}, 1)}
+	e := &Elector{o: o, term: &OwnTerm{}, decides: make(chan struct{}), moved: make(chan struct{}, 1)}
 	e.writes = NewWrites(o.Times.write(), e.mayWrite)
 	e.lease = &lease{
 		others: func() {}, resigns: func() bool { return false }, stale: o.Stale, settle: e.writes.settle,
@@ -211,15 +211,8 @@ func (e *Elector) Wait(ctx context.Context) error {
 	}
 }
 
-// Term returns the term in which this server decides, or decided; 0 before it has taken over,
-// and where the cluster knows no terms. It stays the same after the leadership has ended: a
-// write that is sent then must carry the term, so that the API server knows that it is late.
-func (e *Elector) Term() Term {
-	if l := e.led.Load(); l != nil {
-		return Term(l.term.Load())
-	}
-	return 0
-}
+// Term is the term in which this server decides, or decided.
+func (e *Elector) Term() *OwnTerm { return e.term }
 
 // Fence says whether the API server refuses what earlier leaders send, as was found last; ok is false
 // before this server has taken over.
@@ -343,7 +336,7 @@ func (e *Elector) lead(ctx context.Context) error {
 	}
 	led := &leadership{}
 	led.fence.Store(&fence)
-	led.term.Store(int64(term))
+	e.term.set(term)
 	e.led.Store(led)
 	defer led.state.Store(ended)
 	if err := e.o.TakeOver(ctx, e.lease.ledAgo()); err != nil {
@@ -358,7 +351,7 @@ func (e *Elector) resume(ctx context.Context, led *leadership) error {
 	led.state.Store(takingOver)
 	defer led.state.Store(ended)
 	for {
-		err := e.keep(ctx, led)
+		err := e.keep(ctx)
 		if errors.Is(err, errLost) {
 			return err
 		}
@@ -370,7 +363,7 @@ func (e *Elector) resume(ctx context.Context, led *leadership) error {
 			return nil // lost again, or stopping
 		}
 	}
-	e.o.Log.WithField("term", led.term.Load()).Info("this server decides again: no other one did meanwhile")
+	e.o.Log.WithField("term", e.term.Get()).Info("this server decides again: no other one did meanwhile")
 	return e.decide(ctx, led)
 }
 
@@ -387,11 +380,11 @@ func (e *Elector) decide(ctx context.Context, led *leadership) error {
 		case <-ctx.Done():
 			return nil
 		case <-e.moved:
-			if err := e.keep(ctx, led); err != nil {
+			if err := e.keep(ctx); err != nil {
 				return err
 			}
 		case <-keep.C:
-			if err := e.keep(ctx, led); err != nil {
+			if err := e.keep(ctx); err != nil {
 				return err
 			}
 			e.look(ctx, led)

@@ -78,7 +78,7 @@ func refused(answer error) bool {
 // leader looks for itself, and decides by that how long it waits.
 func (e *Elector) look(ctx context.Context, led *leadership) {
 	last, now := *led.fence.Load(), noTerm
-	if term := Term(led.term.Load()); term != 0 {
+	if term := e.term.Get(); term != 0 {
 		switch answer := e.probe(ctx, term-1); {
 		case refused(answer):
 			now = Fence{Up: true}

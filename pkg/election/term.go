@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,6 +46,22 @@ func (t Term) Manager() string {
 	}
 	return managerPrefix + strconv.FormatInt(int64(t), 10)
 }
+
+// OwnTerm is the term of this server. It stays the same after its leadership has ended: a write that is sent then must
+// carry the term, so that the API server knows that it is late. It is safe for concurrent use.
+type OwnTerm struct{ number atomic.Int64 }
+
+// NewOwnTerm returns the term of a server that leads in it; 0 is that of one that has not led.
+func NewOwnTerm(term Term) *OwnTerm {
+	own := &OwnTerm{}
+	own.set(term)
+	return own
+}
+
+// Get returns the term; 0 before the server has taken over, and where the cluster knows no terms.
+func (t *OwnTerm) Get() Term { return Term(t.number.Load()) }
+
+func (t *OwnTerm) set(term Term) { t.number.Store(int64(term)) }
 
 // raise begins a term. It returns 0 where the cluster has no definition of LedgerTerm. It gives up where
 // somebody else raises it meanwhile; that another server tells of itself in the status is no reason to.
@@ -110,18 +127,18 @@ func (e *Elector) write(ctx context.Context, last *v1alpha1.LedgerTerm, known Te
 
 // keep looks after the term of a leadership, whose object goes with the definition of its kind and may come back from a
 // backup: the fence needs it. errLost says that there is a later term.
-func (e *Elector) keep(ctx context.Context, led *leadership) error {
+func (e *Elector) keep(ctx context.Context) error {
 	if !e.o.Alone && !e.lease.held() {
 		return nil // it may be for another server to do
 	}
-	own := led.term.Load()
+	own := int64(e.term.Get())
 	if own == 0 { // the definition may have come meanwhile
 		term, err := e.raise(ctx)
 		if err != nil {
 			e.o.Log.WithError(err).Warn("what this server writes carries no term yet")
 			return nil
 		}
-		led.term.Store(int64(term))
+		e.term.set(term)
 		return nil
 	}
 	found, err := e.o.Terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})

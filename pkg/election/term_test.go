@@ -131,10 +131,10 @@ func TestTermOutlivesItsDefinition(t *testing.T) {
 		stop = w.run(second)
 		<-time.After(time.Minute)
 		require.Empty(t, second.Leads())
-		assert.Zero(t, second.Term())
+		assert.Zero(t, second.Term().Get())
 		installed.Store(true)
 		<-time.After(DefaultTimes().Lease)
-		assert.Greater(t, second.Term(), first.Term(), "the definition comes back while a server decides")
+		assert.Greater(t, second.Term().Get(), first.Term().Get(), "the definition comes back while a server decides")
 		<-time.After(time.Minute)
 
 		require.NoError(t, terms.Delete(t.Context(), v1alpha1.LedgerTermName, metav1.DeleteOptions{}))
@@ -142,7 +142,7 @@ func TestTermOutlivesItsDefinition(t *testing.T) {
 		stop = w.run(third)
 		<-time.After(time.Minute)
 		require.Empty(t, third.Leads())
-		assert.Greater(t, third.Term(), second.Term(), "it comes back with the next one")
+		assert.Greater(t, third.Term().Get(), second.Term().Get(), "it comes back with the next one")
 		require.NoError(t, stop())
 	})
 }

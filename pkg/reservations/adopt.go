@@ -140,7 +140,7 @@ func (c *Controller) priority(rsv *v1alpha1.Reservation) int32 {
 		if ref == nil {
 			continue
 		}
-		pod, ok := c.Pod(rsv.Namespace, ref.Name)
+		pod, ok := c.Pods.Pod(rsv.Namespace, ref.Name)
 		if ok && (ref.UID == "" || ref.UID == pod.Ref.UID) && (!found || pod.Priority > highest) {
 			highest, found = pod.Priority, true
 		}

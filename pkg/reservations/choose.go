@@ -62,7 +62,7 @@ func countDevices(r *ledger.DeviceRequest) int {
 // avoids tells in words why a slot, or its pod, does not want a node; empty if it does. The taint of a cordoned node
 // is the ledger's matter.
 func (c *Controller) avoids(slot *v1alpha1.Slot, name string) string {
-	node, ok := c.Node(name)
+	node, ok := c.Nodes.Node(name)
 	if !ok {
 		return "just deleted"
 	}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -19,7 +20,7 @@ import (
 func TestChoose(t *testing.T) {
 	taint := v1.Taint{Key: "gpu", Effect: v1.TaintEffectNoSchedule}
 	cordon := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
-	nodes := []Node{
+	nodes := []*cluster.Node{
 		{Name: "full"},
 		{Name: "half"},
 		{Name: "empty"},
@@ -85,9 +86,10 @@ func TestChoose(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New(ledger.Options{})
-			w := &world{ledger: l, nodes: map[string]Node{}, read: true}
+			w := &world{ledger: l, c: New(Options{
+				Ledger: gatestest.Ledger(l), Client: newClient(), Nodes: cluster.NewNodes(),
+			})}
 			for _, n := range nodes {
-				w.nodes[n.Name] = n
 				w.observeNode(n)
 			}
 			l.ObserveNode(ledger.NodeObservation{Name: "cordoned", Unschedulable: true, Allocatable: request(4000).Amounts})
@@ -97,11 +99,7 @@ func TestChoose(t *testing.T) {
 			rsv := newReservation("r", 0, tc.slots...)
 			kept, err := convert.Slots(l.Table(), rsv)
 			require.NoError(t, err)
-			c := New(Options{
-				Ledger: gatestest.Ledger(l),
-				Client: newClient(), Node: w.Node,
-			})
-			why := c.choose(l.Survey(), kept, rsv.Spec.Slots)
+			why := w.c.choose(l.Survey(), kept, rsv.Spec.Slots)
 			if tc.why != "" {
 				require.NotNil(t, why)
 				assert.Equal(t, cause{reasonNoNodeFits, tc.why}, why.cause)

@@ -28,20 +28,19 @@ import (
 type Options struct {
 	Ledger *gates.GatedLedger
 	// Client speaks JSON, as custom resources need.
-	Client versioned.Interface
-	// Node and Pod look up what there is; ok is false where there is none of that name.
-	Node    func(name string) (node cluster.Node, ok bool)
-	Pod     func(namespace, name string) (pod *cluster.Pod, ok bool)
+	Client  versioned.Interface
+	Nodes   *cluster.Nodes
+	Pods    *cluster.Pods
 	Matcher *placement.Matcher // is told which reservations pods may use
 	// Kind is that of Reservations.
 	Kind *follow.Kind
-	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.
-	StateSynced func(ctx context.Context) error
+	// StateSynced is open when all pods and nodes are in the ledger.
+	StateSynced *follow.Latch
 	// MayDecide returns when new capacity may be given, or ctx ends. What was given
 	// before is held without waiting for that.
 	MayDecide func(ctx context.Context) error
 	// Term is what a status is written in.
-	Term func() election.Term
+	Term *election.OwnTerm
 	// TTL returns how long a reservation lasts that asks for that long; 0 asks for the
 	// default. An error says that it asks for too much.
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
@@ -164,7 +163,7 @@ func (c *Controller) start(ctx context.Context) bool {
 		return true
 	}
 	c.listed.Open()
-	if c.StateSynced(ctx) != nil {
+	if c.StateSynced.Wait(ctx) != nil {
 		return false
 	}
 	c.restoreAll()

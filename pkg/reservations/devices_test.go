@@ -161,14 +161,12 @@ func TestSlotsKeepDevices(t *testing.T) {
 // not what would be chosen now: a device that comes first by its name was freed.
 func TestDevicesAfterRestart(t *testing.T) {
 	boundClaiming := func(w *world, name, id string, slot ledger.SlotRef) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
 		info := podInfo(name)
 		info.Node, info.Devices = "n", &cluster.DeviceAnnotations{Claims: []string{"c"}, Given: id}
 		if slot.Name != "" {
 			info.Annotations = &cluster.Annotations{Matched: slot}
 		}
-		w.pods[info.Ref.String()] = info
+		w.putPod(info)
 	}
 	everyone := &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 	byServer := func() *v1alpha1.Reservation {

@@ -109,7 +109,7 @@ func (c *Controller) likelyEnd(r *record, i int) ending {
 		return ending{how: ledger.SlotExpired}
 	}
 	if spec := &r.rsv.Spec.Slots[i]; spec.Pod != nil {
-		pod, ok := c.Pod(r.rsv.Namespace, spec.Pod.Name)
+		pod, ok := c.Pods.Pod(r.rsv.Namespace, spec.Pod.Name)
 		if ok && pod.Bound() && pod.Node == r.status.Slots[i].NodeName {
 			return ending{ledger.SlotConsumed, pod.Ref}
 		}
@@ -124,7 +124,7 @@ func (c *Controller) loseNodesOf(r *record) {
 			continue // its status may be one that somebody else wrote, with any number of slots
 		}
 		status := &r.status.Slots[i]
-		node, ok := c.Node(status.NodeName)
+		node, ok := c.Nodes.Node(status.NodeName)
 		switch {
 		case !ok:
 			c.fail(r, cause{reasonNodeGone, fmt.Sprintf("node %s is gone", status.NodeName)})

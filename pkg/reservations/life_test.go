@@ -13,6 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -102,7 +103,7 @@ func TestLife(t *testing.T) {
 			steps: func(w *world) {
 				w.create(once("r", "n1"))
 				w.removeNode("n1")
-				w.addNode("n1", func(n *Node) { n.UID = "new" })
+				w.addNode("n1", func(n *cluster.Node) { n.UID = "new" })
 			},
 			want: "Failed NodeGone n1 0/1 a@n1=Released",
 		},

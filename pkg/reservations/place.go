@@ -183,8 +183,11 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 		return nil, no
 	}
 	for i := range kept {
-		node, _ := c.Node(kept[i].Node)
-		p.slots = append(p.slots, v1alpha1.SlotStatus{NodeName: kept[i].Node, NodeUID: node.UID})
+		status := v1alpha1.SlotStatus{NodeName: kept[i].Node}
+		if node, ok := c.Nodes.Node(kept[i].Node); ok { // where it is not, the ledger refuses the slot
+			status.NodeUID = node.UID
+		}
+		p.slots = append(p.slots, status)
 	}
 	result, err := c.Ledger.Reserve(ledger.Plan{Slots: kept, Mode: ledger.AllOrNothing}, false)
 	if err != nil {

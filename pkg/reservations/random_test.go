@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -194,7 +195,7 @@ func (l *lives) preemptAny() {
 
 func (l *lives) startBind() {
 	p := l.placement()
-	if _, bound := l.Pod(testNamespace, p.Pod.Name); bound {
+	if _, bound := l.c.Pods.Pod(testNamespace, p.Pod.Name); bound {
 		return
 	}
 	if grant, refused := l.ledger.StartBind(&p, time.Now()); refused == nil && grant.Before == ledger.NoAllocation {
@@ -218,7 +219,7 @@ func (l *lives) endBind() {
 
 func (l *lives) deletePodAny() {
 	name := fmt.Sprintf("p%d", l.number("pod", 0, 9))
-	if _, bound := l.Pod(testNamespace, name); bound {
+	if _, bound := l.c.Pods.Pod(testNamespace, name); bound {
 		l.deletePod(name)
 	}
 }
@@ -227,11 +228,11 @@ func (l *lives) passAny() { l.pass(time.Duration(l.number("seconds", 1, 90)) * t
 
 func (l *lives) changeNode() {
 	name := rapid.SampledFrom(l.nodeNames()).Draw(l.t, "node")
-	if _, ok := l.Node(name); ok {
+	if _, ok := l.c.Nodes.Node(name); ok {
 		l.removeNode(name)
 		return
 	}
-	l.addNode(name, func(n *Node) { n.UID = types.UID(fmt.Sprintf("%s-%d", name, l.made)) })
+	l.addNode(name, func(n *cluster.Node) { n.UID = types.UID(fmt.Sprintf("%s-%d", name, l.made)) })
 }
 
 // restart ends binds in flight with the server: none of them reached the API.
@@ -309,7 +310,7 @@ func (l *lives) checkSlot(rsv *v1alpha1.Reservation, h *ledger.SlotView, about s
 			h.Deadline)
 	}
 	i := slices.IndexFunc(s.Slots, func(slot v1alpha1.SlotStatus) bool { return slot.Name == h.Ref.Slot })
-	node, ok := l.Node(h.Node)
+	node, ok := l.c.Nodes.Node(h.Node)
 	require.True(t, ok, "%s: held on a node that is gone", about)
 	require.Equal(t, node.UID, s.Slots[i].NodeUID, about)
 	var pods []v1alpha1.PodReference

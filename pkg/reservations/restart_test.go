@@ -1,7 +1,6 @@
 package reservations
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -28,9 +27,7 @@ func TestRestart(t *testing.T) {
 			Ref: podRef(name), Node: node, Request: request(milliCPU),
 			Annotations: &cluster.Annotations{Matched: slot},
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.pods[info.Ref.String()] = info
+		w.putPod(info)
 	}
 	gang := func(ttl time.Duration) *v1alpha1.Reservation {
 		return newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "", 2000))
@@ -133,9 +130,19 @@ func TestRestart(t *testing.T) {
 			between: func(w *world) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				w.nodes["n1"] = Node{Name: "n1", UID: "new"}
+				w.nodes["n1"] = &cluster.Node{Name: "n1", UID: "new"}
 			},
 			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
+		},
+		"its node is gone, and nothing says which one it was": {
+			before: func(w *world) { w.create(gang(time.Minute)) },
+			between: func(w *world) {
+				w.change("r", func(rsv *v1alpha1.Reservation) {
+					rsv.Status.Slots[0].NodeUID, rsv.Status.Slots[1].NodeUID = "", ""
+				})
+				delete(w.nodes, "n1")
+			},
+			want: "Pending NodeUnknown  0/2",
 		},
 		"made by the server, and nothing written yet": {
 			between: func(w *world) {
@@ -273,7 +280,7 @@ func TestPriorityAfterRestart(t *testing.T) {
 		w.addNode("n1")
 		pod := podInfo("p")
 		pod.Priority = 10
-		w.pods[pod.Ref.String()] = pod
+		w.putPod(pod)
 		rsv := newReservation("r", time.Minute, slot("a", "n1", 3000))
 		rsv.Spec.Preemptible = true
 		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: pod.Ref.UID}
@@ -297,17 +304,12 @@ func TestReadyComesLast(t *testing.T) {
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
 		w.kill()
 		w.newServer()
-		synced := w.c.StateSynced
-		told := make(chan struct{})
-		w.c.StateSynced = func(ctx context.Context) error {
-			<-told
-			return synced(ctx)
-		}
+		w.known = follow.NewLatch()
 		w.start()
 		require.NoError(t, w.c.WaitListed(w.ctx()))
 		assert.Empty(t, w.held("r"), "what is still free is not known before all pods are")
 		assert.False(t, w.c.Synced())
-		close(told)
+		w.known.Open()
 		require.NoError(t, w.c.WaitForSync(w.ctx()))
 		assert.Equal(t, []string{"a@n1"}, w.held("r"))
 	})

@@ -138,7 +138,7 @@ func (r *record) restored(kept []ledger.Slot, since, now time.Time) bool {
 func (c *Controller) endRestored(r *record) {
 	for i := range r.slots {
 		slot, status := &r.slots[i], &r.status.Slots[i]
-		node, ok := c.Node(status.NodeName)
+		node, ok := c.Nodes.Node(status.NodeName)
 		switch {
 		case !slot.held:
 		case !r.deadline.IsZero() && !r.deadline.After(c.now()):
@@ -148,7 +148,7 @@ func (c *Controller) endRestored(r *record) {
 			return
 		case c.podGone(r.rsv.Namespace, r.rsv.Spec.Slots[i].Pod):
 			slot.end = ending{how: ledger.SlotReleased}
-		default:
+		case ok:
 			status.NodeUID = node.UID
 		}
 	}
@@ -169,7 +169,7 @@ func (c *Controller) podGone(namespace string, ref *v1alpha1.PodReference) bool 
 	if ref == nil || ref.UID == "" {
 		return false
 	}
-	pod, ok := c.Pod(namespace, ref.Name)
+	pod, ok := c.Pods.Pod(namespace, ref.Name)
 	return !ok || pod.Ref.UID != ref.UID || pod.Finished
 }
 
@@ -231,7 +231,7 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 // scheduler's.
 func (c *Controller) meetPods(kept []ledger.Slot) {
 	for i := range kept {
-		pod, ok := c.Pod(kept[i].Pod.Namespace, kept[i].Pod.Name)
+		pod, ok := c.Pods.Pod(kept[i].Pod.Namespace, kept[i].Pod.Name)
 		if ok && kept[i].Unborn && pod.Node == "" && !pod.Finished {
 			cluster.ObserveUnbound(c.Ledger.Observer, c.Log, pod)
 		}

@@ -44,9 +44,6 @@ const (
 	finishedTTL   = time.Hour
 )
 
-// Node is a node as the controller knows it.
-type Node = cluster.Node
-
 // testingT is a *testing.T or a *rapid.T.
 type testingT interface {
 	require.TestingT
@@ -75,10 +72,12 @@ type world struct {
 	cancel      context.CancelFunc
 	running     sync.WaitGroup
 
+	known  *follow.Latch // open when the server's watches may bring nodes and pods
+	synced *follow.Latch // open when they have
+
 	mu    sync.Mutex
-	nodes map[string]Node
+	nodes map[string]*cluster.Node
 	pods  map[string]*cluster.Pod
-	read  bool // the server knows them
 }
 
 // refusedSlot is a slot that there was no capacity for.
@@ -90,7 +89,7 @@ type refusedSlot struct {
 
 func newWorld(t testingT, client *fake.Clientset) *world {
 	w := &world{
-		t: t, client: client, nodes: map[string]Node{}, pods: map[string]*cluster.Pod{},
+		t: t, client: client, nodes: map[string]*cluster.Node{}, pods: map[string]*cluster.Pod{},
 		events: &recorder{}, policy: policy.NewStore(policy.Default(), time.Minute),
 	}
 	w.served.Store(true)
@@ -111,20 +110,17 @@ func newWorld(t testingT, client *fake.Clientset) *world {
 func (w *world) newServer() {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	w.mu.Lock()
-	w.read = false
-	w.mu.Unlock()
 	w.ledger = ledger.New(ledger.Options{})
+	w.known, w.synced = opened(), follow.NewLatch()
 	w.matcher = &placement.Matcher{}
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
 		Ledger: gates.NewGatedLedger(w.ledger, steady.New(w.wall), gates.New(w.policy), w.undecided), Client: w.client,
-		Node: w.Node,
-		Pod:  w.Pod, Matcher: w.matcher,
+		Nodes: cluster.NewNodes(), Pods: cluster.NewPods(), Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
-		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
-		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
-		Term:        func() election.Term { return 3 },
+		StateSynced: w.synced,
+		MayDecide:   opened().Wait,
+		Term:        election.NewOwnTerm(3),
 		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
 			if asked > maxTTL {
 				return 0, fmt.Errorf("%s is more than %s", asked, maxTTL)
@@ -158,6 +154,12 @@ func (w *world) start() {
 	w.running.Go(func() { _ = Expire(ctx, w.ledger.Observer(), w.c.Ledger.Clock, w.c.Log) })
 	w.running.Go(func() { _ = w.definitions.Run(ctx) })
 	w.running.Go(func() { _ = w.c.Run(ctx) })
+	w.running.Go(func() {
+		if w.c.WaitListed(ctx) == nil && w.known.Wait(ctx) == nil {
+			w.tellLedger()
+			w.synced.Open()
+		}
+	})
 	synctest.Wait()
 }
 
@@ -178,11 +180,11 @@ func (w *world) comeBack() {
 func (w *world) tellLedger() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.read = true
 	for _, n := range w.nodes {
 		w.observeNode(n)
 	}
 	for _, p := range w.pods {
+		w.c.Pods.Put(p)
 		if p.Node != "" {
 			o := p.Observation()
 			o.ResourceVersion = 1
@@ -195,7 +197,8 @@ func (w *world) tellLedger() {
 	}
 }
 
-func (w *world) observeNode(n Node) {
+func (w *world) observeNode(n *cluster.Node) {
+	w.c.Nodes.Put(n)
 	w.ledger.ObserveNode(ledger.NodeObservation{
 		Name: n.Name, UID: n.UID, Unschedulable: w.cordoned.Load(),
 		Allocatable: []resources.Amount{
@@ -207,11 +210,11 @@ func (w *world) observeNode(n Node) {
 }
 
 // addNode makes a node of 4 CPUs.
-func (w *world) addNode(name string, change ...func(*Node)) {
+func (w *world) addNode(name string, change ...func(*cluster.Node)) {
 	w.mu.Lock()
-	n := Node{Name: name, UID: types.UID("uid-of-" + name)}
+	n := &cluster.Node{Name: name, UID: types.UID("uid-of-" + name)}
 	for _, f := range change {
-		f(&n)
+		f(n)
 	}
 	w.nodes[name] = n
 	w.observeNode(n)
@@ -223,23 +226,27 @@ func (w *world) addNode(name string, change ...func(*Node)) {
 func (w *world) removeNode(name string) {
 	w.mu.Lock()
 	delete(w.nodes, name)
+	w.c.Nodes.Remove(name)
 	w.ledger.RemoveNode(name)
 	w.mu.Unlock()
 	synctest.Wait()
 }
 
-func (w *world) Node(name string) (Node, bool) {
+// putPod has the API server have a pod, and the server know of it if it runs.
+func (w *world) putPod(pod *cluster.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n, ok := w.nodes[name]
-	return n, ok && w.read
+	w.pods[pod.Ref.String()] = pod
+	if w.synced.IsOpen() {
+		w.c.Pods.Put(pod)
+	}
 }
 
-func (w *world) Pod(namespace, name string) (*cluster.Pod, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p, ok := w.pods[namespace+"/"+name]
-	return p, ok && w.read
+// opened returns a latch that is open.
+func opened() *follow.Latch {
+	latch := follow.NewLatch()
+	latch.Open()
+	return latch
 }
 
 func request(milliCPU int64) *resources.Request {
@@ -272,9 +279,7 @@ func (w *world) bindPod(p ledger.Placement) bool {
 		origin := w.matcher.Origin(grant.Slot.Namespace, grant.Slot.Name)
 		info.Annotations = &cluster.Annotations{Matched: grant.Slot, MatchedUID: origin.UID}
 	}
-	w.mu.Lock()
-	w.pods[p.Pod.String()] = info
-	w.mu.Unlock()
+	w.putPod(info)
 	w.ledger.Confirm(p.Pod, p.Node)
 	synctest.Wait()
 	return true
@@ -282,6 +287,9 @@ func (w *world) bindPod(p ledger.Placement) bool {
 
 func (w *world) deletePod(name string) {
 	w.mu.Lock()
+	if p := w.pods[podRef(name).String()]; p != nil {
+		w.c.Pods.Remove(p)
+	}
 	delete(w.pods, podRef(name).String())
 	w.mu.Unlock()
 	w.ledger.RemovePod(podRef(name), 2)

@@ -107,7 +107,7 @@ func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) 
 		if err := c.mayWrite(); err != nil {
 			return err
 		}
-		written, err := client.UpdateStatus(ctx, rsv, metav1.UpdateOptions{FieldManager: c.Term().Manager()})
+		written, err := client.UpdateStatus(ctx, rsv, metav1.UpdateOptions{FieldManager: c.Term.Get().Manager()})
 		if apierrors.IsConflict(err) {
 			written, err = client.Get(ctx, key.Name, metav1.GetOptions{})
 		} else if err == nil {

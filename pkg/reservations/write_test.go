@@ -181,7 +181,7 @@ func TestLostTrack(t *testing.T) {
 			_, refused := w.ledger.StartBind(&p, time.Now())
 			require.Nil(t, refused)
 			w.ledger.Confirm(p.Pod, "n1")
-			w.pods[p.Pod.String()] = &cluster.Pod{Ref: p.Pod, Node: "n1", Request: p.Request}
+			w.putPod(&cluster.Pod{Ref: p.Pod, Node: "n1", Request: p.Request})
 			w.ledger.ReleaseSlots(testNamespace, "r", "b")
 			for range 1 << 14 {
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "x"})

@@ -194,6 +194,9 @@ func newFixture(t *testing.T) *fixture {
 		}
 		return ""
 	}
+	for _, name := range []string{"a", "b"} {
+		f.world.Nodes.Put(&cluster.Node{Name: name})
+	}
 	decider := f.world.New(t, func(o *arbiter.Options) { o.API = f.api })
 	t.Cleanup(func() { assert.NoError(t, decider.Stop(context.Background())) })
 	stopped := make(chan struct{})

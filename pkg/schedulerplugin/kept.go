@@ -36,7 +36,7 @@ func (p *Plugin) keptFor(c *cycle, nodes []fwk.NodeInfo) sets.Set[string] {
 	kept, accepts := sets.New[string](), c.pod.Constraints.Accepts()
 	for _, info := range nodes {
 		node := info.Node()
-		if wanted.Has(node.Name) && accepts(cluster.Node{Name: node.Name, Labels: node.Labels, Taints: node.Spec.Taints}) {
+		if wanted.Has(node.Name) && accepts(&cluster.Node{Name: node.Name, Labels: node.Labels, Taints: node.Spec.Taints}) {
 			kept.Insert(node.Name)
 		}
 	}

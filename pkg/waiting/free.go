@@ -239,7 +239,7 @@ func (w *Pods) find(p *plan) (node string, crowded bool) {
 		if v.Reason != ledger.Fits {
 			return true
 		}
-		switch known, ok := w.Node(name); {
+		switch known, ok := w.Nodes.Node(name); {
 		case !ok || !accepts(known):
 		case slices.Contains(failed, name):
 			inVain = append(inVain, name)

@@ -31,6 +31,9 @@ func newLargeWorld(t *testing.T, nodes ...string) *world {
 	}
 	full("first")
 	placementtest.Nodes(w.ledger, 4000, nodes...)
+	for _, name := range nodes {
+		w.Nodes.Put(&cluster.Node{Name: name})
+	}
 	full("last")
 	return w
 }
@@ -102,8 +105,8 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		w := newLargeWorld(t, tt.nodes...)
-		w.nodes["labeled"] = cluster.Node{Name: "labeled", Labels: map[string]string{"disk": "fast"}}
-		w.nodes["tainted"] = cluster.Node{Name: "tainted", Taints: []v1.Taint{{Key: "own", Effect: v1.TaintEffectNoSchedule}}}
+		w.Nodes.Put(&cluster.Node{Name: "labeled", Labels: map[string]string{"disk": "fast"}})
+		w.Nodes.Put(&cluster.Node{Name: "tainted", Taints: []v1.Taint{{Key: "own", Effect: v1.TaintEffectNoSchedule}}})
 		p := pod("p")
 		if tt.change != nil {
 			p = asking(t, w, "p", tt.change)

@@ -121,7 +121,6 @@ type world struct {
 	api      *fakeAPI
 	pods     *cluster.Pods
 	recorder *events.FakeRecorder
-	nodes    map[string]cluster.Node                        // those with labels or taints
 	trouble  func(pod *cluster.Pod) (ledger.Reason, string) // with claims; nil means that there is none
 	ready    chan struct{}                                  // closed: the server is ready
 }
@@ -144,19 +143,14 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 	w := &world{
 		t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), api: &fakeAPI{}, pods: cluster.NewPods(),
 		policy:   policy.NewStore(policy.Default(), time.Minute),
-		recorder: events.NewFakeRecorder(1000), nodes: map[string]cluster.Node{}, ready: make(chan struct{}),
+		recorder: events.NewFakeRecorder(1000), ready: make(chan struct{}),
 	}
 	placementtest.Nodes(w.ledger, 4000, nodes...)
 	w.Pods = New(Options{
 		Ledger: w.ledger.Reader, Gates: gates.New(w.policy), Question: placementtest.NewBuilder(w.ledger), Pods: w.pods,
 		Patcher: w.api, Nominator: w.api,
+		Nodes:    placementtest.Plain(append(nodes, "a", "b", "c")...),
 		Recorder: w.recorder, Metrics: metrics.New(), Log: silentLog(),
-		Node: func(name string) (cluster.Node, bool) {
-			if node, ok := w.nodes[name]; ok {
-				return node, true
-			}
-			return cluster.Node{Name: name}, true
-		},
 		ClaimTrouble: func(pod *cluster.Pod) (ledger.Reason, string) {
 			if w.trouble == nil {
 				return ledger.Fits, ""

@@ -19,7 +19,7 @@ import (
 type APIPatcher struct {
 	Pods corev1client.PodsGetter
 	// Term is what everything is written in.
-	Term func() election.Term
+	Term *election.OwnTerm
 }
 
 // Nominate sets status.nominatedNodeName of a pod, which makes kube-scheduler try
@@ -63,7 +63,7 @@ func (p APIPatcher) patch(ctx context.Context, doing string, pod ledger.PodRef, 
 	patch, err := json.Marshal(body)
 	if err == nil {
 		_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, kind, patch,
-			metav1.PatchOptions{FieldManager: p.Term().Manager()}, subresources...)
+			metav1.PatchOptions{FieldManager: p.Term.Get().Manager()}, subresources...)
 	}
 	if err != nil {
 		return fmt.Errorf("%s pod %s: %w", doing, pod, err)

@@ -39,13 +39,12 @@ type Options struct {
 	Question *placement.Builder
 	Gates    *gates.Gates
 	// Pods are the cluster's pods as the ledger has them.
-	Pods *cluster.Pods
-	// Node is what is known of a node; ok is false where it does not exist.
-	Node    func(name string) (node cluster.Node, ok bool)
+	Pods    *cluster.Pods
+	Nodes   *cluster.Nodes
 	Patcher Patcher
 	// Nominator is nil where Patcher wakes pods in the queue of a scheduler in the same process, which costs no write, and
 	// the scheduler counts on nothing else: pods are woken at once, for all capacity, and they are not steered. Pods,
-	// Node, Recorder, Metrics, ClaimTrouble and Ready are not used then.
+	// Nodes, Recorder, Metrics, ClaimTrouble and Ready are not used then.
 	Nominator Nominator
 	Recorder  events.EventRecorder
 	Metrics   *metrics.Metrics

@@ -187,7 +187,7 @@ func TestPatches(t *testing.T) {
 			defer server.Close()
 			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
 			require.NoError(t, err)
-			patcher := APIPatcher{Pods: client.CoreV1(), Term: func() election.Term { return 3 }}
+			patcher := APIPatcher{Pods: client.CoreV1(), Term: election.NewOwnTerm(3)}
 			require.NoError(t, tt.write(patcher))
 			assert.Equal(t, "globalreserve-term-3", manager)
 			assert.Equal(t, tt.path, path)

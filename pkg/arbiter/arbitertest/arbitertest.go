@@ -38,6 +38,7 @@ type World struct {
 	Ledger   *ledger.Ledger
 	Clock    *steady.Clock
 	Pods     *cluster.Pods // what the watch has brought
+	Nodes    *cluster.Nodes
 	Matcher  *placement.Matcher
 	Question *placement.Builder
 	Metrics  *metrics.Metrics
@@ -74,7 +75,8 @@ const TTL = time.Minute
 func NewWorld(l *ledger.Ledger) *World {
 	log, hook := logtest.NewNullLogger()
 	w := &World{
-		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Matcher: &placement.Matcher{},
+		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Nodes: cluster.NewNodes(),
+		Matcher: &placement.Matcher{},
 		Metrics: metrics.New(), Policy: policy.NewStore(policy.Default(), TTL),
 		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
 	}
@@ -82,7 +84,7 @@ func NewWorld(l *ledger.Ledger) *World {
 		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher,
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
-	w.Waiting, w.Writes = waitingtest.New(w.gated(), w.Question, w.Pods)
+	w.Waiting, w.Writes = waitingtest.New(w.gated(), w.Question, w.Pods, w.Nodes)
 	return w
 }
 
@@ -96,10 +98,10 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		Policy:  w.Policy,
 		Waiting: w.Waiting,
 		Store:   w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
-		MayUse: mayAll, MayReserve: mayAll, Term: func() election.Term { return 0 },
+		MayUse: mayAll, MayReserve: mayAll, Term: election.NewOwnTerm(0),
 		Gangs:          gangs.New(gangs.Options{Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log}),
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
-		Node:           PlainNode, TouchGang: func(kinds.Key) {}, OnGangShort: func(gangs.Gang, int) {},
+		Nodes:          w.Nodes, TouchGang: func(kinds.Key) {}, OnGangShort: func(gangs.Gang, int) {},
 	}
 	if change != nil {
 		change(&o)
@@ -198,6 +200,3 @@ func (a *API) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) (*v1.P
 
 // Self implements arbiter.API.
 func (a *API) Self(context.Context) (string, error) { return "server", nil }
-
-// PlainNode is a node without labels and taints.
-func PlainNode(name string) (node cluster.Node, ok bool) { return cluster.Node{Name: name}, true }

@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -15,6 +16,7 @@ func (w *World) AddNode(name, cpu, memory string) {
 		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
 		v1.ResourcePods: resource.MustParse("110"),
 	}}}
+	w.Nodes.Put(&cluster.Node{Name: name})
 	w.Ledger.ObserveNode(ledger.NodeObservation{
 		Name: name, UID: types.UID("uid-" + name), Allocatable: resources.Allocatable(w.Ledger.Table(), node),
 	})

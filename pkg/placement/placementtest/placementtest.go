@@ -24,6 +24,15 @@ func Nodes(l *ledger.Ledger, milliCPU int64, names ...string) {
 	}
 }
 
+// Plain are nodes without labels and taints.
+func Plain(names ...string) *cluster.Nodes {
+	nodes := cluster.NewNodes()
+	for _, name := range names {
+		nodes.Put(&cluster.Node{Name: name})
+	}
+	return nodes
+}
+
 // Request is what one pod asks for.
 func Request(milliCPU int64) *resources.Request {
 	return &resources.Request{Amounts: []resources.Amount{

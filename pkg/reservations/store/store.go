@@ -23,12 +23,12 @@ const Timeout = 7 * time.Second
 // Store is the API server's Reservations. Safe for concurrent use.
 type Store struct {
 	rest   rest.Interface
-	term   func() election.Term
+	term   *election.OwnTerm
 	writes *election.Writes
 }
 
 // New returns a Store. What it creates or changes carries the term.
-func New(client versioned.Interface, term func() election.Term, writes *election.Writes) *Store {
+func New(client versioned.Interface, term *election.OwnTerm, writes *election.Writes) *Store {
 	// The typed client would repeat a request whose answer asks to be tried later,
 	// and tell the outcome of the last one only.
 	return &Store{rest: client.GlobalreserveV1alpha1().RESTClient(), term: term, writes: writes}
@@ -37,7 +37,7 @@ func New(client versioned.Interface, term func() election.Term, writes *election
 // Create writes an object and returns it as it was stored.
 func (s *Store) Create(ctx context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error) {
 	stored, object := &v1alpha1.Reservation{}, *rsv
-	object.Annotations = s.term().Annotate(maps.Clone(rsv.Annotations))
+	object.Annotations = s.term.Get().Annotate(maps.Clone(rsv.Annotations))
 	err := s.writes.Do(ctx, func(ctx context.Context) error {
 		return s.write(ctx, s.rest.Post()).Namespace(rsv.Namespace).Body(&object).Do(ctx).Into(stored)
 	})
@@ -82,7 +82,7 @@ func (s *Store) List(ctx context.Context, label string) ([]v1alpha1.Reservation,
 
 // write makes a request one that carries the term, and that is sent once.
 func (s *Store) write(ctx context.Context, r *rest.Request) *rest.Request {
-	return once(ctx, r).Param("fieldManager", s.term().Manager())
+	return once(ctx, r).Param("fieldManager", s.term.Get().Manager())
 }
 
 // once makes a request one that is sent once, and that here and there is given up in time.

@@ -26,7 +26,7 @@ func newStore(t *testing.T, handler http.HandlerFunc) *Store {
 	t.Cleanup(server.Close)
 	client, err := versioned.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
-	return New(client, func() election.Term { return 7 }, election.NewWrites(time.Minute, func() bool { return true }))
+	return New(client, election.NewOwnTerm(7), election.NewWrites(time.Minute, func() bool { return true }))
 }
 
 // answer replies with an object or a Status.

@@ -27,6 +27,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -78,6 +79,7 @@ func (w *world) score(how policy.Prioritize) {
 
 // node adds a node with so many milli-CPU and bytes of memory.
 func (w *world) node(name string, cpu, memory int64) {
+	w.Nodes.Put(&cluster.Node{Name: name})
 	w.Ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
 		{Column: resources.CPU, Value: cpu}, {Column: resources.Memory, Value: memory}, {Column: resources.Pods, Value: 110},
 	}})

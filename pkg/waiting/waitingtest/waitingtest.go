@@ -87,15 +87,14 @@ func (w *Writes) Clear(_ context.Context, pod ledger.PodRef, _ string) error {
 	return nil
 }
 
-// New returns the pods that wait of a cluster, of nodes without labels and taints. They take no pod for refused at the
-// start.
-func New(l *gates.GatedLedger, q *placement.Builder, pods *cluster.Pods) (*waiting.Pods, *Writes) {
+// New returns the pods that wait of a cluster. They take no pod for refused at the start.
+func New(l *gates.GatedLedger, q *placement.Builder, pods *cluster.Pods, nodes *cluster.Nodes,
+) (*waiting.Pods, *Writes) {
 	log, _ := logtest.NewNullLogger()
 	writes := &Writes{nominated: map[string]string{}}
 	return waiting.New(waiting.Options{
 		Ledger: l.Reader, Gates: l.Gates, Question: q, Pods: pods, Patcher: writes, Nominator: writes, Recorder: writes,
-		Metrics: metrics.New(), Log: log,
-		Node:         func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true },
+		Metrics: metrics.New(), Log: log, Nodes: nodes,
 		ClaimTrouble: func(*cluster.Pod) (ledger.Reason, string) { return ledger.Fits, "" },
 		Ready: func(ctx context.Context) error {
 			<-ctx.Done()

@@ -69,7 +69,7 @@ func (s *Server) Store(t testing.TB) *store.Store {
 	client, err := versioned.NewForConfigAndClient(&rest.Config{Host: "http://api-server", QPS: -1},
 		&http.Client{Transport: s})
 	require.NoError(t, err)
-	return store.New(client, func() election.Term { return 0 },
+	return store.New(client, election.NewOwnTerm(0),
 		election.NewWrites(time.Minute, func() bool { return true }))
 }
 
