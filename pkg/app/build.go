@@ -143,7 +143,7 @@ func (a *App) buildObjects(clients Clients) {
 		StateSynced: a.caughtUp,
 		MayDecide:   a.elector.Wait,
 		Term:        a.elector.Term(),
-		TTL:         a.policies.ReservationTTL,
+		Policy:      a.policies,
 		OnRefused: func(asked *ledger.Slot, said *ledger.Rejection, why string) {
 			a.arbiter.ObjectRefused(asked, said, why)
 		},
@@ -165,7 +165,7 @@ func (a *App) buildObjects(clients Clients) {
 	a.gangEvents = follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst)
 	a.gangs = gangs.New(gangs.Options{
 		Pods: a.cache.Pods, Kinds: a.kinds, Client: clients.Objects, Discovery: clients.Reservations.Discovery(),
-		OnChanged: a.gangChanged, OnTouched: a.metrics.ObserveGangTouch, Log: a.log,
+		OnChanged: a.gangChanged, Metrics: a.metrics, Log: a.log,
 	})
 	a.claims = resourceclaims.New(resourceclaims.Options{
 		Client: clients.Core, Discovery: clients.Reservations.Discovery(), Recorder: a.recorder, Log: a.log,
@@ -199,8 +199,7 @@ func (a *App) buildWaiting(clients Clients) {
 	a.keeper = deletedpods.New(deletedpods.Options{
 		Ledger: a.ledger, Store: a.objects, Matcher: a.question.Matcher, Matched: a.waiting.Matched,
 		Deployments: deletedpods.NewDeployments(clients.Metadata, a.log),
-		Enabled:     func() bool { return a.reservations.Serving() && a.policies.KeepsDeletedPods() },
-		Taken:       a.reservations.Known, TTL: a.policies.DeletedPodTTL,
+		Policy:      a.policies, Serving: a.reservations.Serving, Taken: a.reservations.Known,
 		Recorder: a.recorder, Log: a.log,
 	})
 }
@@ -209,13 +208,12 @@ func (a *App) buildWaiting(clients Clients) {
 func (a *App) buildAutoscaling(clients Clients) {
 	a.protector = autoscaling.NewProtector(autoscaling.ProtectorOptions{
 		Ledger: a.ledger, Client: clients.Core, Nodes: a.cache.Nodes,
-		Enabled: func() bool { return a.policies.Current().Autoscaling.ProtectNodes },
-		OnWrite: func(failed bool) { a.metrics.ObserveAutoscalingWrite("Node", failed) }, Log: a.log,
+		Policy: a.policies, Metrics: a.metrics, Log: a.log,
 	})
 	a.provisioner = autoscaling.NewProvisioner(autoscaling.ProvisionerOptions{
 		Ledger: a.ledger, Reservations: a.reservations, Client: clients.Core, Objects: clients.Objects,
 		Discovery: clients.Reservations.Discovery(), Policy: a.policies,
-		OnWrite: func(failed bool) { a.metrics.ObserveAutoscalingWrite("ProvisioningRequest", failed) }, Log: a.log,
+		Metrics: a.metrics, Log: a.log,
 	})
 	a.metrics.RegisterAutoscaling(func() int { return len(a.cache.KeepingNodes()) })
 }

@@ -92,7 +92,7 @@ func (a *App) buildPeers(clients Clients) (err error) {
 	a.forwarder, err = forward.New(forward.Options{
 		Name: a.elector.Identity(), Leads: a.elector.Leads, Moved: a.elector.Moved, Undecided: a.health.undecided,
 		Kind: a.definitions.Kind("ledgerterms"), Client: clients.Reservations,
-		Observe: a.metrics.ObserveRequest, Refuse: a.health.unknown, Intake: a.intake, Log: a.log,
+		Metrics: a.metrics, Refuse: a.health.unknown, Intake: a.intake, Log: a.log,
 	})
 	if err != nil {
 		return err

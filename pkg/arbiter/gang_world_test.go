@@ -78,7 +78,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log}),
 		Gangs: gangs.New(gangs.Options{
 			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
-			OnChanged: func(kinds.Key) {}, OnTouched: func(bool) {}, Log: log,
+			OnChanged: func(kinds.Key) {}, Metrics: metrics.New(), Log: log,
 		}),
 		Waiting:   w.waits(question, pods),
 		Nodes:     w.nodes,

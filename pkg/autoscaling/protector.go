@@ -19,6 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
 // fieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this
@@ -43,10 +45,9 @@ type ProtectorOptions struct {
 	Ledger *gates.GatedLedger
 	Client kubernetes.Interface
 	Nodes  *cluster.Nodes
-	// Enabled says whether the policy wants nodes to be protected. Where it does not, the annotations are taken off.
-	Enabled func() bool
-	// OnWrite is told of every write.
-	OnWrite func(failed bool)
+	// Policy says whether nodes are to be protected. Where they are not, the annotations are taken off.
+	Policy  *policy.Store
+	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
 }
 
@@ -63,7 +64,7 @@ type Protector struct {
 // NewProtector makes a Protector and starts nothing.
 func NewProtector(o ProtectorOptions) *Protector {
 	return &Protector{
-		ProtectorOptions: o, writes: newWrites(o.Log, o.OnWrite),
+		ProtectorOptions: o, writes: newWrites("Node", o.Metrics, o.Log),
 		since: map[types.UID]time.Time{}, tried: map[types.UID]time.Time{},
 	}
 }
@@ -126,7 +127,7 @@ func (p *Protector) look(now time.Time) (due []change) {
 // wrong returns the nodes that are other than they are to be.
 func (p *Protector) wrong() map[types.UID]change {
 	keeping := map[string]struct{}{}
-	if p.Enabled() {
+	if p.Policy.Current().Autoscaling.ProtectNodes {
 		keeping = p.Ledger.Keeping()
 	}
 	wrong := map[types.UID]change{}

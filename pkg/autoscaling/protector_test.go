@@ -21,24 +21,28 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // nodesWorld is a Protector between a ledger with two nodes and an API server that is a fake.
 type nodesWorld struct {
-	others []*cluster.Node // that only the watch knows
 	*testing.T
 	client  *fake.Clientset
 	ledger  *ledger.Ledger
 	p       *Protector
 	now     time.Time
-	enabled bool
-	failed  int
+	policy  *policy.Store
+	metrics *metrics.Metrics
+	others  []*cluster.Node // that only the watch knows
 }
 
 func newNodesWorld(t *testing.T) *nodesWorld {
 	t.Helper()
-	w := &nodesWorld{T: t, ledger: ledger.New(ledger.Options{}), now: time.Now(), enabled: true}
+	w := &nodesWorld{T: t, ledger: ledger.New(ledger.Options{}), now: time.Now(), metrics: metrics.New()}
+	w.policy = policy.NewStore(policy.Default(), time.Minute)
 	w.client = fake.NewClientset()
 	for _, name := range []string{"a", "b"} {
 		_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -61,15 +65,22 @@ func (w *nodesWorld) restart() {
 	log, _ := logtest.NewNullLogger()
 	w.p = NewProtector(ProtectorOptions{
 		Ledger: gatestest.Ledger(w.ledger), Client: w.client,
-		Nodes:   w.seen(),
-		Enabled: func() bool { return w.enabled },
-		OnWrite: func(failed bool) {
-			if failed {
-				w.failed++
-			}
-		},
+		Nodes:  w.seen(),
+		Policy: w.policy, Metrics: w.metrics,
 		Log: log,
 	})
+}
+
+// failed is how many writes have failed.
+func (w *nodesWorld) failed() int {
+	return metricstest.Counted(w, w.metrics, "autoscaling_writes_total", "Node", "failed")
+}
+
+// switchOff has the policy protect no nodes any more.
+func (w *nodesWorld) switchOff() {
+	p := policy.Default()
+	p.Autoscaling.ProtectNodes = false
+	w.policy.Set(p)
 }
 
 // seen are the nodes as the watch brings them.
@@ -228,7 +239,7 @@ func TestAnnotationsOfOthersStay(t *testing.T) {
 			w.release("a")
 			w.after(late)
 			w.has("a", tt.after)
-			assert.Zero(t, w.failed)
+			assert.Zero(t, w.failed())
 		})
 	}
 }
@@ -251,7 +262,7 @@ func TestAnnotationsComeBack(t *testing.T) {
 func TestAnnotationsOfAServerBefore(t *testing.T) {
 	for name, change := range map[string]func(*nodesWorld){
 		"nothing is kept any more": func(w *nodesWorld) { w.release("a") },
-		"the policy changed":       func(w *nodesWorld) { w.enabled = false },
+		"the policy changed":       func(w *nodesWorld) { w.switchOff() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newNodesWorld(t)
@@ -276,7 +287,7 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 	})
 	w.reserve("a")
 	w.after(soon)
-	assert.Equal(t, 1, w.failed, "not every second")
+	assert.Equal(t, 1, w.failed(), "not every second")
 	require.EqualError(t, w.p.Trouble(), "the last write failed; the log tells more", "everybody may read it")
 	denied = false
 	w.after(againAfter)
@@ -291,7 +302,7 @@ func TestANodeThatIsGoneIsNoTrouble(t *testing.T) {
 	w.reserve("a")
 	require.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	w.after(soon)
-	assert.Zero(t, w.failed)
+	assert.Zero(t, w.failed())
 }
 
 // What is kept may change while many nodes are written, and the annotation may be somebody else's, which no write takes

@@ -21,6 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 )
@@ -35,9 +36,8 @@ type ProvisionerOptions struct {
 	// Discovery tells whether the cluster has ProvisioningRequests.
 	Discovery discovery.DiscoveryInterfaceWithContext
 	Policy    *policy.Store
-	// OnWrite is told of every write.
-	OnWrite func(failed bool)
-	Log     logrus.FieldLogger
+	Metrics   *metrics.Metrics
+	Log       logrus.FieldLogger
 }
 
 // Provisioner requests nodes for reservations that fit none. Make it with NewProvisioner; it can run once.
@@ -60,7 +60,7 @@ type Provisioner struct {
 // NewProvisioner makes a Provisioner and starts nothing.
 func NewProvisioner(o ProvisionerOptions) *Provisioner {
 	p := &Provisioner{
-		ProvisionerOptions: o, writes: newWrites(o.Log, o.OnWrite),
+		ProvisionerOptions: o, writes: newWrites("ProvisioningRequest", o.Metrics, o.Log),
 		definitions: follow.NewDefinitions(o.Discovery, groupVersion, o.Log),
 		known:       map[owned]*unstructured.Unstructured{},
 		since:       map[types.UID]time.Time{}, next: map[types.UID]time.Time{},

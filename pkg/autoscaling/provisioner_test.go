@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
@@ -20,7 +21,7 @@ func newTestProvisioner() *Provisioner {
 	log, _ := logtest.NewNullLogger()
 	return NewProvisioner(ProvisionerOptions{
 		Client: fake.NewClientset(), Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), Log: log,
-		OnWrite: func(bool) {},
+		Metrics: metrics.New(),
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
 // A cluster may be full of reservations: writes are few each second, whatever there is to write.
@@ -23,18 +25,20 @@ const (
 
 // writes are the writes of one kind.
 type writes struct {
+	kind    string // of the objects
+	metrics *metrics.Metrics
 	limiter *rate.Limiter
 	said    rate.Sometimes
 	log     logrus.FieldLogger
-	told    func(failed bool) // of every write
 
 	mu      sync.Mutex // guards what follows
 	trouble error      // of the last write, nil where it was carried out
 }
 
-func newWrites(log logrus.FieldLogger, told func(failed bool)) *writes {
+func newWrites(kind string, m *metrics.Metrics, log logrus.FieldLogger) *writes {
 	return &writes{
-		limiter: rate.NewLimiter(writesPerSecond, writeBurst), said: rate.Sometimes{Interval: logEvery}, log: log, told: told,
+		kind: kind, metrics: m, limiter: rate.NewLimiter(writesPerSecond, writeBurst),
+		said: rate.Sometimes{Interval: logEvery}, log: log,
 	}
 }
 
@@ -43,7 +47,7 @@ func (w *writes) ended(err error) {
 	w.mu.Lock()
 	w.trouble = nameless(err)
 	w.mu.Unlock()
-	w.told(err != nil)
+	w.metrics.ObserveAutoscalingWrite(w.kind, err != nil)
 	if err != nil {
 		w.said.Do(func() { w.log.WithError(err).Warn("a write for autoscalers failed; it will be tried again") })
 	}

@@ -28,9 +28,6 @@ type Cache struct {
 	apply sync.Mutex
 	*Pods
 	*Nodes
-
-	synced     chan struct{} // closed once both kinds are
-	syncedOnce sync.Once
 }
 
 // New makes a Cache that will keep l in step with the cluster behind client. It
@@ -38,7 +35,7 @@ type Cache struct {
 func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 	c := &Cache{
 		ledger: l, reader: Reader{Table: l.Table(), Gangs: o.Gangs}, options: o, log: o.Logger,
-		Pods: NewPods(), Nodes: NewNodes(), synced: make(chan struct{}),
+		Pods: NewPods(), Nodes: NewNodes(),
 	}
 	c.podWatch.follow("pods", c.podSource(client), &c.reached)
 	c.nodeWatch.follow("nodes", c.nodeSource(client), &reached{})
@@ -52,19 +49,11 @@ func (c *Cache) Reader() Reader { return c.reader }
 // WaitForSync. Nodes come first: pods may name resources that no node offers, and only so many of those are counted. So
 // it has to be known before what the nodes offer.
 func (c *Cache) Run(ctx context.Context) error {
-	nodes, listed := c.nodeSink(), make(chan struct{})
-	replace, listedOnce := nodes.replace, sync.OnceFunc(func() { close(listed) })
-	nodes.replace = func(all []*Node, version uint64) {
-		replace(all, version)
-		listedOnce()
-	}
 	var running sync.WaitGroup
-	running.Go(func() { c.nodeWatch.run(ctx, &v1.Node{}, nodes) })
+	running.Go(func() { c.nodeWatch.run(ctx, &v1.Node{}, c.nodeSink()) })
 	running.Go(func() {
-		select {
-		case <-listed:
+		if c.nodeWatch.synced.Wait(ctx) == nil {
 			c.podWatch.run(ctx, &v1.Pod{}, c.podSink())
-		case <-ctx.Done():
 		}
 	})
 	running.Wait()
@@ -73,17 +62,15 @@ func (c *Cache) Run(ctx context.Context) error {
 
 // Synced reports whether all pods and nodes that existed at the start have
 // reached the ledger.
-func (c *Cache) Synced() bool { return c.podWatch.synced.Load() && c.nodeWatch.synced.Load() }
+func (c *Cache) Synced() bool { return c.podWatch.synced.IsOpen() && c.nodeWatch.synced.IsOpen() }
 
 // WaitForSync returns nil once Synced is true, or the error of ctx if that ends
 // first.
 func (c *Cache) WaitForSync(ctx context.Context) error {
-	select {
-	case <-c.synced:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := c.nodeWatch.synced.Wait(ctx); err != nil {
+		return err
 	}
+	return c.podWatch.synced.Wait(ctx)
 }
 
 // replaced records that a full state of one kind is in: the first one, or one after a gap, whose changes are those
@@ -91,12 +78,10 @@ func (c *Cache) WaitForSync(ctx context.Context) error {
 func (c *Cache) replaced(kind *watched, objects int, since uint64) {
 	kind.pulse.Heard()
 	kind.objects.Store(int64(objects))
-	if kind.synced.Swap(true) {
+	if kind.synced.IsOpen() {
 		c.options.OnCatchUp(since)
 	}
-	if c.Synced() {
-		c.syncedOnce.Do(func() { close(c.synced) })
-	}
+	kind.synced.Open()
 }
 
 // sameAnnotations reports whether two states of a node have the same labels and taints.

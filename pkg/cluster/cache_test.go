@@ -30,7 +30,7 @@ import (
 func run(t *testing.T, f *fixture, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f.synced = make(chan struct{}) // channels belong to the bubble they are made in
+		f.enterBubble()
 		defer background.Run(t, f.Run)()
 		require.NoError(t, f.WaitForSync(t.Context()))
 		synctest.Wait()
@@ -335,7 +335,7 @@ func TestStopIsQuickWhileTheAPIServerIsDown(t *testing.T) {
 	f.podServer.down = fmt.Errorf("dial tcp: %w", syscall.ECONNREFUSED)
 	f.nodeServer.down = errors.New("no route to host")
 	synctest.Test(t, func(t *testing.T) {
-		f.synced = make(chan struct{})
+		f.enterBubble()
 		stop := background.Run(t, f.Run)
 		pass(time.Minute)
 		assert.False(t, f.Synced())
@@ -352,7 +352,7 @@ func TestItComesBackToARestartedAPIServerWithinSeconds(t *testing.T) {
 	f := newFixture(nil, nil)
 	f.podServer.down = fmt.Errorf("dial tcp: %w", syscall.ECONNREFUSED)
 	synctest.Test(t, func(t *testing.T) {
-		f.synced = make(chan struct{})
+		f.enterBubble()
 		defer background.Run(t, f.Run)()
 		pass(time.Minute)
 		f.podServer.mu.Lock()

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
@@ -285,6 +286,11 @@ func (f *fixture) connect(noStreams bool) {
 	f.podServer.noStreams, f.nodeServer.noStreams = noStreams, noStreams
 	f.podWatch.ListerWatcher = f.source(f.podServer, &f.podWatch.pulse, f.podServer.Watch, f.podServer.List)
 	f.nodeWatch.ListerWatcher = f.source(f.nodeServer, &f.nodeWatch.pulse, f.nodeServer.Watch, f.nodeServer.List)
+}
+
+// enterBubble makes the channels anew that belong to the bubble they are made in.
+func (f *fixture) enterBubble() {
+	f.podWatch.synced, f.nodeWatch.synced = follow.NewLatch(), follow.NewLatch()
 }
 
 // allocation returns the ledger's allocation of a pod made by aPod.

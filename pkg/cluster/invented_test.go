@@ -42,7 +42,7 @@ func TestInventedResourcesHideNoUse(t *testing.T) {
 	)
 	f.nodeServer.down = errors.New("slow")
 	synctest.Test(t, func(t *testing.T) {
-		f.synced = make(chan struct{})
+		f.enterBubble()
 		defer background.Run(t, f.Run)()
 		pass(time.Second)
 		f.nodeServer.mu.Lock()

@@ -2,23 +2,27 @@ package cluster
 
 import v1 "k8s.io/api/core/v1"
 
+// nodeKind is what becomes of nodes.
+type nodeKind struct{ *Cache }
+
 // nodeSink is the store the nodes' reflector writes to.
-func (c *Cache) nodeSink() sink[v1.Node, Node] {
-	return sink[v1.Node, Node]{
-		compact: func(node *v1.Node) *Node { return compactNode(c.reader.Table, node) },
-		observe: func(r *Node) {
-			c.observeNode(r)
-			c.nodeWatch.record(r.version)
-		},
-		remove: func(last *Node) {
-			c.removeNode(last)
-			c.nodeWatch.record(last.version)
-		},
-		replace: c.replaceNodes, seen: c.nodeWatch.record,
-	}
+func (c *Cache) nodeSink() sink[v1.Node, Node] { return sink[v1.Node, Node]{nodeKind{c}} }
+
+func (c nodeKind) compact(node *v1.Node) *Node { return compactNode(c.reader.Table, node) }
+
+func (c nodeKind) observe(r *Node) {
+	c.observeNode(r)
+	c.seen(r.version)
 }
 
-func (c *Cache) replaceNodes(records []*Node, version uint64) {
+func (c nodeKind) remove(last *Node) {
+	c.removeNode(last)
+	c.seen(last.version)
+}
+
+func (c nodeKind) seen(version uint64) { c.nodeWatch.record(version) }
+
+func (c nodeKind) replace(records []*Node, version uint64) {
 	since := c.ledger.Revision()
 	present := make(map[string]struct{}, len(records))
 	for _, r := range records {
@@ -32,7 +36,7 @@ func (c *Cache) replaceNodes(records []*Node, version uint64) {
 	for _, r := range records {
 		c.observeNode(r)
 	}
-	c.nodeWatch.record(version)
+	c.seen(version)
 	c.replaced(&c.nodeWatch, len(records), since)
 }
 

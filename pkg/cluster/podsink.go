@@ -8,24 +8,28 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
+// podKind is what becomes of pods.
+type podKind struct{ *Cache }
+
 // podSink is the store the pods' reflector writes to.
-func (c *Cache) podSink() sink[v1.Pod, Pod] {
-	return sink[v1.Pod, Pod]{
-		compact: c.reader.Compact,
-		observe: func(r *Pod) {
-			c.observePod(r)
-			c.Seen(r.ResourceVersion)
-		},
-		remove: func(last *Pod) {
-			c.removePod(last.Ref, last, last.ResourceVersion)
-			c.Seen(last.ResourceVersion)
-		},
-		replace: c.replacePods, seen: c.Seen,
-	}
+func (c *Cache) podSink() sink[v1.Pod, Pod] { return sink[v1.Pod, Pod]{podKind{c}} }
+
+func (c podKind) compact(pod *v1.Pod) *Pod { return c.reader.Compact(pod) }
+
+func (c podKind) observe(r *Pod) {
+	c.observePod(r)
+	c.seen(r.ResourceVersion)
 }
 
-// replacePods takes in a full state. What went in a gap of the watch is given back first.
-func (c *Cache) replacePods(records []*Pod, version uint64) {
+func (c podKind) remove(last *Pod) {
+	c.removePod(last.Ref, last, last.ResourceVersion)
+	c.seen(last.ResourceVersion)
+}
+
+func (c podKind) seen(version uint64) { c.Seen(version) }
+
+// replace takes in a full state. What went in a gap of the watch is given back first.
+func (c podKind) replace(records []*Pod, version uint64) {
 	since := c.ledger.Revision()
 	c.removeAbsentPods(records, version)
 	for _, r := range records {
@@ -219,7 +223,7 @@ func (c *Cache) tell(change podChange) {
 func (c *Cache) tellBound(pod *Pod, observed ledger.Observed) {
 	c.options.OnPodBound(pod)
 	unasked := (observed == ledger.ObservedNew || observed == ledger.ObservedMoved) && !pod.Mirror
-	if unasked && c.podWatch.synced.Load() {
+	if unasked && c.podWatch.synced.IsOpen() {
 		c.options.OnPodBypassed(pod)
 	}
 }

@@ -68,7 +68,7 @@ type watched struct {
 	plural string
 	cache.ListerWatcher
 	pulse  follow.Pulse
-	synced atomic.Bool
+	synced *follow.Latch // open once all that existed at the start are in the ledger
 	*reached
 	// objects is how many were in the last full state.
 	objects atomic.Int64
@@ -77,7 +77,7 @@ type watched struct {
 }
 
 func (w *watched) follow(plural string, source cache.ListerWatcher, r *reached) {
-	w.plural, w.ListerWatcher, w.reached = plural, source, r
+	w.plural, w.ListerWatcher, w.reached, w.synced = plural, source, r, follow.NewLatch()
 }
 
 // run lists and watches until ctx ends, and lists anew whenever that is asked for.

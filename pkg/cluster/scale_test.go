@@ -64,8 +64,8 @@ func BenchmarkScale(b *testing.B) {
 	}
 	fill.Stop()
 	used := heap() - before
-	c.podWatch.synced.Store(true)
-	c.nodeWatch.synced.Store(true)
+	c.podWatch.synced.Open()
+	c.nodeWatch.synced.Open()
 	b.Run("Fill", func(b *testing.B) {
 		for b.Loop() {
 		}
@@ -95,7 +95,7 @@ func benchmarkRelist(b *testing.B, c *Cache) {
 	var m costs.Meter
 	m.Start()
 	for b.Loop() {
-		c.replacePods(all, uint64(*scalePods+1000))
+		podKind{c}.replace(all, uint64(*scalePods+1000))
 	}
 	m.Stop()
 	m.Report(b, b.N*len(all))

@@ -6,16 +6,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// sink is the store that a reflector writes to. It hands on compact forms (R) of the API's objects (T), in order.
-type sink[T, R any] struct {
-	compact func(*T) *R
-	observe func(r *R)
-	remove  func(last *R)
+// follower is told of the objects of a kind: compact forms (R) of the API's objects (T) are observed in order.
+type follower[T, R any] interface {
+	compact(object *T) *R
+	observe(r *R)
+	remove(last *R)
 	// replace takes in a full state: the first one, and later that after a gap in the watch.
-	replace func(all []*R, version uint64)
+	replace(all []*R, version uint64)
 	// seen is told that everything up to a resource version was reported.
-	seen func(version uint64)
+	seen(version uint64)
 }
+
+// sink is the store that a reflector writes to.
+type sink[T, R any] struct{ follower[T, R] }
 
 // Transformer makes objects compact before the reflector collects them.
 func (s sink[T, R]) Transformer() cache.TransformFunc {

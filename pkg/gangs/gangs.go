@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
 // Options configures Gangs. All fields are needed.
@@ -32,8 +33,7 @@ type Options struct {
 	// OnChanged is told of gangs that may need another number of members now, or have another problem. It is called
 	// without a lock, and must not block.
 	OnChanged func(kinds.Key)
-	// OnTouched is told of each write to an object that has its scheduler try its pods again, and whether that failed.
-	OnTouched func(failed bool)
+	Metrics   *metrics.Metrics
 	Log       logrus.FieldLogger
 }
 

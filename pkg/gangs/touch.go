@@ -54,14 +54,14 @@ func (g *Gangs) touch(ctx context.Context, key kinds.Key) error {
 	}
 	switch {
 	case err == nil:
-		g.OnTouched(false)
+		g.Metrics.ObserveGangTouch(false)
 		g.Log.WithField("gang", key.String()).
 			Info("the object of a gang was annotated, for its scheduler may have given up the rest of the gang")
 		return nil
 	case ctx.Err() != nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil
 	}
-	g.OnTouched(true)
+	g.Metrics.ObserveGangTouch(true)
 	advice := ""
 	if apierrors.IsForbidden(err) {
 		advice = fmt.Sprintf(": let this server patch %s, as manifests/base/rbac.yaml does for podgroups",

@@ -48,8 +48,8 @@ func TestTouch(t *testing.T) {
 			}
 			follow.Pause(t.Context(), time.Minute)
 			require.Len(t, patches, 2)
-			assert.EqualValues(t, 2, w.written.Load())
-			assert.Zero(t, w.failed.Load())
+			assert.Equal(t, 2, w.touches("written"))
+			assert.Zero(t, w.touches("failed"))
 			assert.JSONEq(t, `{"metadata":{"uid":"g","annotations":{"globalreserve.io/retry":"`+before+`"}}}`,
 				string(patches[1].Patch))
 			assert.Equal(t, "globalreserve", patches[1].PatchOptions.FieldManager)
@@ -123,13 +123,13 @@ func TestTouchFails(t *testing.T) {
 					follow.Pause(t.Context(), 20*time.Second)
 				}
 				assert.EqualValues(t, 4, tries.Load(), "each is tried once")
-				assert.Zero(t, w.written.Load())
+				assert.Zero(t, w.touches("written"))
 				if tt.told == "" {
-					assert.Zero(t, w.failed.Load())
+					assert.Zero(t, w.touches("failed"))
 					assert.Empty(t, w.log.AllEntries())
 					return
 				}
-				assert.EqualValues(t, 4, w.failed.Load())
+				assert.Equal(t, 4, w.touches("failed"))
 				require.Len(t, w.log.AllEntries(), 2)
 				assert.Contains(t, w.log.LastEntry().Message, tt.told)
 			})

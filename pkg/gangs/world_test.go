@@ -28,6 +28,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -40,8 +42,8 @@ type world struct {
 	client *dynamicfake.FakeDynamicClient
 	log    *logrustest.Hook
 
-	failure         atomic.Pointer[error] // of lists
-	written, failed atomic.Int32          // as OnTouched was told
+	failure atomic.Pointer[error] // of lists
+	metrics *metrics.Metrics
 
 	mu      sync.Mutex
 	served  map[schema.GroupVersion]bool
@@ -100,7 +102,7 @@ func newWorld(t *testing.T, installed []schema.GroupVersionResource, objects []*
 	w := &world{
 		T: t, pods: cluster.NewPods(), reader: cluster.Reader{Table: resources.NewTable(), Gangs: table}, log: hook,
 		client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, initial...),
-		served: map[schema.GroupVersion]bool{}, changed: map[kinds.Key]int{},
+		served: map[schema.GroupVersion]bool{}, changed: map[kinds.Key]int{}, metrics: metrics.New(),
 	}
 	w.client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if failure := w.failure.Load(); failure != nil {
@@ -111,13 +113,7 @@ func newWorld(t *testing.T, installed []schema.GroupVersionResource, objects []*
 	w.install(installed...)
 	w.gangs = New(Options{
 		Pods: w.pods, Kinds: table, Client: w.client, Discovery: discovered{world: w}, Log: log,
-		OnTouched: func(failed bool) {
-			if failed {
-				w.failed.Add(1)
-			} else {
-				w.written.Add(1)
-			}
-		},
+		Metrics: w.metrics,
 		OnChanged: func(key kinds.Key) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -125,6 +121,11 @@ func newWorld(t *testing.T, installed []schema.GroupVersionResource, objects []*
 		},
 	})
 	return w
+}
+
+// touches is how many objects were written, or failed to be.
+func (w *world) touches(result string) int {
+	return metricstest.Counted(w, w.metrics, "gang_touches_total", result)
 }
 
 // install has the API server serve exactly these.

@@ -71,7 +71,7 @@ func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
 			return 0, nil
 		}
 	}
-	return c.TTL(rsv.Spec.SchedulerName, asked)
+	return c.Policy.ReservationTTL(rsv.Spec.SchedulerName, asked)
 }
 
 // link takes in an object that the server made just now, for slots that it had

@@ -22,6 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
 // Options configures a Controller. All fields are needed.
@@ -41,9 +42,8 @@ type Options struct {
 	MayDecide func(ctx context.Context) error
 	// Term is what a status is written in.
 	Term *election.OwnTerm
-	// TTL returns how long a reservation lasts that asks for that long; 0 asks for the
-	// default. An error says that it asks for too much.
-	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
+	// Policy says how long a reservation lasts.
+	Policy *policy.Store
 	// OnRefused is told of a slot that there is no capacity for, with the reason in words. Where the ledger was asked
 	// about a node, or a closest node is known, it is also told what the ledger says of that node. It must not use the
 	// Controller.

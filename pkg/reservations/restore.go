@@ -96,7 +96,7 @@ func (c *Controller) term(rsv *v1alpha1.Reservation, now time.Time) (since, dead
 		deadline = convert.DeadlineAfter(since, ttl)
 	}
 	if end := rsv.Status.ExpiresAt; end != nil && (rsv.Spec.TTL == nil || end.After(deadline)) {
-		if _, refused := c.TTL(rsv.Spec.SchedulerName, end.Sub(since)); refused == nil {
+		if _, refused := c.Policy.ReservationTTL(rsv.Spec.SchedulerName, end.Sub(since)); refused == nil {
 			return since, end.Time, nil
 		}
 	}

@@ -39,7 +39,7 @@ import (
 
 const (
 	testNamespace = "ns"
-	maxTTL        = 2 * time.Hour
+	maxTTL        = 24 * time.Hour // that of the policy
 	defaultTTL    = time.Minute
 	finishedTTL   = time.Hour
 )
@@ -90,7 +90,7 @@ type refusedSlot struct {
 func newWorld(t testingT, client *fake.Clientset) *world {
 	w := &world{
 		t: t, client: client, nodes: map[string]*cluster.Node{}, pods: map[string]*cluster.Pod{},
-		events: &recorder{}, policy: policy.NewStore(policy.Default(), time.Minute),
+		events: &recorder{}, policy: policy.NewStore(policy.Default(), defaultTTL),
 	}
 	w.served.Store(true)
 	client.Resources = []*metav1.APIResourceList{{
@@ -121,15 +121,7 @@ func (w *world) newServer() {
 		StateSynced: w.synced,
 		MayDecide:   opened().Wait,
 		Term:        election.NewOwnTerm(3),
-		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
-			if asked > maxTTL {
-				return 0, fmt.Errorf("%s is more than %s", asked, maxTTL)
-			}
-			if asked == 0 {
-				asked = defaultTTL
-			}
-			return asked, nil
-		},
+		Policy:      w.policy,
 		OnRefused: func(asked *ledger.Slot, said *ledger.Rejection, why string) {
 			w.refused = append(w.refused, refusedSlot{asked.Ref.String(), said, why})
 		},

@@ -37,13 +37,13 @@ const patience = 3 * time.Second
 // Controller decides who is given which device. Make one with New; it can run once.
 type Controller struct {
 	Options
-	account       *account.Account
-	definitions   *follow.Definitions
-	watch         *follow.Watch
-	classes       *follow.Watch
-	classesListed func()
-	events        *follow.Events
-	news          chan struct{}
+	account     *account.Account
+	definitions *follow.Definitions
+	watch       *follow.Watch
+	classes     *follow.Watch
+	mapped      *classes
+	events      *follow.Events
+	news        chan struct{}
 
 	mu      sync.Mutex    // guards what follows
 	settled *follow.Latch // open while what a server before this one has granted is known
@@ -54,18 +54,17 @@ type Controller struct {
 // New makes a Controller and starts nothing.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, account: account.New(),
+		Options: o, account: account.New(), mapped: newClasses(o.OnMapped),
 		definitions: follow.NewDefinitions(o.Discovery, resourcev1.SchemeGroupVersion, o.Log),
 		events:      follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		news:        make(chan struct{}, 1),
 		settled:     follow.NewLatch(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
 	}
-	mapped, kinds := newClasses(o.OnMapped), o.Client.ResourceV1()
+	mapped, kinds := c.mapped, o.Client.ResourceV1()
 	c.classes = follow.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, follow.NewSource(
 		o.Client, "deviceclasses", kinds.DeviceClasses(), &resourcev1.DeviceClass{},
 		func(class *resourcev1.DeviceClass, _ bool) { mapped.observe(class) }, mapped.forget,
 	).Keeping(leanClass)).Foreign()
-	c.classesListed = mapped.allListed
 	c.watch = follow.NewWatch(c.definitions.Kind("resourceclaims", "resourceslices"), o.Log,
 		follow.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice,
 			c.forgetSlice).Keeping(leanSlice),
@@ -82,7 +81,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { _ = c.definitions.Run(ctx) }) // its error is that of ctx
 	running.Go(func() { c.tellDoubles(ctx) })
 	running.Go(func() {
-		_ = c.classes.Run(ctx, func(context.Context) { c.classesListed() }, func(context.Context) {})
+		_ = c.classes.Run(ctx, func(context.Context) { c.mapped.allListed() }, func(context.Context) {})
 	})
 	return c.watch.Run(ctx, c.present, func(context.Context) {})
 }

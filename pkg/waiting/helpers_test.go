@@ -23,6 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/test/background"
@@ -171,15 +172,7 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 
 // count is how many pods were woken, as the metric has it.
 func (w *world) count() int {
-	families, err := w.Metrics.Gatherer().Gather()
-	require.NoError(w.t, err)
-	for _, f := range families {
-		if f.GetName() == "globalreserve_wakeups_total" {
-			return int(f.GetMetric()[0].GetCounter().GetValue())
-		}
-	}
-	require.Fail(w.t, "no metric of wake-ups")
-	return 0
+	return metricstest.Counted(w.t, w.Metrics, "wakeups_total")
 }
 
 // put has the cluster have these pods.

@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -49,8 +50,8 @@ type Options struct {
 	// Kind is that of the LedgerTerm.
 	Kind   *follow.Kind
 	Client versioned.Interface
-	// Observe is told of each request that this server does not answer alone.
-	Observe func(verb string, code int, took time.Duration)
+	// Metrics count the requests that this server does not answer alone.
+	Metrics *metrics.Metrics
 	// Refuse answers a request where it is not known what was done.
 	Refuse func(w http.ResponseWriter, r *http.Request, why string)
 	Intake *httpjson.Intake
@@ -253,7 +254,7 @@ func (f *Forwarder) fromServer(r *http.Request) bool {
 // Handler passes the requests on that passes names by their path while this server does not decide, with the caller
 // that is known by then. The others, and those that no server decides in time, are local's.
 func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) http.Handler {
-	remote := httpjson.Handle("forward", f.o.Observe, func(w http.ResponseWriter, r *http.Request) error {
+	remote := httpjson.Handle("forward", f.o.Metrics.ObserveRequest, func(w http.ResponseWriter, r *http.Request) error {
 		return f.forward(w, r, local)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

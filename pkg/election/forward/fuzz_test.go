@@ -21,7 +21,9 @@ func FuzzTerm(f *testing.F) {
 	key, err := newKey("self")
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, first, second string) {
-		s := &servers{name: "self", key: key, moved: func() {}, news: make(chan struct{}, 1), changed: make(chan struct{})}
+		s := &servers{
+			o: &Options{Name: "self", Moved: func() {}}, key: key, news: make(chan struct{}, 1), changed: make(chan struct{}),
+		}
 		defer s.forget()
 		var latest *int64
 		for _, state := range []string{first, second} {

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -27,13 +26,10 @@ const (
 
 // servers follows the LedgerTerm: who leads, and which servers there are.
 type servers struct {
-	name   string
+	o      *Options
 	key    *Key
 	terms  typed.LedgerTermInterface
 	watch  *follow.Watch
-	leads  func() string
-	moved  func()
-	log    logrus.FieldLogger
 	doubts chan struct{}
 	news   chan struct{} // that the own entry is missing
 	// dialFor and leaveAfter are dialTimeout and leaveTimeout, but for tests.
@@ -57,8 +53,7 @@ type renewal struct {
 
 func newServers(o *Options, key *Key) *servers {
 	s := &servers{
-		name: o.Name, key: key, terms: o.Client.GlobalreserveV1alpha1().LedgerTerms(), leads: o.Leads, moved: o.Moved,
-		log:    o.Log,
+		o: o, key: key, terms: o.Client.GlobalreserveV1alpha1().LedgerTerms(),
 		doubts: make(chan struct{}, 1), news: make(chan struct{}, 1), changed: make(chan struct{}),
 		renewed: map[string]renewal{},
 		dialFor: dialTimeout, leaveAfter: leaveTimeout,
@@ -75,8 +70,8 @@ func (s *servers) run(ctx context.Context) error {
 	running.Go(func() { s.askWhereInDoubt(ctx) })
 	running.Go(func() { s.keepEntry(ctx) })
 	err := s.watch.Run(ctx, func(context.Context) {}, func(context.Context) {
-		s.log.Warn("servers find each other by the LedgerTerm: while this one does not decide, it is not ready and passes " +
-			"nothing on")
+		s.o.Log.Warn("servers find each other by the LedgerTerm: while this one does not decide, it is not ready and " +
+			"passes nothing on")
 	})
 	s.forget()
 	return err
@@ -129,7 +124,7 @@ func (s *servers) observe(term *v1alpha1.LedgerTerm) {
 	for _, one := range term.Status.Servers {
 		s.keys[one.PublicKey] = one.Name
 	}
-	if s.keys[s.key.Public] != s.name {
+	if s.keys[s.key.Public] != s.o.Name {
 		poke(s.news)
 	}
 	s.noteAlive(term.Status.Servers)
@@ -143,7 +138,7 @@ func (s *servers) noteAlive(list []v1alpha1.LedgerServer) {
 	for _, one := range list {
 		last, known := s.alive[one.Name]
 		switch {
-		case one.Name == s.name:
+		case one.Name == s.o.Name:
 			continue
 		case known && last.said.Equal(&one.Renewed):
 		case known || looked:
@@ -180,13 +175,13 @@ func (s *servers) follow(spec *v1alpha1.LedgerTermSpec) {
 	if s.leader == nil || spec.Term > s.leader.term {
 		s.replace(newLeader(s.key, spec, s.dialFor))
 	}
-	s.moved()
+	s.o.Moved()
 }
 
 func (s *servers) gone(term *v1alpha1.LedgerTerm) {
 	if term.Name == v1alpha1.LedgerTermName {
 		s.forget()
-		s.moved()
+		s.o.Moved()
 	}
 }
 
@@ -249,7 +244,7 @@ func (s *servers) keepEntry(ctx context.Context) {
 		if err := s.writeEntry(ctx); err != nil && ctx.Err() == nil {
 			wait = askAfter * 10
 			if !apierrors.IsNotFound(err) { // no server has led yet
-				s.log.WithError(err).
+				s.o.Log.WithError(err).
 					Warn("could not tell the other servers of this one, so it can pass nothing on to them; will try again. If this " +
 						"stays: the server needs the rights in manifests/base/rbac.yaml")
 			}
@@ -264,13 +259,13 @@ func (s *servers) writeEntry(ctx context.Context) error {
 			return err
 		}
 		term.Status.Servers = slices.DeleteFunc(term.Status.Servers, func(one v1alpha1.LedgerServer) bool {
-			return one.Name == s.name || (s.leads() == "" && s.isStale(&one))
+			return one.Name == s.o.Name || (s.o.Leads() == "" && s.isStale(&one))
 		})
 		if len(term.Status.Servers) >= v1alpha1.MaxServers {
 			return fmt.Errorf("LedgerTerm %s lists %d servers already, as many as it may", term.Name, v1alpha1.MaxServers)
 		}
 		term.Status.Servers = append(term.Status.Servers, v1alpha1.LedgerServer{
-			Name: s.name, PublicKey: s.key.Public, Renewed: metav1.NowMicro(),
+			Name: s.o.Name, PublicKey: s.key.Public, Renewed: metav1.NowMicro(),
 		})
 		_, err = s.terms.UpdateStatus(ctx, term, metav1.UpdateOptions{})
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
 // world is an API server with a LedgerTerm.
@@ -64,7 +65,7 @@ func (w *world) server(name string) *server {
 	var err error
 	s.Forwarder, err = New(Options{
 		Name: name, Leads: undecided, Undecided: undecided, Kind: definitions.Kind("ledgerterms"), Client: w.objects,
-		Observe: func(string, int, time.Duration) {}, Log: log, Intake: httpjson.NewIntake(64<<20,
+		Metrics: metrics.New(), Log: log, Intake: httpjson.NewIntake(64<<20,
 			func(*http.Request) string { return "" }), Moved: func() { s.moved.Add(1) },
 		Refuse: func(rw http.ResponseWriter, _ *http.Request, why string) {
 			s.refused.Add(1)

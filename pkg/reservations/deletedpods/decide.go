@@ -78,22 +78,15 @@ func (k *Keeper) chooseTTL(scheduler string, ttls []string) (ttl time.Duration, 
 	for _, text := range ttls {
 		asked, err := parseTTL(text)
 		if err == nil {
-			if ttl, err = k.TTL(scheduler, asked); err == nil {
+			if ttl, err = k.Policy.DeletedPodTTL(scheduler, asked); err == nil {
 				return ttl, complaints
 			}
 		}
 		complaints = append(complaints, fmt.Sprintf("annotation %s: %s", v1alpha1.ReservationTTLAnnotation, err))
 	}
-	ttl, err := k.TTL(scheduler, 0)
-	if err != nil || ttl <= 0 {
-		// A default that is itself refused by the policy would keep capacity for ever.
-		return fallbackTTL, append(complaints, fmt.Sprintf("the default ttl cannot be used: %v", err))
-	}
+	ttl, _ = k.Policy.DeletedPodTTL(scheduler, 0) // the default is never refused
 	return ttl, complaints
 }
-
-// fallbackTTL is used where the policy has no usable default.
-const fallbackTTL = time.Minute
 
 // consumersOf says who may use the capacity of a pod; nil means only a pod of its
 // own name.

@@ -1,7 +1,6 @@
 package deletedpods
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
 func TestWishOf(t *testing.T) {
@@ -82,16 +82,8 @@ func TestParseTTL(t *testing.T) {
 }
 
 func TestChooseTTL(t *testing.T) {
-	policy := func(_ string, asked time.Duration) (time.Duration, error) {
-		switch {
-		case asked == 0:
-			return time.Minute, nil
-		case asked > time.Hour:
-			return 0, errors.New("too long")
-		default:
-			return asked, nil
-		}
-	}
+	rules := policy.Default()
+	rules.DeletedPods.MaxTTL.Duration = time.Hour
 	tests := map[string]struct {
 		ttls       []string
 		want       time.Duration
@@ -106,7 +98,7 @@ func TestChooseTTL(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			k := New(Options{TTL: policy})
+			k := New(Options{Policy: policy.NewStore(rules, time.Minute)})
 			got, complaints := k.chooseTTL("s", tt.ttls)
 			assert.Equal(t, tt.want, got)
 			assert.Len(t, complaints, tt.complaints)
@@ -115,10 +107,6 @@ func TestChooseTTL(t *testing.T) {
 			}
 		})
 	}
-	k := New(Options{TTL: func(string, time.Duration) (time.Duration, error) { return 0, errors.New("no") }})
-	got, complaints := k.chooseTTL("s", nil)
-	assert.Equal(t, fallbackTTL, got)
-	assert.Len(t, complaints, 1)
 }
 
 func TestSuffixed(t *testing.T) {

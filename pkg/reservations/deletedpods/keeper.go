@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
@@ -35,15 +36,14 @@ type Options struct {
 	Matcher     *placement.Matcher
 	Matched     func(namespace string)
 	Deployments *Deployments
-	// Enabled reports whether Reservation objects can be created; while they
+	// Policy says whether capacity is kept, and for how long.
+	Policy *policy.Store
+	// Serving reports whether Reservation objects can be created; while they
 	// cannot, no capacity is kept.
-	Enabled func() bool
+	Serving func() bool
 	// Taken reports whether there is a Reservation of a name already, as far as
 	// is known.
 	Taken func(namespace, name string) bool
-	// TTL returns how long a reservation lasts that asks for so long, 0 asking
-	// for the default; an error says that it asks for too much.
-	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
 	// Recorder gets Events on the deleted pods.
 	Recorder events.EventRecorder
 	Log      logrus.FieldLogger
@@ -99,9 +99,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return k.queue.Run(ctx, k.work)
 }
 
+// enabled reports whether the capacity of pods is kept at all.
+func (k *Keeper) enabled() bool { return k.Serving() && k.Policy.KeepsDeletedPods() }
+
 // Keep is cluster.Options.Keep.
 func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, told func(refused *ledger.Rejection), keep bool) {
-	if k.miss(last) || !k.Enabled() {
+	if k.miss(last) || !k.enabled() {
 		return ledger.Slot{}, nil, false
 	}
 	t, complaints, keep := k.newTask(last, k.deploymentOf(last), k.Ledger.Clock.Now())

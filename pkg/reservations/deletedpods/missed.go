@@ -53,7 +53,7 @@ func (k *Keeper) TakeOver(ctx context.Context, since time.Time) (kept int) {
 	missed := k.missed
 	k.missed, k.leads = nil, true
 	k.mu.Unlock()
-	if !k.Enabled() {
+	if !k.enabled() {
 		return 0
 	}
 	deployments := map[string]*cluster.Annotations{}

@@ -41,7 +41,7 @@ type world struct {
 	metadata *metadatafake.FakeMetadataClient
 	recorder *events.FakeRecorder
 	taken    map[string]bool
-	enabled  bool
+	serving  bool
 	told     []string // the candidates at the time somebody was told of a match
 }
 
@@ -65,7 +65,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	log, _ := logtest.NewNullLogger()
 	w := &world{
-		t: t, ledger: ledger.New(ledger.Options{}), matcher: &placement.Matcher{}, enabled: true, taken: map[string]bool{},
+		t: t, ledger: ledger.New(ledger.Options{}), matcher: &placement.Matcher{}, serving: true, taken: map[string]bool{},
 		recorder: events.NewFakeRecorder(10),
 		metadata: metadatafake.NewSimpleMetadataClient(scheme, deployments...),
 	}
@@ -73,19 +73,15 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 	}})
 	w.api = storetest.New(w.ledger)
+	rules := policy.NewStore(gatestest.Limited("limited"), time.Minute)
 	w.Keeper = New(Options{
 		Ledger: gates.NewGatedLedger(w.ledger, steady.New(time.Now),
-			gates.New(policy.NewStore(gatestest.Limited("limited"), time.Minute)), func() string { return "not ready" }),
+			gates.New(rules), func() string { return "not ready" }),
 		Store: w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
 		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
-		Enabled: func() bool { return w.enabled },
+		Policy:  rules,
+		Serving: func() bool { return w.serving },
 		Taken:   func(_, name string) bool { return w.taken[name] },
-		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
-			if asked == 0 {
-				return time.Minute, nil
-			}
-			return asked, nil
-		},
 	})
 	require.Zero(t, w.TakeOver(t.Context(), time.Time{}))
 	ctx, cancel := context.WithCancel(t.Context())
