@@ -64,7 +64,6 @@ type App struct {
 	devices      *deviceclaims.Controller
 	kinds        *kinds.Table // of gangs, as they were at the start
 	gangs        *gangs.Gangs
-	gangEvents   *follow.Events
 	claims       *resourceclaims.Controller
 	limits       *limits.Controller
 	protector    *autoscaling.Protector

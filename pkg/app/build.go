@@ -71,7 +71,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.objects = store.New(clients.Reservations, a.elector.Term(), a.elector.Writes())
 	a.health = &health{
 		synced: a.synced, troubles: a.troubles, leads: a.leads, observes: o.Observe, fence: a.elector.Fence,
-		unreachable: a.unreachable, observe: a.metrics.ObserveRequest, autoscalers: a.aboutAutoscalers,
+		unreachable: a.unreachable, metrics: a.metrics, autoscalers: a.aboutAutoscalers,
 	}
 	a.intake = httpjson.NewIntake(requestMemory, identity.Share)
 	a.registerIntake()
@@ -124,9 +124,8 @@ func (a *App) buildCluster(client kubernetes.Interface) (err error) {
 	a.cache = cluster.New(client, a.ledger.Observer, cluster.Options{
 		Gangs: a.kinds, Logger: a.log, Keep: a.keep, OnCatchUp: a.onCatchUp, OnNodesChanged: a.lookAgain,
 		Devices: a.devicesOf, OnDeviceAnnotations: a.annotationsChanged,
-		OnPodBound:    a.bound,
-		OnPodGone:     func(pod ledger.PodRef) { a.waiting.Settled(pod.UID) },
-		OnPodBypassed: a.bypassed,
+		OnPodBound: a.bound,
+		OnPodGone:  func(pod ledger.PodRef) { a.waiting.Settled(pod.UID) },
 	})
 	a.comparer = cluster.NewComparer(a.cache, client, cluster.ComparerOptions{
 		Interval: a.options.CompareInterval, LiveInterval: a.options.FullCompareInterval, Logger: a.log,
@@ -162,7 +161,6 @@ func (a *App) buildObjects(clients Clients) {
 		Annotate:       waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}.AnnotateAll,
 		Recorder:       a.recorder, Log: a.log,
 	})
-	a.gangEvents = follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst)
 	a.gangs = gangs.New(gangs.Options{
 		Pods: a.cache.Pods, Kinds: a.kinds, Client: clients.Objects, Discovery: clients.Reservations.Discovery(),
 		OnChanged: a.gangChanged, Metrics: a.metrics, Log: a.log,
@@ -227,7 +225,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, MayReserve: a.checks.MayReserve,
 		Term:  a.elector.Term(),
 		Gangs: a.gangs, ResourceClaims: a.claims, Nodes: a.cache.Nodes,
-		TouchGang: a.gangs.Touch, OnGangShort: a.gangShort,
+		TouchGang: a.gangs.Touch, GangEvents: follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
 	})
@@ -259,7 +257,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 	})
 	a.debugger.Dump = a.api.Dump
 	a.api.Register(router)
-	a.health.register(router, a.metrics)
+	a.health.register(router)
 	return router
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -127,13 +126,16 @@ func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejec
 	return a.keeper.Keep(last)
 }
 
-// bound tells of a pod that has a node now, or was found with one.
-func (a *App) bound(pod *cluster.Pod) {
+// bound tells of a pod that has a node now, or was found with one; bypassed: nobody asked first.
+func (a *App) bound(pod *cluster.Pod, bypassed bool) {
 	a.waiting.Settled(pod.Ref.UID)
 	if a.health.undecided() == "" {
 		created, now := time.Unix(pod.Created, 0), a.ledger.Clock.Wall()
 		a.metrics.ObserveBound(pod.Scheduler, now.Sub(created))
 		a.options.Tracer.Bound(pod.Ref, pod.Node, created, now)
+	}
+	if bypassed {
+		a.bypassed(pod)
 	}
 }
 
@@ -203,21 +205,6 @@ func (a *App) policyLoaded(p *policy.Policy) {
 	if !reflect.DeepEqual(p.Gangs.Kinds, a.kinds.List()) {
 		a.policyFailed(errors.New("gangs.kinds differ from those that the server has started with, which stay in force: " +
 			"restart the server to change them; everything else in the file is in force"))
-	}
-}
-
-// gangShort tells a gang's object, and the pods that it lacks, what nobody may see otherwise: some of it run, and the
-// rest has nothing.
-func (a *App) gangShort(gang gangs.Gang, missing int) {
-	const reason, action = "GangShort", "KeepWhole"
-	note := fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them any more. "+
-		"It is again once a scheduler binds one of them", gang.Key, missing, gang.Minimum)
-	if gang.Object != nil {
-		a.gangEvents.Warn(gang.Object, reason, action, note)
-	}
-	pending, _, _ := a.cache.Gang(gang.Key)
-	for _, pod := range pending[:min(len(pending), missing)] {
-		a.gangEvents.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason, action, note)
 	}
 }
 

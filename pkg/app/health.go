@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/julienschmidt/httprouter"
 
@@ -29,7 +28,7 @@ type health struct {
 	unreachable func() string
 	// autoscalers says what autoscalers cannot be told, or "". Decisions do not depend on it.
 	autoscalers func() string
-	observe     func(verb string, code int, took time.Duration)
+	metrics     *metrics.Metrics
 	stopping    atomic.Bool
 }
 
@@ -94,13 +93,13 @@ func (h *health) aboutFence() string {
 }
 
 // handler serves probes and metrics alone, on a port where nobody who asks for decisions can be in their way.
-func (h *health) handler(m *metrics.Metrics) http.Handler {
+func (h *health) handler() http.Handler {
 	router := httpjson.NewRouter()
-	h.register(router, m)
+	h.register(router)
 	return router
 }
 
-func (h *health) register(router *httprouter.Router, m *metrics.Metrics) {
+func (h *health) register(router *httprouter.Router) {
 	alive := func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		status, text := http.StatusOK, "ok"
@@ -126,7 +125,7 @@ func (h *health) register(router *httprouter.Router, m *metrics.Metrics) {
 	router.HandlerFunc(http.MethodGet, "/version", func(w http.ResponseWriter, _ *http.Request) {
 		httpjson.Write(w, http.StatusOK, version.Get())
 	})
-	router.Handler(http.MethodGet, "/metrics", m.Handler())
+	router.Handler(http.MethodGet, "/metrics", h.metrics.Handler())
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {
@@ -151,9 +150,9 @@ func (h *health) gate(next http.Handler) http.Handler {
 			return
 		}
 		if errorInBody[r.URL.Path] {
-			h.observe(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
+			h.metrics.ObserveRequest(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
 		} else {
-			h.observe("not-ready", http.StatusServiceUnavailable, 0)
+			h.metrics.ObserveRequest("not-ready", http.StatusServiceUnavailable, 0)
 		}
 		refuse(w, r, http.StatusServiceUnavailable, why, gates.NotReady)
 	})

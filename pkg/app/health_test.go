@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
@@ -20,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
@@ -30,7 +30,7 @@ func newHealth() *health {
 	nothing := func() string { return "" }
 	return &health{
 		synced: func() bool { return true }, troubles: nothing, leads: nothing, unreachable: nothing,
-		observe: func(string, int, time.Duration) {},
+		metrics: metrics.New(),
 	}
 }
 

@@ -42,7 +42,7 @@ func (a *App) buildPage(routes http.Handler) {
 		known = identity.Insecure(known)
 	} else {
 		never := func(string) bool { return false }
-		known = a.checks.Outside(&identity.Entry{Open: never, Admission: never, Pace: a.intake.Pace}, known)
+		known = a.checks.Outside(&identity.Entry{Open: never, Admission: never, Intake: a.intake}, known)
 	}
 	page := notForBrowsers(a.options.HostNames, ui.New(known))
 	a.page = newHTTPServer(a.health.lettingGo(page), maxTLSConnections, a.log)

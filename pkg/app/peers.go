@@ -108,7 +108,7 @@ func (a *App) buildPeers(clients Clients) (err error) {
 func (a *App) serve(routes http.Handler) {
 	routes = a.health.gate(routes)
 	if a.options.HealthAddress != "" {
-		a.probes = newHTTPServer(notForBrowsers(a.options.HostNames, a.health.handler(a.metrics)), maxTLSConnections, a.log)
+		a.probes = newHTTPServer(notForBrowsers(a.options.HostNames, a.health.handler()), maxTLSConnections, a.log)
 	}
 	if a.options.BindAddress != "" {
 		plain := a.options.Tracer.Handler(a.intake.Limit(a.forwarded(decides, routes)))
@@ -126,7 +126,7 @@ func (a *App) serve(routes http.Handler) {
 	if a.options.Secure.enabled() {
 		all := func(path string) bool { return admission.Serves(path) || decides(path) }
 		known := a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks))))
-		a.secure = newSecureServer(a.options.Secure, a.checks, a.intake.Pace, a.health.lettingGo(known), a.log)
+		a.secure = newSecureServer(a.options.Secure, a.checks, a.intake, a.health.lettingGo(known), a.log)
 	}
 	if a.options.Peers.Address != "" {
 		a.peers = newHTTPServer(a.health.lettingGo(a.options.Tracer.Handler(a.forwarder.Accept(a.intake.Limit(hooks)))),

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
@@ -86,16 +87,18 @@ type secureServer struct {
 	*httpServer
 	options SecureOptions
 	checks  *identity.Checks
-	pace    func(*http.Request) error
+	intake  *httpjson.Intake
 	// files follow what was read of the files; none before open.
 	files []func(ctx context.Context)
 }
 
 // newSecureServer makes a server of what is for those who may ask. It starts nothing.
-func newSecureServer(o SecureOptions, checks *identity.Checks, pace func(*http.Request) error, next http.Handler,
+func newSecureServer(o SecureOptions, checks *identity.Checks, intake *httpjson.Intake, next http.Handler,
 	log logrus.FieldLogger,
 ) *secureServer {
-	return &secureServer{options: o, checks: checks, pace: pace, httpServer: newHTTPServer(next, maxTLSConnections, log)}
+	return &secureServer{
+		options: o, checks: checks, intake: intake, httpServer: newHTTPServer(next, maxTLSConnections, log),
+	}
 }
 
 func probe(path string) bool {
@@ -120,7 +123,7 @@ func (s *secureServer) open() error {
 	}
 	entry := &identity.Entry{
 		Open: probe, Admission: admission.Serves, AdmissionCallers: s.options.AdmissionClients,
-		Pace: s.pace,
+		Intake: s.intake,
 	}
 	followers := []dynamiccertificates.ControllerRunner{serving}
 	notifiers := []dynamiccertificates.Notifier{serving}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
@@ -50,9 +51,8 @@ type Options struct {
 	Nodes *cluster.Nodes
 	// TouchGang has the object of a gang changed, if the gang's scheduler goes by that. It must not block.
 	TouchGang func(kinds.Key)
-	// OnGangShort is told of a gang that has started and lacks so many members. Nothing is kept for these any more.
-	// OnGangShort must not block.
-	OnGangShort func(gang gangs.Gang, missing int)
+	// GangEvents are about gangs that have started and are not whole.
+	GangEvents *follow.Events
 	// MayUse says why a caller must not act for a scheduler, nil if it may.
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
 	// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may.

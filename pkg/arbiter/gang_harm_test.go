@@ -134,7 +134,7 @@ func TestGangNeedsWhatIsReserved(t *testing.T) {
 		<-time.After(time.Minute)
 		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
 		w.watch()
-		assert.Equal(t, []string{"a lacks 1"}, w.short)
+		assert.Equal(t, []string{"globalreserve gang ns/a lacks 1"}, w.short())
 		require.NoError(t, w.bind(single, "n0"))
 	})
 }
@@ -240,7 +240,7 @@ func TestGangsGoOnWhenTheServerDecidesAgain(t *testing.T) {
 		require.Zero(t, w.kept())
 		assert.Equal(t, 1, w.takeOver())
 		assert.Equal(t, 3, w.kept())
-		assert.Empty(t, w.short)
+		assert.Empty(t, w.short())
 		assert.Len(t, w.of[waits[0].Gang.Key("ns")].waiting, 1, "nobody is forgotten")
 	})
 }

@@ -155,7 +155,7 @@ func TestGangMemberMadeAnewPutsOffNothing(t *testing.T) {
 		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
 		w.watch()
 		assert.Zero(t, w.kept())
-		assert.Len(t, w.short, 1)
+		assert.Len(t, w.short(), 1)
 	})
 }
 
@@ -167,7 +167,7 @@ func TestGangThatIsShortLacksPods(t *testing.T) {
 		<-time.After(2 * time.Minute)
 		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
 		w.watch()
-		require.Len(t, w.short, 1)
+		require.Len(t, w.short(), 1)
 		leaving := *pods[4]
 		leaving.Deleting = true
 		w.o.Pods.Put(&leaving)

@@ -3,6 +3,7 @@ package arbiter
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -262,7 +264,22 @@ func (g *ganging) fallShort(s *startingGang, missing int) {
 	}).
 		Warn("a gang has started and is not whole: the capacity that was kept for the rest of it ended at its deadline, " +
 			"or its pods are missing")
-	g.o.OnGangShort(s.Gang, missing)
+	g.tellShort(&s.Gang, missing)
+}
+
+// tellShort tells a gang's object, and the pods that it lacks, what nobody may see otherwise: some of it run, and the
+// rest has nothing.
+func (g *ganging) tellShort(gang *gangs.Gang, missing int) {
+	const reason, action = "GangShort", "KeepWhole"
+	note := fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them any more. "+
+		"It is again once a scheduler binds one of them", gang.Key, missing, gang.Minimum)
+	if gang.Object != nil {
+		g.o.GangEvents.Warn(gang.Object, reason, action, note)
+	}
+	pending, _, _ := g.o.Pods.Gang(gang.Key)
+	for _, pod := range pending[:min(len(pending), missing)] {
+		g.o.GangEvents.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason, action, note)
+	}
 }
 
 // wakeIfRoom wakes the members of a gang that waits, when there may be capacity for it. g.mu is held.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
@@ -44,7 +45,8 @@ type gangWorld struct {
 	nodes  *cluster.Nodes
 	writes *waitingtest.Writes // to pods
 	hosted *waitingtest.Writes // wake-ups
-	short  []string
+	log    *logtest.Hook
+	events []string // about gangs that are short: the object and the note
 	// touched is how often the objects of gangs were.
 	touched map[string]int
 }
@@ -52,7 +54,7 @@ type gangWorld struct {
 // newGangWorld has so many nodes of some CPUs.
 func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	t.Helper()
-	log, _ := logtest.NewNullLogger()
+	log, hook := logtest.NewNullLogger()
 	w := &gangWorld{
 		t: t, ledger: ledger.New(ledger.Options{}), nodes: cluster.NewNodes(),
 		touched: map[string]int{},
@@ -71,6 +73,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		Reader: w.reader, Matcher: &placement.Matcher{},
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
+	w.log = hook
 	w.ganging = newGanging(&Options{
 		Ledger: gatestest.Ledger(w.ledger),
 		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
@@ -80,13 +83,11 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
 			OnChanged: func(kinds.Key) {}, Metrics: metrics.New(), Log: log,
 		}),
-		Waiting:   w.waits(question, pods),
-		Nodes:     w.nodes,
-		TouchGang: func(key kinds.Key) { w.touched[key.Name]++ },
-		Metrics:   metrics.New(),
-		OnGangShort: func(gang gangs.Gang, missing int) {
-			w.short = append(w.short, fmt.Sprintf("%s lacks %d", gang.Key.Name, missing))
-		},
+		Waiting:    w.waits(question, pods),
+		Nodes:      w.nodes,
+		TouchGang:  func(key kinds.Key) { w.touched[key.Name]++ },
+		Metrics:    metrics.New(),
+		GangEvents: follow.NewEvents(w, 1000, 1000),
 	})
 	for k := range nodes + 1 { // one more may come later
 		w.nodes.Put(&cluster.Node{Name: fmt.Sprintf("n%d", k)})
@@ -97,6 +98,22 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		}})
 	}
 	return w
+}
+
+// Eventf implements events.EventRecorder.
+func (w *gangWorld) Eventf(on, _ runtime.Object, _, reason, _, note string, args ...any) {
+	require.Equal(w.t, "GangShort", reason)
+	w.events = append(w.events, on.(*v1.ObjectReference).Name+": "+fmt.Sprintf(note, args...))
+}
+
+// short is what the log tells of gangs that have started and are not whole, in order.
+func (w *gangWorld) short() (told []string) {
+	for _, entry := range w.log.AllEntries() {
+		if missing, ok := entry.Data["missing"]; ok {
+			told = append(told, fmt.Sprintf("%s lacks %d", entry.Data["gang"], missing))
+		}
+	}
+	return told
 }
 
 // label puts a label on a node.

@@ -113,9 +113,13 @@ func (e *told) add(what string, who fmt.Stringer) {
 // options are those of a cache in tests: what it tells is kept.
 func (e *told) options() Options {
 	return Options{
-		OnPodBound:    func(p *Pod) { e.add("bound", p.Ref) },
-		OnPodGone:     func(p ledger.PodRef) { e.add("gone", p) },
-		OnPodBypassed: func(p *Pod) { e.add("bypassed", p.Ref) },
+		OnPodBound: func(p *Pod, bypassed bool) {
+			e.add("bound", p.Ref)
+			if bypassed {
+				e.add("bypassed", p.Ref)
+			}
+		},
+		OnPodGone: func(p ledger.PodRef) { e.add("gone", p) },
 		Keep: func(*Pod) (slot ledger.Slot, told func(*ledger.Rejection),
 			keep bool,
 		) {

@@ -12,17 +12,16 @@ import (
 type Options struct {
 	// Gangs says which pods are members of gangs; nil has none of them be one.
 	Gangs *kinds.Table
-	// OnPodBound tells that a pod has a node now, or was found with one. This function and the next two may use
+	// OnPodBound tells that a pod has a node now, or was found with one. This function and the next may use
 	// the Cache and the ledger, which both know of the change already. For a pod that the Comparer had to put
 	// right they are called by the Comparer's goroutine, at any time.
-	OnPodBound func(pod *Pod)
+	//
+	// bypassed says that the pod was bound where it had been granted nothing: somebody did not ask first. A pod
+	// whose scheduler binds it into the slot kept for it alone was asked for. So were, as far as is known, pods found
+	// at the start and mirrors of static pods. Pods created with a node, as by hand, were not.
+	OnPodBound func(pod *Pod, bypassed bool)
 	// OnPodGone tells that a pod was deleted or has finished. It may come for a pod nothing was told of before.
 	OnPodGone func(pod ledger.PodRef)
-	// OnPodBypassed tells, after OnPodBound, that a pod was bound where it had been granted nothing: somebody
-	// did not ask first. A pod whose scheduler binds it into the slot kept for it alone was asked for. Pods
-	// found at the start are not told of; nor are mirrors of static pods. Pods created with a node, as by hand,
-	// are.
-	OnPodBypassed func(pod *Pod)
 	// Keep returns the slot that takes the place of a pod that had a node: it was deleted, or has finished while
 	// being deleted. last is the pod's last state. keep is false where its capacity becomes free. told is called
 	// once the slot is there, or refused, and not at all where the pod had no capacity to keep. Both are called while

@@ -221,11 +221,8 @@ func (c *Cache) tell(change podChange) {
 }
 
 func (c *Cache) tellBound(pod *Pod, observed ledger.Observed) {
-	c.options.OnPodBound(pod)
 	unasked := (observed == ledger.ObservedNew || observed == ledger.ObservedMoved) && !pod.Mirror
-	if unasked && c.podWatch.synced.IsOpen() {
-		c.options.OnPodBypassed(pod)
-	}
+	c.options.OnPodBound(pod, unasked && c.podWatch.synced.IsOpen())
 }
 
 func podFields(pod ledger.PodRef) logrus.Fields {

@@ -46,7 +46,7 @@ func (s *scaledPods) pod(b *testing.B, i int) *v1.Pod {
 // untold returns a cache that tells nobody and remembers nothing of what it would tell.
 func untold() *Cache {
 	options := (&told{}).options()
-	options.OnPodBound = func(*Pod) {}
+	options.OnPodBound = func(*Pod, bool) {}
 	return New(fake.NewClientset(), ledger.New(ledger.Options{}).Observer(), options)
 }
 

@@ -115,10 +115,10 @@ func (w *world) follow(objects ...runtime.Object) {
 		}})
 	}
 	log, _ := logrustest.NewNullLogger()
-	nothing := func(*cluster.Pod) {}
 	cache := cluster.New(corefake.NewClientset(objects...), w.ledger.Observer(), cluster.Options{
-		Devices: w.controller.Devices, Logger: log, OnPodBound: nothing, OnPodBypassed: nothing, OnDeviceAnnotations: nothing,
-		OnPodGone: func(ledger.PodRef) {}, OnNodesChanged: func() {}, OnCatchUp: func(uint64) {},
+		Devices: w.controller.Devices, Logger: log, OnPodBound: func(*cluster.Pod, bool) {},
+		OnDeviceAnnotations: func(*cluster.Pod) {}, OnPodGone: func(ledger.PodRef) {},
+		OnNodesChanged: func() {}, OnCatchUp: func(uint64) {},
 		Keep: func(*cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) {
 			return slot, nil, false
 		},

@@ -156,7 +156,7 @@ func New(o Options) (*Elector, error) {
 	e := &Elector{o: o, term: &OwnTerm{}, decides: make(chan struct{}), moved: make(chan struct{}, 1)}
 	e.writes = NewWrites(o.Times.write(), e.mayWrite)
 	e.lease = &lease{
-		others: func() {}, resigns: func() bool { return false }, stale: o.Stale, settle: e.writes.settle,
+		o: &e.o, writes: e.writes, others: func() {},
 		now: uptime, sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
 	}
@@ -263,7 +263,7 @@ func (e *Elector) once(ctx context.Context) error {
 	running, resign := context.WithCancel(ctx)
 	defer resign()
 	e.lease.acquired, e.lease.others = false, resign
-	e.lease.resigns = func() bool { return running.Err() != nil }
+	e.lease.resigned = running.Done()
 	led := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lease, Name: LeaseName, ReleaseOnCancel: true,

@@ -214,7 +214,9 @@ func TestLeaseOfOthersIsNotGivenUp(t *testing.T) {
 	require.ErrorIs(t, first.Update(t.Context(), resourcelock.LeaderElectionRecord{}), errOthers)
 	assert.Equal(t, "second", *w.lease().HolderIdentity)
 	require.ErrorIs(t, second.Update(t.Context(), resourcelock.LeaderElectionRecord{}), errKept, "it may go on")
-	second.resigns = func() bool { return true }
+	resigned := make(chan struct{})
+	close(resigned)
+	second.resigned = resigned
 	require.NoError(t, second.Update(t.Context(), resourcelock.LeaderElectionRecord{}))
 	assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
 }

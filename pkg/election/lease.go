@@ -21,8 +21,10 @@ type lease struct {
 	resourcelock.Interface
 	lock *resourcelock.LeaseLock // the same
 	// term is written on the Lease with each renewal; 0: the one that it has stays.
-	term atomic.Int64
-	now  func() time.Duration // of a clock that only runs forward; see uptime
+	term   atomic.Int64
+	o      *Options
+	writes *Writes
+	now    func() time.Duration // of a clock that only runs forward; see uptime
 	// sure is how long after sending a renewal no other server can have the Lease.
 	sure time.Duration
 	// renewed is when the last successful renewal was sent; 0 while the Lease is not
@@ -41,14 +43,10 @@ type lease struct {
 	led time.Duration
 	// over is set where that one did not give it up, until nothing that it has sent can be under way any more.
 	over atomic.Bool
-	// settle returns when no write of this server is under way.
-	settle func(ctx context.Context) error
 	// others is called when the Lease turns out to be another server's.
 	others func()
-	// stale says why this server must not take the Lease, or "".
-	stale func() string
-	// resigns reports whether this server wants to be rid of the Lease.
-	resigns func() bool
+	// resigned is closed when this server wants to be rid of the Lease.
+	resigned <-chan struct{}
 }
 
 // awaitFree returns when no server has the Lease: it does not exist, was given up, or was not renewed for as long as it
@@ -203,6 +201,16 @@ func (l *lease) tried(err error) {
 	l.trouble.Store(&why)
 }
 
+// resigns reports whether this server wants to be rid of the Lease.
+func (l *lease) resigns() bool {
+	select {
+	case <-l.resigned:
+		return true
+	default:
+		return false
+	}
+}
+
 // write renews or releases the Lease. It counts from before the request: when that was
 // carried out is not known.
 func (l *lease) write(
@@ -218,12 +226,12 @@ func (l *lease) write(
 		case !l.resigns(), l.over.Load():
 			return errKept
 		}
-		if err := l.settle(ctx); err != nil {
+		if err := l.writes.settle(ctx); err != nil {
 			return err
 		}
 	}
 	if own && l.renewed.Load() == 0 {
-		if what := l.stale(); what != "" {
+		if what := l.o.Stale(); what != "" {
 			return fmt.Errorf(
 				"the lease is free, but this server may not know of the latest changes, so it does not take it: %s", what,
 			)

@@ -18,13 +18,12 @@ import (
 
 // objects are the objects of one kind in one version.
 type objects struct {
+	gangs     *Gangs
 	kind      *kinds.Compiled
 	version   string
 	installed *follow.Kind
 	watch     *follow.Watch
 	first     *follow.Latch // open once they are known, or known not to be there
-	onChanged func(kinds.Key)
-	onAll     func() // told that the definition came or went
 
 	mu    sync.RWMutex // guards what follows
 	known map[types.NamespacedName]*object
@@ -48,10 +47,9 @@ func (o *object) DeepCopyObject() runtime.Object { return o }
 
 func (g *Gangs) newObjects(kind *kinds.Compiled, version string, installed *follow.Kind) *objects {
 	o := &objects{
-		kind: kind, version: version, installed: installed, first: follow.NewLatch(), onChanged: g.OnChanged,
+		kind: kind, version: version, installed: installed, first: follow.NewLatch(), gangs: g,
 		known: map[types.NamespacedName]*object{},
 	}
-	o.onAll = func() { g.changed(kind.Name) }
 	resource := schema.GroupVersionResource{Group: kind.Object.Group, Version: version, Resource: kind.Object.Resource}
 	o.watch = follow.NewWatch(installed, g.Log, follow.NewSource(g.Client, o.name(), g.Client.Resource(resource),
 		&object{}, o.set, o.gone).
@@ -89,7 +87,7 @@ func (o *objects) run(ctx context.Context) {
 // news is told that all objects are known, or that there is no definition.
 func (o *objects) news(context.Context) {
 	o.first.Open()
-	o.onAll()
+	o.gangs.changed(o.kind.Name)
 }
 
 func (o *objects) set(obj *object, initial bool) {
@@ -100,7 +98,7 @@ func (o *objects) set(obj *object, initial bool) {
 	o.mu.Unlock()
 	if !initial && (former == nil || former.UID != obj.UID || former.minimum != obj.minimum ||
 		former.problem != obj.problem) {
-		o.onChanged(o.key(obj))
+		o.gangs.OnChanged(o.key(obj))
 	}
 }
 
@@ -108,7 +106,7 @@ func (o *objects) gone(obj *object) {
 	o.mu.Lock()
 	delete(o.known, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
 	o.mu.Unlock()
-	o.onChanged(o.key(obj))
+	o.gangs.OnChanged(o.key(obj))
 }
 
 func (o *objects) key(obj *object) kinds.Key {

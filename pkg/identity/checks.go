@@ -147,8 +147,8 @@ type Entry struct {
 	// user.Anonymous among them stands for whoever reaches the port.
 	Admission        func(path string) bool
 	AdmissionCallers []string
-	// Pace refuses a caller that sends too many requests. Unknown callers are told apart by their address.
-	Pace func(r *http.Request) error
+	// Intake refuses a caller that sends too many requests. Unknown callers are told apart by their address.
+	Intake *httpjson.Intake
 }
 
 // Outside is for requests of clients over TLS: it finds out who they are, and lets nobody through without the
@@ -169,7 +169,7 @@ func (c *Checks) Outside(e *Entry, next http.Handler) http.Handler {
 				r = with(r, caller)
 			}
 		}
-		if err := e.Pace(r); err != nil {
+		if err := e.Intake.Pace(r); err != nil {
 			refused = err
 		}
 		if refused != nil {

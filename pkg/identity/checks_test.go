@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/test/authority"
 )
 
@@ -156,7 +157,7 @@ func TestOutside(t *testing.T) {
 			entry := &Entry{
 				ClientCA: content, Open: func(path string) bool { return path == "/livez" },
 				Admission: func(path string) bool { return path == "/admission" }, AdmissionCallers: tc.names,
-				Pace: func(*http.Request) error { return nil },
+				Intake: httpjson.NewIntake(1<<20, Share),
 			}
 			if tc.noCA {
 				entry.ClientCA = nil

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
 // slowReviews takes half a second for each question, and says how many it got, and has at one time at most. The fake of
@@ -54,7 +56,7 @@ func knock(handler http.Handler, token, address string) *httptest.ResponseRecord
 
 func entrance(c *Checks) http.Handler {
 	never := func(string) bool { return false }
-	entry := &Entry{Open: never, Admission: never, Pace: func(*http.Request) error { return nil }}
+	entry := &Entry{Open: never, Admission: never, Intake: httpjson.NewIntake(1<<20, Share)}
 	return c.Outside(entry, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 

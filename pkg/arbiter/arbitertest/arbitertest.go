@@ -101,7 +101,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		MayUse: mayAll, MayReserve: mayAll, Term: election.NewOwnTerm(0),
 		Gangs:          gangs.New(gangs.Options{Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log}),
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
-		Nodes:          w.Nodes, TouchGang: func(kinds.Key) {}, OnGangShort: func(gangs.Gang, int) {},
+		Nodes:          w.Nodes, TouchGang: func(kinds.Key) {},
 	}
 	if change != nil {
 		change(&o)

@@ -22,7 +22,7 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 	for i := range g.Pods {
 		pods = append(pods, g.Pods[i].Ref)
 	}
-	if err := who.mustSeePods(a.ledger, pods); err != nil {
+	if err := who.mustSeePods(a.o.Ledger, pods); err != nil {
 		return err
 	}
 	late, err := a.awaitRevision(r.Context(), g.minRevision)
@@ -36,7 +36,7 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 		})
 		return nil
 	}
-	decide, err := a.arbiter.WhatIf(r.Context(), &g.Gang, g.without)
+	decide, err := a.o.Arbiter.WhatIf(r.Context(), &g.Gang, g.without)
 	if err != nil {
 		return httpjson.Errorf(statusOf(err), "%s", err)
 	}
@@ -70,7 +70,7 @@ func (a *API) explain(q *query) (any, error) {
 	if err := q.mustSee(ref.Namespace); err != nil {
 		return nil, err
 	}
-	e := a.arbiter.Explain(ref)
+	e := a.o.Arbiter.Explain(ref)
 	if e == nil {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"pod \"%s\" is not known: there is no such pod, or the server has not seen it yet", httpjson.Clip(ref.String()))
@@ -85,7 +85,7 @@ func (a *API) explain(q *query) (any, error) {
 func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
 	answer := &reserver.ExplainAnswer{
 		Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID), Scheduler: e.Scheduler, State: e.State,
-		Node: e.Node, ExpiresAt: utc(e.ExpiresAt), Requests: requestAmounts(a.ledger.Table(), e.Request),
+		Node: e.Node, ExpiresAt: utc(e.ExpiresAt), Requests: requestAmounts(a.o.Ledger.Table(), e.Request),
 		Revision: e.Revision, Reservation: slotName(e.Slot), Message: e.Message,
 		NodeCount: e.Nodes, FitCount: e.Fitting, FitExamples: e.FittingExamples, Refusals: e.Refusals,
 	}

@@ -46,23 +46,10 @@ type Options struct {
 
 // API serves the routes, and is a reserver.Reserver. Make one with New.
 type API struct {
-	arbiter *arbiter.Arbiter
-	waiting *waiting.Pods
-	ledger  ledger.Reader
-	clock   *steady.Clock
-	metrics *metrics.Metrics
-	done    <-chan struct{}
-	about   func() reserver.DumpAnswer
-	mayRead func(ctx context.Context, caller user.Info, namespace string) error
-	limits  Limits
-
-	pendingReservations func() []reservations.Pending
-	reserveRefusal      string
-	differences         func(ctx context.Context) (*reserver.DiffAnswer, error)
-	comparing           sync.Mutex // held while differences is called
+	o         Options
+	comparing sync.Mutex // held while Options.Diff is called
 
 	instance string // tells this run of the server from others
-	intake   *httpjson.Intake
 	watchers *httpjson.Shares
 	batches  *batches
 	times    *times
@@ -72,17 +59,12 @@ type API struct {
 
 // New returns an API.
 func New(o Options) *API {
-	limits := o.Limits.withDefaults()
+	o.Limits = o.Limits.withDefaults()
 	return &API{
-		arbiter: o.Arbiter, waiting: o.Waiting, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done,
-		about: o.About, limits: limits,
-		mayRead: o.MayRead, pendingReservations: o.PendingReservations, reserveRefusal: o.ReserveRefusal, differences: o.Diff,
-		instance: rand.Text()[:10],
-		calls:    newCalls(),
-
-		intake: o.Intake, watchers: httpjson.NewShares(int64(limits.MaxWatchers), int64(limits.MaxWatchers/2), 0),
-		batches: &batches{}, times: &times{},
-		replays: newReplays(limits.ReplayAge, limits.ReplayCost),
+		o: o, instance: rand.Text()[:10], calls: newCalls(),
+		watchers: httpjson.NewShares(int64(o.Limits.MaxWatchers), int64(o.Limits.MaxWatchers/2), 0),
+		batches:  &batches{}, times: &times{},
+		replays: newReplays(o.Limits.ReplayAge, o.Limits.ReplayCost),
 	}
 }
 
@@ -123,7 +105,7 @@ func (a *API) routes() []route {
 // Register adds the routes to router.
 func (a *API) Register(router *httprouter.Router) {
 	for _, r := range a.routes() {
-		router.Handler(r.method, r.path, httpjson.Handle(r.verb, a.metrics.ObserveRequest, r.handle))
+		router.Handler(r.method, r.path, httpjson.Handle(r.verb, a.o.Metrics.ObserveRequest, r.handle))
 	}
 }
 
@@ -162,7 +144,7 @@ func (a *API) read(build func(*query) (any, error), known ...string) func(http.R
 // over before anything is sent: a client that does not read must not keep others waiting.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, error)) error {
 	encode := func() (answer httpjson.Answer, err error) {
-		leave, err := a.intake.Work(r.Context(), a.intake.Caller(r))
+		leave, err := a.o.Intake.Work(r.Context(), a.o.Intake.Caller(r))
 		if err != nil {
 			return answer, err
 		}
@@ -177,7 +159,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, 
 	if err != nil {
 		return err
 	}
-	return a.intake.Send(w, r, answer)
+	return a.o.Intake.Send(w, r, answer)
 }
 
 var errClientGone = httpjson.Errorf(http.StatusServiceUnavailable, "the client has gone")

@@ -102,7 +102,7 @@ func (s *batchStream) changes(after uint64) (last uint64, ok bool) {
 		return after, ok
 	}
 	s.write(b.line)
-	if b.last == s.api.ledger.Revision() {
+	if b.last == s.api.o.Ledger.Revision() {
 		s.tellAll = time.Now()
 	}
 	return b.last, true

@@ -78,7 +78,7 @@ func secrets(f *fixture) {
 func TestForeignNamesAreNotTold(t *testing.T) {
 	f := newFixture(t, Limits{})
 	secrets(f)
-	f.api.about = func() reserver.DumpAnswer { return reserver.DumpAnswer{} }
+	f.api.o.About = func() reserver.DumpAnswer { return reserver.DumpAnswer{} }
 	f.reads = map[string]bool{"team-a": true}
 	own := aPod("own", "3", "1Gi")
 	f.bind(aPod("neighbor", "500m", "1Gi"), "node-1")

@@ -58,7 +58,7 @@ func (a *API) check(v verb, req *gangRequest, caller string) (*gang, error) {
 		return nil, err
 	}
 	if g.RequestID != "" || g.Durable {
-		g.Fingerprint = fingerprint(g, a.ledger.Table())
+		g.Fingerprint = fingerprint(g, a.o.Ledger.Table())
 	}
 	return g, nil
 }

@@ -15,7 +15,7 @@ func (a *API) checkDurable(g *gang, req *gangRequest) error {
 	if req.Durable != nil {
 		g.Durable = *req.Durable
 	} else {
-		g.Durable = a.arbiter.Durable()
+		g.Durable = a.o.Arbiter.Durable()
 	}
 	if !g.Durable {
 		if req.Name+req.Namespace != "" {

@@ -24,7 +24,7 @@ const (
 // counted adds to the answer of a reserve the amounts that were counted of the granted pods. It warns of the first pod
 // that asks for nothing.
 func (a *API) counted(answer *reserver.Answer, g *gang, d *arbiter.Decision) {
-	table, bare := a.ledger.Table(), ""
+	table, bare := a.o.Ledger.Table(), ""
 	answer.Requests = reserver.Amounts{}
 	refused := d.Refusals
 	for i := range d.Placements {

@@ -39,7 +39,7 @@ func (a *API) diff(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.intake.Send(w, r, httpjson.Encode(http.StatusOK, answer))
+	return a.o.Intake.Send(w, r, httpjson.Encode(http.StatusOK, answer))
 }
 
 // compare compares for one request at a time, as each has the API server list everything. It ends with the server.
@@ -53,12 +53,12 @@ func (a *API) compare(ctx context.Context) (*reserver.DiffAnswer, error) {
 	defer cancel()
 	go func() {
 		select {
-		case <-a.done:
+		case <-a.o.Done:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	answer, err := a.differences(ctx)
+	answer, err := a.o.Diff(ctx)
 	var refused *httpjson.Error
 	if err != nil && !errors.As(err, &refused) {
 		err = httpjson.Errorf(http.StatusServiceUnavailable, "the ledger could not be compared with the API server: %s", err)
@@ -68,8 +68,8 @@ func (a *API) compare(ctx context.Context) (*reserver.DiffAnswer, error) {
 
 // Dump returns the whole account of this server, even where another server decides.
 func (a *API) Dump() reserver.DumpAnswer {
-	answer := a.about()
-	snapshot := a.ledger.Snapshot()
+	answer := a.o.About()
+	snapshot := a.o.Ledger.Snapshot()
 	answer.Account = a.newSnapshot(snapshot.Revision, snapshot.Nodes, snapshot.Allocations, snapshot.Slots)
 	return answer
 }
@@ -86,10 +86,10 @@ func (a *API) newSnapshot(
 		s.Nodes = append(s.Nodes, newNode(&nodes[i]))
 	}
 	for i := range allocations {
-		s.Allocations = append(s.Allocations, newAllocation(a.ledger.Table(), &allocations[i]))
+		s.Allocations = append(s.Allocations, newAllocation(a.o.Ledger.Table(), &allocations[i]))
 	}
 	for i := range slots {
-		s.Slots = append(s.Slots, newNodeSlot(a.ledger.Table(), a.clock, &slots[i]))
+		s.Slots = append(s.Slots, newNodeSlot(a.o.Ledger.Table(), a.o.Clock, &slots[i]))
 	}
 	return s
 }

@@ -20,8 +20,8 @@ func (a *API) gangs(q *query) (any, error) {
 		return nil, badRequest("state \"%s\" is not known: send one of %v", httpjson.Clip(state), arbiter.GangStates)
 	}
 	// what follows is at least as new
-	answer := reserver.GangsAnswer{Revision: a.ledger.Revision(), Gangs: []reserver.Gang{}}
-	views := a.arbiter.Gangs(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
+	answer := reserver.GangsAnswer{Revision: a.o.Ledger.Revision(), Gangs: []reserver.Gang{}}
+	views := a.o.Arbiter.Gangs(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
 	for i := range views {
 		v := &views[i]
 		if !q.has("state", string(v.State)) || !q.isAfter(v) {

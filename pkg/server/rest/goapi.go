@@ -35,7 +35,7 @@ func (a *API) Revision(context.Context) (uint64, error) {
 		return 0, err
 	}
 	defer leave()
-	return a.ledger.Revision(), nil
+	return a.o.Ledger.Revision(), nil
 }
 
 // enter begins a call of this process. The error is a *reserver.UnavailableError;
@@ -43,7 +43,7 @@ func (a *API) Revision(context.Context) (uint64, error) {
 func (a *API) enter() (leave func(), err error) {
 	leave, why := a.calls.enter()
 	if why == "" {
-		if why = a.arbiter.Undecided(); why == "" {
+		if why = a.o.Arbiter.Undecided(); why == "" {
 			return leave, nil
 		}
 		leave()
@@ -97,7 +97,7 @@ func (a *API) newGangRequest(v verb, r *reserver.Request) *gangRequest {
 		SchedulerName: r.SchedulerName, Nodes: r.Nodes, Mode: ledger.Mode(r.Mode), TTLSeconds: r.TTLSeconds,
 		RequestID: r.RequestID, DryRun: r.DryRun, MinRevision: r.MinRevision, Durable: r.Durable,
 		Name: r.Name, Namespace: r.Namespace, Reservation: r.Reservation,
-		Pods: podList{table: a.ledger.Table(), identityOnly: v == verbUnreserve},
+		Pods: podList{table: a.o.Ledger.Table(), identityOnly: v == verbUnreserve},
 	}
 	if len(r.Pods) > MaxPods || len(r.Nodes) > MaxPods {
 		req.Pods.err = badRequest("Pods has %d pods and Nodes %d names, the limit is %d: split the request",

@@ -36,7 +36,7 @@ func (a *API) Watch(ctx context.Context, o reserver.WatchOptions) (*reserver.Wat
 
 // feed tells a Go watcher all that happens until it ends or the server does.
 func (a *API) feed(w *goSink, resume bool, revision uint64, withRefusals bool) {
-	wake, cancel := a.ledger.Subscribe()
+	wake, cancel := a.o.Ledger.Subscribe()
 	defer cancel()
 	refusals, end := a.feedRefusals(a.readerOf(identity.Inside(w.ctx)), withRefusals)
 	defer end()
@@ -61,13 +61,13 @@ func (a *API) feed(w *goSink, resume bool, revision uint64, withRefusals bool) {
 func (a *API) awaitReady(w *goSink) bool {
 	for told := false; ; told = true {
 		select {
-		case <-a.done:
+		case <-a.o.Done:
 			return false
 		case <-w.gone():
 			return false
 		default:
 		}
-		why := a.arbiter.Undecided()
+		why := a.o.Arbiter.Undecided()
 		if why == "" {
 			return true
 		}
@@ -76,7 +76,7 @@ func (a *API) awaitReady(w *goSink) bool {
 		}
 		timer := time.NewTimer(readyPause)
 		select {
-		case <-a.done:
+		case <-a.o.Done:
 		case <-w.gone():
 		case <-timer.C:
 		}

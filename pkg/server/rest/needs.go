@@ -26,7 +26,7 @@ func (a *API) needs(q *query, pods []arbiter.Waiting) []reserver.NodeNeed {
 			list.add(&reserver.NodeNeed{Namespace: e.Pod.Namespace, Pod: e.Pod.Name}, e.Request)
 		case !told[e.Gang.Key]: // also for those of its pods that nobody has asked about yet
 			told[e.Gang.Key] = true
-			for _, member := range a.arbiter.PendingMembers(e.Gang.Key) {
+			for _, member := range a.o.Arbiter.PendingMembers(e.Gang.Key) {
 				list.add(&reserver.NodeNeed{Namespace: member.Ref.Namespace, Gang: e.Gang.Key.Name}, member.Request)
 			}
 		}
@@ -35,7 +35,7 @@ func (a *API) needs(q *query, pods []arbiter.Waiting) []reserver.NodeNeed {
 		return list.needs
 	}
 	seen := 0
-	for _, p := range a.pendingReservations() {
+	for _, p := range a.o.PendingReservations() {
 		if !p.NoNodeFits || !q.has("namespace", p.Reservation.Namespace) ||
 			!q.has("scheduler", p.Reservation.Spec.SchedulerName) || !q.sees(p.Reservation.Namespace) {
 			continue
@@ -82,7 +82,7 @@ func newNeedList(a *API) *needList {
 
 // add adds a need, whose amounts are filled in, or counts it in one that is the same.
 func (l *needList) add(n *reserver.NodeNeed, request *resources.Request) {
-	n.Requests = requestAmounts(l.api.ledger.Table(), request)
+	n.Requests = requestAmounts(l.api.o.Ledger.Table(), request)
 	if n.Pod == "" {
 		key, _ := json.Marshal(n) // which writes maps in order
 		if at, ok := l.at[string(key)]; ok {
@@ -91,14 +91,14 @@ func (l *needList) add(n *reserver.NodeNeed, request *resources.Request) {
 		}
 		l.at[string(key)] = len(l.needs)
 	}
-	n.Count, n.NewNode = 1, !l.api.ledger.FitsEmpty(request)
+	n.Count, n.NewNode = 1, !l.api.o.Ledger.FitsEmpty(request)
 	l.needs = append(l.needs, *n)
 }
 
 // addSlots adds what the slots of a reservation need whose nodes the server chooses.
 func (l *needList) addSlots(p *reservations.Pending) {
 	rsv := p.Reservation
-	slots, err := convert.Slots(l.api.ledger.Table(), rsv)
+	slots, err := convert.Slots(l.api.o.Ledger.Table(), rsv)
 	if err != nil {
 		return // it fails
 	}

@@ -29,8 +29,10 @@ func (a *API) pending(q *query) (any, error) {
 	if waits != "" && !slices.Contains(arbiter.WaitsForAll, waits) {
 		return nil, badRequest("waits \"%s\" is not known: send one of %v", httpjson.Clip(string(waits)), arbiter.WaitsForAll)
 	}
-	answer := reserver.PendingAnswer{Revision: a.ledger.Revision(), Pods: []reserver.PendingPod{}}
-	waiters := a.waiting.Waiters(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
+	answer := reserver.PendingAnswer{Revision: a.o.Ledger.Revision(), Pods: []reserver.PendingPod{}}
+	waiters := a.o.Waiting.Waiters(func(namespace string) bool {
+		return q.has("namespace", namespace) && q.sees(namespace)
+	})
 	waiters = slices.DeleteFunc(waiters, func(w waiting.Waiter) bool {
 		return !q.has("scheduler", w.Last.Scheduler) ||
 			!q.isLater(&w)
@@ -40,7 +42,7 @@ func (a *API) pending(q *query) (any, error) {
 		last := &waiters[limit-1]
 		answer.Continue = strconv.FormatInt(last.Since.UnixNano(), 10) + "/" + string(last.Last.Rejection.Pod.UID)
 	}
-	listed := slices.DeleteFunc(a.arbiter.ExplainWaiting(waiters),
+	listed := slices.DeleteFunc(a.o.Arbiter.ExplainWaiting(waiters),
 		func(w arbiter.Waiting) bool { return waits != "" && w.For != waits })
 	for i := range listed {
 		answer.Pods = append(answer.Pods, a.newPendingPod(q, &listed[i]))

@@ -14,7 +14,7 @@ import (
 
 // revision serves GET /v1/revision.
 func (a *API) revision(*query) (any, error) {
-	return &reserver.RevisionAnswer{Revision: a.ledger.Revision()}, nil
+	return &reserver.RevisionAnswer{Revision: a.o.Ledger.Revision()}, nil
 }
 
 // nodes serves GET /v1/nodes: the nodes after a name that match.
@@ -33,7 +33,7 @@ func (a *API) nodes(q *query) (any, error) {
 		return nil, err
 	}
 	limit = min(limit, maxNodes)
-	views, revision := a.ledger.Nodes()
+	views, revision := a.o.Ledger.Nodes()
 	answer := reserver.NodesAnswer{Revision: revision, Nodes: []reserver.Node{}}
 	for i := range views {
 		view := &views[i]
@@ -53,7 +53,7 @@ func (a *API) nodes(q *query) (any, error) {
 // node serves GET /v1/nodes/{name}.
 func (a *API) node(q *query) (any, error) {
 	name := q.path.ByName("name")
-	found, ok := a.ledger.NodeSnapshot(name)
+	found, ok := a.o.Ledger.NodeSnapshot(name)
 	if !ok {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
@@ -64,11 +64,11 @@ func (a *API) node(q *query) (any, error) {
 	}
 	q.hideNode(&answer.Node)
 	for i := range found.Allocations {
-		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &found.Allocations[i]))
+		answer.Allocations = append(answer.Allocations, newAllocation(a.o.Ledger.Table(), &found.Allocations[i]))
 		q.hideAllocation(&answer.Allocations[i])
 	}
 	for i := range found.Slots {
-		answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), a.clock, &found.Slots[i]))
+		answer.Slots = append(answer.Slots, newNodeSlot(a.o.Ledger.Table(), a.o.Clock, &found.Slots[i]))
 		q.hideSlot(&answer.Slots[i])
 	}
 	return &answer, nil
@@ -86,12 +86,12 @@ func (a *API) allocations(q *query) (any, error) {
 		return nil, badRequest("state \"%s\" is not known: send %s", httpjson.Clip(state), strings.Join(states, ", "))
 	}
 	// what follows is at least as new
-	answer := reserver.AllocationsAnswer{Revision: a.ledger.Revision(), Allocations: []reserver.Allocation{}}
+	answer := reserver.AllocationsAnswer{Revision: a.o.Ledger.Revision(), Allocations: []reserver.Allocation{}}
 	var allocations []ledger.AllocationView
 	if node := q.Get("node"); node != "" {
-		_, allocations, _ = a.ledger.Node(node)
+		_, allocations, _ = a.o.Ledger.Node(node)
 	} else {
-		allocations, _ = a.ledger.Allocations()
+		allocations, _ = a.o.Ledger.Allocations()
 	}
 	for i := range allocations {
 		if !matches(q, &allocations[i]) || !q.sees(allocations[i].Pod.Namespace) {
@@ -102,7 +102,7 @@ func (a *API) allocations(q *query) (any, error) {
 			answer.Continue = last.Namespace + "/" + last.Pod + "/" + last.UID
 			break
 		}
-		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &allocations[i]))
+		answer.Allocations = append(answer.Allocations, newAllocation(a.o.Ledger.Table(), &allocations[i]))
 	}
 	return &answer, nil
 }
@@ -126,7 +126,7 @@ func (a *API) reservations(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	views, revision := a.ledger.Slots()
+	views, revision := a.o.Ledger.Slots()
 	answer := reserver.ReservationsAnswer{Revision: revision, Reservations: []reserver.Reservation{}}
 	list := &answer.Reservations
 	add := func(r reserver.Reservation) bool {
@@ -151,11 +151,11 @@ func (a *API) reservations(q *query) (any, error) {
 					return &answer, nil
 				}
 			}
-			if !add(newReservation(a.clock, view)) {
+			if !add(newReservation(a.o.Clock, view)) {
 				return &answer, nil
 			}
 		}
-		addSlot(&(*list)[len(*list)-1], a.ledger.Table(), a.clock, view)
+		addSlot(&(*list)[len(*list)-1], a.o.Ledger.Table(), a.o.Clock, view)
 	}
 	for i := range waiting {
 		if !add(waiting[i]) {

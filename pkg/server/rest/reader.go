@@ -23,15 +23,15 @@ const maxAsked = 100
 // reader knows what the caller of one request may see: the names of all pods, or of those in some namespaces. Of
 // the others it is shown amounts.
 type reader struct {
-	ctx     context.Context
-	caller  user.Info
-	mayRead func(ctx context.Context, caller user.Info, namespace string) error
-	known   map[string]bool
-	err     error // why it is not known
+	o      *Options
+	ctx    context.Context
+	caller user.Info
+	known  map[string]bool
+	err    error // why it is not known
 }
 
 func (a *API) readerOf(ctx context.Context) *reader {
-	return &reader{ctx: ctx, caller: identity.Of(ctx), mayRead: a.mayRead, known: map[string]bool{}}
+	return &reader{o: &a.o, ctx: ctx, caller: identity.Of(ctx), known: map[string]bool{}}
 }
 
 // all returns why the caller must not see the names of all namespaces, nil if it may.
@@ -39,7 +39,7 @@ func (r *reader) all() error {
 	if identity.Trusted(r.caller) {
 		return nil
 	}
-	return r.mayRead(r.ctx, r.caller, "")
+	return r.o.MayRead(r.ctx, r.caller, "")
 }
 
 // sees reports whether the caller may see the names of a namespace.
@@ -99,7 +99,7 @@ func (r *reader) ask(namespace string) bool {
 	if identity.Trusted(r.caller) {
 		return true
 	}
-	err := r.mayRead(r.ctx, r.caller, namespace)
+	err := r.o.MayRead(r.ctx, r.caller, namespace)
 	if err != nil && !errors.As(err, new(*identity.DeniedError)) {
 		r.err = err
 	}

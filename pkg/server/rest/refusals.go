@@ -19,8 +19,10 @@ func (a *API) refusals(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := reserver.RefusalsAnswer{Revision: a.ledger.Revision(), Instance: a.instance, Refusals: []reserver.Refusal{}}
-	all, last := a.waiting.RefusalsAfter(after)
+	answer := reserver.RefusalsAnswer{
+		Revision: a.o.Ledger.Revision(), Instance: a.instance, Refusals: []reserver.Refusal{},
+	}
+	all, last := a.o.Waiting.RefusalsAfter(after)
 	answer.After = last
 	matching := all[:0]
 	for _, r := range all {

@@ -71,8 +71,8 @@ type gang struct {
 
 // readGang decodes and checks a request. Errors are *httpjson.Error.
 func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*gang, error) {
-	req := gangRequest{Pods: podList{table: a.ledger.Table(), identityOnly: v == verbUnreserve}}
-	release, err := a.intake.Decode(w, r, a.limits.MaxBody, &req, json.RejectUnknownMembers(true))
+	req := gangRequest{Pods: podList{table: a.o.Ledger.Table(), identityOnly: v == verbUnreserve}}
+	release, err := a.o.Intake.Decode(w, r, a.o.Limits.MaxBody, &req, json.RejectUnknownMembers(true))
 	defer release() // what is kept of it is bounded by the number of pods
 	if err != nil {
 		return nil, err

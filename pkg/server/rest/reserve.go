@@ -97,12 +97,12 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 		case late != "":
 			return outcome{answer: a.failAll(g, late), transient: true}, nil
 		}
-		if a.reserveRefusal != "" && g.verb == verbReserve && !g.DryRun {
-			return outcome{answer: a.failAll(g, a.reserveRefusal), transient: true}, nil
+		if a.o.ReserveRefusal != "" && g.verb == verbReserve && !g.DryRun {
+			return outcome{answer: a.failAll(g, a.o.ReserveRefusal), transient: true}, nil
 		}
-		ask := a.arbiter.Reserve
+		ask := a.o.Arbiter.Reserve
 		if g.verb == verbUnreserve {
-			ask = a.arbiter.Unreserve
+			ask = a.o.Arbiter.Unreserve
 		}
 		d, err := ask(ctx, &g.Gang)
 		if err != nil {
@@ -121,7 +121,7 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 		out, err := fresh()
 		return g.warned(out.answer), err
 	}
-	out, remembered, err := a.replays.do(ctx, g, a.clock, fresh)
+	out, remembered, err := a.replays.do(ctx, g, a.o.Clock, fresh)
 	if err == nil && remembered > 0 {
 		out.answer = a.repeat(g, &out, remembered)
 	}
@@ -146,7 +146,7 @@ func newAnswer(d *arbiter.Decision, who *reader) reserver.Answer {
 // failAll refuses every pod of a gang, for a reason that does not lie with single pods.
 func (a *API) failAll(g *gang, why string) reserver.Answer {
 	answer := reserver.Answer{
-		FailedPods: make([]string, len(g.Pods)), Error: why, Revision: a.ledger.Revision(), Durable: g.Durable,
+		FailedPods: make([]string, len(g.Pods)), Error: why, Revision: a.o.Ledger.Revision(), Durable: g.Durable,
 	}
 	for i := range g.Pods {
 		answer.FailedPods[i] = g.Pods[i].Ref.Name
@@ -160,7 +160,7 @@ func (a *API) repeat(g *gang, first *outcome, remembered time.Duration) reserver
 	var lost []string
 	for i := range first.held {
 		h := &first.held[i]
-		if !a.arbiter.Has(h.Pod, h.Node) {
+		if !a.o.Arbiter.Has(h.Pod, h.Node) {
 			lost = append(lost, h.Pod.Name)
 		}
 	}
@@ -178,7 +178,7 @@ func (a *API) repeat(g *gang, first *outcome, remembered time.Duration) reserver
 			"been "+
 			"given up since (TTL, /unreserve, or the pod is gone): reserve again with a new RequestID",
 			httpjson.Clip(g.RequestID), first.answer.Revision, len(lost)),
-		Revision: a.ledger.Revision(),
+		Revision: a.o.Ledger.Revision(),
 	}
 }
 
@@ -190,24 +190,24 @@ func upToSeconds(d time.Duration) time.Duration {
 // awaitRevision waits, not long, until the ledger is at revision or beyond. late
 // is why that did not happen. The error is errClientGone.
 func (a *API) awaitRevision(ctx context.Context, revision uint64) (late string, err error) {
-	if a.ledger.Revision() >= revision {
+	if a.o.Ledger.Revision() >= revision {
 		return "", nil
 	}
-	wake, cancel := a.ledger.Subscribe()
+	wake, cancel := a.o.Ledger.Subscribe()
 	defer cancel()
-	timer := time.NewTimer(a.limits.MinRevisionWait)
+	timer := time.NewTimer(a.o.Limits.MinRevisionWait)
 	defer timer.Stop()
-	for a.ledger.Revision() < revision {
+	for a.o.Ledger.Revision() < revision {
 		select {
 		case <-wake:
 		case <-ctx.Done():
 			return "", errClientGone
-		case <-a.done:
+		case <-a.o.Done:
 			return "the server is stopping: send the request again", nil
 		case <-timer.C:
 			return fmt.Sprintf("nothing was done: MinRevision is %d and the ledger is at revision %d still after %s; "+
 				"try again, or send the Revision of an answer of this server",
-				revision, a.ledger.Revision(), a.limits.MinRevisionWait), nil
+				revision, a.o.Ledger.Revision(), a.o.Limits.MinRevisionWait), nil
 		}
 	}
 	return "", nil

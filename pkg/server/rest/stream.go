@@ -80,7 +80,7 @@ func (s *stream) changes(after uint64) (last uint64, ok bool) {
 
 // expired implements watchSink.
 func (s *stream) expired(last uint64) {
-	s.event("expired", "", &reserver.WatchBookmark{Instance: s.api.instance, Revision: last, Time: s.api.clock.Wall().
+	s.event("expired", "", &reserver.WatchBookmark{Instance: s.api.instance, Revision: last, Time: s.api.o.Clock.Wall().
 		UTC().Truncate(time.Millisecond)})
 	s.flush()
 }

@@ -48,7 +48,7 @@ func (t *times) of(revision uint64) time.Time {
 
 // Run notes when the ledger changes, until ctx ends.
 func (a *API) Run(ctx context.Context) error {
-	wake, cancel := a.ledger.Subscribe()
+	wake, cancel := a.o.Ledger.Subscribe()
 	defer cancel()
 	pause := time.NewTicker(notePause)
 	defer pause.Stop()
@@ -68,4 +68,4 @@ func (a *API) Run(ctx context.Context) error {
 }
 
 // note records that the ledger has come to where it is now.
-func (a *API) note() { a.times.note(a.ledger.Revision(), a.clock.Wall()) }
+func (a *API) note() { a.times.note(a.o.Ledger.Revision(), a.o.Clock.Wall()) }

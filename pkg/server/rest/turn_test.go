@@ -51,11 +51,11 @@ func TestNoTurnIsHeldWhileAnAnswerIsSent(t *testing.T) {
 			recorder := httptest.NewRecorder()
 			w := &onWrite{ResponseWriter: recorder, check: func() {
 				if name != "watch" { // whose snapshot can be taken from it
-					assert.Zero(t, f.api.intake.Used())
+					assert.Zero(t, f.api.o.Intake.Used())
 				}
 				turns := make([]func(), max(1, runtime.GOMAXPROCS(0)/2)) // that is all there are
 				for i := range turns {
-					leave, err := f.api.intake.Work(t.Context(), "another")
+					leave, err := f.api.o.Intake.Work(t.Context(), "another")
 					require.NoError(t, err, "a turn is held")
 					turns[i] = leave
 				}

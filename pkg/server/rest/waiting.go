@@ -14,7 +14,7 @@ import (
 // waitingReservations are the Reservation objects that wait for capacity and are asked for, by namespace and name.
 func (a *API) waitingReservations(q *query) (list []reserver.Reservation) {
 	at := append(strings.SplitN(q.Get("continue"), "/", 3), "")
-	for _, p := range a.pendingReservations() {
+	for _, p := range a.o.PendingReservations() {
 		r := newWaiting(&p)
 		after := compareNames(&r, ledger.SlotRef{Namespace: at[0], Name: at[1]}) > 0
 		if after && waitingMatches(q, p.Reservation) && q.sees(r.Namespace) {

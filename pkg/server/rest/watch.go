@@ -41,32 +41,32 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	if err := reader.allOnly(); err != nil {
 		return err
 	}
-	leave, err := a.watchers.Take(r.Context(), a.intake.Caller(r), 1)
+	leave, err := a.watchers.Take(r.Context(), a.o.Intake.Caller(r), 1)
 	if err != nil {
 		w.Header().Set("Retry-After", "10")
 		return httpjson.Errorf(http.StatusServiceUnavailable,
 			"there are %d watchers already, and no place for one more of yours: close one, or try again later", a.watchers.Had())
 	}
 	defer leave()
-	wake, cancel := a.ledger.Subscribe() // before the first look, so that no change is missed
+	wake, cancel := a.o.Ledger.Subscribe() // before the first look, so that no change is missed
 	defer cancel()
 	refusals, end := a.feedRefusals(reader, withRefusals)
 	defer end()
-	conn := newConnection(r.Context(), w, a.limits.WriteTimeout)
+	conn := newConnection(r.Context(), w, a.o.Limits.WriteTimeout)
 	defer conn.fail()
 	s := a.sinkFor(r, conn)
 	if resume {
-		if _, ok := a.ledger.EventsSince(nil, revision, 1); !ok {
-			return expired(revision, a.ledger.Revision())
+		if _, ok := a.o.Ledger.EventsSince(nil, revision, 1); !ok {
+			return expired(revision, a.o.Ledger.Revision())
 		}
 		s.begin()
 	} else {
-		snapshot, err := a.snapshot(r.Context(), a.intake.Caller(r))
+		snapshot, err := a.snapshot(r.Context(), a.o.Intake.Caller(r))
 		if err != nil {
 			return err
 		}
 		size := int64(len(snapshot.Nodes)+len(snapshot.Allocations)+len(snapshot.Slots)) * entrySize
-		release, err := a.intake.Hold(r.Context(), a.intake.Caller(r), size)
+		release, err := a.o.Intake.Hold(r.Context(), a.o.Intake.Caller(r), size)
 		if err != nil {
 			return err
 		}
@@ -162,12 +162,12 @@ type watchSink interface {
 
 // snapshot returns the whole account, in its turn.
 func (a *API) snapshot(ctx context.Context, caller string) (*ledger.Snapshot, error) {
-	leave, err := a.intake.Work(ctx, caller)
+	leave, err := a.o.Intake.Work(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
 	defer leave() // before anything is sent: the reader may not read
-	snapshot := a.ledger.Snapshot()
+	snapshot := a.o.Ledger.Snapshot()
 	return &snapshot, nil
 }
 
@@ -205,14 +205,14 @@ func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) 
 // ends it. expired tells that the journal has lost changes: the reader was too slow, and has been told
 // no more than the changes up to last.
 func (a *API) follow(s sink, revision uint64, wake <-chan struct{}, refusals *refusalFeed) (last uint64, expired bool) {
-	heartbeat := time.NewTicker(a.limits.Heartbeat)
+	heartbeat := time.NewTicker(a.o.Limits.Heartbeat)
 	defer heartbeat.Stop()
 	caughtUp := false
 	for {
 		select {
 		case <-s.gone():
 			return revision, false
-		case <-a.done:
+		case <-a.o.Done:
 			return revision, false
 		default:
 		}
@@ -235,14 +235,14 @@ func (a *API) follow(s sink, revision uint64, wake <-chan struct{}, refusals *re
 			s.send(&reserver.Event{Type: reserver.HeartbeatEvent, Instance: a.instance})
 			s.flush()
 		case <-s.gone():
-		case <-a.done:
+		case <-a.o.Done:
 		}
 	}
 }
 
 // sendBookmark says that all changes up to a revision have been told.
 func (a *API) sendBookmark(s sink, revision uint64) {
-	now := a.clock.Wall().UTC().Truncate(time.Millisecond)
+	now := a.o.Clock.Wall().UTC().Truncate(time.Millisecond)
 	s.send(&reserver.Event{
 		Type: reserver.BookmarkEvent, ID: reserver.EventID(a.instance, revision), Instance: a.instance, Time: now,
 		Revision: revision, Bookmark: &reserver.WatchBookmark{Instance: a.instance, Revision: revision, Time: now},
@@ -252,7 +252,7 @@ func (a *API) sendBookmark(s sink, revision uint64) {
 
 // eventsSince returns the changes after a revision that are told at one time, at most limit. into is memory for them.
 func (a *API) eventsSince(into []ledger.Event, after uint64, limit int) (events []ledger.Event, ok bool) {
-	events, ok = a.ledger.EventsSince(into[:0], after, limit)
+	events, ok = a.o.Ledger.EventsSince(into[:0], after, limit)
 	a.note()
 	return events[:atOnce(len(events), limit, func(i int) int {
 		return partsOf(events[i].Request, events[i].Given) + len(events[i].NodeDevices) + len(events[i].Labels)
@@ -302,11 +302,11 @@ func (a *API) tellEvent(event *reserver.Event, e *ledger.Event) {
 		ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision,
 		Time: a.times.of(e.Revision),
 	}
-	table := a.ledger.Table()
+	table := a.o.Ledger.Table()
 	switch e.Type {
 	case ledger.SlotPlaced, ledger.SlotIdentified, ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired,
 		ledger.SlotPreempted:
-		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, a.clock, e)
+		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, a.o.Clock, e)
 	case ledger.NodeUpdated, ledger.NodeLabeled, ledger.NodeRemoved, ledger.DevicesUpdated:
 		event.Type = reserver.NodeEvent
 		event.Node = &reserver.WatchNode{

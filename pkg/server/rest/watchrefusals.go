@@ -26,8 +26,8 @@ func (a *API) feedRefusals(r *reader, wanted bool) (feed *refusalFeed, end func(
 	if !wanted {
 		return feed, func() {}
 	}
-	feed.wake, end = a.waiting.SubscribeRefusals()
-	_, feed.after = a.waiting.RefusalsAfter(0)
+	feed.wake, end = a.o.Waiting.SubscribeRefusals()
+	_, feed.after = a.o.Waiting.RefusalsAfter(0)
 	return feed, end
 }
 
@@ -36,7 +36,7 @@ func (f *refusalFeed) tell(s sink) bool {
 	if f.wake == nil {
 		return false
 	}
-	refusals, _ := f.api.waiting.RefusalsAfter(f.after)
+	refusals, _ := f.api.o.Waiting.RefusalsAfter(f.after)
 	refusals = refusals[:min(len(refusals), refusalsAtOnce)]
 	for _, r := range refusals {
 		f.after = r.Number
