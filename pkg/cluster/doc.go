@@ -6,6 +6,7 @@
 //     server gave it.
 //   - Reader makes the compact form of a pod, wherever one comes from.
 //   - Pods are the pods in that form, and who is a member of which gang (members.go).
+//     Nodes are the nodes.
 //   - Comparer keeps checking the ledger against the cache, and against the API
 //     server itself, and repairs what persists.
 //

@@ -72,7 +72,7 @@ func (l *cacheLook) visit(name string) {
 	l.visited[name] = struct{}{}
 	view, allocations, _ := l.ledger.AppendNodeAllocations(l.onOne[:0], name)
 	l.onOne = allocations
-	if kind := diagnoseNode(observed(l.ledger.Table(), &view), l.cache.kept.get(name).observation()); kind != "" {
+	if kind := diagnoseNode(observed(l.ledger.Table(), &view), l.cache.byName.get(name).observation()); kind != "" {
 		l.found[suspicion{kind: kind, node: name}] = inCache
 	}
 	if view.Exists {

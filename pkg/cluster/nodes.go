@@ -2,28 +2,28 @@ package cluster
 
 import "github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 
-// Nodes are the nodes of a cluster in compact form, as far as the watch has brought them: what nodes are chosen by,
-// beside their account in the ledger. Make one with NewNodes. Lookups are safe for concurrent use; writers are
-// serialized by Cache.apply.
-type Nodes struct{ kept shard[string, Node] }
+// Nodes are the nodes of a cluster in compact form, as far as the watch has brought them: what nodes are chosen by, and
+// what the ledger is told of them. Make one with NewNodes. Lookups are safe for concurrent use. Only the Cache writes,
+// with Cache.apply held, so that the ledger is told, too.
+type Nodes struct{ byName shard[string, Node] }
 
 // NewNodes returns an empty store.
 func NewNodes() *Nodes { return &Nodes{shard[string, Node]{kept: map[string]*Node{}}} }
 
 // Put takes in a state of a node, in the place of the one that had its name.
-func (s *Nodes) Put(node *Node) { s.kept.set(node.Name, node) }
+func (s *Nodes) Put(node *Node) { s.byName.set(node.Name, node) }
 
 // Remove takes out the node of a name.
-func (s *Nodes) Remove(name string) { s.kept.remove(name) }
+func (s *Nodes) Remove(name string) { s.byName.remove(name) }
 
 // Node returns the node of a name; ok is false where there is none. The result is shared and must not be changed.
 func (s *Nodes) Node(name string) (node *Node, ok bool) {
-	node = s.kept.get(name)
+	node = s.byName.get(name)
 	return node, node != nil
 }
 
 // allNodes returns every node, in no order.
-func (s *Nodes) allNodes() []*Node { return s.kept.appendAll(nil) }
+func (s *Nodes) allNodes() []*Node { return s.byName.appendAll(nil) }
 
 // KeepingNodes returns the nodes that say that they keep capacity, in no order.
 func (s *Nodes) KeepingNodes() []*Node {

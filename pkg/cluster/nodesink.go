@@ -2,27 +2,27 @@ package cluster
 
 import v1 "k8s.io/api/core/v1"
 
-// nodeKind is what becomes of nodes.
-type nodeKind struct{ *Cache }
+// nodeFollower takes the nodes of the watch into the store and the ledger.
+type nodeFollower struct{ *Cache }
 
 // nodeSink is the store the nodes' reflector writes to.
-func (c *Cache) nodeSink() sink[v1.Node, Node] { return sink[v1.Node, Node]{nodeKind{c}} }
+func (c *Cache) nodeSink() sink[v1.Node, Node] { return sink[v1.Node, Node]{nodeFollower{c}} }
 
-func (c nodeKind) compact(node *v1.Node) *Node { return compactNode(c.reader.Table, node) }
+func (c nodeFollower) compact(node *v1.Node) *Node { return compactNode(c.reader.Table, node) }
 
-func (c nodeKind) observe(r *Node) {
+func (c nodeFollower) observe(r *Node) {
 	c.observeNode(r)
 	c.seen(r.version)
 }
 
-func (c nodeKind) remove(last *Node) {
+func (c nodeFollower) remove(last *Node) {
 	c.removeNode(last)
 	c.seen(last.version)
 }
 
-func (c nodeKind) seen(version uint64) { c.nodeWatch.record(version) }
+func (c nodeFollower) seen(version uint64) { c.nodeWatch.record(version) }
 
-func (c nodeKind) replace(records []*Node, version uint64) {
+func (c nodeFollower) replace(records []*Node, version uint64) {
 	since := c.ledger.Revision()
 	present := make(map[string]struct{}, len(records))
 	for _, r := range records {
@@ -49,7 +49,7 @@ func (c *Cache) observeNode(r *Node) {
 // applyNode takes a state of a node into the store and the ledger, unless it is
 // older than what is held. c.apply is held.
 func (c *Cache) applyNode(r *Node) {
-	held := c.kept.get(r.Name)
+	held := c.byName.get(r.Name)
 	if held != nil && older(r.version, held.version) {
 		return
 	}
@@ -70,7 +70,7 @@ func (c *Cache) applyNode(r *Node) {
 func (c *Cache) removeNode(last *Node) {
 	c.apply.Lock()
 	defer c.apply.Unlock()
-	if held := c.kept.get(last.Name); held == nil || held.UID == last.UID {
+	if held := c.byName.get(last.Name); held == nil || held.UID == last.UID {
 		c.applyRemoveNode(last.Name)
 	}
 }

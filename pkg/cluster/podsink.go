@@ -8,28 +8,28 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// podKind is what becomes of pods.
-type podKind struct{ *Cache }
+// podFollower takes the pods of the watch into the store and the ledger.
+type podFollower struct{ *Cache }
 
 // podSink is the store the pods' reflector writes to.
-func (c *Cache) podSink() sink[v1.Pod, Pod] { return sink[v1.Pod, Pod]{podKind{c}} }
+func (c *Cache) podSink() sink[v1.Pod, Pod] { return sink[v1.Pod, Pod]{podFollower{c}} }
 
-func (c podKind) compact(pod *v1.Pod) *Pod { return c.reader.Compact(pod) }
+func (c podFollower) compact(pod *v1.Pod) *Pod { return c.reader.Compact(pod) }
 
-func (c podKind) observe(r *Pod) {
+func (c podFollower) observe(r *Pod) {
 	c.observePod(r)
 	c.seen(r.ResourceVersion)
 }
 
-func (c podKind) remove(last *Pod) {
+func (c podFollower) remove(last *Pod) {
 	c.removePod(last.Ref, last, last.ResourceVersion)
 	c.seen(last.ResourceVersion)
 }
 
-func (c podKind) seen(version uint64) { c.Seen(version) }
+func (c podFollower) seen(version uint64) { c.Seen(version) }
 
 // replace takes in a full state. What went in a gap of the watch is given back first.
-func (c podKind) replace(records []*Pod, version uint64) {
+func (c podFollower) replace(records []*Pod, version uint64) {
 	since := c.ledger.Revision()
 	c.removeAbsentPods(records, version)
 	for _, r := range records {

@@ -192,7 +192,7 @@ func (c *Comparer) repairPod(ref ledger.PodRef, record *Pod) *podChange {
 
 // judgeNode compares once more, with nothing changing meanwhile, and repairs.
 func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, error) {
-	before := c.cache.kept.get(s.node)
+	before := c.cache.byName.get(s.node)
 	record := before
 	if s.live {
 		var err error
@@ -202,7 +202,7 @@ func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, err
 	}
 	c.cache.apply.Lock()
 	defer c.cache.apply.Unlock()
-	if c.cache.kept.get(s.node) != before {
+	if c.cache.byName.get(s.node) != before {
 		return nil, nil // it changed meanwhile
 	}
 	return c.settleNode(s, record), nil

@@ -95,7 +95,7 @@ func benchmarkRelist(b *testing.B, c *Cache) {
 	var m costs.Meter
 	m.Start()
 	for b.Loop() {
-		podKind{c}.replace(all, uint64(*scalePods+1000))
+		podFollower{c}.replace(all, uint64(*scalePods+1000))
 	}
 	m.Stop()
 	m.Report(b, b.N*len(all))

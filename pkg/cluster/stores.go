@@ -19,8 +19,8 @@ func keyOf(r *Pod) podKey { return podKey{r.Ref.Namespace, r.Ref.Name} }
 const podShards = 64
 
 // Pods are the pods of a cluster in compact form, as far as the watch has brought
-// them. Make one with NewPods. Lookups are safe for concurrent use; writers are
-// serialized by Cache.apply.
+// them. Make one with NewPods. Lookups are safe for concurrent use. Only the Cache
+// writes, with Cache.apply held, so that the ledger is told, too.
 type Pods struct {
 	seed   maphash.Seed
 	shards [podShards]shard[podKey, Pod]
@@ -56,7 +56,7 @@ func (s *Pods) Put(r *Pod) {
 	s.list(k, r)
 }
 
-// Remove takes out the pod of a name.
+// Remove takes out a pod, which must be what is held under its name.
 func (s *Pods) Remove(held *Pod) {
 	k := keyOf(held)
 	s.shard(k).remove(k)

@@ -29,6 +29,7 @@
 // knows, once no other server can write. Where the fence is not installed a new leader
 // waits instead, for as long as a write of the leader before may take.
 //
-// What may be touched: nothing here knows of pods or capacity. Code that writes asks
-// Elector.Term for the term to write. Code that decides asks Elector.Leads.
+// What may be touched: nothing here knows of pods or capacity. Code that writes
+// keeps Elector.Term, and gets the term from it at each write. Code that decides
+// asks Elector.Leads.
 package election

@@ -92,7 +92,7 @@ type Options struct {
 	Log   logrus.FieldLogger
 }
 
-// leadership is that of this server, now or before.
+// leadership is the one that this server has, or had last.
 type leadership struct {
 	fence atomic.Pointer[Fence]
 	state atomic.Int32
@@ -153,7 +153,7 @@ func New(o Options) (*Elector, error) {
 		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
-	e := &Elector{o: o, term: &OwnTerm{}, decides: make(chan struct{}), moved: make(chan struct{}, 1)}
+	e := &Elector{o: o, term: NewOwnTerm(0), decides: make(chan struct{}), moved: make(chan struct{}, 1)}
 	e.writes = NewWrites(o.Times.write(), e.mayWrite)
 	e.lease = &lease{
 		o: &e.o, writes: e.writes, others: func() {},

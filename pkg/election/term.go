@@ -47,11 +47,11 @@ func (t Term) Manager() string {
 	return managerPrefix + strconv.FormatInt(int64(t), 10)
 }
 
-// OwnTerm is the term of this server. It stays the same after its leadership has ended: a write that is sent then must
-// carry the term, so that the API server knows that it is late. It is safe for concurrent use.
+// OwnTerm is the term of this server. It stays the same after the server's leadership has ended: a write that is sent
+// then must carry the term, so that the API server knows that it is late. It is safe for concurrent use.
 type OwnTerm struct{ number atomic.Int64 }
 
-// NewOwnTerm returns the term of a server that leads in it; 0 is that of one that has not led.
+// NewOwnTerm returns the term of a server that has begun with it; 0 is that of one that has not led, or has none.
 func NewOwnTerm(term Term) *OwnTerm {
 	own := &OwnTerm{}
 	own.set(term)

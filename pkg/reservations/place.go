@@ -184,7 +184,7 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 	}
 	for i := range kept {
 		status := v1alpha1.SlotStatus{NodeName: kept[i].Node}
-		if node, ok := c.Nodes.Node(kept[i].Node); ok { // where it is not, the ledger refuses the slot
+		if node, ok := c.Nodes.Node(kept[i].Node); ok { // else the ledger refuses, or soon tells of its end
 			status.NodeUID = node.UID
 		}
 		p.slots = append(p.slots, status)

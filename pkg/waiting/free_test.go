@@ -123,6 +123,17 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 	})
 }
 
+// The watch takes a node out of what is known of nodes before the ledger hears of it.
+func TestNodeThatWasJustDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a")
+		w.Nodes.Remove("a")
+		w.SearchLater(pod("p"), "", MinSample)
+		advance(settle)
+		w.expect(nil)
+	})
+}
+
 // Three pods of half a node come to two gaps: what one was sent to counts as its own until it is bound, or
 // was not heard of for long.
 func TestSentPodsDoNotMeet(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
@@ -99,8 +100,11 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		Waiting: w.Waiting,
 		Store:   w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
 		MayUse: mayAll, MayReserve: mayAll, Term: election.NewOwnTerm(0),
-		Gangs:          gangs.New(gangs.Options{Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log}),
+		Gangs: gangs.New(gangs.Options{
+			Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Metrics: w.Metrics, Log: w.Log,
+		}),
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
+		GangEvents:     follow.NewEvents(w.Writes, 1000, 1000),
 		Nodes:          w.Nodes, TouchGang: func(kinds.Key) {},
 	}
 	if change != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// AddNode has the ledger see a node with capacity for 110 pods. Its UID is "uid-" and its name.
+// AddNode has the ledger and the watch see a node with capacity for 110 pods. Its UID is "uid-" and its name.
 func (w *World) AddNode(name, cpu, memory string) {
 	node := &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
 		v1.ResourcePods: resource.MustParse("110"),
 	}}}
-	w.Nodes.Put(&cluster.Node{Name: name})
+	w.Nodes.Put(&cluster.Node{Name: name, UID: types.UID("uid-" + name)})
 	w.Ledger.ObserveNode(ledger.NodeObservation{
 		Name: name, UID: types.UID("uid-" + name), Allocatable: resources.Allocatable(w.Ledger.Table(), node),
 	})

@@ -12,7 +12,7 @@ import (
 )
 
 // Counted returns the sum of the counters of a name, which is without the prefix, that have all of the values as
-// labels.
+// labels. It is 0 also where there is no such counter.
 func Counted(t testing.TB, m *metrics.Metrics, name string, values ...string) (sum int) {
 	t.Helper()
 	families, err := m.Gatherer().Gather()
