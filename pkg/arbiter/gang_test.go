@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -201,6 +202,8 @@ func TestGangFallsShort(t *testing.T) {
 			assert.Contains(t, note, "globalreserve gang ns/a has started and lacks 3 of the 5 pods it needs")
 		}
 		assert.ElementsMatch(t, []string{"a-2", "a-3", "a-4"}, told)
+		w.tellShort(&gangs.Gang{Key: pods[0].Gang.Key("ns"), Object: &v1.ObjectReference{Name: "its object"}}, 0)
+		assert.Contains(t, w.events[3], "its object: ")
 		require.NoError(t, w.bind(pods[2], "n1"))
 		assert.Equal(t, 2, w.kept())
 		require.NoError(t, w.bind(pods[3], "n1"))

@@ -22,6 +22,17 @@ func catchUps(c *Cache) *atomic.Uint64 {
 	return &since
 }
 
+// The first full state of a kind is no news to anybody, as a later one is.
+func TestFirstStateIsNoCatchUp(t *testing.T) {
+	f, told := newFixture(nil, nil), 0
+	f.options.OnCatchUp = func(uint64) { told++ }
+	require.NoError(t, f.nodeSink().Replace(nil, "1"))
+	require.NoError(t, f.podSink().Replace(nil, "1"))
+	assert.Zero(t, told)
+	require.NoError(t, f.podSink().Replace(nil, "2"))
+	assert.Equal(t, 1, told)
+}
+
 // Others may know for long what a list after a gap shows.
 func TestCatchUpAfterAGap(t *testing.T) {
 	cases := map[string]func(f *fixture){

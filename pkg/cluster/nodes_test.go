@@ -47,6 +47,8 @@ func TestNodesTellLabelsAndTaints(t *testing.T) {
 		allocatable: []resources.Amount{}, version: 5,
 	}
 	assert.Equal(t, want, got)
+	view, _, _ := c.ledger.Node("n")
+	assert.Equal(t, want.Labels, view.Labels, "which the ledger tells to readers")
 	_, ok = c.Node("other")
 	assert.False(t, ok)
 }

@@ -85,9 +85,9 @@ func New(o Options) (*Forwarder, error) {
 		return nil, err
 	}
 	f := &Forwarder{
-		o: o, key: key, servers: newServers(&o, key), hold: maxHold, probeFor: probeTimeout,
-		idle: make(chan struct{}),
+		o: o, key: key, hold: maxHold, probeFor: probeTimeout, idle: make(chan struct{}),
 	}
+	f.servers = newServers(&f.o, key)
 	f.leaving, f.leave = context.WithCancel(context.Background())
 	return f, nil
 }

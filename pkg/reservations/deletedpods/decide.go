@@ -84,7 +84,7 @@ func (k *Keeper) chooseTTL(scheduler string, ttls []string) (ttl time.Duration, 
 		}
 		complaints = append(complaints, fmt.Sprintf("annotation %s: %s", v1alpha1.ReservationTTLAnnotation, err))
 	}
-	ttl, _ = k.Policy.DeletedPodTTL(scheduler, 0) // never refused: what is loaded is validated
+	ttl, _ = k.Policy.DeletedPodTTL(scheduler, 0) // never refused, nor 0: flag and policy are validated
 	return ttl, complaints
 }
 

@@ -82,6 +82,7 @@ func TestNotKept(t *testing.T) {
 				func(p *cluster.Pod) { p.Annotations = nil })
 		},
 		"no Reservations can be made": func(w *world) *cluster.Pod { w.serving = false; return pod("p", nil) },
+		"the policy keeps none":       func(w *world) *cluster.Pod { w.switchOff(); return pod("p", nil) },
 		"its Deployment does not ask": func(*world) *cluster.Pod { return pod("p", ofDeployment) },
 		"a gate refuses it": func(*world) *cluster.Pod {
 			return pod("p", func(p *cluster.Pod) { p.Scheduler, p.Caller = "limited", "not-listed" })

@@ -43,6 +43,7 @@ func TestTakeOver(t *testing.T) {
 		"the server before this kept it": {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a"] = true }},
 		"kept under another name":        {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a-uid-of-a"] = true }},
 		"no Reservations can be made":    {pod: pod("a", nil), meanwhile: func(w *world) { w.serving = false }},
+		"the policy keeps none":          {pod: pod("a", nil), meanwhile: (*world).switchOff},
 		"others have the capacity": {pod: pod("a", nil), meanwhile: func(w *world) {
 			other := pod("b", nil)
 			w.ledger.ObservePod(ledger.PodObservation{Pod: other.Ref, Node: "n", Request: other.Request})

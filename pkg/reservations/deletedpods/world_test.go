@@ -42,6 +42,7 @@ type world struct {
 	recorder *events.FakeRecorder
 	taken    map[string]bool
 	serving  bool
+	rules    *policy.Store
 	told     []string // the candidates at the time somebody was told of a match
 }
 
@@ -73,13 +74,13 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 	}})
 	w.api = storetest.New(w.ledger)
-	rules := policy.NewStore(gatestest.Limited("limited"), time.Minute)
+	w.rules = policy.NewStore(gatestest.Limited("limited"), time.Minute)
 	w.Keeper = New(Options{
 		Ledger: gates.NewGatedLedger(w.ledger, steady.New(time.Now),
-			gates.New(rules), func() string { return "not ready" }),
+			gates.New(w.rules), func() string { return "not ready" }),
 		Store: w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
 		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
-		Policy:  rules,
+		Policy:  w.rules,
 		Serving: func() bool { return w.serving },
 		Taken:   func(_, name string) bool { return w.taken[name] },
 	})
@@ -92,6 +93,13 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 		running.Wait()
 	}
 	return w
+}
+
+// switchOff has the policy keep the capacity of no deleted pod.
+func (w *world) switchOff() {
+	p := *w.rules.Current()
+	p.DeletedPods.Enabled = false
+	w.rules.Set(&p)
 }
 
 // pod is a pod that asks for its capacity to be kept, for pods of index i.
