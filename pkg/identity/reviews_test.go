@@ -60,6 +60,22 @@ func entrance(c *Checks) http.Handler {
 	return c.Outside(entry, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 
+// A caller that sends too many requests is refused, whatever it asks for, and keeps nobody else out.
+func TestOutsideIsPaced(t *testing.T) {
+	all := func(string) bool { return true }
+	entry := &Entry{Open: all, Admission: all, Intake: httpjson.NewIntake(1<<20, Share)}
+	served := func(http.ResponseWriter, *http.Request) {}
+	handler := newAPIServer().checks().Outside(entry, http.HandlerFunc(served))
+	synctest.Test(t, func(t *testing.T) { // so in no time, and more than one may send at once
+		codes := map[int]int{}
+		for range 20_000 {
+			codes[knock(handler, "", "192.0.2.1").Code]++
+		}
+		assert.Positive(t, codes[http.StatusTooManyRequests])
+		assert.Equal(t, http.StatusOK, knock(handler, "", "192.0.2.2").Code)
+	})
+}
+
 // A flood of made-up tokens is no flood of TokenReviews, and keeps nobody out who comes from elsewhere, or is known.
 func TestMadeUpTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
