@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/debugger"
@@ -56,6 +57,7 @@ type App struct {
 	comparer     *cluster.Comparer
 	question     *placement.Builder
 	arbiter      *arbiter.Arbiter
+	gangArbiter  *gang.Arbiter
 	observer     *observe.Observer
 	waiting      *waiting.Pods
 	objects      *store.Store
@@ -229,7 +231,8 @@ func (a *App) followCluster(ctx context.Context) error {
 // arbitrate settles what the webhook has allowed, and what a server before this one
 // left, and ends the binds under way in the end.
 func (a *App) arbitrate(ctx context.Context) error {
-	a.arbiter.Start()
+	a.gangArbiter.Start()
+	defer a.gangArbiter.Stop()
 	if a.secure != nil || a.peers != nil {
 		_ = a.arbiter.Run(ctx) // it has no errors
 	}

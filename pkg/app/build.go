@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/debugger"
@@ -222,12 +223,17 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()),
 		Waiting: a.waiting,
 		Policy:  a.policies, Metrics: a.metrics, Log: a.log,
-		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, MayReserve: a.checks.MayReserve,
+		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse,
 		Term:  a.elector.Term(),
 		Gangs: a.gangs, ResourceClaims: a.claims, Nodes: a.cache.Nodes,
 		TouchGang: a.gangs.Touch, GangEvents: follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
-		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
+	})
+	a.gangArbiter = gang.New(gang.Options{
+		Arbiter: a.arbiter, Ledger: a.ledger, Question: a.question, Waiting: a.waiting, Policy: a.policies,
+		Metrics: a.metrics, Log: a.log,
+		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
+		MayReserve: a.checks.MayReserve, ReadTimeout: a.options.BindTimeout,
 	})
 	a.metrics.RegisterGangs(a.arbiter.CountGangs, a.arbiter.HalfGangTime)
 	a.metrics.RegisterTotals(metrics.Totals{
@@ -250,9 +256,9 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		About: a.about, Log: a.log,
 	}
 	a.api = rest.New(rest.Options{
-		Arbiter: a.arbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics,
-		Done:   a.streams,
-		Intake: a.intake, About: a.about, Diff: a.debugger.Diff, MayRead: a.checks.MayRead,
+		Arbiter: a.arbiter, Gangs: a.gangArbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
+		Metrics: a.metrics, Done: a.streams, Intake: a.intake,
+		About: a.about, Diff: a.debugger.Diff, MayRead: a.checks.MayRead,
 		PendingReservations: a.reservations.Pending, ReserveRefusal: a.reserveRefusal(),
 	})
 	a.debugger.Dump = a.api.Dump

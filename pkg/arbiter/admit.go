@@ -46,7 +46,7 @@ type Admitted struct {
 // granted until it is known what became of the Binding; see pending. An error that is
 // an *Error or an *UncountableError says why it may not.
 func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, error) {
-	ctx, span := tracing.Start(ctx, decideSpan)
+	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
 	version, _ := strconv.ParseUint(q.Version, 10, 64) // what is no number matches no pod
 	pod, err := a.pods.find(ctx, q.Pod, version)

@@ -51,7 +51,7 @@ func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node, user string, 
 }
 
 func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user string, dryRun bool) (Admitted, error) {
-	ctx, span := tracing.Start(ctx, decideSpan)
+	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
 	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	plain := *pod

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/lru"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
@@ -36,14 +34,7 @@ type Options struct {
 	Waiting *waiting.Pods
 	Policy  *policy.Store
 	Metrics *metrics.Metrics
-	// Store keeps durable reservations. Serving reports whether it can be used: the
-	// cluster knows the kind Reservation. ReleaseSlots writes to an object that slots
-	// are given back, so that a restart does not forget it, and then ends them in the
-	// ledger.
-	Store        *store.Store
-	Serving      func() bool
-	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
-	Log          logrus.FieldLogger
+	Log     logrus.FieldLogger
 	// ResourceClaims decides who is given which DRA device.
 	ResourceClaims *resourceclaims.Controller
 	// Gangs knows which pods are useful only together, and how many of them.
@@ -55,8 +46,6 @@ type Options struct {
 	GangEvents *follow.Events
 	// MayUse says why a caller must not act for a scheduler, nil if it may.
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
-	// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may.
-	MayReserve func(ctx context.Context, caller user.Info, namespace string) error
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term *election.OwnTerm
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie
@@ -74,12 +63,6 @@ const (
 	// bindSettle is after how long no Binding can still be waiting in the API server. It
 	// must not lie below the API server's --request-timeout.
 	bindSettle = 90 * time.Second
-	// storeTimeout is how long a write of a Reservation is tried before its caller gets an
-	// answer. A write waits as long for another write of the same object. storeSettle is
-	// bindSettle for these writes. They tell the API server to give up on them after a few
-	// seconds.
-	storeTimeout = 8 * time.Second
-	storeSettle  = 15 * time.Second
 	// grace is how long a Binding allowed at the API server has to show up before it is
 	// withdrawn.
 	grace = 3 * time.Second
@@ -105,12 +88,11 @@ type Arbiter struct {
 	pods    *pods
 	pending pendings
 	repeats repeats
-	writers *writers
 	gangs   *ganging
 
-	ctx    context.Context // of all flights and writes; ends with Stop
+	ctx    context.Context // of all flights; ends with Stop
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // the goroutines of flights, and of writes after their answer
+	wg     sync.WaitGroup // the goroutines of flights
 	turns  *turns         // of the Bindings at the API server
 
 	// mu guards the rest.
@@ -127,7 +109,6 @@ func New(o Options) *Arbiter {
 	a := &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, turns: newTurns(),
 		pods: newPods(&o), pending: newPendings(), repeats: newRepeats(),
-		writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
 	}
 	a.gangs = newGanging(&a.o)
 	return a
@@ -146,6 +127,9 @@ func newPods(o *Options) *pods {
 		},
 	}
 }
+
+// Undecided returns why nothing can be decided now, "" where decisions can be made.
+func (a *Arbiter) Undecided() string { return a.o.Ledger.Undecided() }
 
 // Reader reads pods as decisions need them.
 func (a *Arbiter) Reader() cluster.Reader { return a.o.Question.Reader }

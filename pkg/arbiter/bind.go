@@ -76,10 +76,11 @@ func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cl
 	}
 }
 
-// awaitBind waits until a bind has ended, if one is under way. It reports false where that is not known in time.
-func (a *Arbiter) awaitBind(ctx context.Context, key flightKey) bool {
+// AwaitBind waits until a bind of a pod to a node has ended, if one is under way. It reports false where that is not
+// known in time.
+func (a *Arbiter) AwaitBind(ctx context.Context, pod ledger.PodRef, node string) bool {
 	a.mu.Lock()
-	f := a.flights[key]
+	f := a.flights[flightKey{pod, node}]
 	a.mu.Unlock()
 	if f == nil {
 		return true
@@ -171,9 +172,7 @@ func (a *Arbiter) Stop(ctx context.Context) error {
 			break
 		}
 	}
-	a.mu.Lock()
-	a.cancel() // goOn adds nothing from here on
-	a.mu.Unlock()
+	a.cancel()
 	a.wg.Wait()
 	return err
 }

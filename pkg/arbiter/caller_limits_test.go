@@ -13,7 +13,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -23,33 +22,12 @@ import (
 // On each path what a caller has counts against its limit, whatever scheduler the pod names, and others go on.
 func TestCallersStayWithinTheirLimits(t *testing.T) {
 	oneCPU := &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: 1000}}}
-	reserve := func(w *world, p *v1.Pod, caller string, durable bool) error {
-		d, err := w.Reserve(as(w.t.Context(), caller), &Gang{
-			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
-			Durable: durable,
-		})
-		require.NoError(w.t, err)
-		if len(d.Refusals) > 0 {
-			return &gates.Error{Outcome: gates.Refused, Rejection: &d.Refusals[0].Rejection}
-		}
-		return nil
-	}
 	bubble.Each(t, map[string]func(w *world, p *v1.Pod, caller string) error{
 		"bind": func(w *world, p *v1.Pod, caller string) error {
 			_, err := w.Bind(as(w.t.Context(), caller), ref(p), "a")
 			if err == nil {
 				assert.Equal(w.t, caller, w.api.read(p.Namespace, p.Name).Annotations[v1alpha1.CallerAnnotation])
 			}
-			return err
-		},
-		"/reserve in memory": func(w *world, p *v1.Pod, caller string) error { return reserve(w, p, caller, false) },
-		"/reserve, durable": func(w *world, p *v1.Pod, caller string) error {
-			err := reserve(w, p, caller, true)
-			said := false
-			for _, object := range w.objects.All() {
-				said = said || object.Annotations[v1alpha1.CallerAnnotation] == caller
-			}
-			assert.True(w.t, said)
 			return err
 		},
 		"a Binding at the API server": func(w *world, p *v1.Pod, caller string) error {
@@ -123,21 +101,5 @@ func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 			Examples: []string{"a", "b"},
 		}}, e.Refusals)
 		assert.Contains(t, e.Message, `caller "for-scheduler" would use more cpu than the policy allows (schedulers.limits)`)
-	})
-}
-
-// A pod that somebody reserved for counts against the limits of that caller, whoever binds it; the Binding says so.
-func TestWhoReservedPays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPod("p")
-		w := newWorld(t, p)
-		_, err := w.Reserve(as(t.Context(), "for-scheduler"), &Gang{
-			Scheduler: "scheduler", Caller: "for-scheduler", Pods: []GangPod{{Ref: ref(p), Node: "a"}},
-			Mode: ledger.AllOrNothing,
-		})
-		require.NoError(t, err)
-		_, err = w.Bind(identity.Inside(t.Context()), ref(p), "a")
-		require.NoError(t, err)
-		assert.Equal(t, "for-scheduler", w.api.read(p.Namespace, p.Name).Annotations[v1alpha1.CallerAnnotation])
 	})
 }

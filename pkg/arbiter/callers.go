@@ -2,19 +2,14 @@ package arbiter
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// mayUse says why the caller must not act for a scheduler, nil if it may. Where the scheduler has limits, a gate asks
+// MayUse says why the caller must not act for a scheduler, nil if it may. Where the scheduler has limits, a gate asks
 // for more.
-func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
+func (a *Arbiter) MayUse(ctx context.Context, scheduler string) error {
 	caller, rules := identity.Of(ctx), a.o.Policy.Current().Scheduler(scheduler)
 	switch {
 	case identity.Trusted(caller), rules.Lists(caller.GetName()):
@@ -24,50 +19,9 @@ func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
 	}
 }
 
-// mayReserve says why the caller must not reserve for the scheduler of a gang in the namespaces of its pods, nil if it
-// may. Most callers may in all namespaces, so that is asked first, and once.
-func (a *Arbiter) mayReserve(ctx context.Context, g *Gang) error {
-	if err := a.mayUse(ctx, g.Scheduler); err != nil {
-		return err
-	}
-	caller, asked := identity.Of(ctx), map[string]bool{}
-	err := a.o.MayReserve(ctx, caller, "")
-	if !errors.As(err, new(*identity.DeniedError)) {
-		return err
-	}
-	for i := range g.Pods {
-		namespace := g.Pods[i].Ref.Namespace
-		if asked[namespace] {
-			continue
-		}
-		asked[namespace] = true
-		if err := a.o.MayReserve(ctx, caller, namespace); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// mayReserveFor says why the caller must not reserve for the pods of a gang that exist: it has to act for the scheduler
-// of each.
-func (a *Arbiter) mayReserveFor(ctx context.Context, g *Gang, pods []found) error {
-	asked := map[string]bool{g.Scheduler: true}
-	for i := range pods {
-		pod := pods[i].info
-		if pod == nil || asked[pod.Scheduler] {
-			continue
-		}
-		asked[pod.Scheduler] = true
-		if err := a.mayUse(ctx, pod.Scheduler); err != nil {
-			return fmt.Errorf("nothing was reserved, pod %s is one of scheduler %q: %w", pod.Ref, pod.Scheduler, err)
-		}
-	}
-	return nil
-}
-
-// meet looks at pods for which something was reserved because they did not exist. The watch may have brought one of
-// them meanwhile, and meet tells the ledger of it. The watch itself tells the ledger of pods that come later.
-func (a *Arbiter) meet(placements []ledger.Placement) {
+// Meet looks at pods for which something was reserved because they did not exist. The watch may have brought one of
+// them meanwhile, and Meet tells the ledger of it. The watch itself tells the ledger of pods that come later.
+func (a *Arbiter) Meet(placements []ledger.Placement) {
 	for i := range placements {
 		p := &placements[i]
 		info, ok := a.o.Pods.Pod(p.Pod.Namespace, p.Pod.Name)
@@ -88,48 +42,5 @@ func (a *Arbiter) mayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef
 	if err != nil {
 		return pod, err
 	}
-	return info.Ref, a.mayUse(ctx, info.Scheduler)
-}
-
-// notYours refuses a caller what another one has reserved.
-func notYours(what string) error {
-	return &identity.DeniedError{Message: fmt.Sprintf("%s was reserved by another caller; only that one may give it back",
-		what)}
-}
-
-// mayReleasePods says why a gang's caller must not give back what is kept for its pods, nil if it may.
-func (a *Arbiter) mayReleasePods(ctx context.Context, g *Gang, placements []ledger.Placement,
-	held map[types.NamespacedName][]heldPod,
-) error {
-	if ledger.MayAll(g.Caller) {
-		return nil
-	}
-	for i := range placements {
-		if caller, ok := a.o.Ledger.CallerOf(placements[i].Pod); ok && caller != g.Caller {
-			return notYours(fmt.Sprintf("the capacity of pod %s", placements[i].Pod))
-		}
-	}
-	for key := range held {
-		if err := a.mayReleaseObject(ctx, g, key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// mayReleaseObject is mayReleasePods for a reservation. One that cannot be read is not refused here.
-func (a *Arbiter) mayReleaseObject(ctx context.Context, g *Gang, key types.NamespacedName) error {
-	if ledger.MayAll(g.Caller) || !a.Durable() {
-		return nil
-	}
-	object, err := a.o.Store.Get(ctx, key.Namespace, key.Name)
-	if err != nil || ownedBy(object, g.Caller) {
-		return nil //nolint:nilerr // whoever gives it back reads it again, and tells
-	}
-	return notYours("reservation " + key.String())
-}
-
-// ownedBy reports whether a reservation is a caller's to give back.
-func ownedBy(object *v1alpha1.Reservation, caller string) bool {
-	return ledger.MayAll(caller) || object.Annotations[v1alpha1.CallerAnnotation] == caller
+	return info.Ref, a.MayUse(ctx, info.Scheduler)
 }

@@ -1,5 +1,5 @@
-// Package arbiter is the only place that asks the ledger to decide. Every
-// integration path (extender, REST, Go API, plugin, admission, objects) decodes a
+// Package arbiter and its folder gang are the only place that decides on requests. Every
+// integration path (extender, REST, Go API, plugin, admission) decodes a
 // request, asks the arbiter, and encodes the answer.
 //
 //	request -> which pod?          pods.go       the API server's copy, never the request's
@@ -123,6 +123,9 @@
 // overcommit its node.
 //
 // # What may be touched
+//
+// Gangs that ask for capacity (/reserve) are decided on by the folder gang, which stands above this package and uses
+// it. What a gang needs whose first pod is bound is kept here (gang.go and the files gang_*).
 //
 // The API server's answers are sorted in one place (pkg/fates).
 // The package knows nothing of HTTP handlers. What becomes of a pod that was refused

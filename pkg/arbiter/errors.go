@@ -1,10 +1,5 @@
 package arbiter
 
-import "github.com/globalreserve/globalreserve/pkg/gates"
-
-// errPodGone is to be compared with by errors.Is: it matches every *gates.Error of its outcome.
-var errPodGone = &gates.Error{Outcome: gates.PodGone}
-
 // UncountableError says that a pod is well-formed but that what it requests cannot
 // be counted.
 type UncountableError struct {

@@ -1,13 +1,11 @@
 package arbiter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,7 +34,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
@@ -284,7 +281,6 @@ type world struct {
 	waiting   *waiting.Pods
 	writes    *waitingtest.Writes // to pods that wait
 	metrics   *metrics.Metrics
-	objects   *storetest.Server      // Reservations
 	undecided atomic.Pointer[string] // why nothing can be decided
 	policy    *policy.Store
 	gated     *gates.GatedLedger
@@ -297,7 +293,6 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 		t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}),
 		store: cluster.NewPods(), metrics: metrics.New(),
 	}
-	w.objects = storetest.New(w.ledger)
 	w.question = placementtest.NewBuilder(w.ledger)
 	placementtest.Nodes(w.ledger, 4000, "a", "b")
 	w.policy = policy.NewStore(policy.Default(), time.Minute)
@@ -313,17 +308,10 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 func (w *world) newArbiter(o Options) *Arbiter {
 	o.Pods, o.Question, o.API, o.Waiting = w.store, w.question, w.api, w.waiting
 	o.Policy, o.Metrics, o.Log, o.Ledger = w.policy, w.metrics, silent(), w.gated
-	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	o.Term = election.NewOwnTerm(0)
 	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {
 		if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
 			return &identity.DeniedError{Message: name + " may not act for " + scheduler}
-		}
-		return nil
-	}
-	o.MayReserve = func(_ context.Context, caller user.Info, namespace string) error {
-		if where, some := strings.CutPrefix(caller.GetName(), "only-in-"); some && where != namespace {
-			return &identity.DeniedError{Message: caller.GetName() + " may not reserve in " + cmp.Or(namespace, "all")}
 		}
 		return nil
 	}

@@ -15,9 +15,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
-// decideSpan is what the spans of decisions are called.
-const decideSpan = "decide"
-
 // PodQuery names the pod that a scheduler asks about.
 type PodQuery struct {
 	Ref ledger.PodRef
@@ -69,7 +66,7 @@ func (s *Scratch) refuseAll(offered []string, reason ledger.Reason) []ledger.Ver
 // but may plan the pod for capacity that is reserved, and send it there. Its errors, and those of Prioritize and
 // Preempt, include those of Options.MayUse.
 func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *Scratch) (*Advice, error) {
-	ctx, span := tracing.Start(ctx, decideSpan)
+	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
 	pod, known, err := a.advised(ctx, q)
 	var u *UncountableError
@@ -170,7 +167,7 @@ func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, k
 	if a.o.Policy.Current().LimitsCallers() {
 		pod = pod.WithCaller(identity.Name(ctx)) // whoever remembers the pod remembers who asked
 	}
-	return pod, known, a.mayUse(ctx, pod.Scheduler)
+	return pod, known, a.MayUse(ctx, pod.Scheduler)
 }
 
 func fitsAny(verdicts []ledger.Verdict) bool {

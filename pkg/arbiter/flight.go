@@ -27,7 +27,7 @@ func (a *Arbiter) bind(f *flight) error {
 
 // decide tells where there is nothing to send, or makes the allocation.
 func (a *Arbiter) decide(f *flight) (decided bool, err error) {
-	ctx, span := tracing.Start(f.ctx, decideSpan)
+	ctx, span := tracing.Start(f.ctx, tracing.Decide)
 	defer span.End()
 	info, err := a.pods.find(ctx, f.pod, 0)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -142,37 +141,27 @@ func TestGangNeedsWhatIsReserved(t *testing.T) {
 // What was reserved for a member is given back while its gang starts, as a scheduler does when a bind has come to
 // nothing: it is kept for the gang from then on. Where the gang has not started, or is whole, it is anybody's.
 func TestGangNeedsWhatIsGivenBack(t *testing.T) {
-	inProcess := func(w *gangWorld, pod *cluster.Pod) {
-		placement := w.o.Question.For(pod, "n0")
-		w.arbiter().Release(&placement)
-	}
-	byREST := func(w *gangWorld, pod *cluster.Pod) {
-		_, err := w.arbiter().Unreserve(identity.Inside(t.Context()),
-			&Gang{Scheduler: pod.Scheduler, Pods: []GangPod{{Ref: pod.Ref, Node: "n0"}}})
-		require.NoError(t, err)
-	}
-	for name, releaseOf := range map[string]func(*gangWorld, *cluster.Pod){"in process": inProcess, "REST": byREST} {
-		t.Run(name, func(t *testing.T) {
-			gangTest(t, 1, 3, func(w *gangWorld) {
-				pods := w.gang("a", 3, 2, nil)
-				single := w.pod("", "single", 0, withoutGang)
-				release := func(pod *cluster.Pod) { releaseOf(w, pod) }
-				w.reserveFor(pods[0], "n0", "")
-				release(pods[0])
-				assert.Zero(t, w.kept())
-				w.reserveFor(pods[1], "n0", "")
-				w.resize("n0", 2)
-				require.NoError(t, w.bind(pods[0], "n0"))
-				release(pods[1])
-				w.refusedAs(w.bind(single, "n0"), ledger.InsufficientResource)
-				require.NoError(t, w.bind(pods[1], "n0"))
-				w.resize("n0", 3)
-				w.reserveFor(pods[2], "n0", "")
-				release(pods[2])
-				require.NoError(t, w.bind(single, "n0"))
-			})
-		})
-	}
+	gangTest(t, 1, 3, func(w *gangWorld) {
+		pods := w.gang("a", 3, 2, nil)
+		single := w.pod("", "single", 0, withoutGang)
+		release := func(pod *cluster.Pod) {
+			placement := w.o.Question.For(pod, "n0")
+			w.arbiter().Release(&placement)
+		}
+		w.reserveFor(pods[0], "n0", "")
+		release(pods[0])
+		assert.Zero(t, w.kept())
+		w.reserveFor(pods[1], "n0", "")
+		w.resize("n0", 2)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		release(pods[1])
+		w.refusedAs(w.bind(single, "n0"), ledger.InsufficientResource)
+		require.NoError(t, w.bind(pods[1], "n0"))
+		w.resize("n0", 3)
+		w.reserveFor(pods[2], "n0", "")
+		release(pods[2])
+		require.NoError(t, w.bind(single, "n0"))
+	})
 }
 
 // A member that cannot be bound any more gives back its slot, and not at the deadline.

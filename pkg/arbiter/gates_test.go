@@ -2,7 +2,6 @@ package arbiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gates"
@@ -23,30 +21,11 @@ import (
 // A caller that the policy does not list for a scheduler with limits is refused by a gate on every integration path.
 // One that is listed is refused on none. So the policy, the scheduler and the caller reach the gates. While nothing
 // can be decided, nobody passes.
-// Placement of Reservation objects and the capacity of deleted pods are asked for in
-// pkg/reservations and its folder deletedpods, which have the same test.
+// Gangs, the placement of Reservation objects and the capacity of deleted pods are asked for in the folder gang, in
+// pkg/reservations and in its folder deletedpods, which have the same test.
 func TestGatesAreOnEveryPath(t *testing.T) {
 	const caller = "for-scheduler"
 	asCaller := func(t *testing.T) context.Context { return as(t.Context(), caller) }
-	gang := func(p *v1.Pod, change func(*Gang)) *Gang {
-		g := &Gang{
-			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
-			Fingerprint: "f",
-		}
-		if change != nil {
-			change(g)
-		}
-		return g
-	}
-	reserved := func(d *Decision, err error) error {
-		if err == nil && d.Error != "" {
-			for _, refusal := range d.Refusals {
-				assert.Equal(t, "Refused", refusal.Reason)
-			}
-			return errors.New(d.Error)
-		}
-		return err
-	}
 	paths := map[string]func(t *testing.T, w *world, p *v1.Pod) error{
 		"filter": func(t *testing.T, w *world, p *v1.Pod) error {
 			advice, err := w.Filter(asCaller(t), w.query(p, noVersion, nil), []string{"a"}, &Scratch{})
@@ -66,22 +45,6 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		"bind": func(t *testing.T, w *world, p *v1.Pod) error {
 			_, err := w.Bind(asCaller(t), ref(p), "a")
 			return err
-		},
-		"reserve in memory": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(asCaller(t), gang(p, nil)))
-		},
-		"reserve as an object": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(asCaller(t), gang(p, func(g *Gang) { g.Durable, g.Name = true, "r" })))
-		},
-		"dry run": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(asCaller(t), gang(p, func(g *Gang) { g.DryRun = true })))
-		},
-		"what-if": func(t *testing.T, w *world, p *v1.Pod) error {
-			decide, err := w.WhatIf(asCaller(t), gang(p, nil), nil)
-			if err != nil {
-				return reserved(nil, err)
-			}
-			return reserved(decide(), nil)
 		},
 		"explain": func(_ *testing.T, w *world, p *v1.Pod) error {
 			w.waiting.Await(w.info(p).WithCaller(caller), 0, nil, false)
@@ -171,28 +134,9 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 				assert.Equal(t, tc.undecided != "", gates.IsNotReady(err))
 				stats := w.ledger.Stats()
 				assert.Zero(t, stats.InMemory+stats.Slots+stats.Allocations[ledger.Binding]+stats.Allocations[ledger.Bound])
-				assert.Empty(t, w.written())
 				assert.Zero(t, w.api.posts)
 			}
 		})
-	}
-}
-
-// Whoever may act for a scheduler by a role and not by the policy, which limits it, reserves nothing for its pods in
-// another scheduler's name.
-func TestGateKnowsThePodsScheduler(t *testing.T) {
-	for _, durable := range []bool{false, true} {
-		p := newPod("p")
-		w := newWorld(t, p)
-		w.policy.Set(gatestest.Limited("scheduler"))
-		d, err := w.Reserve(as(t.Context(), user.Anonymous), &Gang{
-			Scheduler: "other", Caller: user.Anonymous, Pods: []GangPod{{Ref: ref(p), Node: "a"}},
-			Mode: ledger.AllOrNothing, Durable: durable,
-		})
-		require.NoError(t, err)
-		require.Len(t, d.Refusals, 1)
-		assert.Equal(t, gates.Reason, d.Refusals[0].Reason)
-		assert.Contains(t, d.Refusals[0].Message, `may not act for scheduler "scheduler"`)
 	}
 }
 

@@ -87,6 +87,12 @@ func (a *Arbiter) Release(p *ledger.Placement) {
 	a.gangs.unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
 }
 
+// ReleaseAll ends what is kept for pods in memory, for whoever may give it back. What it returns tells of those that
+// it did not end. It keeps for a gang that starts what the gang needs of it.
+func (a *Arbiter) ReleaseAll(placements []ledger.Placement) ledger.Result {
+	return a.gangs.unreserve(placements)
+}
+
 // BindKnown is Bind for a scheduler in this process that knows the pod at a version: it is not bound by
 // an older one.
 func (a *Arbiter) BindKnown(ctx context.Context, pod *cluster.Pod, node string) error {

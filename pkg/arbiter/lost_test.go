@@ -2,7 +2,6 @@ package arbiter
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -39,24 +38,5 @@ func TestNoBindingIsRepeatedAfterTheLease(t *testing.T) {
 		assert.Equal(t, tc.outcome == gates.Unknown, w.on(ref(p)) == "Binding on a")
 		<-time.After(time.Minute)
 		assert.Equal(t, 3, w.api.posts)
-	})
-}
-
-// The same for Reservations.
-func TestNoReservationIsRepeatedAfterTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.objects.Creates = times(100, neverThere)
-		time.AfterFunc(time.Second, func() { w.undecided.Store(new("another server may be deciding by now")) })
-		g := inTwoNamespaces(w)
-		begun := time.Now()
-		d, err := w.Reserve(t.Context(), g)
-		require.NoError(t, err)
-		assert.Contains(t, d.Error, "another server may be deciding by now")
-		assert.Less(t, time.Since(begun), 3*time.Second)
-		before := w.objects.CreateCount
-		assert.Greater(t, before, 2)
-		<-time.After(time.Minute)
-		assert.Equal(t, before, w.objects.CreateCount)
 	})
 }

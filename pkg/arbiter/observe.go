@@ -20,7 +20,7 @@ func (a *Arbiter) MayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef
 		return ref, err
 	}
 	if info, ok := a.o.Pods.Pod(pod.Namespace, pod.Name); ok && isOf(info, pod) {
-		return info.Ref, a.mayUse(ctx, info.Scheduler)
+		return info.Ref, a.MayUse(ctx, info.Scheduler)
 	}
 	return ref, err // the watch brings it soon
 }

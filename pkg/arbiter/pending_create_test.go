@@ -42,11 +42,11 @@ func TestPodWithANodeThatWasPromised(t *testing.T) {
 			inCluster(t, func(t *testing.T, c *apiCluster) {
 				p := newPod("p")
 				promised := ledger.PodRef{Namespace: p.Namespace, Name: p.Name, UID: uid}
-				_, err := c.Reserve(as(t.Context(), "for-other"), &Gang{
-					Scheduler: "other", Caller: "for-other", Mode: ledger.AllOrNothing,
-					Pods: []GangPod{{Ref: promised, Node: "a", Request: c.info(p).Request}},
-				})
+				result, err := c.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
+					Pod: promised, Node: "a", Request: c.info(p).Request, Scheduler: "other", Caller: "for-other", Unborn: true,
+				}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), false)
 				require.NoError(t, err)
+				require.Equal(t, 1, result.Granted)
 				require.NoError(t, c.create("p", "3", "b"))
 				assert.Equal(t, "Binding on b", c.on(ref(newPod("p"))))
 			})

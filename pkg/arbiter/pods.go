@@ -124,7 +124,7 @@ func (p *pods) exists(ctx context.Context, ref ledger.PodRef, created bool) (boo
 	}
 	_, err := p.read(ctx, ledger.PodRef{Namespace: ref.Namespace, Name: ref.Name}, 0)
 	switch {
-	case errors.Is(err, errPodGone):
+	case errors.Is(err, gates.ErrPodGone):
 		return false, nil
 	case errors.As(err, new(*UncountableError)):
 		return true, nil
@@ -180,4 +180,24 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	}
 	p.known.Add(info.Ref.UID, s)
 	return info, nil
+}
+
+// Watched returns the pod of a name as the watch has brought it. It returns nil where the
+// watch has brought none, or one of another UID. Then either the watch or the caller is
+// behind. The ledger, which remembers UIDs that are gone, decides. The error is an
+// *UncountableError.
+func (a *Arbiter) Watched(ref ledger.PodRef) (*cluster.Pod, error) {
+	info, ok := a.o.Pods.Pod(ref.Namespace, ref.Name)
+	if !ok || (ref.UID != "" && ref.UID != info.Ref.UID) {
+		return nil, nil
+	}
+	if err := a.o.Pods.PodError(ref.Namespace, ref.Name); err != nil {
+		return nil, &UncountableError{Cause: err}
+	}
+	return info, nil
+}
+
+// ReadPod reads a pod live. Its errors are a *gates.Error and an *UncountableError.
+func (a *Arbiter) ReadPod(ctx context.Context, ref ledger.PodRef) (*cluster.Pod, error) {
+	return a.pods.read(ctx, ref, 0)
 }

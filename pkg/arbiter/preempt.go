@@ -17,7 +17,7 @@ import (
 func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][]types.UID) (pod *cluster.Pod,
 	fits map[string]bool, err error,
 ) {
-	ctx, span := tracing.Start(ctx, decideSpan)
+	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
 	pod, _, err = a.advised(ctx, q)
 	if err != nil {

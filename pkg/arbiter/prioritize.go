@@ -18,7 +18,7 @@ import (
 func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery,
 	offered []string,
 ) (_ *cluster.Pod, scores []int64, _ error) {
-	ctx, span := tracing.Start(ctx, decideSpan)
+	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
 	pod, known, err := a.advised(ctx, q)
 	if err != nil {

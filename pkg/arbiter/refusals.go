@@ -15,6 +15,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
+// ReasonPodInvalid is the reason of a refusal of a pod whose requests cannot be counted.
+const ReasonPodInvalid = "PodInvalid"
+
 // AdmissionWarns reports whether the admission webhook only warns of what the arbiter refuses, and allows it.
 func (a *Arbiter) AdmissionWarns() bool { return a.o.AdmissionWarns }
 
@@ -191,20 +194,5 @@ func refusalKind(err error) string {
 		return gates.Reason
 	default:
 		return e.Rejection.Reason.String()
-	}
-}
-
-// refusedGang remembers the refusals of a decision on a gang.
-func (a *Arbiter) refusedGang(g *Gang, d *Decision) {
-	for i := range d.Refusals {
-		said := &d.Refusals[i]
-		r := &waiting.Refusal{
-			Path: waiting.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason,
-			Rejection: said.Rejection,
-		}
-		if said.Rejection.Reason == ledger.Fits { // it was not asked for
-			r.Message = said.Message
-		}
-		a.refuse(r)
 	}
 }

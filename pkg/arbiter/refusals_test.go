@@ -30,21 +30,12 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			w.Filtered(ctx, advice, nodes)
 		}
 	}
-	reserve := func(w *world, p *v1.Pod, dry bool) {
-		_, err := w.Reserve(as(w.t.Context(), caller), &Gang{
-			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
-			DryRun: dry,
-		})
-		require.NoError(w.t, err)
-	}
 	cases := map[string]struct {
 		ask  func(w *world, p *v1.Pod)
 		path string
 	}{
-		"filter":  {filter, waiting.Filter},
-		"bind":    {func(w *world, p *v1.Pod) { _, _ = w.Bind(as(w.t.Context(), caller), ref(p), "a") }, waiting.Bind},
-		"reserve": {func(w *world, p *v1.Pod) { reserve(w, p, false) }, waiting.Reserve},
-		"a trial": {func(w *world, p *v1.Pod) { reserve(w, p, true) }, ""},
+		"filter": {filter, waiting.Filter},
+		"bind":   {func(w *world, p *v1.Pod) { _, _ = w.Bind(as(w.t.Context(), caller), ref(p), "a") }, waiting.Bind},
 		"admission": {func(w *world, p *v1.Pod) {
 			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller, DryRun: true})
 			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller})

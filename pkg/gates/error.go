@@ -124,6 +124,9 @@ func (e *Error) undone() string {
 	return fmt.Sprintf("pod %s was not bound to node %q", e.Pod, e.Node)
 }
 
+// ErrPodGone is to be compared with by errors.Is: it matches every *Error of its outcome.
+var ErrPodGone = &Error{Outcome: PodGone}
+
 // Of says which pod and node the error is about.
 func (e *Error) Of(pod ledger.PodRef, node string) *Error {
 	e.Pod, e.Node = pod, node

@@ -142,6 +142,9 @@ func podAttributes(pod ledger.PodRef) trace.SpanStartEventOption {
 		podNamespace.String(pod.Namespace))
 }
 
+// Decide is what the spans of decisions are called.
+const Decide = "decide"
+
 // Start starts a span below that of ctx, which may have ended. Where there is none that is sampled, it does nothing.
 func Start(ctx context.Context, name string) (context.Context, trace.Span) {
 	above := trace.SpanFromContext(ctx)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
@@ -69,6 +70,8 @@ func (w *World) gated() *gates.GatedLedger {
 	return gates.NewGatedLedger(w.Ledger, w.Clock, gates.New(w.Policy), w.undecided)
 }
 
+const bindTimeout = 8 * time.Second
+
 // TTL is how long reservations last that do not say.
 const TTL = time.Minute
 
@@ -95,11 +98,10 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 	t.Helper()
 	o := arbiter.Options{
 		Ledger: w.gated(), Pods: w.Pods, Question: w.Question,
-		API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
+		API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: bindTimeout,
 		Policy:  w.Policy,
 		Waiting: w.Waiting,
-		Store:   w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
-		MayUse: mayAll, MayReserve: mayAll, Term: election.NewOwnTerm(0),
+		MayUse:  mayAll, Term: election.NewOwnTerm(0),
 		Gangs: gangs.New(gangs.Options{
 			Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Metrics: w.Metrics, Log: w.Log,
 		}),
@@ -111,6 +113,21 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		change(&o)
 	}
 	return arbiter.New(o)
+}
+
+// NewGangs returns what decides on gangs beside an Arbiter that New has made. It is stopped by the caller. change is as
+// in New.
+func (w *World) NewGangs(t testing.TB, a *arbiter.Arbiter, change func(*gang.Options)) *gang.Arbiter {
+	t.Helper()
+	o := gang.Options{
+		Arbiter: a, Ledger: w.gated(), Question: w.Question, Waiting: w.Waiting, Policy: w.Policy, Metrics: w.Metrics,
+		Log: w.Log, Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
+		MayReserve: mayAll, ReadTimeout: bindTimeout,
+	}
+	if change != nil {
+		change(&o)
+	}
+	return gang.New(o)
 }
 
 func mayAll(context.Context, user.Info, string) error { return nil }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -36,14 +37,14 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 		})
 		return nil
 	}
-	decide, err := a.o.Arbiter.WhatIf(r.Context(), &g.Gang, g.without)
+	decide, err := a.o.Gangs.WhatIf(r.Context(), &g.Request, g.without)
 	if err != nil {
 		return httpjson.Errorf(statusOf(err), "%s", err)
 	}
 	return a.answer(w, r, func() (any, error) { return newWhatIfAnswer(decide(), who), nil })
 }
 
-func newWhatIfAnswer(d *arbiter.Decision, who *reader) *reserver.WhatIfAnswer {
+func newWhatIfAnswer(d *gang.Decision, who *reader) *reserver.WhatIfAnswer {
 	gang := newAnswer(d, who)
 	answer := &reserver.WhatIfAnswer{
 		FailedPods: gang.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: gang.Rejections,

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -23,6 +24,8 @@ import (
 // Options are what an API works with. All fields are required but Limits.
 type Options struct {
 	Arbiter *arbiter.Arbiter
+	// Gangs decides on /reserve, /unreserve and /v1/whatif.
+	Gangs   *gang.Arbiter
 	Waiting *waiting.Pods
 	Ledger  ledger.Reader
 	Clock   *steady.Clock // of the ledger's deadlines

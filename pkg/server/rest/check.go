@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -21,7 +21,7 @@ func badRequest(format string, args ...any) error {
 }
 
 // check turns a decoded request into the gang of a caller, or says what is wrong with it.
-func (a *API) check(v verb, req *gangRequest, caller string) (*gang, error) {
+func (a *API) check(v verb, req *gangRequest, caller string) (*asked, error) {
 	steps := []func(verb, *gangRequest) error{
 		checkVerbFields, checkHeader, checkPods, checkNodes, checkWithout,
 	}
@@ -30,15 +30,15 @@ func (a *API) check(v verb, req *gangRequest, caller string) (*gang, error) {
 			return nil, err
 		}
 	}
-	g := &gang{
+	g := &asked{
 		verb: v, minRevision: req.MinRevision, claims: req.Pods.claims, warnings: req.Pods.warnings,
-		without: make([]ledger.PodRef, len(req.Without)), Gang: arbiter.Gang{
+		without: make([]ledger.PodRef, len(req.Without)), Request: gang.Request{
 			Scheduler: req.SchedulerName, Caller: caller, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
-			DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GangPod, len(req.Pods.entries)),
+			DryRun: req.DryRun || v == verbWhatIf, Pods: make([]gang.Pod, len(req.Pods.entries)),
 		},
 	}
 	for i := range req.Pods.entries {
-		g.Pods[i] = req.Pods.entries[i].GangPod
+		g.Pods[i] = req.Pods.entries[i].Pod
 		if len(req.Nodes) > 0 {
 			g.Pods[i].Node = req.Nodes[i]
 		}

@@ -11,11 +11,11 @@ import (
 
 // checkDurable finds out whether a /reserve is durable, and refuses fields that mean
 // nothing then.
-func (a *API) checkDurable(g *gang, req *gangRequest) error {
+func (a *API) checkDurable(g *asked, req *gangRequest) error {
 	if req.Durable != nil {
 		g.Durable = *req.Durable
 	} else {
-		g.Durable = a.o.Arbiter.Durable()
+		g.Durable = a.o.Gangs.Durable()
 	}
 	if !g.Durable {
 		if req.Name+req.Namespace != "" {

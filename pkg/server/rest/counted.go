@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -23,7 +23,7 @@ const (
 
 // counted adds to the answer of a reserve the amounts that were counted of the granted pods. It warns of the first pod
 // that asks for nothing.
-func (a *API) counted(answer *reserver.Answer, g *gang, d *arbiter.Decision) {
+func (a *API) counted(answer *reserver.Answer, g *asked, d *gang.Decision) {
 	table, bare := a.o.Ledger.Table(), ""
 	answer.Requests = reserver.Amounts{}
 	refused := d.Refusals
@@ -44,7 +44,7 @@ func (a *API) counted(answer *reserver.Answer, g *gang, d *arbiter.Decision) {
 }
 
 // warned is an answer with what there is to say of the request itself.
-func (g *gang) warned(answer reserver.Answer) *reserver.Answer {
+func (g *asked) warned(answer reserver.Answer) *reserver.Answer {
 	answer.Warnings = slices.Concat(g.warnings, answer.Warnings)
 	if g.claims && g.verb == verbReserve && answer.Error == "" {
 		answer.Warnings = append(answer.Warnings, devicesNotKept)

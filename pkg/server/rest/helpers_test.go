@@ -24,6 +24,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -51,6 +52,7 @@ type fixture struct {
 	*arbitertest.World
 	t       testing.TB
 	arbiter *arbiter.Arbiter
+	gangs   *gang.Arbiter
 	api     *API
 	handler http.Handler
 	ledger  *ledger.Ledger
@@ -138,9 +140,11 @@ func newBareFixture(t testing.TB) *fixture {
 // start makes the API and what decides for it.
 func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
-	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.MayUse, o.MayReserve = f.mayUse, f.mayReserve })
+	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.MayUse = f.mayUse })
+	f.gangs = f.NewGangs(f.t, f.arbiter, func(o *gang.Options) { o.MayReserve = f.mayReserve })
 	f.api = New(Options{
-		Arbiter: f.arbiter, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done,
+		Arbiter: f.arbiter, Gangs: f.gangs, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock,
+		Metrics: f.Metrics, Done: f.done,
 		Limits:  limits,
 		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		MayRead: f.mayRead, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
@@ -164,6 +168,7 @@ func (f *fixture) listen(change func(*http.Server)) {
 func (f *fixture) stop() {
 	f.api.Stop()
 	require.NoError(f.t, f.arbiter.Stop(context.Background()))
+	f.gangs.Stop()
 }
 
 func testRouter(api *API, log *logrus.Logger) http.Handler {

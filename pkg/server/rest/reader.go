@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -157,7 +157,7 @@ func (r *reader) hideHolders(holders []reserver.Holder) {
 }
 
 // hideRefusals takes out of the reasons of refusals what the caller may not see, in namespaces that it named itself.
-func (r *reader) hideRefusals(d *arbiter.Decision) {
+func (r *reader) hideRefusals(d *gang.Decision) {
 	for i := range d.Refusals {
 		refusal := &d.Refusals[i]
 		said := &refusal.Rejection
@@ -172,7 +172,7 @@ func (r *reader) hideRefusals(d *arbiter.Decision) {
 }
 
 // newRejections are the refusals of a decision, as the caller may see them.
-func (r *reader) newRejections(d *arbiter.Decision) []reserver.Rejection {
+func (r *reader) newRejections(d *gang.Decision) []reserver.Rejection {
 	r.hideRefusals(d)
 	list := newRejections(d.Refusals)
 	for i := range list {

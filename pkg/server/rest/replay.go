@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
@@ -57,7 +57,7 @@ func newReplays(age time.Duration, most int) *replays {
 // outcome that is transient is decided anew for every repeat. A repeat that comes
 // while the first is being decided waits for it.
 func (r *replays) do(
-	ctx context.Context, g *gang, clock *steady.Clock, decide func() (outcome, error),
+	ctx context.Context, g *asked, clock *steady.Clock, decide func() (outcome, error),
 ) (out outcome, repeats time.Duration, err error) {
 	key := replayKey{g.verb, g.Scheduler, g.RequestID}
 	for {
@@ -67,7 +67,7 @@ func (r *replays) do(
 			return out, 0, err
 		}
 		if entry.asked != g.Fingerprint {
-			return outcome{}, 0, arbiter.ErrRequestIDUsed(httpjson.Clip(g.RequestID))
+			return outcome{}, 0, gang.ErrRequestIDUsed(httpjson.Clip(g.RequestID))
 		}
 		select {
 		case <-entry.done:
@@ -145,7 +145,7 @@ func (r *replays) drop(entry *replay) {
 // differently: schedulers read their pods anew, and their status and resource
 // version change meanwhile. MinRevision may rise, too. The TTL is as it was asked, and
 // not what it is by today's policy.
-func fingerprint(g *gang, t *resources.Table) string {
+func fingerprint(g *asked, t *resources.Table) string {
 	var b []byte
 	texts := func(list ...string) {
 		for _, s := range list { // with its length, so that no two lists look alike

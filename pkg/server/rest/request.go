@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -59,9 +59,9 @@ func (l *many[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
 	return err
 }
 
-// gang is a request that makes sense: what the arbiter is asked.
-type gang struct {
-	arbiter.Gang
+// asked is a request that makes sense: what the arbiter is asked.
+type asked struct {
+	gang.Request
 	verb        verb
 	minRevision uint64
 	without     []ledger.PodRef
@@ -70,7 +70,7 @@ type gang struct {
 }
 
 // readGang decodes and checks a request. Errors are *httpjson.Error.
-func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*gang, error) {
+func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*asked, error) {
 	req := gangRequest{Pods: podList{table: a.o.Ledger.Table(), identityOnly: v == verbUnreserve}}
 	release, err := a.o.Intake.Decode(w, r, a.o.Limits.MaxBody, &req, json.RejectUnknownMembers(true))
 	defer release() // what is kept of it is bounded by the number of pods

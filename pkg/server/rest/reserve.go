@@ -9,7 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
@@ -57,7 +57,7 @@ func (a *API) decide(v verb) func(w http.ResponseWriter, r *http.Request) error 
 }
 
 // traced starts the span of a gang's request: that of a single pod is in the pod's trace.
-func (g *gang) traced(ctx context.Context) (context.Context, trace.Span) {
+func (g *asked) traced(ctx context.Context) (context.Context, trace.Span) {
 	if len(g.Pods) == 1 {
 		return tracing.Pod(ctx, string(g.verb), g.Pods[0].Ref)
 	}
@@ -66,7 +66,7 @@ func (g *gang) traced(ctx context.Context) (context.Context, trace.Span) {
 
 // statusOf is the one table from errors to statuses.
 func statusOf(err error) int {
-	var request *arbiter.RequestError
+	var request *gang.RequestError
 	var known *httpjson.Error
 	var undecided *gates.Error
 	var denied *identity.DeniedError
@@ -88,7 +88,7 @@ func statusOf(err error) int {
 }
 
 // decideGang has a gang decided once, and answers repeats.
-func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error) {
+func (a *API) decideGang(ctx context.Context, g *asked) (*reserver.Answer, error) {
 	fresh := func() (outcome, error) {
 		late, err := a.awaitRevision(ctx, g.minRevision)
 		switch {
@@ -100,11 +100,11 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 		if a.o.ReserveRefusal != "" && g.verb == verbReserve && !g.DryRun {
 			return outcome{answer: a.failAll(g, a.o.ReserveRefusal), transient: true}, nil
 		}
-		ask := a.o.Arbiter.Reserve
+		ask := a.o.Gangs.Reserve
 		if g.verb == verbUnreserve {
-			ask = a.o.Arbiter.Unreserve
+			ask = a.o.Gangs.Unreserve
 		}
-		d, err := ask(ctx, &g.Gang)
+		d, err := ask(ctx, &g.Request)
 		if err != nil {
 			return outcome{}, err
 		}
@@ -128,7 +128,7 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 	return g.warned(out.answer), err
 }
 
-func newAnswer(d *arbiter.Decision, who *reader) reserver.Answer {
+func newAnswer(d *gang.Decision, who *reader) reserver.Answer {
 	rejections := who.newRejections(d)
 	answer := reserver.Answer{
 		FailedPods: make([]string, 0, len(d.Failed)), Error: d.Error, Revision: d.Revision, ExpiresAt: utc(d.ExpiresAt),
@@ -144,7 +144,7 @@ func newAnswer(d *arbiter.Decision, who *reader) reserver.Answer {
 }
 
 // failAll refuses every pod of a gang, for a reason that does not lie with single pods.
-func (a *API) failAll(g *gang, why string) reserver.Answer {
+func (a *API) failAll(g *asked, why string) reserver.Answer {
 	answer := reserver.Answer{
 		FailedPods: make([]string, len(g.Pods)), Error: why, Revision: a.o.Ledger.Revision(), Durable: g.Durable,
 	}
@@ -156,11 +156,11 @@ func (a *API) failAll(g *gang, why string) reserver.Answer {
 
 // repeat returns the answer to a repeated request. It is the first answer, unless that
 // would say that capacity is kept which is not. A repeated refusal says that it is one.
-func (a *API) repeat(g *gang, first *outcome, remembered time.Duration) reserver.Answer {
+func (a *API) repeat(g *asked, first *outcome, remembered time.Duration) reserver.Answer {
 	var lost []string
 	for i := range first.held {
 		h := &first.held[i]
-		if !a.o.Arbiter.Has(h.Pod, h.Node) {
+		if !a.o.Gangs.Has(h.Pod, h.Node) {
 			lost = append(lost, h.Pod.Name)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -218,11 +218,11 @@ func TestClientGone(t *testing.T) {
 		d.Store.Creates = []fate{{Delay: time.Second}}
 		pod := d.Bring(aPod("a", "1", "1Gi"))
 		ctx, cancel := context.WithCancel(t.Context())
-		decisions := make(chan *arbiter.Decision)
+		decisions := make(chan *gang.Decision)
 		go func() {
-			d, err := d.arbiter.Reserve(ctx, &arbiter.Gang{
+			d, err := d.gangs.Reserve(ctx, &gang.Request{
 				Scheduler: testScheduler, Mode: ledger.AllOrNothing, Durable: true,
-				Pods: []arbiter.GangPod{{Ref: pod.Ref, Node: "node-1"}},
+				Pods: []gang.Pod{{Ref: pod.Ref, Node: "node-1"}},
 			})
 			assert.NoError(t, err)
 			decisions <- d

@@ -55,8 +55,9 @@ func newSystem(t *testing.T) *system {
 		return ""
 	}
 	decider := s.New(t, nil)
+	gangs := s.NewGangs(t, decider, nil)
 	s.api = rest.New(rest.Options{
-		Arbiter: decider, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics,
+		Arbiter: decider, Gangs: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics,
 		Limits:              rest.Limits{MinRevisionWait: 20 * time.Millisecond, Heartbeat: time.Hour},
 		Intake:              httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		PendingReservations: func() []reservations.Pending { return nil },
@@ -67,6 +68,7 @@ func newSystem(t *testing.T) *system {
 	t.Cleanup(func() {
 		s.api.Stop()
 		require.NoError(t, decider.Stop(context.Background()))
+		gangs.Stop()
 	})
 	return s
 }

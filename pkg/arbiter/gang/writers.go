@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"context"
@@ -7,15 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 )
-
-// goOn has something done after its caller was answered; not after Stop.
-func (a *Arbiter) goOn(do func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ctx.Err() == nil {
-		a.wg.Go(do)
-	}
-}
 
 // writers keep apart the requests that write the same Reservation objects.
 type writers struct {

@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"context"
@@ -119,7 +119,7 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 func (w *durableWrite) settleBinds(ctx context.Context) (why string, again bool) {
 	for _, i := range w.allocated {
 		p := &w.placements[i]
-		if !w.a.awaitBind(ctx, flightKey{p.Pod, p.Node}) {
+		if !w.a.o.Arbiter.AwaitBind(ctx, p.Pod, p.Node) {
 			return fmt.Sprintf("nothing was reserved: it is not known yet whether pod %s was bound to node %q: try again", p.Pod,
 				p.Node), false
 		}

@@ -1,4 +1,4 @@
-package arbiter
+package gang_test
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
@@ -24,32 +26,15 @@ import (
 var rsvKind = v1alpha1.Resource("reservations")
 
 // inTwoNamespaces is a gang that cannot be one object.
-func inTwoNamespaces(w *world) *Gang {
-	g := &Gang{Scheduler: "scheduler", Mode: ledger.AllOrNothing, Durable: true, Name: "job", Fingerprint: "f"}
+func inTwoNamespaces(w *world) *gang.Request {
+	g := &gang.Request{Scheduler: "scheduler", Mode: ledger.AllOrNothing, Durable: true, Name: "job", Fingerprint: "f"}
 	for _, namespace := range []string{"x", "y", "z"} {
 		p := newPod("p")
 		p.Namespace, p.UID = namespace, types.UID("uid-"+namespace)
 		w.bring(p)
-		g.Pods = append(g.Pods, GangPod{Ref: ref(p), Node: "a"})
+		g.Pods = append(g.Pods, gang.Pod{Ref: ref(p), Node: "a"})
 	}
 	return g
-}
-
-func (w *world) slots() []string {
-	views, _ := w.ledger.Slots()
-	list := []string{}
-	for i := range views {
-		list = append(list, views[i].Ref.String())
-	}
-	return list
-}
-
-func (w *world) written() []string {
-	list := []string{}
-	for _, object := range w.objects.All() {
-		list = append(list, object.Namespace+"/"+object.Name)
-	}
-	return list
 }
 
 var wholeGang = []string{"x/job", "y/job-2", "z/job-3"}
@@ -84,7 +69,7 @@ func TestWritesOfSeveralObjects(t *testing.T) {
 	}
 	bubble.Each(t, tests, func(t *testing.T, tc testCase) {
 		w := newWorld(t)
-		w.objects.Creates, w.objects.Gets, w.objects.Patches = tc.creates, tc.gets, tc.patches
+		w.Store.Creates, w.Store.Gets, w.Store.Patches = tc.creates, tc.gets, tc.patches
 		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
 		require.NoError(t, err)
 		assert.Equal(t, tc.granted, d.Error == "", d.Error)
@@ -92,18 +77,18 @@ func TestWritesOfSeveralObjects(t *testing.T) {
 			assert.Equal(t, wholeGang, w.written())
 			assert.Len(t, w.slots(), 3)
 			assert.Empty(t, d.Failed)
-			for _, object := range w.objects.All() {
-				assert.False(t, isUnfinished(object))
+			for _, object := range w.Store.All() {
+				assert.NotContains(t, object.Labels, unfinished)
 			}
 		} else {
 			assert.Len(t, d.Failed, 3)
-			w.objects.Heal()
+			w.Store.Heal()
 			<-time.After(5 * time.Minute)
 			synctest.Wait()
 			assert.Empty(t, w.written())
 			assert.Empty(t, w.slots())
 		}
-		w.objects.Late.Wait()
+		w.Store.Late.Wait()
 	})
 }
 
@@ -116,9 +101,9 @@ func TestServerThatDiesBetweenWrites(t *testing.T) {
 				w := newWorld(t)
 				hang := storetest.Fate{Never: true, Delay: time.Hour, Err: errReset}
 				if writes < 3 {
-					w.objects.Creates = append(make([]storetest.Fate, writes), hang, hang, hang)
+					w.Store.Creates = append(make([]storetest.Fate, writes), hang, hang, hang)
 				} else if writes == 3 {
-					w.objects.Patches = []storetest.Fate{hang}
+					w.Store.Patches = []storetest.Fate{hang}
 				}
 				died := make(chan error, 1)
 				go func() {
@@ -126,14 +111,12 @@ func TestServerThatDiesBetweenWrites(t *testing.T) {
 					died <- err
 				}()
 				synctest.Wait()
-				ctx, cancel := context.WithCancel(t.Context())
-				cancel()
-				_ = w.Stop(ctx)
+				w.Stop()
 				require.NoError(t, <-died)
-				w.objects.Heal()
+				w.Store.Heal()
 				assert.Len(t, w.written(), min(writes, 3))
 
-				next := w.succeed()
+				next := w.succeed(nil)
 				d, err := next.Reserve(t.Context(), inTwoNamespaces(w))
 				require.NoError(t, err)
 				finished := writes == 0 || writes == 4
@@ -146,7 +129,6 @@ func TestServerThatDiesBetweenWrites(t *testing.T) {
 				} else {
 					assert.Empty(t, w.written())
 				}
-				require.NoError(t, next.Stop(t.Context()))
 			})
 		})
 	}
@@ -154,19 +136,19 @@ func TestServerThatDiesBetweenWrites(t *testing.T) {
 
 // succeed returns the Arbiter of a server that has read the objects at its start, as
 // pkg/reservations does.
-func (w *world) succeed() *Arbiter {
-	views, _ := w.ledger.Slots()
+func (w *world) succeed(change func(*gang.Options)) *gang.Arbiter {
+	views, _ := w.Ledger.Slots()
 	for i := range views {
-		w.ledger.ReleaseSlots(views[i].Ref.Namespace, views[i].Ref.Name)
+		w.Ledger.ReleaseSlots(views[i].Ref.Namespace, views[i].Ref.Name)
 	}
-	for _, object := range w.objects.All() {
-		kept, err := convert.GrantedSlots(w.ledger.Table(), object)
+	for _, object := range w.Store.All() {
+		kept, err := convert.GrantedSlots(w.Ledger.Table(), object)
 		require.NoError(w.t, err)
 		for i := range kept {
-			w.ledger.ObserveSlot(kept[i])
+			w.Ledger.ObserveSlot(kept[i])
 		}
 	}
-	return w.newArbiter(Options{})
+	return w.server(change)
 }
 
 // Somebody makes objects that look like what is left of a gang, and names the objects of others as its parts. Only
@@ -175,26 +157,26 @@ func TestForgedHeadTakesNothingAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		put := func(namespace, name string, labels, annotations map[string]string) {
-			w.objects.Objects[types.NamespacedName{
+			w.Store.Objects[types.NamespacedName{
 				Namespace: namespace,
 				Name:      name,
 			}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: name, UID: types.UID(namespace + name), Labels: labels, Annotations: annotations,
 			}}
 		}
-		unfinished := map[string]string{unfinishedLabel: "true"}
+		left := map[string]string{unfinished: "true"}
 		put("others", "by-hand", nil, nil)
-		put("others", "job", nil, map[string]string{attemptAnnotation: "known"})
-		put("others", "job-2", nil, map[string]string{attemptAnnotation: "known", headAnnotation: "others/job"})
-		put("a", "forged", unfinished, map[string]string{partsAnnotation: "others/by-hand"})
-		put("a", "forged-attempt", unfinished, map[string]string{
-			partsAnnotation:   "others/job,others/job-2",
-			attemptAnnotation: "known",
+		put("others", "job", nil, map[string]string{attempt: "known"})
+		put("others", "job-2", nil, map[string]string{attempt: "known", head: "others/job"})
+		put("a", "forged", left, map[string]string{parts: "others/by-hand"})
+		put("a", "forged-attempt", left, map[string]string{
+			parts:   "others/job,others/job-2",
+			attempt: "known",
 		})
-		put("a", "no-parts", unfinished, nil)
-		put("a", "no-names", unfinished, map[string]string{partsAnnotation: "/,x,y/../z,,"})
-		put("x", "left", unfinished, map[string]string{partsAnnotation: "y/left-2", attemptAnnotation: "1"})
-		put("y", "left-2", nil, map[string]string{headAnnotation: "x/left", attemptAnnotation: "1"})
+		put("a", "no-parts", left, nil)
+		put("a", "no-names", left, map[string]string{parts: "/,x,y/../z,,"})
+		put("x", "left", left, map[string]string{parts: "y/left-2", attempt: "1"})
+		put("y", "left-2", nil, map[string]string{head: "x/left", attempt: "1"})
 		w.Start()
 		<-time.After(2 * time.Minute)
 		assert.Equal(t, []string{"others/by-hand", "others/job", "others/job-2"}, w.written())
@@ -205,9 +187,9 @@ func TestForgedHeadTakesNothingAlong(t *testing.T) {
 func TestOwnGangIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.objects.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
+		w.Store.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
 		w.Start()
-		<-time.After(storeSettle - time.Second)
+		<-time.After(14 * time.Second)
 		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
 		require.NoError(t, err)
 		assert.Empty(t, d.Error)
@@ -225,7 +207,7 @@ func TestConflictThatWasWritten(t *testing.T) {
 		"not written": {Never: true, Err: conflict},
 	}, func(t *testing.T, fate storetest.Fate) {
 		w := newWorld(t)
-		w.objects.Creates = []storetest.Fate{fate}
+		w.Store.Creates = []storetest.Fate{fate}
 		g := inTwoNamespaces(w)
 		g.Pods = g.Pods[:1]
 		d, err := w.Reserve(t.Context(), g)
@@ -233,38 +215,60 @@ func TestConflictThatWasWritten(t *testing.T) {
 		assert.Empty(t, d.Error)
 		assert.Equal(t, []string{"x/job"}, w.written())
 		assert.Equal(t, []string{"x/job/p"}, w.slots())
-		w.objects.Late.Wait()
+		w.Store.Late.Wait()
 	})
 }
 
 // A pod that is being bound needs no slot, if it is bound in the end. What is acknowledged must not rest on a bind
 // whose outcome is not known: the next server knows nothing of it.
 func TestReservedWhileBeingBound(t *testing.T) {
-	type testCase struct {
-		bind  func(n int) reply
-		slots []string
-		why   string
-	}
-	bubble.Each(t, map[string]testCase{
-		"bound":     {script(reply{commit: before, hang: true}), []string{}, ""},
-		"not known": {func(int) reply { return reply{hang: true} }, []string{}, "it is not known yet whether pod"},
-	}, func(t *testing.T, tc testCase) {
-		p := newPod("p")
+	p := newPod("p")
+	bubble.Each(t, map[string]bool{"bound": true, "not known": false}, func(t *testing.T, isBound bool) {
 		w := newWorld(t, p)
-		w.api.bind = tc.bind
-		done := make(chan struct{})
-		go func() { defer close(done); _ = w.bindPod(p, "a") }()
-		synctest.Wait()
-		d, err := w.Reserve(t.Context(), &Gang{
-			Scheduler: "scheduler", Durable: true, Name: "r", Fingerprint: "f", Pods: []GangPod{{Ref: ref(p), Node: "a"}},
-		})
-		require.NoError(t, err)
-		if tc.why == "" {
-			assert.Empty(t, d.Error)
-		} else {
-			assert.Contains(t, d.Error, tc.why)
+		w.API.Put(p)
+		w.api.bind = func(ctx context.Context) error {
+			<-ctx.Done()
+			if isBound {
+				bound := p.DeepCopy()
+				bound.Spec.NodeName = "a"
+				w.API.Put(bound)
+			}
+			return ctx.Err()
 		}
-		assert.Equal(t, tc.slots, w.slots())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = w.single.Bind(identity.Inside(t.Context()), ref(p), "a")
+		}()
+		synctest.Wait()
+		g := onA("", p)
+		g.Durable, g.Name = true, "r"
+		why := w.reserve(w.Arbiter, g)
+		if isBound {
+			assert.Empty(t, why)
+		} else {
+			assert.Contains(t, why, "it is not known yet whether pod")
+		}
+		assert.Empty(t, w.slots())
 		<-done
+	})
+}
+
+// A server that does not decide any more sends no write again, whatever became of the last one.
+func TestNoReservationIsRepeatedAfterTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Store.Creates = times(100, neverThere)
+		time.AfterFunc(time.Second, func() { w.undecided.Store(new("another server may be deciding by now")) })
+		g := inTwoNamespaces(w)
+		begun := time.Now()
+		d, err := w.Reserve(t.Context(), g)
+		require.NoError(t, err)
+		assert.Contains(t, d.Error, "another server may be deciding by now")
+		assert.Less(t, time.Since(begun), 3*time.Second)
+		before := w.Store.CreateCount
+		assert.Greater(t, before, 2)
+		<-time.After(time.Minute)
+		assert.Equal(t, before, w.Store.CreateCount)
 	})
 }

@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"context"
@@ -115,7 +115,7 @@ func (a *Arbiter) divide(t *gangAttempt) error {
 
 // gangName chooses the name of the first object. That of a request with a RequestID
 // follows from it, so that a repeat finds the object after a restart, too.
-func gangName(g *Gang) string {
+func gangName(g *Request) string {
 	switch {
 	case g.Name != "":
 		return g.Name

@@ -1,4 +1,4 @@
-package arbiter
+package gang_test
 
 import (
 	"slices"
@@ -11,40 +11,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-var (
-	lostAnswer = storetest.Fate{Err: errReset}
-	neverThere = storetest.Fate{Never: true, Err: errReset}
-)
-
-func times(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]storetest.Fate{f}, n) }
-
 // oneDurable is a durable gang that is one object, by a RequestID.
-func oneDurable(w *world) *Gang {
+func oneDurable(w *world) *gang.Request {
 	g := inTwoNamespaces(w)
 	g.Pods, g.Name, g.RequestID = g.Pods[:1], "", "r1"
 	return g
 }
 
-func (w *world) reserve(a *Arbiter, g *Gang) string {
-	w.t.Helper()
-	d, err := a.Reserve(w.t.Context(), g)
-	require.NoError(w.t, err)
-	return d.Error
-}
-
 // oust makes the Arbiter one of a server that may decide nothing any more, and returns the next server's.
-func (w *world) oust() *Arbiter {
+func (w *world) oust() *gang.Arbiter {
 	synctest.Wait()
 	w.undecided.Store(ptr.To("another server may decide"))
-	w.objects.Heal()
-	next := w.succeed()
-	next.o.Ledger = gates.NewGatedLedger(w.ledger, w.gated.Clock, w.gated.Gates, func() string { return "" })
-	return next
+	w.Store.Heal()
+	return w.succeed(w.alwaysDecides)
 }
 
 // A leader whose creation was answered with nothing takes it back. The next leader has acknowledged what it
@@ -52,15 +36,14 @@ func (w *world) oust() *Arbiter {
 func TestUndoLeavesWhatAnotherServerAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.objects.Creates = append(times(1, lostAnswer), times(400, neverThere)...)
-		w.objects.Gets = times(400, neverThere)
+		w.Store.Creates = append(times(1, lostAnswer), times(400, neverThere)...)
+		w.Store.Gets = times(400, neverThere)
 		assert.NotEmpty(t, w.reserve(w.Arbiter, oneDurable(w)))
 		next := w.oust()
 		assert.Empty(t, w.reserve(next, oneDurable(w)))
 		<-time.After(time.Minute)
 		synctest.Wait()
 		assert.Len(t, w.written(), 1)
-		require.NoError(t, next.Stop(t.Context()))
 	})
 }
 
@@ -69,25 +52,25 @@ func TestLateDelete(t *testing.T) {
 	late := times(1, storetest.Fate{Err: errReset, Commit: time.Minute})
 	givenBack := func(w *world) {
 		assert.Empty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
-		w.objects.Deletes = slices.Concat(late, times(400, neverThere))
+		w.Store.Deletes = slices.Concat(late, times(400, neverThere))
 		d, err := w.Unreserve(w.t.Context(), oneDurable(w))
 		require.NoError(w.t, err)
 		assert.Contains(w.t, d.Error, "could not be changed: try again")
 	}
 	type testCase struct {
 		begin  func(w *world)
-		repeat func(w *world) *Gang
+		repeat func(w *world) *gang.Request
 	}
 	bubble.Each(t, map[string]testCase{
 		"of what is taken back": {begin: func(w *world) {
-			w.objects.Creates = append(times(1, lostAnswer), times(400, neverThere)...)
-			w.objects.Gets = times(15, neverThere)
-			w.objects.Deletes = slices.Concat(late, times(400, neverThere))
+			w.Store.Creates = append(times(1, lostAnswer), times(400, neverThere)...)
+			w.Store.Gets = times(15, neverThere)
+			w.Store.Deletes = slices.Concat(late, times(400, neverThere))
 			assert.NotEmpty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
 			<-time.After(20 * time.Second)
 		}},
 		"of what is given back": {begin: givenBack},
-		"and another request finds it": {begin: givenBack, repeat: func(w *world) *Gang {
+		"and another request finds it": {begin: givenBack, repeat: func(w *world) *gang.Request {
 			g := oneDurable(w)
 			g.RequestID, g.Fingerprint = "another", "of another request"
 			return g
@@ -96,18 +79,17 @@ func TestLateDelete(t *testing.T) {
 		w := newWorld(t)
 		tc.begin(w)
 		synctest.Wait()
-		require.Positive(t, w.objects.DeleteCount)
+		require.Positive(t, w.Store.DeleteCount)
 		next := w.oust()
 		repeat := oneDurable(w)
 		if tc.repeat != nil {
 			repeat = tc.repeat(w)
 		}
 		assert.Empty(t, w.reserve(next, repeat))
-		w.objects.Late.Wait()
+		w.Store.Late.Wait()
 		synctest.Wait()
 		assert.Len(t, w.written(), 1)
 		assert.Len(t, w.slots(), 1)
-		require.NoError(t, next.Stop(t.Context()))
 	})
 }
 
@@ -117,12 +99,12 @@ func TestGuardLeavesWhatARepeatWasGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		// Two creations of the first try are under way; one is carried out and taken back.
-		w.objects.Creates = append([]storetest.Fate{lostAnswer, {Err: errReset, Commit: 12 * time.Second}},
+		w.Store.Creates = append([]storetest.Fate{lostAnswer, {Err: errReset, Commit: 12 * time.Second}},
 			times(400, neverThere)...)
-		w.objects.Gets = times(15, neverThere)
+		w.Store.Gets = times(15, neverThere)
 		assert.NotEmpty(t, w.reserve(w.Arbiter, oneDurable(w)))
-		w.objects.Heal()
-		w.objects.Late.Wait()
+		w.Store.Heal()
+		w.Store.Late.Wait()
 		synctest.Wait()
 		require.Len(t, w.written(), 1)
 		assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
@@ -136,16 +118,16 @@ func TestGuardLeavesWhatARepeatWasGranted(t *testing.T) {
 // long as the object is there.
 func TestChangedObjectIsReadAgain(t *testing.T) {
 	for name, change := range map[string]func(w *world, key types.NamespacedName){
-		"its status": func(w *world, key types.NamespacedName) { w.objects.Change(key, nil) },
-		"its label":  func(w *world, key types.NamespacedName) { w.objects.Change(key, map[string]string{}) },
+		"its status": func(w *world, key types.NamespacedName) { w.Store.Change(key, nil) },
+		"its label":  func(w *world, key types.NamespacedName) { w.Store.Change(key, map[string]string{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
-				object := w.objects.All()[0]
+				object := w.Store.All()[0]
 				key := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
-				w.objects.Deletes = []storetest.Fate{{Delay: time.Second}}
+				w.Store.Deletes = []storetest.Fate{{Delay: time.Second}}
 				go func() {
 					<-time.After(500 * time.Millisecond)
 					change(w, key)

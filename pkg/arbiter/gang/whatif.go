@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // WhatIf decides what Reserve would, now or if some pods were gone, and chooses the
 // nodes where the gang names none. It changes nothing. Its errors are those of Reserve. It does all waiting itself and
 // returns decide, which only computes.
-func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (decide func() *Decision, err error) {
+func (a *Arbiter) WhatIf(ctx context.Context, g *Request, gone []ledger.PodRef) (decide func() *Decision, err error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (de
 	return func() *Decision { return a.whatIf(g, placements, screened, without) }, nil
 }
 
-func (a *Arbiter) whatIf(g *Gang, placements []ledger.Placement, screened []Refusal, without []types.UID) *Decision {
+func (a *Arbiter) whatIf(g *Request, placements []ledger.Placement, screened []Refusal, without []types.UID) *Decision {
 	if g.Pods[0].Node == "" {
 		a.propose(placements, notRefused(len(placements), screened), without)
 	}

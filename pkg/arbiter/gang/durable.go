@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const inMemoryInstead = `, or send "Durable": false for a reservation in memory,
 
 // reserveDurable decides a durable gang: capacity in the ledger first, then objects that
 // say so, and only then the answer.
-func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledger.Placement,
+func (a *Arbiter) reserveDurable(ctx context.Context, g *Request, placements []ledger.Placement,
 	screened []Refusal,
 ) (*Decision, error) {
 	t := &gangAttempt{gang: g, placements: placements, screened: screened}

@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"fmt"
@@ -9,12 +9,13 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 const loggedPods = 3 // placements spelt out in a log line
 
 // report writes the one log line of a decision on a gang and counts it.
-func (a *Arbiter) report(verb string, g *Gang, d *Decision) {
+func (a *Arbiter) report(verb string, g *Request, d *Decision) {
 	result := resultOf(d.Granted, len(d.Refusals))
 	label := result
 	if g.DryRun {
@@ -23,7 +24,7 @@ func (a *Arbiter) report(verb string, g *Gang, d *Decision) {
 		for i := range d.Refusals {
 			a.o.Metrics.ObserveRejection(g.Scheduler, &d.Refusals[i].Rejection)
 		}
-		a.refusedGang(g, d)
+		a.remember(g, d)
 	}
 	a.o.Metrics.ObserveDecision(verb, g.Scheduler, label)
 	fields := logrus.Fields{
@@ -51,8 +52,23 @@ func (a *Arbiter) report(verb string, g *Gang, d *Decision) {
 	a.o.Log.WithFields(fields).Info(verb + " " + result)
 }
 
+// remember has the refusals of a decision remembered.
+func (a *Arbiter) remember(g *Request, d *Decision) {
+	for i := range d.Refusals {
+		said := &d.Refusals[i]
+		r := &waiting.Refusal{
+			Path: waiting.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason,
+			Rejection: said.Rejection, At: a.o.Ledger.Clock.Wall(),
+		}
+		if said.Rejection.Reason == ledger.Fits { // it was not asked for
+			r.Message = said.Message
+		}
+		a.o.Waiting.Refused(r)
+	}
+}
+
 // failed is the decision on a gang that is refused for a reason that does not lie with its pods.
-func (a *Arbiter) failed(verb string, g *Gang, why string) *Decision {
+func (a *Arbiter) failed(verb string, g *Request, why string) *Decision {
 	a.o.Metrics.ObserveDecision(verb, g.Scheduler, "failed")
 	a.o.Log.WithFields(logrus.Fields{
 		"verb": verb, "scheduler": g.Scheduler, "requestID": g.RequestID, "pods": len(g.Pods), "reason": why,

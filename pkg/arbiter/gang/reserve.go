@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -16,12 +17,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
-// Gang asks for capacity for pods, or gives it back, in one step.
-type Gang struct {
+// Request asks for capacity for pods, or gives it back, in one step.
+type Request struct {
 	Scheduler string
 	// Caller is whom the capacity belongs to, and whose limits it counts against.
 	Caller string
-	Pods   []GangPod
+	Pods   []Pod
 	Mode   ledger.Mode
 	// TTL is how long the capacity is to be kept; 0 leaves it to the policy.
 	TTL    time.Duration
@@ -39,8 +40,8 @@ type Gang struct {
 	ttl time.Duration // by the policy
 }
 
-// GangPod is one pod of a gang.
-type GangPod struct {
+// Pod is one pod of a gang.
+type Pod struct {
 	Ref  ledger.PodRef
 	Node string
 	// Request, Priority and Devices are what the caller says of the pod. They count
@@ -75,8 +76,6 @@ func ErrRequestIDUsed(id string) *RequestError {
 const (
 	// ReasonPodUnknown: the API server has no such pod, or could not be asked.
 	ReasonPodUnknown = "PodUnknown"
-	// ReasonPodInvalid: what the pod requests cannot be counted.
-	ReasonPodInvalid = "PodInvalid"
 	// ReasonWriteFailed: the Reservation object could not be changed.
 	ReasonWriteFailed = "WriteFailed"
 )
@@ -123,9 +122,6 @@ type Decision struct {
 	Transient bool
 }
 
-// Undecided returns why nothing can be decided now, "" where decisions can be made.
-func (a *Arbiter) Undecided() string { return a.o.Ledger.Undecided() }
-
 // Durable reports whether a gang that does not say is durable: the cluster knows
 // the kind Reservation.
 func (a *Arbiter) Durable() bool { return a.o.Serving() }
@@ -139,10 +135,10 @@ func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
 	return ok && slot.Node == node
 }
 
-// Reserve keeps capacity for the pods of a gang on their nodes. Its errors are an
-// *Error with the outcome NotReady, a *RequestError, those of Options.MayUse and Options.MayReserve, and that of ctx.
-func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
-	ctx, span := tracing.Start(ctx, decideSpan)
+// Reserve keeps capacity for the pods of a gang on their nodes. Its errors are a
+// *gates.Error with the outcome NotReady, a *RequestError, those of the rights that are asked for, and that of ctx.
+func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
+	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
@@ -168,14 +164,14 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer a.meet(placements)
+	defer a.o.Arbiter.Meet(placements)
 	if g.Durable {
 		return a.reserveDurable(ctx, g, placements, screened)
 	}
 	return a.reserveInMemory(g, placements, screened)
 }
 
-func (a *Arbiter) reserveInMemory(g *Gang, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
+func (a *Arbiter) reserveInMemory(g *Request, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
 	clock := a.o.Ledger.Clock
 	deadline := clock.Now().Add(g.ttl)
 	plan := ledger.NewPlan(keep(placements, screened), g.Mode, deadline)
@@ -202,7 +198,7 @@ func (a *Arbiter) reserveInMemory(g *Gang, placements []ledger.Placement, screen
 }
 
 // resolve makes what the ledger is asked, and refuses pods that may have nothing.
-func (a *Arbiter) resolve(ctx context.Context, g *Gang, pods []found) ([]ledger.Placement, []Refusal, error) {
+func (a *Arbiter) resolve(ctx context.Context, g *Request, pods []found) ([]ledger.Placement, []Refusal, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -250,10 +246,10 @@ func refusePod(i int, p *ledger.Placement, err error) Refusal {
 		Rejection: ledger.Rejection{Pod: p.Pod, Node: p.Node},
 	}
 	var e *gates.Error
-	var u *UncountableError
+	var u *arbiter.UncountableError
 	switch {
 	case errors.As(err, &u):
-		r.Reason = ReasonPodInvalid
+		r.Reason = arbiter.ReasonPodInvalid
 	case errors.Is(err, errNoSuchPod):
 		r.transient = true
 	case errors.As(err, &e) && (e.Outcome == gates.PodGone || e.Outcome == gates.UIDMismatch):
@@ -281,15 +277,15 @@ type found struct {
 
 // findAll finds the pods of a gang. Those that are only named, and that the watch
 // has not brought, are read live: they may have been made a moment ago.
-func (a *Arbiter) findAll(ctx context.Context, g *Gang) []found {
-	ctx, cancel := context.WithTimeout(ctx, a.o.BindTimeout)
+func (a *Arbiter) findAll(ctx context.Context, g *Request) []found {
+	ctx, cancel := context.WithTimeout(ctx, a.o.ReadTimeout)
 	defer cancel()
 	pods := make([]found, len(g.Pods))
 	var reads errgroup.Group
 	reads.SetLimit(maxPodReads)
 	for i := range g.Pods {
 		pod := &g.Pods[i]
-		pods[i].info, pods[i].err = a.pods.watched(pod.Ref)
+		pods[i].info, pods[i].err = a.o.Arbiter.Watched(pod.Ref)
 		switch {
 		case pods[i].info != nil || pods[i].err != nil:
 		case pod.Request != nil:
@@ -308,25 +304,11 @@ func (a *Arbiter) findAll(ctx context.Context, g *Gang) []found {
 }
 
 func (a *Arbiter) readNamed(ctx context.Context, ref ledger.PodRef) found {
-	info, err := a.pods.read(ctx, ref, 0)
-	if errors.Is(err, errPodGone) {
+	info, err := a.o.Arbiter.ReadPod(ctx, ref)
+	if errors.Is(err, gates.ErrPodGone) {
 		return found{err: fmt.Errorf("pod %s: %w", ref, errNoSuchPod)}
 	}
 	return found{info: info, err: err}
-}
-
-// watched returns the pod of a name as the watch has brought it. It returns nil where the
-// watch has brought none, or one of another UID. Then either the watch or the caller is
-// behind. The ledger, which remembers UIDs that are gone, decides.
-func (p *pods) watched(ref ledger.PodRef) (*cluster.Pod, error) {
-	info, ok := p.cached.Pod(ref.Namespace, ref.Name)
-	if !ok || (ref.UID != "" && ref.UID != info.Ref.UID) {
-		return nil, nil
-	}
-	if err := p.cached.PodError(ref.Namespace, ref.Name); err != nil {
-		return nil, &UncountableError{Cause: err}
-	}
-	return info, nil
 }
 
 // notRefused returns the pods of a gang of n that were not refused, by their index.

@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"cmp"
@@ -16,14 +16,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// Unreserve gives back what pods of a gang slot in memory, and in slots kept for
-// them alone, or a whole reservation. Its errors are an *Error with the outcome NotReady, those of Options.MayUse, and
-// a *identity.DeniedError where another caller has reserved: then nothing was given back.
-func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
+// Unreserve gives back what is kept for pods of a gang in memory, and in slots kept for them alone, or a whole
+// reservation. Its errors are a *gates.Error with the outcome NotReady, those of the rights that are asked for, and a
+// *identity.DeniedError where another caller has reserved: then nothing was given back.
+func (a *Arbiter) Unreserve(ctx context.Context, g *Request) (*Decision, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
-	if err := a.mayUse(ctx, g.Scheduler); err != nil {
+	if err := a.o.Arbiter.MayUse(ctx, g.Scheduler); err != nil {
 		return nil, err
 	}
 	if g.Reservation.Name != "" {
@@ -49,7 +49,7 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 	if err := a.mayReleasePods(ctx, g, placements, held); err != nil {
 		return nil, err
 	}
-	result := a.gangs.unreserve(placements) // without an allocation that is a success
+	result := a.o.Arbiter.ReleaseAll(placements) // without an allocation that is a success
 	refusals := merge(placements, nil, result.Rejections)
 	for _, key := range slices.SortedFunc(maps.Keys(held), func(a,
 		b types.NamespacedName,
@@ -77,7 +77,7 @@ type heldPod struct {
 
 // unreserveHeld gives back capacity of one reservation.
 func (a *Arbiter) unreserveHeld(
-	ctx context.Context, g *Gang, key types.NamespacedName, placements []ledger.Placement, pods []heldPod,
+	ctx context.Context, g *Request, key types.NamespacedName, placements []ledger.Placement, pods []heldPod,
 ) (refusals []Refusal) {
 	var slots []string
 	var mine []heldPod
@@ -111,7 +111,7 @@ func (a *Arbiter) unreserveHeld(
 }
 
 // unreserveWhole gives back a reservation named by the request.
-func (a *Arbiter) unreserveWhole(ctx context.Context, g *Gang) *Decision {
+func (a *Arbiter) unreserveWhole(ctx context.Context, g *Request) *Decision {
 	if refusal := a.releaseObject(ctx, g, g.Reservation, nil); refusal != nil {
 		d := a.failed("unreserve", g, "nothing was given back: "+refusal.Message)
 		d.Durable, d.Transient = true, refusal.transient
@@ -125,7 +125,7 @@ func (a *Arbiter) unreserveWhole(ctx context.Context, g *Gang) *Decision {
 // releaseObject deletes a reservation, or, where slots are named, notes in it that
 // they are given back, and then ends them in the ledger. One that is not there any more
 // is a success, so that a repeat is one. It returns why it was not given back.
-func (a *Arbiter) releaseObject(ctx context.Context, g *Gang, key types.NamespacedName, slots []string) *Refusal {
+func (a *Arbiter) releaseObject(ctx context.Context, g *Request, key types.NamespacedName, slots []string) *Refusal {
 	if !a.Durable() {
 		return notWritten("the cluster does not know the kind Reservation: install manifests/crd")
 	}
@@ -165,7 +165,7 @@ func notWritten(format string, args ...any) *Refusal {
 }
 
 // mayRelease refuses what is not the scheduler's, or the caller's, to give back.
-func mayRelease(object *v1alpha1.Reservation, key types.NamespacedName, g *Gang) *Refusal {
+func mayRelease(object *v1alpha1.Reservation, key types.NamespacedName, g *Request) *Refusal {
 	refuse := func(format string, args ...any) *Refusal {
 		return &Refusal{
 			Reason: ledger.NotOwner.String(), Rejection: ledger.Rejection{Reason: ledger.NotOwner},
@@ -193,7 +193,7 @@ func (a *Arbiter) completed(ref ledger.PodRef) ledger.PodRef {
 	if view, ok := a.o.Ledger.InMemory(ref); ok {
 		return view.Pod
 	}
-	if info, _ := a.pods.watched(ref); info != nil {
+	if info, _ := a.o.Arbiter.Watched(ref); info != nil {
 		return info.Ref
 	}
 	return ref

@@ -1,4 +1,4 @@
-package arbiter
+package gang
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 // gangAttempt is what the ledger says to the pods of a durable gang. Each pod is
 // refused, has capacity already, or has got a slot.
 type gangAttempt struct {
-	gang       *Gang
+	gang       *Request
 	parts      []*part
 	attempt    string  // tells apart the writers of equal requests
 	partOf     []*part // by the index of the pod

@@ -1,0 +1,197 @@
+package gang_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
+)
+
+const caller = "for-scheduler"
+
+// ways are the ways to ask for a pod on node a.
+var ways = map[string]func(w *world, caller string, p *v1.Pod) (*gang.Decision, error){
+	"in memory": func(w *world, caller string, p *v1.Pod) (*gang.Decision, error) {
+		return w.Reserve(as(w.t.Context(), caller), onA(caller, p))
+	},
+	"as an object": func(w *world, caller string, p *v1.Pod) (*gang.Decision, error) {
+		g := onA(caller, p)
+		g.Durable, g.Name = true, "of-"+p.Name
+		return w.Reserve(as(w.t.Context(), caller), g)
+	},
+	"dry run": func(w *world, caller string, p *v1.Pod) (*gang.Decision, error) {
+		g := onA(caller, p)
+		g.DryRun = true
+		return w.Reserve(as(w.t.Context(), caller), g)
+	},
+	"what-if": func(w *world, caller string, p *v1.Pod) (*gang.Decision, error) {
+		decide, err := w.WhatIf(as(w.t.Context(), caller), onA(caller, p), nil)
+		if err != nil {
+			return nil, err
+		}
+		return decide(), nil
+	},
+}
+
+// A caller that the policy does not list for a scheduler with limits is refused by a gate whatever way it asks. While
+// nothing can be decided, nobody passes.
+func TestGatesAreOnEveryPath(t *testing.T) {
+	for name, ask := range ways {
+		t.Run(name, func(t *testing.T) {
+			for _, tc := range []struct{ listed, undecided, want string }{
+				{listed: caller},
+				{listed: "another", want: "may not act for scheduler"},
+				{listed: caller, undecided: "another server decides", want: "another server decides"},
+			} {
+				p := newPod("p")
+				w := newWorld(t, p)
+				w.undecided.Store(&tc.undecided)
+				w.Policy.Set(gatestest.Limited("scheduler", tc.listed))
+				d, err := ask(w, caller, p)
+				if err == nil && d.Error != "" {
+					require.Len(t, d.Refusals, 1)
+					assert.Equal(t, gates.Reason, d.Refusals[0].Reason)
+					err = errors.New(d.Error)
+				}
+				if tc.want == "" {
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorContains(t, err, tc.want)
+				assert.Equal(t, tc.undecided != "", gates.IsNotReady(err))
+				stats := w.Ledger.Stats()
+				assert.Zero(t, stats.InMemory+stats.Slots)
+				assert.Empty(t, w.written())
+			}
+		})
+	}
+}
+
+// Whoever may act for a scheduler by a role and not by the policy, which limits it, reserves nothing for its pods in
+// another scheduler's name.
+func TestGateKnowsThePodsScheduler(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		p := newPod("p")
+		w := newWorld(t, p)
+		w.Policy.Set(gatestest.Limited("scheduler"))
+		g := onA(user.Anonymous, p)
+		g.Scheduler, g.Durable = "other", durable
+		d, err := w.Reserve(as(t.Context(), user.Anonymous), g)
+		require.NoError(t, err)
+		require.Len(t, d.Refusals, 1)
+		assert.Equal(t, gates.Reason, d.Refusals[0].Reason)
+		assert.Contains(t, d.Refusals[0].Message, `may not act for scheduler "scheduler"`)
+	}
+}
+
+// What a caller has counts against its limit, and others go on.
+func TestCallersStayWithinTheirLimits(t *testing.T) {
+	for _, name := range []string{"in memory", "as an object"} {
+		pods := []*v1.Pod{newPod("first"), newPod("second"), newPod("of-others")}
+		w := newWorld(t, pods...)
+		w.Ledger.Observer().SetLimits(ledger.OfCaller,
+			map[string]*ledger.Limits{caller: {Use: []resources.Amount{{Column: resources.CPU, Value: 1000}}}})
+		reserve := func(who string, p *v1.Pod) []gang.Refusal {
+			d, err := ways[name](w, who, p)
+			require.NoError(t, err)
+			return d.Refusals
+		}
+		require.Empty(t, reserve(caller, pods[0]))
+		refusals := reserve(caller, pods[1])
+		require.Len(t, refusals, 1)
+		assert.Equal(t, ledger.CallerLimit, refusals[0].Rejection.Reason)
+		assert.Contains(t, refusals[0].Message, caller)
+		require.Empty(t, reserve(ledger.Trusted, pods[2]))
+		for _, object := range w.Store.All() {
+			want := map[string]string{"of-first": caller, "of-of-others": ledger.Trusted}
+			assert.Equal(t, want[object.Name], object.Annotations[v1alpha1.CallerAnnotation], object.Name)
+		}
+		assert.Len(t, w.Store.All(), map[string]int{"as an object": 2}[name])
+	}
+}
+
+// A pod that somebody reserved for counts against the limits of that caller, whoever binds it; the Binding says so.
+func TestWhoReservedPays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		_, err := w.Reserve(as(t.Context(), caller), onA(caller, p))
+		require.NoError(t, err)
+		_, err = w.single.Bind(identity.Inside(t.Context()), ref(p), "a")
+		require.NoError(t, err)
+		require.Len(t, w.api.bindings, 1)
+		assert.Equal(t, caller, w.api.bindings[0].Annotations[v1alpha1.CallerAnnotation])
+	})
+}
+
+// A pod of five CPUs is refused where one of one is, and that is remembered; what is granted, or only tried, is not.
+func TestRefusalsAreRemembered(t *testing.T) {
+	trials := []string{"dry run", "what-if"}
+	for name, ask := range ways {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fits, large := newPod("fits"), newPod("large")
+				large.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("5")
+				w := newWorld(t, fits, large)
+				d, err := ask(w, caller, fits)
+				require.NoError(t, err)
+				require.Empty(t, d.Error)
+				<-time.After(time.Minute)
+				d, err = ask(w, caller, large)
+				require.NoError(t, err)
+				require.Len(t, d.Refusals, 1)
+				list, _ := w.Waiting.RefusalsAfter(0)
+				if slices.Contains(trials, name) {
+					require.Empty(t, list)
+					return
+				}
+				require.Len(t, list, 1)
+				r := list[0]
+				assert.Equal(t, []string{waiting.Reserve, caller, "scheduler", "InsufficientResource"},
+					[]string{r.Path, r.Caller, r.Scheduler, r.Reason})
+				assert.Equal(t, ref(large), r.Rejection.Pod)
+				assert.Equal(t, "a", r.Rejection.Node)
+				assert.EqualValues(t, 5000, r.Rejection.Requested)
+				assert.Equal(t, w.Clock.Wall(), r.At)
+				require.Len(t, w.Waiting.Waiters(func(string) bool { return true }), 1)
+			})
+		})
+	}
+}
+
+// What was reserved for a member of a gang that starts is kept for the gang when it is given back.
+func TestGangNeedsWhatIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := []*v1.Pod{newPod("m-0"), newPod("m-1")}
+		for _, p := range pods {
+			p.Annotations = map[string]string{v1alpha1.GangAnnotation: "g", v1alpha1.GangMinAnnotation: "2"}
+		}
+		w := newWorld(t, pods...)
+		w.bring(pods...)
+		_, err := w.Reserve(identity.Inside(t.Context()), onA("", pods[1]))
+		require.NoError(t, err)
+		_, err = w.single.AdmitBinding(t.Context(), &arbiter.BindingQuery{Pod: ref(pods[0]), Node: "a", User: "somebody"})
+		require.NoError(t, err)
+		d, err := w.Unreserve(identity.Inside(t.Context()), onA("", pods[1]))
+		require.NoError(t, err)
+		require.Empty(t, d.Error)
+		assert.True(t, w.Has(ref(pods[1]), "a"))
+	})
+}

@@ -1,0 +1,197 @@
+package gang_test
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/test/leaks"
+	"github.com/globalreserve/globalreserve/test/ledgermodel"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// What the objects of gangs say, by which servers of other versions know them.
+const (
+	unfinished = "globalreserve.io/unfinished"
+	attempt    = "globalreserve.io/attempt"
+	parts      = "globalreserve.io/parts"
+	head       = "globalreserve.io/head"
+)
+
+var (
+	errReset   = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	lostAnswer = storetest.Fate{Err: errReset}
+	neverThere = storetest.Fate{Never: true, Err: errReset}
+)
+
+func times(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]storetest.Fate{f}, n) }
+
+// world is a server with the nodes a and b, each with capacity for four pods.
+type world struct {
+	*arbitertest.World
+	*gang.Arbiter
+	t         *testing.T
+	single    *arbiter.Arbiter // which binds
+	api       *api
+	undecided atomic.Pointer[string] // why nothing can be decided
+}
+
+// newWorld has a watch that has brought the pods.
+func newWorld(t *testing.T, pods ...*v1.Pod) *world {
+	w := &world{t: t, World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}))}
+	w.api = &api{API: w.API}
+	w.Undecided = func() string { return ptr.Deref(w.undecided.Load(), "") }
+	w.AddNode("a", "4", "8Gi")
+	w.AddNode("b", "4", "8Gi")
+	w.bring(pods...)
+	w.Arbiter = w.server(nil)
+	t.Cleanup(func() {
+		w.Store.Late.Wait()
+		require.NoError(t, ledgermodel.CheckInvariants(w.Ledger.Reader))
+	})
+	return w
+}
+
+// server returns the Arbiter of a server that runs until the test ends.
+func (w *world) server(change func(*gang.Options)) *gang.Arbiter {
+	w.single = w.New(w.t, func(o *arbiter.Options) { o.API, o.MayUse = w.api, mayUse })
+	gangs := w.NewGangs(w.t, w.single, func(o *gang.Options) {
+		o.MayReserve = mayReserve
+		if change != nil {
+			change(o)
+		}
+	})
+	single := w.single
+	w.t.Cleanup(func() {
+		require.NoError(w.t, single.Stop(context.Background()))
+		gangs.Stop()
+	})
+	return gangs
+}
+
+// alwaysDecides has the Arbiter be one that nothing keeps from deciding.
+func (w *world) alwaysDecides(o *gang.Options) {
+	o.Ledger = gates.NewGatedLedger(w.Ledger, w.Clock, gates.New(w.Policy), func() string { return "" })
+}
+
+// mayUse lets for-x act for scheduler x.
+func mayUse(_ context.Context, caller user.Info, scheduler string) error {
+	if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
+		return &identity.DeniedError{Message: name + " may not act for " + scheduler}
+	}
+	return nil
+}
+
+// mayReserve lets only-in-x reserve in namespace x alone.
+func mayReserve(_ context.Context, caller user.Info, namespace string) error {
+	if where, some := strings.CutPrefix(caller.GetName(), "only-in-"); some && where != namespace {
+		return &identity.DeniedError{Message: caller.GetName() + " may not reserve in " + cmp.Or(namespace, "all")}
+	}
+	return nil
+}
+
+func as(ctx context.Context, name string) context.Context {
+	return identity.As(ctx, &user.DefaultInfo{Name: name})
+}
+
+// bring has the watch bring pods.
+func (w *world) bring(pods ...*v1.Pod) {
+	for _, p := range pods {
+		w.Bring(p)
+	}
+}
+
+// reserve returns why an Arbiter keeps nothing for a gang; "" if it does.
+func (w *world) reserve(a *gang.Arbiter, g *gang.Request) string {
+	w.t.Helper()
+	d, err := a.Reserve(w.t.Context(), g)
+	require.NoError(w.t, err)
+	return d.Error
+}
+
+func (w *world) slots() []string {
+	views, _ := w.Ledger.Slots()
+	list := []string{}
+	for i := range views {
+		list = append(list, views[i].Ref.String())
+	}
+	return list
+}
+
+func (w *world) written() []string {
+	list := []string{}
+	for _, object := range w.Store.All() {
+		list = append(list, object.Namespace+"/"+object.Name)
+	}
+	return list
+}
+
+func (w *world) info(p *v1.Pod) *cluster.Pod {
+	info, err := w.Question.Reader.NewPod(p)
+	require.NoError(w.t, err)
+	return info
+}
+
+// api binds pods. bind, if not nil, does it instead.
+type api struct {
+	*arbitertest.API
+	bind     func(ctx context.Context) error
+	bindings []*v1.Binding
+}
+
+// Bind implements arbiter.API.
+func (a *api) Bind(ctx context.Context, b *v1.Binding) error {
+	a.bindings = append(a.bindings, b)
+	if a.bind != nil {
+		return a.bind(ctx)
+	}
+	return nil
+}
+
+func ref(p *v1.Pod) ledger.PodRef {
+	return ledger.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+// newPod returns a pod that asks for a whole CPU.
+func newPod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
+		Spec: v1.PodSpec{
+			SchedulerName: "scheduler",
+			Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
+			}}},
+		},
+	}
+}
+
+// onA is a gang of pods on node a.
+func onA(caller string, pods ...*v1.Pod) *gang.Request {
+	g := &gang.Request{Scheduler: "scheduler", Caller: caller, Mode: ledger.AllOrNothing, Fingerprint: "f"}
+	for _, p := range pods {
+		g.Pods = append(g.Pods, gang.Pod{Ref: ref(p), Node: "a"})
+	}
+	return g
+}
