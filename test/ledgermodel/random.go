@@ -27,6 +27,9 @@ func AgreesWithModel(t *testing.T, check Check, kind World) {
 				pair.ObserveDevices(name, w.NodeDevices(t))
 			}
 		}
+		if w.Limits { // else few runs would limit a caller at all
+			pair.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"c1": w.limits(t), "c2": w.limits(t)})
+		}
 		steps := actions(pair, w, met)
 		t.Repeat(map[string]func(*rapid.T){
 			"":     func(t *rapid.T) { require.NoError(t, pair.Check()) },
