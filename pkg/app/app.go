@@ -229,7 +229,7 @@ func (a *App) followCluster(ctx context.Context) error {
 }
 
 // arbitrate settles what the webhook has allowed, and what a server before this one
-// left, and ends the binds under way in the end.
+// left, and ends the binds under way in the end. The writes of gangs end after that: a gang may wait for binds.
 func (a *App) arbitrate(ctx context.Context) error {
 	a.gangArbiter.Start()
 	defer a.gangArbiter.Stop()

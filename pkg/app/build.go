@@ -223,7 +223,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()),
 		Waiting: a.waiting,
 		Policy:  a.policies, Metrics: a.metrics, Log: a.log,
-		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse,
+		BindTimeout: a.options.BindTimeout, Rights: a.checks,
 		Term:  a.elector.Term(),
 		Gangs: a.gangs, ResourceClaims: a.claims, Nodes: a.cache.Nodes,
 		TouchGang: a.gangs.Touch, GangEvents: follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
@@ -233,7 +233,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Arbiter: a.arbiter, Ledger: a.ledger, Question: a.question, Waiting: a.waiting, Policy: a.policies,
 		Metrics: a.metrics, Log: a.log,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
-		MayReserve: a.checks.MayReserve, ReadTimeout: a.options.BindTimeout,
+		Rights: a.checks, ReadTimeout: a.options.BindTimeout,
 	})
 	a.metrics.RegisterGangs(a.arbiter.CountGangs, a.arbiter.HalfGangTime)
 	a.metrics.RegisterTotals(metrics.Totals{
@@ -258,7 +258,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 	a.api = rest.New(rest.Options{
 		Arbiter: a.arbiter, Gangs: a.gangArbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
 		Metrics: a.metrics, Done: a.streams, Intake: a.intake,
-		About: a.about, Diff: a.debugger.Diff, MayRead: a.checks.MayRead,
+		About: a.about, Diff: a.debugger.Diff, Rights: a.checks,
 		PendingReservations: a.reservations.Pending, ReserveRefusal: a.reserveRefusal(),
 	})
 	a.debugger.Dump = a.api.Dump

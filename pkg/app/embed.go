@@ -31,7 +31,7 @@ func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }
 // Gates are what is asked before the ledger.
 func (a *App) Gates() *gates.Gates { return a.ledger.Gates }
 
-// Arbiter is what decides for all integration paths.
+// Arbiter is what decides on pods for all integration paths.
 func (a *App) Arbiter() *arbiter.Arbiter { return a.arbiter }
 
 // Question is how pods ask the ledger for capacity.

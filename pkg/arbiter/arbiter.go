@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -16,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -44,8 +44,8 @@ type Options struct {
 	TouchGang func(kinds.Key)
 	// GangEvents are about gangs that have started and are not whole.
 	GangEvents *follow.Events
-	// MayUse says why a caller must not act for a scheduler, nil if it may.
-	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
+	// Rights tell who may act for which scheduler.
+	Rights *identity.Checks
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term *election.OwnTerm
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie
@@ -92,7 +92,7 @@ type Arbiter struct {
 
 	ctx    context.Context // of all flights; ends with Stop
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // the goroutines of flights
+	wg     sync.WaitGroup // the goroutines of flights, and the last look at what is pending
 	turns  *turns         // of the Bindings at the API server
 
 	// mu guards the rest.

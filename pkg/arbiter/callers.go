@@ -15,20 +15,7 @@ func (a *Arbiter) MayUse(ctx context.Context, scheduler string) error {
 	case identity.Trusted(caller), rules.Lists(caller.GetName()):
 		return nil
 	default:
-		return a.o.MayUse(ctx, caller, scheduler)
-	}
-}
-
-// Meet looks at pods for which something was reserved because they did not exist. The watch may have brought one of
-// them meanwhile, and Meet tells the ledger of it. The watch itself tells the ledger of pods that come later.
-func (a *Arbiter) Meet(placements []ledger.Placement) {
-	for i := range placements {
-		p := &placements[i]
-		info, ok := a.o.Pods.Pod(p.Pod.Namespace, p.Pod.Name)
-		// else what is known may be old
-		if ok && p.Unborn && info.Node == "" && (p.Pod.UID == "" || p.Pod.UID == info.Ref.UID) {
-			a.pods.observe(info)
-		}
+		return a.o.Rights.MayUse(ctx, caller, scheduler)
 	}
 }
 

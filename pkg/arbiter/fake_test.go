@@ -29,6 +29,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -309,12 +310,9 @@ func (w *world) newArbiter(o Options) *Arbiter {
 	o.Pods, o.Question, o.API, o.Waiting = w.store, w.question, w.api, w.waiting
 	o.Policy, o.Metrics, o.Log, o.Ledger = w.policy, w.metrics, silent(), w.gated
 	o.Term = election.NewOwnTerm(0)
-	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {
-		if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
-			return &identity.DeniedError{Message: name + " may not act for " + scheduler}
-		}
-		return nil
-	}
+	o.Rights = identitytest.Checks(func(caller string, right *identitytest.Right) bool {
+		return caller == user.Anonymous || caller == "for-"+right.Name
+	})
 	o.BindTimeout = bindTimeout
 	o.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: silent()})
 	return New(o)

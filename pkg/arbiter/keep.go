@@ -84,11 +84,11 @@ func (a *Arbiter) AdviseGang(pod *cluster.Pod) ledger.Reason {
 
 // Release ends what Keep has made. Capacity of a pod that is being bound stays.
 func (a *Arbiter) Release(p *ledger.Placement) {
-	a.gangs.unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
+	a.ReleaseAll([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
 }
 
-// ReleaseAll ends what is kept for pods in memory, for whoever may give it back. What it returns tells of those that
-// it did not end. It keeps for a gang that starts what the gang needs of it.
+// ReleaseAll ends what is kept for pods in memory, if the scheduler of each placement may give it back. The result
+// tells of those that it did not end. What a gang needs that starts is kept for the gang at once.
 func (a *Arbiter) ReleaseAll(placements []ledger.Placement) ledger.Result {
 	return a.gangs.unreserve(placements)
 }

@@ -124,7 +124,7 @@ func (p *pods) exists(ctx context.Context, ref ledger.PodRef, created bool) (boo
 	}
 	_, err := p.read(ctx, ledger.PodRef{Namespace: ref.Namespace, Name: ref.Name}, 0)
 	switch {
-	case errors.Is(err, gates.ErrPodGone):
+	case gates.IsPodGone(err):
 		return false, nil
 	case errors.As(err, new(*UncountableError)):
 		return true, nil
@@ -187,11 +187,11 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 // behind. The ledger, which remembers UIDs that are gone, decides. The error is an
 // *UncountableError.
 func (a *Arbiter) Watched(ref ledger.PodRef) (*cluster.Pod, error) {
-	info, ok := a.o.Pods.Pod(ref.Namespace, ref.Name)
+	info, ok := a.pods.cached.Pod(ref.Namespace, ref.Name)
 	if !ok || (ref.UID != "" && ref.UID != info.Ref.UID) {
 		return nil, nil
 	}
-	if err := a.o.Pods.PodError(ref.Namespace, ref.Name); err != nil {
+	if err := a.pods.cached.PodError(ref.Namespace, ref.Name); err != nil {
 		return nil, &UncountableError{Cause: err}
 	}
 	return info, nil
@@ -200,4 +200,17 @@ func (a *Arbiter) Watched(ref ledger.PodRef) (*cluster.Pod, error) {
 // ReadPod reads a pod live. Its errors are a *gates.Error and an *UncountableError.
 func (a *Arbiter) ReadPod(ctx context.Context, ref ledger.PodRef) (*cluster.Pod, error) {
 	return a.pods.read(ctx, ref, 0)
+}
+
+// Meet looks at pods for which something was reserved because they did not exist. The watch may have brought one of
+// them meanwhile, and Meet tells the ledger of it. The watch itself tells the ledger of pods that come later.
+func (a *Arbiter) Meet(placements []ledger.Placement) {
+	for i := range placements {
+		p := &placements[i]
+		info, ok := a.o.Pods.Pod(p.Pod.Namespace, p.Pod.Name)
+		// else what is known may be old
+		if ok && p.Unborn && info.Node == "" && (p.Pod.UID == "" || p.Pod.UID == info.Ref.UID) {
+			a.pods.observe(info)
+		}
+	}
 }

@@ -124,9 +124,6 @@ func (e *Error) undone() string {
 	return fmt.Sprintf("pod %s was not bound to node %q", e.Pod, e.Node)
 }
 
-// ErrPodGone is to be compared with by errors.Is: it matches every *Error of its outcome.
-var ErrPodGone = &Error{Outcome: PodGone}
-
 // Of says which pod and node the error is about.
 func (e *Error) Of(pod ledger.PodRef, node string) *Error {
 	e.Pod, e.Node = pod, node
@@ -136,7 +133,7 @@ func (e *Error) Of(pod ledger.PodRef, node string) *Error {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Is makes the errors of one outcome equal to its Err variable.
+// Is makes the errors of one outcome equal to an Error that has nothing else.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && *t == Error{Outcome: e.Outcome}

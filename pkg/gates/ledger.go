@@ -182,3 +182,9 @@ func IsNotReady(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Outcome == NotReady
 }
+
+// IsPodGone reports whether an error says that there is no such pod, or that it is ending.
+func IsPodGone(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Outcome == PodGone
+}

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
@@ -24,6 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -101,7 +101,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: bindTimeout,
 		Policy:  w.Policy,
 		Waiting: w.Waiting,
-		MayUse:  mayAll, Term: election.NewOwnTerm(0),
+		Rights:  identitytest.All(), Term: election.NewOwnTerm(0),
 		Gangs: gangs.New(gangs.Options{
 			Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Metrics: w.Metrics, Log: w.Log,
 		}),
@@ -122,15 +122,13 @@ func (w *World) NewGangs(t testing.TB, a *arbiter.Arbiter, change func(*gang.Opt
 	o := gang.Options{
 		Arbiter: a, Ledger: w.gated(), Question: w.Question, Waiting: w.Waiting, Policy: w.Policy, Metrics: w.Metrics,
 		Log: w.Log, Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
-		MayReserve: mayAll, ReadTimeout: bindTimeout,
+		Rights: identitytest.All(), ReadTimeout: bindTimeout,
 	}
 	if change != nil {
 		change(&o)
 	}
 	return gang.New(o)
 }
-
-func mayAll(context.Context, user.Info, string) error { return nil }
 
 // ownGangs are the gangs whose pods say all there is to know.
 func ownGangs() *kinds.Table {

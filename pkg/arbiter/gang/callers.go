@@ -19,7 +19,7 @@ func (a *Arbiter) mayReserve(ctx context.Context, g *Request) error {
 		return err
 	}
 	caller, asked := identity.Of(ctx), map[string]bool{}
-	err := a.o.MayReserve(ctx, caller, "")
+	err := a.o.Rights.MayReserve(ctx, caller, "")
 	if !errors.As(err, new(*identity.DeniedError)) {
 		return err
 	}
@@ -29,7 +29,7 @@ func (a *Arbiter) mayReserve(ctx context.Context, g *Request) error {
 			continue
 		}
 		asked[namespace] = true
-		if err := a.o.MayReserve(ctx, caller, namespace); err != nil {
+		if err := a.o.Rights.MayReserve(ctx, caller, namespace); err != nil {
 			return err
 		}
 	}

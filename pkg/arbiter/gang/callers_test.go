@@ -41,11 +41,11 @@ func TestWhoMayReserve(t *testing.T) {
 		"in its namespace":            {caller: "only-in-ns", scheduler: "scheduler"},
 		"in another namespace": {
 			caller: "only-in-ns", scheduler: "scheduler", namespace: "foreign",
-			denied: "may not reserve in foreign",
+			denied: "may not reserve in namespace foreign",
 		},
 		"listed, but not in the namespace": {
 			caller: "only-in-foreign", scheduler: "scheduler",
-			denied: "may not reserve in ns",
+			denied: "may not reserve in namespace ns",
 		},
 	}, func(t *testing.T, tc testCase) {
 		p, second := newPod("p"), newPod("q")

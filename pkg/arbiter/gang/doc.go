@@ -1,6 +1,9 @@
-// Package gang keeps capacity for whole gangs that ask for it (/reserve), and gives it back (/unreserve). A gang may
-// be a single pod. It stands above pkg/arbiter, which finds the pods, passes the gates and knows the binds under way.
+// Package gang keeps capacity for whole gangs that ask for it (/reserve), and gives it back (/unreserve). A gang may be
+// a single pod. It stands above pkg/arbiter, which finds the pods, and knows who may act for which scheduler and which
+// binds are under way. Pods that start together because they say so themselves are another matter: pkg/gangs knows
+// them, and pkg/arbiter binds them whole.
 //
+//	gang.go             what it is made of, its start and its end
 //	reserve.go          the pods of a gang, what they ask for, and a decision in memory
 //	durable.go          the same as Reservation objects: first capacity in the ledger, then the objects, then the answer
 //	durable_parts.go    the objects that one gang is written as, and what a server before this one did not finish
@@ -9,8 +12,11 @@
 //	durable_undo.go     what is taken back
 //	unreserve.go        the way back
 //	whatif.go           the same question, where nothing is kept
+//	callers.go          who may reserve, and give back
+//	writers.go          one request at a time writes an object
+//	report.go           what is logged, counted and remembered of a decision
 //
-// The package knows nothing of HTTP. What is promised here is written down before it is answered. A change to the
+// The package knows nothing of HTTP. What is promised as durable is written down before it is answered. A change to the
 // order of the writes must keep this: whenever the server stops, a gang is there whole and acknowledged, or somebody
 // deletes what is there of it.
 package gang

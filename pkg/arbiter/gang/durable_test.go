@@ -189,7 +189,7 @@ func TestOwnGangIsNotRemoved(t *testing.T) {
 		w := newWorld(t)
 		w.Store.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
 		w.Start()
-		<-time.After(14 * time.Second)
+		<-time.After(gang.StoreSettle - time.Second)
 		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
 		require.NoError(t, err)
 		assert.Empty(t, d.Error)

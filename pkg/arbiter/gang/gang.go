@@ -7,10 +7,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -36,8 +36,8 @@ type Options struct {
 	Store        *store.Store
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
-	// MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may.
-	MayReserve func(ctx context.Context, caller user.Info, namespace string) error
+	// Rights tell who may reserve in which namespace.
+	Rights *identity.Checks
 	// ReadTimeout bounds the time in which the pods of a gang are looked for.
 	ReadTimeout time.Duration
 }

@@ -103,27 +103,29 @@ func TestGateKnowsThePodsScheduler(t *testing.T) {
 
 // What a caller has counts against its limit, and others go on.
 func TestCallersStayWithinTheirLimits(t *testing.T) {
-	for _, name := range []string{"in memory", "as an object"} {
-		pods := []*v1.Pod{newPod("first"), newPod("second"), newPod("of-others")}
-		w := newWorld(t, pods...)
-		w.Ledger.Observer().SetLimits(ledger.OfCaller,
-			map[string]*ledger.Limits{caller: {Use: []resources.Amount{{Column: resources.CPU, Value: 1000}}}})
-		reserve := func(who string, p *v1.Pod) []gang.Refusal {
-			d, err := ways[name](w, who, p)
-			require.NoError(t, err)
-			return d.Refusals
-		}
-		require.Empty(t, reserve(caller, pods[0]))
-		refusals := reserve(caller, pods[1])
-		require.Len(t, refusals, 1)
-		assert.Equal(t, ledger.CallerLimit, refusals[0].Rejection.Reason)
-		assert.Contains(t, refusals[0].Message, caller)
-		require.Empty(t, reserve(ledger.Trusted, pods[2]))
-		for _, object := range w.Store.All() {
-			want := map[string]string{"of-first": caller, "of-of-others": ledger.Trusted}
-			assert.Equal(t, want[object.Name], object.Annotations[v1alpha1.CallerAnnotation], object.Name)
-		}
-		assert.Len(t, w.Store.All(), map[string]int{"as an object": 2}[name])
+	for name, objects := range map[string]int{"in memory": 0, "as an object": 2} {
+		t.Run(name, func(t *testing.T) {
+			pods := []*v1.Pod{newPod("first"), newPod("second"), newPod("of-others")}
+			w := newWorld(t, pods...)
+			w.Ledger.Observer().SetLimits(ledger.OfCaller,
+				map[string]*ledger.Limits{caller: {Use: []resources.Amount{{Column: resources.CPU, Value: 1000}}}})
+			reserve := func(who string, p *v1.Pod) []gang.Refusal {
+				d, err := ways[name](w, who, p)
+				require.NoError(t, err)
+				return d.Refusals
+			}
+			require.Empty(t, reserve(caller, pods[0]))
+			refusals := reserve(caller, pods[1])
+			require.Len(t, refusals, 1)
+			assert.Equal(t, ledger.CallerLimit, refusals[0].Rejection.Reason)
+			assert.Contains(t, refusals[0].Message, caller)
+			require.Empty(t, reserve(ledger.Trusted, pods[2]))
+			assert.Len(t, w.Store.All(), objects)
+			for _, object := range w.Store.All() {
+				want := map[string]string{"of-first": caller, "of-of-others": ledger.Trusted}
+				assert.Equal(t, want[object.Name], object.Annotations[v1alpha1.CallerAnnotation], object.Name)
+			}
+		})
 	}
 }
 
@@ -136,12 +138,11 @@ func TestWhoReservedPays(t *testing.T) {
 		require.NoError(t, err)
 		_, err = w.single.Bind(identity.Inside(t.Context()), ref(p), "a")
 		require.NoError(t, err)
-		require.Len(t, w.api.bindings, 1)
-		assert.Equal(t, caller, w.api.bindings[0].Annotations[v1alpha1.CallerAnnotation])
+		assert.Equal(t, caller, w.api.caller)
 	})
 }
 
-// A pod of five CPUs is refused where one of one is, and that is remembered; what is granted, or only tried, is not.
+// A pod of five CPUs is refused, and that is remembered; what is granted, or only tried, is not.
 func TestRefusalsAreRemembered(t *testing.T) {
 	trials := []string{"dry run", "what-if"}
 	for name, ask := range ways {
@@ -150,6 +151,9 @@ func TestRefusalsAreRemembered(t *testing.T) {
 				fits, large := newPod("fits"), newPod("large")
 				large.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("5")
 				w := newWorld(t, fits, large)
+				holder := w.Question.For(w.info(newPod("holder")), "a")
+				_, _, err := w.single.Keep(&holder, time.Hour)
+				require.NoError(t, err)
 				d, err := ask(w, caller, fits)
 				require.NoError(t, err)
 				require.Empty(t, d.Error)
@@ -168,7 +172,9 @@ func TestRefusalsAreRemembered(t *testing.T) {
 					[]string{r.Path, r.Caller, r.Scheduler, r.Reason})
 				assert.Equal(t, ref(large), r.Rejection.Pod)
 				assert.Equal(t, "a", r.Rejection.Node)
+				assert.Equal(t, "cpu", r.Rejection.Resource)
 				assert.EqualValues(t, 5000, r.Rejection.Requested)
+				assert.NotEmpty(t, r.Rejection.Holders)
 				assert.Equal(t, w.Clock.Wall(), r.At)
 				require.Len(t, w.Waiting.Waiters(func(string) bool { return true }), 1)
 			})
@@ -176,7 +182,8 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	}
 }
 
-// What was reserved for a member of a gang that starts is kept for the gang when it is given back.
+// What was reserved for a member of a gang that starts is kept for the gang when it is given back. Before it starts it
+// is anybody's.
 func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := []*v1.Pod{newPod("m-0"), newPod("m-1")}
@@ -184,14 +191,19 @@ func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 			p.Annotations = map[string]string{v1alpha1.GangAnnotation: "g", v1alpha1.GangMinAnnotation: "2"}
 		}
 		w := newWorld(t, pods...)
-		w.bring(pods...)
-		_, err := w.Reserve(identity.Inside(t.Context()), onA("", pods[1]))
+		giveBack := func() {
+			require.Empty(t, w.reserve(w.Arbiter, onA("", pods[1])))
+			before := w.Ledger.Revision()
+			d, err := w.Unreserve(identity.Inside(t.Context()), onA("", pods[1]))
+			require.NoError(t, err)
+			require.Empty(t, d.Error)
+			assert.Greater(t, w.Ledger.Revision(), before)
+		}
+		giveBack()
+		assert.False(t, w.Has(ref(pods[1]), "a"))
+		_, err := w.single.AdmitBinding(t.Context(), &arbiter.BindingQuery{Pod: ref(pods[0]), Node: "a", User: "somebody"})
 		require.NoError(t, err)
-		_, err = w.single.AdmitBinding(t.Context(), &arbiter.BindingQuery{Pod: ref(pods[0]), Node: "a", User: "somebody"})
-		require.NoError(t, err)
-		d, err := w.Unreserve(identity.Inside(t.Context()), onA("", pods[1]))
-		require.NoError(t, err)
-		require.Empty(t, d.Error)
+		giveBack()
 		assert.True(t, w.Has(ref(pods[1]), "a"))
 	})
 }

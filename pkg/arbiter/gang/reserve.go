@@ -72,7 +72,7 @@ func ErrRequestIDUsed(id string) *RequestError {
 		"RequestID %q was used before for another request: send a new RequestID with every new request", id)}
 }
 
-// The reasons of refusals that do not come from the ledger.
+// Reasons of refusals that do not come from the ledger, beside gates.Reason and arbiter.ReasonPodInvalid.
 const (
 	// ReasonPodUnknown: the API server has no such pod, or could not be asked.
 	ReasonPodUnknown = "PodUnknown"
@@ -83,7 +83,7 @@ const (
 // Refusal says why one pod of a gang was refused.
 type Refusal struct {
 	Index int // of the pod
-	// Reason is the ledger's kind of refusal, or one of those above. It is never empty.
+	// Reason is the ledger's kind of refusal, or one of the others. It is never empty.
 	Reason  string
 	Message string
 	// Rejection has the pod, the node and what else the ledger said.
@@ -305,7 +305,7 @@ func (a *Arbiter) findAll(ctx context.Context, g *Request) []found {
 
 func (a *Arbiter) readNamed(ctx context.Context, ref ledger.PodRef) found {
 	info, err := a.o.Arbiter.ReadPod(ctx, ref)
-	if errors.Is(err, gates.ErrPodGone) {
+	if gates.IsPodGone(err) {
 		return found{err: fmt.Errorf("pod %s: %w", ref, errNoSuchPod)}
 	}
 	return found{info: info, err: err}

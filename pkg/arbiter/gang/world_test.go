@@ -1,11 +1,11 @@
 package gang_test
 
 import (
-	"cmp"
 	"context"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,12 +18,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/test/leaks"
@@ -66,19 +68,20 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w.AddNode("a", "4", "8Gi")
 	w.AddNode("b", "4", "8Gi")
 	w.bring(pods...)
-	w.Arbiter = w.server(nil)
-	t.Cleanup(func() {
+	t.Cleanup(func() { // when the servers have stopped
 		w.Store.Late.Wait()
 		require.NoError(t, ledgermodel.CheckInvariants(w.Ledger.Reader))
 	})
+	w.Arbiter = w.server(nil)
 	return w
 }
 
 // server returns the Arbiter of a server that runs until the test ends.
 func (w *world) server(change func(*gang.Options)) *gang.Arbiter {
-	w.single = w.New(w.t, func(o *arbiter.Options) { o.API, o.MayUse = w.api, mayUse })
+	rights := identitytest.Checks(may)
+	w.single = w.New(w.t, func(o *arbiter.Options) { o.API, o.Rights = w.api, rights })
 	gangs := w.NewGangs(w.t, w.single, func(o *gang.Options) {
-		o.MayReserve = mayReserve
+		o.Rights = rights
 		if change != nil {
 			change(o)
 		}
@@ -91,25 +94,18 @@ func (w *world) server(change func(*gang.Options)) *gang.Arbiter {
 	return gangs
 }
 
-// alwaysDecides has the Arbiter be one that nothing keeps from deciding.
+// alwaysDecides has nothing keep an Arbiter from deciding on gangs.
 func (w *world) alwaysDecides(o *gang.Options) {
 	o.Ledger = gates.NewGatedLedger(w.Ledger, w.Clock, gates.New(w.Policy), func() string { return "" })
 }
 
-// mayUse lets for-x act for scheduler x.
-func mayUse(_ context.Context, caller user.Info, scheduler string) error {
-	if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
-		return &identity.DeniedError{Message: name + " may not act for " + scheduler}
+// may lets for-x act for scheduler x, and only-in-x reserve in namespace x alone.
+func may(caller string, right *identitytest.Right) bool {
+	if right.Verb == "use" {
+		return caller == user.Anonymous || caller == "for-"+right.Name
 	}
-	return nil
-}
-
-// mayReserve lets only-in-x reserve in namespace x alone.
-func mayReserve(_ context.Context, caller user.Info, namespace string) error {
-	if where, some := strings.CutPrefix(caller.GetName(), "only-in-"); some && where != namespace {
-		return &identity.DeniedError{Message: caller.GetName() + " may not reserve in " + cmp.Or(namespace, "all")}
-	}
-	return nil
+	where, some := strings.CutPrefix(caller, "only-in-")
+	return !some || where == right.Namespace
 }
 
 func as(ctx context.Context, name string) context.Context {
@@ -157,13 +153,17 @@ func (w *world) info(p *v1.Pod) *cluster.Pod {
 // api binds pods. bind, if not nil, does it instead.
 type api struct {
 	*arbitertest.API
-	bind     func(ctx context.Context) error
-	bindings []*v1.Binding
+	bind func(ctx context.Context) error
+
+	mu     sync.Mutex // guards what follows
+	caller string     // of the last Binding, by its annotation
 }
 
 // Bind implements arbiter.API.
 func (a *api) Bind(ctx context.Context, b *v1.Binding) error {
-	a.bindings = append(a.bindings, b)
+	a.mu.Lock()
+	a.caller = b.Annotations[v1alpha1.CallerAnnotation]
+	a.mu.Unlock()
 	if a.bind != nil {
 		return a.bind(ctx)
 	}

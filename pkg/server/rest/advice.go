@@ -45,9 +45,9 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 }
 
 func newWhatIfAnswer(d *gang.Decision, who *reader) *reserver.WhatIfAnswer {
-	gang := newAnswer(d, who)
+	said := newAnswer(d, who)
 	answer := &reserver.WhatIfAnswer{
-		FailedPods: gang.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: gang.Rejections,
+		FailedPods: said.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: said.Rejections,
 		Placements: make([]reserver.Assignment, len(d.Placements)),
 	}
 	for i := range d.Placements {
@@ -97,8 +97,7 @@ func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
 		}
 	}
 	if e.Gang != nil {
-		gang := newGang(e.Gang)
-		answer.Gang = &gang
+		answer.Gang = new(newGang(e.Gang))
 	}
 	return answer
 }

@@ -8,11 +8,11 @@ import (
 	"sync"
 
 	"github.com/julienschmidt/httprouter"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
@@ -38,8 +38,8 @@ type Options struct {
 	About func() reserver.DumpAnswer
 	// Diff compares the account with what the API server lists; see debugger.Server.
 	Diff func(ctx context.Context) (*reserver.DiffAnswer, error)
-	// MayRead says why a caller must not see the names of a namespace, nil if it may. An empty namespace stands for all.
-	MayRead func(ctx context.Context, caller user.Info, namespace string) error
+	// Rights tell who may see the names of pods and reservations of which namespace.
+	Rights *identity.Checks
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
 	PendingReservations func() []reservations.Pending
 	// ReserveRefusal is why /reserve grants nothing to anybody, or "".

@@ -267,11 +267,11 @@ func TestWhoMayNotReserveIsTold403(t *testing.T) {
 		"its own": {pod: aPod("own", "1", "1Gi"), exists: true},
 		"another scheduler's": {
 			pod: theirs(), exists: true,
-			want: `one of scheduler "owner": somebody may not act for owner`,
+			want: `one of scheduler "owner": "somebody of batch-scheduler" may not act for scheduler "owner"`,
 		},
 		"one that does not exist yet":   {pod: theirs()},
-		"one of another namespace":      {pod: foreign(), exists: true, want: "may not reserve in team-b"},
-		"one that does not exist there": {pod: foreign(), want: "may not reserve in team-b"},
+		"one of another namespace":      {pod: foreign(), exists: true, want: "may not reserve in namespace team-b"},
+		"one that does not exist there": {pod: foreign(), want: "may not reserve in namespace team-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, Limits{})

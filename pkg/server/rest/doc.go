@@ -2,7 +2,7 @@
 // for people: POST /reserve and /unreserve, the JSON read side under /v1/, the
 // stream of changes GET /v1/watch, and /openapi.yaml, which describes them all.
 //
-// It is a thin adapter around pkg/arbiter: a handler decodes a bounded request,
+// It is a thin adapter around pkg/arbiter and its folder gang: a handler decodes a bounded request,
 // checks every field, asks the arbiter once and writes the answer. Reads ask the ledger
 // itself. Nothing here adds up resources, or chooses nodes.
 //
@@ -57,7 +57,7 @@
 //	       |                                                         background: delete, give back
 //	       \-> 200, Error and Rejections
 //
-// The object's name makes all of that repeatable (pkg/arbiter, durable_write.go and writes.go). Slots have no
+// The object's name makes all of that repeatable (pkg/arbiter/gang). Slots have no
 // deadline until their object says when it was created. pkg/reservations follows the
 // objects: it ends slots whose objects go, and deletes objects that are used up.
 //

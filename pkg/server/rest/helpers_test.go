@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
@@ -27,6 +26,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -72,20 +72,17 @@ type fixture struct {
 	reserves map[string]bool
 }
 
-func (f *fixture) mayReserve(_ context.Context, caller user.Info, namespace string) error {
-	if f.reserves == nil || f.reserves[namespace] || identity.Trusted(caller) {
-		return nil
+// may lets "somebody of a-scheduler" act for that one alone, and everybody reserve and read where the fixture says.
+func (f *fixture) may(caller string, right *identitytest.Right) bool {
+	switch right.Verb {
+	case "use":
+		_, of, some := strings.Cut(caller, " of ")
+		return !some || of == right.Name
+	case "reserve":
+		return f.reserves == nil || f.reserves[right.Namespace]
+	default:
+		return f.reads == nil || f.reads[right.Namespace]
 	}
-	return &identity.DeniedError{Message: "may not reserve in " + namespace}
-}
-
-// mayUse lets "somebody of a-scheduler" act for that one alone.
-func (*fixture) mayUse(_ context.Context, caller user.Info, scheduler string) error {
-	who, of, some := strings.Cut(caller.GetName(), " of ")
-	if !some || of == scheduler {
-		return nil
-	}
-	return &identity.DeniedError{Message: who + " may not act for " + scheduler}
 }
 
 func (f *fixture) differs(ctx context.Context) (*reserver.DiffAnswer, error) {
@@ -96,13 +93,6 @@ func (f *fixture) differs(ctx context.Context) (*reserver.DiffAnswer, error) {
 		Kind:   "stale_allocation",
 		Object: "pod secret-namespace/p",
 	}}}, nil
-}
-
-func (f *fixture) mayRead(_ context.Context, _ user.Info, namespace string) error {
-	if f.reads == nil || f.reads[namespace] {
-		return nil
-	}
-	return &identity.DeniedError{Message: "may not"}
 }
 
 // newFixture has the nodes node-1 to node-3 of 4 CPU and 8 GiB, in a cluster that does not know Reservations.
@@ -140,14 +130,15 @@ func newBareFixture(t testing.TB) *fixture {
 // start makes the API and what decides for it.
 func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
-	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.MayUse = f.mayUse })
-	f.gangs = f.NewGangs(f.t, f.arbiter, func(o *gang.Options) { o.MayReserve = f.mayReserve })
+	rights := identitytest.Checks(f.may)
+	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.Rights = rights })
+	f.gangs = f.NewGangs(f.t, f.arbiter, func(o *gang.Options) { o.Rights = rights })
 	f.api = New(Options{
 		Arbiter: f.arbiter, Gangs: f.gangs, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock,
 		Metrics: f.Metrics, Done: f.done,
-		Limits:  limits,
-		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
-		MayRead: f.mayRead, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
+		Limits: limits,
+		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
+		Rights: rights, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
 	})
 	f.handler = testRouter(f.api, f.log)
 }
@@ -167,8 +158,8 @@ func (f *fixture) listen(change func(*http.Server)) {
 
 func (f *fixture) stop() {
 	f.api.Stop()
+	defer f.gangs.Stop()
 	require.NoError(f.t, f.arbiter.Stop(context.Background()))
-	f.gangs.Stop()
 }
 
 func testRouter(api *API, log *logrus.Logger) http.Handler {

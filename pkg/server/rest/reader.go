@@ -39,7 +39,7 @@ func (r *reader) all() error {
 	if identity.Trusted(r.caller) {
 		return nil
 	}
-	return r.o.MayRead(r.ctx, r.caller, "")
+	return r.o.Rights.MayRead(r.ctx, r.caller, "")
 }
 
 // sees reports whether the caller may see the names of a namespace.
@@ -99,7 +99,7 @@ func (r *reader) ask(namespace string) bool {
 	if identity.Trusted(r.caller) {
 		return true
 	}
-	err := r.o.MayRead(r.ctx, r.caller, namespace)
+	err := r.o.Rights.MayRead(r.ctx, r.caller, namespace)
 	if err != nil && !errors.As(err, new(*identity.DeniedError)) {
 		r.err = err
 	}

@@ -67,8 +67,8 @@ func newSystem(t *testing.T) *system {
 	s.AddNode("node-1", "4", "8Gi")
 	t.Cleanup(func() {
 		s.api.Stop()
+		defer gangs.Stop()
 		require.NoError(t, decider.Stop(context.Background()))
-		gangs.Stop()
 	})
 	return s
 }
