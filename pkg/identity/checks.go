@@ -71,55 +71,40 @@ func Status(err error) int {
 // MayUse says why a caller must not act for a scheduler, nil if it may. The error is a *DeniedError, or tells why
 // nobody knows.
 func (c *Checks) MayUse(ctx context.Context, caller user.Info, scheduler string) error {
-	return c.check(ctx, caller,
-		authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: use, Group: v1alpha1.GroupName, Version: "*", Resource: schedulers, Name: scheduler,
-		}}, fmt.Sprintf("act for scheduler %q: a role has to give it the verb %s on %s.%s of that name, or the policy "+
-			"file has to list it among the scheduler's callers",
-			scheduler, use, schedulers, v1alpha1.GroupName))
+		},
+	})
 }
 
 // MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may. The error
 // is that of MayUse.
 func (c *Checks) MayReserve(ctx context.Context, caller user.Info, namespace string) error {
-	right := &authorizationv1.ResourceAttributes{
-		Verb: reserve, Group: v1alpha1.GroupName, Version: "*", Resource: reservations, Namespace: namespace,
-	}
-	return c.check(ctx, caller, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: right}, fmt.Sprintf(
-		"reserve in %s: a role has to give it the verb %s on %s.%s there",
-		where(namespace), reserve, reservations, v1alpha1.GroupName))
-}
-
-// where names a namespace, or all.
-func where(namespace string) string {
-	if namespace == "" {
-		return "all namespaces"
-	}
-	return "namespace " + httpjson.Clip(namespace)
+	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: reserve, Group: v1alpha1.GroupName, Version: "*", Resource: reservations, Namespace: namespace,
+		},
+	})
 }
 
 // MayRead says why a caller must not see the names of pods and reservations of a namespace, or of all where that is
 // empty; nil if it may. The error is that of MayUse.
 func (c *Checks) MayRead(ctx context.Context, caller user.Info, namespace string) error {
-	return c.check(ctx, caller, authorizationv1.SubjectAccessReviewSpec{
+	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "list", Version: "v1", Resource: "pods",
-			Namespace: namespace,
+			Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace,
 		},
-	}, "see pods of "+where(namespace)+": a role has to let it list pods there")
+	})
 }
 
 func (c *Checks) mayAsk(r *http.Request, caller user.Info) error {
-	verb := strings.ToLower(r.Method)
-	return c.check(r.Context(), caller, authorizationv1.SubjectAccessReviewSpec{
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: r.URL.Path},
-	}, fmt.Sprintf("%s %s: a role has to give it the verb %s on that nonResourceURL", r.Method, httpjson.Clip(r.URL.Path),
-		verb))
+	return c.check(r.Context(), caller, &authorizationv1.SubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: strings.ToLower(r.Method), Path: r.URL.Path},
+	})
 }
 
-func (c *Checks) check(ctx context.Context, caller user.Info, right authorizationv1.SubjectAccessReviewSpec,
-	what string,
-) error {
+func (c *Checks) check(ctx context.Context, caller user.Info, right *authorizationv1.SubjectAccessReviewSpec) error {
 	if Trusted(caller) {
 		return nil
 	}
@@ -129,12 +114,38 @@ func (c *Checks) check(ctx context.Context, caller user.Info, right authorizatio
 		return errTooMany
 	case err != nil:
 		c.log.WithError(err).WithField("caller", caller.GetName()).Warn("it is not known what a caller may do")
-		return fmt.Errorf("%w whether %q may %s; try again", ErrUnreachable, caller.GetName(), what)
+		return fmt.Errorf("%w whether %q may %s; try again", ErrUnreachable, caller.GetName(), describe(right))
 	case !allowed:
-		return &DeniedError{fmt.Sprintf("%q may not %s", caller.GetName(), what)}
+		return &DeniedError{fmt.Sprintf("%q may not %s", caller.GetName(), describe(right))}
 	default:
 		return nil
 	}
+}
+
+// describe says what a right is good for, and what gives it.
+func describe(right *authorizationv1.SubjectAccessReviewSpec) string {
+	if path := right.NonResourceAttributes; path != nil {
+		return fmt.Sprintf("%s %s: a role has to give it the verb %s on that nonResourceURL",
+			strings.ToUpper(path.Verb), httpjson.Clip(path.Path), path.Verb)
+	}
+	switch object := right.ResourceAttributes; object.Resource {
+	case schedulers:
+		return fmt.Sprintf("act for scheduler %q: a role has to give it the verb %s on %s.%s of that name, or the policy "+
+			"file has to list it among the scheduler's callers", object.Name, use, schedulers, v1alpha1.GroupName)
+	case reservations:
+		return fmt.Sprintf("reserve in %s: a role has to give it the verb %s on %s.%s there",
+			where(object.Namespace), reserve, reservations, v1alpha1.GroupName)
+	default:
+		return fmt.Sprintf("see pods of %s: a role has to let it list pods there", where(object.Namespace))
+	}
+}
+
+// where names a namespace, or all.
+func where(namespace string) string {
+	if namespace == "" {
+		return "all namespaces"
+	}
+	return "namespace " + httpjson.Clip(namespace)
 }
 
 // Entry is how requests come in over TLS. All fields are required that do not say otherwise.

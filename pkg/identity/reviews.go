@@ -174,30 +174,30 @@ func newRights(client authorizationclient.AuthorizationV1Interface, reviews *rev
 	return &rights{client: client, reviews: reviews, answers: newAnswers()}
 }
 
-// may reports whether a caller has a right, which is given by what is set of spec.
-func (r *rights) may(ctx context.Context, caller user.Info, spec authorizationv1.SubjectAccessReviewSpec) (bool,
-	error,
-) {
-	spec.User, spec.UID, spec.Groups = caller.GetName(), caller.GetUID(), caller.GetGroups()
-	spec.Extra = make(map[string]authorizationv1.ExtraValue, len(caller.GetExtra()))
-	for key, values := range caller.GetExtra() {
+// may reports whether a caller has a right, which is given by what is set of spec. It sets the rest.
+func (r *rights) may(ctx context.Context, who user.Info, spec *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	spec.User, spec.UID, spec.Groups = who.GetName(), who.GetUID(), who.GetGroups()
+	for key, values := range who.GetExtra() {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
 		spec.Extra[key] = values
 	}
-	question, err := json.Marshal(&spec)
+	question, err := json.Marshal(spec)
 	if err != nil {
 		return false, err
 	}
 	if answer, known := r.answers.get(question); known {
 		return answer == true, nil
 	}
-	leave, err := r.reviews.enter(ctx, shareOf(caller))
+	leave, err := r.reviews.enter(ctx, shareOf(who))
 	if err != nil {
 		return false, err
 	}
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	review, err := r.client.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec},
+	review, err := r.client.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: *spec},
 		metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("%w what a caller may do: %w", ErrUnreachable, err)
