@@ -29,8 +29,8 @@ import (
 type apiServer struct {
 	*fake.Clientset
 	rights map[string]bool
-	groups []string // of the last caller that was asked about
-	asked  int      // what callers may do
+	last   authorizationv1.SubjectAccessReviewSpec // that was asked about
+	asked  int                                     // what callers may do
 	err    error
 }
 
@@ -53,7 +53,7 @@ func newAPIServer(rights ...string) *apiServer {
 	a.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		a.asked++
-		a.groups = review.Spec.Groups
+		a.last = review.Spec
 		if path := review.Spec.NonResourceAttributes; path != nil {
 			review.Status.Allowed = a.rights[review.Spec.User+" "+path.Verb+" "+path.Path]
 		}
@@ -191,12 +191,14 @@ func TestOutside(t *testing.T) {
 func TestMayUse(t *testing.T) {
 	server := newAPIServer("a use batch")
 	checks := server.checks()
-	a, b := &user.DefaultInfo{Name: "a", Groups: []string{"g"}}, &user.DefaultInfo{Name: "b"}
+	extra := map[string][]string{"scopes": {"s"}}
+	a, b := &user.DefaultInfo{Name: "a", Groups: []string{"g"}, Extra: extra}, &user.DefaultInfo{Name: "b"}
 	for range 2 {
 		require.NoError(t, checks.MayUse(t.Context(), a, "batch"))
 	}
 	assert.Equal(t, 1, server.asked)
-	assert.Equal(t, []string{"g"}, server.groups)
+	assert.Equal(t, []string{"g"}, server.last.Groups)
+	assert.Equal(t, map[string]authorizationv1.ExtraValue{"scopes": {"s"}}, server.last.Extra)
 	var denied *DeniedError
 	require.ErrorAs(t, checks.MayUse(t.Context(), a, "other"), &denied)
 	assert.Contains(t, denied.Error(), `"a" may not act for scheduler "other"`)
@@ -215,6 +217,15 @@ func TestMayUse(t *testing.T) {
 	server.err = nil
 	require.ErrorAs(t, checks.MayUse(t.Context(), a, "third"), &denied, "what was not answered is asked again")
 	assert.Equal(t, http.StatusForbidden, Status(denied))
+}
+
+// Who may not ask for a path is told which right that takes.
+func TestMayAsk(t *testing.T) {
+	checks := newAPIServer("a post /reserve").checks()
+	request := httptest.NewRequest(http.MethodPost, "/reserve?x=y", nil)
+	require.NoError(t, checks.mayAsk(request, &user.DefaultInfo{Name: "a"}))
+	require.EqualError(t, checks.mayAsk(request, &user.DefaultInfo{Name: "b"}),
+		`"b" may not POST /reserve: a role has to give it the verb post on that nonResourceURL`)
 }
 
 // To have the server reserve is a right in a namespace, or in all.

@@ -2,6 +2,7 @@ package gang_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -85,19 +86,21 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 }
 
 // Whoever may act for a scheduler by a role and not by the policy, which limits it, reserves nothing for its pods in
-// another scheduler's name.
+// another scheduler's name, and nothing for another one's pods in its name.
 func TestGateKnowsThePodsScheduler(t *testing.T) {
-	for _, durable := range []bool{false, true} {
-		p := newPod("p")
-		w := newWorld(t, p)
-		w.Policy.Set(gatestest.Limited("scheduler"))
-		g := onA(user.Anonymous, p)
-		g.Scheduler, g.Durable = "other", durable
-		d, err := w.Reserve(as(t.Context(), user.Anonymous), g)
-		require.NoError(t, err)
-		require.Len(t, d.Refusals, 1)
-		assert.Equal(t, gates.Reason, d.Refusals[0].Reason)
-		assert.Contains(t, d.Refusals[0].Message, `may not act for scheduler "scheduler"`)
+	for _, limited := range []string{"scheduler", "other"} {
+		for _, durable := range []bool{false, true} {
+			p := newPod("p")
+			w := newWorld(t, p)
+			w.Policy.Set(gatestest.Limited(limited))
+			g := onA(user.Anonymous, p)
+			g.Scheduler, g.Durable = "other", durable
+			d, err := w.Reserve(as(t.Context(), user.Anonymous), g)
+			require.NoError(t, err)
+			require.Len(t, d.Refusals, 1)
+			assert.Equal(t, gates.Reason, d.Refusals[0].Reason)
+			assert.Contains(t, d.Refusals[0].Message, fmt.Sprintf("may not act for scheduler %q", limited))
+		}
 	}
 }
 
