@@ -50,7 +50,7 @@ type flight struct {
 // Bind binds a pod to a node, or joins the same bind where one is under way. It
 // returns what is known of the pod, nil where nothing is, and an *Error where
 // the pod was not bound or is not known to be. The end of ctx ends the waiting,
-// not the bind. Where the caller may not act for the pod's scheduler, the error is that of Options.MayUse.
+// not the bind. Where the caller may not act for the pod's scheduler, the error is that of MayUse.
 func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cluster.Pod, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err.Of(pod, node)

@@ -64,7 +64,7 @@ func (s *Scratch) refuseAll(offered []string, reason ledger.Reason) []ledger.Ver
 
 // Filter says which of the nodes offered have capacity for a pod. It grants nothing,
 // but may plan the pod for capacity that is reserved, and send it there. Its errors, and those of Prioritize and
-// Preempt, include those of Options.MayUse.
+// Preempt, include those of MayUse.
 func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *Scratch) (*Advice, error) {
 	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
