@@ -101,8 +101,8 @@ cluster: build controlplane ## Run an empty cluster with GlobalReserve, for who 
 
 ##@ Build
 
-.PHONY: web
-web: ## Build the live page from web/ into pkg/server/ui/dist, which is committed; needs npm
+.PHONY: ui
+ui: web-tools ## Build the live page from web/ into pkg/server/ui/dist, which is committed, with what that takes
 	@bash web/page.sh build
 
 .PHONY: build

@@ -71,7 +71,7 @@ check() {
   types
   npx --no-install vitest run
   build "$made/dist"
-  diff -rq "$made/dist" $dist || { echo "web: what is committed is not what the sources say: run make web, and commit pkg/server/ui/dist" >&2; exit 1; }
+  diff -rq "$made/dist" $dist || { echo "web: what is committed is not what the sources say: run make ui, and commit pkg/server/ui/dist" >&2; exit 1; }
 }
 
 case ${1:-} in

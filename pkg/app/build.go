@@ -259,7 +259,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Arbiter: a.arbiter, Gangs: a.gangArbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
 		Metrics: a.metrics, Done: a.streams, Intake: a.intake,
 		About: a.about, Diff: a.debugger.Diff, Rights: a.checks,
-		PendingReservations: a.reservations.Pending, ReserveRefusal: a.reserveRefusal(),
+		PendingReservations: a.reservations.Pending, ResourceClaims: a.claims, ReserveRefusal: a.reserveRefusal(),
 	})
 	a.debugger.Dump = a.api.Dump
 	a.api.Register(router)

@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -48,6 +49,7 @@ type slot struct {
 	uid         types.UID
 	policy      AllocatePolicy
 	preemptible bool
+	availableAt time.Time
 	place       int      // in the list of its reservation
 	users       []*entry // allocations, and slots in memory that are part of it
 }
@@ -239,7 +241,7 @@ func (l *account) addSlot(spec *Slot, i int32, within *entry, a *deviceGrant) *e
 		key := spec.Ref.reservation()
 		e.slot = &slot{
 			ref: spec.Ref, uid: spec.UID, policy: spec.Policy, preemptible: spec.Preemptible,
-			place: len(l.reservations[key]),
+			availableAt: spec.AvailableAt, place: len(l.reservations[key]),
 		}
 		l.slots[spec.Ref] = e
 		l.reservations[key] = append(l.reservations[key], e)

@@ -90,6 +90,7 @@ type EventDetails struct {
 	Within      SlotRef        // the slot that a slot in memory is part of
 	Policy      AllocatePolicy // of slots
 	Preemptible bool           // of slots
+	AvailableAt time.Time      // of slots
 	Overdue     bool           // of slots: no other pod may use it any more
 	Movable     bool           // of slots in memory
 	// Given are the devices of a claim or a slot; Devices what a slot was asked to keep.
@@ -160,6 +161,7 @@ func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) 
 		}
 		if e.slot != nil {
 			details.Slot, details.Policy, details.Preemptible = e.slot.ref, e.slot.policy, e.slot.preemptible
+			details.AvailableAt = e.slot.availableAt
 		}
 	}
 	*l.next() = change{

@@ -238,7 +238,7 @@ func (l *account) slotView(e *entry) SlotView {
 	if e.slot == nil {
 		return view
 	}
-	view.Policy, view.Preemptible = e.slot.policy, e.slot.preemptible
+	view.Policy, view.Preemptible, view.AvailableAt = e.slot.policy, e.slot.preemptible, e.slot.availableAt
 	for _, u := range e.slot.users {
 		view.Consumers = append(view.Consumers, Consumer{Pod: u.pod, State: u.state})
 	}

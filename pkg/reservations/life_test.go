@@ -156,6 +156,7 @@ func TestLife(t *testing.T) {
 				w.create(rsv)
 				status := w.get("r").Status
 				require.Equal(w.t, defaultTTL, status.ExpiresAt.Sub(status.AvailableAt.Time))
+				require.Equal(w.t, status.AvailableAt.Time, w.ledger.ReservationSlots(testNamespace, "r")[0].AvailableAt)
 			},
 			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
 		},

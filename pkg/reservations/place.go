@@ -172,7 +172,7 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 		p.deadline = c.Ledger.Clock.At(p.expiresAt)
 	}
 	for i := range kept {
-		kept[i].Priority, kept[i].Deadline = a.priority, p.deadline
+		kept[i].Priority, kept[i].AvailableAt, kept[i].Deadline = a.priority, p.availableAt, p.deadline
 	}
 	for i := range kept {
 		if err := c.Ledger.RefuseSlot(&kept[i]); err != nil { // before it is said that no node has capacity

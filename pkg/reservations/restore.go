@@ -62,7 +62,7 @@ func (c *Controller) restore(r *record) {
 	priority := c.priority(r.rsv)
 	kept = slices.DeleteFunc(kept, func(h ledger.Slot) bool { return !r.keeps(h.Ref.Slot) })
 	for k := range kept {
-		kept[k].Priority, kept[k].Deadline = priority, r.deadline
+		kept[k].Priority, kept[k].AvailableAt, kept[k].Deadline = priority, since, r.deadline
 	}
 	why := c.reclaim(r, kept)
 	switch {

@@ -138,6 +138,25 @@ type NodeDevice struct {
 	Reservation string `json:",omitempty"`
 }
 
+// DRADevice is a device of DRA on a node, by its ResourceSlice, and who has it.
+type DRADevice struct {
+	Driver, Pool, Name string
+	// Shareable: several claims may have a share of it.
+	Shareable bool `json:",omitempty"`
+	// Claims are the ResourceClaims that have it. Where it is not Shareable and there is more than one, it was given twice.
+	Claims []DRAClaim `json:",omitempty"`
+}
+
+// DRAClaim is a ResourceClaim that has a device. All but its State is empty where the caller may not see its namespace.
+type DRAClaim struct {
+	Namespace string `json:",omitempty"`
+	Claim     string `json:",omitempty"`
+	UID       string `json:",omitempty"`
+	// State is Granted, while the write that allocates the device was allowed and not seen yet, or Allocated.
+	State string
+	Pods  []string `json:",omitempty"` // that it is reserved for, of its namespace
+}
+
 // GivenDevices are the devices that one claim of devices was given.
 type GivenDevices struct {
 	// Namespace, Claim and UID name the ExtendedResourceClaim; all are empty where a slot
@@ -186,6 +205,8 @@ type NodeAnswer struct {
 	Node        Node
 	Allocations []Allocation
 	Slots       []NodeSlot // the capacity that reservations keep there, those in memory included
+	// DRADevices are the devices of DRA that ResourceSlices say are on the node, by driver, pool and name.
+	DRADevices []DRADevice `json:",omitempty"`
 }
 
 // AllocationsAnswer is the answer to /v1/allocations.

@@ -56,8 +56,10 @@ type Slot struct {
 	Free      Amounts
 	HostPorts []string `json:",omitempty"`
 	// Devices are those the slot keeps, also while its consumers have them.
-	Devices   []GivenDevices `json:",omitempty"`
-	ExpiresAt time.Time      `json:",omitzero"`
+	Devices []GivenDevices `json:",omitempty"`
+	// AvailableAt is since when it keeps the capacity. It is missing where that is kept in memory.
+	AvailableAt time.Time `json:",omitzero"`
+	ExpiresAt   time.Time `json:",omitzero"`
 	// Overdue: ExpiresAt has passed, and the slot waits for a bind in flight that uses
 	// it. No other pod may use it any more.
 	Overdue bool `json:",omitempty"`

@@ -7,7 +7,7 @@ pkg/resourceclaims/account.
   - settle.go      what became of writes that were granted
   - classes.go     which resources DeviceClasses map to devices
   - doubles.go     tells of devices that have more owners than they may
-  - held.go        which claims have devices while their pods have no node
+  - held.go        which claims have devices while their pods have no node, and who has those of a node
   - lean.go        what is kept of an object
 
 # A grant is not a write

@@ -49,6 +49,27 @@ func (c *Controller) HeldFor(namespace string, pod types.UID) []Held {
 	return all
 }
 
+// OnNode returns the devices that ResourceSlices say are on a node, by driver, pool and name.
+func (c *Controller) OnNode(node string) []account.DeviceState { return c.account.OnNode(node) }
+
+// PodsOf names the pods that a claim is reserved for. They are of its namespace.
+func (c *Controller) PodsOf(claim types.UID) (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.claims[claim]; ok {
+		for _, r := range k.Status.ReservedFor {
+			if isPod(&r) {
+				names = append(names, r.Name)
+			}
+		}
+	}
+	return names
+}
+
+func isPod(r *resourcev1.ResourceClaimConsumerReference) bool {
+	return r.APIGroup == "" && r.Resource == string(v1.ResourcePods)
+}
+
 // late is how long a claim may have devices before a pod that it is reserved for is bound: the scheduler binds the pod
 // next.
 const late = 10 * time.Second
@@ -63,7 +84,7 @@ func (c *Controller) Unbound(waits func(namespace, name string, uid types.UID) b
 			continue
 		}
 		used := slices.ContainsFunc(k.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool {
-			return r.APIGroup != "" || r.Resource != string(v1.ResourcePods) || !waits(k.Namespace, r.Name, r.UID)
+			return !isPod(&r) || !waits(k.Namespace, r.Name, r.UID)
 		})
 		if !used {
 			n++

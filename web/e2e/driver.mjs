@@ -28,8 +28,9 @@ const commands = {
     }
   },
   eval: ({script}) => page.evaluate(script),
-  click: ({selector}) => page.click(selector, {timeout: 10_000}),
-  fill: ({selector, text}) => page.fill(selector, text, {timeout: 10_000}),
+  click: ({selector, x, y}) => page.click(selector, {timeout: 10_000, position: x && {x: Number(x), y: Number(y)}}),
+  choose: ({selector, text}) => page.selectOption(selector, text, {timeout: 10_000}),
+  fill: ({selector, text = ''}) => page.fill(selector, text, {timeout: 10_000}),
   press: ({selector, text}) => page.press(selector, text, {timeout: 10_000}),
   scheme: ({text}) => page.emulateMedia({colorScheme: text}),
   size: ({width, height}) => page.setViewportSize({width, height}),

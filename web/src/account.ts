@@ -16,7 +16,7 @@ export interface Entry {
   /** The key of the slot that it uses, or is part of. */
   uses: string
   given?: GivenDevices[]
-  /** Of a slot: its name, and since when it is there, as far as that was seen. */
+  /** Of a slot: its name, and since when it is there, as far as that was told or seen. */
   name?: string
   since?: number
 }
@@ -169,7 +169,7 @@ export class Account {
     return n.exists && this.resources.some(r => this.usage(n, r).free < 0)
   }
 
-  /** slotSince is since when a slot is there, if that was seen. */
+  /** slotSince is since when a slot is there, if that was told or seen. */
   slotSince(namespace: string, reservation: string, slot: {Name?: string, Pod?: string, UID?: string}): number | undefined {
     return this.entries.get(slotKey({Namespace: namespace, Reservation: reservation, Slot: slot} as NodeSlot))?.since
   }
@@ -295,7 +295,7 @@ export class Account {
     if (!s.Reservation) this.drop('pod ' + (slot.UID || s.Namespace + '/' + slot.Pod)) // as the ledger does
     this.put(slotKey(s), {
       node: this.node(slot.Node!), slot: true, bound: false, scheduler: this.word(s.Scheduler ?? ''), asks: this.shape(slot.Requests ?? {}),
-      uses: slot.Within ? this.word('slot ' + slot.Within) : '', given: slot.Devices, since, name: s.Reservation ? `${s.Namespace}/${s.Reservation}/${slot.Name}` : `pod ${s.Namespace}/${slot.Pod}`,
+      uses: slot.Within ? this.word('slot ' + slot.Within) : '', given: slot.Devices, since: slot.AvailableAt ? Date.parse(slot.AvailableAt) : since, name: s.Reservation ? `${s.Namespace}/${s.Reservation}/${slot.Name}` : `pod ${s.Namespace}/${slot.Pod}`,
     })
   }
 

@@ -4,10 +4,9 @@ import {clock, get} from '../src/api'
 import {rankOf} from '../src/colours'
 import {lines} from '../src/lines'
 import {entriesOf, poll} from '../src/poll'
-import type {PendingPod, Refusal} from '../src/types'
+import type {PendingPod} from '../src/types'
 import {amount, amounts, duration} from '../src/units'
 import {fitsAfter, shortOf} from '../src/views/fits'
-import {tally} from '../src/views/tally'
 
 test('amounts have units', () => {
   expect(amount('cpu', 1500)).toBe('1.5 CPU')
@@ -23,13 +22,6 @@ test('amounts have units', () => {
 
 test('durations are those of kubectl', () => {
   expect([45_000, 190_000, 7_500_000, 11_100_000, 4 * 86_400_000, -5].map(duration)).toEqual(['45s', '3m10s', '125m', '3h5m', '4d', '0s'])
-})
-
-test('what nobody was refused for is no refusal', () => {
-  const refusal = {Number: 1, Time: '', Path: 'admission', Rejection: {}} as Refusal
-  expect(tally([])).toBe('0 refusals')
-  expect(tally([{...refusal, Warned: true}, refusal, {...refusal, Observed: true}, {...refusal, Warned: true}]))
-    .toBe('1 refusal, 2 conflicts warned of only, 1 conflict observed only')
 })
 
 afterEach(() => { vi.unstubAllGlobals(); vi.useRealTimers() })
@@ -129,4 +121,12 @@ test('schedulers have their colours before any view is drawn, in the order of th
   void store.start()
   await vi.waitFor(() => expect(store.account.value?.complete).toBe(true))
   expect(rankOf('zebra')).toBe(rankOf('ant') + 1) // a view that met zebra first
+})
+
+test('a slot is there since its reservation was available, whatever was seen of it', () => {
+  const account = new Account(() => 9000)
+  const slot = (name: string, at?: string) => ({Namespace: 'a', Reservation: 'r', Slot: {Name: name, Node: 'n', AvailableAt: at}})
+  account.apply({Instance: 'i', Revision: 1, Snapshot: {Nodes: [{Name: 'n', Exists: true}], Slots: [slot('told', '1970-01-01T00:00:05Z'), slot('before')]}})
+  account.apply({Instance: 'i', Revision: 2, Changes: [{Slot: {Revision: 2, Type: 'SlotPlaced', Slot: slot('seen')}}]})
+  expect(['told', 'before', 'seen'].map(name => account.slotSince('a', 'r', {Name: name}))).toEqual([5000, undefined, 9000])
 })

@@ -46,8 +46,10 @@ type World struct {
 	Metrics  *metrics.Metrics
 	Waiting  *waiting.Pods
 	Writes   *waitingtest.Writes // to pods that wait
-	API      *API
-	Store    *storetest.Server
+	// ResourceClaims is one that does not run.
+	ResourceClaims *resourceclaims.Controller
+	API            *API
+	Store          *storetest.Server
 	Log      *logrus.Logger
 	Logs     *logtest.Hook
 	// NoKind: the cluster does not know the kind Reservation.
@@ -88,6 +90,7 @@ func NewWorld(l *ledger.Ledger) *World {
 		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher,
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
+	w.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log})
 	w.Waiting, w.Writes = waitingtest.New(w.gated(), w.Question, w.Pods, w.Nodes)
 	return w
 }
@@ -105,7 +108,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		Gangs: gangs.New(gangs.Options{
 			Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Metrics: w.Metrics, Log: w.Log,
 		}),
-		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: w.Log}),
+		ResourceClaims: w.ResourceClaims,
 		GangEvents:     follow.NewEvents(w.Writes, 1000, 1000),
 		Nodes:          w.Nodes, TouchGang: func(kinds.Key) {},
 	}

@@ -39,9 +39,10 @@ func (a *Arbiter) allot(t *gangAttempt) error {
 	t.allocated = nil
 	for {
 		t.refusals, t.kept, t.existing = slices.Clone(t.screened), nil, nil
-		plan := ledger.Plan{Slots: make([]ledger.Slot, len(wanted)), Mode: t.gang.Mode}
+		plan, now := ledger.Plan{Slots: make([]ledger.Slot, len(wanted)), Mode: t.gang.Mode}, a.o.Ledger.Clock.Wall()
 		for k, i := range wanted {
 			plan.Slots[k] = t.slot(i)
+			plan.Slots[k].AvailableAt = now
 		}
 		result, err := a.o.Ledger.Reserve(plan, t.gang.DryRun || t.granted() == 0)
 		if err != nil {

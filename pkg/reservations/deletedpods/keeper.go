@@ -135,6 +135,7 @@ func (k *Keeper) newTask(last *cluster.Pod, deployment *cluster.Annotations,
 		name = suffixed(last)
 	}
 	t.slot = k.newSlot(last, name, convert.DeadlineAfter(ended, t.ttl))
+	t.slot.AvailableAt = k.Ledger.Clock.WallAt(ended)
 	if err := k.Ledger.RefuseSlot(&t.slot); err != nil {
 		k.warn(last, reasonNotKept, err.Error())
 		return nil, nil, false

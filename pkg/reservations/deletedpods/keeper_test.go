@@ -58,6 +58,7 @@ func TestKept(t *testing.T) {
 		assert.Equal(t, back[0].Ref, held[0].Ref)
 		assert.True(t, w.matcher.Origin("ns", "p").Godel)
 		assert.WithinDuration(t, time.Now().Add(90*time.Second), held[0].Deadline, time.Second)
+		assert.WithinDuration(t, time.Now(), held[0].AvailableAt, time.Second)
 		assert.Empty(t, w.events())
 		assert.Empty(t, w.tasks)
 	})

@@ -85,6 +85,7 @@ func TestTakeOverInTime(t *testing.T) {
 		require.Equal(t, 1, w.TakeOver(t.Context(), ended))
 		slot := w.ledger.ReservationSlots("ns", "a")[0]
 		assert.Equal(t, ended.Add(time.Minute).Truncate(time.Second), slot.Deadline.Truncate(time.Second))
+		assert.WithinDuration(t, ended, slot.AvailableAt, time.Second)
 		w.remove(pod("b", nil))
 		assert.Len(t, w.slots(), 2, "from now on what ends is kept at once")
 		assert.Zero(t, w.TakeOver(t.Context(), ended))

@@ -81,7 +81,7 @@ kube-scheduler.
   - pool.go     ObserveSlice, ForgetSlice: which slices count
   - slice.go    what a slice says
   - device.go   the owners of one device, and the counters that it charges
-  - read.go     Doubles, AppendDevices
+  - read.go     Doubles, AppendDevices, OnNode
   - refusal.go  why something is refused
   - amounts.go  quantities by name
 

@@ -3,6 +3,7 @@ package account
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -467,7 +468,11 @@ func (m *model) doubles() []string {
 // report is the model's for the account.
 func report(a *Account) []string {
 	var lines []string
+	onNodes := map[string][]DeviceState{}
 	for _, d := range a.AppendDevices(nil) {
+		if d.Node != "" {
+			onNodes[d.Node] = append(onNodes[d.Node], d)
+		}
 		lines = append(lines, fmt.Sprintf("device %s published=%t", d.Device, d.Published))
 		for _, o := range d.Owners {
 			lines = append(lines, fmt.Sprintf("owner %s of %s allocated=%t whole=%t", o.Name, d.Device, o.State == Allocated,
@@ -484,6 +489,11 @@ func report(a *Account) []string {
 			line += fmt.Sprintf(" %d", len(double.Owners))
 		}
 		lines = append(lines, line)
+	}
+	for node, devices := range onNodes {
+		if on := a.OnNode(node); !reflect.DeepEqual(on, devices) {
+			lines = append(lines, fmt.Sprintf("on %s are %v and not %v", node, on, devices))
+		}
 	}
 	slices.Sort(lines)
 	return lines

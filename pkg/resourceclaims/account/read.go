@@ -173,6 +173,26 @@ func (a *Account) AppendDevices(to []DeviceState) []DeviceState {
 	return to
 }
 
+// OnNode returns the devices that slices say are on a node, by driver, pool and name.
+func (a *Account) OnNode(node string) (on []DeviceState) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+
+	for _, s := range a.slices {
+		if s.node != "" && s.node != node {
+			continue
+		}
+		for i := range s.devices {
+			pub := &s.devices[i]
+			if d := pub.device; d != nil && d.published == pub && d.node() == node {
+				on = append(on, d.state())
+			}
+		}
+	}
+	slices.SortFunc(on, func(x, y DeviceState) int { return x.compare(y.Device) })
+	return on
+}
+
 func (d *device) state() DeviceState {
 	s := DeviceState{Device: d.key(), Node: d.node(), Published: d.published != nil}
 	for i := range d.owners {

@@ -1,17 +1,14 @@
 package admission_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -19,39 +16,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 )
 
 // newClaimsWorld is a world whose cluster has DRA, and some objects of it.
 func newClaimsWorld(tb testing.TB, objects ...runtime.Object) *world {
 	tb.Helper()
-	client := fake.NewClientset(objects...)
-	client.Resources = []*metav1.APIResourceList{{
-		GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{
-			{Name: "resourceclaims"},
-			{Name: "resourceslices"},
-		},
-	}}
-	log, _ := logtest.NewNullLogger()
-	claims := resourceclaims.New(resourceclaims.Options{
-		Client: client, Discovery: client.Discovery(),
-		Recorder: events.NewFakeRecorder(10), Log: log,
-	})
+	claims := arbitertest.NewClaims(tb, objects...)
 	w := newWorld(tb)
 	w.serve(func(o *arbiter.Options) { o.ResourceClaims = claims })
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { assert.NoError(tb, claims.Run(ctx)) })
-	tb.Cleanup(func() { cancel(); running.Wait() })
-	require.Eventually(tb, func() bool {
-		_, err := claims.Grant(ctx, &resourcev1.ResourceClaim{}, 1, true)
-		return err == nil
-	}, time.Minute, time.Millisecond)
 	return w
 }
 

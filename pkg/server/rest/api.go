@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
@@ -42,6 +43,8 @@ type Options struct {
 	Rights *identity.Checks
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
 	PendingReservations func() []reservations.Pending
+	// ResourceClaims tells who has which DRA device.
+	ResourceClaims *resourceclaims.Controller
 	// ReserveRefusal is why /reserve grants nothing to anybody, or "".
 	ReserveRefusal string
 	Limits         Limits

@@ -88,7 +88,8 @@ func slotName(ref ledger.SlotRef) string {
 func newSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) reserver.Slot {
 	s := reserver.Slot{
 		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
-		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(c.WallAt(view.Deadline)), Overdue: view.Overdue,
+		HostPorts: hostPortNames(view.Request), AvailableAt: utc(view.AvailableAt),
+		ExpiresAt: utc(c.WallAt(view.Deadline)), Overdue: view.Overdue,
 		Pod: view.Pod.Name, UID: string(view.Pod.UID), Movable: view.Movable, Devices: newGiven(view.Given),
 		Within: slotName(view.Within),
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 )
 
 func newGiven(given []ledger.GivenDevices) []reserver.GivenDevices {
@@ -25,6 +26,19 @@ func newNodeDevices(views []ledger.DeviceView) []reserver.NodeDevice {
 		for _, pod := range v.Pods {
 			list[i].Pods = append(list[i].Pods, reserver.PodName{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID)})
 		}
+	}
+	return list
+}
+
+func newDRADevices(claims *resourceclaims.Controller, node string) (list []reserver.DRADevice) {
+	for _, d := range claims.OnNode(node) {
+		one := reserver.DRADevice{Driver: d.Driver, Pool: d.Pool, Name: d.Name, Shareable: d.Shareable}
+		for _, o := range d.Owners {
+			one.Claims = append(one.Claims, reserver.DRAClaim{
+				Namespace: o.Namespace, Claim: o.Name, UID: string(o.UID), State: o.State.String(), Pods: claims.PodsOf(o.UID),
+			})
+		}
+		list = append(list, one)
 	}
 	return list
 }

@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -8,9 +10,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -106,4 +114,58 @@ func TestClosestNodeHasTheDevice(t *testing.T) {
 	f.ledger.RemovePod(ledger.PodRef{Namespace: "team-a", Name: "first", UID: p.Pod.UID}, 0)
 	f.ledger.ObserveDevices("node-3", nil)
 	assert.Equal(t, "node-2", closest("third", "k80-third"), "a device of the resource, though of another kind")
+}
+
+// The devices of DRA on a node are told with their claims, and those of other namespaces without names.
+func TestNodeWithDRADevices(t *testing.T) {
+	slice := &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "s", ResourceVersion: "1"},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", Pool: resourcev1.ResourcePool{Name: "node-1", ResourceSliceCount: 1},
+			NodeName: ptr.To("node-1"), Devices: []resourcev1.Device{
+				{Name: "gpu-1", AllowMultipleAllocations: ptr.To(true)}, {Name: "gpu-0"},
+			},
+		},
+	}
+	claim := func(namespace, device string, share *types.UID) *resourcev1.ResourceClaim {
+		return &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: "of-" + device, UID: types.UID(namespace + device), ResourceVersion: "2",
+			},
+			Status: resourcev1.ResourceClaimStatus{
+				Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+					Results: []resourcev1.DeviceRequestAllocationResult{{
+						Request: "r", Driver: "gpu.example.com", Pool: "node-1", Device: device, ShareID: share,
+					}},
+				}},
+				ReservedFor: []resourcev1.ResourceClaimConsumerReference{
+					{Resource: "pods", Name: "p-" + device}, {APIGroup: "example.com", Resource: "jobs", Name: "j"},
+				},
+			},
+		}
+	}
+	f := newBareFixture(t)
+	f.ResourceClaims = arbitertest.NewClaims(t, slice, claim("team-a", "gpu-0", nil),
+		claim("team-a", "gpu-1", ptr.To(types.UID("1"))), claim("team-b", "gpu-1", ptr.To(types.UID("2"))))
+	f.start(Limits{})
+	var answer reserver.NodeAnswer
+	f.get("/v1/nodes/node-2", &answer)
+	assert.Empty(t, answer.DRADevices)
+
+	f.reads = map[string]bool{"team-a": true}
+	code, told := f.askAs(&user.DefaultInfo{Name: "tenant"}, http.MethodGet, "/v1/nodes/node-1", nil)
+	require.Equal(t, http.StatusOK, code, told)
+	require.NoError(t, json.Unmarshal([]byte(told), &answer))
+	of := func(device string) reserver.DRAClaim {
+		return reserver.DRAClaim{
+			Namespace: "team-a", Claim: "of-" + device, UID: "team-a" + device, State: "Allocated", Pods: []string{"p-" + device},
+		}
+	}
+	assert.Equal(t, []reserver.DRADevice{
+		{Driver: "gpu.example.com", Pool: "node-1", Name: "gpu-0", Claims: []reserver.DRAClaim{of("gpu-0")}},
+		{
+			Driver: "gpu.example.com", Pool: "node-1", Name: "gpu-1", Shareable: true,
+			Claims: []reserver.DRAClaim{of("gpu-1"), {State: "Allocated"}},
+		},
+	}, answer.DRADevices)
 }

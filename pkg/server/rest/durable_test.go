@@ -106,6 +106,8 @@ func TestDurableRepeatWithoutRequestID(t *testing.T) {
 		again := d.reserve(gangOf("node-1 node-1", a, b))
 		assert.Equal(t, first.Reservation, again.Reservation)
 		assert.Equal(t, first.ExpiresAt, again.ExpiresAt)
+		slots, _ := d.ledger.Slots()
+		assert.Equal(t, time.Now(), slots[0].AvailableAt, "it is told since when it is kept")
 		assert.Equal(t, 1, d.Store.CreateCount)
 
 		more := d.reserve(gangOf("node-1 node-1", b, c))

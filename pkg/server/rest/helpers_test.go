@@ -139,6 +139,7 @@ func (f *fixture) start(limits Limits) {
 		Limits: limits,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		Rights: rights, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
+		ResourceClaims: f.ResourceClaims,
 	})
 	f.handler = testRouter(f.api, f.log)
 }

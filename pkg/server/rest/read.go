@@ -60,9 +60,10 @@ func (a *API) node(q *query) (any, error) {
 	}
 	answer := reserver.NodeAnswer{
 		Revision: found.Revision, Node: newNode(&found.Nodes[0]), Allocations: []reserver.Allocation{},
-		Slots: []reserver.NodeSlot{},
+		Slots: []reserver.NodeSlot{}, DRADevices: newDRADevices(a.o.ResourceClaims, name),
 	}
 	q.hideNode(&answer.Node)
+	q.hideDRA(answer.DRADevices)
 	for i := range found.Allocations {
 		answer.Allocations = append(answer.Allocations, newAllocation(a.o.Ledger.Table(), &found.Allocations[i]))
 		q.hideAllocation(&answer.Allocations[i])

@@ -130,6 +130,17 @@ func (r *reader) hideNode(n *reserver.Node) {
 	}
 }
 
+// hideDRA takes the names from the claims that the caller may not see.
+func (r *reader) hideDRA(devices []reserver.DRADevice) {
+	for _, d := range devices {
+		for i, claim := range d.Claims {
+			if !r.sees(claim.Namespace) {
+				d.Claims[i] = reserver.DRAClaim{State: claim.State}
+			}
+		}
+	}
+}
+
 func (r *reader) hideAllocation(a *reserver.Allocation) {
 	if !r.sees(a.Namespace) {
 		*a = reserver.Allocation{

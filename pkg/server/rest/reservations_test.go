@@ -59,6 +59,7 @@ func TestReservations(t *testing.T) {
 	deadline := startTime.Add(time.Hour)
 	f.slot("team-a/shared/s0", "node-1", 2000, func(h *ledger.Slot) {
 		h.Policy, h.Scheduler, h.Priority, h.Preemptible, h.Deadline = ledger.Aligned, testScheduler, 7, true, deadline
+		h.AvailableAt = startTime
 	})
 	f.slot("team-a/shared/s1", "node-2", 1000, func(h *ledger.Slot) {
 		h.Policy, h.Scheduler, h.Priority, h.Preemptible, h.Deadline = ledger.Aligned, testScheduler, 7, true, deadline
@@ -90,7 +91,7 @@ func TestReservations(t *testing.T) {
 	require.Len(t, shared.Slots, 2)
 	assert.Equal(t, reserver.Slot{
 		Name: "s0", Node: "node-1", Requests: reserver.Amounts{"cpu": 2000, "pods": 1}, Free: reserver.Amounts{"cpu": 1500},
-		ExpiresAt: deadline,
+		AvailableAt: startTime, ExpiresAt: deadline,
 		Consumers: []reserver.Consumer{{Pod: "c", UID: "uid-c", State: "Bound"}},
 	}, shared.Slots[0])
 	shared.Slots = nil
@@ -311,7 +312,8 @@ func TestWatchSlots(t *testing.T) {
 
 	deadline := startTime.Add(time.Hour)
 	f.slot("team-a/new/s", "node-2", 1000, func(h *ledger.Slot) {
-		h.Deadline, h.Priority, h.Pod = deadline, 3, ledger.PodRef{Namespace: "team-a", Name: "p"}
+		h.AvailableAt, h.Deadline, h.Priority = startTime, deadline, 3
+		h.Pod = ledger.PodRef{Namespace: "team-a", Name: "p"}
 	})
 	var event reserver.WatchSlot
 	w.expect("slot", &event)
@@ -319,8 +321,8 @@ func TestWatchSlots(t *testing.T) {
 		Time: event.Time, Revision: f.ledger.Revision(), Type: "SlotPlaced",
 		Slot: reserver.NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: reserver.Slot{
 			Name: "s", Node: "node-2", Requests: reserver.Amounts{"cpu": 1000, "pods": 1},
-			Free:      reserver.Amounts{"cpu": 1000, "pods": 1},
-			ExpiresAt: deadline, Pod: "p",
+			Free:        reserver.Amounts{"cpu": 1000, "pods": 1},
+			AvailableAt: startTime, ExpiresAt: deadline, Pod: "p",
 		}},
 	}, event)
 

@@ -339,6 +339,7 @@ func newWatchSlot(table *resources.Table, c *steady.Clock, e *ledger.Event) *res
 		Slot: ledger.Slot{
 			Ref: e.Slot, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Movable: e.Movable, Deadline: e.Deadline,
+			AvailableAt: e.AvailableAt,
 		},
 		Rest: e.Request, Given: e.Given, Overdue: e.Overdue, Within: e.Within,
 	}

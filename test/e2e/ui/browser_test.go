@@ -95,6 +95,8 @@ type command struct {
 	Selector string `json:"selector,omitempty"`
 	Text     string `json:"text,omitempty"`
 	Path     string `json:"path,omitempty"`
+	X        string `json:"x,omitempty"` // of a click, in pixels from the corner
+	Y        string `json:"y,omitempty"`
 }
 
 // try sends a command and reads its answer.
@@ -166,6 +168,9 @@ func (b *browser) fine(where string) {
 	var errs, violations []string
 	b.do(command{Do: "errors"}, &errs)
 	assert.Empty(b.t, errs, where)
+	var beyond int
+	b.do(command{Do: "eval", Script: "document.documentElement.scrollWidth - innerWidth"}, &beyond)
+	assert.LessOrEqual(b.t, beyond, 0, "%s is wider than the window", where)
 	for _, scheme := range []string{"dark", "light"} {
 		b.do(command{Do: "scheme", Text: scheme}, nil)
 		b.do(command{Do: "axe"}, &violations)

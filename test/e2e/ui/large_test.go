@@ -100,11 +100,7 @@ func TestLargeCluster(t *testing.T) {
 		assert.Less(try, took, loadWithin)
 	})
 
-	var memory struct{ Used, Total, Embedder, Backing int64 }
-	b.do(command{Do: "memory"}, &memory)
-	t.Logf("the page takes %d MiB", (memory.Total+memory.Embedder+memory.Backing)>>20)
-	assert.Less(t, memory.Total+memory.Embedder+memory.Backing, int64(mostMemory))
-
+	b.small("at first")
 	stop := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -135,6 +131,17 @@ func TestLargeCluster(t *testing.T) {
 	close(stop)
 	<-stopped
 	b.wait(soon, "globalreserve.account.value.revision === %d", l.Revision())
+	b.small("after all changes")
 	b.fine("map of a large cluster")
 	b.picture("map-5000")
+}
+
+// small fails where the page takes too much memory.
+func (b *browser) small(when string) {
+	b.t.Helper()
+	var memory struct{ Total, Embedder, Backing int64 }
+	b.do(command{Do: "memory"}, &memory)
+	all := memory.Total + memory.Embedder + memory.Backing
+	b.t.Logf("the page takes %d MiB %s", all>>20, when)
+	assert.Less(b.t, all, int64(mostMemory), when)
 }

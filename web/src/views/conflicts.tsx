@@ -8,10 +8,7 @@ import {pause} from '../follow'
 import {account, now} from '../store'
 import type {Refusal, RefusalsAnswer} from '../types'
 import {count, duration} from '../units'
-import {only, tally} from './tally'
-
-const kept = 10_000, shown = 500, seconds = 300
-const reservations = 'reservations'
+import {kept, latest, losses, only, seconds, stacked, tally} from './tally'
 
 /** ConflictsView shows who was refused, when, and who had what was asked for. */
 export function ConflictsView() {
@@ -28,7 +25,7 @@ export function ConflictsView() {
     <p data-testid="refusals">{tally(recent)} in the last {duration(seconds * 1000)}; since the page was opened, {count(bypasses().length, 'pod')} bound without asking.</p>
     <Rate list={recent} />
     <Matrix list={all} />
-    <Latest list={all.slice(-shown).reverse()} />
+    <Latest list={latest(all)} />
   </section>
 }
 
@@ -37,7 +34,7 @@ async function keep(signal: AbortSignal, tell: (list: Refusal[]) => void, proble
   let list: Refusal[] = [], after = '', instance = ''
   while (!signal.aborted) {
     try {
-      const a = await get<RefusalsAnswer>('/v1/refusals', {after, limit: after ? String(kept) : '2000'}, signal)
+      const a = await get<RefusalsAnswer>('/v1/refusals', {after, limit: String(kept)}, signal)
       if (instance && a.Instance !== instance) {
         list = [] // another server decides, and its numbers begin anew
         after = instance = ''
@@ -67,7 +64,7 @@ function Rate({list}: {list: Refusal[]}) {
     plot.current = newPlot(holder.current!, names)
     return () => plot.current?.destroy()
   }, [key])
-  useEffect(() => plot.current?.setData(stacked(list, names)))
+  useEffect(() => plot.current?.setData(stacked(list, names, now.value)))
   return <><div ref={holder} role="img" aria-label={`Refusals per second: ${list.length} in the last ${duration(seconds * 1000)}`} />
     <ul class="legend">{names.map(n => <li key={n}><svg class="swatch" width="14" height="14" aria-hidden="true"><rect width="14" height="14" fill={colourOf(n)} /></svg> {schedulerName(n)}: {list.filter(r => (r.Scheduler ?? '') === n).length}</li>)}<li><span class="bad" aria-hidden="true">┃</span> a pod was bound without asking</li></ul></>
 }
@@ -83,38 +80,16 @@ function newPlot(holder: HTMLElement, names: string[]): uPlot {
     scales: {y: {range: (_, __, most) => [0, Math.max(1, most)]}},
     axes: [{stroke: text, grid}, {stroke: text, grid, label: 'refusals per second', size: 50}],
     series: [{}, ...names.map(n => ({fill: colourOf(n), stroke: colourOf(n), width: 0, points: {show: false}, paths: uPlot.paths.stepped!({align: 1})}))],
-  }, stacked([], names), holder)
+  }, stacked([], names, now.value), holder)
 }
 
-/** stacked counts by second. The first series is the sum of all, so that each is drawn over those that hold more. */
-function stacked(list: Refusal[], names: string[]): uPlot.AlignedData {
-  const last = Math.floor(now.value / 1000), times = Array.from({length: seconds}, (_, i) => last - seconds + 1 + i)
-  const counts = names.map(() => new Array<number>(seconds).fill(0))
-  for (const r of list) {
-    const at = Math.floor(Date.parse(r.Time) / 1000) - times[0]
-    if (at >= 0 && at < seconds) counts[names.indexOf(r.Scheduler ?? '')][at]++
-  }
-  for (let k = counts.length - 2; k >= 0; k--) for (let i = 0; i < seconds; i++) counts[k][i] += counts[k + 1][i]
-  return [times, ...counts]
-}
-
-/** Matrix counts who lost to whom: who was refused, and who holds most of what was short. */
 function Matrix({list}: {list: Refusal[]}) {
-  const counts = new Map<string, Map<string, number>>(), winners = new Set<string>()
-  for (const r of list) {
-    const first = r.Rejection.Holders?.[0]
-    if (!first) continue
-    const winner = first.Reservation ? reservations : first.Scheduler ?? '', loser = r.Scheduler ?? ''
-    winners.add(winner)
-    if (!counts.has(loser)) counts.set(loser, new Map())
-    counts.get(loser)!.set(winner, (counts.get(loser)!.get(winner) ?? 0) + 1)
-  }
-  if (!counts.size) return null
-  const columns = [...winners].sort(), most = Math.max(...[...counts.values()].flatMap(m => [...m.values()]))
+  const {columns, rows, most} = losses(list)
+  if (!rows.length) return null
   return <table class="matrix"><caption>Who was refused, by who holds most of what was short</caption>
     <thead><tr><th scope="col">Refused ↓ held by →</th>{columns.map(c => <th key={c} scope="col">{schedulerName(c)}</th>)}</tr></thead>
-    <tbody>{[...counts].sort().map(([loser, row]) => <tr key={loser}><th scope="row">{schedulerName(loser)}</th>
-      {columns.map(c => { const n = row.get(c) ?? 0; return <td key={c} class={n ? 'heat' + Math.ceil((4 * n) / most) : ''}>{n || ''}</td> })}</tr>)}</tbody></table>
+    <tbody>{rows.map(([loser, row]) => <tr key={loser}><th scope="row">{schedulerName(loser)}</th>
+      {row.map((n, i) => <td key={columns[i]} class={n ? 'heat' + Math.ceil((4 * n) / most) : ''}>{n || ''}</td>)}</tr>)}</tbody></table>
 }
 
 function Latest({list}: {list: Refusal[]}) {

@@ -7,7 +7,7 @@ import {account, go, resource, revision} from '../store'
 import {amount, byRank, count, percent} from '../units'
 
 /** drawn tells tests how often the map was drawn, and what it shows. */
-export const drawn = {frames: 0, cells: 0}
+export const drawn: {frames: number, cells: number, picture: MapPicture | null} = {frames: 0, cells: 0, picture: null}
 
 export function MapView() {
   const byPool = useSignal(false), text = useSignal(''), said = useSignal('')
@@ -102,7 +102,7 @@ export function describe(a: Account, n: NodeState): string {
 function drawing(holder: HTMLElement, canvas: HTMLCanvasElement, ref: {current: MapPicture | null}, byPool: () => boolean, text: () => string) {
   let shown = '', frame = 0
   const dark = matchMedia('(prefers-color-scheme: dark)')
-  const renew = () => { ref.current = new MapPicture(canvas, themeOf(holder)); shown = '' }
+  const renew = () => { drawn.picture = ref.current = new MapPicture(canvas, themeOf(holder)); shown = '' }
   renew()
   dark.addEventListener('change', renew)
   const next = () => {

@@ -4,9 +4,12 @@ import {get, Refused} from '../api'
 import {colourOf, schedulerName} from '../colours'
 import {pause} from '../follow'
 import {account, now, revision} from '../store'
-import type {Allocation, Node, NodeAnswer, NodeDevice, NodeSlot} from '../types'
+import type {Allocation, Node, NodeAnswer, NodeSlot} from '../types'
 import {amount, amounts, byRank, count, duration} from '../units'
 import {Swatch} from './map'
+import {type Tile, tileOf, tileOfDRA} from './tiles'
+
+const claimsEvery = 2000 // ms
 
 /** NodeView shows one node as GET /v1/nodes/{name} answers, each time it has changed. */
 export function NodeView({name}: {name: string}) {
@@ -24,7 +27,7 @@ export function NodeView({name}: {name: string}) {
     {a && <>
       <State node={a.Node} />
       <Bars node={a.Node} allocations={a.Allocations} />
-      <Devices devices={a.Node.Devices ?? []} />
+      <Devices devices={[...(a.Node.Devices ?? []).map(tileOf), ...(a.DRADevices ?? []).map(tileOfDRA)]} />
       <Pods allocations={a.Allocations} />
       <Slots slots={a.Slots} />
     </>}
@@ -33,13 +36,15 @@ export function NodeView({name}: {name: string}) {
 }
 
 async function keep(name: string, signal: AbortSignal, answer: (a: NodeAnswer) => void, problem: (text: string) => void) {
-  let shown = -1
+  let shown = -1, again = 0
   while (!signal.aborted) {
     const n = account.value?.nodes.get(name), version = n?.version ?? 0
-    if (version !== shown || n?.told !== undefined) {
+    if (version !== shown || n?.told !== undefined || Date.now() > again) {
       try {
-        answer(await get<NodeAnswer>('/v1/nodes/' + encodeURIComponent(name), {}, signal))
+        const a = await get<NodeAnswer>('/v1/nodes/' + encodeURIComponent(name), {}, signal)
+        answer(a)
         shown = version
+        again = a.DRADevices ? Date.now() + claimsEvery : Infinity // the watch does not tell of claims
       } catch (e) {
         if (!signal.aborted) problem(e instanceof Refused && e.status === 404 ? 'There is no such node.' : (e as Error).message)
       }
@@ -70,13 +75,10 @@ function Bars({node, allocations}: {node: Node, allocations: Allocation[]}) {
     })}</tbody></table>
 }
 
-function Devices({devices}: {devices: NodeDevice[]}) {
+function Devices({devices}: {devices: Tile[]}) {
   if (!devices.length) return null
-  return <><h2>Devices</h2><ul class="tiles">{devices.map(d => {
-    const by = d.Pods?.length ? 'pod ' + d.Pods.map(p => p.Pod ? p.Namespace + '/' + p.Pod : 'of others').join(', ') : d.Reservation ? 'reservation ' + d.Reservation : ''
-    const state = d.Free ? 'free' : by ? (d.Pods?.length ? 'had' : 'kept') : d.Unschedulable ? 'closed' : 'kept'
-    return <li key={d.Name} class={'tile ' + state}><b>{d.ID}</b><small>{d.Resource}</small><small>{by || (d.Free ? 'free' : d.Unschedulable ? 'not given out' : 'of others')}</small></li>
-  })}</ul></>
+  return <><h2>Devices</h2><ul class="tiles">{devices.map(d => <li key={d.key} data-device={d.name} class={'tile ' + d.state}>
+    <b>{d.name}</b><small>{d.of}</small><small>{d.says}</small></li>)}</ul></>
 }
 
 function Pods({allocations}: {allocations: Allocation[]}) {

@@ -53,7 +53,7 @@ function linesOf(r: Reservation): Line[] {
     const used = usedOf(s), to = s.ExpiresAt ? Date.parse(s.ExpiresAt) : undefined
     const by = s.Consumers?.length ? 'used by ' + s.Consumers.map(c => c.Pod).join(', ') : 'unused'
     const ends = s.Overdue ? 'overdue' : to ? `ends in ${duration(to - now.value)}` : 'does not end'
-    return {key: name, name, node: s.Node ?? '', keeps: amounts(s.Requests), from: account.value?.slotSince(r.Namespace ?? '', r.Name ?? '', s), to, used, ended: false, says: `${by}; ${ends}`}
+    return {key: name, name, node: s.Node ?? '', keeps: amounts(s.Requests), from: s.AvailableAt ? Date.parse(s.AvailableAt) : account.value?.slotSince(r.Namespace ?? '', r.Name ?? '', s), to, used, ended: false, says: `${by}; ${ends}`}
   })
 }
 

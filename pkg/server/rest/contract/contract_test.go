@@ -60,7 +60,7 @@ func newSystem(t *testing.T) *system {
 		Arbiter: decider, Gangs: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics,
 		Limits:              rest.Limits{MinRevisionWait: 20 * time.Millisecond, Heartbeat: time.Hour},
 		Intake:              httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
-		PendingReservations: func() []reservations.Pending { return nil },
+		PendingReservations: func() []reservations.Pending { return nil }, ResourceClaims: s.ResourceClaims,
 	})
 	s.api.Register(s.router)
 	s.handler = identity.Insecure(s.router)
