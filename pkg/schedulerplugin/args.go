@@ -33,6 +33,8 @@ type ServerArgs struct {
 	Port              *int            `json:"port,omitempty"`
 	AllowInsecureHTTP bool            `json:"allowInsecureHTTP,omitempty"`
 	HealthAddress     string          `json:"healthAddress,omitempty"`
+	UIAddress         string          `json:"uiAddress,omitempty"`
+	HostNames         []string        `json:"hostNames,omitempty"`
 	ReservationTTL    metav1.Duration `json:"reservationTTL,omitzero"`
 	BindTimeout       metav1.Duration `json:"bindTimeout,omitzero"`
 	PolicyFile        string          `json:"policyFile,omitempty"`

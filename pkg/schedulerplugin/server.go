@@ -139,6 +139,7 @@ func serverOptions(args *Args) app.Options {
 	o := app.DefaultOptions()
 	o.BindAddress = ptr.Deref(s.BindAddress, o.BindAddress)
 	o.AllowInsecureHTTP, o.HealthAddress = s.AllowInsecureHTTP, s.HealthAddress
+	o.UIAddress, o.HostNames = s.UIAddress, s.HostNames
 	o.ReservationTTL = cmp.Or(s.ReservationTTL.Duration, o.ReservationTTL)
 	o.BindTimeout = cmp.Or(s.BindTimeout.Duration, o.BindTimeout)
 	o.PolicyFile = s.PolicyFile

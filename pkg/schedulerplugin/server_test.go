@@ -25,6 +25,7 @@ func TestServerOptions(t *testing.T) {
 			LogFormat:   "json",
 			TLSCertFile: "cert", TLSPrivateKeyFile: "key", SecureBindAddress: "127.0.0.1", SecurePort: ptr.To(1),
 			ClientCAFile: "ca", AdmissionClientNames: []string{"api"}, AdmissionWarn: true, HealthAddress: ":1",
+			UIAddress: "127.0.0.1:2", HostNames: []string{"host"},
 			LeaseNamespace: "here", LeaseDuration: metav1.Duration{Duration: 4 * time.Second},
 			LeaseRenewDeadline: metav1.Duration{Duration: 3 * time.Second},
 			LeaseRetryPeriod:   metav1.Duration{Duration: time.Second},
@@ -32,7 +33,7 @@ func TestServerOptions(t *testing.T) {
 	})
 	want := app.DefaultOptions()
 	want.BindAddress, want.Port, want.AllowInsecureHTTP, want.ReservationTTL = "", 0, true, time.Second
-	want.HealthAddress = ":1"
+	want.HealthAddress, want.UIAddress, want.HostNames = ":1", "127.0.0.1:2", []string{"host"}
 	want.BindTimeout, want.PolicyFile, want.LogLevel, want.LogFormat = 2*time.Second, "policy", "debug", "json"
 	want.Secure = app.SecureOptions{
 		CertFile: "cert", KeyFile: "key", BindAddress: "127.0.0.1", Port: 1, ClientCAFile: "ca",

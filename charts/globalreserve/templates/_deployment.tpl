@@ -17,10 +17,10 @@
 {{- if $values.tracing.endpoint -}}
 {{- $_ := set $spec.template.metadata "annotations" (dict "checksum/tracing" ($values.tracing | toYaml | sha256sum)) -}}
 {{- end -}}
-{{- if $values.ui.enabled -}}
-{{- $_ := set $container "args" (append $container.args "--ui-address=:23460") -}}
-{{- $_ := set $container "ports" (append $container.ports (dict "name" "ui" "containerPort" 23460 "protocol" "TCP")) -}}
+{{- if $values.ui.enabled }}{{ $_ := set $container "args" (append $container.args "--ui-address=:23460") }}{{ end -}}
 {{- end -}}
+{{- if $values.ui.enabled -}}
+{{- $_ := set $container "ports" (append $container.ports (dict "name" "ui" "containerPort" 23460 "protocol" "TCP")) -}}
 {{- end -}}
 {{- $_ := set $container "args" (concat $container.args $values.extraArgs) -}}
 {{- include "globalreserve.container" (dict "root" $root "container" $container) -}}

@@ -58,7 +58,6 @@ app.kubernetes.io/part-of: globalreserve
 {{- end -}}
 {{- if eq .Values.mode "in-scheduler" -}}
 {{- if .Values.observe }}{{ fail "observe: the plugin of mode in-scheduler decides in its own process, and observes nothing: use mode standalone to observe first" }}{{ end -}}
-{{- if .Values.ui.enabled }}{{ fail "ui.enabled: the scheduler of mode in-scheduler does not serve the page: use `kubectl reserve ui`" }}{{ end -}}
 {{- if .Values.tracing.endpoint }}{{ fail "tracing.endpoint: the scheduler of mode in-scheduler sends no spans" }}{{ end -}}
 {{- end -}}
 {{- if and (eq .Values.tls.source "cert-manager") (eq .Values.tls.secretName "globalreserve-ca") }}{{ fail "tls.secretName: globalreserve-ca is the Secret of the authority that cert-manager makes: give another name" }}{{ end -}}

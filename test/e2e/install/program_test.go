@@ -260,9 +260,11 @@ func (c *cluster) rewriteScheduler(t *testing.T, p *program, kubeconfig string) 
 	own := args["server"].(map[string]any)
 	own["securePort"] = c.port(t, p, fmt.Sprint(own["securePort"]))
 	own["secureBindAddress"] = "127.0.0.1"
-	for _, key := range []string{"healthAddress", "peerAddress"} {
-		_, port, _ := strings.Cut(own[key].(string), ":")
-		own[key] = fmt.Sprintf("127.0.0.1:%d", c.port(t, p, port))
+	for _, key := range []string{"healthAddress", "peerAddress", "uiAddress"} {
+		if address, there := own[key].(string); there {
+			_, port, _ := strings.Cut(address, ":")
+			own[key] = fmt.Sprintf("127.0.0.1:%d", c.port(t, p, port))
+		}
 	}
 	content, err = yaml.Marshal(config)
 	require.NoError(t, err)

@@ -40,11 +40,13 @@ var charts = map[string][]string{
 		"admission=Warn", authority, "ui.enabled=true", "monitoring.enabled=true", "extraArgs={--log-level=debug}", traces,
 		"policy.schedulers[0].name=default-scheduler", "policy.reservations.maxTTL=1h",
 	},
-	"observe":            {"observe=true", "admission=Fail", authority},
-	"monitoring":         {"monitoring.enabled=true"},
-	"in-scheduler":       {"mode=in-scheduler"},
-	"in-scheduler, Warn": {"mode=in-scheduler", "admission=Warn", authority, "scheduler.name=other-scheduler"},
-	"static-pod":         {"mode=static-pod", "staticPod.user=" + staticUser},
+	"observe":      {"observe=true", "admission=Fail", authority},
+	"monitoring":   {"monitoring.enabled=true"},
+	"in-scheduler": {"mode=in-scheduler"},
+	"in-scheduler, Warn and page": {
+		"mode=in-scheduler", "admission=Warn", authority, "scheduler.name=other-scheduler", "ui.enabled=true",
+	},
+	"static-pod": {"mode=static-pod", "staticPod.user=" + staticUser},
 	"static-pod, Fail, page and traces": {
 		"mode=static-pod", "staticPod.user=" + staticUser, "admission=Fail", authority, "ui.enabled=true", traces,
 	},

@@ -123,8 +123,8 @@ func (c *cluster) work(t *testing.T, objects []*unstructured.Unstructured) {
 		c.reservesAndBinds(t, ask)
 	}
 	c.isAsked(t, objects, server)
-	if server.has("--ui-address") {
-		response, err := http.Get(server.url("http", "23460"))
+	if page := server.url("http", "23460"); page != "" {
+		response, err := http.Get(page)
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())
 		assert.Equal(t, http.StatusOK, response.StatusCode)
