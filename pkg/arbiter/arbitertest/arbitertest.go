@@ -50,8 +50,8 @@ type World struct {
 	ResourceClaims *resourceclaims.Controller
 	API            *API
 	Store          *storetest.Server
-	Log      *logrus.Logger
-	Logs     *logtest.Hook
+	Log            *logrus.Logger
+	Logs           *logtest.Hook
 	// NoKind: the cluster does not know the kind Reservation.
 	NoKind bool
 	// Undecided, if not nil, returns why nothing can be decided, or "".

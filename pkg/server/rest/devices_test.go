@@ -158,7 +158,8 @@ func TestNodeWithDRADevices(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(told), &answer))
 	of := func(device string) reserver.DRAClaim {
 		return reserver.DRAClaim{
-			Namespace: "team-a", Claim: "of-" + device, UID: "team-a" + device, State: "Allocated", Pods: []string{"p-" + device},
+			Namespace: "team-a", Claim: "of-" + device, UID: "team-a" + device, State: "Allocated",
+			Pods: []string{"p-" + device},
 		}
 	}
 	assert.Equal(t, []reserver.DRADevice{

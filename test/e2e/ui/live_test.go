@@ -244,7 +244,8 @@ func node(c *cluster) {
 	c.browser.shows("default-scheduler\tBound\t")
 	c.browser.wait(soon, `/default\/kept\/a\t.*2 CPU\t2 CPU\t.*\t5\dm$/m.test(document.body.innerText)`)
 	c.browser.wait(soon, "document.querySelector('.tile.free')?.innerText.includes('nvidia.com/gpu')")
-	c.browser.wait(soon, "document.querySelector('.tile.had')?.innerText.includes('claim default/inference for pod server-0')")
+	c.browser.wait(soon, "document.querySelector('.tile.had')?.innerText.includes(%q)",
+		"claim default/inference for pod server-0")
 	c.browser.fine("node with devices")
 	c.browser.picture("node")
 }
@@ -282,7 +283,8 @@ func reservations(c *cluster) {
 	}
 }
 
-// bar is where the bar of a slot begins, in pixels, and which share of it is used. One that began nobody knows when fails.
+// bar is where the bar of a slot begins, in pixels, and which share of it is used. It fails where nobody knows when it
+// began.
 func (c *cluster) bar(slot string) (of []float64) {
 	c.T.Helper()
 	c.browser.do(command{Do: "eval", Script: fmt.Sprintf(`(row => {

@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// pixels is a script that counts the colours in a node's cell.
+// pixels is a script that counts the pixels of each color in a node's cell.
 func pixels(node string) string {
 	return fmt.Sprintf(`(p => {
 		const {x, y} = p.placeOf(p.nodes.findIndex(n => n.name === %q)), seen = {}
@@ -23,7 +23,7 @@ func pixels(node string) string {
 	})(globalreserve.drawn.picture)`, node)
 }
 
-// cells: what a scheduler has bound has its colour, which the legend says, and what is reserved is hatched.
+// cells: what a scheduler has bound has its color, which the legend says, and what is reserved is hatched.
 func (c *cluster) cells() {
 	var legend map[string]string
 	c.browser.do(command{Do: "eval", Script: `Object.fromEntries([...document.querySelectorAll('.legend li')].map(li =>
