@@ -206,8 +206,13 @@ func waiting(c *cluster) {
 		return one
 	})`)
 	c.browser.wait(soon, `/Without .*: it would fit on /.test(document.body.innerText)`)
+	c.CreatePod("rank-0", testbed.Nobody, "1", func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{"globalreserve.io/gang": "train", "globalreserve.io/gang-min": "4"}
+	})
+	c.browser.wait(soon, `/default\/train.*\tIncomplete\t4\t0\t/.test(document.body.innerText)`)
 	c.browser.fine("waiting")
 	c.browser.picture("waiting")
+	c.Delete("rank-0")
 }
 
 // flat makes nothing of how a text is wrapped.
