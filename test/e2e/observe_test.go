@@ -5,6 +5,7 @@ package e2e
 import (
 	"io"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -60,6 +62,59 @@ func TestObserve(t *testing.T) {
 	})
 }
 
+// TestObserveRace has two kube-schedulers race for more than there is, behind a server that only observes. All pods are
+// bound, as without it, and every pod beyond what its node offers is a conflict.
+func TestObserveRace(t *testing.T) {
+	const nodes = 10
+	c := newCluster(t, nodes)
+	c.startProxiedServer("--observe")
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
+	pods := clusterload.Race(clusterload.RaceOptions{
+		Namespace: testbed.Namespace, Capacity: nodes * nodeCPU, Percent: 120, Sizes: sizes("1"),
+		Schedulers: []string{"default-scheduler", "second-scheduler"},
+	})
+	c.bindAtOnce(len(pods))
+	require.NoError(t, clusterload.CreatePods(t.Context(), c.Client(), pods))
+	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, len(pods), c.Watcher.Snapshot().Bound) })
+	placed, beyond, total := map[string]int{}, map[string]int{}, 0
+	for _, pod := range c.Pods() {
+		placed[pod.Spec.NodeName]++
+	}
+	for node, bound := range placed {
+		if over := bound - nodeCPU/1000; over > 0 {
+			beyond[node] = over
+			total += over
+		}
+	}
+	require.Len(t, beyond, c.Watcher.Snapshot().OvercommittedNodes)
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Equal(t, total, c.Metric("globalreserve_observed_conflicts_total"))
+	})
+	c.requireAgreement()
+	require.Equal(t, beyond, c.requireConflictsNamed())
+}
+
+// bindAtOnce holds the server's first binds until there are so many of them. So no scheduler has seen a pod of another
+// one before it has placed all of its own.
+func (c *cluster) bindAtOnce(binds int) {
+	var came atomic.Int64
+	all := make(chan struct{})
+	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if !controlplane.IsBinding(r) {
+			return controlplane.Fault{}
+		}
+		if came.Add(1) == int64(binds) {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-r.Context().Done():
+		}
+		return controlplane.Fault{}
+	})
+}
+
 // lease is the version of the Lease of who decides, "" where there is none.
 func (c *cluster) lease() string {
 	c.T.Helper()
@@ -73,8 +128,8 @@ func (c *cluster) lease() string {
 }
 
 // requireConflictsNamed has each node that has too much be one of a conflict that the server has seen, with the pod and
-// those who had the capacity, and all conflicts be such.
-func (c *cluster) requireConflictsNamed() {
+// those who had the capacity, and all conflicts be such. It returns how many there are of each node.
+func (c *cluster) requireConflictsNamed() (named map[string]int) {
 	c.T.Helper()
 	pods := map[string]string{}
 	for _, pod := range c.Pods() {
@@ -82,7 +137,8 @@ func (c *cluster) requireConflictsNamed() {
 	}
 	var answer reserver.RefusalsAnswer
 	require.NoError(c.T, c.Ledger.Get(c.T.Context(), "/v1/refusals", &answer))
-	named, paths := map[string]bool{}, map[string]int{}
+	named = map[string]int{}
+	paths := map[string]int{}
 	for i := range answer.Refusals {
 		r := &answer.Refusals[i]
 		require.True(c.T, r.Observed, "%+v", r)
@@ -91,18 +147,19 @@ func (c *cluster) requireConflictsNamed() {
 		for _, h := range r.Rejection.Holders {
 			require.Equal(c.T, r.Rejection.Node, pods[h.Pod], "%+v", r)
 		}
-		named[r.Rejection.Node] = true
+		named[r.Rejection.Node]++
 		paths[r.Path]++
 	}
 	var overcommitted reserver.NodesAnswer
 	require.NoError(c.T, c.Ledger.Get(c.T.Context(), testbed.NodesPath+"?overcommitted=true", &overcommitted))
 	require.NotEmpty(c.T, overcommitted.Nodes)
 	for _, node := range overcommitted.Nodes {
-		require.True(c.T, named[node.Name], "nobody tells how %s came to have too much", node.Name)
+		require.Positive(c.T, named[node.Name], "nobody tells how %s came to have too much", node.Name)
 	}
 	for _, v := range c.Watcher.Violations() {
-		require.True(c.T, named[v.Node], v.String())
+		require.Positive(c.T, named[v.Node], v.String())
 	}
 	require.Len(c.T, answer.Refusals, c.Metric("globalreserve_observed_conflicts_total"))
 	c.T.Logf("%d conflicts on %d nodes: %v", len(answer.Refusals), len(named), paths)
+	return named
 }
