@@ -92,6 +92,27 @@ func TestDemo(t *testing.T) {
 	p.interrupt()
 }
 
+// TestOnce has `make demo DEMO_ARGS=--once` print its table, and end by itself.
+func TestOnce(t *testing.T) {
+	p := start(t, "--once")
+	p.await(`time until the last bind +\S+ +\S+\n`)
+	p.awaitEnd()
+	_, table, _ := strings.Cut(p.text(), "\n\n")
+	for _, row := range []string{
+		` +without GlobalReserve +with GlobalReserve`,
+		`pods bound +\d+ +200`,
+		`pods a kubelet would fail +\d+ +0`,
+		`gangs whole / half / waiting +\d+ / \d+ / \d+ +[1-9]\d* / 0 / \d+`,
+	} {
+		assert.Regexp(t, `(?m)^`+row+`$`, table)
+	}
+	nodes := regexp.MustCompile(`overcommitted nodes, worst moment +(\d+) +0\n`).FindStringSubmatch(table)
+	require.NotNil(t, nodes)
+	assert.Equal(t, nodes[1] == "0", strings.Contains(table, "Note: the first run overcommitted no node"),
+		"how many there are is up to the machine, and for none the table has a note")
+	assert.NotContains(t, p.text(), "http://", "nothing is left to be looked at")
+}
+
 // requireRecording replays what was recorded: it is what the table says.
 func requireRecording(t *testing.T, p *program, url string) {
 	t.Helper()

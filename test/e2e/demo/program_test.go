@@ -130,14 +130,20 @@ func (p *program) interrupt() {
 	dir := filepath.Dir(filepath.Dir(kubeconfig))
 	require.Contains(p.t, filepath.Base(dir), "globalreserve-controlplane-")
 	require.NoError(p.t, p.cmd.Process.Signal(os.Interrupt))
+	p.awaitEnd()
+	assert.NoDirExists(p.t, dir, "files are left")
+}
+
+// awaitEnd waits until the program has ended well, after which none of what it started is left.
+func (p *program) awaitEnd() {
+	p.t.Helper()
 	select {
 	case <-p.done:
 	case <-time.After(testbed.Soon):
-		p.t.Fatal("it is still there long after Ctrl-C")
+		p.t.Fatal("it does not end")
 	}
 	require.NoError(p.t, p.err)
 	assert.Empty(p.t, p.processes(), "processes are left")
-	assert.NoDirExists(p.t, dir, "files are left")
 }
 
 // processes are those that the program started, and itself.
