@@ -51,8 +51,8 @@ func newCluster(t *testing.T) *cluster {
 	testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{
 		Name: "follower", Args: []string{fmt.Sprintf("--ui-address=0.0.0.0:%d", ports[1]), "--allow-insecure-http"},
 	})
-	c.slow = newCutter(t, fmt.Sprintf("127.0.0.1:%d", ports[0]))
-	c.page, c.guarded = "http://"+c.slow.Address(), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	c.slow = newCutter(t, testbed.Host(documented(t, fmt.Sprintf("http://127.0.0.1:%d", ports[0]))))
+	c.page, c.guarded = "http://"+c.slow.Address(), documented(t, fmt.Sprintf("http://127.0.0.1:%d", ports[1]))
 	return c
 }
 
