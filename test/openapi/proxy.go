@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -14,11 +15,17 @@ import (
 // not as the document has it. Where the server does not answer, the connection is closed.
 func Proxy(t testing.TB, server string) (address string) {
 	t.Helper()
+	return TLSProxy(t, server, nil, nil)
+}
+
+// TLSProxy is Proxy for a server that serves TLS, with how the proxy serves and how it asks; nil is without TLS.
+func TLSProxy(t testing.TB, server string, serves, asks *tls.Config) (address string) {
+	t.Helper()
 	target, err := url.Parse(server)
 	require.NoError(t, err)
 	found := &Found{}
 	found.Report(t)
-	base := &http.Transport{MaxIdleConnsPerHost: 128}
+	base := &http.Transport{MaxIdleConnsPerHost: 128, TLSClientConfig: asks}
 	forward := &httputil.ReverseProxy{
 		Transport:     &Transport{Base: base, Found: found},
 		FlushInterval: -1,
@@ -28,7 +35,12 @@ func Proxy(t testing.TB, server string) (address string) {
 		},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
-	between := httptest.NewServer(forward)
+	between := httptest.NewUnstartedServer(forward)
+	if between.TLS = serves; serves == nil {
+		between.Start()
+	} else {
+		between.StartTLS()
+	}
 	t.Cleanup(func() {
 		between.CloseClientConnections()
 		between.Close()

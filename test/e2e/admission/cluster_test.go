@@ -34,6 +34,7 @@ type cluster struct {
 func newCluster(t *testing.T, nodes int, change func(*admissionregistrationv1.MutatingWebhookConfiguration)) *cluster {
 	t.Helper()
 	c := newBareCluster(t, nodes)
+	c.webhook.URL = c.DocumentedTLS("https://"+testbed.Host(c.webhook.URL), controlplane.WebhookClient) + "/admission"
 	require.NoError(t, c.webhook.Install(t.Context(), c.ControlPlane, change))
 	return c
 }

@@ -25,7 +25,7 @@ func TestKubeSchedulerOverTLS(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(c.Dir(), file), content, 0o600))
 		}
 		plain := c.Ledger.URL
-		c.Ledger.URL = c.servers[1].tls
+		c.Ledger.URL = c.DocumentedTLS(c.servers[1].tls, user)
 		defer func() { c.Ledger.URL = plain }()
 		c.StartKubeScheduler(name, "default-scheduler-tls.yaml", append(edits,
 			"/etc/kubernetes/globalreserve/ca.crt", c.CAFile(),

@@ -86,7 +86,7 @@ func (c *cluster) startExampleScheduler() {
 	extender, _ := changed["extenders"].([]any)[0].(map[string]any)
 	require.Equal(c.T, "https://globalreserve.globalreserve-system.svc:23456", extender["urlPrefix"])
 	// The server here is reached over loopback; test/e2e/callers has a kube-scheduler that asks over TLS.
-	extender["urlPrefix"], extender["enableHTTPS"] = c.Server.URL, false
+	extender["urlPrefix"], extender["enableHTTPS"] = c.Documented(), false
 	delete(extender, "tlsConfig")
 	text, err := yaml.Marshal(changed)
 	require.NoError(c.T, err)

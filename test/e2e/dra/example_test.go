@@ -37,9 +37,9 @@ func TestExample(t *testing.T) {
 	require.Len(t, allocated, 2)
 	assert.NotEqual(t, allocated[0].Status.Allocation.Devices.Results[0].Device,
 		allocated[1].Status.Allocation.Devices.Results[0].Device)
+	ledger := "--ledger-url=" + c.Documented()
 	c.Eventually(func(e *assert.CollectT) {
-		command := exec.CommandContext(t.Context(), testbed.File(t, "bin", "kubectl-reserve"), "devices", "--ledger-url="+
-			c.Server.URL)
+		command := exec.CommandContext(t.Context(), testbed.File(t, "bin", "kubectl-reserve"), "devices", ledger)
 		command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 		output, err := command.CombinedOutput()
 		require.NoError(e, err, "%s", output)

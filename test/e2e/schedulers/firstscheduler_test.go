@@ -25,7 +25,7 @@ func startFirst(c *testbed.Cluster) {
 	log := filepath.Join(c.LogDir(), first+".log")
 	_, err = c.StartProcess(c.T.Context(), controlplane.ProcessOptions{
 		Name: first, Path: testbed.Program(c.T, "firstscheduler"), LogFile: log,
-		Args:  []string{"--kubeconfig=" + kubeconfig, "--globalreserve-url=" + c.Server.URL},
+		Args:  []string{"--kubeconfig=" + kubeconfig, "--globalreserve-url=" + c.Documented()},
 		Ready: clusterload.LogSays(log, "placing pods"),
 	})
 	require.NoError(c.T, err)

@@ -72,7 +72,7 @@ func (c *pythonCluster) startPython(python string) {
 		Name: pythonGangs, Path: python, LogFile: log, Ready: clusterload.LogSays(log, "placing pods"),
 		Args: []string{
 			testbed.File(c.T, "examples", "python", "gang.py"), fmt.Sprint("http://127.0.0.1:", port),
-			c.Server.URL,
+			c.Documented(),
 		},
 	})
 	require.NoError(c.T, err)

@@ -2,7 +2,11 @@ package testbed
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -100,13 +104,42 @@ func (c *Cluster) StartKubeScheduler(name, file string, edits ...string) {
 }
 
 // Documented is where other programs ask whoever serves the ledger now, so that what they ask and are answered is held
-// against the OpenAPI document. What goes over TLS is not.
+// against the OpenAPI document. For what goes over TLS there is DocumentedTLS.
 func (c *Cluster) Documented() (url string) {
 	c.T.Helper()
 	if !strings.HasPrefix(c.Ledger.URL, "http:") {
 		return c.Ledger.URL
 	}
 	return openapi.Proxy(c.T, c.Ledger.URL)
+}
+
+// DocumentedTLS is where one user, with a certificate, asks a server that serves TLS, as Documented has it. The proxy
+// asks with a certificate of the same user.
+func (c *Cluster) DocumentedTLS(server, user string) (url string) {
+	c.T.Helper()
+	certFile, keyFile, err := c.ServingCertificate("documented-" + user)
+	require.NoError(c.T, err)
+	serving, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(c.T, err)
+	certificate, key, err := c.ClientCertificate(time.Hour, user)
+	require.NoError(c.T, err)
+	asking, err := tls.X509KeyPair(certificate, key)
+	require.NoError(c.T, err)
+	ca, err := os.ReadFile(c.CAFile())
+	require.NoError(c.T, err)
+	trusted := x509.NewCertPool()
+	require.True(c.T, trusted.AppendCertsFromPEM(ca))
+	return openapi.TLSProxy(c.T, server,
+		&tls.Config{
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{serving},
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusted,
+			VerifyConnection: func(with tls.ConnectionState) error {
+				if shown := with.PeerCertificates[0].Subject.CommonName; shown != user {
+					return fmt.Errorf("this is for %s, and not for %s", user, shown)
+				}
+				return nil
+			},
+		}, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{asking}, RootCAs: trusted})
 }
 
 // AddNodes creates nodes, of 4 CPUs and 16 GiB unless the template says otherwise.
