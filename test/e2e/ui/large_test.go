@@ -133,7 +133,6 @@ func TestLargeCluster(t *testing.T) {
 	b.wait(soon, "globalreserve.account.value.revision === %d", l.Revision())
 	b.small("after all changes")
 	b.fine("map of a large cluster")
-	b.picture("map-5000")
 }
 
 // small fails where the page takes too much memory.

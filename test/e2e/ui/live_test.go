@@ -180,15 +180,16 @@ func waiting(c *cluster) {
 	c.browser.open(c.page + "/#/waiting")
 	c.browser.wait(soon, "document.querySelectorAll('[data-pod]').length > 0")
 	plugin := testbed.File(c.T, "bin", "kubectl-reserve")
+	var pod, row string
+	var answer reserver.ExplainAnswer
 	c.Eventually(func(t *assert.CollectT) {
-		var pod, row string
 		require.NoError(t, c.browser.try(command{Do: "eval", Script: "document.querySelector('[data-pod]').dataset.pod"},
 			&pod))
 		_, name, _ := strings.Cut(pod, "/")
 		said, err := exec.CommandContext(c.T.Context(), plugin, "explain", name, "-n", testbed.Namespace, "--ledger-url",
 			c.Ledger.URL, "-o", "yaml").CombinedOutput()
 		require.NoError(t, err, string(said))
-		var answer reserver.ExplainAnswer
+		answer = reserver.ExplainAnswer{}
 		require.NoError(t, c.Ledger.Get(c.T.Context(), testbed.ExplainPath+"?namespace="+testbed.Namespace+"&pod="+name,
 			&answer))
 		require.Contains(t, flat(string(said)), flat(answer.Message))
@@ -200,12 +201,7 @@ func waiting(c *cluster) {
 		assert.Contains(t, flat(row), answer.Closest.Node)
 		assert.Contains(t, row, "CPU", "amounts have units")
 	})
-	c.browser.wait(soon, `[...document.querySelectorAll('[data-pod]')].some(row => {
-		const one = /^[^,]+ ends$/.test(row.cells[6].innerText)
-		if (one) row.querySelector('button').click()
-		return one
-	})`)
-	c.browser.wait(soon, `/Without .*: it would fit on /.test(document.body.innerText)`)
+	c.askWhatIf(pod, answer.Closest)
 	c.CreatePod("rank-0", testbed.Nobody, "1", func(pod *corev1.Pod) {
 		pod.Annotations = map[string]string{"globalreserve.io/gang": "train", "globalreserve.io/gang-min": "4"}
 	})
@@ -213,6 +209,19 @@ func waiting(c *cluster) {
 	c.browser.fine("waiting")
 	c.browser.picture("waiting")
 	c.Delete("rank-0")
+}
+
+// askWhatIf asks whether a pod would fit without the first pod that holds what it lacks, and knows the answer.
+func (c *cluster) askWhatIf(pod string, closest *reserver.ClosestNode) {
+	first := slices.IndexFunc(closest.Holders, func(h reserver.Holder) bool { return h.Pod != "" })
+	require.GreaterOrEqual(c.T, first, 0)
+	gone := closest.Holders[first]
+	says := fmt.Sprintf("Without %s/%s: node %q has too little cpu for pod %s", gone.Namespace, gone.Pod, closest.Node, pod)
+	if gone.Amount >= closest.Missing[0].Missing {
+		says = fmt.Sprintf("Without %s/%s: it would fit on %s.", gone.Namespace, gone.Pod, closest.Node)
+	}
+	c.browser.click(fmt.Sprintf(`[data-pod=%q] button[aria-label="if gone? %s/%s"]`, pod, gone.Namespace, gone.Pod))
+	c.browser.shows(says)
 }
 
 // flat makes nothing of how a text is wrapped.

@@ -103,5 +103,4 @@ func stranger(c *cluster) {
 		`"system:serviceaccount:default:stranger" may not GET /v1/nodes: a role has to give it the verb get on that nonResourceURL`,
 	)
 	c.browser.fine("the page of rights")
-	c.browser.picture("rights")
 }
