@@ -43,13 +43,9 @@ func (o *devicesOptions) readDRA(ctx context.Context, cluster *cluster, names []
 		known.ObserveClaim(claim)
 		pods[claim.Namespace+"/"+claim.Name] = reservedFor(claim)
 	}
-	doubles := map[account.Device]bool{}
-	for _, d := range known.Doubles() {
-		doubles[d.Device] = true
-	}
 	var answers []deviceAnswer
 	for _, d := range known.AppendDevices(nil) {
-		answer := draAnswer(&d, doubles[d.Device], pods)
+		answer := draAnswer(&d, pods)
 		if (len(names) == 0 || slices.Contains(names, answer.Name)) && (o.node == "" || o.node == answer.Node) &&
 			(o.resource == "" || o.resource == answer.Resource) && (!o.free ||
 			answer.Phase == string(v1alpha1.ExtendedResourceAvailable)) {
@@ -59,7 +55,7 @@ func (o *devicesOptions) readDRA(ctx context.Context, cluster *cluster, names []
 	return answers, nil
 }
 
-func draAnswer(d *account.DeviceState, double bool, pods map[string]string) deviceAnswer {
+func draAnswer(d *account.DeviceState, pods map[string]string) deviceAnswer {
 	answer := deviceAnswer{
 		Name: d.String(), Node: d.Node, Resource: d.Driver, ID: d.Pool + "/" + d.Name,
 		Phase: string(v1alpha1.ExtendedResourceAvailable),
@@ -73,7 +69,7 @@ func draAnswer(d *account.DeviceState, double bool, pods map[string]string) devi
 	}
 	answer.Claim, answer.Pod = strings.Join(owners, ","), strings.Join(users, ",")
 	switch {
-	case double:
+	case d.Double:
 		answer.Phase, answer.Reason = phaseDouble, "MoreIsAllocatedThanThereIs"
 	case len(owners) > 0 && d.Shareable:
 		answer.Phase = "Shared"

@@ -77,8 +77,8 @@ type Slot struct {
 	// Deadline is when the slot expires, by the clock of now; zero means never. A slot does not
 	// expire while a pod is being bound that uses it.
 	Deadline time.Time
-	// AvailableAt is since when a Reservation object has the slot, by the wall clock; zero where there is none. It is only
-	// told to readers.
+	// AvailableAt is since when the slot's Reservation counts as available, by the wall clock; zero for a slot in memory.
+	// It is only told to readers.
 	AvailableAt time.Time
 
 	binds bool // its pod is being bound: nothing is kept by it for later

@@ -138,13 +138,12 @@ type NodeDevice struct {
 	Reservation string `json:",omitempty"`
 }
 
-// DRADevice is a device of DRA on a node, by its ResourceSlice, and who has it.
+// DRADevice is a device of DRA that a ResourceSlice says is on the node, and who has it.
 type DRADevice struct {
 	Driver, Pool, Name string
-	// Shareable: several claims may have a share of it.
-	Shareable bool `json:",omitempty"`
-	// Claims are the ResourceClaims that have it. Where it is not Shareable and there is more than one, it was given twice.
-	Claims []DRAClaim `json:",omitempty"`
+	// Double: more of it is allocated than there is, by writes that the server did not decide on.
+	Double bool       `json:",omitempty"`
+	Claims []DRAClaim `json:",omitempty"` // that have it, or a share of it
 }
 
 // DRAClaim is a ResourceClaim that has a device. All but its State is empty where the caller may not see its namespace.
@@ -205,7 +204,8 @@ type NodeAnswer struct {
 	Node        Node
 	Allocations []Allocation
 	Slots       []NodeSlot // the capacity that reservations keep there, those in memory included
-	// DRADevices are the devices of DRA that ResourceSlices say are on the node, by driver, pool and name.
+	// DRADevices are the devices of DRA that ResourceSlices say are on the node, by driver, pool and name. There are none
+	// while the server has not read them.
 	DRADevices []DRADevice `json:",omitempty"`
 }
 

@@ -57,7 +57,8 @@ type Slot struct {
 	HostPorts []string `json:",omitempty"`
 	// Devices are those the slot keeps, also while its consumers have them.
 	Devices []GivenDevices `json:",omitempty"`
-	// AvailableAt is since when it keeps the capacity. It is missing where that is kept in memory.
+	// AvailableAt is since when its Reservation is available: status.availableAt, or moments before that where the server
+	// made the object. It is missing where the capacity is kept in memory.
 	AvailableAt time.Time `json:",omitzero"`
 	ExpiresAt   time.Time `json:",omitzero"`
 	// Overdue: ExpiresAt has passed, and the slot waits for a bind in flight that uses

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
@@ -387,4 +388,24 @@ func TestNoDRA(t *testing.T) {
 		require.ErrorIs(w.t, err, errUnread)
 		assert.Empty(w.t, w.Ages())
 	}, func(w *world) { w.client.Resources[0].APIResources = nil })
+}
+
+// A device is not said to be free while nobody knows who has it.
+func TestDevicesOfClaimsThatCannotBeRead(t *testing.T) {
+	for _, may := range []bool{true, false} {
+		inWorld(t, nil, func(w *world) {
+			pass(time.Minute)
+			assert.Equal(t, may, len(w.OnNode("n")) == 1)
+		}, func(w *world) {
+			w.client.PrependReactor("list", "resourceclaims",
+				func(clienttesting.Action) (bool, runtime.Object, error) { return !may, nil, errForbidden })
+			require.NoError(t, w.client.Tracker().Add(&resourcev1.ResourceSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: "s", ResourceVersion: "1"},
+				Spec: resourcev1.ResourceSliceSpec{
+					Driver: "d", NodeName: ptr.To("n"), Pool: resourcev1.ResourcePool{Name: "n", ResourceSliceCount: 1},
+					Devices: []resourcev1.Device{{Name: "gpu-0"}},
+				},
+			}))
+		})
+	}
 }

@@ -49,8 +49,14 @@ func (c *Controller) HeldFor(namespace string, pod types.UID) []Held {
 	return all
 }
 
-// OnNode returns the devices that ResourceSlices say are on a node, by driver, pool and name.
-func (c *Controller) OnNode(node string) []account.DeviceState { return c.account.OnNode(node) }
+// OnNode returns the devices that ResourceSlices say are on a node, by driver, pool and name. There are none while it
+// is not known who has them.
+func (c *Controller) OnNode(node string) []account.DeviceState {
+	if !c.watch.Listed() {
+		return nil
+	}
+	return c.account.OnNode(node)
+}
 
 // PodsOf names the pods that a claim is reserved for. They are of its namespace.
 func (c *Controller) PodsOf(claim types.UID) (names []string) {

@@ -23,13 +23,14 @@ func TestArgs(t *testing.T) {
 		}},
 		"all": {`{"reservationTTL":"5s","ignoredResources":["example.com/gpu"],
 			"server":{"port":0,"bindTimeout":"4s","tlsCertFile":"c","tlsPrivateKeyFile":"k",
-			"uiAddress":"127.0.0.1:0"}}`, func(t *testing.T, a *Args) {
+			"uiAddress":"127.0.0.1:0","hostNames":["h"]}}`, func(t *testing.T, a *Args) {
 			assert.Equal(t, 5*time.Second, a.ReservationTTL.Duration)
 			assert.Equal(t, []v1.ResourceName{"example.com/gpu"}, a.IgnoredResources)
 			require.NotNil(t, a.Server.Port)
 			assert.Zero(t, *a.Server.Port)
 			assert.Equal(t, 4*time.Second, a.Server.BindTimeout.Duration)
 			assert.Equal(t, "127.0.0.1:0", a.Server.UIAddress)
+			assert.Equal(t, []string{"h"}, a.Server.HostNames)
 		}},
 	}
 	for name, tc := range cases {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -67,9 +68,11 @@ func TestObserve(t *testing.T) {
 func TestObserveRace(t *testing.T) {
 	const nodes = 10
 	c := newCluster(t, nodes)
-	c.startProxiedServer("--observe")
-	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
-	c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
+	c.startProxiedServer("--observe", "--bind-timeout=1m50s", "--leader-elect-lease-duration=1h",
+		"--leader-elect-renew-deadline=30m")
+	for _, name := range []string{"default-scheduler", "second-scheduler"} {
+		c.StartKubeScheduler(name, name+".yaml", "httpTimeout: 10s", "httpTimeout: 2m") // no bind ends before all have come
+	}
 	pods := clusterload.Race(clusterload.RaceOptions{
 		Namespace: testbed.Namespace, Capacity: nodes * nodeCPU, Percent: 120, Sizes: sizes("1"),
 		Schedulers: []string{"default-scheduler", "second-scheduler"},
@@ -98,13 +101,14 @@ func TestObserveRace(t *testing.T) {
 // bindAtOnce holds the server's first binds until there are so many of them. So no scheduler has seen a pod of another
 // one before it has placed all of its own.
 func (c *cluster) bindAtOnce(binds int) {
-	var came atomic.Int64
+	var came sync.Map // by the path of the request
+	var count atomic.Int64
 	all := make(chan struct{})
 	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
 		if !controlplane.IsBinding(r) {
 			return controlplane.Fault{}
 		}
-		if came.Add(1) == int64(binds) {
+		if _, again := came.LoadOrStore(r.URL.Path, true); !again && count.Add(1) == int64(binds) {
 			close(all)
 		}
 		select {

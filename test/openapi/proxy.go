@@ -36,7 +36,8 @@ func TLSProxy(t testing.TB, server string, serves, asks *tls.Config) (address st
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	between := httptest.NewUnstartedServer(forward)
-	if between.TLS = serves; serves == nil {
+	between.TLS = serves
+	if serves == nil {
 		between.Start()
 	} else {
 		between.StartTLS()

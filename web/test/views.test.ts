@@ -53,6 +53,6 @@ test('a device of DRA says which claims have it, and whether that is too many', 
   const says = (d: object) => { const t = tileOfDRA({...device, ...d}); return t.state + ': ' + t.says }
   expect(says({})).toBe('free: free')
   expect(says({Claims: [of('c', 'p', 'q')]})).toBe('had: claim n/c for pod p, q')
-  expect(says({Claims: [of('c'), {State: 'Allocated'}], Shareable: true})).toBe('had: claims n/c, of others')
-  expect(says({Claims: [of('c'), of('d')]})).toBe('twice: given twice: claims n/c, n/d')
+  expect(says({Claims: [of('c'), {State: 'Allocated'}]})).toBe('had: claims n/c, of others')
+  expect(says({Claims: [of('c'), of('d')], Double: true})).toBe('twice: given twice: claims n/c, n/d')
 })

@@ -46,7 +46,7 @@ type World struct {
 	Metrics  *metrics.Metrics
 	Waiting  *waiting.Pods
 	Writes   *waitingtest.Writes // to pods that wait
-	// ResourceClaims is one that does not run.
+	// ResourceClaims is a controller that is not running.
 	ResourceClaims *resourceclaims.Controller
 	API            *API
 	Store          *storetest.Server

@@ -468,8 +468,14 @@ func (m *model) doubles() []string {
 // report is the model's for the account.
 func report(a *Account) []string {
 	var lines []string
-	onNodes := map[string][]DeviceState{}
+	onNodes, doubles := map[string][]DeviceState{}, map[Device]bool{}
+	for _, double := range a.Doubles() {
+		doubles[double.Device] = true
+	}
 	for _, d := range a.AppendDevices(nil) {
+		if d.Double != doubles[d.Device] {
+			lines = append(lines, fmt.Sprintf("%s says double=%t", d.Device, d.Double))
+		}
 		if d.Node != "" {
 			onNodes[d.Node] = append(onNodes[d.Node], d)
 		}

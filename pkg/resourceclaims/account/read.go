@@ -137,6 +137,7 @@ type DeviceState struct {
 	Node      string // where its slice names one
 	Published bool   // whether a slice names it
 	Shareable bool   // whether it allows multiple allocations
+	Double    bool   // whether more of it is allocated than there is; see Doubles
 	Owners    []DeviceOwner
 	Capacity  []Use // of shareable devices
 }
@@ -194,7 +195,9 @@ func (a *Account) OnNode(node string) (on []DeviceState) {
 }
 
 func (d *device) state() DeviceState {
-	s := DeviceState{Device: d.key(), Node: d.node(), Published: d.published != nil}
+	s := DeviceState{
+		Device: d.key(), Node: d.node(), Published: d.published != nil, Double: len(d.appendDoubles(nil)) > 0,
+	}
 	for i := range d.owners {
 		o := &d.owners[i]
 		made := DeviceOwner{Owner: o.claim.owner(), State: Granted, Shares: o.shares}

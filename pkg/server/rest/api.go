@@ -39,7 +39,7 @@ type Options struct {
 	About func() reserver.DumpAnswer
 	// Diff compares the account with what the API server lists; see debugger.Server.
 	Diff func(ctx context.Context) (*reserver.DiffAnswer, error)
-	// Rights tell who may see the names of pods and reservations of which namespace.
+	// Rights tell who may see the names of pods, reservations and claims of which namespace.
 	Rights *identity.Checks
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
 	PendingReservations func() []reservations.Pending

@@ -32,7 +32,7 @@ func newNodeDevices(views []ledger.DeviceView) []reserver.NodeDevice {
 
 func newDRADevices(claims *resourceclaims.Controller, node string) (list []reserver.DRADevice) {
 	for _, d := range claims.OnNode(node) {
-		one := reserver.DRADevice{Driver: d.Driver, Pool: d.Pool, Name: d.Name, Shareable: d.Shareable}
+		one := reserver.DRADevice{Driver: d.Driver, Pool: d.Pool, Name: d.Name, Double: d.Double}
 		for _, o := range d.Owners {
 			one.Claims = append(one.Claims, reserver.DRAClaim{
 				Namespace: o.Namespace, Claim: o.Name, UID: string(o.UID), State: o.State.String(), Pods: claims.PodsOf(o.UID),

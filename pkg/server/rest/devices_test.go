@@ -123,11 +123,11 @@ func TestNodeWithDRADevices(t *testing.T) {
 		Spec: resourcev1.ResourceSliceSpec{
 			Driver: "gpu.example.com", Pool: resourcev1.ResourcePool{Name: "node-1", ResourceSliceCount: 1},
 			NodeName: ptr.To("node-1"), Devices: []resourcev1.Device{
-				{Name: "gpu-1", AllowMultipleAllocations: ptr.To(true)}, {Name: "gpu-0"},
+				{Name: "gpu-1"}, {Name: "gpu-0"},
 			},
 		},
 	}
-	claim := func(namespace, device string, share *types.UID) *resourcev1.ResourceClaim {
+	claim := func(namespace, device string) *resourcev1.ResourceClaim {
 		return &resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: "of-" + device, UID: types.UID(namespace + device), ResourceVersion: "2",
@@ -135,7 +135,7 @@ func TestNodeWithDRADevices(t *testing.T) {
 			Status: resourcev1.ResourceClaimStatus{
 				Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
 					Results: []resourcev1.DeviceRequestAllocationResult{{
-						Request: "r", Driver: "gpu.example.com", Pool: "node-1", Device: device, ShareID: share,
+						Request: "r", Driver: "gpu.example.com", Pool: "node-1", Device: device,
 					}},
 				}},
 				ReservedFor: []resourcev1.ResourceClaimConsumerReference{
@@ -145,8 +145,8 @@ func TestNodeWithDRADevices(t *testing.T) {
 		}
 	}
 	f := newBareFixture(t)
-	f.ResourceClaims = arbitertest.NewClaims(t, slice, claim("team-a", "gpu-0", nil),
-		claim("team-a", "gpu-1", ptr.To(types.UID("1"))), claim("team-b", "gpu-1", ptr.To(types.UID("2"))))
+	f.ResourceClaims = arbitertest.NewClaims(t, slice, claim("team-a", "gpu-0"), claim("team-a", "gpu-1"),
+		claim("team-b", "gpu-1"))
 	f.start(Limits{})
 	var answer reserver.NodeAnswer
 	f.get("/v1/nodes/node-2", &answer)
@@ -165,7 +165,7 @@ func TestNodeWithDRADevices(t *testing.T) {
 	assert.Equal(t, []reserver.DRADevice{
 		{Driver: "gpu.example.com", Pool: "node-1", Name: "gpu-0", Claims: []reserver.DRAClaim{of("gpu-0")}},
 		{
-			Driver: "gpu.example.com", Pool: "node-1", Name: "gpu-1", Shareable: true,
+			Driver: "gpu.example.com", Pool: "node-1", Name: "gpu-1", Double: true,
 			Claims: []reserver.DRAClaim{of("gpu-1"), {State: "Allocated"}},
 		},
 	}, answer.DRADevices)

@@ -154,7 +154,7 @@ func (r *reader) hideSlot(s *reserver.NodeSlot) {
 	if !r.sees(s.Namespace) {
 		*s = reserver.NodeSlot{Priority: s.Priority, Preemptible: s.Preemptible, Policy: s.Policy, Slot: reserver.Slot{
 			Node: s.Slot.Node, Requests: s.Slot.Requests, Free: s.Slot.Free, HostPorts: s.Slot.HostPorts,
-			ExpiresAt: s.Slot.ExpiresAt, Overdue: s.Slot.Overdue,
+			AvailableAt: s.Slot.AvailableAt, ExpiresAt: s.Slot.ExpiresAt, Overdue: s.Slot.Overdue,
 		}}
 	}
 }

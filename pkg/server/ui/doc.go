@@ -2,7 +2,7 @@
 // refused.
 //
 // The page's sources are in web/, in TypeScript. What is built from them is in dist/, which is committed, so that the
-// server builds with Go alone; `make web` builds it anew, and `make web-test` fails where it is not what the sources
+// server builds with Go alone; `make ui` builds it anew, and `make web-test` fails where it is not what the sources
 // say.
 //
 // A Handler passes on only GET requests, for the routes that the page asks; whoever serves it decides whose rights they

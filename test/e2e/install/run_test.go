@@ -123,7 +123,11 @@ func (c *cluster) work(t *testing.T, objects []*unstructured.Unstructured) {
 		c.reservesAndBinds(t, ask)
 	}
 	c.isAsked(t, objects, server)
-	if page := server.url("http", "23460"); page != "" {
+	page := server.url("http", "23460")
+	ports := pods(t, objects)[0].Spec.Containers[0].Ports
+	require.True(t, page != "" || !slices.ContainsFunc(ports, func(p corev1.ContainerPort) bool { return p.Name == "ui" }),
+		"nobody has told the program to serve the page, whose port is open")
+	if page != "" {
 		response, err := http.Get(page)
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())

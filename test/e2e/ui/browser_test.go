@@ -162,7 +162,7 @@ func (b *browser) text() (text string) {
 	return text
 }
 
-// fine fails where the page has told of an error, or is hard to use for some.
+// fine fails where the page has told of an error, is wider than the window, or is hard to use for some.
 func (b *browser) fine(where string) {
 	b.t.Helper()
 	var errs, violations []string

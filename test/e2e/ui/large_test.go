@@ -29,6 +29,7 @@ const (
 	mostMemory = 300 << 20
 	leastRate  = 30 // pictures in a second
 	loads      = 5  // at most
+	lateAtMost = time.Second
 )
 
 // serveLarge serves the page of a ledger with many nodes and pods, whose names are as long as in a real cluster.
@@ -54,7 +55,8 @@ func serveLarge(t *testing.T) (l *ledger.Ledger, url string) {
 	done := make(chan struct{})
 	api := rest.New(rest.Options{
 		Arbiter: asked, Waiting: world.Waiting, Ledger: l.Reader, Clock: world.Clock, Metrics: world.Metrics, Done: done,
-		Intake: httpjson.NewIntake(96<<20, func(*http.Request) string { return "" }),
+		ResourceClaims: world.ResourceClaims,
+		Intake:         httpjson.NewIntake(96<<20, func(*http.Request) string { return "" }),
 	})
 	router := httpjson.NewRouter()
 	api.Register(router)
@@ -127,6 +129,12 @@ func TestLargeCluster(t *testing.T) {
 		t.Logf("%.0f pictures and %.0f cells are drawn in a second", rate.Frames, rate.Cells)
 		assert.Greater(try, rate.Frames, float64(leastRate))
 		assert.Greater(try, rate.Cells, 1000.0, "too little changed to prove anything")
+	})
+	testbed.Measure(t, loads, func(try assert.TestingT) {
+		revision, began := l.Revision(), time.Now()
+		b.wait(soon, "globalreserve.account.value.revision >= %d", revision)
+		t.Logf("the map is late by %s", time.Since(began))
+		assert.Less(try, time.Since(began), lateAtMost)
 	})
 	close(stop)
 	<-stopped

@@ -28,23 +28,24 @@ func (c *cluster) cells() {
 	var legend map[string]string
 	c.browser.do(command{Do: "eval", Script: `Object.fromEntries([...document.querySelectorAll('.legend li')].map(li =>
 		[li.innerText.trim().split(':')[0], getComputedStyle(li.querySelector('rect')).fill.replace(/[^0-9,]/g, '')]))`}, &legend)
-	answer, err := c.Ledger.Nodes(c.T.Context())
-	require.NoError(c.T, err)
-	for _, n := range answer.Nodes {
-		var seen map[string]int
-		c.browser.do(command{Do: "eval", Script: pixels(n.Name)}, &seen)
-		all, drawn := 0, 0
-		for _, count := range seen {
-			all += count
+	c.Eventually(func(t *assert.CollectT) {
+		answer, err := c.Ledger.Nodes(c.T.Context())
+		require.NoError(t, err)
+		for _, n := range answer.Nodes {
+			var seen map[string]int
+			require.NoError(t, c.browser.try(command{Do: "eval", Script: pixels(n.Name)}, &seen))
+			all, drawn := 0, 0
+			for _, count := range seen {
+				all += count
+			}
+			for _, scheduler := range []string{"default-scheduler", "second-scheduler"} {
+				drawn += seen[legend["bound by "+scheduler]]
+			}
+			cpu := n.Resources["cpu"]
+			assert.InDelta(t, float64(cpu.Bound)/float64(cpu.Allocatable), float64(drawn)/float64(all), 0.1, n.Name)
+			assert.Equal(t, cpu.Reserved > 0, seen["63,74,87"] > 0, "what is reserved on %s is hatched", n.Name)
 		}
-		for _, scheduler := range []string{"default-scheduler", "second-scheduler"} {
-			drawn += seen[legend["bound by "+scheduler]]
-		}
-		cpu := n.Resources["cpu"]
-		assert.InDelta(c.T, float64(cpu.Bound)/float64(cpu.Allocatable), float64(drawn)/float64(all), 0.1, n.Name)
-		hatched := seen["63,74,87"]
-		assert.Equal(c.T, cpu.Reserved > 0, hatched > 0, "%s: %d pixels are hatched of %d", n.Name, hatched, all)
-	}
+	})
 }
 
 // choices: another resource, only some nodes, and a click that opens one.

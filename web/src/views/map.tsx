@@ -130,6 +130,7 @@ function drawing(holder: HTMLElement, canvas: HTMLCanvasElement, ref: {current: 
   return () => {
     cancelAnimationFrame(frame)
     dark.removeEventListener('change', renew)
+    drawn.picture = null // it holds a whole account
   }
 }
 

@@ -2,14 +2,14 @@ import {useSignal} from '@preact/signals'
 import {useEffect} from 'preact/hooks'
 import {get, Refused} from '../api'
 import {colourOf, schedulerName} from '../colours'
-import {pause} from '../follow'
+import {breather, pause} from '../follow'
 import {account, now, revision} from '../store'
 import type {Allocation, Node, NodeAnswer, NodeSlot} from '../types'
 import {amount, amounts, byRank, count, duration} from '../units'
 import {Swatch} from './map'
 import {type Tile, tileOf, tileOfDRA} from './tiles'
 
-const claimsEvery = 2000 // ms
+const claimsEvery = 2000, seldom = 10_000 // ms
 
 /** NodeView shows one node as GET /v1/nodes/{name} answers, each time it has changed. */
 export function NodeView({name}: {name: string}) {
@@ -38,18 +38,19 @@ export function NodeView({name}: {name: string}) {
 async function keep(name: string, signal: AbortSignal, answer: (a: NodeAnswer) => void, problem: (text: string) => void) {
   let shown = -1, again = 0
   while (!signal.aborted) {
-    const n = account.value?.nodes.get(name), version = n?.version ?? 0
+    const n = account.value?.nodes.get(name), version = n?.version ?? 0, began = Date.now()
     if (version !== shown || n?.told !== undefined || Date.now() > again) {
+      again = Date.now() + seldom
       try {
         const a = await get<NodeAnswer>('/v1/nodes/' + encodeURIComponent(name), {}, signal)
         answer(a)
         shown = version
-        again = a.DRADevices ? Date.now() + claimsEvery : Infinity // the watch does not tell of claims
+        if (a.DRADevices) again = Date.now() + claimsEvery // the watch does not tell of claims
       } catch (e) {
         if (!signal.aborted) problem(e instanceof Refused && e.status === 404 ? 'There is no such node.' : (e as Error).message)
       }
     }
-    await pause(500, signal)
+    await pause(breather(500, began), signal)
   }
 }
 

@@ -20,10 +20,10 @@ export function tileOf(d: NodeDevice): Tile {
 
 /** tileOfDRA is that of a device of DRA. Claims have those, and are reserved for pods. */
 export function tileOfDRA(d: DRADevice): Tile {
-  const claims = d.Claims ?? [], twice = claims.length > 1 && !d.Shareable
+  const claims = d.Claims ?? []
   const by = claims.map(c => c.Claim ? `${c.Namespace}/${c.Claim}${c.Pods ? ` for pod ${c.Pods.join(', ')}` : ''}` : 'of others')
   return {
-    key: [d.Driver, d.Pool, d.Name].join('/'), name: d.Name, of: d.Driver, state: twice ? 'twice' : claims.length ? 'had' : 'free',
-    says: !claims.length ? 'free' : `${twice ? 'given twice: ' : ''}${claims.length > 1 ? 'claims' : 'claim'} ${by.join(', ')}`,
+    key: [d.Driver, d.Pool, d.Name].join('/'), name: d.Name, of: d.Driver, state: d.Double ? 'twice' : claims.length ? 'had' : 'free',
+    says: !claims.length ? 'free' : `${d.Double ? 'given twice: ' : ''}${claims.length > 1 ? 'claims' : 'claim'} ${by.join(', ')}`,
   }
 }
