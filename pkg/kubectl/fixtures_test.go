@@ -172,6 +172,23 @@ func nodeAccounts() []reserver.Node {
 	}
 }
 
+func draDevices() []reserver.DRADevice {
+	claim := func(name string, pods ...string) reserver.DRAClaim {
+		return reserver.DRAClaim{Namespace: "batch", Claim: name, State: "Allocated", Pods: pods}
+	}
+	return []reserver.DRADevice{
+		{Driver: "gpu.example.com", Pool: "node-1", Name: "gpu-0"},
+		{
+			Driver: "gpu.example.com", Pool: "node-1", Name: "gpu-1",
+			Claims: []reserver.DRAClaim{claim("train-0", "train-0"), {State: "Granted"}},
+		},
+		{
+			Driver: "gpu.example.com", Pool: "node-1", Name: "gpu-2", Double: true,
+			Claims: []reserver.DRAClaim{claim("train-1", "train-1", "train-2"), claim("train-3")},
+		},
+	}
+}
+
 func allocations() []reserver.Allocation {
 	return []reserver.Allocation{
 		{

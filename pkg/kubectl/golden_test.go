@@ -111,7 +111,7 @@ func (r *rig) routesInTests() {
 		"/v1/nodes?limit=1000&overcommitted=true": reserver.NodesAnswer{Revision: 77},
 		"/v1/nodes/node-1": reserver.NodeAnswer{
 			Revision: 77, Node: all[1], Allocations: found[:2],
-			Slots: slots(),
+			Slots: slots(), DRADevices: draDevices(),
 		},
 		"/v1/nodes/node-77": refusal{
 			http.StatusNotFound,

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -87,7 +88,32 @@ func (o *nodesOptions) one(ctx context.Context, name string) error {
 	}
 	nodes := []reserver.Node{answer.Node}
 	return o.show(answer, nodeNames(nodes), "", o.table(nodes), o.podTable(podsOf(answer.Allocations, answer.Slots), true),
-		o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
+		o.slotTable(answer.Slots), deviceTable(answer.Node.Devices), draTable(answer.DRADevices))
+}
+
+// draTable tells who has the devices of DRA that a node has.
+func draTable(devices []reserver.DRADevice) *metav1.Table {
+	table := newTable("DRA device", "Driver", "Pool", "Status", "Claim", "Pod")
+	for i := range devices {
+		d := &devices[i]
+		status := string(v1alpha1.ExtendedResourceAvailable)
+		switch {
+		case d.Double:
+			status = phaseDouble
+		case len(d.Claims) > 0:
+			status = string(v1alpha1.ExtendedResourceBound)
+		}
+		var pods []string
+		claims := namesOf(d.Claims, func(c *reserver.DRAClaim) string {
+			pods = append(pods, c.Pods...)
+			if c.Claim == "" {
+				return others
+			}
+			return c.Namespace + "/" + c.Claim
+		})
+		addRow(table, d.Name, d.Driver, d.Pool, status, orNone(strings.Join(claims, ",")), orNone(strings.Join(pods, ",")))
+	}
+	return table
 }
 
 // deviceTable tells who has the devices of a node, by the server's account.

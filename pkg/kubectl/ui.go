@@ -36,7 +36,7 @@ may see.`,
 		Example: `  kubectl reserve ui
 
   # The page on a port of your choice, for a server with TLS and a viewer's token
-  kubectl reserve ui --port 8080 --ledger-certificate-authority ca.crt --ledger-token "$(kubectl create token viewer)"`,
+  kubectl reserve ui --port 8080 --ledger-certificate-authority ca.crt --ledger-token "$(kubectl -n default create token viewer)"`,
 		Args: takes("no arguments", cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}

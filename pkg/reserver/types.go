@@ -138,7 +138,7 @@ type NodeDevice struct {
 	Reservation string `json:",omitempty"`
 }
 
-// DRADevice is a device of DRA that a ResourceSlice says is on the node, and who has it.
+// DRADevice is a device of DRA whose ResourceSlice names the node, and who has it.
 type DRADevice struct {
 	Driver, Pool, Name string
 	// Double: more of it is allocated than there is, by writes that the server did not decide on.
@@ -204,8 +204,8 @@ type NodeAnswer struct {
 	Node        Node
 	Allocations []Allocation
 	Slots       []NodeSlot // the capacity that reservations keep there, those in memory included
-	// DRADevices are the devices of DRA that ResourceSlices say are on the node, by driver, pool and name. There are none
-	// while the server has not read them.
+	// DRADevices are the devices of DRA whose ResourceSlice names the node, by driver, pool and name; those for all nodes,
+	// or by a selector, are not among them. There are none while the server has not read ResourceSlices and ResourceClaims.
 	DRADevices []DRADevice `json:",omitempty"`
 }
 

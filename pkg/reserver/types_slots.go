@@ -57,8 +57,9 @@ type Slot struct {
 	HostPorts []string `json:",omitempty"`
 	// Devices are those the slot keeps, also while its consumers have them.
 	Devices []GivenDevices `json:",omitempty"`
-	// AvailableAt is since when its Reservation is available: status.availableAt, or moments before that where the server
-	// made the object. It is missing where the capacity is kept in memory.
+	// AvailableAt is since when its Reservation is available, as status.availableAt, which is a whole second. Where the
+	// server made the object it may differ from that by some seconds, until another server takes over. It is missing where
+	// the capacity is kept in memory.
 	AvailableAt time.Time `json:",omitzero"`
 	ExpiresAt   time.Time `json:",omitzero"`
 	// Overdue: ExpiresAt has passed, and the slot waits for a bind in flight that uses

@@ -49,8 +49,8 @@ func (c *Controller) HeldFor(namespace string, pod types.UID) []Held {
 	return all
 }
 
-// OnNode returns the devices that ResourceSlices say are on a node, by driver, pool and name. There are none while it
-// is not known who has them.
+// OnNode returns the devices whose ResourceSlice names a node, by driver, pool and name. There are none while it is not
+// known who has them.
 func (c *Controller) OnNode(node string) []account.DeviceState {
 	if !c.watch.Listed() {
 		return nil

@@ -174,7 +174,7 @@ func (a *Account) AppendDevices(to []DeviceState) []DeviceState {
 	return to
 }
 
-// OnNode returns the devices that slices say are on a node, by driver, pool and name.
+// OnNode returns the devices whose slice names a node, by driver, pool and name.
 func (a *Account) OnNode(node string) (on []DeviceState) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -26,7 +26,7 @@ type ReservationStatus struct {
 	// slots.
 	Consumed string `json:"consumed,omitempty"`
 
-	// AvailableAt is when all slots were held. The TTL counts from here.
+	// AvailableAt is when all slots were held, to the whole second. The TTL counts from here.
 	AvailableAt *metav1.Time `json:"availableAt,omitempty"`
 
 	// ExpiresAt is when capacity that no pod uses is given back. It is written with AvailableAt and moves
