@@ -204,8 +204,9 @@ type NodeAnswer struct {
 	Node        Node
 	Allocations []Allocation
 	Slots       []NodeSlot // the capacity that reservations keep there, those in memory included
-	// DRADevices are the devices of DRA whose ResourceSlice names the node, by driver, pool and name; those for all nodes,
-	// or by a selector, are not among them. There are none while the server has not read ResourceSlices and ResourceClaims.
+	// DRADevices are the devices of DRA whose ResourceSlice names the node, by driver, pool and name. Those for all nodes,
+	// or by a selector, are not among them. There are none while the server has not read ResourceSlices and
+	// ResourceClaims.
 	DRADevices []DRADevice `json:",omitempty"`
 }
 

@@ -78,7 +78,7 @@ function Bars({node, allocations}: {node: Node, allocations: Allocation[]}) {
 
 function Devices({devices}: {devices: Tile[]}) {
   if (!devices.length) return null
-  return <><h2>Devices</h2><ul class="tiles">{devices.map(d => <li key={d.key} data-device={d.name} class={'tile ' + d.state}>
+  return <><h2>Devices</h2><ul class="tiles">{devices.map(d => <li key={d.key} class={'tile ' + d.state}>
     <b>{d.name}</b><small>{d.of}</small><small>{d.says}</small></li>)}</ul></>
 }
 
