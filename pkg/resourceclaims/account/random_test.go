@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -178,4 +180,44 @@ func (a *Account) checkInvariants() error {
 		}
 	}
 	return nil
+}
+
+// report is what model.report is, of the account.
+func report(a *Account) []string {
+	var lines []string
+	onNodes, doubles := map[string][]DeviceState{}, map[Device]bool{}
+	for _, double := range a.Doubles() {
+		doubles[double.Device] = true
+	}
+	for _, d := range a.AppendDevices(nil) {
+		if d.Double != doubles[d.Device] {
+			lines = append(lines, fmt.Sprintf("%s says double=%t", d.Device, d.Double))
+		}
+		if d.Node != "" {
+			onNodes[d.Node] = append(onNodes[d.Node], d)
+		}
+		lines = append(lines, fmt.Sprintf("device %s published=%t", d.Device, d.Published))
+		for _, o := range d.Owners {
+			lines = append(lines, fmt.Sprintf("owner %s of %s allocated=%t whole=%t", o.Name, d.Device, o.State == Allocated,
+				o.Shares == 0))
+		}
+		for _, use := range d.Capacity {
+			lines = append(lines, fmt.Sprintf("use %s of %s: %s of %s", use.Name, d.Device, use.Used.String(),
+				use.Limit.String()))
+		}
+	}
+	for _, double := range a.Doubles() {
+		line := fmt.Sprintf("double %s of %s %s", double.Reason, double.Device, double.Resource)
+		if double.Reason != CountersExceeded {
+			line += fmt.Sprintf(" %d", len(double.Owners))
+		}
+		lines = append(lines, line)
+	}
+	for node, devices := range onNodes {
+		if on := a.OnNode(node); !reflect.DeepEqual(on, devices) {
+			lines = append(lines, fmt.Sprintf("on %s are %v and not %v", node, on, devices))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
