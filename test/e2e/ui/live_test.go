@@ -254,10 +254,11 @@ func node(c *cluster) {
 	c.browser.fine("node")
 	c.browser.open(c.page + "/#/node/" + c.nodes[1])
 	c.browser.shows("Node " + c.nodes[1])
-	c.devices(c.nodes[1])
+	c.CreateDevice("card", c.nodes[1], "H100")
 	c.browser.shows("-scheduler\tBound\t")
 	c.browser.wait(soon, `/default\/kept\/a\t.*2 CPU\t2 CPU\t.*\t\d+m$/m.test(document.body.innerText)`)
 	c.browser.wait(soon, "document.querySelector('.tile.free')?.innerText.includes('nvidia.com/gpu')")
+	c.draDevices(c.nodes[1]) // of which the watch does not tell
 	c.browser.wait(soon, "document.querySelector('.tile.had')?.innerText.includes(%q)",
 		"claim default/inference for pod server-0")
 	c.browser.fine("node with devices")

@@ -64,9 +64,8 @@ func (c *cluster) choices() {
 	c.browser.shows("Node " + at.Name)
 }
 
-// devices gives a node a device of its own, and one of DRA that a claim has.
-func (c *cluster) devices(node string) {
-	c.CreateDevice("card", node, "H100")
+// draDevices gives a node two devices of DRA, one of which a claim has.
+func (c *cluster) draDevices(node string) {
 	c.Apply(fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
