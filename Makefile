@@ -165,12 +165,12 @@ image: ## Build the container image with docker or podman (IMAGE=name:tag)
 IMAGE_OUTPUT ?= --output type=oci,dest=$(BIN)/globalreserve-image.tar
 
 .PHONY: image-multiarch
-image-multiarch: ## Build the image for amd64 and arm64 with docker buildx, into a file (IMAGE=registry/name:tag IMAGE_OUTPUT=--push)
+image-multiarch: ## Build the image for amd64 and arm64 with docker buildx, into a file (IMAGE=registry/name:tag TARGET=scheduler IMAGE_OUTPUT=--push)
 	@if ! docker buildx version >/dev/null 2>&1; then \
 	  echo "image-multiarch: there is no docker with buildx here" >&2; exit 1; fi
 	@mkdir -p $(BIN)
 	docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' \
-	  --build-arg BUILD_DATE='$(BUILD_DATE)' -t '$(IMAGE)' $(IMAGE_OUTPUT) .
+	  --build-arg BUILD_DATE='$(BUILD_DATE)' -t '$(IMAGE)' $(if $(TARGET),--target '$(TARGET)') $(IMAGE_OUTPUT) .
 
 # What a release has programs for.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64

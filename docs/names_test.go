@@ -5,8 +5,11 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/command"
 	"github.com/globalreserve/globalreserve/pkg/kubectl"
@@ -185,4 +189,60 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	assert.Greater(t, checked, 60)
+}
+
+// TestChartValues: the values that documents tell people to set are the chart's.
+func TestChartValues(t *testing.T) {
+	var values map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "../charts/globalreserve/values.yaml")), &values))
+	all := documents(t)
+	named := set("`([a-z][A-Za-z]*\\.[A-Za-z.]+)(?:: \\w+)?`", all["docs/install-helm.md"])
+	maps.DeleteFunc(named, func(name string, _ bool) bool { return strings.HasSuffix(name, ".yaml") })
+	for file, text := range all {
+		if !strings.HasPrefix(file, "docs/integrations/") { // charts of others
+			maps.Copy(named, set(`--set(?:-file)? ([A-Za-z.]+)=`, text))
+		}
+		maps.Copy(named, set("values? `([A-Za-z.]+)`", text))
+	}
+	for name := range named {
+		parent, key := values, name
+		for {
+			first, rest, nested := strings.Cut(key, ".")
+			value, there := parent[first]
+			if !assert.True(t, there, "documents name the value %s of the chart", name) || !nested {
+				break
+			}
+			parent, _ = value.(map[string]any)
+			key = rest
+		}
+	}
+	assert.Greater(t, len(named), 7)
+}
+
+// TestNamesOfDocumentsElsewhere looks for every document that a program, its comments, or the files that are deployed
+// name, and for the heading where they name one.
+func TestNamesOfDocumentsElsewhere(t *testing.T) {
+	all, checked := documents(t), 0
+	named := regexp.MustCompile(
+		`(?:^|[\s"'(` + "`" + `]|/blob/main/)((?:docs|manifests|scheduler-config|examples|charts)/[\w./-]+\.md)(?:#([\w-]+))?`)
+	require.NoError(t, filepath.WalkDir("..", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{"node_modules", "bin", ".git", "dist"}, entry.Name()):
+			return filepath.SkipDir
+		case entry.Name() != "Makefile" && !slices.Contains([]string{".go", ".yaml", ".ts", ".txt"}, filepath.Ext(name)):
+			return nil
+		}
+		content, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range named.FindAllStringSubmatch(string(content), -1) {
+			checked++
+			if text, there := all[m[1]]; assert.True(t, there, "%s names %s", name, m[1]) && m[2] != "" {
+				assert.Contains(t, anchors(text), m[2], "%s names %s#%s", name, m[1], m[2])
+			}
+		}
+		return nil
+	}))
+	assert.Greater(t, checked, 50)
 }

@@ -4,8 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,6 +53,34 @@ func TestKinds(t *testing.T) {
 		return p.Name == service.Spec.Ports[0].TargetPort.StrVal && p.ContainerPort == service.Spec.Ports[0].Port
 	})
 	assert.GreaterOrEqual(t, port, 0, "the server has no such port")
+}
+
+// TestCertificates: what cert-manager is asked for are its kinds, and the server's certificate is of the authority that
+// is made beside it, in the Secret that the server reads.
+func TestCertificates(t *testing.T) {
+	content, err := os.ReadFile(filepath.FromSlash(manifests + "cert-manager/certificate.yaml"))
+	require.NoError(t, err)
+	issuers, certificates := map[string]certmanagerv1.Issuer{}, map[string]certmanagerv1.Certificate{}
+	for document := range strings.SplitSeq(string(content), "\n---\n") {
+		if strings.Contains(document, "kind: Issuer\nmetadata:") {
+			var issuer certmanagerv1.Issuer
+			require.NoError(t, yaml.UnmarshalStrict([]byte(document), &issuer))
+			issuers[issuer.Name] = issuer
+			continue
+		}
+		var certificate certmanagerv1.Certificate
+		require.NoError(t, yaml.UnmarshalStrict([]byte(document), &certificate))
+		require.Equal(t, certmanagerv1.CertificateKind, certificate.Kind)
+		certificates[certificate.Name] = certificate
+	}
+	serving := certificates["globalreserve"]
+	authority := certificates[issuers[serving.Spec.IssuerRef.Name].Spec.CA.SecretName]
+	assert.True(t, authority.Spec.IsCA)
+	assert.NotNil(t, issuers[authority.Spec.IssuerRef.Name].Spec.SelfSigned)
+	server := decode[appsv1.Deployment](t, "base/deployment.yaml")
+	assert.True(t, slices.ContainsFunc(server.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Secret != nil && v.Secret.SecretName == serving.Spec.SecretName
+	}), "the server does not read the Secret %s", serving.Spec.SecretName)
 }
 
 // TestEveryAlertHasAPage: each alert says how bad it is and what it means, and has a page that says what to do.
