@@ -70,6 +70,7 @@ type App struct {
 	limits       *limits.Controller
 	protector    *autoscaling.Protector
 	provisioner  *autoscaling.Provisioner
+	holder       *autoscaling.Holder
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
 	forwarder    *forward.Forwarder
@@ -190,6 +191,7 @@ func (a *App) accountParts() []part {
 		{"gangs that start", a.arbiter.WatchGangs},
 		{"nodes that autoscalers keep", a.protector.Run},
 		{"requests for nodes", a.provisioner.Run},
+		{"pods that no node helps", a.holder.Run},
 		{"arbiter", a.arbitrate},
 	}
 }

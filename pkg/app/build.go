@@ -72,7 +72,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.objects = store.New(clients.Reservations, a.elector.Term(), a.elector.Writes())
 	a.health = &health{
 		synced: a.synced, troubles: a.troubles, leads: a.leads, observes: o.Observe, fence: a.elector.Fence,
-		unreachable: a.unreachable, metrics: a.metrics, autoscalers: a.aboutAutoscalers,
+		unreachable: a.unreachable, metrics: a.metrics, besides: a.besides,
 	}
 	a.intake = httpjson.NewIntake(requestMemory, identity.Share)
 	a.registerIntake()
@@ -80,7 +80,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),
 	}), steady.Process, gates.New(a.policies), a.health.undecided)
 	a.metrics.RegisterLedger(a.ledger.Stats)
-	a.metrics.RegisterElection(
+	a.metrics.RegisterElection(o.Observe,
 		func() bool { return !o.Observe && a.elector.Leads() == "" },
 		func() bool { fence, known := a.elector.Fence(); return known && fence.Up },
 		func() float64 { return float64(a.elector.Term().Get()) })
@@ -213,6 +213,11 @@ func (a *App) buildAutoscaling(clients Clients) {
 		Ledger: a.ledger, Reservations: a.reservations, Client: clients.Core, Objects: clients.Objects,
 		Discovery: clients.Reservations.Discovery(), Policy: a.policies,
 		Metrics: a.metrics, Log: a.log,
+	})
+	a.holder = autoscaling.NewHolder(autoscaling.HolderOptions{
+		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, Waiting: a.waiting,
+		Patcher: waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()},
+		Policy:  a.policies, Metrics: a.metrics, Log: a.log,
 	})
 	a.metrics.RegisterAutoscaling(func() int { return len(a.cache.KeepingNodes()) })
 }

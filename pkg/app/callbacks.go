@@ -75,20 +75,30 @@ func (a *App) troubles() string {
 	maps.Copy(all, a.limits.Troubles())
 	maps.Copy(all, a.reservations.Troubles())
 	maps.Copy(all, a.devices.Troubles())
-	maps.Copy(all, a.gangs.Troubles())
 	return follow.Troubles(all)
 }
 
-// aboutAutoscalers says what autoscalers cannot be told, and what to do about it, or "".
-func (a *App) aboutAutoscalers() string {
-	troubles := map[string]error{}
-	if err := a.protector.Trouble(); err != nil {
-		troubles["nodes"] = err
+// besides says why kinds cannot be read that only some pods need, which are those of gangs, with devices of DRA, or
+// whose Deployment keeps their capacity; and what autoscalers cannot be told.
+func (a *App) besides() (lines string) {
+	unread := a.gangs.Troubles()
+	maps.Copy(unread, a.claims.Troubles())
+	maps.Copy(unread, a.keeper.Deployments.Troubles())
+	if text := follow.Troubles(unread); text != "" {
+		lines += "\nnot read: " + text
 	}
-	if err := a.provisioner.Trouble(); err != nil {
-		troubles["provisioningrequests"] = err
+	untold := map[string]error{}
+	for kind, trouble := range map[string]func() error{
+		"nodes": a.protector.Trouble, "provisioningrequests": a.provisioner.Trouble, "pods/status": a.holder.Trouble,
+	} {
+		if err := trouble(); err != nil {
+			untold[kind] = err
+		}
 	}
-	return follow.Troubles(troubles)
+	if text := follow.Troubles(untold); text != "" {
+		lines += "\nautoscalers: not told: " + text
+	}
+	return lines
 }
 
 // standBy reports whether another server may take over.

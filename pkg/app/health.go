@@ -26,10 +26,10 @@ type health struct {
 	fence    func() (fence election.Fence, known bool)
 	// unreachable says why the server that decides cannot be asked from here, or "".
 	unreachable func() string
-	// autoscalers says what autoscalers cannot be told, or "". Decisions do not depend on it.
-	autoscalers func() string
-	metrics     *metrics.Metrics
-	stopping    atomic.Bool
+	// besides are lines, each after a line break, about what cannot be done and is no reason to decide nothing.
+	besides  func() string
+	metrics  *metrics.Metrics
+	stopping atomic.Bool
 }
 
 // ready returns "" once requests should be sent here, else why not. A server that does not decide is ready, too, where
@@ -111,9 +111,7 @@ func (h *health) register(router *httprouter.Router) {
 			text = "ok: this server only observes (--observe): it decides nothing and refuses nothing"
 		case r.URL.Query().Has("verbose"):
 			text += "\n" + h.aboutFence()
-			if trouble := h.autoscalers(); trouble != "" {
-				text += "\nautoscalers: not told: " + trouble
-			}
+			text += h.besides()
 		}
 		writeText(w, status, text)
 	}

@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -54,6 +56,47 @@ func TestMissingRightIsNamed(t *testing.T) {
 				assert.Equal(c, http.StatusServiceUnavailable, status)
 				assert.Contains(c, text, "the API server denies this server "+plural+" ("+plural)
 				assert.Contains(c, text, `is forbidden: User "robot" cannot`)
+				assert.Contains(c, text, "apply manifests/base/rbac.yaml")
+			}, time.Minute, 20*time.Millisecond)
+		})
+	}
+}
+
+// A kind that few pods need is no reason to decide nothing, and is named where somebody asks.
+func TestMissingRightForFewPods(t *testing.T) {
+	for plural, group := range map[string]string{
+		"deployments": "", "podgroups": "scheduling.x-k8s.io/v1alpha1",
+		"resourceclaims": "resource.k8s.io/v1", "resourceslices": "resource.k8s.io/v1", "deviceclasses": "resource.k8s.io/v1",
+	} {
+		t.Run(plural, func(t *testing.T) {
+			t.Parallel()
+			core := fake.NewClientset(testNode("a"))
+			fence(t, core)
+			clients := testClients(core)
+			objects := reservationsfake.NewSimpleClientset()
+			objects.Resources = []*metav1.APIResourceList{{GroupVersion: group, APIResources: []metav1.APIResource{
+				{Name: "podgroups"}, {Name: "resourceclaims"}, {Name: "resourceslices"}, {Name: "deviceclasses"},
+			}}}
+			clients.Reservations = objects
+			kinds := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+				map[schema.GroupVersionResource]string{
+					{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}: "PodGroupList",
+				})
+			clients.Objects = kinds
+			metadata, ok := clients.Metadata.(*metadatafake.FakeMetadataClient)
+			require.True(t, ok)
+			for _, api := range []*clienttesting.Fake{&core.Fake, &kinds.Fake, &metadata.Fake} {
+				deny(api, plural)
+			}
+			a, err := New(testOptions(), clients, io.Discard)
+			require.NoError(t, err)
+			require.NoError(t, a.Start(t.Context()))
+			t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
+			require.EventuallyWithT(t, func(c *assert.CollectT) {
+				status, text := get(t, a, "/readyz?verbose")
+				assert.Equal(c, http.StatusOK, status)
+				assert.Contains(c, text, "not read: the API server denies this server "+plural)
+				assert.Contains(c, text, "("+plural+` is forbidden: User "robot" cannot`)
 				assert.Contains(c, text, "apply manifests/base/rbac.yaml")
 			}, time.Minute, 20*time.Millisecond)
 		})

@@ -83,6 +83,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	} else if advice.Refused != nil {
 		return advice, nil
 	}
+	a.o.Waiting.Asks(pod.Scheduler, pod.Caller)
 	if known && pod.Gang != nil {
 		if reason := a.gangs.advise(pod); reason != ledger.Fits {
 			advice.Verdicts, advice.ComesBack = s.refuseAll(offered, reason), true

@@ -22,8 +22,10 @@ func (a *Arbiter) MayHave(p *ledger.Placement) error {
 	err := a.o.Ledger.Refuse(p)
 	if err != nil {
 		a.refusedFor(waiting.Plugin, p, err)
+		return err
 	}
-	return err
+	a.o.Waiting.Asks(p.Scheduler, p.Caller)
+	return nil
 }
 
 // Keep keeps capacity for one pod on a node for a while. made says that the pod had

@@ -41,8 +41,15 @@ func TestKeepAll(t *testing.T) {
 		assertOutcome(t, gates.Refused, err)
 		_, _, err = w.Keep(&gang[1], time.Minute)
 		assertOutcome(t, gates.Refused, err)
+		require.Error(t, w.MayHave(&gang[1]))
+		_, asks := w.waiting.AskedBy("scheduler")
+		assert.False(t, asks)
+		w.policy.Set(gatestest.Limited("scheduler", "stranger"))
+		require.NoError(t, w.MayHave(&gang[1]))
+		caller, _ := w.waiting.AskedBy("scheduler")
+		assert.Equal(t, "stranger", caller)
 		list, _ := w.waiting.RefusalsAfter(0)
-		require.Len(t, list, 3)
+		require.Len(t, list, 4)
 		for _, r := range list[1:] {
 			assert.Equal(t, []string{waiting.Plugin, gates.Reason, "q"}, []string{r.Path, r.Reason, r.Rejection.Pod.Name})
 		}

@@ -53,6 +53,13 @@ func (w *writes) ended(err error) {
 	}
 }
 
+// settled records that nothing is to be written, so that what could not be written before is of no account any more.
+func (w *writes) settled() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trouble = nil
+}
+
 // nameless is what everybody may be told of an error, who may not know the names in it: /readyz asks nobody who he is.
 func nameless(err error) error {
 	if err == nil {

@@ -32,7 +32,8 @@ type Pod struct {
 	Mirror bool
 	// Preempted: the scheduler deletes the pod to make capacity for another one
 	// (condition DisruptionTarget, reason PreemptionByScheduler).
-	Preempted bool
+	Preempted  bool
+	Scheduling Scheduling
 	// Request is what the pod counts for: while it has no node by its spec,
 	// then by spec and status (in-place resize).
 	Request *resources.Request
@@ -54,6 +55,16 @@ type Pod struct {
 
 	err error // why the request cannot be counted; nil for nearly all
 }
+
+// Scheduling is what the condition PodScheduled says of a pod that has no node.
+type Scheduling uint8
+
+// What the condition PodScheduled may say.
+const (
+	NotTried      Scheduling = iota // nothing, or something else than the next two
+	Unschedulable                   // its scheduler found no node for it, which autoscalers make nodes for
+	HeldBack                        // the same, with the reason v1alpha1.PodReasonHeldBack
+)
 
 // Reader reads pods: it makes their compact form.
 type Reader struct {
@@ -80,6 +91,7 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 
 		Created:     max(pod.CreationTimestamp.Unix(), 0),
 		Preempted:   preempted(pod),
+		Scheduling:  schedulingOf(pod),
 		Controller:  controllerOf(pod),
 		Annotations: ReadAnnotations(pod.Namespace, pod.Annotations),
 		Devices:     ReadDeviceAnnotations(pod),
@@ -111,6 +123,20 @@ func preempted(pod *v1.Pod) bool {
 		}
 	}
 	return false
+}
+
+func schedulingOf(pod *v1.Pod) Scheduling {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		switch {
+		case c.Type != v1.PodScheduled || c.Status != v1.ConditionFalse:
+		case c.Reason == v1.PodReasonUnschedulable:
+			return Unschedulable
+		case c.Reason == v1alpha1.PodReasonHeldBack:
+			return HeldBack
+		}
+	}
+	return NotTried
 }
 
 // Bound reports whether the pod uses capacity on a node.

@@ -112,7 +112,7 @@ func New() *Metrics {
 	m.bindOutcomes = m.counterVec("bind_outcomes_total",
 		"Bindings sent to the API server, by outcome.", "outcome")
 	m.autoscaling = m.counterVec("autoscaling_writes_total",
-		"Writes for cluster autoscalers, by kind, Node or ProvisioningRequest, and result: written or failed.", "kind",
+		"Writes for cluster autoscalers, by kind, Node, Pod or ProvisioningRequest, and result: written or failed.", "kind",
 		"result")
 	m.wakeups = m.counter("wakeups_total",
 		"Pending pods that were woken up because capacity became free that no cluster event announces.")
@@ -153,7 +153,7 @@ func (m *Metrics) addDrift() {
 
 // RegisterElection adds what is known of the election: whether this server decides, whether the API server refuses what
 // one before it sends, and its term, 0 before it decides. They are called on every scrape. It must be called once.
-func (m *Metrics) RegisterElection(leads, fenced func() bool, term func() float64) {
+func (m *Metrics) RegisterElection(observes bool, leads, fenced func() bool, term func() float64) {
 	number := func(is func() bool) func() float64 {
 		return func() float64 {
 			if is() {
@@ -167,6 +167,10 @@ func (m *Metrics) RegisterElection(leads, fenced func() bool, term func() float6
 		read func() float64
 	}{
 		"leader": {"Whether this server is the one that decides: 1 or 0.", number(leads)},
+		"observing": {
+			"Whether this server only observes and refuses nothing (--observe): 1 or 0.",
+			number(func() bool { return observes }),
+		},
 		"fence_up": {"Whether the API server was seen to refuse what an earlier server sends, when this one took over: 1 " +
 			"or 0.", number(fenced)},
 		"term": {"The term in which this server decides, or decided last.", term},

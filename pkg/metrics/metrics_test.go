@@ -70,7 +70,7 @@ func TestScrape(t *testing.T) {
 		func() map[string]int { return map[string]int{"Whole": 12, "Short": 0} },
 		func() time.Duration { return 2500 * time.Millisecond })
 	m.RegisterRefused(map[string]func() int64{"Rate": func() int64 { return 9 }})
-	m.RegisterElection(func() bool { return true }, func() bool { return false }, func() float64 { return 7 })
+	m.RegisterElection(true, func() bool { return true }, func() bool { return false }, func() float64 { return 7 })
 	m.RegisterForwarding(func() float64 { return 3 }, func() float64 { return 2 })
 
 	m.ObserveBound("batch", 3*time.Second)
@@ -123,6 +123,7 @@ func TestScrape(t *testing.T) {
 		`globalreserve_policy_reload_failures_total 1`,
 		`globalreserve_watch_age_seconds{kind="pods"} 1.5`,
 		`globalreserve_leader 1`,
+		`globalreserve_observing 1`,
 		`globalreserve_fence_up 0`,
 		`globalreserve_term 7`,
 		`globalreserve_forward_held_total 3`,

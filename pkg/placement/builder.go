@@ -47,7 +47,7 @@ func (b *Builder) For(pod *cluster.Pod, node string) ledger.Placement {
 // that a decision might have looked at.
 func (b *Builder) Same(pod, other *cluster.Pod) bool {
 	x, y := *pod, *other
-	x.ResourceVersion, y.ResourceVersion = 0, 0
+	x.ResourceVersion, y.ResourceVersion, x.Scheduling, y.Scheduling = 0, 0, 0, 0
 	x.Request, y.Request = pod.Request.Relisted(b.Reader.Table), other.Request.Relisted(b.Reader.Table)
 	return reflect.DeepEqual(&x, &y)
 }

@@ -98,8 +98,12 @@ func TestSame(t *testing.T) {
 		change func(p *v1.Pod)
 		same   bool
 	}{
-		"its version":    {func(p *v1.Pod) { p.ResourceVersion = "8" }, true},
-		"a condition":    {func(p *v1.Pod) { p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled}} }, true},
+		"its version": {func(p *v1.Pod) { p.ResourceVersion = "8" }, true},
+		"a condition": {func(p *v1.Pod) {
+			p.Status.Conditions = []v1.PodCondition{
+				{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable},
+			}
+		}, true},
 		"its nomination": {func(p *v1.Pod) { p.Status.NominatedNodeName = "a" }, true},
 		"an annotation":  {func(p *v1.Pod) { p.Annotations["example.com/note"] = "x" }, true},
 		"what it asks for": {

@@ -27,6 +27,9 @@ type Autoscaling struct {
 	// ProtectNodes has nodes annotated, against being removed, that reservations keep capacity on which no pod uses.
 	// Default: true.
 	ProtectNodes bool `json:"protectNodes"`
+	// HoldBackPods has pods that a limit keeps waiting say so in their condition PodScheduled, so that no nodes are made
+	// for them. Default: true.
+	HoldBackPods bool `json:"holdBackPods"`
 	// ProvisioningRequests is the rules for asking for nodes.
 	ProvisioningRequests ProvisioningRequests `json:"provisioningRequests"`
 }
@@ -43,7 +46,8 @@ type ProvisioningRequests struct {
 
 func defaultAutoscaling() Autoscaling {
 	return Autoscaling{
-		ProtectNodes: true, ProvisioningRequests: ProvisioningRequests{After: metav1.Duration{Duration: defaultRequestAfter}},
+		ProtectNodes: true, HoldBackPods: true,
+		ProvisioningRequests: ProvisioningRequests{After: metav1.Duration{Duration: defaultRequestAfter}},
 	}
 }
 

@@ -21,6 +21,7 @@ func TestValidateCommand(t *testing.T) {
 # reservations.defaultTTL is not set: the server's flag --reservation-ttl applies
 apiVersion: config.globalreserve.io/v1alpha1
 autoscaling:
+  holdBackPods: true
   protectNodes: true
   provisioningRequests:
     after: 30s

@@ -50,6 +50,7 @@
 //	      touch: true                # default: false; see ObjectKind
 //	autoscaling:
 //	  protectNodes: true             # default: true
+//	  holdBackPods: true             # default: true
 //	  provisioningRequests:
 //	    className: best-effort-atomic-scale-up.autoscaling.x-k8s.io  # default: none are made
 //	    after: 30s                   # default: 30s; at most 24h

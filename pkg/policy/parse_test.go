@@ -90,6 +90,7 @@ gangs:
     object: {group: example.com, versions: [v1, v1beta1], resource: gangs, minimum: .spec.size}
 autoscaling:
   protectNodes: false
+  holdBackPods: false
   provisioningRequests:
     {className: check-capacity.autoscaling.x-k8s.io, after: 0s, parameters: {ValidUntilSeconds: "600"}}
 `,

@@ -2,6 +2,7 @@ package resourceclaims
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -88,6 +89,13 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // Ages returns how long ago anything was heard of each kind, while it is watched.
 func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
+
+// Troubles returns why kinds cannot be read.
+func (c *Controller) Troubles() map[string]error {
+	troubles := c.watch.Troubles()
+	maps.Copy(troubles, c.classes.Troubles())
+	return troubles
+}
 
 // UndecidedError says why nothing can be decided now.
 type UndecidedError struct{ Why string }

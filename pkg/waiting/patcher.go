@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -55,6 +58,20 @@ func (p APIPatcher) AnnotateAll(ctx context.Context, pod ledger.PodRef, annotati
 	return p.patch(ctx, "annotating", pod, types.MergePatchType, map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "annotations": annotations},
 	})
+}
+
+// SetUnscheduled gives the condition PodScheduled, which is False, of a pod without a node another reason and message.
+// The API server answers 409 where the pod is not the one that was looked at any more: it may have been bound since.
+func (p APIPatcher) SetUnscheduled(ctx context.Context, pod *cluster.Pod, reason, message string) error {
+	return p.patch(ctx, "setting condition "+string(v1.PodScheduled)+" of", pod.Ref, types.StrategicMergePatchType,
+		map[string]any{
+			"metadata": map[string]any{
+				"uid": pod.Ref.UID, "resourceVersion": strconv.FormatUint(pod.ResourceVersion, 10),
+			},
+			"status": map[string]any{"conditions": []map[string]any{{
+				"type": v1.PodScheduled, "status": v1.ConditionFalse, "reason": reason, "message": message,
+			}}},
+		}, "status")
 }
 
 func (p APIPatcher) patch(ctx context.Context, doing string, pod ledger.PodRef, kind types.PatchType, body any,

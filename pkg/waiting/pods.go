@@ -69,6 +69,8 @@ type Pods struct {
 	lastFreed atomic.Uint64
 	patches   atomic.Uint64 // so far
 
+	askers askers
+
 	changedClaims *cache.Expiring // the objects of device claims that came, went or were made anew just before, by podName
 	// the resources that Mapped has told of just before, by v1.ResourceName: the UIDs of pods refused since
 	mapped *cache.Expiring

@@ -37,6 +37,7 @@ func TestObserve(t *testing.T) {
 	require.NoError(t, c.BindDirectly(third.Name, "node-0"))
 	c.Eventually(func(t *assert.CollectT) {
 		assert.Equal(t, 2, c.Metric("globalreserve_observed_conflicts_total"))
+		assert.Equal(t, 1, c.Metric("globalreserve_observing"))
 	})
 	c.CatchUp()
 	require.NotEmpty(t, c.Watcher.Violations(), "the API server shows it too")

@@ -66,7 +66,7 @@ func register(m *metrics.Metrics) {
 	zero, yes := func() float64 { return 0 }, func() bool { return true }
 	none := func() int { return 0 }
 	m.RegisterLedger(func() ledger.Stats { return ledger.Stats{} })
-	m.RegisterElection(yes, yes, zero)
+	m.RegisterElection(false, yes, yes, zero)
 	m.RegisterForwarding(zero, zero)
 	m.RegisterResourceClaims(none, none)
 	m.RegisterAutoscaling(none)

@@ -55,6 +55,9 @@ func asking(deployment *metav1.PartialObjectMetadata) map[string]string {
 	return deployment.Annotations
 }
 
+// Troubles returns why Deployments cannot be read.
+func (d *Deployments) Troubles() map[string]error { return d.watch.Troubles() }
+
 // run watches until ctx ends.
 func (d *Deployments) run(ctx context.Context) {
 	nothing := func(context.Context) {}

@@ -42,6 +42,9 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	}
 	result := filterResult{candidates: nodes, verdicts: advice.Verdicts, everywhere: refusedText(advice.Refused)}
 	answer := httpjson.EncodeAppended(result.appendJSON)
+	if text := limitText(advice.Verdicts); text != "" {
+		answer = httpjson.Encode(http.StatusOK, &filterError{Error: text, Outcome: string(gates.Refused)})
+	}
 	release()
 	if err := e.o.Intake.Send(w, r, answer); err != nil {
 		return err
@@ -78,6 +81,21 @@ func refusedText(err error) string {
 	default:
 		return gateRefusal
 	}
+}
+
+// limitText is what filter says to a pod that a limit keeps from all nodes, "" for any other. It is said as an error,
+// and not of each node: a pod that nodes refuse is Unschedulable to kube-scheduler, and autoscalers make nodes for such
+// pods.
+func limitText(verdicts []ledger.Verdict) (text string) {
+	for _, v := range verdicts {
+		switch {
+		case v.Reason == ledger.Fits:
+			return ""
+		case v.Reason.OfLimit():
+			text = placement.Refusals[v.Reason].Text
+		}
+	}
+	return text
 }
 
 // report tells of a filter decision after it was answered.

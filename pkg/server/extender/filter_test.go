@@ -129,12 +129,51 @@ func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 		assert.Contains(t, w.Writes.Told()[0], `p Refused: caller "batch" may not act for scheduler "scheduler"`)
 		w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("unseen"), NodeNames: &[]string{"empty"}}, &got)
 		require.Len(t, w.Writes.Told(), 1, "callers may make it up")
+		_, asks := w.Waiting.AskedBy(p.Spec.SchedulerName)
+		assert.False(t, asks, "who is not listed says nothing of the scheduler")
 		w.Policy.Set(gatestest.Limited(p.Spec.SchedulerName, "batch"))
 		assert.Equal(t, []string{"p"}, w.wokenAfter(w.Waiting.LimitsChanged))
 		refusals, _ := w.Waiting.RefusalsAfter(0)
 		require.Len(t, refusals, 2)
 		assert.Equal(t, gates.Reason, refusals[0].Reason)
 		assert.Equal(t, 2, w.Counted(t, "decisions_total", "filter", "scheduler", "refused"))
+	})
+}
+
+// A pod that a limit keeps from all nodes is answered by an error, so that it is not Unschedulable to its scheduler,
+// which autoscalers make nodes for. It is a refusal all the same, and the pod is woken when the limit lets it in.
+func TestFilterOfPodOverALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := fillWorld(t), newPod("p")
+		w.create(p)
+		w.caller = "batch"
+		set := func(milliCPU int64) {
+			w.Ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+				p.Namespace: {Use: []resources.Amount{{Column: resources.CPU, Value: milliCPU}}},
+			})
+		}
+		set(0)
+		w.Policy.Set(gatestest.Limited("another")) // callers count
+		var got struct {
+			extenderv1.ExtenderFilterResult
+			Outcome string
+		}
+		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}, &got)
+		assert.Equal(t, placement.Refusals[ledger.QuotaExceeded].Text, got.Error)
+		assert.Equal(t, string(gates.Refused), got.Outcome)
+		assert.Empty(t, got.FailedNodes)
+		assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", "refused"))
+		caller, asks := w.Waiting.AskedBy(p.Spec.SchedulerName)
+		assert.True(t, asks)
+		assert.Equal(t, "batch", caller)
+		assert.Equal(t, []string{"p"}, w.wokenAfter(func() {
+			set(100_000)
+			w.Waiting.LimitsChanged()
+		}))
+		got.Error = ""
+		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty"}}, &got)
+		assert.Empty(t, got.Error)
+		assert.Equal(t, []string{"empty"}, *got.NodeNames)
 	})
 }
 

@@ -50,7 +50,8 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 	requireRefused(reserve("a", true))
 	second := c.CreatePod("second", "another-name", "1500m")
 	assert.Contains(t, c.Bind(second, "node-1"), "schedulers.limits")
-	assert.Contains(t, c.Filter(second, "node-1")["node-1"], "all that the policy allows")
+	_, err := c.Ledger.Filter(t.Context(), second, "node-1")
+	assert.ErrorContains(t, err, "all that the policy allows")
 	assert.NotZero(t, c.Metric("globalreserve_limit_refusals_total", "reason", ledger.CallerLimit.String()))
 	c.AwaitEvent("Pod", "second", ledger.CallerLimit.String(), "schedulers.limits")
 	c.Delete("bound") // what a deleted pod leaves is its caller's

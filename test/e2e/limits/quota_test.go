@@ -90,9 +90,7 @@ func limit(c *testbed.Cluster, cpu string) {
 		if assert.NoError(t, err) {
 			assert.NotEmpty(t, quota.Status.Used)
 		}
-		for _, why := range c.Filter(probe, "node-0") {
-			assert.Contains(t, why, "ResourceQuota")
-		}
-		assert.NotEmpty(t, c.Filter(probe, "node-0"))
+		_, err = c.Ledger.Filter(c.T.Context(), probe, "node-0")
+		assert.ErrorContains(t, err, "ResourceQuota")
 	})
 }

@@ -94,7 +94,8 @@ func TestDashboardIsWhole(t *testing.T) {
 var quiet = []string{"Requests that failed", "Refused by limits", "Named devices", "Other resources"}
 
 // TestDashboardHasData asks a real Prometheus every query of the dashboard over a recorded load, and that it knows all
-// that the alerts go by.
+// that the alerts go by. Of the alerts those come, and no others, that the load is wrong for: one fires at once, the
+// others wait for their time to be over.
 func TestDashboardHasData(t *testing.T) {
 	cluster := testbed.NewCluster(t, shared.StartT(t))
 	c := &cluster
@@ -121,6 +122,19 @@ func TestDashboardHasData(t *testing.T) {
 				}
 			}
 		}
+	})
+	alerts := map[string]string{}
+	c.Eventually(func(t *assert.CollectT) {
+		found, err := p.query("ALERTS")
+		require.NoError(t, err)
+		clear(alerts)
+		for _, s := range found {
+			alerts[s.Metric["alertname"]] = s.Metric["alertstate"]
+		}
+		assert.Len(t, alerts, 3, "%v", alerts)
+		assert.Equal(t, "firing", alerts["GlobalReserveBypassedBinds"])
+		assert.Contains(t, alerts, "GlobalReserveOvercommit")
+		assert.Contains(t, alerts, "GlobalReserveHalfGang")
 	})
 	rules, err := os.ReadFile(root(t, "manifests", "monitoring", "rules.yaml"))
 	require.NoError(t, err)
@@ -151,6 +165,9 @@ func load(c *testbed.Cluster) {
 		p.Annotations = map[string]string{v1alpha1.GangAnnotation: "g", v1alpha1.GangMinAnnotation: "2"}
 	})
 	require.NotEmpty(c.T, c.Bind(gang, "node-1"), "half a gang")
+	require.NoError(c.T, c.BindDirectly(gang.Name, "node-1"))
+	over := c.CreatePod("over", "rogue", "3")
+	require.NoError(c.T, c.BindDirectly(over.Name, "node-1"), "one CPU more than there is")
 }
 
 // prometheus is a running one that scrapes the server of a cluster.

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -68,7 +69,8 @@ func newCluster(t *testing.T, s setup) *cluster {
 	c := &cluster{Cluster: testbed.NewCluster(t, s.plane.StartT(t))}
 	c.nodes = c.AddNodes(s.nodes, nodeOf(s.cpu))
 	o := s.scheduler
-	o.Name, o.ServerArgs = scheduler, serverArgs
+	o.Name, o.ServerArgs = scheduler, maps.Clone(serverArgs)
+	maps.Copy(o.ServerArgs, s.scheduler.ServerArgs)
 	var err error
 	c.scheduler, err = clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, o)
 	require.NoError(t, err)

@@ -74,6 +74,11 @@ const (
 	DoNotDisruptAnnotation = "karpenter.sh/do-not-disrupt"
 )
 
+// PodReasonHeldBack is the reason that the server gives the condition PodScheduled of a pod that a limit keeps waiting,
+// so that a new node would be of no use to it. cluster-autoscaler and Karpenter make nodes for pods with the reason
+// Unschedulable alone.
+const PodReasonHeldBack = "GlobalReserveLimit"
+
 // The annotations of reservations under the prefix of the Gödel scheduler, whose workflow works unchanged.
 const (
 	// GodelReservationAnnotation means what ReservationAnnotation means.

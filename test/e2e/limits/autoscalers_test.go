@@ -1,0 +1,104 @@
+//go:build e2e
+
+package limits
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// TestAutoscalersMakeNoNodesForLimitedPods: a kube-scheduler finds no node for four pods. Those that their namespace's
+// quota holds back do not say so in the word that autoscalers look for: neither the one that the server was asked
+// about, nor the one that fits no node by the scheduler's own count. The others do. When what has filled the quota is
+// gone, one is bound, and the other one gets the word back.
+func TestAutoscalersMakeNoNodesForLimitedPods(t *testing.T) {
+	const scheduler = "default-scheduler"
+	outer := newCluster(t, 1)
+	startQuotaController(outer)
+	inner := outer.In(t, "tenant")
+	limit(&inner, "2")
+	inner.CreateReservation("kept", "{ttl: 1h, slots: [{name: a, requests: {cpu: 2}}]}")
+	inner.AwaitReservation("kept", "Available")
+	outer.StartKubeScheduler(scheduler, "default-scheduler.yaml")
+
+	nowhere := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"no": "node"} }
+	outer.CreatePod("large", scheduler, "5")
+	outer.CreatePod("nowhere", scheduler, "1", nowhere)
+	awaitReason(outer, "large", corev1.PodReasonUnschedulable, "0/1 nodes")
+	awaitReason(outer, "nowhere", corev1.PodReasonUnschedulable, "0/1 nodes")
+	inner.CreatePod("asked", scheduler, "1")
+	inner.CreatePod("not-asked", scheduler, "1", nowhere)
+	awaitReason(&inner, "asked", corev1.PodReasonSchedulerError, "ResourceQuota")
+	awaitReason(&inner, "not-asked", v1alpha1.PodReasonHeldBack, "ResourceQuota")
+	for _, pod := range []string{"large", "nowhere"} {
+		assert.Equal(t, corev1.PodReasonUnschedulable, scheduled(outer, pod).Reason)
+	}
+	// The scheduler goes on trying, and neither of the two writes again.
+	asked, notAsked := inner.Pod("asked").ResourceVersion, inner.Pod("not-asked").ResourceVersion
+	refusals := func() int {
+		return outer.Metric("globalreserve_decisions_total", "verb", "filter", "result", "refused")
+	}
+	tried := refusals()
+	outer.Eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, refusals(), tried+2) })
+	assert.Equal(t, asked, inner.Pod("asked").ResourceVersion)
+	assert.Equal(t, notAsked, inner.Pod("not-asked").ResourceVersion)
+
+	require.NoError(t, inner.Reservations().Delete(t.Context(), "kept", metav1.DeleteOptions{}))
+	inner.AwaitBound("asked")
+	awaitReason(&inner, "not-asked", corev1.PodReasonUnschedulable, "no limit holds the pod back")
+	outer.RequireNeverOvercommitted()
+}
+
+// TestNodesThatDoNotExistYet: who sends the nodes themselves is told of one that the cluster does not have whether the
+// pod fits it, within the pod's limits. Nothing can be bound to it.
+func TestNodesThatDoNotExistYet(t *testing.T) {
+	c := newCluster(t, 1)
+	template := func(name, cpu string) corev1.Node {
+		capacity := testbed.Requests(cpu)
+		capacity[corev1.ResourcePods] = resource.MustParse("110")
+		return corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+		}
+	}
+	pod := c.CreatePod("large", testbed.Nobody, "6")
+	args := extenderv1.ExtenderArgs{Pod: pod, Nodes: &corev1.NodeList{Items: []corev1.Node{
+		template("template-4", "4"), template("template-8", "8"),
+	}}}
+	var answer extenderv1.ExtenderFilterResult
+	require.NoError(t, c.Ledger.Post(t.Context(), testbed.FilterPath, args, &answer))
+	require.Empty(t, answer.Error)
+	require.Len(t, answer.Nodes.Items, 1)
+	assert.Equal(t, "template-8", answer.Nodes.Items[0].Name)
+	assert.Contains(t, answer.FailedNodes, "template-4")
+	assert.Contains(t, c.Bind(pod, "template-8"), "not in the ledger")
+}
+
+// awaitReason waits until the condition PodScheduled of a pod has a reason, and a message with some text.
+func awaitReason(c *testbed.Cluster, pod, reason, text string) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		condition := scheduled(c, pod)
+		assert.Equal(t, reason, condition.Reason)
+		assert.Contains(t, condition.Message, text)
+	})
+}
+
+// scheduled returns the condition PodScheduled of a pod, nothing where nobody has tried it yet.
+func scheduled(c *testbed.Cluster, pod string) corev1.PodCondition {
+	c.T.Helper()
+	all := c.Pod(pod).Status.Conditions
+	if at := slices.IndexFunc(all, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }); at >= 0 {
+		return all[at]
+	}
+	return corev1.PodCondition{}
+}
