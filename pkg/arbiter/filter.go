@@ -45,6 +45,10 @@ type Advice struct {
 	Known bool
 	// TryAgain says that the pod was refused for now and is to be woken at once.
 	TryAgain bool
+	// Limit is the limit that keeps the pod from all nodes, so that no new node would help it; Fits where there is none,
+	// or autoscalers are not to be told of that. Members of a gang are refused by node, whatever it is for: to an error,
+	// kube-scheduler does not go on with the others of a pod group.
+	Limit ledger.Reason
 	// ComesBack says that the pod was refused all nodes for now only: it has been
 	// sent to a node that was not offered, or is woken when its gang may start.
 	ComesBack bool
@@ -83,7 +87,9 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	} else if advice.Refused != nil {
 		return advice, nil
 	}
-	a.o.Waiting.Asks(pod.Scheduler, pod.Caller)
+	if known { // callers may make up others
+		a.o.Waiting.Asks(pod.Scheduler, pod.Caller)
+	}
 	if known && pod.Gang != nil {
 		if reason := a.gangs.advise(pod); reason != ledger.Fits {
 			advice.Verdicts, advice.ComesBack = s.refuseAll(offered, reason), true
@@ -100,7 +106,23 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	if known && !advice.ComesBack && !fitsAny(s.verdicts) {
 		a.o.Waiting.SearchLater(pod, q.Nominated, len(offered))
 	}
+	if pod.Gang == nil && !advice.ComesBack && !advice.TryAgain && a.o.Policy.Current().Autoscaling.HoldBackPods {
+		advice.Limit = limitOf(s.verdicts)
+	}
 	return advice, nil
+}
+
+// limitOf returns the limit that keeps a pod from all nodes, Fits where there is none.
+func limitOf(verdicts []ledger.Verdict) (limit ledger.Reason) {
+	for _, v := range verdicts {
+		switch {
+		case v.Reason == ledger.Fits:
+			return ledger.Fits
+		case v.Reason.OfLimit():
+			limit = v.Reason
+		}
+	}
+	return limit
 }
 
 // useSlots brings a pod to a slot that it may use, or to one that it may end.

@@ -32,10 +32,11 @@ const (
 	allEvery = 5 * time.Second
 	// A namespace over its quota may have many pods. No more than podBurst are written before others are looked at.
 	podWritesPerSecond, podBurst = 100, 50
-	// A scheduler that writes its reason again within contested, which is longer than allEvery, is not to be fought: the
-	// pod is left to it for a pause, each twice as long as the one before.
-	contested                   = 8 * time.Second
-	firstPodPause, mostPodPause = 5 * time.Second, 5 * time.Minute
+	// A scheduler that writes its reason again within contested, which is longer than kube-scheduler's back-off, may do so
+	// for the sake of the write itself, and is not to be fought: the pod is left to it for a pause, each twice as long as
+	// the one before.
+	contested                   = 30 * time.Second
+	firstPodPause, mostPodPause = 5 * time.Second, time.Minute
 )
 
 // HolderOptions configures a Holder. All fields are needed.
@@ -95,7 +96,7 @@ func (h *Holder) Run(ctx context.Context) error {
 }
 
 // look returns pods that are to have another condition: of those with news, and at times of all. They are no more than
-// can be written at once: first those that nothing holds back any more, then some of each namespace.
+// can be written at once, and some of each namespace.
 func (h *Holder) look(now time.Time) (wrong []*cluster.Pod) {
 	all := now.Sub(h.looked) >= allEvery
 	if !all && !h.holds() {
@@ -131,7 +132,7 @@ func (h *Holder) look(now time.Time) (wrong []*cluster.Pod) {
 		}
 	}
 	slices.SortFunc(wrong, func(a, b *cluster.Pod) int {
-		return cmp.Or(cmp.Compare(b.Scheduling, a.Scheduling), cmp.Compare(turn[a.Ref.UID], turn[b.Ref.UID]))
+		return cmp.Or(cmp.Compare(turn[a.Ref.UID], turn[b.Ref.UID]), cmp.Compare(b.Scheduling, a.Scheduling))
 	})
 	return wrong[:min(len(wrong), podBurst)]
 }
@@ -147,6 +148,9 @@ func (h *Holder) isRight(pod *cluster.Pod, now time.Time) bool {
 		return true // it is being bound, for which it must not change
 	}
 	held := pod.Scheduling == cluster.HeldBack
+	if _, asks := h.Waiting.AskedBy(pod.Scheduler); held && !asks && h.holds() {
+		return true // a server before this one was asked
+	}
 	if (h.why(pod) != "") == held {
 		return true
 	}
@@ -155,10 +159,10 @@ func (h *Holder) isRight(pod *cluster.Pod, now time.Time) bool {
 }
 
 // why returns what keeps a pod waiting whatever nodes there are, "" where nothing does. Of a scheduler that never asks
-// the server nobody knows whether the limits hold for it.
+// the server nobody knows whether the limits hold for it. A member of a gang is tried again after each write.
 func (h *Holder) why(pod *cluster.Pod) string {
 	caller, asks := h.Waiting.AskedBy(pod.Scheduler)
-	if !asks || !h.holds() {
+	if !asks || !h.holds() || pod.Gang != nil {
 		return ""
 	}
 	asked := h.Question.For(pod.WithCaller(caller), "")
@@ -179,9 +183,11 @@ func (h *Holder) write(ctx context.Context, pod *cluster.Pod, now time.Time) boo
 	reason, message := v1.PodReasonUnschedulable, "GlobalReserve: no limit holds the pod back any more"
 	if pod.Scheduling == cluster.Unschedulable {
 		reason, message = v1alpha1.PodReasonHeldBack, h.why(pod)
-		h.marks[pod.Ref.UID] = h.marks[pod.Ref.UID].next(now)
 	}
 	err := h.Patcher.SetUnscheduled(ctx, pod, reason, message)
+	if err == nil && reason == v1alpha1.PodReasonHeldBack {
+		h.marks[pod.Ref.UID] = h.marks[pod.Ref.UID].next(now)
+	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return true // the watch brings what it is now
 	}

@@ -17,7 +17,11 @@
 //   - Nodes in FailedNodes are candidates for preemption, nodes in
 //     FailedAndUnresolvableNodes are not.
 //   - A prioritize that fails is ignored; a filter or preempt that fails ends
-//     the attempt to schedule the pod.
+//     the attempt to schedule the pod. Its condition says SchedulerError then,
+//     where one that all nodes refuse is Unschedulable, and it is tried again
+//     after a back-off, whatever happens meanwhile. Autoscalers make nodes for
+//     pods that are Unschedulable, so one that a limit keeps from all nodes is
+//     answered by an Error.
 //   - A node that preempt answers without a victim fails the whole preemption,
 //     and so does a victim that is not on the node.
 //

@@ -42,8 +42,9 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	}
 	result := filterResult{candidates: nodes, verdicts: advice.Verdicts, everywhere: refusedText(advice.Refused)}
 	answer := httpjson.EncodeAppended(result.appendJSON)
-	if text := limitText(advice.Verdicts); text != "" {
-		answer = httpjson.Encode(http.StatusOK, &filterError{Error: text, Outcome: string(gates.Refused)})
+	if limit := advice.Limit; limit != ledger.Fits {
+		answer = httpjson.Encode(http.StatusOK,
+			&filterError{Error: placement.Refusals[limit].Text, Outcome: string(gates.Refused)})
 	}
 	release()
 	if err := e.o.Intake.Send(w, r, answer); err != nil {
@@ -83,21 +84,6 @@ func refusedText(err error) string {
 	}
 }
 
-// limitText is what filter says to a pod that a limit keeps from all nodes, "" for any other. It is said as an error,
-// and not of each node: a pod that nodes refuse is Unschedulable to kube-scheduler, and autoscalers make nodes for such
-// pods.
-func limitText(verdicts []ledger.Verdict) (text string) {
-	for _, v := range verdicts {
-		switch {
-		case v.Reason == ledger.Fits:
-			return ""
-		case v.Reason.OfLimit():
-			text = placement.Refusals[v.Reason].Text
-		}
-	}
-	return text
-}
-
 // report tells of a filter decision after it was answered.
 func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, fit, offered int) {
 	outcome := resultGranted
@@ -119,8 +105,8 @@ func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, fit, offe
 	}).Debug("filter")
 }
 
-// filterError is the extenderv1.ExtenderFilterResult of a pod that could not be judged. kube-scheduler shows the
-// text only where the status is 200.
+// filterError is the extenderv1.ExtenderFilterResult of a pod that could not be judged, or that a limit keeps from all
+// nodes. kube-scheduler shows the text only where the status is 200.
 type filterError struct {
 	Error string
 	// Outcome is a word for Error, as bind has it.

@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -170,10 +171,19 @@ func TestFilterOfPodOverALimit(t *testing.T) {
 			set(100_000)
 			w.Waiting.LimitsChanged()
 		}))
-		got.Error = ""
-		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty"}}, &got)
-		assert.Empty(t, got.Error)
-		assert.Equal(t, []string{"empty"}, *got.NodeNames)
+		var plain extenderv1.ExtenderFilterResult
+		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty"}}, &plain)
+		assert.Empty(t, plain.Error)
+		assert.Equal(t, []string{"empty"}, *plain.NodeNames)
+
+		set(0)
+		rules := policy.Default()
+		rules.Autoscaling.HoldBackPods = false
+		w.Policy.Set(rules)
+		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty"}}, &plain)
+		assert.Empty(t, plain.Error, "autoscalers are not to be told")
+		assert.Equal(t, extenderv1.FailedNodesMap{"empty": placement.Refusals[ledger.QuotaExceeded].Text},
+			plain.FailedAndUnresolvableNodes)
 	})
 }
 
