@@ -85,7 +85,12 @@ func startApp(t *testing.T, o Options, client *fake.Clientset) *App {
 
 func startUnfenced(t *testing.T, o Options, client *fake.Clientset) *App {
 	t.Helper()
-	a, err := New(o, testClients(client), io.Discard)
+	return startWith(t, o, testClients(client))
+}
+
+func startWith(t *testing.T, o Options, clients Clients) *App {
+	t.Helper()
+	a, err := New(o, clients, io.Discard)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"context"
-	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -47,10 +45,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 			deny(&objects.Fake, plural)
 			clients := testClients(core)
 			clients.Reservations = objects
-			a, err := New(testOptions(), clients, io.Discard)
-			require.NoError(t, err)
-			require.NoError(t, a.Start(t.Context()))
-			t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
+			a := startWith(t, testOptions(), clients)
 			require.EventuallyWithT(t, func(c *assert.CollectT) {
 				status, text := get(t, a, "/readyz")
 				assert.Equal(c, http.StatusServiceUnavailable, status)
@@ -88,10 +83,7 @@ func TestMissingRightForFewPods(t *testing.T) {
 			for _, api := range []*clienttesting.Fake{&core.Fake, &kinds.Fake, &metadata.Fake} {
 				deny(api, plural)
 			}
-			a, err := New(testOptions(), clients, io.Discard)
-			require.NoError(t, err)
-			require.NoError(t, a.Start(t.Context()))
-			t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
+			a := startWith(t, testOptions(), clients)
 			require.EventuallyWithT(t, func(c *assert.CollectT) {
 				status, text := get(t, a, "/readyz?verbose")
 				assert.Equal(c, http.StatusOK, status)
@@ -121,10 +113,7 @@ func TestMissingRightsOfAutoscaling(t *testing.T) {
 	}}
 	clients := testClients(core)
 	clients.Reservations = objects
-	a, err := New(testOptions(), clients, io.Discard)
-	require.NoError(t, err)
-	require.NoError(t, a.Start(t.Context()))
-	t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
+	a := startWith(t, testOptions(), clients)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		status, text := get(t, a, "/readyz?verbose")
 		assert.Equal(c, http.StatusOK, status)
