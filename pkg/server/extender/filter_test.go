@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -148,12 +149,7 @@ func TestFilterOfPodOverALimit(t *testing.T) {
 		w, p := fillWorld(t), newPod("p")
 		w.create(p)
 		w.caller = "batch"
-		set := func(milliCPU int64) {
-			w.Ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
-				p.Namespace: {Use: []resources.Amount{{Column: resources.CPU, Value: milliCPU}}},
-			})
-		}
-		set(0)
+		w.quota(0)
 		w.Policy.Set(gatestest.Limited("another")) // callers count
 		var got struct {
 			extenderv1.ExtenderFilterResult
@@ -168,7 +164,7 @@ func TestFilterOfPodOverALimit(t *testing.T) {
 		assert.True(t, asks)
 		assert.Equal(t, "batch", caller)
 		assert.Equal(t, []string{"p"}, w.wokenAfter(func() {
-			set(100_000)
+			w.quota(100_000)
 			w.Waiting.LimitsChanged()
 		}))
 		var plain extenderv1.ExtenderFilterResult
@@ -176,7 +172,7 @@ func TestFilterOfPodOverALimit(t *testing.T) {
 		assert.Empty(t, plain.Error)
 		assert.Equal(t, []string{"empty"}, *plain.NodeNames)
 
-		set(0)
+		w.quota(0)
 		rules := policy.Default()
 		rules.Autoscaling.HoldBackPods = false
 		w.Policy.Set(rules)
@@ -184,6 +180,28 @@ func TestFilterOfPodOverALimit(t *testing.T) {
 		assert.Empty(t, plain.Error, "autoscalers are not to be told")
 		assert.Equal(t, extenderv1.FailedNodesMap{"empty": placement.Refusals[ledger.QuotaExceeded].Text},
 			plain.FailedAndUnresolvableNodes)
+	})
+}
+
+// A member of a gang is answered by node for the same limit: kube-scheduler gives a pod group up at an error.
+func TestFilterOfGangMemberOverALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := fillWorld(t), newPod("p")
+		p.Annotations = map[string]string{v1alpha1.GangAnnotation: "gang", v1alpha1.GangMinAnnotation: "1"}
+		w.create(p)
+		w.quota(0)
+		var got extenderv1.ExtenderFilterResult
+		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty"}}, &got)
+		assert.Empty(t, got.Error)
+		assert.Equal(t, extenderv1.FailedNodesMap{"empty": placement.Refusals[ledger.QuotaExceeded].Text},
+			got.FailedAndUnresolvableNodes)
+	})
+}
+
+// quota lets the pods of the namespace ns have so much CPU.
+func (w *world) quota(milliCPU int64) {
+	w.Ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+		"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: milliCPU}}},
 	})
 }
 

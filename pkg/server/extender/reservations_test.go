@@ -11,6 +11,8 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
@@ -27,6 +29,16 @@ func reserved(t *testing.T) *world {
 	w.slot("idle", "c", true)
 	w.match()
 	return w
+}
+
+// manyNodes adds empty nodes, so many that a scheduler that was offered them alone may have others, and names them.
+func (w *world) manyNodes() []string {
+	names := make([]string, 100)
+	for k := range names {
+		names[k] = fmt.Sprintf("n%d", k)
+		w.node(names[k], 2000, 8e9)
+	}
+	return names
 }
 
 // prefer has nodes scored by their CPU, and by what they hold for the pod.
@@ -53,17 +65,32 @@ func urgent(p *v1.Pod) { p.Spec.Priority = ptr.To[int32](5) }
 func TestSentElsewhereIsUnresolvable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := reserved(t)
-		var offered []string
-		for k := range 100 { // or the scheduler has no other nodes
-			offered = append(offered, fmt.Sprintf("n%d", k))
-			w.node(offered[k], 2000, 8e9)
-		}
+		offered := w.manyNodes()
 		w.create(member("p"))
 		var got extenderv1.ExtenderFilterResult
 		w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &offered}, &got)
 		assert.Empty(t, got.FailedNodes)
 		assert.Len(t, got.FailedAndUnresolvableNodes, len(offered))
 		assert.Empty(t, w.wokenAfter(w.grow(offered...)), "its nomination wakes it")
+		assert.Equal(t, "b", w.Writes.Nominated("p"))
+	})
+}
+
+// A limit keeps the pod from all nodes that are offered, and not from the slot that counts against it already: the pod
+// is sent there, so that this is no error.
+func TestSentElsewhereForALimitIsNoError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := reserved(t)
+		offered := w.manyNodes()
+		w.quota(4000) // the two slots
+		w.create(member("p"))
+		var got extenderv1.ExtenderFilterResult
+		assert.Empty(t, w.wokenAfter(func() {
+			w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &offered}, &got)
+		}))
+		assert.Empty(t, got.Error)
+		assert.Len(t, got.FailedAndUnresolvableNodes, len(offered))
+		assert.Equal(t, placement.Refusals[ledger.QuotaExceeded].Text, got.FailedAndUnresolvableNodes["n0"])
 		assert.Equal(t, "b", w.Writes.Nominated("p"))
 	})
 }
