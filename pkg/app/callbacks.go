@@ -49,12 +49,15 @@ func (a *App) ages() map[string]time.Duration {
 	return ages
 }
 
-// allAges is ages, and the ages of watches that only some of the pods depend on. The packages of these watches see to
-// it themselves that nothing is decided on old news.
+// allAges is ages, and the ages of watches that only some of the pods depend on, or the way to the server that
+// decides. The packages of these watches see to it themselves that nothing is decided on old news.
 func (a *App) allAges() map[string]time.Duration {
 	ages := a.ages()
 	maps.Copy(ages, a.gangs.Ages())
 	maps.Copy(ages, a.claims.Ages())
+	maps.Copy(ages, a.devices.Templates.Ages())
+	maps.Copy(ages, a.keeper.Deployments.Ages())
+	maps.Copy(ages, a.forwarder.Ages())
 	maps.Copy(ages, a.provisioner.Ages())
 	return ages
 }
@@ -78,11 +81,12 @@ func (a *App) troubles() string {
 	return follow.Troubles(all)
 }
 
-// besides says why kinds cannot be read that only some pods need, which are those of gangs, with devices of DRA, or
-// whose Deployment keeps their capacity; and what autoscalers cannot be told.
+// besides says why kinds cannot be read that only some pods need, which are those of gangs, with devices of DRA or a template of
+// devices, or whose Deployment keeps their capacity; and what autoscalers cannot be told.
 func (a *App) besides() (lines string) {
 	unread := a.gangs.Troubles()
 	maps.Copy(unread, a.claims.Troubles())
+	maps.Copy(unread, a.devices.Templates.Troubles())
 	maps.Copy(unread, a.keeper.Deployments.Troubles())
 	if text := follow.Troubles(unread); text != "" {
 		lines += "\nnot read: " + text

@@ -27,6 +27,7 @@ import (
 func TestMissingRightIsNamed(t *testing.T) {
 	for _, plural := range []string{
 		"nodes", "pods", "resourcequotas", "reservations", "extendedresources", "extendedresourceclaims", "leases",
+		"ledgerterms",
 	} {
 		t.Run(plural, func(t *testing.T) {
 			t.Parallel()
@@ -39,6 +40,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 					{Name: "reservations"},
 					{Name: "extendedresources"},
 					{Name: "extendedresourceclaims"},
+					{Name: "ledgerterms"},
 				},
 			}}
 			deny(&core.Fake, plural)
@@ -59,28 +61,19 @@ func TestMissingRightIsNamed(t *testing.T) {
 
 // A kind that few pods need is no reason to decide nothing, and is named where somebody asks.
 func TestMissingRightForFewPods(t *testing.T) {
-	for plural, group := range map[string]string{
-		"deployments": "", "podgroups": "scheduling.x-k8s.io/v1alpha1",
-		"resourceclaims": "resource.k8s.io/v1", "resourceslices": "resource.k8s.io/v1", "deviceclasses": "resource.k8s.io/v1",
+	for _, plural := range []string{
+		"deployments", "podgroups", "resourceclaims", "resourceslices", "deviceclasses", "extendedresourceclaimtemplates",
 	} {
 		t.Run(plural, func(t *testing.T) {
 			t.Parallel()
 			core := fake.NewClientset(testNode("a"))
 			fence(t, core)
-			clients := testClients(core)
-			objects := reservationsfake.NewSimpleClientset()
-			objects.Resources = []*metav1.APIResourceList{{GroupVersion: group, APIResources: []metav1.APIResource{
-				{Name: "podgroups"}, {Name: "resourceclaims"}, {Name: "resourceslices"}, {Name: "deviceclasses"},
-			}}}
-			clients.Reservations = objects
-			kinds := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-				map[schema.GroupVersionResource]string{
-					{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}: "PodGroupList",
-				})
-			clients.Objects = kinds
-			metadata, ok := clients.Metadata.(*metadatafake.FakeMetadataClient)
-			require.True(t, ok)
-			for _, api := range []*clienttesting.Fake{&core.Fake, &kinds.Fake, &metadata.Fake} {
+			clients := withAllKinds(core)
+			objects, ok1 := clients.Reservations.(*reservationsfake.Clientset)
+			kinds, ok2 := clients.Objects.(*dynamicfake.FakeDynamicClient)
+			metadata, ok3 := clients.Metadata.(*metadatafake.FakeMetadataClient)
+			require.True(t, ok1 && ok2 && ok3)
+			for _, api := range []*clienttesting.Fake{&core.Fake, &objects.Fake, &kinds.Fake, &metadata.Fake} {
 				deny(api, plural)
 			}
 			a := startWith(t, testOptions(), clients)
@@ -93,6 +86,48 @@ func TestMissingRightForFewPods(t *testing.T) {
 			}, time.Minute, 20*time.Millisecond)
 		})
 	}
+}
+
+// withAllKinds has each kind that the server follows where it is installed.
+func withAllKinds(core *fake.Clientset) Clients {
+	clients := testClients(core)
+	objects := reservationsfake.NewSimpleClientset()
+	for group, plurals := range map[string][]string{
+		v1alpha1.SchemeGroupVersion.String(): {
+			"reservations", "extendedresources", "extendedresourceclaims", "extendedresourceclaimtemplates", "ledgerterms",
+		},
+		"resource.k8s.io/v1":           {"resourceclaims", "resourceslices", "deviceclasses"},
+		"scheduling.x-k8s.io/v1alpha1": {"podgroups"},
+	} {
+		served := &metav1.APIResourceList{GroupVersion: group}
+		for _, plural := range plurals {
+			served.APIResources = append(served.APIResources, metav1.APIResource{Name: plural})
+		}
+		objects.Resources = append(objects.Resources, served)
+	}
+	clients.Reservations = objects
+	clients.Objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{
+			{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}: "PodGroupList",
+		})
+	return clients
+}
+
+// The age of each watch is a figure.
+func TestAgesOfWatches(t *testing.T) {
+	core := fake.NewClientset(testNode("a"))
+	fence(t, core)
+	a := startWith(t, testOptions(), withAllKinds(core))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, figures := get(t, a, "/metrics")
+		for _, kind := range []string{
+			"nodes", "pods", "resourcequotas", "reservations", "extendedresources", "extendedresourceclaims",
+			"extendedresourceclaimtemplates", "ledgerterms", "deployments", "resourceclaims", "resourceslices", "deviceclasses",
+			"podgroups.v1alpha1.scheduling.x-k8s.io",
+		} {
+			assert.Contains(c, figures, `globalreserve_watch_age_seconds{kind="`+kind+`"}`)
+		}
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // What autoscalers cannot be told is no reason to decide nothing, and is said where somebody asks.

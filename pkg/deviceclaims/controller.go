@@ -61,8 +61,9 @@ const (
 // Controller keeps devices, claims and the ledger in step. Make one with New; it can run once.
 type Controller struct {
 	Options
-	watch     *follow.Watch
-	templates *follow.Watch
+	watch *follow.Watch
+	// Templates are followed by themselves: only pods that name one depend on them.
+	Templates *follow.Watch
 	queue     *follow.Queue[object]
 	events    *follow.Events
 	refusals  *follow.Events
@@ -105,7 +106,7 @@ func New(o Options) *Controller {
 			&v1alpha1.ExtendedResourceClaim{},
 			c.observeClaim, c.forgetClaim))
 	c.claims.templates = map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate{}
-	c.templates = follow.NewWatch(o.TemplateKind, o.Log,
+	c.Templates = follow.NewWatch(o.TemplateKind, o.Log,
 		follow.NewSource(o.Client, "extendedresourceclaimtemplates",
 			kinds.ExtendedResourceClaimTemplates(metav1.NamespaceAll),
 			&v1alpha1.ExtendedResourceClaimTemplate{}, c.observeTemplate, c.forgetTemplate))
@@ -120,7 +121,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { _ = c.queue.Run(ctx, c.bring) })
 	running.Go(func() {
 		nothing := func(context.Context) {}
-		_ = c.templates.Run(ctx, nothing, nothing)
+		_ = c.Templates.Run(ctx, nothing, nothing)
 	})
 	return c.watch.Run(ctx, c.present, c.absent)
 }

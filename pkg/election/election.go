@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,6 +128,8 @@ type Elector struct {
 	term   *OwnTerm
 	// led is nil until this server begins to take over.
 	led atomic.Pointer[leadership]
+	// unraised is the right that was missing when the term was raised the last time; nil: none.
+	unraised atomic.Pointer[string]
 	// decides is closed when this server decides for the first time.
 	decides chan struct{}
 	moved   chan struct{} // see Moved
@@ -183,17 +186,20 @@ func (e *Elector) mayWrite() bool {
 func (e *Elector) Leads() string {
 	led := e.led.Load()
 	held, leader := e.o.Alone || e.lease.held(), e.lease.holder()
+	trouble := cmp.Or(e.lease.trouble.Load(), e.unraised.Load())
 	switch {
 	case led != nil && led.state.Load() == deciding && held:
 		return ""
 	case led != nil && (led.state.Load() == ended || !held):
 		return "another server may be deciding by now, because this one could not renew its lease, or gave it up; ask " +
 			"again in a moment"
+	case held && trouble != nil:
+		return "this server cannot take over: " + *trouble
 	case held:
 		return "this server has just become the one that decides, and is taking over; ask again in a moment"
 	case leader == "":
-		if why := e.lease.trouble.Load(); why != nil && *why != "" {
-			return "no server decides now: " + *why
+		if trouble != nil {
+			return "no server decides now: " + *trouble
 		}
 		return "no server decides now; ask again in a moment"
 	default:
@@ -323,6 +329,7 @@ func (e *Elector) lead(ctx context.Context) error {
 		return e.resume(ctx, led)
 	}
 	term, err := e.raise(ctx)
+	e.unraised.Store(denied("ledgerterms", err))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -30,7 +31,7 @@ type lease struct {
 	// renewed is when the last successful renewal was sent; 0 while the Lease is not
 	// held.
 	renewed atomic.Int64
-	// trouble is why the Lease could not be read or written the last time; nil or empty: it could.
+	// trouble is why the Lease could not be read or written the last time; nil: it could.
 	trouble atomic.Pointer[string]
 	// known is who holds it, as far as is known.
 	known atomic.Pointer[string]
@@ -194,11 +195,15 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 
 // tried records how a try to read or write the Lease went.
 func (l *lease) tried(err error) {
-	why := ""
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		why = fmt.Sprintf("the API server denies this server leases (%s): apply manifests/base/rbac.yaml", err)
+	l.trouble.Store(denied("leases", err))
+}
+
+// denied says what right a server lacks, if that is why it was refused something, nil otherwise.
+func denied(plural string, err error) *string {
+	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+		return nil
 	}
-	l.trouble.Store(&why)
+	return ptr.To(fmt.Sprintf("the API server denies this server %s (%s): apply manifests/base/rbac.yaml", plural, err))
 }
 
 // resigns reports whether this server wants to be rid of the Lease.

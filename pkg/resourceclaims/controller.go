@@ -88,7 +88,12 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // Ages returns how long ago anything was heard of each kind, while it is watched.
-func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
+func (c *Controller) Ages() map[string]time.Duration {
+	ages := map[string]time.Duration{}
+	maps.Copy(ages, c.watch.Ages())
+	maps.Copy(ages, c.classes.Ages())
+	return ages
+}
 
 // Troubles returns why kinds cannot be read.
 func (c *Controller) Troubles() map[string]error {

@@ -200,6 +200,9 @@ func (f *Forwarder) Key() *Key { return f.key }
 // StandBy reports whether another server has told of itself lately.
 func (f *Forwarder) StandBy() bool { return f.servers.standBy() }
 
+// Ages returns how long ago anything was heard of the kind that tells who decides, while it is watched.
+func (f *Forwarder) Ages() map[string]time.Duration { return f.servers.watch.Ages() }
+
 // Why says why requests cannot be passed on, as far as is known; "" where they can.
 func (f *Forwarder) Why() string {
 	to, _ := f.servers.known()

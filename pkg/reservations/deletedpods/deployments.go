@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -57,6 +58,9 @@ func asking(deployment *metav1.PartialObjectMetadata) map[string]string {
 
 // Troubles returns why Deployments cannot be read.
 func (d *Deployments) Troubles() map[string]error { return d.watch.Troubles() }
+
+// Ages returns how long ago anything was heard of Deployments, while they are watched.
+func (d *Deployments) Ages() map[string]time.Duration { return d.watch.Ages() }
 
 // run watches until ctx ends.
 func (d *Deployments) run(ctx context.Context) {
