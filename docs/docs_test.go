@@ -146,6 +146,21 @@ func TestIndex(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(all["README.md"], "\n"), 130)
 }
 
+// Each page by which a cluster or a scheduler comes to GlobalReserve begins with looking at what would be refused.
+func TestObserveFirst(t *testing.T) {
+	all := documents(t)
+	for page, start := range map[string]string{
+		"docs/install.md": "## 1.", "docs/install-helm.md": "## Modes", "docs/schedulers.md": "## kube-scheduler",
+		"docs/gang-schedulers.md": "1. Know the URL", "docs/integrations/README.md": "make build",
+		"scheduler-config/README.md": "## Over TLS", "scheduler-config/plugin/README.md": "## The plugin's args",
+		"manifests/scheduler/README.md": "## As the default scheduler", "manifests/admission/README.md": "kubectl apply",
+	} {
+		before, _, found := strings.Cut(all[page], start)
+		assert.True(t, found, "%q in %s", start, page)
+		assert.Contains(t, before, "#observe-first", page)
+	}
+}
+
 func read(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(name)
