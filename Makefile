@@ -95,7 +95,7 @@ demo-page: build controlplane ## Run the demo and make docs/demo.html and docs/p
 	@$(BIN)/demo page docs
 
 .PHONY: cluster
-cluster: build controlplane ## Run an empty cluster with GlobalReserve, for who writes a scheduler, until Ctrl-C (CLUSTER_ARGS="--nodes=3 --cpus=4")
+cluster: build controlplane ## Run an empty cluster with GlobalReserve, for who writes a scheduler, until Ctrl-C (CLUSTER_ARGS="--nodes=3 --cpus=4 --policy-file=policy.yaml")
 	@$(GO) build -o $(BIN)/demo ./examples/demo
 	@exec $(BIN)/demo cluster $(CLUSTER_ARGS)
 

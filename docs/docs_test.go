@@ -146,6 +146,11 @@ func TestIndex(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(all["README.md"], "\n"), 130)
 }
 
+// The example in Python is as short as its page says.
+func TestPythonIsShort(t *testing.T) {
+	assert.LessOrEqual(t, strings.Count(read(t, "../examples/python/gang.py"), "\n"), 60)
+}
+
 // Each page by which a cluster or a scheduler comes to GlobalReserve begins with looking at what would be refused.
 func TestObserveFirst(t *testing.T) {
 	all := documents(t)

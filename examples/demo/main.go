@@ -75,15 +75,18 @@ func newCommand() *cobra.Command {
 
 func newClusterCommand() *cobra.Command {
 	var nodes, cpus int
+	var policyFile string
 	command := &cobra.Command{
 		Use:   "cluster",
 		Short: "Run an empty cluster with GlobalReserve, for who writes a scheduler, until Ctrl-C",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return runCluster(command.Context(), command.OutOrStdout(), nodes, cpus)
+			return runCluster(command.Context(), command.OutOrStdout(), nodes, cpus, policyFile)
 		},
 	}
 	command.Flags().IntVar(&nodes, "nodes", 10, "how many nodes there are")
 	command.Flags().IntVar(&cpus, "cpus", 16, "how many CPUs each node has")
+	command.Flags().StringVar(&policyFile, "policy-file", "",
+		"the policy file of the server, which reads it again when it changes")
 	return command
 }

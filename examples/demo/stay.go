@@ -14,7 +14,7 @@ import (
 const ownScheduler = "my-scheduler"
 
 // runCluster is `make cluster`: an empty cluster for who writes a scheduler, until the context ends.
-func runCluster(ctx context.Context, out io.Writer, nodes, cpus int) (err error) {
+func runCluster(ctx context.Context, out io.Writer, nodes, cpus int, policyFile string) (err error) {
 	if nodes < 1 || cpus < 1 {
 		return fmt.Errorf("--nodes %d --cpus %d: give numbers from 1 on", nodes, cpus)
 	}
@@ -27,7 +27,7 @@ func runCluster(ctx context.Context, out io.Writer, nodes, cpus int) (err error)
 		err = errors.Join(ended(ctx, err, false), c.stop(failed))
 	}()
 	c.out.step("starting GlobalReserve and three schedulers")
-	server, err := c.startServer(ctx, clusterload.ServerName)
+	server, err := c.startServer(ctx, clusterload.ServerName, "--policy-file="+policyFile)
 	if err != nil {
 		return err
 	}

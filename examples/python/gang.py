@@ -3,12 +3,12 @@
     kubectl proxy &        # carries your rights, on http://127.0.0.1:8001
     python3 gang.py http://127.0.0.1:8001 http://127.0.0.1:23456
 
-It places pods whose spec.schedulerName is python-gangs. The label globalreserve.io/gang names a pod's gang,
-and the annotation globalreserve.io/gang-size says how many pods that has.
+It places pods whose spec.schedulerName is python-gangs. The annotation globalreserve.io/gang names a
+pod's gang, and globalreserve.io/gang-min says how many pods that needs.
 """
 import collections, http.client, json, sys, time, urllib.error, urllib.request, uuid
 
-NAME, GANG, SIZE = "python-gangs", "globalreserve.io/gang", "globalreserve.io/gang-size"
+NAME, GANG, MIN = "python-gangs", "globalreserve.io/gang", "globalreserve.io/gang-min"
 KUBERNETES, LEDGER = sys.argv[1:3]
 
 def ask(url, body=None):
@@ -48,12 +48,12 @@ while True:
     gangs = collections.defaultdict(list)
     for pod in ask(KUBERNETES + "/api/v1/pods?fieldSelector=spec.schedulerName=" + NAME)["items"]:
         meta, over = pod["metadata"], pod["status"].get("phase") in ("Succeeded", "Failed")
-        if not over and "deletionTimestamp" not in meta and GANG in meta.get("labels", {}):
-            gangs[meta["namespace"], meta["labels"][GANG]].append(pod)
+        if not over and "deletionTimestamp" not in meta and GANG in meta.get("annotations", {}):
+            gangs[meta["namespace"], meta["annotations"][GANG]].append(pod)
     for name, pods in sorted(gangs.items()):
         waiting = [pod for pod in pods if "nodeName" not in pod["spec"]]
         try:
-            if waiting and len(pods) >= int(pods[0]["metadata"].get("annotations", {})[SIZE]):
+            if waiting and len(pods) >= int(pods[0]["metadata"]["annotations"][MIN]):
                 print("/".join(name), place(waiting) or "bound", flush=True)
         except (KeyError, ValueError, RuntimeError) as error:  # of this gang alone
             print("/".join(name), repr(error), flush=True)

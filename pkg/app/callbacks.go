@@ -81,8 +81,8 @@ func (a *App) troubles() string {
 	return follow.Troubles(all)
 }
 
-// besides says why kinds cannot be read that only some pods need, which are those of gangs, with devices of DRA or a template of
-// devices, or whose Deployment keeps their capacity; and what autoscalers cannot be told.
+// besides says why kinds cannot be read that only some pods need, which are those of gangs, with devices of DRA, with a
+// template of claims, or whose Deployment keeps their capacity; and what autoscalers cannot be told.
 func (a *App) besides() (lines string) {
 	unread := a.gangs.Troubles()
 	maps.Copy(unread, a.claims.Troubles())

@@ -239,7 +239,7 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominated string, offered []string,
 	verdicts []ledger.Verdict, fits bool,
 ) (elsewhere bool) {
-	usable := a.o.Ledger.UsableSlots(placement)
+	usable := a.o.Ledger.PreferredSlots(placement)
 	if len(usable) == 0 || (fits && a.o.Policy.Current().PrioritizeFor(pod.Scheduler).
 		ReservationMatch < extenderv1.MaxExtenderPriority) {
 		return false

@@ -39,7 +39,7 @@ func newCreateCommand(env *environment) *cobra.Command {
 another pod. All of it becomes available together or none of it. Without --node the server chooses the
 nodes, by best fit.
 
-Which pods may use the capacity is said by --index, --selector or --controller; they are of the same
+Which pods may use the capacity is said by --index, --selector, --controller or --gang; they are of the same
 namespace always. Without any of them no pod may: the capacity is only kept free.`,
 		Example: `  # Capacity for three pods of the Deployment "web", for ten minutes
   kubectl reserve create web-capacity --cpu 500m --memory 1Gi --replicas 3 --controller Deployment/web --ttl 10m

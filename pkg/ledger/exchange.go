@@ -201,10 +201,23 @@ func (l *account) tryBound(p *Placement) (step, *Rejection) {
 	return s, nil
 }
 
-// tryChoice makes as many slots as there is capacity for. A rejection says that a limit is reached, which is
-// the same on all nodes.
+// tryChoice makes as many slots as there is capacity for, first within the slots of reservations: what those keep would
+// be taken twice over otherwise. A rejection says that a limit is reached, which is the same on all nodes.
 func (l *account) tryChoice(steps []step, c *Choice) (_ []step, placed int, rejection *Rejection) {
 	usable := l.byNode(c)
+	if len(usable) > 0 {
+		if steps, placed, rejection = l.tryNodes(steps, c, 0, usable, true); rejection != nil {
+			return steps, placed, rejection
+		}
+	}
+	return l.tryNodes(steps, c, placed, usable, false)
+}
+
+// tryNodes is tryChoice for those slots of a choice that are not placed yet, anywhere or only within slots of
+// reservations.
+func (l *account) tryNodes(steps []step, c *Choice, placed int, usable map[int32][]SlotRef, within bool) (
+	_ []step, _ int, rejection *Rejection,
+) {
 	for _, name := range c.Nodes {
 		i, known := l.nodeIndex[name]
 		for known && placed < len(c.Slots) {
@@ -213,7 +226,8 @@ func (l *account) tryChoice(steps []step, c *Choice) (_ []step, placed int, reje
 			p := spec.placement()
 			p.Slots = usable[i]
 			m := l.limiterOf(&p, p.Caller)
-			if _, v := l.fitAny(i, &p, l.candidates(&p), &m); v.Reason != Fits && !v.Reason.OfLimit() {
+			h, v := l.fitAny(i, &p, l.candidates(&p), &m)
+			if (within && h == nil) || (v.Reason != Fits && !v.Reason.OfLimit()) {
 				break // nor would another one of the same
 			}
 			s, rejection := l.tryMemory(spec, &p, nil)

@@ -172,6 +172,15 @@ func (l Reader) UsableSlots(p *Placement) (usable []UsableSlot) {
 	return usable
 }
 
+// PreferredSlots is UsableSlots, and for a member of a gang that has started the slot that what is kept for it is part
+// of. It may be bound elsewhere, but then nobody uses that slot. No other pod is meant for it.
+func (l Reader) PreferredSlots(p *Placement) []UsableSlot {
+	if kept, ok := l.InMemory(p.Pod); ok && kept.Movable && kept.Within != (SlotRef{}) {
+		return []UsableSlot{{Ref: kept.Within, Node: kept.Node, Shared: true}}
+	}
+	return l.UsableSlots(p)
+}
+
 // ExactFirst returns slots with those first that keep just what is requested, of all resources that they keep at all;
 // the others follow in their order. So a pod that is small does not take the slot of one that is large.
 func (l Reader) ExactFirst(refs []SlotRef, request *resources.Request) []SlotRef {

@@ -145,7 +145,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ 
 	}
 	c.preferred = c.preferred[:0]
 	if l := p.server.ledger; len(c.placement.Slots) > 0 || l.HasSlots() {
-		for _, slot := range l.UsableSlots(&c.placement) {
+		for _, slot := range l.PreferredSlots(&c.placement) {
 			c.preferred = append(c.preferred, slot.Node)
 		}
 	}

@@ -290,6 +290,21 @@ func TestScore(t *testing.T) {
 	assert.Equal(t, fwk.MinScore, none)
 	_, status := f.SignPod(t.Context(), pod)
 	assert.Equal(t, fwk.Unschedulable, status.Code())
+
+	// What is kept for a member of a gang within a slot.
+	info, err := f.server.question.Reader.NewPod(pod)
+	require.NoError(t, err)
+	placement := f.server.question.For(info, "a")
+	kept := placement.Slot(time.Now().Add(time.Hour))
+	kept.Movable = true
+	require.Empty(t, f.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{kept}, Mode: ledger.AllOrNothing}, time.Now()).
+		Rejections)
+	state = f.begin(pod)
+	require.True(t, f.PreScore(t.Context(), state, pod, nil).IsSuccess())
+	best, _ = f.Score(t.Context(), state, pod, nodeInfo("a"))
+	assert.Equal(t, fwk.MaxScore, best)
+	none, _ = f.Score(t.Context(), state, pod, nodeInfo("b"))
+	assert.Equal(t, fwk.MinScore, none, "the slot there is another member's")
 }
 
 // Above 100 nodes the scheduler looks at some of them only, so a pod that may use a slot is kept to the slots' nodes,

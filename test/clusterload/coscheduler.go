@@ -7,18 +7,39 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // PodGroupLabel on a pod names its PodGroup, as Coscheduling reads it.
 const PodGroupLabel = "scheduling.x-k8s.io/pod-group"
+
+// podGroupSize is the annotation by which a verdict knows the size of a PodGroup. Nobody else reads it.
+const podGroupSize = "clusterload/pod-group-size"
+
+// MarkPodGroup makes a pod a member of a PodGroup for Coscheduling, and for the verdict.
+func MarkPodGroup(pod *corev1.Pod, name string, size int) {
+	pod.Labels = map[string]string{PodGroupLabel: name}
+	pod.Annotations = map[string]string{podGroupSize: strconv.Itoa(size)}
+}
+
+// gangOf returns the gang of a pod and its size, or an empty name.
+func gangOf(pod *corev1.Pod) (name string, size int, err error) {
+	if text, ok := pod.Annotations[podGroupSize]; ok {
+		size, err = strconv.Atoi(text)
+		return pod.Labels[PodGroupLabel], size, err
+	}
+	return gangsched.GangOf(pod)
+}
 
 var podGroupKind = schema.GroupVersionKind{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Kind: "PodGroup"}
 

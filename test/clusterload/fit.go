@@ -10,7 +10,6 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -37,7 +36,7 @@ func (a *account) fittingPods() []FittingPod {
 	waiting := map[[2]string]*gang{}
 	nodes := slices.Sorted(maps.Keys(a.nodes))
 	for _, p := range a.pods {
-		name, size, err := gangsched.GangOf(p.pod)
+		name, size, err := gangOf(p.pod)
 		if err != nil || !isPending(p.pod) && name == "" {
 			continue
 		}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -166,7 +165,7 @@ func (w *Watcher) Snapshot() Snapshot {
 }
 
 func countGang(gangs map[[2]string]*Gang, p *podState) {
-	name, size, err := gangsched.GangOf(p.pod)
+	name, size, err := gangOf(p.pod)
 	if err != nil || name == "" {
 		return
 	}

@@ -2,8 +2,9 @@
 Package gangsched is a small gang scheduler that asks GlobalReserve before it binds. It is an
 example to read and to copy from, and it is one of the racers in the demo and the end-to-end tests.
 
-A gang is a set of pods of one namespace with the same label globalreserve.io/gang; the annotation
-globalreserve.io/gang-size says how many there will be. A gang runs whole or not at all:
+A gang is a set of pods of one namespace with the same annotation globalreserve.io/gang; globalreserve.io/gang-min
+says how many it needs, and it starts once they are there. The server knows gangs by the same annotations. A gang runs
+whole or not at all:
 
 	collect   wait until all pods of the gang exist                        gang.go
 	plan      find a node for each on this scheduler's own view             view.go, plan.go

@@ -7,11 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
 // keyOf returns the key of the pod's gang, and whether this scheduler is to place it.
 func (s *Scheduler) keyOf(pod *corev1.Pod) (string, bool) {
-	name := pod.Labels[GangLabel]
+	name := pod.Annotations[v1alpha1.GangAnnotation]
 	return pod.Namespace + "/" + name, name != "" && pod.Spec.SchedulerName == s.name
 }
 

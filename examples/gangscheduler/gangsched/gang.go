@@ -7,42 +7,34 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-const (
-	// GangLabel on a pod names its gang within the namespace.
-	GangLabel = "globalreserve.io/gang"
-	// GangSizeAnnotation on a pod says of how many pods its gang is made.
-	GangSizeAnnotation = "globalreserve.io/gang-size"
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
 // GangOf returns the gang a pod belongs to and the gang's size, or an empty name for a pod
 // without a gang.
 func GangOf(pod *corev1.Pod) (name string, size int, err error) {
-	name = pod.Labels[GangLabel]
+	name = pod.Annotations[v1alpha1.GangAnnotation]
 	if name == "" {
 		return "", 0, nil
 	}
-	text := pod.Annotations[GangSizeAnnotation]
+	text := pod.Annotations[v1alpha1.GangMinAnnotation]
 	size, err = strconv.Atoi(text)
 	if err != nil || size < 1 {
 		return name, 0,
 			fmt.Errorf("pod %s/%s is in gang %q, but its annotation %s is %q; set it to the number of pods in the gang",
-				pod.Namespace, pod.Name, name, GangSizeAnnotation, text)
+				pod.Namespace, pod.Name, name, v1alpha1.GangMinAnnotation, text)
 	}
 	return name, size, nil
 }
 
-// Mark makes a pod a member of a gang.
+// Mark makes a pod a member of a gang, by the annotations that the server knows it by, too.
 func Mark(pod *corev1.Pod, name string, size int) {
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
-	}
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	pod.Labels[GangLabel] = name
-	pod.Annotations[GangSizeAnnotation] = strconv.Itoa(size)
+	pod.Annotations[v1alpha1.GangAnnotation] = name
+	pod.Annotations[v1alpha1.GangMinAnnotation] = strconv.Itoa(size)
 }
 
 // gang is what there is of a gang at one moment.
@@ -70,7 +62,7 @@ func collect(pods []*corev1.Pod, bound func(*corev1.Pod) bool) (gang, error) {
 		if g.members > 0 && size != g.size {
 			return gang{},
 				fmt.Errorf("pod %s/%s says that its gang has %d pods, another says %d; make the annotation %s the same on all",
-					pod.Namespace, pod.Name, size, g.size, GangSizeAnnotation)
+					pod.Namespace, pod.Name, size, g.size, v1alpha1.GangMinAnnotation)
 		}
 		g.size = size
 		g.members++

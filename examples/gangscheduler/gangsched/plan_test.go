@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
 func change(pod *corev1.Pod, how func(*corev1.Pod)) *corev1.Pod {
@@ -121,7 +123,7 @@ func TestCollect(t *testing.T) {
 	differ := testGang("g", 2, "1")
 	Mark(differ[1], "g", 3)
 	noSize := testGang("g", 1, "1")
-	delete(noSize[0].Annotations, GangSizeAnnotation)
+	delete(noSize[0].Annotations, v1alpha1.GangMinAnnotation)
 	zero := testGang("g", 0, "1")
 	zero = append(zero, change(testPod("p", "1"), func(p *corev1.Pod) { Mark(p, "g", 0) }))
 

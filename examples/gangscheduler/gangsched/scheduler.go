@@ -50,7 +50,7 @@ const (
 type Options struct {
 	// Client reads pods and nodes and, without GlobalReserve, binds.
 	Client kubernetes.Interface
-	// SchedulerName selects the pods: those with it as their schedulerName and with a GangLabel.
+	// SchedulerName selects the pods: those with it as their schedulerName and of a gang.
 	SchedulerName string
 	// GlobalReserve reserves and binds: a client of the server (NewClient), or the server itself
 	// where it is in this process. Nil: bind on this scheduler's own view.

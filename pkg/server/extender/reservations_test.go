@@ -6,14 +6,18 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // reserved is a world of the nodes a, b and c with two CPUs each, all but those
@@ -92,6 +96,62 @@ func TestSentElsewhereForALimitIsNoError(t *testing.T) {
 		assert.Len(t, got.FailedAndUnresolvableNodes, len(offered))
 		assert.Equal(t, placement.Refusals[ledger.QuotaExceeded].Text, got.FailedAndUnresolvableNodes["n0"])
 		assert.Equal(t, "b", w.Writes.Nominated("p"))
+	})
+}
+
+// Each member of a gang is led to a slot that was made ahead for the gang, also when the gang has started: what is kept
+// for the others is part of the slots by then. Like other pods, they have their choice after a few attempts.
+func TestMembersAreLedToTheirSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.prefer(10)
+		rsv := &v1alpha1.Reservation{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ahead"},
+			Spec:       v1alpha1.ReservationSpec{Consumers: &v1alpha1.ConsumerSpec{Gang: &v1alpha1.GangReference{Name: "ring"}}},
+		}
+		for _, node := range []string{"a", "b", "c", "d"} {
+			w.node(node, 8000, 8e9)
+		}
+		for _, node := range []string{"b", "c"} {
+			rsv.Spec.Slots = append(rsv.Spec.Slots, v1alpha1.Slot{Name: node})
+			require.True(t, w.Ledger.ObserveSlot(ledger.Slot{
+				Ref: ledger.SlotRef{Namespace: "ns", Name: "ahead", Slot: node}, Node: node, Policy: ledger.Once,
+				Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
+			}))
+		}
+		require.NoError(t, w.Question.Matcher.Set(rsv))
+		var members []*v1.Pod
+		for k := range 3 {
+			p := newPod(fmt.Sprint("p-", k))
+			p.Annotations = map[string]string{v1alpha1.GangAnnotation: "ring", v1alpha1.GangMinAnnotation: "3"}
+			members = append(members, p)
+			w.create(p)
+		}
+		led := func(p *v1.Pod) []string {
+			var got extenderv1.ExtenderFilterResult
+			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"a", "b", "c", "d"}}, &got)
+			return *got.NodeNames
+		}
+		first := led(members[0])
+		require.Len(t, first, 1)
+		require.Subset(t, []string{"b", "c"}, first)
+		var bound extenderv1.ExtenderBindingResult
+		w.ask("bind", extenderv1.ExtenderBindingArgs{
+			PodNamespace: "ns", PodName: "p-0", PodUID: members[0].UID, Node: first[0],
+		}, &bound)
+		require.Empty(t, bound.Error)
+		other := map[string]string{"b": "c", "c": "b"}[first[0]]
+		var inSlot int
+		for _, p := range members[1:] {
+			if home, _ := w.Ledger.HomeOf(w.Question.Reader.Compact(p).Ref); home == other {
+				inSlot++
+				for range 4 {
+					assert.Equal(t, []string{other}, led(p))
+				}
+			}
+			assert.Len(t, led(p), 4, "a choice, at last or because no slot is left")
+		}
+		assert.Equal(t, 1, inSlot)
 	})
 }
 

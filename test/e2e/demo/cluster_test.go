@@ -3,6 +3,8 @@
 package demo
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,8 +27,12 @@ func said(t *testing.T, all map[string]string, command string) string {
 
 // TestCluster starts `make cluster`, does what it says and what the documents say, and has it cleared away.
 func TestCluster(t *testing.T) {
-	p := start(t, "cluster", "--nodes=3", "--cpus=4")
-	answers := p.typeIn(p.commands())
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(policy, []byte("apiVersion: config.globalreserve.io/v1alpha1\n"+
+		"kind: GlobalReservePolicy\nnamespaces: {limited: {maxSlots: 2}}\n"), 0o600))
+	p := start(t, "cluster", "--nodes=3", "--cpus=4", "--policy-file="+policy)
+	answers := p.typeIn(append(p.commands(), "  kubectl create namespace limited",
+		"  ! kubectl reserve create three -n limited --cpu 1m --replicas 3 --wait=10s --ledger-url $URL"))
 	for command, want := range map[string]string{
 		"kubectl get nodes":      "node-2",
 		"kubectl rollout status": "successfully rolled out",
@@ -35,6 +41,7 @@ func TestCluster(t *testing.T) {
 		"kubectl wait":           "condition met",
 		"kubectl reserve create": "kept available on",
 		"kubectl reserve list":   "0/2",
+		"! kubectl reserve":      "namespaces.maxSlots",
 		"kubectl reserve nodes":  "#",
 		`curl -sS -H 'Content-Type: application/json' -d "{\"Sch`: `"FailedPods":[],"Error":""`,
 		`curl -sS -H 'Content-Type: application/json' -d "{\"Pod`: `"Error":""`,

@@ -29,11 +29,20 @@ type block struct {
 
 // begins is how a line begins that somebody types.
 var begins = regexp.MustCompile(
-	`^((kubectl|make|curl|openssl|printf|sed|go|for|docker|git|bash|npm|python3|kube-scheduler|kind|helm|globalreserve|\$EDITOR|(\.\./\.\./)?bin/\S+)\s|[A-Z]+=)`)
+	`^((kubectl|make|curl|openssl|printf|sed|go|for|docker|git|bash|npm|python3|kube-scheduler|kind|helm|globalreserve|kubeadm|chown|mkdir|cp|\$EDITOR|(\.\./\.\./)?bin/\S+)\s|[A-Z]+=)`)
+
+// inLine is a command within a sentence that looks at something: it can be typed at any time.
+var inLine = regexp.MustCompile(
+	"`(kubectl (?:-n \\S+ )?(?:get|describe|explain|auth|logs|reserve (?:describe|nodes|explain|devices|gangs|list)) [^`\n]+)`")
 
 // blocksOf are the pieces of a document that have commands: of what is indented, or fenced, the lines that begin like
-// one. In a piece with dollar signs the lines without one are what is printed.
+// one. In a piece with dollar signs the lines without one are what is printed. Last are those within sentences.
 func blocksOf(document, text string) (all []block) {
+	defer func() {
+		for _, m := range inLine.FindAllStringSubmatch(text, -1) {
+			all = append(all, block{document: document, commands: []string{m[1]}})
+		}
+	}()
 	for _, piece := range pieces(text) {
 		dollars := strings.HasPrefix(piece[0], "$ ")
 		b := block{document: document}
@@ -111,7 +120,12 @@ var notRun = []struct{ document, command, why string }{
 	{"", "helm ", "charts are installed by the tests of the chart"},
 	{"", "go run ", "it runs until it is stopped; test/e2e/demo and test/e2e/schedulers run the programs"},
 	{"", "go get ", "it changes a module"},
-	{"", "go mod ", "it changes the module of a scheduler that the reader has; docs/goapi_test.go compares the versions"},
+	{"", "go mod ", "it changes the module of a scheduler that the reader has; test/e2e/schedulers has one"},
+	{"", "kubeadm ", "no node is made by kubeadm; test/e2e/install runs the static pod with a kubeconfig of its user"},
+	{"", "chown ", "see kubeadm"},
+	{"", "mkdir -p /etc/", "see kubeadm"},
+	{"", "*/etc/kubernetes/", "see kubeadm"},
+	{"manifests/README.md", "curl 'http://127.0.0.1:23459", "see kubeadm"},
 	{"", "*hack/kind-up.sh", "there is no docker, and no cluster of kind"},
 	{"", "kubectl krew ", "krew reads an index of published releases"},
 	{"", "go tool ", "it looks at profiles of a server that somebody runs; pkg/app asks for them"},
@@ -124,11 +138,12 @@ var notRun = []struct{ document, command, why string }{
 	{"", "kubectl reserve ui", "it serves until it is stopped; test/e2e/ui and pkg/kubectl"},
 	{"", "*--ledger-certificate-authority", "a port forwarded by a kubelet; test/e2e/kubectl has one"},
 	{"", "*port-forward", "there are no kubelets"},
+	{"manifests/README.md", "kubectl apply -k manifests/cert-manager", "the other way to the certificate above"},
 	{
-		"", "*manifests/monitoring",
-		"the kinds are those of prometheus-operator, which no Go module has; test/monitoring checks the files",
+		"manifests/admission/README.md", "kubectl apply -k manifests/admission/cert-manager",
+		"there is no cert-manager that makes certificates; test/e2e/install applies the files",
 	},
-	{"", "*cert-manager", "cert-manager has to be installed"},
+	{"docs/runbooks/", "*logs ", "there are no kubelets; docs/names_test.go looks for what is searched for"},
 	{"", "curl --cacert", "it goes through the forwarded port of the line before"},
 	{"manifests/README.md", "bin/globalreserve --observe", "it runs until it is stopped; test/e2e TestObserve"},
 	{"manifests/README.md", "curl ", "of that server"},
@@ -174,7 +189,7 @@ func why(document, command string, used map[int]bool) string {
 }
 
 // placeholders are the words that stand for a name that the reader has.
-var placeholders = regexp.MustCompile(`(^|[\s=])(POD|NODE|NAME)(\s|$)`)
+var placeholders = regexp.MustCompile(`(^|[\s=])(POD|NODE|NAME|KIND)(\s|$)`)
 
 // runDocuments types the commands of all documents, on the cluster of a program, and fails where one does. They are
 // typed in the order of the documents, as a reader would who begins at the README.
@@ -196,7 +211,7 @@ func (p *program) runDocuments(t *testing.T) {
 				continue
 			}
 			script = append(script, placeholders.ReplaceAllStringFunc(command, func(word string) string {
-				return strings.NewReplacer("POD", "seen", "NODE", "node-0", "NAME", "seen").Replace(word)
+				return strings.NewReplacer("POD", "seen", "NODE", "node-0", "NAME", "seen", "KIND", "pods").Replace(word)
 			}))
 			run++
 		}
@@ -277,13 +292,15 @@ func newDesk(t *testing.T, p *program, root string) *desk {
 	d.environment = append(os.Environ(), "KUBECONFIG="+exports["KUBECONFIG"], "URL="+url, "EDITOR=true", "HOME="+d.folder,
 		"PATH="+strings.Join([]string{bin, filepath.Join(built, "controlplane"), os.Getenv("PATH")},
 			string(os.PathListSeparator)))
+	require.NoError(t, os.WriteFile(filepath.Join(d.folder, "foreign.yaml"), testbed.ForeignDefinitions(), 0o600))
 	d.run("the reader", []string{
 		"kubectl delete deployments,pods,reservations --all",
 		"kubectl create namespace team-a", "kubectl create namespace batch",
 		"kubectl label nodes --all kubernetes.io/os=linux", // as kubelets do
 		"kubectl run seen --image=none --restart=Never", "kubectl run my-pod --image=none --restart=Never",
-		"kubectl run worker-0 --image=none --restart=Never",
-		"kubectl reserve create seen --cpu 1000",
+		"kubectl run rank-0 --image=none --restart=Never",
+		"kubectl reserve create seen --cpu 1000", "kubectl apply -f foreign.yaml",
+		"kubectl wait --for=condition=Established -f foreign.yaml",
 	})
 	return d
 }
@@ -321,7 +338,7 @@ func (d *desk) run(document string, commands []string) {
 var (
 	// looks is a command that changes nothing.
 	looks = regexp.MustCompile(
-		`^(kubectl (-n \S+ )?(get|describe|wait|reserve (describe|nodes|explain|devices|gangs|list))|curl)`,
+		`^(kubectl (-n \S+ )?(get|describe|wait|auth|explain|reserve (describe|nodes|explain|devices|gangs|list))|curl)`,
 	)
 	// sets is one that sets a variable, which the next ones of the document know.
 	sets = regexp.MustCompile(`^[A-Z]+=(\S*|\$\(.*\))$`)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -167,8 +166,7 @@ func (c *cluster) createPodGroup(name string, minMember int) {
 // gangPods are the pods of a gang, for Coscheduling and for the verdict.
 func gangPods(name string) []*corev1.Pod {
 	return testbed.NewPods(gangSize, name, gangScheduler, "1", func(pod *corev1.Pod) {
-		gangsched.Mark(pod, name, gangSize)
-		pod.Labels[clusterload.PodGroupLabel] = name
+		clusterload.MarkPodGroup(pod, name, gangSize)
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,20 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
-
-// foreign are the kinds of others that manifests/ has objects of.
-var foreign = []schema.GroupVersionKind{
-	{Group: "cert-manager.io", Version: "v1", Kind: "Issuer"},
-	{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"},
-	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
-	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
-}
 
 // shared is the control plane of all tests, with our definitions and those of others.
 var shared = controlplane.Shared{Prepare: prepare}
@@ -67,35 +57,15 @@ rules:
 }
 
 func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
-	for _, kind := range foreign {
-		if err := cp.Apply(ctx, definition(kind), ""); err != nil {
-			return err
-		}
+	if err := cp.Apply(ctx, testbed.ForeignDefinitions(), ""); err != nil {
+		return err
 	}
-	for _, kind := range foreign {
+	for _, kind := range testbed.ForeignKinds {
 		if err := cp.AwaitServed(ctx, kind); err != nil {
 			return err
 		}
 	}
 	return crd.Prepare(ctx, cp)
-}
-
-// definition is one that takes everything.
-func definition(kind schema.GroupVersionKind) []byte {
-	singular := strings.ToLower(kind.Kind)
-	return fmt.Appendf(nil, `apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: %[1]s.%[2]s}
-spec:
-  group: %[2]s
-  names: {kind: %[3]s, plural: %[1]s, singular: %[4]s}
-  scope: Namespaced
-  versions:
-  - name: %[5]s
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`, singular+"s", kind.Group, kind.Kind, singular, kind.Version)
 }
 
 // cluster is a control plane on which one rendering at a time is installed.

@@ -9,7 +9,7 @@ in every mode.
   - run_test.go      runs each that is unlike the others, has it do its main job, and looks in the API server's audit
     log for what it was denied
 
-The kinds of cert-manager and prometheus-operator are defined here with schemas that take everything: that they are
-right is shown in test/monitoring, and for cert-manager nowhere.
+The kinds of cert-manager and prometheus-operator are defined with schemas that take everything: that the objects are
+right is shown in test/monitoring.
 */
 package install

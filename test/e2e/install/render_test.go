@@ -136,8 +136,13 @@ func TestChartRendersTheOverlays(t *testing.T) {
 	t.Run("static-pod", func(t *testing.T) {
 		content, err := controlplane.ReadFile("manifests", "static-pod", "globalreserve.yaml")
 		require.NoError(t, err)
-		objects := helm(t, charts["static-pod"]...)
+		objects := helm(t, "mode=static-pod")
 		assert.Equal(t, documents(t, content), documents(t, []byte(staticFile(t, objects, "globalreserve.yaml"))))
+		want, got := map[string]map[string]any{}, map[string]map[string]any{}
+		decoded(t, want, kustomize(t, testbed.File(t, "manifests", "static-pod")))
+		decoded(t, got, objects)
+		delete(got, "ConfigMap "+namespace+"/globalreserve-static-pod") // the files, which manifests/ has as such
+		assert.Equal(t, want, got)
 	})
 }
 

@@ -50,6 +50,9 @@ func TestPythonPlacesGangs(t *testing.T) {
 
 	c.Delete("one-0", "one-1", "one-2")
 	assert.Equal(t, map[string]int{"two": 3, "single": 1, "late": 3}, c.awaitGangs(7))
+	c.Eventually(func(t *assert.CollectT) { // the server knows them as gangs, too
+		assert.Equal(t, 2, c.Metric("globalreserve_gangs", "state", "Whole"))
+	})
 	c.RequireNeverOvercommitted()
 }
 
@@ -70,8 +73,8 @@ func (c *pythonCluster) startPython(python string) {
 	log = filepath.Join(c.LogDir(), pythonGangs+".log")
 	_, err = c.StartProcess(c.T.Context(), controlplane.ProcessOptions{
 		Name: pythonGangs, Path: python, LogFile: log, Ready: clusterload.LogSays(log, "placing pods"),
-		Args: []string{
-			testbed.File(c.T, "examples", "python", "gang.py"), fmt.Sprint("http://127.0.0.1:", port),
+		Args: []string{ // isolated and without site-packages: the standard library alone
+			"-I", "-S", testbed.File(c.T, "examples", "python", "gang.py"), fmt.Sprint("http://127.0.0.1:", port),
 			c.Documented(),
 		},
 	})
