@@ -48,7 +48,7 @@ PLAIN := /(cmd|docs|hack|manifests|scheduler-config|pkg/(apis|certificate|comman
 UNIT_PKGS = $(shell $(GO) list ./... | grep -v /globalreserve/test/)
 # Modules whose tests are in the gate, beside the libraries, and those whose tests belong to make e2e and make bench-scheduler.
 GATE_MODULES := test/agreement test/sbom
-E2E_MODULES  := cmd/globalreserve-scheduler test/legacypolicy test/monitoring
+E2E_MODULES  := cmd/globalreserve-scheduler test/legacypolicy test/monitoring test/release
 # What the gate needs of the control plane; the rest takes minutes to build.
 GATE_BINARIES := etcd kube-apiserver kube-scheduler
 # Property tests draw the same in each run, and leave nothing in the tree; make chaos sets another seed.

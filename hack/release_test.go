@@ -187,11 +187,7 @@ func TestReleaseIsBuiltAlike(t *testing.T) {
 // kind-up.sh asks kind, docker and kubectl, which are not here, for what is there: the files that it applies, and the
 // image by the name that the manifests have.
 func TestKindUp(t *testing.T) {
-	programs, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-	for _, name := range []string{"kind", "docker", "kubectl", "go", "make"} {
-		script := "#!/bin/sh\necho " + name + ` "$@" >>'` + log + "'\n"
-		require.NoError(t, os.WriteFile(filepath.Join(programs, name), []byte(script), 0o700))
-	}
+	programs, log := fakes(t, "kind", "docker", "kubectl", "go", "make")
 	root := t.TempDir() // with a server that was built
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "bin"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "bin", "globalreserve"), []byte("#!/bin/sh\n"), 0o700))
@@ -219,4 +215,31 @@ func TestKindUp(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 2, files)
+}
+
+// fakes are programs that write down how they were called, in a folder of their own, and the file that they write to.
+func fakes(t *testing.T, names ...string) (folder, log string) {
+	t.Helper()
+	folder, log = t.TempDir(), filepath.Join(t.TempDir(), "log")
+	for _, name := range names {
+		script := "#!/bin/sh\necho " + name + ` "$@" >>'` + log + "'\n"
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(script), 0o700))
+	}
+	return folder, log
+}
+
+// `make image-multiarch` has docker build an image of the Dockerfile that has the stage, for both processors.
+func TestImageForTwoProcessors(t *testing.T) {
+	programs, log := fakes(t, "docker")
+	run := exec.CommandContext(t.Context(), "make", "image-multiarch", "TARGET=scheduler",
+		"IMAGE=registry.example.com/a:b", "IMAGE_OUTPUT=--push")
+	run.Dir, run.Env = "..", append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
+	said, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	asked, err := os.ReadFile(log)
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION=\S+ `+
+		`--build-arg COMMIT=\S* --build-arg BUILD_DATE=\S* -t registry.example.com/a:b --target scheduler --push \.$`,
+		string(asked))
+	assert.Regexp(t, `(?m)^FROM \S+ AS scheduler$`, readFile(t, "Dockerfile"))
 }

@@ -118,6 +118,9 @@ func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why 
 	}
 	if said != nil {
 		r.Rejection, r.Reason, r.Message = *said, said.Reason.String(), ""
+		if said.Reason.OfLimit() {
+			a.o.Metrics.ObserveLimit(asked.Scheduler, r.Reason)
+		}
 	}
 	r.Rejection.Slot, r.Rejection.Pod = asked.Ref, asked.Pod
 	r.Rejection.Pod.Namespace = asked.Ref.Namespace

@@ -169,8 +169,10 @@ func TestRefusalsOfObjects(t *testing.T) {
 		Free: 4,
 	}, "slot s: no node fits")
 	w.ObjectRefused(asked, nil, "slot s: no node is selected")
+	w.ObjectRefused(asked, &ledger.Rejection{Reason: ledger.SlotLimit}, "")
+	assert.Equal(t, map[string]int{"SlotLimit": 1}, w.counted("globalreserve_limit_refusals_total", "reason"))
 	list, _ := w.waiting.RefusalsAfter(0)
-	require.Len(t, list, 2)
+	require.Len(t, list, 3)
 	for i, want := range [][]string{
 		{"object", "alice", "InsufficientResource", ""},
 		{"object", "alice", gates.Reason, "slot s: no node is selected"},

@@ -141,15 +141,38 @@ func TestScrape(t *testing.T) {
 // TestClientLabelsAreBounded plays a client that invents a scheduler name per request.
 func TestClientLabelsAreBounded(t *testing.T) {
 	m := New()
+	totals := ledger.Totals{
+		Amounts:  map[v1.ResourceName]*ledger.Total{},
+		Reserved: map[ledger.ReservedBy]int64{}, Devices: map[string]*ledger.DeviceTotal{},
+	}
+	pending := map[Pending]int{}
 	for i := range 10 * maxClientLabels {
 		name := fmt.Sprintf("scheduler-%d", i)
+		resource := "example.com/" + name
 		m.ObserveDecision("filter", name, "granted")
-		m.ObserveConflict(name, "example.com/"+name)
+		m.ObserveConflict(name, resource)
+		m.ObserveObservedConflict(name, resource)
 		m.ObserveBypassedBind(name)
+		m.ObserveLimit(name, "CallerLimit")
+		m.ObserveRepeat(name, "InsufficientResource")
+		m.ObserveBound(name, time.Second)
+		totals.Amounts[v1.ResourceName(resource)] = &ledger.Total{}
+		totals.Reserved[ledger.ReservedBy{Scheduler: name, Resource: v1.ResourceName(resource)}] = 1
+		totals.Devices[resource] = &ledger.DeviceTotal{}
+		pending[Pending{name, "InsufficientResource"}] = 1
 	}
-	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_decisions_total"))
-	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_bypassed_binds_total"))
-	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_conflicts_total"))
+	m.RegisterTotals(Totals{
+		Capacity:     func() ledger.Totals { return totals },
+		Pending:      func() map[Pending]int { return pending },
+		Reservations: func() map[string]int { return nil },
+	})
+	for family, each := range map[string]int{
+		"decisions_total": 1, "bypassed_binds_total": 1, "conflicts_total": 1, "observed_conflicts_total": 1,
+		"limit_refusals_total": 1, "repeated_bindings_total": 1, "time_to_bind_seconds": 1, "reserved": 1, "pending_pods": 1,
+		"capacity": 5, "devices": 3,
+	} {
+		assert.Equal(t, each*(maxClientLabels+1), count(t, m, "globalreserve_"+family), family)
+	}
 
 	m.KeepSchedulers("configured", "\xff", "scheduler-0")
 	m.ObserveDecision("filter", "configured", "granted")

@@ -11,12 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // TestLife drives one reservation, "r", through its life on two nodes of 4 CPUs.
@@ -302,6 +304,35 @@ func TestDefinitionGoesAndComesBack(t *testing.T) {
 		w.create(newReservation("new", time.Hour, slot("a", "n1", 1000)))
 		assert.Equal(t, []string{"a@n1"}, w.held("new"))
 		assert.Empty(t, w.held("r"))
+	})
+}
+
+// A reservation that no node has capacity for is not said to need one where a limit keeps it from all nodes.
+func TestLimitComesBeforeNewNodes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		limit := func(limits ledger.Limits) {
+			w.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": &limits})
+		}
+		cpu := func(value int64) []resources.Amount { return []resources.Amount{{Column: resources.CPU, Value: value}} }
+		limit(ledger.Limits{Use: cpu(9_999)})
+		w.create(newReservation("r", time.Minute, slot("a", "", 5000), slot("b", "", 5000)))
+		assert.Contains(t, w.shown("r"), "Pending QuotaExceeded")
+		limit(ledger.Limits{Keep: cpu(9_999)})
+		w.c.Retry()
+		w.settle()
+		assert.Contains(t, w.shown("r"), "Pending ReservedLimit")
+		limit(ledger.Limits{Slots: ptr.To[int64](1)})
+		w.c.Retry()
+		w.settle()
+		assert.Contains(t, w.shown("r"), "Pending SlotLimit")
+		require.Len(t, w.c.Pending(), 1)
+		assert.False(t, w.c.Pending()[0].NoNodeFits)
+		limit(ledger.Limits{Use: cpu(10_000), Keep: cpu(10_000), Slots: ptr.To[int64](2)})
+		w.c.Retry()
+		w.settle()
+		assert.Contains(t, w.shown("r"), "Pending NoNodeFits")
+		assert.True(t, w.c.Pending()[0].NoNodeFits)
 	})
 }
 

@@ -180,6 +180,9 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 		}
 	}
 	if no := c.choose(free, kept, a.rsv.Spec.Slots); no != nil {
+		if over := c.Ledger.KeptOverLimit(kept); over != nil { // new nodes would be of no use
+			no = refusal([]ledger.Rejection{*over}, a.rsv.Spec.Slots, kept)
+		}
 		return nil, no
 	}
 	for i := range kept {

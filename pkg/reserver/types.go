@@ -92,6 +92,9 @@ type WhatIfAnswer struct {
 	Revision   uint64
 	Placements []Assignment
 	Rejections []Rejection `json:",omitempty"`
+	// Requests and Warnings are as in Answer, of the pods that fit.
+	Requests Amounts  `json:",omitempty"`
+	Warnings []string `json:",omitempty"`
 }
 
 // NodeAmount is the account of one resource on a node.

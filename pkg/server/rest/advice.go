@@ -41,7 +41,13 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return httpjson.Errorf(statusOf(err), "%s", err)
 	}
-	return a.answer(w, r, func() (any, error) { return newWhatIfAnswer(decide(), who), nil })
+	return a.answer(w, r, func() (any, error) {
+		d := decide()
+		answer := newWhatIfAnswer(d, who)
+		answer.Requests, answer.Warnings = a.counted(g, d)
+		answer.Warnings = slices.Concat(g.warnings, answer.Warnings)
+		return answer, nil
+	})
 }
 
 func newWhatIfAnswer(d *gang.Decision, who *reader) *reserver.WhatIfAnswer {

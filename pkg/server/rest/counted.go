@@ -21,11 +21,11 @@ const (
 	noNamespace = "Pods[%d] has no metadata.namespace: it was taken for %s"
 )
 
-// counted adds to the answer of a reserve the amounts that were counted of the granted pods. It warns of the first pod
-// that asks for nothing.
-func (a *API) counted(answer *reserver.Answer, g *asked, d *gang.Decision) {
+// counted returns the amounts that were counted of the pods that are granted, or fit. It warns of the first pod that
+// asks for nothing.
+func (a *API) counted(g *asked, d *gang.Decision) (requests reserver.Amounts, warnings []string) {
 	table, bare := a.o.Ledger.Table(), ""
-	answer.Requests = reserver.Amounts{}
+	requests = reserver.Amounts{}
 	refused := d.Refusals
 	for i := range d.Placements {
 		if len(refused) > 0 && refused[0].Index == i {
@@ -33,14 +33,15 @@ func (a *API) counted(answer *reserver.Answer, g *asked, d *gang.Decision) {
 			continue
 		}
 		p := &d.Placements[i]
-		addAmounts(answer.Requests, table, p.Request)
+		addAmounts(requests, table, p.Request)
 		if bare == "" && len(p.Request.Amounts)+len(p.Request.Unlisted)+len(p.Request.Ports) == 1 && p.Devices == nil {
 			bare = p.Pod.String()
 		}
 	}
 	if bare != "" && !g.claims {
-		answer.Warnings = append(answer.Warnings, fmt.Sprintf(asksForNothing, bare))
+		warnings = []string{fmt.Sprintf(asksForNothing, bare)}
 	}
+	return requests, warnings
 }
 
 // warned is an answer with what there is to say of the request itself.

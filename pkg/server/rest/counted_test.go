@@ -53,16 +53,16 @@ func TestWhatWasCountedIsTold(t *testing.T) {
 			}
 			request := `{"SchedulerName":"s","RequestID":"x","Nodes":["node-1","node-2"],"Pods":[` + pod("a") + "," + pod("b") +
 				`]}`
-			for _, turn := range []string{"first", "repeat"} {
-				got := f.serve(http.MethodPost, "/reserve", request)
+			for turn, path := range []string{"/v1/whatif", "/reserve", "/reserve"} { // the last one is a repeat
+				got := f.serve(http.MethodPost, path, request)
 				require.Equal(t, http.StatusOK, got.Code, got.Body.String())
 				var answer reserver.Answer
 				require.NoError(t, json.Unmarshal(got.Body.Bytes(), &answer))
 				require.Empty(t, answer.Error)
-				assert.Equal(t, tc.counted, answer.Requests, turn)
-				require.Len(t, answer.Warnings, len(tc.warnings), "%s: %v", turn, answer.Warnings)
+				assert.Equal(t, tc.counted, answer.Requests, "%d %s", turn, path)
+				require.Len(t, answer.Warnings, len(tc.warnings), "%d %s: %v", turn, path, answer.Warnings)
 				for i, want := range tc.warnings {
-					assert.Contains(t, answer.Warnings[i], want, turn)
+					assert.Contains(t, answer.Warnings[i], want, "%d %s", turn, path)
 				}
 			}
 		})

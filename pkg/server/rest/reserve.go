@@ -113,7 +113,7 @@ func (a *API) decideGang(ctx context.Context, g *asked) (*reserver.Answer, error
 		}
 		out := outcome{answer: newAnswer(d, a.readerOf(ctx)), held: d.Held, transient: d.Transient}
 		if g.verb == verbReserve && d.Error == "" {
-			a.counted(&out.answer, g, d)
+			out.answer.Requests, out.answer.Warnings = a.counted(g, d)
 		}
 		return out, nil
 	}

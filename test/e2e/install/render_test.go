@@ -5,8 +5,10 @@ package install
 import (
 	"bytes"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -144,6 +146,23 @@ func TestChartRendersTheOverlays(t *testing.T) {
 		delete(got, "ConfigMap "+namespace+"/globalreserve-static-pod") // the files, which manifests/ has as such
 		assert.Equal(t, want, got)
 	})
+}
+
+// Overlays that documents show for the reader's own folder beside base/ are ones that kustomize takes.
+func TestDocumentedOverlaysRender(t *testing.T) {
+	block := regexp.MustCompile(`(?m)^ {4}resources: \[\.\./base\]\n(?:(?: {4}.*)?\n)+`)
+	root := t.TempDir()
+	require.NoError(t, os.CopyFS(root, os.DirFS(testbed.File(t, "manifests"))))
+	for _, folder := range []string{root, filepath.Join(root, "admission")} {
+		page, err := os.ReadFile(filepath.Join(folder, "README.md"))
+		require.NoError(t, err)
+		found := block.FindAll(page, -1)
+		require.Len(t, found, 1, folder)
+		own := filepath.Join(folder, "own")
+		require.NoError(t, os.Mkdir(own, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(own, "kustomization.yaml"), found[0], 0o600))
+		assert.NotEqual(t, kustomize(t, filepath.Join(folder, "base")), kustomize(t, own), "its patches change something")
+	}
 }
 
 // staticFile is a file that the chart has for the nodes, "" where it has none of that name.
