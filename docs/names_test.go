@@ -246,3 +246,42 @@ func TestNamesOfDocumentsElsewhere(t *testing.T) {
 	}))
 	assert.Greater(t, checked, 50)
 }
+
+// What a runbook has one search the log for is in a line that the server logs.
+func TestWhatIsSearchedForIsLogged(t *testing.T) {
+	var logged []string
+	require.NoError(t, filepath.WalkDir("../pkg", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if ok && slices.Contains([]string{"Warn", "Error", "Info", "Warnf", "Infof"}, method.Sel.Name) {
+				for _, argument := range call.Args {
+					if text, ok := argument.(*ast.BasicLit); ok {
+						logged = append(logged, strings.ToLower(text.Value))
+					}
+				}
+			}
+			return true
+		})
+		return nil
+	}))
+	searched := regexp.MustCompile("logs [^`]*\\| grep (?:-i )?'?([^'`]+)'?`")
+	checked := 0
+	for file, text := range documents(t) {
+		for _, m := range searched.FindAllStringSubmatch(text, -1) {
+			checked++
+			assert.True(t, slices.ContainsFunc(logged, func(line string) bool {
+				return strings.Contains(line, strings.ToLower(m[1]))
+			}), "%s searches the log for %q", file, m[1])
+		}
+	}
+	assert.Equal(t, 2, checked)
+}
