@@ -50,7 +50,8 @@ func (a *App) ages() map[string]time.Duration {
 }
 
 // allAges is ages, and the ages of watches that only some of the pods depend on, or the way to the server that
-// decides. The packages of these watches see to it themselves that nothing is decided on old news.
+// decides. Gangs and ResourceClaims are not decided on old news of them, which their packages see to. Of Deployments,
+// DeviceClasses, templates and LedgerTerms what is known goes on to count.
 func (a *App) allAges() map[string]time.Duration {
 	ages := a.ages()
 	maps.Copy(ages, a.gangs.Ages())

@@ -239,6 +239,10 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominated string, offered []string,
 	verdicts []ledger.Verdict, fits bool,
 ) (elsewhere bool) {
+	if pod.Gang != nil { // what is kept for a member that is being led there is kept there
+		a.gangs.mu.Lock()
+		defer a.gangs.mu.Unlock()
+	}
 	usable := a.o.Ledger.PreferredSlots(placement)
 	if len(usable) == 0 || (fits && a.o.Policy.Current().PrioritizeFor(pod.Scheduler).
 		ReservationMatch < extenderv1.MaxExtenderPriority) {

@@ -137,6 +137,7 @@ func (g *ganging) pack(p *ledger.Placement, giveUp []ledger.PodRef, members []*c
 				at.Node = survey.BestFit(&a.placement, suits)
 				survey.Take(&at)
 			}
+			slot.Node = at.Node
 			choices = append(choices, ledger.Choice{Slots: []ledger.Slot{slot}, Nodes: []string{at.Node}})
 		}
 	}
@@ -215,7 +216,9 @@ func (g *ganging) group(members []*cluster.Pod, caller string) (groups []*alike)
 				slots: make([]ledger.Slot, 0, len(members)),
 			})
 		}
-		slot.Slots = groups[k].placement.Slots
+		if slot.Slots = groups[k].placement.Slots; len(slot.Slots) > 0 {
+			slot.Node = g.o.Waiting.MeantFor(member.Ref.UID) // it may be on its way there
+		}
 		groups[k].slots = append(groups[k].slots, slot)
 	}
 	return groups

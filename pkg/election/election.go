@@ -315,6 +315,7 @@ func (e *Elector) Moved() {
 
 // follow is called while another server leads.
 func (e *Elector) follow() {
+	e.unraised.Store(nil) // the right may be given by now
 	if leader := e.lease.holder(); leader != e.followed {
 		e.followed = leader
 		e.o.Log.WithField("leader", leader).Info("another server decides, and this one stands by")
@@ -329,7 +330,6 @@ func (e *Elector) lead(ctx context.Context) error {
 		return e.resume(ctx, led)
 	}
 	term, err := e.raise(ctx)
-	e.unraised.Store(denied("ledgerterms", err))
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,7 @@ func (e *Elector) raise(ctx context.Context) (Term, error) {
 		written, err = e.write(ctx, last, known)
 		return err
 	})
+	e.unraised.Store(denied("ledgerterms", err))
 	switch {
 	case err == nil:
 		e.lease.term.Store(written.Spec.Term)

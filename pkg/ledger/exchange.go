@@ -3,6 +3,8 @@ package ledger
 import (
 	"slices"
 	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Exchange is what happens beside a bind, in the same step; see StartBindWith.
@@ -16,8 +18,24 @@ type Exchange struct {
 // Choice asks for slots for pods that ask for the same, each on the first of some nodes that has capacity
 // for it beside the others.
 type Choice struct {
-	Slots []Slot // in memory; Node is filled in
+	// Slots are in memory. Node is filled in; where it is set before, a slot of a reservation there comes first.
+	Slots []Slot
 	Nodes []string
+}
+
+// isMixed reports whether what is kept asks for different amounts.
+func (x *Exchange) isMixed() bool {
+	var first *resources.Request
+	for k := range x.Keep {
+		switch slots := x.Keep[k].Slots; {
+		case len(slots) == 0:
+		case first == nil:
+			first = slots[0].Request
+		case !first.Equal(slots[0].Request):
+			return true
+		}
+	}
+	return false
 }
 
 // StartBindWith is StartBind, and in the same step gives up some slots and makes others: all of it is done or nothing.
@@ -162,9 +180,10 @@ func (l *account) tryExchange(p *Placement, x *Exchange) (given []*entry, steps 
 		steps = append(steps, s)
 		short.Pod, short.Node = p.Pod, p.Node
 	}
+	mixed := x.isMixed()
 	for k := range x.Keep {
 		var n int
-		if steps, n, rejection = l.tryChoice(steps, &x.Keep[k]); rejection != nil {
+		if steps, n, rejection = l.tryChoice(steps, &x.Keep[k], mixed); rejection != nil {
 			return given, steps, rejection
 		}
 		placed += n
@@ -202,24 +221,40 @@ func (l *account) tryBound(p *Placement) (step, *Rejection) {
 }
 
 // tryChoice makes as many slots as there is capacity for, first within the slots of reservations: what those keep would
-// be taken twice over otherwise. A rejection says that a limit is reached, which is the same on all nodes.
-func (l *account) tryChoice(steps []step, c *Choice) (_ []step, placed int, rejection *Rejection) {
+// be taken twice over otherwise. Where others of a mixed lot follow, a slot that is too large for these may be theirs: it
+// is no better than other places then. A rejection says that a limit is reached, which is the same on all nodes.
+func (l *account) tryChoice(steps []step, c *Choice, mixed bool) (_ []step, placed int, rejection *Rejection) {
 	usable := l.byNode(c)
 	if len(usable) > 0 {
-		if steps, placed, rejection = l.tryNodes(steps, c, 0, usable, true); rejection != nil {
+		suits := func(h *entry) bool { return h != nil && (!mixed || h.keepsJust(c.Slots[0].Request)) }
+		for k := range c.Slots {
+			if c.Slots[k].Node == "" {
+				continue
+			}
+			var n int
+			there := &Choice{Slots: c.Slots[k : k+1], Nodes: []string{c.Slots[k].Node}}
+			if steps, n, rejection = l.tryNodes(steps, there, 0, usable, suits); rejection != nil {
+				return steps, placed, rejection
+			} else if n > 0 {
+				c.Slots[placed], c.Slots[k] = c.Slots[k], c.Slots[placed]
+				placed++
+			}
+		}
+		if steps, placed, rejection = l.tryNodes(steps, c, placed, usable, suits); rejection != nil {
 			return steps, placed, rejection
 		}
 	}
-	return l.tryNodes(steps, c, placed, usable, false)
+	return l.tryNodes(steps, c, placed, usable, nil)
 }
 
-// tryNodes is tryChoice for those slots of a choice that are not placed yet, anywhere or only within slots of
-// reservations.
-func (l *account) tryNodes(steps []step, c *Choice, placed int, usable map[int32][]SlotRef, within bool) (
+// tryNodes is tryChoice for those slots of a choice that are not placed yet: anywhere, or, unless suits is nil, only
+// within slots of reservations that suit.
+func (l *account) tryNodes(steps []step, c *Choice, placed int, usable map[int32][]SlotRef, suits func(*entry) bool) (
 	_ []step, _ int, rejection *Rejection,
 ) {
 	for _, name := range c.Nodes {
 		i, known := l.nodeIndex[name]
+		known = known && (suits == nil || len(usable[i]) > 0)
 		for known && placed < len(c.Slots) {
 			spec := &c.Slots[placed]
 			spec.Node = name
@@ -227,7 +262,7 @@ func (l *account) tryNodes(steps []step, c *Choice, placed int, usable map[int32
 			p.Slots = usable[i]
 			m := l.limiterOf(&p, p.Caller)
 			h, v := l.fitAny(i, &p, l.candidates(&p), &m)
-			if (within && h == nil) || (v.Reason != Fits && !v.Reason.OfLimit()) {
+			if (suits != nil && !suits(h)) || (v.Reason != Fits && !v.Reason.OfLimit()) {
 				break // nor would another one of the same
 			}
 			s, rejection := l.tryMemory(spec, &p, nil)

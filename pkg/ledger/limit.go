@@ -109,38 +109,41 @@ func (l Reader) OverLimit(p *Placement) *Rejection {
 	return nil
 }
 
-// KeptOverLimit returns why the slots of a reservation could be kept on no nodes, whatever is free: together they would
-// be more than their namespace, or their caller, may have. It is nil where that is not so. Slots whose pods have
-// something already are not counted, and nodes are not looked at.
+// KeptOverLimit returns why the slots of a reservation could be kept on no nodes, whatever is free: for the first slot
+// that is more than their namespace, or their caller, may have beside those before it. It is nil where there is none.
+// Slots whose pods have something already are not counted, and nodes are not looked at.
 func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	whole := &resources.Request{}
-	var fresh []*Slot
+	before, count := &resources.Request{}, int64(0)
 	for i := range slots {
-		if s := &slots[i]; s.Pod.Name == "" || l.find(s.Pod) == nil {
-			fresh, whole = append(fresh, s), whole.Plus(s.Request)
+		s := &slots[i]
+		if s.Pod.Name != "" && l.find(s.Pod) != nil {
+			continue
 		}
-	}
-	if len(fresh) == 0 {
-		return nil
-	}
-	p := fresh[0].placement()
-	p.Request = whole
-	m := l.limiterOf(&p, p.Caller)
-	v := m.whole
-	if v.Reason == Fits {
-		v = m.keep(whole, nil, nil)
-	}
-	if b := m.budgets[OfNamespace]; v.Reason == Fits && b != nil && b.limits.Slots != nil {
-		if left := int(*b.limits.Slots - b.slots); left < len(fresh) {
-			p, v = fresh[max(left, 0)].placement(), Verdict{Reason: SlotLimit}
+		p := s.placement()
+		together := p
+		together.Request = before.Plus(s.Request)
+		m := l.limiterOf(&together, p.Caller)
+		v := m.whole
+		if v.Reason == Fits {
+			v = m.keep(together.Request, nil, nil)
 		}
+		if b := m.budgets[OfNamespace]; v.Reason == Fits && b != nil && b.limits.Slots != nil && b.slots+count >= *b.limits.Slots {
+			v = Verdict{Reason: SlotLimit}
+		}
+		if v.Reason != Fits {
+			r := l.rejectSlot(s, &p, v, nil)
+			if v.Reason == SlotLimit {
+				r.Free -= count
+			} else {
+				r.Free -= before.Value(v.Column)
+			}
+			return r
+		}
+		before, count = together.Request, count+1
 	}
-	if v.Reason == Fits {
-		return nil
-	}
-	return l.rejectSlot(fresh[0], &p, v, nil)
+	return nil
 }
 
 // explainLimit tells how far a budget is used up.

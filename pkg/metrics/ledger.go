@@ -22,7 +22,7 @@ func (m *Metrics) RegisterWatches(ages func() map[string]time.Duration) {
 
 var watchAgeDesc = prometheus.NewDesc(namespace+"_watch_age_seconds",
 	"Time since anything was heard of a kind of object from the API server, which says something each minute. From 90 "+
-		"on the server decides nothing that depends on it.",
+		"on what depends on it waits, or is decided on old news: see the alert GlobalReserveStaleWatch.",
 	[]string{"kind"}, nil)
 
 // watchCollector reads the ages of watches at the moment of the scrape.

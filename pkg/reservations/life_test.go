@@ -318,6 +318,7 @@ func TestLimitComesBeforeNewNodes(t *testing.T) {
 		limit(ledger.Limits{Use: cpu(9_999)})
 		w.create(newReservation("r", time.Minute, slot("a", "", 5000), slot("b", "", 5000)))
 		assert.Contains(t, w.shown("r"), "Pending QuotaExceeded")
+		assert.Contains(t, w.refused[0].said.Message(), "slot ns/r/b 5 CPU, 4.999 of 9.999 left")
 		limit(ledger.Limits{Keep: cpu(9_999)})
 		w.c.Retry()
 		w.settle()
@@ -326,6 +327,10 @@ func TestLimitComesBeforeNewNodes(t *testing.T) {
 		w.c.Retry()
 		w.settle()
 		assert.Contains(t, w.shown("r"), "Pending SlotLimit")
+		assert.Contains(t, w.refused[2].said.Message(), "so there is none for slot ns/r/b")
+		assert.Equal(t, []int64{1, 1, 0}, []int64{
+			w.refused[2].said.Requested, w.refused[2].said.Limit, w.refused[2].said.Free,
+		})
 		require.Len(t, w.c.Pending(), 1)
 		assert.False(t, w.c.Pending()[0].NoNodeFits)
 		limit(ledger.Limits{Use: cpu(10_000), Keep: cpu(10_000), Slots: ptr.To[int64](2)})

@@ -55,20 +55,21 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, status
 	}
 	home, ok := l.PlaceOf(info.Ref)
-	if !ok {
-		if kept := p.keptFor(c, nodes); kept != nil {
-			return &fwk.PreFilterResult{NodeNames: kept}, nil
+	if ok {
+		if slot, kept := l.InMemory(info.Ref); !kept || !slot.Movable {
+			p.refused(c, ledger.AllocatedElsewhere) // it cannot be anywhere else, of which Filter is not asked
+			return &fwk.PreFilterResult{NodeNames: sets.New(home)}, nil
 		}
-		c.survey(l, len(nodes))
-		return nil, nil
-	}
-	if slot, kept := l.InMemory(info.Ref); kept && slot.Movable {
 		// It may be bound elsewhere, and what is kept for it may change places while nodes are looked at.
 		p.waker.tryAgain(info)
-		return nil, nil
 	}
-	p.refused(c, ledger.AllocatedElsewhere) // it cannot be anywhere else, of which Filter is not asked
-	return &fwk.PreFilterResult{NodeNames: sets.New(home)}, nil
+	if kept := p.keptFor(c, nodes); kept != nil {
+		return &fwk.PreFilterResult{NodeNames: kept}, nil
+	}
+	if !ok {
+		c.survey(l, len(nodes))
+	}
+	return nil, nil
 }
 
 // PreFilterExtensions implements fwk.PreFilterPlugin.

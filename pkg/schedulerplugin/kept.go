@@ -25,7 +25,7 @@ func (p *Plugin) keptFor(c *cycle, nodes []fwk.NodeInfo) sets.Set[string] {
 		return nil
 	}
 	wanted := sets.New[string]()
-	for _, slot := range p.server.ledger.UsableSlots(&c.placement) {
+	for _, slot := range p.server.ledger.PreferredSlots(&c.placement) {
 		if wanted.Insert(slot.Node); wanted.Len() == maxKept {
 			break
 		}

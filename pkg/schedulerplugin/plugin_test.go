@@ -305,6 +305,9 @@ func TestScore(t *testing.T) {
 	assert.Equal(t, fwk.MaxScore, best)
 	none, _ = f.Score(t.Context(), state, pod, nodeInfo("b"))
 	assert.Equal(t, fwk.MinScore, none, "the slot there is another member's")
+	result, status := f.PreFilter(t.Context(), newState(), pod, []fwk.NodeInfo{nodeInfo("a"), nodeInfo("b")})
+	require.True(t, status.IsSuccess())
+	assert.Equal(t, sets.New("a"), result.NodeNames, "among thousands it would hardly be looked at")
 }
 
 // Above 100 nodes the scheduler looks at some of them only, so a pod that may use a slot is kept to the slots' nodes,

@@ -134,6 +134,16 @@ func (w *Pods) planFor(pod *cluster.Pod, usable []ledger.UsableSlot, offered []s
 	return w.choose(pod, usable, func(string) bool { return true }), false
 }
 
+// MeantFor returns the node of the slot that a pod is planned for, "" where there is none.
+func (w *Pods) MeantFor(pod types.UID) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.plan(pod); p != nil && p.slot.Ref != (ledger.SlotRef{}) {
+		return p.slot.Node
+	}
+	return ""
+}
+
 // choose keeps the pod's plan if its slot is usable and on a node that will do,
 // or finds another slot that is meant for nobody else. mu is held.
 func (w *Pods) choose(pod *cluster.Pod, usable []ledger.UsableSlot, willDo func(node string) bool) *plan {

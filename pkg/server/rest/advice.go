@@ -44,8 +44,8 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, func() (any, error) {
 		d := decide()
 		answer := newWhatIfAnswer(d, who)
-		answer.Requests, answer.Warnings = a.counted(g, d)
-		answer.Warnings = slices.Concat(g.warnings, answer.Warnings)
+		requests, warnings := a.counted(g, d)
+		answer.Requests, answer.Warnings = requests, g.allWarnings(warnings, d.Error == "")
 		return answer, nil
 	})
 }

@@ -46,9 +46,15 @@ func (a *API) counted(g *asked, d *gang.Decision) (requests reserver.Amounts, wa
 
 // warned is an answer with what there is to say of the request itself.
 func (g *asked) warned(answer reserver.Answer) *reserver.Answer {
-	answer.Warnings = slices.Concat(g.warnings, answer.Warnings)
-	if g.claims && g.verb == verbReserve && answer.Error == "" {
-		answer.Warnings = append(answer.Warnings, devicesNotKept)
-	}
+	answer.Warnings = g.allWarnings(answer.Warnings, g.verb == verbReserve && answer.Error == "")
 	return &answer
+}
+
+// allWarnings are those of the request, of its pods, and, where they were granted or fit, of their claims.
+func (g *asked) allWarnings(ofPods []string, granted bool) []string {
+	all := slices.Concat(g.warnings, ofPods)
+	if g.claims && granted {
+		all = append(all, devicesNotKept)
+	}
+	return all
 }

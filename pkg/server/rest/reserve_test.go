@@ -82,6 +82,9 @@ func TestDRADevicesAreNotKept(t *testing.T) {
 	pod := aPod("a", "1", "1Gi")
 	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}}
 	ask := body{SchedulerName: testScheduler, Nodes: []string{"node-1"}, Pods: []*v1.Pod{pod}}
+	var tried reserver.WhatIfAnswer
+	f.post("/v1/whatif", ask, &tried)
+	assert.Equal(t, []string{devicesNotKept}, tried.Warnings)
 	assert.Equal(t, []string{devicesNotKept}, f.reserve(ask).Warnings)
 	ask.Pods[0] = aPod("b", "1", "1Gi")
 	assert.Empty(t, f.reserve(ask).Warnings)

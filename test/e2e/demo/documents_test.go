@@ -29,7 +29,7 @@ type block struct {
 
 // begins is how a line begins that somebody types.
 var begins = regexp.MustCompile(
-	`^((kubectl|make|curl|openssl|printf|sed|go|for|docker|git|bash|npm|python3|kube-scheduler|kind|helm|globalreserve|kubeadm|chown|mkdir|cp|\$EDITOR|(\.\./\.\./)?bin/\S+)\s|[A-Z]+=)`)
+	`^((kubectl|make|curl|openssl|printf|sed|go|for|docker|git|bash|npm|python3|kube-scheduler|kind|helm|globalreserve|kubeadm|install|mkdir|cp|\$EDITOR|(\.\./\.\./)?bin/\S+)\s|[A-Z]+=)`)
 
 // inLine is a command within a sentence that looks at something: it can be typed at any time.
 var inLine = regexp.MustCompile(
@@ -126,7 +126,7 @@ var notRun = []struct{ document, command, why string }{
 	{"", "go get ", "it changes a module"},
 	{"", "go mod ", "it changes the module of a scheduler that the reader has; test/e2e/schedulers has one"},
 	{"", "kubeadm ", "no node is made by kubeadm; test/e2e/install runs the static pod with a kubeconfig of its user"},
-	{"", "chown ", "see kubeadm"},
+	{"", "install -o ", "see kubeadm"},
 	{"", "mkdir -p /etc/", "see kubeadm"},
 	{"manifests/README.md", "*/etc/kubernetes/", "see kubeadm"},
 	{"manifests/README.md", "curl 'http://127.0.0.1:23459", "see kubeadm"},
