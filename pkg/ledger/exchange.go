@@ -221,8 +221,8 @@ func (l *account) tryBound(p *Placement) (step, *Rejection) {
 }
 
 // tryChoice makes as many slots as there is capacity for, first within the slots of reservations: what those keep would
-// be taken twice over otherwise. Where others of a mixed lot follow, a slot that is too large for these may be theirs: it
-// is no better than other places then. A rejection says that a limit is reached, which is the same on all nodes.
+// be taken twice over otherwise. In a mixed lot a slot that is too large for these may be for others: it is no better
+// than other places then. A rejection says that a limit is reached, which is the same on all nodes.
 func (l *account) tryChoice(steps []step, c *Choice, mixed bool) (_ []step, placed int, rejection *Rejection) {
 	usable := l.byNode(c)
 	if len(usable) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// What is kept for pods takes slots of reservations before free capacity, those that a pod is meant for first. Where the
+// What is kept for pods takes slots of reservations before free capacity, those that a pod is meant for first. Where
 // pods ask for different amounts, none takes a slot that another one needs.
 func TestKeptWithinReservations(t *testing.T) {
 	small, large := ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "small"}, ledger.SlotRef{

@@ -129,8 +129,10 @@ func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
 		if v.Reason == Fits {
 			v = m.keep(together.Request, nil, nil)
 		}
-		if b := m.budgets[OfNamespace]; v.Reason == Fits && b != nil && b.limits.Slots != nil && b.slots+count >= *b.limits.Slots {
-			v = Verdict{Reason: SlotLimit}
+		if b := m.budgets[OfNamespace]; v.Reason == Fits && b != nil {
+			if most := b.limits.Slots; most != nil && b.slots+count >= *most {
+				v = Verdict{Reason: SlotLimit}
+			}
 		}
 		if v.Reason != Fits {
 			r := l.rejectSlot(s, &p, v, nil)

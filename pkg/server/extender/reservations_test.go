@@ -146,7 +146,7 @@ func TestMembersAreLedToTheirSlots(t *testing.T) {
 		require.Empty(t, bound.Error)
 		for _, p := range members[1:] {
 			kept, _ := w.Ledger.InMemory(w.Question.Reader.Compact(p).Ref)
-			assert.Equal(t, meant[p.Name], []string{kept.Within.Slot}, p.Name)
+			assert.Equal(t, []string{kept.Within.Slot}, meant[p.Name], p.Name)
 			for range 3 { // and once before
 				assert.Equal(t, meant[p.Name], led(p), p.Name)
 			}
