@@ -312,7 +312,10 @@ func TestNetworkPolicyClosesThePort(t *testing.T) {
 }
 
 func TestStaticPodListensOnLoopback(t *testing.T) {
-	pod := one[*corev1.Pod](t, load(t, "static-pod")).Spec
+	const file = "static-pod/globalreserve.yaml"
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	pod := one[*corev1.Pod](t, decode(t, file, content)).Spec
 	assert.True(t, pod.HostNetwork, "loopback of the host, where the scheduler is")
 	assert.Empty(t, pod.ServiceAccountName, "a static pod has none")
 	checkServerPod(t, pod)
