@@ -94,20 +94,11 @@ func TestReasons(t *testing.T) {
 	for reason := ledger.NodeUnknown; reason <= ledger.GangWaits; reason++ {
 		given[reason.String()] = true
 	}
-	require.NoError(t, filepath.WalkDir("../pkg", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return err
+	inspectProduct(t, func(node ast.Node) {
+		for _, reason := range reasonsIn(node) {
+			given[reason] = true
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		require.NoError(t, err)
-		ast.Inspect(file, func(node ast.Node) bool {
-			for _, reason := range reasonsIn(node) {
-				given[reason] = true
-			}
-			return true
-		})
-		return nil
-	}))
+	})
 	require.Greater(t, len(given), 40)
 	for reason := range given {
 		assert.True(t, named[reason], "docs/reference/events.md lacks %s", reason)
@@ -115,6 +106,23 @@ func TestReasons(t *testing.T) {
 	for reason := range named {
 		assert.True(t, given[reason] || reason == "Available", "docs/reference/events.md has %s, which nothing gives", reason)
 	}
+}
+
+// inspectProduct shows all nodes of the syntax of pkg, but for its tests.
+func inspectProduct(t *testing.T, look func(ast.Node)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir("../pkg", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(node ast.Node) bool {
+			look(node)
+			return true
+		})
+		return nil
+	}))
 }
 
 // reasonsIn are the reasons that a declaration, an assignment or a call names: constants and variables called reason,
@@ -250,29 +258,20 @@ func TestNamesOfDocumentsElsewhere(t *testing.T) {
 // What a runbook has one search the log for is in a line that the server logs.
 func TestWhatIsSearchedForIsLogged(t *testing.T) {
 	var logged []string
-	require.NoError(t, filepath.WalkDir("../pkg", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return err
+	inspectProduct(t, func(node ast.Node) {
+		call, ok := node.(*ast.CallExpr)
+		if !ok {
+			return
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		require.NoError(t, err)
-		ast.Inspect(file, func(node ast.Node) bool {
-			call, ok := node.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			method, ok := call.Fun.(*ast.SelectorExpr)
-			if ok && slices.Contains([]string{"Warn", "Error", "Info", "Warnf", "Infof"}, method.Sel.Name) {
-				for _, argument := range call.Args {
-					if text, ok := argument.(*ast.BasicLit); ok {
-						logged = append(logged, strings.ToLower(text.Value))
-					}
+		method, ok := call.Fun.(*ast.SelectorExpr)
+		if ok && slices.Contains([]string{"Warn", "Error", "Info", "Warnf", "Infof"}, method.Sel.Name) {
+			for _, argument := range call.Args {
+				if text, ok := argument.(*ast.BasicLit); ok {
+					logged = append(logged, strings.ToLower(text.Value))
 				}
 			}
-			return true
-		})
-		return nil
-	}))
+		}
+	})
 	searched := regexp.MustCompile("logs [^`]*\\| grep (?:-i )?'?([^'`]+)'?`")
 	checked := 0
 	for file, text := range documents(t) {

@@ -239,7 +239,7 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominated string, offered []string,
 	verdicts []ledger.Verdict, fits bool,
 ) (elsewhere bool) {
-	if pod.Gang != nil { // what is kept for a member that is being led there is kept there
+	if pod.Gang != nil && len(placement.Slots) > 0 { // what is kept for a member that is being led there is kept there
 		a.gangs.mu.Lock()
 		defer a.gangs.mu.Unlock()
 	}
