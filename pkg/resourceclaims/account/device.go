@@ -48,22 +48,27 @@ func (d *device) publish(pub *publication) {
 	}
 }
 
-// charge takes the device's counters. A device charges them once, however many have shares of it.
+// charge takes the device's counters. A device charges them once, however many have shares of it. What one takes that
+// is in no slice nobody knows.
 func (d *device) charge() {
-	if d.published != nil {
-		for i := range d.published.charges {
-			c := &d.published.charges[i]
-			c.counter.used.Add(c.quantity)
-		}
+	if d.published == nil {
+		d.pool.unpublished++
+		return
+	}
+	for i := range d.published.charges {
+		c := &d.published.charges[i]
+		c.counter.used.Add(c.quantity)
 	}
 }
 
 func (d *device) discharge() {
-	if d.published != nil {
-		for i := range d.published.charges {
-			c := &d.published.charges[i]
-			c.counter.used.Sub(c.quantity)
-		}
+	if d.published == nil {
+		d.pool.unpublished--
+		return
+	}
+	for i := range d.published.charges {
+		c := &d.published.charges[i]
+		c.counter.used.Sub(c.quantity)
 	}
 }
 

@@ -55,8 +55,10 @@ shares when it allocates a device whole that was shareable before. The account d
 A device that consumes counters takes them once while anybody has it, also when many share it. What all of them take has
 to be within the shared counters of the pool. Only the counters that the device takes are looked at.
 
-Slices count as they are now, and as for kube-scheduler only those of the pool's highest generation do. Allocated
-devices that are in no slice any more take no counters, as there.
+Slices count as they are now, and as for kube-scheduler only those of the pool's highest generation do. What a device
+takes of counters that somebody has and that is in no slice any more nobody knows: until that one is gone, or the device
+is published again, no device that takes counters of the pool is granted. kube-scheduler counts such devices as taking
+none (kubernetes/kubernetes#140802), and gives the rest of the counters twice.
 
 The API server lets a node's drivers write slices of any pool, as long as they name that node. So that one node cannot
 spoil the pools of others, slices of other nodes do not count in a pool that has the name of a node with slices of its

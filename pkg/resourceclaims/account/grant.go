@@ -139,6 +139,11 @@ func (d *device) checkCounters() *Refusal {
 		}
 		return nil
 	}
+	if len(d.published.charges) > 0 && d.pool.unpublished > 0 {
+		refusal := d.refuse(PoolIncomplete)
+		refusal.Owners = d.pool.ownersOfUnpublished()
+		return refusal
+	}
 	if len(d.published.charges) > 0 && !d.pool.complete() {
 		return d.refuse(PoolIncomplete)
 	}

@@ -371,7 +371,7 @@ func (m *model) countersFit(d Device) bool {
 	if is == nil {
 		return !m.hasCounters(d.Pool)
 	}
-	if len(is.ConsumesCounters) > 0 && !m.complete(d.Pool) {
+	if len(is.ConsumesCounters) > 0 && (!m.complete(d.Pool) || m.hasUnpublished(d.Pool)) {
 		return false
 	}
 	for _, consumed := range is.ConsumesCounters {
@@ -386,6 +386,16 @@ func (m *model) countersFit(d Device) bool {
 		}
 	}
 	return true
+}
+
+// hasUnpublished says whether somebody may have a device of a pool that no slice names that counts.
+func (m *model) hasUnpublished(pool string) bool {
+	for d := range m.known() {
+		if d.Pool == pool && m.device(d) == nil && len(m.owners(d, false)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // charged is what the devices of a pool that somebody has take of a counter.

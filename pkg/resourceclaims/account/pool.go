@@ -23,6 +23,8 @@ type pool struct {
 	devices    map[string]*device
 	counters   map[counterKey]*counter
 	duplicates int // devices that a further slice of the highest generation names, too
+	// unpublished is how many devices somebody has that are in no slice that counts.
+	unpublished int
 }
 
 // slice is a ResourceSlice.

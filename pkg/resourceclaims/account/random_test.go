@@ -141,7 +141,7 @@ func (a *Account) checkInvariants() error {
 		if len(p.slices) == 0 && len(p.devices) == 0 {
 			return fmt.Errorf("pool %v is kept for nothing", key)
 		}
-		charged := map[*counter]*resource.Quantity{}
+		unpublished, charged := 0, map[*counter]*resource.Quantity{}
 		for _, c := range p.counters {
 			charged[c] = &resource.Quantity{}
 		}
@@ -158,11 +158,17 @@ func (a *Account) checkInvariants() error {
 					return fmt.Errorf("device %s: %s is used, not %s", name, sum.String(), d.used[i].quantity.String())
 				}
 			}
+			if len(d.owners) > 0 && d.published == nil {
+				unpublished++
+			}
 			if len(d.owners) > 0 && d.published != nil {
 				for _, l := range d.published.charges {
 					charged[l.counter].Add(l.quantity)
 				}
 			}
+		}
+		if p.unpublished != unpublished {
+			return fmt.Errorf("pool %v: %d devices are had and not published, not %d", key, unpublished, p.unpublished)
 		}
 		for c, sum := range charged {
 			if c.used.Cmp(*sum) != 0 {

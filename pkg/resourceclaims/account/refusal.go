@@ -25,7 +25,8 @@ const (
 	NotShareable
 	// NotKnown: what the device has can only be said from a slice that is not there, or not seen yet.
 	NotKnown
-	// PoolIncomplete: some slices of a pool with shared counters are not there, or contradict each other.
+	// PoolIncomplete: some slices of a pool with shared counters are not there, or contradict each other, or somebody
+	// has a device of it that is in none of them.
 	PoolIncomplete
 	// Outdated: the claim has changed since the state that the write is made on.
 	Outdated
@@ -101,6 +102,12 @@ func (r *Refusal) Message() string {
 		return fmt.Sprintf("device %s, or the capacity that is asked for, is in no ResourceSlice that counts now; ask "+
 			"again when the driver has published it", r.Device)
 	case PoolIncomplete:
+		if len(r.Owners) > 0 {
+			return fmt.Sprintf("device %s takes shared counters of pool %s of driver %s, and nobody knows how much of them "+
+				"the devices take that ResourceClaim %s has: no ResourceSlice names these any more; ask again when the pods "+
+				"of the claim are gone, or the driver has published its devices again",
+				r.Device, r.Device.Pool, r.Device.Driver, list(r.Owners))
+		}
 		return fmt.Sprintf("device %s takes shared counters, and not all ResourceSlices of pool %s of driver %s are "+
 			"there; ask again when the driver has published them",
 			r.Device, r.Device.Pool, r.Device.Driver)
@@ -173,6 +180,18 @@ func (p *pool) ownersOf(c *counter, allocated bool) []Owner {
 	for _, d := range p.devices {
 		if d.published != nil && slices.ContainsFunc(d.published.charges, func(l limit) bool { return l.counter == c }) {
 			owners = append(owners, d.ownerList(allocated)...)
+		}
+	}
+	slices.SortFunc(owners, Owner.compare)
+	return slices.Compact(owners)
+}
+
+// ownersOfUnpublished returns who has devices of the pool that are in no slice that counts.
+func (p *pool) ownersOfUnpublished() []Owner {
+	var owners []Owner
+	for _, d := range p.devices {
+		if d.published == nil {
+			owners = append(owners, d.ownerList(false)...)
 		}
 	}
 	slices.SortFunc(owners, Owner.compare)

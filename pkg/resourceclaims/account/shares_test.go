@@ -1,6 +1,7 @@
 package account
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -164,7 +165,8 @@ func TestCountersNeedTheWholePool(t *testing.T) {
 	a.ObserveSlice(countersOf("c", 2, 3, "40Gi"))
 	assert.Equal(t, PoolIncomplete, a.Grant(state("c", 0, whole("p1")), 1, start).Reason,
 		"p0 may be in the third, and a has it")
-	a.ObserveSlice(sliceOf("s", 1, 2, partition("p0", "20Gi")))
+	a.GiveUp("a", start.Add(1))
+	a.GiveUp("b", start.Add(1))
 	a.ObserveSlice(countersOf("c", 1, 2, "40Gi"))
 
 	a.ObserveSlice(sliceOf("s", 1, 3, partition("p1", "20Gi")))
@@ -173,6 +175,46 @@ func TestCountersNeedTheWholePool(t *testing.T) {
 	a.ForgetSlice("c2")
 	a.ObserveSlice(sliceOf("s", 1, 2, partition("p1", "20Gi")))
 	assert.Nil(t, a.Grant(state("c", 0, whole("p1")), 1, start))
+}
+
+// Nobody knows what a device takes of the counters that its pool publishes no more: kube-scheduler counts nothing
+// (kubernetes#140802), and gives the rest twice.
+func TestCountersAroundADeviceThatIsPublishedNoMore(t *testing.T) {
+	parts := []resourcev1.Device{partition("part-b", "20Gi"), partition("whole", "40Gi"), {Name: "plain"}}
+	for name, observe := range map[string]func(a *Account){
+		"published again without it": func(a *Account) {
+			a.ObserveSlice(countersOf("c", 1, 2, "40Gi"))
+			a.ObserveSlice(sliceOf("s", 1, 2, append(slices.Clone(parts), partition("part-a", "20Gi"))...))
+			a.ObserveClaim(state("a", 1, whole("part-a")))
+			a.ObserveSlice(countersOf("c", 2, 2, "40Gi"))
+			a.ObserveSlice(sliceOf("s", 2, 2, parts...))
+		},
+		"after a restart": func(a *Account) {
+			a.ObserveClaim(state("a", 1, whole("part-a")))
+			a.ObserveSlice(countersOf("c", 2, 2, "40Gi"))
+			a.ObserveSlice(sliceOf("s", 2, 2, parts...))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := New()
+			observe(a)
+			refusal := a.Grant(state("b", 0, whole("whole")), 1, start)
+			require.NotNil(t, refusal)
+			assert.Equal(t, PoolIncomplete, refusal.Reason)
+			assert.Equal(t, []Owner{owned("a")}, refusal.Owners)
+			assert.Contains(t, refusal.Message(), "ResourceClaim default/a has: no ResourceSlice names these any more")
+			assert.Contains(t, refusal.In("other").Message(), "ResourceClaim (of another namespace) has")
+			assert.Equal(t, PoolIncomplete, a.Grant(state("b", 0, whole("part-b")), 1, start).Reason)
+			require.Nil(t, a.Grant(state("p", 0, whole("plain")), 1, start), "takes no counters")
+
+			a.ObserveSlice(sliceOf("s", 2, 2, append(slices.Clone(parts), partition("part-a", "20Gi"))...))
+			assert.Equal(t, CountersExceeded, a.Grant(state("b", 0, whole("whole")), 1, start).Reason)
+			a.ObserveSlice(sliceOf("s", 2, 2, parts...))
+			a.ForgetClaim("a")
+			assert.Nil(t, a.Grant(state("b", 0, whole("whole")), 1, start))
+			require.NoError(t, a.checkInvariants())
+		})
+	}
 }
 
 func shareable(name, memory string) resourcev1.Device {
