@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -329,8 +330,7 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64,
 		}
 		claimed, unclear := claimedOf(c.given), slices.ContainsFunc(c.given,
 			func(g ledger.GivenDevices) bool { return g.Resource == "" })
-		if c.devices != nil && c.devices.Err == "" && len(claimed) == len(c.devices.Requests) && len(claimed) > 0 &&
-			!unclear {
+		if c.devices != nil && c.devices.Err == "" && len(claimed) > 0 && !unclear && areOf(claimed, c.devices.Requests) {
 			h.Devices = &ledger.DeviceRequest{Requests: c.devices.Requests}
 			for _, g := range claimed {
 				h.given = append(h.given, ledger.GivenDevices{Resource: g.Resource, IDs: g.IDs})
@@ -343,6 +343,13 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64,
 	}
 	m.endSlotsOfGone(pod)
 	return keep, refused
+}
+
+// areOf says whether devices are of the resources that claims ask for.
+func areOf(claimed []ledger.GivenDevices, requests []*devices.Request) bool {
+	return slices.EqualFunc(claimed, requests, func(g ledger.GivenDevices, r *devices.Request) bool {
+		return g.Resource == r.Resource()
+	})
 }
 
 // endSlotsOfGone gives back what was kept for a pod that is gone.
