@@ -168,7 +168,7 @@ func (a *App) buildObjects(clients Clients) {
 	})
 	a.claims = resourceclaims.New(resourceclaims.Options{
 		Client: clients.Core, Discovery: clients.Reservations.Discovery(), Recorder: a.recorder, Log: a.log,
-		OnMapped: a.mapped,
+		OnOffered: a.cache.ObserveDRA,
 	})
 	a.metrics.RegisterResourceClaims(
 		func() int { return len(a.claims.Doubles()) }, func() int { return a.claims.Unbound(a.waits) })

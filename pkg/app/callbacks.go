@@ -174,16 +174,6 @@ func (a *App) deviceClaimChanged(namespace, name string) {
 	a.waiting.DeviceClaimChanged(namespace, name)
 }
 
-// mapped takes in which resources DeviceClasses map, and has those tried again who could not have them before.
-func (a *App) mapped(resources []string) {
-	if added := a.ledger.ObserveMapped(resources); len(added) > 0 {
-		a.log.WithField("resources", added).
-			Info("DeviceClasses map resources: where nodes offer none of one by count, it is left to DRA")
-		a.waiting.Mapped(added)
-		a.lookAgain()
-	}
-}
-
 // waitComplete returns when the account is complete, or ctx ends.
 func (a *App) waitComplete(ctx context.Context) error {
 	for _, wait := range []func(context.Context) error{

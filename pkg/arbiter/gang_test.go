@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -60,20 +61,21 @@ func TestGangThatDoesNotFitWaits(t *testing.T) {
 	})
 }
 
-// A gang that waits for a resource is looked at again when a class comes to map it, of which the ledger has no event,
-// and not before.
-func TestGangHearsOfMappedResources(t *testing.T) {
+// What a node leaves to DRA is kept for no member: whether there are devices for all of a gang nobody knows. So the gang
+// waits for nodes that offer it by count.
+func TestGangIsNotKeptWhatDRAGives(t *testing.T) {
 	const gpu = "example.com/gpu"
-	gangTest(t, 1, 3, func(w *gangWorld) {
+	gangTest(t, 2, 3, func(w *gangWorld) {
+		placementtest.DRA(w.ledger, 3000, gpu, "n0", "n1")
 		pods := w.gang("a", 2, 2, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1") })
+		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0]))
-		w.pass(10 * time.Second)
-		assert.Equal(t, searchesPerWatch, w.searches, "nothing changes")
-		w.ledger.ObserveMapped([]string{gpu})
-		w.arbiter().LookAgain()
-		w.pass(5 * time.Second)
-		assert.Equal(t, []string{"a-0"}, w.woken())
-		assert.Equal(t, ledger.Fits, w.advise(pods[0]))
+		column, _ := w.ledger.Table().Lookup(gpu)
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 3000}, {Column: resources.Pods, Value: 110}, {Column: column, Value: 2},
+		}})
+		require.NoError(t, w.bind(pods[0], "n1"))
+		require.NoError(t, w.bind(pods[1], "n0"), "what is kept for it on the other node it does not need")
 	})
 }
 

@@ -26,6 +26,7 @@ type Cache struct {
 	// apply is held while one object's change goes to the stores and to the
 	// ledger. Under it the change is in both or in neither.
 	apply sync.Mutex
+	dra   draOffers
 	*Pods
 	*Nodes
 }
@@ -35,7 +36,7 @@ type Cache struct {
 func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 	c := &Cache{
 		ledger: l, reader: Reader{Table: l.Table(), Gangs: o.Gangs}, options: o, log: o.Logger,
-		Pods: NewPods(), Nodes: NewNodes(),
+		Pods: NewPods(), Nodes: NewNodes(), dra: newDRAOffers(),
 	}
 	c.podWatch.follow("pods", c.podSource(client), &c.reached)
 	c.nodeWatch.follow("nodes", c.nodeSource(client), &reached{})

@@ -59,7 +59,7 @@ func (c *Cache) applyNode(r *Node) {
 		c.ledger.RemoveNode(held.Name)
 	}
 	c.Nodes.Put(r)
-	c.ledger.ObserveNode(*r.observation())
+	c.tellNode(r)
 	if held == nil || !sameAnnotations(held, r) {
 		c.options.OnNodesChanged()
 	}

@@ -31,6 +31,7 @@ type Node struct {
 	Annotations map[string]string
 
 	allocatable   []resources.Amount
+	pluginAway    []v1.ResourceName
 	unschedulable bool
 	version       uint64 // resourceVersion
 }
@@ -102,8 +103,8 @@ func compactNode(t *resources.Table, node *v1.Node) *Node {
 	return &Node{
 		Name: node.Name, UID: node.UID, Labels: node.Labels, Taints: node.Spec.Taints,
 		Annotations: ofAutoscalers(node.Annotations),
-		allocatable: resources.Allocatable(t, node), unschedulable: node.Spec.Unschedulable,
-		version: ParseVersion(node.ResourceVersion),
+		allocatable: resources.Allocatable(t, node), pluginAway: pluginAway(&node.Status),
+		unschedulable: node.Spec.Unschedulable, version: ParseVersion(node.ResourceVersion),
 	}
 }
 

@@ -120,7 +120,7 @@ func (l *account) refreshCounted(i int32) {
 	n, row, used := l.nodes[i], l.row(i), l.usedRow(i)
 	for k := range n.devices.counted {
 		c := &n.devices.counted[k]
-		row[c.column] = c.free(l.offered(n, c.column), used[c.column])
+		row[c.column] = c.free(n.offered(c.column), used[c.column])
 	}
 }
 
@@ -130,7 +130,7 @@ func (l *account) notOffered(i int32, p *Placement, h *entry) (resources.Column,
 	n := l.nodes[i]
 	for k := range n.devices.counted {
 		c := &n.devices.counted[k]
-		if l.offered(n, c.column) > 0 {
+		if n.offered(c.column) > 0 {
 			continue
 		}
 		more := p.Request.Value(c.column) - p.Devices.countOf(c.resource)
@@ -199,7 +199,7 @@ func (l *account) giveCounted(i int32, req *resources.Request, a *deviceGrant, h
 	for k := range n.devices.counted {
 		c := &n.devices.counted[k]
 		wanted := req.Value(c.column)
-		if at(n.allocatable, c.column) == 0 && l.mapped[c.column] {
+		if l.leftToDRA(i, c.column) {
 			continue // DRA gives it
 		}
 		if a != nil {

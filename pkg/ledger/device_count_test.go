@@ -33,9 +33,15 @@ func newGPUNode(t *testing.T, offered int64, ids ...string) *gpuNode {
 	return n
 }
 
-func (n *gpuNode) offer(count int64) {
+func (n *gpuNode) offer(count int64) { n.observe(count, false) }
+
+// observe has a node offer so many GPUs by count, and DRA have some there.
+func (n *gpuNode) observe(count int64, byDRA bool) {
 	column, _ := n.Table().Offer(gpuName)
 	o := ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 100}}}
+	if byDRA {
+		o.DRA = []resources.Column{column}
+	}
 	if count > 0 {
 		o.Allocatable = append(o.Allocatable, resources.Amount{Column: column, Value: count})
 	}
@@ -264,25 +270,6 @@ func TestSlotsKeepCounts(t *testing.T) {
 	grant, rejection = n.StartBind(memory, start)
 	require.Nil(t, rejection)
 	assert.Equal(t, "b", ids(grant))
-}
-
-// TestMappedResources has a DeviceClass map the resource: a node that offers none by count leaves it to DRA, and one
-// that offers some counts it.
-func TestMappedResources(t *testing.T) {
-	n := newGPUNode(t, 0)
-	require.Equal(t, noCount, n.bind(2, 0))
-	require.Equal(t, []string{gpuName}, n.ObserveMapped([]string{gpuName}))
-	require.Empty(t, n.ObserveMapped([]string{gpuName}), "no news")
-	assert.Empty(t, n.bind(2, 0), "granted, and given no device")
-	assert.Empty(t, n.bind(8, 0))
-	assert.Zero(t, n.gpus(), "it is not counted there")
-	assert.Zero(t, n.Stats().OvercommittedNodes)
-	n.offer(11)
-	assert.EqualValues(t, 1, n.gpus().Free, "what pods have by DRA counts as kube-scheduler counts it")
-	assert.Equal(t, noCount, n.bind(2, 0))
-	n.offer(0)
-	require.Empty(t, n.ObserveMapped(nil))
-	assert.Equal(t, noCount, n.bind(1, 0))
 }
 
 // The object of a device is deleted while a pod has the device: others can have those that are left.

@@ -156,6 +156,7 @@ func (l *account) put(e *entry, i int32) {
 func (l *account) attach(e *entry) {
 	n := l.nodes[e.node]
 	n.link(e)
+	l.draw(e, 1)
 	if e.slot != nil {
 		n.slots++
 		for _, u := range e.slot.users {
@@ -188,6 +189,7 @@ func (l *account) detach(e *entry) {
 		}
 	}
 	l.unuse(e.node, e.counts)
+	l.draw(e, -1)
 	l.discharge(e)
 	if in := e.within; in != nil {
 		in.slot.users = slices.DeleteFunc(in.slot.users, func(u *entry) bool { return u == e })

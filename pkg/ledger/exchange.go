@@ -189,7 +189,7 @@ func (l *account) tryExchange(p *Placement, x *Exchange) (given []*entry, steps 
 		placed += n
 	}
 	if placed < wanted {
-		short.Free = int64(placed)
+		short.Free, short.Detail = int64(placed), l.byDRAOnly(x)
 		return given, steps, short
 	}
 	return given, steps, nil

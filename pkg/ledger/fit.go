@@ -16,14 +16,14 @@ import (
 // since the slot was made.
 func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
 	v := l.fitCapacity(i, p.Request, h, place)
-	if p.Devices != nil || l.flags[i]&hasDevices != 0 {
+	if p.Devices != nil || l.flags[i]&(hasDevices|usesDRA) != 0 {
 		v = l.andDevices(v, i, p, h, place)
 	}
 	return v
 }
 
 // andDevices is what fit says of a pod with devices, or of a node with some, given what it says of the rest. Where the
-// claims of a pod are too many, by count as well, that is what is said.
+// claims of a pod are too many, by count as well, that is what is said. What is left to DRA is kept for nobody.
 func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) Verdict {
 	if p.Devices != nil {
 		if usable := l.claimsUsable(p, h); v.Reason != NodeUnknown && usable.Reason != Fits {
@@ -32,6 +32,11 @@ func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) 
 	}
 	if v.Reason == Fits && l.flags[i]&hasDevices != 0 {
 		if col, short := l.notOffered(i, p, h); short {
+			v = Verdict{Reason: InsufficientResource, Column: col}
+		}
+	}
+	if v.Reason == Fits && l.flags[i]&usesDRA != 0 {
+		if col, short := l.notKept(i, p); short {
 			v = Verdict{Reason: InsufficientResource, Column: col}
 		}
 	}
@@ -316,7 +321,7 @@ func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more 
 		if over.Reason == Fits {
 			v = l.fitCapacity(int32(i), p.Request, nil, nil) // and not fit, which is one call more for every node
 		}
-		if over.Reason == Fits && (p.Devices != nil || flags&hasDevices != 0) {
+		if over.Reason == Fits && (p.Devices != nil || flags&(hasDevices|usesDRA) != 0) {
 			v = l.andDevices(v, int32(i), p, nil, nil)
 		}
 		if !visit(l.names[i], v) {

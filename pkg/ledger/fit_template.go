@@ -34,8 +34,8 @@ func (l Reader) FitTemplate(p *Placement, node *Template) Verdict {
 	}
 	for _, a := range p.Request.Amounts {
 		free := node.Offered[l.table.Name(a.Column)]
-		if free == 0 && l.mapped[a.Column] {
-			continue // DRA gives it
+		if free == 0 && l.somewhereLeftToDRA(a.Column) {
+			continue // DRA may give it on such a node, too
 		}
 		if named && int(a.Column) < l.stride {
 			free = resources.Sub(free, l.usedRow(i)[a.Column])

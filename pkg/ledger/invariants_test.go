@@ -163,12 +163,29 @@ func (n *node) goneByHand(resource string) map[string]bool {
 	return gone
 }
 
+// givenByDRAByHand is what DRA gives of a resource: all that is asked for, or, where it is not left to it now, what pods
+// have by it.
+func (n *node) givenByDRAByHand(col resources.Column) (given int64) {
+	left := slices.Contains(n.dra, col)
+	for e := n.first; e != nil; e = e.next {
+		if slices.Contains(e.request.ByDRA, col) {
+			given, _ = resources.Add(given, e.counts.Value(col))
+		} else if e.state != NoAllocation && e.version > 0 && e.request.Value(col) > 0 {
+			left = false
+		}
+	}
+	if left {
+		return math.MaxInt64
+	}
+	return given
+}
+
 // freeByHand is what is left of a resource, by its devices where the node has some: those that are not to be given
 // out, or are had by who does not ask for the resource, are nobody's to have.
 func (l *account) freeByHand(n *node, col resources.Column, used int64) int64 {
 	offered := at(n.allocatable, col)
-	if offered == 0 && l.mapped[col] {
-		offered = math.MaxInt64 // DRA counts it
+	if offered == 0 {
+		offered = n.givenByDRAByHand(col)
 	}
 	if n.devices != nil {
 		for _, c := range n.devices.counted {

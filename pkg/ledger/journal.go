@@ -102,6 +102,7 @@ type EventDetails struct {
 	// Of nodes:
 	NodeUID       types.UID
 	Allocatable   []resources.Amount
+	DRA           []resources.Column // what DRA gives devices for
 	Unschedulable bool
 	Labels        map[string]string // must not be changed
 	NodeDevices   []devices.Device  // of DevicesUpdated

@@ -79,11 +79,9 @@ type account struct {
 	reservations map[nameKey][]*entry
 	// deviceOwners has who has each claim of devices, by its name.
 	deviceOwners map[nameKey][]deviceOwner
-	// mapped are the resources that DeviceClasses map to DRA devices.
-	mapped    map[resources.Column]bool
-	pool      *entry // of those that ended, linked by sameName
-	deadlines deadlines
-	gone      tombstones
+	pool         *entry // of those that ended, linked by sameName
+	deadlines    deadlines
+	gone         tombstones
 
 	budgets [numBudgets]budgets
 

@@ -41,4 +41,9 @@ func TestBudgetsInTurmoilAgreeWithModel(t *testing.T) {
 	ledgermodel.AgreesWithModel(t, check, ledgermodel.World{Limits: true})
 }
 
+// What DRA gives is counted by its claims, where the node leaves it to DRA.
+func TestDRAAgreesWithModel(t *testing.T) {
+	ledgermodel.AgreesWithModel(t, check, ledgermodel.World{Calm: true, DRA: true})
+}
+
 func check(l *ledger.Ledger) error { return errors.Join(l.CheckInvariants(), checkTotals(l)) }

@@ -12,6 +12,7 @@ const (
 	nodeKnown    uint8 = 1 << iota // the API server has such a node
 	nodeCordoned                   // its spec.unschedulable is set
 	hasDevices                     // it has devices
+	usesDRA                        // DRA gives, or has given, what pods ask for by count there
 )
 
 // node is the account of one node. A node that was deleted, or not seen yet,
@@ -23,7 +24,10 @@ type node struct {
 	ports       map[resources.PortKey][]portUse
 	uid         types.UID
 	labels      map[string]string
-	allocatable []int64 // by column; shorter than the table where the rest is 0
+	allocatable []int64            // by column; shorter than the table where the rest is 0
+	dra         []resources.Column // what DRA gives devices for
+	left        []resources.Column // of these, what is left to it now
+	drawn       int                // how many have something by DRA
 	devices     *nodeDevices
 }
 
@@ -69,9 +73,6 @@ func (l *account) ensureNode(name string) int32 {
 	}
 	l.nodes[i], l.names[i] = &node{}, name
 	l.nodeIndex[name] = i
-	if len(l.mapped) > 0 {
-		l.refresh(i)
-	}
 	return i
 }
 
@@ -105,8 +106,11 @@ func (l *account) widen() {
 // refresh recomputes the free amounts of a node.
 func (l *account) refresh(i int32) {
 	n, free, used := l.nodes[i], l.row(i), l.usedRow(i)
+	if l.flags[i]&usesDRA != 0 {
+		n.leave()
+	}
 	for c := range free {
-		free[c] = resources.Sub(l.offered(n, resources.Column(c)), used[c])
+		free[c] = resources.Sub(n.offered(resources.Column(c)), used[c])
 	}
 	if l.flags[i]&hasDevices != 0 {
 		l.refreshCounted(i)
@@ -130,7 +134,10 @@ func (l *account) use(i int32, req *resources.Request, sign int64) {
 		}
 		free[a.Column] -= value // exact, as the sum is and allocatable is not below 0
 	}
-	if l.flags[i]&hasDevices != 0 {
+	switch flags := l.flags[i]; {
+	case flags&usesDRA != 0:
+		l.refresh(i)
+	case flags&hasDevices != 0:
 		l.refreshCounted(i)
 	}
 }

@@ -15,7 +15,7 @@ func (l Observer) ObserveNode(o NodeObservation) bool {
 	l.widen()
 	i := l.ensureNode(o.Name)
 	n := l.nodes[i]
-	flags := nodeKnown | l.flags[i]&hasDevices
+	flags := nodeKnown | l.flags[i]&(hasDevices|usesDRA)
 	if o.Unschedulable {
 		flags |= nodeCordoned
 	}
@@ -24,16 +24,19 @@ func (l Observer) ObserveNode(o NodeObservation) bool {
 		allocatable[a.Column] = a.Value
 	}
 	kind := NodeUpdated
-	if l.flags[i] == flags && n.uid == o.UID && sameRow(n.allocatable, allocatable) {
+	if l.flags[i] == flags && n.uid == o.UID && sameRow(n.allocatable, allocatable) && slices.Equal(n.dra, o.DRA) {
 		if maps.Equal(n.labels, o.Labels) {
 			return false
 		}
 		kind = NodeLabeled
 	}
-	n.uid, n.labels, n.allocatable, l.flags[i] = o.UID, o.Labels, allocatable, flags
+	n.uid, n.labels, n.allocatable, n.dra, l.flags[i] = o.UID, o.Labels, allocatable, o.DRA, flags
+	l.markDRA(i)
+	n.leave()
 	l.refresh(i)
 	l.recordNode(kind, o.Name, &EventDetails{
-		NodeUID: o.UID, Allocatable: slices.Clone(o.Allocatable), Unschedulable: o.Unschedulable, Labels: o.Labels,
+		NodeUID: o.UID, Allocatable: slices.Clone(o.Allocatable), DRA: o.DRA, Unschedulable: o.Unschedulable,
+		Labels: o.Labels,
 	})
 	return true
 }
@@ -61,7 +64,8 @@ func (l Observer) RemoveNode(name string) bool {
 	}
 	n := l.nodes[i]
 	l.recordNode(NodeRemoved, name, &EventDetails{NodeUID: n.uid})
-	n.uid, n.labels, n.allocatable, l.flags[i] = "", nil, nil, l.flags[i]&hasDevices
+	n.uid, n.labels, n.allocatable, n.dra, n.left, l.flags[i] = "", nil, nil, nil, nil, l.flags[i]&hasDevices
+	l.markDRA(i)
 	l.refresh(i)
 	var inMemory []*entry
 	for e := n.first; e != nil; e = e.next {
@@ -104,7 +108,11 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 		l.move(c, &o)
 		return ObservedMoved
 	}
-	return l.observeInPlace(c, &o)
+	outcome := l.observeInPlace(c, &o)
+	if l.flags[c.node]&usesDRA != 0 {
+		l.refresh(c.node) // what it has it has not by DRA, which was not known before it was seen
+	}
+	return outcome
 }
 
 // observeNew makes the allocation of a pod that nobody has begun to bind here. What is kept

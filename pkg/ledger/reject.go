@@ -50,8 +50,11 @@ func (l *account) explainShortage(r *Rejection, i int32, req *resources.Request,
 	r.Resource = string(l.table.Name(col))
 	r.Requested = req.Value(col)
 	r.Free = at(l.row(i), col)
-	if l.flags[i]&hasDevices != 0 && r.Free >= r.Requested && at(l.nodes[i].allocatable, col) == 0 {
+	if l.flags[i]&(hasDevices|usesDRA) != 0 && r.Free >= r.Requested && at(l.nodes[i].allocatable, col) == 0 {
 		r.Free = 0 // there are devices, and none by count
+	}
+	if l.leftToDRA(i, col) {
+		r.Detail = "DRA gives it there, and its devices are kept for no pod to come"
 	}
 	r.Holders = l.holders(i, col)
 }
@@ -104,8 +107,8 @@ func (r *Rejection) Message() string {
 		return fmt.Sprintf("node %q is cordoned and %s does not tolerate it; choose another node", r.Node, r.subject())
 	case InsufficientResource:
 		asked, free := resources.Shortage(v1.ResourceName(r.Resource), r.Requested, r.Free)
-		return fmt.Sprintf("node %q has too little %s for %s: requested %s, %s free%s%s",
-			r.Node, r.Resource, r.subject(), asked, free, r.holdersText(), r.keptText())
+		return fmt.Sprintf("node %q has too little %s for %s: requested %s, %s free%s%s%s",
+			r.Node, r.Resource, r.subject(), asked, free, r.holdersText(), r.keptText(), r.detailText())
 	case HostPortConflict:
 		return fmt.Sprintf("%s on node %q, asked for by %s, is taken%s", r.Resource, r.Node, r.subject(), r.holdersText())
 	case AllocatedElsewhere:

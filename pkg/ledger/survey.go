@@ -49,7 +49,7 @@ func (l Reader) Survey(without ...types.UID) (s *Survey) {
 
 func (l *account) survey() *Survey {
 	c := &account{
-		table: l.table, mapped: l.mapped, stride: l.stride, names: slices.Clone(l.names), flags: slices.Clone(l.flags),
+		table: l.table, stride: l.stride, names: slices.Clone(l.names), flags: slices.Clone(l.flags),
 		free:      slices.Clone(l.free),
 		nodeIndex: make(map[string]int32, len(l.nodeIndex)), nodes: make([]*node, len(l.nodes)),
 		deviceOwners: make(map[nameKey][]deviceOwner, len(l.deviceOwners)),
@@ -61,7 +61,7 @@ func (l *account) survey() *Survey {
 			continue
 		}
 		c.nodeIndex[l.names[i]], c.nodes[i] = int32(i), &copies[i]
-		copies[i].allocatable = n.allocatable
+		copies[i].allocatable, copies[i].left = n.allocatable, n.left
 		for key, uses := range n.ports {
 			for _, u := range uses {
 				copies[i].occupy(resources.HostPort{PortKey: key, IP: u.ip}, nil)
@@ -119,8 +119,8 @@ type Largest struct {
 }
 
 // Largest returns, of every resource that a pod asks for, the most that one of the nodes allowed has free. Cordoned
-// nodes are left out, unless the pod tolerates them, and so is what one of the nodes leaves to DRA: nobody here knows
-// how much there is. p.Node is not looked at.
+// nodes are left out, unless the pod tolerates them, and so is what one of the nodes leaves to DRA, unless it is to be
+// kept: nobody here knows how much there is. p.Node is not looked at.
 func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest {
 	var list []Largest
 	left := map[v1.ResourceName]bool{}
@@ -134,7 +134,7 @@ func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest
 		}
 		for k, a := range p.Request.Amounts {
 			if s.account.leftToDRA(i, a.Column) {
-				left[list[k].Resource] = true
+				left[list[k].Resource] = !p.Keep
 				continue
 			}
 			if free := at(s.account.row(i), a.Column); list[k].Node == "" || free > list[k].Free {
@@ -155,6 +155,12 @@ func (s *Survey) FitAll(p *Placement, visit func(node string, v Verdict)) {
 	for _, i := range s.order {
 		visit(s.account.names[i], s.fit(i, p))
 	}
+}
+
+// LeftToDRA reports whether a node leaves a resource to DRA, so that nothing of it can be kept there.
+func (s *Survey) LeftToDRA(node string, column resources.Column) bool {
+	i, ok := s.account.nodeIndex[node]
+	return ok && s.account.leftToDRA(i, column)
 }
 
 // Free returns how much of a resource is free on a node, next to what was taken.
@@ -240,7 +246,7 @@ func (l Reader) FitsEmpty(request *resources.Request) bool {
 		return false
 	}
 	return slices.ContainsFunc(l.nodes, func(n *node) bool {
-		more := func(a resources.Amount) bool { return a.Value > l.offered(n, a.Column) }
+		more := func(a resources.Amount) bool { return a.Value > n.offered(a.Column) }
 		return n != nil && !slices.ContainsFunc(request.Amounts, more)
 	})
 }

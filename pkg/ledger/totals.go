@@ -91,6 +91,9 @@ func (l *account) addNode(t *totals, i int32) {
 	n := l.nodes[i]
 	for e := n.first; e != nil; e = e.next {
 		for _, a := range e.counts.Amounts {
+			if l.leftToDRA(i, a.Column) {
+				continue
+			}
 			total := t.columns[a.Column]
 			if e.state == Bound {
 				add(&total.Bound, a.Value)

@@ -88,6 +88,9 @@ type Placement struct {
 	// has found that the pod fits no node without.
 	Preempt bool
 
+	// Keep says that what is asked for is to be kept, and not bound right away: what DRA gives on a node is not kept.
+	Keep bool
+
 	// Unborn says that what is reserved is a promise for a pod of Scheduler that does not exist yet, see Slot.
 	Unborn bool
 
@@ -100,7 +103,7 @@ func (p *Placement) Slot(deadline time.Time) Slot {
 	return Slot{
 		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority,
 		Pod:   p.Pod,
-		Slots: p.Slots, Devices: p.Devices, Deadline: deadline, Unborn: p.Unborn,
+		Slots: p.Slots, Devices: p.Devices, Deadline: deadline, Unborn: p.Unborn, Keep: p.Keep,
 	}
 }
 
@@ -194,7 +197,8 @@ type Rejection struct {
 	// left of it (QuotaExceeded, ReservedLimit, SlotLimit, CallerLimit).
 	LimitOf string
 	Limit   int64
-	// Detail says in words what is wrong with the pod's claims of devices, or with its gang.
+	// Detail says in words what is wrong with the pod's claims of devices, or with its gang, or why nothing of Resource is
+	// kept.
 	Detail string
 	// AllocatedOn is the node of the pod's allocation or slot (AllocatedElsewhere,
 	// BindInFlight, PodAllocated), or of the other slot (SlotExists). Of a pod with a movable slot that
@@ -224,6 +228,8 @@ type NodeObservation struct {
 	UID  types.UID
 	// Allocatable is status.allocatable, see resources.Allocatable.
 	Allocatable []resources.Amount
+	// DRA are the resources, in order, for which ResourceSlices put devices on the node.
+	DRA []resources.Column
 	// Unschedulable is spec.unschedulable (cordoned).
 	Unschedulable bool
 	// Labels are told to readers; they decide nothing here. The ledger keeps the map, so it must not be changed

@@ -217,7 +217,7 @@ func (l *account) nodeView(i int32) NodeView {
 // counts reports whether a node offers a resource, or something on it counts for it there: DRA devices are counted by
 // their claims.
 func (l *account) counts(i int32, column resources.Column) bool {
-	return at(l.nodes[i].allocatable, column) != 0 || (at(l.usedRow(i), column) != 0 && !l.mapped[column])
+	return at(l.nodes[i].allocatable, column) != 0 || (at(l.usedRow(i), column) != 0 && !l.leftToDRA(i, column))
 }
 
 func (l *account) allocationViews() []AllocationView {

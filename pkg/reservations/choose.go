@@ -25,7 +25,7 @@ func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1a
 	asked := make([]ledger.Placement, len(kept))
 	for i := range kept {
 		h := &kept[i]
-		asked[i] = ledger.Placement{Pod: h.Pod, Node: h.Node, Request: h.Request, Devices: h.Devices}
+		asked[i] = ledger.Placement{Pod: h.Pod, Node: h.Node, Request: h.Request, Devices: h.Devices, Keep: true}
 		if h.Node == "" {
 			open = append(open, i)
 		} else {
@@ -87,9 +87,10 @@ func (c *Controller) whyNowhere(free *ledger.Survey, p *ledger.Placement, slot *
 	free.FitAll(p, func(node string, v ledger.Verdict) {
 		nodes++
 		avoided := c.avoids(slot, node)
-		reason := cmp.Or(avoided, c.inWords(v, p.Request))
+		toDRA := v.Reason == ledger.InsufficientResource && !v.Unlisted && free.LeftToDRA(node, v.Column)
+		reason := cmp.Or(avoided, c.inWords(v, p.Request, toDRA))
 		refused[reason]++
-		if avoided == "" && v.Reason == ledger.InsufficientResource && !v.Unlisted {
+		if avoided == "" && v.Reason == ledger.InsufficientResource && !v.Unlisted && !toDRA {
 			if there := (largest{free.Free(node, v.Column), node, v.Column}); most[reason].node == "" ||
 				there.amount > most[reason].amount {
 				most[reason] = there
@@ -119,7 +120,7 @@ type largest struct {
 	column resources.Column
 }
 
-func (c *Controller) inWords(v ledger.Verdict, req *resources.Request) string {
+func (c *Controller) inWords(v ledger.Verdict, req *resources.Request, toDRA bool) string {
 	switch v.Reason {
 	case ledger.NodeUnschedulable:
 		return "cordoned"
@@ -133,7 +134,11 @@ func (c *Controller) inWords(v ledger.Verdict, req *resources.Request) string {
 		if v.Unlisted {
 			return "without " + string(req.Unlisted[0].Name)
 		}
-		return "with too little " + string(c.Ledger.Table().Name(v.Column))
+		name := string(c.Ledger.Table().Name(v.Column))
+		if toDRA {
+			return "where DRA gives " + name + ", whose devices are kept for no pod to come"
+		}
+		return "with too little " + name
 	default:
 		return v.Reason.String()
 	}

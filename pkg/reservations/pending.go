@@ -75,8 +75,9 @@ func (c *Controller) nearest(no *refused) *ledger.Rejection {
 	var nodes []string
 	c.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
 	nodes = slices.DeleteFunc(nodes, func(name string) bool { return c.avoids(no.slot, name) != "" })
-	return c.Ledger.Nearest(&ledger.Placement{Pod: no.asked.Pod, Request: no.asked.Request, Devices: no.asked.Devices},
-		nodes)
+	return c.Ledger.Nearest(&ledger.Placement{
+		Pod: no.asked.Pod, Request: no.asked.Request, Devices: no.asked.Devices, Keep: true,
+	}, nodes)
 }
 
 // lacksAnywhere is what a slot asks for, and the most that a node it may be on has of each.

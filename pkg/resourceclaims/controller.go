@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
@@ -23,9 +24,9 @@ type Options struct {
 	Client kubernetes.Interface
 	// Discovery tells whether the cluster has the kinds.
 	Discovery discovery.DiscoveryInterfaceWithContext
-	// OnMapped is told which resources DeviceClasses map to DRA devices, each time that changes. It must not call the
-	// Controller.
-	OnMapped func(resources []string)
+	// OnOffered is called with what a ResourceSlice offers to pods that ask by count, each time that may have changed. It
+	// must not call the Controller.
+	OnOffered func(slice string, offered []cluster.DRAOffer)
 	// Recorder gets the Events.
 	Recorder events.EventRecorder
 	Log      logrus.FieldLogger
@@ -42,7 +43,7 @@ type Controller struct {
 	definitions *follow.Definitions
 	watch       *follow.Watch
 	classes     *follow.Watch
-	mapped      *classes
+	offers      *offers
 	events      *follow.Events
 	news        chan struct{}
 
@@ -55,16 +56,16 @@ type Controller struct {
 // New makes a Controller and starts nothing.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, account: account.New(), mapped: newClasses(o.OnMapped),
+		Options: o, account: account.New(), offers: newOffers(o.OnOffered),
 		definitions: follow.NewDefinitions(o.Discovery, resourcev1.SchemeGroupVersion, o.Log),
 		events:      follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		news:        make(chan struct{}, 1),
 		settled:     follow.NewLatch(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
 	}
-	mapped, kinds := c.mapped, o.Client.ResourceV1()
+	kinds := o.Client.ResourceV1()
 	c.classes = follow.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, follow.NewSource(
 		o.Client, "deviceclasses", kinds.DeviceClasses(), &resourcev1.DeviceClass{},
-		func(class *resourcev1.DeviceClass, _ bool) { mapped.observe(class) }, mapped.forget,
+		func(class *resourcev1.DeviceClass, _ bool) { c.offers.observeClass(class) }, c.offers.forgetClass,
 	).Keeping(leanClass)).Foreign()
 	c.watch = follow.NewWatch(c.definitions.Kind("resourceclaims", "resourceslices"), o.Log,
 		follow.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice,
@@ -82,7 +83,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { _ = c.definitions.Run(ctx) }) // its error is that of ctx
 	running.Go(func() { c.tellDoubles(ctx) })
 	running.Go(func() {
-		_ = c.classes.Run(ctx, func(context.Context) { c.mapped.allListed() }, func(context.Context) {})
+		_ = c.classes.Run(ctx, func(context.Context) { c.offers.allListed() }, func(context.Context) {})
 	})
 	return c.watch.Run(ctx, c.present, func(context.Context) {})
 }
@@ -165,11 +166,13 @@ func (c *Controller) wait(ctx context.Context) error {
 
 func (c *Controller) observeSlice(s *resourcev1.ResourceSlice, _ bool) {
 	c.account.ObserveSlice(s)
+	c.offers.observeSlice(s)
 	c.look()
 }
 
 func (c *Controller) forgetSlice(s *resourcev1.ResourceSlice) {
 	c.account.ForgetSlice(s.Name)
+	c.offers.forgetSlice(s.Name)
 	c.look()
 }
 

@@ -2,6 +2,7 @@ package resourceclaims
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
@@ -40,20 +42,27 @@ type world struct {
 	refuses error // of patches
 	full    bool  // no claim has place for another annotation
 	patched []string
-	told    [][]string // which resources are mapped
+	offered map[string]string // by slice, in words
 }
 
-func (w *world) mapped(resources []string) {
+func (w *world) onOffered(slice string, offered []cluster.DRAOffer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, resources)
+	delete(w.offered, slice)
+	for _, o := range offered {
+		on := cmp.Or(o.Node, "all nodes")
+		if o.Nodes != nil {
+			on = "some nodes"
+		}
+		w.offered[slice] += fmt.Sprintf("%s: %s; ", on, o.Resources)
+	}
 }
 
 // inWorld runs a test with the claims that are there at the start.
 func inWorld(t *testing.T, claims []*resourcev1.ResourceClaim, test func(w *world), before ...func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, client: fake.NewClientset(), recorder: events.NewFakeRecorder(100), version: 100}
+		w := &world{t: t, client: fake.NewClientset(), recorder: events.NewFakeRecorder(100), version: 100, offered: map[string]string{}}
 		w.client.Resources = []*metav1.APIResourceList{{
 			GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{
 				{Name: "resourceclaims"},
@@ -70,7 +79,7 @@ func inWorld(t *testing.T, claims []*resourcev1.ResourceClaim, test func(w *worl
 		}
 		log, _ := logtest.NewNullLogger()
 		w.Controller = New(Options{
-			OnMapped: w.mapped, Client: w.client, Discovery: w.client.Discovery(),
+			OnOffered: w.onOffered, Client: w.client, Discovery: w.client.Discovery(),
 			Recorder: w.recorder, Log: log,
 		})
 		ctx, cancel := context.WithCancel(t.Context())

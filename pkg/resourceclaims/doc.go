@@ -5,7 +5,7 @@ pkg/resourceclaims/account.
 
   - controller.go  Controller: what is followed, and the decision
   - settle.go      what became of writes that were granted
-  - classes.go     which resources DeviceClasses map to devices
+  - classes.go     where DRA gives devices for resources that pods ask for by count
   - doubles.go     tells of devices that have more owners than they may
   - held.go        which claims have devices while their pods have no node, and who has those of a node
   - lean.go        what is kept of an object

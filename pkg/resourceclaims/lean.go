@@ -1,6 +1,8 @@
 package resourceclaims
 
 import (
+	"slices"
+
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -26,7 +28,7 @@ func leanClaim(obj any) (any, error) {
 	return kept, nil
 }
 
-// leanSlice is a cache.TransformFunc. The attributes that devices are chosen by are most of a slice.
+// leanSlice is a cache.TransformFunc. By the attributes of devices DeviceClasses select them.
 func leanSlice(obj any) (any, error) {
 	full, ok := obj.(*resourcev1.ResourceSlice)
 	if !ok {
@@ -36,12 +38,9 @@ func leanSlice(obj any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: full.Name, UID: full.UID, ResourceVersion: full.ResourceVersion},
 		Spec:       full.Spec,
 	}
-	kept.Spec.NodeSelector = nil
-	kept.Spec.Devices = make([]resourcev1.Device, len(full.Spec.Devices))
-	for i := range full.Spec.Devices {
-		d := full.Spec.Devices[i]
-		d.Attributes, d.Taints, d.NodeSelector = nil, nil, nil
-		kept.Spec.Devices[i] = d
+	kept.Spec.Devices = slices.Clone(full.Spec.Devices)
+	for i := range kept.Spec.Devices {
+		kept.Spec.Devices[i].Taints = nil
 	}
 	return kept, nil
 }

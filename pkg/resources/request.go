@@ -37,6 +37,9 @@ type Request struct {
 	Unlisted []NamedAmount
 	// Ports are the host ports the pod occupies.
 	Ports []HostPort
+	// ByDRA are those of the columns of which a pod that is bound was given devices by DRA, as its status says
+	// (extendedResourceClaimStatus), in order.
+	ByDRA []Column
 	// ToleratesUnschedulable says that the pod may be placed on a cordoned node.
 	ToleratesUnschedulable bool
 }
@@ -51,15 +54,10 @@ func (r *Request) Value(c Column) int64 {
 	return 0
 }
 
-// AsksForExtended reports whether is says so of an extended resource that the request names.
-func (r *Request) AsksForExtended(t *Table, is func(v1.ResourceName) bool) bool {
-	return slices.ContainsFunc(r.Unlisted, func(a NamedAmount) bool { return is(a.Name) }) ||
-		slices.ContainsFunc(r.Amounts, func(a Amount) bool { return a.Column > Pods && is(t.Name(a.Column)) })
-}
-
-// Equal reports whether both ask for the same amounts and host ports.
+// Equal reports whether both ask for the same amounts and host ports, and have the same by DRA.
 func (r *Request) Equal(o *Request) bool {
-	return slices.Equal(r.Amounts, o.Amounts) && slices.Equal(r.Unlisted, o.Unlisted) && slices.Equal(r.Ports, o.Ports)
+	return slices.Equal(r.Amounts, o.Amounts) && slices.Equal(r.Unlisted, o.Unlisted) &&
+		slices.Equal(r.Ports, o.Ports) && slices.Equal(r.ByDRA, o.ByDRA)
 }
 
 // Plus returns what two pods ask for together.
@@ -200,8 +198,23 @@ func ForBoundPod(t *Table, pod *v1.Pod) Request {
 			req.Amounts = append(req.Amounts, Amount{Column: col, Value: value})
 		}
 	}
+	req.ByDRA = byDRA(t, pod)
 	req.sort()
 	return req
+}
+
+// byDRA returns of which resources DRA has given devices to a pod that asks for them by count.
+func byDRA(t *Table, pod *v1.Pod) (columns []Column) {
+	if pod.Status.ExtendedResourceClaimStatus == nil {
+		return nil
+	}
+	for _, m := range pod.Status.ExtendedResourceClaimStatus.RequestMappings {
+		if column, ok := t.Lookup(v1.ResourceName(m.ResourceName)); ok && !slices.Contains(columns, column) {
+			columns = append(columns, column)
+		}
+	}
+	slices.Sort(columns)
+	return columns
 }
 
 // Allocatable returns what a node offers: its status.allocatable, one Amount

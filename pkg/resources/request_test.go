@@ -358,3 +358,26 @@ func TestWhatTwoPodsAskForTogether(t *testing.T) {
 	assert.False(t, sum.ToleratesUnschedulable)
 	assert.Equal(t, int64(1000), a.Value(CPU), "requests are shared and not changed")
 }
+
+// What DRA gave a pod that asks for it by count its status says, once it is bound.
+func TestByDRA(t *testing.T) {
+	table := NewTable()
+	pod := &v1.Pod{
+		Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+			"example.com/gpu": resource.MustParse("2"), "example.com/nic": resource.MustParse("1"),
+		}}}}},
+		Status: v1.PodStatus{ExtendedResourceClaimStatus: &v1.PodExtendedResourceClaimStatus{
+			RequestMappings: []v1.ContainerExtendedResourceRequest{
+				{ResourceName: "example.com/gpu"}, {ResourceName: "example.com/gpu"}, {ResourceName: "example.com/unknown"},
+			},
+		}},
+	}
+	bound := ForBoundPod(table, pod)
+	column, ok := table.Lookup("example.com/gpu")
+	require.True(t, ok)
+	assert.Equal(t, []Column{column}, bound.ByDRA)
+	assert.EqualValues(t, 2, bound.Value(column), "it counts, as for kube-scheduler")
+	pod.Status.ExtendedResourceClaimStatus = nil
+	before := ForBoundPod(table, pod)
+	assert.False(t, before.Equal(&bound))
+}

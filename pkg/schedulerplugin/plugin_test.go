@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
@@ -388,8 +389,8 @@ func TestProfilesShareAServer(t *testing.T) {
 	require.NoError(t, plugins.Wait())
 }
 
-// A server that hears of a class which maps what a pod was refused for has it tried again.
-func TestMappedResourceIsHeardOf(t *testing.T) {
+// A server that hears of devices of DRA for what a pod was refused for has it tried again.
+func TestWhatDRABeginsToGiveIsHeardOf(t *testing.T) {
 	const gpu = "example.com/gpu"
 	f := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -401,7 +402,7 @@ func TestMappedResourceIsHeardOf(t *testing.T) {
 	pod.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1")
 	g.known(pod)
 	require.False(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
-	f.server.waiting.Mapped(f.ledger.ObserveMapped([]string{gpu}))
+	placementtest.DRA(f.ledger, 4000, gpu, "a")
 	assert.Equal(t, "ns/p", g.woken())
 	require.True(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
 	cancel()

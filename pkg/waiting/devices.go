@@ -2,10 +2,7 @@ package waiting
 
 import (
 	"slices"
-	"sync"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -65,35 +62,4 @@ func (w *Pods) DeviceClaimChanged(namespace, name string) {
 	for _, other := range w.hosts() {
 		other.DeviceClaimChanged(namespace, name)
 	}
-}
-
-// Mapped says that DeviceClasses leave resources to DRA that they did not before: pods that ask for one are looked at.
-// The ledger has no event for that.
-func (w *Pods) Mapped(added []string) {
-	now := time.Now()
-	for _, name := range added {
-		w.mapped.Set(v1.ResourceName(name), &sync.Map{}, raceWindow)
-	}
-	isAdded := func(name v1.ResourceName) bool { return slices.Contains(added, string(name)) }
-	for _, a := range w.appendAttempts(nil) {
-		if a.pod.Request.AsksForExtended(w.Ledger.Table(), isAdded) {
-			w.tell(a, news{many: true}, now)
-		}
-	}
-	for _, other := range w.hosts() {
-		other.Mapped(added)
-	}
-}
-
-// justMapped reports whether the pod asks for a resource that Mapped has told of just before: an attempt may have been
-// decided before and come after. What is refused once more was decided after.
-func (w *Pods) justMapped(pod *cluster.Pod) bool {
-	return pod.Request.AsksForExtended(w.Ledger.Table(), func(name v1.ResourceName) bool {
-		told, just := w.mapped.Get(name)
-		if !just {
-			return false
-		}
-		_, again := told.(*sync.Map).LoadOrStore(pod.Ref.UID, nil)
-		return !again
-	})
 }

@@ -118,32 +118,21 @@ func TestNewClaimWakesItsPods(t *testing.T) {
 	})
 }
 
-// A class that begins to map a resource wakes the pods that ask for it, those included whose refusal comes later, and
+// DRA that begins to give what pods were refused for want of wakes those, those included whose refusal comes later, and
 // nobody else.
-func TestMappedResourceWakesItsPods(t *testing.T) {
+func TestWhatDRABeginsToGiveWakesItsPods(t *testing.T) {
 	const gpu = "example.com/gpu"
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		asks := func(name string, extended ...v1.ResourceName) *cluster.Pod { return w.pod(name, "1", 0, extended...) }
 		w.refuse(asks("before", gpu), "a", "b")
 		w.refuse(asks("other", "example.com/other"), "a", "b")
-		w.refuse(asks("both", gpu, "example.com/other"), "a", "b")
-		w.refuse(asks("plain"), "a") // for another reason
+		late := asks("after", gpu)
+		revision := w.ledger.Revision()
 		advance(time.Minute)
-		w.Mapped(w.ledger.ObserveMapped([]string{gpu}))
-		w.refuse(asks("after", gpu), "a", "b")
-		w.refuse(asks("plain too"), "a")
-		for range 5 { // it fits a by the ledger, and not for reasons of its own
-			advance(time.Second)
-			w.refuse(asks("after", gpu), "a")
-		}
+		placementtest.DRA(w.ledger, 4000, gpu, "a")
+		w.Await(late, revision, []string{"a", "b"}, false)
 		advance(time.Minute)
 		assert.ElementsMatch(t, []string{"before", "after"}, w.api.names())
-		w.Mapped(w.ledger.ObserveMapped([]string{gpu, "example.com/other"}))
-		advance(time.Minute)
-		assert.ElementsMatch(t, []string{"before", "after", "other", "both"}, w.api.names())
-		w.refuse(asks("late", gpu), "a", "b")
-		advance(time.Minute)
-		assert.Len(t, w.api.names(), 4, "what is refused long after had other reasons")
 	})
 }

@@ -81,7 +81,9 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 		return
 	case ledger.DevicesUpdated:
 		silent = true
-	case ledger.AllocationResized, ledger.NodeUpdated:
+	case ledger.NodeUpdated:
+		silent = late || len(e.DRA) > 0 // which schedulers may have heard of before this server
+	case ledger.AllocationResized:
 	default:
 		return
 	}

@@ -72,8 +72,6 @@ type Pods struct {
 	askers askers
 
 	changedClaims *cache.Expiring // the objects of device claims that came, went or were made anew just before, by podName
-	// the resources that Mapped has told of just before, by v1.ResourceName: the UIDs of pods refused since
-	mapped *cache.Expiring
 
 	changed chan struct{} // there is an attempt to take, or to take sooner
 	kick    chan struct{} // there is something to look at all attempts for
@@ -132,8 +130,8 @@ func New(o Options) *Pods {
 	w := &Pods{
 		Options: o, wakes: rate.NewLimiter(wakeupsPerSecond, wakeupBurst),
 		searches:      rate.NewLimiter(searchesPerSecond, searchesPerSecond),
-		changedClaims: cache.NewExpiring(), mapped: cache.NewExpiring(),
-		changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		changedClaims: cache.NewExpiring(),
+		changed:       make(chan struct{}, 1), kick: make(chan struct{}, 1),
 		since: o.Ledger.Revision(), loop: newLoop(),
 		byUID: map[types.UID]*record{}, ready: newQueue(byPriority), later: newQueue(byDue),
 		plans: map[*plan]bool{}, bySlot: map[ledger.SlotRef]*plan{}, byNode: map[string]map[types.UID]*plan{},

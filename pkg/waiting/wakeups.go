@@ -90,7 +90,7 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 		}
 	}
 	w.failed(a)
-	if w.claimChanged(pod) || w.justMapped(pod) {
+	if w.claimChanged(pod) {
 		w.tell(a, news{many: true}, a.at)
 	}
 	if w.isElsewhere(pod, offered) {

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Check finds what is wrong inside a ledger. Only the ledger's own tests can look there.
@@ -71,5 +72,20 @@ func (m *Model) addNode(view *ledger.NodeView) {
 			n.allocatable[a.Resource] = a.Allocatable
 		}
 	}
+	n.dra = m.unlisted(view)
 	m.nodes[view.Name] = n
+}
+
+// unlisted are the extended resources that something on a node asks for and its view does not have: what is left to DRA.
+func (m *Model) unlisted(view *ledger.NodeView) map[v1.ResourceName]bool {
+	left := map[v1.ResourceName]bool{}
+	for c := range m.table.Len() {
+		if resources.Column(c) > resources.Pods {
+			left[m.table.Name(resources.Column(c))] = true
+		}
+	}
+	for _, a := range view.Amounts {
+		delete(left, a.Resource)
+	}
+	return left
 }

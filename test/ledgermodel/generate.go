@@ -25,6 +25,8 @@ type World struct {
 	Devices bool
 	// Limits lets budgets be limited, and names callers.
 	Limits bool
+	// DRA lets DRA give devices for resources that pods ask for by count.
+	DRA bool
 
 	allocations map[string]*ledger.DeviceRequest // what the pod of each name asked for last
 	lastNode    ledger.NodeObservation
@@ -159,11 +161,36 @@ func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 		add(gpu, w.value(t, "gpus", 3))
 		add(nic, w.value(t, "nics", 1))
 	}
+	if w.DRA {
+		add(gpu, w.value(t, "gpus", 2))
+		if observed && pick(t, "by DRA", 3) > 0 {
+			r.ByDRA = w.gpus()
+		}
+	}
 	slices.SortFunc(r.Amounts, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
 	for range max(0, pick(t, "ports", 9)-6) {
 		r.Ports = append(r.Ports, w.port(t))
 	}
 	return r
+}
+
+// gpus is the column of what DRA gives.
+func (w *World) gpus() []resources.Column {
+	column, _ := w.Table.Offer(gpu)
+	return []resources.Column{column}
+}
+
+// byDRA draws whether DRA gives what a node does not offer by count, or offers besides.
+func (w *World) byDRA(t *rapid.T, o *ledger.NodeObservation) {
+	if !w.DRA {
+		return
+	}
+	if pick(t, "slices", 4) > 0 {
+		o.DRA = w.gpus()
+	}
+	if pick(t, "by count", 4) == 3 {
+		o.Allocatable = append(o.Allocatable, resources.Amount{Column: w.gpus()[0], Value: 3})
+	}
 }
 
 func (w *World) port(t *rapid.T) resources.HostPort {
@@ -263,6 +290,7 @@ func (w *World) Placement(t *rapid.T) ledger.Placement {
 		p.Request = p.Devices.Counted(w.Table, p.Request)
 	}
 	p.Caller = w.caller(t)
+	p.Keep = w.DRA && pick(t, "keep", 3) == 2
 	return p
 }
 

@@ -98,6 +98,7 @@ func (w *World) LargeNode(t *rapid.T, name string) ledger.NodeObservation {
 		{Column: resources.Memory, Value: 8 + int64(pick(t, "memory", 12))},
 		{Column: resources.Pods, Value: 4 + int64(pick(t, "pods", 9))},
 	}
+	w.byDRA(t, &o)
 	slices.SortFunc(o.Allocatable, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
 	w.lastNode = o
 	return o

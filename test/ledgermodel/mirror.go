@@ -34,7 +34,8 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 	switch {
 	case e.Type == ledger.NodeUpdated, e.Type == ledger.NodeLabeled:
 		m.known.ObserveNode(ledger.NodeObservation{
-			Name: e.Node, UID: e.NodeUID, Allocatable: e.Allocatable, Unschedulable: e.Unschedulable, Labels: e.Labels,
+			Name: e.Node, UID: e.NodeUID, Allocatable: e.Allocatable, DRA: e.DRA, Unschedulable: e.Unschedulable,
+			Labels: e.Labels,
 		})
 	case e.Type == ledger.NodeRemoved:
 		delete(m.known.nodes, e.Node)

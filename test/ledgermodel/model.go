@@ -47,6 +47,7 @@ type modelNode struct {
 	uid         types.UID
 	labels      map[string]string
 	allocatable map[v1.ResourceName]int64
+	dra         map[v1.ResourceName]bool
 }
 
 // modelAllocation is a pod's share of a node, from the moment on that it is kept for the pod
@@ -228,11 +229,7 @@ func count(sum *big.Int) int64 {
 
 // free returns what is left of a resource on a node.
 func (m *Model) free(node string, name v1.ResourceName) int64 {
-	offered := int64(0)
-	if n := m.nodes[node]; n != nil {
-		offered = n.allocatable[name]
-	}
-	return m.devicesFree(node, name, offered, count(m.used(node, name))) // all are at least 0: no overflow
+	return m.devicesFree(node, name, m.offered(node, name), count(m.used(node, name))) // all are at least 0: no overflow
 }
 
 // verdict decides whether a request fits a node, by use of a slot or without.
@@ -328,7 +325,8 @@ func anyAllocation(*modelAllocation) bool { return true }
 func anySlot(*modelSlot) bool             { return true }
 
 func sameRequest(a, b *resources.Request) bool {
-	return slices.Equal(a.Amounts, b.Amounts) && slices.Equal(a.Unlisted, b.Unlisted) && slices.Equal(a.Ports, b.Ports)
+	return slices.Equal(a.Amounts, b.Amounts) && slices.Equal(a.Unlisted, b.Unlisted) && slices.Equal(a.Ports, b.Ports) &&
+		slices.Equal(a.ByDRA, b.ByDRA)
 }
 
 // tell records what the ledger has to announce about an allocation, or a slot in memory.

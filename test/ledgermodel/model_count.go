@@ -102,7 +102,7 @@ func (m *Model) withDevices(v ledger.Verdict, node string, p *ledger.Placement, 
 ) ledger.Verdict {
 	for _, name := range m.resourcesOfDevices(node) {
 		column, counted := m.table.Lookup(v1.ResourceName(name))
-		if n := m.nodes[node]; v.Reason != ledger.Fits || !counted || n == nil || n.allocatable[v1.ResourceName(name)] > 0 {
+		if n := m.nodes[node]; v.Reason != ledger.Fits || !counted || n == nil || m.offered(node, v1.ResourceName(name)) > 0 {
 			continue
 		}
 		more := m.asks(p.Request)[v1.ResourceName(name)] - claimsOf(p.Devices, name)
@@ -113,6 +113,7 @@ func (m *Model) withDevices(v ledger.Verdict, node string, p *ledger.Placement, 
 			v = ledger.Verdict{Reason: ledger.InsufficientResource, Column: column}
 		}
 	}
+	v = m.withoutDRA(v, node, p)
 	short := v.Reason == ledger.InsufficientResource && !v.Unlisted &&
 		claimsOf(p.Devices, string(m.table.Name(v.Column))) > 0
 	if p.Devices != nil && (v.Reason == ledger.Fits || short) && !named() {

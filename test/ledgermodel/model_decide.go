@@ -176,7 +176,7 @@ func asPlacement(spec *ledger.Slot) *ledger.Placement {
 	return &ledger.Placement{
 		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Caller: spec.Caller,
 		Priority: spec.Priority,
-		Slots:    spec.Slots, Devices: spec.Devices,
+		Slots:    spec.Slots, Devices: spec.Devices, Keep: spec.Keep || spec.Ref.Name != "",
 	}
 }
 
@@ -255,9 +255,11 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 		r.Resource = string(name)
 		r.Requested = m.asks(p.Request)[name]
 		r.Free = others.free(p.Node, name)
-		if slices.Contains(m.resourcesOfDevices(p.Node), string(name)) && r.Free >= r.Requested &&
-			m.nodes[p.Node].allocatable[name] == 0 {
+		if r.Free >= r.Requested && m.nodes[p.Node].allocatable[name] == 0 {
 			r.Free = 0
+		}
+		if others.leftToDRA(p.Node, name) {
+			r.Detail = "DRA gives it there, and its devices are kept for no pod to come"
 		}
 		r.Holders = others.holders(p.Node, name)
 		slices.SortStableFunc(r.Holders, func(a, b ledger.Holder) int { return cmp.Compare(b.Amount, a.Amount) })

@@ -109,6 +109,7 @@ func (m *Model) exchange(p *ledger.Placement, x *ledger.Exchange) (bound *grant,
 		short.Requested, short.Free = short.Requested+int64(len(x.Keep[k].Slots)), short.Free+int64(n)
 	}
 	if short.Free < short.Requested {
+		short.Detail = m.byDRAOnly(x)
 		return nil, nil, short
 	}
 	return bound, kept, nil

@@ -16,9 +16,14 @@ func (m *Model) ObserveNode(o ledger.NodeObservation) bool {
 	for _, a := range o.Allocatable {
 		allocatable[m.table.Name(a.Column)] = a.Value
 	}
+	dra := map[v1.ResourceName]bool{}
+	for _, c := range o.DRA {
+		dra[m.table.Name(c)] = true
+	}
 	kind := ledger.NodeUpdated
 	if old := m.nodes[o.Name]; old != nil && old.exists && old.uid == o.UID &&
-		old.cordoned == o.Unschedulable && maps.Equal(old.allocatable, allocatable) {
+		old.cordoned == o.Unschedulable && maps.Equal(old.allocatable, allocatable) &&
+		maps.Equal(old.dra, dra) {
 		if maps.Equal(old.labels, o.Labels) {
 			return false
 		}
@@ -26,11 +31,11 @@ func (m *Model) ObserveNode(o ledger.NodeObservation) bool {
 	}
 	m.nodes[o.Name] = &modelNode{
 		exists: true, cordoned: o.Unschedulable, uid: o.UID, labels: o.Labels,
-		allocatable: allocatable,
+		allocatable: allocatable, dra: dra,
 	}
 	m.Events = append(m.Events, ledger.Event{
 		Type: kind, Node: o.Name, EventDetails: ledger.EventDetails{
-			NodeUID: o.UID, Allocatable: o.Allocatable, Unschedulable: o.Unschedulable, Labels: o.Labels,
+			NodeUID: o.UID, Allocatable: o.Allocatable, DRA: o.DRA, Unschedulable: o.Unschedulable, Labels: o.Labels,
 		},
 	})
 	return true

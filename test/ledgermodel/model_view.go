@@ -98,6 +98,7 @@ func (m *Model) nodeView(name string) ledger.NodeView {
 			maps.Copy(listed, m.asks(h.Request))
 		}
 	}
+	maps.DeleteFunc(listed, func(resource v1.ResourceName, _ int64) bool { return m.leftToDRA(name, resource) })
 	for _, resource := range slices.Sorted(maps.Keys(listed)) {
 		view.Amounts = append(view.Amounts, ledger.AmountView{
 			Resource: resource, Allocatable: offered[resource],

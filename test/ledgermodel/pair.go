@@ -283,13 +283,22 @@ func (p *Pair) Check() error {
 	p.differ("next deadline", []any{deadline, ok}, []any{want, wantOK})
 	p.usage()
 	p.names()
-	p.differ("mirror", told(s), told(p.mirror.Snapshot()))
+	p.differ("mirror", p.announced(s), p.announced(p.mirror.Snapshot()))
 	return p.Err
 }
 
-// told leaves out of a snapshot what events do not announce: a toleration that
-// a pod got later changes no account.
-func told(s ledger.Snapshot) ledger.Snapshot {
+// announced leaves out of a snapshot what events do not announce: a toleration that
+// a pod got later changes no account. What DRA gives is left out of nodes: whether it is left to DRA depends on which
+// pods were seen there.
+func (p *Pair) announced(s ledger.Snapshot) ledger.Snapshot {
+	s.Nodes = slices.Clone(s.Nodes)
+	for k := range s.Nodes {
+		view := &s.Nodes[k]
+		view.Amounts = slices.DeleteFunc(slices.Clone(view.Amounts), func(a ledger.AmountView) bool {
+			n := p.Model.nodes[view.Name]
+			return n != nil && n.dra[a.Resource] && a.Allocatable == 0
+		})
+	}
 	for k := range s.Allocations {
 		s.Allocations[k].Growing = false
 		request := *s.Allocations[k].Request

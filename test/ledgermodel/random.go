@@ -20,7 +20,7 @@ func AgreesWithModel(t *testing.T, check Check, kind World) {
 	rapid.Check(t, func(t *rapid.T) {
 		pair := NewPair(ledger.Options{FirstRevision: rapid.Uint64Range(0, 100).Draw(t, "first revision")}, check)
 		w := NewWorld(pair.Ledger.Table())
-		w.Calm, w.Devices, w.Limits = kind.Calm, kind.Devices, kind.Limits
+		w.Calm, w.Devices, w.Limits, w.DRA = kind.Calm, kind.Devices, kind.Limits, kind.DRA
 		for _, name := range nodeNames[:2] {
 			pair.ObserveNode(w.LargeNode(t, name))
 			if w.Devices {

@@ -2,6 +2,8 @@
 package placementtest
 
 import (
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
@@ -19,6 +21,16 @@ func NewBuilder(l *ledger.Ledger) *placement.Builder {
 func Nodes(l *ledger.Ledger, milliCPU int64, names ...string) {
 	for _, name := range names {
 		l.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 110},
+		}})
+	}
+}
+
+// DRA has nodes with so much CPU, which offer none of a resource by count, have devices of DRA for it.
+func DRA(l *ledger.Ledger, milliCPU int64, resource string, names ...string) {
+	column, _ := l.Table().Offer(v1.ResourceName(resource))
+	for _, name := range names {
+		l.ObserveNode(ledger.NodeObservation{Name: name, DRA: []resources.Column{column}, Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 110},
 		}})
 	}

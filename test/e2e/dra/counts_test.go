@@ -55,7 +55,10 @@ func TestCountsOfMappedResources(t *testing.T) {
 	c.CreateReservation("ahead", `{ttl: 10m, slots: [{name: a, requests: {cpu: 1, example.com/later: 1}}]}`)
 	c.AwaitReservation("ahead", v1alpha1.ReservationPending)
 	c.mapClass("example.com/later")
-	c.AwaitReservation("ahead", v1alpha1.ReservationAvailable) // what it keeps is the CPU
+	c.Eventually(func(t *assert.CollectT) {
+		conditions := c.AwaitReservation("ahead", v1alpha1.ReservationPending).Status.Conditions
+		assert.Contains(t, conditions[0].Message, "where DRA gives example.com/later, whose devices are kept for no pod")
+	})
 }
 
 // mapClass has the class map an extended resource.

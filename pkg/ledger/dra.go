@@ -1,0 +1,112 @@
+package ledger
+
+import (
+	"math"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Where a node offers none of a resource by count, and DRA gives devices for it there, kube-scheduler leaves the resource
+// to DRA, and allocates devices to the pods that ask for it (NodeResourcesFit). So the ledger does not count it there,
+// and the webhook decides on the devices instead. What follows says where that is so. Nothing is kept of such a
+// resource: nobody has the devices of a pod to come.
+
+// offered is how much there is of a resource on a node. What pods have by DRA fits, also where its devices are not
+// published just now.
+func (n *node) offered(c resources.Column) int64 {
+	offered := at(n.allocatable, c)
+	switch {
+	case offered > 0:
+		return offered
+	case slices.Contains(n.left, c):
+		return math.MaxInt64
+	case n.drawn > 0:
+		return n.usedByDRA(c)
+	}
+	return 0
+}
+
+// usedByDRA is how much pods use of a resource that DRA gave them.
+func (n *node) usedByDRA(c resources.Column) (sum int64) {
+	for e := n.first; e != nil; e = e.next {
+		if slices.Contains(e.request.ByDRA, c) {
+			sum, _ = resources.Add(sum, e.counts.Value(c))
+		}
+	}
+	return sum
+}
+
+// usedByCount reports whether a pod that was seen on the node has some of a resource that DRA has not given it: its
+// device plugin is away. A pod that is being bound may be one whose status does not say yet what DRA gave it.
+func (n *node) usedByCount(c resources.Column) bool {
+	for e := n.first; e != nil; e = e.next {
+		if e.isAllocation() && e.version > 0 && e.request.Value(c) > 0 && !slices.Contains(e.request.ByDRA, c) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave decides what of a node is left to DRA.
+func (n *node) leave() {
+	n.left = nil // and not cut: a Survey may have it
+	for _, c := range n.dra {
+		if at(n.allocatable, c) == 0 && !n.usedByCount(c) {
+			n.left = append(n.left, c)
+		}
+	}
+}
+
+// leftToDRA reports whether a node leaves a resource to DRA.
+func (l *account) leftToDRA(i int32, c resources.Column) bool {
+	return slices.Contains(l.nodes[i].left, c)
+}
+
+// somewhereLeftToDRA reports whether any node leaves a resource to DRA.
+func (l *account) somewhereLeftToDRA(c resources.Column) bool {
+	return slices.ContainsFunc(l.nodes, func(n *node) bool { return n != nil && slices.Contains(n.left, c) })
+}
+
+// draw notes that an entry comes to a node (1), or goes (-1), which may have something by DRA.
+func (l *account) draw(e *entry, sign int) {
+	if n := l.nodes[e.node]; len(e.request.ByDRA) > 0 {
+		n.drawn += sign
+		l.markDRA(e.node)
+	}
+}
+
+// markDRA marks nodes where DRA has a say, which most have not.
+func (l *account) markDRA(i int32) {
+	l.flags[i] &^= usesDRA
+	if n := l.nodes[i]; len(n.dra) > 0 || n.drawn > 0 {
+		l.flags[i] |= usesDRA
+	}
+}
+
+// byDRAOnly says in words which resource DRA gives some nodes' pods that an exchange is to keep; empty where there is
+// none.
+func (l *account) byDRAOnly(x *Exchange) string {
+	for k := range x.Keep {
+		for _, slot := range x.Keep[k].Slots[:min(1, len(x.Keep[k].Slots))] {
+			for _, a := range slot.Request.Amounts {
+				if a.Column > resources.Pods && l.somewhereLeftToDRA(a.Column) {
+					return "what nodes leave to DRA, " + string(l.table.Name(a.Column)) + ", is kept for no pod"
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// notKept returns a resource that is to be kept for later and that the node leaves to DRA.
+func (l *account) notKept(i int32, p *Placement) (resources.Column, bool) {
+	if p.Keep {
+		for _, a := range p.Request.Amounts {
+			if l.leftToDRA(i, a.Column) {
+				return a.Column, true
+			}
+		}
+	}
+	return 0, false
+}

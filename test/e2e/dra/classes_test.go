@@ -1,0 +1,93 @@
+//go:build e2e
+
+package dra
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+const gpus corev1.ResourceName = "nvidia.com/gpu"
+
+// TestClassIsForNodesWithItsDevices has a class map the resource that other nodes have by device plugin. Nothing of it is
+// promised where DRA has no devices of the class: not while the plugin is away, in no gang, and for no Reservation.
+func TestClassIsForNodesWithItsDevices(t *testing.T) {
+	c := newCluster(t, 1, 2) // node-0 has two devices of DRA
+	nodes := func(prefix, count string) string {
+		allocatable := testbed.Requests("4")
+		allocatable[corev1.ResourceMemory] = resource.MustParse("16Gi")
+		allocatable[gpus] = resource.MustParse(count)
+		return c.AddNodes(1, controlplane.NodeTemplate{Prefix: prefix, Allocatable: allocatable})[0]
+	}
+	eight, two := nodes("eight", "8"), nodes("two", "2")
+	cpus := c.AddNodes(1, controlplane.NodeTemplate{Prefix: "cpus"})[0]
+	c.startWebhook()
+	c.mapClass(string(gpus))
+	asks := func(name, count string, changes ...func(*corev1.Pod)) *corev1.Pod {
+		return c.CreatePod(name, testbed.Nobody, "100m", append(changes, func(pod *corev1.Pod) {
+			limits := corev1.ResourceList{gpus: resource.MustParse(count)}
+			pod.Spec.Containers[0].Resources.Limits = limits
+			pod.Spec.Containers[0].Resources.Requests[gpus] = limits[gpus]
+		})...)
+	}
+	probe := asks("probe", "2")
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Equal(t, []string{cpus}, slices.Collect(maps.Keys(c.Filter(probe, "node-0", eight, two, cpus))))
+	}, "the server knows that DRA has devices on node-0")
+
+	require.Empty(t, c.Bind(asks("user", "8"), eight))
+	for _, capacity := range []string{"8", "0"} { // the plugin is away, or the kubelet has just begun
+		c.setGPUs(eight, capacity, "0")
+		assert.Contains(t, c.Bind(asks("second-"+capacity, "4"), eight), "too little nvidia.com/gpu")
+		answer := c.Reserve(&reserver.Request{
+			SchedulerName: testbed.Nobody, Durable: ptr.To(true), TTLSeconds: 600, Nodes: []string{eight},
+			Pods: []*corev1.Pod{asks("ahead-"+capacity, "8")},
+		})
+		assert.Contains(t, answer.Error, "too little nvidia.com/gpu")
+	}
+	c.setGPUs(eight, "8", "8")
+
+	gang := func(name string) *corev1.Pod {
+		return asks(name, "1", testbed.Annotated(v1alpha1.GangAnnotation, "ring", v1alpha1.GangMinAnnotation, "3"))
+	}
+	first := gang("ring-0")
+	gang("ring-1")
+	gang("ring-2")
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Contains(t, c.Bind(first, two), "of its gang need capacity at once, and there is some for 1")
+	}, "node-0 has devices, which are kept for nobody, and "+cpus+" has none")
+
+	c.CreateReservation("ahead", `{ttl: 10m, slots: [{name: a, requests: {cpu: 1, nvidia.com/gpu: 2}}, `+
+		`{name: b, requests: {cpu: 1, nvidia.com/gpu: 2}}]}`)
+	c.AwaitReservation("ahead", v1alpha1.ReservationPending)
+	require.NoError(t, c.Reservations().Delete(t.Context(), "ahead", metav1.DeleteOptions{}))
+	require.Zero(t, c.Metric("globalreserve_overcommitted_nodes"))
+	require.Empty(t, c.Bind(probe, "node-0"), "a pod gets devices there, by its scheduler and the webhook")
+}
+
+// setGPUs has a node's status say what its kubelet does of GPUs, and returns when the server has seen that.
+func (c *cluster) setGPUs(node, capacity, allocatable string) {
+	c.T.Helper()
+	object, err := c.Client().CoreV1().Nodes().Get(c.T.Context(), node, metav1.GetOptions{})
+	require.NoError(c.T, err)
+	object.Status.Capacity[gpus], object.Status.Allocatable[gpus] = resource.MustParse(capacity), resource.MustParse(allocatable)
+	cpu := object.Status.Allocatable[corev1.ResourceCPU]
+	cpu.Add(resource.MustParse("1")) // by which the server's view is known
+	object.Status.Allocatable[corev1.ResourceCPU] = cpu
+	_, err = c.Client().CoreV1().Nodes().UpdateStatus(c.T.Context(), object, metav1.UpdateOptions{})
+	require.NoError(c.T, err)
+	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, cpu.MilliValue(), c.CPU(node).Allocatable) })
+}
