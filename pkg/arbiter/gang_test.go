@@ -61,8 +61,8 @@ func TestGangThatDoesNotFitWaits(t *testing.T) {
 	})
 }
 
-// What a node leaves to DRA is kept for no member: whether there are devices for all of a gang nobody knows. So the gang
-// waits for nodes that offer it by count.
+// What a node leaves to DRA is kept for no member: whether there are devices for all of a gang nobody knows. So the
+// gang waits for nodes that offer it by count.
 func TestGangIsNotKeptWhatDRAGives(t *testing.T) {
 	const gpu = "example.com/gpu"
 	gangTest(t, 2, 3, func(w *gangWorld) {

@@ -30,8 +30,8 @@
 //     asks for the same.
 //   - The pods and slots of one plan are given devices one after another; where that
 //     fails for want of devices, and all or nothing is to be granted, together.
-//   - Of a pod that is gone a slot keeps the devices of its claims, while each is of the resource that its claim asks for
-//     by then, or none of them; of what the pod asked for by count it keeps the count.
+//   - Of a pod that is gone a slot keeps the devices of its claims, while each is of the resource that its claim asks
+//     for by then, or none of them; of what the pod asked for by count it keeps the count.
 //   - A bound pod has what it says that it was bound with when it is first seen, and a
 //     slot that was granted before what its object says, whether these are there and free
 //     or not.

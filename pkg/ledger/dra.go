@@ -7,10 +7,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Where a node offers none of a resource by count, and DRA gives devices for it there, kube-scheduler leaves the resource
-// to DRA, and allocates devices to the pods that ask for it (NodeResourcesFit). So the ledger does not count it there,
-// and the webhook decides on the devices instead. What follows says where that is so. Nothing is kept of such a
-// resource: nobody has the devices of a pod to come.
+// Where a node offers none of a resource by count, and DRA gives devices for it there, kube-scheduler leaves the
+// resource to DRA, and allocates devices to the pods that ask for it (NodeResourcesFit). So the ledger does not count
+// it there, and the webhook decides on the devices instead. What follows says where that is so. Nothing is kept of such
+// a resource: nobody has the devices of a pod to come.
 
 // offered is how much there is of a resource on a node. What pods have by DRA fits, also where its devices are not
 // published just now.

@@ -163,8 +163,8 @@ func (n *node) goneByHand(resource string) map[string]bool {
 	return gone
 }
 
-// givenByDRAByHand is what DRA gives of a resource: all that is asked for, or, where it is not left to it now, what pods
-// have by it.
+// givenByDRAByHand is what DRA gives of a resource: all that is asked for, or, where it is not left to it now, what
+// pods have by it.
 func (n *node) givenByDRAByHand(col resources.Column) (given int64) {
 	left := slices.Contains(n.dra, col)
 	for e := n.first; e != nil; e = e.next {

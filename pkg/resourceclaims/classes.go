@@ -144,7 +144,8 @@ func nodesOf(s *resourcev1.ResourceSlice, d *resourcev1.Device) (on cluster.DRAO
 // appendResources adds the resources of the classes that select a device, and that are not there yet.
 func (o *offers) appendResources(names []v1.ResourceName, driver string, d *resourcev1.Device) []v1.ResourceName {
 	for _, c := range o.byName {
-		missing := slices.DeleteFunc(o.resourcesOf(c), func(name v1.ResourceName) bool { return slices.Contains(names, name) })
+		known := func(name v1.ResourceName) bool { return slices.Contains(names, name) }
+		missing := slices.DeleteFunc(o.resourcesOf(c), known)
 		if len(missing) > 0 && c.selects(driver, d) {
 			names = append(names, missing...)
 		}

@@ -129,13 +129,17 @@ func TestNodesOfDevices(t *testing.T) {
 		"all nodes":  {func(s *resourcev1.ResourceSliceSpec) { s.AllNodes = ptr.To(true) }, "all nodes: " + names},
 		"some nodes": {func(s *resourcev1.ResourceSliceSpec) { s.NodeSelector = some }, "some nodes: " + names},
 		"no nodes":   {func(*resourcev1.ResourceSliceSpec) {}, ""},
-		"each device": {func(s *resourcev1.ResourceSliceSpec) {
-			s.PerDeviceNodeSelection = ptr.To(true)
-			s.Devices = []resourcev1.Device{
-				{Name: "a", NodeName: ptr.To("n")}, {Name: "b", AllNodes: ptr.To(true)}, {Name: "c", NodeName: ptr.To("n")},
-				{Name: "d", NodeSelector: some},
-			}
-		}, "n: " + names + "all nodes: " + names + "some nodes: " + names},
+		"each device": {
+			func(s *resourcev1.ResourceSliceSpec) {
+				s.PerDeviceNodeSelection = ptr.To(true)
+				s.Devices = []resourcev1.Device{
+					{Name: "a", NodeName: ptr.To("n")},
+					{Name: "b", AllNodes: ptr.To(true)},
+					{Name: "c", NodeName: ptr.To("n")},
+					{Name: "d", NodeSelector: some},
+				}
+			}, "n: " + names + "all nodes: " + names + "some nodes: " + names,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Devices: []resourcev1.Device{{Name: "a"}}}}

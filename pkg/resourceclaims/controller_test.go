@@ -62,7 +62,10 @@ func (w *world) onOffered(slice string, offered []cluster.DRAOffer) {
 func inWorld(t *testing.T, claims []*resourcev1.ResourceClaim, test func(w *world), before ...func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, client: fake.NewClientset(), recorder: events.NewFakeRecorder(100), version: 100, offered: map[string]string{}}
+		w := &world{
+			t: t, client: fake.NewClientset(), recorder: events.NewFakeRecorder(100), version: 100,
+			offered: map[string]string{},
+		}
 		w.client.Resources = []*metav1.APIResourceList{{
 			GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{
 				{Name: "resourceclaims"},

@@ -76,7 +76,7 @@ func (m *Model) addNode(view *ledger.NodeView) {
 	m.nodes[view.Name] = n
 }
 
-// unlisted are the extended resources that something on a node asks for and its view does not have: what is left to DRA.
+// unlisted are the extended resources that the view of a node does not have: what is used of them is left to DRA.
 func (m *Model) unlisted(view *ledger.NodeView) map[v1.ResourceName]bool {
 	left := map[v1.ResourceName]bool{}
 	for c := range m.table.Len() {

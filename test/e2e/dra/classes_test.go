@@ -22,8 +22,8 @@ import (
 
 const gpus corev1.ResourceName = "nvidia.com/gpu"
 
-// TestClassIsForNodesWithItsDevices has a class map the resource that other nodes have by device plugin. Nothing of it is
-// promised where DRA has no devices of the class: not while the plugin is away, in no gang, and for no Reservation.
+// TestClassIsForNodesWithItsDevices has a class map the resource that other nodes have by device plugin. Nothing of it
+// is promised where DRA has no devices of the class: not while the plugin is away, in no gang, and for no Reservation.
 func TestClassIsForNodesWithItsDevices(t *testing.T) {
 	c := newCluster(t, 1, 2) // node-0 has two devices of DRA
 	nodes := func(prefix, count string) string {
@@ -83,7 +83,8 @@ func (c *cluster) setGPUs(node, capacity, allocatable string) {
 	c.T.Helper()
 	object, err := c.Client().CoreV1().Nodes().Get(c.T.Context(), node, metav1.GetOptions{})
 	require.NoError(c.T, err)
-	object.Status.Capacity[gpus], object.Status.Allocatable[gpus] = resource.MustParse(capacity), resource.MustParse(allocatable)
+	object.Status.Capacity[gpus] = resource.MustParse(capacity)
+	object.Status.Allocatable[gpus] = resource.MustParse(allocatable)
 	cpu := object.Status.Allocatable[corev1.ResourceCPU]
 	cpu.Add(resource.MustParse("1")) // by which the server's view is known
 	object.Status.Allocatable[corev1.ResourceCPU] = cpu

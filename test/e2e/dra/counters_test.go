@@ -15,8 +15,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
-// TestCountersOfDevicesPublishedNoMore has a driver publish its pool anew without a device that a claim has: nobody knows
-// how much of the shared counter that one takes, so the rest is not given, by a new server neither.
+// TestCountersOfDevicesPublishedNoMore has a driver publish its pool anew without a device that a claim has: nobody
+// knows how much of the shared counter that one takes, so the rest is not given, by a new server neither.
 func TestCountersOfDevicesPublishedNoMore(t *testing.T) {
 	c := newCluster(t, 1, 0)
 	c.startWebhook()
