@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/cel"
@@ -55,6 +56,10 @@ func (o *offers) allListed() {
 func (o *offers) observeClass(now *resourcev1.DeviceClass) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if known := o.byName[now.Name]; known != nil && known.UID == now.UID &&
+		equality.Semantic.DeepEqual(known.Spec, now.Spec) {
+		return // every list anew tells of each class
+	}
 	o.byName[now.Name] = &class{now, compile(now.Spec.Selectors)}
 	o.tellAll()
 }
