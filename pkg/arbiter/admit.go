@@ -49,7 +49,7 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
 	version, _ := strconv.ParseUint(q.Version, 10, 64) // what is no number matches no pod
-	pod, err := a.pods.find(ctx, q.Pod, version)
+	pod, err := a.findToBind(ctx, q.Pod, version, q.Node)
 	if err != nil {
 		return Admitted{}, err
 	}
@@ -113,6 +113,7 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 	said := Admitted{Pod: k.pod}
 	uid := k.pod.Ref.UID
 	k.placement = a.o.Question.For(k.pod, k.node)
+	k.placement.NoDRA = true
 	if err := a.o.Ledger.Pass(&k.placement); err != nil {
 		return said, err
 	}

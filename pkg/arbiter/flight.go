@@ -29,7 +29,7 @@ func (a *Arbiter) bind(f *flight) error {
 func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 	ctx, span := tracing.Start(f.ctx, tracing.Decide)
 	defer span.End()
-	info, err := a.pods.find(ctx, f.pod, 0)
+	info, err := a.findToBind(ctx, f.pod, 0, f.node)
 	if err != nil {
 		return true, f.at(err)
 	}
@@ -38,6 +38,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 		return true, err
 	}
 	placement := a.o.Question.For(info.WithCaller(f.caller), f.node)
+	placement.NoDRA = true
 	placement.Preempt = a.o.Waiting.MayPreempt(f.pod.UID)
 	grant, err := a.gangs.startBind(info, &placement)
 	switch {

@@ -91,7 +91,7 @@ func (a *Arbiter) waitsFor(e *Explanation, last *waiting.Refusal) WaitsFor {
 		return ForReservation
 	case e.Fitting > 0:
 		return ForScheduler
-	case reason == "" || a.o.Ledger.FitsEmpty(e.Request):
+	case reason == "" || a.o.Ledger.FitsEmpty(&ledger.Placement{Request: e.Request}):
 		return ofReason(reason)
 	default:
 		return ForNode

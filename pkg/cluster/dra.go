@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -13,22 +14,30 @@ import (
 
 // DRAOffer says for which resources that pods ask for by count a ResourceSlice puts devices on some nodes.
 type DRAOffer struct {
-	Node  string                     // one node, or empty
-	Nodes *nodeaffinity.NodeSelector // where Node is empty: the nodes; nil for all of them
+	Node     string           // one node, or empty
+	Selector *v1.NodeSelector // where Node is empty: the nodes; nil for all of them
 	// Resources are the names, those of spec.extendedResourceName of DeviceClasses and those by their own names.
 	Resources []v1.ResourceName
 }
 
+// draOffer is a DRAOffer whose selector is read. One that cannot be read is for no node.
+type draOffer struct {
+	DRAOffer
+
+	nodes *nodeaffinity.NodeSelector
+	bad   bool
+}
+
 // draOffers are what ResourceSlices offer. Cache.apply guards it.
 type draOffers struct {
-	bySlice map[string][]DRAOffer
+	bySlice map[string][]draOffer
 	byNode  map[string]map[string]bool // the slices that name a node
 	wide    map[string]bool            // those that name others than single nodes
 }
 
 func newDRAOffers() draOffers {
 	return draOffers{
-		bySlice: map[string][]DRAOffer{}, byNode: map[string]map[string]bool{}, wide: map[string]bool{},
+		bySlice: map[string][]draOffer{}, byNode: map[string]map[string]bool{}, wide: map[string]bool{},
 	}
 }
 
@@ -37,33 +46,40 @@ func (c *Cache) ObserveDRA(slice string, offers []DRAOffer) {
 	c.apply.Lock()
 	defer c.apply.Unlock()
 	before := c.dra.bySlice[slice]
-	if len(before) == 0 && len(offers) == 0 {
+	if slices.EqualFunc(before, offers, func(a draOffer, b DRAOffer) bool { return a.equal(&b) }) {
 		return
 	}
 	c.dra.forget(slice, before)
-	c.dra.add(slice, offers)
-	changed := map[string]bool{}
-	for _, o := range slices.Concat(before, offers) {
-		changed[o.Node] = true
-	}
-	if changed[""] {
-		for _, node := range c.allNodes() {
-			c.tellNode(node)
+	changed := slices.Concat(before, c.dra.add(slice, offers))
+	if !slices.ContainsFunc(changed, func(o draOffer) bool { return o.Node == "" }) {
+		for _, o := range changed {
+			if node := c.byName.get(o.Node); node != nil {
+				c.tellNode(node)
+			}
 		}
 		return
 	}
-	for name := range changed {
-		if node := c.byName.get(name); node != nil {
+	for _, node := range c.allNodes() {
+		if slices.ContainsFunc(changed, func(o draOffer) bool { return o.reaches(node) }) {
 			c.tellNode(node)
 		}
 	}
 }
 
-func (d *draOffers) add(slice string, offers []DRAOffer) {
-	if len(offers) > 0 {
-		d.bySlice[slice] = offers
-	}
-	for _, o := range offers {
+func (o *DRAOffer) equal(other *DRAOffer) bool {
+	return o.Node == other.Node && slices.Equal(o.Resources, other.Resources) &&
+		equality.Semantic.DeepEqual(o.Selector, other.Selector)
+}
+
+func (d *draOffers) add(slice string, offers []DRAOffer) (added []draOffer) {
+	for _, offer := range offers {
+		o := draOffer{DRAOffer: offer}
+		if o.Selector != nil {
+			var err error
+			o.nodes, err = nodeaffinity.NewNodeSelector(o.Selector)
+			o.bad = err != nil
+		}
+		added = append(added, o)
 		switch {
 		case o.Node == "":
 			d.wide[slice] = true
@@ -73,9 +89,13 @@ func (d *draOffers) add(slice string, offers []DRAOffer) {
 			d.byNode[o.Node][slice] = true
 		}
 	}
+	if len(added) > 0 {
+		d.bySlice[slice] = added
+	}
+	return added
 }
 
-func (d *draOffers) forget(slice string, offers []DRAOffer) {
+func (d *draOffers) forget(slice string, offers []draOffer) {
 	delete(d.bySlice, slice)
 	delete(d.wide, slice)
 	for _, o := range offers {
@@ -101,14 +121,14 @@ func (d *draOffers) on(t *resources.Table, node *Node) (columns []resources.Colu
 	return slices.Compact(columns)
 }
 
-func (o *DRAOffer) reaches(node *Node) bool {
+func (o *draOffer) reaches(node *Node) bool {
 	switch {
 	case o.Node != "":
 		return o.Node == node.Name
-	case o.Nodes != nil:
-		return o.Nodes.Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}})
+	case o.nodes != nil:
+		return o.nodes.Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}})
 	}
-	return true
+	return !o.bad
 }
 
 func appendDRA(columns []resources.Column, t *resources.Table, node *Node, names []v1.ResourceName) []resources.Column {

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -87,11 +86,10 @@ func TestSlicesOfSeveralNodes(t *testing.T) {
 	rack := func(n *v1.Node) { n.Labels = map[string]string{"rack": "1"} }
 	w.node("a", 1, rack)
 	w.node("b", 1)
-	selector, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+	selector := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 		MatchExpressions: []v1.NodeSelectorRequirement{{Key: "rack", Operator: v1.NodeSelectorOpIn, Values: []string{"1"}}},
-	}}})
-	require.NoError(t, err)
-	w.ObserveDRA("s", []DRAOffer{{Nodes: selector, Resources: []v1.ResourceName{gpus}}})
+	}}}
+	w.ObserveDRA("s", []DRAOffer{{Selector: selector, Resources: []v1.ResourceName{gpus}}})
 	assert.Equal(t, []string{"a"}, w.fits("a", "b"))
 	w.node("a", 2)
 	w.node("b", 2, rack)

@@ -10,7 +10,7 @@ import (
 // Where a node offers none of a resource by count, and DRA gives devices for it there, kube-scheduler leaves the
 // resource to DRA, and allocates devices to the pods that ask for it (NodeResourcesFit). So the ledger does not count
 // it there, and the webhook decides on the devices instead. What follows says where that is so. Nothing is kept of such
-// a resource: nobody has the devices of a pod to come.
+// a resource: nobody has the devices of a pod to come. Nor is a pod bound before its status says what DRA gave it.
 
 // offered is how much there is of a resource on a node. What pods have by DRA fits, also where its devices are not
 // published just now.
@@ -21,7 +21,7 @@ func (n *node) offered(c resources.Column) int64 {
 		return offered
 	case slices.Contains(n.left, c):
 		return math.MaxInt64
-	case n.drawn > 0:
+	case slices.Contains(n.drawn, c):
 		return n.usedByDRA(c)
 	}
 	return 0
@@ -58,6 +58,22 @@ func (n *node) leave() {
 	}
 }
 
+// refreshDRA recomputes what is free of what DRA may give on a node.
+func (l *account) refreshDRA(i int32) {
+	n, free, used := l.nodes[i], l.row(i), l.usedRow(i)
+	n.leave()
+	for _, list := range [...][]resources.Column{n.dra, n.drawn} {
+		for _, c := range list {
+			if int(c) < len(free) {
+				free[c] = resources.Sub(n.offered(c), used[c])
+			}
+		}
+	}
+	if l.flags[i]&hasDevices != 0 {
+		l.refreshCounted(i)
+	}
+}
+
 // leftToDRA reports whether a node leaves a resource to DRA.
 func (l *account) leftToDRA(i int32, c resources.Column) bool {
 	return slices.Contains(l.nodes[i].left, c)
@@ -70,16 +86,24 @@ func (l *account) somewhereLeftToDRA(c resources.Column) bool {
 
 // draw notes that an entry comes to a node (1), or goes (-1), which may have something by DRA.
 func (l *account) draw(e *entry, sign int) {
-	if n := l.nodes[e.node]; len(e.request.ByDRA) > 0 {
-		n.drawn += sign
-		l.markDRA(e.node)
+	if len(e.request.ByDRA) == 0 {
+		return
 	}
+	n := l.nodes[e.node]
+	for _, c := range e.request.ByDRA {
+		if sign > 0 {
+			n.drawn = append(n.drawn, c)
+		} else if k := slices.Index(n.drawn, c); k >= 0 {
+			n.drawn = slices.Delete(n.drawn, k, k+1)
+		}
+	}
+	l.markDRA(e.node)
 }
 
 // markDRA marks nodes where DRA has a say, which most have not.
 func (l *account) markDRA(i int32) {
 	l.flags[i] &^= usesDRA
-	if n := l.nodes[i]; len(n.dra) > 0 || n.drawn > 0 {
+	if n := l.nodes[i]; len(n.dra)+len(n.drawn) > 0 {
 		l.flags[i] |= usesDRA
 	}
 }
@@ -99,14 +123,24 @@ func (l *account) byDRAOnly(x *Exchange) string {
 	return ""
 }
 
-// notKept returns a resource that is to be kept for later and that the node leaves to DRA.
-func (l *account) notKept(i int32, p *Placement) (resources.Column, bool) {
-	if p.Keep {
-		for _, a := range p.Request.Amounts {
-			if l.leftToDRA(i, a.Column) {
-				return a.Column, true
-			}
+// notGiven returns a resource that the node leaves to DRA, and that DRA has not given yet.
+func (l *account) notGiven(i int32, req *resources.Request) (resources.Column, bool) {
+	for _, a := range req.Amounts {
+		if l.leftToDRA(i, a.Column) && !slices.Contains(req.ByDRA, a.Column) {
+			return a.Column, true
 		}
 	}
 	return 0, false
+}
+
+// AwaitsDRA reports whether a node leaves a resource to DRA that DRA has not given yet to who asks for it.
+func (l Reader) AwaitsDRA(node string, req *resources.Request) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	i, ok := l.nodeIndex[node]
+	if !ok || l.flags[i]&usesDRA == 0 {
+		return false
+	}
+	_, awaits := l.notGiven(i, req)
+	return awaits
 }

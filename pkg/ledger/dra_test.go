@@ -96,11 +96,11 @@ func TestNothingIsKeptOfWhatDRAGives(t *testing.T) {
 	slot.Pod = ledger.PodRef{}
 	result := n.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, start)
 	require.Len(t, result.Rejections, 1)
-	assert.Equal(t, `node "n" has too little nvidia.com/gpu for slot ns/r/s: requested 2, 0 free; DRA gives it there, and `+
-		`its devices are kept for no pod to come`, result.Rejections[0].Message())
+	assert.Equal(t, `node "n" has too little nvidia.com/gpu for slot ns/r/s: requested 2, 0 free; the node leaves it to `+
+		`DRA, which keeps none for later; the status of a pod says what DRA gave it`, result.Rejections[0].Message())
 
 	keep := *p
-	keep.Keep = true
+	keep.NoDRA = true
 	assert.Zero(t, n.Reserve(ledger.NewPlan([]ledger.Placement{keep}, ledger.AllOrNothing, time.Time{}), start).Granted)
 	survey := n.Survey()
 	anywhere := func(string) bool { return true }
@@ -111,7 +111,7 @@ func TestNothingIsKeptOfWhatDRAGives(t *testing.T) {
 	n.Rooms(&keep, func(string, int64) bool { assert.Fail(t, "there is no room"); return false })
 
 	member := n.ask(2, 0)
-	member.Keep = true
+	member.NoDRA = true
 	other := member.Slot(time.Time{})
 	other.Movable = true
 	_, rejection := n.StartBindWith(p, &ledger.Exchange{
@@ -128,19 +128,79 @@ func TestNothingIsKeptOfWhatDRAGives(t *testing.T) {
 	require.NoError(t, n.CheckInvariants())
 }
 
+// A pod is bound once its status says what DRA gave it: who schedules without DRA would have it run without devices,
+// and be taken for one that has some by count.
+func TestBoundOnceDRAHasGiven(t *testing.T) {
+	n := newGPUNode(t, 0)
+	n.observe(0, true)
+	p := n.ask(2, 0)
+	p.NoDRA = true
+	require.True(t, n.AwaitsDRA("n", p.Request))
+	_, rejection := n.StartBind(p, start)
+	require.NotNil(t, rejection)
+	assert.Equal(t, ledger.InsufficientResource, rejection.Reason)
+	p.NoDRA = false
+	require.Equal(t, 1, n.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Time{}), start).Granted,
+		"its scheduler has yet to allocate")
+	p.NoDRA = true
+	_, rejection = n.StartBind(p, start)
+	require.NotNil(t, rejection, "nor in the place of what is kept for it")
+
+	given := *p.Request
+	column, _ := n.Table().Lookup(gpuName)
+	given.ByDRA = []resources.Column{column}
+	p.Request = &given
+	require.False(t, n.AwaitsDRA("n", p.Request))
+	_, rejection = n.StartBind(p, start)
+	require.Nil(t, rejection)
+	require.NoError(t, n.CheckInvariants())
+}
+
+// What is kept of a deleted pod are not the devices that DRA gave it: others have them.
+func TestDeletedPodLeavesNothingOfDRA(t *testing.T) {
+	for _, seen := range []bool{true, false} {
+		n := newGPUNode(t, 0)
+		n.observe(0, true)
+		p := n.ask(2, 0)
+		if seen {
+			n.see(p, true)
+		} else {
+			_, rejection := n.StartBind(p, start)
+			require.Nil(t, rejection)
+			require.True(t, n.Confirm(p.Pod, "n"))
+		}
+		ref := ledger.SlotRef{Namespace: "ns", Name: "kept", Slot: "s"}
+		made, _ := n.RemovePodHolding(p.Pod, 2, ledger.Slot{Ref: ref, Policy: ledger.Once})
+		require.True(t, made)
+		require.NoError(t, n.CheckInvariants())
+		successor := n.ask(2, 0)
+		successor.Slots = []ledger.SlotRef{ref}
+		assert.Equal(t, ledger.Fits, n.AppendFit(nil, successor, []string{"n"})[0].Reason)
+		n.observe(0, false)
+		_, rejection := n.StartBind(successor, start)
+		require.NotNil(t, rejection, "the driver is away")
+		assert.Equal(t, ledger.InsufficientResource, rejection.Reason)
+		assert.Zero(t, n.Stats().OvercommittedNodes)
+	}
+}
+
 // What a node leaves to DRA is not what a pod lacks there, nor what a new node would have to offer.
 func TestAdviceOnWhatIsLeftToDRA(t *testing.T) {
 	n := newGPUNode(t, 0)
 	n.observe(0, true)
 	p := n.ask(2, 0)
 	column, _ := n.Table().Lookup(gpuName)
-	assert.True(t, n.FitsEmpty(p.Request), "another node is no help that this one would not be")
+	later := *p
+	later.NoDRA = true
+	assert.False(t, n.FitsEmpty(&later), "nothing of it is kept here")
+	assert.True(t, n.FitsEmpty(p), "another node is no help that this one would not be")
 	node := &ledger.Template{Name: "new", Offered: map[v1.ResourceName]int64{v1.ResourcePods: 10}}
 	assert.Equal(t, ledger.Fits, n.FitTemplate(p, node).Reason, "as the node that is there")
 	assert.True(t, n.AppendUsage(nil, []string{"n"}, []resources.Column{column})[0].Elsewhere)
 	all := func(string) bool { return true }
 	assert.Equal(t, []ledger.Largest{{Resource: v1.ResourcePods, Requested: 1, Free: 100, Node: "n"}},
 		n.Survey().Largest(p, all))
+	assert.Equal(t, ledger.InsufficientResource, n.FitTemplate(&later, node).Reason)
 	node.Offered[gpuName] = 1
 	assert.Equal(t, ledger.InsufficientResource, n.FitTemplate(p, node).Reason, "it offers some by count")
 }

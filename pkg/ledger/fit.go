@@ -35,8 +35,8 @@ func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) 
 			v = Verdict{Reason: InsufficientResource, Column: col}
 		}
 	}
-	if v.Reason == Fits && l.flags[i]&usesDRA != 0 {
-		if col, short := l.notKept(i, p); short {
+	if v.Reason == Fits && p.NoDRA && l.flags[i]&usesDRA != 0 {
+		if col, short := l.notGiven(i, p.Request); short {
 			v = Verdict{Reason: InsufficientResource, Column: col}
 		}
 	}

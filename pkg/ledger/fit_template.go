@@ -34,7 +34,7 @@ func (l Reader) FitTemplate(p *Placement, node *Template) Verdict {
 	}
 	for _, a := range p.Request.Amounts {
 		free := node.Offered[l.table.Name(a.Column)]
-		if free == 0 && l.somewhereLeftToDRA(a.Column) {
+		if free == 0 && !p.NoDRA && l.somewhereLeftToDRA(a.Column) {
 			continue // DRA may give it on such a node, too
 		}
 		if named && int(a.Column) < l.stride {

@@ -27,7 +27,7 @@ type node struct {
 	allocatable []int64            // by column; shorter than the table where the rest is 0
 	dra         []resources.Column // what DRA gives devices for
 	left        []resources.Column // of these, what is left to it now
-	drawn       int                // how many have something by DRA
+	drawn       []resources.Column // what entries have by DRA, of each its own
 	devices     *nodeDevices
 }
 
@@ -136,7 +136,7 @@ func (l *account) use(i int32, req *resources.Request, sign int64) {
 	}
 	switch flags := l.flags[i]; {
 	case flags&usesDRA != 0:
-		l.refresh(i)
+		l.refreshDRA(i)
 	case flags&hasDevices != 0:
 		l.refreshCounted(i)
 	}

@@ -110,7 +110,7 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 	}
 	outcome := l.observeInPlace(c, &o)
 	if l.flags[c.node]&usesDRA != 0 {
-		l.refresh(c.node) // what it has it has not by DRA, which was not known before it was seen
+		l.refreshDRA(c.node) // what it has it has not by DRA, which was not known before it was seen
 	}
 	return outcome
 }

@@ -54,7 +54,7 @@ func (l *account) explainShortage(r *Rejection, i int32, req *resources.Request,
 		r.Free = 0 // there are devices, and none by count
 	}
 	if l.leftToDRA(i, col) {
-		r.Detail = "DRA gives it there, and its devices are kept for no pod to come"
+		r.Detail = "the node leaves it to DRA, which keeps none for later; the status of a pod says what DRA gave it"
 	}
 	r.Holders = l.holders(i, col)
 }

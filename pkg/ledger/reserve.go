@@ -142,7 +142,7 @@ func (h *Slot) placement() Placement {
 	return Placement{
 		Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Caller: h.Caller, Priority: h.Priority,
 		Slots: h.Slots, Devices: h.Devices, slotNamespace: h.Ref.Namespace,
-		Keep: h.Keep || !h.InMemory(),
+		NoDRA: h.NoDRA || !h.InMemory(),
 	}
 }
 

@@ -74,8 +74,8 @@ type Slot struct {
 	// Unborn says that Pod did not exist when the slot was asked for: the slot is a promise for a pod of Scheduler. It
 	// gives way when the pod is observed and belongs to another scheduler. Views do not have Unborn.
 	Unborn bool
-	// Keep is for a request for a slot in memory, see Placement. All others are kept in any case.
-	Keep bool
+	// NoDRA is for a request for a slot in memory, see Placement. No other slot has anything by DRA.
+	NoDRA bool
 	// Deadline is when the slot expires, by the clock of now; zero means never. A slot does not
 	// expire while a pod is being bound that uses it.
 	Deadline time.Time

@@ -100,7 +100,7 @@ func (l Observer) ReleaseSlots(namespace, name string, slots ...string) int {
 
 // RemovePodHolding records that a bound pod is gone and keeps its capacity by a slot,
 // in one step: nobody else can take the capacity in between. The slot keeps what the
-// pod used, on its node: spec.Node, spec.Request and spec.Devices are not looked at. It reports
+// pod used, but for what DRA gives, on its node: spec.Node, spec.Request and spec.Devices are not looked at. It reports
 // whether the slot was made. It was not where the pod was not Bound, the node
 // does not exist, another slot has that name, or the pod used a slot that is
 // still there: that one keeps the capacity again. Nor was it where the budgets, without
@@ -115,7 +115,7 @@ func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Slot
 		return false, nil
 	}
 	i := c.node
-	spec.Node, spec.Request, spec.Caller = l.names[i], c.request, c.caller
+	spec.Node, spec.Request, spec.Caller = l.names[i], c.request.WithoutDRA(l.nodes[i].left...), c.caller
 	left := c.leftDevices()
 	l.removePod(c, pod, resourceVersion)
 	p := spec.placement()

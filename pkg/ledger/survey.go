@@ -134,7 +134,7 @@ func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest
 		}
 		for k, a := range p.Request.Amounts {
 			if s.account.leftToDRA(i, a.Column) {
-				left[list[k].Resource] = !p.Keep
+				left[list[k].Resource] = !p.NoDRA
 				continue
 			}
 			if free := at(s.account.row(i), a.Column); list[k].Node == "" || free > list[k].Free {
@@ -237,17 +237,19 @@ func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
 	return l.reject(&there, v, nil)
 }
 
-// FitsEmpty reports whether some node would have capacity for a request if it were empty. Cordons are of no account,
-// nor are the devices of claims.
-func (l Reader) FitsEmpty(request *resources.Request) bool {
+// FitsEmpty reports whether some node would have capacity for what a pod asks for if it were empty. Cordons are of no
+// account, nor are the devices of claims.
+func (l Reader) FitsEmpty(p *Placement) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if len(request.Unlisted) > 0 {
+	if len(p.Request.Unlisted) > 0 {
 		return false
 	}
 	return slices.ContainsFunc(l.nodes, func(n *node) bool {
-		more := func(a resources.Amount) bool { return a.Value > n.offered(a.Column) }
-		return n != nil && !slices.ContainsFunc(request.Amounts, more)
+		more := func(a resources.Amount) bool {
+			return a.Value > n.offered(a.Column) || p.NoDRA && slices.Contains(n.left, a.Column)
+		}
+		return n != nil && !slices.ContainsFunc(p.Request.Amounts, more)
 	})
 }
 

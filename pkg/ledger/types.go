@@ -88,8 +88,8 @@ type Placement struct {
 	// has found that the pod fits no node without.
 	Preempt bool
 
-	// Keep says that what is asked for is to be kept, and not bound right away: what DRA gives on a node is not kept.
-	Keep bool
+	// NoDRA says that DRA gives the pod nothing beyond Request.ByDRA: it is being bound, or is to come.
+	NoDRA bool
 
 	// Unborn says that what is reserved is a promise for a pod of Scheduler that does not exist yet, see Slot.
 	Unborn bool
@@ -103,7 +103,7 @@ func (p *Placement) Slot(deadline time.Time) Slot {
 	return Slot{
 		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority,
 		Pod:   p.Pod,
-		Slots: p.Slots, Devices: p.Devices, Deadline: deadline, Unborn: p.Unborn, Keep: p.Keep,
+		Slots: p.Slots, Devices: p.Devices, Deadline: deadline, Unborn: p.Unborn, NoDRA: p.NoDRA,
 	}
 }
 

@@ -25,7 +25,7 @@ func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1a
 	asked := make([]ledger.Placement, len(kept))
 	for i := range kept {
 		h := &kept[i]
-		asked[i] = ledger.Placement{Pod: h.Pod, Node: h.Node, Request: h.Request, Devices: h.Devices, Keep: true}
+		asked[i] = ledger.Placement{Pod: h.Pod, Node: h.Node, Request: h.Request, Devices: h.Devices, NoDRA: true}
 		if h.Node == "" {
 			open = append(open, i)
 		} else {

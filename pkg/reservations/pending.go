@@ -76,7 +76,7 @@ func (c *Controller) nearest(no *refused) *ledger.Rejection {
 	c.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
 	nodes = slices.DeleteFunc(nodes, func(name string) bool { return c.avoids(no.slot, name) != "" })
 	return c.Ledger.Nearest(&ledger.Placement{
-		Pod: no.asked.Pod, Request: no.asked.Request, Devices: no.asked.Devices, Keep: true,
+		Pod: no.asked.Pod, Request: no.asked.Request, Devices: no.asked.Devices, NoDRA: true,
 	}, nodes)
 }
 

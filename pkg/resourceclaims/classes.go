@@ -10,7 +10,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
@@ -19,14 +18,15 @@ import (
 
 // offers tell where DRA gives devices for resources that pods ask for by count: where a slice has a device that a
 // DeviceClass selects, for the resource of the class's spec.extendedResourceName, and for the one of its own name. Make
-// them with newOffers.
+// them with newOffers. A class that changes has its selectors tried on all devices, and a slice that changes those of
+// all classes: what was found is remembered.
 type offers struct {
 	onOffered func(slice string, offered []cluster.DRAOffer)
 
 	mu     sync.Mutex // guards what follows, and orders what is told
 	listed bool       // all classes have been observed: nothing is told before
 	byName map[string]*class
-	slices map[string]*resourcev1.ResourceSlice
+	slices map[string]*slice
 }
 
 // class is a DeviceClass.
@@ -36,12 +36,25 @@ type class struct {
 	selectors []cel.CompilationResult // a device has to meet all of them
 }
 
+// slice is a ResourceSlice, and where its devices are.
+type slice struct {
+	*resourcev1.ResourceSlice
+
+	places []place
+}
+
+// place is the devices of a slice that are on the same nodes.
+type place struct {
+	node     string           // one node, or empty
+	selector *v1.NodeSelector // where node is empty: the nodes; nil for all of them
+	devices  []*resourcev1.Device
+	classes  map[string]bool // those that select one of the devices
+}
+
 // newOffers returns offers that know of no class. onOffered is called with what a slice offers, each time that may have
 // changed. It must not call the offers.
 func newOffers(onOffered func(slice string, offered []cluster.DRAOffer)) *offers {
-	return &offers{
-		onOffered: onOffered, byName: map[string]*class{}, slices: map[string]*resourcev1.ResourceSlice{},
-	}
+	return &offers{onOffered: onOffered, byName: map[string]*class{}, slices: map[string]*slice{}}
 }
 
 // allListed says that all classes there are have been observed.
@@ -60,7 +73,11 @@ func (o *offers) observeClass(now *resourcev1.DeviceClass) {
 		equality.Semantic.DeepEqual(known.Spec, now.Spec) {
 		return // every list anew tells of each class
 	}
-	o.byName[now.Name] = &class{now, compile(now.Spec.Selectors)}
+	c := &class{now, compile(now.Spec.Selectors)}
+	o.byName[now.Name] = c
+	for _, s := range o.slices {
+		s.try(c)
+	}
 	o.tellAll()
 }
 
@@ -75,9 +92,16 @@ func (o *offers) forgetClass(last *resourcev1.DeviceClass) {
 func (o *offers) observeSlice(now *resourcev1.ResourceSlice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.slices[now.Name] = now
+	if known := o.slices[now.Name]; known != nil && equality.Semantic.DeepEqual(known.Spec, now.Spec) {
+		return
+	}
+	s := &slice{now, placesOf(now)}
+	o.slices[now.Name] = s
+	for _, c := range o.byName {
+		s.try(c)
+	}
 	if o.listed {
-		o.onOffered(now.Name, o.of(now))
+		o.onOffered(now.Name, s.offered(o.resources()))
 	}
 }
 
@@ -92,8 +116,9 @@ func (o *offers) tellAll() {
 	if !o.listed {
 		return
 	}
+	resources := o.resources()
 	for name, s := range o.slices {
-		o.onOffered(name, o.of(s))
+		o.onOffered(name, s.offered(resources))
 	}
 }
 
@@ -110,67 +135,78 @@ func compile(selectors []resourcev1.DeviceSelector) (compiled []cel.CompilationR
 	return compiled
 }
 
-// of returns what a slice offers, on each node, or for each selector of nodes.
-func (o *offers) of(s *resourcev1.ResourceSlice) (offered []cluster.DRAOffer) {
+// placesOf says where the devices of a slice are.
+func placesOf(s *resourcev1.ResourceSlice) (places []place) {
 	for i := range s.Spec.Devices {
-		device := &s.Spec.Devices[i]
-		on, ok := nodesOf(s, device)
-		if !ok {
+		d := &s.Spec.Devices[i]
+		node, selector, all := s.Spec.NodeName, s.Spec.NodeSelector, s.Spec.AllNodes
+		if ptr.Deref(s.Spec.PerDeviceNodeSelection, false) {
+			node, selector, all = d.NodeName, d.NodeSelector, d.AllNodes
+		}
+		if node == nil && selector == nil && !ptr.Deref(all, false) {
 			continue
 		}
-		k := slices.IndexFunc(offered, func(other cluster.DRAOffer) bool {
-			return other.Node == on.Node && other.Nodes == nil && on.Nodes == nil
-		})
+		on := place{node: ptr.Deref(node, ""), selector: selector}
+		k := slices.IndexFunc(places, func(other place) bool { return other.isAt(&on) })
 		if k < 0 {
-			k = len(offered)
+			k = len(places)
+			on.classes = map[string]bool{}
+			places = append(places, on)
+		}
+		places[k].devices = append(places[k].devices, d)
+	}
+	return places
+}
+
+func (p *place) isAt(other *place) bool {
+	return p.node == other.node &&
+		(p.selector == other.selector || equality.Semantic.DeepEqual(p.selector, other.selector))
+}
+
+// try finds out where a class selects devices of the slice.
+func (s *slice) try(c *class) {
+	for i := range s.places {
+		p := &s.places[i]
+		p.classes[c.Name] = slices.ContainsFunc(p.devices, func(d *resourcev1.Device) bool {
+			return c.selects(s.Spec.Driver, d)
+		})
+	}
+}
+
+// offered returns what a slice offers, given what each class stands for.
+func (s *slice) offered(resources map[string][]v1.ResourceName) (offered []cluster.DRAOffer) {
+	for i := range s.places {
+		p := &s.places[i]
+		on := cluster.DRAOffer{Node: p.node, Selector: p.selector}
+		for name, names := range resources {
+			if p.classes[name] {
+				on.Resources = append(on.Resources, names...)
+			}
+		}
+		if len(on.Resources) > 0 {
+			slices.Sort(on.Resources)
 			offered = append(offered, on)
 		}
-		offered[k].Resources = o.appendResources(offered[k].Resources, s.Spec.Driver, device)
 	}
-	for i := range offered {
-		slices.Sort(offered[i].Resources)
-	}
-	return slices.DeleteFunc(offered, func(o cluster.DRAOffer) bool { return len(o.Resources) == 0 })
+	return offered
 }
 
-// nodesOf says on which nodes a device is.
-func nodesOf(s *resourcev1.ResourceSlice, d *resourcev1.Device) (on cluster.DRAOffer, ok bool) {
-	node, selector, all := s.Spec.NodeName, s.Spec.NodeSelector, s.Spec.AllNodes
-	if ptr.Deref(s.Spec.PerDeviceNodeSelection, false) {
-		node, selector, all = d.NodeName, d.NodeSelector, d.AllNodes
-	}
-	if selector != nil {
-		parsed, err := nodeaffinity.NewNodeSelector(selector)
-		return cluster.DRAOffer{Nodes: parsed}, err == nil
-	}
-	return cluster.DRAOffer{Node: ptr.Deref(node, "")}, node != nil || ptr.Deref(all, false)
-}
-
-// appendResources adds the resources of the classes that select a device, and that are not there yet.
-func (o *offers) appendResources(names []v1.ResourceName, driver string, d *resourcev1.Device) []v1.ResourceName {
-	for _, c := range o.byName {
-		known := func(name v1.ResourceName) bool { return slices.Contains(names, name) }
-		missing := slices.DeleteFunc(o.resourcesOf(c), known)
-		if len(missing) > 0 && c.selects(driver, d) {
-			names = append(names, missing...)
+// resources returns what each class stands for. Where several name one resource, it is for the newest of them, and of
+// equals for the first by name, as kube-scheduler has it.
+func (o *offers) resources() map[string][]v1.ResourceName {
+	names, first := map[string][]v1.ResourceName{}, map[string]*class{}
+	for name, c := range o.byName {
+		names[name] = []v1.ResourceName{v1.ResourceName(resourcev1.ResourceDeviceClassPrefix + name)}
+		if resource := c.Spec.ExtendedResourceName; resource != nil {
+			if other := first[*resource]; other == nil || c.comesBefore(other) {
+				first[*resource] = c
+			}
 		}
+	}
+	for resource, c := range first {
+		names[c.Name] = append(names[c.Name], v1.ResourceName(resource))
 	}
 	return names
-}
-
-// resourcesOf returns what a class stands for. Where several name one resource, it is for the newest of them, and of
-// equals for the first by name, as kube-scheduler has it.
-func (o *offers) resourcesOf(c *class) []v1.ResourceName {
-	names := []v1.ResourceName{v1.ResourceName(resourcev1.ResourceDeviceClassPrefix + c.Name)}
-	if c.Spec.ExtendedResourceName == nil {
-		return names
-	}
-	for _, other := range o.byName {
-		if ptr.Equal(other.Spec.ExtendedResourceName, c.Spec.ExtendedResourceName) && other.comesBefore(c) {
-			return names
-		}
-	}
-	return append(names, v1.ResourceName(*c.Spec.ExtendedResourceName))
 }
 
 func (c *class) comesBefore(other *class) bool {

@@ -120,6 +120,7 @@ func TestNodesOfDevices(t *testing.T) {
 	}}}}}
 	o := newOffers(nil)
 	o.observeClass(classOf("c", "", "true"))
+	o.listed = true
 	const names = "[" + classPrefix + "c]; "
 	for name, tc := range map[string]struct {
 		slice func(s *resourcev1.ResourceSliceSpec)
@@ -137,6 +138,7 @@ func TestNodesOfDevices(t *testing.T) {
 					{Name: "b", AllNodes: ptr.To(true)},
 					{Name: "c", NodeName: ptr.To("n")},
 					{Name: "d", NodeSelector: some},
+					{Name: "e", NodeSelector: some.DeepCopy()},
 				}
 			}, "n: " + names + "all nodes: " + names + "some nodes: " + names,
 		},
@@ -145,7 +147,9 @@ func TestNodesOfDevices(t *testing.T) {
 			s := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Devices: []resourcev1.Device{{Name: "a"}}}}
 			tc.slice(&s.Spec)
 			w := &world{offered: map[string]string{}}
-			w.onOffered("s", o.of(s))
+			o.onOffered = w.onOffered
+			s.Name = "s"
+			o.observeSlice(s)
 			assert.Equal(t, tc.want, w.offered["s"])
 		})
 	}

@@ -37,8 +37,8 @@ type Request struct {
 	Unlisted []NamedAmount
 	// Ports are the host ports the pod occupies.
 	Ports []HostPort
-	// ByDRA are those of the columns of which a pod that is bound was given devices by DRA, as its status says
-	// (extendedResourceClaimStatus), in order.
+	// ByDRA are those of the columns of which DRA has given a pod devices, as its status says
+	// (extendedResourceClaimStatus, which kube-scheduler writes before it binds the pod), in order.
 	ByDRA []Column
 	// ToleratesUnschedulable says that the pod may be placed on a cordoned node.
 	ToleratesUnschedulable bool
@@ -58,6 +58,17 @@ func (r *Request) Value(c Column) int64 {
 func (r *Request) Equal(o *Request) bool {
 	return slices.Equal(r.Amounts, o.Amounts) && slices.Equal(r.Unlisted, o.Unlisted) &&
 		slices.Equal(r.Ports, o.Ports) && slices.Equal(r.ByDRA, o.ByDRA)
+}
+
+// WithoutDRA returns what is asked for besides what DRA has given, and gives of some columns.
+func (r *Request) WithoutDRA(gives ...Column) *Request {
+	byDRA := func(a Amount) bool { return slices.Contains(r.ByDRA, a.Column) || slices.Contains(gives, a.Column) }
+	if len(r.ByDRA) == 0 && !slices.ContainsFunc(r.Amounts, byDRA) {
+		return r
+	}
+	without := *r
+	without.Amounts, without.ByDRA = slices.DeleteFunc(slices.Clone(r.Amounts), byDRA), nil
+	return &without
 }
 
 // Plus returns what two pods ask for together.
@@ -168,6 +179,7 @@ func counted(t *Table, pod *v1.Pod, list v1.ResourceList) (Request, error) {
 			req.add(t, name, value)
 		}
 	}
+	req.ByDRA = byDRA(t, pod)
 	req.sort()
 	return req, nil
 }

@@ -163,7 +163,7 @@ func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 	}
 	if w.DRA {
 		add(gpu, w.value(t, "gpus", 2))
-		if observed && pick(t, "by DRA", 3) > 0 {
+		if given := pick(t, "by DRA", 4); given > 2 || (observed && given > 0) {
 			r.ByDRA = w.gpus()
 		}
 	}
@@ -290,7 +290,7 @@ func (w *World) Placement(t *rapid.T) ledger.Placement {
 		p.Request = p.Devices.Counted(w.Table, p.Request)
 	}
 	p.Caller = w.caller(t)
-	p.Keep = w.DRA && pick(t, "keep", 3) == 2
+	p.NoDRA = w.DRA && pick(t, "keep", 3) == 2
 	return p
 }
 

@@ -176,7 +176,7 @@ func asPlacement(spec *ledger.Slot) *ledger.Placement {
 	return &ledger.Placement{
 		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Caller: spec.Caller,
 		Priority: spec.Priority,
-		Slots:    spec.Slots, Devices: spec.Devices, Keep: spec.Keep || spec.Ref.Name != "",
+		Slots:    spec.Slots, Devices: spec.Devices, NoDRA: spec.NoDRA || spec.Ref.Name != "",
 	}
 }
 
@@ -259,7 +259,7 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 			r.Free = 0
 		}
 		if others.leftToDRA(p.Node, name) {
-			r.Detail = "DRA gives it there, and its devices are kept for no pod to come"
+			r.Detail = "the node leaves it to DRA, which keeps none for later; the status of a pod says what DRA gave it"
 		}
 		r.Holders = others.holders(p.Node, name)
 		slices.SortStableFunc(r.Holders, func(a, b ledger.Holder) int { return cmp.Compare(b.Amount, a.Amount) })

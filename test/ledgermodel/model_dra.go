@@ -51,10 +51,24 @@ func (m *Model) isByDRA(r *resources.Request, name v1.ResourceName) bool {
 	return slices.ContainsFunc(r.ByDRA, func(c resources.Column) bool { return m.table.Name(c) == name })
 }
 
-// withoutDRA is what becomes of a verdict where what is asked for is to be kept: what is left to DRA is not.
+// besidesDRA is what a pod asks for that DRA neither has given it nor gives on its node.
+func (m *Model) besidesDRA(c *modelAllocation) *resources.Request {
+	besides := *c.request
+	besides.Amounts = nil
+	for _, a := range c.request.Amounts {
+		if name := m.table.Name(a.Column); !m.isByDRA(c.request, name) && !m.leftToDRA(c.node, name) {
+			besides.Amounts = append(besides.Amounts, a)
+		}
+	}
+	besides.ByDRA = nil
+	return &besides
+}
+
+// withoutDRA is what becomes of a verdict where DRA gives nothing more.
 func (m *Model) withoutDRA(v ledger.Verdict, node string, p *ledger.Placement) ledger.Verdict {
 	for _, a := range p.Request.Amounts {
-		if v.Reason == ledger.Fits && p.Keep && m.leftToDRA(node, m.table.Name(a.Column)) {
+		if v.Reason == ledger.Fits && p.NoDRA && m.leftToDRA(node, m.table.Name(a.Column)) &&
+			!slices.Contains(p.Request.ByDRA, a.Column) {
 			v = ledger.Verdict{Reason: ledger.InsufficientResource, Column: a.Column}
 		}
 	}

@@ -313,12 +313,13 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64,
 		return m.RemovePod(pod, version), nil
 	}
 	c := m.allocations[at]
+	kept := m.besidesDRA(c)
 	keep := c.state == ledger.Bound && m.nodes[c.node] != nil && c.uses == (ledger.SlotRef{}) && m.slot(spec.Ref) == nil
 	m.gone[pod.UID] = max(m.gone[pod.UID], version, c.version)
 	m.drop(c, ledger.AllocationRemoved)
 	if keep {
 		h := &modelSlot{Slot: spec}
-		h.Node, h.Request, h.Devices, h.Caller = c.node, c.request, nil, c.caller
+		h.Node, h.Request, h.Devices, h.Caller = c.node, kept, nil, c.caller
 		who := slotOwners(&h.Slot)
 		v := m.over(who, h.Request, nil, nil)
 		if v.Reason == ledger.Fits {

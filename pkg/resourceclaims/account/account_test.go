@@ -19,7 +19,7 @@ import (
 var start = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func TestADeviceIsGivenOnce(t *testing.T) {
-	a := New()
+	a := stocked()
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0"), whole("gpu-1")), 1, start))
 	refusal := a.Grant(state("b", 0, whole("gpu-1")), 2, start)
 	require.NotNil(t, refusal)
@@ -31,7 +31,7 @@ func TestADeviceIsGivenOnce(t *testing.T) {
 }
 
 func TestOneOfManyAtOnceGetsADevice(t *testing.T) {
-	a := New()
+	a := stocked()
 	var granted atomic.Int64
 	var all sync.WaitGroup
 	for asker := range 8 {
@@ -52,7 +52,7 @@ func TestOneOfManyAtOnceGetsADevice(t *testing.T) {
 }
 
 func TestAllOrNothing(t *testing.T) {
-	a := New()
+	a := stocked()
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-31")), 1, start))
 	results := make([]resourcev1.DeviceRequestAllocationResult, 32)
 	for i := range results {
@@ -66,7 +66,7 @@ func TestAllOrNothing(t *testing.T) {
 }
 
 func TestAGrantIsDecidedByANewerState(t *testing.T) {
-	a := New()
+	a := stocked()
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 5, start))
 	a.ObserveClaim(state("a", 4))
 	a.ObserveClaim(state("a", 5))
@@ -80,7 +80,7 @@ func TestAGrantIsDecidedByANewerState(t *testing.T) {
 }
 
 func TestAskingTwiceIsOneGrant(t *testing.T) {
-	a := New()
+	a := stocked()
 	a.ObserveClaim(state("a", 3))
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 5, start))
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 5, start))
@@ -94,7 +94,7 @@ func TestAskingTwiceIsOneGrant(t *testing.T) {
 }
 
 func TestTwoGrantsOnOneBaseAreBothHeld(t *testing.T) {
-	a := New()
+	a := stocked()
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 5, start))
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-1")), 5, start))
 	for _, name := range []string{"gpu-0", "gpu-1"} {
@@ -105,7 +105,7 @@ func TestTwoGrantsOnOneBaseAreBothHeld(t *testing.T) {
 }
 
 func TestAWriteOnAnOldStateIsRefused(t *testing.T) {
-	a := New()
+	a := stocked()
 	a.ObserveClaim(state("a", 6))
 	refusal := a.Grant(state("a", 0, whole("gpu-0")), 5, start)
 	require.NotNil(t, refusal)
@@ -115,7 +115,7 @@ func TestAWriteOnAnOldStateIsRefused(t *testing.T) {
 }
 
 func TestGiveUpDropsWhatWasNeverSeen(t *testing.T) {
-	a := New()
+	a := stocked()
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 5, start))
 	require.Nil(t, a.Grant(state("b", 0, whole("gpu-1")), 5, start.Add(time.Second)))
 	a.GiveUp("a", start)
@@ -128,14 +128,16 @@ func TestGiveUpDropsWhatWasNeverSeen(t *testing.T) {
 	assert.Len(t, owners(a), 1, "what was asked for again is as young as that")
 	a.GiveUp("b", start.Add(time.Hour))
 	assert.Empty(t, a.claims)
+	a.ForgetSlice("stock")
 	assert.Empty(t, a.pools)
 }
 
 func TestTryGrantsNothing(t *testing.T) {
-	a := New()
+	a := stocked()
 	assert.Nil(t, a.Try(state("a", 0, whole("gpu-0")), 1))
 	assert.Empty(t, a.claims)
-	assert.Empty(t, a.pools)
+	require.NotNil(t, a.Try(state("a", 0, whole("gpu-100")), 1))
+	assert.Len(t, a.AppendDevices(nil), 100, "what was only asked for leaves nothing")
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 1, start))
 	require.NotNil(t, a.Try(state("b", 0, whole("gpu-0")), 1))
 	assert.Equal(t, map[string][]string{"gpu-0": {"a Granted"}}, owners(a))
@@ -148,7 +150,7 @@ func TestADeviceIsFreeWhenThatIsSeen(t *testing.T) {
 		"deleted":     func(a *Account) { a.ForgetClaim("a") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := New()
+			a := stocked()
 			a.ObserveClaim(allocated)
 			unused := allocated.DeepCopy()
 			unused.Status.ReservedFor = nil
@@ -162,14 +164,14 @@ func TestADeviceIsFreeWhenThatIsSeen(t *testing.T) {
 }
 
 func TestAnOlderStateChangesNothing(t *testing.T) {
-	a := New()
+	a := stocked()
 	a.ObserveClaim(state("a", 6, whole("gpu-0")))
 	a.ObserveClaim(state("a", 5))
 	assert.Equal(t, map[string][]string{"gpu-0": {"a Allocated"}}, owners(a))
 }
 
 func TestADoubleDoesNotSpread(t *testing.T) {
-	a := New()
+	a := stocked()
 	a.ObserveClaim(state("a", 5, whole("gpu-0")))
 	a.ObserveClaim(state("b", 6, whole("gpu-0")))
 	assert.Equal(t, []Double{{Device: gpu("gpu-0"), Reason: Doubled, Owners: []Owner{owned("a"), owned("b")}}},
@@ -183,6 +185,17 @@ func TestADoubleDoesNotSpread(t *testing.T) {
 	assert.Equal(t, DeviceInUse, a.Grant(state("c", 0, whole("gpu-0")), 7, start).Reason, "b has it still")
 	a.ForgetClaim("b")
 	assert.Nil(t, a.Grant(state("c", 0, whole("gpu-0")), 7, start))
+}
+
+// stocked is an account with the devices gpu-0 to gpu-99.
+func stocked() *Account {
+	a := New()
+	devices := make([]resourcev1.Device, 100)
+	for i := range devices {
+		devices[i].Name = "gpu-" + strconv.Itoa(i)
+	}
+	a.ObserveSlice(sliceOf("stock", 1, 1, devices...))
+	return a
 }
 
 // state is a claim that has the results in its status, none where there are none.

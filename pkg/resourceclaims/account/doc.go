@@ -66,11 +66,11 @@ own there. Drivers of nodes name their pools so. kube-scheduler looks at the sli
 
 # What is not known
 
-A device may be in no slice: the scheduler saw the slice first, or the driver has taken it away. Such a device is
-granted whole, since that can be judged by who has it. A share of it is refused, since nobody can tell what it has, and
-so is any device of a pool that has counters, since it might take some. Likewise a device that takes counters is refused
-while some slices of its pool are not there: kube-scheduler allocates nothing of such a pool, and those that are
-allocated and not to be seen take counters, too. Such a scheduler asks again, and by then the watch has caught up.
+A device may be in no slice: the scheduler saw the slice first, or the driver has taken it away, or is away itself.
+Such a device is refused, since it may take counters, and nobody can tell what a share of it has. Likewise a device that
+takes counters is refused while some slices of its pool are not there: kube-scheduler allocates nothing of such a pool,
+and those that are allocated and not to be seen take counters, too. Such a scheduler asks again, and by then the watch
+has caught up.
 
 Compatibility groups (DRADeviceCompatibilityGroups, off by default in 1.37), taints and request policies are left to
 kube-scheduler.

@@ -134,10 +134,7 @@ func (h *holding) checkShare() *Refusal {
 // checkCounters says why a device that nobody has cannot charge its counters.
 func (d *device) checkCounters() *Refusal {
 	if d.published == nil {
-		if len(d.pool.counters) > 0 {
-			return d.refuse(NotKnown)
-		}
-		return nil
+		return d.refuse(NotKnown)
 	}
 	if len(d.published.charges) > 0 && d.pool.unpublished > 0 {
 		refusal := d.refuse(PoolIncomplete)

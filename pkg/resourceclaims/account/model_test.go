@@ -195,23 +195,6 @@ func charge(d *resourcev1.Device, set, name string) resource.Quantity {
 	return resource.Quantity{}
 }
 
-func (m *model) hasCounters(pool string) bool {
-	for _, s := range m.slices {
-		if s.Spec.Pool.Name != pool {
-			continue
-		}
-		if len(s.Spec.SharedCounters) > 0 {
-			return true
-		}
-		for _, d := range s.Spec.Devices {
-			if len(d.ConsumesCounters) > 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // owner is what somebody may have of a device: the most of all allocations.
 type modelOwner struct {
 	whole, allocated bool
@@ -369,7 +352,7 @@ func (m *model) sharesFit(d Device, consumed map[string]resource.Quantity, other
 func (m *model) countersFit(d Device) bool {
 	is := m.device(d)
 	if is == nil {
-		return !m.hasCounters(d.Pool)
+		return false
 	}
 	if len(is.ConsumesCounters) > 0 && (!m.complete(d.Pool) || m.hasUnpublished(d.Pool)) {
 		return false

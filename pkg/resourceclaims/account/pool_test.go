@@ -118,10 +118,15 @@ func TestANodeCannotSpoilThePoolOfAnother(t *testing.T) {
 }
 
 func TestDriversAndPoolsAreApart(t *testing.T) {
-	a := New()
+	a := stocked()
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 1, start))
 	other, elsewhere := whole("gpu-0"), whole("gpu-0")
 	other.Driver, elsewhere.Pool = "nic.example.com", "node-2"
+	for _, r := range []resourcev1.DeviceRequestAllocationResult{other, elsewhere} {
+		s := sliceOf(r.Driver+r.Pool, 1, 1, resourcev1.Device{Name: r.Device})
+		s.Spec.Driver, s.Spec.Pool.Name, s.Spec.NodeName = r.Driver, r.Pool, nil
+		a.ObserveSlice(s)
+	}
 	require.Nil(t, a.Grant(state("b", 0, other, elsewhere), 1, start))
 	require.NotNil(t, a.Grant(state("c", 0, elsewhere), 1, start))
 }

@@ -23,7 +23,7 @@ const (
 	CountersExceeded
 	// NotShareable: a share of a device is asked for that does not allow multiple allocations.
 	NotShareable
-	// NotKnown: what the device has can only be said from a slice that is not there, or not seen yet.
+	// NotKnown: what the device has, or takes, can only be said from a slice that is not there, or not seen yet.
 	NotKnown
 	// PoolIncomplete: some slices of a pool with shared counters are not there, or contradict each other, or somebody
 	// has a device of it that is in none of them.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestAdminAccessTakesNothing(t *testing.T) {
-	a := New()
+	a := stocked()
 	admin := whole("gpu-0")
 	admin.AdminAccess = ptr.To(true)
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 1, start))
@@ -156,7 +156,7 @@ func TestCountersNeedTheWholePool(t *testing.T) {
 	a := New()
 	a.ObserveSlice(sliceOf("s", 1, 2, partition("p0", "20Gi"), resourcev1.Device{Name: "plain"}))
 	assert.Equal(t, PoolIncomplete, a.Grant(state("a", 0, whole("p0")), 1, start).Reason)
-	assert.Equal(t, NotKnown, a.Grant(state("a", 0, whole("p9")), 1, start).Reason, "it may take counters, too")
+	assert.Equal(t, NotKnown, a.Grant(state("a", 0, whole("p9")), 1, start).Reason)
 	assert.Nil(t, a.Grant(state("b", 0, whole("plain")), 1, start))
 	a.ObserveSlice(countersOf("c", 1, 2, "40Gi"))
 	require.Nil(t, a.Grant(state("a", 0, whole("p0")), 1, start))
@@ -175,6 +175,35 @@ func TestCountersNeedTheWholePool(t *testing.T) {
 	a.ForgetSlice("c2")
 	a.ObserveSlice(sliceOf("s", 1, 2, partition("p1", "20Gi")))
 	assert.Nil(t, a.Grant(state("c", 0, whole("p1")), 1, start))
+}
+
+// A driver that starts again publishes nothing for a while: what its pool has is known to nobody then.
+func TestNothingIsGrantedOfAPoolWithoutSlices(t *testing.T) {
+	publish := func(a *Account) {
+		a.ObserveSlice(countersOf("c", 1, 2, "40Gi"))
+		a.ObserveSlice(sliceOf("s", 1, 2, partition("part-a", "20Gi"), partition("whole", "40Gi")))
+	}
+	for name, observe := range map[string]func(a *Account){
+		"slices are gone": func(a *Account) {
+			publish(a)
+			a.ObserveClaim(state("a", 1, whole("part-a")))
+			a.ForgetSlice("c")
+			a.ForgetSlice("s")
+		},
+		"after a restart": func(a *Account) { a.ObserveClaim(state("a", 1, whole("part-a"))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := New()
+			observe(a)
+			refusal := a.Grant(state("b", 0, whole("whole")), 1, start)
+			require.NotNil(t, refusal)
+			assert.Equal(t, NotKnown, refusal.Reason)
+			assert.Equal(t, NotKnown, a.Grant(state("b", 0, whole("part-b"), whole("whole")), 1, start).Reason)
+			publish(a)
+			assert.Empty(t, a.Doubles())
+			assert.Equal(t, CountersExceeded, a.Grant(state("b", 0, whole("whole")), 1, start).Reason)
+		})
+	}
 }
 
 // Nobody knows what a device takes of the counters that its pool publishes no more: kube-scheduler counts nothing

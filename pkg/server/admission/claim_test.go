@@ -22,10 +22,15 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 )
 
-// newClaimsWorld is a world whose cluster has DRA, and some objects of it.
+// newClaimsWorld is a world whose cluster has DRA, with a pool of some devices, and some objects of it.
 func newClaimsWorld(tb testing.TB, objects ...runtime.Object) *world {
 	tb.Helper()
-	claims := arbitertest.NewClaims(tb, objects...)
+	pool := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "pool"}}
+	pool.Spec.Driver, pool.Spec.Pool = "gpu.example.com", resourcev1.ResourcePool{Name: "p", ResourceSliceCount: 1}
+	for _, name := range []string{"gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-a", "gpu-b", "gpu-c"} {
+		pool.Spec.Devices = append(pool.Spec.Devices, resourcev1.Device{Name: name})
+	}
+	claims := arbitertest.NewClaims(tb, append(objects, pool)...)
 	w := newWorld(tb)
 	w.serve(func(o *arbiter.Options) { o.ResourceClaims = claims })
 	return w

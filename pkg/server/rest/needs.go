@@ -91,7 +91,8 @@ func (l *needList) add(n *reserver.NodeNeed, request *resources.Request) {
 		}
 		l.at[string(key)] = len(l.needs)
 	}
-	n.Count, n.NewNode = 1, !l.api.o.Ledger.FitsEmpty(request)
+	asked := &ledger.Placement{Request: request, NoDRA: n.Pod == ""} // nothing of DRA is kept for what is reserved
+	n.Count, n.NewNode = 1, !l.api.o.Ledger.FitsEmpty(asked)
 	l.needs = append(l.needs, *n)
 }
 

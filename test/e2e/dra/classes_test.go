@@ -34,7 +34,7 @@ func TestClassIsForNodesWithItsDevices(t *testing.T) {
 	}
 	eight, two := nodes("eight", "8"), nodes("two", "2")
 	cpus := c.AddNodes(1, controlplane.NodeTemplate{Prefix: "cpus"})[0]
-	c.startWebhook()
+	webhook := c.startWebhook()
 	c.mapClass(string(gpus))
 	asks := func(name, count string, changes ...func(*corev1.Pod)) *corev1.Pod {
 		return c.CreatePod(name, testbed.Nobody, "100m", append(changes, func(pod *corev1.Pod) {
@@ -75,7 +75,36 @@ func TestClassIsForNodesWithItsDevices(t *testing.T) {
 	c.AwaitReservation("ahead", v1alpha1.ReservationPending)
 	require.NoError(t, c.Reservations().Delete(t.Context(), "ahead", metav1.DeleteOptions{}))
 	require.Zero(t, c.Metric("globalreserve_overcommitted_nodes"))
-	require.Empty(t, c.Bind(probe, "node-0"), "a pod gets devices there, by its scheduler and the webhook")
+	require.NoError(t, webhook.Install(t.Context(), c.ControlPlane, nil))
+	c.boundOnceDRAHasGiven(probe)
+}
+
+// boundOnceDRAHasGiven has pods that nobody allocates devices for come to node-0: they are refused, and do not close it
+// to the pods that DRA serves there.
+func (c *cluster) boundOnceDRAHasGiven(pod *corev1.Pod) {
+	t := c.T
+	pods := c.Client().CoreV1().Pods(namespace)
+	const why = "the status of a pod says what DRA gave it"
+	placed := pod.DeepCopy()
+	placed.ObjectMeta, placed.Spec.NodeName = metav1.ObjectMeta{Name: "placed", Namespace: namespace}, "node-0"
+	_, err := pods.Create(t.Context(), placed, metav1.CreateOptions{})
+	require.ErrorContains(t, err, why, "no scheduler allocates for it")
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: namespace},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: "node-0"},
+	}
+	require.ErrorContains(t, pods.Bind(t.Context(), binding, metav1.CreateOptions{}), why, "by a scheduler without DRA")
+	require.Contains(t, c.Bind(pod, "node-0"), why)
+
+	given := pod.DeepCopy()
+	given.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+		ResourceClaimName: "probe-claim", RequestMappings: []corev1.ContainerExtendedResourceRequest{{
+			ContainerName: pod.Spec.Containers[0].Name, ResourceName: string(gpus), RequestName: "container-0-request-0",
+		}},
+	}
+	_, err = pods.UpdateStatus(t.Context(), given, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, pods.Bind(t.Context(), binding, metav1.CreateOptions{}), "as soon as its scheduler has written that")
 }
 
 // setGPUs has a node's status say what its kubelet does of GPUs, and returns when the server has seen that.

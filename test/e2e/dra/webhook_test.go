@@ -17,12 +17,13 @@ import (
 )
 
 // startWebhook starts a server, and has the API server ask it.
-func (c *cluster) startWebhook() {
+func (c *cluster) startWebhook() *clusterload.Webhook {
 	c.T.Helper()
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(c.T, err)
 	c.StartServer(clusterload.ServerOptions{Args: slices.Concat(webhook.Args, []string{"--log-level=info"})})
 	c.install(webhook)
+	return webhook
 }
 
 // install has the API server ask a webhook, and returns when it does.
