@@ -29,6 +29,9 @@
 // knows, once no other server can write. Where the fence is not installed a new leader
 // waits instead, for as long as a write of the leader before may take.
 //
+// Where etcd is restored from a backup, the version of the Lease goes back (restored.go). Then no server decides: all
+// end, and start anew. Terms are seconds of the clock, so that the next is later than those that the backup has not.
+//
 // What may be touched: nothing here knows of pods or capacity. Code that writes
 // keeps Elector.Term, and gets the term from it at each write. Code that decides
 // asks Elector.Leads.

@@ -152,8 +152,9 @@ func New(o Options) (*Elector, error) {
 	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
 	}
+	answers := &versions{LeaseInterface: o.Client.CoordinationV1().Leases(o.Namespace)}
 	lock := &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
+		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: answers,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
 	e := &Elector{o: o, term: NewOwnTerm(0), decides: make(chan struct{}), moved: make(chan struct{}, 1)}
@@ -163,6 +164,7 @@ func New(o Options) (*Elector, error) {
 		now: uptime, sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
 	}
+	answers.l = e.lease
 	return e, nil
 }
 
@@ -188,6 +190,8 @@ func (e *Elector) Leads() string {
 	held, leader := e.o.Alone || e.lease.held(), e.lease.holder()
 	trouble := cmp.Or(e.lease.trouble.Load(), e.unraised.Load())
 	switch {
+	case e.lease.restored.Load():
+		return errRestored.Error()
 	case led != nil && led.state.Load() == deciding && held:
 		return ""
 	case led != nil && (led.state.Load() == ended || !held):
@@ -231,8 +235,8 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 
 // Run takes part in the election until ctx ends. If this server leads then, it gives
 // the Lease up, so that another one need not wait for its end: no write may be under way any more, and none is sent
-// later. It returns errLost where another server has led since this one did, and errStale where
-// this one let another one lead.
+// later. It returns errLost where another server has led since this one did, errStale where this one let another one
+// lead, and errRestored where etcd was restored from a backup.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
 		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity " +
@@ -396,6 +400,9 @@ func (e *Elector) decide(ctx context.Context, led *leadership) error {
 			}
 			e.look(ctx, led)
 		case <-hears.C:
+			if e.lease.restored.Load() {
+				return errRestored
+			}
 			now, what := e.lease.now(), e.o.Stale()
 			if what == "" {
 				fresh = now

@@ -45,7 +45,7 @@ func TestOneLeads(t *testing.T) {
 		<-time.After(time.Second)
 		require.Empty(t, second.Leads())
 		assert.Less(t, w.led, time.Second)
-		assert.Equal(t, before+1, second.Term().Get())
+		assert.Greater(t, second.Term().Get(), before)
 		require.NoError(t, stopSecond())
 	})
 }
@@ -233,7 +233,7 @@ func TestAloneWaitsForTheLease(t *testing.T) {
 		require.NoError(t, stopFirst())
 		<-time.After(time.Second)
 		assert.Empty(t, alone.Leads())
-		assert.Equal(t, first.Term().Get()+1, alone.Term().Get())
+		assert.Greater(t, alone.Term().Get(), first.Term().Get())
 		require.NoError(t, stopAlone())
 	})
 }

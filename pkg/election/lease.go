@@ -42,6 +42,8 @@ type lease struct {
 	since time.Duration
 	// led is when another server was last seen to have it; 0: never.
 	led time.Duration
+	// restored is set where the version of the Lease went back: nothing that this server knows holds.
+	restored atomic.Bool
 	// over is set where that one did not give it up, until nothing that it has sent can be under way any more.
 	over atomic.Bool
 	// others is called when the Lease turns out to be another server's.
@@ -65,6 +67,9 @@ func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others
 	for {
 		asked := l.now()
 		record, _, err := l.Get(ctx)
+		if l.restored.Load() {
+			return errRestored
+		}
 		deleted := apierrors.IsNotFound(err)
 		if now := l.now(); (err != nil && !deleted) || now-asked > graceLooks*poll {
 			away = now
@@ -110,13 +115,16 @@ func (l *lease) ledAgo() time.Duration {
 const graceLooks = 4
 
 // awaitOwn returns once it is known whether anybody else has had the Lease since this server could not renew it: nil
-// where nobody has, because only this process writes its identity, and errLost otherwise.
+// where nobody has, because only this process writes its identity, errRestored where etcd was restored from a backup,
+// and errLost otherwise.
 func (l *lease) awaitOwn(ctx context.Context, poll time.Duration) error {
 	l.over.Store(false)
 	l.others = func() {}
 	for {
 		record, _, err := l.Get(ctx)
 		switch {
+		case l.restored.Load():
+			return errRestored
 		case err == nil && record.HolderIdentity == l.Identity():
 			return nil
 		case err == nil, apierrors.IsNotFound(err):
@@ -180,7 +188,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 // process that was suspended learns of that here first.
 func (l *lease) held() bool {
 	renewed := time.Duration(l.renewed.Load())
-	return renewed != 0 && l.now()-renewed < l.sure
+	return renewed != 0 && l.now()-renewed < l.sure && !l.restored.Load()
 }
 
 // Create implements resourcelock.Interface.

@@ -116,13 +116,13 @@ func (e *Elector) remembered(ctx context.Context) (Term, error) {
 // write writes a term after the last one and the one that is known, unless the object has changed since; last is nil
 // where there is none.
 func (e *Elector) write(ctx context.Context, last *v1alpha1.LedgerTerm, known Term) (*v1alpha1.LedgerTerm, error) {
+	// Not one more: a term must grow even where somebody deletes the object, and the Lease, or restores older ones.
+	term := max(time.Now().Unix(), int64(known)+1)
 	if last == nil {
-		// Not 1: a term must grow even where somebody deletes the object, and the Lease.
-		first := e.newTerm(max(time.Now().Unix(), int64(known)+1))
-		return e.o.Terms.Create(ctx, first, metav1.CreateOptions{})
+		return e.o.Terms.Create(ctx, e.newTerm(term), metav1.CreateOptions{})
 	}
 	next := last.DeepCopy()
-	next.Spec = e.newTerm(max(last.Spec.Term, int64(known)) + 1).Spec
+	next.Spec = e.newTerm(max(term, last.Spec.Term+1)).Spec
 	return e.o.Terms.Update(ctx, next, metav1.UpdateOptions{})
 }
 

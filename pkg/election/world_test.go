@@ -41,6 +41,9 @@ type world struct {
 	resumed int
 	// followed is how often a server saw that another one leads.
 	followed atomic.Int32
+
+	mu      sync.Mutex
+	version int // of the Lease
 }
 
 // inWorld runs a test in a bubble, with the fence.
@@ -56,23 +59,22 @@ func newWorld(t *testing.T, fenced bool) *world {
 		w.install()
 	}
 	// Of two updates of one version an API server refuses the later; a fake one does not.
-	var mu sync.Mutex
-	var version int
 	w.core.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		lease := a.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
-		mu.Lock()
-		defer mu.Unlock()
-		if known, _ := strconv.Atoi(lease.ResourceVersion); known != version {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if known, _ := strconv.Atoi(lease.ResourceVersion); known != w.version {
 			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("it was changed"))
 		}
-		version++
-		lease.ResourceVersion = strconv.Itoa(version)
+		w.version++
+		lease.ResourceVersion = strconv.Itoa(w.version)
 		return false, nil, nil
 	})
-	w.core.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		version = 0
+	w.core.PrependReactor("create", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.version++
+		a.(clienttesting.CreateAction).GetObject().(*coordinationv1.Lease).ResourceVersion = strconv.Itoa(w.version)
 		return false, nil, nil
 	})
 	w.core.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -107,6 +109,16 @@ func (w *world) definitions() (installed *atomic.Bool) {
 
 // term is that of the LedgerTerm, 0 without one.
 func (w *world) term() int64 { return w.own.Term().Spec.Term }
+
+// restore restores the Lease of a backup, and the term.
+func (w *world) restore(backup *coordinationv1.Lease, term int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.version, _ = strconv.Atoi(backup.ResourceVersion)
+	require.NoError(w.t, w.core.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), backup,
+		backup.Namespace))
+	w.own.Edit(func(of *v1alpha1.LedgerTerm) { of.Spec.Term = term })
+}
 
 func (w *world) lease() *coordinationv1.LeaseSpec {
 	lease, err := w.core.CoordinationV1().Leases("kube-system").Get(context.Background(), LeaseName, metav1.GetOptions{})
