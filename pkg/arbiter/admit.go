@@ -71,6 +71,8 @@ func (q *BindingQuery) check(pod *cluster.Pod) error {
 		e.Outcome, e.BoundTo = gates.BoundElsewhere, pod.Node
 	case pod.Deleting || pod.Finished:
 		e.Outcome = gates.PodGone
+	case pod.Gated:
+		e.Outcome = gates.Gated
 	case q.Version != "" && q.Version != version:
 		e.Outcome = gates.Changed
 	case pod.ResourceVersion == 0:
@@ -178,6 +180,10 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 		if err := a.beginCreation(k); err != nil {
 			return ledger.Grant{}, false, err
 		}
+	case !k.own:
+		if e := a.pending.tooOften(&pending{ref: ref, node: k.node}, before); e != nil {
+			return ledger.Grant{}, false, e
+		}
 	}
 	start := a.gangs.startBind
 	if k.create {
@@ -230,12 +236,20 @@ func (a *Arbiter) remember(k *admission, before *pending) {
 		p.request = k.placement.Request
 	}
 	p.devices, p.version = k.placement.Devices, max(p.version, k.pod.ResourceVersion)
-	wait := grace
 	if p.create {
-		wait = createGrace
+		p.allow(createGrace)
+		return
 	}
+	p.allow(grace)
+}
+
+// allow notes that a pending one is allowed, and has to show up within some time. Only what nothing can stop once it is
+// under way is given more time by a repeat: others would have their capacity for ever.
+func (p *pending) allow(wait time.Duration) {
 	p.allowed = time.Now()
-	p.due, p.pause = p.allowed.Add(wait), 0
+	if p.generation == 0 || p.create {
+		p.due, p.pause = p.allowed.Add(wait), 0
+	}
 	p.generation++
 }
 

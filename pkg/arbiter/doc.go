@@ -89,7 +89,9 @@
 // any more. As long as the patch's outcome is not known, the allocation stays and the
 // patch is repeated.
 //
-// A repeat of an allowed Binding is the same allocation and begins a new grace. One for
+// A repeat of an allowed Binding is the same allocation, and does not put its end off. Once
+// that has come a repeat is refused until the first is withdrawn. What is always refused
+// after it was allowed, by a policy or a quota, is allowed less and less often (undone.go). One for
 // another node is not held up by the first for long (settleEarly). A pod that is being
 // bound by a flight is refused: the flight takes the allocation back by its own rules.
 //

@@ -77,6 +77,8 @@ func (f *flight) judge(info *cluster.Pod) (decided bool, err error) {
 		return true, f.elsewhere(info.Node)
 	case info.Deleting:
 		return true, f.fail(gates.PodGone, nil)
+	case info.Gated:
+		return true, f.fail(gates.Gated, nil)
 	case info.ResourceVersion == 0:
 		return true, f.fail(gates.Failed, errNoVersion)
 	default:

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/gates"
@@ -56,6 +57,7 @@ type pendings struct {
 	resizes map[ledger.PodRef]*pending
 	in      map[string]int       // how many of them all are in a namespace
 	failed  map[string]time.Time // until when a namespace creates no pod with a node, as one was never created
+	undone  *lru.Cache           // by UID: what did not happen
 }
 
 // beside are the pending ones of the same kind. mu is held.
@@ -137,7 +139,7 @@ func newPendings() pendings {
 	ctx, cancel := context.WithCancel(context.Background())
 	return pendings{
 		ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, resizes: map[ledger.PodRef]*pending{},
-		in: map[string]int{}, failed: map[string]time.Time{},
+		in: map[string]int{}, failed: map[string]time.Time{}, undone: lru.New(maxUndone),
 	}
 }
 
@@ -237,7 +239,7 @@ func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
 			switch {
 			case p.settling:
 			case a.isOver(p):
-				a.pending.remove(p)
+				a.over(p)
 			case chosen(p):
 				p.settling = true
 				taken = append(taken, p)
@@ -255,6 +257,18 @@ func (a *Arbiter) isOver(p *pending) bool {
 	}
 	allocation, ok := a.o.Ledger.Allocation(p.ref)
 	return !ok || allocation.Node != p.node || allocation.State != ledger.Binding
+}
+
+// over forgets what is over. a.pending.mu is held.
+func (a *Arbiter) over(p *pending) {
+	a.pending.remove(p)
+	switch {
+	case !p.resize:
+	case a.wasResized(p):
+		a.pending.undone.Remove(p.ref.UID)
+	default:
+		a.pending.didNotHappen(p.ref.UID)
+	}
 }
 
 // settleEarly settles the pending binding of a pod whose scheduler asks for
@@ -294,6 +308,9 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	case what != gates.Unknown && p.generation != generation:
 		return false // allowed once more meanwhile, and that may happen
 	case what != gates.Unknown:
+		if !p.create && !time.Now().Before(p.due) {
+			a.pending.didNotHappen(p.ref.UID)
+		}
 		a.withdraw(p)
 		return true
 	default:

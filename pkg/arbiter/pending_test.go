@@ -245,20 +245,20 @@ func TestWhatBecomesOfAnAllowedBinding(t *testing.T) {
 	}
 }
 
-// The same binding is allowed once more while the first is being withdrawn: it may happen, so the
-// capacity must stay.
-func TestBindingAllowedAgainWhileItIsWithdrawn(t *testing.T) {
+// The same binding is asked for once more while the first is being withdrawn: it is not allowed, as nothing would ever be
+// withdrawn of who asks without a pause.
+func TestBindingIsAskedForWhileItIsWithdrawn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")
 		first := c.allow(p, "a")
 		c.api.change(func() {
 			c.api.onPatch = sync.OnceFunc(func() {
 				_, err := c.ask(ref(p), "a")
-				assert.NoError(t, err)
+				assertOutcome(t, gates.Busy, err)
 			})
 		})
 		pass(grace + 500*time.Millisecond)
-		assert.Equal(t, "Binding on a", c.on(ref(p)))
+		assert.Equal(t, "none", c.on(ref(p)))
 		require.Error(t, c.carryOut(first))
 		c.show("p")
 		require.NoError(t, c.carryOut(c.allow(p, "a")))

@@ -75,6 +75,10 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, version uint
 		e := a.pending.busy(pod.Ref, pod.Node)
 		e.Resize = true
 		return e
+	default:
+		if e := a.pending.tooOften(&pending{ref: pod.Ref, node: pod.Node, resize: true}, before); e != nil {
+			return e
+		}
 	}
 	found, err := a.o.Ledger.Resize(asked, version, dry)
 	if !found && pod.Bound() {
@@ -97,9 +101,7 @@ func (a *Arbiter) rememberResize(p *pending, pod *cluster.Pod, asked *resources.
 		a.pending.add(p)
 	}
 	p.request, p.version = asked, max(version, p.version)
-	p.allowed = time.Now()
-	p.due, p.pause = p.allowed.Add(grace), 0
-	p.generation++
+	p.allow(grace)
 }
 
 // growAlike has a bind that has just begun count for an allowed resize of its pod as well. The bind may have looked at
@@ -122,6 +124,12 @@ func (a *Arbiter) growAlike(pod *cluster.Pod, node string) error {
 func (a *Arbiter) isOverResize(p *pending) bool {
 	pod, ok := a.o.Pods.Pod(p.ref.Namespace, p.ref.Name)
 	return ok && pod.Ref.UID == p.ref.UID && pod.ResourceVersion > p.version
+}
+
+// wasResized reports whether the pod asks for what a resize was allowed to make it ask for.
+func (a *Arbiter) wasResized(p *pending) bool {
+	pod, ok := a.o.Pods.Pod(p.ref.Namespace, p.ref.Name)
+	return ok && pod.Ref.UID == p.ref.UID && covers(pod.Request, p.request)
 }
 
 // examineResize is examine for a resize: it sees to it that there is a newer version of the pod.

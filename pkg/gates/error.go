@@ -25,6 +25,7 @@ const (
 	Changed        Outcome = "changed"         // the pod has another version than the Binding asks for, or was decided on
 	NameTaken      Outcome = "name_taken"      // there is a pod of the name of the one to be created
 	NotTold        Outcome = "not_told"        // the pod to be created does not say what it would be given
+	Gated          Outcome = "gated"           // the pod has scheduling gates: the API server does not bind it
 )
 
 // Error says why a pod was not bound, or is not known to be.
@@ -102,6 +103,9 @@ func (e *Error) what() string {
 		return fmt.Sprintf("pod %s was not created on node %q: its annotations do not tell what it would be given there, "+
 			"which others have got "+
 			"meanwhile or another webhook has changed; try again", e.Pod, e.Node)
+	case Gated:
+		return fmt.Sprintf("pod %s has scheduling gates (spec.schedulingGates), so the API server does not bind it; "+
+			"schedule it when they are gone", e.Pod)
 	case Stopping:
 		return e.undone() + " because the server is shutting down; try again"
 	default:

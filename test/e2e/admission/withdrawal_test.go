@@ -63,3 +63,35 @@ func TestWithdrawnBinding(t *testing.T) {
 	assert.Equal(t, 1, c.decided(naive, "withdrawn"))
 	c.RequireNeverOvercommitted()
 }
+
+// Another webhook always refuses what was allowed: a binding, and a resize, which their senders repeat. Their capacity
+// comes to a pod that is honest.
+func TestWhatIsRepeatedAndRefusedAfterwards(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	h := c.startOtherHook()
+	c.awaitOtherHook(h)
+	c.create("refused", "3")
+	c.create("grown", "1")
+	require.NoError(t, c.BindDirectly("grown", "node-0"))
+	h.set(func(request *admissionv1.AdmissionRequest) bool {
+		return request.Name != "refused" && request.SubResource != "resize"
+	})
+	for name, repeated := range map[string]func() error{
+		"binding": func() error { return c.BindDirectly("refused", "node-0") },
+		"resize":  func() error { return c.resize("grown", "3") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.create("honest-"+name, "3")
+			require.ErrorContains(t, repeated(), "the other webhook does not want it")
+			began := time.Now()
+			require.EventuallyWithT(t, func(t *assert.CollectT) {
+				assert.Error(t, repeated())
+				assert.NoError(t, c.BindDirectly("honest-"+name, "node-0"))
+			}, testbed.Soon, 100*time.Millisecond)
+			t.Logf("an honest pod is bound after %s", time.Since(began).Round(time.Millisecond))
+			c.Delete("honest-" + name)
+			c.Eventually(func(t *assert.CollectT) { assert.Equal(t, 1, c.allocationsIn("Bound")) })
+		})
+	}
+	c.RequireNeverOvercommitted()
+}
