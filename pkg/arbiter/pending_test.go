@@ -245,8 +245,8 @@ func TestWhatBecomesOfAnAllowedBinding(t *testing.T) {
 	}
 }
 
-// The same binding is asked for once more while the first is being withdrawn: it is not allowed, as nothing would ever be
-// withdrawn of who asks without a pause.
+// The same binding is asked for once more while the first is being withdrawn: it is not allowed, as nothing would ever
+// be withdrawn of who asks without a pause.
 func TestBindingIsAskedForWhileItIsWithdrawn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")

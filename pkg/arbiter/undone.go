@@ -36,8 +36,8 @@ func (s *pendings) didNotHappen(pod types.UID) {
 }
 
 // tooOften says why a Binding or a resize is not allowed now that was allowed before; nil where it may be. before is
-// what was allowed, as long as it is pending. Once it is overdue it is to be withdrawn, which a repeat must not put off.
-// mu is held.
+// what was allowed, as long as it is pending. Once it is overdue it is to be withdrawn, which a repeat must not put
+// off. mu is held.
 func (s *pendings) tooOften(p, before *pending) *gates.Error {
 	e := &gates.Error{Outcome: gates.Busy, Pod: p.ref, Node: p.node, Resize: p.resize}
 	known, _ := s.undone.Get(p.ref.UID)

@@ -26,8 +26,8 @@ func TestGatedPodsAreNotBound(t *testing.T) {
 	})
 }
 
-// What a policy, a quota or another webhook always refuses after it was allowed, and whose sender tries for ever, leaves
-// its capacity to others.
+// What a policy, a quota or another webhook always refuses after it was allowed, and whose sender tries for ever,
+// leaves its capacity to others.
 func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 	tries := map[string]func(c *apiCluster) (try func() error, holds func() bool){
 		"a binding": func(c *apiCluster) (func() error, func() bool) {

@@ -16,8 +16,8 @@ var errRestored = errors.New("the resource version of the lease of the ledger we
 	"backup, and what this server knows is not what there is; it starts anew. API servers that have run since before " +
 	"that have to be restarted, too")
 
-// versions is the Leases of a namespace. It notes the version in each answer: that of the Lease, which its holder writes
-// every few seconds, only grows, whoever deletes it, unless etcd was restored. It is used by one goroutine.
+// versions is the Leases of a namespace. It notes the version in each answer: that of the Lease, which its holder
+// writes every few seconds, only grows, whoever deletes it, unless etcd was restored. It is used by one goroutine.
 type versions struct {
 	v1.LeaseInterface
 

@@ -104,7 +104,7 @@ func (c *cluster) boundOnceDRAHasGiven(pod *corev1.Pod) {
 	}
 	_, err = pods.UpdateStatus(t.Context(), given, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, pods.Bind(t.Context(), binding, metav1.CreateOptions{}), "as soon as its scheduler has written that")
+	require.NoError(t, pods.Bind(t.Context(), binding, metav1.CreateOptions{}), "its scheduler has written that")
 }
 
 // setGPUs has a node's status say what its kubelet does of GPUs, and returns when the server has seen that.
