@@ -157,8 +157,12 @@ func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, 
 		return grant, own, err
 	}
 	elsewhere := e.Rejection != nil && e.Rejection.Reason == ledger.AllocatedElsewhere
-	if elsewhere && a.settleEarly(ctx, k.pod.Ref) || a.lookForCreated(ctx, k) {
+	if elsewhere && a.settleEarly(ctx, k.pod.Ref) {
 		return a.tryAllow(k)
+	}
+	until := time.Now().Add(burstWait)
+	for err != nil && time.Now().Before(until) && (a.awaitCreated(ctx, k, until) || a.lookForCreated(ctx, k)) {
+		grant, own, err = a.tryAllow(k)
 	}
 	return grant, own, err
 }

@@ -32,6 +32,9 @@ const (
 	callerShare = 4
 	// failedPause is how long a namespace waits after a creation that never happened.
 	failedPause = (failedShare - 1) * createGrace
+	// seenSoon is after how long a creation that is not seen may be one that never happens. Until then who asks for more
+	// than a share waits for it, burstWait at most, and maxBursting at a time. The webhook has 5s to answer.
+	seenSoon, burstWait, burstPause, maxBursting = time.Second, 2 * time.Second, 10 * time.Millisecond, 64
 	// maxLooked is for how many creations the API server is asked, so that one more may be allowed.
 	maxLooked = 8
 )
@@ -137,6 +140,41 @@ func (a *Arbiter) unseen(wanted func(*pending) bool) (unseen []*pending) {
 		}
 	}
 	return unseen
+}
+
+// awaitCreated waits until one of the creations that fill a share (admission.beside) is seen, as most are within
+// milliseconds, and reports whether one is.
+func (a *Arbiter) awaitCreated(ctx context.Context, k *admission, until time.Time) bool {
+	if len(k.beside) == 0 {
+		return false
+	}
+	defer a.bursting.Add(-1)
+	if a.bursting.Add(1) > maxBursting {
+		return false
+	}
+	for time.Now().Before(until) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(burstPause):
+		}
+		over, soon := a.look(k.beside)
+		if over || !soon {
+			return over
+		}
+	}
+	return false
+}
+
+// look reports whether one of some creations is over, and whether one may still be seen soon.
+func (a *Arbiter) look(beside []*pending) (over, soon bool) {
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	for _, p := range beside {
+		over = over || a.isOver(p)
+		soon = soon || time.Since(p.allowed) < seenSoon
+	}
+	return over, soon
 }
 
 // lookForCreated asks the API server for the creations that fill a share (admission.beside), as the watch may be

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -88,7 +89,9 @@ type Arbiter struct {
 	pods    *pods
 	pending pendings
 	repeats repeats
-	gangs   *ganging
+	// bursting is how many creations wait for others, see awaitCreated.
+	bursting atomic.Int32
+	gangs    *ganging
 
 	ctx    context.Context // of all flights; ends with Stop
 	cancel context.CancelFunc

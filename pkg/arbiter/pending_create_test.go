@@ -285,6 +285,47 @@ func TestKeptForThePodThatIsCreated(t *testing.T) {
 	})
 }
 
+// A burst of pods with a node comes through one after another, as each is seen within milliseconds. Who waits for one
+// that is not seen soon, or beside too many, is refused.
+func TestBurstOfPodsWithANode(t *testing.T) {
+	burst := func(c *apiCluster, pods int, seen time.Duration) (refused int) {
+		errs := make(chan error, pods)
+		for k := range pods {
+			go func() {
+				p := sized(fmt.Sprint("p", k), "10m", 0)
+				_, err := c.createPod(p, "a", "user")
+				if err == nil {
+					pass(seen)
+					p.Spec.NodeName = "a"
+					c.observe(p)
+				}
+				errs <- err
+			}()
+		}
+		for range pods {
+			if err := <-errs; err != nil {
+				assertOutcome(c.t, gates.Busy, err)
+				refused++
+			}
+		}
+		return refused
+	}
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		assert.Zero(t, burst(c, 20, 5*time.Millisecond))
+		pass(createGrace)
+		_, patches := c.sent()
+		assert.Zero(t, patches)
+	})
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		start := time.Now()
+		assert.Equal(t, 19, burst(c, 20, 2*time.Second), "one of them is not seen soon")
+		assert.Less(t, time.Since(start), 3*time.Second)
+	})
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		assert.Positive(t, burst(c, 2*maxBursting, 5*time.Millisecond))
+	})
+}
+
 // Random bindings, creations, repeats, failures, deletions and outages: at no moment may the API server carry
 // out a binding for which the ledger has no allocation, nor a node have more than it offers.
 func TestRandomAdmissions(t *testing.T) {

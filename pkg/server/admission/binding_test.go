@@ -206,6 +206,7 @@ func TestTooManyPending(t *testing.T) {
 	_, refusal = w.bind(binding("q", "a"))
 	require.NotNil(t, refusal)
 	assert.EqualValues(t, http.StatusTooManyRequests, refusal.Code)
+	assert.EqualValues(t, 1, refusal.Details.RetryAfterSeconds)
 	_, refusal = w.bind(binding("p", "a"))
 	require.Nil(t, refusal, "one that is known")
 }

@@ -4,16 +4,21 @@ package admission
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
@@ -26,6 +31,43 @@ func (c *cluster) place(name, cpu string, changes ...func(*corev1.Pod)) error {
 	_, err := c.Client().CoreV1().Pods(c.Namespace).Create(c.T.Context(), pod, metav1.CreateOptions{})
 	return err
 }
+
+// Pods with a node that fit are all created, however many come at once.
+func TestBurstOfPodsWithANode(t *testing.T) {
+	c := newCluster(t, 5, nil)
+	config, err := c.AdminRESTConfig()
+	require.NoError(t, err)
+	config.QPS = -1
+	var late atomic.Int32
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			answer, err := next.RoundTrip(r)
+			if err == nil && answer.StatusCode == http.StatusTooManyRequests {
+				late.Add(1)
+			}
+			return answer, err
+		})
+	})
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	var creating errgroup.Group
+	for k := range 20 {
+		creating.Go(func() error {
+			pod := testbed.NewPod(fmt.Sprint("p", k), naive, "1", func(pod *corev1.Pod) {
+				pod.Spec.NodeName = fmt.Sprint("node-", k%5)
+			})
+			_, err := client.CoreV1().Pods(c.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+			return err
+		})
+	}
+	require.NoError(t, creating.Wait())
+	assert.Zero(t, late.Load(), "nobody has to try again")
+	c.RequireNeverOvercommitted()
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
 // Creations that always fail keep no capacity where the API server sees before that they make no sense. Where another
 // webhook refuses them at last, a namespace keeps a small share, and has to wait after that.
