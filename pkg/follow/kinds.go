@@ -109,6 +109,13 @@ func (k *Kind) Installed() bool {
 	return now == installed
 }
 
+// Absent reports whether the API server has said that it does not know the kind: as long as it does not answer there may
+// be objects of it.
+func (k *Kind) Absent() bool {
+	now, _ := k.state()
+	return now == absent
+}
+
 // Doubt has the API server asked at once: an answer of it did not go with what Installed says.
 func (k *Kind) Doubt() {
 	select {

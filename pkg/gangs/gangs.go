@@ -264,7 +264,7 @@ const (
 func (g *Gangs) object(key kinds.Key) (*object, state) {
 	now := notInstalled
 	for _, o := range g.objects[key.Kind] {
-		if !o.installed.Installed() {
+		if o.installed.Absent() {
 			continue
 		}
 		current := o.watch.Listed() && !o.watch.Stale()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 )
@@ -219,6 +220,32 @@ func TestBroken(t *testing.T) {
 		gang, _ = w.gangs.Of(pod)
 		assert.Equal(t, 4, gang.Minimum)
 	})
+}
+
+// TestNotDiscovered: as long as the API server has not said that it has no such kind, a pod that names a gang of it is
+// none that is useful alone.
+func TestNotDiscovered(t *testing.T) {
+	run(t, []schema.GroupVersionResource{volcano}, us(group(volcano, "g", int64(4))), func(t *testing.T, w *world) {
+		w.settle()
+		assert.True(t, w.gangs.Synced(), "others do not wait for it")
+		pod, other := w.pod("a", ofVolcano("g")), w.pod("c", ofKubernetes("g"))
+		w.pods.Put(pod)
+		w.pods.Put(other)
+		for _, p := range []*cluster.Pod{pod, other} {
+			gang, ok := w.gangs.Of(p)
+			require.True(t, ok)
+			assert.Contains(t, gang.Problem, "cannot tell how many members the gang needs")
+		}
+		_, ok := w.gangs.Of(w.pod("b", ofOurs("g", "3")))
+		assert.True(t, ok)
+
+		w.away.Store(false)
+		assert.Contains(t, w.settle(), pod.Gang.Key("ns"))
+		gang, _ := w.gangs.Of(pod)
+		assert.Equal(t, 4, gang.Minimum)
+		_, ok = w.gangs.Of(other)
+		assert.False(t, ok, "the cluster has no such kind")
+	}, func(w *world) { w.away.Store(true) })
 }
 
 // All has every gang that has members or an object, once.

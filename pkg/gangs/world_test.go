@@ -43,6 +43,7 @@ type world struct {
 	log    *logrustest.Hook
 
 	failure atomic.Pointer[error] // of lists
+	away    atomic.Bool           // discovery does not answer
 	metrics *metrics.Metrics
 
 	mu      sync.Mutex
@@ -60,7 +61,7 @@ var (
 
 // run has a test go on in a world whose API server has some kinds and objects.
 func run(t *testing.T, installed []schema.GroupVersionResource, objects []*unstructured.Unstructured,
-	test func(t *testing.T, w *world),
+	test func(t *testing.T, w *world), before ...func(w *world),
 ) {
 	t.Helper()
 	// client-go's own error handlers sleep by the time at which the process started, which is another clock than that
@@ -70,6 +71,9 @@ func run(t *testing.T, installed []schema.GroupVersionResource, objects []*unstr
 	defer func() { utilruntime.ErrorHandlers = handlers }()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, installed, objects)
+		for _, change := range before {
+			change(w)
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = w.gangs.Run(ctx) })
@@ -150,6 +154,9 @@ func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context,
 ) (*metav1.APIResourceList, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
+	if d.world.away.Load() {
+		return nil, apierrors.NewServiceUnavailable("the server is currently unable to handle the request")
+	}
 	gv, err := schema.ParseGroupVersion(groupVersion)
 	if err == nil && !d.world.served[gv] {
 		err = apierrors.NewNotFound(schema.GroupResource{Group: gv.Group}, "")
