@@ -170,7 +170,7 @@ func (a *App) baseParts() []part {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
 	return append(list, part{"signals for debugging", a.debug}, part{"pods and nodes", a.followCluster},
-		part{"ages of watches", a.watchAges},
+		part{"gangs", a.followGangs}, part{"ages of watches", a.watchAges},
 		part{"times of changes", a.api.Run}, part{"other servers", a.forwarder.Run})
 }
 
@@ -185,7 +185,6 @@ func (a *App) accountParts() []part {
 		{"limits", a.limits.Run},
 		{"reservations", a.reservations.Run},
 		{"devices", a.devices.Run},
-		{"gangs", a.gangs.Run},
 		{"resource claims", a.claims.Run},
 		{"comparer", a.comparer.Run},
 		{"gangs that start", a.arbiter.WatchGangs},
@@ -226,6 +225,15 @@ func (a *App) servingParts() []part {
 func (a *App) followCluster(ctx context.Context) error {
 	if a.mayFollow.Wait(ctx) == nil {
 		return a.cache.Run(ctx)
+	}
+	return nil // stopping
+}
+
+// followGangs watches the objects of gangs. A server that stands by does so, too: there may be many of them, and what is
+// kept for the rest of gangs that have started must not wait for a list.
+func (a *App) followGangs(ctx context.Context) error {
+	if a.mayFollow.Wait(ctx) == nil {
+		return a.gangs.Run(ctx)
 	}
 	return nil // stopping
 }

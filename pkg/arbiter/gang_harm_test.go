@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -231,6 +232,55 @@ func TestGangsGoOnWhenTheServerDecidesAgain(t *testing.T) {
 		assert.Equal(t, 3, w.kept())
 		assert.Empty(t, w.short())
 		assert.Len(t, w.of[waits[0].Gang.Key("ns")].waiting, 1, "nobody is forgotten")
+	})
+}
+
+// unread makes pods of a gang be there whose object nobody has read, of which one is bound on n0.
+func (w *gangWorld) unread(gang string, size int) (pods []*cluster.Pod) {
+	pods = w.gang(gang, size, 0, func(p *v1.Pod) { delete(p.Annotations, v1alpha1.GangMinAnnotation) })
+	w.ledger.ObservePod(ledger.PodObservation{Pod: pods[0].Ref, Node: "n0", Request: pods[0].Request, Scheduler: "s"})
+	return pods
+}
+
+// A server takes over before it has read how many members gangs need. What may be for the rest of those that have
+// started is given to nobody else until it has.
+func TestGangsThatAreNotReadYet(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		pods := w.unread("a", 4)
+		assert.Equal(t, 1, w.takeOver())
+		assert.Equal(t, 3, w.kept())
+		stranger := w.pod("", "stranger", 0, withoutGang)
+		w.refusedAs(w.bind(stranger, "n0"), ledger.InsufficientResource)
+		w.pass(30 * time.Second)
+		assert.Equal(t, 3, w.kept())
+		require.NoError(t, w.bind(pods[1], "n0"), "members are bound")
+
+		w.gang("a", 4, 3, nil) // its object is read
+		w.watch()
+		assert.Equal(t, 1, w.kept())
+		require.NoError(t, w.bind(stranger, "n1"))
+	})
+	gangTest(t, 1, 3, func(w *gangWorld) {
+		w.unread("a", 8)
+		assert.Equal(t, 1, w.takeOver())
+		assert.Equal(t, 2, w.kept(), "as much as there is")
+		w.pass(10 * time.Minute)
+		assert.Zero(t, w.kept(), "nobody reads it")
+		assert.Empty(t, w.short(), "nobody knows how many it lacks")
+	})
+}
+
+// A server decides again while it cannot tell any more how many members a gang needs. What it knew before counts.
+func TestGangsGoOnByWhatWasKnown(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		pods := w.gang("a", 4, 3, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		<-time.After(2 * time.Minute)
+		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		require.Zero(t, w.kept())
+		w.pod("a", "a-1", 4, nil) // they disagree
+		assert.Equal(t, 1, w.takeOver())
+		assert.Equal(t, 2, w.kept())
 	})
 }
 

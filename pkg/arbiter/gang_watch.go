@@ -105,7 +105,7 @@ func (g *ganging) look(s *startingGang) {
 			g.searches--
 			g.topUp(s, rest)
 		}
-	case len(s.kept) == 0 && missing > 0:
+	case len(s.kept) == 0 && missing > 0 && s.Problem == "":
 		g.fallShort(s, missing)
 		g.recall(s, mostUrgent(m.unplaced, min(missing, len(m.unplaced))), now)
 	}
@@ -234,9 +234,9 @@ func (g *ganging) unreserve(placements []ledger.Placement) ledger.Result {
 
 // topUp keeps capacity for members in the place of others that are gone, as long as the gang has time left. g.mu is
 // held.
-func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) {
+func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) (kept bool) {
 	if len(rest) == 0 {
-		return
+		return true
 	}
 	choices, _ := g.choices(rest, s.caller, nil, true)
 	for k := range choices {
@@ -244,9 +244,22 @@ func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) {
 			choices[k].Slots[i].Deadline = s.deadline
 		}
 	}
-	if g.o.Ledger.Exchange(&ledger.Exchange{Keep: choices}) == nil {
-		for _, member := range rest {
-			s.kept[member.Ref] = member
+	if g.o.Ledger.Exchange(&ledger.Exchange{Keep: choices}) != nil {
+		return false
+	}
+	for _, member := range rest {
+		s.kept[member.Ref] = member
+	}
+	return true
+}
+
+// topUpMost is topUp for as many of some members as there is capacity for. g.mu is held.
+func (g *ganging) topUpMost(s *startingGang, rest []*cluster.Pod) {
+	for n := len(rest); n > 0; n = min(n, len(rest)) {
+		if g.topUp(s, rest[:n]) {
+			rest = rest[n:]
+		} else {
+			n /= 2
 		}
 	}
 }
@@ -258,6 +271,9 @@ func (g *ganging) fallShort(s *startingGang, missing int) {
 		return
 	}
 	s.short = true
+	if s.half.IsZero() { // it was bound past this server
+		s.half = g.o.Ledger.Clock.Now()
+	}
 	g.o.Log.WithFields(logrus.Fields{
 		"gang": s.Key.String(), "minimum": s.Minimum, "missing": missing,
 		"since": g.o.Ledger.Clock.WallAt(s.half),
@@ -324,10 +340,10 @@ func (g *ganging) takeOver() (count int) {
 	}
 	for key := range g.o.Pods.GangKeys() {
 		gang, ok := g.o.Gangs.Get(key)
-		if !ok || gang.Problem != "" {
+		m := g.muster(key, ledger.PodRef{})
+		if !ok || !g.assume(&gang, &m) {
 			continue
 		}
-		m := g.muster(key, ledger.PodRef{})
 		missing := m.missing(&gang) + 1
 		if s := g.of[key]; s != nil && m.isStarted() {
 			g.putOff(s)
@@ -342,6 +358,22 @@ func (g *ganging) takeOver() (count int) {
 	return count
 }
 
+// assume fills in how many members a gang needs where that cannot be told now: as many as was known before, or else as
+// there are, as what is given away meanwhile is gone. It reports whether the number is of use. g.mu is held.
+func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
+	s := g.of[gang.Key]
+	switch {
+	case gang.Problem == "":
+	case s != nil && !s.half.IsZero() && !gang.Missing:
+		gang.Minimum = s.Minimum
+	case gang.Unread:
+		gang.Minimum = m.bound + len(m.kept) + len(m.unplaced)
+	default:
+		return false
+	}
+	return true
+}
+
 // resume makes slots for the rest of a gang that has started. What somebody reserved for members of it lasts as long as
 // these slots. g.mu is held.
 func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*cluster.Pod) bool {
@@ -353,7 +385,11 @@ func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*clus
 	}
 	s.counted, s.moved = now, now
 	s.deadline = now.Add(g.ttl())
-	g.topUp(s, rest)
+	if gang.Unread { // it may need fewer
+		g.topUpMost(s, rest)
+	} else {
+		g.topUp(s, rest)
+	}
 	s.reserved = nil
 	g.outlast(s, reserved)
 	s.short = s.short && len(s.kept) == 0

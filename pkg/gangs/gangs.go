@@ -44,6 +44,8 @@ type Gang struct {
 	Minimum int
 	// Problem says what is wrong with the gang, and what to do; "" where its minimum is known.
 	Problem string
+	// Unread says that the problem is that its object may be there, and was not read, or not lately.
+	Unread bool
 	// Missing says that the problem is that its object does not exist: the gang was deleted, or not made yet.
 	Missing bool
 	// Touch says that its scheduler tries members that it gave up again when the gang's object changes; see Gangs.Touch.
@@ -235,6 +237,7 @@ func (g *Gangs) gang(key kinds.Key, says *kinds.Mark, agreed bool) (gang Gang, o
 			gang.Problem = fmt.Sprintf("%s %s/%s: %s", kind.Object.GroupResource(), key.Namespace, key.Name, gang.Problem)
 		}
 	case state == notListed:
+		gang.Unread = true
 		gang.Problem = fmt.Sprintf("the server cannot tell how many members the gang needs, because it has not read the "+
 			"%s of the cluster lately; "+
 			"ask again in a moment, and if this stays look for %[1]s in the server's log", kind.Object.GroupResource())
