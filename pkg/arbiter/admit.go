@@ -251,6 +251,9 @@ func (a *Arbiter) remember(k *admission, before *pending) {
 // under way is given more time by a repeat: others would have their capacity for ever.
 func (p *pending) allow(wait time.Duration) {
 	p.allowed = time.Now()
+	if p.generation == 0 {
+		p.since = p.allowed
+	}
 	if p.generation == 0 || p.create {
 		p.due, p.pause = p.allowed.Add(wait), 0
 	}

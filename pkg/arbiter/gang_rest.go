@@ -205,7 +205,7 @@ func (g *ganging) group(members []*cluster.Pod, caller string) (groups []*alike)
 	deadline := g.o.Ledger.Clock.Now().Add(g.longest()) // so that no other slot of the gang lasts longer; see putOff
 	for _, member := range members {
 		p := g.o.Question.For(member.WithCaller(caller), "")
-		p.NoDRA = true
+		p.ToCome()
 		slot := p.Slot(deadline)
 		slot.Movable = true
 		k := slices.IndexFunc(groups, func(a *alike) bool { return a.isLike(member, &p) })

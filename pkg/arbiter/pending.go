@@ -57,7 +57,7 @@ type pendings struct {
 	resizes map[ledger.PodRef]*pending
 	in      map[string]int       // how many of them all are in a namespace
 	failed  map[string]time.Time // until when a namespace creates no pod with a node, as one was never created
-	undone  *lru.Cache           // by UID: what did not happen
+	undone  *lru.Cache           // by undoneKey
 }
 
 // beside are the pending ones of the same kind. mu is held.
@@ -127,7 +127,10 @@ type pending struct {
 	caller    string // who creates it
 	resize    bool
 	version   uint64 // of the pod that is resized, or the newest that is bound
+	// before is the pod that is resized as it is as long as the resize is not written.
+	before *unresized
 
+	since      time.Time // the first time that it was allowed
 	allowed    time.Time // the last time
 	generation int       // how often it was allowed
 	due        time.Time // when it is to be settled
@@ -262,12 +265,8 @@ func (a *Arbiter) isOver(p *pending) bool {
 // over forgets what is over. a.pending.mu is held.
 func (a *Arbiter) over(p *pending) {
 	a.pending.remove(p)
-	switch {
-	case !p.resize:
-	case a.wasResized(p):
-		a.pending.undone.Remove(p.ref.UID)
-	default:
-		a.pending.didNotHappen(p.ref.UID)
+	if allocation, ok := a.o.Ledger.Allocation(p.ref); p.resize || ok && allocation.State == ledger.Bound {
+		a.pending.undone.Remove(p.key())
 	}
 }
 
@@ -304,12 +303,13 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	case what == gates.Bound:
 		a.o.Ledger.Confirm(ref, p.node)
 		a.forget(p)
+		a.pending.undone.Remove(p.key())
 		return true
 	case what != gates.Unknown && p.generation != generation:
 		return false // allowed once more meanwhile, and that may happen
 	case what != gates.Unknown:
-		if !p.create && !time.Now().Before(p.due) {
-			a.pending.didNotHappen(p.ref.UID)
+		if what == gates.Failed && !p.create {
+			a.pending.didNotHappen(p)
 		}
 		a.withdraw(p)
 		return true

@@ -54,19 +54,41 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	}
 	placement := a.o.Question.For(pod, pod.Node)
 	placement.Request = &asked
-	if err = a.resize(pod, &placement, version, q.DryRun); err != nil && !q.DryRun {
+	if err = a.resize(pod, &placement, a.unresized(q.Before), version, q.DryRun); err != nil && !q.DryRun {
 		placement.Caller = q.User
 		a.refusedFor(waiting.Resize, &placement, err)
 	}
 	return Admitted{Pod: pod}, err
 }
 
-// resize has the ledger decide, and remembers what it granted. A pod that is neither bound nor being bound takes
-// nothing yet: it is remembered, too, for a bind that begins before the resize is written.
-func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, version uint64, dry bool) error {
+// unresized tells whether the spec of a pod was written. Where the API server numbers the specs of pods
+// (metadata.generation) it tells also that what is asked for is the same again.
+type unresized struct {
+	generation int64
+	request    resources.Request
+}
+
+func (a *Arbiter) unresized(pod *v1.Pod) *unresized {
+	request, _ := resources.ForIncomingPod(a.o.Ledger.Table(), pod) // else it is like others that cannot be counted
+	return &unresized{pod.Generation, request}
+}
+
+func (u *unresized) equal(other *unresized) bool {
+	return u.generation == other.generation && u.request.Equal(&other.request)
+}
+
+// resize has the ledger decide, and remembers what it granted to a pod, and how that is now. A pod that is neither bound
+// nor being bound takes nothing yet: it is remembered, too, for a bind that begins before the resize is written.
+func (a *Arbiter) resize(
+	pod *cluster.Pod, asked *ledger.Placement, now *unresized, version uint64, dry bool,
+) error {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	before := a.pending.resizes[pod.Ref]
+	if before != nil && !now.equal(before.before) { // it was written, or another one
+		a.over(before)
+		before = nil
+	}
 	switch {
 	case dry:
 	case a.pending.stopped:
@@ -90,18 +112,14 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, version uint
 	if err != nil || dry {
 		return err
 	}
-	a.rememberResize(before, pod, asked.Request, version)
-	return nil
-}
-
-// rememberResize makes a resize pending, or pending once more. a.pending.mu is held.
-func (a *Arbiter) rememberResize(p *pending, pod *cluster.Pod, asked *resources.Request, version uint64) {
+	p := before
 	if p == nil {
 		p = &pending{ref: pod.Ref, node: pod.Node, scheduler: pod.Scheduler, resize: true}
 		a.pending.add(p)
 	}
-	p.request, p.version = asked, max(version, p.version)
+	p.request, p.before, p.version = asked.Request, now, max(version, p.version)
 	p.allow(grace)
+	return nil
 }
 
 // growAlike has a bind that has just begun count for an allowed resize of its pod as well. The bind may have looked at
@@ -119,17 +137,12 @@ func (a *Arbiter) growAlike(pod *cluster.Pod, node string) error {
 	return err
 }
 
-// isOverResize reports whether the pod shows what became of a resize: it was written, or cannot be any more.
+// isOverResize reports whether the pod shows that a resize was written. A newer version that does not count for it may
+// be one that its kubelet has found infeasible, or another's write beside which the API server tries the resize again.
 // a.pending.mu is held.
 func (a *Arbiter) isOverResize(p *pending) bool {
 	pod, ok := a.o.Pods.Pod(p.ref.Namespace, p.ref.Name)
-	return ok && pod.Ref.UID == p.ref.UID && pod.ResourceVersion > p.version
-}
-
-// wasResized reports whether the pod asks for what a resize was allowed to make it ask for.
-func (a *Arbiter) wasResized(p *pending) bool {
-	pod, ok := a.o.Pods.Pod(p.ref.Namespace, p.ref.Name)
-	return ok && pod.Ref.UID == p.ref.UID && covers(pod.Request, p.request)
+	return ok && pod.Ref.UID == p.ref.UID && pod.ResourceVersion > p.version && covers(pod.Request, p.request)
 }
 
 // examineResize is examine for a resize: it sees to it that there is a newer version of the pod.
@@ -146,10 +159,13 @@ func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool)
 		return p.ref, gates.UIDMismatch, nil
 	}
 	a.pending.mu.Lock()
-	version := p.version
+	version, before := p.version, p.before
 	a.pending.mu.Unlock()
 	if cluster.ParseVersion(pod.ResourceVersion) > version {
 		a.see(pod)
+		if !before.equal(a.unresized(pod)) {
+			return p.ref, gates.Changed, nil
+		}
 		return p.ref, gates.Failed, nil
 	}
 	patching, cancel := context.WithTimeout(ctx, pendingTimeout)

@@ -10,14 +10,23 @@ import (
 )
 
 const (
-	// longestUndone is the longest pause after something was allowed and did not happen. Who tries for ever has the
-	// capacity for grace of it.
+	// longestUndone is the longest pause after something was allowed and did not happen, unless it has had its capacity
+	// for more than a tenth of that.
 	longestUndone = time.Minute
-	// maxUndone is of how many pods is remembered what did not happen. Beyond it the one of longest ago is forgotten.
+	// undoneFor is for how long is remembered what did not happen, and maxUndone of how many pods, those of last.
+	undoneFor = 10 * time.Minute
 	maxUndone = 16384
 )
 
-// undone is how often a Binding, or a resize, of a pod was allowed and did not happen, and until when none is allowed.
+// undoneKey is a Binding of a pod, or a resize.
+type undoneKey struct {
+	pod    types.UID
+	resize bool
+}
+
+func (p *pending) key() undoneKey { return undoneKey{p.ref.UID, p.resize} }
+
+// undone is how often that was allowed and did not happen, and until when it is not allowed again.
 type undone struct {
 	times int
 	until time.Time
@@ -26,13 +35,19 @@ type undone struct {
 // didNotHappen takes note of a Binding or a resize that was allowed and did not happen. A policy, a quota or another
 // webhook may refuse it always, and its sender may try for ever. So from the second time on the pod has to wait, each
 // time for twice as long. mu is held.
-func (s *pendings) didNotHappen(pod types.UID) {
-	known, _ := s.undone.Get(pod)
+func (s *pendings) didNotHappen(p *pending) {
+	now := time.Now()
+	known, _ := s.undone.Get(p.key())
 	u, _ := known.(undone)
-	if u.times++; u.times > 1 {
-		u.until = time.Now().Add(min(grace<<min(u.times-2, 8), longestUndone))
+	if now.Sub(u.until) > undoneFor && !u.until.IsZero() {
+		u = undone{}
 	}
-	s.undone.Add(pod, u)
+	u.until = now
+	if u.times++; u.times > 1 {
+		had := now.Sub(p.since)
+		u.until = now.Add(min(had<<min(u.times-2, 8), max(longestUndone, 9*had)))
+	}
+	s.undone.Add(p.key(), u)
 }
 
 // tooOften says why a Binding or a resize is not allowed now that was allowed before; nil where it may be. before is
@@ -40,10 +55,10 @@ func (s *pendings) didNotHappen(pod types.UID) {
 // off. mu is held.
 func (s *pendings) tooOften(p, before *pending) *gates.Error {
 	e := &gates.Error{Outcome: gates.Busy, Pod: p.ref, Node: p.node, Resize: p.resize}
-	known, _ := s.undone.Get(p.ref.UID)
+	known, _ := s.undone.Get(p.key())
 	u, _ := known.(undone)
 	switch now := time.Now(); {
-	case before != nil && before.node == p.node && !before.create && !now.Before(before.due):
+	case before != nil && before.node == p.node && !before.create && (before.pause > 0 || !now.Before(before.due)):
 		e.Why = "it was allowed before, has not happened, and is being withdrawn"
 	case now.Before(u.until):
 		e.Why = fmt.Sprintf("it was allowed %d times and did not happen (does a policy, a quota or another webhook refuse "+

@@ -1,15 +1,29 @@
 package arbiter
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
+
+// Gates go a moment before a pod is bound, and the watch may be late.
+func TestGatesAreGone(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		p := c.add("p", "1")
+		c.edit(p, func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "x"}} })
+		c.show("p")
+		c.edit(p, func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
+		require.NoError(t, c.carryOut(c.allow(p, "a")))
+	})
+}
 
 // The API server binds no pod with a scheduling gate: nothing is granted for one.
 func TestGatedPodsAreNotBound(t *testing.T) {
@@ -35,6 +49,24 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 			return func() error { _, err := c.ask(ref(p), "a"); return err },
 				func() bool { return c.on(ref(p)) != "none" }
 		},
+		"a binding here and there": func(c *apiCluster) (func() error, func() bool) {
+			p, times := c.add("p", "3"), 0
+			return func() error {
+				c.show("p")
+				times++
+				_, err := c.ask(ref(p), []string{"a", "b"}[times/20%2]) // after a second, or after less
+				if reasonOf(err) == ledger.AllocatedElsewhere {
+					err = nil // the first one may be on its way
+				}
+				return err
+			}, func() bool { return c.on(ref(p)) != "none" }
+		},
+		"a binding of a pod that cannot be changed": func(c *apiCluster) (func() error, func() bool) {
+			p := c.add("p", "3")
+			c.api.change(func() { c.api.patch = apierrors.NewForbidden(podKind, "p", errors.New("denied by a policy")) })
+			return func() error { _, err := c.ask(ref(p), "a"); return err },
+				func() bool { return c.on(ref(p)) != "none" }
+		},
 		"a resize": func(c *apiCluster) (func() error, func() bool) {
 			p := c.running("p", "1", "a")
 			return func() error { return c.resize("p", "4") }, func() bool { return c.cpu(p) > 1000 }
@@ -49,12 +81,12 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 		},
 	}
 	for name, begin := range tries {
-		for _, every := range []time.Duration{10 * time.Millisecond, time.Second} {
+		for _, every := range []time.Duration{50 * time.Millisecond, time.Second} {
 			t.Run(name+" each "+every.String(), func(t *testing.T) {
 				inCluster(t, func(t *testing.T, c *apiCluster) {
 					try, holds := begin(c)
 					require.NoError(t, try())
-					const minutes = 10
+					const minutes = 20
 					held, tried := 0, 0
 					for range minutes * time.Minute / every {
 						if holds() {
@@ -67,12 +99,88 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 						}
 						pass(every)
 					}
-					assert.Less(t, time.Duration(held)*every, minutes*time.Minute/10, "the node is free for others")
-					assert.Greater(t, tried, minutes, "it may be allowed by now")
+					assert.Less(t, time.Duration(held)*every, minutes*time.Minute/3, "the node is free for others")
+					assert.Greater(t, tried, minutes/10, "it may be allowed by now")
 				})
 			})
 		}
 	}
+}
+
+// Resizes that are written are not taken for some that did not happen: what came after them, how late the watch is, what
+// the kubelet says of them, and who else writes to the pod meanwhile.
+func TestResizesThatHappen(t *testing.T) {
+	upAndDown := func(c *apiCluster, p *v1.Pod, cpu string, between func()) {
+		for _, cpu := range []string{cpu, "1"} {
+			q := c.resizing("p", cpu)
+			_, err := c.AdmitResize(c.t.Context(), q)
+			require.NoError(c.t, err)
+			require.True(c.t, c.write(q, p))
+			between()
+		}
+	}
+	for name, resize := range map[string]func(c *apiCluster, p *v1.Pod, k int){
+		"up and down at once": func(c *apiCluster, p *v1.Pod, _ int) {
+			upAndDown(c, p, "2", func() {})
+			c.show("p")
+		},
+		"the watch is late": func(c *apiCluster, p *v1.Pod, k int) {
+			upAndDown(c, p, []string{"2", "3"}[k%2], func() {
+				pass(afterGrace)
+				c.show("p")
+			})
+		},
+		"infeasible": func(c *apiCluster, p *v1.Pod, k int) {
+			upAndDown(c, p, []string{"2", "3"}[k%2], func() {
+				c.edit(p, func(p *v1.Pod) {
+					p.Status.Conditions = []v1.PodCondition{{
+						Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible,
+					}}
+				})
+				c.show("p")
+				pass(time.Second)
+			})
+		},
+		"the API server tries again": func(c *apiCluster, p *v1.Pod, k int) {
+			for range 4 {
+				q := c.resizing("p", "2")
+				_, err := c.AdmitResize(c.t.Context(), q)
+				require.NoError(c.t, err)
+				c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"at": time.Now().String()} })
+				c.show("p")
+				pass(300 * time.Millisecond)
+				require.False(c.t, c.write(q, p))
+			}
+			upAndDown(c, p, "2", func() { c.show("p") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				p := c.running("p", "1", "a")
+				for k := range 10 {
+					resize(c, p, k)
+					pass(500 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// A pod that is bound at last is one like others.
+func TestBoundAfterAll(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		p := c.add("p", "1")
+		for range 3 {
+			c.show("p")
+			c.allow(p, "a")
+			pass(10 * time.Second)
+		}
+		c.show("p")
+		require.NoError(t, c.carryOut(c.allow(p, "a")))
+		c.show("p")
+		pass(time.Minute)
+		assert.Zero(t, c.pending.undone.Len())
+	})
 }
 
 // A Binding is not sent twice for nothing: one that did not happen once may be repeated at once, elsewhere too.

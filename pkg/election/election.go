@@ -241,7 +241,10 @@ func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
 		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity " +
 			"away twice; it waits while another one holds the lease")
-		if err := e.lease.awaitFree(ctx, e.o.Times.Lease, poll, e.follow); err != nil {
+		switch err := e.lease.awaitFree(ctx, e.o.Times.Lease, poll, e.follow); {
+		case errors.Is(err, errRestored):
+			return err
+		case err != nil:
 			return nil //nolint:nilerr // ctx has ended
 		}
 		return e.lead(ctx)
@@ -365,6 +368,9 @@ func (e *Elector) resume(ctx context.Context, led *leadership) error {
 		err := e.keep(ctx)
 		if errors.Is(err, errLost) {
 			return err
+		}
+		if e.lease.restored.Load() {
+			return errRestored
 		}
 		if err = e.o.Resume(ctx); err == nil {
 			break

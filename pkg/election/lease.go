@@ -231,6 +231,9 @@ func (l *lease) write(
 	do func(context.Context, resourcelock.LeaderElectionRecord) error,
 ) error {
 	sent, own := l.now(), record.HolderIdentity == l.Identity()
+	if own && l.restored.Load() {
+		return errRestored // it is for a server that has begun anew
+	}
 	if !own {
 		l.renewed.Store(0)
 		switch {

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -45,17 +46,51 @@ func TestEtcdIsRestored(t *testing.T) {
 	})
 }
 
+// A server without an election that waits for the Lease notices it, too, and so does one that cannot take over.
+func TestEtcdIsRestoredBeforeServersDecide(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		first := w.elector("first", nil)
+		stop := w.run(first)
+		<-time.After(time.Second)
+		backup := w.backup()
+		alone := w.elector("alone", func(o *Options) { o.Alone = true })
+		stopAlone := w.run(alone)
+		<-time.After(time.Minute)
+		require.NotEmpty(t, alone.Leads())
+		w.restore(backup, w.term())
+		<-time.After(time.Minute)
+		require.ErrorIs(t, stop(), errRestored)
+		require.ErrorIs(t, stopAlone(), errRestored)
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		e := w.elector("first", func(o *Options) {
+			o.TakeOver = func(ctx context.Context, _ time.Duration) error { <-ctx.Done(); return ctx.Err() }
+		})
+		stop := w.run(e)
+		<-time.After(time.Second)
+		backup := w.backup()
+		<-time.After(time.Minute)
+		w.restore(backup, w.term())
+		<-time.After(time.Minute)
+		assert.False(t, e.mayWrite())
+		renewed := w.lease().RenewTime
+		<-time.After(time.Minute)
+		assert.Equal(t, renewed, w.lease().RenewTime, "the lease is for others")
+		require.Error(t, stop())
+	})
+}
+
 // The API server is away while etcd is restored, for longer than the Lease lasts: that nobody else has had the Lease
 // says nothing then.
 func TestEtcdIsRestoredWhileServersAreCutOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		e := w.elector("only", nil)
+		cut := cutOff(e)
 		stop := w.run(e)
 		<-time.After(time.Second)
 		backup := w.backup()
 		<-time.After(time.Minute)
 		require.Empty(t, e.Leads())
-		cut := cutOff(e)
 		cut.Store(true)
 		<-time.After(time.Minute)
 		w.restore(backup, w.term())

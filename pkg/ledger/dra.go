@@ -133,14 +133,29 @@ func (l *account) notGiven(i int32, req *resources.Request) (resources.Column, b
 	return 0, false
 }
 
-// AwaitsDRA reports whether a node leaves a resource to DRA that DRA has not given yet to who asks for it.
-func (l Reader) AwaitsDRA(node string, req *resources.Request) bool {
+// LeavesToDRA reports whether a node leaves something to DRA that is asked for.
+func (l Reader) LeavesToDRA(node string, req *resources.Request) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	i, ok := l.nodeIndex[node]
-	if !ok || l.flags[i]&usesDRA == 0 {
-		return false
+	return ok && slices.ContainsFunc(req.Relisted(l.table).Amounts, func(a resources.Amount) bool {
+		return l.leftToDRA(i, a.Column)
+	})
+}
+
+// BesidesDRA returns what is asked for besides what DRA has given on a node, or gives there.
+func (l Reader) BesidesDRA(node string, req *resources.Request) *resources.Request {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if i, ok := l.nodeIndex[node]; ok {
+		return l.besidesDRA(i, req)
 	}
-	_, awaits := l.notGiven(i, req)
-	return awaits
+	return req
+}
+
+func (l *account) besidesDRA(i int32, req *resources.Request) *resources.Request {
+	n := l.nodes[i]
+	return req.Without(func(c resources.Column) bool {
+		return at(n.allocatable, c) == 0 && (slices.Contains(n.left, c) || slices.Contains(req.ByDRA, c))
+	})
 }

@@ -135,7 +135,7 @@ func TestBoundOnceDRAHasGiven(t *testing.T) {
 	n.observe(0, true)
 	p := n.ask(2, 0)
 	p.NoDRA = true
-	require.True(t, n.AwaitsDRA("n", p.Request))
+	require.True(t, n.LeavesToDRA("n", p.Request))
 	_, rejection := n.StartBind(p, start)
 	require.NotNil(t, rejection)
 	assert.Equal(t, ledger.InsufficientResource, rejection.Reason)
@@ -150,7 +150,6 @@ func TestBoundOnceDRAHasGiven(t *testing.T) {
 	column, _ := n.Table().Lookup(gpuName)
 	given.ByDRA = []resources.Column{column}
 	p.Request = &given
-	require.False(t, n.AwaitsDRA("n", p.Request))
 	_, rejection = n.StartBind(p, start)
 	require.Nil(t, rejection)
 	require.NoError(t, n.CheckInvariants())

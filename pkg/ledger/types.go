@@ -88,13 +88,23 @@ type Placement struct {
 	// has found that the pod fits no node without.
 	Preempt bool
 
-	// NoDRA says that DRA gives the pod nothing beyond Request.ByDRA: it is being bound, or is to come.
+	// NoDRA says that DRA gives the pod nothing beyond Request.ByDRA: it is being bound, or is to come (ToCome).
 	NoDRA bool
 
 	// Unborn says that what is reserved is a promise for a pod of Scheduler that does not exist yet, see Slot.
 	Unborn bool
 
 	slotNamespace string // of what is asked for a slot of a reservation
+}
+
+// ToCome says that the pod is to come: DRA has given it nothing, whatever its status says of an attempt before.
+func (p *Placement) ToCome() {
+	p.NoDRA = true
+	if len(p.Request.ByDRA) > 0 {
+		request := *p.Request
+		request.ByDRA = nil
+		p.Request = &request
+	}
 }
 
 // Slot returns the slot in memory that keeps what the placement asks for until a deadline,

@@ -78,7 +78,7 @@ func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 type BindError struct {
 	// Outcome is a word for the reason: refused (by the ledger), pod_gone,
 	// uid_mismatch, bound_elsewhere, changed (since it was decided on: look at it again),
-	// in_flight (somebody else is binding it) or failed.
+	// in_flight (somebody else is binding it), gated (it has scheduling gates) or failed.
 	Outcome string
 	Message string
 	// Reason and Revision are those of the BindAnswer.

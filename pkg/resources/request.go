@@ -60,14 +60,15 @@ func (r *Request) Equal(o *Request) bool {
 		slices.Equal(r.Ports, o.Ports) && slices.Equal(r.ByDRA, o.ByDRA)
 }
 
-// WithoutDRA returns what is asked for besides what DRA has given, and gives of some columns.
-func (r *Request) WithoutDRA(gives ...Column) *Request {
-	byDRA := func(a Amount) bool { return slices.Contains(r.ByDRA, a.Column) || slices.Contains(gives, a.Column) }
-	if len(r.ByDRA) == 0 && !slices.ContainsFunc(r.Amounts, byDRA) {
+// Without returns what is asked for without some columns, and without anything that DRA has given; it is r itself where
+// that is all.
+func (r *Request) Without(left func(Column) bool) *Request {
+	out := func(a Amount) bool { return left(a.Column) }
+	if len(r.ByDRA) == 0 && !slices.ContainsFunc(r.Amounts, out) {
 		return r
 	}
 	without := *r
-	without.Amounts, without.ByDRA = slices.DeleteFunc(slices.Clone(r.Amounts), byDRA), nil
+	without.Amounts, without.ByDRA = slices.DeleteFunc(slices.Clone(r.Amounts), out), nil
 	return &without
 }
 
@@ -221,7 +222,8 @@ func byDRA(t *Table, pod *v1.Pod) (columns []Column) {
 		return nil
 	}
 	for _, m := range pod.Status.ExtendedResourceClaimStatus.RequestMappings {
-		if column, ok := t.Lookup(v1.ResourceName(m.ResourceName)); ok && !slices.Contains(columns, column) {
+		name := v1.ResourceName(m.ResourceName)
+		if column, ok := internCounted(t.InternUse, t, name); ok && !slices.Contains(columns, column) {
 			columns = append(columns, column)
 		}
 	}

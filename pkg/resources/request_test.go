@@ -368,7 +368,7 @@ func TestByDRA(t *testing.T) {
 		}}}}},
 		Status: v1.PodStatus{ExtendedResourceClaimStatus: &v1.PodExtendedResourceClaimStatus{
 			RequestMappings: []v1.ContainerExtendedResourceRequest{
-				{ResourceName: "example.com/gpu"}, {ResourceName: "example.com/gpu"}, {ResourceName: "example.com/unknown"},
+				{ResourceName: "example.com/gpu"}, {ResourceName: "example.com/gpu"},
 			},
 		}},
 	}
@@ -380,4 +380,23 @@ func TestByDRA(t *testing.T) {
 	pod.Status.ExtendedResourceClaimStatus = nil
 	before := ForBoundPod(table, pod)
 	assert.False(t, before.Equal(&bound))
+}
+
+// A pod may be read, given devices, before any node is known that has something to do with them.
+func TestByDRABeforeThereIsANode(t *testing.T) {
+	table := NewTable()
+	pod := &v1.Pod{
+		Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+			"example.com/gpu": resource.MustParse("2"),
+		}}}}},
+		Status: v1.PodStatus{ExtendedResourceClaimStatus: &v1.PodExtendedResourceClaimStatus{
+			RequestMappings: []v1.ContainerExtendedResourceRequest{{ResourceName: "example.com/gpu"}},
+		}},
+	}
+	request, err := ForIncomingPod(table, pod)
+	require.NoError(t, err)
+	column, _ := table.Offer("example.com/gpu")
+	assert.Equal(t, []Column{column}, request.Relisted(table).ByDRA)
+	assert.EqualValues(t, 2, request.Relisted(table).Value(column))
+	assert.Empty(t, request.Without(func(c Column) bool { return c == column }).ByDRA)
 }

@@ -56,7 +56,9 @@ func (m *Model) besidesDRA(c *modelAllocation) *resources.Request {
 	besides := *c.request
 	besides.Amounts = nil
 	for _, a := range c.request.Amounts {
-		if name := m.table.Name(a.Column); !m.isByDRA(c.request, name) && !m.leftToDRA(c.node, name) {
+		name := m.table.Name(a.Column)
+		counted := m.nodes[c.node] == nil || m.nodes[c.node].allocatable[name] > 0
+		if counted || !m.isByDRA(c.request, name) && !m.leftToDRA(c.node, name) {
 			besides.Amounts = append(besides.Amounts, a)
 		}
 	}

@@ -209,7 +209,8 @@ func (a *Arbiter) resolve(ctx context.Context, g *Request, pods []found) ([]ledg
 		*p = ledger.Placement{Pod: g.Pods[i].Ref, Node: g.Pods[i].Node}
 		if err == nil {
 			*p = a.o.Question.For(pod, g.Pods[i].Node)
-			p.Scheduler, p.Caller, p.NoDRA = g.Scheduler, g.Caller, true
+			p.Scheduler, p.Caller = g.Scheduler, g.Caller
+			p.ToCome()
 			p.Unborn = pods[i].unborn && !ledger.MayAll(g.Caller)
 			if pods[i].unborn || g.Durable {
 				p.Slots = nil // a durable gang has slots of its own

@@ -11,9 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
@@ -25,6 +28,27 @@ func claimOfGPU(t *testing.T, given string) *ledger.DeviceRequest {
 		Claims:   []ledger.DeviceClaimRef{{Namespace: "ns", Name: "c", UID: "uid-of-c"}},
 		Requests: []*devices.Request{compiled}, Given: given,
 	}
+}
+
+// TestDRAOfDeletedPods keeps all that a pod had but what DRA gave it, which goes back to DRA.
+func TestDRAOfDeletedPods(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		placementtest.DRA(w.ledger, 4000, "nvidia.com/gpu", "n")
+		gpus, _ := w.ledger.Table().Lookup("nvidia.com/gpu")
+		w.remove(pod("p", func(p *cluster.Pod) {
+			p.Request.Amounts = append(p.Request.Amounts, resources.Amount{Column: gpus, Value: 2})
+			p.Request.ByDRA = []resources.Column{gpus}
+		}))
+		synctest.Wait()
+		back, err := convert.Slots(w.ledger.Table(), w.object("p"))
+		require.NoError(t, err)
+		held, _ := w.ledger.Slots()
+		assert.EqualValues(t, 2000, held[0].Request.Value(resources.CPU))
+		assert.Zero(t, held[0].Request.Value(gpus))
+		assert.True(t, back[0].Request.Equal(held[0].Request), "the object says what is held")
+	})
 }
 
 // TestDevicesOfDeletedPods keeps the second device, not the one that would be chosen

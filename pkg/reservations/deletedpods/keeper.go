@@ -168,7 +168,7 @@ func (k *Keeper) newSlot(pod *cluster.Pod, name string, deadline time.Time) ledg
 	slot := ledger.Slot{
 		Ref:     ledger.SlotRef{Namespace: pod.Ref.Namespace, Name: name, Slot: slotName},
 		Node:    pod.Node,
-		Request: pod.Request.WithoutDRA(), Policy: ledger.Once, Scheduler: pod.Scheduler, Caller: pod.Caller,
+		Request: k.Ledger.BesidesDRA(pod.Node, pod.Request), Policy: ledger.Once, Scheduler: pod.Scheduler, Caller: pod.Caller,
 		Priority: pod.Priority, Deadline: deadline,
 	}
 	if consumersOf(pod) == nil {
@@ -182,7 +182,7 @@ func (k *Keeper) remember(t *task) {
 	// The devices of the pod are kept for no claim in particular: its own is free for the one
 	// that comes after it, which is given them first.
 	if view, ok := k.held(t); ok {
-		t.slot.Request, t.slot.Devices = view.Request, convert.WithGiven(view.Devices, view.Given)
+		t.slot.Devices = convert.WithGiven(view.Devices, view.Given)
 	}
 	t.rsv = k.newObject(t)
 	if err := k.Matcher.Set(t.rsv); err != nil {

@@ -1,0 +1,121 @@
+package arbiter
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
+)
+
+const gpuByCount v1.ResourceName = "nvidia.com/gpu"
+
+// addGPU makes a pod that asks for two GPUs by count, which the watch brings at once.
+func (c *apiCluster) addGPU(name string) *v1.Pod {
+	p := sized(name, "1", 1)
+	p.Spec.Containers[0].Resources.Requests[gpuByCount] = resource.MustParse("2")
+	c.api.change(func() { c.api.touch(p) })
+	c.api.put(p)
+	c.show(name)
+	return p
+}
+
+// give has the pod's scheduler write that DRA gave it GPUs. The watch has not brought that yet.
+func (c *apiCluster) give(p *v1.Pod, claim string) {
+	c.edit(p, func(p *v1.Pod) {
+		p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
+			ResourceClaimName: claim,
+			RequestMappings: []v1.ContainerExtendedResourceRequest{{
+				ContainerName: p.Spec.Containers[0].Name, ResourceName: string(gpuByCount), RequestName: "r",
+			}},
+		}
+	})
+}
+
+func (c *apiCluster) leavesGPUs() { placementtest.DRA(c.ledger, 4000, string(gpuByCount), "a") }
+
+// refusedGPUs checks that an error says that DRA has given the pod nothing.
+func refusedGPUs(t *testing.T, err error) {
+	t.Helper()
+	assertOutcome(t, gates.Refused, err)
+	require.ErrorContains(t, err, "the status of a pod says what DRA gave it")
+}
+
+// Where a node leaves GPUs to DRA, a pod is bound once its status says that it was given some, however late the watch
+// is; one that is created with the node never is.
+func TestPodsOfDRA(t *testing.T) {
+	for name, bind := range map[string]func(c *apiCluster, p *v1.Pod) error{
+		"a Binding of others": func(c *apiCluster, p *v1.Pod) error {
+			allowed, err := c.ask(ref(p), "a")
+			if err == nil {
+				err = c.carryOut(allowed)
+			}
+			return err
+		},
+		"/bind": func(c *apiCluster, p *v1.Pod) error {
+			_, err := c.Bind(c.t.Context(), ref(p), "a")
+			return err
+		},
+		"a scheduler in the process": func(c *apiCluster, p *v1.Pod) error {
+			known := c.info(p)
+			placement := c.question.For(known, "a")
+			if _, _, err := c.Keep(&placement, time.Minute); err != nil {
+				return err
+			}
+			return c.BindKnown(identity.Inside(c.t.Context()), known, "a")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				c.leavesGPUs()
+				p := c.addGPU("p")
+				refusedGPUs(t, bind(c, p))
+				c.give(p, "one")
+				require.NoError(t, bind(c, p))
+			})
+			inCluster(t, func(t *testing.T, c *apiCluster) { // its Binding was refused for another reason before
+				c.leavesGPUs()
+				p := c.addGPU("p")
+				c.give(p, "one")
+				c.show("p")
+				c.give(p, "two")
+				require.NoError(t, bind(c, p))
+			})
+			inCluster(t, func(t *testing.T, c *apiCluster) { // the first node comes after the pod was read
+				p := c.addGPU("p")
+				c.leavesGPUs()
+				c.give(p, "one")
+				require.NoError(t, bind(c, p))
+			})
+		})
+	}
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.leavesGPUs()
+		p := sized("p", "1", 0)
+		p.Spec.Containers[0].Resources.Requests[gpuByCount] = resource.MustParse("2")
+		_, err := c.createPod(p, "a", "user")
+		refusedGPUs(t, err)
+	})
+}
+
+// What DRA gave a member at an attempt before is no reason to keep devices for it.
+func TestGangIsNotKeptWhatDRAGaveBefore(t *testing.T) {
+	gangTest(t, 0, 0, func(w *gangWorld) {
+		placementtest.DRA(w.ledger, 3000, string(gpuByCount), "n0", "n1")
+		pods := w.gang("a", 2, 2, func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[gpuByCount] = resource.MustParse("1")
+			p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
+				RequestMappings: []v1.ContainerExtendedResourceRequest{{ResourceName: string(gpuByCount)}},
+			}
+		})
+		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
+		assert.Zero(t, w.kept())
+	})
+}
