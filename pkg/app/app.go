@@ -229,8 +229,8 @@ func (a *App) followCluster(ctx context.Context) error {
 	return nil // stopping
 }
 
-// followGangs watches the objects of gangs. A server that stands by does so, too: there may be many of them, and what is
-// kept for the rest of gangs that have started must not wait for a list.
+// followGangs watches the objects of gangs. A server that stands by does so, too: there may be many of them, and what
+// is kept for the rest of gangs that have started must not wait for a list.
 func (a *App) followGangs(ctx context.Context) error {
 	if a.mayFollow.Wait(ctx) == nil {
 		return a.gangs.Run(ctx)

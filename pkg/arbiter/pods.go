@@ -183,8 +183,8 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 }
 
 // findToBind finds a pod that is about to be bound to a node. Where the node leaves something to DRA, the pod's
-// scheduler has written into its status what it allocated, a moment ago, and gates may have gone a moment ago: the watch
-// may not have brought that.
+// scheduler has written into its status what it allocated, a moment ago, and gates may have gone a moment ago: the
+// watch may not have brought that.
 func (a *Arbiter) findToBind(
 	ctx context.Context, ref ledger.PodRef, version uint64, node string,
 ) (*cluster.Pod, error) {

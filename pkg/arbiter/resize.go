@@ -77,8 +77,8 @@ func (u *unresized) equal(other *unresized) bool {
 	return u.generation == other.generation && u.request.Equal(&other.request)
 }
 
-// resize has the ledger decide, and remembers what it granted to a pod, and how that is now. A pod that is neither bound
-// nor being bound takes nothing yet: it is remembered, too, for a bind that begins before the resize is written.
+// resize has the ledger decide, and remembers what it granted to a pod, and how that is now. A pod that is neither
+// bound nor being bound takes nothing yet: it is remembered, too, for a bind that begins before the resize is written.
 func (a *Arbiter) resize(
 	pod *cluster.Pod, asked *ledger.Placement, now *unresized, version uint64, dry bool,
 ) error {

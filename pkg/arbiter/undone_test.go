@@ -107,8 +107,8 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 	}
 }
 
-// Resizes that are written are not taken for some that did not happen: what came after them, how late the watch is, what
-// the kubelet says of them, and who else writes to the pod meanwhile.
+// Resizes that are written are not taken for some that did not happen, whatever came after them, how late the watch is,
+// what the kubelet says of them, and who else writes to the pod meanwhile.
 func TestResizesThatHappen(t *testing.T) {
 	upAndDown := func(c *apiCluster, p *v1.Pod, cpu string, between func()) {
 		for _, cpu := range []string{cpu, "1"} {

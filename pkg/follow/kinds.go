@@ -109,8 +109,8 @@ func (k *Kind) Installed() bool {
 	return now == installed
 }
 
-// Absent reports whether the API server has said that it does not know the kind: as long as it does not answer there may
-// be objects of it.
+// Absent reports whether the API server has said that it does not know the kind: as long as it does not answer there
+// may be objects of it.
 func (k *Kind) Absent() bool {
 	now, _ := k.state()
 	return now == absent
