@@ -164,6 +164,9 @@ func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, 
 	for err != nil && time.Now().Before(until) && (a.awaitCreated(ctx, k, until) || a.lookForCreated(ctx, k)) {
 		grant, own, err = a.tryAllow(k)
 	}
+	if len(k.beside) > 0 && errors.As(err, &e) {
+		_, e.Soon = a.look(k.beside)
+	}
 	return grant, own, err
 }
 
@@ -171,6 +174,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	ref := k.pod.Ref
+	k.beside = nil
 	fail := func(outcome gates.Outcome) (ledger.Grant, bool, error) {
 		return ledger.Grant{}, false, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
 	}

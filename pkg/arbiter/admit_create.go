@@ -58,7 +58,7 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	defer span.End()
 	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	plain := *pod
-	plain.Annotations = maps.Clone(pod.Annotations)
+	plain.Annotations, plain.Status = maps.Clone(pod.Annotations), v1.PodStatus{} // which a new pod has none of
 	for _, record := range Records {
 		delete(plain.Annotations, record)
 	}
@@ -108,7 +108,6 @@ func (a *Arbiter) beginCreation(k *admission) error {
 // overShare says whether the creations that may never happen keep as much as a namespace, or a caller, may keep that
 // way. a.pending.mu is held.
 func (a *Arbiter) overShare(k *admission) error {
-	k.beside = nil
 	e := &gates.Error{Outcome: gates.Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
 	namespace := k.pod.Ref.Namespace
 	if until, ok := a.pending.failed[namespace]; ok && time.Now().Before(until) {

@@ -249,6 +249,9 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 	}
 	// Once a gang has started, its members may be made anew one by one. Capacity is kept for those that are there.
 	missing = min(missing, len(m.unplaced))
+	if gang.Unread {
+		missing = 0 // which is not known: what is kept for its mates is enough
+	}
 	rest := mostUrgent(m.unplaced, missing)
 	if !g.mayLook(rest) {
 		return ledger.Grant{}, g.refused(pod, gang, gangError(p, ledger.GangWaits, fmt.Sprintf(

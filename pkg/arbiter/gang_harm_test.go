@@ -261,12 +261,47 @@ func TestGangsThatAreNotReadYet(t *testing.T) {
 		require.NoError(t, w.bind(stranger, "n1"))
 	})
 	gangTest(t, 1, 3, func(w *gangWorld) {
-		w.unread("a", 8)
+		pods := w.unread("a", 8)
 		assert.Equal(t, 1, w.takeOver())
 		assert.Equal(t, 2, w.kept(), "as much as there is")
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 110},
+		}})
+		bound := false
+		for _, pod := range pods[1:] {
+			if _, kept := w.ledger.HomeOf(pod.Ref); !kept {
+				require.NoError(t, w.bind(pod, "n1"), "nobody knows that the others are needed")
+				bound = true
+				break
+			}
+		}
+		require.True(t, bound)
 		w.pass(10 * time.Minute)
 		assert.Zero(t, w.kept(), "nobody reads it")
 		assert.Empty(t, w.short(), "nobody knows how many it lacks")
+	})
+}
+
+// Of a gang that was not read as much is kept as fits, and before it what gangs need that were.
+func TestGangsThatAreNotReadComeLast(t *testing.T) {
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		w.unread("a", 3)
+		w.pod("a", "a-00", 0, func(p *v1.Pod) {
+			delete(p.Annotations, v1alpha1.GangMinAnnotation)
+			ofCPUs(9)(p)
+		})
+		assert.Equal(t, 1, w.takeOver())
+		assert.Equal(t, 2, w.kept())
+	})
+	gangTest(t, 2, 2, func(w *gangWorld) {
+		w.unread("a", 8)
+		half := w.gang("half", 3, 3, nil)
+		w.ledger.ObservePod(ledger.PodObservation{Pod: half[0].Ref, Node: "n1", Request: half[0].Request, Scheduler: "s"})
+		w.takeOver()
+		for _, pod := range half[1:] {
+			_, kept := w.ledger.HomeOf(pod.Ref)
+			assert.True(t, kept, pod.Ref.Name)
+		}
 	})
 }
 

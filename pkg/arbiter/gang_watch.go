@@ -234,7 +234,16 @@ func (g *ganging) unreserve(placements []ledger.Placement) ledger.Result {
 
 // topUp keeps capacity for members in the place of others that are gone, as long as the gang has time left. g.mu is
 // held.
-func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) (kept bool) {
+func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) {
+	if s.Unread {
+		g.topUpMost(s, rest)
+	} else {
+		g.topUpAll(s, rest)
+	}
+}
+
+// topUpAll is topUp for all of the members or none. g.mu is held.
+func (g *ganging) topUpAll(s *startingGang, rest []*cluster.Pod) (kept bool) {
 	if len(rest) == 0 {
 		return true
 	}
@@ -253,13 +262,19 @@ func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) (kept bool) {
 	return true
 }
 
-// topUpMost is topUp for as many of some members as there is capacity for. g.mu is held.
+// topUpMost is topUp for as many of some members as there is capacity for: where nobody has read how many the gang
+// needs, it may be fewer. g.mu is held.
 func (g *ganging) topUpMost(s *startingGang, rest []*cluster.Pod) {
 	for n := len(rest); n > 0; n = min(n, len(rest)) {
-		if g.topUp(s, rest[:n]) {
+		switch {
+		case g.topUpAll(s, rest[:n]):
 			rest = rest[n:]
-		} else {
+		case n > 1:
 			n /= 2
+		default: // nor is there any for others like it
+			none := rest[0].Request
+			rest = slices.DeleteFunc(slices.Clone(rest), func(p *cluster.Pod) bool { return p.Request.Equal(none) })
+			n = len(rest)
 		}
 	}
 }
@@ -338,24 +353,39 @@ func (g *ganging) takeOver() (count int) {
 	for _, s := range g.of {
 		s.counted = g.o.Ledger.Clock.Now()
 	}
+	var unread []kinds.Key // last: they may need less than is kept for them
 	for key := range g.o.Pods.GangKeys() {
-		gang, ok := g.o.Gangs.Get(key)
-		m := g.muster(key, ledger.PodRef{})
-		if !ok || !g.assume(&gang, &m) {
-			continue
+		if gang, ok := g.o.Gangs.Get(key); ok && gang.Unread && g.of[key] == nil {
+			unread = append(unread, key)
+		} else if ok {
+			count += g.takeOverOne(key, &gang)
 		}
-		missing := m.missing(&gang) + 1
-		if s := g.of[key]; s != nil && m.isStarted() {
-			g.putOff(s)
-		}
-		if !m.isStarted() || m.bound >= gang.Minimum || len(m.kept)+len(m.unplaced) == 0 {
-			continue
-		}
-		if g.resume(key, &gang, m.kept, mostUrgent(m.unplaced, min(missing, len(m.unplaced)))) {
-			count++
+	}
+	for _, key := range unread {
+		if gang, ok := g.o.Gangs.Get(key); ok {
+			count += g.takeOverOne(key, &gang)
 		}
 	}
 	return count
+}
+
+// takeOverOne is takeOver for one gang. g.mu is held.
+func (g *ganging) takeOverOne(key kinds.Key, gang *gangs.Gang) (count int) {
+	m := g.muster(key, ledger.PodRef{})
+	if !g.assume(gang, &m) {
+		return 0
+	}
+	missing := m.missing(gang) + 1
+	if s := g.of[key]; s != nil && m.isStarted() {
+		g.putOff(s)
+	}
+	if !m.isStarted() || m.bound >= gang.Minimum || len(m.kept)+len(m.unplaced) == 0 {
+		return 0
+	}
+	if g.resume(key, gang, m.kept, mostUrgent(m.unplaced, min(missing, len(m.unplaced)))) {
+		return 1
+	}
+	return 0
 }
 
 // assume fills in how many members a gang needs where that cannot be told now: as many as was known before, or else as
@@ -365,7 +395,7 @@ func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
 	switch {
 	case gang.Problem == "":
 	case s != nil && !s.half.IsZero() && !gang.Missing:
-		gang.Minimum = s.Minimum
+		gang.Minimum, gang.Problem, gang.Unread = s.Minimum, s.Problem, s.Unread
 	case gang.Unread:
 		gang.Minimum = m.bound + len(m.kept) + len(m.unplaced)
 	default:
@@ -385,11 +415,7 @@ func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*clus
 	}
 	s.counted, s.moved = now, now
 	s.deadline = now.Add(g.ttl())
-	if gang.Unread { // it may need fewer
-		g.topUpMost(s, rest)
-	} else {
-		g.topUp(s, rest)
-	}
+	g.topUp(s, rest)
 	s.reserved = nil
 	g.outlast(s, reserved)
 	s.short = s.short && len(s.kept) == 0

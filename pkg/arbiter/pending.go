@@ -107,7 +107,7 @@ func (s *pendings) crowded(namespace string, limit int) bool {
 
 // busy is what a namespace is told that has too many. mu is held.
 func (s *pendings) busy(pod ledger.PodRef, node string) *gates.Error {
-	e := &gates.Error{Outcome: gates.Busy, Pod: pod, Node: node}
+	e := &gates.Error{Outcome: gates.Busy, Pod: pod, Node: node, Soon: true}
 	if in := s.in[pod.Namespace]; in > 0 {
 		e.Why = fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet, which is its share",
 			in, pod.Namespace)
@@ -127,8 +127,8 @@ type pending struct {
 	caller    string // who creates it
 	resize    bool
 	version   uint64 // of the pod that is resized, or the newest that is bound
-	// before is the pod that is resized as it is as long as the resize is not written.
-	before *unresized
+	// asked is what the spec of the pod that is resized is to ask for.
+	asked *resources.Request
 
 	since      time.Time // the first time that it was allowed
 	allowed    time.Time // the last time
@@ -265,7 +265,8 @@ func (a *Arbiter) isOver(p *pending) bool {
 // over forgets what is over. a.pending.mu is held.
 func (a *Arbiter) over(p *pending) {
 	a.pending.remove(p)
-	if allocation, ok := a.o.Ledger.Allocation(p.ref); p.resize || ok && allocation.State == ledger.Bound {
+	allocation, ok := a.o.Ledger.Allocation(p.ref)
+	if ok && allocation.State == ledger.Bound && !p.resize { // a resize may be another one
 		a.pending.undone.Remove(p.key())
 	}
 }

@@ -54,41 +54,27 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	}
 	placement := a.o.Question.For(pod, pod.Node)
 	placement.Request = &asked
-	if err = a.resize(pod, &placement, a.unresized(q.Before), version, q.DryRun); err != nil && !q.DryRun {
+	if err = a.resize(pod, &placement, q, version); err != nil && !q.DryRun {
 		placement.Caller = q.User
 		a.refusedFor(waiting.Resize, &placement, err)
 	}
 	return Admitted{Pod: pod}, err
 }
 
-// unresized tells whether the spec of a pod was written. Where the API server numbers the specs of pods
-// (metadata.generation) it tells also that what is asked for is the same again.
-type unresized struct {
-	generation int64
-	request    resources.Request
+// isWritten reports whether a pod asks for all that its resize was allowed to make it ask for. Another change of the
+// pod says nothing of the resize.
+func (a *Arbiter) isWritten(p *pending, pod *v1.Pod) bool {
+	now, err := resources.ForIncomingPod(a.o.Ledger.Table(), pod)
+	return err == nil && covers(&now, p.asked)
 }
 
-func (a *Arbiter) unresized(pod *v1.Pod) *unresized {
-	request, _ := resources.ForIncomingPod(a.o.Ledger.Table(), pod) // else it is like others that cannot be counted
-	return &unresized{pod.Generation, request}
-}
-
-func (u *unresized) equal(other *unresized) bool {
-	return u.generation == other.generation && u.request.Equal(&other.request)
-}
-
-// resize has the ledger decide, and remembers what it granted to a pod, and how that is now. A pod that is neither
-// bound nor being bound takes nothing yet: it is remembered, too, for a bind that begins before the resize is written.
-func (a *Arbiter) resize(
-	pod *cluster.Pod, asked *ledger.Placement, now *unresized, version uint64, dry bool,
-) error {
+// resize has the ledger decide, and remembers what it granted to a pod. A pod that is neither bound nor being bound
+// takes nothing yet: it is remembered, too, for a bind that begins before the resize is written.
+func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQuery, version uint64) error {
+	dry := q.DryRun
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	before := a.pending.resizes[pod.Ref]
-	if before != nil && !now.equal(before.before) { // it was written, or another one
-		a.over(before)
-		before = nil
-	}
 	switch {
 	case dry:
 	case a.pending.stopped:
@@ -117,7 +103,11 @@ func (a *Arbiter) resize(
 		p = &pending{ref: pod.Ref, node: pod.Node, scheduler: pod.Scheduler, resize: true}
 		a.pending.add(p)
 	}
-	p.request, p.before, p.version = asked.Request, now, max(version, p.version)
+	spec, _ := resources.ForIncomingPod(a.o.Ledger.Table(), q.Pod)
+	if p.asked == nil || covers(&spec, p.asked) {
+		p.asked = &spec // else what was asked for before is still to be written
+	}
+	p.request, p.version = asked.Request, max(version, p.version)
 	p.allow(grace)
 	return nil
 }
@@ -159,11 +149,11 @@ func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool)
 		return p.ref, gates.UIDMismatch, nil
 	}
 	a.pending.mu.Lock()
-	version, before := p.version, p.before
+	version, written := p.version, a.isWritten(p, pod)
 	a.pending.mu.Unlock()
 	if cluster.ParseVersion(pod.ResourceVersion) > version {
 		a.see(pod)
-		if !before.equal(a.unresized(pod)) {
+		if written {
 			return p.ref, gates.Changed, nil
 		}
 		return p.ref, gates.Failed, nil

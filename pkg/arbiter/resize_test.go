@@ -58,7 +58,7 @@ func (c *apiCluster) write(q *ResizeQuery, p *v1.Pod) bool {
 	if c.api.read("ns", p.Name).ResourceVersion != q.Before.ResourceVersion {
 		return false
 	}
-	c.edit(p, func(p *v1.Pod) { p.Spec, p.Generation = q.Pod.Spec, p.Generation+1 })
+	c.edit(p, func(p *v1.Pod) { p.Spec = q.Pod.Spec })
 	return true
 }
 

@@ -59,7 +59,7 @@ func (s *pendings) tooOften(p, before *pending) *gates.Error {
 	u, _ := known.(undone)
 	switch now := time.Now(); {
 	case before != nil && before.node == p.node && !before.create && (before.pause > 0 || !now.Before(before.due)):
-		e.Why = "it was allowed before, has not happened, and is being withdrawn"
+		e.Why, e.Soon = "it was allowed before, has not happened, and is being withdrawn", true
 	case now.Before(u.until):
 		e.Why = fmt.Sprintf("it was allowed %d times and did not happen (does a policy, a quota or another webhook refuse "+
 			"it?); it may be allowed again at %s", u.times, u.until.UTC().Format(time.RFC3339))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -79,6 +80,33 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 				return c.resize("p", "4")
 			}, func() bool { return c.cpu(p) > 1000 }
 		},
+		"a resize of a pod whose image changes, tried out besides": func(c *apiCluster) (func() error, func() bool) {
+			p := c.running("p", "1", "a")
+			return func() error {
+				c.edit(p, func(p *v1.Pod) {
+					p.Generation++
+					p.Spec.Containers[0].Image = time.Now().String()
+				})
+				c.show("p")
+				trial := c.resizing("p", "4")
+				trial.DryRun = true
+				_, _ = c.AdmitResize(c.t.Context(), trial)
+				return c.resize("p", "4")
+			}, func() bool { return c.cpu(p) > 1000 }
+		},
+		"a resize beside one that is written": func(c *apiCluster) (func() error, func() bool) {
+			p, bytes := c.running("p", "1", "a"), int64(1<<20)
+			return func() error {
+				q := c.resizing("p", "1")
+				bytes++
+				q.Pod.Spec.Containers[0].Resources.Requests["memory"] = *resource.NewQuantity(bytes, resource.BinarySI)
+				if _, err := c.AdmitResize(c.t.Context(), q); err == nil {
+					c.write(q, p)
+					c.show("p")
+				}
+				return c.resize("p", "4")
+			}, func() bool { return c.cpu(p) > 1000 }
+		},
 	}
 	for name, begin := range tries {
 		for _, every := range []time.Duration{50 * time.Millisecond, time.Second} {
@@ -120,9 +148,11 @@ func TestResizesThatHappen(t *testing.T) {
 		}
 	}
 	for name, resize := range map[string]func(c *apiCluster, p *v1.Pod, k int){
-		"up and down at once": func(c *apiCluster, p *v1.Pod, _ int) {
-			upAndDown(c, p, "2", func() {})
-			c.show("p")
+		"up and down": func(c *apiCluster, p *v1.Pod, _ int) {
+			upAndDown(c, p, "2", func() {
+				c.show("p")
+				pass(2 * tick)
+			})
 		},
 		"the watch is late": func(c *apiCluster, p *v1.Pod, k int) {
 			upAndDown(c, p, []string{"2", "3"}[k%2], func() {
@@ -138,7 +168,7 @@ func TestResizesThatHappen(t *testing.T) {
 					}}
 				})
 				c.show("p")
-				pass(time.Second)
+				pass(afterGrace)
 			})
 		},
 		"the API server tries again": func(c *apiCluster, p *v1.Pod, k int) {
@@ -151,7 +181,10 @@ func TestResizesThatHappen(t *testing.T) {
 				pass(300 * time.Millisecond)
 				require.False(c.t, c.write(q, p))
 			}
-			upAndDown(c, p, "2", func() { c.show("p") })
+			upAndDown(c, p, "2", func() {
+				c.show("p")
+				pass(2 * tick)
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,8 @@ type Error struct {
 	// Why says why nothing can be decided now (NotReady), why a gate refuses (Refused), or what
 	// there is too much of (Busy).
 	Why string
+	// Soon says that it may be otherwise within a second (Busy).
+	Soon bool
 	// Resize says that the pod was to grow where it is.
 	Resize bool
 	// Create says that the pod was to be created on the node.

@@ -216,6 +216,12 @@ func ForBoundPod(t *Table, pod *v1.Pod) Request {
 	return req
 }
 
+// asks reports whether a container of a pod asks for a resource.
+func asks(pod *v1.Pod, name v1.ResourceName) bool {
+	has := func(c v1.Container) bool { _, ok := c.Resources.Requests[name]; return ok }
+	return slices.ContainsFunc(pod.Spec.Containers, has) || slices.ContainsFunc(pod.Spec.InitContainers, has)
+}
+
 // byDRA returns of which resources DRA has given devices to a pod that asks for them by count.
 func byDRA(t *Table, pod *v1.Pod) (columns []Column) {
 	if pod.Status.ExtendedResourceClaimStatus == nil {
@@ -223,6 +229,9 @@ func byDRA(t *Table, pod *v1.Pod) (columns []Column) {
 	}
 	for _, m := range pod.Status.ExtendedResourceClaimStatus.RequestMappings {
 		name := v1.ResourceName(m.ResourceName)
+		if !asks(pod, name) { // nobody makes the table grow by names that come to nothing
+			continue
+		}
 		if column, ok := internCounted(t.InternUse, t, name); ok && !slices.Contains(columns, column) {
 			columns = append(columns, column)
 		}

@@ -368,7 +368,7 @@ func TestByDRA(t *testing.T) {
 		}}}}},
 		Status: v1.PodStatus{ExtendedResourceClaimStatus: &v1.PodExtendedResourceClaimStatus{
 			RequestMappings: []v1.ContainerExtendedResourceRequest{
-				{ResourceName: "example.com/gpu"}, {ResourceName: "example.com/gpu"},
+				{ResourceName: "example.com/gpu"}, {ResourceName: "example.com/gpu"}, {ResourceName: "example.com/unknown"},
 			},
 		}},
 	}

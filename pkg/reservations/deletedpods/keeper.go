@@ -182,7 +182,7 @@ func (k *Keeper) remember(t *task) {
 	// The devices of the pod are kept for no claim in particular: its own is free for the one
 	// that comes after it, which is given them first.
 	if view, ok := k.held(t); ok {
-		t.slot.Devices = convert.WithGiven(view.Devices, view.Given)
+		t.slot.Request, t.slot.Devices = view.Request, convert.WithGiven(view.Devices, view.Given)
 	}
 	t.rsv = k.newObject(t)
 	if err := k.Matcher.Set(t.rsv); err != nil {

@@ -49,7 +49,7 @@ func (v *verdict) refuse(err error) error {
 		return httpjson.Errorf(http.StatusServiceUnavailable, "%s", err)
 	}
 	v.refusal, v.rejection = status(code, reason, err.Error()), e.Rejection
-	if e.Outcome == gates.Busy { // the API server makes a header of it, by which client-go tries again
+	if e.Outcome == gates.Busy && e.Soon { // the API server makes a header of it, by which client-go tries again
 		v.refusal.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	}
 	return nil
