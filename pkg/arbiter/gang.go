@@ -58,11 +58,13 @@ type startingGang struct {
 	kept     map[ledger.PodRef]*cluster.Pod
 	reserved []ledger.PodRef
 	deadline time.Time
-	// moved is when a member was bound last, or when the others were last sent to what is kept for them, whichever is
-	// later.
+	// unseen: the slots were made with a bind, and no member was seen bound since. They end when that bind fails.
+	unseen bool
+	// moved is when the bind of a member started last, or when the others were last sent to what is kept for them,
+	// whichever is later.
 	moved time.Time
 	// touchAgain is when the gang's object may be touched again, and touchPause how long it is left alone after that. Both
-	// are zero after the number of bound members has changed.
+	// are zero after the number of members that were seen bound, which is bound, has changed.
 	touchAgain time.Time
 	touchPause time.Duration
 	bound      int
@@ -145,8 +147,7 @@ func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placemen
 	}
 	if err == nil {
 		delete(s.kept, pod.Ref)
-		s.last = pod.Ref
-		g.putOff(s)
+		s.last, s.moved = pod.Ref, g.o.Ledger.Clock.Now()
 		if len(s.kept) == 0 {
 			m := g.muster(s.Key, ledger.PodRef{})
 			g.granted(s, m.bound >= s.Minimum)
@@ -340,23 +341,26 @@ func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []
 	s := g.state(pod, gang)
 	now := g.o.Ledger.Clock.Now()
 	delete(s.kept, pod.Ref)
-	s.last = pod.Ref
+	s.last, s.moved = pod.Ref, now
 	for _, ref := range dropped {
 		delete(s.kept, ref)
 	}
 	for _, member := range rest {
 		s.kept[member.Ref] = member
 	}
-	s.since, s.asked, s.called, s.why, s.short = time.Time{}, time.Time{}, time.Time{}, "", false
+	s.since, s.asked, s.called, s.why = time.Time{}, time.Time{}, time.Time{}, ""
 	s.judged, s.behind = time.Time{}, ""
 	g.granted(s, m.bound+1 >= gang.Minimum)
 	if s.half.IsZero() {
-		s.half = now
+		s.half, s.bound, s.short = now, m.bound-m.binding, false
 	}
 	g.wake(s)
 	g.giveUp(s, m.bound+1+len(m.kept)+len(rest)-len(dropped)-gang.Minimum)
-	g.putOff(s)
-	if s.reserved = nil; m.bound+1 < gang.Minimum {
+	if !m.isStarted() || !now.Before(s.deadline) {
+		s.unseen = true
+		g.putOff(s)
+	}
+	if s.reserved = nil; m.bound+1 < gang.Minimum && !s.short {
 		g.outlast(s, m.kept)
 	}
 }
@@ -419,10 +423,9 @@ func (g *ganging) end(pods []ledger.PodRef) {
 
 // putOff puts off the end of a gang's slots when a member is bound: from then on they are kept for the time of the
 // policy at least. To go through all of them takes long. So they are given half as much again, and are left alone while
-// that suffices. g.mu is held.
+// that suffices. A bind that has only started puts off nothing: it may fail, and be tried again for ever. g.mu is held.
 func (g *ganging) putOff(s *startingGang) {
 	now, ttl := g.o.Ledger.Clock.Now(), g.ttl()
-	s.moved = now
 	if s.deadline.Sub(now) >= ttl {
 		return
 	}
@@ -434,3 +437,12 @@ func (g *ganging) putOff(s *startingGang) {
 // ttl is how long slots are kept for the rest of a gang after a member was bound. longest is how long they are given.
 func (g *ganging) ttl() time.Duration     { return g.o.Policy.Current().Gangs.Deadline.Duration }
 func (g *ganging) longest() time.Duration { return g.ttl() * 3 / 2 }
+
+// deadlineFor is when slots end that are made now for members of a gang: with those that it has. g.mu is held.
+func (g *ganging) deadlineFor(key kinds.Key) time.Time {
+	now := g.o.Ledger.Clock.Now()
+	if s := g.of[key]; s != nil && !s.half.IsZero() && now.Before(s.deadline) {
+		return s.deadline
+	}
+	return now.Add(g.longest())
+}

@@ -129,6 +129,7 @@ func TestGangNeedsWhatIsReserved(t *testing.T) {
 		<-time.After(50 * time.Second)
 		w.refusedAs(w.bind(single, "n0"), ledger.InsufficientResource)
 		require.NoError(t, w.bind(pods[1], "n0"))
+		w.watch()
 		<-time.After(50 * time.Second)
 		w.refusedAs(w.bind(single, "n0"), ledger.InsufficientResource)
 		<-time.After(time.Minute)

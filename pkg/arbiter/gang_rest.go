@@ -202,11 +202,10 @@ type alike struct {
 
 // group sorts members by what they ask for.
 func (g *ganging) group(members []*cluster.Pod, caller string) (groups []*alike) {
-	deadline := g.o.Ledger.Clock.Now().Add(g.longest()) // so that no other slot of the gang lasts longer; see putOff
 	for _, member := range members {
 		p := g.o.Question.For(member.WithCaller(caller), "")
 		p.ToCome()
-		slot := p.Slot(deadline)
+		slot := p.Slot(g.deadlineFor(member.Gang.Key(member.Ref.Namespace)))
 		slot.Movable = true
 		k := slices.IndexFunc(groups, func(a *alike) bool { return a.isLike(member, &p) })
 		if k < 0 {

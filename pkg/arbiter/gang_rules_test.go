@@ -146,6 +146,7 @@ func TestGangMemberMadeAnewPutsOffNothing(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
 		pods := w.gang("a", 4, 4, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
+		w.watch()
 		<-time.After(80 * time.Second)
 		w.ledger.RemovePod(pods[3].Ref, 2)
 		w.pod("a", "a-3", 4, func(p *v1.Pod) { p.UID = "u-again" })

@@ -186,6 +186,7 @@ func TestGangFallsShort(t *testing.T) {
 			bound.Node = "n0"
 			w.o.Pods.Put(&bound)
 		}
+		w.watch()
 		<-time.After(50 * time.Second)
 		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
 		w.watch()
@@ -212,6 +213,61 @@ func TestGangFallsShort(t *testing.T) {
 		require.NoError(t, w.bind(pods[4], "n1"))
 		w.watch()
 		assert.Empty(t, w.of)
+	})
+}
+
+// The bind of a member that is allowed, and fails, again and again, has the capacity of the rest kept no longer than if
+// it had not been tried. Where the gang is short it is kept until that bind fails.
+func TestGangWhoseBindsFail(t *testing.T) {
+	for name, bound := range map[string]int{"none is bound": 0, "one is bound": 1} {
+		t.Run(name, func(t *testing.T) {
+			gangTest(t, 1, 4, func(w *gangWorld) {
+				pods := w.gang("a", 4, 4, nil)
+				for _, pod := range pods[:bound] {
+					require.NoError(t, w.bind(pod, "n0"))
+				}
+				allowed, held := 0, 0
+				pass := func(seconds int) {
+					for range seconds {
+						w.pass(time.Second)
+						if w.kept() > 0 {
+							held++
+						}
+					}
+				}
+				for k := range 20 {
+					pod := pods[bound+k%(4-bound)]
+					p := w.o.Question.For(pod, "n0")
+					if _, err := w.startBind(pod, &p); err == nil {
+						allowed++
+						require.Equal(t, 3-bound, w.kept())
+						pass(3)
+						require.True(t, w.bindFailed(pod.Ref, "n0"))
+					}
+					pass(57)
+				}
+				assert.Equal(t, 20, allowed)
+				assert.Less(t, held, 200, "of 1200 seconds")
+				assert.LessOrEqual(t, len(w.short()), 1)
+			})
+		})
+	}
+}
+
+// A gang that is short, and whose next member is bound, is kept the rest for as long as one that has just started.
+func TestGangThatIsShortGoesOn(t *testing.T) {
+	gangTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.pass(100 * time.Second)
+		require.Len(t, w.short(), 1)
+		w.reserveUntil(pods[3], "n0", "alice", w.o.Ledger.Clock.Now().Add(30*time.Second))
+		require.NoError(t, w.bind(pods[1], "n0"))
+		w.pass(80 * time.Second)
+		assert.Equal(t, 2, w.kept(), "what was reserved for one of them, too")
+		w.pass(20 * time.Second)
+		assert.Zero(t, w.kept())
+		assert.Len(t, w.short(), 2)
 	})
 }
 

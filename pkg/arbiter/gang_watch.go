@@ -83,9 +83,7 @@ func (g *ganging) look(s *startingGang) {
 	g.giveUp(s, -missing)
 	if m.isStarted() {
 		g.wake(s) // who was refused a moment before it started
-		if bound := m.bound - m.binding; bound != s.bound {
-			s.bound, s.touchAgain, s.touchPause = bound, time.Time{}, 0
-		}
+		g.progress(s, &m, now)
 		g.remind(s, m.kept, now)
 	}
 	switch {
@@ -108,6 +106,26 @@ func (g *ganging) look(s *startingGang) {
 	case len(s.kept) == 0 && missing > 0 && s.Problem == "":
 		g.fallShort(s, missing)
 		g.recall(s, mostUrgent(m.unplaced, min(missing, len(m.unplaced))), now)
+	}
+}
+
+// progress takes note of members that were bound since it was called last: these put off the end of the slots. Slots
+// that were made for a gang that was short end when the bind fails that they were made with. g.mu is held.
+func (g *ganging) progress(s *startingGang, m *muster, now time.Time) {
+	bound := m.bound - m.binding
+	switch {
+	case bound > s.bound && now.Before(s.deadline) && !s.half.IsZero():
+		g.putOff(s)
+		if s.unseen {
+			s.unseen, s.short = false, false
+			g.outlast(s, m.kept)
+		}
+	case s.unseen && m.binding == 0 && !g.hasStarted(s.last):
+		s.unseen, s.deadline = false, now
+		g.giveUp(s, len(s.kept))
+	}
+	if bound != s.bound {
+		s.bound, s.touchAgain, s.touchPause = bound, time.Time{}, 0
 	}
 }
 
@@ -248,11 +266,6 @@ func (g *ganging) topUpAll(s *startingGang, rest []*cluster.Pod) (kept bool) {
 		return true
 	}
 	choices, _ := g.choices(rest, s.caller, nil, true)
-	for k := range choices {
-		for i := range choices[k].Slots {
-			choices[k].Slots[i].Deadline = s.deadline
-		}
-	}
 	if g.o.Ledger.Exchange(&ledger.Exchange{Keep: choices}) != nil {
 		return false
 	}

@@ -55,7 +55,7 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 			return func() error {
 				c.show("p")
 				times++
-				_, err := c.ask(ref(p), []string{"a", "b"}[times/20%2]) // after a second, or after less
+				_, err := c.ask(ref(p), []string{"a", "b"}[times/5%2]) // after a second, or after less
 				if reasonOf(err) == ledger.AllocatedElsewhere {
 					err = nil // the first one may be on its way
 				}
@@ -109,7 +109,7 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 		},
 	}
 	for name, begin := range tries {
-		for _, every := range []time.Duration{50 * time.Millisecond, time.Second} {
+		for _, every := range []time.Duration{200 * time.Millisecond, time.Second} {
 			t.Run(name+" each "+every.String(), func(t *testing.T) {
 				inCluster(t, func(t *testing.T, c *apiCluster) {
 					try, holds := begin(c)
