@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,17 +13,19 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
-// Preempt says on which nodes the ledger has capacity for a pod once the victims
-// there, named by their UIDs, are gone. It changes nothing.
+// Preempt says on which nodes the ledger has capacity for a pod once the victims there, named by their UIDs, are gone,
+// and those pods of a lower priority that are being bound there: their schedulers alone know of these. A pod that no
+// node is left to is woken when there may be one.
 func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][]types.UID) (pod *cluster.Pod,
 	fits map[string]bool, err error,
 ) {
 	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
-	pod, _, err = a.advised(ctx, q)
+	pod, known, err := a.advised(ctx, q)
 	if err != nil {
 		return nil, nil, err
 	}
+	revision, any := a.o.Ledger.Revision(), false
 	fits = make(map[string]bool, len(victims))
 	for node, uids := range victims {
 		placement := a.o.Question.For(pod, node)
@@ -35,8 +38,13 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return uid == pod.Ref.UID })
 		a.o.Ledger.Try(func(t *ledger.Trial) {
 			t.Remove(uids...)
+			t.RemoveBinding(node, pod.Priority)
 			fits[node] = t.AppendFit(nil, &placement, []string{node})[0].Reason == ledger.Fits
 		})
+		any = any || fits[node]
+	}
+	if known && !any && len(victims) > 0 {
+		a.o.Waiting.AwaitEvictions(pod, revision, slices.Collect(maps.Keys(victims)))
 	}
 	return pod, fits, nil
 }

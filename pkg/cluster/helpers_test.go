@@ -23,6 +23,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
@@ -129,6 +130,7 @@ func (e *told) options() Options {
 		OnDeviceAnnotations: func(*Pod) {},
 		OnNodesChanged:      func() {},
 		OnCatchUp:           func(uint64) {},
+		Clock:               steady.Process,
 		Logger:              quiet(),
 	}
 }

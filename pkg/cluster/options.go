@@ -5,6 +5,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // Options configures a Cache. All fields are needed. The functions are called in the order of the changes, by the
@@ -39,5 +40,7 @@ type Options struct {
 	// OnCatchUp is told that the ledger's changes after a revision, and those of the next moments, may be older
 	// than what other watchers of the cluster know: a watch was resumed, or something missed was put right.
 	OnCatchUp func(since uint64)
-	Logger    logrus.FieldLogger
+	// Clock is the one that the ledger's deadlines run on.
+	Clock  *steady.Clock
+	Logger logrus.FieldLogger
 }

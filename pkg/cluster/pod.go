@@ -27,6 +27,8 @@ type Pod struct {
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
 	Deleting        bool // has a deletionTimestamp: it uses its capacity until it is gone
 	Gated           bool // has a scheduling gate: it cannot be bound
+	// Nominated is status.nominatedNodeName, as long as the pod has no node.
+	Nominated string
 	// Mirror: it only shows what a kubelet runs from a file on its node (a static
 	// pod), which no scheduler is asked about.
 	Mirror bool
@@ -110,7 +112,7 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	info.Request = &request
+	info.Request, info.Nominated = &request, pod.Status.NominatedNodeName
 	info.Labels, info.Constraints = fewLabels(pod.Labels), constraintsOf(pod)
 	return info, nil
 }

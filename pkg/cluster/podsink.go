@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"time"
+
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,7 +19,9 @@ func (c *Cache) podSink() sink[v1.Pod, Pod] { return sink[v1.Pod, Pod]{podFollow
 func (c podFollower) compact(pod *v1.Pod) *Pod { return c.reader.Compact(pod) }
 
 func (c podFollower) observe(r *Pod) {
-	c.observePod(r)
+	if change, ok := c.observePod(r); ok && change.renominated() {
+		c.nominate(change)
+	}
 	c.seen(r.ResourceVersion)
 }
 
@@ -32,8 +36,14 @@ func (c podFollower) seen(version uint64) { c.Seen(version) }
 func (c podFollower) replace(records []*Pod, version uint64) {
 	since := c.ledger.Revision()
 	c.removeAbsentPods(records, version)
+	var nominated []podChange // what they lack can be told once all others are known
 	for _, r := range records {
-		c.observePod(r)
+		if change, ok := c.observePod(r); ok && change.renominated() {
+			nominated = append(nominated, change)
+		}
+	}
+	for _, change := range nominated {
+		c.nominate(change)
 	}
 	c.Seen(version)
 	c.replaced(&c.podWatch, len(records), since)
@@ -62,13 +72,37 @@ type podChange struct {
 	observed ledger.Observed
 }
 
-// observePod records a state of a pod and tells of it.
-func (c *Cache) observePod(r *Pod) {
+// observePod records a state of a pod and tells of it. ok is false where it is older than what is held.
+func (c *Cache) observePod(r *Pod) (change podChange, ok bool) {
 	c.apply.Lock()
-	change, ok := c.applyPod(r)
+	change, ok = c.applyPod(r)
 	c.apply.Unlock()
 	if ok {
 		c.tell(change)
+	}
+	return change, ok
+}
+
+// nominatedFor is how long capacity is kept for a pod that is nominated for a node where others make way for it. It is
+// longer than most pods take to end.
+const nominatedFor = 5 * time.Minute
+
+// renominated reports whether a pod without a node is nominated for another node than before, or for none now.
+func (p *podChange) renominated() bool {
+	before := ""
+	if p.from != nil && p.from.Ref.UID == p.to.Ref.UID {
+		before = p.from.Nominated
+	}
+	return p.to.Node == "" && !p.to.Finished && p.to.Nominated != before
+}
+
+// nominate tells the ledger of the node that a pod is nominated for.
+func (c *Cache) nominate(change podChange) {
+	r := change.to
+	placement := r.Placement(r.Nominated)
+	if c.ledger.Nominate(&placement, c.options.Clock.Now().Add(nominatedFor)) {
+		c.log.WithFields(podFields(r.Ref)).WithFields(logrus.Fields{"node": r.Nominated, "priority": r.Priority}).
+			Info("pods make way for a pod of a higher priority: what they leave is kept for it")
 	}
 }
 

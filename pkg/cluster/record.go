@@ -73,6 +73,7 @@ func (r Reader) Compact(pod *v1.Pod) *Pod {
 	// The same few strings come with every pod, each time in memory of their own.
 	info.Ref.Namespace = unique.Make(info.Ref.Namespace).Value()
 	info.Node = unique.Make(info.Node).Value()
+	info.Nominated = unique.Make(info.Nominated).Value()
 	info.Caller = unique.Make(info.Caller).Value()
 	info.Scheduler = unique.Make(info.Scheduler).Value()
 	info.Controller.Kind = unique.Make(info.Controller.Kind).Value()

@@ -198,6 +198,7 @@ func (l *account) bound(c *entry) {
 }
 
 func (l *account) endSlotsOfBound(c *entry) {
+	l.endNomination(c.pod)
 	used := c.within
 	if used != nil {
 		c.boundBy = &bond{used.slot.ref, used.slot.uid}

@@ -32,6 +32,7 @@ func (l *account) expireSome(now time.Time) (count int, more bool) {
 // is more.
 func (l *account) expire(now time.Time) (count int, more bool) {
 	at := nanos(now)
+	l.lapseNominations(at)
 	for seen := 0; ; seen++ {
 		if len(l.deadlines) == 0 || l.deadlines[0].deadline > at {
 			return count, false
@@ -91,8 +92,12 @@ func (l *account) expireAround(pod PodRef, nodeName string, ref SlotRef, now tim
 func (l Reader) NextDeadline() (time.Time, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if len(l.deadlines) == 0 {
-		return time.Time{}, false
+	next := int64(never)
+	if len(l.deadlines) > 0 {
+		next = l.deadlines[0].deadline
 	}
-	return moment(l.deadlines[0].deadline), true
+	for _, n := range l.nominations {
+		next = min(next, n.until)
+	}
+	return moment(next), next != never
 }

@@ -15,7 +15,11 @@ import (
 // allocation, or nil. Where there is one, it does not matter that the node was cordoned
 // since the slot was made.
 func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
-	v := l.fitCapacity(i, p.Request, h, place)
+	row := l.row(i)
+	if place == nil {
+		row = l.rowFor(i, p)
+	}
+	v := l.fitCapacity(i, p.Request, row, h, place)
 	if p.Devices != nil || l.flags[i]&(hasDevices|usesDRA) != 0 {
 		v = l.andDevices(v, i, p, h, place)
 	}
@@ -51,8 +55,8 @@ func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) 
 	return v
 }
 
-// fitCapacity is fit but for devices.
-func (l *account) fitCapacity(i int32, req *resources.Request, h, place *entry) Verdict {
+// fitCapacity is fit but for devices. row is what is free there.
+func (l *account) fitCapacity(i int32, req *resources.Request, row []int64, h, place *entry) Verdict {
 	flags := l.flags[i]
 	if flags&nodeKnown == 0 {
 		return Verdict{Reason: NodeUnknown}
@@ -60,7 +64,6 @@ func (l *account) fitCapacity(i int32, req *resources.Request, h, place *entry) 
 	if flags&nodeCordoned != 0 && !req.ToleratesUnschedulable && place == nil {
 		return Verdict{Reason: NodeUnschedulable}
 	}
-	row := l.row(i)
 	if h != nil {
 		if col, short := h.lacks(req, row); short {
 			return Verdict{Reason: InsufficientResource, Column: col}
@@ -293,7 +296,7 @@ func (l *account) howMany(i int32, p *Placement) int64 {
 		return 1
 	}
 	count := int64(math.MaxInt64)
-	row := l.row(i)
+	row := l.rowFor(i, p)
 	for _, a := range p.Request.Amounts {
 		if a.Value > 0 {
 			count = min(count, row[a.Column]/a.Value)
@@ -319,7 +322,7 @@ func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more 
 		}
 		v := over
 		if over.Reason == Fits {
-			v = l.fitCapacity(int32(i), p.Request, nil, nil) // and not fit, which is one call more for every node
+			v = l.fitCapacity(int32(i), p.Request, l.rowFor(int32(i), p), nil, nil) // and not fit, which is one call more for every node
 		}
 		if over.Reason == Fits && (p.Devices != nil || flags&(hasDevices|usesDRA) != 0) {
 			v = l.andDevices(v, int32(i), p, nil, nil)

@@ -105,7 +105,9 @@ type EventDetails struct {
 	DRA           []resources.Column // what DRA gives devices for
 	Unschedulable bool
 	Labels        map[string]string // must not be changed
-	NodeDevices   []devices.Device  // of DevicesUpdated
+	// Lapsed says that nothing is new but that what was kept for a nominated pod is free (NodeUpdated).
+	Lapsed      bool
+	NodeDevices []devices.Device // of DevicesUpdated
 }
 
 // journal keeps the last changes in a ring: the change that made revision r is

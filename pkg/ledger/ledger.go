@@ -82,6 +82,7 @@ type account struct {
 	pool         *entry // of those that ended, linked by sameName
 	deadlines    deadlines
 	gone         tombstones
+	nominations  []*nomination // of all nodes
 
 	budgets [numBudgets]budgets
 

@@ -13,6 +13,7 @@ const (
 	nodeCordoned                   // its spec.unschedulable is set
 	hasDevices                     // it has devices
 	usesDRA                        // DRA gives, or has given, what pods ask for by count there
+	hasNominated                   // something is kept for pods that are nominated for it
 )
 
 // node is the account of one node. A node that was deleted, or not seen yet,
@@ -29,6 +30,8 @@ type node struct {
 	left        []resources.Column // of these, what is left to it now
 	drawn       []resources.Column // what entries have by DRA, of each its own
 	devices     *nodeDevices
+	nominated   []*nomination
+	details     *EventDetails // as it was told of last
 }
 
 // portUse is the use of a host port.

@@ -15,7 +15,7 @@ func (l Observer) ObserveNode(o NodeObservation) bool {
 	l.widen()
 	i := l.ensureNode(o.Name)
 	n := l.nodes[i]
-	flags := nodeKnown | l.flags[i]&(hasDevices|usesDRA)
+	flags := nodeKnown | l.flags[i]&(hasDevices|usesDRA|hasNominated)
 	if o.Unschedulable {
 		flags |= nodeCordoned
 	}
@@ -34,10 +34,11 @@ func (l Observer) ObserveNode(o NodeObservation) bool {
 	l.markDRA(i)
 	n.leave()
 	l.refresh(i)
-	l.recordNode(kind, o.Name, &EventDetails{
+	n.details = &EventDetails{
 		NodeUID: o.UID, Allocatable: slices.Clone(o.Allocatable), DRA: o.DRA, Unschedulable: o.Unschedulable,
 		Labels: o.Labels,
-	})
+	}
+	l.recordNode(kind, o.Name, n.details)
 	return true
 }
 
@@ -67,6 +68,7 @@ func (l Observer) RemoveNode(name string) bool {
 	n.uid, n.labels, n.allocatable, n.dra, n.left, l.flags[i] = "", nil, nil, nil, nil, l.flags[i]&hasDevices
 	l.markDRA(i)
 	l.refresh(i)
+	l.dropNominations(i)
 	var inMemory []*entry
 	for e := n.first; e != nil; e = e.next {
 		if e.inMemory() {
@@ -283,6 +285,7 @@ func (l Observer) RemovePod(pod PodRef, resourceVersion uint64) bool {
 
 // removePod ends a pod that has the allocation c, or none.
 func (l *account) removePod(c *entry, pod PodRef, resourceVersion uint64) {
+	defer l.endNomination(pod)
 	if c == nil {
 		l.gone.add(pod.UID, resourceVersion)
 		return

@@ -32,7 +32,7 @@ func (l *account) reject(p *Placement, v Verdict, own *entry) *Rejection {
 	}
 	switch v.Reason {
 	case InsufficientResource:
-		l.explainShortage(r, i, p.Request, v)
+		l.explainShortage(r, i, p, v, own)
 	case HostPortConflict:
 		l.explainPort(r, i, p.Request, within)
 	case InsufficientDevices, DeviceClaimInUse, DeviceClaimUnusable:
@@ -41,7 +41,8 @@ func (l *account) reject(p *Placement, v Verdict, own *entry) *Rejection {
 	return r
 }
 
-func (l *account) explainShortage(r *Rejection, i int32, req *resources.Request, v Verdict) {
+func (l *account) explainShortage(r *Rejection, i int32, p *Placement, v Verdict, own *entry) {
+	req := p.Request
 	if v.Unlisted {
 		r.Resource, r.Requested, r.Unlisted = string(req.Unlisted[0].Name), req.Unlisted[0].Value, true
 		return
@@ -52,6 +53,10 @@ func (l *account) explainShortage(r *Rejection, i int32, req *resources.Request,
 	r.Free = at(l.row(i), col)
 	if l.flags[i]&(hasDevices|usesDRA) != 0 && r.Free >= r.Requested && at(l.nodes[i].allocatable, col) == 0 {
 		r.Free = 0 // there are devices, and none by count
+	}
+	if free := at(l.rowFor(i, p), col); own == nil && free < r.Free {
+		r.Free = free
+		r.Detail = "the rest is kept for a pod of a higher priority, for which others make way"
 	}
 	if l.leftToDRA(i, col) {
 		r.Detail = "the node leaves it to DRA, which keeps none for later; the status of a pod says what DRA gave it"

@@ -56,6 +56,26 @@ func (t *Trial) Remove(pods ...types.UID) {
 	}
 }
 
+// RemoveBinding takes away the pods that are being bound to a node and have a lower priority.
+func (t *Trial) RemoveBinding(node string, below int32) {
+	i, ok := t.nodeIndex[node]
+	if !ok {
+		return
+	}
+	t.takeBelow(i, below, func(e *entry) bool { return e.state == Binding })
+}
+
+// takeBelow takes away those of the entries of a node that have a lower priority.
+func (t *Trial) takeBelow(i int32, priority int32, which func(*entry) bool) {
+	for e := t.nodes[i].first; e != nil; {
+		next := e.next
+		if e.priority < priority && which(e) {
+			t.take(e)
+		}
+		e = next
+	}
+}
+
 // take takes something away.
 func (t *Trial) take(e *entry) {
 	t.detach(e)

@@ -35,6 +35,9 @@ type attempt struct {
 	// known or many.
 	offered []unique.Handle[string]
 	sample  int // how many it asked about
+	// evicts: pods of a lower priority may be evicted for it on the nodes it was offered, which did not help when it was
+	// tried.
+	evicts bool
 
 	// barred: a gate or a limit kept it from all nodes when it was last looked at, so that it is news if none does any
 	// more. gated: it was a gate.
@@ -63,6 +66,19 @@ type news struct {
 }
 
 func (n *news) any() bool { return len(n.nodes) > 0 || n.many || n.held || n.sure }
+
+// first is one of the nodes that there may be capacity on, "" where none is known.
+func (n *news) first(a *attempt) string {
+	for _, node := range n.nodes {
+		if a.isOffered(node) {
+			return node
+		}
+	}
+	for _, node := range a.offered {
+		return node.Value()
+	}
+	return ""
+}
 
 func (n *news) merge(o news) {
 	for _, node := range o.nodes {

@@ -82,7 +82,7 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	case ledger.DevicesUpdated:
 		silent = true
 	case ledger.NodeUpdated:
-		silent = late || len(e.DRA) > 0 // which schedulers may have heard of before this server
+		silent = late || e.Lapsed || len(e.DRA) > 0 // schedulers may have heard of slices before this server
 	case ledger.AllocationResized:
 	default:
 		return

@@ -1,8 +1,13 @@
 package waiting
 
 import (
+	"context"
+	"slices"
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -46,4 +51,42 @@ func (w *Pods) MayPreempt(pod types.UID) bool {
 	defer w.mu.Unlock()
 	r := w.byUID[pod]
 	return r != nil && r.preemptor.allowed
+}
+
+// AwaitEvictions is Await for a pod for which evictions did not help on some nodes: something else keeps the capacity
+// there. The nodes that filter refused it just before may do as well.
+func (w *Pods) AwaitEvictions(pod *cluster.Pod, revision uint64, nodes []string) {
+	if a := w.attemptOf(pod.Ref.UID); a != nil && time.Since(a.at) < raceWindow {
+		for _, node := range a.offered {
+			if name := node.Value(); !slices.Contains(nodes, name) {
+				nodes = append(nodes, name)
+			}
+		}
+	}
+	w.await(&attempt{pod: pod, revision: revision, at: time.Now(), sample: len(nodes), evicts: true}, nodes)
+}
+
+// way returns the first of some nodes where pods of a lower priority may make way for a pod, "" where there is none.
+func (w *Pods) way(placement *ledger.Placement, nodes []string) string {
+	at := *placement
+	for _, at.Node = range nodes {
+		if w.Ledger.MakesWay(&at) {
+			return at.Node
+		}
+	}
+	return ""
+}
+
+// rouse has kube-scheduler try a pod that its own filters refused everywhere, for which a change of annotations is no
+// reason to. A nomination that is taken back is one, as it counts like a pod that goes, for all pods of no higher
+// priority (kubernetes 1.37 pkg/scheduler/eventhandlers.go, updatePodInSchedulingQueue). A pod that is nominated already
+// is left alone.
+func (w *Pods) rouse(ctx context.Context, pod ledger.PodRef, node string) error {
+	if now := w.pod(pod); now == nil || now.Nominated != "" {
+		return nil
+	}
+	if err := w.Nominator.Nominate(ctx, pod, node); err != nil {
+		return err
+	}
+	return w.Nominator.Clear(ctx, pod, node)
 }

@@ -57,6 +57,9 @@ func (w *Pods) look(a *attempt, f *freed) {
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
 		placement := w.Question.For(a.pod, "")
 		what.nodes = w.fitting(&placement, nodes)
+		if a.evicts && len(what.nodes) == 0 { // whether evictions help is asked when it is the pod's turn
+			what.nodes = slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return !a.isOffered(node) })
+		}
 	}
 	if !what.any() {
 		return
@@ -133,6 +136,7 @@ const (
 	strayCapacity        // it fits a node that it was not offered
 	heldCapacity         // it may use a slot
 	owed                 // whatever is free
+	evictions            // pods of a lower priority may make way for it
 )
 
 // why returns the reason there is now to wake a pod for its news.
@@ -164,6 +168,8 @@ func (w *Pods) why(a *attempt, what *news) reason {
 	switch {
 	case len(w.fitting(&placement, offered)) > 0, anywhere && len(a.offered) == 0:
 		return freeCapacity
+	case a.evicts && w.way(&placement, offered) != "":
+		return evictions
 	case anywhere, len(w.fitting(&placement, others)) > 0:
 		return strayCapacity
 	default:
@@ -264,6 +270,9 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	// A value that is there already would be no change, and wake nobody.
 	value := strconv.FormatUint(w.Ledger.Revision(), 10) + "-" + strconv.FormatUint(w.patches.Add(1), 10)
 	err := w.Patcher.Annotate(ctx, pod.Ref, v1alpha1.RetryAnnotation, value)
+	if node := what.first(a); err == nil && why == evictions && node != "" && !w.inProcess() {
+		err = w.rouse(ctx, pod.Ref, node)
+	}
 	switch {
 	case err == nil:
 		w.woken(a, why == strayCapacity, time.Now())

@@ -83,6 +83,12 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 		a.barred.Store(true)
 		a.gated.Store(w.Gates.Refuse(&placement) != nil)
 	}
+	w.await(a, offered)
+}
+
+// await has a pod of which an attempt has failed woken.
+func (w *Pods) await(a *attempt, offered []string) {
+	pod := a.pod
 	if len(offered) <= maxOffered {
 		a.offered = make([]unique.Handle[string], len(offered))
 		for i, node := range offered {
@@ -96,7 +102,7 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 	if w.isElsewhere(pod, offered) {
 		w.tell(a, news{many: true}, a.at.Add(announcedDelay))
 	}
-	if barred || w.lastFreed.Load() > revision { // what it was refused for may be over by now
+	if a.barred.Load() || w.lastFreed.Load() > a.revision { // what it was refused for may be over by now
 		w.mu.Lock()
 		w.asked.late = append(w.asked.late, a)
 		w.mu.Unlock()

@@ -4,7 +4,9 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,6 +29,47 @@ func TestNodeObjectsOnTheWire(t *testing.T) {
 // withClass gives a pod a priority class.
 func withClass(name string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.PriorityClassName = name }
+}
+
+// What pods leave that were evicted for another one is kept for that one: pods of a lower priority, which another
+// scheduler has in its queue, do not get it, so that nobody is evicted in vain.
+func TestEvictionsAreForThePreemptor(t *testing.T) {
+	for name, grace := range map[string]time.Duration{"pods end after a second": time.Second, "pods end at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			c := newServedCluster(t, 1)
+			c.CreatePriorityClass("high", 1000)
+			c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+			c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
+			low := c.StartWorkload("low", 8, grace, func(name string) *corev1.Pod {
+				return testbed.NewPod(name, "second-scheduler", "1")
+			})
+			low.AwaitFull(4)
+			high := c.CreatePod("high", "default-scheduler", "4", withClass("high"))
+			c.AwaitBound(high.Name)
+			require.Equal(t, 4, low.Evicted())
+			c.RequireNeverOvercommitted()
+		})
+	}
+}
+
+// What stands in the way of a preemptor goes, and is no pod that its scheduler knows: it is tried again at once.
+func TestPreemptorIsWoken(t *testing.T) {
+	c := newServedCluster(t, 1)
+	c.CreatePriorityClass("high", 1000)
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	low := c.CreatePod("low", nobody, "2")
+	require.Empty(t, c.Bind(low, "node-0"))
+	promised := gangOf([]*corev1.Pod{testbed.NewPod("promised", nobody, "2")}, "node-0")
+	promised.TTLSeconds = 600
+	require.True(t, c.Reserve(promised).Granted())
+	high := c.CreatePod("high", "default-scheduler", "4", withClass("high"))
+	c.Eventually(func(t *assert.CollectT) {
+		assert.NotZero(t, c.Metric("globalreserve_decisions_total", "verb", "preempt", "result", "refused"))
+	})
+	c.AwaitRefused(high.Name)
+	require.True(t, c.Unreserve(promised).Granted())
+	c.AwaitBound(high.Name)
+	require.Nil(t, c.FindPod(low.Name))
 }
 
 func TestPreemption(t *testing.T) {

@@ -37,6 +37,8 @@ type Model struct {
 	memoryExpired uint64
 
 	limits map[ledger.BudgetKind]map[string]*ledger.Limits
+
+	nominations []modelNomination
 }
 
 type podName struct{ namespace, name string }
@@ -48,6 +50,7 @@ type modelNode struct {
 	labels      map[string]string
 	allocatable map[v1.ResourceName]int64
 	dra         map[v1.ResourceName]bool
+	said        ledger.NodeObservation
 }
 
 // modelAllocation is a pod's share of a node, from the moment on that it is kept for the pod
@@ -100,7 +103,7 @@ func (m *Model) clone() *Model {
 	c := &Model{
 		table: m.table, nodes: map[string]*modelNode{}, names: map[podName]*modelAllocation{},
 		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events), memoryExpired: m.memoryExpired,
-		devices: maps.Clone(m.devices), limits: m.limits,
+		devices: maps.Clone(m.devices), limits: m.limits, nominations: slices.Clone(m.nominations),
 	}
 	for name, n := range m.nodes {
 		copied := *n
@@ -233,7 +236,9 @@ func (m *Model) free(node string, name v1.ResourceName) int64 {
 }
 
 // verdict decides whether a request fits a node, by use of a slot or without.
-func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, by *modelSlot) ledger.Verdict {
+func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, by *modelSlot,
+	who *rank,
+) ledger.Verdict {
 	n := m.nodes[node]
 	if n == nil || !n.exists {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
@@ -251,7 +256,7 @@ func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, b
 		name := m.table.Name(a.Column)
 		more := new(big.Int).Sub(with.used(node, name), m.used(node, name))
 		exceeds := by != nil && by.restricts(name, m) && with.asked(by, name).Cmp(m.kept(by, name)) > 0
-		if exceeds || more.Cmp(big.NewInt(m.free(node, name))) > 0 {
+		if exceeds || more.Add(more, m.keptFrom(who, node, name)).Cmp(big.NewInt(m.free(node, name))) > 0 {
 			return ledger.Verdict{Reason: ledger.InsufficientResource, Column: a.Column}
 		}
 	}
@@ -317,7 +322,7 @@ func (m *Model) verdictAnew(c *modelAllocation, p *ledger.Placement) ledger.Verd
 		return v
 	}
 	by := m.slot(c.uses)
-	return others.withDevices(others.verdict(c.node, p.Request, true, by), c.node, p, by,
+	return others.withDevices(others.verdict(c.node, p.Request, true, by, nil), c.node, p, by,
 		func() bool { return others.devicesInPlace(c, p, by) })
 }
 

@@ -3,6 +3,7 @@ package ledgermodel
 import (
 	"cmp"
 	"maps"
+	"math/big"
 	"slices"
 	"time"
 
@@ -258,6 +259,10 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 		if r.Free >= r.Requested && m.nodes[p.Node].allocatable[name] == 0 {
 			r.Free = 0
 		}
+		if kept := others.keptFrom(rankOf(p), p.Node, name); own == nil && kept.Sign() > 0 {
+			r.Free = count(kept.Sub(big.NewInt(others.free(p.Node, name)), kept))
+			r.Detail = "the rest is kept for a pod of a higher priority, for which others make way"
+		}
 		if others.leftToDRA(p.Node, name) {
 			r.Detail = "the node leaves it to DRA, which keeps none for later; the status of a pod says what DRA gave it"
 		}
@@ -453,6 +458,11 @@ func (m *Model) Expire(now time.Time) int {
 	type entry struct {
 		at time.Time
 		do func() int
+	}
+	for _, n := range slices.Clone(m.nominations) {
+		if !n.until.After(now) {
+			m.endNomination(n.Pod)
+		}
 	}
 	var due []entry
 	for _, c := range m.allocations {

@@ -31,7 +31,7 @@ func (m *Model) ObserveNode(o ledger.NodeObservation) bool {
 	}
 	m.nodes[o.Name] = &modelNode{
 		exists: true, cordoned: o.Unschedulable, uid: o.UID, labels: o.Labels,
-		allocatable: allocatable, dra: dra,
+		allocatable: allocatable, dra: dra, said: o,
 	}
 	m.Events = append(m.Events, ledger.Event{
 		Type: kind, Node: o.Name, EventDetails: ledger.EventDetails{
@@ -48,6 +48,7 @@ func (m *Model) RemoveNode(name string) bool {
 		return false
 	}
 	delete(m.nodes, name)
+	m.nominations = slices.DeleteFunc(slices.Clone(m.nominations), func(n modelNomination) bool { return n.Node == name })
 	m.Events = append(m.Events, ledger.Event{
 		Type: ledger.NodeRemoved, Node: name,
 		EventDetails: ledger.EventDetails{NodeUID: n.uid},
@@ -211,10 +212,12 @@ func (m *Model) RemovePod(pod ledger.PodRef, version uint64) bool {
 	at := slices.IndexFunc(m.allocations, func(c *modelAllocation) bool { return c.pod.UID == pod.UID && !c.inMemory() })
 	if at < 0 {
 		m.gone[pod.UID] = max(m.gone[pod.UID], version)
+		m.endNomination(pod)
 		return false
 	}
 	c := m.allocations[at]
 	m.gone[pod.UID] = max(m.gone[pod.UID], version, c.version)
 	m.drop(c, ledger.AllocationRemoved)
+	m.endNomination(pod)
 	return true
 }

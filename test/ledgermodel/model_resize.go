@@ -44,7 +44,7 @@ func (m *Model) FitResize(pod ledger.PodRef, asked *resources.Request) (bool, *l
 // refuseResize asks for the difference alone.
 func (m *Model) refuseResize(c *modelAllocation, asked *resources.Request) *ledger.Rejection {
 	p := &ledger.Placement{
-		Pod: c.pod, Node: c.node, Caller: c.caller,
+		Pod: c.pod, Node: c.node, Caller: c.caller, Priority: c.priority,
 		Request: &resources.Request{Unlisted: asked.Unlisted},
 	}
 	has := m.asks(c.request)
@@ -56,7 +56,7 @@ func (m *Model) refuseResize(c *modelAllocation, asked *resources.Request) *ledg
 	if len(p.Request.Amounts) == 0 && len(p.Request.Unlisted) == 0 {
 		return nil
 	}
-	v := m.verdict(c.node, p.Request, true, m.slot(c.uses))
+	v := m.verdict(c.node, p.Request, true, m.slot(c.uses), rankOf(p))
 	if v.Reason != ledger.NodeUnknown {
 		if over := m.over(ownersOf(p), p.Request, m.slot(c.uses), nil); over.Reason != ledger.Fits {
 			v = over

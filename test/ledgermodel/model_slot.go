@@ -135,6 +135,7 @@ func (m *Model) waited(ref ledger.SlotRef) {
 // bound does what follows once a pod is bound: its Once slot is used up, a slot
 // that waited for the bind ends, and other capacity kept for it alone is given back.
 func (m *Model) bound(c *modelAllocation) {
+	m.endNomination(c.pod)
 	used := m.slot(c.uses)
 	if used != nil {
 		c.boundWith, c.boundUID = used.Ref, used.UID
@@ -317,6 +318,7 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64,
 	keep := c.state == ledger.Bound && m.nodes[c.node] != nil && c.uses == (ledger.SlotRef{}) && m.slot(spec.Ref) == nil
 	m.gone[pod.UID] = max(m.gone[pod.UID], version, c.version)
 	m.drop(c, ledger.AllocationRemoved)
+	m.endNomination(pod)
 	if keep {
 		h := &modelSlot{Slot: spec}
 		h.Node, h.Request, h.Devices, h.Caller = c.node, kept, nil, c.caller

@@ -179,5 +179,10 @@ func (m *Model) NextDeadline() (soonest time.Time, ok bool) {
 			soonest, ok = h.Deadline, true
 		}
 	}
+	for _, n := range m.nominations {
+		if !ok || n.until.Before(soonest) {
+			soonest, ok = n.until, true
+		}
+	}
 	return soonest, ok
 }

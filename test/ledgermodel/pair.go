@@ -259,6 +259,11 @@ func (p *Pair) ObserveUnbound(pod ledger.PodRef, scheduler string) {
 	p.differ("observe unbound", p.Ledger.ObserveUnbound(pod, scheduler), p.Model.ObserveUnbound(pod, scheduler))
 }
 
+// Nominate compares what is kept for a pod that is nominated.
+func (p *Pair) Nominate(at *ledger.Placement, until time.Time) {
+	p.differ("nominate", p.Ledger.Nominate(at, until), p.Model.Nominate(at, until))
+}
+
 // RemovePod compares the record of a pod that is gone.
 func (p *Pair) RemovePod(pod ledger.PodRef, version uint64) {
 	p.differ("remove pod", p.Ledger.RemovePod(pod, version), p.Model.RemovePod(pod, version))

@@ -66,6 +66,7 @@ func actions(p *Pair, w *World, met map[ledger.Reason]int) []func(*rapid.T) {
 		},
 		func(t *rapid.T) { observeAllocation(t, p, w) },
 		func(t *rapid.T) { resize(t, p, w) },
+		func(t *rapid.T) { nominate(t, p, w) }, func(t *rapid.T) { nominate(t, p, w) },
 		func(t *rapid.T) { exchange(t, p, w) },
 		func(t *rapid.T) { exchange(t, p, w) },
 		func(t *rapid.T) { p.ObservePod(w.PodObservation(t, p.Ledger)) },
@@ -173,6 +174,19 @@ func exchange(t *rapid.T, p *Pair, w *World) {
 	default:
 		p.StartBindWith(&at, w.Exchange(t, kept), w.Now)
 	}
+}
+
+// nominate has a pod be nominated for a node, mostly one of a priority that others make way for.
+func nominate(t *rapid.T, p *Pair, w *World) {
+	at := w.Placement(t)
+	at.Slots = nil
+	if pick(t, "high", 4) > 0 {
+		at.Priority = 3
+	}
+	if pick(t, "no more", 8) == 7 {
+		at.Node = ""
+	}
+	p.Nominate(&at, w.Now.Add(time.Duration(1+pick(t, "for", 60))*time.Second))
 }
 
 // renew reserves again what is reserved, sometimes for longer or for another request.

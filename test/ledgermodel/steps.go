@@ -1,6 +1,8 @@
 package ledgermodel
 
 import (
+	"time"
+
 	"pgregory.net/rapid"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -22,6 +24,7 @@ func Steps(l *ledger.Ledger, w *World) []func(*rapid.T) {
 		func(t *rapid.T) { l.RemoveNode(w.Node(t)) },
 		func(t *rapid.T) { l.ObservePod(w.PodObservation(t, l)) },
 		func(t *rapid.T) { l.ObserveUnbound(w.Pod(t), w.Scheduler(t)) },
+		func(t *rapid.T) { at := w.Placement(t); l.Nominate(&at, w.Now.Add(time.Minute)) },
 		func(t *rapid.T) { l.RemovePod(w.Pod(t), w.Version(t)) },
 		func(t *rapid.T) { w.Recreate(t) },
 		func(t *rapid.T) { l.Reserve(w.SlotPlan(t), w.Now) },
