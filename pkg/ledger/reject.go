@@ -51,12 +51,12 @@ func (l *account) explainShortage(r *Rejection, i int32, p *Placement, v Verdict
 	r.Resource = string(l.table.Name(col))
 	r.Requested = req.Value(col)
 	r.Free = at(l.row(i), col)
-	if l.flags[i]&(hasDevices|usesDRA) != 0 && r.Free >= r.Requested && at(l.nodes[i].allocatable, col) == 0 {
-		r.Free = 0 // there are devices, and none by count
-	}
 	if free := at(l.rowFor(i, p), col); own == nil && free < r.Free {
 		r.Free = free
 		r.Detail = "the rest is kept for a pod of a higher priority, for which others make way"
+	}
+	if l.flags[i]&(hasDevices|usesDRA) != 0 && r.Free >= r.Requested && at(l.nodes[i].allocatable, col) == 0 {
+		r.Free = 0 // there are devices, and none by count
 	}
 	if l.leftToDRA(i, col) {
 		r.Detail = "the node leaves it to DRA, which keeps none for later; the status of a pod says what DRA gave it"

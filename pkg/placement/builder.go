@@ -48,6 +48,7 @@ func (b *Builder) For(pod *cluster.Pod, node string) ledger.Placement {
 func (b *Builder) Same(pod, other *cluster.Pod) bool {
 	x, y := *pod, *other
 	x.ResourceVersion, y.ResourceVersion, x.Scheduling, y.Scheduling = 0, 0, 0, 0
+	x.Nominated, y.Nominated = "", ""
 	x.Request, y.Request = pod.Request.Relisted(b.Reader.Table), other.Request.Relisted(b.Reader.Table)
 	return reflect.DeepEqual(&x, &y)
 }

@@ -3,6 +3,7 @@ package ledgermodel
 import (
 	"cmp"
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 	"time"
@@ -256,12 +257,14 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 		r.Resource = string(name)
 		r.Requested = m.asks(p.Request)[name]
 		r.Free = others.free(p.Node, name)
+		if kept := others.keptFrom(rankOf(p), p.Node, name); own == nil && kept.Sign() > 0 {
+			if r.Free = math.MinInt64; kept.Sub(big.NewInt(others.free(p.Node, name)), kept).IsInt64() {
+				r.Free = kept.Int64()
+			}
+			r.Detail = "the rest is kept for a pod of a higher priority, for which others make way"
+		}
 		if r.Free >= r.Requested && m.nodes[p.Node].allocatable[name] == 0 {
 			r.Free = 0
-		}
-		if kept := others.keptFrom(rankOf(p), p.Node, name); own == nil && kept.Sign() > 0 {
-			r.Free = count(kept.Sub(big.NewInt(others.free(p.Node, name)), kept))
-			r.Detail = "the rest is kept for a pod of a higher priority, for which others make way"
 		}
 		if others.leftToDRA(p.Node, name) {
 			r.Detail = "the node leaves it to DRA, which keeps none for later; the status of a pod says what DRA gave it"
