@@ -67,19 +67,6 @@ type news struct {
 
 func (n *news) any() bool { return len(n.nodes) > 0 || n.many || n.held || n.sure }
 
-// first is one of the nodes that there may be capacity on, "" where none is known.
-func (n *news) first(a *attempt) string {
-	for _, node := range n.nodes {
-		if a.isOffered(node) {
-			return node
-		}
-	}
-	for _, node := range a.offered {
-		return node.Value()
-	}
-	return ""
-}
-
 func (n *news) merge(o news) {
 	for _, node := range o.nodes {
 		if !slices.Contains(n.nodes, node) {

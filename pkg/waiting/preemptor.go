@@ -77,16 +77,19 @@ func (w *Pods) way(placement *ledger.Placement, nodes []string) string {
 	return ""
 }
 
+// noNode is what a pod is nominated for that is roused: no node has that name, so that nothing is kept for it there.
+const noNode = "none.globalreserve.io"
+
 // rouse has kube-scheduler try a pod that its own filters refused everywhere, for which a change of annotations is no
 // reason to. A nomination that is taken back is one, as it counts like a pod that goes, for all pods of no higher
-// priority (kubernetes 1.37 pkg/scheduler/eventhandlers.go, updatePodInSchedulingQueue). A pod that is nominated already
-// is left alone.
-func (w *Pods) rouse(ctx context.Context, pod ledger.PodRef, node string) error {
-	if now := w.pod(pod); now == nil || now.Nominated != "" {
+// priority (kubernetes 1.37 pkg/scheduler/eventhandlers.go, updatePodInSchedulingQueue). A pod that is nominated for a
+// node is left alone.
+func (w *Pods) rouse(ctx context.Context, pod ledger.PodRef) error {
+	if now := w.pod(pod); now == nil || now.Nominated != "" && now.Nominated != noNode {
 		return nil
 	}
-	if err := w.Nominator.Nominate(ctx, pod, node); err != nil {
+	if err := w.Nominator.Nominate(ctx, pod, noNode); err != nil {
 		return err
 	}
-	return w.Nominator.Clear(ctx, pod, node)
+	return w.Nominator.Clear(ctx, pod, noNode)
 }

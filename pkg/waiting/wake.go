@@ -270,8 +270,8 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	// A value that is there already would be no change, and wake nobody.
 	value := strconv.FormatUint(w.Ledger.Revision(), 10) + "-" + strconv.FormatUint(w.patches.Add(1), 10)
 	err := w.Patcher.Annotate(ctx, pod.Ref, v1alpha1.RetryAnnotation, value)
-	if node := what.first(a); err == nil && why == evictions && node != "" && !w.inProcess() {
-		err = w.rouse(ctx, pod.Ref, node)
+	if err == nil && why == evictions && !w.inProcess() {
+		err = w.rouse(ctx, pod.Ref)
 	}
 	switch {
 	case err == nil:

@@ -34,19 +34,28 @@ func withClass(name string) func(*corev1.Pod) {
 // What pods leave that were evicted for another one is kept for that one: pods of a lower priority, which another
 // scheduler has in its queue, do not get it, so that nobody is evicted in vain.
 func TestEvictionsAreForThePreemptor(t *testing.T) {
-	for name, grace := range map[string]time.Duration{"pods end after a second": time.Second, "pods end at once": 0} {
+	for name, tt := range map[string]struct {
+		nodes   int
+		grace   time.Duration
+		cpu     string
+		evicted int
+	}{
+		"pods end after a second": {1, time.Second, "4", 4},
+		"pods end at once":        {1, 0, "4", 4},
+		"of twenty nodes":         {20, time.Second, "3", 3},
+	} {
 		t.Run(name, func(t *testing.T) {
-			c := newServedCluster(t, 1)
+			c := newServedCluster(t, tt.nodes)
 			c.CreatePriorityClass("high", 1000)
 			c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 			c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
-			low := c.StartWorkload("low", 8, grace, func(name string) *corev1.Pod {
+			low := c.StartWorkload("low", 5*tt.nodes, tt.grace, func(name string) *corev1.Pod {
 				return testbed.NewPod(name, "second-scheduler", "1")
 			})
-			low.AwaitFull(4)
-			high := c.CreatePod("high", "default-scheduler", "4", withClass("high"))
+			low.AwaitFull(4 * tt.nodes)
+			high := c.CreatePod("high", "default-scheduler", tt.cpu, withClass("high"))
 			c.AwaitBound(high.Name)
-			require.Equal(t, 4, low.Evicted())
+			require.Equal(t, tt.evicted, low.Evicted())
 			c.RequireNeverOvercommitted()
 		})
 	}
