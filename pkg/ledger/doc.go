@@ -112,6 +112,10 @@
 // these it spares all it can, those of higher priority first, and it ends nothing
 // where that would not help.
 //
+// A pod that does not fit a node, would without pods of a lower priority, and is nominated for it (Nominate), has these
+// make way: to pods of a lower priority than its own, and slots, less is free there by what it asks for, until it has
+// capacity itself, is bound, gone or nominated anew, or its time is over. What was granted before stays granted.
+//
 // Assumptions these rules stand on:
 //   - A pod is identified by its UID; by namespace and name only while it does
 //     not exist yet. The first decision granted to the pod, or observation of

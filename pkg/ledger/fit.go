@@ -322,7 +322,8 @@ func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more 
 		}
 		v := over
 		if over.Reason == Fits {
-			v = l.fitCapacity(int32(i), p.Request, l.rowFor(int32(i), p), nil, nil) // and not fit, which is one call more for every node
+			// And not fit, which is one call more for every node.
+			v = l.fitCapacity(int32(i), p.Request, l.rowFor(int32(i), p), nil, nil)
 		}
 		if over.Reason == Fits && (p.Devices != nil || flags&(hasDevices|usesDRA) != 0) {
 			v = l.andDevices(v, int32(i), p, nil, nil)

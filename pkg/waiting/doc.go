@@ -17,6 +17,9 @@
 // lost before the pod was woken or was seen not to fit: a write that failed, a pod that has to pause and one that was
 // refused again while it was being woken come back.
 //
+// A pod that evictions did not help (/preempt) is woken in another way, as its scheduler's own filters have refused it
+// (preemptor.go).
+//
 // # How a pod is steered
 //
 // A ledger that merely knows of a matching slot is not enough. kube-scheduler looks at a sample of the nodes where
