@@ -124,7 +124,7 @@ func (a *App) buildCluster(client kubernetes.Interface) (err error) {
 	}
 	a.cache = cluster.New(client, a.ledger.Observer, cluster.Options{
 		Gangs: a.kinds, Logger: a.log, Keep: a.keep, OnCatchUp: a.onCatchUp, OnNodesChanged: a.lookAgain,
-		Devices: a.devicesOf, OnDeviceAnnotations: a.annotationsChanged, Clock: a.ledger.Clock,
+		Devices: a.devicesOf, OnDeviceAnnotations: a.annotationsChanged, OnNominated: a.nominated,
 		OnPodBound: a.bound,
 		OnPodGone:  func(pod ledger.PodRef) { a.waiting.Settled(pod.UID) },
 	})

@@ -137,6 +137,19 @@ func (a *App) annotationsChanged(pod *cluster.Pod) {
 	}
 }
 
+// nominatedFor is how long capacity is kept for a pod that is nominated for a node where others make way for it. Nearly
+// all pods end sooner.
+const nominatedFor = 10 * time.Minute
+
+func (a *App) nominated(pod *cluster.Pod) {
+	placement := a.question.For(pod, pod.Nominated)
+	if a.ledger.Nominate(&placement, a.ledger.Clock.Now().Add(nominatedFor)) {
+		a.log.WithFields(logrus.Fields{
+			"pod": pod.Ref.String(), "uid": pod.Ref.UID, "node": pod.Nominated, "priority": pod.Priority,
+		}).Info("pods make way for a pod of a higher priority: what they leave is kept for it")
+	}
+}
+
 func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) {
 	return a.keeper.Keep(last)
 }

@@ -58,8 +58,9 @@ type startingGang struct {
 	kept     map[ledger.PodRef]*cluster.Pod
 	reserved []ledger.PodRef
 	deadline time.Time
-	// unseen: the slots were made with a bind, and no member was seen bound since. They end when that bind fails.
-	unseen bool
+	// unseen: the slots were made with a bind, and no member was seen bound since. They end when that bind fails. lent:
+	// they last longer than their time, as a bind had started shortly before that ended.
+	unseen, lent bool
 	// moved is when the bind of a member started last, or when the others were last sent to what is kept for them,
 	// whichever is later.
 	moved time.Time
@@ -148,6 +149,7 @@ func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placemen
 	if err == nil {
 		delete(s.kept, pod.Ref)
 		s.last, s.moved = pod.Ref, g.o.Ledger.Clock.Now()
+		g.lend(s)
 		if len(s.kept) == 0 {
 			m := g.muster(s.Key, ledger.PodRef{})
 			g.granted(s, m.bound >= s.Minimum)
@@ -360,6 +362,7 @@ func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []
 		s.unseen = true
 		g.putOff(s)
 	}
+	g.lend(s)
 	if s.reserved = nil; m.bound+1 < gang.Minimum && !s.short {
 		g.outlast(s, m.kept)
 	}
@@ -429,9 +432,27 @@ func (g *ganging) putOff(s *startingGang) {
 	if s.deadline.Sub(now) >= ttl {
 		return
 	}
-	s.deadline = now.Add(g.longest())
+	s.lent = false
+	g.endAt(s, now.Add(g.longest()))
+}
+
+// lentFor is for how long a bind is waited for, at most: before it was seen, or has failed, the slots do not end.
+const lentFor = 15 * time.Second
+
+// lend puts off the end of a gang's slots until the bind that has just started can be seen, once. g.mu is held.
+func (g *ganging) lend(s *startingGang) {
+	now, least := g.o.Ledger.Clock.Now(), min(lentFor, g.ttl()/2)
+	if !s.lent && now.Before(s.deadline) && s.deadline.Sub(now) < least {
+		s.lent = true
+		g.endAt(s, now.Add(least))
+	}
+}
+
+// endAt has a gang's slots end at a moment that is later than before. g.mu is held.
+func (g *ganging) endAt(s *startingGang, at time.Time) {
+	s.deadline = at
 	pods := append(make([]ledger.PodRef, 0, len(s.reserved)+len(s.kept)), s.reserved...)
-	g.o.Ledger.PutOff(slices.AppendSeq(pods, maps.Keys(s.kept)), s.deadline)
+	g.o.Ledger.PutOff(slices.AppendSeq(pods, maps.Keys(s.kept)), at)
 }
 
 // ttl is how long slots are kept for the rest of a gang after a member was bound. longest is how long they are given.

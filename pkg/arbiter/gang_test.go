@@ -271,6 +271,45 @@ func TestGangThatIsShortGoesOn(t *testing.T) {
 	})
 }
 
+// A gang that is short goes on also where one of its members is made anew at the same time, so that as many are bound
+// as before.
+func TestGangThatIsShortGoesOnWithAnotherMember(t *testing.T) {
+	gangTest(t, 1, 5, func(w *gangWorld) {
+		pods := w.gang("a", 5, 5, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.pass(100 * time.Second)
+		require.Zero(t, w.kept())
+		w.ledger.RemovePod(pods[0].Ref, 9)
+		w.o.Pods.Remove(pods[0])
+		w.pod("a", "anew", 5, nil)
+		require.NoError(t, w.bind(pods[1], "n0"))
+		w.pass(10 * time.Second)
+		bound := *pods[1]
+		bound.Node, bound.Finished = "n0", true
+		w.o.Pods.Put(&bound)
+		w.ledger.RemovePod(bound.Ref, 9)
+		w.pass(10 * time.Second)
+		assert.Equal(t, 4, w.kept())
+	})
+}
+
+// A member is bound just in time, and is seen bound later.
+func TestGangMemberIsBoundAtTheDeadline(t *testing.T) {
+	gangTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.watch()
+		<-time.After(w.longest() - time.Second)
+		p := w.o.Question.For(pods[1], "n0")
+		_, err := w.startBind(pods[1], &p)
+		require.NoError(t, err)
+		<-time.After(2 * time.Second)
+		require.True(t, w.o.Ledger.Confirm(pods[1].Ref, "n0"))
+		w.pass(50 * time.Second)
+		assert.Equal(t, 2, w.kept())
+	})
+}
+
 // Members that capacity is kept for are sent there, again and again, while none is bound: schedulers forget where they
 // were sent.
 func TestGangIsReminded(t *testing.T) {

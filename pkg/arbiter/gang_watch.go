@@ -113,8 +113,9 @@ func (g *ganging) look(s *startingGang) {
 // that were made for a gang that was short end when the bind fails that they were made with. g.mu is held.
 func (g *ganging) progress(s *startingGang, m *muster, now time.Time) {
 	bound := m.bound - m.binding
+	seen := bound > s.bound || s.unseen && g.isBound(s.last)
 	switch {
-	case bound > s.bound && now.Before(s.deadline) && !s.half.IsZero():
+	case seen && now.Before(s.deadline) && !s.half.IsZero():
 		g.putOff(s)
 		if s.unseen {
 			s.unseen, s.short = false, false
@@ -185,6 +186,13 @@ func (g *ganging) touch(s *startingGang, now time.Time) {
 func (g *ganging) hasStarted(pod ledger.PodRef) bool {
 	state, _ := g.o.Ledger.Standing(pod)
 	return state != ledger.NoAllocation
+}
+
+// isBound reports whether a pod is known to be bound.
+func (g *ganging) isBound(ref ledger.PodRef) bool {
+	state, _ := g.o.Ledger.Standing(ref)
+	pod, ok := g.o.Pods.Pod(ref.Namespace, ref.Name)
+	return state == ledger.Bound || ok && pod.Ref.UID == ref.UID && pod.Node != ""
 }
 
 // keepOnly goes through the pods that slots were made for. It forgets those that are bound, gone or at their deadline.

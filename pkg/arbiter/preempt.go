@@ -25,7 +25,7 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 	if err != nil {
 		return nil, nil, err
 	}
-	revision, any := a.o.Ledger.Revision(), false
+	revision, helps := a.o.Ledger.Revision(), false
 	fits = make(map[string]bool, len(victims))
 	for node, uids := range victims {
 		placement := a.o.Question.For(pod, node)
@@ -41,9 +41,9 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 			t.RemoveBinding(node, pod.Priority)
 			fits[node] = t.AppendFit(nil, &placement, []string{node})[0].Reason == ledger.Fits
 		})
-		any = any || fits[node]
+		helps = helps || fits[node]
 	}
-	if known && !any && len(victims) > 0 {
+	if known && !helps && len(victims) > 0 {
 		a.o.Waiting.AwaitEvictions(pod, revision, slices.Collect(maps.Keys(victims)))
 	}
 	return pod, fits, nil

@@ -23,7 +23,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
@@ -130,7 +129,7 @@ func (e *told) options() Options {
 		OnDeviceAnnotations: func(*Pod) {},
 		OnNodesChanged:      func() {},
 		OnCatchUp:           func(uint64) {},
-		Clock:               steady.Process,
+		OnNominated:         func(*Pod) {},
 		Logger:              quiet(),
 	}
 }

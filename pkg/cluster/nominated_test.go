@@ -3,6 +3,7 @@ package cluster
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,8 +22,12 @@ type nominatedWorld struct {
 
 func newNominatedWorld(t *testing.T) nominatedWorld {
 	t.Helper()
-	l := ledger.New(ledger.Options{})
-	return nominatedWorld{New(fake.NewClientset(), l.Observer(), (&told{}).options()), t, l}
+	l, o := ledger.New(ledger.Options{}), (&told{}).options()
+	o.OnNominated = func(p *Pod) {
+		placement := p.Placement(p.Nominated)
+		l.Nominate(&placement, time.Now().Add(time.Hour))
+	}
+	return nominatedWorld{New(fake.NewClientset(), l.Observer(), o), t, l}
 }
 
 func (w nominatedWorld) put(obj any) {
@@ -56,10 +61,11 @@ func TestNominated(t *testing.T) {
 			w.put(high(11, nominated("n2")))
 		}},
 		"bound elsewhere": {end: func(w nominatedWorld) { w.put(high(11, on("n2"))) }},
+		"being deleted":   {end: func(w nominatedWorld) { w.put(high(11, nominated("n1"), terminating)) }},
 		"gone":            {end: func(w nominatedWorld) { w.remove(high(11)) }},
 		"for too long": {end: func(w nominatedWorld) {
-			pass(nominatedFor)
-			w.decides.Expire(w.options.Clock.Now())
+			pass(time.Hour)
+			w.decides.Expire(time.Now())
 		}},
 		"a server begins": {atStart: true, end: func(w nominatedWorld) { w.put(high(11)) }},
 	} {

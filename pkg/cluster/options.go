@@ -5,7 +5,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // Options configures a Cache. All fields are needed. The functions are called in the order of the changes, by the
@@ -40,7 +39,8 @@ type Options struct {
 	// OnCatchUp is told that the ledger's changes after a revision, and those of the next moments, may be older
 	// than what other watchers of the cluster know: a watch was resumed, or something missed was put right.
 	OnCatchUp func(since uint64)
-	// Clock is the one that the ledger's deadlines run on.
-	Clock  *steady.Clock
-	Logger logrus.FieldLogger
+	// OnNominated is told of pods without a node that are nominated for one, for another one, or for none any more. Of a
+	// full state it is told once all pods are in the ledger.
+	OnNominated func(pod *Pod)
+	Logger      logrus.FieldLogger
 }

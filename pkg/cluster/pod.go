@@ -27,7 +27,7 @@ type Pod struct {
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
 	Deleting        bool // has a deletionTimestamp: it uses its capacity until it is gone
 	Gated           bool // has a scheduling gate: it cannot be bound
-	// Nominated is status.nominatedNodeName, as long as the pod has no node.
+	// Nominated is status.nominatedNodeName of a pod that may be bound there.
 	Nominated string
 	// Mirror: it only shows what a kubelet runs from a file on its node (a static
 	// pod), which no scheduler is asked about.
@@ -112,7 +112,9 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	info.Request, info.Nominated = &request, pod.Status.NominatedNodeName
+	if info.Request = &request; !info.Deleting && !info.Gated {
+		info.Nominated = pod.Status.NominatedNodeName
+	}
 	info.Labels, info.Constraints = fewLabels(pod.Labels), constraintsOf(pod)
 	return info, nil
 }

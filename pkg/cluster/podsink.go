@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"time"
-
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +18,7 @@ func (c podFollower) compact(pod *v1.Pod) *Pod { return c.reader.Compact(pod) }
 
 func (c podFollower) observe(r *Pod) {
 	if change, ok := c.observePod(r); ok && change.renominated() {
-		c.nominate(change)
+		c.options.OnNominated(change.to)
 	}
 	c.seen(r.ResourceVersion)
 }
@@ -43,7 +41,7 @@ func (c podFollower) replace(records []*Pod, version uint64) {
 		}
 	}
 	for _, change := range nominated {
-		c.nominate(change)
+		c.options.OnNominated(change.to)
 	}
 	c.Seen(version)
 	c.replaced(&c.podWatch, len(records), since)
@@ -83,10 +81,6 @@ func (c *Cache) observePod(r *Pod) (change podChange, ok bool) {
 	return change, ok
 }
 
-// nominatedFor is how long capacity is kept for a pod that is nominated for a node where others make way for it. It is
-// longer than most pods take to end.
-const nominatedFor = 5 * time.Minute
-
 // renominated reports whether a pod without a node is nominated for another node than before, or for none now.
 func (p *podChange) renominated() bool {
 	before := ""
@@ -94,16 +88,6 @@ func (p *podChange) renominated() bool {
 		before = p.from.Nominated
 	}
 	return p.to.Node == "" && !p.to.Finished && p.to.Nominated != before
-}
-
-// nominate tells the ledger of the node that a pod is nominated for.
-func (c *Cache) nominate(change podChange) {
-	r := change.to
-	placement := r.Placement(r.Nominated)
-	if c.ledger.Nominate(&placement, c.options.Clock.Now().Add(nominatedFor)) {
-		c.log.WithFields(podFields(r.Ref)).WithFields(logrus.Fields{"node": r.Nominated, "priority": r.Priority}).
-			Info("pods make way for a pod of a higher priority: what they leave is kept for it")
-	}
 }
 
 // removePod records that a pod was deleted and tells of it. last is the

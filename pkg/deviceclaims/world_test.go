@@ -32,7 +32,6 @@ import (
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 const gpu = "nvidia.com/gpu"
@@ -119,7 +118,7 @@ func (w *world) follow(objects ...runtime.Object) {
 	cache := cluster.New(corefake.NewClientset(objects...), w.ledger.Observer(), cluster.Options{
 		Devices: w.controller.Devices, Logger: log, OnPodBound: func(*cluster.Pod, bool) {},
 		OnDeviceAnnotations: func(*cluster.Pod) {}, OnPodGone: func(ledger.PodRef) {},
-		OnNodesChanged: func() {}, OnCatchUp: func(uint64) {}, Clock: steady.Process,
+		OnNodesChanged: func() {}, OnCatchUp: func(uint64) {}, OnNominated: func(*cluster.Pod) {},
 		Keep: func(*cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) {
 			return slot, nil, false
 		},

@@ -96,8 +96,8 @@ func (l Reader) NextDeadline() (time.Time, bool) {
 	if len(l.deadlines) > 0 {
 		next = l.deadlines[0].deadline
 	}
-	for _, n := range l.nominations {
-		next = min(next, n.until)
+	if len(l.nominations.byPod) > 0 {
+		next = min(next, l.nominations.soonest)
 	}
 	return moment(next), next != never
 }

@@ -15,11 +15,7 @@ import (
 // allocation, or nil. Where there is one, it does not matter that the node was cordoned
 // since the slot was made.
 func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
-	row := l.row(i)
-	if place == nil {
-		row = l.rowFor(i, p)
-	}
-	v := l.fitCapacity(i, p.Request, row, h, place)
+	v := l.fitCapacity(i, p.Request, l.rowFor(i, p, place), h, place)
 	if p.Devices != nil || l.flags[i]&(hasDevices|usesDRA) != 0 {
 		v = l.andDevices(v, i, p, h, place)
 	}
@@ -296,7 +292,7 @@ func (l *account) howMany(i int32, p *Placement) int64 {
 		return 1
 	}
 	count := int64(math.MaxInt64)
-	row := l.rowFor(i, p)
+	row := l.rowFor(i, p, nil)
 	for _, a := range p.Request.Amounts {
 		if a.Value > 0 {
 			count = min(count, row[a.Column]/a.Value)
@@ -322,8 +318,11 @@ func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more 
 		}
 		v := over
 		if over.Reason == Fits {
-			// And not fit, which is one call more for every node.
-			v = l.fitCapacity(int32(i), p.Request, l.rowFor(int32(i), p), nil, nil)
+			row := l.row(int32(i))
+			if flags&hasNominated != 0 {
+				row = l.rowFor(int32(i), p, nil)
+			}
+			v = l.fitCapacity(int32(i), p.Request, row, nil, nil) // and not fit, which is one call more for every node
 		}
 		if over.Reason == Fits && (p.Devices != nil || flags&(hasDevices|usesDRA) != 0) {
 			v = l.andDevices(v, int32(i), p, nil, nil)

@@ -140,13 +140,18 @@ func newJournal(size int, first uint64) journal {
 // has to be written.
 func (l *account) next() *change {
 	l.revision++
+	l.wake()
+	return &l.journal.ring[l.revision%uint64(len(l.journal.ring))]
+}
+
+// wake wakes the subscribers.
+func (l *account) wake() {
 	for _, wake := range l.journal.wakes {
 		select {
 		case wake <- struct{}{}:
 		default: // it has an unread wake-up already
 		}
 	}
-	return &l.journal.ring[l.revision%uint64(len(l.journal.ring))]
 }
 
 // record notes a change of an allocation or a slot; pod is the allocation's, or the only one that may

@@ -82,7 +82,7 @@ type account struct {
 	pool         *entry // of those that ended, linked by sameName
 	deadlines    deadlines
 	gone         tombstones
-	nominations  []*nomination // of all nodes
+	nominations  nominations
 
 	budgets [numBudgets]budgets
 

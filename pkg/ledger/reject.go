@@ -51,7 +51,7 @@ func (l *account) explainShortage(r *Rejection, i int32, p *Placement, v Verdict
 	r.Resource = string(l.table.Name(col))
 	r.Requested = req.Value(col)
 	r.Free = at(l.row(i), col)
-	if free := at(l.rowFor(i, p), col); own == nil && free < r.Free {
+	if free := at(l.rowFor(i, p, own), col); free < r.Free {
 		r.Free = free
 		r.Detail = "the rest is kept for a pod of a higher priority, for which others make way"
 	}

@@ -72,7 +72,7 @@ func (l *account) fitResize(e *entry, asked *resources.Request) *Rejection {
 	m := l.limiterOf(p, e.caller)
 	v := m.use(more, e.within, nil)
 	if v.Reason == Fits || l.flags[e.node]&nodeKnown == 0 {
-		v = l.fitCapacity(e.node, more, l.rowFor(e.node, p), e.within, e)
+		v = l.fitCapacity(e.node, more, l.rowFor(e.node, p, nil), e.within, e)
 	}
 	if v.Reason == Fits {
 		return nil

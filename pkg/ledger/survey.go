@@ -62,7 +62,8 @@ func (l *account) survey() *Survey {
 		}
 		c.nodeIndex[l.names[i]], c.nodes[i] = int32(i), &copies[i]
 		copies[i].allocatable, copies[i].left = n.allocatable, n.left
-		copies[i].nominated = slices.DeleteFunc(slices.Clone(n.nominated), l.isServed)
+		copies[i].nominated = slices.DeleteFunc(slices.Clone(n.nominated),
+			func(n *nomination) bool { return l.isServed(n, nil) })
 		for key, uses := range n.ports {
 			for _, u := range uses {
 				copies[i].occupy(resources.HostPort{PortKey: key, IP: u.ip}, nil)

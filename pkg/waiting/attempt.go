@@ -35,9 +35,8 @@ type attempt struct {
 	// known or many.
 	offered []unique.Handle[string]
 	sample  int // how many it asked about
-	// evicts: pods of a lower priority may be evicted for it on the nodes it was offered, which did not help when it was
-	// tried.
-	evicts bool
+	// evicts are nodes where pods of a lower priority may be evicted for it, which did not help when it was tried.
+	evicts []unique.Handle[string]
 
 	// barred: a gate or a limit kept it from all nodes when it was last looked at, so that it is news if none does any
 	// more. gated: it was a gate.
@@ -57,20 +56,38 @@ func (a *attempt) isOffered(node string) bool {
 	return len(a.offered) == 0 || slices.Contains(a.offered, unique.Make(node))
 }
 
+// handles are the names of some nodes, maxOffered of them at most.
+func handles(nodes []string) []unique.Handle[string] {
+	list := make([]unique.Handle[string], min(len(nodes), maxOffered))
+	for i := range list {
+		list[i] = unique.Make(nodes[i])
+	}
+	return list
+}
+
 // news is why a pod may have capacity now.
 type news struct {
 	nodes []string // with capacity freed that it fitted
 	many  bool     // capacity was freed on more nodes than are listed
 	held  bool     // there are new slots it may use
 	sure  bool     // it has to be woken whatever is free
+	// evictions are nodes with capacity freed where evictions may help by now.
+	evictions []string
 }
 
-func (n *news) any() bool { return len(n.nodes) > 0 || n.many || n.held || n.sure }
+func (n *news) any() bool {
+	return len(n.nodes) > 0 || n.many || n.held || n.sure || len(n.evictions) > 0
+}
 
 func (n *news) merge(o news) {
 	for _, node := range o.nodes {
 		if !slices.Contains(n.nodes, node) {
 			n.nodes = append(n.nodes, node)
+		}
+	}
+	for _, node := range o.evictions {
+		if !slices.Contains(n.evictions, node) {
+			n.evictions = append(n.evictions, node)
 		}
 	}
 	if n.many = n.many || o.many || len(n.nodes) > maxLooked; n.many {

@@ -73,7 +73,7 @@ func (a *fakeAPI) write(text string) error {
 	return nil
 }
 
-func (a *fakeAPI) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
+func (a *fakeAPI) Nominate(_ context.Context, pod ledger.PodRef, _ uint64, node string) error {
 	err := a.write(pod.Name + " -> " + node)
 	if err == nil {
 		a.mu.Lock()

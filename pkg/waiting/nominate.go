@@ -26,7 +26,8 @@ const (
 // Nominator writes status.nominatedNodeName of pods. Both writes must apply only
 // to the pod with the given UID.
 type Nominator interface {
-	Nominate(ctx context.Context, pod ledger.PodRef, node string) error
+	// Nominate applies only to a version of the pod, or to any where that is 0.
+	Nominate(ctx context.Context, pod ledger.PodRef, version uint64, node string) error
 	// Clear takes the nomination away if it is still this node.
 	Clear(ctx context.Context, pod ledger.PodRef, node string) error
 }
@@ -190,7 +191,7 @@ func (w *Pods) carryOut(ctx context.Context, uid types.UID, last bool) bool {
 	var err error
 	switch {
 	case wanted != clearing:
-		err = w.Nominator.Nominate(ctx, pod.Ref, wanted)
+		err = w.Nominator.Nominate(ctx, pod.Ref, 0, wanted)
 	case nominated != "":
 		err = w.Nominator.Clear(ctx, pod.Ref, nominated)
 	}

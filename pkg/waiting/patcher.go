@@ -26,13 +26,17 @@ type APIPatcher struct {
 }
 
 // Nominate sets status.nominatedNodeName of a pod, which makes kube-scheduler try
-// that node first. A pod that another one has taken the name of is refused. The same write has
+// that node first. A pod that another one has taken the name of is refused, and so is one of another version, unless
+// that is 0. The same write has
 // a new RetryAnnotation: before its queueing hints of 1.32, kube-scheduler tries no pod again of which
 // only the status has changed.
-func (p APIPatcher) Nominate(ctx context.Context, pod ledger.PodRef, node string) error {
+func (p APIPatcher) Nominate(ctx context.Context, pod ledger.PodRef, version uint64, node string) error {
+	metadata := map[string]any{"uid": pod.UID, "annotations": map[string]string{v1alpha1.RetryAnnotation: rand.Text()}}
+	if version != 0 {
+		metadata["resourceVersion"] = strconv.FormatUint(version, 10)
+	}
 	return p.patch(ctx, "nominating node "+node+" for", pod, types.MergePatchType, map[string]any{
-		"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]string{v1alpha1.RetryAnnotation: rand.Text()}},
-		"status":   map[string]string{"nominatedNodeName": node},
+		"metadata": metadata, "status": map[string]string{"nominatedNodeName": node},
 	}, "status")
 }
 

@@ -53,28 +53,45 @@ func (w *Pods) MayPreempt(pod types.UID) bool {
 	return r != nil && r.preemptor.allowed
 }
 
-// AwaitEvictions is Await for a pod for which evictions did not help on some nodes: something else keeps the capacity
-// there. The nodes that filter refused it just before may do as well.
+// AwaitEvictions has a pod woken for which evictions did not help on some nodes: something else keeps the capacity that
+// it lacks there. What filter has refused it for just before counts as well. A pod that a gate refuses is left to
+// filter.
 func (w *Pods) AwaitEvictions(pod *cluster.Pod, revision uint64, nodes []string) {
-	if a := w.attemptOf(pod.Ref.UID); a != nil && time.Since(a.at) < raceWindow {
-		for _, node := range a.offered {
-			if name := node.Value(); !slices.Contains(nodes, name) {
-				nodes = append(nodes, name)
-			}
-		}
+	placement := pod.Placement("")
+	if pod.Ref.UID == "" || w.Gates.Refuse(&placement) != nil {
+		return
 	}
-	w.await(&attempt{pod: pod, revision: revision, at: time.Now(), sample: len(nodes), evicts: true}, nodes)
+	a := &attempt{pod: pod, revision: revision, at: time.Now(), sample: len(nodes), evicts: handles(nodes)}
+	last := w.attemptOf(pod.Ref.UID)
+	if last != nil && a.at.Sub(last.at) < raceWindow {
+		a.pod, a.revision, a.offered, a.sample = last.pod, min(last.revision, revision), last.offered, last.sample
+	} else {
+		a.offered = a.evicts
+	}
+	a.barred.Store(w.Ledger.Limited() && w.Ledger.OverLimit(&placement) != nil)
+	w.await(a)
 }
 
-// way returns the first of some nodes where pods of a lower priority may make way for a pod, "" where there is none.
-func (w *Pods) way(placement *ledger.Placement, nodes []string) string {
+// evictions lists those of the nodes with freed capacity where evictions did not help a pod. many: they are all of
+// them.
+func (a *attempt) evictions(freed []string, many bool) (nodes []string) {
+	for _, node := range a.evicts {
+		if name := node.Value(); many || slices.Contains(freed, name) {
+			nodes = append(nodes, name)
+		}
+	}
+	return nodes
+}
+
+// makesWay reports whether pods of a lower priority may make way for a pod on one of some nodes.
+func (w *Pods) makesWay(placement *ledger.Placement, nodes []string) bool {
 	at := *placement
 	for _, at.Node = range nodes {
 		if w.Ledger.MakesWay(&at) {
-			return at.Node
+			return true
 		}
 	}
-	return ""
+	return false
 }
 
 // noNode is what a pod is nominated for that is roused: no node has that name, so that nothing is kept for it there.
@@ -85,10 +102,11 @@ const noNode = "none.globalreserve.io"
 // priority (kubernetes 1.37 pkg/scheduler/eventhandlers.go, updatePodInSchedulingQueue). A pod that is nominated for a
 // node is left alone.
 func (w *Pods) rouse(ctx context.Context, pod ledger.PodRef) error {
-	if now := w.pod(pod); now == nil || now.Nominated != "" && now.Nominated != noNode {
+	now := w.pod(pod)
+	if now == nil || now.Nominated != "" && now.Nominated != noNode {
 		return nil
 	}
-	if err := w.Nominator.Nominate(ctx, pod, noNode); err != nil {
+	if err := w.Nominator.Nominate(ctx, pod, now.ResourceVersion, noNode); err != nil {
 		return err
 	}
 	return w.Nominator.Clear(ctx, pod, noNode)

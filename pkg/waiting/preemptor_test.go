@@ -1,14 +1,21 @@
 package waiting
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // What keeps capacity that evictions do not give a pod ends: the pod is tried again, by a nomination that is taken back
@@ -61,5 +68,91 @@ func TestLapsedNominationWakes(t *testing.T) {
 		w.ledger.RemovePod(ledger.PodRef{Namespace: p.Ref.Namespace, Name: p.Ref.Name, UID: p.Ref.UID}, 2)
 		advance(time.Minute)
 		assert.Equal(t, []string{"waits"}, w.api.names())
+	})
+}
+
+// A nomination that could not be taken back is taken back later.
+func TestNominationIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		low, holder, p := w.pod("low", "2", 0), w.pod("holder", "2", 0), w.pod("p", "4", 10)
+		w.observeBound(low, "a")
+		w.reserve(holder, "a", time.Hour)
+		w.put(p)
+		failures := 2
+		w.api.nomination = func(text string) error {
+			if failures--; failures >= 0 && strings.Contains(text, "-x") {
+				return apierrors.NewInternalError(errors.New("down"))
+			}
+			return nil
+		}
+		w.AwaitEvictions(p, w.ledger.Revision(), []string{"a"})
+		w.unreserve(holder, "a")
+		advance(time.Minute)
+		once := []string{"p -> none.globalreserve.io", "p -x none.globalreserve.io"}
+		assert.Equal(t, slices.Concat(once, once), w.api.written())
+	})
+}
+
+// Pods that evictions did not help, and do not help now either, are tried again when something is freed, and do not
+// wake each other.
+func TestRefusedPreemptorsDoNotWakeEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.observeBound(w.pod("low", "2", 0), "a")
+		holder := w.pod("holder", "1", 0)
+		w.reserve(holder, "a", time.Hour)
+		pods := map[string]*cluster.Pod{}
+		refuse := func(p *cluster.Pod) { // what filter and /preempt do
+			w.refuse(p, "a")
+			w.AwaitEvictions(p, w.ledger.Revision(), []string{"a"})
+		}
+		w.api.nomination = func(text string) error { // the server's watch, and kube-scheduler
+			name, rest, _ := strings.Cut(text, " ")
+			p := pods[name].Placement("")
+			node, set := strings.CutPrefix(rest, "-> ")
+			if set {
+				p.Node = node
+			}
+			assert.False(t, w.ledger.Nominate(&p, time.Now().Add(time.Hour)))
+			if !set {
+				time.AfterFunc(time.Second, func() { refuse(pods[name]) })
+			}
+			return nil
+		}
+		for k := range 50 {
+			p := w.pod(fmt.Sprint("p", k), "3500m", 100)
+			pods[p.Ref.Name] = p
+			w.put(p)
+			refuse(p)
+		}
+		advance(time.Minute)
+		w.unreserve(holder, "a")
+		advance(time.Minute)
+		assert.Len(t, w.api.written(), 100, "once for each")
+	})
+}
+
+// A pod for which evictions did not help, and that is over a limit, is woken when that is raised.
+func TestLimitIsRaisedForAPreemptor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.observeBound(w.pod("low", "2", 0), "a")
+		limit := func(cpu int64) {
+			w.ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"default": {
+				Use: []resources.Amount{{Column: resources.CPU, Value: cpu}},
+			}})
+		}
+		limit(3000)
+		p := w.pod("p", "4", 10)
+		w.put(p)
+		w.Await(p, w.ledger.Revision(), []string{"a"}, true)
+		w.AwaitEvictions(p, w.ledger.Revision(), []string{"a"})
+		advance(time.Minute)
+		require.Empty(t, w.api.names())
+		limit(10000)
+		w.LimitsChanged()
+		advance(time.Minute)
+		assert.Equal(t, []string{"p"}, w.api.names())
 	})
 }

@@ -164,9 +164,15 @@ func TestPatches(t *testing.T) {
 			`{"metadata":{"uid":"u","annotations":{"k":"v"}}}`,
 		},
 		"nominate": {
-			func(p APIPatcher) error { return p.Nominate(t.Context(), pod, "n") },
+			func(p APIPatcher) error { return p.Nominate(t.Context(), pod, 0, "n") },
 			"/api/v1/namespaces/ns/pods/p/status", "application/merge-patch+json",
 			`{"metadata":{"uid":"u","annotations":{"globalreserve.io/retry":"RANDOM"}},"status":{"nominatedNodeName":"n"}}`,
+		},
+		"nominate a version": {
+			func(p APIPatcher) error { return p.Nominate(t.Context(), pod, 7, "n") },
+			"/api/v1/namespaces/ns/pods/p/status", "application/merge-patch+json",
+			`{"metadata":{"annotations":{"globalreserve.io/retry":"RANDOM"},"resourceVersion":"7","uid":"u"},` +
+				`"status":{"nominatedNodeName":"n"}}`,
 		},
 		"clear": {
 			func(p APIPatcher) error { return p.Clear(t.Context(), pod, "n") },

@@ -57,10 +57,8 @@ func (w *Pods) look(a *attempt, f *freed) {
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
 		placement := w.Question.For(a.pod, "")
 		what.nodes = w.fitting(&placement, nodes)
-		if a.evicts && len(what.nodes) == 0 { // whether evictions help is asked when it is the pod's turn
-			what.nodes = slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return !a.isOffered(node) })
-		}
 	}
+	what.evictions = a.evictions(nodes, what.many) // whether they help is asked when it is the pod's turn
 	if !what.any() {
 		return
 	}
@@ -168,7 +166,8 @@ func (w *Pods) why(a *attempt, what *news) reason {
 	switch {
 	case len(w.fitting(&placement, offered)) > 0, anywhere && len(a.offered) == 0:
 		return freeCapacity
-	case a.evicts && w.way(&placement, offered) != "":
+	case len(what.evictions) > 0 && (w.pausedUntil(a.pod.Ref.UID).After(time.Now()) ||
+		w.makesWay(&placement, what.evictions)):
 		return evictions
 	case anywhere, len(w.fitting(&placement, others)) > 0:
 		return strayCapacity
@@ -238,7 +237,7 @@ func (w *Pods) next(ctx context.Context) (*attempt, news, reason) {
 		switch why := w.why(a, &what); why {
 		case noReason:
 			w.wait(a, news{}, time.Time{})
-		case strayCapacity:
+		case strayCapacity, evictions:
 			if until := w.pausedUntil(a.pod.Ref.UID); until.After(time.Now()) {
 				w.wait(a, what, until)
 				continue
@@ -267,15 +266,9 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
-	// A value that is there already would be no change, and wake nobody.
-	value := strconv.FormatUint(w.Ledger.Revision(), 10) + "-" + strconv.FormatUint(w.patches.Add(1), 10)
-	err := w.Patcher.Annotate(ctx, pod.Ref, v1alpha1.RetryAnnotation, value)
-	if err == nil && why == evictions && !w.inProcess() {
-		err = w.rouse(ctx, pod.Ref)
-	}
-	switch {
+	switch err := w.patch(ctx, pod.Ref, why); {
 	case err == nil:
-		w.woken(a, why == strayCapacity, time.Now())
+		w.woken(a, why == strayCapacity || why == evictions, time.Now())
 		if !w.inProcess() {
 			w.Metrics.ObserveWakeup()
 		}
@@ -289,6 +282,16 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 		w.retry(a, what, time.Now())
 		log.WithError(err).Warn("could not wake a pending pod; will try again")
 	}
+}
+
+// patch wakes a pod by a patch.
+func (w *Pods) patch(ctx context.Context, pod ledger.PodRef, why reason) error {
+	if why == evictions {
+		return w.rouse(ctx, pod)
+	}
+	// A value that is there already would be no change, and wake nobody.
+	value := strconv.FormatUint(w.Ledger.Revision(), 10) + "-" + strconv.FormatUint(w.patches.Add(1), 10)
+	return w.Patcher.Annotate(ctx, pod, v1alpha1.RetryAnnotation, value)
 }
 
 // send wakes a pod by a nomination for the node that it is woken for. It reports false where the pod has to be woken by

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"slices"
 	"time"
-	"unique"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -83,24 +82,20 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 		a.barred.Store(true)
 		a.gated.Store(w.Gates.Refuse(&placement) != nil)
 	}
-	w.await(a, offered)
+	if len(offered) <= maxOffered {
+		a.offered = handles(offered)
+	}
+	w.await(a)
+	if w.isElsewhere(pod, offered) {
+		w.tell(a, news{many: true}, a.at.Add(announcedDelay))
+	}
 }
 
 // await has a pod of which an attempt has failed woken.
-func (w *Pods) await(a *attempt, offered []string) {
-	pod := a.pod
-	if len(offered) <= maxOffered {
-		a.offered = make([]unique.Handle[string], len(offered))
-		for i, node := range offered {
-			a.offered[i] = unique.Make(node)
-		}
-	}
+func (w *Pods) await(a *attempt) {
 	w.failed(a)
-	if w.claimChanged(pod) {
+	if w.claimChanged(a.pod) {
 		w.tell(a, news{many: true}, a.at)
-	}
-	if w.isElsewhere(pod, offered) {
-		w.tell(a, news{many: true}, a.at.Add(announcedDelay))
 	}
 	if a.barred.Load() || w.lastFreed.Load() > a.revision { // what it was refused for may be over by now
 		w.mu.Lock()

@@ -256,7 +256,7 @@ func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, b
 		name := m.table.Name(a.Column)
 		more := new(big.Int).Sub(with.used(node, name), m.used(node, name))
 		exceeds := by != nil && by.restricts(name, m) && with.asked(by, name).Cmp(m.kept(by, name)) > 0
-		if exceeds || more.Add(more, m.keptFrom(who, node, name)).Cmp(big.NewInt(m.free(node, name))) > 0 {
+		if exceeds || more.Cmp(big.NewInt(m.freeFor(who, node, name))) > 0 {
 			return ledger.Verdict{Reason: ledger.InsufficientResource, Column: a.Column}
 		}
 	}
@@ -322,7 +322,7 @@ func (m *Model) verdictAnew(c *modelAllocation, p *ledger.Placement) ledger.Verd
 		return v
 	}
 	by := m.slot(c.uses)
-	return others.withDevices(others.verdict(c.node, p.Request, true, by, nil), c.node, p, by,
+	return others.withDevices(others.verdict(c.node, p.Request, true, by, rankOf(p, c)), c.node, p, by,
 		func() bool { return others.devicesInPlace(c, p, by) })
 }
 

@@ -3,8 +3,6 @@ package ledgermodel
 import (
 	"cmp"
 	"maps"
-	"math"
-	"math/big"
 	"slices"
 	"time"
 
@@ -257,10 +255,8 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 		r.Resource = string(name)
 		r.Requested = m.asks(p.Request)[name]
 		r.Free = others.free(p.Node, name)
-		if kept := others.keptFrom(rankOf(p), p.Node, name); own == nil && kept.Sign() > 0 {
-			if r.Free = math.MinInt64; kept.Sub(big.NewInt(others.free(p.Node, name)), kept).IsInt64() {
-				r.Free = kept.Int64()
-			}
+		if free := others.freeFor(rankOf(p, own), p.Node, name); free < r.Free {
+			r.Free = free
 			r.Detail = "the rest is kept for a pod of a higher priority, for which others make way"
 		}
 		if r.Free >= r.Requested && m.nodes[p.Node].allocatable[name] == 0 {
@@ -462,7 +458,11 @@ func (m *Model) Expire(now time.Time) int {
 		at time.Time
 		do func() int
 	}
-	for _, n := range slices.Clone(m.nominations) {
+	nominations := slices.Clone(m.nominations)
+	slices.SortFunc(nominations, func(a, b modelNomination) int {
+		return cmp.Or(b.until.Compare(a.until), cmp.Compare(b.Pod.UID, a.Pod.UID))
+	})
+	for _, n := range nominations {
 		if !n.until.After(now) {
 			m.endNomination(n.Pod)
 		}

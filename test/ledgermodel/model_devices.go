@@ -190,7 +190,7 @@ func (m *Model) fitsFor(who owners, node string, p *ledger.Placement, by *modelS
 	if v := m.claimsUsable(p, by); v.Reason != ledger.Fits {
 		return v
 	}
-	return m.withDevices(m.verdict(node, p.Request, false, by, rankOf(p)), node, p, by, func() bool {
+	return m.withDevices(m.verdict(node, p.Request, false, by, rankOf(p, nil)), node, p, by, func() bool {
 		_, ok := m.give(node, p.Devices, by)
 		return ok
 	})

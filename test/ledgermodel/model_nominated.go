@@ -22,7 +22,13 @@ func (m *Model) Nominate(p *ledger.Placement, until time.Time) bool {
 	m.endNomination(p.Pod)
 	_, gone := m.gone[p.Pod.UID]
 	n := m.nodes[p.Node]
-	if p.Pod.UID == "" || gone || n == nil || !n.exists || m.find(p.Pod) != nil {
+	at := 0
+	for _, other := range m.nominations {
+		if other.Node == p.Node {
+			at++
+		}
+	}
+	if p.Pod.UID == "" || gone || n == nil || !n.exists || at == 32 || m.find(p.Pod) != nil {
 		return false
 	}
 	switch _, v := m.choose(p, p.Node); v.Reason {
@@ -45,9 +51,10 @@ func (m *Model) endNomination(pod ledger.PodRef) {
 	if k < 0 || pod.UID == "" {
 		return
 	}
-	node := m.nominations[k].Node
+	ended := m.nominations[k]
+	node := ended.Node
 	m.nominations = slices.Delete(slices.Clone(m.nominations), k, k+1)
-	if own := m.find(pod); own == nil || own.node != node {
+	if !m.isServed(&ended) {
 		n := m.nodes[node]
 		m.Events = append(m.Events, ledger.Event{
 			Type: ledger.NodeUpdated, Node: node, EventDetails: ledger.EventDetails{
@@ -58,21 +65,37 @@ func (m *Model) endNomination(pod ledger.PodRef) {
 	}
 }
 
-// rank is who asks for capacity: what is kept for pods of a higher priority is not theirs.
+// isServed reports whether a nominated pod has capacity on its node.
+func (m *Model) isServed(n *modelNomination) bool {
+	own := m.find(n.Pod)
+	return own != nil && own.node == n.Node
+}
+
+// rank is who asks for capacity: what is kept for pods of a higher priority is not theirs, but for what they have.
 type rank struct {
 	pod      ledger.PodRef
 	priority int32
+	has      *modelAllocation
 }
 
-func rankOf(p *ledger.Placement) *rank { return &rank{p.Pod, p.Priority} }
+func rankOf(p *ledger.Placement, has *modelAllocation) *rank { return &rank{p.Pod, p.Priority, has} }
 
-// keptFrom is how much of a resource is kept from somebody; nothing from nil, who has what is asked for already.
-func (m *Model) keptFrom(r *rank, node string, name v1.ResourceName) *big.Int {
-	sum := new(big.Int)
-	for _, n := range m.nominations {
-		if r != nil && n.Node == node && n.Priority > r.priority && n.Pod.UID != r.pod.UID && m.find(n.Pod) == nil {
-			sum.Add(sum, big.NewInt(m.asks(n.Request)[name]))
+// freeFor is how much of a resource is free to somebody.
+func (m *Model) freeFor(r *rank, node string, name v1.ResourceName) int64 {
+	free, has := m.free(node, name), int64(0)
+	left := big.NewInt(free)
+	for k := range m.nominations {
+		n := &m.nominations[k]
+		same := n.Pod == r.pod || r.pod.UID == "" && n.Pod.Namespace == r.pod.Namespace && n.Pod.Name == r.pod.Name
+		if n.Node == node && n.Priority > r.priority && !same && !m.isServed(n) {
+			left.Sub(left, big.NewInt(m.asks(n.Request)[name]))
 		}
 	}
-	return sum
+	if r.has != nil {
+		has = m.asks(r.has.request)[name]
+	}
+	if least := min(free, has); !left.IsInt64() || left.Int64() < least {
+		return least
+	}
+	return left.Int64()
 }

@@ -56,7 +56,7 @@ func (m *Model) refuseResize(c *modelAllocation, asked *resources.Request) *ledg
 	if len(p.Request.Amounts) == 0 && len(p.Request.Unlisted) == 0 {
 		return nil
 	}
-	v := m.verdict(c.node, p.Request, true, m.slot(c.uses), rankOf(p))
+	v := m.verdict(c.node, p.Request, true, m.slot(c.uses), rankOf(p, nil))
 	if v.Reason != ledger.NodeUnknown {
 		if over := m.over(ownersOf(p), p.Request, m.slot(c.uses), nil); over.Reason != ledger.Fits {
 			v = over

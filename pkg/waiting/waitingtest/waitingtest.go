@@ -72,7 +72,7 @@ func (w *Writes) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) err
 }
 
 // Nominate implements waiting.Nominator.
-func (w *Writes) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
+func (w *Writes) Nominate(_ context.Context, pod ledger.PodRef, _ uint64, node string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.nominated[pod.Name] = node
