@@ -58,9 +58,14 @@ type startingGang struct {
 	kept     map[ledger.PodRef]*cluster.Pod
 	reserved []ledger.PodRef
 	deadline time.Time
-	// unseen: the slots were made with a bind, and no member was seen bound since. They end when that bind fails. lent:
-	// they last longer than their time, as a bind had started shortly before that ended.
-	unseen, lent bool
+	// unseen is the member with whose bind the slots were made, until one was seen bound. They end when that bind, and all
+	// others that have started since, have failed. trial is when it started, failures how often that came to nothing, and
+	// rests until when it is not tried again. lent: the slots last longer than their time, as a bind had started shortly
+	// before that ended.
+	unseen       ledger.PodRef
+	trial, rests time.Time
+	failures     int
+	lent         bool
 	// moved is when the bind of a member started last, or when the others were last sent to what is kept for them,
 	// whichever is later.
 	moved time.Time
@@ -184,6 +189,11 @@ func (g *ganging) bindFailed(ref ledger.PodRef, node string) bool {
 	if s == nil || !g.o.Ledger.Clock.Now().Before(s.deadline) {
 		return g.o.Ledger.BindFailed(ref, node)
 	}
+	if m := g.muster(s.Key, ref); s.unseen == ref && m.binding == 0 {
+		g.o.Ledger.BindFailed(ref, node)
+		g.failed(s)
+		return true
+	}
 	if !g.o.Ledger.BindFailedKeeping(ref, node, s.deadline) {
 		return false
 	}
@@ -250,6 +260,9 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 	if err := m.incomplete(gang, p); err != nil {
 		return ledger.Grant{}, g.refused(pod, gang, err)
 	}
+	if err := g.resting(gang, p); err != nil {
+		return ledger.Grant{}, g.refused(pod, gang, err)
+	}
 	// Once a gang has started, its members may be made anew one by one. Capacity is kept for those that are there.
 	missing = min(missing, len(m.unplaced))
 	if gang.Unread {
@@ -272,6 +285,36 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 	}
 	g.started(pod, gang, &m, rest, dropped)
 	return grant, nil
+}
+
+// resting refuses a member of a gang whose last binds have failed, for a while: for each capacity is kept for the rest.
+// g.mu is held.
+func (g *ganging) resting(gang *gangs.Gang, p *ledger.Placement) error {
+	s := g.of[gang.Key]
+	now := g.o.Ledger.Clock.Now()
+	if s == nil || now.Before(s.deadline) {
+		return nil
+	}
+	if s.unseen != (ledger.PodRef{}) && !g.isBound(s.unseen) {
+		g.failed(s)
+	}
+	if !now.Before(s.rests) {
+		return nil
+	}
+	return gangError(p, ledger.GangWaits, fmt.Sprintf(
+		"%d times a pod of %s was to be bound, and was not (does a policy, a quota or a webhook refuse it?); it may be "+
+			"tried again at %s", s.failures, gang.Key, g.o.Ledger.Clock.WallAt(s.rests).UTC().Format(time.RFC3339)))
+}
+
+// failed ends the slots of a gang that were made with a bind that came to nothing. From the second time on no others
+// are made for a while. g.mu is held.
+func (g *ganging) failed(s *startingGang) {
+	now := g.o.Ledger.Clock.Now()
+	s.unseen, s.deadline = ledger.PodRef{}, now
+	if s.failures++; s.failures > 1 {
+		s.rests = now.Add(pauseAfter(s.failures, now.Sub(s.trial)))
+	}
+	g.giveUp(s, len(s.kept))
 }
 
 // incomplete refuses the first member of a gang that cannot be whole, whatever is free.
@@ -359,7 +402,7 @@ func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []
 	g.wake(s)
 	g.giveUp(s, m.bound+1+len(m.kept)+len(rest)-len(dropped)-gang.Minimum)
 	if !m.isStarted() || !now.Before(s.deadline) {
-		s.unseen = true
+		s.unseen, s.trial = pod.Ref, now
 		g.putOff(s)
 	}
 	g.lend(s)

@@ -216,42 +216,75 @@ func TestGangFallsShort(t *testing.T) {
 	})
 }
 
-// The bind of a member that is allowed, and fails, again and again, has the capacity of the rest kept no longer than if
-// it had not been tried. Where the gang is short it is kept until that bind fails.
+// Binds of members that are allowed, and fail, again and again, have the capacity of the rest kept less and less.
 func TestGangWhoseBindsFail(t *testing.T) {
-	for name, bound := range map[string]int{"none is bound": 0, "one is bound": 1} {
+	for name, tt := range map[string]struct {
+		bound    int
+		overlaps bool          // another member is tried before a bind has failed
+		pause    time.Duration // between binds
+	}{
+		"none is bound":               {0, false, 57 * time.Second},
+		"one is bound":                {1, false, 57 * time.Second},
+		"none is bound, at once":      {0, false, time.Second},
+		"one is bound, at once":       {1, false, time.Second},
+		"none is bound, overlapping":  {0, true, 0},
+		"one is bound, without pause": {1, true, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
 			gangTest(t, 1, 4, func(w *gangWorld) {
 				pods := w.gang("a", 4, 4, nil)
-				for _, pod := range pods[:bound] {
+				for _, pod := range pods[:tt.bound] {
 					require.NoError(t, w.bind(pod, "n0"))
 				}
-				allowed, held := 0, 0
-				pass := func(seconds int) {
-					for range seconds {
+				began, held, allowed := time.Now(), 0, 0
+				pass := func(d time.Duration) {
+					for range d / time.Second {
 						w.pass(time.Second)
 						if w.kept() > 0 {
 							held++
 						}
 					}
 				}
-				for k := range 20 {
-					pod := pods[bound+k%(4-bound)]
+				var failing []ledger.PodRef
+				for k := 0; time.Since(began) < time.Hour; k++ {
+					pod := pods[tt.bound+k%(4-tt.bound)]
 					p := w.o.Question.For(pod, "n0")
 					if _, err := w.startBind(pod, &p); err == nil {
+						failing = append(failing, pod.Ref)
 						allowed++
-						require.Equal(t, 3-bound, w.kept())
-						pass(3)
-						require.True(t, w.bindFailed(pod.Ref, "n0"))
 					}
-					pass(57)
+					pass(3 * time.Second)
+					if len(failing) > 0 && (!tt.overlaps || len(failing) > 1) {
+						w.bindFailed(failing[0], "n0")
+						failing = failing[1:]
+					}
+					pass(tt.pause)
 				}
-				assert.Equal(t, 20, allowed)
-				assert.Less(t, held, 200, "of 1200 seconds")
-				assert.LessOrEqual(t, len(w.short()), 1)
+				assert.Less(t, held, 1200, "of 3600 seconds")
+				assert.Greater(t, allowed, 10)
+				assert.LessOrEqual(t, len(w.short()), 10)
 			})
 		})
 	}
+}
+
+// The rest of a gang is kept also where its first bind fails while others are under way.
+func TestGangWhoseFirstBindFails(t *testing.T) {
+	gangTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		for _, pod := range pods[:2] {
+			p := w.o.Question.For(pod, "n0")
+			_, err := w.startBind(pod, &p)
+			require.NoError(t, err)
+		}
+		w.pass(2 * time.Second)
+		require.True(t, w.bindFailed(pods[0].Ref, "n0"))
+		w.pass(2 * time.Second)
+		require.Equal(t, 3, w.kept())
+		require.True(t, w.o.Ledger.Confirm(pods[1].Ref, "n0"))
+		w.pass(50 * time.Second)
+		assert.Equal(t, 3, w.kept())
+	})
 }
 
 // A gang that is short, and whose next member is bound, is kept the rest for as long as one that has just started.

@@ -91,9 +91,13 @@ func (g *ganging) look(s *startingGang) {
 	case s.Problem == "" && m.bound-m.binding >= s.Minimum, !m.isStarted() && len(m.kept)+len(m.unplaced) == 0:
 		g.forget(s)
 	case !m.isStarted():
+		if (s.unseen != ledger.PodRef{}) {
+			g.failed(s)
+		}
 		g.giveUp(s, len(s.kept)) // the bind that they were made with has failed
 		s.half, s.short = time.Time{}, false
-		if now.Sub(s.asked) > 2*patience && len(s.waiting) == 0 && !s.hasPassed(now) {
+		failed := s.failures > 0 && now.Sub(s.trial) < undoneFor
+		if now.Sub(s.asked) > 2*patience && len(s.waiting) == 0 && !s.hasPassed(now) && !failed {
 			delete(g.of, s.Key)
 			return
 		}
@@ -113,17 +117,20 @@ func (g *ganging) look(s *startingGang) {
 // that were made for a gang that was short end when the bind fails that they were made with. g.mu is held.
 func (g *ganging) progress(s *startingGang, m *muster, now time.Time) {
 	bound := m.bound - m.binding
-	seen := bound > s.bound || s.unseen && g.isBound(s.last)
+	isNew := s.unseen != ledger.PodRef{}
+	seen := bound > s.bound || isNew && g.isBound(s.unseen)
 	switch {
-	case seen && now.Before(s.deadline) && !s.half.IsZero():
-		g.putOff(s)
-		if s.unseen {
-			s.unseen, s.short = false, false
+	case seen:
+		s.unseen, s.failures = ledger.PodRef{}, 0
+		if now.Before(s.deadline) && !s.half.IsZero() {
+			g.putOff(s)
+		}
+		if isNew && now.Before(s.deadline) {
+			s.short = false
 			g.outlast(s, m.kept)
 		}
-	case s.unseen && m.binding == 0 && !g.hasStarted(s.last):
-		s.unseen, s.deadline = false, now
-		g.giveUp(s, len(s.kept))
+	case isNew && (!now.Before(s.deadline) || m.binding == 0 && !g.hasStarted(s.unseen)):
+		g.failed(s)
 	}
 	if bound != s.bound {
 		s.bound, s.touchAgain, s.touchPause = bound, time.Time{}, 0

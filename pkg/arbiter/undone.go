@@ -44,10 +44,15 @@ func (s *pendings) didNotHappen(p *pending) {
 	}
 	u.until = now
 	if u.times++; u.times > 1 {
-		had := now.Sub(p.since)
-		u.until = now.Add(min(had<<min(u.times-2, 8), max(longestUndone, 9*had)))
+		u.until = now.Add(pauseAfter(u.times, now.Sub(p.since)))
 	}
 	s.undone.Add(p.key(), u)
+}
+
+// pauseAfter is how long nothing is kept after what came to nothing so many times, the last time after it had its
+// capacity for a while.
+func pauseAfter(times int, had time.Duration) time.Duration {
+	return min(had<<min(times-2, 8), max(longestUndone, 9*had))
 }
 
 // tooOften says why a Binding or a resize is not allowed now that was allowed before; nil where it may be. before is

@@ -165,6 +165,8 @@ func (l *account) setAllAside(pods []PodRef) (given []*entry) {
 // tryExchange sets aside what is given up, and makes a slot for the pod that is bound, if there is one, which is the
 // first of the steps, and those that are to be kept, without telling anybody.
 func (l *account) tryExchange(p *Placement, x *Exchange) (given []*entry, steps []step, rejection *Rejection) {
+	l.remember()
+	defer l.forgetBefore()
 	given = l.setAllAside(x.GiveUp)
 	wanted, placed := 0, 0
 	for k := range x.Keep {

@@ -83,6 +83,7 @@ type account struct {
 	deadlines    deadlines
 	gone         tombstones
 	nominations  nominations
+	before       map[int32][]int64 // what was free when an exchange began, where something is kept for nominated pods
 
 	budgets [numBudgets]budgets
 

@@ -139,30 +139,49 @@ func (l *account) isServed(n *nomination, off *entry) bool {
 }
 
 // rowFor returns what is free on a node for a pod: what is free and kept there for pods of a higher priority is left
-// out. place is what the pod has there already, and is off the account now, or nil: so much stays its own.
+// out. place is what the pod has there already, and is off the account now, or nil: so much was not free before.
 func (l *account) rowFor(i int32, p *Placement, place *entry) []int64 {
 	row := l.row(i)
 	if l.flags[i]&hasNominated == 0 {
 		return row
 	}
-	left := slices.Clone(row)
+	kept := make([]int64, len(row))
 	for _, n := range l.nodes[i].nominated {
 		same := n.pod.key() == p.Pod.key() && (p.Pod.UID == "" || n.pod.UID == p.Pod.UID)
 		if n.priority <= p.Priority || same || l.isServed(n, place) {
 			continue
 		}
 		for _, a := range n.request.Amounts {
-			if int(a.Column) < len(left) {
-				left[a.Column] = resources.Sub(left[a.Column], a.Value)
+			if int(a.Column) < len(kept) {
+				kept[a.Column], _ = resources.Add(kept[a.Column], a.Value)
 			}
 		}
 	}
-	for c := range left {
-		own := int64(0)
-		if place != nil {
-			own = place.request.Value(resources.Column(c))
+	before, exchanged := l.before[i]
+	for c := range kept {
+		was := row[c]
+		if exchanged {
+			was = at(before, resources.Column(c))
+		} else if place != nil {
+			was = resources.Sub(was, place.request.Value(resources.Column(c)))
 		}
-		left[c] = max(left[c], min(row[c], own))
+		kept[c] = resources.Sub(row[c], min(kept[c], max(was, 0)))
 	}
-	return left
+	return kept
 }
+
+// remember has what is given up and made from now on, until forgetBefore, count as if it had never been free: it is for
+// those who gave it up.
+func (l *account) remember() {
+	if len(l.nominations.byPod) == 0 {
+		return
+	}
+	l.before = map[int32][]int64{}
+	for _, n := range l.nominations.byPod {
+		if l.before[n.node] == nil {
+			l.before[n.node] = slices.Clone(l.row(n.node))
+		}
+	}
+}
+
+func (l *account) forgetBefore() { l.before = nil }

@@ -35,8 +35,9 @@ type attempt struct {
 	// known or many.
 	offered []unique.Handle[string]
 	sample  int // how many it asked about
-	// evicts are nodes where pods of a lower priority may be evicted for it, which did not help when it was tried.
-	evicts []unique.Handle[string]
+	// evicts are nodes where pods of a lower priority may be evicted for it, which did not help when it was tried. It is
+	// nil where preempt was not asked, and empty where that may be any node.
+	evicts atomic.Pointer[[]unique.Handle[string]]
 
 	// barred: a gate or a limit kept it from all nodes when it was last looked at, so that it is news if none does any
 	// more. gated: it was a gate.
@@ -56,9 +57,9 @@ func (a *attempt) isOffered(node string) bool {
 	return len(a.offered) == 0 || slices.Contains(a.offered, unique.Make(node))
 }
 
-// handles are the names of some nodes, maxOffered of them at most.
+// handles are the names of some nodes.
 func handles(nodes []string) []unique.Handle[string] {
-	list := make([]unique.Handle[string], min(len(nodes), maxOffered))
+	list := make([]unique.Handle[string], len(nodes))
 	for i := range list {
 		list[i] = unique.Make(nodes[i])
 	}
@@ -140,8 +141,11 @@ func (w *Pods) failed(a *attempt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.record(a.pod.Ref)
-	if r.attempt != nil {
-		r.attempt.leave()
+	if last := r.attempt; last != nil {
+		last.leave()
+		if a.at.Sub(last.at) < sameAttempt { // what filter says is noted after it was answered
+			a.evicts.CompareAndSwap(nil, last.evicts.Load())
+		}
 	}
 	r.attempt = a
 }

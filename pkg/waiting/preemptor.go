@@ -4,7 +4,9 @@ import (
 	"context"
 	"slices"
 	"time"
+	"unique"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -53,21 +55,35 @@ func (w *Pods) MayPreempt(pod types.UID) bool {
 	return r != nil && r.preemptor.allowed
 }
 
+// maxEvicts is how many of the nodes are remembered where evictions did not help. kube-scheduler looks at a tenth of
+// all nodes, or at 100; where it names more, any node may be one.
+const maxEvicts = 128
+
+// sameAttempt is how long after one another filter and preempt refuse a pod in one attempt to schedule it.
+const sameAttempt = time.Second
+
 // AwaitEvictions has a pod woken for which evictions did not help on some nodes: something else keeps the capacity that
-// it lacks there. What filter has refused it for just before counts as well. A pod that a gate refuses is left to
-// filter.
+// it lacks there. That counts beside what filter has refused it for in the same attempt. A pod that a gate refuses is
+// left to filter.
 func (w *Pods) AwaitEvictions(pod *cluster.Pod, revision uint64, nodes []string) {
 	placement := pod.Placement("")
 	if pod.Ref.UID == "" || w.Gates.Refuse(&placement) != nil {
 		return
 	}
-	a := &attempt{pod: pod, revision: revision, at: time.Now(), sample: len(nodes), evicts: handles(nodes)}
-	last := w.attemptOf(pod.Ref.UID)
-	if last != nil && a.at.Sub(last.at) < raceWindow {
-		a.pod, a.revision, a.offered, a.sample = last.pod, min(last.revision, revision), last.offered, last.sample
-	} else {
-		a.offered = a.evicts
+	evicts := []unique.Handle[string]{}
+	if len(nodes) <= maxEvicts {
+		evicts = handles(nodes)
 	}
+	a := &attempt{pod: pod, revision: revision, at: time.Now(), sample: len(nodes)}
+	if last := w.attemptOf(pod.Ref.UID); last != nil && last.evicts.Load() == nil && a.at.Sub(last.at) < sameAttempt {
+		last.evicts.Store(&evicts)
+		w.lookLate(last)
+		return
+	}
+	if len(nodes) <= maxOffered {
+		a.offered = handles(nodes)
+	}
+	a.evicts.Store(&evicts)
 	a.barred.Store(w.Ledger.Limited() && w.Ledger.OverLimit(&placement) != nil)
 	w.await(a)
 }
@@ -75,7 +91,14 @@ func (w *Pods) AwaitEvictions(pod *cluster.Pod, revision uint64, nodes []string)
 // evictions lists those of the nodes with freed capacity where evictions did not help a pod. many: they are all of
 // them.
 func (a *attempt) evictions(freed []string, many bool) (nodes []string) {
-	for _, node := range a.evicts {
+	evicts := a.evicts.Load()
+	switch {
+	case evicts == nil:
+		return nil
+	case len(*evicts) == 0:
+		return slices.Clone(freed)
+	}
+	for _, node := range *evicts {
 		if name := node.Value(); many || slices.Contains(freed, name) {
 			nodes = append(nodes, name)
 		}
@@ -109,5 +132,8 @@ func (w *Pods) rouse(ctx context.Context, pod ledger.PodRef) error {
 	if err := w.Nominator.Nominate(ctx, pod, now.ResourceVersion, noNode); err != nil {
 		return err
 	}
-	return w.Nominator.Clear(ctx, pod, noNode)
+	if err := w.Nominator.Clear(ctx, pod, noNode); !apierrors.IsInvalid(err) {
+		return err
+	}
+	return nil // the scheduler was faster
 }

@@ -156,3 +156,51 @@ func TestLimitIsRaisedForAPreemptor(t *testing.T) {
 		assert.Equal(t, []string{"p"}, w.api.names())
 	})
 }
+
+// Filter and preempt refuse a pod in one attempt, and what filter says may be noted after what preempt did.
+func TestAwaitEvictionsBesideFilter(t *testing.T) {
+	for _, filterFirst := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var nodes []string
+			for k := range 40 {
+				nodes = append(nodes, fmt.Sprint("n", k))
+			}
+			w := newWorld(t, nodes...)
+			low, holder, p := w.pod("low", "2", 0), w.pod("holder", "2", 0), w.pod("p", "4", 10)
+			for _, node := range nodes[:39] {
+				w.observeBound(w.pod("on-"+node, "4", 10), node)
+			}
+			w.observeBound(low, "n39")
+			w.reserve(holder, "n39", time.Hour)
+			w.put(p)
+			filter := func() { w.refuse(p, nodes...) }
+			if filterFirst {
+				filter()
+			}
+			w.AwaitEvictions(p, w.ledger.Revision(), nodes)
+			if !filterFirst {
+				filter()
+			}
+			advance(time.Minute)
+			require.Empty(t, w.api.written())
+			w.unreserve(holder, "n39")
+			advance(time.Minute)
+			assert.Len(t, w.api.written(), 2, filterFirst)
+		})
+	}
+}
+
+// A pod that was promised another attempt gets it, whatever preempt says meanwhile.
+func TestPromiseBesidePreempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		for k := range 200 { // more than are woken at once
+			p := w.pod(fmt.Sprint("p", k), "4", 10)
+			w.put(p)
+			w.Wake(p)
+			w.AwaitEvictions(p, w.ledger.Revision(), []string{"a"})
+		}
+		advance(time.Minute)
+		assert.Len(t, w.api.names(), 200)
+	})
+}

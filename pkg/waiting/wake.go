@@ -258,7 +258,8 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	}
 	pod := a.pod
 	log := w.Log.WithFields(logrus.Fields{"pod": pod.Ref.String(), "uid": pod.Ref.UID, "priority": pod.Priority})
-	if !w.inProcess() && w.send(a, why) {
+	rouse := a.evicts.Load() != nil // its scheduler's own filters may have refused it
+	if !w.inProcess() && !rouse && w.send(a, why) {
 		w.woken(a, why == strayCapacity, time.Now())
 		w.Metrics.ObserveWakeup()
 		log.WithField("reserved", why == heldCapacity).Info("sent a pending pod to a node that has capacity for it")
@@ -266,9 +267,9 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
-	switch err := w.patch(ctx, pod.Ref, why); {
+	switch err := w.patch(ctx, pod.Ref, rouse); {
 	case err == nil:
-		w.woken(a, why == strayCapacity || why == evictions, time.Now())
+		w.woken(a, rouse || why == strayCapacity, time.Now())
 		if !w.inProcess() {
 			w.Metrics.ObserveWakeup()
 		}
@@ -285,8 +286,8 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 }
 
 // patch wakes a pod by a patch.
-func (w *Pods) patch(ctx context.Context, pod ledger.PodRef, why reason) error {
-	if why == evictions {
+func (w *Pods) patch(ctx context.Context, pod ledger.PodRef, rouse bool) error {
+	if rouse {
 		return w.rouse(ctx, pod)
 	}
 	// A value that is there already would be no change, and wake nobody.

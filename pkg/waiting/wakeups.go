@@ -97,12 +97,25 @@ func (w *Pods) await(a *attempt) {
 	if w.claimChanged(a.pod) {
 		w.tell(a, news{many: true}, a.at)
 	}
-	if a.barred.Load() || w.lastFreed.Load() > a.revision { // what it was refused for may be over by now
-		w.mu.Lock()
-		w.asked.late = append(w.asked.late, a)
-		w.mu.Unlock()
-		w.kickLoop()
+	if a.barred.Load() {
+		w.lookAt(a)
+	} else {
+		w.lookLate(a)
 	}
+}
+
+// lookLate has an attempt looked at for what was freed since it began.
+func (w *Pods) lookLate(a *attempt) {
+	if w.lastFreed.Load() > a.revision { // what it was refused for may be over by now
+		w.lookAt(a)
+	}
+}
+
+func (w *Pods) lookAt(a *attempt) {
+	w.mu.Lock()
+	w.asked.late = append(w.asked.late, a)
+	w.mu.Unlock()
+	w.kickLoop()
 }
 
 // AwaitGate has a pod that a gate refuses woken when the policy lets it in, and tells it why it is refused. A pod that

@@ -39,6 +39,7 @@ type Model struct {
 	limits map[ledger.BudgetKind]map[string]*ledger.Limits
 
 	nominations []modelNomination
+	base        *Model // before an exchange that is tried
 }
 
 type podName struct{ namespace, name string }
@@ -103,7 +104,7 @@ func (m *Model) clone() *Model {
 	c := &Model{
 		table: m.table, nodes: map[string]*modelNode{}, names: map[podName]*modelAllocation{},
 		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events), memoryExpired: m.memoryExpired,
-		devices: maps.Clone(m.devices), limits: m.limits, nominations: slices.Clone(m.nominations),
+		devices: maps.Clone(m.devices), limits: m.limits, nominations: slices.Clone(m.nominations), base: m.base,
 	}
 	for name, n := range m.nodes {
 		copied := *n

@@ -45,7 +45,9 @@ func (m *Model) StartBindWith(p *ledger.Placement, x *ledger.Exchange,
 		return m.StartBind(p, now)
 	}
 	after := m.clone()
+	after.base = m
 	bound, kept, rejection := after.exchange(p, x)
+	after.base = nil
 	if rejection != nil {
 		return ledger.Grant{}, rejection
 	}
@@ -72,7 +74,9 @@ func (m *Model) StartBindWith(p *ledger.Placement, x *ledger.Exchange,
 func (m *Model) Exchange(x *ledger.Exchange, now time.Time) *ledger.Rejection {
 	m.Expire(now)
 	after := m.clone()
+	after.base = m
 	_, kept, rejection := after.exchange(nil, x)
+	after.base = nil
 	if rejection != nil {
 		return rejection
 	}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // modelNomination is a pod that others make way for.
@@ -80,22 +81,24 @@ type rank struct {
 
 func rankOf(p *ledger.Placement, has *modelAllocation) *rank { return &rank{p.Pod, p.Priority, has} }
 
-// freeFor is how much of a resource is free to somebody.
+// freeFor is how much of a resource is free to somebody. Of what was free before, as much as pods of a higher priority
+// ask for is kept; what somebody has, or gives up in the same step, was not free.
 func (m *Model) freeFor(r *rank, node string, name v1.ResourceName) int64 {
-	free, has := m.free(node, name), int64(0)
-	left := big.NewInt(free)
+	free := m.free(node, name)
+	was := free
+	switch {
+	case m.base != nil:
+		was = m.base.free(node, name)
+	case r.has != nil:
+		was = resources.Sub(free, m.asks(r.has.request)[name])
+	}
+	kept := new(big.Int)
 	for k := range m.nominations {
 		n := &m.nominations[k]
 		same := n.Pod == r.pod || r.pod.UID == "" && n.Pod.Namespace == r.pod.Namespace && n.Pod.Name == r.pod.Name
 		if n.Node == node && n.Priority > r.priority && !same && !m.isServed(n) {
-			left.Sub(left, big.NewInt(m.asks(n.Request)[name]))
+			kept.Add(kept, big.NewInt(m.asks(n.Request)[name]))
 		}
 	}
-	if r.has != nil {
-		has = m.asks(r.has.request)[name]
-	}
-	if least := min(free, has); !left.IsInt64() || left.Int64() < least {
-		return least
-	}
-	return left.Int64()
+	return resources.Sub(free, min(count(kept), max(was, 0)))
 }
