@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
@@ -349,6 +350,7 @@ func TestCopyOfAPod(t *testing.T) {
 				w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToMetaVictims: victims}, &kept)
 				assert.Equal(t, tt.copied, len(kept.NodeNameToMetaVictims) == 1)
 
+				<-time.After(time.Minute) // the next attempt to schedule it
 				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("600m")
 				assert.False(t, w.fits(p, "small"))
 				if tt.copied {
