@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
@@ -48,30 +49,33 @@ func refusedGPUs(t *testing.T, err error) {
 	require.ErrorContains(t, err, "the status of a pod says what DRA gave it")
 }
 
+// waysToBind are the ways to bind a pod to node a.
+var waysToBind = map[string]func(c *apiCluster, p *v1.Pod) error{
+	"a Binding of others": func(c *apiCluster, p *v1.Pod) error {
+		allowed, err := c.ask(ref(p), "a")
+		if err == nil {
+			err = c.carryOut(allowed)
+		}
+		return err
+	},
+	"/bind": func(c *apiCluster, p *v1.Pod) error {
+		_, err := c.Bind(c.t.Context(), ref(p), "a")
+		return err
+	},
+	"a scheduler in the process": func(c *apiCluster, p *v1.Pod) error {
+		known := c.info(p)
+		placement := c.question.For(known, "a")
+		if _, _, err := c.Keep(&placement, time.Minute); err != nil {
+			return err
+		}
+		return c.BindKnown(identity.Inside(c.t.Context()), known, "a")
+	},
+}
+
 // Where a node leaves GPUs to DRA, a pod is bound once its status says that it was given some, however late the watch
 // is; one that is created with the node never is.
 func TestPodsOfDRA(t *testing.T) {
-	for name, bind := range map[string]func(c *apiCluster, p *v1.Pod) error{
-		"a Binding of others": func(c *apiCluster, p *v1.Pod) error {
-			allowed, err := c.ask(ref(p), "a")
-			if err == nil {
-				err = c.carryOut(allowed)
-			}
-			return err
-		},
-		"/bind": func(c *apiCluster, p *v1.Pod) error {
-			_, err := c.Bind(c.t.Context(), ref(p), "a")
-			return err
-		},
-		"a scheduler in the process": func(c *apiCluster, p *v1.Pod) error {
-			known := c.info(p)
-			placement := c.question.For(known, "a")
-			if _, _, err := c.Keep(&placement, time.Minute); err != nil {
-				return err
-			}
-			return c.BindKnown(identity.Inside(c.t.Context()), known, "a")
-		},
-	} {
+	for name, bind := range waysToBind {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(t *testing.T, c *apiCluster) {
 				c.leavesGPUs()
@@ -103,6 +107,46 @@ func TestPodsOfDRA(t *testing.T) {
 		_, err := c.createPod(p, "a", "user")
 		refusedGPUs(t, err)
 	})
+}
+
+// claims has the pod's scheduler write how many CPUs the devices of its ResourceClaim take. The watch has not brought
+// that yet.
+func (c *apiCluster) claims(p *v1.Pod, cpus string) {
+	c.edit(p, func(p *v1.Pod) {
+		p.Status.NodeAllocatableResourceClaimStatuses = []v1.NodeAllocatableResourceClaimStatus{{
+			ResourceClaimName: "cpus",
+			Mapping: []v1.NodeAllocatableMappedResources{{
+				Name: v1.ResourceCPU, Quantity: ptr.To(resource.MustParse(cpus)),
+			}},
+		}}
+	})
+}
+
+// What the devices of a pod's ResourceClaims take of a node's CPU counts from the moment on at which the pod is bound,
+// however late the watch is. What they took at an attempt before, on another node maybe, is no reason to refuse a node.
+func TestPodsWhoseClaimsTakeCPU(t *testing.T) {
+	for name, bind := range waysToBind {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				p := sized("p", "1", 1)
+				p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "cpus", ResourceClaimName: ptr.To("cpus")}}
+				c.api.change(func() { c.api.touch(p) })
+				c.api.put(p)
+				c.show("p")
+				c.claims(p, "4")
+				require.ErrorContains(t, bind(c, p), "cpu")
+				c.show("p")
+				advice, err := c.Filter(t.Context(), &PodQuery{Ref: ref(p)}, []string{"a"}, &Scratch{})
+				require.NoError(t, err)
+				assert.Equal(t, ledger.Fits, advice.Verdicts[0].Reason)
+				c.claims(p, "2")
+				require.NoError(t, bind(c, p))
+				assert.EqualValues(t, 3000, c.cpu(p))
+				c.show("p")
+				assert.EqualValues(t, 3000, c.cpu(p))
+			})
+		})
+	}
 }
 
 // What DRA gave a member at an attempt before is no reason to keep devices for it.

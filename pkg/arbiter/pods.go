@@ -182,14 +182,14 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	return info, nil
 }
 
-// findToBind finds a pod that is about to be bound to a node. Where the node leaves something to DRA, the pod's
-// scheduler has written into its status what it allocated, a moment ago, and gates may have gone a moment ago: the
-// watch may not have brought that.
+// findToBind finds a pod that is about to be bound to a node. Where the pod has ResourceClaims, or the node leaves
+// something to DRA, the pod's scheduler has written into its status what it allocated, a moment ago, and gates may have
+// gone a moment ago: the watch may not have brought that.
 func (a *Arbiter) findToBind(
 	ctx context.Context, ref ledger.PodRef, version uint64, node string,
 ) (*cluster.Pod, error) {
 	pod, err := a.pods.find(ctx, ref, version)
-	if err == nil && pod.Node == "" && (pod.Gated || a.o.Ledger.LeavesToDRA(node, pod.Request)) {
+	if err == nil && pod.Node == "" && (pod.Gated || pod.HasClaims || a.o.Ledger.LeavesToDRA(node, pod.Request)) {
 		return a.pods.read(ctx, ref, version)
 	}
 	return pod, err

@@ -28,7 +28,8 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 	revision, helps := a.o.Ledger.Revision(), false
 	fits = make(map[string]bool, len(victims))
 	for node, uids := range victims {
-		placement := a.o.Question.For(pod, node)
+		placement := a.o.Question.For(pod, "")
+		placement.Node = node
 		if err := a.o.Ledger.Pass(&placement); gates.IsNotReady(err) {
 			return nil, nil, err
 		} else if err != nil {

@@ -39,6 +39,12 @@ type Pod struct {
 	// Request is what the pod counts for: while it has no node by its spec,
 	// then by spec and status (in-place resize).
 	Request *resources.Request
+	// Claiming is what a pod without a node counts for as soon as it has one, where its status says that its
+	// ResourceClaims take some of the node's own resources; nil for nearly all pods.
+	Claiming *resources.Request
+	// HasClaims: a pod without a node names ResourceClaims. Its scheduler writes what they are given into its status just
+	// before it binds the pod.
+	HasClaims bool
 	// Controller is what controls the pod: of a Deployment's pods the Deployment,
 	// not the ReplicaSet.
 	Controller Controller
@@ -115,6 +121,14 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	if info.Request = &request; !info.Deleting && !info.Gated {
 		info.Nominated = pod.Status.NominatedNodeName
 	}
+	if len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0 {
+		claiming, err := resources.ForClaimingPod(r.Table, pod)
+		if err != nil {
+			return nil, err
+		}
+		info.Claiming = &claiming
+	}
+	info.HasClaims = len(pod.Spec.ResourceClaims) > 0
 	info.Labels, info.Constraints = fewLabels(pod.Labels), constraintsOf(pod)
 	return info, nil
 }
@@ -156,11 +170,15 @@ func (i *Pod) WithCaller(caller string) *Pod {
 	return &asked
 }
 
-// Placement asks for capacity for the pod on a node.
+// Placement asks for capacity for the pod on a node, or anywhere where that is empty.
 func (i *Pod) Placement(node string) ledger.Placement {
-	return ledger.Placement{
+	p := ledger.Placement{
 		Pod: i.Ref, Node: node, Request: i.Request, Scheduler: i.Scheduler, Caller: i.Caller, Priority: i.Priority,
 	}
+	if i.Claiming != nil && node != "" {
+		p.Request = i.Claiming
+	}
+	return p
 }
 
 // Observation is what the ledger is told of the pod once it is bound.

@@ -113,7 +113,7 @@ func (o *command) printSlots(r *v1alpha1.Reservation) {
 		slot := &r.Spec.Slots[i]
 		node, state, pods := slot.NodeName, "", ""
 		if s := states[slot.Name]; s != nil {
-			node, state, pods = s.NodeName, string(s.State), strings.Join(namesOf(s.Pods,
+			node, state, pods = s.NodeName, describeState(s), strings.Join(namesOf(s.Pods,
 				func(p *v1alpha1.PodReference) string { return p.Name }), ", ")
 		}
 		if pods == "" && slot.Pod != nil {
@@ -122,6 +122,14 @@ func (o *command) printSlots(r *v1alpha1.Reservation) {
 		addRow(table, slot.Name, orNone(node), orNone(state), describeCapacity(slot), orNone(pods))
 	}
 	printSection(o.Out, "Slots", table)
+}
+
+// describeState tells what became of a slot's capacity, and which of its devices are gone.
+func describeState(s *v1alpha1.SlotStatus) string {
+	if len(s.LostDevices) == 0 {
+		return string(s.State)
+	}
+	return string(s.State) + ", lost " + strings.Join(s.LostDevices, " ")
 }
 
 // describeCapacity tells what a slot keeps and where it may be.

@@ -19,3 +19,10 @@ func TestDescribeConsumersOfGangs(t *testing.T) {
 		assert.Equal(t, want, describeConsumers(r))
 	}
 }
+
+func TestDescribeLostDevices(t *testing.T) {
+	s := &v1alpha1.SlotStatus{State: v1alpha1.SlotReserved, Devices: []string{"GPU-0", "GPU-1", "GPU-2"}}
+	assert.Equal(t, "Reserved", describeState(s))
+	s.LostDevices = []string{"GPU-0", "GPU-2"}
+	assert.Equal(t, "Reserved, lost GPU-0 GPU-2", describeState(s))
+}

@@ -201,6 +201,35 @@ func (d *nodeDevices) visitID(id string, f func(int)) {
 	}
 }
 
+// allDevices returns all devices of a node, empty where it has none.
+func (n *node) allDevices() (set devices.Set) {
+	if n.devices != nil {
+		set = n.devices.pool.NewSet()
+		for k := range n.devices.pool.Len() {
+			set.Add(k)
+		}
+	}
+	return set
+}
+
+// without returns the IDs of those devices that are not in a set of the node's.
+func (n *node) without(set devices.Set, given []GivenDevices) (ids []string) {
+	for k := range given {
+		for _, id := range given[k].IDs {
+			found := false
+			if n.devices != nil {
+				n.devices.visitOf(&GivenDevices{Resource: given[k].Resource, IDs: []string{id}}, func(k int) {
+					found = found || set.Has(k)
+				})
+			}
+			if !found {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
 func (d *nodeDevices) setOf(given []GivenDevices) devices.Set {
 	set := d.pool.NewSet()
 	d.visit(given, set.Add)

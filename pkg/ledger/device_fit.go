@@ -41,26 +41,11 @@ func (l *account) fitsDevices(i int32, p *Placement, h *entry, had []GivenDevice
 // keepsDevices checks whether devices that were given are all there still, and nobody
 // else has one of them.
 func (n *node) keepsDevices(had []GivenDevices, h *entry) bool {
-	var others devices.Set
+	others := n.allDevices()
 	if n.devices != nil {
-		others = n.devices.pool.NewSet()
-		for k := range n.devices.pool.Len() {
-			others.Add(k)
-		}
 		n.takeUsed(others, h)
 	}
-	for _, g := range had {
-		for _, id := range g.IDs {
-			found := false
-			if n.devices != nil {
-				n.devices.visit([]GivenDevices{{Resource: g.Resource, IDs: []string{id}}}, func(k int) { found = others.Has(k) })
-			}
-			if !found {
-				return false
-			}
-		}
-	}
-	return true
+	return len(n.without(others, had)) == 0
 }
 
 // keeps returns the devices that a slot in memory, or nil, keeps for its pod, which asks

@@ -19,6 +19,8 @@ type SlotView struct {
 	Rest *resources.Request
 	// Given are the devices the slot keeps, those its consumers have included.
 	Given []GivenDevices
+	// Lost are the IDs of those of them that the node has not, of a slot of a reservation, in the same order.
+	Lost []string
 	// Overdue: its deadline has passed, and it waits for a bind in flight that uses it.
 	// No other pod may use it any more.
 	Overdue bool
@@ -236,6 +238,15 @@ func compareSlots(a, b SlotRef) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
 }
 
+// lost returns the IDs of the devices that a slot keeps and its node has not.
+func (l *account) lost(e *entry) []string {
+	if e.devices == nil {
+		return nil
+	}
+	n := l.nodes[e.node]
+	return n.without(n.allDevices(), e.devices.given)
+}
+
 func (l *account) slotView(e *entry) SlotView {
 	view := SlotView{
 		Slot: Slot{
@@ -248,6 +259,7 @@ func (l *account) slotView(e *entry) SlotView {
 		return view
 	}
 	view.Policy, view.Preemptible, view.AvailableAt = e.slot.policy, e.slot.preemptible, e.slot.availableAt
+	view.Lost = l.lost(e)
 	for _, u := range e.slot.users {
 		view.Consumers = append(view.Consumers, Consumer{Pod: u.pod, State: u.state})
 	}

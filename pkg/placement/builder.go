@@ -38,7 +38,7 @@ type Builder struct {
 func (b *Builder) For(pod *cluster.Pod, node string) ledger.Placement {
 	p := pod.Placement(node)
 	p.Devices = b.Devices(pod)
-	p.Request = p.Devices.Counted(b.Reader.Table, pod.Request.Relisted(b.Reader.Table))
+	p.Request = p.Devices.Counted(b.Reader.Table, p.Request.Relisted(b.Reader.Table))
 	p.Slots = b.Matcher.Candidates(pod)
 	return p
 }
@@ -50,6 +50,9 @@ func (b *Builder) Same(pod, other *cluster.Pod) bool {
 	x.ResourceVersion, y.ResourceVersion, x.Scheduling, y.Scheduling = 0, 0, 0, 0
 	x.Nominated, y.Nominated = "", ""
 	x.Request, y.Request = pod.Request.Relisted(b.Reader.Table), other.Request.Relisted(b.Reader.Table)
+	if x.Claiming != nil && y.Claiming != nil {
+		x.Claiming, y.Claiming = x.Claiming.Relisted(b.Reader.Table), y.Claiming.Relisted(b.Reader.Table)
+	}
 	return reflect.DeepEqual(&x, &y)
 }
 

@@ -135,6 +135,22 @@ func TestSlotsKeepDevices(t *testing.T) {
 			w.delete("r")
 			assert.Equal(t, []string{"a@n2:n2-0"}, w.kept("later"))
 		},
+		"one that is lost is said to be": func(t *testing.T, w *world) {
+			w.create(everyone(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":", ":K80"), slot("b", "n2", 100))))
+			lost := func() []string { return w.get("r").Status.Slots[0].LostDevices }
+			require.Equal(t, []string{"a@n2:n2-1,n2-0", "b@n2:"}, w.kept("r"))
+			assert.Empty(t, lost())
+			w.addDevices("n2", "K80")
+			assert.Equal(t, []string{"a@n2:n2-1,n2-0", "b@n2:"}, w.kept("r"), "what it was given stays on record")
+			assert.Equal(t, []string{"n2-1"}, lost())
+			w.addDevices("n2")
+			assert.Equal(t, []string{"n2-1", "n2-0"}, lost())
+			w.addDevices("n2", "K80", "A100")
+			assert.Empty(t, lost(), "it has them again")
+			w.addDevices("n2", "K80")
+			w.delete("r")
+			assert.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", ""))
+		},
 		"what makes no sense fails": func(t *testing.T, w *world) {
 			s := keeping(slot("a", "n2", 1000), ":")
 			s.Devices[0].MatchExpressions = []v1alpha1.SlotDeviceRequirement{{Key: "model", Operator: v1alpha1.PropertyIn}}

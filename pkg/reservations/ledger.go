@@ -32,7 +32,10 @@ func (c *Controller) note(e *ledger.Event) {
 		if e.Type != ledger.AllocationBound {
 			c.Retry()
 		}
-	case ledger.AllocationBindFailed, ledger.NodeUpdated, ledger.DevicesUpdated:
+	case ledger.AllocationBindFailed, ledger.NodeUpdated:
+		c.Retry()
+	case ledger.DevicesUpdated:
+		c.devicesChanged(e.Node)
 		c.Retry()
 	case ledger.NodeRemoved:
 		c.nodeGone(e.Node)
@@ -66,6 +69,17 @@ func (c *Controller) bringSoon(r *record) {
 
 func reservationOf(ref ledger.SlotRef) types.NamespacedName {
 	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+}
+
+// devicesChanged has the objects brought up to date whose slots keep devices on a node: some may be lost, or be back.
+// c.mu is held.
+func (c *Controller) devicesChanged(node string) {
+	on, _ := c.Ledger.NodeSnapshot(node)
+	for i := range on.Slots {
+		if r := c.records[reservationOf(on.Slots[i].Ref)]; r != nil && on.Slots[i].Devices != nil {
+			c.bringSoon(r)
+		}
+	}
 }
 
 // nodeGone fails the reservations that hold capacity on a node that was deleted.

@@ -175,10 +175,11 @@ func (r *record) project(kept map[string]*ledger.SlotView, now time.Time) {
 			closeSlot(status, s.end)
 			continue
 		case s.releasing:
-			status.State, status.Pods, status.Devices = v1alpha1.SlotReleased, nil, nil
+			status.State, status.Pods, status.Devices, status.LostDevices = v1alpha1.SlotReleased, nil, nil, nil
 		default:
-			showConsumers(status, kept[status.Name].Consumers)
-			status.Devices = convert.DeviceIDs(kept[status.Name].Given)
+			view := kept[status.Name]
+			showConsumers(status, view.Consumers)
+			status.Devices, status.LostDevices = convert.DeviceIDs(view.Given), view.Lost
 		}
 		held++
 	}
@@ -203,7 +204,7 @@ func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer) {
 // closeSlot shows a slot that has ended. Pods that shared it keep what
 // they use.
 func closeSlot(status *v1alpha1.SlotStatus, end ending) {
-	status.Devices = nil
+	status.Devices, status.LostDevices = nil, nil
 	switch {
 	case end.how == ledger.SlotConsumed:
 		status.State, status.Pods = v1alpha1.SlotConsumed, []v1alpha1.PodReference{convert.PodOf(end.pod)}

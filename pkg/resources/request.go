@@ -143,11 +143,23 @@ func (r *Request) sort() {
 // server has stored the pod: the pod may be one that it has not filled in yet. It
 // returns an error that names the field when a quantity is negative or has no int64.
 func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
+	return forIncomingPod(t, pod, resourcehelper.PodResourcesOptions{})
+}
+
+// ForClaimingPod returns what a pod that has no node yet counts for as soon as it has one: what ForIncomingPod does,
+// and what the devices of its ResourceClaims take of the node's own CPU, memory and the like. Its scheduler writes that
+// into the pod's status before it binds it (KEP-5517, nodeAllocatableResourceClaimStatuses). On another node the same
+// claims may take something else, so that NodeResourcesFit does not look at it before.
+func ForClaimingPod(t *Table, pod *v1.Pod) (Request, error) {
+	return forIncomingPod(t, pod, resourcehelper.PodResourcesOptions{UseDRANodeAllocatableResourceClaimStatus: true})
+}
+
+func forIncomingPod(t *Table, pod *v1.Pod, options resourcehelper.PodResourcesOptions) (Request, error) {
 	pod = asStored(pod)
 	if err := checkQuantities(pod); err != nil {
 		return Request{}, err
 	}
-	request, err := counted(t, pod, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+	request, err := counted(t, pod, resourcehelper.PodRequests(pod, options))
 	switch {
 	case err != nil:
 		return Request{}, err

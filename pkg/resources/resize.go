@@ -5,9 +5,11 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// statusOptions have an in-place resize count as kube-scheduler's node cache counts it.
+// statusOptions have an in-place resize, and what the devices of DRA take of the node's own resources, count as
+// kube-scheduler's node cache counts it.
 var statusOptions = resourcehelper.PodResourcesOptions{
 	UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
+	UseDRANodeAllocatableResourceClaimStatus: true,
 }
 
 // ForResizedPod returns what a pod on a node counts for, or may come to, if it is resized to be as it is given: the

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -187,6 +188,30 @@ func TestUnreserve(t *testing.T) {
 	assert.Equal(t, "b", f.on(late))
 	f.ledger.Observer().Expire(time.Now().Add(f.server.ttl + time.Minute))
 	assert.Equal(t, "-", f.on(late), "a scheduler that dies leaves nothing behind")
+}
+
+// What the framework has chosen of DRA may take of the node's own resources: Reserve is the first to hear of it.
+func TestReserveCountsWhatClaimsTake(t *testing.T) {
+	f := newFixture(t)
+	pod := newPod("p", "1")
+	f.known(pod)
+	state := f.begin(pod)
+	require.True(t, f.filter(state, pod, "a").IsSuccess())
+	assumed := pod.DeepCopy()
+	assumed.Spec.NodeName = "a"
+	takes := func(cpus string) {
+		assumed.Status.NodeAllocatableResourceClaimStatuses = []v1.NodeAllocatableResourceClaimStatus{{
+			Mapping: []v1.NodeAllocatableMappedResources{{Name: v1.ResourceCPU, Quantity: ptr.To(resource.MustParse(cpus))}},
+		}}
+	}
+	takes("4")
+	status := f.Reserve(t.Context(), state, assumed, "a")
+	assert.Equal(t, "GlobalReserve: not enough capacity left on the node", status.Message())
+	takes("2")
+	require.True(t, f.Reserve(t.Context(), state, assumed, "a").IsSuccess())
+	view, ok := f.ledger.InMemory(f.ref(pod))
+	require.True(t, ok)
+	assert.EqualValues(t, 3000, view.Request.Value(resources.CPU))
 }
 
 // A pod that lost a race for a node is tried again at once.

@@ -9,6 +9,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // errNoCycle is what the later extension points say where PreFilter has not run.
@@ -18,15 +20,21 @@ var errNoCycle = errors.New("GlobalReserve: PreFilter has not run; enable the pl
 // is remembered for the pods of the group that come after it, and nobody is asked.
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	c := cycleOf(state)
-	switch {
-	case c == nil:
+	if c == nil {
 		return fwk.AsStatus(errNoCycle)
-	case state.IsPodGroupSchedulingCycle():
-		c.group.add(c.on(node))
-		return nil
 	}
-	made, err := p.take(c, pod, node)
-	c.reserved = made
+	placement, err := p.claiming(c, pod, node)
+	switch {
+	case err != nil:
+		return p.notReserved(c, err)
+	case state.IsPodGroupSchedulingCycle():
+		c.group.add(placement)
+		return nil
+	case p.isGang(c, pod):
+		c.reserved, err = c.group.reserve(p.server, pod.UID)
+	default:
+		c.reserved, err = p.server.reserve(placement)
+	}
 	if err == nil {
 		p.waker.settled(c.pod.Ref.UID)
 		return nil
@@ -34,13 +42,20 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 	return p.notReserved(c, err)
 }
 
-// take asks the server for a pod's capacity: with those of all others that were placed together with it, where it is
-// the first of them.
-func (p *Plugin) take(c *cycle, pod *v1.Pod, node string) (made bool, err error) {
-	if p.isGang(c, pod) {
-		return c.group.reserve(p.server, pod.UID)
+// claiming asks for the capacity of a pod on a node for which the framework has chosen devices of its ResourceClaims:
+// its status says what they take of the node's own resources.
+func (p *Plugin) claiming(c *cycle, pod *v1.Pod, node string) (*ledger.Placement, error) {
+	if len(pod.Status.NodeAllocatableResourceClaimStatuses) == 0 {
+		return c.on(node), nil
 	}
-	return p.server.reserve(c.on(node))
+	request, err := resources.ForClaimingPod(p.server.ledger.Table(), pod)
+	if err != nil {
+		return nil, err
+	}
+	info := *c.pod
+	info.Claiming = &request
+	placement := p.server.question.For(&info, node)
+	return &placement, nil
 }
 
 // notReserved says what becomes of a pod for which Reserve has failed.

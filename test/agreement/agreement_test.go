@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	fwk "k8s.io/kube-scheduler/framework"
+	kubefeatures "k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
@@ -68,9 +70,29 @@ func newScheduler(t *testing.T) *scheduler {
 	return &scheduler{fit: fit.(*noderesources.Fit), ports: ports.(*nodeports.NodePorts)}
 }
 
-// decide runs both plugins and returns whether the resources and the host ports
-// of a pod fit, as kube-scheduler does for a pod it has taken from its queue.
-func (s *scheduler) decide(t *rapid.T, p *v1.Pod, info *framework.NodeInfo) (resourcesFit, portsFit bool) {
+// decide runs both plugins and returns whether a pod fits, as kube-scheduler does for a pod it has taken from its
+// queue, and whether it still does with what its status says that its ResourceClaims take.
+func (s *scheduler) decide(t *rapid.T, p *v1.Pod, info *framework.NodeInfo) (fits, claimingFits ledger.Reason) {
+	resourcesFit, portsFit := s.run(t, p, info)
+	claimsFit := len(noderesources.Fits(p, info, nil, noderesources.ResourceRequestsOptions{
+		EnablePodLevelResources: true, EnableDRANodeAllocatableResources: true,
+	})) == 0
+	return reason(resourcesFit, portsFit), reason(claimsFit, portsFit)
+}
+
+func reason(resourcesFit, portsFit bool) ledger.Reason {
+	switch {
+	case !resourcesFit:
+		return ledger.InsufficientResource
+	case !portsFit:
+		return ledger.HostPortConflict
+	default:
+		return ledger.Fits
+	}
+}
+
+// run returns whether the resources and the host ports of a pod fit.
+func (s *scheduler) run(t *rapid.T, p *v1.Pod, info *framework.NodeInfo) (resourcesFit, portsFit bool) {
 	ctx, state := context.Background(), framework.NewCycleState()
 	_, status := s.fit.PreFilter(ctx, state, p, nil)
 	require.True(t, status.IsSuccess(), status)
@@ -88,6 +110,8 @@ func (s *scheduler) decide(t *rapid.T, p *v1.Pod, info *framework.NodeInfo) (res
 // TestAgreesWithKubeScheduler builds a node with random pods in the ledger and
 // in kube-scheduler's cache and asks both whether another pod fits.
 func TestAgreesWithKubeScheduler(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate,
+		kubefeatures.DRANodeAllocatableResources, true)
 	in := newScheduler(t)
 	outcomes := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -103,27 +127,26 @@ func TestAgreesWithKubeScheduler(t *testing.T) {
 		}
 		node.Status.Allocatable = allocatable(t, info, incoming)
 		info.SetNode(node)
-		resourcesFit, portsFit := in.decide(t, incoming, info)
+		want, claiming := in.decide(t, incoming, info)
 
 		l := ledger.New(ledger.Options{JournalSize: 64, TombstoneCount: 8})
 		observe(t, l, node, running)
 		asked, err := cluster.Reader{Table: l.Table()}.NewPod(written)
 		require.NoError(t, err)
-		at := asked.Placement(nodeName)
-		verdict := l.AppendFit(nil, &at, []string{nodeName})[0]
-		want := ledger.Fits
-		if !resourcesFit {
-			want = ledger.InsufficientResource
-		} else if !portsFit {
-			want = ledger.HostPortConflict
-		}
+		anywhere := asked.Placement("")
+		verdict := l.AppendFit(nil, &anywhere, []string{nodeName})[0]
 		outcomes[want.String()]++
+		if want != claiming {
+			outcomes["by claims"]++
+		}
 		require.Equal(t, want.String(), verdict.Reason.String(), "node %+v\nincoming %+v", node.Status.Allocatable, incoming)
 		requireSameUse(t, l, info)
-		requireSameDecision(t, l, asked, want)
+		requireSameDecision(t, l, asked, claiming)
 	})
-	for _, reason := range []ledger.Reason{ledger.Fits, ledger.InsufficientResource, ledger.HostPortConflict} {
-		assert.Greater(t, outcomes[reason.String()], 50, "%s was hardly ever the answer: %v", reason, outcomes)
+	for _, answer := range []string{
+		ledger.Fits.String(), ledger.InsufficientResource.String(), ledger.HostPortConflict.String(), "by claims",
+	} {
+		assert.Greater(t, outcomes[answer], 50, "%s was hardly ever the answer: %v", answer, outcomes)
 	}
 }
 
@@ -219,7 +242,7 @@ func used(info *framework.NodeInfo) map[v1.ResourceName]int64 {
 }
 
 // requireSameDecision asks the decisions themselves: they must say what the
-// question about the fit did.
+// question about the fit does with what the pod's claims take.
 func requireSameDecision(t *rapid.T, l *ledger.Ledger, asked *cluster.Pod, want ledger.Reason) {
 	at := asked.Placement(nodeName)
 	now := time.Unix(0, 0)

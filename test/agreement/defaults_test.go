@@ -39,6 +39,7 @@ func TestDefaultsAgreeWithAPIServer(t *testing.T) {
 		for i := range p.Spec.InitContainers {
 			p.Spec.InitContainers[i].Resources.Limits = resourceList(t)
 		}
+		p.Status = v1.PodStatus{} // which a new pod has none of
 		given, stored := p.DeepCopy(), created(t, p)
 		table := resources.NewTable()
 		want := resources.ForBoundPod(table, stored)

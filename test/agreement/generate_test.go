@@ -123,10 +123,37 @@ func pod(t *rapid.T, name string) *v1.Pod {
 	if chance(t, "overhead", 4) {
 		p.Spec.Overhead = resourceList(t)
 	}
+	for range max(0, pick(t, "claims that take of the node's own", 5)-2) {
+		p.Status.NodeAllocatableResourceClaimStatuses = append(p.Status.NodeAllocatableResourceClaimStatuses, claimStatus(t))
+	}
 	if chance(t, "pod-level resources", 3) {
 		p.Spec.Resources = &v1.ResourceRequirements{Requests: podLevelList(t), Limits: podLevelList(t)}
 	}
 	return p
+}
+
+// claimStatus draws what the devices of a ResourceClaim take of a node's own resources.
+func claimStatus(t *rapid.T) (s v1.NodeAllocatableResourceClaimStatus) {
+	amount := func(name v1.ResourceName) *resource.Quantity {
+		if chance(t, "no amount", 4) {
+			return nil
+		}
+		return ptr.To(quantity(t, name))
+	}
+	for _, name := range []v1.ResourceName{"cpu", "memory", "ephemeral-storage", "hugepages-2Mi"} {
+		if chance(t, "mapped", 2) {
+			s.Mapping = append(s.Mapping, v1.NodeAllocatableMappedResources{Name: name, Quantity: amount(name)})
+		}
+		if chance(t, "overhead", 3) {
+			s.Overhead = append(s.Overhead, v1.NodeAllocatableOverheadResources{
+				Name: name, PerPod: amount(name), PerContainer: amount(name),
+			})
+		}
+	}
+	for i := range pick(t, "containers that claim", 3) {
+		s.Containers = append(s.Containers, fmt.Sprintf("c%d", i))
+	}
+	return s
 }
 
 // run gives a pod the node and the status of one that was bound: in-place

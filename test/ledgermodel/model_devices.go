@@ -54,6 +54,20 @@ func has(given []ledger.GivenDevices, d *devices.Device) bool {
 	})
 }
 
+// lost returns the IDs of those devices of a slot that its node has not.
+func (m *Model) lost(view *ledger.SlotView) (ids []string) {
+	for _, g := range view.Given {
+		for _, id := range g.IDs {
+			if !slices.ContainsFunc(m.devices[view.Node], func(d devices.Device) bool {
+				return d.ID == id && (d.Resource == g.Resource || g.Resource == "")
+			}) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
 // unused reports whether no pod of the node has a device and no slot but one keeps it.
 func (m *Model) unused(node string, d *devices.Device, but *modelSlot) bool {
 	for _, c := range m.allocations {

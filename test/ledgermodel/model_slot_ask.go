@@ -66,6 +66,7 @@ func (m *Model) SlotViews() []ledger.SlotView {
 	views := []ledger.SlotView{}
 	for _, h := range m.slots {
 		view := ledger.SlotView{Slot: h.shown(), Rest: h.Request, Given: h.given, Overdue: h.overdue}
+		view.Lost = m.lost(&view)
 		for _, c := range m.users(h.Ref) {
 			view.Consumers = append(view.Consumers, ledger.Consumer{Pod: c.pod, State: c.state})
 			view.Rest = &resources.Request{Unlisted: h.Request.Unlisted}

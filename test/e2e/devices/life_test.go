@@ -23,6 +23,7 @@ func TestLife(t *testing.T) {
 	c.startScheduler(scheduler)
 	for name, test := range map[string]func(*cluster){
 		"a device is deleted under a claim":     deviceDeleted,
+		"a device is deleted under a slot":      slotLosesDevice,
 		"the node goes":                         nodeGone,
 		"the claim is deleted while in use":     claimDeleted,
 		"the pod finishes":                      podFinished,
@@ -213,6 +214,31 @@ func severalClaims(c *cluster) {
 		Status.ExtendedResources)
 	c.Delete("several")
 	c.requireAvailable("a0", "b0", "b1", "b2")
+}
+
+// slotLosesDevice has a Reservation say which of the devices that it keeps are gone, and still keep them.
+func slotLosesDevice(c *cluster) {
+	c.CreateDevice("stays", "node-0", "slot")
+	c.CreateDevice("goes", "node-0", "slot")
+	c.CreateReservation("keeps", `{ttl: 10m, schedulerName: default-scheduler, consumers: {index: keeps},
+		slots: [{name: a, requests: {cpu: 100m}, devices: [
+			{resourceName: nvidia.com/gpu, count: 2, matchProperties: {model: slot}}]}]}`)
+	both := []string{"GPU-goes", "GPU-stays"}
+	require.Equal(c.T, both, c.AwaitReservation("keeps", v1alpha1.ReservationAvailable).Status.Slots[0].Devices)
+	lost := func(want ...string) {
+		c.T.Helper()
+		c.Eventually(func(t *assert.CollectT) {
+			slot := c.AwaitReservation("keeps", v1alpha1.ReservationAvailable).Status.Slots[0]
+			assert.Equal(t, both, slot.Devices)
+			assert.Equal(t, want, slot.LostDevices)
+		})
+	}
+	c.deleteDevice("goes")
+	lost("GPU-goes")
+	c.CreateDevice("goes", "node-0", "slot")
+	lost()
+	require.NoError(c.T, c.Reservations().Delete(c.T.Context(), "keeps", metav1.DeleteOptions{}))
+	c.requireAvailable("stays", "goes")
 }
 
 func exactDevices(c *cluster) {

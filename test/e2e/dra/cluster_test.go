@@ -61,7 +61,16 @@ type cluster struct {
 // newCluster has so many nodes with so many devices each.
 func newCluster(t *testing.T, nodes, devices int) *cluster {
 	t.Helper()
-	cp := shared.StartT(t)
+	c := clusterOn(t, shared.StartT(t))
+	for _, node := range c.AddNodes(nodes, controlplane.NodeTemplate{}) {
+		c.createSlice(node, devices, 1)
+	}
+	return c
+}
+
+// clusterOn has the class of the devices.
+func clusterOn(t *testing.T, cp *controlplane.ControlPlane) *cluster {
+	t.Helper()
 	c := &cluster{Cluster: testbed.NewCluster(t, cp), verdict: newVerdict(t, cp.Client())}
 	_, err := cp.Client().ResourceV1().DeviceClasses().Create(t.Context(), &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: class},
@@ -70,9 +79,6 @@ func newCluster(t *testing.T, nodes, devices int) *cluster {
 		}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	for _, node := range c.AddNodes(nodes, controlplane.NodeTemplate{}) {
-		c.createSlice(node, devices, 1)
-	}
 	return c
 }
 
