@@ -196,8 +196,7 @@ func TestEveryOverlay(t *testing.T) {
 		t.Run(folder, func(t *testing.T) {
 			objects := build(t, folder)
 			for _, name := range []string{
-				election.FenceName, "globalreserve-records", "globalreserve-privileges", "globalreserve-nodes",
-				"globalreserve-podgroups",
+				election.FenceName, "globalreserve-records", "globalreserve-privileges", "globalreserve-servers",
 			} {
 				named[*admissionv1.ValidatingAdmissionPolicy](t, objects, name)
 				named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, name)

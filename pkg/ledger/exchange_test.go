@@ -63,3 +63,27 @@ func TestKeptWithinReservations(t *testing.T) {
 		})
 	}
 }
+
+// A bind that names no UID is of the pod that something is kept for, also as a trial: the slots of others of the name
+// are not used.
+func TestGrantOfPodByName(t *testing.T) {
+	l := newLedger(2, 3, 100, 110)
+	pod := podRef("p")
+	other := pod
+	other.UID = "another"
+	require.Nil(t, l.Exchange(&ledger.Exchange{Keep: []ledger.Choice{{Nodes: []string{"node-0"}, Slots: []ledger.Slot{{
+		Pod: pod, Request: request(1, 0), Movable: true, Deadline: start.Add(time.Hour),
+	}}}}}, start))
+	require.Equal(t, 1, l.Reserve(ledger.Plan{Slots: []ledger.Slot{{
+		Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "a"}, Node: "node-1", Request: request(1, 0), Pod: other,
+	}}}, start).Granted)
+	byName := ledger.Placement{
+		Pod: ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name}, Node: "node-1", Request: request(1, 0),
+	}
+	var foreseen ledger.Grant
+	l.Try(func(t *ledger.Trial) { foreseen = t.Grant(&byName) })
+	granted, refused := l.StartBind(&byName, start)
+	require.Nil(t, refused)
+	assert.Equal(t, granted, foreseen)
+	assert.Empty(t, granted.Slot)
+}

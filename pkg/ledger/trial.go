@@ -119,6 +119,7 @@ func (t *Trial) Grant(p *Placement) Grant {
 		a := t.giveCounted(own.node, p.Request, t.allotInPlace(own, p.Devices), own.within)
 		return Grant{Slot: own.within.ref(), Caller: own.caller, Devices: (&entry{devices: a}).given()}
 	default:
+		p = own.named(p)
 		t.take(own)
 	}
 	i, h, rejection := t.admit(p)

@@ -35,6 +35,7 @@ func TestDefinitions(t *testing.T) {
 		"columns":     s.testColumns,
 		"records":     s.testRecords,
 		"creators":    s.testCreators,
+		"servers":     s.testServers,
 
 		"devices: status":  s.testDeviceStatus,
 		"devices: columns": s.testDeviceColumns,

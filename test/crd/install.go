@@ -45,8 +45,7 @@ func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 		return err
 	}
 	for _, policy := range []string{
-		"fence.yaml", "records.yaml", "creators.yaml", "privileges.yaml", "nodes.yaml",
-		"podgroups.yaml",
+		"fence.yaml", "records.yaml", "creators.yaml", "privileges.yaml", "servers.yaml",
 	} {
 		content, err := controlplane.ReadFile("manifests", "base", policy)
 		if err != nil {

@@ -39,7 +39,7 @@ func TestPolicyTypes(t *testing.T) {
 		policies, err := c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().
 			List(c.T.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		require.Len(t, policies.Items, 6)
+		require.Len(t, policies.Items, 5)
 		for i := range policies.Items {
 			policy := &policies.Items[i]
 			require.Equal(t, policy.Generation, policy.Status.ObservedGeneration, "%s is not checked yet", policy.Name)

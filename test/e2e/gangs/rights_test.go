@@ -40,7 +40,7 @@ func testRightsToPodGroups(t *testing.T, c *cluster, name string) {
 	} {
 		_, err := server.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		assert.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
-		assert.ErrorContains(t, err, "GlobalReserve changes nothing of a PodGroup", what)
+		assert.ErrorContains(t, err, "GlobalReserve changes nothing of", what)
 	}
 	again := `{"metadata": {"annotations": {"` + v1alpha1.RetryAnnotation + `": "again"}}}`
 	_, err = server.Patch(t.Context(), name, types.MergePatchType, []byte(again), metav1.PatchOptions{})

@@ -9,9 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -72,27 +70,4 @@ func TestNodesAreProtectedFromAutoscalers(t *testing.T) {
 	c.Unreserve(gang)
 	c.awaitNode(nodes[3], map[string]string{})
 	assert.Zero(t, c.Metric("globalreserve_autoscaling_writes_total", "result", "failed"))
-	testRightsToNodes(t, c, nodes[0])
-}
-
-// The server may patch nodes, and the API server lets it change nothing else there.
-func testRightsToNodes(t *testing.T, c *cluster, node string) {
-	t.Helper()
-	nodes := c.AsServer().Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
-	for what, patch := range map[string]string{
-		"label":                  `{"metadata": {"labels": {"role": "x"}}}`,
-		"label taken off":        `{"metadata": {"labels": {"pool": null}}}`,
-		"taint":                  `{"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}`,
-		"cordon":                 `{"spec": {"unschedulable": true}}`,
-		"finalizer":              `{"metadata": {"finalizers": ["a.b/c"]}}`,
-		"owner":                  `{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]}}`,
-		"another's annotation":   `{"metadata": {"annotations": {"other": "x"}}}`,
-		"an empty one":           `{"metadata": {"annotations": {"other": ""}}}`,
-		"an annotation's end":    `{"metadata": {"annotations": {"mine": null}}}`,
-		"an annotation's change": `{"metadata": {"annotations": {"mine": "b"}}}`,
-	} {
-		c.ChangeNode(node, func(n *corev1.Node) { metav1.SetMetaDataAnnotation(&n.ObjectMeta, "mine", "a") })
-		_, err := nodes.Patch(t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		assert.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
-	}
 }

@@ -123,8 +123,8 @@ type SlotStatus struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Devices []string `json:"devices,omitempty"`
 
-	// LostDevices are those of devices whose ExtendedResource is gone from the node. The slot keeps them, and has them
-	// again when their objects come back, but a pod that uses it is not given them.
+	// LostDevices are those of devices, at most 1024, whose ExtendedResource is gone from the node. The slot keeps them,
+	// and has them again when their objects come back, but a pod that uses it is not given them.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MaxLength=253
