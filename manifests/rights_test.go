@@ -64,7 +64,7 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"resource.k8s.io/resourceclaims":                  {"get", "list", "watch", "patch"},
 		"resource.k8s.io/resourceslices":                  {"get", "list", "watch"},
 		"autoscaling.x-k8s.io/provisioningrequests":       {"list", "watch", "create", "delete"},
-		"podtemplates":         {"create"},
+		"podtemplates":         {"get", "create"},
 		"events":               {"create", "patch"},
 		"events.k8s.io/events": {"create", "patch"},
 		"admissionregistration.k8s.io/validatingadmissionpolicybindings": {"get"},

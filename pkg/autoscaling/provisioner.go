@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -205,22 +207,19 @@ func (p *Provisioner) request(ctx context.Context, rsv *v1alpha1.Reservation, no
 		fmt.Sprintf("ProvisioningRequest %s of class %s was made", requestName(rsv), rules.ClassName))
 }
 
-// make makes the templates and then the request. What is there already was made by this server or one before it.
+// make makes the templates and then the request. What is there already was made by this server or one before it, or
+// asks for the same.
 func (p *Provisioner) make(ctx context.Context, rsv *v1alpha1.Reservation, sets []podSet,
 	rules *policy.ProvisioningRequests,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	options := metav1.CreateOptions{FieldManager: fieldManager}
 	for _, template := range podTemplates(rsv, sets) {
-		if err := p.limiter.Wait(ctx); err != nil {
+		if err := p.makeTemplate(ctx, template); err != nil {
 			return err
 		}
-		_, err := p.Client.CoreV1().PodTemplates(rsv.Namespace).Create(ctx, template, options)
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("making PodTemplate %s: %w", template.Name, err)
-		}
 	}
+	options := metav1.CreateOptions{FieldManager: fieldManager}
 	request, err := newRequest(rsv, sets, rules)
 	if err != nil {
 		return fmt.Errorf("making a ProvisioningRequest: %w", err)
@@ -237,6 +236,36 @@ func (p *Provisioner) make(ctx context.Context, rsv *v1alpha1.Reservation, sets 
 	default:
 		return nil
 	}
+}
+
+// makeTemplate makes a template. Whoever may write templates in the namespace may have made one of the name before: it
+// has to ask for what the API server makes of ours.
+func (p *Provisioner) makeTemplate(ctx context.Context, template *v1.PodTemplate) error {
+	client := p.Client.CoreV1().PodTemplates(template.Namespace)
+	if err := p.limiter.Wait(ctx); err != nil {
+		return err
+	}
+	_, err := client.Create(ctx, template, metav1.CreateOptions{FieldManager: fieldManager})
+	switch {
+	case err == nil:
+		return nil
+	case !apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("making PodTemplate %s: %w", template.Name, err)
+	}
+	former, err := client.Get(ctx, template.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading PodTemplate %s: %w", template.Name, err)
+	}
+	ours := template.DeepCopy()
+	ours.Name, ours.GenerateName = "", template.Name+"-"
+	ours, err = client.Create(ctx, ours, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return fmt.Errorf("filling in PodTemplate %s: %w", template.Name, err)
+	}
+	if !apiequality.Semantic.DeepEqual(former.Template, ours.Template) {
+		return fmt.Errorf("PodTemplate %s is there and asks for something else: delete it", template.Name)
+	}
+	return nil
 }
 
 // delete removes a request that nobody waits for.

@@ -7,6 +7,9 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -56,4 +59,37 @@ func TestRequestsOfOtherNamespacesAreNotOfTheReservation(t *testing.T) {
 	assert.Same(t, made, p.known[owned{"ns", rsv.UID}])
 	p.forget(forged)
 	assert.Equal(t, map[owned]*unstructured.Unstructured{{"ns", rsv.UID}: made}, p.known)
+}
+
+// Whoever may write PodTemplates in the namespace may have made one of the name before: nodes are requested for what the
+// reservation asks for alone.
+func TestTemplatesOfOthers(t *testing.T) {
+	rsv := reservation("r", slot("a", "1"))
+	sets, _ := podSets(rsv)
+	for name, tc := range map[string]struct {
+		change func(*v1.PodTemplate)
+		want   string
+	}{
+		"made by a server before": {change: func(*v1.PodTemplate) {}},
+		"made by somebody else": {
+			change: func(p *v1.PodTemplate) {
+				p.Template.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("100")
+			},
+			want: "-0 is there and asks for something else: delete it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newTestProvisioner()
+			former := podTemplates(rsv, sets)[0].DeepCopy()
+			tc.change(former)
+			_, err := p.Client.CoreV1().PodTemplates(rsv.Namespace).Create(t.Context(), former, metav1.CreateOptions{})
+			require.NoError(t, err)
+			err = p.make(t.Context(), rsv, sets, &policy.ProvisioningRequests{ClassName: "c"})
+			if tc.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.want)
+			}
+		})
+	}
 }

@@ -22,11 +22,12 @@ import (
 func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	v := newVerdict(request)
 	var binding v1.Binding
-	if v.refusal = decode(request.Object.Raw, &binding); v.refusal != nil {
-		return v, nil
+	if v.refusal = decode(request.Object.Raw, &binding); v.refusal == nil {
+		v.ref.Name, v.ref.UID, v.node = binding.Name, binding.UID, binding.Target.Name
+		v.refusal = checkBinding(&binding, request)
 	}
-	v.ref.Name, v.ref.UID, v.node = binding.Name, binding.UID, binding.Target.Name
-	if v.refusal = checkBinding(&binding, request); v.refusal != nil {
+	if v.refusal != nil {
+		v.patch.disownUnread(request.Object.Raw)
 		return v, nil
 	}
 	said, err := a.o.Arbiter.AdmitBinding(v.traced(ctx), &arbiter.BindingQuery{

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -32,6 +33,18 @@ func (p *patch) disown(present map[string]string) map[string]string {
 		}
 	}
 	return left
+}
+
+// disownUnread is disown for an object of which nothing else counts, as it is refused. Where refusals are only warnings
+// the API server goes on with it.
+func (p *patch) disownUnread(object []byte) {
+	var read struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(object, &read) // what has other annotations than texts the API server refuses itself
+	p.disown(read.Metadata.Annotations)
 }
 
 // annotate sets annotations of an object that has these.

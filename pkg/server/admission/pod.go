@@ -20,6 +20,7 @@ const nodesGroup = "system:nodes"
 func (a *Admission) planPod(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	v, pod := readPod(request)
 	if pod == nil {
+		v.patch.disownUnread(request.Object.Raw)
 		return v, nil
 	}
 	if v.node == "" {

@@ -1,7 +1,9 @@
 package admission_test
 
 import (
+	"maps"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -101,6 +103,34 @@ func TestWarnedUsesNoSlot(t *testing.T) {
 			assert.Equal(t, tc.said, said)
 			assert.Empty(t, value)
 			assert.Equal(t, tc.object.GetAnnotations()["other"], after.Annotations["other"])
+		})
+	}
+}
+
+// What cannot be read, or names nothing that there is, tells nothing that is not so either.
+func TestWarnedBeforeADecision(t *testing.T) {
+	forged := map[string]string{"other": "kept", v1alpha1.MatchedReservationAnnotation: slot.String()}
+	unreadable := map[string]any{
+		"metadata": map[string]any{"name": "p", "annotations": forged},
+		"spec": map[string]any{"nodeName": "a", "containers": []any{map[string]any{"name": "c", "resources": map[string]any{
+			"requests": map[string]any{"cpu": "1" + strings.Repeat("0", 100)},
+		}}}},
+	}
+	elsewhere := binding("p", "a")
+	elsewhere.Annotations, elsewhere.Target.Kind = forged, "Rack"
+	for name, of := range map[string]*admissionv1.AdmissionReview{
+		"pod":     review(t, "p", "pods", "", unreadable),
+		"binding": review(t, "p", "pods", "binding", elsewhere),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := warning(t)
+			w.start()
+			warned := w.ask(of)
+			require.True(t, warned.Allowed)
+			require.Len(t, warned.Warnings, 1)
+			after := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: maps.Clone(forged)}}
+			apply(t, warned, &after)
+			assert.Equal(t, map[string]string{"other": "kept"}, after.Annotations)
 		})
 	}
 }
