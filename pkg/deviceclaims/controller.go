@@ -89,8 +89,9 @@ type object struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o,
-		queue: follow.NewQueue[object](follow.QueueOptions{
+		queue: follow.NewQueue[object](follow.QueueOptions[object]{
 			Name: "writing of devices", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
+			NamespaceOf: func(key object) string { return key.namespace },
 		}),
 		events:   follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		refusals: follow.NewEvents(o.Recorder, refusalsPerSecond, refusalBurst),

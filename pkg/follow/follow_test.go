@@ -3,14 +3,17 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -247,13 +250,91 @@ func TestA404IsLookedInto(t *testing.T) {
 	})
 }
 
+// newTestQueue has keys that begin with their namespace.
+func newTestQueue(workers int, log logrus.FieldLogger) *Queue[string] {
+	return NewQueue(QueueOptions[string]{
+		Name: "work", Workers: workers, RetryFirst: time.Second, RetryMost: 2 * time.Second, Log: log,
+		NamespaceOf: func(key string) string { namespace, _, _ := strings.Cut(key, "/"); return namespace },
+	})
+}
+
+// A namespace with many keys does not keep others waiting.
+func TestQueueTakesTurns(t *testing.T) {
+	inBubble(t, func(t *testing.T, run func(func(context.Context) error)) {
+		log, _ := logtest.NewNullLogger()
+		q := newTestQueue(1, log)
+		for i := range 4 {
+			q.Add(fmt.Sprintf("many/%d", i))
+		}
+		q.Add("few/0")
+		q.Add("many/1")
+		q.Add("one/0")
+		q.Add("few/1")
+		var done []string
+		run(func(ctx context.Context) error {
+			return q.Run(ctx, func(_ context.Context, key string) error {
+				if done = append(done, key); key == "one/0" {
+					q.Add("few/2")
+				}
+				return nil
+			})
+		})
+		synctest.Wait()
+		assert.Equal(t, []string{"many/0", "few/0", "one/0", "many/1", "few/1", "many/2", "few/2", "many/3"}, done)
+	})
+}
+
+// What the API server refuses for what it is, by a quota or a policy, is tried less and less often, and the log has not
+// all of it.
+func TestQueueOfRefusals(t *testing.T) {
+	inBubble(t, func(t *testing.T, run func(func(context.Context) error)) {
+		log, lines := logtest.NewNullLogger()
+		q := newTestQueue(4, log)
+		const keys = 1500
+		var mu sync.Mutex
+		tries, over := map[string]int{}, false
+		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("exceeded quota"))
+		run(func(ctx context.Context) error {
+			return q.Run(ctx, func(_ context.Context, key string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if tries[key]++; over {
+					return nil
+				}
+				return fmt.Errorf("making claim: %w", forbidden)
+			})
+		})
+		for i := range keys {
+			q.Add(fmt.Sprintf("many/%d", i))
+		}
+		pass(time.Minute)
+		assert.Equal(t, 4, tries["many/7"], "at the beginning, and after 5, 15 and 35 seconds")
+		pass(time.Hour)
+		assert.InDelta(t, 4+30, tries["many/7"], 2, "every other minute")
+		told, untold := int64(0), int64(0)
+		for _, line := range lines.AllEntries() {
+			more, _ := line.Data["untold"].(int64)
+			told, untold = told+1, untold+more
+		}
+		assert.LessOrEqual(t, told, int64(failureBurst+3660*failuresPerSecond))
+		assert.Greater(t, told+untold, int64(30*keys))
+		mu.Lock()
+		over = true
+		clear(tries)
+		mu.Unlock()
+		pass(refusedMost)
+		assert.Len(t, tries, keys, "it is tried until it succeeds")
+		over = false
+		q.Add("many/7")
+		pass(time.Minute)
+		assert.Equal(t, 1+4, tries["many/7"], "and begins anew then")
+	})
+}
+
 func TestQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, run func(func(context.Context) error)) {
 		log, lines := logtest.NewNullLogger()
-		q := NewQueue[string](QueueOptions{
-			Name: "work", Workers: 2, RetryFirst: time.Second, RetryMost: 2 * time.Second,
-			Log: log,
-		})
+		q := newTestQueue(2, log)
 		q.Add("early")
 		q.Add("early")
 		var mu sync.Mutex

@@ -4,37 +4,64 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 )
 
+const (
+	// refusedFirst is the pause after the API server has refused what is written for a key, by a quota, a policy or what
+	// an object may be: a repeat is refused as well, until somebody changes that. Each next pause is twice as long, up to
+	// refusedMost.
+	refusedFirst, refusedMost = 5 * time.Second, 2 * time.Minute
+	// failuresPerSecond is how many failures are logged, after a burst.
+	failuresPerSecond, failureBurst = 1, 10
+)
+
 // QueueOptions configures a Queue. All fields are needed.
-type QueueOptions struct {
+type QueueOptions[K comparable] struct {
 	Name string // of the work, for the log
 	// Workers is how many keys are worked on at once.
 	Workers int
 	// RetryFirst is the pause after the first failure with a key; each next one is twice as long, up to RetryMost.
 	RetryFirst, RetryMost time.Duration
-	Log                   logrus.FieldLogger
+	// NamespaceOf returns the namespace that a key is worked on for. Namespaces take turns.
+	NamespaceOf func(key K) string
+	Log         logrus.FieldLogger
 }
 
 // Queue has keys worked on: each key by one worker at a time, and again where the work fails. Keys may
 // be added before it runs. Make one with NewQueue.
 type Queue[K comparable] struct {
-	options QueueOptions
+	options QueueOptions[K]
 	queue   func() workqueue.TypedRateLimitingInterface[K] // made when it is needed: it has goroutines, which Run ends
+	refused workqueue.TypedRateLimiter[K]
+	lines   *rate.Limiter // of the log
+	untold  atomic.Int64  // failures that were not logged since the last that was
 }
 
 // NewQueue returns a Queue that does not run.
-func NewQueue[K comparable](o QueueOptions) *Queue[K] {
-	return &Queue[K]{options: o, queue: sync.OnceValue(func() workqueue.TypedRateLimitingInterface[K] {
-		return workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[K](o.RetryFirst, o.RetryMost),
-			workqueue.TypedRateLimitingQueueConfig[K]{Name: o.Name})
-	})}
+func NewQueue[K comparable](o QueueOptions[K]) *Queue[K] {
+	return &Queue[K]{
+		options: o, lines: rate.NewLimiter(failuresPerSecond, failureBurst),
+		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[K](refusedFirst, refusedMost),
+		queue: sync.OnceValue(func() workqueue.TypedRateLimitingInterface[K] {
+			keys := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{
+				Name: o.Name, Queue: &turns[K]{namespaceOf: o.NamespaceOf, keys: map[string][]K{}},
+			})
+			return workqueue.NewTypedRateLimitingQueueWithConfig(
+				workqueue.NewTypedItemExponentialFailureRateLimiter[K](o.RetryFirst, o.RetryMost),
+				workqueue.TypedRateLimitingQueueConfig[K]{
+					DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+						Name: o.Name, Queue: keys,
+					}),
+				})
+		}),
+	}
 }
 
 // Add has a key worked on.
@@ -67,14 +94,36 @@ func (q *Queue[K]) next(ctx context.Context, work func(ctx context.Context, key 
 	}
 	defer queue.Done(key)
 	err := work(ctx, key)
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case err == nil, ctx.Err() != nil:
 		queue.Forget(key)
-		return true
+		q.refused.Forget(key)
+	case apierrors.IsConflict(err): // somebody else wrote it, which the watch brings
+		queue.AddRateLimited(key)
+	case isRefused(err):
+		q.tell(key, err)
+		queue.AddAfter(key, q.refused.When(key))
+	default:
+		q.tell(key, err)
+		queue.AddRateLimited(key)
 	}
-	if !apierrors.IsConflict(err) { // somebody else wrote it, which the watch brings
-		q.options.Log.WithError(err).WithField("key", fmt.Sprint(key)).
-			Warnf("%s: something failed; will try again", q.options.Name)
-	}
-	queue.AddRateLimited(key)
 	return true
+}
+
+// isRefused reports whether the API server refuses what was sent for what it is.
+func isRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// tell logs a failure, where there are not too many.
+func (q *Queue[K]) tell(key K, err error) {
+	if !q.lines.Allow() {
+		q.untold.Add(1)
+		return
+	}
+	log := q.options.Log.WithError(err).WithField("key", fmt.Sprint(key))
+	if untold := q.untold.Swap(0); untold > 0 {
+		log = log.WithField("untold", untold)
+	}
+	log.Warnf("%s: something failed; will try again", q.options.Name)
 }

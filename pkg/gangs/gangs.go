@@ -70,8 +70,9 @@ func New(o Options) *Gangs {
 	g := &Gangs{
 		Options: o, definitions: map[schema.GroupVersion]*follow.Definitions{},
 		kinds: map[string]*kinds.Compiled{}, objects: map[string][]*objects{},
-		touched: follow.NewQueue[kinds.Key](follow.QueueOptions{
+		touched: follow.NewQueue[kinds.Key](follow.QueueOptions[kinds.Key]{
 			Name: "gangs", Workers: 1, RetryFirst: time.Second, RetryMost: time.Second, Log: o.Log,
+			NamespaceOf: func(key kinds.Key) string { return key.Namespace },
 		}),
 		limiter:  rate.NewLimiter(touchesPerSecond, touchesPerSecond),
 		failures: rate.Sometimes{First: 1, Interval: touchTold},

@@ -89,8 +89,9 @@ type Controller struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, now: o.Ledger.Clock.Now,
-		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions{
+		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions[types.NamespacedName]{
 			Name: "writing a reservation", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
+			NamespaceOf: func(key types.NamespacedName) string { return key.Namespace },
 		}),
 		events:  follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		kick:    make(chan struct{}, 1),

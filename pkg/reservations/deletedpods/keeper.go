@@ -83,9 +83,9 @@ func New(o Options) *Keeper {
 	return &Keeper{
 		Options: o, tasks: map[types.NamespacedName]*task{},
 		events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
-		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions{
+		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions[types.NamespacedName]{
 			Name: "keeping the capacity of a deleted pod", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost,
-			Log: o.Log,
+			NamespaceOf: func(key types.NamespacedName) string { return key.Namespace }, Log: o.Log,
 		}),
 	}
 }
