@@ -61,8 +61,8 @@ func TestRequestsOfOtherNamespacesAreNotOfTheReservation(t *testing.T) {
 	assert.Equal(t, map[owned]*unstructured.Unstructured{{"ns", rsv.UID}: made}, p.known)
 }
 
-// Whoever may write PodTemplates in the namespace may have made one of the name before: nodes are requested for what the
-// reservation asks for alone.
+// Whoever may write PodTemplates in the namespace may have made one of the name before: nodes are requested for what
+// the reservation asks for alone.
 func TestTemplatesOfOthers(t *testing.T) {
 	rsv := reservation("r", slot("a", "1"))
 	sets, _ := podSets(rsv)

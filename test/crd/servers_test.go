@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
@@ -97,7 +96,7 @@ func (s *suite) testServers(t *testing.T) {
 	server := c.AsServer()
 	for _, o := range servable {
 		what := o.resource.Resource
-		var objects dynamic.ResourceInterface = server.Resource(o.resource).Namespace(c.Namespace)
+		objects := server.Resource(o.resource).Namespace(c.Namespace)
 		if o.notNamespaced {
 			objects = server.Resource(o.resource)
 		}
