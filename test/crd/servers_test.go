@@ -3,6 +3,7 @@ package crd
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,14 +18,15 @@ import (
 
 // foreign is what a server must not change of the metadata of an object of others.
 var foreign = map[string]string{
-	"label":                  `{"metadata": {"labels": {"role": "x"}}}`,
-	"label taken off":        `{"metadata": {"labels": {"mine": null}}}`,
-	"finalizer":              `{"metadata": {"finalizers": ["a.b/c"]}}`,
-	"owner":                  `{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]}}`,
-	"another's annotation":   `{"metadata": {"annotations": {"other": "x"}}}`,
-	"an empty one":           `{"metadata": {"annotations": {"other": ""}}}`,
-	"an annotation's end":    `{"metadata": {"annotations": {"mine": null}}}`,
-	"an annotation's change": `{"metadata": {"annotations": {"mine": "b"}}}`,
+	"label":                         `{"metadata": {"labels": {"role": "x"}}}`,
+	"label taken off":               `{"metadata": {"labels": {"mine": null}}}`,
+	"finalizer":                     `{"metadata": {"finalizers": ["a.b/c"]}}`,
+	"its own name in another place": `{"metadata": {"finalizers": ["globalreserve.io/retry"]}}`,
+	"owner":                         `{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]}}`,
+	"another's annotation":          `{"metadata": {"annotations": {"other": "x"}}}`,
+	"an empty one":                  `{"metadata": {"annotations": {"other": ""}}}`,
+	"an annotation's end":           `{"metadata": {"annotations": {"mine": null}}}`,
+	"an annotation's change":        `{"metadata": {"annotations": {"mine": "b"}}}`,
 }
 
 // servableKind is a kind of objects that a server may patch.
@@ -42,6 +44,8 @@ var servable = []servableKind{
 		refused: map[string]string{
 			"taint":  `{"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}`,
 			"cordon": `{"spec": {"unschedulable": true}}`,
+			"more than is compared": `{"metadata": {"annotations": {"other": "x"}, "finalizers": ["a.b/c"` +
+				strings.Repeat(`, "a.b/c"`, 60000) + `]}}`,
 		},
 		allowed: []string{`{"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}`},
 	},
@@ -66,6 +70,9 @@ var servable = []servableKind{
 			"what is there":   `{"status": {"message": null}}`,
 			"another message": `{"status": {"message": "b"}}`,
 			"ready":           `{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`,
+			"scheduled":       `{"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}}`,
+			"more than is compared": `{"status": {"conditions": [{"type": "Ready", "status": "True"}` +
+				strings.Repeat(`, {"type": "a", "status": "True"}`, 70000) + `]}}`,
 		},
 		allowed: []string{
 			`{"metadata": {"annotations": {"globalreserve.io/retry": "b"}}, "status": {"nominatedNodeName": "node-0"}}`,

@@ -123,8 +123,9 @@ type SlotStatus struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Devices []string `json:"devices,omitempty"`
 
-	// LostDevices are those of devices, at most 1024, whose ExtendedResource is gone from the node. The slot keeps them,
-	// and has them again when their objects come back, but a pod that uses it is not given them.
+	// LostDevices are those of devices, at most 1024, whose ExtendedResource is gone from the node. The slot has them
+	// again when their objects come back; until then a pod that uses it is not given them. A server that starts gives the
+	// slot others, or has the reservation wait.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MaxLength=253
