@@ -307,10 +307,15 @@ func TestQueueOfRefusals(t *testing.T) {
 		for i := range keys {
 			q.Add(fmt.Sprintf("many/%d", i))
 		}
+		tried := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return tries["many/7"]
+		}
 		pass(time.Minute)
-		assert.Equal(t, 4, tries["many/7"], "at the beginning, and after 5, 15 and 35 seconds")
+		assert.Equal(t, 4, tried(), "at the beginning, and after 5, 15 and 35 seconds")
 		pass(time.Hour)
-		assert.InDelta(t, 4+30, tries["many/7"], 2, "every other minute")
+		assert.InDelta(t, 4+30, tried(), 2, "every other minute")
 		told, untold := int64(0), int64(0)
 		for _, line := range lines.AllEntries() {
 			more, _ := line.Data["untold"].(int64)
@@ -323,11 +328,13 @@ func TestQueueOfRefusals(t *testing.T) {
 		clear(tries)
 		mu.Unlock()
 		pass(refusedMost)
+		mu.Lock()
 		assert.Len(t, tries, keys, "it is tried until it succeeds")
 		over = false
+		mu.Unlock()
 		q.Add("many/7")
 		pass(time.Minute)
-		assert.Equal(t, 1+4, tries["many/7"], "and begins anew then")
+		assert.Equal(t, 1+4, tried(), "and begins anew then")
 	})
 }
 
