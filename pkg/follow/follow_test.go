@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
@@ -336,6 +337,54 @@ func TestQueueOfRefusals(t *testing.T) {
 		pass(time.Minute)
 		assert.Equal(t, 1+4, tried(), "and begins anew then")
 	})
+}
+
+// A key that is added during the pause is tried at once, for what it is may have changed; the pause gets longer only
+// when it is over. What the server itself is the cause of, a term that is over or a right that is missing, has no such
+// pauses: the next try may succeed, whatever was asked for.
+func TestQueueOfRefusalsIsFast(t *testing.T) {
+	forbidden := func(message string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "claims"}, "x", errors.New(message))
+	}
+	for name, test := range map[string]struct {
+		err   error
+		adds  int
+		most  time.Duration // of the pause after a minute
+		tries int           // in that minute
+	}{
+		"a quota":                       {forbidden("exceeded quota"), 0, refusedMost, 4},
+		"a quota, and the key is added": {forbidden("exceeded quota"), 6, 40 * time.Second, 4 + 6},
+		"no right": {forbidden(`User "server" cannot create resource "claims" in API group "" at the cluster scope`),
+			0, 2 * time.Second, 31},
+		"a term that is over": {apierrors.NewInvalid(schema.GroupKind{}, "x", field.ErrorList{field.Forbidden(nil,
+			"ValidatingAdmissionPolicy 'x' with binding 'y' denied request: it was decided in term 7, which is over")}),
+			0, 2 * time.Second, 31},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, run func(func(context.Context) error)) {
+				log, _ := logtest.NewNullLogger()
+				q := newTestQueue(1, log)
+				var tries []time.Time
+				run(func(ctx context.Context) error {
+					return q.Run(ctx, func(context.Context, string) error {
+						tries = append(tries, time.Now())
+						return test.err
+					})
+				})
+				q.Add("x")
+				for range test.adds {
+					pass(100 * time.Millisecond)
+					q.Add("x")
+				}
+				pass(time.Minute - time.Duration(test.adds)*100*time.Millisecond)
+				assert.Len(t, tries, test.tries)
+				last := tries[len(tries)-1]
+				pass(test.most)
+				assert.LessOrEqual(t, tries[len(tries)-1].Sub(last), test.most)
+				assert.True(t, tries[len(tries)-1].After(last))
+			})
+		})
+	}
 }
 
 func TestQueue(t *testing.T) {

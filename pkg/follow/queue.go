@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,8 @@ import (
 
 const (
 	// refusedFirst is the pause after the API server has refused what is written for a key, by a quota, a policy or what
-	// an object may be: a repeat is refused as well, until somebody changes that. Each next pause is twice as long, up to
-	// refusedMost.
+	// an object may be: a repeat is refused as well, until somebody changes that. The pause after each repeat is twice as
+	// long, up to refusedMost. A key that is added during a pause is tried at once, as it may have changed.
 	refusedFirst, refusedMost = 5 * time.Second, 2 * time.Minute
 	// failuresPerSecond is how many failures are logged, after a burst.
 	failuresPerSecond, failureBurst = 1, 10
@@ -39,16 +40,23 @@ type QueueOptions[K comparable] struct {
 type Queue[K comparable] struct {
 	options QueueOptions[K]
 	queue   func() workqueue.TypedRateLimitingInterface[K] // made when it is needed: it has goroutines, which Run ends
-	refused workqueue.TypedRateLimiter[K]
-	lines   *rate.Limiter // of the log
-	untold  atomic.Int64  // failures that were not logged since the last that was
+	lines   *rate.Limiter                                  // of the log
+	untold  atomic.Int64                                   // failures that were not logged since the last that was
+	mu      sync.Mutex
+	refused map[K]pause // guarded by mu
+}
+
+// pause is the last one after a refusal.
+type pause struct {
+	length time.Duration
+	until  time.Time
 }
 
 // NewQueue returns a Queue that does not run.
 func NewQueue[K comparable](o QueueOptions[K]) *Queue[K] {
 	return &Queue[K]{
 		options: o, lines: rate.NewLimiter(failuresPerSecond, failureBurst),
-		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[K](refusedFirst, refusedMost),
+		refused: map[K]pause{},
 		queue: sync.OnceValue(func() workqueue.TypedRateLimitingInterface[K] {
 			keys := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{
 				Name: o.Name, Queue: &turns[K]{namespaceOf: o.NamespaceOf, keys: map[string][]K{}},
@@ -97,12 +105,12 @@ func (q *Queue[K]) next(ctx context.Context, work func(ctx context.Context, key 
 	switch {
 	case err == nil, ctx.Err() != nil:
 		queue.Forget(key)
-		q.refused.Forget(key)
+		q.accepted(key)
 	case apierrors.IsConflict(err): // somebody else wrote it, which the watch brings
 		queue.AddRateLimited(key)
 	case isRefused(err):
 		q.tell(key, err)
-		queue.AddAfter(key, q.refused.When(key))
+		queue.AddAfter(key, q.pause(key))
 	default:
 		q.tell(key, err)
 		queue.AddRateLimited(key)
@@ -110,8 +118,32 @@ func (q *Queue[K]) next(ctx context.Context, work func(ctx context.Context, key 
 	return true
 }
 
-// isRefused reports whether the API server refuses what was sent for what it is.
+// pause returns how long a key that was refused has to wait: for the rest of its pause, or for the next one.
+func (q *Queue[K]) pause(key K) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, now := q.refused[key], time.Now()
+	if !now.Before(p.until) {
+		p.length = min(max(2*p.length, refusedFirst), refusedMost)
+		p.until = now.Add(p.length)
+		q.refused[key] = p
+	}
+	return p.until.Sub(now)
+}
+
+func (q *Queue[K]) accepted(key K) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.refused, key)
+}
+
+// isRefused reports whether the API server refuses what was sent for what it is, and not for what the server is: one
+// without the right, or one that wrote in a term that is over. The API server tells these by their messages alone.
 func isRefused(err error) bool {
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), ` is forbidden: User "`) ||
+		strings.Contains(err.Error(), "it was decided in term ") {
+		return false
+	}
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -19,8 +20,10 @@ import (
 
 // choose fills in a node for each slot that has none, and takes the capacity of all slots off the survey. Slots with
 // devices come first, then the largest. Each gets the node that it leaves least free capacity on. kept and slots are
-// the same slots in the same order. Where a slot finds no node, choose returns why.
-func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1alpha1.Slot) *refused {
+// the same slots in the same order. Where a slot finds no node, or not all have one by a deadline, choose returns why.
+func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1alpha1.Slot,
+	deadline time.Time,
+) *refused {
 	var open []int
 	asked := make([]ledger.Placement, len(kept))
 	for i := range kept {
@@ -39,6 +42,10 @@ func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1a
 			cmp.Compare(kept[b].Request.Value(resources.Memory), kept[a].Request.Value(resources.Memory)))
 	})
 	for _, i := range open {
+		if c.now().After(deadline) {
+			return &refused{cause: cause{reasonNotGranted, fmt.Sprintf("it takes more than %v to choose nodes for its %d slots; "+
+				"ask for them in several Reservations, or name nodes", attemptMost, len(kept))}}
+		}
 		p, slot := &asked[i], &slots[i]
 		p.Node = free.BestFit(p, func(node string) bool { return c.avoids(slot, node) == "" })
 		if p.Node == "" {

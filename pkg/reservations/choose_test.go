@@ -2,6 +2,7 @@ package reservations
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -99,7 +100,7 @@ func TestChoose(t *testing.T) {
 			rsv := newReservation("r", 0, tc.slots...)
 			kept, err := convert.Slots(l.Table(), rsv)
 			require.NoError(t, err)
-			why := w.c.choose(l.Survey(), kept, rsv.Spec.Slots)
+			why := w.c.choose(l.Survey(), kept, rsv.Spec.Slots, time.Now().Add(attemptMost))
 			if tc.why != "" {
 				require.NotNil(t, why)
 				assert.Equal(t, cause{reasonNoNodeFits, tc.why}, why.cause)

@@ -53,7 +53,7 @@ func TestLife(t *testing.T) {
 				require.Nil(w.t, w.refused[0].said, "the ledger was not asked")
 				require.Contains(w.t, w.refused[0].why, "may not act for scheduler")
 				w.policy.Set(gatestest.Limited("batch", "alice"))
-				w.pass(placeAgain + placePause)
+				w.pass(passAgain + passPause)
 			},
 			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved",
 			held: []string{"a@n1", "b@n2", "c@n2"},
@@ -374,7 +374,7 @@ func TestPendingTellsWhatIsLacking(t *testing.T) {
 			}
 			assert.NotEmpty(t, r.said.Holders)
 		}
-		w.pass(3 * placeAgain)
+		w.pass(3 * passAgain)
 		assert.Len(t, w.refused, 2, "it is told once, however often it is tried")
 
 		w.ledger.RemovePod(podRef("a"), 1)

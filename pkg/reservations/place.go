@@ -1,91 +1,14 @@
 package reservations
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
-
-// Pending reservations are gone through at most every placePause, and for no
-// more than a fifth of the time: in a busy cluster capacity is freed all the time.
-const (
-	placePause = 100 * time.Millisecond
-	placeRest  = 4
-	// placeAgain is after how long they are gone through if nothing says that
-	// capacity was freed: an allocation may get smaller without an event of that.
-	placeAgain = 10 * time.Second
-)
-
-// placeLoop places pending reservations when something may fit that did not.
-func (c *Controller) placeLoop(ctx context.Context) {
-	if c.ready.Wait(ctx) != nil || c.MayDecide(ctx) != nil {
-		return
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.kick:
-		case <-time.After(placeAgain):
-		}
-		begun := c.now()
-		c.placeAll(ctx)
-		if !follow.Pause(ctx, max(placePause, placeRest*c.now().Sub(begun))) {
-			return
-		}
-	}
-}
-
-// placeAll tries every pending reservation once: the highest priority first, and
-// among equals the oldest.
-func (c *Controller) placeAll(ctx context.Context) {
-	waiting := c.attempts()
-	if len(waiting) == 0 {
-		return
-	}
-	free := c.Ledger.Survey()
-	for _, a := range waiting {
-		if ctx.Err() != nil {
-			return
-		}
-		c.place(a, free)
-	}
-}
-
-// attempt is one try to place a reservation.
-type attempt struct {
-	*record
-	rsv      *v1alpha1.Reservation // the record's when the attempt began
-	priority int32
-}
-
-// attempts returns the pending reservations in order.
-func (c *Controller) attempts() []attempt {
-	c.mu.Lock()
-	var list []attempt
-	for _, r := range c.records {
-		if r.pending() {
-			list = append(list, attempt{record: r, rsv: r.rsv})
-		}
-	}
-	c.mu.Unlock()
-	for i := range list {
-		list[i].priority = c.priority(list[i].rsv)
-	}
-	slices.SortFunc(list, func(a, b attempt) int {
-		return cmp.Or(
-			cmp.Compare(b.priority, a.priority), a.rsv.CreationTimestamp.Compare(b.rsv.CreationTimestamp.Time),
-			cmp.Compare(a.rsv.Namespace, b.rsv.Namespace), cmp.Compare(a.rsv.Name, b.rsv.Name))
-	})
-	return list
-}
 
 // proposal is what an attempt asks the ledger for.
 type proposal struct {
@@ -100,7 +23,7 @@ const choiceRounds = 3
 
 // place tries one reservation.
 func (c *Controller) place(a attempt, free *ledger.Survey) {
-	if !c.startPlacing(a) {
+	if !c.startPlacing(&a) {
 		return
 	}
 	var p *proposal
@@ -138,14 +61,14 @@ func (c *Controller) toPlace(r *record) bool { return c.records[r.key()] == r &&
 
 // startPlacing prepares the record for slots that end before it knows of them.
 // It reports false where there is nothing to place any more.
-func (c *Controller) startPlacing(a attempt) bool {
+func (c *Controller) startPlacing(a *attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.CatchUp()
 	if !c.toPlace(a.record) {
 		return false
 	}
-	a.placing = true
+	a.placing, a.passedOver, a.begun = true, 0, c.now()
 	clear(a.slots)
 	return true
 }
@@ -179,10 +102,10 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 			return nil, &refused{cause: cause{reasonNotGranted, err.Error()}, asked: &kept[i], barred: true}
 		}
 	}
-	if no := c.choose(free, kept, a.rsv.Spec.Slots); no != nil {
-		if over := c.Ledger.KeptOverLimit(kept); over != nil { // new nodes would be of no use
-			no = refusal([]ledger.Rejection{*over}, a.rsv.Spec.Slots, kept)
-		}
+	if over := c.Ledger.KeptOverLimit(kept); over != nil { // nodes need not be looked at, and new ones would be of no use
+		return nil, refusal([]ledger.Rejection{*over}, a.rsv.Spec.Slots, kept)
+	}
+	if no := c.choose(free, kept, a.rsv.Spec.Slots, a.begun.Add(attemptMost)); no != nil {
 		return nil, no
 	}
 	for i := range kept {
@@ -250,6 +173,7 @@ func (c *Controller) endPlacing(a attempt, p *proposal, no *refused) {
 	case waits && no.final:
 		c.refuse(r, no.cause)
 	case waits:
+		r.notBefore = a.rest(c.now())
 		r.waits(no.cause, c.wall())
 		c.noteRefusal(r, no)
 	case no == nil: // deleted meanwhile

@@ -39,6 +39,10 @@ type record struct {
 	// placing is true while the ledger is being asked for the slots: they may
 	// end before anybody knows that they were granted.
 	placing bool
+	// notBefore is when a pending reservation may be tried again, by the steady clock, and passedOver how many passes
+	// in a row have left it out although it might.
+	notBefore  time.Time
+	passedOver int
 	// refusedTTL is the last ttl that was refused, so that this is told once.
 	refusedTTL time.Duration
 }

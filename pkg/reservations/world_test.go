@@ -64,6 +64,7 @@ type world struct {
 	// cordoned is whether nodes are, when the server is told of them.
 	cordoned atomic.Bool
 	ahead    atomic.Int64 // how far the controller's clock is ahead
+	cost     atomic.Int64 // how far each look at it moves it on: once for each slot that a node is chosen for
 	stepped  atomic.Int64 // how far the wall clock is
 	policy   *policy.Store
 	former   atomic.Bool // another server decides now
@@ -127,7 +128,7 @@ func (w *world) newServer() {
 		},
 		FinishedTTL: finishedTTL, Recorder: w.events, Log: log,
 	})
-	w.c.now = func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
+	w.c.now = func() time.Time { return time.Now().Add(time.Duration(w.ahead.Add(w.cost.Load()))) }
 }
 
 func (w *world) undecided() string {
@@ -331,7 +332,7 @@ func (w *world) ctx() context.Context { return context.Background() }
 // included.
 func (w *world) settle() {
 	synctest.Wait()
-	w.pass(2 * placePause)
+	w.pass(2 * passPause)
 }
 
 // pass lets time pass, in the bubble.
