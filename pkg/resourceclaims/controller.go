@@ -46,11 +46,14 @@ type Controller struct {
 	offers      *offers
 	events      *follow.Events
 	news        chan struct{}
+	queue       *follow.Queue[claimKey] // of the writes that are open
 
-	mu      sync.Mutex    // guards what follows
-	settled *follow.Latch // open while what a server before this one has granted is known
-	claims  map[types.UID]known
-	open    map[types.UID]*write
+	mu       sync.Mutex    // guards what follows
+	deciding bool          // all claims and slices are known, and no other server decides
+	settled  *follow.Latch // open while what a server before this one has granted is known
+	claims   map[types.UID]known
+	open     map[types.UID]*write
+	former   int // how many of these a server before this one may have granted
 }
 
 // New makes a Controller and starts nothing.
@@ -62,6 +65,10 @@ func New(o Options) *Controller {
 		news:        make(chan struct{}, 1),
 		settled:     follow.NewLatch(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
 	}
+	c.queue = follow.NewQueue[claimKey](follow.QueueOptions[claimKey]{
+		Name: "settling a write of a ResourceClaim", Workers: settlers, RetryFirst: grace, RetryMost: mostGrace, Log: o.Log,
+		NamespaceOf: func(key claimKey) string { return key.Namespace },
+	})
 	kinds := o.Client.ResourceV1()
 	c.classes = follow.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, follow.NewSource(
 		o.Client, "deviceclasses", kinds.DeviceClasses(), &resourcev1.DeviceClass{},
@@ -82,6 +89,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { _ = c.definitions.Run(ctx) }) // its error is that of ctx
 	running.Go(func() { c.tellDoubles(ctx) })
+	running.Go(func() { _ = c.queue.Run(ctx, c.settle) })
 	running.Go(func() {
 		_ = c.classes.Run(ctx, func(context.Context) { c.offers.allListed() }, func(context.Context) {})
 	})
@@ -186,7 +194,7 @@ func (c *Controller) observe(claim *resourcev1.ResourceClaim, _ bool) {
 	c.claims[claim.UID] = k
 	c.account.ObserveClaim(claim)
 	if w := c.open[claim.UID]; w != nil && account.Version(claim.ResourceVersion) > w.base {
-		delete(c.open, claim.UID)
+		c.close(claim.UID)
 	}
 	if claim.Status.Allocation != nil {
 		c.look()
@@ -203,6 +211,6 @@ func (c *Controller) forget(claim *resourcev1.ResourceClaim) {
 func (c *Controller) forgetUID(uid types.UID) {
 	c.account.ForgetClaim(uid)
 	delete(c.claims, uid)
-	delete(c.open, uid)
+	c.close(uid)
 	c.look()
 }

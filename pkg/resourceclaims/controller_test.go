@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -183,6 +184,9 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// tick is more than it takes to do what is due.
+const tick = time.Second
+
 var errForbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "x", nil)
 
 // What a server before this one has granted is taken, or can no longer be written, before anything is granted.
@@ -219,6 +223,48 @@ func TestClaimWithAllTheAnnotationsThereMayBe(t *testing.T) {
 	inWorld(t, []*resourcev1.ResourceClaim{claim("a")}, func(w *world) {
 		assert.Nil(w.t, w.asks("b", "gpu-0", w.version))
 	}, func(w *world) { w.full = true })
+}
+
+// A claim that may be too large for another annotation is given nothing, so that nobody has to wait for it.
+func TestClaimIsTooLarge(t *testing.T) {
+	large := func(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+		c.Labels = map[string]string{}
+		for i := range 4000 {
+			c.Labels[fmt.Sprint("l", i, strings.Repeat("x", 250))] = strings.Repeat("y", 60)
+		}
+		return c
+	}
+	lean, err := leanClaim(large(claim("a")))
+	require.NoError(t, err)
+	again, err := leanClaim(lean)
+	require.NoError(t, err)
+	assert.True(t, isTooLarge(again.(*resourcev1.ResourceClaim)))
+	had := large(claim("had", "gpu-9"))
+	inWorld(t, []*resourcev1.ResourceClaim{large(claim("a")), had}, func(w *world) {
+		assert.Empty(w.t, w.patches())
+		grant := func(c *resourcev1.ResourceClaim) *account.Refusal {
+			refusal, err := w.Grant(w.t.Context(), c, int64(w.version), false)
+			require.NoError(w.t, err)
+			return refusal
+		}
+		refusal := grant(large(claim("a", "gpu-0")))
+		require.NotNil(w.t, refusal)
+		assert.Equal(w.t, account.TooLarge, refusal.Reason)
+		assert.Contains(w.t, refusal.Message(), "ResourceClaim ns/a has more than 1048576 bytes")
+		assert.Nil(w.t, grant(claim("b", "gpu-0")))
+		assert.Nil(w.t, grant(had), "it may be written with what it has")
+	}, func(w *world) { w.refuse(apierrors.NewInternalError(errors.New("etcdserver: request is too large"))) })
+}
+
+// Claims that cannot be patched are tried less and less often.
+func TestPatchesArePaced(t *testing.T) {
+	inWorld(t, []*resourcev1.ResourceClaim{claim("a")}, func(w *world) {
+		pass(abandonedAfter - tick)
+		assert.Len(w.t, w.patches(), 5)
+		pass(2 * tick)
+		w.refuse(nil)
+		assert.Nil(w.t, w.asks("b", "gpu-0", w.version))
+	}, func(w *world) { w.refuse(apierrors.NewInternalError(errors.New("a webhook"))) })
 }
 
 // A write that was granted and does not show up is made impossible, and its device is free.

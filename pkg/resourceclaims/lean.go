@@ -5,7 +5,18 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
+
+// tooLarge is an annotation of what is kept of a claim that is larger than account.MaxClaimSize. No claim can have it in
+// the API server: that refuses names with spaces.
+const tooLarge = "too large"
+
+func isTooLarge(lean *resourcev1.ResourceClaim) bool {
+	_, is := lean.Annotations[tooLarge]
+	return is
+}
 
 // leanClaim is a cache.TransformFunc. What a claim asks for is not kept: who allocates has looked at that.
 func leanClaim(obj any) (any, error) {
@@ -18,6 +29,9 @@ func leanClaim(obj any) (any, error) {
 			Namespace: full.Namespace, Name: full.Name, UID: full.UID, ResourceVersion: full.ResourceVersion,
 		},
 		Status: resourcev1.ResourceClaimStatus{ReservedFor: full.Status.ReservedFor},
+	}
+	if isTooLarge(full) || full.Size() > account.MaxClaimSize { // a claim may come here again when it is lean
+		kept.Annotations = map[string]string{tooLarge: ""}
 	}
 	if a := full.Status.Allocation; a != nil {
 		kept.Status.Allocation = &resourcev1.AllocationResult{

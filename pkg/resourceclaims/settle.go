@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,11 +25,11 @@ const (
 	// (kubernetes staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), or after its
 	// --request-timeout where that is shorter, and etcd may take some seconds for a write that it has begun.
 	abandonedAfter = 45 * time.Second
-	// tick is how often it is looked what is due, settlers how many requests are sent at once, and requestTimeout how
-	// long one may take.
-	tick           = time.Second
+	// settlers is how many claims are looked at at once, and requestTimeout how long one request may take. What fails is
+	// tried again after grace, and then after up to mostGrace.
 	settlers       = 16
 	requestTimeout = 5 * time.Second
+	mostGrace      = 5 * grace
 )
 
 // write is a write of a claim's devices that may be carried out, and was not seen: this server has granted it, or one
@@ -44,6 +43,12 @@ type write struct {
 	former bool      // a server before this one may have granted it
 }
 
+// claimKey names one claim, and no other one of its name.
+type claimKey struct {
+	types.NamespacedName
+	uid types.UID
+}
+
 // expect remembers what was granted. It has as long as the API server gives it, as long as nobody else wants the same
 // devices: with another webhook that is slow, no write would ever be carried out. c.mu is held.
 func (c *Controller) expect(claim *resourcev1.ResourceClaim, base int64, now time.Time) {
@@ -53,6 +58,7 @@ func (c *Controller) expect(claim *resourcev1.ResourceClaim, base int64, now tim
 		c.open[claim.UID] = w
 	}
 	w.base, w.since, w.due, w.tried = max(w.base, base), now, now.Add(abandonedAfter), false
+	c.queue.AddAfter(claimKey{w.claim, claim.UID}, abandonedAfter)
 }
 
 // hurry has the writes that a claim was refused for settled soon. c.mu is held.
@@ -64,94 +70,91 @@ func (c *Controller) hurry(refused types.UID, refusal *account.Refusal) {
 		}
 		if soon := w.since.Add(grace); soon.Before(w.due) {
 			w.due = soon
+			c.queue.AddAfter(claimKey{w.claim, o.UID}, time.Until(soon))
 		}
 	}
 }
 
 // present is called when all claims and slices have been told of: nobody else decides any more.
 func (c *Controller) present(ctx context.Context) {
-	defer c.unsettle()
 	c.Log.WithField("waiting", c.suspect()).Info("ResourceClaims are decided on")
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		c.settle(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	<-ctx.Done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deciding, c.settled = false, follow.NewLatch() // until all is known anew nothing is granted
 }
 
-// suspect expects the writes that a server before this one may have granted, and returns how many these can be.
-func (c *Controller) suspect() (writes int) {
+// suspect expects the writes that a server before this one may have granted, and returns how many these can be. None is
+// for a claim that is too large: it is granted nothing, and there may be no place for the annotation.
+func (c *Controller) suspect() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
+	c.deciding, c.former = true, 0
 	for uid, claim := range c.claims {
-		if claim.Status.Allocation != nil {
-			continue
-		}
-		writes++
-		c.open[uid] = &write{
-			claim: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
-			base:  account.Version(claim.ResourceVersion), since: now, due: now, former: true,
-		}
-	}
-	return writes
-}
-
-// unsettle has nothing granted until all is known anew.
-func (c *Controller) unsettle() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.settled = follow.NewLatch()
-}
-
-// settle finds out what became of the writes that are due.
-func (c *Controller) settle(ctx context.Context) {
-	group := errgroup.Group{}
-	group.SetLimit(settlers)
-	for uid, w := range c.dueWrites() {
-		group.Go(func() error { return c.settleOne(ctx, uid, w) })
-	}
-	if err := group.Wait(); err != nil && ctx.Err() == nil {
-		c.Log.WithError(err).
-			Warn("it is not known whether devices were allocated to a ResourceClaim; they stay taken until it is. If this " +
-				"stays: the server needs the rights in manifests/base/rbac.yaml")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, w := range c.open {
-		if w.former {
-			return
+		if claim.Status.Allocation == nil && !isTooLarge(claim.ResourceClaim) {
+			c.former++
+			c.open[uid] = &write{
+				claim: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
+				base:  account.Version(claim.ResourceVersion), since: now, due: now, former: true,
+			}
 		}
 	}
-	c.settled.Open()
-}
-
-// dueWrites are those that have not shown up in time. They are due again after grace.
-func (c *Controller) dueWrites() map[types.UID]write {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now, due := time.Now(), map[types.UID]write{}
 	for uid, w := range c.open {
-		if !now.Before(w.due) {
-			w.due, w.tried = now.Add(grace), true
-			due[uid] = *w
-		}
+		c.queue.AddAfter(claimKey{w.claim, uid}, time.Until(w.due))
 	}
-	return due
+	c.settleFormer(0)
+	return c.former
+}
+
+// close forgets the write of a claim, which is settled. c.mu is held.
+func (c *Controller) close(uid types.UID) {
+	if w := c.open[uid]; w != nil && w.former {
+		c.settleFormer(1)
+	}
+	delete(c.open, uid)
+}
+
+// settleFormer counts writes of the server before that are settled: without any left, others are granted devices. c.mu
+// is held.
+func (c *Controller) settleFormer(settled int) {
+	if c.former -= settled; c.deciding && c.former == 0 {
+		c.settled.Open()
+	}
+}
+
+// settle finds out what became of a write that has not shown up in time.
+func (c *Controller) settle(ctx context.Context, key claimKey) error {
+	c.mu.Lock()
+	w := c.open[key.uid]
+	if w == nil || !c.deciding {
+		c.mu.Unlock()
+		return nil
+	}
+	left, last := time.Until(w.due), time.Until(w.since.Add(abandonedAfter+time.Second))
+	w.tried = w.tried || left <= 0
+	c.mu.Unlock()
+	if left > 0 {
+		c.queue.AddAfter(key, left)
+		return nil
+	}
+	if err := c.settleOne(ctx, key); err != nil {
+		if last > 0 {
+			c.queue.AddAfter(key, last) // however long the pause is
+		}
+		return fmt.Errorf("it is not known whether devices were allocated to the ResourceClaim; they stay taken until it "+
+			"is. If this stays: the server needs the rights in manifests/base/rbac.yaml: %w", err)
+	}
+	return nil
 }
 
 // settleOne sees to it that a write is not carried out any more, unless it was. The error says why it could not.
-func (c *Controller) settleOne(ctx context.Context, uid types.UID, w write) error {
-	asked := time.Now()
-	claim, failure := c.withdraw(ctx, uid, w.claim)
+func (c *Controller) settleOne(ctx context.Context, key claimKey) error {
+	asked, uid := time.Now(), key.uid
+	claim, failure := c.withdraw(ctx, uid, key.NamespacedName)
 	err := failure
 	if err != nil && !apierrors.IsNotFound(err) {
-		claim, err = c.get(ctx, w.claim)
+		claim, err = c.get(ctx, key.NamespacedName)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,14 +168,14 @@ func (c *Controller) settleOne(ctx context.Context, uid types.UID, w write) erro
 	case err != nil:
 		return err
 	case claim.Status.Allocation != nil: // the watch tells
-		return nil
+		return failure
 	case failure == nil && account.Version(claim.ResourceVersion) > now.base:
 		c.account.ObserveClaim(claim)
-		delete(c.open, uid)
+		c.close(uid)
 		return nil
 	case asked.Sub(now.since) > abandonedAfter:
 		c.account.GiveUp(uid, asked.Add(-abandonedAfter))
-		delete(c.open, uid)
+		c.close(uid)
 		return nil
 	default:
 		return failure

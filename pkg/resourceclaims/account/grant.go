@@ -8,6 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
+// MaxClaimSize is how many bytes a claim may have, as etcd has it, to be given devices. Its parameters may take two thirds
+// of that, twice 32 times 10 KiB. Beyond it a write of a few hundred bytes more might be refused: etcd takes 1.5 MiB at
+// once (its --max-request-bytes), and then nobody could withdraw what was granted.
+const MaxClaimSize = 1 << 20
+
 // Grant decides whether a write may allocate to a claim the devices that are in its status, all of them or none.
 // base is the resourceVersion of the claim that the write is made on, see Version. What is granted is the
 // claim's until the watch shows how the write ended. Asking again is no second grant.
@@ -47,6 +52,9 @@ func (a *Account) grant(of *resourcev1.ResourceClaim, wanted []holding, base int
 			return nil // an answer that the API server did not get, to a write that was made
 		}
 		return &Refusal{Device: wanted[0].device.key(), Reason: Outdated, Owners: []Owner{c.owner()}}
+	}
+	if of.Size() > MaxClaimSize && !equal(wanted, c.allocated) {
+		return &Refusal{Device: wanted[0].device.key(), Reason: TooLarge, Owners: []Owner{c.owner()}}
 	}
 
 	// Of this claim's allocations only one can be true, so the others are no obstacle.

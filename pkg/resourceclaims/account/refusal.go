@@ -32,12 +32,15 @@ const (
 	Outdated
 	// Malformed: the claim takes a device whole and something else of it too, or a negative amount.
 	Malformed
+	// TooLarge: the claim is larger than MaxClaimSize.
+	TooLarge
 )
 
 var reasons = [...]string{
 	DeviceInUse: "DeviceInUse", Doubled: "Doubled", SharedCapacityExceeded: "SharedCapacityExceeded",
 	CountersExceeded: "CountersExceeded", NotShareable: "NotShareable", NotKnown: "NotKnown",
 	PoolIncomplete: "PoolIncomplete", Outdated: "Outdated", Malformed: "Malformed",
+	TooLarge: "TooLarge",
 }
 
 func (r Reason) String() string {
@@ -115,6 +118,9 @@ func (r *Refusal) Message() string {
 		return fmt.Sprintf("ResourceClaim %s has changed since; ask again for its newest resourceVersion", list(r.Owners))
 	case Malformed:
 		return fmt.Sprintf("ResourceClaim %s takes device %s twice, or a negative amount of it", list(r.Owners), r.Device)
+	case TooLarge:
+		return fmt.Sprintf("ResourceClaim %s has more than %d bytes, most of them labels, annotations or managedFields; take "+
+			"some off", list(r.Owners), MaxClaimSize)
 	}
 	return r.Reason.String()
 }
