@@ -38,8 +38,8 @@ type ganging struct {
 	mu       sync.Mutex
 	of       map[kinds.Key]*startingGang
 	searches int // that watch may still make
-	// recalled is when the object of a gang that is short was touched last.
-	recalled time.Time
+	// recalled is when the object of a gang that is short was touched last, by namespace.
+	recalled map[string]time.Time
 	// rests is the moment until which no search for capacity is made for members that ask for very different things.
 	rests time.Time
 	// halfTime is how long gangs have been half, all together.
@@ -105,7 +105,9 @@ type moment struct {
 
 func (g *ganging) moment() moment { return moment{g.o.Ledger.Revision(), g.others.Load()} }
 
-func newGanging(o *Options) *ganging { return &ganging{o: o, of: map[kinds.Key]*startingGang{}} }
+func newGanging(o *Options) *ganging {
+	return &ganging{o: o, of: map[kinds.Key]*startingGang{}, recalled: map[string]time.Time{}}
+}
 
 // startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs.
 func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {

@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -318,6 +319,36 @@ func TestShortGangsAreTouchedInTurn(t *testing.T) {
 		w.resize("n0", 3)
 		w.pass(10 * time.Minute)
 		assert.Equal(t, searchesPerWatch, w.searches, "nothing changes")
+	})
+}
+
+// Many gangs of one namespace that are short do not keep that of another one waiting for its turn, nor for a
+// look for capacity.
+func TestShortGangsOfNamespacesTakeTurns(t *testing.T) {
+	const many = 60
+	gangTest(t, 4, 100, func(w *gangWorld) {
+		gangs := make([]*cluster.Pod, many)
+		for i := range gangs {
+			gangs[i] = w.gang(fmt.Sprint("gang-", i), 3, 3, nil)[0]
+		}
+		for _, first := range gangs {
+			for node := 0; w.bind(first, fmt.Sprint("n", node)) != nil; node++ {
+				require.Less(t, node, 4)
+			}
+		}
+		other := w.gang("other", 3, 3, func(pod *v1.Pod) { pod.Namespace = "other" })[0]
+		require.NoError(t, w.bind(other, "n3"))
+		w.pass(w.longest() - time.Second)
+		clear(w.touched)
+		isOther := func(s *startingGang) bool { return s.Key.Namespace == "other" }
+		assert.Less(t, slices.IndexFunc(w.inTurn(), isOther), 2, "capacity is looked for each namespace")
+		w.pass(45 * time.Second)
+		assert.Equal(t, 1, w.touched["other"])
+		all := 0
+		for _, n := range w.touched {
+			all += n
+		}
+		assert.InDelta(t, 1+4, all, 1, "one of a namespace at a time")
 	})
 }
 

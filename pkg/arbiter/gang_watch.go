@@ -60,8 +60,10 @@ func (g *ganging) watch() {
 		return
 	}
 	g.searches = searchesPerWatch
-	for key, s := range g.of { // in another order each time
-		gang, ok := g.o.Gangs.Get(key)
+	now := g.o.Ledger.Clock.Now()
+	maps.DeleteFunc(g.recalled, func(_ string, at time.Time) bool { return now.Sub(at) >= remindAfter })
+	for _, s := range g.inTurn() {
+		gang, ok := g.o.Gangs.Get(s.Key)
 		switch {
 		case !ok || gang.Missing && !s.half.IsZero():
 			g.forget(s)
@@ -71,6 +73,19 @@ func (g *ganging) watch() {
 		}
 		g.look(s)
 	}
+}
+
+// inTurn returns the gangs that are not whole, one of each namespace before the next one of any: what watch may do at a
+// time is bounded. The order is another one each time. g.mu is held.
+func (g *ganging) inTurn() []*startingGang {
+	all, turns, turn := make([]*startingGang, 0, len(g.of)), map[string]int{}, make(map[*startingGang]int, len(g.of))
+	for key, s := range g.of {
+		turns[key.Namespace]++
+		turn[s] = turns[key.Namespace]
+		all = append(all, s)
+	}
+	slices.SortStableFunc(all, func(a, b *startingGang) int { return cmp.Compare(turn[a], turn[b]) })
+	return all
 }
 
 // look brings what is remembered of a gang up to date. g.mu is held.
@@ -163,11 +178,12 @@ func (g *ganging) remind(s *startingGang, kept []*cluster.Pod, now time.Time) {
 
 // recall has the scheduler of a gang that is short try the rest of the gang, where there is capacity by now. The
 // scheduler may have given these pods up, and then it would not ask. A touch for one gang may do for all, so there is
-// one at a time. g.mu is held.
+// one of a namespace at a time. g.mu is held.
 func (g *ganging) recall(s *startingGang, rest []*cluster.Pod, now time.Time) {
 	current := g.moment()
+	_, recalled := g.recalled[s.Key.Namespace]
 	if !s.Touch || len(rest) == 0 || now.Sub(s.moved) < remindAfter || now.Before(s.touchAgain) ||
-		now.Sub(g.recalled) < remindAfter || s.looked == current || g.searches == 0 {
+		recalled || s.looked == current || g.searches == 0 {
 		return
 	}
 	g.searches--
@@ -175,7 +191,7 @@ func (g *ganging) recall(s *startingGang, rest []*cluster.Pod, now time.Time) {
 		s.looked = current
 		return
 	}
-	g.recalled = now
+	g.recalled[s.Key.Namespace] = now
 	g.touch(s, now)
 }
 
