@@ -13,9 +13,10 @@ import (
 
 // ResourceClaimQuery is a write of a ResourceClaim's devices that the API server asks about before it carries it out.
 type ResourceClaimQuery struct {
-	// Claim is as it is to be, and Version the one that the write is made on.
+	// Claim is as it is to be. Version is the one that the write is made on, and Size how many bytes that has in JSON.
 	Claim   *resourcev1.ResourceClaim
 	Version string
+	Size    int
 	DryRun  bool
 }
 
@@ -37,7 +38,7 @@ func (a *Arbiter) AdmitResourceClaim(ctx context.Context, q *ResourceClaimQuery)
 	if err := a.o.Ledger.Ready(); err != nil {
 		return err
 	}
-	refusal, err := a.o.ResourceClaims.Grant(ctx, q.Claim, account.Version(q.Version), q.DryRun)
+	refusal, err := a.o.ResourceClaims.Grant(ctx, q.Claim, account.Version(q.Version), q.Size, q.DryRun)
 	if undecided := new(resourceclaims.UndecidedError); errors.As(err, &undecided) {
 		return &gates.Error{Outcome: gates.NotReady, Why: undecided.Why}
 	}

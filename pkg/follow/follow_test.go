@@ -357,7 +357,8 @@ func TestQueueOfRefusalsIsFast(t *testing.T) {
 		"no right": {forbidden(`User "server" cannot create resource "claims" in API group "" at the cluster scope`),
 			0, 2 * time.Second, 31},
 		"a term that is over": {apierrors.NewInvalid(schema.GroupKind{}, "x", field.ErrorList{field.Forbidden(nil,
-			"ValidatingAdmissionPolicy 'x' with binding 'y' denied request: it was decided in term 7, which is over")}),
+			"ValidatingAdmissionPolicy 'globalreserve-fence' with binding 'globalreserve-fence' denied request: "+
+				"it was decided in term 7, which is over")}),
 			0, 2 * time.Second, 31},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,10 +138,12 @@ func (q *Queue[K]) accepted(key K) {
 }
 
 // isRefused reports whether the API server refuses what was sent for what it is, and not for what the server is: one
-// without the right, or one that wrote in a term that is over. The API server tells these by their messages alone.
+// without the right, or one that wrote in a term that is over. The API server tells these by their messages alone; who
+// can have it quote them has its own writes repeated more often.
 func isRefused(err error) bool {
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), ` is forbidden: User "`) ||
-		strings.Contains(err.Error(), "it was decided in term ") {
+	text := err.Error()
+	if apierrors.IsForbidden(err) && strings.Contains(text, ` is forbidden: User "`) ||
+		apierrors.IsInvalid(err) && strings.Contains(text, "ValidatingAdmissionPolicy 'globalreserve-fence'") {
 		return false
 	}
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)

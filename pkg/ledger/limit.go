@@ -111,10 +111,14 @@ func (l Reader) OverLimit(p *Placement) *Rejection {
 
 // KeptOverLimit returns why the slots of a reservation could be kept on no nodes, whatever is free: for the first slot
 // that is more than their namespace, or their caller, may have beside those before it. It is nil where there is none.
-// Slots whose pods have something already are not counted, and nodes are not looked at.
+// Slots whose pods have something already are not counted, and nodes are not looked at. It is nil where a pod is gone,
+// which is a reason to give the reservation up.
 func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	if slices.ContainsFunc(slots, func(s Slot) bool { return s.Pod.UID != "" && l.gone.has(s.Pod.UID) }) {
+		return nil
+	}
 	before, count := &resources.Request{}, int64(0)
 	for i := range slots {
 		s := &slots[i]

@@ -43,8 +43,8 @@ func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1a
 	})
 	for _, i := range open {
 		if c.now().After(deadline) {
-			return &refused{cause: cause{reasonNotGranted, fmt.Sprintf("it takes more than %v to choose nodes for its %d slots; "+
-				"ask for them in several Reservations, or name nodes", attemptMost, len(kept))}}
+			return &refused{cause: cause{reasonNotGranted, fmt.Sprintf("it takes more than %v to choose nodes for its %d "+
+				"slots; ask for them in several Reservations, or name nodes", attemptMost, len(kept))}}
 		}
 		p, slot := &asked[i], &slots[i]
 		p.Node = free.BestFit(p, func(node string) bool { return c.avoids(slot, node) == "" })

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -74,6 +75,7 @@ type Controller struct {
 	queue  *follow.Queue[types.NamespacedName]
 	events *follow.Events
 	kick   chan struct{} // something may fit now that did not
+	freed  atomic.Uint64 // how often that was so
 
 	mu       sync.Mutex // guards what follows
 	records  map[types.NamespacedName]*record
@@ -317,6 +319,7 @@ func (c *Controller) release(r *record) int {
 // Retry has the pending reservations tried soon. Others call it for what no event of the ledger has it do so: labels
 // and taints of nodes, limits, resources that are left to DRA.
 func (c *Controller) Retry() {
+	c.freed.Add(1)
 	select {
 	case c.kick <- struct{}{}:
 	default:

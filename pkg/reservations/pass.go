@@ -10,20 +10,17 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 )
 
-// Pending reservations are gone through at most every passPause, and for no more than a fifth of the time, unless a pass
-// takes long: in a busy cluster capacity is freed all the time. What one namespace asks for must not keep others waiting:
-// it may be thousands of objects, each of which takes a second to find no place for.
+// Pending reservations are gone through at most every passPause, and for no more than a fifth of the time, unless a
+// pass takes long: in a busy cluster capacity is freed all the time. What one namespace asks for must not keep others
+// waiting: it may be thousands of objects, each of which takes a second to find no place for.
 const (
-	passPause, passRest, passRestMost = 100 * time.Millisecond, 4, time.Second
+	passPause, passRest, passRestMost = 100 * time.Millisecond, 4, 3 * time.Second
 	// passAgain is after how long they are gone through if nothing says that capacity was freed: an allocation may get
 	// smaller without an event of that.
 	passAgain = 10 * time.Second
-	// turn is how long reservations of one namespace are tried in a pass. The attempt that goes on then ends; the others
-	// come first in the next pass.
+	// turn is how long reservations of one namespace are tried in a pass. The attempt that goes on then ends. The others
+	// have their turn in the next passes, before any of the namespace is tried again.
 	turn = 50 * time.Millisecond
-	// attemptRest is how many times as long as an attempt took a reservation waits for its next one; no longer than
-	// passAgain.
-	attemptRest = 50
 	// attemptMost is how long nodes are chosen for one reservation.
 	attemptMost = 5 * time.Second
 )
@@ -48,52 +45,58 @@ func (c *Controller) placeLoop(ctx context.Context) {
 	}
 }
 
-// pass tries the pending reservations, each once: the highest priority first. It returns when to go through them next,
-// for the sake of those whose turn it was not.
-func (c *Controller) pass(ctx context.Context) (next time.Duration) {
-	next = passAgain
-	waiting := c.attempts()
+// pass tries the pending reservations, each once: the highest priority first, among equals the oldest. One is tried
+// again when something was freed since, or passAgain is over. It returns after how long to go through them next: at once
+// where there are some whose turn it was not.
+func (c *Controller) pass(ctx context.Context) time.Duration {
+	waiting, later := c.attempts()
 	if len(waiting) == 0 {
-		return next
+		return passAgain
 	}
 	free, used := c.Ledger.Survey(), map[string]time.Duration{}
 	for _, a := range waiting {
-		begun, namespace := c.now(), a.rsv.Namespace
-		switch rest := a.notBefore.Sub(begun); {
-		case ctx.Err() != nil:
-			return next
-		case rest > 0:
-			next = min(next, rest)
-		case used[namespace] >= turn:
-			next = 0
-			c.passOver(a)
-		default:
-			c.place(a, free)
-			used[namespace] += c.now().Sub(begun)
+		if ctx.Err() != nil {
+			return passAgain
 		}
+		if used[a.rsv.Namespace] >= turn {
+			later = true
+			continue
+		}
+		begun := c.now()
+		c.place(a, free)
+		used[a.rsv.Namespace] += c.now().Sub(begun)
 	}
-	return next
+	if later {
+		return 0
+	}
+	return passAgain
 }
 
 // attempt is one try to place a reservation.
 type attempt struct {
 	*record
-	rsv   *v1alpha1.Reservation // the record's when the attempt began
-	begun time.Time             // by the steady clock
-	// What follows is the record's from when the pass began.
-	priority   int32
-	passedOver int
-	notBefore  time.Time
+	rsv      *v1alpha1.Reservation // the record's when the attempt began
+	priority int32
+	asOf     uint64    // what freed was when the pass began
+	until    time.Time // nodes are chosen, by the steady clock
 }
 
-// attempts returns the pending reservations in order: the highest priority first, among equals those that were passed
-// over most often, and then the oldest.
-func (c *Controller) attempts() []attempt {
+// attempts returns the pending reservations whose turn it is, in order, and whether others are due.
+func (c *Controller) attempts() (list []attempt, later bool) {
+	freed := c.freed.Load()
 	c.mu.Lock()
-	var list []attempt
+	now, due, fresh := c.now(), []*record{}, map[string]bool{}
 	for _, r := range c.records {
-		if r.pending() {
-			list = append(list, attempt{record: r, rsv: r.rsv, passedOver: r.passedOver, notBefore: r.notBefore})
+		if r.pending() && (r.freed != freed || now.Sub(r.tried) >= passAgain) {
+			due = append(due, r)
+			fresh[r.rsv.Namespace] = fresh[r.rsv.Namespace] || !r.hadTurn
+		}
+	}
+	for _, r := range due {
+		if r.hadTurn = r.hadTurn && fresh[r.rsv.Namespace]; r.hadTurn {
+			later = true
+		} else {
+			list = append(list, attempt{record: r, rsv: r.rsv, asOf: freed})
 		}
 	}
 	c.mu.Unlock()
@@ -102,21 +105,8 @@ func (c *Controller) attempts() []attempt {
 	}
 	slices.SortFunc(list, func(a, b attempt) int {
 		return cmp.Or(
-			cmp.Compare(b.priority, a.priority), cmp.Compare(b.passedOver, a.passedOver),
-			a.rsv.CreationTimestamp.Compare(b.rsv.CreationTimestamp.Time),
+			cmp.Compare(b.priority, a.priority), a.rsv.CreationTimestamp.Compare(b.rsv.CreationTimestamp.Time),
 			cmp.Compare(a.rsv.Namespace, b.rsv.Namespace), cmp.Compare(a.rsv.Name, b.rsv.Name))
 	})
-	return list
-}
-
-// passOver leaves a reservation to the next pass.
-func (c *Controller) passOver(a attempt) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a.record.passedOver++
-}
-
-// rest returns until when the reservation waits after an attempt that has come to nothing by now.
-func (a *attempt) rest(now time.Time) time.Time {
-	return now.Add(min(attemptRest*now.Sub(a.begun), passAgain))
+	return list, later
 }

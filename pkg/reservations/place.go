@@ -68,7 +68,8 @@ func (c *Controller) startPlacing(a *attempt) bool {
 	if !c.toPlace(a.record) {
 		return false
 	}
-	a.placing, a.passedOver, a.begun = true, 0, c.now()
+	now := c.now()
+	a.placing, a.hadTurn, a.tried, a.freed, a.until = true, true, now, a.asOf, now.Add(attemptMost)
 	clear(a.slots)
 	return true
 }
@@ -105,7 +106,7 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 	if over := c.Ledger.KeptOverLimit(kept); over != nil { // nodes need not be looked at, and new ones would be of no use
 		return nil, refusal([]ledger.Rejection{*over}, a.rsv.Spec.Slots, kept)
 	}
-	if no := c.choose(free, kept, a.rsv.Spec.Slots, a.begun.Add(attemptMost)); no != nil {
+	if no := c.choose(free, kept, a.rsv.Spec.Slots, a.until); no != nil {
 		return nil, no
 	}
 	for i := range kept {
@@ -173,7 +174,6 @@ func (c *Controller) endPlacing(a attempt, p *proposal, no *refused) {
 	case waits && no.final:
 		c.refuse(r, no.cause)
 	case waits:
-		r.notBefore = a.rest(c.now())
 		r.waits(no.cause, c.wall())
 		c.noteRefusal(r, no)
 	case no == nil: // deleted meanwhile

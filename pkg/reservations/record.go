@@ -39,10 +39,11 @@ type record struct {
 	// placing is true while the ledger is being asked for the slots: they may
 	// end before anybody knows that they were granted.
 	placing bool
-	// notBefore is when a pending reservation may be tried again, by the steady clock, and passedOver how many passes
-	// in a row have left it out although it might.
-	notBefore  time.Time
-	passedOver int
+	// tried is when a pending reservation was tried last, by the steady clock, and freed what Controller.freed was then.
+	// hadTurn says that others of its namespace come first now.
+	tried   time.Time
+	freed   uint64
+	hadTurn bool
 	// refusedTTL is the last ttl that was refused, so that this is told once.
 	refusedTTL time.Duration
 }

@@ -65,6 +65,7 @@ type world struct {
 	cordoned atomic.Bool
 	ahead    atomic.Int64 // how far the controller's clock is ahead
 	cost     atomic.Int64 // how far each look at it moves it on: once for each slot that a node is chosen for
+	looks    atomic.Int64 // how often it was looked at
 	stepped  atomic.Int64 // how far the wall clock is
 	policy   *policy.Store
 	former   atomic.Bool // another server decides now
@@ -128,7 +129,10 @@ func (w *world) newServer() {
 		},
 		FinishedTTL: finishedTTL, Recorder: w.events, Log: log,
 	})
-	w.c.now = func() time.Time { return time.Now().Add(time.Duration(w.ahead.Add(w.cost.Load()))) }
+	w.c.now = func() time.Time {
+		w.looks.Add(1)
+		return time.Now().Add(time.Duration(w.ahead.Add(w.cost.Load())))
+	}
 }
 
 func (w *world) undecided() string {

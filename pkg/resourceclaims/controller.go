@@ -117,9 +117,9 @@ type UndecidedError struct{ Why string }
 // Error says what to do.
 func (e *UndecidedError) Error() string { return e.Why }
 
-// Grant decides whether a write may give a claim, which has the version base, what is in its status. The error is an
-// *UndecidedError; a refusal is no error. A dry one grants nothing.
-func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim, base int64,
+// Grant decides whether a write may give a claim what is in its status. Before the write the claim has the version base,
+// and size bytes in JSON. The error is an *UndecidedError; a refusal is no error. A dry one grants nothing.
+func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim, base int64, size int,
 	dry bool,
 ) (*account.Refusal, error) {
 	if err := c.wait(ctx); err != nil {
@@ -129,6 +129,11 @@ func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim,
 	defer c.mu.Unlock()
 	if !c.settled.IsOpen() {
 		return nil, errUnsettled
+	}
+	if size > account.MaxClaimSize {
+		if refusal := c.account.RefuseLarge(claim, base); refusal != nil {
+			return refusal, nil
+		}
 	}
 	if dry {
 		return c.account.Try(claim, base), nil

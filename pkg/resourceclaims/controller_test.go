@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -158,7 +159,7 @@ func (w *world) refuse(err error) {
 // asks decides on a write of a device to a claim that the API server has in a version.
 func (w *world) asks(name, device string, base int) *account.Refusal {
 	w.t.Helper()
-	refusal, err := w.Grant(w.t.Context(), claim(name, device), int64(base), false)
+	refusal, err := w.Grant(w.t.Context(), claim(name, device), int64(base), 0, false)
 	require.NoError(w.t, err)
 	return refusal
 }
@@ -203,7 +204,7 @@ func TestClaimsCannotBePatched(t *testing.T) {
 	forbidden := func(w *world) { w.refuses = errForbidden }
 	inWorld(t, []*resourcev1.ResourceClaim{claim("a")}, func(w *world) {
 		ask := func() error {
-			_, err := w.Grant(w.t.Context(), claim("b", "gpu-0"), int64(w.version), false)
+			_, err := w.Grant(w.t.Context(), claim("b", "gpu-0"), int64(w.version), 0, false)
 			return err
 		}
 		require.ErrorIs(w.t, ask(), errUnsettled)
@@ -225,35 +226,55 @@ func TestClaimWithAllTheAnnotationsThereMayBe(t *testing.T) {
 	}, func(w *world) { w.full = true })
 }
 
-// A claim that may be too large for another annotation is given nothing, so that nobody has to wait for it.
-func TestClaimIsTooLarge(t *testing.T) {
-	large := func(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
-		c.Labels = map[string]string{}
-		for i := range 4000 {
-			c.Labels[fmt.Sprint("l", i, strings.Repeat("x", 250))] = strings.Repeat("y", 60)
-		}
-		return c
+// padded adds blanks to a claim, 10 KiB in the parameters of each of 32 requests, and so many bytes of selectors. The
+// blanks are there in etcd, and in a list.
+func padded(c *resourcev1.ResourceClaim, bytes int) *resourcev1.ResourceClaim {
+	c.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+		DeviceClassName: strings.Repeat("x", bytes),
+	}}}
+	for range resourcev1.DeviceConfigMaxSize {
+		config := resourcev1.DeviceClaimConfiguration{}
+		config.Opaque = &resourcev1.OpaqueDeviceConfiguration{Driver: "d", Parameters: runtime.RawExtension{
+			Raw: []byte(`{"a":` + strings.Repeat(" ", resourcev1.OpaqueParametersMaxLength-10) + `"b"}`),
+		}}
+		c.Spec.Devices.Config = append(c.Spec.Devices.Config, config)
 	}
-	lean, err := leanClaim(large(claim("a")))
+	return c
+}
+
+// A claim that may be too large for another annotation is given nothing, so that nobody has to wait for it. Any other
+// one may have been given something by the server before, however its size was measured.
+func TestClaimIsTooLarge(t *testing.T) {
+	for bytes, large := range map[int]bool{900 << 10: false, account.MaxClaimSize: false, 1400 << 10: true} {
+		stored := padded(claim("a"), bytes)
+		text, err := json.Marshal(stored) // as the admission webhook has it
+		require.NoError(t, err)
+		inWorld(t, []*resourcev1.ResourceClaim{stored, padded(claim("had", "gpu-9"), bytes)}, func(w *world) {
+			grant := func(c *resourcev1.ResourceClaim, base int) *account.Refusal {
+				refusal, err := w.Grant(w.t.Context(), c, int64(base), len(text), false)
+				require.NoError(w.t, err)
+				return refusal
+			}
+			refusal := grant(claim("a", "gpu-0"), w.version)
+			if granted := refusal == nil; granted || !large {
+				assert.Equal(w.t, []string{"a"}, w.patches(), "the server before may have granted it, as this one: %d", bytes)
+			} else {
+				assert.Empty(w.t, w.patches(), bytes)
+			}
+			assert.Equal(w.t, len(text) > account.MaxClaimSize, refusal != nil)
+			if refusal != nil {
+				assert.Equal(w.t, account.TooLarge, refusal.Reason)
+				assert.Contains(w.t, refusal.Message(), "ResourceClaim ns/a has more than 1048576 bytes")
+				assert.Nil(w.t, w.asks("b", "gpu-0", w.version))
+			}
+			assert.Nil(w.t, grant(claim("had", "gpu-9"), 102), "it may be written with what it has")
+		})
+	}
+	lean, err := leanClaim(padded(claim("a"), 1400<<10))
 	require.NoError(t, err)
 	again, err := leanClaim(lean)
 	require.NoError(t, err)
 	assert.True(t, isTooLarge(again.(*resourcev1.ResourceClaim)))
-	had := large(claim("had", "gpu-9"))
-	inWorld(t, []*resourcev1.ResourceClaim{large(claim("a")), had}, func(w *world) {
-		assert.Empty(w.t, w.patches())
-		grant := func(c *resourcev1.ResourceClaim) *account.Refusal {
-			refusal, err := w.Grant(w.t.Context(), c, int64(w.version), false)
-			require.NoError(w.t, err)
-			return refusal
-		}
-		refusal := grant(large(claim("a", "gpu-0")))
-		require.NotNil(w.t, refusal)
-		assert.Equal(w.t, account.TooLarge, refusal.Reason)
-		assert.Contains(w.t, refusal.Message(), "ResourceClaim ns/a has more than 1048576 bytes")
-		assert.Nil(w.t, grant(claim("b", "gpu-0")))
-		assert.Nil(w.t, grant(had), "it may be written with what it has")
-	}, func(w *world) { w.refuse(apierrors.NewInternalError(errors.New("etcdserver: request is too large"))) })
 }
 
 // Claims that cannot be patched are tried less and less often.
@@ -360,11 +381,11 @@ func TestClaimWasReplacedUnseen(t *testing.T) {
 
 func TestADryRunGrantsNothing(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
-		refusal, err := w.Grant(w.t.Context(), claim("a", "gpu-0"), 5, true)
+		refusal, err := w.Grant(w.t.Context(), claim("a", "gpu-0"), 5, 0, true)
 		require.NoError(w.t, err)
 		require.Nil(w.t, refusal)
 		require.Nil(w.t, w.asks("b", "gpu-0", 5))
-		refusal, err = w.Grant(w.t.Context(), claim("a", "gpu-0"), 5, true)
+		refusal, err = w.Grant(w.t.Context(), claim("a", "gpu-0"), 5, 0, true)
 		require.NoError(w.t, err)
 		assert.Equal(w.t, []account.Owner{{Namespace: "ns", Name: "b", UID: "uid-b"}}, refusal.Owners)
 	})
@@ -445,7 +466,7 @@ func TestManyDoublesAreTold(t *testing.T) {
 func TestNoDRA(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		pass(time.Hour)
-		_, err := w.Grant(w.t.Context(), claim("a", "gpu-0"), 5, false)
+		_, err := w.Grant(w.t.Context(), claim("a", "gpu-0"), 5, 0, false)
 		require.ErrorIs(w.t, err, errUnread)
 		assert.Empty(w.t, w.Ages())
 	}, func(w *world) { w.client.Resources[0].APIResources = nil })

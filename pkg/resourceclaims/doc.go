@@ -29,7 +29,8 @@ claims such a write can be for: those that have no devices in the first list, wh
 decide any more. Each of them is patched, as above, before anything is granted. The requests that come meanwhile wait,
 and are then refused for another try. That costs one write for each claim that waits for devices, and nothing where no
 claim does. Where a claim cannot be patched, grants wait for abandonedAfter. A claim may be so large that etcd does not
-take another annotation, whoever made it so. Such claims are granted nothing, and none of them has to be patched.
+take another annotation, whoever made it so. Such a claim is granted nothing (account.MaxClaimSize), and need not be
+patched: what is larger in a list, with blanks, was larger in each review.
 
 A claim that is created later cannot have been granted anything by the server before. After each grant a server checks
 that it still decides. So the request had begun, and the claim was there, while that server had the Lease.

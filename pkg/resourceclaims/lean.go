@@ -9,9 +9,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
-// tooLarge is an annotation of what is kept of a claim that is larger than account.MaxClaimSize. No claim can have it in
-// the API server: that refuses names with spaces.
+// tooLarge is an annotation of what is kept of a claim that has more than MaxClaimSize in JSON, whoever measures it. No
+// claim can have it in the API server: that refuses names with spaces.
 const tooLarge = "too large"
+
+// blanks is by how much a claim without devices may be larger in etcd and in a list, which are protobuf, than in JSON:
+// the parameters of its requests, 32 times 10 KiB, keep blanks there, and empty fields take two bytes.
+const blanks = 384 << 10
 
 func isTooLarge(lean *resourcev1.ResourceClaim) bool {
 	_, is := lean.Annotations[tooLarge]
@@ -30,7 +34,7 @@ func leanClaim(obj any) (any, error) {
 		},
 		Status: resourcev1.ResourceClaimStatus{ReservedFor: full.Status.ReservedFor},
 	}
-	if isTooLarge(full) || full.Size() > account.MaxClaimSize { // a claim may come here again when it is lean
+	if isTooLarge(full) || full.Size() > account.MaxClaimSize+blanks { // a claim may come here again when it is lean
 		kept.Annotations = map[string]string{tooLarge: ""}
 	}
 	if a := full.Status.Allocation; a != nil {

@@ -37,7 +37,7 @@ func NewClaims(t testing.TB, objects ...runtime.Object) *resourceclaims.Controll
 	running.Go(func() { assert.NoError(t, claims.Run(ctx)) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	require.Eventually(t, func() bool {
-		_, err := claims.Grant(ctx, &resourcev1.ResourceClaim{}, 1, true)
+		_, err := claims.Grant(ctx, &resourcev1.ResourceClaim{}, 1, 0, true)
 		return err == nil
 	}, time.Minute, time.Millisecond)
 	return claims

@@ -8,10 +8,26 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// MaxClaimSize is how many bytes a claim may have, as etcd has it, to be given devices. Its parameters may take two thirds
-// of that, twice 32 times 10 KiB. Beyond it a write of a few hundred bytes more might be refused: etcd takes 1.5 MiB at
-// once (its --max-request-bytes), and then nobody could withdraw what was granted.
+// MaxClaimSize is how many bytes a claim may have, in JSON, to be given devices. The parameters of 32 requests, 10 KiB
+// each, and those of 64 that an allocation may have are less. A claim of 1.5 MiB may be as much as etcd takes at once
+// (its --max-request-bytes), and then nobody could withdraw what was granted.
 const MaxClaimSize = 1 << 20
+
+// RefuseLarge returns why a claim that is larger than MaxClaimSize is not given the devices in its status, nil where it
+// has them already.
+func (a *Account) RefuseLarge(of *resourcev1.ResourceClaim, base int64) *Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	wanted, refusal := a.read(of)
+	if c := a.claims[of.UID]; len(wanted) == 0 || c != nil && base <= c.version && equal(wanted, c.allocated) {
+		return nil
+	}
+	if refusal == nil {
+		refusal = &Refusal{Device: wanted[0].device.key(), Reason: TooLarge, Owners: []Owner{newClaim(of).owner()}}
+	}
+	a.tidyDevices(wanted)
+	return refusal
+}
 
 // Grant decides whether a write may allocate to a claim the devices that are in its status, all of them or none.
 // base is the resourceVersion of the claim that the write is made on, see Version. What is granted is the
@@ -52,9 +68,6 @@ func (a *Account) grant(of *resourcev1.ResourceClaim, wanted []holding, base int
 			return nil // an answer that the API server did not get, to a write that was made
 		}
 		return &Refusal{Device: wanted[0].device.key(), Reason: Outdated, Owners: []Owner{c.owner()}}
-	}
-	if of.Size() > MaxClaimSize && !equal(wanted, c.allocated) {
-		return &Refusal{Device: wanted[0].device.key(), Reason: TooLarge, Owners: []Owner{c.owner()}}
 	}
 
 	// Of this claim's allocations only one can be true, so the others are no obstacle.

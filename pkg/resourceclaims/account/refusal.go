@@ -119,8 +119,8 @@ func (r *Refusal) Message() string {
 	case Malformed:
 		return fmt.Sprintf("ResourceClaim %s takes device %s twice, or a negative amount of it", list(r.Owners), r.Device)
 	case TooLarge:
-		return fmt.Sprintf("ResourceClaim %s has more than %d bytes, most of them labels, annotations or managedFields; take "+
-			"some off", list(r.Owners), MaxClaimSize)
+		return fmt.Sprintf("ResourceClaim %s has more than %d bytes in JSON, by its labels, annotations, managedFields, "+
+			"selectors or parameters; make it smaller", list(r.Owners), MaxClaimSize)
 	}
 	return r.Reason.String()
 }

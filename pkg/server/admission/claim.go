@@ -58,7 +58,7 @@ func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.Admiss
 		return v, nil
 	}
 	err := a.o.Arbiter.AdmitResourceClaim(ctx, &arbiter.ResourceClaimQuery{
-		Claim: &claim, Version: former.Metadata.ResourceVersion, DryRun: v.dryRun,
+		Claim: &claim, Version: former.Metadata.ResourceVersion, Size: len(request.OldObject.Raw), DryRun: v.dryRun,
 	})
 	if refused := new(arbiter.DevicesRefusedError); errors.As(err, &refused) {
 		// After a conflict kube-scheduler would write the same again, five times.
