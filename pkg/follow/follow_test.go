@@ -354,12 +354,16 @@ func TestQueueOfRefusalsIsFast(t *testing.T) {
 	}{
 		"a quota":                       {forbidden("exceeded quota"), 0, refusedMost, 4},
 		"a quota, and the key is added": {forbidden("exceeded quota"), 6, 40 * time.Second, 4 + 6},
-		"no right": {forbidden(`User "server" cannot create resource "claims" in API group "" at the cluster scope`),
-			0, 2 * time.Second, 31},
-		"a term that is over": {apierrors.NewInvalid(schema.GroupKind{}, "x", field.ErrorList{field.Forbidden(nil,
-			"ValidatingAdmissionPolicy 'globalreserve-fence' with binding 'globalreserve-fence' denied request: "+
-				"it was decided in term 7, which is over")}),
-			0, 2 * time.Second, 31},
+		"no right": {
+			forbidden(`User "server" cannot create resource "claims" in API group "" at the cluster scope`),
+			0, 2 * time.Second, 31,
+		},
+		"a term that is over": {
+			apierrors.NewInvalid(schema.GroupKind{}, "x", field.ErrorList{field.Forbidden(nil,
+				"ValidatingAdmissionPolicy 'globalreserve-fence' with binding 'globalreserve-fence' denied request: "+
+					"it was decided in term 7, which is over")}),
+			0, 2 * time.Second, 31,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, run func(func(context.Context) error)) {

@@ -46,8 +46,8 @@ func (c *Controller) placeLoop(ctx context.Context) {
 }
 
 // pass tries the pending reservations, each once: the highest priority first, among equals the oldest. One is tried
-// again when something was freed since, or passAgain is over. It returns after how long to go through them next: at once
-// where there are some whose turn it was not.
+// again when something was freed since, or passAgain is over. It returns after how long to go through them next: at
+// once where there are some whose turn it was not.
 func (c *Controller) pass(ctx context.Context) time.Duration {
 	waiting, later := c.attempts()
 	if len(waiting) == 0 {

@@ -117,8 +117,8 @@ type UndecidedError struct{ Why string }
 // Error says what to do.
 func (e *UndecidedError) Error() string { return e.Why }
 
-// Grant decides whether a write may give a claim what is in its status. Before the write the claim has the version base,
-// and size bytes in JSON. The error is an *UndecidedError; a refusal is no error. A dry one grants nothing.
+// Grant decides whether a write may give a claim what is in its status. Before the write the claim has the version
+// base, and size bytes in JSON. The error is an *UndecidedError; a refusal is no error. A dry one grants nothing.
 func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim, base int64, size int,
 	dry bool,
 ) (*account.Refusal, error) {
