@@ -18,8 +18,8 @@ const (
 	// passAgain is after how long they are gone through if nothing says that capacity was freed: an allocation may get
 	// smaller without an event of that.
 	passAgain = 10 * time.Second
-	// turn is how long reservations of one namespace are tried in a pass. The attempt that goes on then ends. The others
-	// have their turn in the next passes, before any of the namespace is tried again.
+	// turn is how long reservations of one namespace are tried in a pass. The attempt that goes on then ends. Those that
+	// it missed are tried in the next passes, before any other of the namespace.
 	turn = 50 * time.Millisecond
 	// attemptMost is how long nodes are chosen for one reservation.
 	attemptMost = 5 * time.Second
@@ -60,6 +60,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		}
 		if used[a.rsv.Namespace] >= turn {
 			later = true
+			c.miss(a)
 			continue
 		}
 		begun := c.now()
@@ -70,6 +71,13 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		return 0
 	}
 	return passAgain
+}
+
+// miss notes that a reservation had no turn in a pass.
+func (c *Controller) miss(a attempt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.missed = true
 }
 
 // attempt is one try to place a reservation.
@@ -85,15 +93,15 @@ type attempt struct {
 func (c *Controller) attempts() (list []attempt, later bool) {
 	freed := c.freed.Load()
 	c.mu.Lock()
-	now, due, fresh := c.now(), []*record{}, map[string]bool{}
+	now, due, behind := c.now(), []*record{}, map[string]bool{}
 	for _, r := range c.records {
 		if r.pending() && (r.freed != freed || now.Sub(r.tried) >= passAgain) {
 			due = append(due, r)
-			fresh[r.rsv.Namespace] = fresh[r.rsv.Namespace] || !r.hadTurn
+			behind[r.rsv.Namespace] = behind[r.rsv.Namespace] || r.missed
 		}
 	}
 	for _, r := range due {
-		if r.hadTurn = r.hadTurn && fresh[r.rsv.Namespace]; r.hadTurn {
+		if behind[r.rsv.Namespace] && !r.missed {
 			later = true
 		} else {
 			list = append(list, attempt{record: r, rsv: r.rsv, asOf: freed})

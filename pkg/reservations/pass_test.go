@@ -83,8 +83,8 @@ func (w *world) keeps(namespace, prefix string) (count int) {
 	return count
 }
 
-// A namespace has many that fit nowhere and take long to try: 60, of 25 ms each. Whatever was freed goes to the highest
-// priority and then to the oldest, and none waits for longer than a round of the namespace.
+// A namespace has many that fit nowhere and take long to try: 60, of 25 ms each. Beside it, whatever was freed goes to
+// the highest priority and then to the oldest, and of the namespace none waits for longer than a round.
 func TestOrderBesideMany(t *testing.T) {
 	one := func(name string) *v1alpha1.Reservation { return newReservation(name, 0, slot("a", "", 1000)) }
 	tests := map[string]func(t *testing.T, w *world){
@@ -96,6 +96,17 @@ func TestOrderBesideMany(t *testing.T) {
 		"a lower priority of the namespace": func(t *testing.T, w *world) {
 			w.at("many", 0, one("new"))
 			w.until(func() bool { return w.keeps("many", "new") == 1 })
+		},
+		"newcomers of the namespace": func(t *testing.T, w *world) {
+			require.True(t, w.bind("p", "n1", 4000))
+			w.cost.Store(0)
+			w.at("team", 10, gang("large", 4))
+			for i := range 100 {
+				if w.at("team", 0, one(fmt.Sprint("new-", i))); i == 50 {
+					w.deletePod("p")
+				}
+			}
+			assert.Equal(t, 4, w.keeps("team", "large"))
 		},
 		"the oldest": func(t *testing.T, w *world) {
 			require.True(t, w.bind("p", "n1", 4000))

@@ -69,7 +69,7 @@ func (c *Controller) startPlacing(a *attempt) bool {
 		return false
 	}
 	now := c.now()
-	a.placing, a.hadTurn, a.tried, a.freed, a.until = true, true, now, a.asOf, now.Add(attemptMost)
+	a.placing, a.missed, a.tried, a.freed, a.until = true, false, now, a.asOf, now.Add(attemptMost)
 	clear(a.slots)
 	return true
 }

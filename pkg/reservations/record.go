@@ -40,10 +40,10 @@ type record struct {
 	// end before anybody knows that they were granted.
 	placing bool
 	// tried is when a pending reservation was tried last, by the steady clock, and freed what Controller.freed was then.
-	// hadTurn says that others of its namespace come first now.
-	tried   time.Time
-	freed   uint64
-	hadTurn bool
+	// missed says that the turn of its namespace was over before it was tried.
+	tried  time.Time
+	freed  uint64
+	missed bool
 	// refusedTTL is the last ttl that was refused, so that this is told once.
 	refusedTTL time.Duration
 }
