@@ -57,12 +57,18 @@ func TestNamespacesTakeTurnsInAPass(t *testing.T) {
 		took := w.until(func() bool { return len(w.ledger.ReservationSlots("other", "one")) == 1 })
 		assert.Less(t, took, 4*time.Second, "not for the %d attempts of the namespace with many", many)
 
+		w.c.mu.Lock()
 		w.refused = nil
-		w.ledger.ReleaseSlots("other", "one", "a")
 		for _, r := range w.c.records {
 			r.refusedFor = ""
 		}
-		w.until(func() bool { return len(w.refused) == many })
+		w.c.mu.Unlock()
+		w.ledger.ReleaseSlots("other", "one", "a")
+		w.until(func() bool {
+			w.c.mu.Lock()
+			defer w.c.mu.Unlock()
+			return len(w.refused) == many
+		})
 	})
 }
 
@@ -75,6 +81,8 @@ func (w *world) at(namespace string, priority int32, rsv *v1alpha1.Reservation) 
 
 // keeps counts the slots that are kept for the reservations of a namespace whose names begin so.
 func (w *world) keeps(namespace, prefix string) (count int) {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
 	for name := range w.c.records {
 		if name.Namespace == namespace && strings.HasPrefix(name.Name, prefix) {
 			count += len(w.ledger.ReservationSlots(namespace, name.Name))
