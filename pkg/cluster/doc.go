@@ -5,8 +5,8 @@
 //     lookups, and reports every change to the ledger in the order the API
 //     server gave it.
 //   - Reader makes the compact form of a pod, wherever one comes from.
-//   - Pods are the pods in that form, and who is a member of which gang (members.go).
-//     Nodes are the nodes.
+//   - Pods are the pods in that form, and who is a member of which gang (members.go),
+//     and who names which claims of devices (claimants.go). Nodes are the nodes.
 //   - Comparer keeps checking the ledger against the cache, and against the API
 //     server itself, and repairs what persists.
 //

@@ -191,7 +191,7 @@ func (c *Cache) ObserveDevices() { c.observeDevices(c.allPods()) }
 // ObserveClaimants tells the ledger anew of the bound pods that name a device claim, when the claim's object came, went
 // or was made anew. Devices of these pods may be known now that were not, or belong to another claim.
 func (c *Cache) ObserveClaimants(namespace, claim string) {
-	c.observeDevices(c.naming(podKey{namespace, claim}))
+	c.observeDevices(c.ClaimantsOf(namespace, claim))
 }
 
 func (c *Cache) observeDevices(pods []*Pod) {

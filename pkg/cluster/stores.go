@@ -25,17 +25,17 @@ type Pods struct {
 	seed   maphash.Seed
 	shards [podShards]shard[podKey, Pod]
 
-	mu      sync.RWMutex    // guards what follows
-	pending map[podKey]*Pod // those without a node that have not finished
-	claimed map[podKey]*Pod // those that name claims of devices
-	gangs   gangs
+	mu        sync.RWMutex    // guards what follows
+	pending   map[podKey]*Pod // those without a node that have not finished
+	claimants claimants
+	gangs     gangs
 
 	reached
 }
 
 // NewPods returns an empty store.
 func NewPods() *Pods {
-	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimed: map[podKey]*Pod{}, gangs: newGangs()}
+	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimants: claimants{}, gangs: newGangs()}
 	for i := range s.shards {
 		s.shards[i].kept = map[podKey]*Pod{}
 	}
@@ -68,13 +68,10 @@ func (s *Pods) list(k podKey, r *Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pending, k)
-	delete(s.claimed, k)
 	if r != nil && r.Node == "" && !r.Finished {
 		s.pending[k] = r
 	}
-	if r != nil && r.Devices != nil {
-		s.claimed[k] = r
-	}
+	s.claimants.set(k, r)
 	s.gangs.set(k, r)
 }
 
@@ -107,32 +104,6 @@ func (s *Pods) PendingPods() iter.Seq[*Pod] {
 		pods = append(pods, r)
 	}
 	return slices.Values(pods)
-}
-
-// naming returns the pods of a namespace that name a claim of devices.
-func (s *Pods) naming(claim podKey) []*Pod {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var found []*Pod
-	for k, r := range s.claimed {
-		if k.namespace == claim.namespace && slices.Contains(r.Devices.Claims, claim.name) {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
-// Claimants returns the pods of a namespace, or of all where that is empty, that name claims of devices.
-func (s *Pods) Claimants(namespace string) []*Pod {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var found []*Pod
-	for k, r := range s.claimed {
-		if namespace == "" || k.namespace == namespace {
-			found = append(found, r)
-		}
-	}
-	return found
 }
 
 // allPods returns every pod. It is not one moment's state: each shard is.

@@ -17,7 +17,7 @@ import (
 
 // podOf is the pod that a claim's status names, which is empty where there is none.
 func podOf(obj *v1alpha1.ExtendedResourceClaim) types.UID {
-	if obj.Status.PodRef == nil || len(obj.Status.ExtendedResources) == 0 {
+	if obj.Status.PodRef == nil {
 		return ""
 	}
 	return obj.Status.PodRef.UID
@@ -42,13 +42,14 @@ func (s *claimSet) recorded(pod ledger.PodRef) (claims map[string]*claim) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, key := range s.byPod[pod.UID] {
-		if key.Namespace != pod.Namespace {
+		known := s.byKey[key]
+		if key.Namespace != pod.Namespace || len(known.obj.Status.ExtendedResources) == 0 {
 			continue
 		}
 		if claims == nil {
 			claims = map[string]*claim{}
 		}
-		claims[key.Name] = s.byKey[key]
+		claims[key.Name] = known
 	}
 	return claims
 }

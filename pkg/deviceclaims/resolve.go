@@ -2,6 +2,8 @@ package deviceclaims
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,7 +18,7 @@ import (
 type claimSet struct {
 	mu    sync.RWMutex // guards what follows
 	byKey map[types.NamespacedName]*claim
-	byPod map[types.UID][]types.NamespacedName // the claims that have devices, by the pod of their status
+	byPod map[types.UID][]types.NamespacedName // claims by the pod of their status, with devices or without
 	// templates are what claims are made from; nil for who does not follow them.
 	templates map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate
 }
@@ -70,15 +72,13 @@ func (s *claimSet) get(key types.NamespacedName) *claim {
 }
 
 // keys returns the claims whose status names a pod, all of them where that is empty.
-func (s *claimSet) keys(pod types.UID) (keys []types.NamespacedName) {
+func (s *claimSet) keys(pod types.UID) []types.NamespacedName {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for key, claim := range s.byKey {
-		if ref := claim.obj.Status.PodRef; pod == "" || (ref != nil && ref.UID == pod) {
-			keys = append(keys, key)
-		}
+	if pod == "" {
+		return slices.AppendSeq(make([]types.NamespacedName, 0, len(s.byKey)), maps.Keys(s.byKey))
 	}
-	return keys
+	return slices.Clone(s.byPod[pod]) // events ask, with Controller.mu held: a walk over all would keep others waiting
 }
 
 // Devices returns what the claims that a pod names ask for, nil for a pod that names none; where one of them cannot be

@@ -51,10 +51,8 @@ func (c *Controller) forgetTemplate(template *v1alpha1.ExtendedResourceClaimTemp
 
 // remake has a claim that is gone made again for the pod, if there is one, that gets it from a template.
 func (c *Controller) remake(gone types.NamespacedName) {
-	for _, pod := range c.Pods.Claimants(gone.Namespace) {
-		if slices.Contains(pod.Devices.Claims, gone.Name) {
-			c.makeFor(pod)
-		}
+	for _, pod := range c.Pods.ClaimantsOf(gone.Namespace, gone.Name) {
+		c.makeFor(pod)
 	}
 }
 

@@ -58,16 +58,7 @@ func NewQueue[K comparable](o QueueOptions[K]) *Queue[K] {
 		options: o, lines: rate.NewLimiter(failuresPerSecond, failureBurst),
 		refused: map[K]pause{},
 		queue: sync.OnceValue(func() workqueue.TypedRateLimitingInterface[K] {
-			keys := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{
-				Name: o.Name, Queue: &turns[K]{namespaceOf: o.NamespaceOf, keys: map[string][]K{}},
-			})
-			return workqueue.NewTypedRateLimitingQueueWithConfig(
-				workqueue.NewTypedItemExponentialFailureRateLimiter[K](o.RetryFirst, o.RetryMost),
-				workqueue.TypedRateLimitingQueueConfig[K]{
-					DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-						Name: o.Name, Queue: keys,
-					}),
-				})
+			return NewTurnsQueue(o.Name, o.RetryFirst, o.RetryMost, o.NamespaceOf)
 		}),
 	}
 }
@@ -141,12 +132,18 @@ func (q *Queue[K]) accepted(key K) {
 // without the right, or one that wrote in a term that is over. The API server tells these by their messages alone; who
 // can have it quote them has its own writes repeated more often.
 func isRefused(err error) bool {
-	text := err.Error()
-	if apierrors.IsForbidden(err) && strings.Contains(text, ` is forbidden: User "`) ||
-		apierrors.IsInvalid(err) && strings.Contains(text, "ValidatingAdmissionPolicy 'globalreserve-fence'") {
+	if LacksRight(err) ||
+		apierrors.IsInvalid(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'globalreserve-fence'") {
 		return false
 	}
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// LacksRight reports whether the API server does not know who sent a request, or finds no right of theirs to it. The
+// next try may succeed, as that is so for a moment where the API server starts or a token is changed.
+func LacksRight(err error) bool {
+	return apierrors.IsUnauthorized(err) ||
+		apierrors.IsForbidden(err) && strings.Contains(err.Error(), ` is forbidden: User "`)
 }
 
 // tell logs a failure, where there are not too many.

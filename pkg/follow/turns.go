@@ -1,8 +1,45 @@
 package follow
 
+import (
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+// InTurn orders a list so that namespaces take turns: the first of each namespace, then the second of each, and so on.
+// Otherwise the order stays.
+func InTurn[T any](list []T, namespaceOf func(T) string) []T {
+	all := turns[T]{namespaceOf: namespaceOf, keys: map[string][]T{}}
+	for _, t := range list {
+		all.Push(t)
+	}
+	ordered := make([]T, len(list))
+	for i := range ordered {
+		ordered[i] = all.Pop()
+	}
+	return ordered
+}
+
+// NewTurnsQueue returns a queue in which namespaces take turns. A key that is added again after a failure waits for
+// first, then twice as long each time, up to most.
+func NewTurnsQueue[K comparable](name string, first, most time.Duration,
+	namespaceOf func(K) string,
+) workqueue.TypedRateLimitingInterface[K] {
+	keys := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{
+		Name: name, Queue: &turns[K]{namespaceOf: namespaceOf, keys: map[string][]K{}},
+	})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, most),
+		workqueue.TypedRateLimitingQueueConfig[K]{
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+				Name: name, Queue: keys,
+			}),
+		})
+}
+
 // turns is a workqueue.Queue in which namespaces take turns: one with many keys does not keep those of others waiting.
 // It is not safe for concurrent use, as workqueue has it.
-type turns[K comparable] struct {
+type turns[K any] struct {
 	namespaceOf func(K) string
 	keys        map[string][]K // by namespace, the first first; none is empty
 	next        []string       // the namespaces with keys, that whose turn it is first

@@ -20,6 +20,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
 // A gang is written as one object where that is possible: its pods are of one
@@ -233,13 +234,13 @@ const reservationsResource = "reservations"
 
 // Start begins to delete what a server before this one has written of gangs that it
 // did not finish. It goes on until that is done, or Stop. What that server had sent has
-// been carried out, or never will be, once storeSettle has passed.
+// been carried out, or never will be, once store.Settle has passed.
 func (a *Arbiter) Start() { a.goOn(a.removeAllUnfinished) }
 
 func (a *Arbiter) removeAllUnfinished() {
 	const longest = 30 * time.Second
 	ctx, w := a.ctx, fates.Write{}
-	for more := follow.Pause(ctx, storeSettle); more; more = follow.Pause(ctx, w.Next(longest, nil)) {
+	for more := follow.Pause(ctx, store.Settle); more; more = follow.Pause(ctx, w.Next(longest, nil)) {
 		if !a.Durable() {
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -189,7 +190,7 @@ func TestOwnGangIsNotRemoved(t *testing.T) {
 		w := newWorld(t)
 		w.Store.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
 		w.Start()
-		<-time.After(gang.StoreSettle - time.Second)
+		<-time.After(store.Settle - time.Second)
 		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
 		require.NoError(t, err)
 		assert.Empty(t, d.Error)

@@ -10,6 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
 // takeBack makes sure that nothing stands for a gang that was not granted. What is
@@ -73,7 +74,7 @@ func (w *durableWrite) undo(p *part) bool {
 				a.giveUpPart(w.gangAttempt, p)
 				return true
 			}
-		case said == fates.Missing && p.Over(asked, storeSettle):
+		case said == fates.Missing && p.Over(asked, store.Settle):
 			a.giveUpPart(w.gangAttempt, p)
 			return true
 		}
@@ -112,7 +113,7 @@ func (a *Arbiter) guard(p *part) {
 		answered = p.stored.UID
 	}
 	tries := fates.Write{}
-	pause := max(time.Until(p.Lost.Add(storeSettle)), fates.FirstPause)
+	pause := max(time.Until(p.Lost.Add(store.Settle)), fates.FirstPause)
 	for ; follow.Pause(a.ctx, pause); pause = tries.Next(fates.LongestPause, nil) {
 		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
 		switch said := fates.Of(reservationsResource, err); {

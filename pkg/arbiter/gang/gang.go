@@ -46,9 +46,6 @@ const (
 	// storeTimeout is how long a write of a Reservation is tried before its caller gets an
 	// answer. A write waits as long for another write of the same object.
 	storeTimeout = 8 * time.Second
-	// storeSettle is after how long no write of a Reservation can still be waiting in the API server. The writes tell it
-	// to give up on them after a few seconds.
-	storeSettle = 15 * time.Second
 )
 
 // Arbiter decides on gangs; see the package comment. Make one with New and end it with Stop.

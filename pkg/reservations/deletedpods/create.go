@@ -11,11 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
 // How the objects are written: at most workers at once, one try in at most
@@ -105,19 +107,45 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 	rsv := t.rsv.DeepCopy()
 	rsv.CreationTimestamp = metav1.Time{}
 	_, err := k.Store.Create(ctx, rsv)
-	switch fates.Of("reservations", err) {
+	said := fates.Of("reservations", err)
+	t.write.Sent(k.Ledger.Clock.Now(), said)
+	switch said {
 	case fates.Done:
 		return nil
 	case fates.Exists:
 		return k.nameTaken(ctx, t)
 	case fates.Refused, fates.Missing:
-		k.release(t)
-		k.log(t).WithError(err).Warn("the capacity of a deleted pod could not be kept")
-		k.warn(t.pod, reasonNotKept, "the Reservation for the capacity of this pod was refused: "+err.Error())
-		return nil
-	default:
-		return fmt.Errorf("creating the Reservation: %w", err)
+		if !follow.LacksRight(err) {
+			return k.refused(ctx, t, err)
+		}
 	}
+	return fmt.Errorf("creating the Reservation: %w", err)
+}
+
+// refused gives back the capacity whose object is refused. An earlier try may have made it though its answer was lost:
+// a quota counts that object, and then refuses the same one for it.
+func (k *Keeper) refused(ctx context.Context, t *task, cause error) error {
+	if t.write.InDoubt() {
+		found, err := k.Store.Get(ctx, t.slot.Ref.Namespace, t.slot.Ref.Name)
+		switch {
+		case err == nil && t.made(found):
+			return nil
+		case err != nil && fates.Of("reservations", err) != fates.Missing:
+			return fmt.Errorf("looking for a Reservation that may have been made: %w", err)
+		case err != nil && !t.write.Over(k.Ledger.Clock.Now(), store.Settle):
+			return fmt.Errorf("a Reservation may be in the making: %w", cause)
+		}
+	}
+	k.release(t)
+	k.log(t).WithError(cause).Warn("the capacity of a deleted pod could not be kept")
+	k.warn(t.pod, reasonNotKept, "the Reservation for the capacity of this pod was refused: "+cause.Error())
+	return nil
+}
+
+// made reports whether an object is that of the task.
+func (t *task) made(object *v1alpha1.Reservation) bool {
+	return object.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod &&
+		object.Annotations[podUIDAnnotation] == string(t.pod.Ref.UID)
 }
 
 // nameTaken finds out whose object has the name: the one written by an earlier
@@ -129,8 +157,7 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 		return errLater
 	case err != nil:
 		return fmt.Errorf("looking at the Reservation that has the name: %w", err)
-	case other.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod &&
-		other.Annotations[podUIDAnnotation] == string(t.pod.Ref.UID):
+	case t.made(other):
 		return nil
 	case t.slot.Ref.Name == suffixed(t.pod):
 		k.release(t)
@@ -153,7 +180,7 @@ func (k *Keeper) rename(t *task) error {
 		return errInUse
 	}
 	moved := *t
-	moved.slot.Ref.Name = suffixed(t.pod)
+	moved.slot.Ref.Name, moved.write = suffixed(t.pod), fates.Write{}
 	k.Ledger.ObserveSlot(moved.slot)
 	k.remember(&moved)
 	k.release(t)

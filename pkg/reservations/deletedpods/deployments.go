@@ -24,12 +24,13 @@ var deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
 type Deployments struct {
 	client metadata.Interface
 	watch  *follow.Watch
+	listed *follow.Latch // opened when all of them are known
 }
 
 // NewDeployments returns Deployments that are not watched yet.
 func NewDeployments(client metadata.Interface, log logrus.FieldLogger) *Deployments {
 	ignore := func(*metav1.PartialObjectMetadata) {}
-	return &Deployments{client: client, watch: follow.NewWatch(nil, log, follow.NewSource(
+	return &Deployments{client: client, listed: follow.NewLatch(), watch: follow.NewWatch(nil, log, follow.NewSource(
 		client, deployments.Resource, client.Resource(deployments), &metav1.PartialObjectMetadata{},
 		func(*metav1.PartialObjectMetadata, bool) {}, ignore).Keeping(onlyMarks))}
 }
@@ -64,8 +65,7 @@ func (d *Deployments) Ages() map[string]time.Duration { return d.watch.Ages() }
 
 // run watches until ctx ends.
 func (d *Deployments) run(ctx context.Context) {
-	nothing := func(context.Context) {}
-	_ = d.watch.Run(ctx, nothing, nothing)
+	_ = d.watch.Run(ctx, func(context.Context) { d.listed.Open() }, func(context.Context) {})
 }
 
 // marks returns what the watch knows of a Deployment, nil where it has no

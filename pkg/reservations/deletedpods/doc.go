@@ -19,7 +19,8 @@
 //	               the Reservation is created, named after the pod:
 //	                 created                  the controller adopts the slot
 //	                 the name is taken        the slot moves to name-<uid>
-//	                 refused for good         the slot is released, with an Event
+//	                 refused for good         the slot is released, with an Event, if no
+//	                                          earlier try made the object after all
 //	                 not known                tried again until the slot ends
 //
 // Until the object is there, the matcher knows of the slot from here, so that a
@@ -51,5 +52,6 @@
 // The slot is in memory from the delete event until the object exists, which is a
 // few milliseconds while the API server answers. A server that stands by remembers
 // the ends of pods that it sees (missed.go): when it takes over it keeps what nobody
-// kept. The end of a pod that no server saw leaves nothing to be kept.
+// kept. The devices of such a pod are not kept: who stands by reads no device claims. The
+// end of a pod that no server saw leaves nothing to be kept.
 package deletedpods

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -71,11 +72,12 @@ const (
 // task is a slot whose object is to be created. Only the worker that has its key
 // changes it.
 type task struct {
-	pod  *cluster.Pod
-	slot ledger.Slot
-	wish wish
-	ttl  time.Duration
-	rsv  *v1alpha1.Reservation
+	pod   *cluster.Pod
+	slot  ledger.Slot
+	wish  wish
+	ttl   time.Duration
+	rsv   *v1alpha1.Reservation
+	write fates.Write // of the object, under the name that the slot has
 }
 
 // New returns a Keeper that does not run.
@@ -132,7 +134,9 @@ func (k *Keeper) newTask(last *cluster.Pod, deployment *cluster.Annotations,
 	t.ttl, complaints = k.chooseTTL(last.Scheduler, w.ttls)
 	name := last.Ref.Name
 	if k.isTaken(last.Ref.Namespace, name) {
-		name = suffixed(last)
+		if name = suffixed(last); k.isTaken(last.Ref.Namespace, name) {
+			return nil, nil, false // kept already, or somebody has made this impossible
+		}
 	}
 	t.slot = k.newSlot(last, name, convert.DeadlineAfter(ended, t.ttl))
 	t.slot.AvailableAt = k.Ledger.Clock.WallAt(ended)

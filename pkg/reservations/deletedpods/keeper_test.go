@@ -191,9 +191,15 @@ func TestCreating(t *testing.T) {
 	lost := storetest.Fate{Never: true, Err: reset}
 	forbidden := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
 		errors.New("the namespace is going"))}
+	quota := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
+		errors.New("exceeded quota: q, requested: count/reservations.globalreserve.io=1"))}
+	unknown := storetest.Fate{Never: true, Err: apierrors.NewUnauthorized("not yet")}
+	noRight := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
+		errors.New(`User "server" cannot create resource "reservations"`))}
 	tests := map[string]struct {
 		creates []storetest.Fate
 		kept    bool
+		lasts   bool // what becomes of the creates, until the slot ends
 		events  int
 	}{
 		"at once": {kept: true},
@@ -201,11 +207,18 @@ func TestCreating(t *testing.T) {
 			Never: true,
 			Err:   apierrors.NewInternalError(errors.New("no")),
 		}), kept: true},
-		"the answer is lost":          {creates: fates(1, storetest.Fate{Err: reset}), kept: true},
-		"the request is lost":         {creates: fates(2, lost), kept: true},
-		"it is refused for good":      {creates: fates(1, forbidden), events: 1},
-		"it is never known":           {creates: fates(1000, lost)},
-		"it is refused after a while": {creates: append(fates(3, lost), forbidden), events: 1},
+		"the answer is lost":                           {creates: fates(1, storetest.Fate{Err: reset}), kept: true},
+		"the request is lost":                          {creates: fates(2, lost), kept: true},
+		"it is refused for good":                       {creates: fates(1, forbidden), events: 1},
+		"it is never known":                            {creates: fates(1000, lost), lasts: true},
+		"the server is not known for a moment":         {creates: fates(2, unknown), kept: true},
+		"a right is missing for a moment":              {creates: fates(2, noRight), kept: true},
+		"a right is missing for long":                  {creates: fates(1000, noRight), lasts: true},
+		"a quota counts the one whose answer was lost": {creates: []storetest.Fate{{Err: reset}, quota}, kept: true},
+		"a quota counts the one that is being made": {
+			creates: append([]storetest.Fate{{Err: reset, Commit: time.Second}}, fates(1000, quota)...), kept: true,
+		},
+		"it is refused after a while": {creates: append(fates(3, lost), fates(1000, forbidden)...), events: 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +228,7 @@ func TestCreating(t *testing.T) {
 				w.api.NextCreates(tt.creates...)
 				w.remove(pod("p", nil))
 				pass(30 * time.Second)
-				if name == "it is never known" {
+				if tt.lasts {
 					assert.Len(t, w.slots(), 1, "as long as it lasts")
 					w.ledger.Expire(time.Now().Add(time.Hour))
 					pass(time.Minute)
@@ -232,6 +245,24 @@ func TestCreating(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After a lost answer an object of the name may be another's, which keeps nothing of this pod.
+func TestRefusedWhereAnotherHasTheName(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		w.write("p")
+		w.api.NextCreates(
+			storetest.Fate{Never: true, Err: &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}},
+			storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
+				errors.New("exceeded quota"))})
+		w.remove(pod("p", nil))
+		pass(30 * time.Second)
+		assert.Empty(t, w.slots())
+		assert.Equal(t, 1, w.api.GetCount)
+		assert.Len(t, w.events(), 1)
+	})
 }
 
 // A slot that is used up, or given back by somebody, needs no object. The pod that used it up may go, too, while the

@@ -2,10 +2,14 @@ package deletedpods
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
 const (
@@ -17,6 +21,9 @@ const (
 	overlap = 2 * time.Second
 	// maxMissed bounds how many are remembered.
 	maxMissed = 20_000
+	// takeOverTimeout is how long a server that takes over waits for each of the two things that it asks the API server:
+	// nobody decides meanwhile.
+	takeOverTimeout = 2 * time.Second
 )
 
 // missedPod is a pod that ended while another server, or none, decided.
@@ -24,6 +31,15 @@ type missedPod struct {
 	last *cluster.Pod
 	at   time.Time
 }
+
+// podKey is a pod as the Reservation made for its capacity names it. Whoever writes a UID of their own into one cannot
+// mean the pods of other namespaces.
+type podKey struct {
+	namespace string
+	uid       types.UID
+}
+
+func (m missedPod) key() podKey { return podKey{m.last.Ref.Namespace, m.last.Ref.UID} }
 
 // miss remembers the end of a pod until TakeOver. It reports false after that.
 func (k *Keeper) miss(last *cluster.Pod) bool {
@@ -49,6 +65,7 @@ func (k *Keeper) miss(last *cluster.Pod) bool {
 // called once, when reservations are known and before anything else is decided. It returns for how many pods it kept
 // capacity.
 func (k *Keeper) TakeOver(ctx context.Context, since time.Time) (kept int) {
+	k.awaitDeployments(ctx)
 	k.mu.Lock()
 	missed := k.missed
 	k.missed, k.leads = nil, true
@@ -56,26 +73,26 @@ func (k *Keeper) TakeOver(ctx context.Context, since time.Time) (kept int) {
 	if !k.enabled() {
 		return 0
 	}
-	deployments := map[string]*cluster.Annotations{}
 	if oldest := k.Ledger.Clock.Now().Add(-missedFor); since.Before(oldest) {
 		since = oldest
 	} else {
 		since = since.Add(-overlap)
 	}
+	missed = slices.DeleteFunc(missed, func(m missedPod) bool { return m.at.Before(since) })
+	taken := k.takenOf(ctx, missed)
 	for _, m := range missed {
-		if !m.at.Before(since) && k.keepMissed(ctx, m, deployments) {
+		if !taken[m.key()] && k.keepMissed(m) {
+			taken[m.key()] = true // a pod that finishes while it is deleted ends twice
 			kept++
 		}
 	}
 	return kept
 }
 
-// keepMissed keeps the capacity of one pod, if it is wanted, free, and not kept yet. deployments has the annotations
-// of those that were read before.
-func (k *Keeper) keepMissed(ctx context.Context, m missedPod, deployments map[string]*cluster.Annotations) bool {
-	t, complaints, keep := k.newTask(m.last, k.liveMarks(ctx, m.last, deployments), m.at)
-	taken := k.Taken(m.last.Ref.Namespace, m.last.Ref.Name) || k.Taken(m.last.Ref.Namespace, suffixed(m.last))
-	if !keep || taken || !t.slot.Deadline.After(k.Ledger.Clock.Now()) {
+// keepMissed keeps the capacity of one pod, if it is wanted and free.
+func (k *Keeper) keepMissed(m missedPod) bool {
+	t, complaints, keep := k.newTask(m.last, k.deploymentOf(m.last), m.at)
+	if !keep || !t.slot.Deadline.After(k.Ledger.Clock.Now()) {
 		return false
 	}
 	var tried ledger.Result
@@ -95,22 +112,45 @@ func (k *Keeper) keepMissed(ctx context.Context, m missedPod, deployments map[st
 	return true
 }
 
-// liveMarks reads the annotations of the Deployment of a pod, each one once: the watch may not have brought it yet.
-func (k *Keeper) liveMarks(ctx context.Context, pod *cluster.Pod,
-	read map[string]*cluster.Annotations,
-) *cluster.Annotations {
-	if pod.Controller.Kind != kindDeployment {
-		return nil
+// awaitDeployments waits for what the watch lists, if that matters for any of the pods. To read each Deployment would
+// take long; whether one still asks is read before an object is written.
+func (k *Keeper) awaitDeployments(ctx context.Context) {
+	k.mu.Lock()
+	matters := slices.ContainsFunc(k.missed, func(m missedPod) bool { return m.last.Controller.Kind == kindDeployment })
+	k.mu.Unlock()
+	if !matters || !k.enabled() {
+		return
 	}
-	key := pod.Ref.Namespace + "/" + pod.Controller.Name
-	marks, ok := read[key]
-	if !ok {
-		var err error
-		if marks, err = k.Deployments.live(ctx, pod.Ref.Namespace, pod.Controller.Name); err != nil {
-			k.Log.WithError(err).
-				Warn("the capacity of the deleted pods of a Deployment is not kept, as it is not known whether it asks for that")
+	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
+	defer cancel()
+	if err := k.Deployments.listed.Wait(ctx); err != nil {
+		k.Log.WithError(err).
+			Warn("the capacity of the deleted pods of Deployments is not kept, as it is not known which of these ask for that")
+	}
+}
+
+// takenOf returns which pods have Reservations that another server made for their capacity. Where that cannot be read,
+// any Reservation of the name counts.
+func (k *Keeper) takenOf(ctx context.Context, missed []missedPod) map[podKey]bool {
+	taken := map[podKey]bool{}
+	for _, m := range missed {
+		if k.Taken(m.last.Ref.Namespace, m.last.Ref.Name) || k.Taken(m.last.Ref.Namespace, suffixed(m.last)) {
+			taken[m.key()] = true
 		}
-		read[key] = marks
 	}
-	return marks
+	if len(taken) == 0 {
+		return taken
+	}
+	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
+	defer cancel()
+	made, err := k.Store.List(ctx, convert.MadeByLabel)
+	if err != nil {
+		k.Log.WithError(err).Warn("the capacity of deleted pods is not kept where there are Reservations of their names")
+		return taken
+	}
+	clear(taken)
+	for i := range made {
+		taken[podKey{made[i].Namespace, types.UID(made[i].Annotations[podUIDAnnotation])}] = true
+	}
+	return taken
 }

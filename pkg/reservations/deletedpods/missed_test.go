@@ -1,21 +1,39 @@
 package deletedpods
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
 // standBy has the Keeper be that of a server that does not decide.
 func (w *world) standBy() { w.leads = false }
+
+// keptFor puts an object there that keeps the capacity of a pod of a UID.
+func (w *world) keptFor(name, uid string) {
+	w.write(name)
+	object := w.api.Objects[types.NamespacedName{Namespace: "ns", Name: name}]
+	object.Labels = map[string]string{convert.MadeByLabel: convert.MadeByDeletedPod}
+	object.Annotations = map[string]string{podUIDAnnotation: uid}
+	w.taken[name] = true
+}
 
 func TestTakeOver(t *testing.T) {
 	keepsDeployment := map[string]string{v1alpha1.ReservationAnnotation: "true"}
@@ -36,14 +54,30 @@ func TestTakeOver(t *testing.T) {
 			pod: pod("a", nil), after: 10 * time.Second, led: overlap,
 			want: []string{"ns/a/deleted-pod"},
 		},
+		"it finished, and then was deleted": {
+			pod: pod("a", nil), meanwhile: func(w *world) { w.Keep(pod("a", nil)) },
+			want: []string{"ns/a/deleted-pod"},
+		},
 		"its time is over": {
 			pod:   pod("a", func(p *cluster.Pod) { p.Annotations.TTL = "5s" }),
 			after: 5 * time.Second,
 		},
-		"the server before this kept it": {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a"] = true }},
-		"kept under another name":        {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a-uid-of-a"] = true }},
-		"no Reservations can be made":    {pod: pod("a", nil), meanwhile: func(w *world) { w.serving = false }},
-		"the policy keeps none":          {pod: pod("a", nil), meanwhile: (*world).switchOff},
+		"the server before this kept it": {pod: pod("a", nil), meanwhile: func(w *world) { w.keptFor("a", "uid-of-a") }},
+		"kept under another name": {pod: pod("a", nil), meanwhile: func(w *world) {
+			w.write("a")
+			w.taken["a"] = true
+			w.keptFor("a-uid-of-a", "uid-of-a")
+		}},
+		"another's Reservation has its name": {
+			pod: pod("a", nil), meanwhile: func(w *world) { w.write("a"); w.taken["a"] = true },
+			want: []string{"ns/a-uid-of-a/deleted-pod"},
+		},
+		"that of an earlier pod has its name": {
+			pod: pod("a", nil), meanwhile: func(w *world) { w.keptFor("a", "uid-of-earlier") },
+			want: []string{"ns/a-uid-of-a/deleted-pod"},
+		},
+		"no Reservations can be made": {pod: pod("a", nil), meanwhile: func(w *world) { w.serving = false }},
+		"the policy keeps none":       {pod: pod("a", nil), meanwhile: (*world).switchOff},
 		"others have the capacity": {pod: pod("a", nil), meanwhile: func(w *world) {
 			other := pod("b", nil)
 			w.ledger.ObservePod(ledger.PodObservation{Pod: other.Ref, Node: "n", Request: other.Request})
@@ -64,10 +98,11 @@ func TestTakeOver(t *testing.T) {
 				if test.meanwhile != nil {
 					test.meanwhile(w)
 				}
+				objects := len(w.names())
 				assert.Equal(t, len(test.want), w.TakeOver(t.Context(), since))
 				synctest.Wait()
 				assert.ElementsMatch(t, test.want, w.slots())
-				assert.Len(t, w.names(), len(test.want), "objects")
+				assert.Len(t, w.names(), objects+len(test.want), "objects")
 			})
 		})
 	}
@@ -89,6 +124,85 @@ func TestTakeOverInTime(t *testing.T) {
 		w.remove(pod("b", nil))
 		assert.Len(t, w.slots(), 2, "from now on what ends is kept at once")
 		assert.Zero(t, w.TakeOver(t.Context(), ended))
+	})
+}
+
+// However many Deployments there are, what the watch lists is all that is read of them before anything is decided.
+func TestTakeOverReadsNoDeploymentOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		w.standBy()
+		since := time.Now()
+		for i := range 5000 {
+			w.remove(pod(fmt.Sprint("p", i), func(p *cluster.Pod) {
+				p.Annotations, p.Controller = nil, cluster.Controller{Kind: "Deployment", Name: fmt.Sprint("web-", i)}
+			}))
+		}
+		require.Zero(t, w.TakeOver(t.Context(), since))
+		assert.Zero(t, time.Since(since))
+		gets := 0
+		for _, action := range w.metadata.Actions() {
+			if action.GetVerb() == "get" {
+				gets++
+			}
+		}
+		assert.Zero(t, gets)
+	})
+}
+
+// silent is a network on which nothing is ever answered.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// Nobody decides while a server takes over, so that has to end whatever the API server does. What does not depend on
+// Deployments is kept.
+func TestTakeOverEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Stop()
+		client, err := metadata.NewForConfig(&rest.Config{Host: "http://api", Transport: silent{}, QPS: -1})
+		require.NoError(t, err)
+		log, lines := logtest.NewNullLogger()
+		w.Deployments, w.Log = NewDeployments(client, log), log
+		w.standBy()
+		begun := time.Now()
+		for i := range 20 {
+			w.remove(pod(fmt.Sprint("of-deployment-", i), func(p *cluster.Pod) {
+				p.Annotations, p.Controller = nil, cluster.Controller{Kind: "Deployment", Name: fmt.Sprint("web-", i)}
+			}))
+		}
+		w.remove(pod("asks", nil))
+		w.remove(pod("taken", nil))
+		w.taken["taken"] = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		assert.Equal(t, 2, w.TakeOver(ctx, begun))
+		assert.Equal(t, 2*time.Second, time.Since(begun))
+		assert.Equal(t, []string{"ns/asks/deleted-pod", "ns/taken-uid-of-t/deleted-pod"}, w.slots())
+		warnings := slices.DeleteFunc(lines.AllEntries(), func(e *logrus.Entry) bool { return e.Level != logrus.WarnLevel })
+		assert.Len(t, warnings, 1, "of Deployments")
+	})
+}
+
+// A pod that ends while a server waits for Deployments is not forgotten.
+func TestPodsThatEndDuringTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Stop()
+		w.Deployments = NewDeployments(w.metadata, w.Log)
+		w.standBy()
+		w.remove(pod("of-deployment", ofDeployment))
+		kept := make(chan int)
+		go func() { kept <- w.TakeOver(t.Context(), time.Now()) }()
+		synctest.Wait()
+		w.remove(pod("late", nil))
+		assert.Equal(t, 1, <-kept)
+		assert.Equal(t, []string{"ns/late/deleted-pod"}, w.slots())
 	})
 }
 

@@ -17,8 +17,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 )
 
-// Timeout bounds one request.
-const Timeout = 7 * time.Second
+const (
+	// Timeout bounds one request.
+	Timeout = 7 * time.Second
+	// Settle is after how long no write of a Reservation can still be waiting in the API server. The writes tell it
+	// to give up on them after a few seconds.
+	Settle = 15 * time.Second
+)
 
 // Store is the API server's Reservations. Safe for concurrent use.
 type Store struct {

@@ -1,4 +1,0 @@
-package gang
-
-// StoreSettle is for tests of what begins then.
-const StoreSettle = storeSettle
