@@ -78,14 +78,7 @@ func (g *ganging) watch() {
 // inTurn returns the gangs that are not whole, one of each namespace before the next one of any: what watch may do at a
 // time is bounded. The order is another one each time. g.mu is held.
 func (g *ganging) inTurn() []*startingGang {
-	all, turns, turn := make([]*startingGang, 0, len(g.of)), map[string]int{}, make(map[*startingGang]int, len(g.of))
-	for key, s := range g.of {
-		turns[key.Namespace]++
-		turn[s] = turns[key.Namespace]
-		all = append(all, s)
-	}
-	slices.SortStableFunc(all, func(a, b *startingGang) int { return cmp.Compare(turn[a], turn[b]) })
-	return all
+	return follow.InTurn(slices.Collect(maps.Values(g.of)), func(s *startingGang) string { return s.Key.Namespace })
 }
 
 // look brings what is remembered of a gang up to date. g.mu is held.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -28,6 +30,8 @@ const (
 	tick = 250 * time.Millisecond
 	// settlers bounds how many bindings are settled at the same time.
 	settlers = 8
+	// round is how many are settled before it is looked again what is due.
+	round = 4 * settlers
 	// pendingTimeout bounds one request to the API server about a pending binding.
 	pendingTimeout = 3 * time.Second
 	// firstPending is the first pause between tries to settle one. The longest is that
@@ -154,21 +158,18 @@ func (a *Arbiter) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.pending.ctx, cancel)()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
 	var asked time.Time
-	known := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	known, pause := false, tick
+	for follow.Pause(ctx, pause) {
 		if !known && time.Since(asked) >= selfPause {
 			known, asked = a.askSelf(ctx), time.Now()
 		}
-		a.settleAll(ctx, func(p *pending) bool { return !time.Now().Before(p.due) })
+		pause = tick
+		if a.settleAll(ctx, round, func(p *pending) bool { return !time.Now().Before(p.due) }) {
+			pause = 0 // for others
+		}
 	}
+	return nil
 }
 
 // stopPending refuses to allow more and settles what is pending, until ctx ends: what
@@ -181,7 +182,7 @@ func (a *Arbiter) stopPending(ctx context.Context) {
 	a.pending.cancel()
 	a.pending.loop.Lock()
 	defer a.pending.loop.Unlock()
-	a.settleAll(ctx, func(p *pending) bool { return !p.create })
+	a.settleAll(ctx, math.MaxInt, func(p *pending) bool { return !p.create })
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	if left := a.pending.len(); left > 0 {
@@ -217,26 +218,28 @@ func (s *pendings) isSelf(user string) bool {
 	return s.self != "" && s.self == user
 }
 
-// settleAll forgets the pending bindings that the watch has told of, and settles
-// those of the others that are chosen.
-func (a *Arbiter) settleAll(ctx context.Context, chosen func(*pending) bool) {
+// settleAll forgets the pending bindings that the watch has told of, and settles those of the others that are chosen,
+// most of them at most. It reports whether it leaves others.
+func (a *Arbiter) settleAll(ctx context.Context, most int, chosen func(*pending) bool) (others bool) {
 	group := errgroup.Group{}
 	group.SetLimit(settlers)
-	for _, p := range a.takePending(chosen) {
+	taken, others := a.takePending(most, chosen)
+	for _, p := range taken {
 		group.Go(func() error {
 			a.settlePending(ctx, p)
 			return nil
 		})
 	}
 	_ = group.Wait() // none fails
+	return others
 }
 
-// takePending forgets what is over and returns the chosen rest, marked as being settled.
-func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
+// takePending forgets what is over and returns the chosen rest, marked as being settled: most of them at most, of each
+// namespace in turn. It reports whether there are others.
+func (a *Arbiter) takePending(most int, chosen func(*pending) bool) (taken []*pending, others bool) {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	maps.DeleteFunc(a.pending.failed, func(_ string, until time.Time) bool { return !time.Now().Before(until) })
-	var taken []*pending
 	for _, all := range []map[ledger.PodRef]*pending{a.pending.of, a.pending.resizes} {
 		for _, p := range all {
 			switch {
@@ -244,12 +247,17 @@ func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
 			case a.isOver(p):
 				a.over(p)
 			case chosen(p):
-				p.settling = true
 				taken = append(taken, p)
 			}
 		}
 	}
-	return taken
+	if others = len(taken) > most; others {
+		taken = follow.InTurn(taken, func(p *pending) string { return p.ref.Namespace })[:most]
+	}
+	for _, p := range taken {
+		p.settling = true
+	}
+	return taken, others
 }
 
 // isOver reports whether the allocation tells what became of a binding: it was carried

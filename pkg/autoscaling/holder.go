@@ -103,7 +103,6 @@ func (h *Holder) look(now time.Time) (wrong []*cluster.Pod) {
 		return nil
 	}
 	waits := map[types.UID]bool{}
-	turns, turn := map[string]int{}, map[types.UID]int{}
 	for pod := range h.Pods.PendingPods() {
 		uid := pod.Ref.UID
 		if pod.Scheduling == cluster.NotTried || pod.Deleting {
@@ -118,8 +117,6 @@ func (h *Holder) look(now time.Time) (wrong []*cluster.Pod) {
 			h.judged[uid] = pod.ResourceVersion
 			continue
 		}
-		turns[pod.Ref.Namespace]++
-		turn[uid] = turns[pod.Ref.Namespace]
 		wrong = append(wrong, pod)
 	}
 	if all {
@@ -131,9 +128,8 @@ func (h *Holder) look(now time.Time) (wrong []*cluster.Pod) {
 			h.settled()
 		}
 	}
-	slices.SortFunc(wrong, func(a, b *cluster.Pod) int {
-		return cmp.Or(cmp.Compare(turn[a.Ref.UID], turn[b.Ref.UID]), cmp.Compare(b.Scheduling, a.Scheduling))
-	})
+	slices.SortFunc(wrong, func(a, b *cluster.Pod) int { return cmp.Compare(b.Scheduling, a.Scheduling) })
+	wrong = follow.InTurn(wrong, func(pod *cluster.Pod) string { return pod.Ref.Namespace })
 	return wrong[:min(len(wrong), podBurst)]
 }
 

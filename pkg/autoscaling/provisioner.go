@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,9 +55,10 @@ type Provisioner struct {
 	mu    sync.Mutex                           // guards what follows
 	known map[owned]*unstructured.Unstructured // requests that were made here
 
-	// since is since when a reservation fits no node, and next when what failed for one is tried again. Run alone uses
-	// them.
+	// since is since when a reservation fits no node, and next when what failed for one is tried again. served is when
+	// nodes were requested last for one of a namespace. Run alone uses them.
 	since, next map[types.UID]time.Time
+	served      map[string]time.Time
 }
 
 // NewProvisioner makes a Provisioner and starts nothing.
@@ -65,7 +67,7 @@ func NewProvisioner(o ProvisionerOptions) *Provisioner {
 		ProvisionerOptions: o, writes: newWrites("ProvisioningRequest", o.Metrics, o.Log),
 		definitions: follow.NewDefinitions(o.Discovery, groupVersion, o.Log),
 		known:       map[owned]*unstructured.Unstructured{},
-		since:       map[types.UID]time.Time{}, next: map[types.UID]time.Time{},
+		since:       map[types.UID]time.Time{}, next: map[types.UID]time.Time{}, served: map[string]time.Time{},
 	}
 	p.kind = p.definitions.Kind(requests.Resource)
 	p.watch = follow.NewWatch(p.kind, o.Log,
@@ -152,7 +154,7 @@ func (p *Provisioner) step(ctx context.Context, now time.Time) {
 	p.mu.Lock()
 	known := maps.Clone(p.known)
 	p.mu.Unlock()
-	waiting := map[types.UID]bool{}
+	waiting, due := map[types.UID]bool{}, []*v1alpha1.Reservation{}
 	for _, pending := range p.Reservations.Pending() {
 		uid := pending.Reservation.UID
 		waiting[uid] = true
@@ -168,12 +170,14 @@ func (p *Provisioner) step(ctx context.Context, now time.Time) {
 		if since, ok := p.since[uid]; !ok {
 			p.since[uid] = now
 		} else if now.Sub(since) >= p.rules().After.Duration && !now.Before(p.next[uid]) && !pending.Provisioning {
-			p.request(ctx, pending.Reservation, now)
+			due = append(due, pending.Reservation)
 		}
 	}
+	p.requestAll(ctx, due, now)
 	for _, times := range []map[types.UID]time.Time{p.since, p.next} {
 		maps.DeleteFunc(times, func(uid types.UID, _ time.Time) bool { return !waiting[uid] })
 	}
+	maps.DeleteFunc(p.served, func(_ string, at time.Time) bool { return now.Sub(at) >= servedFor })
 	for key, request := range known {
 		if !waiting[key.uid] && p.Reservations.Settled(request.GetNamespace(), ownerOf(request)) && p.limiter.Allow() {
 			p.ended(p.delete(ctx, request))
@@ -181,12 +185,35 @@ func (p *Provisioner) step(ctx context.Context, now time.Time) {
 	}
 }
 
+// requestAll requests nodes for the reservations, as long as there may be writes.
+func (p *Provisioner) requestAll(ctx context.Context, due []*v1alpha1.Reservation, now time.Time) {
+	for _, rsv := range p.inTurn(due) {
+		if p.rules().ClassName == "" || !p.limiter.Allow() || p.Ledger.Ready() != nil {
+			return
+		}
+		p.served[rsv.Namespace] = now
+		p.request(ctx, rsv, now)
+	}
+}
+
+// inTurn orders reservations: one of each namespace in turn, first that which was served longest ago, and of it the one
+// that was tried longest ago.
+func (p *Provisioner) inTurn(due []*v1alpha1.Reservation) []*v1alpha1.Reservation {
+	tried := func(rsv *v1alpha1.Reservation) time.Time {
+		if next, ok := p.next[rsv.UID]; ok {
+			return next.Add(-againAfter)
+		}
+		return p.since[rsv.UID]
+	}
+	slices.SortStableFunc(due, func(a, b *v1alpha1.Reservation) int {
+		return cmp.Or(p.served[a.Namespace].Compare(p.served[b.Namespace]), tried(a).Compare(tried(b)))
+	})
+	return follow.InTurn(due, func(rsv *v1alpha1.Reservation) string { return rsv.Namespace })
+}
+
 // request requests nodes for a reservation, once.
 func (p *Provisioner) request(ctx context.Context, rsv *v1alpha1.Reservation, now time.Time) {
 	rules := p.rules()
-	if rules.ClassName == "" || !p.limiter.Allow() || p.Ledger.Ready() != nil {
-		return
-	}
 	sets, why := podSets(rsv)
 	if why != "" {
 		p.next[rsv.UID] = now.Add(againAfter)

@@ -3,6 +3,7 @@ package autoscaling
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -42,6 +44,36 @@ func TestTemplatesCountAsWrites(t *testing.T) {
 	require.Empty(t, why)
 	require.NoError(t, p.make(t.Context(), rsv, sets, &policy.ProvisioningRequests{ClassName: "c"}))
 	assert.InDelta(t, writeBurst-templates, p.limiter.Tokens(), 0.1)
+}
+
+// Many reservations of a namespace for which no nodes can be requested do not keep those of others waiting, nor do many
+// namespaces.
+func TestNamespacesTakeTurnsInRequests(t *testing.T) {
+	p, now := newTestProvisioner(), time.Now()
+	var due []*v1alpha1.Reservation
+	add := func(namespace, name string, tried time.Duration) {
+		rsv := reservation(name)
+		rsv.Namespace, rsv.UID = namespace, types.UID(namespace+name)
+		due = append(due, rsv)
+		p.since[rsv.UID] = now.Add(-time.Hour)
+		if tried > 0 {
+			p.next[rsv.UID] = now.Add(againAfter - tried)
+		}
+	}
+	add("a", "failed", time.Minute)
+	add("a", "failed-before", 2*time.Minute)
+	add("a", "new", 0)
+	add("b", "failed", 3*time.Minute)
+	add("c", "new", 0)
+	order := func() (names []string) {
+		for _, rsv := range p.inTurn(due) {
+			names = append(names, rsv.Namespace+"/"+rsv.Name)
+		}
+		return names
+	}
+	assert.Equal(t, []string{"a/new", "c/new", "b/failed", "a/failed-before", "a/failed"}, order())
+	p.served["a"], p.served["c"] = now, now.Add(-time.Minute) // one request may take all writes of a while
+	assert.Equal(t, []string{"b/failed", "c/new", "a/new", "a/failed-before", "a/failed"}, order())
 }
 
 // Owners are in the namespace of what they own, whatever somebody writes in another one.

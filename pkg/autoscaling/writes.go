@@ -19,6 +19,8 @@ const (
 	writeTimeout    = 10 * time.Second
 	// againAfter is after how long a write that failed is tried again.
 	againAfter = 10 * time.Second
+	// servedFor is how long it is remembered that a namespace had its turn.
+	servedFor = time.Hour
 	// logEvery is how often the log says that writes fail.
 	logEvery = time.Minute
 )

@@ -42,7 +42,7 @@ func (c *Controller) begin(r *record) {
 		c.refuse(r, *why)
 		return
 	}
-	c.Retry()
+	c.wake()
 }
 
 // wanted returns the slots that an object asks for, and for how long, or why it can never be placed.

@@ -245,6 +245,7 @@ func newer(a, b *v1alpha1.Reservation) bool {
 
 // follow takes in a change of a known object. c.mu is held.
 func (c *Controller) follow(r *record, rsv *v1alpha1.Reservation) {
+	changed := rsv.Generation != r.rsv.Generation
 	r.rsv = rsv
 	if rsv.Status.Phase.IsFinal() && !r.final() {
 		c.release(r)
@@ -256,8 +257,9 @@ func (c *Controller) follow(r *record, rsv *v1alpha1.Reservation) {
 		c.explainEnd(r)
 	}
 	switch {
-	case r.pending():
-		c.Retry()
+	case r.pending() && changed:
+		r.tried = time.Time{}
+		c.wake()
 	case !r.final():
 		c.applyTTL(r)
 	}
@@ -316,10 +318,15 @@ func (c *Controller) release(r *record) int {
 	return c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name, slots...)
 }
 
-// Retry has the pending reservations tried soon. Others call it for what no event of the ledger has it do so: labels
+// Retry has all pending reservations tried soon. Others call it for what no event of the ledger has it do so: labels
 // and taints of nodes, limits, resources that are left to DRA.
 func (c *Controller) Retry() {
 	c.freed.Add(1)
+	c.wake()
+}
+
+// wake has the pending reservations tried soon that are due.
+func (c *Controller) wake() {
 	select {
 	case c.kick <- struct{}{}:
 	default:

@@ -1,6 +1,7 @@
 package reservations
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,17 +174,19 @@ func TestSlotsKeepDevices(t *testing.T) {
 	}
 }
 
+// boundClaiming makes a pod with a device, which may be that of a slot.
+func boundClaiming(w *world, name, id string, slot ledger.SlotRef) {
+	info := podInfo(name)
+	info.Node, info.Devices = "n", &cluster.DeviceAnnotations{Claims: []string{"c"}, Given: id}
+	if slot.Name != "" {
+		info.Annotations = &cluster.Annotations{Matched: slot}
+	}
+	w.putPod(info)
+}
+
 // TestDevicesAfterRestart kills the server and starts another one. What was kept is
 // not what would be chosen now: a device that comes first by its name was freed.
 func TestDevicesAfterRestart(t *testing.T) {
-	boundClaiming := func(w *world, name, id string, slot ledger.SlotRef) {
-		info := podInfo(name)
-		info.Node, info.Devices = "n", &cluster.DeviceAnnotations{Claims: []string{"c"}, Given: id}
-		if slot.Name != "" {
-			info.Annotations = &cluster.Annotations{Matched: slot}
-		}
-		w.putPod(info)
-	}
 	everyone := &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 	byServer := func() *v1alpha1.Reservation {
 		rsv := madeBy(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), "c:")), convert.MadeByReserve)
@@ -267,6 +270,46 @@ func TestDevicesAfterRestart(t *testing.T) {
 				}
 				assert.Equal(t, tc.free, free)
 				require.NoError(t, ledgermodel.CheckInvariants(w.ledger.Reader))
+			})
+		})
+	}
+}
+
+// Devices of two resources may have the same ID.
+func TestDevicesOfOneIDAfterRestart(t *testing.T) {
+	const nic = "example.com/nic"
+	pair := keeping(slot("a", "n", 100), ":")
+	pair.Devices = append(pair.Devices, v1alpha1.SlotDevices{ResourceName: nic, Count: 1})
+	cases := map[string]struct {
+		slot v1alpha1.Slot
+		pod  string // the device that a pod has after the restart
+		want string
+	}{
+		"both are free":      {pair, "", "a@n:n-1,n-1"},
+		"one is a pod's":     {keeping(slot("a", "n", 100), ":"), "n-1", "a@n:n-0"},
+		"another is a pod's": {keeping(slot("a", "n", 100), ":"), "n-0", "a@n:n-1"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n")
+				list := gpusOf("n", []string{"", ""})
+				for _, d := range slices.Clone(list) {
+					list = append(list, devices.Device{Name: "nic-" + d.Name, Resource: nic, ID: d.ID})
+				}
+				w.ledger.ObserveDevices("n", list)
+				w.create(newReservation("older", time.Minute, pair))
+				w.create(newReservation("r", time.Minute, tc.slot))
+				w.delete("older")
+				w.kill()
+				if tc.pod != "" {
+					boundClaiming(w, "p", tc.pod, ledger.SlotRef{})
+				}
+				w.newServer()
+				w.ledger.ObserveDevices("n", list)
+				w.start()
+				w.settle()
+				assert.Equal(t, []string{tc.want}, w.kept("r"))
 			})
 		})
 	}

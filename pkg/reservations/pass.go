@@ -49,9 +49,9 @@ func (c *Controller) placeLoop(ctx context.Context) {
 // again when something was freed since, or passAgain is over. It returns after how long to go through them next: at
 // once where there are some whose turn it was not.
 func (c *Controller) pass(ctx context.Context) time.Duration {
-	waiting, later := c.attempts()
+	waiting, next := c.attempts()
 	if len(waiting) == 0 {
-		return passAgain
+		return next
 	}
 	free, used := c.Ledger.Survey(), map[string]time.Duration{}
 	for _, a := range waiting {
@@ -59,7 +59,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 			return passAgain
 		}
 		if used[a.rsv.Namespace] >= turn {
-			later = true
+			next = 0
 			c.miss(a)
 			continue
 		}
@@ -67,10 +67,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		c.place(a, free)
 		used[a.rsv.Namespace] += c.now().Sub(begun)
 	}
-	if later {
-		return 0
-	}
-	return passAgain
+	return next
 }
 
 // miss notes that a reservation had no turn in a pass.
@@ -89,20 +86,25 @@ type attempt struct {
 	until    time.Time // nodes are chosen, by the steady clock
 }
 
-// attempts returns the pending reservations whose turn it is, in order, and whether others are due.
-func (c *Controller) attempts() (list []attempt, later bool) {
+// attempts returns the pending reservations whose turn it is, in order, and after how long others are due.
+func (c *Controller) attempts() (list []attempt, next time.Duration) {
+	next = passAgain
 	freed := c.freed.Load()
 	c.mu.Lock()
 	now, due, behind := c.now(), []*record{}, map[string]bool{}
 	for _, r := range c.records {
-		if r.pending() && (r.freed != freed || now.Sub(r.tried) >= passAgain) {
+		switch age := now.Sub(r.tried); {
+		case !r.pending():
+		case r.freed != freed, age >= passAgain:
 			due = append(due, r)
 			behind[r.rsv.Namespace] = behind[r.rsv.Namespace] || r.missed
+		default:
+			next = min(next, passAgain-age)
 		}
 	}
 	for _, r := range due {
 		if behind[r.rsv.Namespace] && !r.missed {
-			later = true
+			next = 0
 		} else {
 			list = append(list, attempt{record: r, rsv: r.rsv, asOf: freed})
 		}
@@ -116,5 +118,5 @@ func (c *Controller) attempts() (list []attempt, later bool) {
 			cmp.Compare(b.priority, a.priority), a.rsv.CreationTimestamp.Compare(b.rsv.CreationTimestamp.Time),
 			cmp.Compare(a.rsv.Namespace, b.rsv.Namespace), cmp.Compare(a.rsv.Name, b.rsv.Name))
 	})
-	return list, later
+	return list, next
 }

@@ -174,6 +174,31 @@ func TestTriedOnceForWhatIsFreed(t *testing.T) {
 		tries(4 * time.Second)
 		assert.Less(t, tries(4*time.Second), 10)
 		assert.Greater(t, tries(passAgain), 10*5)
+
+		w.cost.Store(0)
+		w.c.Retry()
+		tries(passAgain / 2)
+		before := w.looks.Load()
+		w.change("gang-0", func(rsv *v1alpha1.Reservation) { rsv.Annotations = map[string]string{"a": "b"} })
+		w.create(gang("gang-10", 5))
+		created := int(w.looks.Load() - before)
+		assert.Positive(t, created)
+		w.change("gang-1", func(rsv *v1alpha1.Reservation) { rsv.Generation, rsv.Spec.Priority = 2, new(int32) })
+		assert.Greater(t, int(w.looks.Load()-before), created+5, "what changed is tried")
+		assert.Less(t, int(w.looks.Load()-before), 3*10, "of these alone")
+	})
+}
+
+// What nobody tells of is found in time, whatever else is tried meanwhile.
+func TestTriedAgainInTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(gang("gang-0", 5))
+		w.pass(passAgain / 2)
+		w.create(gang("gang-1", 5))
+		before := w.looks.Load()
+		w.pass(passAgain/2 + passPause)
+		assert.Greater(t, w.looks.Load(), before+5)
 	})
 }
 

@@ -168,18 +168,21 @@ func (c *Controller) endPlacing(a attempt, p *proposal, no *refused) {
 	c.journal.CatchUp()
 	r := a.record
 	r.placing = false
+	anew := true
 	switch waits := c.toPlace(r); {
 	case waits && no == nil:
 		c.grant(r, p)
 	case waits && no.final:
 		c.refuse(r, no.cause)
 	case waits:
-		r.waits(no.cause, c.wall())
+		anew = r.waits(no.cause, c.wall())
 		c.noteRefusal(r, no)
 	case no == nil: // deleted meanwhile
 		c.releaseSlots(p.kept, nil)
 	}
-	c.queue.Add(r.key())
+	if anew {
+		c.queue.Add(r.key())
+	}
 }
 
 // release releases slots that were granted, but those that were there before.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -105,17 +106,18 @@ func (r *record) keepsOn(node string) bool {
 // reason does: messages have amounts, which change all the time.
 const tellAgain = 10 * time.Second
 
-// waits records why the reservation is not placed yet.
-func (r *record) waits(why cause, now time.Time) {
+// waits records why the reservation is not placed yet. It reports whether the object is to say something else.
+func (r *record) waits(why cause, now time.Time) bool {
 	r.why, r.lacking, r.lacks = why, "", nil
 	told := r.condition(v1alpha1.ConditionAvailable)
 	known := told.Reason == why.reason && told.ObservedGeneration == r.rsv.Generation
-	if known && now.Sub(r.told).Abs() < tellAgain {
-		return
+	if known && (now.Sub(r.told).Abs() < tellAgain || told.Message == follow.Clip(why.message, maxMessage)) {
+		return false
 	}
 	r.told = now
 	r.status.Phase = v1alpha1.ReservationPending
 	r.describe(why, now)
+	return true
 }
 
 // granted records that the capacity is held since availableAt, on the nodes that slots
@@ -183,7 +185,7 @@ func (r *record) project(kept map[string]*ledger.SlotView, now time.Time) {
 			status.State, status.Pods, status.Devices, status.LostDevices = v1alpha1.SlotReleased, nil, nil, nil
 		default:
 			view := kept[status.Name]
-			showConsumers(status, view.Consumers)
+			showConsumers(status, view.Consumers, max(1, v1alpha1.MaxSlots/len(r.slots)))
 			status.Devices, status.LostDevices = convert.DeviceIDs(view.Given), view.Lost
 		}
 		held++
@@ -196,10 +198,12 @@ func (r *record) project(kept map[string]*ledger.SlotView, now time.Time) {
 	r.finish(phase, why, now)
 }
 
-func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer) {
+// showConsumers shows the pods that use a slot, most of them at most: as many pods use a shared slot as fit, and the
+// object has to fit into etcd.
+func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer, most int) {
 	status.State, status.Pods = v1alpha1.SlotReserved, nil
 	for _, c := range consumers {
-		if c.State == ledger.Bound {
+		if c.State == ledger.Bound && len(status.Pods) < most {
 			status.State = v1alpha1.SlotConsumed
 			status.Pods = append(status.Pods, convert.PodOf(c.Pod))
 		}

@@ -259,16 +259,25 @@ func (c *Controller) keepToFree(h *ledger.Slot) {
 	if h.Devices == nil || h.Devices.Given == "" {
 		return
 	}
-	free := map[string]bool{}
+	type device struct{ resource, id string }
+	free := map[device]bool{}
 	node, _, _ := c.Ledger.Node(h.Node)
 	for _, d := range node.Devices {
-		free[d.ID] = free[d.ID] || d.Free
+		there := device{d.Resource, d.ID}
+		free[there] = free[there] || d.Free
 	}
-	for id := range strings.SplitSeq(h.Devices.Given, ",") {
-		if !free[id] {
-			h.Devices.Given = ""
-			return
+	ids := strings.Split(h.Devices.Given, ",")
+	for _, request := range h.Devices.Requests {
+		for range min(request.Count(), len(ids)) {
+			asked := device{request.Resource(), ids[0]}
+			if !free[asked] {
+				h.Devices.Given = ""
+				return
+			}
+			free[asked], ids = false, ids[1:]
 		}
-		free[id] = false
+	}
+	if len(ids) > 0 { // more than it asks for
+		h.Devices.Given = ""
 	}
 }

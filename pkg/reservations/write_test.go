@@ -2,6 +2,7 @@ package reservations
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -50,6 +51,20 @@ func TestStatusWritesAreRepeated(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the API server refuses is not written again with each attempt to place the reservation.
+func TestRefusedStatusIsLeftAlone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		failed := w.failWrites(100, apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", errors.New("policy")))
+		w.create(newReservation("r", time.Minute, slot("a", "n1", 9000)))
+		for range 20 {
+			w.c.Retry()
+			w.pass(2 * passPause)
+		}
+		assert.Equal(t, 1, *failed)
+	})
 }
 
 // TestGoneBeforeItsStatus checks that an object deleted behind the watch's back
@@ -192,4 +207,29 @@ func TestLostTrack(t *testing.T) {
 		assert.Equal(t, "Available AllSlotsHeld n1 1/3 a@n1=Consumed:p b@n1=Released c@n1=Reserved", w.shown("r"))
 		assert.Equal(t, "Expired Expired n1 0/1 a@n1=Released", w.shown("old"))
 	})
+}
+
+// Any number of pods may share slots; the object has to fit into etcd.
+func TestStatusListsSomePodsOfManyThatShare(t *testing.T) {
+	slots := make([]v1alpha1.Slot, 200)
+	kept := map[string]*ledger.SlotView{}
+	for i := range slots {
+		slots[i] = slot(fmt.Sprint("s", i), "n1", 1000)
+		view := &ledger.SlotView{}
+		for k := range 100 {
+			pod := podRef(fmt.Sprint("p-", i, "-", k))
+			view.Consumers = append(view.Consumers, ledger.Consumer{State: ledger.Bound, Pod: pod})
+		}
+		kept[slots[i].Name] = view
+	}
+	r := newRecord(newReservation("r", time.Minute, slots...))
+	r.granted(make([]v1alpha1.SlotStatus, len(slots)), time.Now(), time.Now())
+	r.project(kept, time.Now())
+	listed := 0
+	for _, s := range r.status.Slots {
+		assert.Equal(t, v1alpha1.SlotConsumed, s.State)
+		listed += len(s.Pods)
+	}
+	assert.Equal(t, v1alpha1.MaxSlots, listed)
+	assert.Equal(t, "200/200", r.status.Consumed)
 }

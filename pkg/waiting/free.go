@@ -72,7 +72,7 @@ func (w *Pods) SearchLater(pod *cluster.Pod, nominated string, offered int) {
 	p.tries++
 	p.wanted, p.offered, p.owed = searching, offered, false
 	w.leave(p)
-	w.writeLater(pod.Ref.UID, p.pause())
+	w.writeLater(pod.Ref, p.pause())
 }
 
 // Nominated reports whether it is us who nominated a pod for a node with free capacity.
@@ -107,7 +107,7 @@ func (w *Pods) nominateNow(pod *cluster.Pod, offered int) bool {
 	}
 	w.meanFor(p, node)
 	p.owed = true
-	w.writeLater(pod.Ref.UID, 0)
+	w.writeLater(pod.Ref, 0)
 	return true
 }
 
@@ -121,7 +121,7 @@ func (w *Pods) Toward(pod *cluster.Pod, node string) {
 		return
 	}
 	w.meanFor(p, node)
-	w.writeLater(pod.Ref.UID, settle)
+	w.writeLater(pod.Ref, settle)
 }
 
 // Moved nominates a pod for the node where a slot of its gang's is kept for it by now, if it was sent to another one as
@@ -132,7 +132,7 @@ func (w *Pods) Moved(pod *cluster.Pod, node string) {
 	if p := w.plan(pod.Ref.UID); p != nil && p.isFree() && p.last != "" && p.last != node {
 		p.pod = pod
 		w.meanFor(p, node)
-		w.writeLater(pod.Ref.UID, settle)
+		w.writeLater(pod.Ref, settle)
 	}
 }
 
@@ -143,7 +143,7 @@ func (w *Pods) Remind(pod *cluster.Pod, node string) {
 	defer w.mu.Unlock()
 	if p := w.freePlan(pod); p.wanted != node {
 		w.meanFor(p, node)
-		w.writeLater(pod.Ref.UID, 0)
+		w.writeLater(pod.Ref, 0)
 	}
 }
 
@@ -209,7 +209,7 @@ func (w *Pods) resolve(pod *cluster.Pod) (wanted string, wake bool) {
 	case node != "":
 		w.meanFor(p, node)
 	case crowded:
-		w.writeLater(pod.Ref.UID, crowdedPause)
+		w.writeLater(pod.Ref, crowdedPause)
 		return "", false
 	case p.nominated != "":
 		p.wanted = clearing

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -36,8 +37,7 @@ type Nominator interface {
 func (w *Pods) steer(ctx context.Context) {
 	changes, unsubscribe := w.Ledger.Subscribe()
 	defer unsubscribe()
-	queue := workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](retryFirst, retryMost))
+	queue := follow.NewTurnsQueue("nominations", retryFirst, retryMost, namespaceOf)
 	w.begin(queue)
 	var writing sync.WaitGroup
 	for range writers {
@@ -48,20 +48,22 @@ func (w *Pods) steer(ctx context.Context) {
 	writing.Wait()
 }
 
+func namespaceOf(pod ledger.PodRef) string { return pod.Namespace }
+
 // begin has written from now on what plans want, and what they wanted before.
-func (w *Pods) begin(queue workqueue.TypedRateLimitingInterface[types.UID]) {
+func (w *Pods) begin(queue workqueue.TypedRateLimitingInterface[ledger.PodRef]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.writes = queue
 	for p := range w.plans {
 		if p.wanted != "" {
-			queue.AddAfter(p.pod.Ref.UID, settle)
+			queue.AddAfter(p.pod.Ref, settle)
 		}
 	}
 }
 
 // writeLater has written after a while what the plan of a pod wants. mu is held.
-func (w *Pods) writeLater(pod types.UID, after time.Duration) {
+func (w *Pods) writeLater(pod ledger.PodRef, after time.Duration) {
 	if w.writes != nil {
 		w.writes.AddAfter(pod, after)
 	}
@@ -108,7 +110,7 @@ func (w *Pods) sweep() {
 			if p.isFree() {
 				p.wanted = searching
 			}
-			w.writeLater(p.pod.Ref.UID, 0)
+			w.writeLater(p.pod.Ref, 0)
 		}
 		w.mu.Unlock()
 	}
@@ -140,18 +142,18 @@ func (w *Pods) stillUsable(p *plan) bool {
 }
 
 // write carries out what plans want.
-func (w *Pods) write(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.UID]) {
+func (w *Pods) write(ctx context.Context, queue workqueue.TypedRateLimitingInterface[ledger.PodRef]) {
 	for {
-		uid, shutdown := queue.Get()
+		pod, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
-		if w.carryOut(ctx, uid, queue.NumRequeues(uid) >= maxFailures) {
-			queue.Forget(uid)
+		if w.carryOut(ctx, pod.UID, queue.NumRequeues(pod) >= maxFailures) {
+			queue.Forget(pod)
 		} else {
-			queue.AddRateLimited(uid)
+			queue.AddRateLimited(pod)
 		}
-		queue.Done(uid)
+		queue.Done(pod)
 	}
 }
 

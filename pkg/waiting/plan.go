@@ -101,7 +101,7 @@ func (w *Pods) Direct(pod *cluster.Pod, nominated string, usable []ledger.Usable
 		p.spend(elsewhereEffort)
 	}
 	p.nominate()
-	w.writeLater(pod.Ref.UID, settle)
+	w.writeLater(pod.Ref, settle)
 	return "", true
 }
 
@@ -119,7 +119,7 @@ func (w *Pods) planNow(pod *cluster.Pod) bool {
 	}
 	p.effort = 0
 	p.nominate()
-	w.writeLater(pod.Ref.UID, 0)
+	w.writeLater(pod.Ref, 0)
 	return true
 }
 
@@ -169,7 +169,7 @@ func (w *Pods) choose(pod *cluster.Pod, usable []ledger.UsableSlot, willDo func(
 		next.nominated, next.givenUp, next.effort, next.since = p.nominated, p.givenUp, p.effort, p.since
 		if p.wanted != "" {
 			next.wanted = next.slot.Node
-			w.writeLater(pod.Ref.UID, settle) // what clears the other nomination may be on its way
+			w.writeLater(pod.Ref, settle) // what clears the other nomination may be on its way
 		}
 		w.leave(p)
 	}

@@ -1,6 +1,7 @@
 package waiting
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -19,12 +20,17 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // slot keeps two CPUs of a node, which every pod of the namespace may use.
 func (w *world) slot(name, node string, policy ledger.AllocatePolicy) ledger.SlotRef {
-	ref := ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}
+	return w.slotIn("ns", name, node, policy)
+}
+
+func (w *world) slotIn(namespace, name, node string, policy ledger.AllocatePolicy) ledger.SlotRef {
+	ref := ledger.SlotRef{Namespace: namespace, Name: name, Slot: "s"}
 	slot := ledger.Slot{Ref: ref, Node: node, Policy: policy, Request: placementtest.Request(2000)}
 	require.True(w.t, w.ledger.ObserveSlot(slot))
 	require.NoError(w.t, w.Question.Matcher.Set(&v1alpha1.Reservation{
@@ -36,6 +42,40 @@ func (w *world) slot(name, node string, policy ledger.AllocatePolicy) ledger.Slo
 		},
 	}))
 	return ref
+}
+
+// slowNominator takes a second for each write.
+type slowNominator struct{ *fakeAPI }
+
+func (n slowNominator) Nominate(ctx context.Context, pod ledger.PodRef, version uint64, node string) error {
+	<-time.After(time.Second)
+	return n.fakeAPI.Nominate(ctx, pod, version, node)
+}
+
+// Many nominations of one namespace do not keep that of another one waiting.
+func TestNamespacesTakeTurnsInNominations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 40
+		nodes := make([]string, many+1)
+		for i := range nodes {
+			nodes[i] = fmt.Sprint("node-", i)
+		}
+		w := makeWorld(t, nodes...)
+		w.Nominator = slowNominator{w.api}
+		w.Stop = background.Run(t, w.Run)
+		synctest.Wait()
+		for i := range many {
+			w.slot(fmt.Sprint("r-", i), nodes[i], ledger.Once)
+			require.Equal(t, "elsewhere", w.direct(pod(fmt.Sprint("p-", i)), sample()...))
+		}
+		advance(settle)
+		w.slotIn("other", "r", nodes[many], ledger.Once)
+		p := pod("one")
+		p.Ref.Namespace = "other"
+		require.Equal(t, "elsewhere", w.direct(p, sample()...))
+		advance(4 * time.Second)
+		assert.Contains(t, w.api.written(), "one -> "+nodes[many], "after %d of the others", len(w.api.written())-1)
+	})
 }
 
 func pod(name string) *cluster.Pod {

@@ -91,12 +91,12 @@ type Pods struct {
 	// of *record: those that the watch knows and the others; what something was heard of last comes last
 	heard  [2]list.List
 	latest latest
-	ready  *queue                                          // attempts with news, by priority
-	later  *queue                                          // attempts whose news may not be looked at yet, by due
-	plans  map[*plan]bool                                  // those of the records
-	bySlot map[ledger.SlotRef]*plan                        // of slots for one pod only
-	byNode map[string]map[types.UID]*plan                  // of free capacity
-	writes workqueue.TypedRateLimitingInterface[types.UID] // of what plans want; nil before Run
+	ready  *queue                                              // attempts with news, by priority
+	later  *queue                                              // attempts whose news may not be looked at yet, by due
+	plans  map[*plan]bool                                      // those of the records
+	bySlot map[ledger.SlotRef]*plan                            // of slots for one pod only
+	byNode map[string]map[types.UID]*plan                      // of free capacity
+	writes workqueue.TypedRateLimitingInterface[ledger.PodRef] // of what plans want; nil before Run
 	asked  asked
 	hosted map[string]*Pods // by scheduler: see Host
 }

@@ -132,7 +132,7 @@ func (s *suite) testServers(t *testing.T) {
 	}
 
 	// A scheduler with the ledger in its process evicts pods, and writes devices into claims.
-	defer c.Apply(mayDeletePods)()
+	defer c.LetServerDelete("", "pods")()
 	for _, resource := range []string{"pods", "resourceclaims"} {
 		i := slices.IndexFunc(servable, func(o servableKind) bool { return o.resource.Resource == resource })
 		c.Eventually(func(t *assert.CollectT) {
@@ -142,21 +142,6 @@ func (s *suite) testServers(t *testing.T) {
 		})
 	}
 }
-
-// mayDeletePods gives the server's account a right that its role has not.
-const mayDeletePods = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: may-delete-pods}
-rules:
-- {apiGroups: [""], resources: [pods], verbs: [delete]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: may-delete-pods}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: may-delete-pods}
-subjects: [{kind: ServiceAccount, name: globalreserve, namespace: globalreserve-system}]
-`
 
 const served = `
 apiVersion: v1

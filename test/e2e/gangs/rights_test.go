@@ -47,25 +47,10 @@ func testRightsToPodGroups(t *testing.T, c *cluster, name string) {
 	assert.NoError(t, err)
 
 	// A scheduler with the ledger and Coscheduling in its process may do what Coscheduling does.
-	defer c.Apply(mayDeletePodGroups)()
+	defer c.LetServerDelete("scheduling.x-k8s.io", "podgroups")()
 	c.Eventually(func(t *assert.CollectT) {
 		_, err := server.Patch(c.T.Context(), name, types.MergePatchType, []byte(`{"metadata": {"labels": {"role": "x"}}}`),
 			metav1.PatchOptions{})
 		assert.NoError(t, err)
 	})
 }
-
-// mayDeletePodGroups gives the server's account a right that its role has not.
-const mayDeletePodGroups = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: may-delete-podgroups}
-rules:
-- {apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [delete]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: may-delete-podgroups}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: may-delete-podgroups}
-subjects: [{kind: ServiceAccount, name: globalreserve, namespace: globalreserve-system}]
-`

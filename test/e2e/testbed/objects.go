@@ -66,6 +66,24 @@ func (c *Cluster) AsServer() dynamic.Interface {
 	return server
 }
 
+// LetServerDelete gives the server's account a right that its role has not. The function it returns takes it back.
+func (c *Cluster) LetServerDelete(group, resource string) (remove func()) {
+	c.T.Helper()
+	return c.Apply(fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: may-delete}
+rules:
+- {apiGroups: [%q], resources: [%s], verbs: [delete]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: may-delete}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: may-delete}
+subjects: [{kind: ServiceAccount, name: globalreserve, namespace: globalreserve-system}]
+`, group, resource))
+}
+
 // Reservations reaches the Reservations of the namespace.
 func (c *Cluster) Reservations() typed.ReservationInterface {
 	return c.Objects.GlobalreserveV1alpha1().Reservations(c.Namespace)

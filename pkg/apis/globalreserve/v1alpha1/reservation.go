@@ -11,7 +11,7 @@ import (
 const (
 	// MaxSlots is the most slots of one Reservation. An object is one value in etcd, which takes at
 	// most 1.5 MiB; this many slots, with names as long as a label allows and all of them consumed,
-	// stay below it.
+	// stay below it. The status lists no more pods than this.
 	MaxSlots = 1000
 
 	// MaxTTL is the longest TTL, ten years: beyond it, it is a mistake.

@@ -112,7 +112,7 @@ type SlotStatus struct {
 	// uses it. Consumed: a pod uses it. Released: it was given back unused.
 	State SlotState `json:"state,omitempty"`
 
-	// Pods are the pods that use the slot.
+	// Pods are the pods that use the slot: the first 1000 divided by the number of slots, where more share it.
 	// +listType=atomic
 	Pods []PodReference `json:"pods,omitempty"`
 
