@@ -35,6 +35,8 @@ const (
 	reasonNotKept    = "CapacityNotKept"
 )
 
+const allTaken = "there are Reservations of all names that the one for the capacity of this pod could have"
+
 // Reasons to try again that no call has an error for.
 var (
 	errLater = errors.New("the object that had the name is gone again")
@@ -161,8 +163,7 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 		return nil
 	case t.slot.Ref.Name == suffixed(t.pod):
 		k.release(t)
-		k.warn(t.pod, reasonNotKept,
-			"there are Reservations of all names that the one for the capacity of this pod could have")
+		k.warn(t.pod, reasonNotKept, allTaken)
 		return nil
 	default:
 		return k.rename(t)

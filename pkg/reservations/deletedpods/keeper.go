@@ -109,6 +109,9 @@ func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, told func(refused *l
 	if k.miss(last) || !k.enabled() {
 		return ledger.Slot{}, nil, false
 	}
+	if _, holds := k.Ledger.Allocation(last.Ref); !holds {
+		return ledger.Slot{}, nil, false // it ended before: one that finishes while it is deleted ends twice
+	}
 	t, complaints, keep := k.newTask(last, k.deploymentOf(last), k.Ledger.Clock.Now())
 	if !keep {
 		return ledger.Slot{}, nil, false
@@ -135,7 +138,8 @@ func (k *Keeper) newTask(last *cluster.Pod, deployment *cluster.Annotations,
 	name := last.Ref.Name
 	if k.isTaken(last.Ref.Namespace, name) {
 		if name = suffixed(last); k.isTaken(last.Ref.Namespace, name) {
-			return nil, nil, false // kept already, or somebody has made this impossible
+			k.warn(last, reasonNotKept, allTaken)
+			return nil, nil, false
 		}
 	}
 	t.slot = k.newSlot(last, name, convert.DeadlineAfter(ended, t.ttl))

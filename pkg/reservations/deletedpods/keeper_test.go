@@ -343,6 +343,9 @@ func TestNamesThatAreTaken(t *testing.T) {
 			[]string{},
 			1,
 		},
+		"all of them, known before": {
+			func(w *world) { w.taken["p"], w.taken[suffix] = true, true }, []string{}, []string{}, 1,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -357,6 +360,10 @@ func TestNamesThatAreTaken(t *testing.T) {
 				assert.Len(t, w.events(), tt.events)
 				require.NoError(t, ledgermodel.CheckInvariants(w.ledger.Reader))
 				assert.Empty(t, w.tasks)
+				w.taken["p"], w.taken[suffix] = true, true
+				_, _, keep := w.Keep(pod("p", nil)) // one that finishes while it is deleted ends twice
+				assert.False(t, keep)
+				assert.Empty(t, w.events(), "it has no capacity any more")
 			})
 		})
 	}
