@@ -232,6 +232,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Term:  a.elector.Term(),
 		Gangs: a.gangs, ResourceClaims: a.claims, Nodes: a.cache.Nodes,
 		TouchGang: a.gangs.Touch, GangEvents: follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
+		RedirectEvents: follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
 	})
 	a.gangArbiter = gang.New(gang.Options{

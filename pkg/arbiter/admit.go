@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -38,6 +39,8 @@ type Admitted struct {
 	Undecided bool
 	// Annotations tell the pod what it was granted.
 	Annotations map[string]string
+	// RedirectTo is the node that a Binding is to go to, "" where that is the one it names.
+	RedirectTo string
 	// Times is how often a Binding that is asked for again and again has been refused. It is 0 the first time.
 	Times int
 }
@@ -89,9 +92,12 @@ func formatVersion(pod *cluster.Pod) string { return strconv.FormatUint(pod.Reso
 
 // admission is a Binding, or a pod, that is to be allowed.
 type admission struct {
-	pod       *cluster.Pod
-	node      string
+	pod  *cluster.Pod
+	node string // that is asked for
+	// placement is what the ledger is asked. Where the Binding is redirected it is for another node, from says which one
+	// was asked for at first.
 	placement ledger.Placement
+	from      string
 	own       bool // this server has sent it
 	create    bool // the pod is being created
 	plan      bool // it is too early to grant anything
@@ -131,6 +137,16 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 		return said, err
 	}
 	said.Annotations = a.tell(k, &grant)
+	if k.from == "" {
+		return said, nil
+	}
+	said.Annotations[v1alpha1.RedirectedFromAnnotation] = k.from
+	if k.node != k.placement.Node {
+		said.RedirectTo = k.placement.Node
+	}
+	if grant.Before == ledger.NoAllocation {
+		a.redirected(k.pod, k.from, k.placement.Node)
+	}
 	return said, nil
 }
 
@@ -176,9 +192,14 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	ref := k.pod.Ref
 	k.beside = nil
 	fail := func(outcome gates.Outcome) (ledger.Grant, bool, error) {
-		return ledger.Grant{}, false, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
+		return ledger.Grant{}, false, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.placement.Node}
 	}
 	before := a.pending.of[ref]
+	if before != nil && !k.own && before.from == k.node { // a repeat of what was redirected
+		preempt := k.placement.Preempt
+		k.placement = a.o.Question.For(k.pod, before.node)
+		k.placement.NoDRA, k.placement.Preempt = true, preempt
+	}
 	switch {
 	case a.pending.stopped:
 		return fail(gates.Stopping)
@@ -189,15 +210,15 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 			return ledger.Grant{}, false, err
 		}
 	case !k.own:
-		if e := a.pending.tooOften(&pending{ref: ref, node: k.node}, before); e != nil {
+		if e := a.pending.tooOften(&pending{ref: ref, node: k.placement.Node}, before); e != nil {
 			return ledger.Grant{}, false, e
 		}
 	}
-	start := a.gangs.startBind
 	if k.create {
-		start = a.gangs.startCreated
+		grant, err = a.gangs.startCreated(k.pod, &k.placement)
+	} else {
+		grant, err = a.gangs.startBind(k.pod, &k.placement, !k.own)
 	}
-	grant, err = start(k.pod, &k.placement)
 	if err == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
 		grant, err = a.change(k, before)
 	}
@@ -216,6 +237,11 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 		return fail(gates.NotTold)
 	}
 	a.o.Waiting.ForbidPreempting(ref.UID)
+	if k.placement.Node != k.node {
+		k.from = k.node
+	} else if before != nil && before.node == k.node {
+		k.from = before.from
+	}
 	a.remember(k, before)
 	return grant, false, nil
 }
@@ -233,9 +259,10 @@ func (a *Arbiter) change(k *admission, before *pending) (ledger.Grant, error) {
 // remember makes a binding pending, or pending once more. a.pending.mu is held.
 func (a *Arbiter) remember(k *admission, before *pending) {
 	p := before
-	if p == nil || p.node != k.node {
+	if p == nil || p.node != k.placement.Node {
 		p = &pending{
-			ref: k.pod.Ref, node: k.node, scheduler: k.pod.Scheduler, request: k.placement.Request, create: k.create,
+			ref: k.pod.Ref, node: k.placement.Node, from: k.from, scheduler: k.pod.Scheduler,
+			request: k.placement.Request, create: k.create,
 			caller: k.pod.Caller,
 		}
 		a.pending.add(p)

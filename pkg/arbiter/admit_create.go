@@ -21,6 +21,7 @@ import (
 var Records = []string{
 	v1alpha1.CallerAnnotation, v1alpha1.ExtendedResourcesAnnotation,
 	v1alpha1.MatchedReservationAnnotation, v1alpha1.MatchedReservationUIDAnnotation,
+	v1alpha1.RedirectedFromAnnotation,
 }
 
 const (

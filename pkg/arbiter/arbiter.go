@@ -45,6 +45,8 @@ type Options struct {
 	TouchGang func(kinds.Key)
 	// GangEvents are about gangs that have started and are not whole.
 	GangEvents *follow.Events
+	// RedirectEvents are about Bindings that go to another node than they name.
+	RedirectEvents *follow.Events
 	// Rights tell who may act for which scheduler.
 	Rights *identity.Checks
 	// Term is the term in which this server decides; whatever it sends carries it.

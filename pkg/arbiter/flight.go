@@ -40,7 +40,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 	placement := a.o.Question.For(info.WithCaller(f.caller), f.node)
 	placement.NoDRA = true
 	placement.Preempt = a.o.Waiting.MayPreempt(f.pod.UID)
-	grant, err := a.gangs.startBind(info, &placement)
+	grant, err := a.gangs.startBind(info, &placement, false)
 	switch {
 	case err != nil:
 		return true, err

@@ -109,25 +109,32 @@ func newGanging(o *Options) *ganging {
 	return &ganging{o: o, of: map[kinds.Key]*startingGang{}, recalled: map[string]time.Time{}}
 }
 
-// startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs.
-func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
+// startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs. With redirect it may
+// be on another node, where capacity is kept for the pod alone; p is for that node then.
+func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement, redirect bool) (ledger.Grant, error) {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
-		return g.o.Ledger.StartBind(p)
+		grant, err := g.o.Ledger.StartBind(p)
+		if redirect && err != nil {
+			if home, ok := g.bindHome(pod, p, nil, err); ok {
+				return home, nil
+			}
+		}
+		return grant, err
 	}
 	pod = pod.WithCaller(p.Caller)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.of[gang.Key]
-	if s != nil && gang.Problem != "" && !gang.Missing {
+	if s != nil && (gang.Problem != "" && !gang.Missing || s.isStartedWithout(&gang)) {
 		gang = s.Gang // what was known of it before
 	}
 	if s != nil && s.kept[pod.Ref] != nil && s.Minimum == gang.Minimum {
 		if _, kept := g.o.Ledger.Standing(pod.Ref); kept {
-			return g.bindKept(s, pod, p)
+			return g.bindKept(s, pod, p, redirect)
 		}
 	}
-	return g.decide(pod, &gang, p)
+	return g.decide(pod, &gang, p, redirect)
 }
 
 // startCreated is startBind for a pod that is being created with a node. Such a pod starts no gang: it may never come,
@@ -142,15 +149,14 @@ func (g *ganging) startCreated(pod *cluster.Pod, p *ledger.Placement) (ledger.Gr
 				"%s has not started: its first member must be created without a node, and bound by a scheduler", gang.Key))
 		}
 	}
-	return g.startBind(pod, p)
+	return g.startBind(pod, p, false)
 }
 
 // bindKept starts the bind of a member that a slot was made for when its gang was decided on. g.mu is held.
-func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
-	grant, err := g.o.Ledger.StartBind(p)
-	if isLack(err) {
-		grant, _, err = g.changePlaces(s, pod, p, nil, err)
-	}
+func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placement, redirect bool) (
+	ledger.Grant, error,
+) {
+	grant, _, err := g.bindWith(pod, p, nil, redirect)
 	if err == nil {
 		delete(s.kept, pod.Ref)
 		s.last, s.moved = pod.Ref, g.o.Ledger.Clock.Now()
@@ -244,6 +250,12 @@ func (g *ganging) count(pending []*cluster.Pod, but ledger.PodRef) (m muster) {
 	return m
 }
 
+// isStartedWithout reports whether a gang has started with another minimum than the one that its newest pod says: the
+// watch may not have brought the member yet that was bound.
+func (s *startingGang) isStartedWithout(gang *gangs.Gang) bool {
+	return gang.Unsettled && !s.half.IsZero()
+}
+
 // missing is for how many more members capacity has to be kept before a member may be bound.
 func (m *muster) missing(gang *gangs.Gang) int { return gang.Minimum - 1 - m.bound - len(m.kept) }
 
@@ -251,7 +263,9 @@ func (m *muster) missing(gang *gangs.Gang) int { return gang.Minimum - 1 - m.bou
 func (m *muster) isStarted() bool { return m.bound > 0 }
 
 // decide starts the bind of a member that no slot of its own is used for. g.mu is held.
-func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement) (ledger.Grant, error) {
+func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, redirect bool) (
+	ledger.Grant, error,
+) {
 	if state, _ := g.o.Ledger.Standing(pod.Ref); state != ledger.NoAllocation {
 		return g.o.Ledger.StartBind(p)
 	}
@@ -279,7 +293,7 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 			return ledger.Grant{}, g.refused(pod, gang, err)
 		}
 	}
-	grant, dropped, err := g.bindWith(pod, p, rest)
+	grant, dropped, err := g.bindWith(pod, p, rest, redirect)
 	if err != nil {
 		return ledger.Grant{}, g.refused(pod, gang, err)
 	}

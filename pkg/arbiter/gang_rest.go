@@ -23,20 +23,29 @@ func mostUrgent(pods []*cluster.Pod, count int) []*cluster.Pod {
 	return pods[:count]
 }
 
-// bindWith starts the bind of a member without a slot, and makes slots for the rest in the same step. dropped are the
-// members whose slots ended and that got no other slot. g.mu is held.
-func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement,
-	rest []*cluster.Pod,
-) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
+// start starts the bind of a member, and makes slots for the rest in the same step. g.mu is held.
+func (g *ganging) start(p *ledger.Placement, rest []*cluster.Pod) (ledger.Grant, error) {
 	if len(rest) == 0 {
-		grant, err = g.o.Ledger.StartBind(p)
-	} else {
-		grant, err = g.exchange(p, nil, rest, nil)
+		return g.o.Ledger.StartBind(p)
 	}
+	return g.exchange(p, nil, rest, nil)
+}
+
+// bindWith is start for a member that may be refused because of the slots of others. dropped are the members whose
+// slots ended and that got no other slot. g.mu is held.
+func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, redirect bool) (
+	grant ledger.Grant, dropped []ledger.PodRef, err error,
+) {
+	grant, err = g.start(p, rest)
 	if s := g.of[pod.Gang.Key(pod.Ref.Namespace)]; s != nil && isLack(err) {
-		return g.changePlaces(s, pod, p, rest, err)
+		grant, dropped, err = g.changePlaces(s, pod, p, rest, err)
 	}
-	return grant, nil, err
+	if redirect && err != nil {
+		if home, ok := g.bindHome(pod, p, rest, err); ok {
+			return home, nil, nil
+		}
+	}
+	return grant, dropped, err
 }
 
 // isLack reports whether a pod was refused for something that slots on the node keep.

@@ -141,6 +141,55 @@ func TestGangThatNeedsFewerKeepsFewer(t *testing.T) {
 	})
 }
 
+// While no member is bound the newest says how many the gang needs: a controller that makes them anew with another
+// number may wait for the first of these before it deletes the others.
+func TestGangIsMadeAnewWithAnotherMinimum(t *testing.T) {
+	gangTest(t, 1, 2, func(w *gangWorld) {
+		old := w.gang("a", 3, 3, nil)
+		w.refusedAs(w.bind(old[0], "n0"), ledger.GangUnplaced)
+		fresh := w.pod("a", "fresh", 2, func(p *v1.Pod) { p.CreationTimestamp.Time = time.Now() })
+		require.NoError(t, w.bind(fresh, "n0"))
+		assert.Equal(t, 1, w.kept())
+		for _, pod := range old {
+			if _, kept := w.ledger.HomeOf(pod.Ref); kept {
+				require.NoError(t, w.bind(pod, "n0"))
+			}
+		}
+		w.watch()
+		assert.Zero(t, w.kept())
+		assert.Empty(t, w.short())
+	})
+}
+
+// The watch has not brought the first member bound. What a newer pod says changes nothing of what the gang has started
+// with; nor does it for the next server, which reads the first member bound.
+func TestNewestDoesNotChangeAGangThatStarts(t *testing.T) {
+	for _, says := range []int{2, 9} {
+		gangTest(t, 1, 3, func(w *gangWorld) {
+			pods := w.gang("a", 3, 3, nil)
+			require.NoError(t, w.bind(pods[0], "n0"))
+			newest := w.pod("a", "newest", says, func(p *v1.Pod) { p.CreationTimestamp.Time = time.Now() })
+			w.watch()
+			require.Equal(t, 2, w.kept())
+			w.refusedAs(w.bind(newest, "nowhere"), ledger.NodeUnknown)
+			require.Equal(t, 2, w.kept())
+			w.pod("a", "a-0", 3, func(p *v1.Pod) { p.Spec.NodeName = "n0" })
+			w.watch()
+			for _, s := range w.of {
+				w.giveUp(s, len(s.kept))
+			}
+			clear(w.of)
+			assert.Equal(t, 1, w.takeOver())
+			assert.Equal(t, 2, w.kept())
+			for _, pod := range pods[1:] {
+				require.NoError(t, w.bind(pod, "n0"))
+			}
+			w.pass(3 * time.Minute)
+			assert.Empty(t, w.short())
+		})
+	}
+}
+
 // What is kept for a member that was made anew ends with what is kept for the others.
 func TestGangMemberMadeAnewPutsOffNothing(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
@@ -183,7 +232,7 @@ func TestGangBindFailsOfAPodThatGoes(t *testing.T) {
 		pods := w.gang("a", 3, 3, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
 		p := w.o.Question.For(pods[1], "n0")
-		_, err := w.startBind(pods[1], &p)
+		_, err := w.startBind(pods[1], &p, false)
 		require.NoError(t, err)
 		leaving := *pods[1]
 		leaving.Deleting = true
@@ -199,7 +248,7 @@ func TestGangIsHalfAgain(t *testing.T) {
 		pods := w.gang("a", 2, 2, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
 		p := w.o.Question.For(pods[1], "n0")
-		_, err := w.startBind(pods[1], &p)
+		_, err := w.startBind(pods[1], &p, false)
 		require.NoError(t, err)
 		<-time.After(time.Second)
 		require.True(t, w.bindFailed(pods[1].Ref, "n0"))

@@ -269,7 +269,7 @@ func TestGangIsTouched(t *testing.T) {
 			for range 10 { // each puts off the end of what is kept
 				w.pass(12 * time.Second)
 				p := w.o.Question.For(pods[1], "n0")
-				_, err := w.startBind(pods[1], &p)
+				_, err := w.startBind(pods[1], &p, false)
 				require.NoError(w.t, err)
 				w.pass(time.Second)
 				require.True(w.t, w.bindFailed(pods[1].Ref, "n0"))
@@ -395,7 +395,7 @@ func TestGangBindFails(t *testing.T) {
 		require.NoError(t, w.bind(pods[0], "n0"))
 		for k, node := range map[int]string{1: "n0", 2: "n1", 3: "n1"} {
 			p := w.o.Question.For(pods[k], node)
-			_, err := w.startBind(pods[k], &p)
+			_, err := w.startBind(pods[k], &p, false)
 			require.NoError(t, err)
 		}
 		require.Zero(t, w.kept())
@@ -438,7 +438,7 @@ func TestGangIsGone(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
 		pods := w.gang("a", 4, 4, nil)
 		p := w.o.Question.For(pods[0], "n0")
-		_, err := w.startBind(pods[0], &p)
+		_, err := w.startBind(pods[0], &p, false)
 		require.NoError(t, err)
 		require.True(t, w.o.Ledger.BindFailed(pods[0].Ref, "n0"))
 		w.watch()

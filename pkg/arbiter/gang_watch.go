@@ -68,6 +68,7 @@ func (g *ganging) watch() {
 		case !ok || gang.Missing && !s.half.IsZero():
 			g.forget(s)
 			continue
+		case s.isStartedWithout(&gang):
 		case gang.Problem == "" || s.half.IsZero():
 			s.Gang = gang
 		}

@@ -184,7 +184,7 @@ func (w *gangWorld) pass(d time.Duration) {
 // bind starts a bind, and confirms it where that is granted.
 func (w *gangWorld) bind(pod *cluster.Pod, node string) error {
 	p := w.o.Question.For(pod, node)
-	_, err := w.startBind(pod, &p)
+	_, err := w.startBind(pod, &p, false)
 	if err == nil {
 		require.True(w.t, w.o.Ledger.Confirm(pod.Ref, node))
 	}

@@ -124,6 +124,7 @@ func (s *pendings) busy(pod ledger.PodRef, node string) *gates.Error {
 type pending struct {
 	ref       ledger.PodRef
 	node      string
+	from      string // that was asked for, where the Binding was redirected
 	scheduler string
 	request   *resources.Request
 	devices   *ledger.DeviceRequest

@@ -24,7 +24,7 @@ type Constraints struct {
 func constraintsOf(pod *v1.Pod) *Constraints {
 	c := &Constraints{
 		nodeSelector: pod.Spec.NodeSelector, tolerations: pod.Spec.Tolerations,
-		others: asksOthers(&pod.Spec),
+		others: asksOthers(&pod.Spec) || sizeOf(pod.Labels) > maxChoice, // by its labels others may keep it away
 	}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		c.affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -48,8 +48,13 @@ func asksOthers(spec *v1.PodSpec) bool {
 		}
 	}
 	for i := range spec.Volumes {
-		if v := &spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+		v := &spec.Volumes[i]
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
 			return true
+		}
+		if v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.ISCSI != nil || v.RBD != nil ||
+			v.AzureDisk != nil || v.Cinder != nil || v.VsphereVolume != nil || v.PortworxVolume != nil {
+			return true // disks of which a node may have each once, or only so many (VolumeRestrictions, NodeVolumeLimits)
 		}
 	}
 	return len(spec.ResourceClaims) > 0 || spec.SchedulingGroup != nil

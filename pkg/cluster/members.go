@@ -22,11 +22,18 @@ type gang struct {
 	pending  map[podKey]*Pod
 	bound    int
 	finished int
-	says     map[kinds.Mark]int // what the members say, and how many do
+	says     map[kinds.Mark]said // what the members say
 	// scheduler is that of the member that was seen last.
 	scheduler string
 	// caller is who had the member bound that was seen last of those that have a node.
 	caller string
+}
+
+// said is what is known of the members that say the same of their gang: how many there are, how many of them have a
+// node or have succeeded, and when the newest that there was is from, in Unix seconds.
+type said struct {
+	members, begun int
+	newest         int64
 }
 
 func newGangs() gangs { return gangs{of: map[podKey]*Pod{}, byKey: map[kinds.Key]*gang{}} }
@@ -49,7 +56,7 @@ func (g *gangs) gang(r *Pod) *gang {
 	key := r.Gang.Key(r.Ref.Namespace)
 	of := g.byKey[key]
 	if of == nil {
-		of = &gang{id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]int{}}
+		of = &gang{id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]said{}}
 		g.nextID++
 		g.byKey[key] = of
 	}
@@ -72,15 +79,23 @@ func (g *gang) add(k podKey, r *Pod, by int) {
 	if by > 0 && r.Node != "" && r.Caller != "" {
 		g.caller = r.Caller
 	}
-	if g.says[*r.Gang] += by; g.says[*r.Gang] == 0 {
-		delete(g.says, *r.Gang)
+	says := g.says[*r.Gang]
+	if says.members += by; by > 0 {
+		says.newest = max(says.newest, r.Created)
 	}
+	defer func() {
+		if g.says[*r.Gang] = says; says.members == 0 {
+			delete(g.says, *r.Gang)
+		}
+	}()
 	switch {
 	case r.Finished: // with success: one that failed is no member
 		g.finished += by
+		says.begun += by
 	case r.Deleting: // one that ends is of no use to those that take its place
 	case r.Node != "":
 		g.bound += by
+		says.begun += by
 	case r.Gated:
 	case by > 0:
 		g.pending[k] = r
@@ -127,21 +142,50 @@ func (s *Pods) GangSize(key kinds.Key) GangSize {
 	}
 }
 
-// GangSays returns what a member of a gang says of it, and whether all members say the same; of several the one that
-// says less. known is false where the gang has no members.
-func (s *Pods) GangSays(key kinds.Key) (mark kinds.Mark, agreed, known bool) {
+// Word is what the members of a gang say of it.
+type Word struct {
+	kinds.Mark
+
+	// Agreed: no two of those that count say different things. Settled: members that say something else do not come to
+	// count, as some have begun, which have a node or have succeeded, or as there are none.
+	Agreed, Settled bool
+}
+
+// GangSays returns what the members of a gang say of it. Those that have begun count, if there are any, and else the
+// newest; of several the one that says less. asks is a member that the watch may not have brought yet, nil where there
+// is none. known is false where the gang has no members.
+func (s *Pods) GangSays(key kinds.Key, asks *Pod) (word Word, known bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	g := s.gangs.byKey[key]
-	if g == nil {
-		return kinds.Mark{}, true, false
-	}
-	for says := range g.says {
-		if !known || says.Minimum < mark.Minimum {
-			mark, known = says, true
+	all, counting, best := 0, 0, said{}
+	hear := func(mark kinds.Mark, by said) {
+		all++
+		switch {
+		case best.begun > 0 && by.begun == 0:
+			return
+		case best.begun == 0 && by.begun > 0:
+			counting = 0
+		}
+		newer := best.begun == 0 && by.newest > best.newest
+		same := best.begun > 0 || by.newest == best.newest
+		if counting++; counting == 1 || newer || same && mark.Minimum < word.Minimum {
+			word.Mark, best = mark, by
 		}
 	}
-	return mark, len(g.says) == 1, true
+	heard := asks == nil
+	if g := s.gangs.byKey[key]; g != nil {
+		for mark, by := range g.says {
+			if asks != nil && mark == *asks.Gang {
+				heard, by.newest = true, max(by.newest, asks.Created)
+			}
+			hear(mark, by)
+		}
+	}
+	if !heard {
+		hear(*asks.Gang, said{newest: asks.Created})
+	}
+	word.Agreed, word.Settled = best.begun == 0 || counting == 1, best.begun > 0 || all == 1
+	return word, all > 0
 }
 
 // GangKeys yields the gangs that have members, those first that were seen first. No lock is held while it yields.

@@ -112,16 +112,18 @@ func TestMembersAtRandom(t *testing.T) {
 		for _, gang := range []string{"g0", "g1", "g2", "g3"} {
 			key := kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: gang}
 			var waits []*Pod
-			bound, finished, says := 0, 0, map[int64]bool{}
+			bound, finished, says, begun := 0, 0, map[int64]bool{}, map[int64]bool{}
 			for _, p := range held {
 				switch {
 				case p.Gang == nil || p.Gang.Name != gang:
 					continue
 				case p.Finished:
 					finished++
+					begun[p.Gang.Minimum] = true
 				case p.Deleting:
 				case p.Node != "":
 					bound++
+					begun[p.Gang.Minimum] = true
 				default:
 					waits = append(waits, p)
 				}
@@ -130,13 +132,50 @@ func TestMembersAtRandom(t *testing.T) {
 			gotWaits, gotBound, gotFinished := pods.Gang(key)
 			require.ElementsMatch(t, waits, gotWaits)
 			require.Equal(t, [2]int{bound, finished}, [2]int{gotBound, gotFinished})
-			mark, agreed, known := pods.GangSays(key)
+			word, known := pods.GangSays(key, nil)
 			require.Equal(t, len(says) > 0, known)
-			require.Equal(t, len(says) < 2, agreed)
-			require.True(t, !known || says[mark.Minimum])
+			require.Equal(t, len(begun) < 2, word.Agreed)
+			require.True(t, !known || word.Settled == (len(begun) > 0 || len(says) == 1))
+			require.True(t, !known || begun[word.Minimum] || len(begun) == 0 && says[word.Minimum])
+			require.True(t, len(begun) < 2 || word.Minimum == 2, "the one that says less")
 			require.Equal(t, known, slices.Contains(slices.Collect(pods.GangKeys()), key))
 		}
 	}
+}
+
+// While no member has begun, what the newest one says counts; afterwards it is what those say that have.
+func TestNewestMemberSays(t *testing.T) {
+	pods, reader := NewPods(), gangReader(t)
+	key := kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: "g"}
+	at := func(name, minimum string, second int64, changes ...func(*v1.Pod)) *Pod {
+		return reader.Compact(member(name, "g", minimum, append(changes, func(p *v1.Pod) {
+			p.CreationTimestamp = metav1.Unix(second, 0)
+		})...))
+	}
+	says := func(asks *Pod, minimum int64, agreed, settled bool) {
+		t.Helper()
+		word, known := pods.GangSays(key, asks)
+		assert.True(t, known)
+		assert.Equal(t, []any{minimum, agreed, settled}, []any{word.Minimum, word.Agreed, word.Settled})
+	}
+	says(at("new", "5", 1), 5, true, true)
+	for i := range 3 {
+		pods.Put(at(fmt.Sprint("old-", i), "3", 10))
+	}
+	says(nil, 3, true, true)
+	pods.Put(at("new", "4", 20))
+	says(nil, 4, true, false)
+	says(pods.find(podKey{"ns", "old-0"}), 4, true, false)
+	says(at("newer", "2", 20), 2, true, false)
+	says(at("newer", "3", 30), 3, true, false)
+	pods.Put(at("old-0", "3", 10, on("n"), deleting))
+	says(nil, 4, true, false)
+	pods.Put(at("new", "4", 20, on("n")))
+	says(nil, 4, true, true)
+	pods.Put(at("old-0", "3", 10, on("n")))
+	says(nil, 3, false, true)
+	pods.Put(at("new", "4", 20, phase(v1.PodFailed)))
+	says(nil, 3, true, true)
 }
 
 // A gang keeps its place while it has members, whatever becomes of these.

@@ -61,6 +61,8 @@ type Pod struct {
 	// Constraints are what the pod asks of nodes beside capacity, as long as it has none.
 	Constraints *Constraints
 
+	repels []repulsion // what a pod with a node keeps away; nil for nearly all pods
+
 	err error // why the request cannot be counted; nil for nearly all
 }
 
@@ -111,7 +113,7 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	if info.Node != "" {
 		info.Caller = clip(pod.Annotations[v1alpha1.CallerAnnotation], maxCaller)
 		request := resources.ForBoundPod(r.Table, pod)
-		info.Request = &request
+		info.Request, info.repels = &request, repulsionsOf(pod)
 		return info, nil
 	}
 	request, err := resources.ForIncomingPod(r.Table, pod)

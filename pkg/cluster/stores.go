@@ -29,13 +29,17 @@ type Pods struct {
 	pending   map[podKey]*Pod // those without a node that have not finished
 	claimants claimants
 	gangs     gangs
+	repelling repelling
 
 	reached
 }
 
 // NewPods returns an empty store.
 func NewPods() *Pods {
-	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimants: claimants{}, gangs: newGangs()}
+	s := &Pods{
+		seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimants: claimants{}, gangs: newGangs(),
+		repelling: newRepelling(),
+	}
 	for i := range s.shards {
 		s.shards[i].kept = map[podKey]*Pod{}
 	}
@@ -73,6 +77,7 @@ func (s *Pods) list(k podKey, r *Pod) {
 	}
 	s.claimants.set(k, r)
 	s.gangs.set(k, r)
+	s.repelling.set(k, r)
 }
 
 // Pod returns the pod of a name; ok is false where there is none. The

@@ -52,6 +52,8 @@ type Gang struct {
 	Touch bool
 	// Object names the gang's object for Events about it, nil where there is none. Nobody changes it.
 	Object *v1.ObjectReference
+	// Unsettled says that its pods name different minimums, and none of them has begun: that of the newest counts.
+	Unsettled bool
 }
 
 // Gangs knows the gangs of the cluster. Make it with New; it can run once.
@@ -188,35 +190,39 @@ func (g *Gangs) changed(kind string) {
 	}
 }
 
+// Redirect returns what the policy says of the kind of gang that a pod names, "" where it says nothing.
+func (g *Gangs) Redirect(pod *cluster.Pod) kinds.Redirect {
+	if pod.Gang == nil || g.kinds[pod.Gang.Kind] == nil {
+		return ""
+	}
+	return g.kinds[pod.Gang.Kind].Redirect
+}
+
 // Of returns the gang that a pod is a member of; ok is false where the pod is useful alone.
 func (g *Gangs) Of(pod *cluster.Pod) (gang Gang, ok bool) {
 	if pod.Gang == nil {
 		return Gang{}, false
 	}
-	key := pod.Gang.Key(pod.Ref.Namespace)
-	says, agreed, known := g.Pods.GangSays(key)
-	if !known || says != *pod.Gang {
-		says, agreed = *pod.Gang, !known
-	}
-	return g.gang(key, &says, agreed)
+	word, _ := g.Pods.GangSays(pod.Gang.Key(pod.Ref.Namespace), pod)
+	return g.gang(pod.Gang.Key(pod.Ref.Namespace), &word)
 }
 
 // Get returns the gang of a key, going by its object and its members; ok is false where there is none.
 func (g *Gangs) Get(key kinds.Key) (gang Gang, ok bool) {
-	says, agreed, known := g.Pods.GangSays(key)
+	word, known := g.Pods.GangSays(key, nil)
 	if !known {
-		return g.gang(key, nil, true)
+		return g.gang(key, nil)
 	}
-	return g.gang(key, &says, agreed)
+	return g.gang(key, &word)
 }
 
 // gang puts together what members say, nil where there are none, and what the object does.
-func (g *Gangs) gang(key kinds.Key, says *kinds.Mark, agreed bool) (gang Gang, ok bool) {
+func (g *Gangs) gang(key kinds.Key, says *cluster.Word) (gang Gang, ok bool) {
 	kind := g.kinds[key.Kind]
 	if kind == nil {
 		return Gang{}, false
 	}
-	gang = Gang{Key: key, Touch: kind.Object != nil && kind.Object.Touch}
+	gang = Gang{Key: key, Touch: kind.Object != nil && kind.Object.Touch, Unsettled: says != nil && !says.Settled}
 	var minimum int64
 	byPods := says != nil && says.Minimum != 0
 	object, state := g.object(key)
@@ -228,7 +234,7 @@ func (g *Gangs) gang(key kinds.Key, says *kinds.Mark, agreed bool) (gang Gang, o
 		return Gang{}, false
 	case says != nil && says.Err != "":
 		gang.Problem = says.Err
-	case !agreed:
+	case says != nil && !says.Agreed:
 		gang.Problem = fmt.Sprintf("members of %s name different minimums; give all of them the same", key)
 	case byPods:
 		minimum = says.Minimum

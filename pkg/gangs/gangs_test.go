@@ -85,8 +85,11 @@ func TestOf(t *testing.T) {
 		"ours":         {pod: ofOurs("g", "3"), minimum: 3},
 		"ours, agreed": {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "3")}, minimum: 3},
 		"ours, not agreed": {
-			pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "4")},
+			pod: on("n", ofOurs("g", "3")), others: []func(*v1.Pod){on("n", ofOurs("g", "4"))},
 			problem: "members of globalreserve gang ns/g name different minimums; give all of them the same",
+		},
+		"ours, not agreed, none is bound": {
+			pod: ofOurs("g", "4"), others: []func(*v1.Pod){createdLater(ofOurs("g", "3"))}, minimum: 3,
 		},
 		"ours, another":   {pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("h", "4")}, minimum: 3},
 		"ours, alone":     {pod: ofOurs("g", "1")},
@@ -98,9 +101,12 @@ func TestOf(t *testing.T) {
 			problem: "no minimum; say how many members the gang needs at .metadata.annotations['globalreserve.io/gang-min']",
 		},
 		"ours, with slash": {pod: ofOurs("a/g", "2"), problem: "never cross namespaces"},
-		"one of them wrong": {
-			pod: ofOurs("g", "3"), others: []func(*v1.Pod){ofOurs("g", "x")},
-			problem: "different minimums",
+		"the newer of them wrong": {
+			pod: ofOurs("g", "3"), others: []func(*v1.Pod){createdLater(ofOurs("g", "x"))},
+			problem: "no whole number",
+		},
+		"the older of them wrong": {
+			pod: createdLater(ofOurs("g", "3")), others: []func(*v1.Pod){ofOurs("g", "x")}, minimum: 3,
 		},
 
 		"Koordinator, by annotations": {pod: koordinatorAnnotations, minimum: 3},
@@ -141,6 +147,19 @@ func TestOf(t *testing.T) {
 func vs(all ...schema.GroupVersionResource) []schema.GroupVersionResource { return all }
 func us(all ...*unstructured.Unstructured) []*unstructured.Unstructured   { return all }
 
+// The rule of a kind is for its gangs of one, too.
+func TestRedirectOfKind(t *testing.T) {
+	list := kinds.Default()[:1]
+	list[0].Redirect = kinds.RedirectNever
+	table, err := kinds.New(list)
+	require.NoError(t, err)
+	g := New(Options{Pods: cluster.NewPods(), Kinds: table})
+	pod := func(mark *kinds.Mark) *cluster.Pod { return &cluster.Pod{Gang: mark} }
+	assert.Equal(t, kinds.RedirectNever, g.Redirect(pod(&kinds.Mark{Kind: "globalreserve", Minimum: 1})))
+	assert.Empty(t, g.Redirect(pod(&kinds.Mark{Kind: "volcano"})))
+	assert.Empty(t, g.Redirect(pod(nil)))
+}
+
 // A pod that was read later than those the watch has brought may say something else.
 func TestOfNewerPod(t *testing.T) {
 	run(t, nil, nil, func(t *testing.T, w *world) {
@@ -149,7 +168,12 @@ func TestOfNewerPod(t *testing.T) {
 		assert.Equal(t, 3, gang.Minimum)
 		w.pods.Put(w.pod("a", ofOurs("g", "3")))
 		gang, _ = w.gangs.Of(w.pod("a", ofOurs("g", "2")))
-		assert.Contains(t, gang.Problem, "different minimums")
+		assert.Equal(t, 2, gang.Minimum)
+		assert.True(t, gang.Unsettled)
+		w.pods.Put(w.pod("b", on("n", ofOurs("g", "3"))))
+		gang, _ = w.gangs.Of(w.pod("a", ofOurs("g", "2")))
+		assert.Equal(t, 3, gang.Minimum)
+		assert.False(t, gang.Unsettled)
 	})
 }
 

@@ -225,6 +225,22 @@ func ofOurs(gang, minimum string) func(*v1.Pod) {
 	}
 }
 
+// on gives a pod a node.
+func on(node string, change func(*v1.Pod)) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		change(p)
+		p.Spec.NodeName = node
+	}
+}
+
+// createdLater makes a pod newer than others.
+func createdLater(change func(*v1.Pod)) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		change(p)
+		p.CreationTimestamp = metav1.Unix(1000, 0)
+	}
+}
+
 func keyOf(kind, name string) kinds.Key { return kinds.Key{Kind: kind, Namespace: "ns", Name: name} }
 
 var errForbidden = apierrors.NewForbidden(volcano.GroupResource(), "", nil)

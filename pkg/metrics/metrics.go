@@ -47,6 +47,7 @@ type Metrics struct {
 	conflicts     *prometheus.CounterVec
 	limits        *prometheus.CounterVec
 	repeats       *prometheus.CounterVec
+	redirects     *prometheus.CounterVec
 	gangRefusals  *prometheus.CounterVec
 	gangTouches   *prometheus.CounterVec
 	bypassedBinds *prometheus.CounterVec
@@ -132,6 +133,10 @@ func (m *Metrics) addGangs() {
 	m.gangRefusals = m.counterVec("gang_refusals_total",
 		"Times that a pod was refused for the sake of its gang, by reason: GangUnplaced, GangIncomplete or GangWaits.",
 		"reason")
+	m.redirects = m.counterVec("redirected_bindings_total",
+		"Bindings that the admission webhook had go to the node where capacity was kept for the pod, as the one they "+
+			"named had none, by scheduler.",
+		"scheduler")
 	m.gangTouches = m.counterVec("gang_touches_total",
 		"Writes to objects of gangs so that their schedulers try the rest of the gang again, by result: written or failed.",
 		"result")

@@ -63,6 +63,7 @@ func TestScrape(t *testing.T) {
 
 	m.ObserveRepeat("eager", "InsufficientResource")
 	m.ObserveGangRefusal("GangWaits")
+	m.ObserveRedirect("eager")
 	m.ObserveGangTouch(false)
 	m.ObserveGangTouch(true)
 	m.ObserveGangTouch(true)
@@ -99,6 +100,7 @@ func TestScrape(t *testing.T) {
 		`globalreserve_gangs{state="Whole"} 12`,
 		`globalreserve_half_gang_seconds_total 2.5`,
 		`globalreserve_repeated_bindings_total{reason="InsufficientResource",scheduler="eager"} 1`,
+		`globalreserve_redirected_bindings_total{scheduler="eager"} 1`,
 		`globalreserve_gang_refusals_total{reason="GangWaits"} 1`,
 		`globalreserve_gang_touches_total{result="failed"} 2`,
 		`globalreserve_gang_touches_total{result="written"} 1`,

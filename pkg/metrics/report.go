@@ -69,6 +69,12 @@ func (m *Metrics) ObserveAutoscalingWrite(kind string, failed bool) {
 	m.autoscaling.WithLabelValues(kind, written(failed)).Inc()
 }
 
+// ObserveRedirect counts one Binding that went to the node where capacity was kept for its pod. scheduler may be
+// anything a client sent.
+func (m *Metrics) ObserveRedirect(scheduler string) {
+	m.redirects.WithLabelValues(m.schedulers.value(scheduler)).Inc()
+}
+
 // ObserveGangTouch counts a write to the object of a gang that has its scheduler try the rest again.
 func (m *Metrics) ObserveGangTouch(failed bool) { m.gangTouches.WithLabelValues(written(failed)).Inc() }
 

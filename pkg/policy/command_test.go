@@ -159,4 +159,5 @@ const gangsPrinted = `gangs:
       - v1alpha1
     pods:
     - name: .metadata.annotations['godel.bytedance.com/pod-group-name']
+  redirect: WhenRefused
 `

@@ -83,8 +83,9 @@ prioritize:
   reservationMatch: 5
 gangs:
   deadline: 5m
+  redirect: Never
   kinds:
-  - {name: volcano, disabled: true}
+  - {name: volcano, disabled: true, redirect: WhenRefused}
   - name: example
     pods: [{name: ".metadata.labels['example.com/gang']", minimum: ".metadata.annotations['example.com/min']"}]
     object: {group: example.com, versions: [v1, v1beta1], resource: gangs, minimum: .spec.size}
@@ -119,8 +120,8 @@ autoscaling:
 					Resources:        []ResourceWeight{{"cpu", 3}, {"example.com/gpu", 100}, {"hugepages-2Mi", 1}},
 					ReservationMatch: 5,
 				},
-				Gangs: Gangs{Deadline: duration(5 * time.Minute), Kinds: slices.Concat([]kinds.Kind{
-					{Name: "volcano", Disabled: true},
+				Gangs: Gangs{Deadline: duration(5 * time.Minute), Redirect: kinds.RedirectNever, Kinds: slices.Concat([]kinds.Kind{
+					{Name: "volcano", Disabled: true, Redirect: kinds.RedirectWhenRefused},
 					{
 						Name: "example",
 						Pods: []kinds.Way{{
@@ -306,6 +307,17 @@ func TestParseRefuses(t *testing.T) {
 		"unknown kind's field": {
 			head + "gangs: {kinds: [{name: a, disabled: true, pod: x}]}\n",
 			[]string{`unknown field "gangs.kinds[0].pod"`},
+		},
+		"redirects": {
+			head + "gangs: {redirect: Often, kinds: [{name: a, disabled: true, redirect: Maybe}]}\n",
+			[]string{
+				`gangs.redirect: Unsupported value: "Often": supported values: "WhenRefused", "Never"`,
+				`gangs.kinds[0].redirect: Unsupported value: "Maybe"`,
+			},
+		},
+		"no redirect": {
+			head + "gangs: {redirect: ''}\n",
+			[]string{"gangs.redirect: Required value: say WhenRefused or Never, or leave it out"},
 		},
 		"kinds of gangs": {
 			head +

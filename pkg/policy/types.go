@@ -63,6 +63,8 @@ type Gangs struct {
 	// Kinds are the kinds of gangs there are: those of the file, and after them the defaults that it does not name.
 	// They count from when the server starts.
 	Kinds []kinds.Kind `json:"kinds"`
+	// Redirect is for pods of gangs whose kind does not say it, and for those of none that have a slot of their own.
+	Redirect kinds.Redirect `json:"redirect"`
 }
 
 // Scheduler is the rules for the pods of one scheduler.
@@ -158,7 +160,10 @@ func Default() *Policy {
 			Strategy: MostAllocated, Resources: defaultResources(),
 			ReservationMatch: maxReservationMatch,
 		},
-		Gangs:       Gangs{Deadline: metav1.Duration{Duration: DefaultGangDeadline}, Kinds: kinds.Default()},
+		Gangs: Gangs{
+			Deadline: metav1.Duration{Duration: DefaultGangDeadline}, Kinds: kinds.Default(),
+			Redirect: kinds.RedirectWhenRefused,
+		},
 		Autoscaling: defaultAutoscaling(),
 	}
 }

@@ -66,6 +66,11 @@ func validateGangs(g *Gangs, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("deadline"), d.String(),
 			fmt.Sprintf("must be longer than 0s and not longer than %v", maxGangDeadline)))
 	}
+	if redirect := path.Child("redirect"); g.Redirect == "" {
+		errs = append(errs, field.Required(redirect, "say WhenRefused or Never, or leave it out"))
+	} else {
+		errs = append(errs, g.Redirect.Validate(redirect)...)
+	}
 	return append(errs, kinds.Validate(g.Kinds, path.Child("kinds"))...)
 }
 

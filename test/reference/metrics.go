@@ -96,6 +96,7 @@ func observe(m *metrics.Metrics) {
 	m.ObserveConflict("s", "cpu")
 	m.ObserveLimit("s", "QuotaExceeded")
 	m.ObserveRepeat("s", "r")
+	m.ObserveRedirect("s")
 	m.ObserveGangRefusal("GangWaits")
 	m.ObserveGangTouch(false)
 	m.ObserveObservedConflict("s", "cpu")

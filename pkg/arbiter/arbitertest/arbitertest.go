@@ -110,6 +110,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		}),
 		ResourceClaims: w.ResourceClaims,
 		GangEvents:     follow.NewEvents(w.Writes, 1000, 1000),
+		RedirectEvents: follow.NewEvents(w.Writes, 1000, 1000),
 		Nodes:          w.Nodes, TouchGang: func(kinds.Key) {},
 	}
 	if change != nil {

@@ -27,6 +27,28 @@ type Kind struct {
 	Pods []Way `json:"pods,omitempty"`
 	// Object says which objects have the minimum of gangs whose pods do not say it; nil where there are none.
 	Object *Object `json:"object,omitempty"`
+	// Redirect says whether Bindings of the pods are redirected; "" means as the policy's gangs.redirect has it.
+	Redirect Redirect `json:"redirect,omitempty"`
+}
+
+// Redirect says whether a Binding of a pod to a node without capacity is carried out on the node where capacity is kept
+// for this pod alone.
+type Redirect string
+
+// The values of Redirect.
+const (
+	// RedirectWhenRefused: it is, where the server can judge that node as a scheduler would.
+	RedirectWhenRefused Redirect = "WhenRefused"
+	// RedirectNever: it is refused.
+	RedirectNever Redirect = "Never"
+)
+
+// Validate checks the value.
+func (r Redirect) Validate(at *field.Path) field.ErrorList {
+	if r == "" || r == RedirectWhenRefused || r == RedirectNever {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(at, r, []Redirect{RedirectWhenRefused, RedirectNever})}
 }
 
 // Way is one way in which a pod names its gang. Both are paths on the pod: .metadata.annotations['key'],
@@ -105,7 +127,7 @@ func (k *Kind) validate(at *field.Path) field.ErrorList {
 	if k.Object != nil {
 		errs = append(errs, k.Object.validate(at.Child("object"))...)
 	}
-	return errs
+	return append(errs, k.Redirect.Validate(at.Child("redirect"))...)
 }
 
 func (o *Object) validate(at *field.Path) field.ErrorList {

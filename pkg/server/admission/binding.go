@@ -44,6 +44,10 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 	}
 	v.patch.precondition(&binding, said.Pod)
 	v.patch.annotate(binding.Annotations, said.Annotations)
+	if said.RedirectTo != "" {
+		v.patch.set("/target/name", said.RedirectTo)
+		v.from, v.node = v.node, said.RedirectTo
+	}
 	return v, nil
 }
 

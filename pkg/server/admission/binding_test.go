@@ -43,6 +43,39 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 	}
 }
 
+// A pod that is sent to a full node goes where capacity is kept for it alone, and is told so. The API server and the
+// ledger know it there.
+func TestBindingIsRedirected(t *testing.T) {
+	w := newWorld(t)
+	w.add(pod("p", "3"))
+	full := pod("full", "4")
+	full.Spec.NodeName = "a"
+	w.add(full)
+	p := w.info("p")
+	require.Empty(t, w.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{
+		Ref: slot, Node: "b", Request: p.Request, Policy: ledger.Once, Pod: p.Ref,
+	}}}, time0).Rejections)
+	b := binding("p", "a")
+	b.Annotations = map[string]string{v1alpha1.RedirectedFromAnnotation: "made up"}
+	allowed, refusal := w.bind(b)
+	require.Nil(t, refusal)
+	assert.Equal(t, "b", allowed.Target.Name)
+	assert.Equal(t, "a", allowed.Annotations[v1alpha1.RedirectedFromAnnotation])
+	assert.Equal(t, slot.String(), allowed.Annotations[v1alpha1.MatchedReservationAnnotation])
+	assert.Equal(t, "Binding on b", w.state("p"))
+	assert.Equal(t, 1, w.Counted(t, "redirected_bindings_total", "naive"))
+	// The same once more: from the API server, after another webhook has changed it, and from the scheduler.
+	allowed.Annotations["other"] = "webhook"
+	for _, b := range []*v1.Binding{allowed, binding("p", "a")} {
+		again, refusal := w.bind(b)
+		require.Nil(t, refusal)
+		assert.Equal(t, "b", again.Target.Name)
+		assert.Equal(t, "a", again.Annotations[v1alpha1.RedirectedFromAnnotation])
+	}
+	assert.Equal(t, 1, w.Counted(t, "redirected_bindings_total", "naive"))
+	assert.Equal(t, "Binding on b", w.state("p"))
+}
+
 func TestBindingIsRefused(t *testing.T) {
 	cases := map[string]struct {
 		change func(*v1.Pod)

@@ -53,6 +53,7 @@ type verdict struct {
 	pod     *cluster.Pod // nil where it was not found
 	ref     ledger.PodRef
 	node    string
+	from    string // the node that the Binding named, where it was redirected
 	dryRun  bool
 	span    trace.Span    // nil where there is none to end
 	asked   ledger.PodRef // ref, as the request had it
@@ -244,6 +245,9 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		if v.rejection != nil {
 			fields["reason"] = v.rejection.Reason.String()
 		}
+	}
+	if v.from != "" {
+		fields["redirectedFrom"] = httpjson.Clip(v.from)
 	}
 	if v.dryRun {
 		fields["dryRun"] = true

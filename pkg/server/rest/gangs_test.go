@@ -43,9 +43,10 @@ func (f *fixture) tryBind(pod *v1.Pod, node string) error {
 func threeGangs(f *fixture) {
 	require.NoError(f.t, f.tryBind(f.gang("team-a", "starts", 3, "1")[0], "node-1"))
 	require.Error(f.t, f.tryBind(f.gang("team-a", "waits", 4, "3")[0], "node-3"))
-	few := f.gang("team-b", "few", 2, "1")[0]
-	few.Annotations[v1alpha1.GangMinAnnotation] = "5"
-	f.Bring(few)
+	for _, few := range f.gang("team-b", "few", 2, "1") {
+		few.Annotations[v1alpha1.GangMinAnnotation] = "5"
+		f.Bring(few)
+	}
 }
 
 // Who adds nodes is told of all pods of a gang that waits for capacity, also of those that nobody has asked about yet.
@@ -128,8 +129,8 @@ func TestGangs(t *testing.T) {
 	}, starts)
 	assert.NotZero(t, waits.WaitingSince)
 	assert.Contains(t, waits.Why, "3 more pods of its gang need capacity at once")
-	assert.Zero(t, all.Gangs[2].Minimum)
-	assert.Contains(t, all.Gangs[2].Why, "name different minimums")
+	assert.Equal(t, 5, all.Gangs[2].Minimum)
+	assert.Contains(t, all.Gangs[2].Why, "needs at least 5 pods, and there are 2 that may be bound")
 
 	for query, want := range map[string][]string{
 		"namespace=team-b":                {"team-b/few Incomplete"},

@@ -37,7 +37,6 @@ func TestBadGangs(t *testing.T) {
 		"more than there are": {"3", [2]func(*corev1.Pod){inGang("more", "3"), inGang("more", "3")}},
 		"no number":           {gangMinAnnotation, [2]func(*corev1.Pod){inGang("some", "some"), inGang("some", "some")}},
 		"negative":            {gangMinAnnotation, [2]func(*corev1.Pod){inGang("negative", "-1"), inGang("negative", "-1")}},
-		"they disagree":       {"different minimums", [2]func(*corev1.Pod){inGang("quarrel", "2"), inGang("quarrel", "3")}},
 		"no PodGroup": {
 			"podgroups.scheduling.x-k8s.io default/missing",
 			[2]func(*corev1.Pod){inGroup("missing"), inGroup("missing")},
@@ -156,12 +155,18 @@ func (c *cluster) changeMinimum(g *gang, minimum int) {
 		})
 	}
 	require.NoError(c.T, group.Wait())
+	c.awaitMinimum(g.name, minimum)
+}
+
+// awaitMinimum waits until the server knows how many members a gang needs.
+func (c *cluster) awaitMinimum(name string, minimum int) {
+	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
 		answer, err := c.Ledger.Gangs(c.T.Context())
 		require.NoError(t, err)
 		i := slices.IndexFunc(answer.Gangs, func(known reserver.Gang) bool {
 			return known.Namespace == c.Namespace &&
-				known.Name == g.name
+				known.Name == name
 		})
 		if assert.GreaterOrEqual(t, i, 0) {
 			assert.Equal(t, minimum, answer.Gangs[i].Minimum, "that the server knows")

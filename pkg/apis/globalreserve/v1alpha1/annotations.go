@@ -25,6 +25,10 @@ const (
 	// CallerAnnotation names who reserved, on a Reservation, or had a pod bound, on the pod: what they
 	// use counts against the limits of that caller.
 	CallerAnnotation = "globalreserve.io/caller"
+
+	// RedirectedFromAnnotation is written to a pod whose Binding was redirected to the node where capacity
+	// was kept for it: the node that its scheduler had sent it to.
+	RedirectedFromAnnotation = "globalreserve.io/redirected-from"
 )
 
 // The annotations of pods that claim devices.

@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// repelling makes a pod keep others away, by one term.
+func repellingBy(term v1.PodAffinityTerm) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Name = "repels"
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term},
+		}}
+	}
+}
+
+// What a pod keeps away from where it is, as kube-scheduler has it.
+func TestRepelled(t *testing.T) {
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	named := func(namespace string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelMetadataName: namespace}}
+	}
+	hosts := v1.PodAffinityTerm{LabelSelector: web, TopologyKey: v1.LabelHostname}
+	tests := map[string]struct {
+		term    v1.PodAffinityTerm
+		changes []func(*v1.Pod)
+		want    []string // the nodes that are closed
+	}{
+		"host": {term: hosts, want: []string{"n1"}},
+		"zone": {term: v1.PodAffinityTerm{LabelSelector: web, TopologyKey: "zone"}, want: []string{"n1", "n2"}},
+		"a label with an empty value": {
+			term: v1.PodAffinityTerm{LabelSelector: web, TopologyKey: "empty"}, want: []string{"n1", "n2", "n3"},
+		},
+		"a label that no node has": {term: v1.PodAffinityTerm{LabelSelector: web, TopologyKey: "rack"}},
+		"other pods": {term: v1.PodAffinityTerm{
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, TopologyKey: "zone",
+		}},
+		"all pods": {
+			term: v1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{}, TopologyKey: "zone"},
+			want: []string{"n1", "n2"},
+		},
+		"none":          {term: v1.PodAffinityTerm{TopologyKey: "zone"}},
+		"of namespaces": {term: v1.PodAffinityTerm{LabelSelector: web, TopologyKey: "zone", Namespaces: []string{"x"}}},
+		"of any namespace": {
+			term: v1.PodAffinityTerm{
+				LabelSelector: web, TopologyKey: "zone", Namespaces: []string{"x"},
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"any": "thing"}},
+			},
+			want: []string{"n1", "n2"},
+		},
+		"of a namespace by its name": {
+			term: v1.PodAffinityTerm{LabelSelector: web, TopologyKey: "zone", NamespaceSelector: named("x")},
+		},
+		"of its own by its name": {
+			term: v1.PodAffinityTerm{
+				LabelSelector: web, TopologyKey: "zone", Namespaces: []string{"x"}, NamespaceSelector: named("ns"),
+			},
+			want: []string{"n1", "n2"},
+		},
+		"of many namespaces": {
+			term: v1.PodAffinityTerm{
+				LabelSelector: web, TopologyKey: "zone", Namespaces: slices.Repeat([]string{"x"}, 2*maxPlaces),
+			},
+		},
+		"of another namespace":       {term: hosts, changes: []func(*v1.Pod){func(p *v1.Pod) { p.Namespace = "x" }}},
+		"one that has finished":      {term: hosts, changes: []func(*v1.Pod){phase(v1.PodFailed)}},
+		"one that is being deleted":  {term: hosts, changes: []func(*v1.Pod){deleting}, want: []string{"n1"}},
+		"one without a node":         {term: hosts, changes: []func(*v1.Pod){on("")}},
+		"one on a node that is gone": {term: hosts, changes: []func(*v1.Pod){on("gone")}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			reader, pods, nodes := Reader{Table: resources.NewTable()}, NewPods(), NewNodes()
+			for node, zone := range map[string]string{"n1": "a", "n2": "a", "n3": "b"} {
+				nodes.Put(&Node{Name: node, Labels: map[string]string{v1.LabelHostname: node, "zone": zone, "empty": ""}})
+			}
+			closed := func() (list []string) {
+				asks := reader.Compact(newPod(func(p *v1.Pod) { p.Labels = map[string]string{"app": "web"} }, "1"))
+				for _, name := range []string{"n1", "n2", "n3"} {
+					if node, _ := nodes.Node(name); pods.Repelled(asks, node, nodes) {
+						list = append(list, name)
+					}
+				}
+				return list
+			}
+			repels := newPod(func(p *v1.Pod) {
+				p.Spec.NodeName = "n1"
+				repellingBy(test.term)(p)
+				for _, change := range test.changes {
+					change(p)
+				}
+			}, "1")
+			pods.Put(reader.Compact(repels))
+			assert.Equal(t, test.want, closed())
+			pods.Remove(reader.Compact(repels))
+			assert.Empty(t, closed())
+			assert.Equal(t, newRepelling(), pods.repelling, "nothing is left")
+		})
+	}
+}
+
+// What is kept of a pod is bounded. Beyond that any pod counts as kept away from its places.
+func TestManyRepulsions(t *testing.T) {
+	long := &metav1.LabelSelector{}
+	for i := range 500 {
+		long.MatchExpressions = append(long.MatchExpressions,
+			metav1.LabelSelectorRequirement{Key: fmt.Sprint("key-", i), Operator: metav1.LabelSelectorOpExists})
+	}
+	many := make([]v1.PodAffinityTerm, 1000)
+	for i := range many {
+		many[i] = v1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{}, TopologyKey: fmt.Sprint("key-", i%500)}
+	}
+	many[0].TopologyKey, many[1].TopologyKey = "zone", "zone"
+	for name, terms := range map[string][]v1.PodAffinityTerm{
+		"terms": many, "bytes": {{LabelSelector: long, TopologyKey: "zone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pods, nodes := NewPods(), NewNodes()
+			nodes.Put(&Node{Name: "n", Labels: map[string]string{"zone": "a"}})
+			repels := newPod(func(p *v1.Pod) {
+				p.Namespace, p.Spec.NodeName = "other", "n"
+				repellingBy(v1.PodAffinityTerm{})(p)
+				p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = terms
+			}, "1")
+			r := Reader{Table: resources.NewTable()}.Compact(repels)
+			assert.LessOrEqual(t, len(r.repels), maxRepulsions)
+			pods.Put(r)
+			node, _ := nodes.Node("n")
+			assert.True(t, pods.Repelled(Reader{Table: resources.NewTable()}.Compact(newPod(nil, "1")), node, nodes))
+		})
+	}
+}
