@@ -40,7 +40,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
-// The rate of Events about gangs that have started and are not whole.
+// The rate of Events about gangs that have started and are not whole, and of those about Bindings that are redirected.
 const (
 	gangEventsPerSecond = 5
 	gangEventBurst      = 50

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
@@ -123,6 +124,27 @@ func TestMatesMakeWayBeforeABindingIsRedirected(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, home, node)
 	})
+}
+
+// The rule of a kind comes before that of the policy, and is for its gangs of one, too.
+func TestRedirectAsTheKindHasIt(t *testing.T) {
+	for rule, goes := range map[kinds.Redirect]bool{kinds.RedirectNever: false, kinds.RedirectWhenRefused: true} {
+		gangTest(t, 2, 1, func(w *gangWorld) {
+			kind := kinds.Default()[0]
+			kind.Redirect = rule
+			table, err := kinds.New([]kinds.Kind{kind})
+			require.NoError(t, err)
+			w.o.Gangs = gangs.New(gangs.Options{Pods: w.o.Pods, Kinds: table})
+			p := *w.o.Policy.Current()
+			p.Gangs.Redirect = map[bool]kinds.Redirect{false: kinds.RedirectWhenRefused, true: kinds.RedirectNever}[goes]
+			w.o.Policy.Set(&p)
+			pod := w.pod("a", "a-0", 1, nil)
+			w.keepFor(pod, "n1")
+			require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
+			_, err = w.send(pod, "n0")
+			assert.Equal(t, goes, err == nil)
+		})
+	}
 }
 
 // A Binding is redirected only where the node with the slot can be judged as a scheduler would, and the policy lets it.

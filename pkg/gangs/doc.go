@@ -11,7 +11,8 @@ together.
 # What a gang needs
 
 	the pod names no gang, or one of a kind whose objects' definition is not installed  no gang
-	the pod says the minimum                                                            that, if all members agree
+	the pod says the minimum                                                            that of the newest member, and once
+	                                                                                    some are bound what these agree on
 	the pod does not                                                                    that of the gang's object
 	the minimum is at most 1, or the object has none                                    no gang
 

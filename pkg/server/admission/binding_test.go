@@ -183,6 +183,15 @@ func TestOwnBinding(t *testing.T) {
 	allowed, refusal := w.bind(binding("p", "a"), byUs)
 	require.Nil(t, refusal)
 	assert.Equal(t, p.ResourceVersion, allowed.ResourceVersion)
+
+	// What it sends goes nowhere else than it says.
+	w.add(pod("q", "3"))
+	require.Empty(t, w.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{
+		Ref: slot, Node: "b", Request: w.info("q").Request, Policy: ledger.Once, Pod: w.info("q").Ref,
+	}}}, time0).Rejections)
+	_, refusal = w.bind(binding("q", "a"), byUs)
+	require.NotNil(t, refusal)
+	assert.Contains(t, refusal.Message, "too little cpu")
 }
 
 func TestBindingUsesASlot(t *testing.T) {

@@ -9,6 +9,9 @@
 // Its scheduler then tries again, as for every conflict. The server's own Bindings
 // are allowed as they are; the webhook configuration should not send them here at all.
 //
+// A Binding to a node without capacity for the pod goes to the node where capacity is kept for this pod alone, if the
+// server can judge that node: the patch changes its target (see redirect.go in pkg/arbiter).
+//
 // A pod that is created with a node comes twice. The mutating webhook writes into the pod what it would be given, as
 // nothing can be written into it later. It grants nothing: the API server has not filled in and checked the pod yet,
 // and the pod has no UID. The validating webhook (PodsPath) is asked about the very pod that will be written, with its

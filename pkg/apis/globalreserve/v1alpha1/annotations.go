@@ -55,8 +55,8 @@ const (
 	// value.
 	GangAnnotation = "globalreserve.io/gang"
 
-	// GangMinAnnotation on a pod says how many members the gang needs to be of use. All members say the
-	// same.
+	// GangMinAnnotation on a pod says how many members the gang needs to be of use. Where members say
+	// different things, the newest one counts until one is bound, and then those that are.
 	GangMinAnnotation = "globalreserve.io/gang-min"
 )
 
