@@ -57,7 +57,7 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"globalreserve.io/extendedresourceclaims/status":  {"update"},
 		"scheduling.k8s.io/podgroups":                     {"get", "list", "watch"},
 		"scheduling.volcano.sh/podgroups":                 {"get", "list", "watch"},
-		"scheduling.x-k8s.io/podgroups":                   {"get", "list", "watch", "patch"},
+		"scheduling.x-k8s.io/podgroups":                   {"get", "list", "watch"},
 		"scheduling.sigs.k8s.io/podgroups":                {"get", "list", "watch"},
 		"scheduling.godel.kubewharf.io/podgroups":         {"get", "list", "watch"},
 		"resource.k8s.io/deviceclasses":                   {"get", "list", "watch"},

@@ -164,7 +164,7 @@ func (a *App) buildObjects(clients Clients) {
 	})
 	a.gangs = gangs.New(gangs.Options{
 		Pods: a.cache.Pods, Kinds: a.kinds, Client: clients.Objects, Discovery: clients.Reservations.Discovery(),
-		OnChanged: a.gangChanged, Metrics: a.metrics, Log: a.log,
+		OnChanged: a.gangChanged, Log: a.log,
 	})
 	a.claims = resourceclaims.New(resourceclaims.Options{
 		Client: clients.Core, Discovery: clients.Reservations.Discovery(), Recorder: a.recorder, Log: a.log,
@@ -231,7 +231,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		BindTimeout: a.options.BindTimeout, Rights: a.checks,
 		Term:  a.elector.Term(),
 		Gangs: a.gangs, ResourceClaims: a.claims, Nodes: a.cache.Nodes,
-		TouchGang: a.gangs.Touch, GangEvents: follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
+		GangEvents:     follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
 		RedirectEvents: follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
 	})

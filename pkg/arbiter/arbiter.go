@@ -14,7 +14,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
-	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -41,11 +40,9 @@ type Options struct {
 	// Gangs knows which pods are useful only together, and how many of them.
 	Gangs *gangs.Gangs
 	Nodes *cluster.Nodes
-	// TouchGang has the object of a gang changed, if the gang's scheduler goes by that. It must not block.
-	TouchGang func(kinds.Key)
 	// GangEvents are about gangs that have started and are not whole.
 	GangEvents *follow.Events
-	// RedirectEvents are about Bindings that go to another node than they name.
+	// RedirectEvents are about Bindings that go to another node than they name, and those that the server sends itself.
 	RedirectEvents *follow.Events
 	// Rights tell who may act for which scheduler.
 	Rights *identity.Checks
@@ -104,6 +101,9 @@ type Arbiter struct {
 	mu      sync.Mutex
 	stopped bool
 	flights map[flightKey]*flight
+	// finishing is how many of the flights no scheduler has asked for, and finishingIn how many of each namespace.
+	finishing   int
+	finishingIn map[string]int
 }
 
 // New returns an Arbiter. It starts nothing.
@@ -112,10 +112,10 @@ func New(o Options) *Arbiter {
 	o.MaxPending = cmp.Or(o.MaxPending, defaultMaxPending)
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &Arbiter{
-		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, turns: newTurns(),
+		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, finishingIn: map[string]int{}, turns: newTurns(),
 		pods: newPods(&o), pending: newPendings(), repeats: newRepeats(),
 	}
-	a.gangs = newGanging(&a.o)
+	a.gangs = newGanging(a)
 	return a
 }
 

@@ -112,14 +112,18 @@ func (a *Arbiter) join(ctx context.Context, key flightKey) (*flight, error) {
 	if len(a.flights) >= a.o.MaxInFlight {
 		return nil, &gates.Error{Outcome: gates.Busy, Pod: key.pod, Node: key.node}
 	}
+	return a.start(tracing.Carry(a.ctx, ctx), key, identity.Name(ctx)), nil
+}
+
+// start starts a flight. mu is held.
+func (a *Arbiter) start(ctx context.Context, key flightKey, caller string) *flight {
 	f := &flight{
-		flightKey: key, caller: identity.Name(ctx), ctx: tracing.Carry(a.ctx, ctx), done: make(chan struct{}),
-		deadline: time.Now().Add(a.o.BindTimeout),
+		flightKey: key, caller: caller, ctx: ctx, done: make(chan struct{}), deadline: time.Now().Add(a.o.BindTimeout),
 	}
 	f.overdue, f.cancel = context.WithDeadline(a.ctx, f.deadline)
 	a.flights[key] = f
 	a.wg.Go(func() { a.run(f) })
-	return f, nil
+	return f
 }
 
 // run carries out a flight and tells everybody.

@@ -29,7 +29,8 @@ import (
 // Only gangs that are not whole are remembered. What is bound, and what is kept, is not remembered: the ledger is asked
 // each time.
 type ganging struct {
-	o *Options
+	o       *Options
+	arbiter *Arbiter // binds what is left
 	// others counts changes that may let pods fit and that the ledger has no event for.
 	others atomic.Uint64
 
@@ -38,8 +39,6 @@ type ganging struct {
 	mu       sync.Mutex
 	of       map[kinds.Key]*startingGang
 	searches int // that watch may still make
-	// recalled is when the object of a gang that is short was touched last, by namespace.
-	recalled map[string]time.Time
 	// rests is the moment until which no search for capacity is made for members that ask for very different things.
 	rests time.Time
 	// halfTime is how long gangs have been half, all together.
@@ -64,14 +63,16 @@ type startingGang struct {
 	trial, rests time.Time
 	failures     int
 	lent         bool
-	// moved is when the bind of a member started last, or when the others were last sent to what is kept for them,
-	// whichever is later.
+	// moved is when the bind of a member started last, or when members were last sent to what is kept for them, whichever
+	// is later.
 	moved time.Time
-	// touchAgain is when the gang's object may be touched again, and touchPause how long it is left alone after that. Both
-	// are zero after the number of members that were seen bound, which is bound, has changed.
-	touchAgain time.Time
-	touchPause time.Duration
-	bound      int
+	// finishing: the server has just bound a member on its own account, and goes on. After such a bind has failed it tries
+	// none before again. backoff is the last pause. Both end when the number of members that were seen bound, which is
+	// bound, has changed.
+	finishing bool
+	again     time.Time
+	backoff   time.Duration
+	bound     int
 	// last is the member whose bind has started last: the watch may not have brought it yet.
 	last ledger.PodRef
 	// half is since when some members are bound but not enough; zero while none is. counted is until when that time was
@@ -105,8 +106,8 @@ type moment struct {
 
 func (g *ganging) moment() moment { return moment{g.o.Ledger.Revision(), g.others.Load()} }
 
-func newGanging(o *Options) *ganging {
-	return &ganging{o: o, of: map[kinds.Key]*startingGang{}, recalled: map[string]time.Time{}}
+func newGanging(a *Arbiter) *ganging {
+	return &ganging{o: &a.o, arbiter: a, of: map[kinds.Key]*startingGang{}}
 }
 
 // startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs. With redirect it may
@@ -165,8 +166,6 @@ func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placemen
 			m := g.muster(s.Key, ledger.PodRef{})
 			g.granted(s, m.bound >= s.Minimum)
 		}
-	} else if home, ok := g.o.Ledger.HomeOf(pod.Ref); ok && home != p.Node && isLack(err) {
-		g.o.Waiting.Toward(pod, home)
 	}
 	return grant, err
 }

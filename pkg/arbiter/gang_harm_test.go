@@ -184,8 +184,8 @@ func TestGangStartsBeforeTheWatchKnows(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		w.gang("a", 3, 4, nil)
 		pod := w.pod("a", "late", 4, nil)
-		w.o.Pods.Put(&cluster.Pod{Ref: pod.Ref}) // as if it were not there
 		require.NoError(t, w.bind(pod, "n0"))
+		w.o.Pods.Put(&cluster.Pod{Ref: pod.Ref}) // as if it were not there
 		w.watch()
 		assert.Equal(t, 3, w.kept())
 		require.True(t, w.o.Ledger.BindFailed(pod.Ref, "n0") || w.ledger.RemovePod(pod.Ref, 2))

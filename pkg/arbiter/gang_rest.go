@@ -81,11 +81,6 @@ func (g *ganging) changePlaces(
 	if err != nil {
 		return ledger.Grant{}, nil, refused
 	}
-	for _, mate := range moved {
-		if home, ok := g.o.Ledger.HomeOf(mate.Ref); ok {
-			g.o.Waiting.Moved(mate, home)
-		}
-	}
 	return grant, dropped, nil
 }
 

@@ -1,7 +1,6 @@
 package arbiter
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -137,7 +136,6 @@ func TestGangChangesPlaces(t *testing.T) {
 		w.refusedAs(w.bind(other, "n1"), ledger.InsufficientResource)
 		err := w.bind(other, "n1")
 		assert.ErrorContains(t, err, `capacity is kept for it on node "n0"`)
-		assert.True(t, w.o.Waiting.Nominated(other.Ref.UID, "n0"), "its scheduler is told where")
 		require.NoError(t, w.bind(other, "n0"))
 	})
 	gangTest(t, 2, 4, func(w *gangWorld) {
@@ -223,11 +221,11 @@ func TestGangIsReminded(t *testing.T) {
 	gangTest(t, 1, 4, func(w *gangWorld) {
 		pods := w.gang("a", 3, 3, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
-		<-time.After(remindAfter - time.Second)
+		<-time.After(finishAfter - time.Second)
 		require.NoError(t, w.bind(pods[1], "n0"))
 		sent := func() bool { return w.o.Waiting.Nominated(pods[2].Ref.UID, "n0") }
 		for range 3 {
-			<-time.After(remindAfter - time.Second)
+			<-time.After(finishAfter - time.Second)
 			w.watch()
 			require.False(t, sent())
 			<-time.After(time.Second)
@@ -235,120 +233,9 @@ func TestGangIsReminded(t *testing.T) {
 			require.True(t, sent())
 			w.o.Waiting.Settled(pods[2].Ref.UID)
 		}
-		assert.Equal(t, 3, w.touched["a"])
 		<-time.After(w.ttl())
 		w.watch()
 		assert.False(t, sent(), "nothing is kept any more")
-	})
-}
-
-// A scheduler that goes by changes of a gang's object is told by these: as long as something is kept, and later where
-// there is capacity, with pauses that grow.
-func TestGangIsTouched(t *testing.T) {
-	reserve := func(w *gangWorld, pods []*cluster.Pod) {
-		w.reserveFor(pods[1], "n0", "alice")
-		w.reserveFor(pods[2], "n0", "alice")
-	}
-	tests := map[string]struct {
-		before, then func(w *gangWorld, pods []*cluster.Pod) // of the first bind
-		after        time.Duration
-		want         int
-	}{
-		"kept":                 {after: time.Minute, want: 4}, // after 10, 20, 30 and 50 s
-		"kept by /reserve":     {before: reserve, after: time.Hour, want: 17},
-		"short, with capacity": {after: time.Hour, want: 17},
-		"short, a full cluster": {
-			then: func(w *gangWorld, _ []*cluster.Pod) { w.resize("n0", 1) }, after: time.Hour,
-			want: 4,
-		},
-		"another is bound": {then: func(w *gangWorld, pods []*cluster.Pod) {
-			w.pass(50 * time.Second)
-			require.NoError(w.t, w.bind(pods[1], "n0"))
-		}, after: 15 * time.Second, want: 5},
-		"binds that fail": {then: func(w *gangWorld, pods []*cluster.Pod) {
-			for range 10 { // each puts off the end of what is kept
-				w.pass(12 * time.Second)
-				p := w.o.Question.For(pods[1], "n0")
-				_, err := w.startBind(pods[1], &p, false)
-				require.NoError(w.t, err)
-				w.pass(time.Second)
-				require.True(w.t, w.bindFailed(pods[1].Ref, "n0"))
-			}
-		}, want: 5}, // after 10, 23, 36, 62 and 114 s
-		"another server": {
-			then:  func(w *gangWorld, _ []*cluster.Pod) { clear(w.of); w.takeOver() },
-			after: remindAfter - time.Second,
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			gangTest(t, 1, 4, func(w *gangWorld) {
-				pods := w.gang("a", 3, 3, nil)
-				if tt.before != nil {
-					tt.before(w, pods)
-				}
-				require.NoError(t, w.bind(pods[0], "n0"))
-				if tt.then != nil {
-					tt.then(w, pods)
-				}
-				w.pass(tt.after)
-				assert.Equal(t, tt.want, w.touched["a"])
-			})
-		})
-	}
-}
-
-// Gangs that are short are touched one at a time, and capacity is looked for when something has changed.
-func TestShortGangsAreTouchedInTurn(t *testing.T) {
-	gangTest(t, 1, 9, func(w *gangWorld) {
-		for _, name := range []string{"a", "b", "c"} {
-			require.NoError(t, w.bind(w.gang(name, 3, 3, nil)[0], "n0"))
-		}
-		touched := func() int { return w.touched["a"] + w.touched["b"] + w.touched["c"] }
-		w.pass(w.longest() - time.Second)
-		before := touched()
-		var at []int
-		for second := range 3 * int(remindAfter/time.Second) {
-			w.pass(time.Second)
-			for ; before < touched(); before++ {
-				at = append(at, second)
-			}
-		}
-		require.Len(t, at, 3)
-		assert.Equal(t, []int{at[0], at[0] + 10, at[0] + 20}, at)
-		w.resize("n0", 3)
-		w.pass(10 * time.Minute)
-		assert.Equal(t, searchesPerWatch, w.searches, "nothing changes")
-	})
-}
-
-// Many gangs of one namespace that are short do not keep that of another one waiting for its turn, nor for a
-// look for capacity.
-func TestShortGangsOfNamespacesTakeTurns(t *testing.T) {
-	const many = 60
-	gangTest(t, 4, 100, func(w *gangWorld) {
-		gangs := make([]*cluster.Pod, many)
-		for i := range gangs {
-			gangs[i] = w.gang(fmt.Sprint("gang-", i), 3, 3, nil)[0]
-		}
-		for _, first := range gangs {
-			for node := 0; w.bind(first, fmt.Sprint("n", node)) != nil; node++ {
-				require.Less(t, node, 4)
-			}
-		}
-		other := w.gang("other", 3, 3, func(pod *v1.Pod) { pod.Namespace = "other" })[0]
-		require.NoError(t, w.bind(other, "n3"))
-		w.pass(w.longest() - time.Second)
-		clear(w.touched)
-		isOther := func(s *startingGang) bool { return s.Key.Namespace == "other" }
-		assert.Less(t, slices.IndexFunc(w.inTurn(), isOther), 2, "capacity is looked for each namespace")
-		w.pass(45 * time.Second)
-		assert.Equal(t, 1, w.touched["other"])
-		all := 0
-		for _, n := range w.touched {
-			all += n
-		}
-		assert.InDelta(t, 1+4, all, 1, "one of a namespace at a time")
 	})
 }
 
@@ -360,11 +247,9 @@ func TestGangSlotThatMovedLasts(t *testing.T) {
 		k := slices.IndexFunc(pods[1:], func(pod *cluster.Pod) bool { return w.isKeptOn(pod.Ref, "n0") })
 		moved := pods[1+k]
 		others := slices.DeleteFunc(pods[1:], func(pod *cluster.Pod) bool { return pod == moved })
-		w.o.Waiting.Toward(moved, "n0")
 		<-time.After(time.Second)
 		require.NoError(t, w.bind(others[0], "n0"))
 		require.True(t, w.isKeptOn(moved.Ref, "n1"), "it made way")
-		assert.True(t, w.o.Waiting.Nominated(moved.Ref.UID, "n1"), "its scheduler is told")
 		<-time.After(24 * time.Second)
 		require.NoError(t, w.bind(others[1], "n1"))
 		<-time.After(59 * time.Second)

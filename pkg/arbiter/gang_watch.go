@@ -29,13 +29,6 @@ const (
 	searchesPerWatch = 32
 	// mostUnseen is how many pods are remembered for a gang beyond its members: the watch may not have brought them yet.
 	mostUnseen = 16
-	// When no member was bound for remindAfter, the members that capacity is kept for are sent there again, mostReminded
-	// of a gang at a time. kube-scheduler leaves a pod whose bind was refused alone for ten seconds at most.
-	remindAfter  = 10 * time.Second
-	mostReminded = 16
-	// mostTouchPause is the most between two touches of a gang's object: each has its scheduler try all pods that it gave
-	// up.
-	mostTouchPause = 5 * time.Minute
 )
 
 // WatchGangs looks after gangs that are not whole, until ctx ends. It is to be called once.
@@ -60,8 +53,6 @@ func (g *ganging) watch() {
 		return
 	}
 	g.searches = searchesPerWatch
-	now := g.o.Ledger.Clock.Now()
-	maps.DeleteFunc(g.recalled, func(_ string, at time.Time) bool { return now.Sub(at) >= remindAfter })
 	for _, s := range g.inTurn() {
 		gang, ok := g.o.Gangs.Get(s.Key)
 		switch {
@@ -93,7 +84,7 @@ func (g *ganging) look(s *startingGang) {
 	if m.isStarted() {
 		g.wake(s) // who was refused a moment before it started
 		g.progress(s, &m, now)
-		g.remind(s, m.kept, now)
+		g.finish(s, m.kept, now)
 	}
 	switch {
 	case !m.isStarted() && now.Before(s.deadline) && g.hasStarted(s.last):
@@ -118,7 +109,7 @@ func (g *ganging) look(s *startingGang) {
 		}
 	case len(s.kept) == 0 && missing > 0 && s.Problem == "":
 		g.fallShort(s, missing)
-		g.recall(s, mostUrgent(m.unplaced, min(missing, len(m.unplaced))), now)
+		g.resumeShort(s, mostUrgent(m.unplaced, min(missing, len(m.unplaced))), now)
 	}
 }
 
@@ -142,60 +133,7 @@ func (g *ganging) progress(s *startingGang, m *muster, now time.Time) {
 		g.failed(s)
 	}
 	if bound != s.bound {
-		s.bound, s.touchAgain, s.touchPause = bound, time.Time{}, 0
-	}
-}
-
-// remind has members tried again that capacity is kept for, where none was bound for a while. It does not matter who
-// keeps the capacity. The scheduler may have cleared the nominations, and plan other pods for these places. g.mu is
-// held.
-func (g *ganging) remind(s *startingGang, kept []*cluster.Pod, now time.Time) {
-	if now.Sub(s.moved) < remindAfter {
-		return
-	}
-	count := 0
-	for _, member := range kept { // in another order each time
-		own := s.kept[member.Ref]
-		if own != nil && !now.Before(s.deadline) || count == mostReminded {
-			continue
-		}
-		if home, ok := g.o.Ledger.HomeOf(member.Ref); ok {
-			g.o.Waiting.Remind(cmp.Or(own, member), home)
-		}
-		count++
-	}
-	if count > 0 {
-		s.moved = now
-		g.touch(s, now)
-	}
-}
-
-// recall has the scheduler of a gang that is short try the rest of the gang, where there is capacity by now. The
-// scheduler may have given these pods up, and then it would not ask. A touch for one gang may do for all, so there is
-// one of a namespace at a time. g.mu is held.
-func (g *ganging) recall(s *startingGang, rest []*cluster.Pod, now time.Time) {
-	current := g.moment()
-	_, recalled := g.recalled[s.Key.Namespace]
-	if !s.Touch || len(rest) == 0 || now.Sub(s.moved) < remindAfter || now.Before(s.touchAgain) ||
-		recalled || s.looked == current || g.searches == 0 {
-		return
-	}
-	g.searches--
-	if !g.hasRoom(rest, s.caller) {
-		s.looked = current
-		return
-	}
-	g.recalled[s.Key.Namespace] = now
-	g.touch(s, now)
-}
-
-// touch has the object of a gang changed, as its scheduler may go by that. The pauses between touches grow until a
-// member is bound. g.mu is held.
-func (g *ganging) touch(s *startingGang, now time.Time) {
-	if s.Touch && !now.Before(s.touchAgain) {
-		g.o.TouchGang(s.Key)
-		s.touchAgain = now.Add(s.touchPause)
-		s.touchPause = min(max(2*s.touchPause, remindAfter), mostTouchPause)
+		s.bound, s.again, s.backoff = bound, time.Time{}, 0
 	}
 }
 
@@ -451,7 +389,7 @@ func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*clus
 	if s.half.IsZero() {
 		s.half = now
 	}
-	s.counted, s.moved = now, now
+	s.counted, s.moved, s.finishing = now, now, false
 	s.deadline = now.Add(g.ttl())
 	g.topUp(s, rest)
 	s.reserved = nil

@@ -1,7 +1,9 @@
 package arbiter
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
@@ -46,9 +49,10 @@ type gangWorld struct {
 	writes *waitingtest.Writes // to pods
 	hosted *waitingtest.Writes // wake-ups
 	log    *logtest.Hook
-	events []string // about gangs that are short: the object and the note
-	// touched is how often the objects of gangs were.
-	touched map[string]int
+	events []string // about gangs: the object and the note
+	// telling guards events.
+	telling sync.Mutex
+	api     *fakeAPI
 }
 
 // newGangWorld has so many nodes of some CPUs.
@@ -56,14 +60,12 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	t.Helper()
 	log, hook := logtest.NewNullLogger()
 	w := &gangWorld{
-		t: t, ledger: ledger.New(ledger.Options{}), nodes: cluster.NewNodes(),
-		touched: map[string]int{},
+		t: t, ledger: ledger.New(ledger.Options{}), nodes: cluster.NewNodes(), api: newFakeAPI(),
 	}
 	kind := kinds.Default()[0]
 	// not installed
 	kind.Object = &kinds.Object{
 		Group: "example.com", Versions: []string{"v1"}, Resource: "gangs", Minimum: ".spec.size",
-		Touch: true,
 	}
 	table, err := kinds.New([]kinds.Kind{kind})
 	require.NoError(t, err)
@@ -74,21 +76,26 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.log = hook
-	w.ganging = newGanging(&Options{
+	w.ganging = New(Options{
 		Ledger: gatestest.Ledger(w.ledger),
 		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
 		Question:       question,
 		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log}),
 		Gangs: gangs.New(gangs.Options{
 			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
-			OnChanged: func(kinds.Key) {}, Metrics: metrics.New(), Log: log,
+			OnChanged: func(kinds.Key) {}, Log: log,
 		}),
-		Waiting:    w.waits(question, pods),
-		Nodes:      w.nodes,
-		TouchGang:  func(key kinds.Key) { w.touched[key.Name]++ },
-		Metrics:    metrics.New(),
-		GangEvents: follow.NewEvents(w, 1000, 1000),
-	})
+		Waiting:        w.waits(question, pods),
+		Nodes:          w.nodes,
+		Metrics:        metrics.New(),
+		GangEvents:     follow.NewEvents(w, 1000, 1000),
+		RedirectEvents: follow.NewEvents(w, 1000, 1000),
+		API:            w.api,
+		Term:           election.NewOwnTerm(0),
+		BindTimeout:    bindTimeout,
+	}).gangs
+	w.rule(kinds.RedirectNever)
+	t.Cleanup(func() { require.NoError(t, w.ganging.arbiter.Stop(context.Background())) })
 	for k := range nodes + 1 { // one more may come later
 		w.nodes.Put(&cluster.Node{Name: fmt.Sprintf("n%d", k)})
 	}
@@ -102,7 +109,9 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 
 // Eventf implements events.EventRecorder.
 func (w *gangWorld) Eventf(on, _ runtime.Object, _, reason, _, note string, args ...any) {
-	require.Equal(w.t, "GangShort", reason)
+	require.Contains(w.t, []string{"GangShort", "BoundForItsGang"}, reason)
+	w.telling.Lock()
+	defer w.telling.Unlock()
 	w.events = append(w.events, on.(*v1.ObjectReference).Name+": "+fmt.Sprintf(note, args...))
 }
 
@@ -114,6 +123,13 @@ func (w *gangWorld) short() (told []string) {
 		}
 	}
 	return told
+}
+
+// rule says whether the server chooses nodes for members.
+func (w *gangWorld) rule(rule kinds.Redirect) {
+	p := *w.o.Policy.Current()
+	p.Gangs.Redirect = rule
+	w.o.Policy.Set(&p)
 }
 
 // label puts a label on a node.
@@ -161,6 +177,7 @@ func (w *gangWorld) pod(gang, name string, minimum int, change func(*v1.Pod)) *c
 	r, err := w.reader.NewPod(pod)
 	require.NoError(w.t, err)
 	w.o.Pods.Put(r)
+	w.api.put(pod)
 	return r
 }
 
@@ -178,6 +195,7 @@ func (w *gangWorld) pass(d time.Duration) {
 		<-time.After(time.Second)
 		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
 		w.watch()
+		synctest.Wait()
 	}
 }
 
@@ -187,9 +205,17 @@ func (w *gangWorld) bind(pod *cluster.Pod, node string) error {
 	_, err := w.startBind(pod, &p, false)
 	if err == nil {
 		require.True(w.t, w.o.Ledger.Confirm(pod.Ref, node))
+		w.seen(pod, node)
 	}
 	require.NoError(w.t, ledgermodel.CheckInvariants(w.ledger.Reader))
 	return err
+}
+
+// seen has the watch bring a pod bound.
+func (w *gangWorld) seen(pod *cluster.Pod, node string) {
+	bound := *pod
+	bound.Node = node
+	w.o.Pods.Put(&bound)
 }
 
 func withoutGang(pod *v1.Pod) { pod.Annotations = nil }

@@ -28,6 +28,15 @@ func (w *gangWorld) send(pod *cluster.Pod, node string) (string, error) {
 	return p.Node, err
 }
 
+// redirectTest is gangTest where the server may choose nodes for members.
+func redirectTest(t *testing.T, nodes, cpus int, test func(w *gangWorld)) {
+	t.Helper()
+	gangTest(t, nodes, cpus, func(w *gangWorld) {
+		w.rule(kinds.RedirectWhenRefused)
+		test(w)
+	})
+}
+
 // keepFor reserves capacity for a pod alone, with an object.
 func (w *gangWorld) keepFor(pod *cluster.Pod, node string) {
 	require.Empty(w.t, w.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{
@@ -38,7 +47,7 @@ func (w *gangWorld) keepFor(pod *cluster.Pod, node string) {
 
 // A scheduler that sends all members of a gang to one node gets the gang whole as soon as it has tried each once.
 func TestMembersGoWhereTheirSlotsAre(t *testing.T) {
-	gangTest(t, 3, 2, func(w *gangWorld) {
+	redirectTest(t, 3, 2, func(w *gangWorld) {
 		pods, on := w.gang("a", 5, 5, nil), map[string]int{}
 		single := w.pod("", "single", 0, withoutGang)
 		for _, pod := range pods {
@@ -59,7 +68,7 @@ func TestMembersGoWhereTheirSlotsAre(t *testing.T) {
 // What is reserved for a pod alone is where its Binding goes, also that of a first member: capacity for the others is
 // kept in the same step.
 func TestPodGoesWhereItsReservationIs(t *testing.T) {
-	gangTest(t, 2, 1, func(w *gangWorld) {
+	redirectTest(t, 2, 1, func(w *gangWorld) {
 		pod := w.pod("", "pod", 0, withoutGang)
 		w.keepFor(pod, "n1")
 		require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
@@ -67,7 +76,7 @@ func TestPodGoesWhereItsReservationIs(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "n1", node)
 	})
-	gangTest(t, 3, 1, func(w *gangWorld) {
+	redirectTest(t, 3, 1, func(w *gangWorld) {
 		pods := w.gang("a", 2, 2, nil)
 		w.keepFor(pods[0], "n1")
 		require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
@@ -76,7 +85,7 @@ func TestPodGoesWhereItsReservationIs(t *testing.T) {
 		assert.Equal(t, "n1", node)
 		assert.Equal(t, 1, w.kept())
 	})
-	gangTest(t, 2, 1, func(w *gangWorld) {
+	redirectTest(t, 2, 1, func(w *gangWorld) {
 		pods := w.gang("a", 2, 2, nil)
 		w.keepFor(pods[0], "n1")
 		require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
@@ -89,7 +98,7 @@ func TestPodGoesWhereItsReservationIs(t *testing.T) {
 // A pod that cannot use its own slot is not sent to its node for what is free there beside the slot.
 func TestOwnSlotThatIsTooSmall(t *testing.T) {
 	for policy, goes := range map[ledger.AllocatePolicy]bool{ledger.Restricted: false, ledger.Aligned: true} {
-		gangTest(t, 2, 3, func(w *gangWorld) {
+		redirectTest(t, 2, 3, func(w *gangWorld) {
 			pod := w.pod("", "pod", 0, func(p *v1.Pod) {
 				withoutGang(p)
 				p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("2")}
@@ -115,7 +124,7 @@ func TestOwnSlotThatIsTooSmall(t *testing.T) {
 
 // A scheduler's choice stands where the capacity is that of mates, who make way.
 func TestMatesMakeWayBeforeABindingIsRedirected(t *testing.T) {
-	gangTest(t, 3, 1, func(w *gangWorld) {
+	redirectTest(t, 3, 1, func(w *gangWorld) {
 		pods := w.gang("a", 3, 3, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
 		home, ok := w.ledger.HomeOf(pods[2].Ref)
@@ -129,15 +138,13 @@ func TestMatesMakeWayBeforeABindingIsRedirected(t *testing.T) {
 // The rule of a kind comes before that of the policy, and is for its gangs of one, too.
 func TestRedirectAsTheKindHasIt(t *testing.T) {
 	for rule, goes := range map[kinds.Redirect]bool{kinds.RedirectNever: false, kinds.RedirectWhenRefused: true} {
-		gangTest(t, 2, 1, func(w *gangWorld) {
+		redirectTest(t, 2, 1, func(w *gangWorld) {
 			kind := kinds.Default()[0]
 			kind.Redirect = rule
 			table, err := kinds.New([]kinds.Kind{kind})
 			require.NoError(t, err)
 			w.o.Gangs = gangs.New(gangs.Options{Pods: w.o.Pods, Kinds: table})
-			p := *w.o.Policy.Current()
-			p.Gangs.Redirect = map[bool]kinds.Redirect{false: kinds.RedirectWhenRefused, true: kinds.RedirectNever}[goes]
-			w.o.Policy.Set(&p)
+			w.rule(map[bool]kinds.Redirect{false: kinds.RedirectWhenRefused, true: kinds.RedirectNever}[goes])
 			pod := w.pod("a", "a-0", 1, nil)
 			w.keepFor(pod, "n1")
 			require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
@@ -166,20 +173,13 @@ func TestBindingIsNotRedirected(t *testing.T) {
 			})
 		}
 	}
-	rule := func(rule kinds.Redirect) func(w *gangWorld) {
-		return func(w *gangWorld) {
-			p := *w.o.Policy.Current()
-			p.Gangs.Redirect = rule
-			w.o.Policy.Set(&p)
-		}
-	}
 	tests := map[string]struct {
 		pods      func(p *v1.Pod)
 		meanwhile func(w *gangWorld)
 		goes      bool
 	}{
 		"it is":                     {goes: true},
-		"the policy says never":     {meanwhile: rule(kinds.RedirectNever)},
+		"the policy says never":     {meanwhile: func(w *gangWorld) { w.rule(kinds.RedirectNever) }},
 		"refusals are warnings":     {meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true }},
 		"the node is another one":   {pods: onDisk("ssd"), meanwhile: func(w *gangWorld) { w.label("n1", "hdd") }},
 		"the node is gone":          {meanwhile: func(w *gangWorld) { w.nodes.Remove("n1") }},
@@ -192,15 +192,11 @@ func TestBindingIsNotRedirected(t *testing.T) {
 		"a taint": {meanwhile: func(w *gangWorld) {
 			w.nodes.Put(&cluster.Node{Name: "n1", Taints: []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoSchedule}}})
 		}},
-		"it has a volume": {pods: func(p *v1.Pod) {
-			p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
-			}}}
-		}},
+		"it has a volume": {pods: hasVolume},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gangTest(t, 2, 1, func(w *gangWorld) {
+			redirectTest(t, 2, 1, func(w *gangWorld) {
 				w.label("n0", "ssd")
 				w.label("n1", "ssd")
 				pods := w.gang("a", 2, 2, test.pods)

@@ -23,7 +23,7 @@ type gang struct {
 	bound    int
 	finished int
 	says     map[kinds.Mark]said // what the members say
-	// scheduler is that of the member that was seen last.
+	// scheduler is that of the member that was seen last of those that have a node, and before there are any of all.
 	scheduler string
 	// caller is who had the member bound that was seen last of those that have a node.
 	caller string
@@ -73,7 +73,7 @@ func (g *gangs) drop(key kinds.Key) {
 // add adds a state of a member, or takes it off.
 func (g *gang) add(k podKey, r *Pod, by int) {
 	g.members += by
-	if by > 0 {
+	if by > 0 && (r.Node != "" || g.bound+g.finished == 0) {
 		g.scheduler = r.Scheduler
 	}
 	if by > 0 && r.Node != "" && r.Caller != "" {
@@ -123,7 +123,8 @@ func (s *Pods) Gang(key kinds.Key) (pending []*Pod, bound, finished int) {
 }
 
 // GangSize is how many members a gang has that wait for a node, that have one, and that have succeeded, as Gang has
-// them. Scheduler is that of one of them, and Caller who had one of them bound, as far as that is known.
+// them. Scheduler is that of one of them, of one with a node if there are any, and Caller who had one of them bound, as
+// far as that is known.
 type GangSize struct {
 	Pending, Bound, Finished int
 	Scheduler, Caller        string

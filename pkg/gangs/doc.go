@@ -1,12 +1,11 @@
 /*
 Package gangs knows the gangs of the cluster: which pods are useful only together, and how many of them are needed. It
-decides nothing, and writes nothing but one annotation. What a pod says of its gang is read by pkg/gangs/kinds and kept
+decides nothing, and writes nothing. What a pod says of its gang is read by pkg/gangs/kinds and kept
 with the pod by pkg/cluster; this package follows the objects that have the minimum, such as PodGroups, and puts both
 together.
 
   - gangs.go    Gangs: start, stop, what a gang needs
   - objects.go  the objects of one kind in one version
-  - touch.go    what has a scheduler try the pods of a gang again
 
 # What a gang needs
 

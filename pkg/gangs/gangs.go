@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -17,7 +16,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
 // Options configures Gangs. All fields are needed.
@@ -33,7 +31,6 @@ type Options struct {
 	// OnChanged is told of gangs that may need another number of members now, or have another problem. It is called
 	// without a lock, and must not block.
 	OnChanged func(kinds.Key)
-	Metrics   *metrics.Metrics
 	Log       logrus.FieldLogger
 }
 
@@ -48,8 +45,6 @@ type Gang struct {
 	Unread bool
 	// Missing says that the problem is that its object does not exist: the gang was deleted, or not made yet.
 	Missing bool
-	// Touch says that its scheduler tries members that it gave up again when the gang's object changes; see Gangs.Touch.
-	Touch bool
 	// Object names the gang's object for Events about it, nil where there is none. Nobody changes it.
 	Object *v1.ObjectReference
 	// Unsettled says that its pods name different minimums, and none of them has begun: that of the newest counts.
@@ -62,9 +57,6 @@ type Gangs struct {
 	definitions map[schema.GroupVersion]*follow.Definitions
 	kinds       map[string]*kinds.Compiled
 	objects     map[string][]*objects // of kinds that have any, by version, the best first
-	touched     *follow.Queue[kinds.Key]
-	limiter     *rate.Limiter  // of touches
-	failures    rate.Sometimes // of them
 }
 
 // New makes Gangs and starts nothing.
@@ -72,12 +64,6 @@ func New(o Options) *Gangs {
 	g := &Gangs{
 		Options: o, definitions: map[schema.GroupVersion]*follow.Definitions{},
 		kinds: map[string]*kinds.Compiled{}, objects: map[string][]*objects{},
-		touched: follow.NewQueue[kinds.Key](follow.QueueOptions[kinds.Key]{
-			Name: "gangs", Workers: 1, RetryFirst: time.Second, RetryMost: time.Second, Log: o.Log,
-			NamespaceOf: func(key kinds.Key) string { return key.Namespace },
-		}),
-		limiter:  rate.NewLimiter(touchesPerSecond, touchesPerSecond),
-		failures: rate.Sometimes{First: 1, Interval: touchTold},
 	}
 	for _, kind := range o.Kinds.Kinds() {
 		g.kinds[kind.Name] = kind
@@ -96,14 +82,11 @@ func New(o Options) *Gangs {
 	return g
 }
 
-// fieldManager is under which name objects are touched. It is no name of a term: a late touch does no harm.
-const fieldManager = "globalreserve"
-
 // patience is how long the first lists may take. A definition of others may be broken, or the rights to read its
 // objects be missing: that must not keep everybody else waiting.
 const patience = 5 * time.Second
 
-// Run follows the objects, and writes to those that are touched, until ctx ends.
+// Run follows the objects until ctx ends.
 func (g *Gangs) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, d := range g.definitions {
@@ -113,7 +96,6 @@ func (g *Gangs) Run(ctx context.Context) error {
 		running.Go(func() { o.run(ctx) })
 	}
 	running.Go(func() { g.giveUp(ctx) })
-	running.Go(func() { _ = g.touched.Run(ctx, g.touch) })
 	running.Wait()
 	return nil
 }
@@ -222,7 +204,7 @@ func (g *Gangs) gang(key kinds.Key, says *cluster.Word) (gang Gang, ok bool) {
 	if kind == nil {
 		return Gang{}, false
 	}
-	gang = Gang{Key: key, Touch: kind.Object != nil && kind.Object.Touch, Unsettled: says != nil && !says.Settled}
+	gang = Gang{Key: key, Unsettled: says != nil && !says.Settled}
 	var minimum int64
 	byPods := says != nil && says.Minimum != 0
 	object, state := g.object(key)

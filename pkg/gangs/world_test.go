@@ -28,8 +28,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -44,7 +42,6 @@ type world struct {
 
 	failure atomic.Pointer[error] // of lists
 	away    atomic.Bool           // discovery does not answer
-	metrics *metrics.Metrics
 
 	mu      sync.Mutex
 	served  map[schema.GroupVersion]bool
@@ -106,7 +103,7 @@ func newWorld(t *testing.T, installed []schema.GroupVersionResource, objects []*
 	w := &world{
 		T: t, pods: cluster.NewPods(), reader: cluster.Reader{Table: resources.NewTable(), Gangs: table}, log: hook,
 		client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, initial...),
-		served: map[schema.GroupVersion]bool{}, changed: map[kinds.Key]int{}, metrics: metrics.New(),
+		served: map[schema.GroupVersion]bool{}, changed: map[kinds.Key]int{},
 	}
 	w.client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if failure := w.failure.Load(); failure != nil {
@@ -117,7 +114,6 @@ func newWorld(t *testing.T, installed []schema.GroupVersionResource, objects []*
 	w.install(installed...)
 	w.gangs = New(Options{
 		Pods: w.pods, Kinds: table, Client: w.client, Discovery: discovered{world: w}, Log: log,
-		Metrics: w.metrics,
 		OnChanged: func(key kinds.Key) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -125,11 +121,6 @@ func newWorld(t *testing.T, installed []schema.GroupVersionResource, objects []*
 		},
 	})
 	return w
-}
-
-// touches is how many objects were written, or failed to be.
-func (w *world) touches(result string) int {
-	return metricstest.Counted(w, w.metrics, "gang_touches_total", result)
 }
 
 // install has the API server serve exactly these.

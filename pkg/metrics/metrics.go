@@ -49,7 +49,7 @@ type Metrics struct {
 	repeats       *prometheus.CounterVec
 	redirects     *prometheus.CounterVec
 	gangRefusals  *prometheus.CounterVec
-	gangTouches   *prometheus.CounterVec
+	gangBindings  *prometheus.CounterVec
 	bypassedBinds *prometheus.CounterVec
 	observed      *prometheus.CounterVec
 	bindOutcomes  *prometheus.CounterVec
@@ -137,11 +137,12 @@ func (m *Metrics) addGangs() {
 		"Bindings that the admission webhook had go to the node where capacity was kept for the pod, as the one they "+
 			"named had none, by scheduler.",
 		"scheduler")
-	m.gangTouches = m.counterVec("gang_touches_total",
-		"Writes to objects of gangs so that their schedulers try the rest of the gang again, by result: written or failed.",
+	m.gangBindings = m.counterVec("gang_bindings_total",
+		"Pods of gangs that the server bound on its own account, as their scheduler did not bind the rest of the gang, by "+
+			"result: bound or failed.",
 		"result")
-	m.gangTouches.WithLabelValues(written(false)) // or who alerts on an increase would miss the first
-	m.gangTouches.WithLabelValues(written(true))
+	m.gangBindings.WithLabelValues("bound") // or who alerts on an increase would miss the first
+	m.gangBindings.WithLabelValues("failed")
 }
 
 // addDrift makes the collectors about comparisons with the cluster.

@@ -64,9 +64,9 @@ func TestScrape(t *testing.T) {
 	m.ObserveRepeat("eager", "InsufficientResource")
 	m.ObserveGangRefusal("GangWaits")
 	m.ObserveRedirect("eager")
-	m.ObserveGangTouch(false)
-	m.ObserveGangTouch(true)
-	m.ObserveGangTouch(true)
+	m.ObserveGangBinding(false)
+	m.ObserveGangBinding(true)
+	m.ObserveGangBinding(true)
 	m.RegisterGangs(
 		func() map[string]int { return map[string]int{"Whole": 12, "Short": 0} },
 		func() time.Duration { return 2500 * time.Millisecond })
@@ -102,8 +102,8 @@ func TestScrape(t *testing.T) {
 		`globalreserve_repeated_bindings_total{reason="InsufficientResource",scheduler="eager"} 1`,
 		`globalreserve_redirected_bindings_total{scheduler="eager"} 1`,
 		`globalreserve_gang_refusals_total{reason="GangWaits"} 1`,
-		`globalreserve_gang_touches_total{result="failed"} 2`,
-		`globalreserve_gang_touches_total{result="written"} 1`,
+		`globalreserve_gang_bindings_total{result="failed"} 2`,
+		`globalreserve_gang_bindings_total{result="bound"} 1`,
 		`globalreserve_requests_total{code="200",verb="filter"} 1`,
 		`globalreserve_request_duration_seconds_bucket{verb="filter",le="5e-05"} 0`,
 		`globalreserve_request_duration_seconds_bucket{verb="filter",le="0.0001"} 1`,

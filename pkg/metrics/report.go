@@ -66,7 +66,7 @@ func (m *Metrics) ObserveBindOutcome(outcome string) {
 
 // ObserveAutoscalingWrite counts a write for cluster autoscalers, of a Node or a ProvisioningRequest.
 func (m *Metrics) ObserveAutoscalingWrite(kind string, failed bool) {
-	m.autoscaling.WithLabelValues(kind, written(failed)).Inc()
+	m.autoscaling.WithLabelValues(kind, outcome(failed, "written")).Inc()
 }
 
 // ObserveRedirect counts one Binding that went to the node where capacity was kept for its pod. scheduler may be
@@ -75,15 +75,17 @@ func (m *Metrics) ObserveRedirect(scheduler string) {
 	m.redirects.WithLabelValues(m.schedulers.value(scheduler)).Inc()
 }
 
-// ObserveGangTouch counts a write to the object of a gang that has its scheduler try the rest again.
-func (m *Metrics) ObserveGangTouch(failed bool) { m.gangTouches.WithLabelValues(written(failed)).Inc() }
+// ObserveGangBinding counts a pod of a gang that the server bound on its own account, or could not bind.
+func (m *Metrics) ObserveGangBinding(failed bool) {
+	m.gangBindings.WithLabelValues(outcome(failed, "bound")).Inc()
+}
 
-// written is the result of a write.
-func written(failed bool) string {
+// outcome is the result of something: "failed", or how it is called where it succeeds.
+func outcome(failed bool, success string) string {
 	if failed {
 		return "failed"
 	}
-	return "written"
+	return success
 }
 
 // ObserveWakeup counts one pending pod that was woken up.

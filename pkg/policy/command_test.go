@@ -132,7 +132,6 @@ const gangsPrinted = `gangs:
       group: scheduling.x-k8s.io
       minimum: .spec.minMember
       resource: podgroups
-      touch: true
       versions:
       - v1alpha1
     pods:

@@ -47,7 +47,6 @@
 //	      versions: [v1]
 //	      resource: gangs
 //	      minimum: .spec.size
-//	      touch: true                # default: false; see ObjectKind
 //	autoscaling:
 //	  protectNodes: true             # default: true
 //	  holdBackPods: true             # default: true

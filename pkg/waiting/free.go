@@ -111,31 +111,6 @@ func (w *Pods) nominateNow(pod *cluster.Pod, offered int) bool {
 	return true
 }
 
-// Toward nominates a pod for the node where a slot is kept for it, as it was refused another one: its scheduler may not
-// know of the slot.
-func (w *Pods) Toward(pod *cluster.Pod, node string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.freePlan(pod)
-	if p.wanted == node || (p.wanted == "" && p.nominated == node) {
-		return
-	}
-	w.meanFor(p, node)
-	w.writeLater(pod.Ref, settle)
-}
-
-// Moved nominates a pod for the node where a slot of its gang's is kept for it by now, if it was sent to another one as
-// Toward does: there it would be refused.
-func (w *Pods) Moved(pod *cluster.Pod, node string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p := w.plan(pod.Ref.UID); p != nil && p.isFree() && p.last != "" && p.last != node {
-		p.pod = pod
-		w.meanFor(p, node)
-		w.writeLater(pod.Ref, settle)
-	}
-}
-
 // Remind nominates a pod for the node where a slot is kept for it, also where it was before, and has it tried again:
 // its scheduler may have cleared the nomination when an attempt failed.
 func (w *Pods) Remind(pod *cluster.Pod, node string) {

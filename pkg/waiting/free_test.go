@@ -377,7 +377,7 @@ func TestNobodyWaitsForTheLedgerWithTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.Stop()
-		w.Toward(pod("p"), "a")
+		w.Remind(pod("p"), "a")
 		var writer sync.WaitGroup
 		w.ledger.Try(func(*ledger.Trial) {
 			writer.Go(func() { assert.True(t, w.carryOut(t.Context(), "uid-p", false)) })
@@ -396,33 +396,14 @@ func TestNobodyWaitsForTheLedgerWithTheLock(t *testing.T) {
 	})
 }
 
-// Who was sent to a slot is sent after it when it moves. Nobody else is sent anywhere.
-func TestMoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a", "b")
-		sent, other := pod("sent"), pod("other")
-		w.Toward(sent, "a")
-		advance(settle)
-		for _, p := range []*cluster.Pod{sent, other} {
-			w.Moved(p, "a")
-			advance(settle)
-			w.Moved(p, "b")
-			advance(settle)
-		}
-		w.expect([]string{"sent -> a", "sent -> b"})
-	})
-}
-
 // A pod that is reminded of what is kept for it is nominated anew, and woken: the scheduler may have cleared that.
 func TestRemind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		p := pod("p")
-		for range 2 {
-			w.Toward(p, "a")
-			advance(settle)
-			w.expect([]string{"p -> a"})
-		}
+		w.Remind(p, "a")
+		advance(settle)
+		w.expect([]string{"p -> a"})
 		assert.Empty(t, w.api.patched())
 		w.Remind(p, "a")
 		advance(settle)

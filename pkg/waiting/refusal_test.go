@@ -189,7 +189,7 @@ func TestNothingIsLeft(t *testing.T) {
 		all := func() {
 			w.refuse(p)
 			w.tell(w.attemptOf(p.Ref.UID), news{sure: true}, time.Now())
-			w.Toward(p, "a")
+			w.Remind(p, "a")
 			w.CountLook(p.Ref)
 			w.AllowPreempting(p.Ref)
 		}

@@ -98,7 +98,7 @@ func observe(m *metrics.Metrics) {
 	m.ObserveRepeat("s", "r")
 	m.ObserveRedirect("s")
 	m.ObserveGangRefusal("GangWaits")
-	m.ObserveGangTouch(false)
+	m.ObserveGangBinding(false)
 	m.ObserveObservedConflict("s", "cpu")
 	m.ObserveBindOutcome("bound")
 	m.ObserveAutoscalingWrite("Node", false)

@@ -106,12 +106,12 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		Waiting: w.Waiting,
 		Rights:  identitytest.All(), Term: election.NewOwnTerm(0),
 		Gangs: gangs.New(gangs.Options{
-			Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Metrics: w.Metrics, Log: w.Log,
+			Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log,
 		}),
 		ResourceClaims: w.ResourceClaims,
 		GangEvents:     follow.NewEvents(w.Writes, 1000, 1000),
 		RedirectEvents: follow.NewEvents(w.Writes, 1000, 1000),
-		Nodes:          w.Nodes, TouchGang: func(kinds.Key) {},
+		Nodes:          w.Nodes,
 	}
 	if change != nil {
 		change(&o)

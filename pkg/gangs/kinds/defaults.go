@@ -13,13 +13,6 @@ func Default() []Kind {
 	podGroups := func(group, minimum string, versions ...string) *Object {
 		return &Object{Group: group, Versions: versions, Resource: "podgroups", Minimum: minimum}
 	}
-	// For pods that it rejected itself Coscheduling registers pods that get a node and changes of PodGroups, and nothing
-	// else (EventsToRegister in scheduler-plugins pkg/coscheduling). Of a gang that is half, no member in Permit brings
-	// the others back.
-	touched := func(o *Object) *Object {
-		o.Touch = true
-		return o
-	}
 	const minMember = ".spec.minMember"
 	return []Kind{
 		{Name: "globalreserve", Pods: []Way{{
@@ -36,7 +29,7 @@ func Default() []Kind {
 		},
 		{
 			Name: "scheduler-plugins", Pods: []Way{{Name: label("scheduling.x-k8s.io/pod-group")}},
-			Object: touched(podGroups("scheduling.x-k8s.io", minMember, "v1alpha1")),
+			Object: podGroups("scheduling.x-k8s.io", minMember, "v1alpha1"),
 		},
 		{
 			Name: "koordinator", Pods: []Way{

@@ -32,14 +32,14 @@ type Kind struct {
 }
 
 // Redirect says whether a Binding of a pod to a node without capacity is carried out on the node where capacity is kept
-// for this pod alone.
+// for this pod alone, and whether the server binds pods of a gang there that their scheduler does not bind.
 type Redirect string
 
 // The values of Redirect.
 const (
 	// RedirectWhenRefused: it is, where the server can judge that node as a scheduler would.
 	RedirectWhenRefused Redirect = "WhenRefused"
-	// RedirectNever: it is refused.
+	// RedirectNever: it is refused, and the server binds none.
 	RedirectNever Redirect = "Never"
 )
 
@@ -71,9 +71,6 @@ type Object struct {
 	// Minimum is a JSON path on the object, as kubectl takes them. An object without it has no minimum: its pods are
 	// not useful only together.
 	Minimum string `json:"minimum"`
-	// Touch says that the scheduler tries pods that it gave up again when their object changes, and not when they
-	// themselves do: the server then annotates the object of a gang whose rest is not bound for a while.
-	Touch bool `json:"touch,omitempty"`
 }
 
 // GroupResource is what the objects are called.

@@ -8,11 +8,15 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// bindSoon binds pods as soon as the server has seen what lets it.
+// bindSoon binds pods as soon as the server has seen what lets it. A server binds them itself where that takes long.
 func (c *cluster) bindSoon(names ...string) {
 	c.T.Helper()
 	for _, name := range names {
-		c.Eventually(func(t *assert.CollectT) { assert.NoError(t, c.bindNow(c.T.Context(), name, c.nodes[0])) })
+		c.Eventually(func(t *assert.CollectT) {
+			if err := c.bindNow(c.T.Context(), name, c.nodes[0]); c.Pod(name).Spec.NodeName == "" {
+				assert.NoError(t, err)
+			}
+		})
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
@@ -34,7 +33,7 @@ func TestPodGroupsAreReadLate(t *testing.T) {
 	}
 	c.CreatePod("stranger", byHand, "2")
 	bind := func(name string) error { return c.bindNow(t.Context(), name, c.nodes[0]) }
-	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, bind("gang-0"), "once all members are seen") })
+	c.bindSoon("gang-0") // once all members are seen
 	require.ErrorContains(t, bind("stranger"), "too little cpu")
 
 	var held atomic.Bool
@@ -54,9 +53,7 @@ func TestPodGroupsAreReadLate(t *testing.T) {
 	require.ErrorContains(t, bind("stranger"), "too little cpu")
 	require.True(t, held.Load())
 	close(release)
-	for _, name := range []string{"gang-1", "gang-2"} {
-		c.Eventually(func(t *assert.CollectT) { assert.NoError(t, bind(name)) })
-	}
+	c.bindSoon("gang-1", "gang-2")
 	require.ErrorContains(t, bind("stranger"), "too little cpu")
 	c.RequireNeverOvercommitted()
 }

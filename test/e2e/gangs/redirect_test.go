@@ -22,15 +22,18 @@ func TestBindingsGoWhereCapacityIsKept(t *testing.T) {
 	c.awaitKept(len(g.members))
 	redirected := 0
 	for _, name := range g.members[1:] {
-		require.NoError(t, c.bindNow(t.Context(), name, c.nodes[0]))
-		pod := c.Pod(name)
-		if node := pod.Spec.NodeName; node != c.nodes[0] {
+		if err := c.bindNow(t.Context(), name, c.nodes[0]); err != nil { // the server was faster, on a slow machine
+			require.NotContains(t, err.Error(), "too little cpu")
+		}
+		pod, _ := c.AwaitBound(name)
+		if from, ok := pod.Annotations[v1alpha1.RedirectedFromAnnotation]; ok {
 			redirected++
-			assert.Equal(t, c.nodes[0], pod.Annotations[v1alpha1.RedirectedFromAnnotation])
-			c.AwaitEvent("Pod", name, "BindingRedirected", node)
+			assert.Equal(t, c.nodes[0], from)
+			c.AwaitEvent("Pod", name, "BindingRedirected", pod.Spec.NodeName)
 		}
 	}
-	assert.GreaterOrEqual(t, redirected, len(g.members)-nodeCPUs)
+	own := c.Metric("globalreserve_gang_bindings_total", "result", "bound")
+	assert.GreaterOrEqual(t, redirected+own, len(g.members)-nodeCPUs)
 	assert.Equal(t, redirected, c.Metric("globalreserve_redirected_bindings_total", "scheduler", byHand))
 	c.requireWhole(g)
 	c.awaitFull()
@@ -59,5 +62,31 @@ func TestKubeSchedulerCountsAPodWhereItWasRedirected(t *testing.T) {
 	c.CreatePod("large", "unknowing", fmt.Sprint(nodeCPUs))
 	pod, _ = c.AwaitBound("large")
 	assert.Equal(t, c.nodes[0], pod.Spec.NodeName)
+	c.RequireNeverOvercommitted()
+}
+
+// A scheduler binds one pod of a gang and none after that. The server binds the rest, on nodes that others would like
+// to have, and no more than the gang needs.
+func TestServerBindsWhatASchedulerLeaves(t *testing.T) {
+	c := newCluster(t, 3, long)
+	g := &gang{name: "gang", minimum: 8}
+	for i := range g.minimum + 1 {
+		g.members = append(g.members, fmt.Sprint("gang-", i))
+	}
+	c.createMembers(g, g.members...)
+	c.bindSoon(g.members[0])
+	c.fillWithSingles()
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Equal(t, g.minimum-1, c.Metric("globalreserve_gang_bindings_total", "result", "bound"))
+	})
+	c.awaitFull()
+	c.requireNothingKept()
+	bound := 0
+	for _, name := range g.members {
+		if c.Pod(name).Spec.NodeName != "" {
+			bound++
+		}
+	}
+	assert.Equal(t, g.minimum, bound)
 	c.RequireNeverOvercommitted()
 }

@@ -21,10 +21,10 @@ import (
 )
 
 // shortDeadline is a policy by which what is kept for the rest of a gang ends soon, and not before all has been looked
-// at.
+// at. The server leaves the rest to its scheduler.
 const shortDeadline = `apiVersion: config.globalreserve.io/v1alpha1
 kind: GlobalReservePolicy
-gangs: {deadline: 15s}
+gangs: {deadline: 15s, redirect: Never}
 `
 
 // views is what tells people of gangs.

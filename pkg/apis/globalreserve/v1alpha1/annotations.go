@@ -61,8 +61,7 @@ const (
 )
 
 // RetryAnnotation is changed on a pending pod to have its scheduler try it again: kube-scheduler puts a pod that an
-// extender refused back into its queue on any event about it, and a changed annotation is one. It is changed on the
-// object of a gang, too, where a policy's gangs.kinds says that its scheduler goes by that.
+// extender refused back into its queue on any event about it, and a changed annotation is one.
 const RetryAnnotation = "globalreserve.io/retry"
 
 // The annotations of nodes that keep autoscalers from removing them, where reservations keep capacity that no pod uses.

@@ -1,0 +1,389 @@
+package arbiter
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
+)
+
+// boundBy is how many Bindings were sent, which are all the server's own.
+func (w *gangWorld) boundBy() int {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	return w.api.posts
+}
+
+func hasVolume(p *v1.Pod) {
+	p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
+	}}}
+}
+
+// repel has a pod on a node keep all others away.
+func (w *gangWorld) repel(node string) {
+	w.label(node, "ssd")
+	w.pod("", "neighbor", 0, func(p *v1.Pod) {
+		withoutGang(p)
+		p.Spec.NodeName = node
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{}, TopologyKey: "disk",
+			}},
+		}}
+	})
+}
+
+// deny has the API server refuse all Bindings from now on, or none.
+func (w *gangWorld) deny(is bool) {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	w.api.bind = nil
+	if is {
+		w.api.bind = func(int) reply { return reply{err: apierrors.NewForbidden(podKind, "", nil)} }
+	}
+}
+
+// What a scheduler leaves of a gang the server binds, where it is kept, and tells the pods. A scheduler that binds
+// members itself is not disturbed.
+func TestRestOfAGangIsBound(t *testing.T) {
+	redirectTest(t, 2, 2, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.pass(finishAfter - time.Second)
+		require.NoError(t, w.bind(pods[1], "n0"))
+		w.pass(finishAfter - time.Second)
+		assert.Zero(t, w.boundBy())
+		w.pass(2 * time.Second)
+		assert.Equal(t, 2, w.boundBy())
+		for _, pod := range pods[2:] {
+			assert.Equal(t, "n1", w.api.read("ns", pod.Ref.Name).Spec.NodeName)
+		}
+		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
+		assert.Empty(t, w.of)
+		slices.Sort(w.events)
+		require.Len(t, w.events, 2)
+		assert.Contains(t, w.events[1], `a-3: GlobalReserve has bound it to node "n1" itself`)
+		assert.Zero(t, w.ganging.arbiter.finishing)
+		assert.Equal(t, 2, metricstest.Counted(t, w.o.Metrics, "gang_bindings_total", "bound"))
+	})
+}
+
+// Members are bound so many at a time, without a pause between. However many there are, and whatever becomes of their
+// Bindings, there are turns left for other namespaces.
+func TestRestOfLargeGangsIsBound(t *testing.T) {
+	redirectTest(t, 3, 150, func(w *gangWorld) {
+		for k := range 2 {
+			require.NoError(t, w.bind(w.gang(fmt.Sprint("gang-", k), 50, 50, nil)[0], "n2"))
+		}
+		namespace := ""
+		w.api.onBind = func(b *v1.Binding) { namespace = b.Namespace }
+		w.api.bind = func(int) reply {
+			if namespace == "other" {
+				return honest
+			}
+			return reply{commit: before, hang: true}
+		}
+		w.pass(finishAfter + 2*time.Second)
+		assert.Equal(t, mostFinishing/2, w.ganging.arbiter.finishing, "the answers are on their way")
+		other := w.gang("other", 2, 2, func(pod *v1.Pod) { pod.Namespace = "other" })
+		require.NoError(t, w.bind(other[0], "n2"))
+		w.pass(finishAfter + 2*time.Second)
+		assert.NotEmpty(t, w.api.read("other", "other-1").Spec.NodeName)
+		w.deny(false)
+		w.pass(20 * time.Second)
+		assert.Empty(t, w.of, "all are whole")
+		assert.Zero(t, w.kept())
+	})
+}
+
+// Pods that the server leaves to their scheduler do not keep others from being bound, nor do these put off reminders.
+func TestRestThatCannotAllBeBound(t *testing.T) {
+	redirectTest(t, 6, 100, func(w *gangWorld) {
+		pods := w.gang("a", 2, 500, nil)
+		for k := 2; k < 500; k++ {
+			w.pod("a", fmt.Sprint("a-", k), 500, hasVolume)
+		}
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.pass(finishAfter + time.Second)
+		assert.Equal(t, 1, w.boundBy())
+	})
+	redirectTest(t, 1, 50, func(w *gangWorld) {
+		pods := w.gang("a", 40, 41, nil)
+		left := w.pod("a", "left", 41, hasVolume)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.deny(true)
+		reminded := 0
+		for range 6 * finishAfter / time.Second {
+			w.pass(time.Second)
+			if w.o.Waiting.Nominated(left.Ref.UID, "n0") {
+				reminded++
+				w.o.Waiting.Settled(left.Ref.UID)
+			}
+		}
+		assert.Equal(t, 6, reminded)
+	})
+}
+
+// A scheduler that goes on by itself has its ten seconds for each pod, and so has that of a server that takes over.
+func TestServerStandsBackAgain(t *testing.T) {
+	redirectTest(t, 1, 60, func(w *gangWorld) {
+		pods := w.gang("a", 2, 4, nil)
+		for k := 2; k < 4; k++ {
+			pods = append(pods, w.pod("a", fmt.Sprint("a-", k), 4, hasVolume))
+		}
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.pass(finishAfter + 2*time.Second)
+		require.Equal(t, 1, w.boundBy())
+		w.ledger.RemovePod(pods[3].Ref, 9)
+		w.o.Pods.Remove(pods[3])
+		w.pod("a", "b", 4, nil)
+		require.NoError(t, w.bind(pods[2], "n0"))
+		w.pass(finishAfter - time.Second)
+		assert.Equal(t, 1, w.boundBy())
+		w.pass(2 * time.Second)
+		assert.Equal(t, 2, w.boundBy())
+	})
+	redirectTest(t, 1, 60, func(w *gangWorld) {
+		require.NoError(t, w.bind(w.gang("a", 40, 40, nil)[0], "n0"))
+		w.pass(finishAfter + time.Second)
+		before := w.boundBy()
+		require.Positive(t, before)
+		<-time.After(10 * time.Minute) // another server decides
+		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		require.Equal(t, 1, w.takeOver())
+		<-time.After(2 * time.Second)
+		w.watch()
+		<-time.After(2 * time.Second)
+		w.watch()
+		synctest.Wait()
+		assert.Equal(t, before, w.boundBy())
+	})
+}
+
+// Where a scheduler was faster nothing is told, and nothing is put off.
+func TestSchedulerIsFaster(t *testing.T) {
+	for name, confirmed := range map[string]bool{"bound": true, "being bound": false} {
+		t.Run(name, func(t *testing.T) {
+			redirectTest(t, 1, 4, func(w *gangWorld) {
+				pods := w.gang("a", 4, 4, nil)
+				require.NoError(t, w.bind(pods[0], "n0"))
+				key := pods[1].Gang.Key("ns")
+				require.True(t, w.ganging.arbiter.bindForGang(key, pods[1], "n0", "c"))
+				p := w.o.Question.For(pods[1], "n0")
+				_, err := w.startBind(pods[1], &p, true)
+				require.NoError(t, err)
+				if confirmed {
+					require.True(t, w.ledger.Confirm(pods[1].Ref, "n0"))
+				}
+				w.pass(time.Second)
+				assert.Zero(t, w.boundBy())
+				assert.Empty(t, w.events)
+				assert.Zero(t, w.of[key].backoff)
+				assert.Zero(t, metricstest.Counted(t, w.o.Metrics, "gang_bindings_total"))
+			})
+		})
+	}
+}
+
+// The server leaves to its scheduler what it cannot judge, and what it was not to: that is nominated for its node.
+func TestRestOfAGangIsNotBound(t *testing.T) {
+	tests := map[string]struct {
+		pods      func(p *v1.Pod)
+		meanwhile func(w *gangWorld)
+	}{
+		"the policy says never": {meanwhile: func(w *gangWorld) { w.rule(kinds.RedirectNever) }},
+		"refusals are warnings": {meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true }},
+		"a taint": {meanwhile: func(w *gangWorld) {
+			w.nodes.Put(&cluster.Node{Name: "n1", Taints: []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoSchedule}}})
+		}},
+		"it is another scheduler's": {meanwhile: func(w *gangWorld) {
+			w.pod("a", "a-1", 2, func(p *v1.Pod) { p.Spec.SchedulerName = "other" })
+		}},
+		"whose the bound one is the watch has not brought": {meanwhile: func(w *gangWorld) { w.pod("a", "a-0", 2, nil) }},
+		"somebody has reserved it": {meanwhile: func(w *gangWorld) {
+			pod, _ := w.o.Pods.Pod("ns", "a-1")
+			w.giveUp(w.of[pod.Gang.Key("ns")], 1)
+			w.reserveFor(pod, "n1", "alice")
+		}},
+		"it has a volume":     {pods: hasVolume},
+		"a pod keeps it away": {meanwhile: func(w *gangWorld) { w.repel("n1") }},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			redirectTest(t, 2, 1, func(w *gangWorld) {
+				pods := w.gang("a", 2, 2, test.pods)
+				require.NoError(t, w.bind(pods[0], "n0"))
+				if test.meanwhile != nil {
+					test.meanwhile(w)
+				}
+				w.pass(finishAfter + time.Second)
+				assert.Zero(t, w.boundBy())
+				assert.True(t, w.o.Waiting.Nominated(pods[1].Ref.UID, "n1"))
+				w.pass(2 * w.longest())
+				assert.Zero(t, w.boundBy(), "nor where it is short")
+			})
+		})
+	}
+}
+
+// What cannot be bound is tried again with pauses while something is kept for it, which that does not put off.
+func TestRestOfAGangThatIsRefused(t *testing.T) {
+	redirectTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.gang("a", 3, 3, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.deny(true)
+		w.pass(finishAfter + 5*time.Second)
+		assert.Equal(t, 2, w.boundBy())
+		assert.Equal(t, 2, w.kept(), "nobody else is given it")
+		w.pass(finishAfter)
+		assert.Equal(t, 4, w.boundBy())
+		w.pass(2*finishAfter - 7*time.Second)
+		assert.Equal(t, 4, w.boundBy())
+		assert.False(t, w.o.Waiting.Nominated(pods[1].Ref.UID, "n0"))
+		w.pass(time.Hour)
+		assert.Less(t, w.boundBy(), 60, "the pauses grow")
+		w.deny(false)
+		w.pass(20 * time.Minute)
+		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
+	})
+}
+
+// A gang that is short is made whole as soon as there is capacity for the rest, and not half before.
+func TestShortGangIsMadeWhole(t *testing.T) {
+	redirectTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		w.rule(kinds.RedirectNever)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		w.resize("n0", 1)
+		w.pass(w.longest() + time.Second)
+		require.Equal(t, GangShort, w.viewOf(pods[0]).State)
+		w.rule(kinds.RedirectWhenRefused)
+		w.resize("n0", 3)
+		for range 6 {
+			w.others.Add(1)
+			w.pass(finishAfter)
+		}
+		assert.Zero(t, w.boundBy(), "there is capacity for two of three")
+		assert.Equal(t, searchesPerWatch, w.searches, "nothing changes")
+		w.resize("n0", 4)
+		w.pass(4 * time.Second)
+		assert.Equal(t, 3, w.boundBy())
+		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
+		assert.Zero(t, w.kept())
+	})
+}
+
+// Where the rest is of different sizes it is bound as all of it fits, by one that the server may bind.
+func TestShortGangOfSizesIsMadeWhole(t *testing.T) {
+	for _, large := range []string{"n0", "n1"} {
+		for name, second := range map[string]func(p *v1.Pod){"two sizes": nil, "the first has a volume": hasVolume} {
+			t.Run(large+" "+name, func(t *testing.T) {
+				small := map[string]string{"n0": "n1", "n1": "n0"}[large]
+				redirectTest(t, 2, 4, func(w *gangWorld) {
+					w.rule(kinds.RedirectNever)
+					first := w.pod("a", "a-0", 3, nil)
+					left := w.pod("a", "a-1", 3, second)
+					w.pod("a", "a-2", 3, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("2") })
+					require.NoError(t, w.bind(first, small))
+					w.resize(small, 1)
+					w.resize(large, 0)
+					w.pass(w.longest() + time.Second)
+					require.Equal(t, GangShort, w.viewOf(first).State)
+					w.rule(kinds.RedirectWhenRefused)
+					w.resize(small, 2)
+					w.resize(large, 2)
+					w.pass(finishAfter + time.Second)
+					if second != nil {
+						assert.True(t, w.isKeptOn(left.Ref, small))
+						require.NoError(t, w.bind(left, small))
+					}
+					assert.Equal(t, GangWhole, w.viewOf(first).State)
+				})
+			})
+		}
+	}
+}
+
+// Gangs that the server may not make whole cost no search for capacity, or one in ten seconds where only the nodes with
+// capacity tell.
+func TestShortGangsOfOthersCostNoSearch(t *testing.T) {
+	redirectTest(t, 1, 100, func(w *gangWorld) {
+		w.rule(kinds.RedirectNever)
+		require.NoError(t, w.bind(w.gang("a", 3, 3, nil)[0], "n0"))
+		w.pass(w.longest() + time.Second)
+		w.rule(kinds.RedirectWhenRefused)
+		w.repel("n0")
+		for k := range 3 {
+			w.others.Add(1)
+			w.watch()
+			assert.Equal(t, k > 0, w.searches == searchesPerWatch)
+		}
+		assert.Zero(t, w.boundBy())
+	})
+	redirectTest(t, 1, 100, func(w *gangWorld) {
+		w.rule(kinds.RedirectNever)
+		require.NoError(t, w.bind(w.gang("a", 3, 3, nil)[0], "n0"))
+		w.pass(w.longest() + time.Second)
+		w.others.Add(1)
+		w.watch()
+		assert.Equal(t, searchesPerWatch, w.searches)
+	})
+}
+
+// Of a gang of which nobody has read how many pods it needs, none is bound by the server, which may be too many.
+func TestRestOfAGangThatIsUnread(t *testing.T) {
+	redirectTest(t, 2, 8, func(w *gangWorld) {
+		w.unread("a", 8)
+		w.pod("a", "a-0", 0, func(p *v1.Pod) {
+			delete(p.Annotations, v1alpha1.GangMinAnnotation)
+			p.Spec.NodeName = "n0"
+		})
+		require.Equal(t, 1, w.takeOver())
+		w.pass(finishAfter + 2*time.Second)
+		assert.Zero(t, w.boundBy())
+	})
+}
+
+// Many gangs of one namespace that are short do not keep that of another one waiting for its turn, nor for a look for
+// capacity.
+func TestShortGangsOfNamespacesTakeTurns(t *testing.T) {
+	const many = 60
+	redirectTest(t, 4, 100, func(w *gangWorld) {
+		w.rule(kinds.RedirectNever)
+		gangs := make([]*cluster.Pod, many)
+		for i := range gangs {
+			gangs[i] = w.gang(fmt.Sprint("gang-", i), 3, 3, nil)[0]
+		}
+		for _, first := range gangs {
+			for node := 0; w.bind(first, fmt.Sprint("n", node)) != nil; node++ {
+				require.Less(t, node, 4)
+			}
+		}
+		other := w.gang("other", 3, 3, func(pod *v1.Pod) { pod.Namespace = "other" })[0]
+		require.NoError(t, w.bind(other, "n3"))
+		w.pass(w.longest() + time.Second)
+		isOther := func(s *startingGang) bool { return s.Key.Namespace == "other" }
+		assert.Less(t, slices.IndexFunc(w.inTurn(), isOther), 2, "capacity is looked for each namespace")
+		w.rule(kinds.RedirectWhenRefused)
+		w.others.Add(1)                                                           // as a change of the policy does
+		w.api.bind = func(int) reply { return reply{commit: before, hang: true} } // so that few can be under way
+		w.pass(2 * time.Second)
+		state, _ := w.ledger.Standing(ledger.PodRef{Namespace: "other", Name: "other-1", UID: "u-other-1"})
+		assert.NotEqual(t, ledger.NoAllocation, state)
+	})
+}
