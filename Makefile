@@ -127,9 +127,18 @@ scheduler: ## Build kube-scheduler with the plugin into bin/globalreserve-schedu
 	  -ldflags "-s -w $(LDFLAGS) $(call kubernetes_stamp,$(call kubernetes_version,cmd/globalreserve-scheduler))" .
 
 .PHONY: coscheduler
-coscheduler: ## Build the gang scheduler of others that the tests have, into bin/coscheduler (minutes when cold)
+coscheduler: ## Build kube-scheduler with Coscheduling, which the tests have, into bin/coscheduler (minutes when cold)
 	cd test/coscheduler && $(SCHEDULER_BUILD) -o '$(CURDIR)/$(BIN)/coscheduler' \
 	  -ldflags "-s -w $(call kubernetes_stamp,$(call kubernetes_version,test/coscheduler))" sigs.k8s.io/scheduler-plugins/cmd/scheduler
+
+.PHONY: volcano
+volcano: ## Build the scheduler of Volcano, which the tests have, into bin/volcano (minutes when cold)
+	cd test/volcano && $(SCHEDULER_BUILD) -o '$(CURDIR)/$(BIN)/volcano' -ldflags '-s -w' volcano.sh/volcano/cmd/scheduler
+
+.PHONY: yunikorn
+yunikorn: ## Build the scheduler of YuniKorn, which the tests have, into bin/yunikorn (minutes when cold)
+	cd test/yunikorn && $(SCHEDULER_BUILD) -o '$(CURDIR)/$(BIN)/yunikorn' -ldflags '-s -w' \
+	  github.com/apache/yunikorn-k8shim/pkg/cmd/shim
 
 # Where kube-schedulers of older releases are pinned, for the tests of docs/skew.md.
 SKEW_MODULES := test/oldscheduler test/coscheduler
@@ -243,7 +252,7 @@ NESTED = $(GATE_MODULES)
 # Those that have few seconds for something run with nothing beside them; of the others two at a time.
 E2E_ALONE := /(admission|dra|election|ui)$$
 # What the tests of only some folders need takes minutes to build, or more than Go: it is had where they are run.
-needs = $(strip $(if $(filter ./test/e2e,$(1)),skew-schedulers) $(if $(filter ./test/e2e/gangs,$(1)),coscheduler) \
+needs = $(strip $(if $(filter ./test/e2e,$(1)),skew-schedulers) $(if $(filter ./test/e2e/gangs,$(1)),coscheduler volcano yunikorn) \
   $(if $(filter ./test/e2e/install,$(1)),$(HELM)) $(if $(filter ./test/e2e/monitoring,$(1)),prometheus) \
   $(if $(filter ./test/e2e/demo ./test/e2e/ui,$(1)),web-tools))
 get   = $(if $(call needs,$(1)),$(MAKE_PART) $(call needs,$(1)))

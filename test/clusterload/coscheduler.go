@@ -2,13 +2,8 @@ package clusterload
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,15 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // PodGroupLabel on a pod names its PodGroup, as Coscheduling reads it.
 const PodGroupLabel = "scheduling.x-k8s.io/pod-group"
-
-// podGroupSize is the annotation by which a verdict knows the size of a PodGroup. Nobody else reads it.
-const podGroupSize = "clusterload/pod-group-size"
 
 // MarkPodGroup makes a pod a member of a PodGroup for Coscheduling, and for the verdict.
 func MarkPodGroup(pod *corev1.Pod, name string, size int) {
@@ -32,19 +23,9 @@ func MarkPodGroup(pod *corev1.Pod, name string, size int) {
 	pod.Annotations = map[string]string{podGroupSize: strconv.Itoa(size)}
 }
 
-// gangOf returns the gang of a pod and its size, or an empty name.
-func gangOf(pod *corev1.Pod) (name string, size int, err error) {
-	if text, ok := pod.Annotations[podGroupSize]; ok {
-		size, err = strconv.Atoi(text)
-		return pod.Labels[PodGroupLabel], size, err
-	}
-	return gangsched.GangOf(pod)
-}
-
 var podGroupKind = schema.GroupVersionKind{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Kind: "PodGroup"}
 
-// coschedulerModule is the module bin/coscheduler is built from, at the version that test/coscheduler pins.
-const coschedulerModule = "sigs.k8s.io/scheduler-plugins"
+var coscheduler = other{name: "coscheduler", module: "sigs.k8s.io/scheduler-plugins"}
 
 // coschedulerRights are what a kube-scheduler may do, and reading PodGroups.
 const coschedulerRights = `
@@ -76,35 +57,20 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: coscheduler}]
 // DefinePodGroups creates the definition of PodGroups that Coscheduling brings, and waits until the API server serves
 // them.
 func DefinePodGroups(ctx context.Context, cp *controlplane.ControlPlane) error {
-	content, err := coschedulerFile(ctx, "config", "crd", "bases", "scheduling.x-k8s.io_podgroups.yaml")
-	if err != nil {
-		return err
-	}
-	if err := cp.Apply(ctx, content, ""); err != nil {
-		return err
-	}
-	return cp.AwaitServed(ctx, podGroupKind)
+	return coscheduler.define(ctx, cp, podGroupKind, "config", "crd", "bases")
 }
 
-// PodGroup is a gang of at least so many pods.
+// PodGroup is a gang of at least so many pods, for Coscheduling.
 func PodGroup(namespace, name string, minMember int) *unstructured.Unstructured {
-	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minMember": int64(minMember)}}}
-	group.SetGroupVersionKind(podGroupKind)
-	group.SetNamespace(namespace)
-	group.SetName(name)
-	return group
+	return newPodGroup(podGroupKind, namespace, name, minMember)
 }
 
 // StartCoscheduler starts a gang scheduler that is not ours and knows nothing of GlobalReserve: kube-scheduler with
 // Coscheduling, which has its own configuration but for its name. It ends with its control plane.
 func StartCoscheduler(ctx context.Context, cp *controlplane.ControlPlane, name string) (*controlplane.Process, error) {
-	root, err := controlplane.RepositoryRoot()
+	path, err := coscheduler.program()
 	if err != nil {
 		return nil, err
-	}
-	path := filepath.Join(root, "bin", "coscheduler")
-	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("there is no coscheduler: %w; build it with 'make coscheduler'", err)
 	}
 	config, err := coschedulerConfig(ctx, name)
 	if err != nil {
@@ -135,7 +101,7 @@ func StartCoscheduler(ctx context.Context, cp *controlplane.ControlPlane, name s
 
 // coschedulerConfig is the configuration that Coscheduling's manifests have, for a scheduler of another name.
 func coschedulerConfig(ctx context.Context, name string) ([]byte, error) {
-	content, err := coschedulerFile(ctx, "manifests", "coscheduling", "scheduler-config.yaml")
+	content, err := coscheduler.file(ctx, "manifests", "coscheduling", "scheduler-config.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -148,22 +114,4 @@ func coschedulerConfig(ctx context.Context, name string) ([]byte, error) {
 		profile.(map[string]any)["schedulerName"] = name
 	}
 	return yaml.Marshal(config)
-}
-
-// coschedulerFile reads a file of the module that bin/coscheduler is built from.
-func coschedulerFile(ctx context.Context, path ...string) ([]byte, error) {
-	root, err := controlplane.RepositoryRoot()
-	if err != nil {
-		return nil, err
-	}
-	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", coschedulerModule)
-	list.Dir = filepath.Join(root, "test", "coscheduler")
-	dir, err := list.Output()
-	if err == nil && strings.TrimSpace(string(dir)) == "" {
-		err = errors.New("it is not downloaded; run 'make coscheduler'")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find the files of %s: %w", coschedulerModule, err)
-	}
-	return os.ReadFile(filepath.Join(append([]string{strings.TrimSpace(string(dir))}, path...)...))
 }

@@ -24,10 +24,9 @@ import (
 
 const (
 	nodeCPUs = 4 // of every node
-	gangSize = 4 // of the gangs of Coscheduling
-	// gangScheduler is the schedulerName of Coscheduling's pods, and singles that of the kube-scheduler beside it.
-	gangScheduler = "coscheduler"
-	singles       = "default-scheduler"
+	gangSize = 4 // of the gangs of other schedulers
+	// singles is the schedulerName of the pods of the kube-scheduler beside them.
+	singles = "default-scheduler"
 )
 
 const (
@@ -48,7 +47,7 @@ kind: GlobalReservePolicy
 gangs: {deadline: %s}
 `
 
-// shared is the control plane of all tests, with our definitions and those of PodGroups.
+// shared is the control plane of most tests, with our definitions and those of Coscheduling's PodGroups.
 var shared = controlplane.Shared{Prepare: prepare}
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
@@ -64,6 +63,7 @@ func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 type cluster struct {
 	testbed.Cluster
 	halves     *halves
+	others     others
 	deadline   time.Duration // as the servers' policy has it
 	nodes      []string
 	servers    []*testbed.Server
@@ -74,9 +74,7 @@ type cluster struct {
 func newCluster(t *testing.T, nodes int, deadline time.Duration) *cluster {
 	t.Helper()
 	c := newBareCluster(t, nodes, deadline)
-	webhook := c.startServer(clusterload.ServerOptions{})
-	c.Ledger = c.servers[0].Caller
-	require.NoError(t, webhook.Install(t.Context(), c.ControlPlane, nil))
+	c.startOneServer()
 	return c
 }
 
@@ -107,10 +105,23 @@ func newReplicatedCluster(t *testing.T, nodes int, deadline time.Duration) *clus
 
 func newBareCluster(t *testing.T, nodes int, deadline time.Duration) *cluster {
 	t.Helper()
-	c := &cluster{halves: &halves{}, deadline: deadline}
-	c.Cluster = testbed.NewCluster(t, shared.StartT(t), c.halves.look)
+	return newClusterOn(t, shared.StartT(t), coscheduling, nodes, deadline)
+}
+
+func newClusterOn(t *testing.T, cp *controlplane.ControlPlane, o others, nodes int, deadline time.Duration) *cluster {
+	t.Helper()
+	c := &cluster{halves: &halves{}, others: o, deadline: deadline}
+	c.Cluster = testbed.NewCluster(t, cp, c.halves.look)
 	c.nodes = c.AddNodes(nodes, controlplane.NodeTemplate{})
 	return c
+}
+
+// startOneServer starts the only server, and has the API server ask it.
+func (c *cluster) startOneServer() {
+	c.T.Helper()
+	webhook := c.startServer(clusterload.ServerOptions{})
+	c.Ledger = c.servers[0].Caller
+	require.NoError(c.T, webhook.Install(c.T.Context(), c.ControlPlane, nil))
 }
 
 // startServer starts one more server, with a webhook that is not installed yet.
@@ -139,10 +150,10 @@ func (c *cluster) leader() (leader *testbed.Server) {
 	return leader
 }
 
-// startCoscheduler starts the gang scheduler.
-func (c *cluster) startCoscheduler() {
+// startGangScheduler starts the gang scheduler.
+func (c *cluster) startGangScheduler() {
 	c.T.Helper()
-	scheduler, err := clusterload.StartCoscheduler(c.T.Context(), c.ControlPlane, gangScheduler)
+	scheduler, err := c.others.start(c.T.Context(), c.ControlPlane, c.others.scheduler)
 	require.NoError(c.T, err)
 	c.schedulers = append(c.schedulers, scheduler)
 }
@@ -159,14 +170,14 @@ func (c *cluster) startKubeScheduler() {
 // createPodGroup creates the object of a gang.
 func (c *cluster) createPodGroup(name string, minMember int) {
 	c.T.Helper()
-	group := clusterload.PodGroup(c.Namespace, name, minMember)
+	group := c.others.group(c.Namespace, name, minMember)
 	require.NoError(c.T, c.CreateObject(c.T.Context(), group, c.Namespace))
 }
 
-// gangPods are the pods of a gang, for Coscheduling and for the verdict.
-func gangPods(name string) []*corev1.Pod {
-	return testbed.NewPods(gangSize, name, gangScheduler, "1", func(pod *corev1.Pod) {
-		clusterload.MarkPodGroup(pod, name, gangSize)
+// gangPods are the pods of a gang, for the gang scheduler and for the verdict.
+func (c *cluster) gangPods(name string) []*corev1.Pod {
+	return testbed.NewPods(gangSize, name, c.others.scheduler, "1", func(pod *corev1.Pod) {
+		c.others.mark(pod, name, gangSize)
 	})
 }
 
@@ -177,9 +188,10 @@ func (c *cluster) clear() {
 	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
 }
 
-// admitted is how many bindings of Coscheduling admission has allowed, and decided how many ended in another way.
+// admitted is how many bindings of the gang scheduler admission has allowed, and decided how many ended in another way.
 func (c *cluster) admitted() int { return c.decided("granted") }
 
 func (c *cluster) decided(result string) int {
-	return c.Metric("globalreserve_decisions_total", "result", result, "scheduler", gangScheduler, "verb", "admission")
+	return c.Metric("globalreserve_decisions_total",
+		"result", result, "scheduler", c.others.scheduler, "verb", "admission")
 }

@@ -16,9 +16,9 @@ import (
 // A gang scheduler that is not ours places a gang while admission is asked about each of its bindings.
 func TestCoschedulingUnderAdmission(t *testing.T) {
 	c := newCluster(t, 2, shipped)
-	c.startCoscheduler()
+	c.startGangScheduler()
 	c.createPodGroup("gang", gangSize)
-	members := gangPods("gang")
+	members := c.gangPods("gang")
 	c.Create(members[:gangSize-1]...)
 	before := c.admitted()
 	controlplane.Never(t, func() bool { return len(testbed.Bound(c.Pods())) > 0 }, testbed.Never, testbed.Poll,
@@ -39,7 +39,7 @@ func TestCoschedulingUnderAdmission(t *testing.T) {
 func TestCoschedulingForgetsAMember(t *testing.T) {
 	c := newCluster(t, 2, shipped)
 	c.createPodGroup("gang", gangSize)
-	members := gangPods("gang")
+	members := c.gangPods("gang")
 	fillers := testbed.NewPods(gangSize, "filler", byHand, "1")
 	c.Create(append(fillers, members...)...)
 	for i, node := range []int{0, 0, 0, 1} { // one CPU stays free on the first node, and three on the second one
@@ -52,7 +52,7 @@ func TestCoschedulingForgetsAMember(t *testing.T) {
 		c.ChangeNode(c.nodes[1], func(node *corev1.Node) { node.Spec.Taints = taints })
 	}
 	taint(corev1.Taint{Key: "away", Effect: corev1.TaintEffectNoSchedule})
-	c.startCoscheduler()
+	c.startGangScheduler()
 	for _, pod := range members[:2] {
 		c.AwaitRefused(pod.Name)
 	}

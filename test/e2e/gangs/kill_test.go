@@ -39,7 +39,7 @@ func TestServerKilledHalfWay(t *testing.T) {
 // kept is still there when it comes back.
 func TestCoschedulingKilledHalfWay(t *testing.T) {
 	c := newCluster(t, raceNodes, shipped)
-	c.startCoscheduler()
+	c.startGangScheduler()
 	c.startKubeScheduler()
 	for i := range 3 {
 		c.raceUntilHalf(fmt.Sprint("kill-", i))

@@ -6,8 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,7 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-var gangRounds = flag.Int("gang-rounds", 1, "rounds of the race between Coscheduling and kube-scheduler")
+var gangRounds = flag.Int("gang-rounds", 1, "rounds of a race between a gang scheduler and kube-scheduler")
 
 const (
 	raceNodes = 50
@@ -29,11 +27,15 @@ const (
 	quiet = 12 * time.Second
 )
 
-// Both schedulers are let go at once on more pods than there is capacity for. No node is overcommitted at any moment;
-// in the end no gang is half, and as many are whole as the capacity left allows, within one.
-func TestRaceWithCoscheduling(t *testing.T) {
-	c := newCluster(t, raceNodes, shipped)
-	c.startCoscheduler()
+func TestRaceWithCoscheduling(t *testing.T) { newCluster(t, raceNodes, shipped).requireRaces() }
+
+func TestRaceWithVolcano(t *testing.T) { newVolcanoCluster(t, raceNodes, shipped).requireRaces() }
+
+// requireRaces has both schedulers let go on more pods than there is capacity for. No node is overcommitted at
+// any moment; in the end no gang is half, and as many are whole as the capacity left allows, within one.
+func (c *cluster) requireRaces() {
+	c.T.Helper()
+	c.startGangScheduler()
 	c.startKubeScheduler()
 	// A scheduler may be done before the other one begins, and there is nothing to refuse then: another round is needed.
 	for round := 0; round < *gangRounds || c.decided("refused") == 0 && round < *gangRounds+5; round++ {
@@ -41,38 +43,32 @@ func TestRaceWithCoscheduling(t *testing.T) {
 		snapshot := c.awaitQuiet()
 		whole, half := snapshot.CountGangs()
 		fit := c.gangsThatFit(snapshot)
-		t.Logf("round %d: %d of %d pods bound; gangs: %d whole, %d half, of %d; %d more would fit",
+		c.T.Logf("round %d: %d of %d pods bound; gangs: %d whole, %d half, of %d; %d more would fit",
 			round, snapshot.Bound, snapshot.Pods, whole, half, len(snapshot.Gangs), fit)
 		c.RequireNeverOvercommitted()
-		assert.Zero(t, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
-		assert.NotZero(t, snapshot.Pending, "everything fitted: this was no race for capacity")
-		assert.NotZero(t, whole, "Coscheduling took no part")
-		assert.Zero(t, half, "gangs that are half")
-		assert.LessOrEqual(t, fit, 1, "gangs that wait although they would fit")
+		assert.Zero(c.T, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
+		assert.NotZero(c.T, snapshot.Pending, "everything fitted: this was no race for capacity")
+		assert.NotZero(c.T, whole, "%s took no part", c.others.scheduler)
+		assert.Zero(c.T, half, "gangs that are half")
+		assert.LessOrEqual(c.T, fit, 1, "gangs that wait although they would fit")
 		c.clear()
 	}
-	assert.Positive(t, c.decided("refused"), "admission had nothing to refuse: this was no race")
+	assert.Positive(c.T, c.decided("refused"), "admission had nothing to refuse: this was no race")
 }
 
-// race has the pods of a round created while the schedulers are stopped, and lets these go at once.
+// race has the pods of a round created while the schedulers are stopped, and lets these go.
 func (c *cluster) race(prefix string) {
 	c.T.Helper()
-	pods := testbed.NewPods(raceAlone, prefix+"-alone", singles, "1")
-	for i := range 10 { // with those of the gangs: 120% of the capacity
-		pods[i*raceAlone/10].Spec.Containers[0].Resources.Requests = testbed.Requests("2")
+	alone := testbed.NewPods(raceAlone, prefix+"-alone", singles, "1")
+	for i := range 10 { // with those of raceGangs gangs: 120% of the capacity
+		alone[i*raceAlone/10].Spec.Containers[0].Resources.Requests = testbed.Requests("2")
 	}
-	for i := range raceGangs {
-		name := fmt.Sprintf("%s-gang-%d", prefix, i)
-		c.createPodGroup(name, gangSize)
-		pods = slices.Insert(pods, (i*9)%len(pods), gangPods(name)...)
+	gangs := raceGangs
+	if c.others.sessions { // it begins first, and still binds when kube-scheduler comes
+		gangs = raceNodes * nodeCPUs / gangSize
 	}
-	for _, s := range c.schedulers {
-		require.NoError(c.T, s.Signal(syscall.SIGSTOP))
-	}
-	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
-	for _, s := range c.schedulers {
-		require.NoError(c.T, s.Signal(syscall.SIGCONT))
-	}
+	c.createStopped(prefix, gangs, alone)
+	c.letGo()
 }
 
 // awaitQuiet waits until no pod has been bound for a while, and nothing is kept for any.
