@@ -45,14 +45,19 @@ func (g *ganging) finish(s *startingGang, kept []*cluster.Pod, now time.Time) {
 	for _, member := range kept { // in another order each time
 		own := s.kept[member.Ref] != nil
 		home, ok := g.o.Ledger.HomeOf(member.Ref)
-		switch mayBind := own && g.mayFinish(s, member, scheduler); {
-		case !ok || own && !now.Before(s.deadline):
-		case mayBind && binds && judged < mostJudged && g.mayBeOn(member, home):
+		mayBind, isFit := own && g.mayFinish(s, member, scheduler), false
+		if mayBind && binds && judged < mostJudged {
 			judged++
+			isFit = g.mayBeOn(member, home)
+		} else if mayBind {
+			continue
+		}
+		switch {
+		case !ok || own && !now.Before(s.deadline):
+		case isFit:
 			if g.arbiter.bindForGang(s.Key, member, home, s.caller) {
 				s.moved = now
 			}
-		case mayBind && (!binds || judged == mostJudged):
 		case due && reminded < mostJudged:
 			reminded++
 			g.o.Waiting.Remind(member, home)
@@ -103,6 +108,7 @@ func (g *ganging) resumeShort(s *startingGang, rest []*cluster.Pod, now time.Tim
 		judged++
 		s.moved = now
 		if g.mayBeOn(member, slot.Node) && g.arbiter.bindForGang(s.Key, member, slot.Node, s.caller) {
+			s.looked, g.rests = moment{}, time.Time{} // capacity was found, and the bind looks for it once more
 			return
 		}
 	}

@@ -139,6 +139,19 @@ func TestRestThatCannotAllBeBound(t *testing.T) {
 	})
 }
 
+// A pod of another scheduler that still ends, of a gang that was made anew, has no say.
+func TestRestOfAGangThatIsMadeAnew(t *testing.T) {
+	redirectTest(t, 1, 10, func(w *gangWorld) {
+		former := func(p *v1.Pod) {
+			p.Spec.NodeName, p.Spec.SchedulerName, p.DeletionTimestamp = "n0", "other", &metav1.Time{}
+		}
+		require.NoError(t, w.bind(w.gang("a", 2, 2, nil)[0], "n0"))
+		w.o.Pods.Remove(w.pod("a", "former", 2, former))
+		w.pass(finishAfter + time.Second)
+		assert.Equal(t, 1, w.boundBy())
+	})
+}
+
 // A scheduler that goes on by itself has its ten seconds for each pod, and so has that of a server that takes over.
 func TestServerStandsBackAgain(t *testing.T) {
 	redirectTest(t, 1, 60, func(w *gangWorld) {
@@ -183,13 +196,13 @@ func TestSchedulerIsFaster(t *testing.T) {
 				pods := w.gang("a", 4, 4, nil)
 				require.NoError(t, w.bind(pods[0], "n0"))
 				key := pods[1].Gang.Key("ns")
-				require.True(t, w.ganging.arbiter.bindForGang(key, pods[1], "n0", "c"))
 				p := w.o.Question.For(pods[1], "n0")
 				_, err := w.startBind(pods[1], &p, true)
 				require.NoError(t, err)
 				if confirmed {
 					require.True(t, w.ledger.Confirm(pods[1].Ref, "n0"))
 				}
+				require.True(t, w.ganging.arbiter.bindForGang(key, pods[1], "n0", "c"))
 				w.pass(time.Second)
 				assert.Zero(t, w.boundBy())
 				assert.Empty(t, w.events)
@@ -319,6 +332,59 @@ func TestShortGangOfSizesIsMadeWhole(t *testing.T) {
 	}
 }
 
+// It is made whole, too, where the rest asks for very different things, where only a search of all nodes finds places,
+// and after an API server that has hung for long.
+func TestShortGangIsMadeWholeAtLast(t *testing.T) {
+	cpu := func(text string) func(p *v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(text) }
+	}
+	few := func(w *gangWorld) int { return 1 + len(w.gang("a", 3, 4, nil)) }
+	tests := map[string]struct {
+		gang func(w *gangWorld) (size int)
+		hang time.Duration
+	}{
+		"very different": {gang: func(w *gangWorld) int {
+			for k := range maxPacked + 5 {
+				w.pod("a", fmt.Sprint("a-", k), maxPacked+6, cpu(fmt.Sprintf("%dm", 100+k)))
+			}
+			return maxPacked + 6
+		}},
+		"few places": {gang: func(w *gangWorld) int {
+			w.label("n1", "ssd")
+			w.pod("a", "a-large", 5, cpu("16"))
+			w.pod("a", "a-picky", 5, func(p *v1.Pod) { cpu("2")(p); onDisk("ssd")(p) })
+			w.pod("a", "a-medium", 5, cpu("4"))
+			w.pod("a", "a-small", 5, nil)
+			return 5
+		}},
+		"after 10 minutes": {hang: 10 * time.Minute, gang: few},
+		"after 15 minutes": {hang: 15 * time.Minute, gang: few},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			redirectTest(t, 4, 16, func(w *gangWorld) {
+				w.rule(kinds.RedirectNever)
+				first := w.pod("a", "first", test.gang(w), nil)
+				require.NoError(t, w.bind(first, "n3"))
+				for k := range 4 {
+					w.resize(fmt.Sprint("n", k), 1)
+				}
+				w.pass(w.longest() + time.Second)
+				require.Equal(t, GangShort, w.viewOf(first).State)
+				w.rule(kinds.RedirectWhenRefused)
+				w.api.bind = func(int) reply { return reply{hang: true} }
+				for k, cpus := range []int64{16, 4, 8} {
+					w.resize(fmt.Sprint("n", k), cpus)
+				}
+				w.pass(test.hang)
+				w.deny(false)
+				w.pass(10 * time.Minute)
+				assert.Equal(t, GangWhole, w.viewOf(first).State)
+			})
+		})
+	}
+}
+
 // Gangs that the server may not make whole cost no search for capacity, or one in ten seconds where only the nodes with
 // capacity tell.
 func TestShortGangsOfOthersCostNoSearch(t *testing.T) {
@@ -378,7 +444,7 @@ func TestShortGangsOfNamespacesTakeTurns(t *testing.T) {
 		require.NoError(t, w.bind(other, "n3"))
 		w.pass(w.longest() + time.Second)
 		isOther := func(s *startingGang) bool { return s.Key.Namespace == "other" }
-		assert.Less(t, slices.IndexFunc(w.inTurn(), isOther), 2, "capacity is looked for each namespace")
+		assert.Contains(t, []int{0, 1}, slices.IndexFunc(w.inTurn(), isOther), "capacity is looked for each namespace")
 		w.rule(kinds.RedirectWhenRefused)
 		w.others.Add(1)                                                           // as a change of the policy does
 		w.api.bind = func(int) reply { return reply{commit: before, hang: true} } // so that few can be under way

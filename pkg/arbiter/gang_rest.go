@@ -94,15 +94,14 @@ func (g *ganging) exchange(p *ledger.Placement, giveUp []ledger.PodRef, keep []*
 	if reasonOf(err) != ledger.GangUnplaced {
 		return grant, err
 	}
-	several := len(choices) > 1
-	switch {
-	case several && len(keep) <= maxPacked:
-		choices = g.pack(p, giveUp, keep)
-	case more:
-		choices, _ = g.choices(keep, p.Caller, first, true)
-	default:
+	if len(choices) > 1 && len(keep) <= maxPacked {
+		packed := g.pack(p, giveUp, keep)
+		grant, err = g.o.Ledger.StartBindWith(p, &ledger.Exchange{GiveUp: giveUp, Keep: packed})
+	}
+	if !more || reasonOf(err) != ledger.GangUnplaced {
 		return grant, err
 	}
+	choices, _ = g.choices(keep, p.Caller, first, true)
 	return g.o.Ledger.StartBindWith(p, &ledger.Exchange{GiveUp: giveUp, Keep: choices})
 }
 

@@ -73,7 +73,7 @@ func (g *gangs) drop(key kinds.Key) {
 // add adds a state of a member, or takes it off.
 func (g *gang) add(k podKey, r *Pod, by int) {
 	g.members += by
-	if by > 0 && (r.Node != "" || g.bound+g.finished == 0) {
+	if by > 0 && (r.Finished || r.Node != "" && !r.Deleting || g.bound+g.finished == 0) {
 		g.scheduler = r.Scheduler
 	}
 	if by > 0 && r.Node != "" && r.Caller != "" {
