@@ -98,9 +98,10 @@ type admission struct {
 	// was asked for at first.
 	placement ledger.Placement
 	from      string
-	own       bool // this server has sent it
-	create    bool // the pod is being created
-	plan      bool // it is too early to grant anything
+	to        string // where it may be redirected to
+	own       bool   // this server has sent it
+	create    bool   // the pod is being created
+	plan      bool   // it is too early to grant anything
 	// told are the annotations that the pod is created with, see PlanPod. nodes is how many nodes there are.
 	told  map[string]string
 	nodes int
@@ -130,6 +131,9 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 		grant, err := a.tryOut(k)
 		said.Annotations = a.tell(k, &grant)
 		return said, err
+	}
+	if !k.own && !k.create && !k.pod.HasClashes() {
+		k.to = whereKept
 	}
 	grant, own, err := a.allow(ctx, k)
 	if err != nil || own {
@@ -168,6 +172,9 @@ func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, 
 		}
 	}
 	grant, own, err = a.tryAllow(k)
+	if reasonOf(err).OfCapacity() && a.mayGoHome(ctx, k) {
+		grant, own, err = a.tryAllow(k)
+	}
 	var e *gates.Error
 	if !errors.As(err, &e) {
 		return grant, own, err
@@ -217,7 +224,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	if k.create {
 		grant, err = a.gangs.startCreated(k.pod, &k.placement)
 	} else {
-		grant, err = a.gangs.startBind(k.pod, &k.placement, !k.own)
+		grant, err = a.gangs.startBind(k.pod, &k.placement, k.to)
 	}
 	if err == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
 		grant, err = a.change(k, before)

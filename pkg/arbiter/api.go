@@ -8,8 +8,11 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
 
@@ -25,6 +28,9 @@ type API interface {
 	Bind(ctx context.Context, binding *v1.Binding) error
 	// Get reads a pod live, not from a cache.
 	Get(ctx context.Context, namespace, name string) (*v1.Pod, error)
+	// IsOn reports whether any pod on a node matches a selector, in one namespace or, where that is "", in all. Pods that
+	// have finished do not count. It reads live.
+	IsOn(ctx context.Context, namespace, node string, selector labels.Selector) (bool, error)
 	// Annotate sets one annotation of the pod with this UID and returns the pod
 	// as it is then. It fails with a conflict where another pod has the name.
 	Annotate(ctx context.Context, pod ledger.PodRef, annotation, value string) (*v1.Pod, error)
@@ -60,6 +66,18 @@ func (c restClient) Get(ctx context.Context, namespace, name string) (*v1.Pod, e
 	pod := &v1.Pod{}
 	err := bounded(ctx, c.rest.Get()).Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(pod)
 	return pod, err
+}
+
+// IsOn implements API.
+func (c restClient) IsOn(ctx context.Context, namespace, node string, selector labels.Selector) (bool, error) {
+	pods := &v1.PodList{}
+	err := bounded(ctx, c.rest.Get()).Namespace(namespace).Resource("pods").VersionedParams(&metav1.ListOptions{
+		LabelSelector: selector.String(), Limit: 1,
+		FieldSelector: fields.AndSelectors(fields.OneTermEqualSelector("spec.nodeName", node),
+			fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
+			fields.OneTermNotEqualSelector("status.phase", string(v1.PodFailed))).String(),
+	}, scheme.ParameterCodec).Do(ctx).Into(pods)
+	return len(pods.Items) > 0, err
 }
 
 // Annotate implements API.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -74,6 +75,19 @@ func TestAPI(t *testing.T) {
 	assert.Empty(t, requests[0].URL.Query().Get("resourceVersion"), "a read from the cache may be old")
 
 	code, requests = http.StatusOK, nil
+	answer = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","uid":"uid","resourceVersion":"8"}}`
+	for list, want := range map[string]bool{"": false, `{"metadata":{"name":"q"}}`: true} {
+		answer, requests = `{"kind":"PodList","apiVersion":"v1","items":[`+list+`]}`, nil
+		is, err := client.IsOn(ctx, "ns", "node-1", labels.SelectorFromSet(labels.Set{"app": "web"}))
+		require.NoError(t, err)
+		assert.Equal(t, want, is)
+		assert.Equal(t, "/api/v1/namespaces/ns/pods", requests[0].URL.Path)
+		query := requests[0].URL.Query()
+		assert.Equal(t, "app=web", query.Get("labelSelector"))
+		assert.Equal(t, "spec.nodeName=node-1,status.phase!=Succeeded,status.phase!=Failed", query.Get("fieldSelector"))
+		assert.Empty(t, query.Get("resourceVersion"), "a list from the cache may be old")
+	}
+	requests = nil
 	answer = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","uid":"uid","resourceVersion":"8"}}`
 	patched, err := client.Annotate(ctx, pod, "key", "value")
 	require.NoError(t, err)

@@ -26,6 +26,7 @@ type flightKey struct {
 type flight struct {
 	flightKey
 	caller string // who asked first
+	chosen bool   // by the server, and not by a scheduler, is the node
 	// ctx is the Arbiter's, with the span of who asked first.
 	ctx context.Context
 	// overdue ends at the deadline for answering the callers, and with the flight.
@@ -112,16 +113,14 @@ func (a *Arbiter) join(ctx context.Context, key flightKey) (*flight, error) {
 	if len(a.flights) >= a.o.MaxInFlight {
 		return nil, &gates.Error{Outcome: gates.Busy, Pod: key.pod, Node: key.node}
 	}
-	return a.start(tracing.Carry(a.ctx, ctx), key, identity.Name(ctx)), nil
+	return a.start(tracing.Carry(a.ctx, ctx), &flight{flightKey: key, caller: identity.Name(ctx)}), nil
 }
 
 // start starts a flight. mu is held.
-func (a *Arbiter) start(ctx context.Context, key flightKey, caller string) *flight {
-	f := &flight{
-		flightKey: key, caller: caller, ctx: ctx, done: make(chan struct{}), deadline: time.Now().Add(a.o.BindTimeout),
-	}
+func (a *Arbiter) start(ctx context.Context, f *flight) *flight {
+	f.ctx, f.done, f.deadline = ctx, make(chan struct{}), time.Now().Add(a.o.BindTimeout)
 	f.overdue, f.cancel = context.WithDeadline(a.ctx, f.deadline)
-	a.flights[key] = f
+	a.flights[f.flightKey] = f
 	a.wg.Go(func() { a.run(f) })
 	return f
 }

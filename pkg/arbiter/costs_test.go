@@ -46,7 +46,7 @@ func costsOfGangs(t *testing.T) {
 	pods := w.gang("a", 1000, 1000, nil)
 	first := w.o.Question.For(pods[0], "n0")
 	costs.Check(t, "start a gang of 1000", func() {
-		_, err := w.startBind(pods[0], &first, false)
+		_, err := w.startBind(pods[0], &first, nowhere)
 		require.NoError(t, err)
 		w.undo(pods[:1])
 	})

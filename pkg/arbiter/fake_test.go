@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/storage"
@@ -94,7 +95,9 @@ type fakeAPI struct {
 	patches int
 	patch   error
 	onPatch func()
-	version int // the last one given to a pod
+	version int   // the last one given to a pod
+	is      error // of IsOn
+	lists   int
 }
 
 func newFakeAPI(pods ...*v1.Pod) *fakeAPI {
@@ -209,6 +212,20 @@ func (a *fakeAPI) assignLocked(b *v1.Binding) error {
 		a.onCommit()
 	}
 	return nil
+}
+
+// IsOn implements API.
+func (a *fakeAPI) IsOn(_ context.Context, namespace, node string, selector labels.Selector) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lists++
+	for _, p := range a.pods {
+		if p.Spec.NodeName == node && (namespace == "" || namespace == p.Namespace) &&
+			selector.Matches(labels.Set(p.Labels)) {
+			return true, a.is
+		}
+	}
+	return false, a.is
 }
 
 // Get implements API.

@@ -146,7 +146,7 @@ func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *le
 	s *Scratch,
 ) {
 	i := slices.Index(offered, node)
-	if i < 0 || !isShort(s.verdicts[i]) || a.o.Waiting.Nominated(placement.Pod.UID, node) {
+	if i < 0 || !lacks(s.verdicts[i]) || a.o.Waiting.Nominated(placement.Pod.UID, node) {
 		return
 	}
 	changed, unsubscribe := a.o.Ledger.Subscribe()
@@ -156,7 +156,7 @@ func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *le
 	one := []string{node}
 	for {
 		s.second = a.o.Ledger.AppendFit(s.second[:0], placement, one)
-		if !isShort(s.second[0]) {
+		if !lacks(s.second[0]) {
 			s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], placement, offered)
 			return
 		}
@@ -168,12 +168,8 @@ func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *le
 	}
 }
 
-// isShort reports whether a node was refused for want of something that pods there
-// use.
-func isShort(v ledger.Verdict) bool {
-	return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict ||
-		v.Reason == ledger.InsufficientDevices
-}
+// lacks reports whether a node has too little for a pod.
+func lacks(v ledger.Verdict) bool { return v.Reason.OfCapacity() }
 
 // advised finds the pod a scheduler asks about. known is false where all there is
 // is the caller's copy. The caller has to be one that may act for the pod's scheduler: advice
@@ -209,7 +205,7 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 	s *Scratch,
 ) (again bool) {
 	uid := pod.Ref.UID
-	if _, placed := a.o.Ledger.HomeOf(pod.Ref); placed || uid == "" || !slices.ContainsFunc(s.verdicts, isShort) {
+	if _, placed := a.o.Ledger.HomeOf(pod.Ref); placed || uid == "" || !slices.ContainsFunc(s.verdicts, lacks) {
 		a.o.Waiting.ForbidPreempting(uid)
 		return false
 	}

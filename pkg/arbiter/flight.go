@@ -37,10 +37,14 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 	if decided, err := f.judge(info); decided {
 		return true, err
 	}
+	to := nowhere
+	if f.chosen {
+		to = f.node
+	}
 	placement := a.o.Question.For(info.WithCaller(f.caller), f.node)
 	placement.NoDRA = true
 	placement.Preempt = a.o.Waiting.MayPreempt(f.pod.UID)
-	grant, err := a.gangs.startBind(info, &placement, false)
+	grant, err := a.gangs.startBind(info, &placement, to)
 	switch {
 	case err != nil:
 		return true, err
@@ -50,8 +54,14 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 		// Flights of this Arbiter are joined, so this one is not ours.
 		return true, f.fail(gates.InFlight, nil)
 	default:
-		if err := a.growAlike(info, f.node); err != nil {
-			return true, a.release(f, err)
+		err := a.growAlike(info, f.node)
+		if err == nil && f.chosen { // from now on others that it must not be with are not sent there
+			err = a.clashes(ctx, info, f.node)
+		}
+		if err != nil {
+			err = a.release(f, err)
+			a.gangs.clashed(info, f.node, err)
+			return true, err
 		}
 		a.o.Waiting.ForbidPreempting(f.pod.UID)
 		f.version, f.annotations = formatVersion(info), a.granted(info, &grant)

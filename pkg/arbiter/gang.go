@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +98,9 @@ type startingGang struct {
 	pause     time.Duration
 	notBefore time.Time
 	looked    moment // of the last search, which found no capacity for it
+	// closed are nodes with pods that members must not be with, as far as that was noticed since the gang started, or
+	// since there was no capacity elsewhere.
+	closed map[string]bool
 }
 
 // moment tells whether anything has changed since the last search for capacity.
@@ -110,32 +115,33 @@ func newGanging(a *Arbiter) *ganging {
 	return &ganging{o: &a.o, arbiter: a, of: map[kinds.Key]*startingGang{}}
 }
 
-// startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs. With redirect it may
-// be on another node, where capacity is kept for the pod alone; p is for that node then.
-func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement, redirect bool) (ledger.Grant, error) {
+// startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs. The bind may be
+// redirected to another node; p is for that node then. Where to is the node itself the server has chosen that.
+func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement, to string) (ledger.Grant, error) {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
 		grant, err := g.o.Ledger.StartBind(p)
-		if redirect && err != nil {
-			if home, ok := g.bindHome(pod, p, nil, err); ok {
-				return home, nil
-			}
+		if home, ok := g.bindHome(pod, p, nil, to, err); ok {
+			return home, nil
 		}
 		return grant, err
 	}
 	pod = pod.WithCaller(p.Caller)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if to == p.Node && !g.mayBeOn(pod, p.Node) {
+		return ledger.Grant{}, gangError(p, ledger.GangWaits, "the node that the server has chosen will not do any more")
+	}
 	s := g.of[gang.Key]
 	if s != nil && (gang.Problem != "" && !gang.Missing || s.isStartedWithout(&gang)) {
 		gang = s.Gang // what was known of it before
 	}
 	if s != nil && s.kept[pod.Ref] != nil && s.Minimum == gang.Minimum {
 		if _, kept := g.o.Ledger.Standing(pod.Ref); kept {
-			return g.bindKept(s, pod, p, redirect)
+			return g.bindKept(s, pod, p, to)
 		}
 	}
-	return g.decide(pod, &gang, p, redirect)
+	return g.decide(pod, &gang, p, to)
 }
 
 // startCreated is startBind for a pod that is being created with a node. Such a pod starts no gang: it may never come,
@@ -143,28 +149,28 @@ func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement, redirect bool
 func (g *ganging) startCreated(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
 	if gang, ok := g.o.Gangs.Of(pod); ok {
 		g.mu.Lock()
-		m := g.muster(gang.Key, pod.Ref)
+		m := g.muster(&gang, pod.Ref)
 		g.mu.Unlock()
-		if !m.isStarted() && m.missing(&gang) > 0 {
+		if !m.isStarted() && m.lacks(pod) > 0 {
 			return ledger.Grant{}, gangError(p, ledger.GangIncomplete, fmt.Sprintf(
 				"%s has not started: its first member must be created without a node, and bound by a scheduler", gang.Key))
 		}
 	}
-	return g.startBind(pod, p, false)
+	return g.startBind(pod, p, nowhere)
 }
 
 // bindKept starts the bind of a member that a slot was made for when its gang was decided on. g.mu is held.
-func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placement, redirect bool) (
+func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placement, to string) (
 	ledger.Grant, error,
 ) {
-	grant, _, err := g.bindWith(pod, p, nil, redirect)
+	grant, _, err := g.bindWith(pod, p, nil, to)
 	if err == nil {
 		delete(s.kept, pod.Ref)
 		s.last, s.moved = pod.Ref, g.o.Ledger.Clock.Now()
 		g.lend(s)
 		if len(s.kept) == 0 {
-			m := g.muster(s.Key, ledger.PodRef{})
-			g.granted(s, m.bound >= s.Minimum)
+			m := g.muster(&s.Gang, ledger.PodRef{})
+			g.granted(s, m.short() <= 0)
 		}
 	}
 	return grant, err
@@ -194,7 +200,7 @@ func (g *ganging) bindFailed(ref ledger.PodRef, node string) bool {
 	if s == nil || !g.o.Ledger.Clock.Now().Before(s.deadline) {
 		return g.o.Ledger.BindFailed(ref, node)
 	}
-	if m := g.muster(s.Key, ref); s.unseen == ref && m.binding == 0 {
+	if m := g.muster(&s.Gang, ref); s.unseen == ref && m.binding == 0 {
 		g.o.Ledger.BindFailed(ref, node)
 		g.failed(s)
 		return true
@@ -209,44 +215,57 @@ func (g *ganging) bindFailed(ref ledger.PodRef, node string) bool {
 
 // muster is what the members of a gang have, but for one of them.
 type muster struct {
+	gang     gangs.Gang
 	bound    int // being bound, bound, or done with what they are for
 	binding  int // of these, being bound
 	finished int // of them, those that are done
 	kept     []*cluster.Pod
 	unplaced []*cluster.Pod
+	// tasks are those that are bound, by task, where tasks matter.
+	tasks map[string]int
 }
 
-func (g *ganging) muster(key kinds.Key, but ledger.PodRef) muster {
+func (g *ganging) muster(gang *gangs.Gang, but ledger.PodRef) muster {
 	for {
-		pending, bound, finished := g.o.Pods.Gang(key)
-		m := g.count(pending, but)
+		m := muster{gang: *gang}
+		if len(gang.Tasks) > 0 {
+			m.tasks = g.o.Pods.GangTasks(gang.Key)
+		}
+		pending, bound, finished := g.o.Pods.Gang(gang.Key)
+		g.count(&m, pending, but)
 		m.bound, m.finished = m.bound+bound+finished, finished
 		// While the ledger was asked, the watch may have brought a pending member bound, and then finished. The ledger has
 		// nothing of it any more, so the members are counted again. A member that is still bound is bound in the ledger, too.
-		if g.o.Pods.GangSize(key).Finished == finished {
+		if g.o.Pods.GangSize(gang.Key).Finished == finished {
 			return m
 		}
 	}
 }
 
 // count asks the ledger about the members that wait for a node, all except one.
-func (g *ganging) count(pending []*cluster.Pod, but ledger.PodRef) (m muster) {
+func (g *ganging) count(m *muster, pending []*cluster.Pod, but ledger.PodRef) {
 	for _, member := range pending {
 		if member.Ref.Name == but.Name {
 			continue
 		}
 		switch state, kept := g.o.Ledger.Standing(member.Ref); {
 		case state == ledger.Binding:
-			m.bound, m.binding = m.bound+1, m.binding+1
+			m.bind(member)
+			m.binding++
 		case state == ledger.Bound:
-			m.bound++
+			m.bind(member)
 		case kept:
 			m.kept = append(m.kept, member)
 		default:
 			m.unplaced = append(m.unplaced, member)
 		}
 	}
-	return m
+}
+
+func (m *muster) bind(member *cluster.Pod) {
+	if m.bound++; m.tasks != nil {
+		m.tasks[member.Gang.Task]++
+	}
 }
 
 // isStartedWithout reports whether a gang has started with another minimum than the one that its newest pod says: the
@@ -255,33 +274,70 @@ func (s *startingGang) isStartedWithout(gang *gangs.Gang) bool {
 	return gang.Unsettled && !s.half.IsZero()
 }
 
-// missing is for how many more members capacity has to be kept before a member may be bound.
-func (m *muster) missing(gang *gangs.Gang) int { return gang.Minimum - 1 - m.bound - len(m.kept) }
+// lacks is for how many more members capacity has to be kept before some may be bound. It is below 0 where there is
+// more than the gang needs.
+func (m *muster) lacks(with ...*cluster.Pod) int { return m.short(m.kept, with) }
+
+// short is how many members the gang needs beside those that are bound, and some others.
+func (m *muster) short(others ...[]*cluster.Pod) int {
+	if m.tasks == nil {
+		there := m.bound
+		for _, list := range others {
+			there += len(list)
+		}
+		return m.gang.Minimum - there
+	}
+	has := maps.Clone(m.tasks)
+	for _, member := range slices.Concat(others...) {
+		has[member.Gang.Task]++
+	}
+	return m.gang.Lacks(has)
+}
+
+// rest returns those without capacity that the gang needs beside some that may be bound, those of the highest priority
+// first.
+func (m *muster) rest(with ...*cluster.Pod) []*cluster.Pod {
+	lacks := m.lacks(with...)
+	if lacks <= 0 {
+		return nil
+	}
+	slices.SortFunc(m.unplaced, func(a, b *cluster.Pod) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Ref.Name, b.Ref.Name))
+	})
+	if m.tasks == nil {
+		return m.unplaced[:min(lacks, len(m.unplaced))]
+	}
+	var rest []*cluster.Pod
+	for _, member := range m.unplaced {
+		if left := m.short(m.kept, with, rest, []*cluster.Pod{member}); left < lacks {
+			rest, lacks = append(rest, member), left
+		}
+	}
+	return rest
+}
 
 // isStarted reports whether others of the gang are bound.
 func (m *muster) isStarted() bool { return m.bound > 0 }
 
 // decide starts the bind of a member that no slot of its own is used for. g.mu is held.
-func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, redirect bool) (
+func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, to string) (
 	ledger.Grant, error,
 ) {
 	if state, _ := g.o.Ledger.Standing(pod.Ref); state != ledger.NoAllocation {
 		return g.o.Ledger.StartBind(p)
 	}
-	m := g.muster(gang.Key, pod.Ref)
-	missing := m.missing(gang)
-	if err := m.incomplete(gang, p); err != nil {
+	m := g.muster(gang, pod.Ref)
+	if err := m.incomplete(pod, p); err != nil {
 		return ledger.Grant{}, g.refused(pod, gang, err)
 	}
 	if err := g.resting(gang, p); err != nil {
 		return ledger.Grant{}, g.refused(pod, gang, err)
 	}
 	// Once a gang has started, its members may be made anew one by one. Capacity is kept for those that are there.
-	missing = min(missing, len(m.unplaced))
+	rest := m.rest(pod)
 	if gang.Unread {
-		missing = 0 // which is not known: what is kept for its mates is enough
+		rest = nil // which is not known: what is kept for its mates is enough
 	}
-	rest := mostUrgent(m.unplaced, missing)
 	if !g.mayLook(rest) {
 		return ledger.Grant{}, g.refused(pod, gang, gangError(p, ledger.GangWaits, fmt.Sprintf(
 			"%s has pods that ask for many different things; the server looks for capacity for one such gang at a time, with "+
@@ -292,7 +348,7 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 			return ledger.Grant{}, g.refused(pod, gang, err)
 		}
 	}
-	grant, dropped, err := g.bindWith(pod, p, rest, redirect)
+	grant, dropped, err := g.bindWith(pod, p, rest, to)
 	if err != nil {
 		return ledger.Grant{}, g.refused(pod, gang, err)
 	}
@@ -301,10 +357,10 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 }
 
 // incomplete refuses the first member of a gang that cannot be whole, whatever is free.
-func (m *muster) incomplete(gang *gangs.Gang, p *ledger.Placement) error {
-	detail := gang.Problem
-	if missing := m.missing(gang); detail == "" && missing > len(m.unplaced) {
-		detail = tooFew(gang, 1+len(m.kept)+len(m.unplaced))
+func (m *muster) incomplete(pod *cluster.Pod, p *ledger.Placement) error {
+	detail := m.gang.Problem
+	if detail == "" && m.short(m.kept, m.unplaced, []*cluster.Pod{pod}) > 0 {
+		detail = m.tooFew(pod)
 	}
 	if detail == "" || m.isStarted() {
 		return nil
@@ -312,9 +368,19 @@ func (m *muster) incomplete(gang *gangs.Gang, p *ledger.Placement) error {
 	return gangError(p, ledger.GangIncomplete, detail)
 }
 
-// tooFew says that a gang cannot start with as many pods as there are.
-func tooFew(gang *gangs.Gang, there int) string {
-	return fmt.Sprintf("%s needs at least %d pods, and there are %d that may be bound", gang.Key, gang.Minimum, there)
+// tooFew says that a gang cannot start with as many pods as there are, and one more.
+func (m *muster) tooFew(more ...*cluster.Pod) string {
+	there, wanted, kind := slices.Concat(m.kept, m.unplaced, more), m.gang.Minimum, ""
+	if m.tasks != nil && len(there) >= wanted {
+		for task, minimum := range m.gang.Tasks {
+			of := slices.DeleteFunc(slices.Clone(there), func(pod *cluster.Pod) bool { return pod.Gang.Task != task })
+			if len(of) < minimum && (kind == "" || task < kind) {
+				there, wanted, kind = of, minimum, " of task "+task
+			}
+		}
+	}
+	return fmt.Sprintf("%s needs at least %d pods%s, and there are %d that may be bound", m.gang.Key, wanted, kind,
+		len(there))
 }
 
 func gangError(p *ledger.Placement, reason ledger.Reason, detail string) *gates.Error {
@@ -378,18 +444,19 @@ func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []
 	}
 	s.since, s.asked, s.called, s.why = time.Time{}, time.Time{}, time.Time{}, ""
 	s.judged, s.behind = time.Time{}, ""
-	g.granted(s, m.bound+1 >= gang.Minimum)
+	whole := m.short([]*cluster.Pod{pod}) <= 0
+	g.granted(s, whole)
 	if s.half.IsZero() {
 		s.half, s.bound, s.short = now, m.bound-m.binding, false
 	}
 	g.wake(s)
-	g.giveUp(s, m.bound+1+len(m.kept)+len(rest)-len(dropped)-gang.Minimum)
+	g.giveUp(s, -m.short(m.kept, rest, []*cluster.Pod{pod})-len(dropped))
 	if !m.isStarted() || !now.Before(s.deadline) {
 		s.unseen, s.trial = pod.Ref, now
 		g.putOff(s)
 	}
 	g.lend(s)
-	if s.reserved = nil; m.bound+1 < gang.Minimum && !s.short {
+	if s.reserved = nil; !whole && !s.short {
 		g.outlast(s, m.kept)
 	}
 }

@@ -18,14 +18,14 @@ func BenchmarkGang(b *testing.B) {
 	first := w.o.Question.For(pods[0], "n0")
 	b.Run("single", func(b *testing.B) {
 		for b.Loop() {
-			_, err := w.startBind(single, &placement, false)
+			_, err := w.startBind(single, &placement, nowhere)
 			require.NoError(b, err)
 			w.o.Ledger.BindFailed(single.Ref, "n4999")
 		}
 	})
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			_, err := w.startBind(pods[0], &first, false)
+			_, err := w.startBind(pods[0], &first, nowhere)
 			require.NoError(b, err)
 			b.StopTimer()
 			w.o.Ledger.BindFailed(pods[0].Ref, "n0")
@@ -47,13 +47,13 @@ func BenchmarkGang(b *testing.B) {
 				b.StopTimer()
 				if k == size/2 {
 					w.undo(pods)
-					_, err := w.startBind(pods[0], &first, false)
+					_, err := w.startBind(pods[0], &first, nowhere)
 					require.NoError(b, err)
 					k = 1
 				}
 				at := w.o.Question.For(pods[k], node(k))
 				b.StartTimer()
-				_, err := w.startBind(pods[k], &at, false)
+				_, err := w.startBind(pods[k], &at, nowhere)
 				require.NoError(b, err)
 				k++
 			}
@@ -74,7 +74,7 @@ func BenchmarkGangWithReservation(b *testing.B) {
 	pods := w.gang("a", size, size, nil)
 	for b.Loop() {
 		first := w.o.Question.For(pods[0], "n0")
-		_, err := w.startBind(pods[0], &first, false)
+		_, err := w.startBind(pods[0], &first, nowhere)
 		require.NoError(b, err)
 		b.StopTimer()
 		w.o.Ledger.BindFailed(pods[0].Ref, "n0")

@@ -70,6 +70,7 @@ func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
 			s.reserved = append(s.reserved, member.Ref)
 		} else if durable, ok := g.o.Ledger.SlotFor(member.Ref); ok {
 			p := g.o.Question.For(member.WithCaller(s.caller), "")
+			p.Request = p.Request.Kept()
 			slot := p.Slot(s.deadline)
 			slot.Movable, slot.Slots = true, p.Slots
 			choices = append(choices, ledger.Choice{Slots: []ledger.Slot{slot}, Nodes: []string{durable.Node}})

@@ -43,7 +43,7 @@ func TestGangWhoseBindsFail(t *testing.T) {
 				for k := 0; time.Since(began) < time.Hour; k++ {
 					pod := pods[tt.bound+k%(4-tt.bound)]
 					p := w.o.Question.For(pod, "n0")
-					if _, err := w.startBind(pod, &p, false); err == nil {
+					if _, err := w.startBind(pod, &p, nowhere); err == nil {
 						failing = append(failing, pod.Ref)
 						allowed++
 					}
@@ -68,7 +68,7 @@ func TestGangWhoseFirstBindFails(t *testing.T) {
 		pods := w.gang("a", 4, 4, nil)
 		for _, pod := range pods[:2] {
 			p := w.o.Question.For(pod, "n0")
-			_, err := w.startBind(pod, &p, false)
+			_, err := w.startBind(pod, &p, nowhere)
 			require.NoError(t, err)
 		}
 		w.pass(2 * time.Second)
@@ -128,7 +128,7 @@ func TestGangMemberIsBoundAtTheDeadline(t *testing.T) {
 		w.watch()
 		<-time.After(w.longest() - time.Second)
 		p := w.o.Question.For(pods[1], "n0")
-		_, err := w.startBind(pods[1], &p, false)
+		_, err := w.startBind(pods[1], &p, nowhere)
 		require.NoError(t, err)
 		<-time.After(2 * time.Second)
 		require.True(t, w.o.Ledger.Confirm(pods[1].Ref, "n0"))

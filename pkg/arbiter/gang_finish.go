@@ -3,12 +3,14 @@ package arbiter
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -45,7 +47,7 @@ func (g *ganging) finish(s *startingGang, kept []*cluster.Pod, now time.Time) {
 	for _, member := range kept { // in another order each time
 		own := s.kept[member.Ref] != nil
 		home, ok := g.o.Ledger.HomeOf(member.Ref)
-		mayBind, isFit := own && g.mayFinish(s, member, scheduler), false
+		mayBind, isFit := own && g.leaves(&s.Gang, member, scheduler) == "", false
 		if mayBind && binds && judged < mostJudged {
 			judged++
 			isFit = g.mayBeOn(member, home)
@@ -58,6 +60,7 @@ func (g *ganging) finish(s *startingGang, kept []*cluster.Pod, now time.Time) {
 			if g.arbiter.bindForGang(s.Key, member, home, s.caller) {
 				s.moved = now
 			}
+		case mayBind && g.move(s, member, home): // it is bound the next time
 		case due && reminded < mostJudged:
 			reminded++
 			g.o.Waiting.Remind(member, home)
@@ -66,11 +69,34 @@ func (g *ganging) finish(s *startingGang, kept []*cluster.Pod, now time.Time) {
 	}
 }
 
-// mayFinish reports whether the server may bind a member of a gang that has started, if a node will do. A member of
-// another scheduler than that of those which are bound is left to that one. Nor is any bound of a gang of which nobody
-// has read how many it needs. g.mu is held.
-func (g *ganging) mayFinish(s *startingGang, member *cluster.Pod, scheduler string) bool {
-	return !s.Unread && member.Scheduler == scheduler && member.Constraints.NodesDecide() && g.mayRedirect(member)
+// move keeps capacity for a member elsewhere than on a node that will not do any more. It reports false where there is
+// none. g.mu is held.
+func (g *ganging) move(s *startingGang, member *cluster.Pod, from string) bool {
+	if g.searches == 0 {
+		return false
+	}
+	g.searches--
+	choices, _ := g.choices([]*cluster.Pod{member}, s.caller, nil, true)
+	choices[0].Nodes = slices.DeleteFunc(choices[0].Nodes, func(node string) bool { return node == from })
+	return g.o.Ledger.Exchange(&ledger.Exchange{GiveUp: []ledger.PodRef{member.Ref}, Keep: choices}) == nil
+}
+
+// leaves says why the server binds no member itself of a gang that has started, "" where it may, on a node that will
+// do. scheduler is that of those which are bound, as far as the watch has brought them. Nor is any bound of a gang of
+// which nobody has read how many it needs.
+func (g *ganging) leaves(gang *gangs.Gang, member *cluster.Pod, scheduler string) (why string) {
+	switch {
+	case gang.Unread:
+		return "how many pods the gang needs is not known"
+	case member.Scheduler != scheduler:
+		return "it is for another scheduler than those that are bound"
+	case !member.Constraints.NodesDecide():
+		return "it has " + member.Constraints.Others() + ", by which only a scheduler can judge nodes"
+	case !g.mayRedirect(member):
+		return "redirecting is off for it (gangs.redirect, or refusals are only warnings)"
+	default:
+		return ""
+	}
 }
 
 // schedulerOf returns the scheduler of a gang's members that are bound, "" where the watch has brought none yet.
@@ -79,6 +105,28 @@ func (g *ganging) schedulerOf(key kinds.Key) string {
 		return size.Scheduler
 	}
 	return ""
+}
+
+// whyLeft says which member, if any, the server leaves to its scheduler, of a gang that has started, and why.
+func (g *ganging) whyLeft(gang *gangs.Gang, m *muster) string {
+	scheduler := g.schedulerOf(gang.Key)
+	if scheduler == "" {
+		return ""
+	}
+	var first *cluster.Pod
+	var why string
+	for _, member := range slices.Concat(m.kept, m.unplaced) {
+		if first != nil && first.Ref.Name < member.Ref.Name {
+			continue
+		}
+		if left := g.leaves(gang, member, scheduler); left != "" {
+			first, why = member, left
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return fmt.Sprintf("the server leaves pod %s to its scheduler: %s", first.Ref, why)
 }
 
 // resumeShort binds a member of a gang that is short where there is capacity for the rest of the gang by now. As with
@@ -90,7 +138,7 @@ func (g *ganging) resumeShort(s *startingGang, rest []*cluster.Pod, now time.Tim
 	}
 	mine, scheduler := map[ledger.PodRef]*cluster.Pod{}, g.schedulerOf(s.Key)
 	for _, member := range rest {
-		if g.mayFinish(s, member, scheduler) {
+		if g.leaves(&s.Gang, member, scheduler) == "" {
 			mine[member.Ref] = member
 		}
 	}
@@ -99,15 +147,14 @@ func (g *ganging) resumeShort(s *startingGang, rest []*cluster.Pod, now time.Tim
 	}
 	g.searches--
 	s.looked = current
-	judged := 0
-	for _, slot := range g.placesFor(rest, s.caller) {
+	places := g.placesFor(rest, s.caller)
+	if len(places) == 0 {
+		s.closed = nil // by now another node may be as good as these
+	}
+	for _, slot := range places {
 		member := mine[slot.Pod]
-		if member == nil || judged == mostJudged {
-			continue
-		}
-		judged++
-		s.moved = now
-		if g.mayBeOn(member, slot.Node) && g.arbiter.bindForGang(s.Key, member, slot.Node, s.caller) {
+		if member != nil && g.mayBeOn(member, slot.Node) && g.arbiter.bindForGang(s.Key, member, slot.Node, s.caller) {
+			s.moved = now
 			s.looked, g.rests = moment{}, time.Time{} // capacity was found, and the bind looks for it once more
 			return
 		}
@@ -148,7 +195,7 @@ func (a *Arbiter) bindForGang(gang kinds.Key, member *cluster.Pod, node, caller 
 		return false
 	}
 	a.countFinishing(gang.Namespace, 1)
-	f := a.start(a.ctx, key, caller)
+	f := a.start(a.ctx, &flight{flightKey: key, caller: caller, chosen: true})
 	a.wg.Go(func() {
 		<-f.done
 		a.mu.Lock()

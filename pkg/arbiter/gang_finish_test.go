@@ -197,7 +197,7 @@ func TestSchedulerIsFaster(t *testing.T) {
 				require.NoError(t, w.bind(pods[0], "n0"))
 				key := pods[1].Gang.Key("ns")
 				p := w.o.Question.For(pods[1], "n0")
-				_, err := w.startBind(pods[1], &p, true)
+				_, err := w.startBind(pods[1], &p, whereKept)
 				require.NoError(t, err)
 				if confirmed {
 					require.True(t, w.ledger.Confirm(pods[1].Ref, "n0"))
@@ -218,13 +218,18 @@ func TestRestOfAGangIsNotBound(t *testing.T) {
 	tests := map[string]struct {
 		pods      func(p *v1.Pod)
 		meanwhile func(w *gangWorld)
+		why       string
 	}{
-		"the policy says never": {meanwhile: func(w *gangWorld) { w.rule(kinds.RedirectNever) }},
-		"refusals are warnings": {meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true }},
+		"the policy says never": {
+			why: "redirecting is off for it", meanwhile: func(w *gangWorld) { w.rule(kinds.RedirectNever) },
+		},
+		"refusals are warnings": {
+			why: "redirecting is off for it", meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true },
+		},
 		"a taint": {meanwhile: func(w *gangWorld) {
 			w.nodes.Put(&cluster.Node{Name: "n1", Taints: []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoSchedule}}})
 		}},
-		"it is another scheduler's": {meanwhile: func(w *gangWorld) {
+		"it is another scheduler's": {why: "another scheduler", meanwhile: func(w *gangWorld) {
 			w.pod("a", "a-1", 2, func(p *v1.Pod) { p.Spec.SchedulerName = "other" })
 		}},
 		"whose the bound one is the watch has not brought": {meanwhile: func(w *gangWorld) { w.pod("a", "a-0", 2, nil) }},
@@ -233,7 +238,7 @@ func TestRestOfAGangIsNotBound(t *testing.T) {
 			w.giveUp(w.of[pod.Gang.Key("ns")], 1)
 			w.reserveFor(pod, "n1", "alice")
 		}},
-		"it has a volume":     {pods: hasVolume},
+		"it has a volume":     {pods: hasVolume, why: "pod ns/a-1 to its scheduler: it has volumes of its own"},
 		"a pod keeps it away": {meanwhile: func(w *gangWorld) { w.repel("n1") }},
 	}
 	for name, test := range tests {
@@ -247,6 +252,9 @@ func TestRestOfAGangIsNotBound(t *testing.T) {
 				w.pass(finishAfter + time.Second)
 				assert.Zero(t, w.boundBy())
 				assert.True(t, w.o.Waiting.Nominated(pods[1].Ref.UID, "n1"))
+				said := w.viewOf(pods[0]).Why
+				assert.Contains(t, said, test.why)
+				assert.Equal(t, test.why != "", said != "")
 				w.pass(2 * w.longest())
 				assert.Zero(t, w.boundBy(), "nor where it is short")
 			})
@@ -385,22 +393,8 @@ func TestShortGangIsMadeWholeAtLast(t *testing.T) {
 	}
 }
 
-// Gangs that the server may not make whole cost no search for capacity, or one in ten seconds where only the nodes with
-// capacity tell.
+// Gangs that the server may not make whole cost no search for capacity.
 func TestShortGangsOfOthersCostNoSearch(t *testing.T) {
-	redirectTest(t, 1, 100, func(w *gangWorld) {
-		w.rule(kinds.RedirectNever)
-		require.NoError(t, w.bind(w.gang("a", 3, 3, nil)[0], "n0"))
-		w.pass(w.longest() + time.Second)
-		w.rule(kinds.RedirectWhenRefused)
-		w.repel("n0")
-		for k := range 3 {
-			w.others.Add(1)
-			w.watch()
-			assert.Equal(t, k > 0, w.searches == searchesPerWatch)
-		}
-		assert.Zero(t, w.boundBy())
-	})
 	redirectTest(t, 1, 100, func(w *gangWorld) {
 		w.rule(kinds.RedirectNever)
 		require.NoError(t, w.bind(w.gang("a", 3, 3, nil)[0], "n0"))
@@ -451,5 +445,18 @@ func TestShortGangsOfNamespacesTakeTurns(t *testing.T) {
 		w.pass(2 * time.Second)
 		state, _ := w.ledger.Standing(ledger.PodRef{Namespace: "other", Name: "other-1", UID: "u-other-1"})
 		assert.NotEqual(t, ledger.NoAllocation, state)
+	})
+}
+
+// Where the node of a slot will not do any more, the slot moves to another one, and the server goes on there.
+func TestSlotMovesFromANodeThatWillNotDo(t *testing.T) {
+	redirectTest(t, 3, 1, func(w *gangWorld) {
+		pods := w.gang("a", 2, 2, nil)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		home, _ := w.ledger.HomeOf(pods[1].Ref)
+		w.nodes.Put(&cluster.Node{Name: home, Taints: []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoSchedule}}})
+		w.pass(finishAfter + time.Second)
+		assert.Equal(t, map[string]string{"n1": "n2", "n2": "n1"}[home], w.api.read("ns", "a-1").Spec.NodeName)
+		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -33,7 +34,8 @@ func (w *gangWorld) reserveUntil(pod *cluster.Pod, node, caller string, deadline
 
 // resize makes a node have so many CPUs.
 func (w *gangWorld) resize(node string, cpus int64) {
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: node, Allocatable: []resources.Amount{
+	labels := map[string]string{v1.LabelHostname: node}
+	w.ledger.ObserveNode(ledger.NodeObservation{Name: node, Labels: labels, Allocatable: []resources.Amount{
 		{Column: resources.CPU, Value: 1000 * cpus}, {Column: resources.Pods, Value: 110},
 	}})
 }
@@ -81,7 +83,7 @@ func TestMemberFinishesMeanwhile(t *testing.T) {
 		began, mustered := make(chan bool), make(chan muster)
 		go func() {
 			close(began)
-			mustered <- w.muster(key, ledger.PodRef{})
+			mustered <- w.muster(&gangs.Gang{Key: key}, ledger.PodRef{})
 		}()
 		<-began
 		w.o.Pods.Put(&done)

@@ -94,9 +94,9 @@ func (g *ganging) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Place
 
 // takesFrom reports whether a gang that waits would fit now, and not beside some slots. g.mu is held.
 func (g *ganging) takesFrom(s *startingGang, own []ledger.Choice) (takes bool) {
-	m := g.muster(s.Key, ledger.PodRef{})
-	members := mostUrgent(m.unplaced, min(m.missing(&s.Gang)+1, len(m.unplaced)))
-	if m.missing(&s.Gang)+1 > len(members) || len(members) == 0 || g.isDiverse(members) || !g.hasRoom(members, s.caller) {
+	m := g.muster(&s.Gang, ledger.PodRef{})
+	members := m.rest()
+	if m.short(m.kept, members) > 0 || len(members) == 0 || g.isDiverse(members) || !g.hasRoom(members, s.caller) {
 		return false
 	}
 	theirs, _ := g.choices(members, s.caller, nil, true)
@@ -138,19 +138,20 @@ func (g *ganging) advise(pod *cluster.Pod) ledger.Reason {
 	if state, kept := g.o.Ledger.Standing(pod.Ref); kept || state != ledger.NoAllocation {
 		return ledger.Fits
 	}
-	m := g.muster(gang.Key, pod.Ref)
+	m := g.muster(&gang, pod.Ref)
 	if m.isStarted() {
 		return ledger.Fits
 	}
 	p := ledger.Placement{Pod: pod.Ref, Caller: pod.Caller}
-	err := m.incomplete(&gang, &p)
+	err := m.incomplete(pod, &p)
 	var rest []*cluster.Pod
-	if missing := m.missing(&gang); err == nil && missing > 0 {
-		if rest = mostUrgent(m.unplaced, missing); !g.hasRoom(append([]*cluster.Pod{pod}, rest...), pod.Caller) {
-			unplaced := gangError(&p, ledger.GangUnplaced, "")
-			unplaced.Rejection.Requested = int64(missing)
-			err = unplaced
-		}
+	if err == nil {
+		rest = m.rest(pod)
+	}
+	if len(rest) > 0 && !g.hasRoom(append([]*cluster.Pod{pod}, rest...), pod.Caller) {
+		unplaced := gangError(&p, ledger.GangUnplaced, "")
+		unplaced.Rejection.Requested = int64(len(rest))
+		err = unplaced
 	}
 	if err == nil && (len(rest) == 0 || g.isDiverse(append([]*cluster.Pod{pod}, rest...))) {
 		return ledger.Fits // the bind finds out whether others come first: that takes long, or this is no more than one pod
@@ -178,8 +179,8 @@ func (g *ganging) bindsAlone(pod *cluster.Pod) bool {
 	if !ok {
 		return true
 	}
-	m := g.muster(gang.Key, pod.Ref)
-	return min(m.missing(&gang), len(m.unplaced)) <= 0
+	m := g.muster(&gang, pod.Ref)
+	return m.lacks(pod) <= 0 || len(m.unplaced) == 0
 }
 
 // hasRoom reports whether there seems to be capacity for some members together, in slots of reservations and beside

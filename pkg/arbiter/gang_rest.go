@@ -12,17 +12,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// mostUrgent returns so many of some pods, those of the highest priority first.
-func mostUrgent(pods []*cluster.Pod, count int) []*cluster.Pod {
-	if count <= 0 {
-		return nil
-	}
-	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Ref.Name, b.Ref.Name))
-	})
-	return pods[:count]
-}
-
 // start starts the bind of a member, and makes slots for the rest in the same step. g.mu is held.
 func (g *ganging) start(p *ledger.Placement, rest []*cluster.Pod) (ledger.Grant, error) {
 	if len(rest) == 0 {
@@ -33,24 +22,17 @@ func (g *ganging) start(p *ledger.Placement, rest []*cluster.Pod) (ledger.Grant,
 
 // bindWith is start for a member that may be refused because of the slots of others. dropped are the members whose
 // slots ended and that got no other slot. g.mu is held.
-func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, redirect bool) (
+func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, to string) (
 	grant ledger.Grant, dropped []ledger.PodRef, err error,
 ) {
 	grant, err = g.start(p, rest)
-	if s := g.of[pod.Gang.Key(pod.Ref.Namespace)]; s != nil && isLack(err) {
+	if s := g.of[pod.Gang.Key(pod.Ref.Namespace)]; s != nil && reasonOf(err).OfCapacity() {
 		grant, dropped, err = g.changePlaces(s, pod, p, rest, err)
 	}
-	if redirect && err != nil {
-		if home, ok := g.bindHome(pod, p, rest, err); ok {
-			return home, nil, nil
-		}
+	if home, ok := g.bindHome(pod, p, rest, to, err); ok {
+		return home, nil, nil
 	}
 	return grant, dropped, err
-}
-
-// isLack reports whether a pod was refused for something that slots on the node keep.
-func isLack(err error) bool {
-	return isShort(ledger.Verdict{Reason: reasonOf(err)})
 }
 
 // changePlaces starts the bind of a member that was refused because slots of other members keep the capacity of the
@@ -75,7 +57,13 @@ func (g *ganging) changePlaces(
 		return ledger.Grant{}, nil, refused
 	}
 	if !hasOwn && len(rest) == 0 { // the pod stands in for one of them
-		dropped, moved = []ledger.PodRef{moved[0].Ref}, moved[1:]
+		k := slices.IndexFunc(moved, func(mate *cluster.Pod) bool {
+			return len(s.Tasks) == 0 || mate.Gang.Task == pod.Gang.Task
+		})
+		if k >= 0 {
+			dropped = []ledger.PodRef{moved[k].Ref}
+			moved = slices.Delete(moved, k, k+1)
+		}
 	}
 	grant, err = g.exchange(p, giveUp, append(moved, rest...), first)
 	if err != nil {
@@ -132,7 +120,7 @@ func (g *ganging) pack(p *ledger.Placement, giveUp []ledger.PodRef, members []*c
 	groups := g.group(members, p.Caller)
 	slices.SortStableFunc(groups, (*alike).compare)
 	for _, a := range groups {
-		suits, usable := g.suits(a.pod), g.o.Ledger.UsableSlots(&a.placement)
+		suits, usable := g.open(a.pod), g.o.Ledger.UsableSlots(&a.placement)
 		for _, slot := range a.slots {
 			at := a.placement
 			at.Pod, at.Node = slot.Pod, reserved(usable, suits)
@@ -172,32 +160,45 @@ func (g *ganging) isDiverse(members []*cluster.Pod) bool {
 	var found []*alike
 	for _, member := range members {
 		p := g.o.Question.For(member, "")
+		p.Request = p.Request.Kept()
+		as := g.o.Pods.RepelledAs(member)
 		switch {
-		case slices.ContainsFunc(found, func(a *alike) bool { return a.isLike(member, &p) }):
+		case slices.ContainsFunc(found, func(a *alike) bool { return a.isLike(member, as, &p) }):
 		case len(found) == maxPacked:
 			return true
 		default:
-			found = append(found, &alike{pod: member, placement: p, matched: p.Slots})
+			found = append(found, &alike{pod: member, repelledAs: as, placement: p, matched: p.Slots})
 		}
 	}
 	return false
 }
 
-// suits returns whether a pod may be on a node, going by what the pod says of nodes.
+// suits returns whether a pod may be on a node, going by what the pod says of nodes, and by what pods there say of it.
 func (g *ganging) suits(pod *cluster.Pod) func(node string) bool {
-	accepts := pod.Constraints.Accepts()
+	accepts, repelled := pod.Constraints.Accepts(), g.o.Pods.Repelled(pod, g.o.Nodes)
 	return func(name string) bool {
 		node, ok := g.o.Nodes.Node(name)
-		return ok && accepts(node)
+		return ok && accepts(node) && !repelled(node)
 	}
+}
+
+// open is suits without the nodes where members were found to clash. g.mu is held.
+func (g *ganging) open(pod *cluster.Pod) func(node string) bool {
+	suits := g.suits(pod)
+	s := g.of[pod.Gang.Key(pod.Ref.Namespace)]
+	if s == nil || len(s.closed) == 0 || !pod.HasClashes() {
+		return suits
+	}
+	return func(name string) bool { return !s.closed[name] && suits(name) }
 }
 
 // alike are members that ask for the same.
 type alike struct {
-	pod       *cluster.Pod
-	placement ledger.Placement
-	matched   []ledger.SlotRef // the slots of reservations that they may use, as they were found
-	slots     []ledger.Slot
+	pod        *cluster.Pod
+	repelledAs string // see Pods.RepelledAs
+	placement  ledger.Placement
+	matched    []ledger.SlotRef // the slots of reservations that they may use, as they were found
+	slots      []ledger.Slot
 	// nodes are where the slots may be, and room is how many pods like these they have capacity for.
 	nodes []string
 	room  int64
@@ -208,14 +209,16 @@ func (g *ganging) group(members []*cluster.Pod, caller string) (groups []*alike)
 	for _, member := range members {
 		p := g.o.Question.For(member.WithCaller(caller), "")
 		p.ToCome()
+		p.Request = p.Request.Kept()
 		slot := p.Slot(g.deadlineFor(member.Gang.Key(member.Ref.Namespace)))
 		slot.Movable = true
-		k := slices.IndexFunc(groups, func(a *alike) bool { return a.isLike(member, &p) })
+		as := g.o.Pods.RepelledAs(member)
+		k := slices.IndexFunc(groups, func(a *alike) bool { return a.isLike(member, as, &p) })
 		if k < 0 {
 			matched := p.Slots
 			p.Slots = g.o.Ledger.ExactFirst(matched, p.Request)
 			k, groups = len(groups), append(groups, &alike{
-				pod: member, placement: p, matched: matched,
+				pod: member, repelledAs: as, placement: p, matched: matched,
 				slots: make([]ledger.Slot, 0, len(members)),
 			})
 		}
@@ -228,9 +231,10 @@ func (g *ganging) group(members []*cluster.Pod, caller string) (groups []*alike)
 }
 
 // isLike reports whether what suits the group suits a pod.
-func (a *alike) isLike(pod *cluster.Pod, p *ledger.Placement) bool {
+func (a *alike) isLike(pod *cluster.Pod, repelledAs string, p *ledger.Placement) bool {
 	return p.Devices == nil && a.placement.Devices == nil && a.placement.Request.Equal(p.Request) &&
-		sameSlots(a.matched, p.Slots) && a.pod.Constraints.Same(pod.Constraints)
+		sameSlots(a.matched, p.Slots) && a.pod.Constraints.Same(pod.Constraints) &&
+		a.repelledAs == repelledAs
 }
 
 // sameSlots reports whether two pods match the same slots; mostly they are those of one reservation, and the very same
@@ -269,7 +273,7 @@ func (g *ganging) findNodes(a *alike, first []string, enough int, all bool) (cut
 	for _, usable := range g.o.Ledger.UsableSlots(&a.placement) {
 		a.nodes = append(a.nodes, usable.Node)
 	}
-	suits := g.suits(a.pod)
+	suits := g.open(a.pod)
 	a.nodes = slices.DeleteFunc(a.nodes, func(name string) bool { return !suits(name) })
 	g.o.Ledger.Rooms(&a.placement, func(name string, count int64) bool {
 		if suits(name) {

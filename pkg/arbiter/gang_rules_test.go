@@ -232,7 +232,7 @@ func TestGangBindFailsOfAPodThatGoes(t *testing.T) {
 		pods := w.gang("a", 3, 3, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
 		p := w.o.Question.For(pods[1], "n0")
-		_, err := w.startBind(pods[1], &p, false)
+		_, err := w.startBind(pods[1], &p, nowhere)
 		require.NoError(t, err)
 		leaving := *pods[1]
 		leaving.Deleting = true
@@ -248,7 +248,7 @@ func TestGangIsHalfAgain(t *testing.T) {
 		pods := w.gang("a", 2, 2, nil)
 		require.NoError(t, w.bind(pods[0], "n0"))
 		p := w.o.Question.For(pods[1], "n0")
-		_, err := w.startBind(pods[1], &p, false)
+		_, err := w.startBind(pods[1], &p, nowhere)
 		require.NoError(t, err)
 		<-time.After(time.Second)
 		require.True(t, w.bindFailed(pods[1].Ref, "n0"))

@@ -280,7 +280,7 @@ func TestGangBindFails(t *testing.T) {
 		require.NoError(t, w.bind(pods[0], "n0"))
 		for k, node := range map[int]string{1: "n0", 2: "n1", 3: "n1"} {
 			p := w.o.Question.For(pods[k], node)
-			_, err := w.startBind(pods[k], &p, false)
+			_, err := w.startBind(pods[k], &p, nowhere)
 			require.NoError(t, err)
 		}
 		require.Zero(t, w.kept())
@@ -323,7 +323,7 @@ func TestGangIsGone(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
 		pods := w.gang("a", 4, 4, nil)
 		p := w.o.Question.For(pods[0], "n0")
-		_, err := w.startBind(pods[0], &p, false)
+		_, err := w.startBind(pods[0], &p, nowhere)
 		require.NoError(t, err)
 		require.True(t, w.o.Ledger.BindFailed(pods[0].Ref, "n0"))
 		w.watch()

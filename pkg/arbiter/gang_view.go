@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -134,14 +135,14 @@ func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 		Gang: *gang, Scheduler: size.Scheduler, Pending: size.Pending, Bound: size.Bound,
 		Finished: size.Finished,
 	}
-	if gang.Problem == "" && size.Bound+size.Finished >= gang.Minimum {
+	if gang.Problem == "" && len(gang.Tasks) == 0 && size.Bound+size.Finished >= gang.Minimum {
 		v.State = GangWhole
 		return v
 	}
-	m := g.muster(gang.Key, ledger.PodRef{})
+	m := g.muster(gang, ledger.PodRef{})
 	v.Pending, v.Kept = len(m.kept)+len(m.unplaced), len(m.kept)
 	v.Bound, v.Finished = m.bound-m.finished, m.finished
-	v.State, v.Why = m.state(gang)
+	v.State, v.Why = m.state()
 	if v.State == GangWhole {
 		return v
 	}
@@ -155,24 +156,27 @@ func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 	v.Why = cmp.Or(v.Why, known.why)
 	if v.Why == "" && v.State == GangShort {
 		v.Why = fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them", gang.Key,
-			gang.Minimum-m.bound, gang.Minimum)
+			m.short(), gang.Minimum)
+	}
+	if left := g.whyLeft(gang, &m); m.isStarted() && left != "" {
+		v.Why = strings.TrimPrefix(v.Why+"; "+left, "; ")
 	}
 	return v
 }
 
 // state says how far a gang is, and why, where its pods tell.
-func (m *muster) state(gang *gangs.Gang) (state GangState, why string) {
-	switch there := len(m.kept) + len(m.unplaced); {
-	case gang.Problem != "":
-		return GangIncomplete, gang.Problem
-	case m.bound >= gang.Minimum:
+func (m *muster) state() (state GangState, why string) {
+	switch {
+	case m.gang.Problem != "":
+		return GangIncomplete, m.gang.Problem
+	case m.short() <= 0:
 		return GangWhole, ""
 	case m.isStarted() && len(m.kept) > 0:
 		return GangStarting, ""
 	case m.isStarted():
 		return GangShort, ""
-	case there < gang.Minimum:
-		return GangIncomplete, tooFew(gang, there)
+	case m.short(m.kept, m.unplaced) > 0:
+		return GangIncomplete, m.tooFew()
 	default:
 		return GangWaiting, ""
 	}

@@ -69,7 +69,9 @@ func TestGangView(t *testing.T) {
 		assert.Equal(t, started, v.HalfSince)
 		assert.Equal(t, started.Add(90*time.Second), v.KeptUntil)
 		assert.Zero(t, v.WaitingSince)
-		assert.Empty(t, v.Why)
+		left := "the server leaves pod ns/a-1 to its scheduler: redirecting is off for it (gangs.redirect, or refusals are " +
+			"only warnings)"
+		assert.Equal(t, left, v.Why)
 
 		<-time.After(90 * time.Second)
 		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
@@ -79,7 +81,7 @@ func TestGangView(t *testing.T) {
 		assert.Equal(t, started, v.HalfSince)
 		assert.Zero(t, v.KeptUntil)
 		assert.Equal(t,
-			"globalreserve gang ns/a has started and lacks 3 of the 4 pods it needs; no capacity is kept for them", v.Why)
+			"globalreserve gang ns/a has started and lacks 3 of the 4 pods it needs; no capacity is kept for them; "+left, v.Why)
 
 		for k, node := range []string{"n0", "n1", "n0"} {
 			require.NoError(t, w.bind(pods[k+1], node))

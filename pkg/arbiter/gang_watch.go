@@ -75,11 +75,11 @@ func (g *ganging) inTurn() []*startingGang {
 
 // look brings what is remembered of a gang up to date. g.mu is held.
 func (g *ganging) look(s *startingGang) {
-	m := g.muster(s.Key, ledger.PodRef{})
-	g.granted(s, m.bound >= s.Minimum)
+	m := g.muster(&s.Gang, ledger.PodRef{})
+	g.granted(s, m.short() <= 0)
 	g.keepOnly(s, &m)
 	now := g.o.Ledger.Clock.Now()
-	missing := m.missing(&s.Gang) + 1
+	missing := m.lacks()
 	g.giveUp(s, -missing)
 	if m.isStarted() {
 		g.wake(s) // who was refused a moment before it started
@@ -88,7 +88,7 @@ func (g *ganging) look(s *startingGang) {
 	}
 	switch {
 	case !m.isStarted() && now.Before(s.deadline) && g.hasStarted(s.last):
-	case s.Problem == "" && m.bound-m.binding >= s.Minimum, !m.isStarted() && len(m.kept)+len(m.unplaced) == 0:
+	case s.Problem == "" && m.isBound(), !m.isStarted() && len(m.kept)+len(m.unplaced) == 0:
 		g.forget(s)
 	case !m.isStarted():
 		if (s.unseen != ledger.PodRef{}) {
@@ -103,14 +103,19 @@ func (g *ganging) look(s *startingGang) {
 		}
 		g.wakeIfRoom(s, &m, now)
 	case missing > 0 && now.Before(s.deadline):
-		if rest := mostUrgent(m.unplaced, min(missing, len(m.unplaced))); g.searches > 0 && len(rest) > 0 && g.mayLook(rest) {
+		if rest := m.rest(); g.searches > 0 && len(rest) > 0 && g.mayLook(rest) {
 			g.searches--
 			g.topUp(s, rest)
 		}
 	case len(s.kept) == 0 && missing > 0 && s.Problem == "":
 		g.fallShort(s, missing)
-		g.resumeShort(s, mostUrgent(m.unplaced, min(missing, len(m.unplaced))), now)
+		g.resumeShort(s, m.rest(), now)
 	}
+}
+
+// isBound reports whether as many members as the gang needs are bound for certain.
+func (m *muster) isBound() bool {
+	return m.short() <= 0 && m.bound-m.binding >= m.gang.Minimum && (m.tasks == nil || m.binding == 0)
 }
 
 // progress takes note of members that were bound since it was called last: these put off the end of the slots. Slots
@@ -291,8 +296,8 @@ func (g *ganging) tellShort(gang *gangs.Gang, missing int) {
 
 // wakeIfRoom wakes the members of a gang that waits, when there may be capacity for it. g.mu is held.
 func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
-	missing := m.missing(&s.Gang) + 1
-	if len(s.waiting) == 0 || now.Before(s.notBefore) || s.Problem != "" || missing > len(m.unplaced) {
+	rest := m.rest()
+	if len(s.waiting) == 0 || now.Before(s.notBefore) || s.Problem != "" || m.short(m.kept, rest) > 0 {
 		return
 	}
 	current := g.moment()
@@ -301,7 +306,7 @@ func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
 	}
 	g.searches--
 	s.looked = current
-	if !g.hasRoom(mostUrgent(m.unplaced, missing), s.caller) {
+	if !g.hasRoom(rest, s.caller) {
 		return
 	}
 	most := mostGangPause
@@ -347,18 +352,18 @@ func (g *ganging) takeOver() (count int) {
 
 // takeOverOne is takeOver for one gang. g.mu is held.
 func (g *ganging) takeOverOne(key kinds.Key, gang *gangs.Gang) (count int) {
-	m := g.muster(key, ledger.PodRef{})
+	m := g.muster(gang, ledger.PodRef{})
 	if !g.assume(gang, &m) {
 		return 0
 	}
-	missing := m.missing(gang) + 1
+	m.gang = *gang
 	if s := g.of[key]; s != nil && m.isStarted() {
 		g.putOff(s)
 	}
-	if !m.isStarted() || m.bound >= gang.Minimum || len(m.kept)+len(m.unplaced) == 0 {
+	if !m.isStarted() || m.short() <= 0 || len(m.kept)+len(m.unplaced) == 0 {
 		return 0
 	}
-	if g.resume(key, gang, m.kept, mostUrgent(m.unplaced, min(missing, len(m.unplaced)))) {
+	if g.resume(key, gang, m.kept, m.rest()) {
 		return 1
 	}
 	return 0

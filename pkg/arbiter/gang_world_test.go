@@ -31,7 +31,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 	"github.com/globalreserve/globalreserve/test/background"
@@ -53,6 +52,8 @@ type gangWorld struct {
 	// telling guards events.
 	telling sync.Mutex
 	api     *fakeAPI
+	// touchGroup writes the object of a gang, see tasksTest.
+	touchGroup func()
 }
 
 // newGangWorld has so many nodes of some CPUs.
@@ -97,19 +98,17 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	w.rule(kinds.RedirectNever)
 	t.Cleanup(func() { require.NoError(t, w.ganging.arbiter.Stop(context.Background())) })
 	for k := range nodes + 1 { // one more may come later
-		w.nodes.Put(&cluster.Node{Name: fmt.Sprintf("n%d", k)})
+		w.label(fmt.Sprintf("n%d", k), "")
 	}
 	for k := range nodes {
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: fmt.Sprintf("n%d", k), Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: int64(1000 * cpus)}, {Column: resources.Pods, Value: 110},
-		}})
+		w.resize(fmt.Sprintf("n%d", k), int64(cpus))
 	}
 	return w
 }
 
 // Eventf implements events.EventRecorder.
 func (w *gangWorld) Eventf(on, _ runtime.Object, _, reason, _, note string, args ...any) {
-	require.Contains(w.t, []string{"GangShort", "BoundForItsGang"}, reason)
+	require.Contains(w.t, []string{"GangShort", "BoundForItsGang", "BindingRedirected"}, reason)
 	w.telling.Lock()
 	defer w.telling.Unlock()
 	w.events = append(w.events, on.(*v1.ObjectReference).Name+": "+fmt.Sprintf(note, args...))
@@ -134,7 +133,7 @@ func (w *gangWorld) rule(rule kinds.Redirect) {
 
 // label puts a label on a node.
 func (w *gangWorld) label(node, disk string) {
-	w.nodes.Put(&cluster.Node{Name: node, Labels: map[string]string{"disk": disk}})
+	w.nodes.Put(&cluster.Node{Name: node, Labels: map[string]string{v1.LabelHostname: node, "disk": disk}})
 }
 
 // waits returns the pods that wait. They are woken in the process of their scheduler, and their nominations are not
@@ -202,7 +201,7 @@ func (w *gangWorld) pass(d time.Duration) {
 // bind starts a bind, and confirms it where that is granted.
 func (w *gangWorld) bind(pod *cluster.Pod, node string) error {
 	p := w.o.Question.For(pod, node)
-	_, err := w.startBind(pod, &p, false)
+	_, err := w.startBind(pod, &p, nowhere)
 	if err == nil {
 		require.True(w.t, w.o.Ledger.Confirm(pod.Ref, node))
 		w.seen(pod, node)

@@ -20,7 +20,7 @@ import (
 // send has a Binding decided that may be redirected, and confirms it where it is granted. It returns where it goes.
 func (w *gangWorld) send(pod *cluster.Pod, node string) (string, error) {
 	p := w.o.Question.For(pod, node)
-	_, err := w.startBind(pod, &p, true)
+	_, err := w.startBind(pod, &p, whereKept)
 	if err == nil {
 		require.True(w.t, w.o.Ledger.Confirm(pod.Ref, p.Node))
 	}

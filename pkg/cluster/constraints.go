@@ -10,6 +10,8 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Constraints are what a pod without a node asks of one, beside capacity.
@@ -17,47 +19,57 @@ type Constraints struct {
 	nodeSelector map[string]string
 	affinity     *v1.NodeSelector // what the node must be
 	tolerations  []v1.Toleration
-	// others: the pod asks for more than a node's own labels and taints can tell, or for more of them than is kept.
-	others bool
+	// others is what the pod asks for that a node's own labels and taints do not tell, or that is not kept, if anything.
+	others string
 }
 
 func constraintsOf(pod *v1.Pod) *Constraints {
-	c := &Constraints{
-		nodeSelector: pod.Spec.NodeSelector, tolerations: pod.Spec.Tolerations,
-		others: asksOthers(&pod.Spec) || sizeOf(pod.Labels) > maxChoice, // by its labels others may keep it away
-	}
+	c := &Constraints{nodeSelector: pod.Spec.NodeSelector, tolerations: pod.Spec.Tolerations, others: asksOthers(pod)}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		c.affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
 	if c.size() > maxChoice {
-		return &Constraints{others: true}
+		return &Constraints{others: "more selectors and tolerations than are kept"}
 	}
 	return c
 }
 
-// asksOthers reports whether it depends on other pods, on volumes or on devices of DRA where a pod can be.
-func asksOthers(spec *v1.PodSpec) bool {
-	if a := spec.Affinity; a != nil && (a.PodAffinity != nil &&
-		len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
-		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0) {
-		return true
+// asksOthers says what of a pod makes it depend on other pods where it can be, but for those that count in the ledger
+// (resources.Apart), on volumes or on devices of DRA; "" for most pods.
+func asksOthers(pod *v1.Pod) string {
+	spec := &pod.Spec
+	if a := spec.Affinity; a != nil && a.PodAffinity != nil &&
+		len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		return "required affinity to pods"
+	}
+	if _, all := resources.Apart(pod); !all {
+		return "required anti-affinity to other pods than its own kind, or by more than nodes"
 	}
 	for i := range spec.TopologySpreadConstraints {
 		if spec.TopologySpreadConstraints[i].WhenUnsatisfiable == v1.DoNotSchedule {
-			return true
+			return "a spread constraint with DoNotSchedule"
 		}
 	}
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
 		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return true
+			return "volumes of its own"
 		}
 		if v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.ISCSI != nil || v.RBD != nil ||
 			v.AzureDisk != nil || v.Cinder != nil || v.VsphereVolume != nil || v.PortworxVolume != nil {
-			return true // disks of which a node may have each once, or only so many (VolumeRestrictions, NodeVolumeLimits)
+			return "disks" // a node may have each once, or only so many (VolumeRestrictions, NodeVolumeLimits)
 		}
 	}
-	return len(spec.ResourceClaims) > 0 || spec.SchedulingGroup != nil
+	switch {
+	case len(spec.ResourceClaims) > 0:
+		return "ResourceClaims"
+	case spec.SchedulingGroup != nil:
+		return "spec.schedulingGroup"
+	case sizeOf(pod.Labels) > maxChoice: // by which others may keep it away
+		return "more labels than are kept"
+	default:
+		return ""
+	}
 }
 
 // Accepts returns whether a node is one that the pod may be on, going by the node's labels and taints alone.
@@ -101,5 +113,9 @@ func (c *Constraints) Same(o *Constraints) bool {
 		})
 }
 
-// NodesDecide reports whether a node's labels, taints and capacity are all there is to judge it by.
-func (c *Constraints) NodesDecide() bool { return c != nil && !c.others }
+// NodesDecide reports whether a node's labels, taints and capacity are all there is to judge it by, with what other
+// pods there say of those that they must not be with.
+func (c *Constraints) NodesDecide() bool { return c != nil && c.others == "" }
+
+// Others says what of a pod that has no node makes it depend on more than that; "" for most pods.
+func (c *Constraints) Others() string { return c.others }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
@@ -22,6 +23,7 @@ type gang struct {
 	pending  map[podKey]*Pod
 	bound    int
 	finished int
+	begun    map[string]int      // those that have a node or have succeeded, by task, of those with one
 	says     map[kinds.Mark]said // what the members say
 	// scheduler is that of the member that was seen last of those that have a node, and before there are any of all.
 	scheduler string
@@ -56,7 +58,7 @@ func (g *gangs) gang(r *Pod) *gang {
 	key := r.Gang.Key(r.Ref.Namespace)
 	of := g.byKey[key]
 	if of == nil {
-		of = &gang{id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]said{}}
+		of = &gang{id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]said{}, begun: map[string]int{}}
 		g.nextID++
 		g.byKey[key] = of
 	}
@@ -79,29 +81,51 @@ func (g *gang) add(k podKey, r *Pod, by int) {
 	if by > 0 && r.Node != "" && r.Caller != "" {
 		g.caller = r.Caller
 	}
-	says := g.says[*r.Gang]
+	word := r.Gang.Word()
+	says := g.says[word]
 	if says.members += by; by > 0 {
 		says.newest = max(says.newest, r.Created)
 	}
 	defer func() {
-		if g.says[*r.Gang] = says; says.members == 0 {
-			delete(g.says, *r.Gang)
+		if g.says[word] = says; says.members == 0 {
+			delete(g.says, word)
 		}
 	}()
 	switch {
 	case r.Finished: // with success: one that failed is no member
 		g.finished += by
 		says.begun += by
+		g.count(r.Gang.Task, by)
 	case r.Deleting: // one that ends is of no use to those that take its place
 	case r.Node != "":
 		g.bound += by
 		says.begun += by
+		g.count(r.Gang.Task, by)
 	case r.Gated:
 	case by > 0:
 		g.pending[k] = r
 	default:
 		delete(g.pending, k)
 	}
+}
+
+func (g *gang) count(task string, by int) {
+	if task == "" {
+		return
+	}
+	if g.begun[task] += by; g.begun[task] == 0 {
+		delete(g.begun, task)
+	}
+}
+
+// GangTasks returns how many members of a gang have a node or have succeeded, by task, of those that name one.
+func (s *Pods) GangTasks(key kinds.Key) map[string]int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if g := s.gangs.byKey[key]; g != nil {
+		return maps.Clone(g.begun)
+	}
+	return map[string]int{}
 }
 
 // Gang returns the members of a gang that wait for a node and may be bound (none that has a scheduling gate), in no
@@ -176,14 +200,14 @@ func (s *Pods) GangSays(key kinds.Key, asks *Pod) (word Word, known bool) {
 	heard := asks == nil
 	if g := s.gangs.byKey[key]; g != nil {
 		for mark, by := range g.says {
-			if asks != nil && mark == *asks.Gang {
+			if asks != nil && mark == asks.Gang.Word() {
 				heard, by.newest = true, max(by.newest, asks.Created)
 			}
 			hear(mark, by)
 		}
 	}
 	if !heard {
-		hear(*asks.Gang, said{newest: asks.Created})
+		hear(asks.Gang.Word(), said{newest: asks.Created})
 	}
 	word.Agreed, word.Settled = best.begun == 0 || counting == 1, best.begun > 0 || all == 1
 	return word, all > 0

@@ -107,22 +107,27 @@ func TestMembersAtRandom(t *testing.T) {
 				}
 			}
 			held[name] = reader.Compact(member(name, fmt.Sprint("g", random.IntN(4)), fmt.Sprint(2+random.IntN(2)), changes...))
+			if gang := held[name].Gang; gang != nil {
+				gang.Task = []string{"", "x", "y"}[random.IntN(3)]
+			}
 			pods.Put(held[name])
 		}
 		for _, gang := range []string{"g0", "g1", "g2", "g3"} {
 			key := kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: gang}
 			var waits []*Pod
-			bound, finished, says, begun := 0, 0, map[int64]bool{}, map[int64]bool{}
+			bound, finished, says, begun, tasks := 0, 0, map[int64]bool{}, map[int64]bool{}, map[string]int{}
 			for _, p := range held {
 				switch {
 				case p.Gang == nil || p.Gang.Name != gang:
 					continue
 				case p.Finished:
 					finished++
+					tasks[p.Gang.Task]++
 					begun[p.Gang.Minimum] = true
 				case p.Deleting:
 				case p.Node != "":
 					bound++
+					tasks[p.Gang.Task]++
 					begun[p.Gang.Minimum] = true
 				default:
 					waits = append(waits, p)
@@ -132,6 +137,8 @@ func TestMembersAtRandom(t *testing.T) {
 			gotWaits, gotBound, gotFinished := pods.Gang(key)
 			require.ElementsMatch(t, waits, gotWaits)
 			require.Equal(t, [2]int{bound, finished}, [2]int{gotBound, gotFinished})
+			delete(tasks, "")
+			require.Equal(t, tasks, pods.GangTasks(key))
 			word, known := pods.GangSays(key, nil)
 			require.Equal(t, len(says) > 0, known)
 			require.Equal(t, len(begun) < 2, word.Agreed)

@@ -61,7 +61,7 @@ type Pod struct {
 	// Constraints are what the pod asks of nodes beside capacity, as long as it has none.
 	Constraints *Constraints
 
-	repels []repulsion // what a pod with a node keeps away; nil for nearly all pods
+	repels []repulsion // the pods that it keeps away; nil for nearly all pods
 
 	err error // why the request cannot be counted; nil for nearly all
 }
@@ -105,6 +105,7 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 		Controller:  controllerOf(pod),
 		Annotations: ReadAnnotations(pod.Namespace, pod.Annotations),
 		Devices:     ReadDeviceAnnotations(pod),
+		repels:      repulsionsOf(pod),
 	}
 	if pod.Status.Phase != v1.PodFailed {
 		info.Gang = r.Gangs.Mark(pod)
@@ -113,7 +114,7 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	if info.Node != "" {
 		info.Caller = clip(pod.Annotations[v1alpha1.CallerAnnotation], maxCaller)
 		request := resources.ForBoundPod(r.Table, pod)
-		info.Request, info.repels = &request, repulsionsOf(pod)
+		info.Request = &request
 		return info, nil
 	}
 	request, err := resources.ForIncomingPod(r.Table, pod)

@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"fmt"
+	"iter"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,92 +74,190 @@ func (r *repulsion) matches(pod *Pod) bool {
 		r.selector.Matches(labels.Set(pod.Labels))
 }
 
-// repelling are the pods with a node that keep others away, kept in step with the pods by Pods.list: those that do so
-// from their node by that, and those that do so from more by the namespaces of the others; "" is any.
+// places returns the namespaces of the pods that the term means; "" is any.
+func (r *repulsion) places() []string {
+	if r.namespaces == nil || len(r.namespaces) > maxPlaces {
+		return []string{""}
+	}
+	return r.namespaces
+}
+
+// text is the same for terms that mean the same.
+func (r *repulsion) text() string {
+	return strings.Join(r.namespaces, ",") + "/" + r.selector.String() + "/" + r.key
+}
+
+// repelling are the terms of the pods with a node, kept in step with the pods by Pods.list. Pods of one kind have the
+// same terms, so that there are far fewer terms than pods.
 type repelling struct {
-	of   map[podKey]*Pod
-	on   map[string]map[podKey]*Pod
-	wide map[string]map[podKey]*Pod
+	of    map[podKey]*Pod
+	terms map[string]*repelled            // by text
+	in    map[string]map[string]*repelled // by the namespaces of the pods that they mean, "" is any, and text
+	id    int                             // that was given last
+}
+
+// repelled is a term, and on which nodes how many pods have it.
+type repelled struct {
+	repulsion
+
+	id int
+	on map[string]int
 }
 
 func newRepelling() repelling {
-	return repelling{map[podKey]*Pod{}, map[string]map[podKey]*Pod{}, map[string]map[podKey]*Pod{}}
+	return repelling{of: map[podKey]*Pod{}, terms: map[string]*repelled{}, in: map[string]map[string]*repelled{}}
 }
 
 // set takes in the state of the pod of a name; r is nil where it is gone.
 func (s *repelling) set(k podKey, r *Pod) {
 	if held := s.of[k]; held != nil {
 		delete(s.of, k)
-		remove(s.on, held.Node, k)
-		for _, namespace := range held.repelsIn() {
-			remove(s.wide, namespace, k)
+		for i := range held.repels {
+			s.count(&held.repels[i], held.Node, -1)
 		}
 	}
-	if r == nil || len(r.repels) == 0 || r.Finished {
+	if r == nil || len(r.repels) == 0 || !r.Bound() {
 		return
 	}
 	s.of[k] = r
-	if slices.ContainsFunc(r.repels, func(r repulsion) bool { return r.key == v1.LabelHostname }) {
-		add(s.on, r.Node, k, r)
-	}
-	for _, namespace := range r.repelsIn() {
-		add(s.wide, namespace, k, r)
+	for i := range r.repels {
+		s.count(&r.repels[i], r.Node, 1)
 	}
 }
 
-func add(in map[string]map[podKey]*Pod, at string, k podKey, r *Pod) {
-	if in[at] == nil {
-		in[at] = map[podKey]*Pod{}
-	}
-	in[at][k] = r
-}
-
-func remove(in map[string]map[podKey]*Pod, at string, k podKey) {
-	if delete(in[at], k); len(in[at]) == 0 {
-		delete(in, at)
-	}
-}
-
-// repelsIn returns the namespaces whose pods a pod keeps away from more than its node.
-func (i *Pod) repelsIn() (namespaces []string) {
-	for _, r := range i.repels {
-		switch {
-		case r.key == v1.LabelHostname:
-		case r.namespaces == nil:
-			return []string{""}
-		default:
-			namespaces = append(namespaces, r.namespaces...)
+// count counts a pod with a term on a node, or takes it off.
+func (s *repelling) count(r *repulsion, node string, by int) {
+	text := r.text()
+	t := s.terms[text]
+	if t == nil {
+		s.id++
+		t = &repelled{repulsion: *r, id: s.id, on: map[string]int{}}
+		s.terms[text] = t
+		for _, namespace := range t.places() {
+			if s.in[namespace] == nil {
+				s.in[namespace] = map[string]*repelled{}
+			}
+			s.in[namespace][text] = t
 		}
 	}
-	if len(namespaces) > maxPlaces {
-		return []string{""}
+	if t.on[node] += by; t.on[node] == 0 {
+		delete(t.on, node)
 	}
-	return namespaces
-}
-
-// Repelled reports whether pods keep another one, which has no node, away from a node, as kube-scheduler's
-// InterPodAffinity has it (satisfyExistingPodsAntiAffinity).
-func (s *Pods) Repelled(pod *Pod, node *Node, nodes *Nodes) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	by := func(other *Pod, there *Node) bool {
-		return slices.ContainsFunc(other.repels, func(r repulsion) bool {
-			here, ok := node.Labels[r.key]
-			at, known := there.Labels[r.key]
-			return ok && known && here == at && r.matches(pod)
-		})
+	if len(t.on) > 0 {
+		return
 	}
-	for _, other := range s.repelling.on[node.Name] {
-		if by(other, node) {
-			return true
+	delete(s.terms, text)
+	for _, namespace := range t.places() {
+		if delete(s.in[namespace], text); len(s.in[namespace]) == 0 {
+			delete(s.in, namespace)
 		}
 	}
+}
+
+// matching returns the terms that mean a pod.
+func (s *repelling) matching(pod *Pod) (list []*repelled) {
 	for _, namespace := range []string{"", pod.Ref.Namespace} {
-		for _, other := range s.repelling.wide[namespace] {
-			if there, ok := nodes.Node(other.Node); ok && by(other, there) {
-				return true
+		for _, t := range s.in[namespace] {
+			if t.matches(pod) {
+				list = append(list, t)
 			}
 		}
 	}
-	return false
+	return list
+}
+
+// Repelled returns whether pods keep another one, which has no node, away from a node, as kube-scheduler's
+// InterPodAffinity has it (satisfyExistingPodsAntiAffinity).
+func (s *Pods) Repelled(pod *Pod, nodes *Nodes) func(node *Node) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var hosts []*repelled
+	closed := map[string]map[string]bool{} // by label, and its value
+	for _, t := range s.repelling.matching(pod) {
+		if t.key == v1.LabelHostname {
+			hosts = append(hosts, t)
+			continue
+		}
+		if closed[t.key] == nil {
+			closed[t.key] = map[string]bool{}
+		}
+		for name := range t.on {
+			if there, ok := nodes.Node(name); ok {
+				if value, ok := there.Labels[t.key]; ok {
+					closed[t.key][value] = true
+				}
+			}
+		}
+	}
+	return func(node *Node) bool {
+		for key, values := range closed {
+			if here, ok := node.Labels[key]; ok && values[here] {
+				return true
+			}
+		}
+		_, named := node.Labels[v1.LabelHostname]
+		return named && len(hosts) > 0 && s.anyOn(hosts, node.Name)
+	}
+}
+
+// anyOn reports whether a pod on a node has one of some terms.
+func (s *Pods) anyOn(terms []*repelled, node string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.ContainsFunc(terms, func(t *repelled) bool { return t.on[node] > 0 })
+}
+
+// maxCompared is how many terms a pod is compared with to tell which pods are alike.
+const maxCompared = 256
+
+// RepelledAs returns a text that is the same for pods of a namespace which the same pods keep away.
+func (s *Pods) RepelledAs(pod *Pod) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch in := s.repelling.in; {
+	case len(s.repelling.terms) == 0:
+		return ""
+	case len(in[""])+len(in[pod.Ref.Namespace]) > maxCompared:
+		return labels.Set(pod.Labels).String()
+	}
+	var ids []int
+	for _, t := range s.repelling.matching(pod) {
+		ids = append(ids, t.id)
+	}
+	slices.Sort(ids)
+	return fmt.Sprint(ids)
+}
+
+// HasClashes reports whether there are pods that a pod must not be with on a node, going by its own anti-affinity.
+func (i *Pod) HasClashes() bool {
+	return slices.ContainsFunc(i.repels, func(r repulsion) bool { return r.key == v1.LabelHostname })
+}
+
+// Clashes yields which pods these are, by namespace, where "" is all.
+func (i *Pod) Clashes() iter.Seq2[string, labels.Selector] {
+	return func(yield func(string, labels.Selector) bool) {
+		for k := range i.repels {
+			r := &i.repels[k]
+			namespaces := r.namespaces
+			if namespaces == nil {
+				namespaces = []string{""}
+			}
+			for _, namespace := range namespaces {
+				if r.key == v1.LabelHostname && !yield(namespace, r.selector) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// IsApartFrom reports whether one of two pods must not be on a node that the other one is being bound to.
+func (i *Pod) IsApartFrom(other *Pod, node *Node) bool {
+	means := func(pod *Pod) func(r repulsion) bool {
+		return func(r repulsion) bool {
+			_, has := node.Labels[r.key]
+			return has && r.matches(pod)
+		}
+	}
+	return slices.ContainsFunc(i.repels, means(other)) || slices.ContainsFunc(other.repels, means(i))
 }

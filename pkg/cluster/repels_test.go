@@ -85,7 +85,7 @@ func TestRepelled(t *testing.T) {
 			closed := func() (list []string) {
 				asks := reader.Compact(newPod(func(p *v1.Pod) { p.Labels = map[string]string{"app": "web"} }, "1"))
 				for _, name := range []string{"n1", "n2", "n3"} {
-					if node, _ := nodes.Node(name); pods.Repelled(asks, node, nodes) {
+					if node, _ := nodes.Node(name); pods.Repelled(asks, nodes)(node) {
 						list = append(list, name)
 					}
 				}
@@ -102,6 +102,7 @@ func TestRepelled(t *testing.T) {
 			assert.Equal(t, test.want, closed())
 			pods.Remove(reader.Compact(repels))
 			assert.Empty(t, closed())
+			pods.repelling.id = 0
 			assert.Equal(t, newRepelling(), pods.repelling, "nothing is left")
 		})
 	}
@@ -134,7 +135,106 @@ func TestManyRepulsions(t *testing.T) {
 			assert.LessOrEqual(t, len(r.repels), maxRepulsions)
 			pods.Put(r)
 			node, _ := nodes.Node("n")
-			assert.True(t, pods.Repelled(Reader{Table: resources.NewTable()}.Compact(newPod(nil, "1")), node, nodes))
+			assert.True(t, pods.Repelled(Reader{Table: resources.NewTable()}.Compact(newPod(nil, "1")), nodes)(node))
 		})
 	}
+}
+
+// A pod without a node that must not be with its own kind can be judged by its node, the ledger, and what it clashes
+// with. One whose anti-affinity reaches further cannot.
+func TestClashes(t *testing.T) {
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	reader := Reader{Table: resources.NewTable()}
+	tests := map[string]struct {
+		term    v1.PodAffinityTerm
+		decides bool
+		want    []string
+	}{
+		"its own kind": {
+			term: v1.PodAffinityTerm{LabelSelector: web, TopologyKey: v1.LabelHostname}, decides: true,
+			want: []string{"ns/app=web"},
+		},
+		"of namespaces": {
+			term: v1.PodAffinityTerm{
+				LabelSelector: web, TopologyKey: v1.LabelHostname, Namespaces: []string{"a", "ns"},
+			},
+			decides: true, want: []string{"a/app=web", "ns/app=web"},
+		},
+		"of all namespaces": {
+			term: v1.PodAffinityTerm{
+				LabelSelector: web, TopologyKey: v1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{},
+			},
+			decides: true, want: []string{"/app=web"},
+		},
+		"by zone": {term: v1.PodAffinityTerm{LabelSelector: web, TopologyKey: "zone"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := reader.Compact(newPod(func(p *v1.Pod) {
+				p.Spec.NodeName, p.Labels = "", web.MatchLabels
+				repellingBy(test.term)(p)
+			}, "1"))
+			assert.Equal(t, test.decides, r.Constraints.NodesDecide())
+			var got []string
+			for namespace, selector := range r.Clashes() {
+				got = append(got, namespace+"/"+selector.String())
+			}
+			assert.Equal(t, test.want, got)
+			assert.Equal(t, len(test.want) > 0, r.HasClashes())
+			pods := NewPods()
+			pods.Put(r)
+			assert.Equal(t, newRepelling(), pods.repelling, "it is nowhere yet")
+		})
+	}
+	assert.False(t, reader.Compact(newPod(nil, "1")).HasClashes())
+}
+
+// Pods are alike that the same pods keep away, whatever their other labels are.
+func TestRepelledAs(t *testing.T) {
+	reader, pods := Reader{Table: resources.NewTable()}, NewPods()
+	as := func(namespace string, labels map[string]string) string {
+		return pods.RepelledAs(reader.Compact(newPod(func(p *v1.Pod) {
+			p.Namespace, p.Labels, p.Spec.NodeName = namespace, labels, ""
+		}, "1")))
+	}
+	web, db := map[string]string{"app": "web", "index": "1"}, map[string]string{"app": "db", "index": "2"}
+	assert.Equal(t, as("ns", web), as("ns", db), "there are no such pods")
+	repel := func(name string, selector map[string]string) {
+		pods.Put(reader.Compact(newPod(func(p *v1.Pod) {
+			p.Spec.NodeName = "n"
+			repellingBy(v1.PodAffinityTerm{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: selector}, TopologyKey: v1.LabelHostname,
+			})(p)
+			p.Name = name
+		}, "1")))
+	}
+	repel("web", map[string]string{"app": "web"})
+	assert.NotEqual(t, as("ns", web), as("ns", db))
+	assert.Equal(t, as("ns", web), as("ns", map[string]string{"app": "web", "index": "3"}))
+	assert.Equal(t, as("other", web), as("other", db), "they mean pods of their own namespace")
+	repel("db", map[string]string{"app": "db"})
+	assert.NotEqual(t, as("ns", web), as("ns", db))
+	for i := range maxCompared {
+		repel(fmt.Sprint("more-", i), map[string]string{"app": fmt.Sprint(i)})
+	}
+	assert.NotEqual(t, as("ns", web), as("ns", map[string]string{"app": "web", "index": "3"}), "too many to compare")
+}
+
+func TestIsApartFrom(t *testing.T) {
+	reader := Reader{Table: resources.NewTable()}
+	waits := func(app string, change func(*v1.Pod)) *Pod {
+		return reader.Compact(newPod(func(p *v1.Pod) {
+			p.Spec.NodeName, p.Labels = "", map[string]string{"app": app}
+			if change != nil {
+				change(p)
+			}
+		}, "1"))
+	}
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	repels := waits("db", repellingBy(v1.PodAffinityTerm{LabelSelector: web, TopologyKey: "zone"}))
+	node := &Node{Name: "n", Labels: map[string]string{"zone": "a"}}
+	assert.True(t, repels.IsApartFrom(waits("web", nil), node))
+	assert.True(t, waits("web", nil).IsApartFrom(repels, node))
+	assert.False(t, repels.IsApartFrom(waits("db", nil), node))
+	assert.False(t, repels.IsApartFrom(waits("web", nil), &Node{Name: "n"}))
 }

@@ -39,6 +39,8 @@ type Gang struct {
 	Key kinds.Key
 	// Minimum is how many members it needs, at least 2; 0 where there is a Problem.
 	Minimum int
+	// Tasks are how many of these have to be of each task; nil where that does not matter. Nobody changes it.
+	Tasks map[string]int
 	// Problem says what is wrong with the gang, and what to do; "" where its minimum is known.
 	Problem string
 	// Unread says that the problem is that its object may be there, and was not read, or not lately.
@@ -49,6 +51,20 @@ type Gang struct {
 	Object *v1.ObjectReference
 	// Unsettled says that its pods name different minimums, and none of them has begun: that of the newest counts.
 	Unsettled bool
+}
+
+// Lacks returns how many more members a gang with tasks needs that has so many of each. Members of a task beyond its
+// own minimum count as far as the gang needs more than its tasks do.
+func (g *Gang) Lacks(has map[string]int) int {
+	count, others, free := 0, 0, g.Minimum
+	for task, minimum := range g.Tasks {
+		count += min(has[task], minimum)
+		free -= minimum
+	}
+	for task, there := range has {
+		others += max(0, there-g.Tasks[task])
+	}
+	return g.Minimum - count - min(others, free)
 }
 
 // Gangs knows the gangs of the cluster. Make it with New; it can run once.
@@ -221,7 +237,7 @@ func (g *Gangs) gang(key kinds.Key, says *cluster.Word) (gang Gang, ok bool) {
 	case byPods:
 		minimum = says.Minimum
 	case object != nil:
-		minimum, gang.Problem = object.minimum, object.problem
+		minimum, gang.Tasks, gang.Problem = object.minimum, object.tasks, object.problem
 		if gang.Problem != "" {
 			gang.Problem = fmt.Sprintf("%s %s/%s: %s", kind.Object.GroupResource(), key.Namespace, key.Name, gang.Problem)
 		}

@@ -300,6 +300,59 @@ func TestAll(t *testing.T) {
 }
 
 // Of an object only what counts is kept.
+// A gang with tasks needs so many of each, and as many of any as its minimum is beyond that.
+func TestLacks(t *testing.T) {
+	gang := Gang{Minimum: 4, Tasks: map[string]int{"actor": 2, "learner": 1}}
+	for _, tt := range []struct {
+		actors, learners, others, want int
+	}{
+		{want: 4},
+		{actors: 1, want: 3},
+		{actors: 2, want: 2},
+		{actors: 3, want: 1},
+		{actors: 9, want: 1},
+		{learners: 1, want: 3},
+		{learners: 2, want: 2},
+		{learners: 9, want: 2},
+		{others: 1, want: 3},
+		{others: 9, want: 3},
+		{actors: 2, learners: 1, want: 1},
+		{actors: 3, learners: 1},
+		{actors: 2, learners: 2},
+		{actors: 9, learners: 9},
+		{actors: 2, learners: 1, others: 1},
+		{actors: 1, learners: 1, others: 5, want: 1},
+	} {
+		has := map[string]int{"actor": tt.actors, "learner": tt.learners, "": tt.others}
+		assert.Equal(t, tt.want, gang.Lacks(has), has)
+	}
+}
+
+// Tasks are those of the object, and a change of them is news.
+func TestTasksOfObject(t *testing.T) {
+	object := group(volcano, "g", int64(3))
+	of := func(tasks map[string]any) *unstructured.Unstructured {
+		changed := object.DeepCopy()
+		require.NoError(t, unstructured.SetNestedMap(changed.Object, tasks, "spec", "minTaskMember"))
+		return changed
+	}
+	run(t, vs(volcano), us(of(map[string]any{"a": int64(2)})), func(t *testing.T, w *world) {
+		w.settle()
+		gang, ok := w.gangs.Of(w.pod("a-0", ofVolcano("g")))
+		require.True(t, ok)
+		assert.Equal(t, map[string]int{"a": 2}, gang.Tasks)
+		groups := w.client.Resource(volcano).Namespace("ns")
+		_, err := groups.Update(t.Context(), of(map[string]any{"a": int64(1)}), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, []kinds.Key{keyOf("volcano", "g")}, w.settle())
+		_, err = groups.Update(t.Context(), of(map[string]any{"a": "x"}), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.settle()
+		gang, _ = w.gangs.Get(keyOf("volcano", "g"))
+		assert.Contains(t, gang.Problem, `.spec.minTaskMember.a is "x"`)
+	})
+}
+
 func TestObjectsAreKeptShort(t *testing.T) {
 	full := group(volcano, "g", int64(4))
 	full.SetAnnotations(map[string]string{"long": "text"})

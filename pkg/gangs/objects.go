@@ -3,6 +3,7 @@ package gangs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,7 +35,8 @@ type object struct {
 	metav1.ObjectMeta
 
 	minimum int64
-	problem string // what is wrong with the minimum
+	tasks   map[string]int // see Gang.Tasks
+	problem string         // what is wrong with these
 	// reference names the object for Events.
 	reference *v1.ObjectReference
 }
@@ -75,7 +77,9 @@ func (o *objects) minimumOnly(obj any) (any, error) {
 	kept.reference = &v1.ObjectReference{
 		APIVersion: full.GetAPIVersion(), Kind: full.GetKind(), Namespace: kept.Namespace, Name: kept.Name, UID: kept.UID,
 	}
-	kept.minimum, kept.problem = o.kind.Minimum(full.Object)
+	if kept.minimum, kept.problem = o.kind.Minimum(full.Object); kept.problem == "" {
+		kept.tasks, kept.problem = o.kind.Tasks(full.Object, kept.minimum)
+	}
 	return kept, nil
 }
 
@@ -97,7 +101,7 @@ func (o *objects) set(obj *object, initial bool) {
 	o.known[name] = obj
 	o.mu.Unlock()
 	if !initial && (former == nil || former.UID != obj.UID || former.minimum != obj.minimum ||
-		former.problem != obj.problem) {
+		former.problem != obj.problem || !maps.Equal(former.tasks, obj.tasks)) {
 		o.gangs.OnChanged(o.key(obj))
 	}
 }

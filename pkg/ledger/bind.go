@@ -163,7 +163,7 @@ func (l *account) admitBind(p *Placement) (int32, *entry, *Rejection) {
 	if rejection == nil || !p.Preempt || len(l.slots) == 0 {
 		return i, h, rejection
 	}
-	if v := (Verdict{Reason: rejection.Reason}); !v.shortOfCapacity() && !v.overLimit() {
+	if v := (Verdict{Reason: rejection.Reason}); !v.Reason.OfCapacity() && !v.overLimit() {
 		return i, h, rejection
 	}
 	if !l.preempt(l.nodeIndex[p.Node], p) {
@@ -213,6 +213,20 @@ func (l *account) endSlotsOfBound(c *entry) {
 			l.endSlot(e, SlotReleased, PodRef{})
 		}
 	}
+}
+
+// PodsOn returns the pods that are bound, or being bound, to a node.
+func (l Reader) PodsOn(nodeName string) (pods []PodRef) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if i, ok := l.nodeIndex[nodeName]; ok {
+		for e := l.nodes[i].first; e != nil; e = e.next {
+			if e.isAllocation() {
+				pods = append(pods, e.pod)
+			}
+		}
+	}
+	return pods
 }
 
 // BindFailed gives back the capacity of a bind that definitely failed. It reports

@@ -118,7 +118,7 @@ func (l *Ledger) BindFailedKeeping(pod PodRef, nodeName string, deadline time.Ti
 		return false
 	}
 	spec := Slot{
-		Node: nodeName, Request: c.request, Scheduler: c.scheduler, Caller: c.caller, Priority: c.priority, Pod: c.pod,
+		Node: nodeName, Request: c.request.Kept(), Scheduler: c.scheduler, Caller: c.caller, Priority: c.priority, Pod: c.pod,
 		Movable: true, Deadline: deadline,
 	}
 	i, within, devices := c.node, c.within, c.devices.withoutCounted()

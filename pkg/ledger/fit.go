@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -75,8 +77,14 @@ func (l *account) fitCapacity(i int32, req *resources.Request, row []int64, h, p
 	if len(req.Unlisted) > 0 {
 		return Verdict{Reason: InsufficientResource, Unlisted: true}
 	}
-	if len(req.Ports) > 0 && l.portTaken(i, req, h) != nil {
-		return Verdict{Reason: HostPortConflict}
+	if len(req.Ports) > 0 {
+		switch p := l.portTaken(i, req, h); {
+		case p == nil:
+		case p.IsTerm():
+			return Verdict{Reason: AntiAffinity}
+		default:
+			return Verdict{Reason: HostPortConflict}
+		}
 	}
 	return Verdict{Reason: Fits}
 }
@@ -145,14 +153,18 @@ func (l *account) fitInPlace(e *entry, p *Placement) Verdict {
 }
 
 // portTaken returns the first host port of the request that something on the node
-// collides with, or nil. A slot's own ports are free for those who use it.
+// collides with, or nil. A slot's own ports are free for those who use it. Where the node has no
+// hostname, anti-affinity by that does not hold there (kube-scheduler's InterPodAffinity).
 func (l *account) portTaken(i int32, req *resources.Request, h *entry) *resources.HostPort {
 	n := l.nodes[i]
 	for k := range req.Ports {
 		p := &req.Ports[k]
+		if _, named := n.labels[v1.LabelHostname]; !named && p.IsTerm() {
+			continue
+		}
 		for _, u := range n.ports[p.PortKey] {
 			mine := h != nil && u.by == h
-			if !mine && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
+			if !mine && p.CollidesWith(u.HostPort) {
 				return p
 			}
 		}
@@ -205,7 +217,7 @@ func (l *account) appendVerdicts(dst []Verdict, p *Placement, nodes []string, ow
 			v.Reason = NodeUnknown
 		case own == nil:
 			_, v = l.fitAny(i, p, offers.on(i), &m)
-			if p.Preempt && (v.shortOfCapacity() || v.overLimit()) {
+			if p.Preempt && (v.Reason.OfCapacity() || v.overLimit()) {
 				if x == nil {
 					x = l.newPreemptor(p.Priority, offers)
 				}

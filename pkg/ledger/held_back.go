@@ -26,7 +26,7 @@ func (l Reader) HeldBack(p *Placement, nodes []string) (ref SlotRef, node string
 		if v.Reason == Fits {
 			return SlotRef{}, "", false
 		}
-		if !ok && v.shortOfCapacity() && !v.Unlisted {
+		if !ok && v.Reason.OfCapacity() && !v.Unlisted {
 			if h := l.inTheWay(i, p, v); h != nil {
 				ref, node, ok = h.slot.ref, name, true
 			}

@@ -36,7 +36,8 @@ type node struct {
 
 // portUse is the use of a host port.
 type portUse struct {
-	ip string
+	resources.HostPort
+
 	by *entry
 }
 
@@ -160,7 +161,7 @@ func (n *node) occupy(p resources.HostPort, by *entry) {
 	if n.ports == nil {
 		n.ports = map[resources.PortKey][]portUse{}
 	}
-	n.ports[p.PortKey] = append(n.ports[p.PortKey], portUse{p.IP, by})
+	n.ports[p.PortKey] = append(n.ports[p.PortKey], portUse{p, by})
 }
 
 // vacate takes that back.

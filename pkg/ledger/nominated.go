@@ -75,7 +75,7 @@ func (l Reader) MakesWay(p *Placement) bool {
 func (l *account) makesWay(i int32, p *Placement) bool {
 	candidates := l.candidates(p)
 	m := l.limiterOf(p, p.Caller)
-	if _, v := l.fitAny(i, p, candidates, &m); l.find(p.Pod) != nil || !v.shortOfCapacity() {
+	if _, v := l.fitAny(i, p, candidates, &m); l.find(p.Pod) != nil || !v.Reason.OfCapacity() {
 		return false
 	}
 	t := Trial{account: l}

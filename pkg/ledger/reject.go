@@ -33,7 +33,7 @@ func (l *account) reject(p *Placement, v Verdict, own *entry) *Rejection {
 	switch v.Reason {
 	case InsufficientResource:
 		l.explainShortage(r, i, p, v, own)
-	case HostPortConflict:
+	case HostPortConflict, AntiAffinity:
 		l.explainPort(r, i, p.Request, within)
 	case InsufficientDevices, DeviceClaimInUse, DeviceClaimUnusable:
 		l.explainDevices(r, i, p, within)
@@ -69,12 +69,14 @@ func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, wit
 	if p == nil {
 		return
 	}
-	r.Resource = fmt.Sprintf("%s%s/%d", hostPortPrefix, p.Protocol, p.Port)
+	if r.Resource = p.IP; !p.IsTerm() {
+		r.Resource = fmt.Sprintf("%s%s/%d", hostPortPrefix, p.Protocol, p.Port)
+	}
 	r.Requested = 1
 	for _, u := range l.nodes[i].ports[p.PortKey] {
 		h := u.by.holder(1)
 		listed := (within != nil && u.by == within) || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
-		if !listed && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
+		if !listed && p.CollidesWith(u.HostPort) {
 			r.Holders = append(r.Holders, h)
 		}
 	}
@@ -116,6 +118,9 @@ func (r *Rejection) Message() string {
 			r.Node, r.Resource, r.subject(), asked, free, r.holdersText(), r.keptText(), r.detailText())
 	case HostPortConflict:
 		return fmt.Sprintf("%s on node %q, asked for by %s, is taken%s", r.Resource, r.Node, r.subject(), r.holdersText())
+	case AntiAffinity:
+		return fmt.Sprintf("required anti-affinity (%s) keeps %s from node %q%s", r.Resource, r.subject(), r.Node,
+			r.holdersText())
 	case AllocatedElsewhere:
 		return fmt.Sprintf("pod %s already has an allocation on node %q, not on %q; unreserve it there first", r.Pod,
 			r.AllocatedOn, r.Node)
@@ -199,11 +204,13 @@ func (r *Rejection) keptText() string {
 
 // Shortage names what was short for those who count refusals, in few words
 // however many ports and resources clients invent: the resource, or "hostPort",
-// "devices" or "unlisted". ok is false where the pod was not refused for want of capacity.
+// "antiAffinity", "devices" or "unlisted". ok is false where the pod was not refused for want of capacity.
 func (r *Rejection) Shortage() (name string, ok bool) {
 	switch {
 	case r.Reason == HostPortConflict:
 		return "hostPort", true
+	case r.Reason == AntiAffinity:
+		return "antiAffinity", true
 	case r.Reason == InsufficientDevices:
 		return "devices", true
 	case r.Reason != InsufficientResource:

@@ -115,7 +115,7 @@ func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Slot
 		return false, nil
 	}
 	i := c.node
-	spec.Node, spec.Request, spec.Caller = l.names[i], l.besidesDRA(i, c.request), c.caller
+	spec.Node, spec.Request, spec.Caller = l.names[i], l.besidesDRA(i, c.request.Capacity()), c.caller
 	left := c.leftDevices()
 	l.removePod(c, pod, resourceVersion)
 	p := spec.placement()

@@ -61,12 +61,12 @@ func (l *account) survey() *Survey {
 			continue
 		}
 		c.nodeIndex[l.names[i]], c.nodes[i] = int32(i), &copies[i]
-		copies[i].allocatable, copies[i].left = n.allocatable, n.left
+		copies[i].allocatable, copies[i].left, copies[i].labels = n.allocatable, n.left, n.labels
 		copies[i].nominated = slices.DeleteFunc(slices.Clone(n.nominated),
 			func(n *nomination) bool { return l.isServed(n, nil) })
-		for key, uses := range n.ports {
+		for _, uses := range n.ports {
 			for _, u := range uses {
-				copies[i].occupy(resources.HostPort{PortKey: key, IP: u.ip}, nil)
+				copies[i].occupy(u.HostPort, nil)
 			}
 		}
 		if n.devices != nil {

@@ -159,6 +159,7 @@ const (
 	NodeUnschedulable           // cordoned, and the pod does not tolerate it
 	InsufficientResource        // a resource, or the pod count, has too little left
 	HostPortConflict            // a host port the pod asks for is taken
+	AntiAffinity                // the node is kept for a pod that it must not be with, or has one where it is to be kept
 	AllocatedElsewhere          // the pod already has an allocation on another node
 	PodGone                     // the pod was deleted, or has finished
 	NotOwner                    // it belongs to another scheduler, or caller
@@ -179,7 +180,7 @@ const (
 )
 
 var reasonNames = [numReasons]string{
-	"Fits", "NodeUnknown", "NodeUnschedulable", "InsufficientResource", "HostPortConflict",
+	"Fits", "NodeUnknown", "NodeUnschedulable", "InsufficientResource", "HostPortConflict", "AntiAffinity",
 	"AllocatedElsewhere", "PodGone", "NotOwner", "BindInFlight", "PodAllocated", "SlotExists",
 	"InsufficientDevices", "DeviceClaimInUse", "DeviceClaimUnusable",
 	"QuotaExceeded", "ReservedLimit", "SlotLimit", "CallerLimit",
@@ -195,7 +196,7 @@ type Rejection struct {
 	Slot   SlotRef // what was asked for, where that was a slot
 	Node   string
 	Reason Reason
-	// Resource is the resource there is too little of, or "hostPort/TCP/80".
+	// Resource is the resource there is too little of, or "hostPort/TCP/80"; of anti-affinity it is the term.
 	Resource string
 	// Requested and Free are in milli-CPU for cpu, else in the resource's own
 	// unit. Free is negative where the node is overcommitted.
@@ -295,9 +296,9 @@ type Verdict struct {
 	Unlisted bool
 }
 
-// shortOfCapacity reports whether the pod would fit if others on the node were gone.
-func (v Verdict) shortOfCapacity() bool {
-	return v.Reason == InsufficientResource || v.Reason == HostPortConflict || v.Reason == InsufficientDevices
+// OfCapacity reports whether the pod would fit if others on the node were gone.
+func (r Reason) OfCapacity() bool {
+	return r == InsufficientResource || r == HostPortConflict || r == AntiAffinity || r == InsufficientDevices
 }
 
 // OfLimit reports whether a refusal is about what somebody may have over all nodes, and so the same on each.

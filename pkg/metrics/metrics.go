@@ -92,7 +92,7 @@ func New() *Metrics {
 		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
 	m.conflicts = m.counterVec("conflicts_total",
 		"Reservations refused because the capacity was already taken, by scheduler and what was short: a resource, "+
-			"hostPort, or unlisted for one that nothing offers.",
+			"hostPort, antiAffinity, or unlisted for one that nothing offers.",
 		"scheduler", "resource")
 	m.limits = m.counterVec("limit_refusals_total",
 		"Pods and reservations refused because a namespace or a scheduler had reached a limit, by scheduler and reason: "+

@@ -22,6 +22,7 @@ type Refusal struct {
 var Refusals = [ledger.GangWaits + 1]Refusal{
 	ledger.InsufficientResource: {Text: "GlobalReserve: not enough capacity left on the node", Wakes: true},
 	ledger.HostPortConflict:     {Text: "GlobalReserve: a host port is taken on the node", Wakes: true},
+	ledger.AntiAffinity:         {Text: "GlobalReserve: required anti-affinity keeps the pod from the node", Wakes: true},
 	ledger.NodeUnknown:          {Text: "GlobalReserve: the node is not in the ledger", Unresolvable: true, Wakes: true},
 	ledger.NodeUnschedulable:    {Text: "GlobalReserve: the node is cordoned", Unresolvable: true, Wakes: true},
 	ledger.AllocatedElsewhere: {

@@ -123,10 +123,12 @@ const gangsPrinted = `gangs:
       group: scheduling.volcano.sh
       minimum: .spec.minMember
       resource: podgroups
+      tasks: .spec.minTaskMember
       versions:
       - v1beta1
     pods:
     - name: .metadata.annotations['scheduling.k8s.io/group-name']
+      task: .metadata.annotations['volcano.sh/task-spec']
   - name: scheduler-plugins
     object:
       group: scheduling.x-k8s.io

@@ -45,7 +45,8 @@ type Rejection struct {
 	// capacity whether or not there is some, and WriteFailed where
 	// the Reservation object could not be changed.
 	Reason string
-	// Resource is what there is too little of; "hostPort/TCP/80" for a port.
+	// Resource is what there is too little of; "hostPort/TCP/80" for a port, and a term of anti-affinity where that keeps
+	// the pod from the node.
 	Resource string `json:",omitempty"`
 	// Requested and Free are amounts of Resource. Free is negative where the
 	// node is overcommitted.

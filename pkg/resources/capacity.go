@@ -59,9 +59,9 @@ func capacityAmount(name v1.ResourceName, q resource.Quantity) (int64, error) {
 }
 
 // CapacityOf is the reverse of ForCapacity: the capacity a pod's request needs. ForCapacity of
-// the result equals the request.
+// the result equals req.Capacity().
 func CapacityOf(t *Table, req *Request) Capacity {
-	capacity := Capacity{Requests: v1.ResourceList{}, Ports: slices.Clone(req.Ports)}
+	capacity := Capacity{Requests: v1.ResourceList{}, Ports: slices.Clone(req.Capacity().Ports)}
 	for _, a := range req.Amounts {
 		if a.Column != Pods {
 			name := t.Name(a.Column)

@@ -21,12 +21,18 @@ type PortKey struct {
 type HostPort struct {
 	PortKey
 	IP string
+	// Kept says of a term that it is one of a pod that is to come; see Apart.
+	Kept bool
 }
 
 // CollidesWith reports whether both ports cannot be open on one node: same
 // protocol and port, and the same address or one of them 0.0.0.0. Source:
-// k8s.io/kube-scheduler framework.HostPortInfo.CheckConflict.
+// k8s.io/kube-scheduler framework.HostPortInfo.CheckConflict. Two terms collide
+// where they are the same and one of them is kept.
 func (p HostPort) CollidesWith(other HostPort) bool {
+	if p.IsTerm() && !p.Kept && !other.Kept {
+		return false
+	}
 	return p.PortKey == other.PortKey && (p.IP == other.IP || p.IP == anyIP || other.IP == anyIP)
 }
 

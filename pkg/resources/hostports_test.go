@@ -50,9 +50,9 @@ func TestHostPortsOfPods(t *testing.T) {
 		InitContainers: []v1.Container{side, with(v1.ContainerPort{HostPort: 4})},
 	}}
 	want := []HostPort{
-		{PortKey{v1.ProtocolTCP, 1}, "0.0.0.0"},
-		{PortKey{v1.ProtocolSCTP, 2}, "10.0.0.1"},
-		{PortKey{v1.ProtocolUDP, 3}, "0.0.0.0"},
+		{PortKey: PortKey{v1.ProtocolTCP, 1}, IP: "0.0.0.0"},
+		{PortKey: PortKey{v1.ProtocolSCTP, 2}, IP: "10.0.0.1"},
+		{PortKey: PortKey{v1.ProtocolUDP, 3}, IP: "0.0.0.0"},
 	}
 	req, err := ForIncomingPod(NewTable(), pod)
 	require.NoError(t, err)
@@ -61,6 +61,6 @@ func TestHostPortsOfPods(t *testing.T) {
 	assert.False(t, req.Equal(&Request{Amounts: req.Amounts}), "ports are part of a request")
 
 	pod.Spec.HostNetwork = true
-	want = slices.Insert(want, 1, HostPort{PortKey{v1.ProtocolTCP, 9}, "0.0.0.0"})
+	want = slices.Insert(want, 1, HostPort{PortKey: PortKey{v1.ProtocolTCP, 9}, IP: "0.0.0.0"})
 	assert.Equal(t, want, ForBoundPod(NewTable(), pod).Ports, "on the host's network")
 }

@@ -35,7 +35,7 @@ type Request struct {
 	// Unlisted holds resources that no node and no bound pod has ever named:
 	// no node can have capacity for them. Empty for a bound pod.
 	Unlisted []NamedAmount
-	// Ports are the host ports the pod occupies.
+	// Ports are the host ports the pod occupies, and terms of anti-affinity; see Apart.
 	Ports []HostPort
 	// ByDRA are those of the columns of which DRA has given a pod devices, as its status says
 	// (extendedResourceClaimStatus, which kube-scheduler writes before it binds the pod), in order.
@@ -58,6 +58,31 @@ func (r *Request) Value(c Column) int64 {
 func (r *Request) Equal(o *Request) bool {
 	return slices.Equal(r.Amounts, o.Amounts) && slices.Equal(r.Unlisted, o.Unlisted) &&
 		slices.Equal(r.Ports, o.Ports) && slices.Equal(r.ByDRA, o.ByDRA)
+}
+
+// Kept returns what is asked for as it is kept for the pod before it is bound; r itself where there are no terms of
+// anti-affinity.
+func (r *Request) Kept() *Request {
+	if !slices.ContainsFunc(r.Ports, HostPort.IsTerm) {
+		return r
+	}
+	kept := *r
+	kept.Ports = slices.Clone(r.Ports)
+	for i := range kept.Ports {
+		kept.Ports[i].Kept = kept.Ports[i].IsTerm()
+	}
+	return &kept
+}
+
+// Capacity returns what is asked for without the terms of anti-affinity, which no object keeps; r itself where there
+// are none.
+func (r *Request) Capacity() *Request {
+	if !slices.ContainsFunc(r.Ports, HostPort.IsTerm) {
+		return r
+	}
+	without := *r
+	without.Ports = slices.DeleteFunc(slices.Clone(r.Ports), HostPort.IsTerm)
+	return &without
 }
 
 // Without returns what is asked for without some columns, and without anything that DRA has given; it is r itself where
@@ -199,9 +224,10 @@ func counted(t *Table, pod *v1.Pod, list v1.ResourceList) (Request, error) {
 
 // newRequest begins the request of a pod, which counts as one pod, with so many more amounts.
 func newRequest(pod *v1.Pod, more int) Request {
+	apart, _ := Apart(pod)
 	return Request{
 		Amounts: append(make([]Amount, 0, more+1), Amount{Column: Pods, Value: 1}),
-		Ports:   hostPorts(pod), ToleratesUnschedulable: tolerateUnschedulable(pod.Spec.Tolerations),
+		Ports:   append(hostPorts(pod), apart...), ToleratesUnschedulable: tolerateUnschedulable(pod.Spec.Tolerations),
 	}
 }
 

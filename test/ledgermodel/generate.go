@@ -194,6 +194,12 @@ func (w *World) byDRA(t *rapid.T, o *ledger.NodeObservation) {
 }
 
 func (w *World) port(t *rapid.T) resources.HostPort {
+	if pick(t, "term", 4) == 3 {
+		return resources.HostPort{
+			PortKey: resources.PortKey{Protocol: "AntiAffinity"}, IP: oneOf(t, "app", []string{"ns/app=a", "ns/app=b"}),
+			Kept: pick(t, "kept", 2) == 1,
+		}
+	}
 	return resources.HostPort{
 		PortKey: resources.PortKey{
 			Protocol: oneOf(t, "protocol", []v1.Protocol{v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP}),
@@ -220,7 +226,9 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 		Name:          oneOf(t, "node", nodeNames),
 		UID:           types.UID(oneOf(t, "uid", []string{"u1", "u2"})),
 		Unschedulable: pick(t, "cordoned", 7) == 6,
-		Labels:        oneOf(t, "labels", []map[string]string{nil, {"pool": "a"}, {"pool": "b"}}),
+		Labels: oneOf(t, "labels", []map[string]string{
+			nil, {"pool": "a"}, {"pool": "b"}, {v1.LabelHostname: "a"}, {v1.LabelHostname: "b", "pool": "b"},
+		}),
 	}
 	offer := func(name v1.ResourceName, value int64) {
 		if col, _ := w.Table.Intern(name); value > 0 {

@@ -265,7 +265,11 @@ func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, b
 		return ledger.Verdict{Reason: ledger.InsufficientResource, Unlisted: true}
 	}
 	for _, p := range r.Ports {
-		if len(m.portUsers(node, p, by)) > 0 {
+		switch {
+		case len(m.portUsers(node, p, by)) == 0 || !m.counts(node, p):
+		case p.IsTerm():
+			return ledger.Verdict{Reason: ledger.AntiAffinity}
+		default:
 			return ledger.Verdict{Reason: ledger.HostPortConflict}
 		}
 	}
@@ -278,11 +282,20 @@ func (h *modelSlot) restricts(name v1.ResourceName, m *Model) bool {
 	return h.Policy == ledger.Restricted && name != v1.ResourcePods && m.asks(h.Request)[name] > 0
 }
 
+// counts reports whether a port, or a term of anti-affinity, matters on a node.
+func (m *Model) counts(node string, p resources.HostPort) bool {
+	_, named := m.nodes[node].labels[v1.LabelHostname]
+	return named || !p.IsTerm()
+}
+
 // portUsers returns who occupies a host port on a node, but for one slot.
 func (m *Model) portUsers(node string, port resources.HostPort, but *modelSlot) []ledger.Holder {
 	collides := func(r *resources.Request) bool {
 		return slices.ContainsFunc(r.Ports, func(p resources.HostPort) bool {
 			sameAddress := p.IP == port.IP || p.IP == "0.0.0.0" || port.IP == "0.0.0.0"
+			if p.IsTerm() {
+				return p.IP == port.IP && (p.Kept || port.Kept)
+			}
 			return p.Protocol == port.Protocol && p.Port == port.Port && sameAddress
 		})
 	}

@@ -267,7 +267,7 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 		}
 		r.Holders = others.holders(p.Node, name)
 		slices.SortStableFunc(r.Holders, func(a, b ledger.Holder) int { return cmp.Compare(b.Amount, a.Amount) })
-	case v.Reason == ledger.HostPortConflict:
+	case v.Reason == ledger.HostPortConflict, v.Reason == ledger.AntiAffinity:
 		m.refusePort(r, p.Request, own)
 	case v.Reason == ledger.InsufficientDevices, v.Reason == ledger.DeviceClaimInUse,
 		v.Reason == ledger.DeviceClaimUnusable:
@@ -303,10 +303,12 @@ func (m *Model) refusePort(r *ledger.Rejection, request *resources.Request, own 
 	}
 	for _, p := range request.Ports {
 		users := others.portUsers(r.Node, p, by)
-		if len(users) == 0 {
+		if len(users) == 0 || !m.counts(r.Node, p) {
 			continue
 		}
-		r.Resource = "hostPort/" + string(p.Protocol) + "/" + itoa(int64(p.Port))
+		if r.Resource = p.IP; !p.IsTerm() {
+			r.Resource = "hostPort/" + string(p.Protocol) + "/" + itoa(int64(p.Port))
+		}
 		r.Requested = 1
 		r.Holders = users
 		return

@@ -127,7 +127,7 @@ func (m *Model) BindFailedKeeping(pod ledger.PodRef, node string, deadline time.
 	}
 	m.tell(ledger.AllocationBindFailed, c)
 	kept := modelAllocation{
-		pod: c.pod, node: c.node, scheduler: c.scheduler, caller: c.caller, priority: c.priority, request: c.request,
+		pod: c.pod, node: c.node, scheduler: c.scheduler, caller: c.caller, priority: c.priority, request: c.request.Kept(),
 		uses:    c.uses,
 		devices: c.devices, given: claimedOf(c.given), movable: true, deadline: deadline,
 	}

@@ -33,7 +33,7 @@ func (m *Model) Nominate(p *ledger.Placement, until time.Time) bool {
 		return false
 	}
 	switch _, v := m.choose(p, p.Node); v.Reason {
-	case ledger.InsufficientResource, ledger.HostPortConflict, ledger.InsufficientDevices:
+	case ledger.InsufficientResource, ledger.HostPortConflict, ledger.AntiAffinity, ledger.InsufficientDevices:
 	default:
 		return false
 	}

@@ -314,7 +314,7 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64,
 		return m.RemovePod(pod, version), nil
 	}
 	c := m.allocations[at]
-	kept := m.besidesDRA(c)
+	kept := m.besidesDRA(c).Capacity()
 	keep := c.state == ledger.Bound && m.nodes[c.node] != nil && c.uses == (ledger.SlotRef{}) && m.slot(spec.Ref) == nil
 	m.gone[pod.UID] = max(m.gone[pod.UID], version, c.version)
 	m.drop(c, ledger.AllocationRemoved)

@@ -34,7 +34,7 @@ func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keeper
 			continue
 		}
 		on = node
-		if v.Reason == ledger.HostPortConflict {
+		if v.Reason == ledger.HostPortConflict || v.Reason == ledger.AntiAffinity {
 			for _, port := range p.Request.Ports {
 				for _, user := range m.portUsers(node, port, nil) {
 					keepers = append(keepers, user.Slot)

@@ -12,6 +12,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -180,6 +181,9 @@ func (a *API) Reads() (count, most int) {
 	defer a.mu.Unlock()
 	return a.reads, a.most
 }
+
+// IsOn implements arbiter.API.
+func (a *API) IsOn(context.Context, string, string, labels.Selector) (bool, error) { return false, nil }
 
 // Get implements arbiter.API.
 func (a *API) Get(ctx context.Context, namespace, name string) (*v1.Pod, error) {

@@ -73,9 +73,8 @@ func (t *gangAttempt) slot(i int) ledger.Slot {
 	p, key := &t.placements[i], t.partOf[i].key
 	return ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
-		Node: p.Node, Request: p.Request, Policy: ledger.Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority,
-		Pod:     p.Pod,
-		Devices: p.Devices, Unborn: p.Unborn,
+		Node: p.Node, Request: p.Request.Capacity(), Policy: ledger.Once, Scheduler: p.Scheduler,
+		Caller: p.Caller, Priority: p.Priority, Pod: p.Pod, Devices: p.Devices, Unborn: p.Unborn,
 	}
 }
 

@@ -24,8 +24,13 @@ func Default() []Kind {
 			Object: podGroups("scheduling.k8s.io", ".spec.schedulingPolicy.gang.minCount", "v1beta1", "v1alpha3", "v1alpha2"),
 		},
 		{
-			Name: "volcano", Pods: []Way{{Name: annotation("scheduling.k8s.io/group-name")}},
-			Object: podGroups("scheduling.volcano.sh", minMember, "v1beta1"),
+			Name: "volcano", Pods: []Way{{
+				Name: annotation("scheduling.k8s.io/group-name"), Task: annotation("volcano.sh/task-spec"),
+			}},
+			Object: &Object{
+				Group: "scheduling.volcano.sh", Versions: []string{"v1beta1"}, Resource: "podgroups",
+				Minimum: minMember, Tasks: ".spec.minTaskMember",
+			},
 		},
 		{
 			Name: "scheduler-plugins", Pods: []Way{{Name: label("scheduling.x-k8s.io/pod-group")}},

@@ -58,6 +58,8 @@ type Way struct {
 	Name string `json:"name"`
 	// Minimum is where the pod itself says how many members the gang needs. Where it does, no object is looked for.
 	Minimum string `json:"minimum,omitempty"`
+	// Task is where the pod says which of the tasks it is one of that the object has minimums for.
+	Task string `json:"task,omitempty"`
 }
 
 // Object is the kind of the objects that have the minimum. An object has the name of its gang.
@@ -71,6 +73,9 @@ type Object struct {
 	// Minimum is a JSON path on the object, as kubectl takes them. An object without it has no minimum: its pods are
 	// not useful only together.
 	Minimum string `json:"minimum"`
+	// Tasks is a JSON path on the object to a map of minimums by task: so many of the members that the gang needs have to
+	// be of each. They count only where they come to no more than the minimum, as Volcano has it.
+	Tasks string `json:"tasks,omitempty"`
 }
 
 // GroupResource is what the objects are called.
@@ -120,6 +125,9 @@ func (k *Kind) validate(at *field.Path) field.ErrorList {
 		} else if _, err := parsePodPath(way.Minimum); err != nil {
 			errs = append(errs, field.Invalid(in.Child("minimum"), way.Minimum, err.Error()))
 		}
+		if _, err := parsePodPath(way.Task); way.Task != "" && err != nil {
+			errs = append(errs, field.Invalid(in.Child("task"), way.Task, err.Error()))
+		}
 	}
 	if k.Object != nil {
 		errs = append(errs, k.Object.validate(at.Child("object"))...)
@@ -155,6 +163,10 @@ func (o *Object) validate(at *field.Path) field.ErrorList {
 	if _, err := parseObjectPath(o.Minimum); err != nil {
 		errs = append(errs, field.Invalid(at.Child("minimum"), o.Minimum,
 			fmt.Sprintf("must be a JSON path, such as .spec.minMember: %v", err)))
+	}
+	if _, err := parseObjectPath(o.Tasks); o.Tasks != "" && err != nil {
+		errs = append(errs, field.Invalid(at.Child("tasks"), o.Tasks,
+			fmt.Sprintf("must be a JSON path, such as .spec.minTaskMember: %v", err)))
 	}
 	return errs
 }

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -108,6 +109,14 @@ func TestMark(t *testing.T) {
 			pod:  annotated(ours, "g", minimum, "1.5"),
 			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: "no whole number",
 		},
+		"a task": {
+			pod:  annotated("scheduling.k8s.io/group-name", "g", "volcano.sh/task-spec", "actor"),
+			want: &Mark{Kind: "volcano", Name: "g", Task: "actor"},
+		},
+		"a long task": {
+			pod:  annotated("scheduling.k8s.io/group-name", "g", "volcano.sh/task-spec", long),
+			want: &Mark{Kind: "volcano", Name: "g", Task: long[:254]},
+		},
 		"a long minimum": {
 			pod:  annotated(ours, "g", minimum, long),
 			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: -1}, err: `is "` + long[:65] + `", which`,
@@ -204,6 +213,53 @@ func TestMinimum(t *testing.T) {
 	}
 }
 
+// How many members of each task a gang needs. Where that comes to more than the gang needs it does not count.
+func TestTasks(t *testing.T) {
+	many := map[string]any{}
+	for i := range maxTasks + 1 {
+		many[fmt.Sprint(i)] = int64(1)
+	}
+	tests := map[string]struct {
+		tasks   any
+		want    map[string]int
+		problem string
+	}{
+		"none":                  {tasks: nil},
+		"some":                  {tasks: map[string]any{"a": int64(2), "b": int64(1)}, want: map[string]int{"a": 2, "b": 1}},
+		"fewer than the gang":   {tasks: map[string]any{"a": int64(2)}, want: map[string]int{"a": 2}},
+		"more than the gang":    {tasks: map[string]any{"a": int64(2), "b": int64(2)}},
+		"one of which none":     {tasks: map[string]any{"a": int64(2), "b": int64(0)}, want: map[string]int{"a": 2}},
+		"all of which none":     {tasks: map[string]any{"b": int64(0)}},
+		"one below 0":           {tasks: map[string]any{"a": int64(-2)}, problem: ".spec.tasks.a is -2"},
+		"one that is no number": {tasks: map[string]any{"a": "x"}, problem: `.spec.tasks.a is "x"`},
+		"a number":              {tasks: int64(3), problem: ".spec.tasks is no map of at most 256 numbers"},
+		"too many":              {tasks: many, problem: "no map of at most 256 numbers"},
+	}
+	table, err := New([]Kind{
+		{
+			Name: "k", Pods: []Way{{Name: ".metadata.labels['a']", Task: ".metadata.labels['b']"}},
+			Object: &Object{Group: "g", Versions: []string{"v1"}, Resource: "r", Minimum: ".spec.n", Tasks: ".spec.tasks"},
+		},
+		{
+			Name: "without", Pods: []Way{{Name: ".metadata.labels['c']"}},
+			Object: &Object{Group: "h", Versions: []string{"v1"}, Resource: "r", Minimum: ".spec.n"},
+		},
+	})
+	require.NoError(t, err)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			object := map[string]any{"spec": map[string]any{"tasks": tt.tasks}}
+			got, problem := table.Kinds()[0].Tasks(object, 3)
+			assert.Equal(t, tt.want, got)
+			assert.Contains(t, problem, tt.problem)
+			assert.Equal(t, tt.problem == "", problem == "", problem)
+			got, problem = table.Kinds()[1].Tasks(object, 3)
+			assert.Empty(t, got)
+			assert.Empty(t, problem)
+		})
+	}
+}
+
 func TestMerge(t *testing.T) {
 	own := []Kind{{Name: "mine", Pods: []Way{{Name: "x"}}}, {Name: "volcano", Disabled: true}}
 	merged := Merge(own)
@@ -265,6 +321,13 @@ func TestValidate(t *testing.T) {
 			Group: "g.io", Versions: []string{"v1"},
 			Resource: "rs", Minimum: ".a}{range .b[*]}",
 		}}}, []string{"no braces inside"}},
+		"tasks": {
+			[]Kind{{
+				Name: "a", Pods: []Way{{Name: ".metadata.labels['a.io/b']", Task: ".spec.nodeName"}},
+				Object: &Object{Group: "g.io", Versions: []string{"v1"}, Resource: "rs", Minimum: ".spec.n", Tasks: "tasks"},
+			}},
+			[]string{"pods[0].task: Invalid value", "object.tasks: Invalid value: \"tasks\": must be a JSON path"},
+		},
 		"too many": {make([]Kind, maxKinds+1), []string{"kinds: Too many: 33"}},
 		"too many ways": {[]Kind{{Name: "a", Pods: append(make([]Way, 0), Default()[4].Pods[0], ways[0], ways[0], ways[0],
 			ways[0], ways[0], ways[0], ways[0], ways[0]), Object: object}}, []string{"pods: Too many: 9"}},

@@ -94,11 +94,51 @@ func parseObjectPath(text string) (*objectPath, error) {
 
 // number returns the number that an object has there, 0 where it has nothing. A problem says what is wrong.
 func (p *objectPath) number(object map[string]any) (number int64, problem string) {
+	value, problem := p.value(object)
+	if problem != "" {
+		return 0, problem
+	}
+	return numberOf(p.text, value)
+}
+
+// maxTasks is how many tasks a gang may have that have a minimum.
+const maxTasks = 256
+
+// numbers returns the numbers above 0 of the map that an object has there, and what they come to. It is nil where the
+// object has none.
+func (p *objectPath) numbers(object map[string]any) (numbers map[string]int, sum int64, problem string) {
+	value, problem := p.value(object)
+	list, ok := value.(map[string]any)
+	switch {
+	case problem != "" || value == nil:
+		return nil, 0, problem
+	case !ok || len(list) > maxTasks:
+		return nil, 0, fmt.Sprintf("%s is no map of at most %d numbers; correct it", p.text, maxTasks)
+	}
+	for task, value := range list {
+		number, problem := numberOf(p.text+"."+clip(task, maxShown), value)
+		if problem != "" {
+			return nil, 0, problem
+		}
+		if number == 0 {
+			continue
+		}
+		if numbers == nil {
+			numbers = map[string]int{}
+		}
+		numbers[clip(task, maxName)] = int(number)
+		sum += number
+	}
+	return numbers, sum, ""
+}
+
+// value returns what an object has there, nil where it has nothing.
+func (p *objectPath) value(object map[string]any) (value any, problem string) {
 	p.mu.Lock()
 	found, err := p.path.FindResults(object)
 	p.mu.Unlock()
 	if err != nil {
-		return 0, fmt.Sprintf("%s cannot be read: %v", p.text, err)
+		return nil, fmt.Sprintf("%s cannot be read: %v", p.text, err)
 	}
 	var values []reflect.Value
 	for _, some := range found {
@@ -106,13 +146,13 @@ func (p *objectPath) number(object map[string]any) (number int64, problem string
 	}
 	switch {
 	case len(values) == 0:
-		return 0, ""
+		return nil, ""
 	case len(values) > 1:
-		return 0, fmt.Sprintf("%s is %d values; name one", p.text, len(values))
+		return nil, fmt.Sprintf("%s is %d values; name one", p.text, len(values))
 	case !values[0].IsValid() || !values[0].CanInterface():
-		return 0, ""
+		return nil, ""
 	}
-	return numberOf(p.text, values[0].Interface())
+	return values[0].Interface(), ""
 }
 
 // numberOf reads a minimum.

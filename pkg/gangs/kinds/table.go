@@ -30,6 +30,14 @@ type Mark struct {
 	Minimum int64
 	// Err says what is wrong with what the pod says, and what to do.
 	Err string
+	// Task is which of the gang's tasks the pod is one of. It says nothing of the gang.
+	Task string
+}
+
+// Word is the mark without what is of the pod alone.
+func (m Mark) Word() Mark {
+	m.Task = ""
+	return m
 }
 
 // Key names the gang that a pod of a namespace with the mark is a member of.
@@ -48,9 +56,10 @@ type Compiled struct {
 	Kind
 	ways    []way
 	minimum *objectPath // nil without an object
+	tasks   *objectPath // nil without a path
 }
 
-type way struct{ name, minimum podPath }
+type way struct{ name, minimum, task podPath }
 
 // New makes a table of the kinds of a policy (see Merge) that are not switched off.
 func New(list []Kind) (*Table, error) {
@@ -72,10 +81,12 @@ func compile(k Kind) *Compiled {
 	for _, w := range k.Pods {
 		name, _ := parsePodPath(w.Name)
 		minimum, _ := parsePodPath(w.Minimum) // without one it is nowhere
-		c.ways = append(c.ways, way{name, minimum})
+		task, _ := parsePodPath(w.Task)
+		c.ways = append(c.ways, way{name, minimum, task})
 	}
 	if k.Object != nil {
 		c.minimum, _ = parseObjectPath(k.Object.Minimum)
+		c.tasks, _ = parseObjectPath(k.Object.Tasks)
 	}
 	return c
 }
@@ -109,7 +120,7 @@ func (t *Table) Mark(pod *v1.Pod) *Mark {
 // mark is what a pod says of a gang that it names in some way.
 func (c *Compiled) mark(w *way, name string, pod *v1.Pod) *Mark {
 	shown := printable(name)
-	m := &Mark{Kind: c.Name, Name: clip(shown, maxName)}
+	m := &Mark{Kind: c.Name, Name: clip(shown, maxName), Task: clip(w.task.in(pod), maxName)}
 	if text := w.minimum.in(pod); text != "" {
 		number, problem := numberOf(w.minimum.text, text)
 		if m.Minimum = max(number, 1); problem != "" {
@@ -135,6 +146,19 @@ func (c *Compiled) mark(w *way, name string, pod *v1.Pod) *Mark {
 // says what is wrong with the object.
 func (c *Compiled) Minimum(object map[string]any) (minimum int64, problem string) {
 	return c.minimum.number(object)
+}
+
+// Tasks returns how many of the members that a gang needs, by its object, have to be of each task; nil where that does
+// not matter. A problem says what is wrong with the object.
+func (c *Compiled) Tasks(object map[string]any, minimum int64) (tasks map[string]int, problem string) {
+	if c.tasks == nil {
+		return nil, ""
+	}
+	tasks, sum, problem := c.tasks.numbers(object)
+	if sum > minimum {
+		return nil, problem
+	}
+	return tasks, problem
 }
 
 // printable is a name as it can be shown, and asked for as a page of a list.

@@ -29,6 +29,9 @@ func addAmounts(amounts reserver.Amounts, t *resources.Table, r *resources.Reque
 func hostPortNames(r *resources.Request) []string {
 	var names []string
 	for _, p := range r.Ports {
+		if p.IsTerm() {
+			continue
+		}
 		names = append(names, string(p.Protocol)+"/"+p.IP+":"+strconv.Itoa(int(p.Port)))
 	}
 	return names
