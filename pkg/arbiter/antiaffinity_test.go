@@ -225,9 +225,26 @@ func TestMemberThatClashesGoesElsewhere(t *testing.T) {
 		w.pass(2 * w.longest())
 		require.Equal(t, GangShort, w.viewOf(pods[0]).State)
 		w.api.change(func() { clear(w.api.pods[types.NamespacedName{Namespace: "ns", Name: "neighbor-n1"}].Labels) })
-		w.others.Add(2)
 		w.pass(10 * time.Minute)
 		assert.Equal(t, "n1", w.api.read("ns", "a-1").Spec.NodeName)
+	})
+}
+
+// What was found before a start that failed does not count for the next one.
+func TestGangThatClashedStarts(t *testing.T) {
+	redirectTest(t, 2, 1, func(w *gangWorld) {
+		pods := w.gang("a", 2, 2, apart)
+		w.neighbor("n1", isWeb)
+		p := w.o.Question.For(pods[0], "n0")
+		_, err := w.startBind(pods[0], &p, nowhere)
+		require.NoError(t, err)
+		_, err = w.admit(pods[1], "n0")
+		require.Error(t, err)
+		require.True(t, w.bindFailed(pods[0].Ref, "n0"))
+		w.api.change(func() { delete(w.api.pods, types.NamespacedName{Namespace: "ns", Name: "neighbor-n1"}) })
+		w.pass(2 * time.Minute)
+		require.NoError(t, w.bind(pods[0], "n0"))
+		assert.True(t, w.isKeptOn(pods[1].Ref, "n1"))
 	})
 }
 

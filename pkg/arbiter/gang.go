@@ -228,10 +228,12 @@ type muster struct {
 func (g *ganging) muster(gang *gangs.Gang, but ledger.PodRef) muster {
 	for {
 		m := muster{gang: *gang}
-		if len(gang.Tasks) > 0 {
-			m.tasks = g.o.Pods.GangTasks(gang.Key)
-		}
 		pending, bound, finished := g.o.Pods.Gang(gang.Key)
+		if len(gang.Tasks) > 0 {
+			if m.tasks = g.o.Pods.GangTasks(gang.Key); sum(m.tasks) != bound+finished {
+				continue
+			}
+		}
 		g.count(&m, pending, but)
 		m.bound, m.finished = m.bound+bound+finished, finished
 		// While the ledger was asked, the watch may have brought a pending member bound, and then finished. The ledger has
@@ -262,6 +264,13 @@ func (g *ganging) count(m *muster, pending []*cluster.Pod, but ledger.PodRef) {
 	}
 }
 
+func sum(counts map[string]int) (sum int) {
+	for _, count := range counts {
+		sum += count
+	}
+	return sum
+}
+
 func (m *muster) bind(member *cluster.Pod) {
 	if m.bound++; m.tasks != nil {
 		m.tasks[member.Gang.Task]++
@@ -287,11 +296,42 @@ func (m *muster) short(others ...[]*cluster.Pod) int {
 		}
 		return m.gang.Minimum - there
 	}
+	return m.gang.Lacks(m.byTask(others...))
+}
+
+// byTask is how many members there are of each task, of those that are bound and some others.
+func (m *muster) byTask(others ...[]*cluster.Pod) map[string]int {
 	has := maps.Clone(m.tasks)
-	for _, member := range slices.Concat(others...) {
-		has[member.Gang.Task]++
+	for _, list := range others {
+		for _, member := range list {
+			has[member.Gang.Task]++
+		}
 	}
-	return m.gang.Lacks(has)
+	return has
+}
+
+// choose returns those of some members that a gang needs which has so many of each task.
+func (m *muster) choose(has map[string]int, from []*cluster.Pod) (chosen []*cluster.Pod) {
+	lacks := m.gang.Lacks(has)
+	for _, member := range from {
+		if lacks == 0 {
+			break
+		}
+		has[member.Gang.Task]++
+		if left := m.gang.Lacks(has); left < lacks {
+			chosen, lacks = append(chosen, member), left
+		}
+	}
+	return chosen
+}
+
+// needless returns the members with capacity that the gang does not need, where it has tasks.
+func (m *muster) needless() []*cluster.Pod {
+	if m.tasks == nil {
+		return nil
+	}
+	needed := m.choose(m.byTask(), m.kept)
+	return slices.DeleteFunc(slices.Clone(m.kept), func(pod *cluster.Pod) bool { return slices.Contains(needed, pod) })
 }
 
 // rest returns those without capacity that the gang needs beside some that may be bound, those of the highest priority
@@ -307,17 +347,17 @@ func (m *muster) rest(with ...*cluster.Pod) []*cluster.Pod {
 	if m.tasks == nil {
 		return m.unplaced[:min(lacks, len(m.unplaced))]
 	}
-	var rest []*cluster.Pod
-	for _, member := range m.unplaced {
-		if left := m.short(m.kept, with, rest, []*cluster.Pod{member}); left < lacks {
-			rest, lacks = append(rest, member), left
-		}
-	}
-	return rest
+	return m.choose(m.byTask(m.kept, with), m.unplaced)
 }
 
-// isStarted reports whether others of the gang are bound.
-func (m *muster) isStarted() bool { return m.bound > 0 }
+// isStarted reports whether others of the gang are bound. One that was whole, and needs more members by now, starts
+// anew with the first of these: until then it does no harm that they are not bound.
+func (m *muster) isStarted() bool { return m.bound > 0 && !m.grows() }
+
+// grows reports whether the gang has all members that it needed before its minimum grew.
+func (m *muster) grows() bool {
+	return 0 < m.gang.Former && m.gang.Former <= m.bound && m.bound < m.gang.Minimum
+}
 
 // decide starts the bind of a member that no slot of its own is used for. g.mu is held.
 func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, to string) (
@@ -370,17 +410,21 @@ func (m *muster) incomplete(pod *cluster.Pod, p *ledger.Placement) error {
 
 // tooFew says that a gang cannot start with as many pods as there are, and one more.
 func (m *muster) tooFew(more ...*cluster.Pod) string {
-	there, wanted, kind := slices.Concat(m.kept, m.unplaced, more), m.gang.Minimum, ""
-	if m.tasks != nil && len(there) >= wanted {
-		for task, minimum := range m.gang.Tasks {
-			of := slices.DeleteFunc(slices.Clone(there), func(pod *cluster.Pod) bool { return pod.Gang.Task != task })
-			if len(of) < minimum && (kind == "" || task < kind) {
-				there, wanted, kind = of, minimum, " of task "+task
+	there, wanted, kind := m.bound+len(m.kept)+len(m.unplaced)+len(more), m.gang.Minimum, ""
+	if m.tasks != nil && there >= wanted {
+		has := m.byTask(m.kept, m.unplaced, more)
+		for _, task := range slices.Sorted(maps.Keys(m.gang.Tasks)) {
+			if has[task] < m.gang.Tasks[task] {
+				there, wanted, kind = has[task], m.gang.Tasks[task], " of task "+task
+				break
 			}
 		}
 	}
-	return fmt.Sprintf("%s needs at least %d pods%s, and there are %d that may be bound", m.gang.Key, wanted, kind,
-		len(there))
+	of := "that may be bound"
+	if m.bound > 0 {
+		of = "that are bound, or may be"
+	}
+	return fmt.Sprintf("%s needs at least %d pods%s, and there are %d %s", m.gang.Key, wanted, kind, there, of)
 }
 
 func gangError(p *ledger.Placement, reason ledger.Reason, detail string) *gates.Error {
@@ -446,8 +490,12 @@ func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []
 	s.judged, s.behind = time.Time{}, ""
 	whole := m.short([]*cluster.Pod{pod}) <= 0
 	g.granted(s, whole)
-	if s.half.IsZero() {
+	if m.grows() || s.half.IsZero() {
 		s.half, s.bound, s.short = now, m.bound-m.binding, false
+	}
+	if m.grows() { // it has started to, and goes on like others
+		g.o.Gangs.Settle(s.Key)
+		s.Former = 0
 	}
 	g.wake(s)
 	g.giveUp(s, -m.short(m.kept, rest, []*cluster.Pod{pod})-len(dropped))

@@ -148,8 +148,8 @@ func (g *ganging) resumeShort(s *startingGang, rest []*cluster.Pod, now time.Tim
 	g.searches--
 	s.looked = current
 	places := g.placesFor(rest, s.caller)
-	if len(places) == 0 {
-		s.closed = nil // by now another node may be as good as these
+	if len(places) == 0 && len(s.closed) > 0 { // by now these nodes may be as good as others
+		s.closed, s.looked = nil, moment{}
 	}
 	for _, slot := range places {
 		member := mine[slot.Pod]

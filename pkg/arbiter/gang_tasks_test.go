@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -57,10 +58,12 @@ func tasksTest(t *testing.T, nodes, cpus, minimum int, tasks map[string]any, tes
 		w.o.Gangs = gangs.New(gangs.Options{
 			Pods: w.o.Pods, Kinds: table, Log: w.o.Log, OnChanged: func(kinds.Key) {}, Discovery: volcanoOnly{}, Client: client,
 		})
-		w.touchGroup = func() { // what nothing is heard of for long does not count
+		w.setMinimum = func(minimum int) {
+			require.NoError(w.t, unstructured.SetNestedField(object.Object, int64(minimum), "spec", "minMember"))
 			_, err := client.Resource(gv.WithResource("podgroups")).Namespace("ns").Update(w.t.Context(), object,
 				metav1.UpdateOptions{})
 			require.NoError(w.t, err)
+			synctest.Wait()
 		}
 		background.Run(w.t, w.o.Gangs.Run)
 		require.NoError(w.t, w.o.Gangs.WaitForSync(w.t.Context()))
@@ -117,7 +120,7 @@ func TestTasksOfAGang(t *testing.T) {
 		}
 		assert.Equal(t, 1, w.kept())
 		for range 2 * w.longest() / time.Minute {
-			w.touchGroup()
+			w.setMinimum(3) // what nothing is heard of for long does not count
 			w.pass(30 * time.Second)
 		}
 		assert.Equal(t, GangShort, w.viewOf(learner).State)
@@ -152,5 +155,126 @@ func TestTasksOfAGangTakenOver(t *testing.T) {
 		assert.Equal(t, 1, w.takeOver())
 		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
 		assert.Equal(t, 1, w.kept())
+	})
+}
+
+// A gang that was whole and needs more members by now gets all of these or none. Members that are made anew meanwhile
+// are bound one by one, and so are all once it was whole again.
+func TestMinimumThatGrows(t *testing.T) {
+	whole := func(t *testing.T, cpus int, test func(w *gangWorld, pods []*cluster.Pod)) {
+		t.Helper()
+		tasksTest(t, 1, cpus, 2, nil, func(w *gangWorld) {
+			pods := w.tasks("", 2, twoCPUs)
+			for _, pod := range pods {
+				require.NoError(t, w.bind(pod, "n0"))
+			}
+			w.watch()
+			require.Empty(t, w.of)
+			w.setMinimum(4)
+			assert.Equal(t, "Incomplete: 0 pending, 0 kept, 2 bound, 0 finished", counts(*w.viewOf(pods[0])))
+			more := w.pod("", "more-0", 0, func(p *v1.Pod) {
+				p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "train"}
+				twoCPUs(p)
+			})
+			assert.Equal(t, ledger.GangIncomplete, w.advise(more))
+			w.refusedAs(w.bind(more, "n0"), ledger.GangIncomplete)
+			assert.Contains(t, w.viewOf(more).Why, "needs at least 4 pods, and there are 3 that are bound, or may be")
+			pods = append(pods, more, w.pod("", "more-1", 0, func(p *v1.Pod) {
+				p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "train"}
+				twoCPUs(p)
+			}))
+			test(w, pods)
+		})
+	}
+	whole(t, 7, func(w *gangWorld, pods []*cluster.Pod) {
+		w.refusedAs(w.bind(pods[2], "n0"), ledger.GangUnplaced)
+		assert.Equal(t, "Waiting: 2 pending, 0 kept, 2 bound, 0 finished", counts(*w.viewOf(pods[0])))
+		w.pass(30 * time.Second)
+		assert.Empty(t, w.short(), "it is as whole as it was")
+		assert.Zero(t, w.ganging.arbiter.HalfGangTime())
+		w.resize("n0", 8)
+		w.pass(2 * time.Second)
+		require.NoError(t, w.bind(pods[2], "n0"))
+		assert.True(t, w.isKeptOn(pods[3].Ref, "n0"))
+	})
+	whole(t, 8, func(w *gangWorld, pods []*cluster.Pod) {
+		w.rule(kinds.RedirectNever)
+		p := w.o.Question.For(pods[2], "n0")
+		_, err := w.startBind(pods[2], &p, nowhere)
+		require.NoError(t, err)
+		w.pass(3 * time.Second)
+		assert.True(t, w.isKeptOn(pods[3].Ref, "n0"), "while the bind is under way")
+		require.True(t, w.bindFailed(pods[2].Ref, "n0"))
+		w.pass(3 * time.Second)
+		assert.Zero(t, w.kept())
+		require.NoError(t, w.bind(pods[2], "n0"))
+		w.pass(3 * time.Second)
+		assert.Equal(t, "Starting: 1 pending, 1 kept, 3 bound, 0 finished", counts(*w.viewOf(pods[0])))
+		require.NoError(t, w.bind(pods[3], "n0"))
+		w.watch()
+		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
+		assert.Empty(t, w.o.Gangs.Grown())
+	})
+	whole(t, 8, func(w *gangWorld, pods []*cluster.Pod) { // one that is not needed comes, and fails
+		w.rule(kinds.RedirectNever)
+		require.NoError(t, w.bind(pods[2], "n0"))
+		extra := w.tasks("extra", 1, nil)[0]
+		w.resize("n0", 9)
+		p := w.o.Question.For(extra, "n0")
+		_, err := w.startBind(extra, &p, nowhere)
+		require.NoError(t, err)
+		w.bindFailed(extra.Ref, "n0")
+		w.pass(3 * time.Second)
+		assert.Equal(t, "Starting: 2 pending, 1 kept, 3 bound, 0 finished", counts(*w.viewOf(pods[0])))
+	})
+	whole(t, 8, func(w *gangWorld, pods []*cluster.Pod) { // made anew with the new minimum, it starts as all of it
+		for _, pod := range pods[:2] {
+			gone := *pod
+			gone.Node = "n0"
+			w.ledger.RemovePod(pod.Ref, 2)
+			w.o.Pods.Remove(&gone)
+		}
+		w.watch()
+		assert.Empty(t, w.o.Gangs.Grown())
+		w.refusedAs(w.bind(pods[2], "n0"), ledger.GangIncomplete)
+	})
+	whole(t, 8, func(w *gangWorld, pods []*cluster.Pod) { // bound past the server
+		for _, pod := range pods[2:] {
+			w.ledger.ObservePod(ledger.PodObservation{Pod: pod.Ref, Node: "n0", Request: pod.Request, Scheduler: "s"})
+			w.seen(pod, "n0")
+		}
+		w.watch()
+		assert.Empty(t, w.o.Gangs.Grown())
+	})
+	whole(t, 8, func(w *gangWorld, pods []*cluster.Pod) { // another server has decided meanwhile
+		assert.Equal(t, 1, w.takeOver())
+		assert.Empty(t, w.o.Gangs.Grown())
+		assert.Equal(t, 2, w.kept())
+	})
+}
+
+// Members of no task count where the gang needs more than its tasks, slots that are needed no more end, and a gang that
+// was never whole needs its whole minimum.
+func TestTasksThatAreNotNeeded(t *testing.T) {
+	tasksTest(t, 1, 8, 3, map[string]any{"learner": int64(1)}, func(w *gangWorld) {
+		pods := append(w.tasks("learner", 1, nil), w.tasks("", 2, nil)...)
+		for _, pod := range pods {
+			require.NoError(t, w.bind(pod, "n0"))
+		}
+		w.watch()
+		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
+	})
+	tasksTest(t, 1, 8, 3, map[string]any{"actor": int64(2), "learner": int64(1)}, func(w *gangWorld) {
+		actors, learner := w.tasks("actor", 4, nil), w.tasks("learner", 1, nil)[0]
+		for _, k := range []int{0, 2, 3} {
+			require.NoError(t, w.bind(actors[k], "n0"))
+		}
+		w.watch()
+		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
+		assert.Equal(t, 1, w.kept())
+	})
+	tasksTest(t, 1, 2, 2, nil, func(w *gangWorld) {
+		w.setMinimum(4)
+		w.refusedAs(w.bind(w.tasks("", 4, nil)[0], "n0"), ledger.GangUnplaced)
 	})
 }

@@ -49,8 +49,15 @@ func (a *Arbiter) WatchGangs(ctx context.Context) error {
 func (g *ganging) watch() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.of) == 0 || g.o.Ledger.Ready() != nil {
+	if g.o.Ledger.Ready() != nil {
 		return
+	}
+	for _, key := range g.o.Gangs.Grown() {
+		size := g.o.Pods.GangSize(key)
+		begun := size.Bound + size.Finished
+		if gang, ok := g.o.Gangs.Get(key); ok && (begun < gang.Former || gang.Minimum <= begun) {
+			g.o.Gangs.Settle(key)
+		}
 	}
 	g.searches = searchesPerWatch
 	for _, s := range g.inTurn() {
@@ -81,6 +88,12 @@ func (g *ganging) look(s *startingGang) {
 	now := g.o.Ledger.Clock.Now()
 	missing := m.lacks()
 	g.giveUp(s, -missing)
+	for _, member := range m.needless() {
+		if s.kept[member.Ref] != nil {
+			delete(s.kept, member.Ref)
+			g.end([]ledger.PodRef{member.Ref})
+		}
+	}
 	if m.isStarted() {
 		g.wake(s) // who was refused a moment before it started
 		g.progress(s, &m, now)
@@ -95,7 +108,7 @@ func (g *ganging) look(s *startingGang) {
 			g.failed(s)
 		}
 		g.giveUp(s, len(s.kept)) // the bind that they were made with has failed
-		s.half, s.short = time.Time{}, false
+		s.half, s.short, s.closed = time.Time{}, false, nil
 		failed := s.failures > 0 && now.Sub(s.trial) < undoneFor
 		if now.Sub(s.asked) > 2*patience && len(s.waiting) == 0 && !s.hasPassed(now) && !failed {
 			delete(g.of, s.Key)
@@ -296,13 +309,16 @@ func (g *ganging) tellShort(gang *gangs.Gang, missing int) {
 
 // wakeIfRoom wakes the members of a gang that waits, when there may be capacity for it. g.mu is held.
 func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
-	rest := m.rest()
-	if len(s.waiting) == 0 || now.Before(s.notBefore) || s.Problem != "" || m.short(m.kept, rest) > 0 {
+	if len(s.waiting) == 0 || now.Before(s.notBefore) || s.Problem != "" || g.searches == 0 {
 		return
 	}
 	current := g.moment()
-	if (s.looked == current && s.behind == "") || g.searches == 0 {
+	if s.looked == current && s.behind == "" {
 		return // who is behind another one waits for time to pass
+	}
+	rest := m.rest()
+	if m.short(m.kept, rest) > 0 {
+		return
 	}
 	g.searches--
 	s.looked = current
@@ -333,6 +349,9 @@ func (g *ganging) takeOver() (count int) {
 	defer g.mu.Unlock()
 	for _, s := range g.of {
 		s.counted = g.o.Ledger.Clock.Now()
+	}
+	for _, key := range g.o.Gangs.Grown() { // who knows what they were since
+		g.o.Gangs.Settle(key)
 	}
 	var unread []kinds.Key // last: they may need less than is kept for them
 	for key := range g.o.Pods.GangKeys() {

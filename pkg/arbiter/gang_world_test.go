@@ -52,8 +52,8 @@ type gangWorld struct {
 	// telling guards events.
 	telling sync.Mutex
 	api     *fakeAPI
-	// touchGroup writes the object of a gang, see tasksTest.
-	touchGroup func()
+	// setMinimum writes the object of a gang, see tasksTest.
+	setMinimum func(minimum int)
 }
 
 // newGangWorld has so many nodes of some CPUs.

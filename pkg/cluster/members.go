@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
+
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 )
 
@@ -14,7 +17,22 @@ type gangs struct {
 	of     map[podKey]*Pod // members, of all gangs
 	byKey  map[kinds.Key]*gang
 	nextID uint64
+	done   *lru.Cache // by key: done
 }
+
+// done are the members of a gang that have succeeded and are gone: their controller, or the garbage collection of pods,
+// has deleted them while others still run, or are made anew. They count until a pod comes that has the name of one of
+// them, or another controller than the gang had: that is another run.
+type done struct {
+	owners map[types.UID]bool // of all members that there were
+	tasks  map[string]string  // by name
+}
+
+// So many gangs have members that are done and gone, and so many each, at most.
+const (
+	mostGangsDone = 256
+	mostDone      = 256
+)
 
 // gang is the members of one gang.
 type gang struct {
@@ -23,8 +41,9 @@ type gang struct {
 	pending  map[podKey]*Pod
 	bound    int
 	finished int
-	begun    map[string]int      // those that have a node or have succeeded, by task, of those with one
+	begun    map[string]int      // those that have a node or have succeeded, by task
 	says     map[kinds.Mark]said // what the members say
+	owners   map[types.UID]int
 	// scheduler is that of the member that was seen last of those that have a node, and before there are any of all.
 	scheduler string
 	// caller is who had the member bound that was seen last of those that have a node.
@@ -38,11 +57,20 @@ type said struct {
 	newest         int64
 }
 
-func newGangs() gangs { return gangs{of: map[podKey]*Pod{}, byKey: map[kinds.Key]*gang{}} }
+func newGangs() gangs {
+	return gangs{of: map[podKey]*Pod{}, byKey: map[kinds.Key]*gang{}, done: lru.New(mostGangsDone)}
+}
 
 // set takes in the state of the pod of a name; r is nil where it is gone. A gang keeps its place while it has members.
 func (g *gangs) set(k podKey, r *Pod) {
-	if held := g.of[k]; held != nil {
+	held := g.of[k]
+	switch {
+	case r != nil && r.Gang != nil:
+		g.comes(k.name, r, held)
+	case r == nil && held != nil && held.Finished && !held.Deleting: // none that has ended because it was deleted
+		g.isDone(k.name, held)
+	}
+	if held != nil {
 		delete(g.of, k)
 		g.gang(held).add(k, held, -1)
 		defer g.drop(held.Gang.Key(held.Ref.Namespace))
@@ -53,12 +81,62 @@ func (g *gangs) set(k podKey, r *Pod) {
 	}
 }
 
+// comes forgets members that are done and gone where a pod that is there is one of another run.
+func (g *gangs) comes(name string, r, held *Pod) {
+	key := r.Gang.Key(r.Ref.Namespace)
+	gone := g.gone(key)
+	if gone == nil || held != nil {
+		return
+	}
+	if _, again := gone.tasks[name]; again || !gone.owners[r.Gang.Owner] {
+		g.done.Remove(key)
+	}
+}
+
+// isDone remembers a member that is done and gone. Of pods without a controller nobody can tell whether it is another
+// run.
+func (g *gangs) isDone(name string, held *Pod) {
+	if held.Gang.Owner == "" {
+		return
+	}
+	key := held.Gang.Key(held.Ref.Namespace)
+	gone := g.gone(key)
+	if gone == nil {
+		gone = &done{map[types.UID]bool{}, map[string]string{}}
+		g.done.Add(key, gone)
+	}
+	if len(gone.tasks) < mostDone {
+		gone.tasks[name] = held.Gang.Task
+		for owner := range g.byKey[key].owners {
+			gone.owners[owner] = true
+		}
+	}
+}
+
+// gone returns the members of a gang that are done and gone, nil where there are none.
+func (g *gangs) gone(key kinds.Key) *done {
+	known, _ := g.done.Get(key)
+	gone, _ := known.(*done)
+	return gone
+}
+
+// count returns how many these are.
+func (d *done) count() int {
+	if d == nil {
+		return 0
+	}
+	return len(d.tasks)
+}
+
 // gang returns the gang of a pod that is a member of one.
 func (g *gangs) gang(r *Pod) *gang {
 	key := r.Gang.Key(r.Ref.Namespace)
 	of := g.byKey[key]
 	if of == nil {
-		of = &gang{id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]said{}, begun: map[string]int{}}
+		of = &gang{
+			id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]said{}, begun: map[string]int{},
+			owners: map[types.UID]int{},
+		}
 		g.nextID++
 		g.byKey[key] = of
 	}
@@ -75,6 +153,9 @@ func (g *gangs) drop(key kinds.Key) {
 // add adds a state of a member, or takes it off.
 func (g *gang) add(k podKey, r *Pod, by int) {
 	g.members += by
+	if g.owners[r.Gang.Owner] += by; g.owners[r.Gang.Owner] == 0 {
+		delete(g.owners, r.Gang.Owner)
+	}
 	if by > 0 && (r.Finished || r.Node != "" && !r.Deleting || g.bound+g.finished == 0) {
 		g.scheduler = r.Scheduler
 	}
@@ -110,28 +191,33 @@ func (g *gang) add(k podKey, r *Pod, by int) {
 }
 
 func (g *gang) count(task string, by int) {
-	if task == "" {
-		return
-	}
 	if g.begun[task] += by; g.begun[task] == 0 {
 		delete(g.begun, task)
 	}
 }
 
-// GangTasks returns how many members of a gang have a node or have succeeded, by task, of those that name one.
+// GangTasks returns how many members of a gang have a node or have succeeded, by task.
 func (s *Pods) GangTasks(key kinds.Key) map[string]int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if g := s.gangs.byKey[key]; g != nil {
-		return maps.Clone(g.begun)
+	tasks := map[string]int{}
+	g := s.gangs.byKey[key]
+	if g == nil {
+		return tasks
 	}
-	return map[string]int{}
+	maps.Copy(tasks, g.begun)
+	if gone := s.gangs.gone(key); gone != nil {
+		for _, task := range gone.tasks {
+			tasks[task]++
+		}
+	}
+	return tasks
 }
 
 // Gang returns the members of a gang that wait for a node and may be bound (none that has a scheduling gate), in no
-// order, how many have a node and have not finished, and how many have succeeded. Those that are being deleted count
-// only where they have succeeded: a gang that is made anew under its name has not started because its former pods
-// still end.
+// order, how many have a node and have not finished, and how many have succeeded, of which some may be gone. Those that
+// are being deleted count only where they have succeeded: a gang that is made anew under its name has not started
+// because its former pods still end.
 func (s *Pods) Gang(key kinds.Key) (pending []*Pod, bound, finished int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -143,7 +229,7 @@ func (s *Pods) Gang(key kinds.Key) (pending []*Pod, bound, finished int) {
 	for _, r := range g.pending {
 		pending = append(pending, r)
 	}
-	return pending, g.bound, g.finished
+	return pending, g.bound, g.finished + s.gangs.gone(key).count()
 }
 
 // GangSize is how many members a gang has that wait for a node, that have one, and that have succeeded, as Gang has
@@ -163,7 +249,8 @@ func (s *Pods) GangSize(key kinds.Key) GangSize {
 		return GangSize{}
 	}
 	return GangSize{
-		Pending: len(g.pending), Bound: g.bound, Finished: g.finished, Scheduler: g.scheduler, Caller: g.caller,
+		Pending: len(g.pending), Bound: g.bound, Finished: g.finished + s.gangs.gone(key).count(), Scheduler: g.scheduler,
+		Caller: g.caller,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -137,7 +138,6 @@ func TestMembersAtRandom(t *testing.T) {
 			gotWaits, gotBound, gotFinished := pods.Gang(key)
 			require.ElementsMatch(t, waits, gotWaits)
 			require.Equal(t, [2]int{bound, finished}, [2]int{gotBound, gotFinished})
-			delete(tasks, "")
 			require.Equal(t, tasks, pods.GangTasks(key))
 			word, known := pods.GangSays(key, nil)
 			require.Equal(t, len(says) > 0, known)
@@ -236,4 +236,45 @@ func TestLeanMembers(t *testing.T) {
 			assert.Equal(t, &tt.want, reader.Compact(decoded(t, lean, encode(t, pod)).(*v1.Pod)).Gang)
 		})
 	}
+}
+
+// Members that are done and gone count with those that are there, as many as are remembered.
+func TestMembersThatAreGone(t *testing.T) {
+	pods, reader := NewPods(), gangReader(t)
+	key := kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: "g"}
+	of := func(name, owner string, changes ...func(*v1.Pod)) *Pod {
+		return reader.Compact(member(name, "g", "3", append(changes, func(p *v1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(owner), Controller: ptr.To(true)}}
+		})...))
+	}
+	finished := func() int {
+		_, _, count := pods.Gang(key)
+		assert.Equal(t, count, pods.GangSize(key).Finished)
+		return count
+	}
+	pods.Put(of("runs", "1", on("n")))
+	pods.Put(of("other", "2", on("n")))
+	for i := range mostDone + 1 {
+		r := of(fmt.Sprint("done-", i), "1", on("n"), phase(v1.PodSucceeded))
+		r.Gang.Task = "t"
+		pods.Put(r)
+		pods.Remove(r)
+	}
+	assert.Equal(t, mostDone, finished())
+	assert.Equal(t, map[string]int{"": 2, "t": mostDone}, pods.GangTasks(key))
+	pods.Remove(of("other", "2", on("n")))
+	pods.Put(of("more", "2"))
+	pods.Put(of("runs", "3", on("n")))
+	assert.Equal(t, mostDone, finished(), "the gang has two controllers, and what was there is none")
+	ended := pods.gangs.gone(key)
+	pods.Put(of("again", "3"))
+	assert.Zero(t, finished(), "it is another run")
+	pods.gangs.done.Add(key, ended)
+	pods.Put(of("done-0", "1"))
+	assert.Zero(t, finished(), "so it is where one is made anew")
+	bare := reader.Compact(member("bare", "g", "3", on("n"), phase(v1.PodSucceeded)))
+	pods.Put(bare)
+	pods.Remove(bare)
+	assert.Zero(t, finished())
+	assert.Zero(t, pods.gangs.done.Len())
 }

@@ -39,6 +39,9 @@ type Gang struct {
 	Key kinds.Key
 	// Minimum is how many members it needs, at least 2; 0 where there is a Problem.
 	Minimum int
+	// Former is the minimum that its object had before that grew, while so many members had begun, until Settle is called;
+	// 0 where there is none.
+	Former int
 	// Tasks are how many of these have to be of each task; nil where that does not matter. Nobody changes it.
 	Tasks map[string]int
 	// Problem says what is wrong with the gang, and what to do; "" where its minimum is known.
@@ -223,7 +226,7 @@ func (g *Gangs) gang(key kinds.Key, says *cluster.Word) (gang Gang, ok bool) {
 	gang = Gang{Key: key, Unsettled: says != nil && !says.Settled}
 	var minimum int64
 	byPods := says != nil && says.Minimum != 0
-	object, state := g.object(key)
+	object, former, state := g.object(key)
 	if object != nil {
 		gang.Object = object.reference
 	}
@@ -238,6 +241,7 @@ func (g *Gangs) gang(key kinds.Key, says *cluster.Word) (gang Gang, ok bool) {
 		minimum = says.Minimum
 	case object != nil:
 		minimum, gang.Tasks, gang.Problem = object.minimum, object.tasks, object.problem
+		gang.Former = int(former)
 		if gang.Problem != "" {
 			gang.Problem = fmt.Sprintf("%s %s/%s: %s", kind.Object.GroupResource(), key.Namespace, key.Name, gang.Problem)
 		}
@@ -268,16 +272,16 @@ const (
 	listed
 )
 
-// object returns the object of a gang, nil where none is known.
-func (g *Gangs) object(key kinds.Key) (*object, state) {
+// object returns the object of a gang, nil where none is known, and the minimum that it had before that grew.
+func (g *Gangs) object(key kinds.Key) (known *object, former int64, is state) {
 	now := notInstalled
 	for _, o := range g.objects[key.Kind] {
 		if o.installed.Absent() {
 			continue
 		}
 		current := o.watch.Listed() && !o.watch.Stale()
-		if known := o.get(key); known != nil && current {
-			return known, listed
+		if known, former = o.get(key); known != nil && current {
+			return known, former, listed
 		}
 		switch {
 		case !current:
@@ -286,7 +290,26 @@ func (g *Gangs) object(key kinds.Key) (*object, state) {
 			now = listed
 		}
 	}
-	return nil, now
+	return nil, 0, now
+}
+
+// Grown returns the gangs of which Former is known.
+func (g *Gangs) Grown() (keys []kinds.Key) {
+	for o := range g.all {
+		o.mu.RLock()
+		for name := range o.grown {
+			keys = append(keys, kinds.Key{Kind: o.kind.Name, Namespace: name.Namespace, Name: name.Name})
+		}
+		o.mu.RUnlock()
+	}
+	return keys
+}
+
+// Settle forgets which minimum a gang needed before: it does not matter any more.
+func (g *Gangs) Settle(key kinds.Key) {
+	for _, o := range g.objects[key.Kind] {
+		o.settle(key)
+	}
 }
 
 // All yields all gangs that have an object or members, in no order. No lock is held while it yields.

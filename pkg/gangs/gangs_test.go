@@ -1,6 +1,7 @@
 package gangs
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -207,9 +208,39 @@ func TestChanges(t *testing.T) {
 		require.NoError(t, err)
 		has(2, "") // nothing that counts has changed
 
+		for _, minimum := range []int64{3, 2} { // it was not whole
+			_, err = groups.Update(t.Context(), group(volcano, "g", minimum), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			has(int(minimum), "", key)
+			assert.Empty(t, w.gangs.Grown())
+		}
+		for i := range 4 {
+			w.pods.Put(w.pod(fmt.Sprint("bound-", i), on("n", ofVolcano("g"))))
+		}
 		_, err = groups.Update(t.Context(), group(volcano, "g", int64(3)), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		has(3, "", key)
+		former := func(want int) {
+			t.Helper()
+			gang, _ := w.gangs.Get(key)
+			assert.Equal(t, want, gang.Former)
+			assert.Equal(t, want > 0, slices.Contains(w.gangs.Grown(), key))
+		}
+		former(2)
+		for _, minimum := range []int64{5, 4} { // it is still that which it had before any of it
+			_, err = groups.Update(t.Context(), group(volcano, "g", minimum), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			has(int(minimum), "", key)
+			former(2)
+		}
+		w.gangs.Settle(key)
+		former(0)
+		for _, tt := range [][2]int64{{6, 4}, {5, 4}, {4, 0}, {3, 0}} {
+			_, err = groups.Update(t.Context(), group(volcano, "g", tt[0]), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			has(int(tt[0]), "", key)
+			former(int(tt[1]))
+		}
 
 		w.install()
 		has(0, "", key)
@@ -218,6 +249,7 @@ func TestChanges(t *testing.T) {
 
 		require.NoError(t, groups.Delete(t.Context(), "g", metav1.DeleteOptions{}))
 		has(0, "does not exist", key)
+		former(0)
 	})
 }
 
@@ -359,7 +391,7 @@ func TestObjectsAreKeptShort(t *testing.T) {
 	full.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}})
 	run(t, vs(volcano), us(full), func(t *testing.T, w *world) {
 		w.settle()
-		kept := w.gangs.objects["volcano"][0].get(keyOf("volcano", "g"))
+		kept, _ := w.gangs.objects["volcano"][0].get(keyOf("volcano", "g"))
 		require.NotNil(t, kept)
 		assert.Equal(t, &object{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", UID: "g", ResourceVersion: kept.ResourceVersion},

@@ -28,6 +28,8 @@ type objects struct {
 
 	mu    sync.RWMutex // guards what follows
 	known map[types.NamespacedName]*object
+	// grown are the minimums that objects of whole gangs had before these grew, until Gangs.Settle is called.
+	grown map[types.NamespacedName]int64
 }
 
 // object is what is kept of one object.
@@ -50,7 +52,7 @@ func (o *object) DeepCopyObject() runtime.Object { return o }
 func (g *Gangs) newObjects(kind *kinds.Compiled, version string, installed *follow.Kind) *objects {
 	o := &objects{
 		kind: kind, version: version, installed: installed, first: follow.NewLatch(), gangs: g,
-		known: map[types.NamespacedName]*object{},
+		known: map[types.NamespacedName]*object{}, grown: map[types.NamespacedName]int64{},
 	}
 	resource := schema.GroupVersionResource{Group: kind.Object.Group, Version: version, Resource: kind.Object.Resource}
 	o.watch = follow.NewWatch(installed, g.Log, follow.NewSource(g.Client, o.name(), g.Client.Resource(resource),
@@ -95,10 +97,17 @@ func (o *objects) news(context.Context) {
 }
 
 func (o *objects) set(obj *object, initial bool) {
-	name := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
+	name, size := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}, o.gangs.Pods.GangSize(o.key(obj))
 	o.mu.Lock()
 	former := o.known[name]
 	o.known[name] = obj
+	switch was := o.grown[name]; {
+	case former == nil || former.UID != obj.UID || obj.minimum <= was:
+		delete(o.grown, name)
+	case was == 0 && 0 < former.minimum && former.minimum < obj.minimum &&
+		former.minimum <= int64(size.Bound+size.Finished):
+		o.grown[name] = former.minimum
+	}
 	o.mu.Unlock()
 	if !initial && (former == nil || former.UID != obj.UID || former.minimum != obj.minimum ||
 		former.problem != obj.problem || !maps.Equal(former.tasks, obj.tasks)) {
@@ -109,6 +118,7 @@ func (o *objects) set(obj *object, initial bool) {
 func (o *objects) gone(obj *object) {
 	o.mu.Lock()
 	delete(o.known, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
+	delete(o.grown, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
 	o.mu.Unlock()
 	o.gangs.OnChanged(o.key(obj))
 }
@@ -117,11 +127,19 @@ func (o *objects) key(obj *object) kinds.Key {
 	return kinds.Key{Kind: o.kind.Name, Namespace: obj.Namespace, Name: obj.Name}
 }
 
-// get returns the object of a gang, nil where there is none.
-func (o *objects) get(key kinds.Key) *object {
+// get returns the object of a gang, nil where there is none, and the minimum that it had before that grew.
+func (o *objects) get(key kinds.Key) (known *object, former int64) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return o.known[types.NamespacedName{Namespace: key.Namespace, Name: key.Name}]
+	name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
+	return o.known[name], o.grown[name]
+}
+
+// settle forgets which minimum an object had before.
+func (o *objects) settle(key kinds.Key) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.grown, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
 }
 
 // keys returns the gangs that have an object, in no order.

@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -30,13 +32,15 @@ type Mark struct {
 	Minimum int64
 	// Err says what is wrong with what the pod says, and what to do.
 	Err string
-	// Task is which of the gang's tasks the pod is one of. It says nothing of the gang.
-	Task string
+	// Task is which of the gang's tasks the pod is one of, and Owner the UID of what controls it. They say nothing of the
+	// gang.
+	Task  string
+	Owner types.UID
 }
 
 // Word is the mark without what is of the pod alone.
 func (m Mark) Word() Mark {
-	m.Task = ""
+	m.Task, m.Owner = "", ""
 	return m
 }
 
@@ -121,6 +125,9 @@ func (t *Table) Mark(pod *v1.Pod) *Mark {
 func (c *Compiled) mark(w *way, name string, pod *v1.Pod) *Mark {
 	shown := printable(name)
 	m := &Mark{Kind: c.Name, Name: clip(shown, maxName), Task: clip(w.task.in(pod), maxName)}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		m.Owner = types.UID(clip(string(owner.UID), maxName))
+	}
 	if text := w.minimum.in(pod); text != "" {
 		number, problem := numberOf(w.minimum.text, text)
 		if m.Minimum = max(number, 1); problem != "" {
