@@ -308,3 +308,44 @@ func TestSlotsAreWhereNoPodKeepsThemAway(t *testing.T) {
 		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
 	})
 }
+
+// A Binding that was looked at for one node goes to no other one, where a member's slot is by now.
+func TestBindingGoesOnlyWhereItWasLookedAt(t *testing.T) {
+	for _, to := range []string{"n1", "n2"} {
+		redirectTest(t, 3, 2, func(w *gangWorld) {
+			w.resize("n0", 1)
+			w.resize("n2", 0)
+			pods := w.gang("a", 2, 2, apart)
+			require.NoError(t, w.bind(pods[0], "n0"))
+			require.True(t, w.isKeptOn(pods[1].Ref, "n1"))
+			p := w.o.Question.For(pods[1], "n0")
+			_, err := w.startBind(pods[1], &p, to)
+			if to == "n1" {
+				require.NoError(t, err)
+				return
+			}
+			w.refusedAs(err, ledger.InsufficientResource)
+		})
+	}
+}
+
+// What is kept for a member after its bind has failed, and within a reservation for it, keeps others of its kind away.
+func TestWhatIsKeptAnewIsApart(t *testing.T) {
+	redirectTest(t, 2, 8, func(w *gangWorld) {
+		pods, other := w.gang("a", 2, 2, apart), w.gang("b", 1, 1, apart)[0]
+		require.NoError(t, w.bind(pods[0], "n0"))
+		p := w.o.Question.For(pods[1], "n1")
+		_, err := w.startBind(pods[1], &p, nowhere)
+		require.NoError(t, err)
+		require.True(t, w.bindFailed(pods[1].Ref, "n1"))
+		require.True(t, w.isKeptOn(pods[1].Ref, "n1"))
+		w.refusedAs(w.bind(other, "n1"), ledger.AntiAffinity)
+	})
+	redirectTest(t, 2, 8, func(w *gangWorld) {
+		pods, other := w.gang("a", 2, 2, apart), w.gang("b", 1, 1, apart)[0]
+		w.keepFor(pods[1], "n1")
+		require.NoError(t, w.bind(pods[0], "n0"))
+		require.True(t, w.isKeptOn(pods[1].Ref, "n1"))
+		w.refusedAs(w.bind(other, "n1"), ledger.AntiAffinity)
+	})
+}

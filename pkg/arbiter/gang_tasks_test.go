@@ -143,6 +143,23 @@ func TestTasksOfAGang(t *testing.T) {
 	})
 }
 
+// A gang with tasks is not forgotten while the bind of a member may fail that one of them lacks.
+func TestTaskThatIsBeingBound(t *testing.T) {
+	tasksTest(t, 1, 8, 2, map[string]any{"actor": int64(1), "learner": int64(1)}, func(w *gangWorld) {
+		w.rule(kinds.RedirectNever)
+		actors, learner := w.tasks("actor", 2, nil), w.tasks("learner", 1, nil)[0]
+		for _, pod := range actors {
+			require.NoError(t, w.bind(pod, "n0"))
+		}
+		p := w.o.Question.For(learner, "n0")
+		_, err := w.startBind(learner, &p, nowhere)
+		require.NoError(t, err)
+		w.watch()
+		require.True(t, w.bindFailed(learner.Ref, "n0"))
+		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
+	})
+}
+
 // Members of tasks count, too, that are done, or were bound before this server decided.
 func TestTasksOfAGangTakenOver(t *testing.T) {
 	tasksTest(t, 1, 8, 3, map[string]any{"actor": int64(2), "learner": int64(1)}, func(w *gangWorld) {

@@ -247,9 +247,14 @@ func TestChanges(t *testing.T) {
 		w.install(volcano)
 		has(3, "", key)
 
+		_, err = groups.Update(t.Context(), group(volcano, "g", int64(4)), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		has(4, "", key)
+		require.Equal(t, []kinds.Key{key}, w.gangs.Grown())
 		require.NoError(t, groups.Delete(t.Context(), "g", metav1.DeleteOptions{}))
 		has(0, "does not exist", key)
 		former(0)
+		assert.Empty(t, w.gangs.Grown())
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -271,5 +272,26 @@ func TestNoReservationIsRepeatedAfterTheLease(t *testing.T) {
 		assert.Greater(t, before, 2)
 		<-time.After(time.Minute)
 		assert.Equal(t, before, w.Store.CreateCount)
+	})
+}
+
+// The anti-affinity of a pod is in no object, so it counts in no slot either: a server that comes next would not know it.
+func TestWhatNoObjectSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(t), newPod("p")
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{}, TopologyKey: v1.LabelHostname,
+			}},
+		}}
+		w.bring(p)
+		g := onA("caller", p)
+		g.Durable, g.Name = true, "job"
+		d, err := w.Reserve(t.Context(), g)
+		require.NoError(t, err)
+		require.Empty(t, d.Error)
+		views, _ := w.Ledger.Slots()
+		require.Len(t, views, 1)
+		assert.Empty(t, views[0].Request.Ports)
 	})
 }

@@ -176,7 +176,7 @@ func (k *Keeper) newSlot(pod *cluster.Pod, name string, deadline time.Time) ledg
 	slot := ledger.Slot{
 		Ref:     ledger.SlotRef{Namespace: pod.Ref.Namespace, Name: name, Slot: slotName},
 		Node:    pod.Node,
-		Request: k.Ledger.BesidesDRA(pod.Node, pod.Request.Capacity()), Policy: ledger.Once, Scheduler: pod.Scheduler,
+		Request: k.Ledger.BesidesDRA(pod.Node, pod.Request), Policy: ledger.Once, Scheduler: pod.Scheduler,
 		Caller: pod.Caller, Priority: pod.Priority, Deadline: deadline,
 	}
 	if consumersOf(pod) == nil {

@@ -28,10 +28,7 @@ func addAmounts(amounts reserver.Amounts, t *resources.Table, r *resources.Reque
 // hostPortNames spells out the host ports of a request.
 func hostPortNames(r *resources.Request) []string {
 	var names []string
-	for _, p := range r.Ports {
-		if p.IsTerm() {
-			continue
-		}
+	for _, p := range r.Capacity().Ports {
 		names = append(names, string(p.Protocol)+"/"+p.IP+":"+strconv.Itoa(int(p.Port)))
 	}
 	return names

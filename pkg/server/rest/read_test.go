@@ -125,6 +125,11 @@ func TestAllocations(t *testing.T) {
 	f := newFixture(t, Limits{})
 	pod := aPod("a", "500m", "1Gi")
 	pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
+	pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{ // which is no port
+		RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+			LabelSelector: &metav1.LabelSelector{}, TopologyKey: v1.LabelHostname,
+		}},
+	}}
 	f.bind(pod, "node-1")
 	binding := f.Bring(aPod("a-b", "1", "1Gi")).Placement("node-1")
 	binding.Scheduler = "theirs"
