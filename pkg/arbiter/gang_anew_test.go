@@ -86,7 +86,10 @@ func TestMembersThatAreDoneAndGone(t *testing.T) {
 					}
 					w.o.Pods.Put(&last)
 					w.ledger.RemovePod(pod.Ref, 2)
-					w.o.Pods.Remove(&last)
+					deleted := last
+					deleted.Deleting = true
+					w.o.Pods.Put(&deleted)
+					w.o.Pods.Remove(&deleted)
 				}
 				again := w.pod("a", cmp.Or(test.name, "a-2-anew"), 3, func(p *v1.Pod) {
 					by(test.then)(p)
