@@ -224,6 +224,7 @@ func TestMemberThatClashesGoesElsewhere(t *testing.T) {
 		require.NoError(t, w.bind(pods[0], "n0"))
 		w.pass(2 * w.longest())
 		require.Equal(t, GangShort, w.viewOf(pods[0]).State)
+		assert.Contains(t, w.viewOf(pods[0]).Why, "; pods that must not be with its own are on n1")
 		w.api.change(func() { clear(w.api.pods[types.NamespacedName{Namespace: "ns", Name: "neighbor-n1"}].Labels) })
 		w.pass(10 * time.Minute)
 		assert.Equal(t, "n1", w.api.read("ns", "a-1").Spec.NodeName)

@@ -206,6 +206,7 @@ func TestMinimumThatGrows(t *testing.T) {
 	whole(t, 7, func(w *gangWorld, pods []*cluster.Pod) {
 		w.refusedAs(w.bind(pods[2], "n0"), ledger.GangUnplaced)
 		assert.Equal(t, "Waiting: 2 pending, 0 kept, 2 bound, 0 finished", counts(*w.viewOf(pods[0])))
+		assert.Contains(t, w.viewOf(pods[0]).Why, "; it had the 2 pods that it needed before its minimum became 4")
 		w.pass(30 * time.Second)
 		assert.Empty(t, w.short(), "it is as whole as it was")
 		assert.Zero(t, w.ganging.arbiter.HalfGangTime())

@@ -3,6 +3,7 @@ package arbiter
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -88,10 +89,13 @@ func (a *Arbiter) HalfGangTime() time.Duration {
 type remembered struct {
 	since, half, deadline time.Time
 	why                   string
+	closed                []string
 }
 
 func (s *startingGang) remembered() remembered {
-	return remembered{since: s.since, half: s.half, deadline: s.deadline, why: s.why}
+	return remembered{
+		since: s.since, half: s.half, deadline: s.deadline, why: s.why, closed: slices.Sorted(maps.Keys(s.closed)),
+	}
 }
 
 // views yields the gangs of the namespaces that are wanted, in no order. It does not hold the lock that decisions are
@@ -158,10 +162,28 @@ func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 		v.Why = fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them", gang.Key,
 			m.short(), gang.Minimum)
 	}
-	if left := g.whyLeft(gang, &m); m.isStarted() && left != "" {
-		v.Why = strings.TrimPrefix(v.Why+"; "+left, "; ")
-	}
+	v.Why = g.addWhy(v.Why, gang, &m, known.closed)
 	return v
+}
+
+// mostNamed is how many nodes are named that are left out.
+const mostNamed = 8
+
+// addWhy adds to why a gang is not whole what else is known of that.
+func (g *ganging) addWhy(why string, gang *gangs.Gang, m *muster, closed []string) string {
+	all := []string{why}
+	if m.grows() {
+		all = append(all, fmt.Sprintf("it had the %d pods that it needed before its minimum became %d", gang.Former,
+			gang.Minimum))
+	}
+	if len(closed) > 0 {
+		all = append(all, "pods that must not be with its own are on "+
+			strings.Join(closed[:min(len(closed), mostNamed)], ", "))
+	}
+	if m.isStarted() {
+		all = append(all, g.whyLeft(gang, m))
+	}
+	return strings.Join(slices.DeleteFunc(all, func(why string) bool { return why == "" }), "; ")
 }
 
 // state says how far a gang is, and why, where its pods tell.

@@ -275,7 +275,7 @@ func TestNoReservationIsRepeatedAfterTheLease(t *testing.T) {
 	})
 }
 
-// The anti-affinity of a pod is in no object, so it counts in no slot either: a server that comes next would not know it.
+// The anti-affinity of a pod is in no object, so it counts in no slot either: the next server would not know it.
 func TestWhatNoObjectSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := newWorld(t), newPod("p")
