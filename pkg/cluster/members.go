@@ -18,9 +18,9 @@ type gangs struct {
 	byKey  map[kinds.Key]*gang
 	nextID uint64
 	done   *lru.Cache // by key: done
-	// ending are members that had succeeded before they were deleted, and are still there. The API server says of each pod
-	// that it is being deleted before it is gone, whatever its grace period.
-	ending map[podKey]types.UID
+	// succeeded are members that have been seen so before they were deleted, and are still there. The API server says of
+	// each pod that it is being deleted before it is gone, whatever its grace period.
+	succeeded map[types.UID]bool
 }
 
 // done are the members of a gang that have succeeded and are gone: their controller, or the garbage collection of pods,
@@ -62,23 +62,28 @@ type said struct {
 
 func newGangs() gangs {
 	return gangs{
-		of: map[podKey]*Pod{}, byKey: map[kinds.Key]*gang{}, done: lru.New(mostGangsDone), ending: map[podKey]types.UID{},
+		of: map[podKey]*Pod{}, byKey: map[kinds.Key]*gang{}, done: lru.New(mostGangsDone), succeeded: map[types.UID]bool{},
 	}
 }
 
 // set takes in the state of the pod of a name; r is nil where it is gone. A gang keeps its place while it has members.
 func (g *gangs) set(k podKey, r *Pod) {
 	held := g.of[k]
+	if held != nil && r != nil && r.Ref.UID != held.Ref.UID { // the watch did not see it go
+		g.set(k, nil)
+		held = nil
+	}
 	switch {
 	case r != nil && r.Gang != nil:
 		g.comes(k.name, r, held)
-	case r == nil && held != nil && g.hadSucceeded(k, held):
-		g.isDone(k.name, held)
-	}
-	if r != nil && held != nil && r.Deleting && r.Ref.UID == held.Ref.UID && g.hadSucceeded(k, held) {
-		g.ending[k] = r.Ref.UID
-	} else {
-		delete(g.ending, k)
+		if r.Finished && !r.Deleting {
+			g.succeeded[r.Ref.UID] = true
+		}
+	case held != nil:
+		if g.succeeded[held.Ref.UID] {
+			g.isDone(k.name, held)
+		}
+		delete(g.succeeded, held.Ref.UID)
 	}
 	if held != nil {
 		delete(g.of, k)
@@ -89,12 +94,6 @@ func (g *gangs) set(k podKey, r *Pod) {
 		g.of[k] = r
 		g.gang(r).add(k, r, 1)
 	}
-}
-
-// hadSucceeded reports whether a member that is deleted had succeeded before, and has not ended because it was deleted.
-func (g *gangs) hadSucceeded(k podKey, held *Pod) bool {
-	uid, ok := g.ending[k]
-	return held.Finished && !held.Deleting || ok && uid == held.Ref.UID
 }
 
 // comes forgets members that are done and gone where a pod that is there is one of another run.

@@ -258,9 +258,13 @@ func TestMembersThatAreGone(t *testing.T) {
 		r := of(fmt.Sprint("done-", i), "1", on("n"), phase(v1.PodSucceeded))
 		r.Gang.Task = "t"
 		pods.Put(r)
-		pods.Remove(r)
+		deleted := *r
+		deleted.Deleting = true
+		pods.Put(&deleted)
+		pods.Remove(&deleted)
 	}
 	assert.Equal(t, mostDone, finished())
+	assert.Empty(t, pods.gangs.succeeded)
 	assert.Equal(t, map[string]int{"": 2, "t": mostDone}, pods.GangTasks(key))
 	pods.Remove(of("other", "2", on("n")))
 	pods.Put(of("more", "2"))
@@ -277,4 +281,17 @@ func TestMembersThatAreGone(t *testing.T) {
 	pods.Remove(bare)
 	assert.Zero(t, finished())
 	assert.Zero(t, pods.gangs.done.Len())
+
+	last := of("last", "1", on("n"), phase(v1.PodSucceeded))
+	pods.Put(last)
+	pods.Put(reader.Compact(newPod(func(p *v1.Pod) { p.Name = "last" }, "1"))) // it is no member any more
+	assert.Empty(t, pods.gangs.succeeded)
+	pods.gangs.done.Add(key, ended)
+	pods.Put(of("done-1", "9"))
+	assert.Zero(t, finished())
+	pods.gangs.done.Add(key, ended)
+	anew := of("done-1", "1")
+	anew.Ref.UID = "anew"
+	pods.Put(anew) // the watch did not see the one before go
+	assert.Zero(t, finished())
 }
