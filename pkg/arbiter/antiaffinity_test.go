@@ -350,3 +350,25 @@ func TestWhatIsKeptAnewIsApart(t *testing.T) {
 		w.refusedAs(w.bind(other, "n1"), ledger.AntiAffinity)
 	})
 }
+
+// A pod whose anti-affinity is about pods of many namespaces is not judged: each would be read live.
+func TestAntiAffinityInManyNamespaces(t *testing.T) {
+	for _, others := range [][]string{{"a", "b", "c"}, {"a", "b", "c", "d"}} {
+		redirectTest(t, 2, 1, func(w *gangWorld) {
+			pods := w.gang("a", 2, 2, func(p *v1.Pod) {
+				apart(p)
+				terms := &p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+				(*terms)[0].Namespaces = append([]string{"ns"}, others...)
+			})
+			require.NoError(t, w.bind(pods[0], "n0"))
+			_, err := w.admit(pods[1], "n0")
+			if len(others) == 3 {
+				require.NoError(t, err)
+				assert.Equal(t, 4, w.api.lists)
+				return
+			}
+			w.refusedAs(err, ledger.InsufficientResource)
+			assert.Zero(t, w.api.lists)
+		})
+	}
+}

@@ -460,3 +460,18 @@ func TestSlotMovesFromANodeThatWillNotDo(t *testing.T) {
 		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
 	})
 }
+
+// A node is cordoned where capacity is kept for a member: it goes elsewhere, or waits.
+func TestNodeWithASlotIsCordoned(t *testing.T) {
+	for _, nodes := range []int{2, 3} {
+		redirectTest(t, nodes, 1, func(w *gangWorld) {
+			pods := w.gang("a", 2, 2, nil)
+			require.NoError(t, w.bind(pods[0], "n0"))
+			home, _ := w.ledger.HomeOf(pods[1].Ref)
+			w.cordon(home)
+			w.pass(5 * finishAfter)
+			other := map[int]string{2: "", 3: map[string]string{"n1": "n2", "n2": "n1"}[home]}[nodes]
+			assert.Equal(t, other, w.api.read("ns", "a-1").Spec.NodeName)
+		})
+	}
+}

@@ -2,7 +2,9 @@ package arbiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
@@ -294,5 +298,72 @@ func TestTasksThatAreNotNeeded(t *testing.T) {
 	tasksTest(t, 1, 2, 2, nil, func(w *gangWorld) {
 		w.setMinimum(4)
 		w.refusedAs(w.bind(w.tasks("", 4, nil)[0], "n0"), ledger.GangUnplaced)
+	})
+}
+
+// A server that decides again while PodGroups cannot be read goes by the tasks that it knew.
+func TestTasksThatAreNotReadAnyMore(t *testing.T) {
+	tasksTest(t, 1, 3, 3, map[string]any{"actor": int64(2), "learner": int64(1)}, func(w *gangWorld) {
+		w.rule(kinds.RedirectNever)
+		actors, learner := w.tasks("actor", 4, nil), w.tasks("learner", 1, nil)[0]
+		require.NoError(t, w.bind(actors[0], "n0"))
+		require.True(t, w.isKeptOn(learner.Ref, "n0"))
+		w.pass(w.longest() + time.Minute) // nothing is heard of PodGroups, and the slots end
+		gang, _ := w.o.Gangs.Of(learner)
+		require.True(t, gang.Unread)
+		assert.Equal(t, 1, w.takeOver())
+		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
+	})
+}
+
+// While PodGroups cannot be read nothing is known of a gang that grows, and nothing changes.
+func TestMinimumThatGrowsIsNotRead(t *testing.T) {
+	tasksTest(t, 1, 8, 2, nil, func(w *gangWorld) {
+		pods := w.tasks("", 2, nil)
+		for _, pod := range pods {
+			require.NoError(t, w.bind(pod, "n0"))
+		}
+		w.watch()
+		w.setMinimum(4)
+		more := w.tasks("more", 1, nil)[0]
+		client, ok := w.o.Gangs.Client.(*dynamicfake.FakeDynamicClient)
+		require.True(t, ok)
+		var down atomic.Bool
+		down.Store(true)
+		client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) {
+			return down.Load(), nil, errors.New("down")
+		})
+		client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return down.Load(), nil, errors.New("down")
+		})
+		gang := gangs.Gang{}
+		for range 15 * time.Minute / time.Second { // until the watch has ended, and nothing was heard of them for long
+			if gang, _ = w.o.Gangs.Of(more); !gang.Unread {
+				w.pass(time.Second)
+			}
+		}
+		require.True(t, gang.Unread)
+		w.watch()
+		down.Store(false)
+		w.pass(time.Minute)
+		w.setMinimum(4)
+		gang, _ = w.o.Gangs.Of(more)
+		assert.Equal(t, 2, gang.Former)
+		w.refusedAs(w.bind(more, "n0"), ledger.GangIncomplete)
+	})
+}
+
+// A gang that lacks a task was not whole before its minimum grew.
+func TestMinimumThatGrowsWhileATaskIsLacking(t *testing.T) {
+	tasksTest(t, 1, 4, 3, map[string]any{"actor": int64(2), "learner": int64(1)}, func(w *gangWorld) {
+		w.rule(kinds.RedirectNever)
+		actors, learner := w.tasks("actor", 3, nil), w.tasks("learner", 1, nil)[0]
+		for _, pod := range actors {
+			require.NoError(t, w.bind(pod, "n0"))
+		}
+		w.setMinimum(5)
+		w.watch()
+		assert.Empty(t, w.o.Gangs.Grown())
+		require.NoError(t, w.bind(learner, "n0"), "others run already")
 	})
 }

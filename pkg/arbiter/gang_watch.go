@@ -55,7 +55,8 @@ func (g *ganging) watch() {
 	for _, key := range g.o.Gangs.Grown() {
 		size := g.o.Pods.GangSize(key)
 		begun := size.Bound + size.Finished
-		if gang, ok := g.o.Gangs.Get(key); ok && (begun < gang.Former || gang.Minimum <= begun) {
+		gang, ok := g.o.Gangs.Get(key)
+		if ok && gang.Problem == "" && (begun < gang.Former || gang.Minimum <= begun) {
 			g.o.Gangs.Settle(key)
 		}
 	}
@@ -375,7 +376,9 @@ func (g *ganging) takeOverOne(key kinds.Key, gang *gangs.Gang) (count int) {
 	if !g.assume(gang, &m) {
 		return 0
 	}
-	m.gang = *gang
+	if m.gang = *gang; len(gang.Tasks) > 0 {
+		m = g.muster(gang, ledger.PodRef{})
+	}
 	if s := g.of[key]; s != nil && m.isStarted() {
 		g.putOff(s)
 	}
@@ -395,7 +398,7 @@ func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
 	switch {
 	case gang.Problem == "":
 	case s != nil && !s.half.IsZero() && !gang.Missing:
-		gang.Minimum, gang.Problem, gang.Unread = s.Minimum, s.Problem, s.Unread
+		*gang = s.Gang
 	case gang.Unread:
 		gang.Minimum = m.bound + len(m.kept) + len(m.unplaced)
 	default:

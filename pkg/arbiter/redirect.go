@@ -113,6 +113,7 @@ func (g *ganging) usesOwn(p *ledger.Placement) (uses bool) {
 func (g *ganging) mayBeOn(pod *cluster.Pod, name string) bool {
 	node, known := g.o.Nodes.Node(name)
 	return known && pod.Constraints.NodesDecide() && g.suits(pod)(name) &&
+		(!node.Unschedulable || pod.Request.ToleratesUnschedulable) && // the ledger lets a pod have what is kept there
 		!slices.ContainsFunc(g.o.Ledger.PodsOn(name), func(ref ledger.PodRef) bool {
 			other, ok := g.o.Pods.Pod(ref.Namespace, ref.Name) // the watch may not have brought it bound yet
 			return ok && ref != pod.Ref && other.Node == "" && other.IsApartFrom(pod, node)

@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
@@ -183,7 +184,9 @@ func TestBindingIsNotRedirected(t *testing.T) {
 		"refusals are warnings":     {meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true }},
 		"the node is another one":   {pods: onDisk("ssd"), meanwhile: func(w *gangWorld) { w.label("n1", "hdd") }},
 		"the node is gone":          {meanwhile: func(w *gangWorld) { w.nodes.Remove("n1") }},
-		"it is cordoned":            {meanwhile: func(w *gangWorld) { w.resize("n1", 0) }},
+		"it is cordoned":            {meanwhile: func(w *gangWorld) { w.cordon("n1") }},
+		"a feature of kubelets":     {pods: restartsAll},
+		"a claim that it is given":  {pods: hasExtendedClaim},
 		"a pod keeps it away":       {pods: shares, meanwhile: neighbor("zone", "ns")},
 		"one that is elsewhere":     {pods: shares, meanwhile: neighbor("rack", "ns"), goes: true},
 		"one of other namespaces":   {pods: shares, meanwhile: neighbor("zone", "x"), goes: true},
@@ -217,4 +220,30 @@ func TestBindingIsNotRedirected(t *testing.T) {
 			})
 		})
 	}
+}
+
+// cordon has the watch bring a node as cordoned.
+func (w *gangWorld) cordon(node string) {
+	labels := map[string]string{v1.LabelHostname: node}
+	w.ledger.ObserveNode(ledger.NodeObservation{
+		Name: node, Labels: labels, Unschedulable: true, Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 110},
+		},
+	})
+	w.nodes.Put(&cluster.Node{Name: node, Labels: labels, Unschedulable: true, Taints: []v1.Taint{
+		{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule},
+	}})
+}
+
+// restartsAll has a pod ask for a feature that kubelets declare, as kube-scheduler's NodeDeclaredFeatures has it.
+func restartsAll(p *v1.Pod) {
+	p.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action: v1.ContainerRestartRuleActionRestartAllContainers,
+	}}
+}
+
+// hasExtendedClaim has a pod be given a claim for extended resources, which kube-scheduler writes before it binds the
+// pod.
+func hasExtendedClaim(p *v1.Pod) {
+	p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "c"}
 }

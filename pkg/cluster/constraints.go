@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/nodedeclaredfeatures"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -61,8 +63,10 @@ func asksOthers(pod *v1.Pod) string {
 		}
 	}
 	switch {
-	case len(spec.ResourceClaims) > 0:
+	case len(spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil:
 		return "ResourceClaims"
+	case asksFeatures(spec):
+		return "features that not all kubelets have"
 	case spec.SchedulingGroup != nil:
 		return "spec.schedulingGroup"
 	case sizeOf(pod.Labels) > maxChoice: // by which others may keep it away
@@ -70,6 +74,14 @@ func asksOthers(pod *v1.Pod) string {
 	default:
 		return ""
 	}
+}
+
+// asksFeatures reports whether nodes have to declare a feature for a pod, by kube-scheduler's NodeDeclaredFeatures.
+func asksFeatures(spec *v1.PodSpec) bool {
+	asks := &nodedeclaredfeatures.PodInfo{Spec: spec}
+	return slices.ContainsFunc(features.AllFeatures, func(f nodedeclaredfeatures.Feature) bool {
+		return f.InferForScheduling(asks)
+	})
 }
 
 // Accepts returns whether a node is one that the pod may be on, going by the node's labels and taints alone.

@@ -32,9 +32,9 @@ type cut map[uint64]cut
 var (
 	containerCut = cut{
 		2: nil, 3: nil, 4: nil, 5: nil, 7: nil, 19: nil, // image, command, args, workingDir, env, envFrom
-		9: nil, 21: nil, 10: nil, 11: nil, 22: nil, 12: nil, // volumeMounts, volumeDevices, the three probes, lifecycle
-		// terminationMessage*, imagePullPolicy, securityContext, restartPolicyRules
-		13: nil, 20: nil, 14: nil, 15: nil, 25: nil,
+		9:  {1: nil, 2: nil, 3: nil, 4: nil, 5: nil, 6: nil, 7: nil}, // volumeMounts: all but bindMountOptions
+		21: nil, 10: nil, 11: nil, 22: nil, 12: nil,                  // volumeDevices, the three probes, lifecycle
+		13: nil, 20: nil, 14: nil, 15: nil, // terminationMessage*, imagePullPolicy, securityContext
 	}
 	containerStatusCut = cut{
 		2: nil, 3: nil, 6: nil, 7: nil, 8: nil, // state, lastState, image, imageID, containerID

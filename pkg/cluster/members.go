@@ -17,7 +17,7 @@ type gangs struct {
 	of     map[podKey]*Pod // members, of all gangs
 	byKey  map[kinds.Key]*gang
 	nextID uint64
-	done   *lru.Cache // by key: done
+	done   *lru.Cache // by key: done, of gangs without members
 	// succeeded are members that have been seen so before they were deleted, and are still there. The API server says of
 	// each pod that it is being deleted before it is gone, whatever its grace period.
 	succeeded map[types.UID]bool
@@ -31,7 +31,7 @@ type done struct {
 	tasks  map[string]string  // by name
 }
 
-// So many gangs have members that are done and gone, and so many each, at most.
+// So many gangs without members have some that are done and gone, and each gang so many, at most.
 const (
 	mostGangsDone = 256
 	mostDone      = 256
@@ -47,6 +47,7 @@ type gang struct {
 	begun    map[string]int      // those that have a node or have succeeded, by task
 	says     map[kinds.Mark]said // what the members say
 	owners   map[types.UID]int
+	done     *done // nil where there are none
 	// scheduler is that of the member that was seen last of those that have a node, and before there are any of all.
 	scheduler string
 	// caller is who had the member bound that was seen last of those that have a node.
@@ -104,7 +105,9 @@ func (g *gangs) comes(name string, r, held *Pod) {
 		return
 	}
 	if _, again := gone.tasks[name]; again || !gone.owners[r.Gang.Owner] {
-		g.done.Remove(key)
+		if g.done.Remove(key); g.byKey[key] != nil {
+			g.byKey[key].done = nil
+		}
 	}
 }
 
@@ -114,22 +117,23 @@ func (g *gangs) isDone(name string, held *Pod) {
 	if held.Gang.Owner == "" {
 		return
 	}
-	key := held.Gang.Key(held.Ref.Namespace)
-	gone := g.gone(key)
-	if gone == nil {
-		gone = &done{map[types.UID]bool{}, map[string]string{}}
-		g.done.Add(key, gone)
+	of := g.gang(held)
+	if of.done == nil {
+		of.done = &done{map[types.UID]bool{}, map[string]string{}}
 	}
-	if len(gone.tasks) < mostDone {
-		gone.tasks[name] = held.Gang.Task
-		for owner := range g.byKey[key].owners {
-			gone.owners[owner] = true
+	if len(of.done.tasks) < mostDone {
+		of.done.tasks[name] = held.Gang.Task
+		for owner := range of.owners {
+			of.done.owners[owner] = true
 		}
 	}
 }
 
 // gone returns the members of a gang that are done and gone, nil where there are none.
 func (g *gangs) gone(key kinds.Key) *done {
+	if of := g.byKey[key]; of != nil {
+		return of.done
+	}
 	known, _ := g.done.Get(key)
 	gone, _ := known.(*done)
 	return gone
@@ -150,8 +154,9 @@ func (g *gangs) gang(r *Pod) *gang {
 	if of == nil {
 		of = &gang{
 			id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]said{}, begun: map[string]int{},
-			owners: map[types.UID]int{},
+			owners: map[types.UID]int{}, done: g.gone(key),
 		}
+		g.done.Remove(key)
 		g.nextID++
 		g.byKey[key] = of
 	}
@@ -160,8 +165,12 @@ func (g *gangs) gang(r *Pod) *gang {
 
 // drop forgets a gang without members.
 func (g *gangs) drop(key kinds.Key) {
-	if g.byKey[key].members == 0 {
-		delete(g.byKey, key)
+	of := g.byKey[key]
+	if of.members > 0 {
+		return
+	}
+	if delete(g.byKey, key); of.done != nil {
+		g.done.Add(key, of.done)
 	}
 }
 

@@ -271,9 +271,10 @@ func TestMembersThatAreGone(t *testing.T) {
 	pods.Put(of("runs", "3", on("n")))
 	assert.Equal(t, mostDone, finished(), "the gang has two controllers, and what was there is none")
 	ended := pods.gangs.gone(key)
+	again := func() { pods.gangs.byKey[key].done = ended }
 	pods.Put(of("again", "3"))
 	assert.Zero(t, finished(), "it is another run")
-	pods.gangs.done.Add(key, ended)
+	again()
 	pods.Put(of("done-0", "1"))
 	assert.Zero(t, finished(), "so it is where one is made anew")
 	bare := reader.Compact(member("bare", "g", "3", on("n"), phase(v1.PodSucceeded)))
@@ -286,12 +287,46 @@ func TestMembersThatAreGone(t *testing.T) {
 	pods.Put(last)
 	pods.Put(reader.Compact(newPod(func(p *v1.Pod) { p.Name = "last" }, "1"))) // it is no member any more
 	assert.Empty(t, pods.gangs.succeeded)
-	pods.gangs.done.Add(key, ended)
+	again()
 	pods.Put(of("done-1", "9"))
 	assert.Zero(t, finished())
-	pods.gangs.done.Add(key, ended)
+	again()
 	anew := of("done-1", "1")
 	anew.Ref.UID = "anew"
 	pods.Put(anew) // the watch did not see the one before go
 	assert.Zero(t, finished())
+}
+
+// The gangs of others have nobody's members be forgotten that are done and gone, while there are members.
+func TestMembersThatAreGoneOfManyGangs(t *testing.T) {
+	pods, reader := NewPods(), gangReader(t)
+	of := func(gang, name string, changes ...func(*v1.Pod)) *Pod {
+		return reader.Compact(member(name, gang, "3", append(changes, on("n"), func(p *v1.Pod) {
+			p.UID = types.UID(name)
+			p.OwnerReferences = []metav1.OwnerReference{{UID: "1", Controller: ptr.To(true)}}
+		})...))
+	}
+	end := func(gang string) {
+		r := of(gang, gang+"-0", phase(v1.PodSucceeded))
+		pods.Put(r)
+		pods.Remove(r)
+	}
+	finished := func(gang string) int {
+		return pods.GangSize(kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: gang}).Finished
+	}
+	pods.Put(of("g", "g-1"))
+	end("g")
+	for i := range mostGangsDone + 1 {
+		end(fmt.Sprint("job", i))
+	}
+	assert.Equal(t, 1, finished("g"))
+	assert.Equal(t, mostGangsDone, pods.gangs.done.Len())
+	for _, gang := range []string{"job0", "job1"} {
+		pods.Put(of(gang, gang+"-1"))
+	}
+	assert.Equal(t, 0, finished("job0"), "there were more of them since")
+	assert.Equal(t, 1, finished("job1"))
+	assert.Equal(t, mostGangsDone-1, pods.gangs.done.Len())
+	pods.Put(of("job2", "job2-0"))
+	assert.Equal(t, 0, finished("job2"), "it is another run")
 }

@@ -30,10 +30,12 @@ type Node struct {
 	// Annotations are those that have to do with autoscalers; nil where there are none.
 	Annotations map[string]string
 
-	allocatable   []resources.Amount
-	pluginAway    []v1.ResourceName
-	unschedulable bool
-	version       uint64 // resourceVersion
+	// Unschedulable says that the node is cordoned.
+	Unschedulable bool
+
+	allocatable []resources.Amount
+	pluginAway  []v1.ResourceName
+	version     uint64 // resourceVersion
 }
 
 // observation is what the ledger is told of the node; nil where there is none.
@@ -42,7 +44,7 @@ func (r *Node) observation() *ledger.NodeObservation {
 		return nil
 	}
 	return &ledger.NodeObservation{
-		Name: r.Name, UID: r.UID, Allocatable: r.allocatable, Unschedulable: r.unschedulable, Labels: r.Labels,
+		Name: r.Name, UID: r.UID, Allocatable: r.allocatable, Unschedulable: r.Unschedulable, Labels: r.Labels,
 	}
 }
 
@@ -105,7 +107,7 @@ func compactNode(t *resources.Table, node *v1.Node) *Node {
 		Name: node.Name, UID: node.UID, Labels: node.Labels, Taints: node.Spec.Taints,
 		Annotations: ofAutoscalers(node.Annotations),
 		allocatable: resources.Allocatable(t, node), pluginAway: pluginAway(&node.Status),
-		unschedulable: node.Spec.Unschedulable, version: ParseVersion(node.ResourceVersion),
+		Unschedulable: node.Spec.Unschedulable, version: ParseVersion(node.ResourceVersion),
 	}
 }
 

@@ -25,7 +25,7 @@ type repulsion struct {
 	key        string // of the label by which nodes are one place
 }
 
-// repulsionsOf returns what a pod keeps away; nil for nearly all pods.
+// repulsionsOf returns what a pod keeps away; nil for nearly all pods. A term without a selector means no pod.
 func repulsionsOf(pod *v1.Pod) (list []repulsion) {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 		return nil
@@ -38,6 +38,8 @@ func repulsionsOf(pod *v1.Pod) (list []repulsion) {
 	for i := range terms {
 		r := repulsion{selector: labels.Everything(), key: clip(terms[i].TopologyKey, maxText)}
 		switch {
+		case terms[i].LabelSelector == nil:
+			continue
 		case len(terms) <= maxRepulsions && size <= maxChoice:
 			r = repulsionOf(pod.Namespace, &terms[i])
 		case slices.ContainsFunc(list, func(o repulsion) bool { return o.key == r.key }) || len(list) == maxRepulsions:
@@ -84,7 +86,7 @@ func (r *repulsion) places() []string {
 
 // text is the same for terms that mean the same.
 func (r *repulsion) text() string {
-	return strings.Join(r.namespaces, ",") + "/" + r.selector.String() + "/" + r.key
+	return strings.Join(r.namespaces, ",") + "\x00" + r.selector.String() + "\x00" + r.key
 }
 
 // repelling are the terms of the pods with a node, kept in step with the pods by Pods.list. Pods of one kind have the

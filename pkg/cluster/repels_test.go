@@ -238,3 +238,38 @@ func TestIsApartFrom(t *testing.T) {
 	assert.False(t, repels.IsApartFrom(waits("db", nil), node))
 	assert.False(t, repels.IsApartFrom(waits("web", nil), &Node{Name: "n"}))
 }
+
+// A term without a selector means no pod, and one with an empty selector means all. Terms that differ are told apart.
+func TestRepelledByOneOfTwoTerms(t *testing.T) {
+	has := func(key string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+			Key: key, Operator: metav1.LabelSelectorOpExists,
+		}}}
+	}
+	for name, terms := range map[string][2]v1.PodAffinityTerm{
+		"none and all": {
+			{TopologyKey: v1.LabelHostname}, {TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{}},
+		},
+		"slashes": {
+			{TopologyKey: "hostname", LabelSelector: has("app/kubernetes.io")},
+			{TopologyKey: v1.LabelHostname, LabelSelector: has("app")},
+		},
+	} {
+		pods, nodes, reader := NewPods(), NewNodes(), Reader{Table: resources.NewTable()}
+		node := &Node{Name: "n", Labels: map[string]string{v1.LabelHostname: "n", "hostname": "n"}}
+		nodes.Put(node)
+		for k, on := range []string{"elsewhere", "n"} {
+			terms[k].NamespaceSelector = &metav1.LabelSelector{}
+			pods.Put(reader.Compact(newPod(func(p *v1.Pod) {
+				repellingBy(terms[k])(p)
+				p.Name, p.Spec.NodeName = fmt.Sprint(k), on
+			}, "1")))
+		}
+		asks := reader.Compact(newPod(func(p *v1.Pod) {
+			p.Name, p.Spec.NodeName, p.Labels = "asks", "", map[string]string{"app": "x"}
+		}, "1"))
+		assert.True(t, pods.Repelled(asks, nodes)(node), name)
+		pods.Remove(reader.Compact(newPod(func(p *v1.Pod) { p.Name = "1" }, "1")))
+		assert.False(t, pods.Repelled(asks, nodes)(node), name)
+	}
+}

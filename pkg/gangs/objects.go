@@ -97,15 +97,14 @@ func (o *objects) news(context.Context) {
 }
 
 func (o *objects) set(obj *object, initial bool) {
-	name, size := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}, o.gangs.Pods.GangSize(o.key(obj))
+	name, begun := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}, o.gangs.Pods.GangTasks(o.key(obj))
 	o.mu.Lock()
 	former := o.known[name]
 	o.known[name] = obj
 	switch was := o.grown[name]; {
 	case former == nil || former.UID != obj.UID || obj.minimum <= was:
 		delete(o.grown, name)
-	case was == 0 && 0 < former.minimum && former.minimum < obj.minimum &&
-		former.minimum <= int64(size.Bound+size.Finished):
+	case was == 0 && 0 < former.minimum && former.minimum < obj.minimum && former.isMet(begun):
 		o.grown[name] = former.minimum
 	}
 	o.mu.Unlock()
@@ -113,6 +112,11 @@ func (o *objects) set(obj *object, initial bool) {
 		former.problem != obj.problem || !maps.Equal(former.tasks, obj.tasks)) {
 		o.gangs.OnChanged(o.key(obj))
 	}
+}
+
+// isMet reports whether a gang is whole by the object that has begun with so many members of each task.
+func (o *object) isMet(begun map[string]int) bool {
+	return (&Gang{Minimum: int(o.minimum), Tasks: o.tasks}).Lacks(begun) <= 0
 }
 
 func (o *objects) gone(obj *object) {

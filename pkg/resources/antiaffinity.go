@@ -14,10 +14,12 @@ import (
 // hash of that.
 const antiAffinity v1.Protocol = "AntiAffinity"
 
-// A pod may have so many terms of so many bytes that count. Its author chooses.
+// A pod may have so many terms, of so many bytes and namespaces, that count. Its author chooses, and the pods that each
+// means in each namespace are read live.
 const (
-	maxTerms = 8
-	maxTerm  = 512
+	maxTerms  = 8
+	maxTerm   = 512
+	maxPlaces = 4
 )
 
 // IsTerm reports whether it is no port, but a term of required anti-affinity.
@@ -51,7 +53,7 @@ func Apart(pod *v1.Pod) (ports []HostPort, all bool) {
 // apart puts a term in words that are the same for each pod that has it, if it is one that counts.
 func apart(pod *v1.Pod, term *v1.PodAffinityTerm) (text string, ok bool) {
 	by, named := term.NamespaceSelector, len(term.Namespaces) > 0
-	if term.TopologyKey != v1.LabelHostname || term.Size() > maxTerm ||
+	if term.TopologyKey != v1.LabelHostname || term.Size() > maxTerm || len(term.Namespaces) > maxPlaces ||
 		by != nil && len(by.MatchLabels)+len(by.MatchExpressions) > 0 ||
 		by == nil && named && !slices.Contains(term.Namespaces, pod.Namespace) {
 		return "", false
