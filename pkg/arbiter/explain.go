@@ -91,10 +91,13 @@ func (e *Explanation) ofGang(gang *GangView) {
 	if gang == nil || e.State != statePending {
 		return
 	}
-	if gang.State == GangStarting || gang.State == GangShort {
+	switch {
+	case gang.State == GangStarting, gang.State == GangShort:
 		e.Message += fmt.Sprintf("; of its gang, %d of the %d pods it needs have a node", gang.Bound+gang.Finished,
 			gang.Minimum)
-	} else if gang.State != GangWhole && gang.Why != "" {
+	case gang.State == GangWaiting && gang.WaitingSince.IsZero():
+		e.Message += fmt.Sprintf("; its gang needs capacity for %d pods, and %s", gang.Minimum, gang.Why)
+	case gang.State != GangWhole && gang.Why != "":
 		e.Message = gang.Why
 	}
 }

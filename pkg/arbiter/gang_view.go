@@ -162,6 +162,9 @@ func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 		v.Why = fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them", gang.Key,
 			m.short(), gang.Minimum)
 	}
+	if v.Why == "" && v.State == GangWaiting {
+		v.Why = "no scheduler has asked to bind a pod of it"
+	}
 	v.Why = g.addWhy(v.Why, gang, &m, known.closed)
 	return v
 }

@@ -46,7 +46,7 @@ func TestGangView(t *testing.T) {
 		pods = append(pods, w.pod("a", "a-3", 4, nil))
 		v = w.see()["a"]
 		assert.Equal(t, "Waiting: 4 pending, 0 kept, 0 bound, 0 finished", counts(v))
-		assert.Empty(t, v.Why, "nobody has tried")
+		assert.Equal(t, "no scheduler has asked to bind a pod of it", v.Why)
 		assert.Equal(t, "s", v.Scheduler)
 
 		refused := time.Now()
@@ -235,6 +235,7 @@ func TestExplainGang(t *testing.T) {
 		e := explain(pods[1])
 		require.NotNil(t, e.Gang)
 		assert.Contains(t, e.Message, "there is capacity for the pod on 1 of 1 nodes", "nobody has tried")
+		assert.Contains(t, e.Message, "; its gang needs capacity for 4 pods, and no scheduler has asked to bind a pod of it")
 		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
 		e = explain(pods[1])
 		assert.Equal(t, GangWaiting, e.Gang.State)
