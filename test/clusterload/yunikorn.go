@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
@@ -32,19 +31,15 @@ type taskGroup struct {
 	Name        string              `json:"name"`
 	MinMember   int                 `json:"minMember"`
 	MinResource corev1.ResourceList `json:"minResource"`
-	Annotations map[string]string   `json:"annotations"`
 }
 
 // MarkYuniKornGang makes a pod a member of an application of one task group for YuniKorn, and of a gang for the
-// verdict. To GlobalReserve the placeholders are the gang, and the pods come into their places.
+// verdict. To GlobalReserve it is no gang: YuniKorn does not follow a placeholder that is redirected.
 func MarkYuniKornGang(pod *corev1.Pod, name string, size int) {
 	const group = "members"
 	groups, err := json.Marshal([]taskGroup{{
 		// Of more or less than a pod requests YuniKorn makes no room for it.
 		Name: group, MinMember: size, MinResource: pod.Spec.Containers[0].Resources.Requests,
-		Annotations: map[string]string{
-			v1alpha1.GangAnnotation: name, v1alpha1.GangMinAnnotation: strconv.Itoa(size),
-		},
 	}})
 	if err != nil {
 		panic(err) // quantities and names can always be written

@@ -35,8 +35,8 @@ func TestYuniKornUnderAdmission(t *testing.T) {
 }
 
 // YuniKorn has begun to bind placeholders when kube-scheduler is let go. No node is overcommitted at any moment. What
-// becomes of the gangs is left open: between the end of a placeholder and the binding of its pod the capacity is
-// anybody's, and YuniKorn does not try a pod again whose binding was refused.
+// becomes of the gangs is left open: each side takes a part of the capacity, and YuniKorn does not try a pod again
+// whose binding was refused.
 func TestYuniKornBesideKubeScheduler(t *testing.T) {
 	c := newYuniKornCluster(t, 12, shipped)
 	c.fillTogether()
