@@ -47,7 +47,7 @@ TAGS := e2e,chaos,soak,costs
 PLAIN := /(cmd|docs|hack|manifests|scheduler-config|pkg/(apis|certificate|command|devices|kubectl|policy|resources|version))(/|$$)
 UNIT_PKGS = $(shell $(GO) list ./... | grep -v /globalreserve/test/)
 # Modules whose tests are in the gate, beside the libraries, and those whose tests belong to make e2e and make bench-scheduler.
-GATE_MODULES := test/agreement test/sbom
+GATE_MODULES := test/agreement test/sbom test/sim
 E2E_MODULES  := cmd/globalreserve-scheduler test/legacypolicy test/monitoring test/release
 # What the gate needs of the control plane; the rest takes minutes to build.
 GATE_BINARIES := etcd kube-apiserver kube-scheduler
@@ -304,6 +304,15 @@ chaos: build scheduler controlplane ## Random requests, kills and partitions for
 	$(GO) test -tags chaos -p 1 -count 1 -timeout 60m -run '$(call names,$(call tagged,chaos))' \
 	  $(filter-out $(LINEAR),$(call packages,$(call tagged,chaos)))
 	$(GO) test -tags chaos $(LINEAR) -count 1 -v -timeout 0 -args -duration=10m -seed=$(CHAOS_SEED) $(CHAOS_ARGS)
+	$(MAKE_PART) sim SEED=$(CHAOS_SEED) SEEDS=500
+
+# How many clusters are simulated, from which seed on, and how much is done in each.
+SEED  ?= 1
+SEEDS ?= 1
+STEPS ?= 1000
+.PHONY: sim
+sim: ## Simulate clusters, and write down what happened where a promise is broken (SEED=7 SEEDS=100 STEPS=5000)
+	cd test/sim && SEED=$(SEED) SEEDS=$(SEEDS) STEPS=$(STEPS) $(GO) test -count 1 -v -timeout 0 -run '^TestSeeds$$' .
 
 .PHONY: soak
 soak: build scheduler controlplane ## Floods, greedy tenants and how long bindings take then, with nothing beside them

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -80,6 +81,7 @@ type App struct {
 	mayFollow, caughtUp *follow.Latch
 
 	checks  *identity.Checks
+	known   http.Handler // serves callers that are known
 	intake  *httpjson.Intake
 	api     *rest.API
 	health  *health
@@ -101,6 +103,7 @@ type App struct {
 // nodes and pods (WaitReady). An error means that nothing was left running.
 func (a *App) Start(ctx context.Context) error {
 	if err := a.open(); err != nil {
+		a.events.Shutdown() // it has run since New
 		return err
 	}
 	if a.options.Observe {

@@ -250,6 +250,9 @@ func TestServerStartErrors(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			// The queues of those who follow the files of a certificate end with who runs them, which nobody does here.
+			const queue = "k8s.io/client-go/util/workqueue.(*delayingType[...]).waitingLoop"
+			defer leaks.None(t, goleak.IgnoreCurrent(), goleak.IgnoreTopFunction(queue))
 			o := secureOptions(ca)
 			tc.change(&o)
 			if o.Kubeconfig != "" || o.Validate() != nil {

@@ -35,7 +35,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/server/extender"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/pkg/version"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
@@ -46,7 +45,7 @@ const (
 	gangEventBurst      = 50
 )
 
-// New builds a server and starts nothing. Its log goes to out.
+// New builds a server that does nothing before Start. Its log goes to out.
 func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -64,10 +63,19 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
 		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
 	}
+	if err := a.build(clients); err != nil {
+		a.events.Shutdown() // it has run since it was made
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *App) build(clients Clients) (err error) {
+	o, log := &a.options, a.log
 	a.recorder = a.events.NewRecorder(scheme.Scheme, "globalreserve")
 	a.checks = identity.NewChecks(clients.Core, log)
 	if a.elector, err = a.newElector(clients); err != nil {
-		return nil, err
+		return err
 	}
 	a.objects = store.New(clients.Reservations, a.elector.Term(), a.elector.Writes())
 	a.health = &health{
@@ -78,7 +86,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.registerIntake()
 	a.ledger = gates.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),
-	}), steady.Process, gates.New(a.policies), a.health.undecided)
+	}), o.Clock, gates.New(a.policies), a.health.undecided)
 	a.metrics.RegisterLedger(a.ledger.Stats)
 	a.metrics.RegisterElection(o.Observe,
 		func() bool { return !o.Observe && a.elector.Leads() == "" },
@@ -86,7 +94,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		func() float64 { return float64(a.elector.Term().Get()) })
 	a.metrics.RegisterWatches(a.allAges)
 	if err := a.buildCluster(clients.Core); err != nil {
-		return nil, err
+		return err
 	}
 	a.question = &placement.Builder{Reader: a.cache.Reader(), Matcher: &placement.Matcher{}, Devices: a.devicesOf}
 	a.limits = limits.New(limits.Options{
@@ -100,10 +108,10 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		a.watcher = policy.NewWatcher(a.policies, o.PolicyFile, a.policyLoaded, a.policyFailed)
 	}
 	if err := a.buildPeers(clients); err != nil {
-		return nil, err
+		return err
 	}
 	a.serve(a.buildRoutes(clients))
-	return a, nil
+	return nil
 }
 
 // registerIntake has the metrics tell which build this is, and what it takes in.

@@ -19,7 +19,7 @@ import (
 // limited serves at most so many connections.
 func limited(t *testing.T, most int, handler http.HandlerFunc) (address string) {
 	log, _ := logtest.NewNullLogger()
-	s := newHTTPServer(handler, most, log)
+	s := newHTTPServer(&machineNetwork{}, handler, most, log)
 	require.NoError(t, s.listen("127.0.0.1", 0, "--port"))
 	t.Cleanup(background.Run(t, func(ctx context.Context) error {
 		return s.run(ctx, context.Background)

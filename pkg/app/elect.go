@@ -65,6 +65,7 @@ func (a *App) newElector(clients Clients) (*election.Elector, error) {
 	o := &a.options.Election
 	return election.New(election.Options{
 		Client: clients.Core, Terms: clients.Reservations.GlobalreserveV1alpha1().LedgerTerms(),
+		Clock:     a.options.Clock,
 		Namespace: o.Namespace, Identity: host + "_" + string(uuid.NewUUID()), Times: o.Times, Alone: !o.LeaderElect,
 		Bind: arbiter.RequestTimeout(a.options.BindTimeout), Object: store.Timeout,
 		Follow: a.mayFollow.Open, Stale: a.staleKinds, StandBy: a.standBy, TakeOver: a.takeOver, Resume: a.resume, Log: a.log,

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
@@ -16,6 +17,9 @@ import (
 )
 
 // What follows is for a program that has the server in its own process.
+
+// Handler serves what is served over TLS to callers in this process: who is asking is said by identity.As.
+func (a *App) Handler() http.Handler { return a.known }
 
 // Waiting are the pods that wait. A scheduler that is asked by nobody over HTTP leaves its own out of them by Host; see
 // pkg/schedulerplugin.

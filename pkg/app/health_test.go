@@ -62,7 +62,7 @@ func TestGateWhileTheServerBecomesReady(t *testing.T) {
 
 // A start that fails after the port was opened has nobody who serves it: the stop closes it.
 func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
-	s := newHTTPServer(http.NotFoundHandler(), 1, logrus.New())
+	s := newHTTPServer(&machineNetwork{}, http.NotFoundHandler(), 1, logrus.New())
 	require.NoError(t, s.listen("127.0.0.1", 0, "--port"))
 	address := s.listener.Addr().String()
 	s.close()

@@ -144,6 +144,6 @@ func TestConnectionsOfKubeSchedulerAreKept(t *testing.T) {
 	}
 	assert.Less(t, len(plain.seen), sent)
 	log, _ := logtest.NewNullLogger()
-	assert.Greater(t, newHTTPServer(http.NotFoundHandler(), maxConnections, log).server.IdleTimeout,
+	assert.Greater(t, newHTTPServer(&machineNetwork{}, http.NotFoundHandler(), maxConnections, log).server.IdleTimeout,
 		scheduler.Transport.(*http.Transport).IdleConnTimeout)
 }

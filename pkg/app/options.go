@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
@@ -66,6 +67,10 @@ type Options struct {
 	// CompareInterval is how often the ledger is compared with the watched
 	// state of the cluster, FullCompareInterval with a list read live.
 	CompareInterval, FullCompareInterval time.Duration
+	// Clock is what deadlines run on.
+	Clock *steady.Clock
+	// Network is how the server is reached, and how it reaches other servers.
+	Network Network
 	// Tracer is what Run makes of TracingConfigFile. The zero one traces nothing.
 	Tracer tracing.Tracer
 }
@@ -86,6 +91,8 @@ func DefaultOptions() Options {
 		ShutdownTimeout:        25 * time.Second,
 		CompareInterval:        30 * time.Second,
 		FullCompareInterval:    10 * time.Minute,
+		Clock:                  steady.Process,
+		Network:                &machineNetwork{},
 	}
 }
 

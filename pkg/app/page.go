@@ -45,7 +45,7 @@ func (a *App) buildPage(routes http.Handler) {
 		known = a.checks.Outside(&identity.Entry{Open: never, Admission: never, Intake: a.intake}, known)
 	}
 	page := notForBrowsers(a.options.HostNames, ui.New(known))
-	a.page = newHTTPServer(a.health.lettingGo(page), maxTLSConnections, a.log)
+	a.page = newHTTPServer(a.options.Network, a.health.lettingGo(page), maxTLSConnections, a.log)
 }
 
 // openPage opens the port of the page, after that of TLS, whose certificate it shows off loopback.

@@ -91,7 +91,7 @@ func (o *PeerOptions) advertised(listening net.Addr) (string, error) {
 func (a *App) buildPeers(clients Clients) (err error) {
 	a.forwarder, err = forward.New(forward.Options{
 		Name: a.elector.Identity(), Leads: a.elector.Leads, Moved: a.elector.Moved, Undecided: a.health.undecided,
-		Kind: a.definitions.Kind("ledgerterms"), Client: clients.Reservations,
+		Network: a.options.Network, Kind: a.definitions.Kind("ledgerterms"), Client: clients.Reservations,
 		Metrics: a.metrics, Refuse: a.health.unknown, Intake: a.intake, Log: a.log,
 	})
 	if err != nil {
@@ -107,30 +107,31 @@ func (a *App) buildPeers(clients Clients) (err error) {
 // anyhow: a bound would have one of them that runs wild keep the scheduler out, which so gets at least its turns.
 func (a *App) serve(routes http.Handler) {
 	routes = a.health.gate(routes)
+	network := a.options.Network
 	if a.options.HealthAddress != "" {
-		a.probes = newHTTPServer(notForBrowsers(a.options.HostNames, a.health.handler()), maxTLSConnections, a.log)
+		a.probes = newHTTPServer(network, notForBrowsers(a.options.HostNames, a.health.handler()), maxTLSConnections, a.log)
 	}
 	if a.options.BindAddress != "" {
 		plain := a.options.Tracer.Handler(a.intake.Limit(a.forwarded(decides, routes)))
 		if !net.ParseIP(a.options.BindAddress).IsLoopback() {
 			plain = a.intake.Paced(plain)
 		}
-		plain = identity.Insecure(plain)
-		a.server = newHTTPServer(a.health.lettingGo(notForBrowsers(a.options.HostNames, plain)), maxConnections, a.log)
+		plain = a.health.lettingGo(notForBrowsers(a.options.HostNames, identity.Insecure(plain)))
+		a.server = newHTTPServer(network, plain, maxConnections, a.log)
 	}
 	a.buildPage(routes)
 	a.buildProfile()
 	hooks := httpjson.NewRouter()
 	a.registerHooks(hooks)
 	hooks.NotFound = routes
+	all := func(path string) bool { return admission.Serves(path) || decides(path) }
+	a.known = a.health.lettingGo(a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks)))))
 	if a.options.Secure.enabled() {
-		all := func(path string) bool { return admission.Serves(path) || decides(path) }
-		known := a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks))))
-		a.secure = newSecureServer(a.options.Secure, a.checks, a.intake, a.health.lettingGo(known), a.log)
+		a.secure = newSecureServer(network, a.options.Secure, a.checks, a.intake, a.known, a.log)
 	}
 	if a.options.Peers.Address != "" {
-		a.peers = newHTTPServer(a.health.lettingGo(a.options.Tracer.Handler(a.forwarder.Accept(a.intake.Limit(hooks)))),
-			maxTLSConnections, a.log)
+		passedOn := a.health.lettingGo(a.options.Tracer.Handler(a.forwarder.Accept(a.intake.Limit(hooks))))
+		a.peers = newHTTPServer(network, passedOn, maxTLSConnections, a.log)
 		a.peers.server.TLSConfig = a.forwarder.Key().ServerTLS()
 		a.peers.server.WriteTimeout = writeTimeout + time.Second // the server that passed the request on gives up first
 	}

@@ -93,11 +93,12 @@ type secureServer struct {
 }
 
 // newSecureServer makes a server of what is for those who may ask. It starts nothing.
-func newSecureServer(o SecureOptions, checks *identity.Checks, intake *httpjson.Intake, next http.Handler,
-	log logrus.FieldLogger,
+func newSecureServer(network Network, o SecureOptions, checks *identity.Checks, intake *httpjson.Intake,
+	next http.Handler, log logrus.FieldLogger,
 ) *secureServer {
 	return &secureServer{
-		options: o, checks: checks, intake: intake, httpServer: newHTTPServer(next, maxTLSConnections, log),
+		options: o, checks: checks, intake: intake,
+		httpServer: newHTTPServer(network, next, maxTLSConnections, log),
 	}
 }
 

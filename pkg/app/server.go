@@ -32,6 +32,7 @@ const (
 // httpServer serves a handler on an address until it is stopped.
 type httpServer struct {
 	server   *http.Server
+	network  Network
 	listener net.Listener
 	most     int // connections
 }
@@ -42,14 +43,14 @@ const requestMemory = 96 << 20
 
 // newHTTPServer wraps the handler so that a panic in it becomes a 500 and an
 // entry in the log. At most so many connections stay open.
-func newHTTPServer(handler http.Handler, most int, log logrus.FieldLogger) *httpServer {
+func newHTTPServer(network Network, handler http.Handler, most int, log logrus.FieldLogger) *httpServer {
 	report := func(r *http.Request, value any, stack []byte) {
 		log.WithFields(logrus.Fields{
 			"method": r.Method, "path": httpjson.Clip(r.URL.Path), "panic": fmt.Sprint(value), "stack": string(stack),
 		}).Error("a request made the server panic")
 	}
 	return &httpServer{
-		most: most,
+		network: network, most: most,
 		server: &http.Server{
 			ConnState:         newConnections(most).follow,
 			Handler:           httpjson.Recover(report, handler),
@@ -65,7 +66,7 @@ func newHTTPServer(handler http.Handler, most int, log logrus.FieldLogger) *http
 // listen opens the port, so that a port that is taken is an error at start. flag
 // is where the port comes from.
 func (s *httpServer) listen(address string, port int, flag string) error {
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp",
+	listener, err := s.network.Listen(context.Background(), "tcp",
 		net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("cannot serve on port %d (choose another with %s): %w", port, flag, err)

@@ -314,7 +314,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w.question = placementtest.NewBuilder(w.ledger)
 	placementtest.Nodes(w.ledger, 4000, "a", "b")
 	w.policy = policy.NewStore(policy.Default(), time.Minute)
-	w.gated = gates.NewGatedLedger(w.ledger, steady.New(time.Now), gates.New(w.policy),
+	w.gated = gates.NewGatedLedger(w.ledger, steady.New(time.Now, steady.Uptime), gates.New(w.policy),
 		func() string { return ptr.Deref(w.undecided.Load(), "") })
 	w.waiting, w.writes = waitingtest.New(w.gated, w.question, w.store, placementtest.Plain("a", "b", "c"))
 	w.bring(pods...)

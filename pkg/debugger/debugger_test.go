@@ -155,7 +155,7 @@ func (w *world) server() *Server {
 
 func (w *world) dump() reserver.DumpAnswer {
 	return rest.New(rest.Options{
-		Ledger: w.ledger.Reader, Clock: steady.New(time.Now),
+		Ledger: w.ledger.Reader, Clock: steady.New(time.Now, steady.Uptime),
 		About: func() reserver.DumpAnswer { return w.about },
 	}).Dump()
 }

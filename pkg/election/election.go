@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // LeaseName is the name of the Lease that the deciding server holds.
@@ -67,6 +68,8 @@ type Options struct {
 	Terms  typed.LedgerTermInterface
 	// Namespace is that of the Lease.
 	Namespace string
+	// Clock has an Uptime that deadlines of the Lease run on.
+	Clock *steady.Clock
 	// Identity tells this process from all others.
 	Identity string
 	Times    Times
@@ -143,11 +146,11 @@ type Elector struct {
 
 // New returns an Elector that does not run. It takes part only in Run.
 func New(o Options) (*Elector, error) {
-	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Follow == nil || o.Stale == nil ||
-		o.StandBy == nil || o.TakeOver == nil || o.Resume == nil || o.Log == nil {
+	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Clock == nil || o.Follow == nil ||
+		o.Stale == nil || o.StandBy == nil || o.TakeOver == nil || o.Resume == nil || o.Log == nil {
 		return nil,
-			errors.New("election: Options.Client, Terms, Namespace, Identity, Follow, Stale, StandBy, TakeOver, Resume and " +
-				"Log are required")
+			errors.New("election: Options.Client, Terms, Namespace, Identity, Clock, Follow, Stale, StandBy, TakeOver, " +
+				"Resume and Log are required")
 	}
 	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
@@ -161,7 +164,7 @@ func New(o Options) (*Elector, error) {
 	e.writes = NewWrites(o.Times.write(), e.mayWrite)
 	e.lease = &lease{
 		o: &e.o, writes: e.writes, others: func() {},
-		now: uptime, sure: o.Times.Lease - o.Times.Retry,
+		now: o.Clock.Uptime, sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
 	}
 	answers.l = e.lease

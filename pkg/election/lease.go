@@ -25,7 +25,7 @@ type lease struct {
 	term   atomic.Int64
 	o      *Options
 	writes *Writes
-	now    func() time.Duration // of a clock that only runs forward; see uptime
+	now    func() time.Duration // of a clock that only runs forward; see steady.Uptime
 	// sure is how long after sending a renewal no other server can have the Lease.
 	sure time.Duration
 	// renewed is when the last successful renewal was sent; 0 while the Lease is not

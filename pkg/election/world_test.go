@@ -27,6 +27,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/election/termtest"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // world is an API server with a Lease and a LedgerTerm; fenced says that it has the fence, too.
@@ -35,8 +36,11 @@ type world struct {
 	core   *fake.Clientset
 	own    *termtest.API
 	fenced atomic.Bool
-	took   int           // times a server took over
-	led    time.Duration // how long ago another one had led then
+	clock  *steady.Clock
+	// suspended is how long the machine was suspended, in nanoseconds.
+	suspended atomic.Int64
+	took      int           // times a server took over
+	led       time.Duration // how long ago another one had led then
 	// resumed is how often a server went on that could not renew its Lease.
 	resumed int
 	// followed is how often a server saw that another one leads.
@@ -55,6 +59,10 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 func newWorld(t *testing.T, fenced bool) *world {
 	w := &world{t: t, core: fake.NewClientset(), own: termtest.New(t)}
 	w.fenced.Store(fenced)
+	begun := time.Now()
+	w.clock = steady.New(time.Now, func() time.Duration {
+		return time.Since(begun) + time.Hour + time.Duration(w.suspended.Load())
+	})
 	if fenced {
 		w.install()
 	}
@@ -131,7 +139,7 @@ func (w *world) elector(name string, change func(*Options)) *Elector {
 	log.SetOutput(io.Discard)
 	o := Options{
 		Client: w.core, Terms: w.own.GlobalreserveV1alpha1().LedgerTerms(), Namespace: "kube-system", Identity: name,
-		Times: DefaultTimes(), Bind: 3 * time.Second, Object: 3 * time.Second, Log: log,
+		Clock: w.clock, Times: DefaultTimes(), Bind: 3 * time.Second, Object: 3 * time.Second, Log: log,
 		Follow:   func() { w.followed.Add(1) },
 		Stale:    func() string { return "" },
 		StandBy:  func() bool { return true },
@@ -143,8 +151,6 @@ func (w *world) elector(name string, change func(*Options)) *Elector {
 	}
 	e, err := New(o)
 	require.NoError(w.t, err)
-	begun := time.Now() // in the bubble of a test
-	e.lease.now = func() time.Duration { return time.Since(begun) + time.Hour }
 	return e
 }
 

@@ -20,7 +20,7 @@ func TestDecisionsPassTheGates(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	placementtest.Nodes(l, 4000, "a")
 	store, undecided := policy.NewStore(policy.Default(), time.Minute), ""
-	g := gates.NewGatedLedger(l, steady.New(time.Now), gates.New(store), func() string { return undecided })
+	g := gates.NewGatedLedger(l, steady.New(time.Now, steady.Uptime), gates.New(store), func() string { return undecided })
 	asked := &ledger.Placement{
 		Pod: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}, Node: "a", Request: placementtest.Request(1000),
 		Scheduler: "batch", Caller: "bob",

@@ -23,7 +23,7 @@ func TestExpire(t *testing.T) {
 		placementtest.Nodes(l, 4000, "a")
 		log, _ := logtest.NewNullLogger()
 		defer background.Run(t, func(ctx context.Context) error {
-			return Expire(ctx, l.Observer(), steady.New(time.Now), log)
+			return Expire(ctx, l.Observer(), steady.New(time.Now, steady.Uptime), log)
 		})()
 		reserve := func(name string, ttl time.Duration) {
 			placement := ledger.Placement{

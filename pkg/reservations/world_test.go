@@ -117,8 +117,9 @@ func (w *world) newServer() {
 	w.matcher = &placement.Matcher{}
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
-		Ledger: gates.NewGatedLedger(w.ledger, steady.New(w.wall), gates.New(w.policy), w.undecided), Client: w.client,
-		Nodes: cluster.NewNodes(), Pods: cluster.NewPods(), Matcher: w.matcher,
+		Ledger: gates.NewGatedLedger(w.ledger, steady.New(w.wall, steady.Uptime), gates.New(w.policy), w.undecided),
+		Client: w.client,
+		Nodes:  cluster.NewNodes(), Pods: cluster.NewPods(), Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: w.synced,
 		MayDecide:   opened().Wait,

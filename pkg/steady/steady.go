@@ -24,7 +24,8 @@ const looks = 100
 
 // Clock is both clocks. It is safe for concurrent use.
 type Clock struct {
-	wall func() time.Time
+	wall   func() time.Time
+	uptime func() time.Duration
 	// origin is what the wall clock showed when the Clock was made, and begun that moment.
 	origin, begun time.Time
 	// ahead is by how much the wall clock has been stepped since, in whole seconds. So moments are the same
@@ -33,12 +34,12 @@ type Clock struct {
 }
 
 // Process is the Clock of this process.
-var Process = New(time.Now)
+var Process = New(time.Now, Uptime)
 
-// New makes a Clock that shows what a wall clock shows now.
-func New(wall func() time.Time) *Clock {
+// New makes a Clock that shows what a wall clock shows now. uptime is what Uptime returns.
+func New(wall func() time.Time, uptime func() time.Duration) *Clock {
 	origin, begun := look(wall)
-	return &Clock{wall: wall, origin: origin, begun: begun}
+	return &Clock{wall: wall, uptime: uptime, origin: origin, begun: begun}
 }
 
 // look reads a wall clock and returns the moment of that, too. It reads again, not for ever, where the process was
@@ -55,6 +56,10 @@ func look(wall func() time.Time) (shown, at time.Time) {
 
 // Now is the steady clock's.
 func (c *Clock) Now() time.Time { return c.origin.Add(time.Since(c.begun)) }
+
+// Uptime is the time since a moment that stays the same: it goes on while the machine is suspended, when Now stands
+// still.
+func (c *Clock) Uptime() time.Duration { return c.uptime() }
 
 // Wall is the wall clock's now.
 func (c *Clock) Wall() time.Time { return c.wall().Round(0) }

@@ -14,7 +14,7 @@ func TestClock(t *testing.T) {
 		t.Run(step.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun, stepped := time.Now(), time.Duration(0)
-				c := New(func() time.Time { return time.Now().Add(stepped) })
+				c := New(func() time.Time { return time.Now().Add(stepped) }, Uptime)
 				assert.Equal(t, begun, c.Now())
 				at := begun.Add(time.Minute)
 				assert.Equal(t, at, c.At(at), "the clocks show the same")
@@ -47,7 +47,7 @@ func TestPauseBetweenTheClocks(t *testing.T) {
 				<-time.After(time.Hour)
 			}
 			return shown
-		})
+		}, Uptime)
 		assert.Equal(t, time.Now(), c.Now(), "when it was made")
 		at := time.Now().Add(time.Minute)
 		pauses = 1
@@ -60,7 +60,7 @@ func TestPauseBetweenTheClocks(t *testing.T) {
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, stepped := time.Now(), time.Duration(0)
-		c := New(func() time.Time { return time.Now().Add(stepped) })
+		c := New(func() time.Time { return time.Now().Add(stepped) }, Uptime)
 		ends := begun.Add(time.Minute - time.Second)
 		assert.Equal(t, ends, c.Ends(ends, time.Minute), "as the object says")
 		for _, stepped = range []time.Duration{time.Hour, -time.Hour} {

@@ -82,7 +82,7 @@ const TTL = time.Minute
 func NewWorld(l *ledger.Ledger) *World {
 	log, hook := logtest.NewNullLogger()
 	w := &World{
-		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Nodes: cluster.NewNodes(),
+		Ledger: l, Clock: steady.New(time.Now, steady.Uptime), Pods: cluster.NewPods(), Nodes: cluster.NewNodes(),
 		Matcher: &placement.Matcher{},
 		Metrics: metrics.New(), Policy: policy.NewStore(policy.Default(), TTL),
 		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,

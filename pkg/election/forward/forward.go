@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync"
@@ -38,6 +39,11 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
+// Dialer makes connections, as a net.Dialer does.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
 // Options are what a Forwarder works with. All are required.
 type Options struct {
 	// Name is this server's in the election.
@@ -47,6 +53,8 @@ type Options struct {
 	Leads, Undecided func() string
 	// Moved is called when the LedgerTerm has another term than was known, or is gone. It must not block.
 	Moved func()
+	// Network is how other servers are reached.
+	Network Dialer
 	// Kind is that of the LedgerTerm.
 	Kind   *follow.Kind
 	Client versioned.Interface

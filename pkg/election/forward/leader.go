@@ -53,7 +53,7 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-func newLeader(key *Key, spec *v1alpha1.LedgerTermSpec, dialFor time.Duration) *leader {
+func newLeader(dialer Dialer, key *Key, spec *v1alpha1.LedgerTermSpec, dialFor time.Duration) *leader {
 	l := &leader{term: spec.Term, name: spec.Leader, failure: errUntried}
 	l.gone, l.stop = context.WithCancel(context.Background())
 	address, err := url.Parse(spec.URL)
@@ -65,7 +65,7 @@ func newLeader(key *Key, spec *v1alpha1.LedgerTermSpec, dialFor time.Duration) *
 	default:
 		l.url = &url.URL{Scheme: address.Scheme, Host: address.Host}
 	}
-	dialer := &tls.Dialer{NetDialer: &net.Dialer{}, Config: key.clientTLS(spec.PublicKey)}
+	config := key.clientTLS(spec.PublicKey)
 	l.transport = &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialFor)
@@ -74,7 +74,12 @@ func newLeader(key *Key, spec *v1alpha1.LedgerTermSpec, dialFor time.Duration) *
 			if err != nil {
 				return nil, &dialError{err}
 			}
-			return conn, nil
+			secure := tls.Client(conn, config)
+			if err := secure.HandshakeContext(ctx); err != nil {
+				_ = conn.Close() // the handshake says why
+				return nil, &dialError{err}
+			}
+			return secure, nil
 		},
 		MaxIdleConnsPerHost: keptConns, IdleConnTimeout: idleTimeout, ResponseHeaderTimeout: answerTimeout,
 		DisableCompression: true, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,

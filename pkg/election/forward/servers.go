@@ -168,12 +168,12 @@ func (s *servers) standBy() bool {
 func (s *servers) follow(spec *v1alpha1.LedgerTermSpec) {
 	if s.leader != nil && spec.Term == s.leader.term {
 		if s.leader.url == nil && spec.URL != "" {
-			s.replace(newLeader(s.key, spec, s.dialFor))
+			s.replace(newLeader(s.o.Network, s.key, spec, s.dialFor))
 		}
 		return
 	}
 	if s.leader == nil || spec.Term > s.leader.term {
-		s.replace(newLeader(s.key, spec, s.dialFor))
+		s.replace(newLeader(s.o.Network, s.key, spec, s.dialFor))
 	}
 	s.o.Moved()
 }

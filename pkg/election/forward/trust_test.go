@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -149,7 +150,7 @@ func TestNoLoop(t *testing.T) {
 func (w *world) servers(name string, leads func() string, moved func()) *servers {
 	key, err := newKey(name)
 	require.NoError(w.t, err)
-	return newServers(&Options{Name: name, Client: w.objects, Leads: leads, Moved: moved}, key)
+	return newServers(&Options{Name: name, Network: &net.Dialer{}, Client: w.objects, Leads: leads, Moved: moved}, key)
 }
 
 func leads() string { return "" }

@@ -64,7 +64,8 @@ func (w *world) server(name string) *server {
 	definitions := follow.NewDefinitions(w.objects.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	var err error
 	s.Forwarder, err = New(Options{
-		Name: name, Leads: undecided, Undecided: undecided, Kind: definitions.Kind("ledgerterms"), Client: w.objects,
+		Name: name, Network: &net.Dialer{}, Leads: undecided, Undecided: undecided, Client: w.objects,
+		Kind:    definitions.Kind("ledgerterms"),
 		Metrics: metrics.New(), Log: log, Intake: httpjson.NewIntake(64<<20,
 			func(*http.Request) string { return "" }), Moved: func() { s.moved.Add(1) },
 		Refuse: func(rw http.ResponseWriter, _ *http.Request, why string) {

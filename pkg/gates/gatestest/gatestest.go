@@ -15,7 +15,7 @@ import (
 // Ledger is a ledger that can always be asked, under the default policy.
 func Ledger(l *ledger.Ledger) *gates.GatedLedger {
 	open := gates.New(policy.NewStore(policy.Default(), time.Minute))
-	return gates.NewGatedLedger(l, steady.New(time.Now), open, func() string { return "" })
+	return gates.NewGatedLedger(l, steady.New(time.Now, steady.Uptime), open, func() string { return "" })
 }
 
 // Limited is the default policy, where a scheduler has limits, for the callers that may act for it. There is always

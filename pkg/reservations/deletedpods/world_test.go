@@ -76,7 +76,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	w.api = storetest.New(w.ledger)
 	w.rules = policy.NewStore(gatestest.Limited("limited"), time.Minute)
 	w.Keeper = New(Options{
-		Ledger: gates.NewGatedLedger(w.ledger, steady.New(time.Now),
+		Ledger: gates.NewGatedLedger(w.ledger, steady.New(time.Now, steady.Uptime),
 			gates.New(w.rules), func() string { return "not ready" }),
 		Store: w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
 		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,

@@ -20,7 +20,7 @@ func TestStepOfTheWallClock(t *testing.T) {
 			var stepped atomic.Int64
 			f := newBareFixture(t)
 			f.NoKind = true
-			f.Clock = steady.New(func() time.Time { return time.Now().Add(time.Duration(stepped.Load())) })
+			f.Clock = steady.New(func() time.Time { return time.Now().Add(time.Duration(stepped.Load())) }, steady.Uptime)
 			f.start(Limits{})
 			request := gangOf("node-1", aPod("before", "1", "1Gi"))
 			request.RequestID = "r"

@@ -24,7 +24,7 @@ var regexpTime = regexp.MustCompile(`"Time":"`)
 func TestTimesOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ledger.New(ledger.Options{FirstRevision: 1000})
-		api := New(Options{Ledger: l.Reader, Clock: steady.New(time.Now)})
+		api := New(Options{Ledger: l.Reader, Clock: steady.New(time.Now, steady.Uptime)})
 		stop := background.Run(t, func(ctx context.Context) error { return api.Run(ctx) })
 		defer stop()
 		var made []time.Time

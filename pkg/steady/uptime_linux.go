@@ -1,4 +1,4 @@
-package election
+package steady
 
 import (
 	"time"
@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uptime is the time since the machine was started, the time it was suspended
+// Uptime is the time since the machine was started, the time it was suspended
 // included: Go's own monotonic clock stands still then.
-func uptime() time.Duration {
+func Uptime() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return sinceStart()

@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/globalreserve/globalreserve/test/sim/fakekube"
+)
+
+// Options are those of a simulation. The zero ones are a plain cluster without trouble.
+type Options struct {
+	// Seed is where all that is random comes from.
+	Seed uint64
+	// Steps is how much is done before the cluster is left in peace.
+	Steps int
+	// Servers, Nodes and Schedulers are how many there are.
+	Servers, Nodes, Schedulers int
+	// Unfenced leaves the fence out.
+	Unfenced bool
+	// LogLevel is that of the servers; what they log is in the history.
+	LogLevel string
+}
+
+// longestLate is the longest that a request is late, in milliseconds. Without the fence a server that takes over waits
+// for what the one before may have sent: for as long as a bind may take, and a second.
+func (o *Options) longestLate() int {
+	if o.Unfenced {
+		return 8000
+	}
+	return 20000
+}
+
+// Cluster is a cluster that is simulated. All of it is in one bubble of testing/synctest.
+type Cluster struct {
+	options Options
+	random  *rand.Rand // of the driver
+	begun   time.Time
+	etcd    *fakekube.Etcd
+	kube    *fakekube.Server
+	admin   kubernetes.Interface // whom nothing happens to
+	network *network
+	servers []*server
+	judge   *judge
+	trouble int // see link
+
+	steps atomic.Int64
+
+	mu      sync.Mutex // guards what follows
+	history []string
+	found   error // what was found
+	live    []*process
+}
+
+// note adds a line to the history.
+func (c *Cluster) note(who, format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = append(c.history, fmt.Sprintf("%10.3fs %-8s %s", time.Since(c.begun).Seconds(), who,
+		fmt.Sprintf(format, args...)))
+}
+
+// fail ends the simulation with what was found.
+func (c *Cluster) fail(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	c.note("FOUND", "%v", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.found == nil {
+		c.found = err
+	}
+}
+
+func (c *Cluster) finding() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.found
+}
+
+// Result is how a simulation went.
+type Result struct {
+	// Found is nil where every promise was kept.
+	Found error
+	// Steps is how much was done before the cluster was left in peace, Bound how many pods the servers bound, and
+	// Simulated how long it took there.
+	Steps, Bound int
+	Simulated    time.Duration
+	// History says who did what, and when.
+	History []string
+}
+
+// Run runs a simulation in the bubble that it is called in.
+func Run(o Options) (*Result, error) {
+	c := &Cluster{
+		options: o, random: rand.New(rand.NewPCG(o.Seed, 1)), begun: time.Now(), etcd: fakekube.NewEtcd(),
+		network: newNetwork(),
+	}
+	c.judge = newJudge(c)
+	c.etcd.Follow(c.judge.observe)
+	var err error
+	if c.kube, err = fakekube.New(c.etcd); err != nil {
+		return nil, err
+	}
+	defer time.Sleep(endTime)
+	defer c.kube.Close()
+	if err := c.install(); err != nil {
+		return nil, err
+	}
+	defer c.stop()
+	if err := c.start(); err != nil {
+		return nil, err
+	}
+	r := &Result{}
+	c.drive(r)
+	r.Found, r.Bound, r.Simulated, r.History = c.finding(), c.judge.bound, time.Since(c.begun), c.history
+	return r, nil
+}
+
+// start starts the servers, and waits for one that decides.
+func (c *Cluster) start() error {
+	for i := range c.options.Servers {
+		s := &server{
+			cluster: c, name: fmt.Sprintf("server-%d", i), address: fmt.Sprintf("127.0.0.%d", i+2),
+			random: rand.New(rand.NewPCG(c.options.Seed, uint64(100+i))),
+		}
+		c.servers = append(c.servers, s)
+		if err := s.start(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		if c.leader() != nil {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return errors.New("no server decides after a minute in which nothing happened")
+}
+
+// leader returns the process that decides, or nil.
+func (c *Cluster) leader() *process {
+	for _, s := range c.servers {
+		if s.alive() && s.running.app.Deciding() {
+			return s.running
+		}
+	}
+	return nil
+}
+
+// processes returns those that run.
+func (c *Cluster) processes() []*process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.live)
+}
+
+func (c *Cluster) setLive(change func([]*process) []*process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live = change(c.live)
+}
+
+// stop ends all servers.
+func (c *Cluster) stop() {
+	for _, s := range c.servers {
+		if s.running != nil {
+			s.running.gate.open()
+			s.running.link.cut.open()
+		}
+		s.end(false)
+	}
+	for _, s := range c.servers {
+		s.ended.Wait()
+	}
+}
+
+// manifests are the files of which the definitions and the policies are installed, which are those that people deploy.
+var manifests = []string{"crd/globalreserve.io_*.yaml", fence, "base/records.yaml", "base/servers.yaml"}
+
+const fence = "base/fence.yaml"
+
+// installed are the kinds in them that an API server needs to be told of.
+var installed = map[string]schema.GroupVersionResource{
+	"CustomResourceDefinition": {
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	},
+	"ValidatingAdmissionPolicy": {
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
+	},
+	"ValidatingAdmissionPolicyBinding": {
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
+	},
+}
+
+// install makes an empty cluster one with nodes, in which the servers can run.
+func (c *Cluster) install() error {
+	config := c.kube.Config("admin")
+	var err error
+	if c.admin, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	for _, name := range []string{"default", "kube-system"} {
+		if err := c.createNamespace(ctx, name); err != nil {
+			return err
+		}
+	}
+	for _, pattern := range manifests {
+		if c.options.Unfenced && pattern == fence {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join("..", "..", "manifests", pattern))
+		if err != nil || len(files) == 0 {
+			return fmt.Errorf("there is no file manifests/%s: %w", pattern, err)
+		}
+		for _, file := range files {
+			if err := apply(ctx, objects, file); err != nil {
+				return fmt.Errorf("installing %s: %w", file, err)
+			}
+		}
+	}
+	for i := range c.options.Nodes {
+		c.addNode(ctx, fmt.Sprintf("node-%d", i))
+	}
+	time.Sleep(settleTime)
+	return nil
+}
+
+// endTime is how long an API server that has ended takes to notice: lists wait for so long.
+const endTime = 10 * time.Second
+
+// settleTime is how long an API server takes to have what was installed in force.
+const settleTime = 2 * time.Second
+
+// apply creates the objects of a file.
+func apply(ctx context.Context, objects dynamic.Interface, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(text)), len(text))
+	for {
+		object := &unstructured.Unstructured{}
+		switch err := decoder.Decode(object); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		kind, ok := installed[object.GetKind()]
+		if !ok {
+			continue
+		}
+		_, err = objects.Resource(kind).Create(ctx, object, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,12 @@
+package fakekube
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+)
+
+// Decode returns an object of Kubernetes itself, as etcd stores it, in the version that clients see.
+func Decode(stored []byte, version schema.GroupVersion) (runtime.Object, error) {
+	return runtime.Decode(legacyscheme.Codecs.UniversalDecoder(version), stored)
+}

@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// What follows happens to the servers, and to the network between them and the API server.
+
+func (c *Cluster) changeTrouble(context.Context) {
+	c.setTrouble([]int{0, 2, 5, 10, 20, 30}[c.random.IntN(6)])
+}
+
+func (c *Cluster) setTrouble(percent int) {
+	c.trouble = percent
+	c.note("network", "something happens to %d%% of the requests", percent)
+	for _, s := range c.servers {
+		if s.alive() {
+			s.running.link.setTrouble(percent)
+		}
+	}
+}
+
+// disturbServer has one of the servers stop, die, pause, be cut off, or have another time.
+func (c *Cluster) disturbServer(context.Context) {
+	s := c.servers[c.random.IntN(len(c.servers))]
+	what := c.random.IntN(5)
+	if !s.alive() {
+		return
+	}
+	switch what {
+	case 0:
+		s.running.gate.open()
+		s.end(false)
+	case 1:
+		s.end(true)
+	case 2:
+		c.note(s.name, "is paused")
+		s.shut(s.running.gate, milliseconds(c.random, longestPause))
+	case 3:
+		c.note(s.name, "is cut off from the API server")
+		s.shut(s.running.link.cut, milliseconds(c.random, longestPause))
+	default:
+		jump := milliseconds(c.random, 600000) - 5*time.Minute
+		s.running.jump.Store(int64(jump))
+		c.note(s.name, "its clock is %s off", jump)
+	}
+}
+
+// longestPause is in milliseconds, and longer than a Lease lasts.
+const longestPause = 40000
+
+// shut shuts a gate of the process that runs, for a while.
+func (s *server) shut(g *gate, lasts time.Duration) {
+	p := s.running
+	g.shut()
+	s.ended.Go(func() {
+		select {
+		case <-time.After(lasts):
+		case <-p.ended:
+		}
+		g.open()
+		s.cluster.note(s.name, "goes on")
+	})
+}
+
+// startServers starts those that do not run.
+func (c *Cluster) startServers(context.Context) {
+	for _, s := range c.servers {
+		if !s.alive() && s.gone() {
+			if err := s.start(); err != nil {
+				c.fail("%v", err)
+			}
+		}
+	}
+}
+
+func sortByName(pods []*v1.Pod) {
+	slices.SortFunc(pods, func(a, b *v1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,301 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+var onePod = resource.MustParse("1")
+
+// maxPending is how many pods without a node there are at most: more would only wait for each other.
+const maxPending = 30
+
+// maxNames is how many names pods have: a new pod often has the name of one that has just gone.
+const maxNames = 60
+
+// action is something that happens in a cluster, more often the more it weighs.
+type action struct {
+	weight int
+	do     func(c *Cluster, ctx context.Context)
+}
+
+var actions = []action{
+	{80, (*Cluster).createPods},
+	{80, (*Cluster).finishPods},
+	{80, (*Cluster).deletePods},
+	{10, (*Cluster).replacePod},
+	{5, (*Cluster).resizeNode},
+	{3, (*Cluster).cordonNode},
+	{1, (*Cluster).removeNode},
+	{5, (*Cluster).restoreNodes},
+	{2, (*Cluster).changeTrouble},
+	{1, (*Cluster).disturbServer},
+	{6, (*Cluster).startServers},
+}
+
+// drive has all of it happen, and looks whether the promises are kept.
+func (c *Cluster) drive(r *Result) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var schedulers sync.WaitGroup
+	for i := range c.options.Schedulers {
+		s := &scheduler{
+			cluster: c, name: fmt.Sprintf("scheduler-%d", i),
+			random: rand.New(rand.NewPCG(c.options.Seed, uint64(200+i))),
+		}
+		schedulers.Go(func() { s.run(ctx) })
+	}
+	all := 0
+	for _, a := range actions {
+		all += a.weight
+	}
+	for c.steps.Load() < int64(c.options.Steps) && c.finding() == nil {
+		drawn := c.random.IntN(all)
+		for _, a := range actions {
+			if drawn -= a.weight; drawn < 0 {
+				a.do(c, ctx)
+				break
+			}
+		}
+		c.steps.Add(1)
+		time.Sleep(milliseconds(c.random, 200))
+	}
+	r.Steps = int(c.steps.Load())
+	if c.finding() == nil {
+		c.calm(ctx)
+	}
+	cancel()
+	schedulers.Wait()
+}
+
+// quietTime is how long the cluster has to come to rest when nothing happens to it any more.
+const quietTime = 5 * time.Minute
+
+// calm ends all trouble, and looks at what there is after a while.
+func (c *Cluster) calm(ctx context.Context) {
+	c.note("driver", "nothing happens any more")
+	c.setTrouble(0)
+	for _, s := range c.servers {
+		if s.alive() {
+			s.running.gate.open()
+			s.running.link.cut.open()
+			s.running.jump.Store(0)
+		}
+	}
+	c.startServers(ctx)
+	until := time.Now().Add(quietTime)
+	pod, node := "", ""
+	for time.Now().Before(until) && c.finding() == nil {
+		time.Sleep(10 * time.Second)
+		c.startServers(ctx)
+		if pod, node = c.judge.unbound(); pod == "" && time.Until(until) < quietTime/2 {
+			break
+		}
+	}
+	if c.finding() != nil {
+		return
+	}
+	if pod != "" {
+		c.fail("pod %s is without a node after %s, though %s has capacity", pod, quietTime, node)
+	}
+	c.compare(ctx)
+}
+
+// compare compares the ledger of the server that decides with the cluster.
+func (c *Cluster) compare(ctx context.Context) {
+	leader := c.leader()
+	if leader == nil {
+		c.fail("no server decides after %s in which nothing happened", quietTime)
+		return
+	}
+	var answer reserver.DiffAnswer
+	if _, err := leader.ask(ctx, admin, "GET", "/debug/diff", nil, &answer); err != nil {
+		c.fail("%s cannot be compared with the cluster: %v", leader.name, err)
+		return
+	}
+	for _, d := range answer.Differences {
+		c.fail("the ledger of %s differs: %s of %s: the ledger has %s, the cluster %s", leader.name, d.Kind, d.Object,
+			d.Ledger, d.Cluster)
+	}
+	if len(answer.Compared) == 0 {
+		c.fail("%s compared nothing: %s", leader.name, answer.Undecided)
+	}
+}
+
+// admin is the caller who may see everything.
+const admin = "admin"
+
+func (c *Cluster) createNamespace(ctx context.Context, name string) error {
+	_, err := c.admin.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
+	return err
+}
+
+// must notes what should not fail: nothing happens to what the driver does.
+func (c *Cluster) must(err error, what string) {
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		c.fail("%s: %v", what, err)
+	}
+}
+
+// most is how much of something happens at once, at most: what comes alone contends with nothing.
+const most = 4
+
+func (c *Cluster) createPods(ctx context.Context) {
+	pending := c.choose(func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
+	for range min(1+c.random.IntN(most), maxPending-len(pending)) {
+		c.createPod(ctx, fmt.Sprintf("pod-%d", c.random.IntN(maxNames)))
+	}
+}
+
+func (c *Cluster) createPod(ctx context.Context, name string) {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1.PodSpec{
+			SchedulerName: fmt.Sprintf("scheduler-%d", c.random.IntN(c.options.Schedulers)),
+			Containers: []v1.Container{{Name: "main", Image: "main", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{
+					v1.ResourceCPU:    *resource.NewMilliQuantity(int64(100*(1+c.random.IntN(10))), resource.DecimalSI),
+					v1.ResourceMemory: *resource.NewQuantity(int64(64<<20*(1+c.random.IntN(15))), resource.BinarySI),
+				},
+			}}},
+		},
+	}
+	_, err := c.admin.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return
+	}
+	c.must(err, "creating a pod")
+	c.note("user", "creates %s for %s", pod.Name, pod.Spec.SchedulerName)
+}
+
+// choose returns the pods, in a fixed order, that are as they should.
+func (c *Cluster) choose(which func(*v1.Pod) bool) []*v1.Pod {
+	c.judge.mu.Lock()
+	defer c.judge.mu.Unlock()
+	var list []*v1.Pod
+	for _, pod := range c.judge.pods {
+		if which(pod) {
+			list = append(list, pod)
+		}
+	}
+	sortByName(list)
+	return list
+}
+
+// finishPods says what kubelets say of the pods that they run. What has ended does not run again.
+func (c *Cluster) finishPods(ctx context.Context) {
+	for range 1 + c.random.IntN(most) {
+		list := c.choose(func(p *v1.Pod) bool { return p.Spec.NodeName != "" && !ended(p) })
+		if len(list) == 0 {
+			return
+		}
+		pod := list[c.random.IntN(len(list))].DeepCopy()
+		pod.Status.Phase = []v1.PodPhase{v1.PodSucceeded, v1.PodFailed, v1.PodRunning}[c.random.IntN(3)]
+		_, err := c.admin.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		c.must(err, "ending a pod")
+		c.note("kubelet", "says that %s is %s", pod.Name, pod.Status.Phase)
+	}
+}
+
+// ended reports whether a pod uses nothing any more.
+func ended(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// deletePods deletes pods on nodes as users do, and then as their kubelets.
+func (c *Cluster) deletePods(ctx context.Context) {
+	list := c.choose(func(p *v1.Pod) bool { return p.Spec.NodeName != "" })
+	for range min(1+c.random.IntN(2*most), len(list)) {
+		pod := list[c.random.IntN(len(list))]
+		o := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+		if pod.DeletionTimestamp != nil || c.random.IntN(2) == 0 {
+			o.GracePeriodSeconds = ptr.To(int64(0))
+		}
+		c.must(c.admin.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, o), "deleting a pod")
+		c.note("user", "deletes %s", pod.Name)
+	}
+}
+
+// replacePod deletes a pod that has no node yet; often another one has its name at once, as with a StatefulSet.
+func (c *Cluster) replacePod(ctx context.Context) {
+	list := c.choose(func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
+	if len(list) == 0 {
+		return
+	}
+	pod := list[c.random.IntN(len(list))]
+	c.must(c.admin.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}), "deleting a pod")
+	c.note("user", "deletes %s, which is without a node", pod.Name)
+	if c.random.IntN(4) > 0 {
+		c.createPod(ctx, pod.Name)
+	}
+}
+
+func (c *Cluster) addNode(ctx context.Context, name string) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	setAllocatable(node, c.random)
+	_, err := c.admin.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	c.must(err, "adding a node")
+	c.note("node", "%s comes with %s CPU", name, node.Status.Allocatable.Cpu())
+}
+
+func setAllocatable(node *v1.Node, random *rand.Rand) {
+	node.Status.Allocatable = v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewMilliQuantity(int64(2000+500*random.IntN(5)), resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(int64(2+random.IntN(3))<<30, resource.BinarySI),
+		v1.ResourcePods:   *resource.NewQuantity(int64(5+random.IntN(10)), resource.DecimalSI),
+	}
+	node.Status.Capacity = node.Status.Allocatable
+}
+
+// editNode has a node edited. Whoever else edits it meanwhile is first.
+func (c *Cluster) editNode(ctx context.Context, edit func(*v1.Node)) {
+	name := fmt.Sprintf("node-%d", c.random.IntN(c.options.Nodes))
+	node, err := c.admin.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		c.must(err, "reading a node")
+		return
+	}
+	edit(node)
+	_, err = c.admin.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+	if err == nil {
+		_, err = c.admin.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	}
+	c.must(err, "editing a node")
+	c.note("node", "%s has %s CPU; cordoned: %t", name, node.Status.Allocatable.Cpu(), node.Spec.Unschedulable)
+}
+
+func (c *Cluster) resizeNode(ctx context.Context) {
+	c.editNode(ctx, func(node *v1.Node) { setAllocatable(node, c.random) })
+}
+
+func (c *Cluster) cordonNode(ctx context.Context) {
+	c.editNode(ctx, func(node *v1.Node) { node.Spec.Unschedulable = c.random.IntN(3) == 0 })
+}
+
+// removeNode has a node go.
+func (c *Cluster) removeNode(ctx context.Context) {
+	name := fmt.Sprintf("node-%d", c.random.IntN(c.options.Nodes))
+	c.must(c.admin.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}), "deleting a node")
+	c.note("node", "%s goes", name)
+}
+
+// restoreNodes has the nodes come back that are gone.
+func (c *Cluster) restoreNodes(ctx context.Context) {
+	for i := range c.options.Nodes {
+		name := fmt.Sprintf("node-%d", i)
+		if _, err := c.admin.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			c.addNode(ctx, name)
+		}
+	}
+}

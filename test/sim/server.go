@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/steady"
+)
+
+// server is one GlobalReserve server of the cluster: a place where one process runs after the other.
+type server struct {
+	cluster *Cluster
+	name    string
+	address string
+	random  *rand.Rand // of the driver
+
+	running *process       // of the driver; nil where none is to run
+	last    *process       // the one that was started last
+	ended   sync.WaitGroup // processes that have been stopped
+}
+
+// process is one whole server, as the binary runs it.
+type process struct {
+	name string
+	app  *app.App
+	gate *gate
+	host *host
+	link *link
+	// jump is by how much the clock of its machine is ahead, and slept how long it was suspended, in nanoseconds.
+	jump  atomic.Int64
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// start runs a process, at once.
+func (s *server) start() error {
+	p := &process{name: s.name, gate: newGate(), ended: make(chan struct{})}
+	p.host = &host{s.cluster.network, p.gate}
+	note := func(format string, args ...any) { s.cluster.note(s.name, format, args...) }
+	config := s.cluster.kube.Config("system:serviceaccount:globalreserve-system:globalreserve")
+	p.link = &link{
+		to: config.Transport, gate: p.gate, cut: newGate(), note: note,
+		random: rand.New(rand.NewPCG(s.random.Uint64(), 0)), late: s.cluster.options.longestLate(),
+	}
+	p.link.setTrouble(s.cluster.trouble)
+	config.Transport = p.link
+	clients, err := app.NewClients(config)
+	if err != nil {
+		return fmt.Errorf("the clients of %s: %w", s.name, err)
+	}
+	o := app.DefaultOptions()
+	o.Network, o.BindAddress, o.Peers.Address = p.host, s.address, s.address+":0"
+	begun := time.Now()
+	o.Clock = steady.New(func() time.Time { return time.Now().Add(time.Duration(p.jump.Load())) },
+		func() time.Duration { return time.Since(begun) + time.Hour })
+	o.LogLevel = s.cluster.options.LogLevel
+	if p.app, err = app.New(o, clients, &logWriter{s}); err != nil {
+		return fmt.Errorf("making %s: %w", s.name, err)
+	}
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(context.Background())
+	s.running, s.last = p, p
+	s.cluster.setLive(func(live []*process) []*process { return append(live, p) })
+	s.ended.Go(func() {
+		defer p.link.sending.Wait()
+		defer close(p.ended)
+		defer s.cluster.setLive(func(live []*process) []*process {
+			return slices.DeleteFunc(live, func(one *process) bool { return one == p })
+		})
+		if err := p.app.Serve(ctx); err != nil {
+			note("ends: %v", err)
+		}
+	})
+	note("starts")
+	return nil
+}
+
+// end stops the process: with a kill nothing of what it does from now on reaches anybody.
+func (s *server) end(kill bool) {
+	if s.running == nil {
+		return
+	}
+	if kill {
+		s.running.gate.kill()
+		s.running.host.vanish()
+		s.cluster.note(s.name, "is killed")
+	} else {
+		s.cluster.note(s.name, "is stopped")
+	}
+	s.running.stop()
+	s.running = nil
+}
+
+// alive reports whether the process runs. One that has ended by itself is no failure: it is started again.
+func (s *server) alive() bool {
+	if s.running == nil {
+		return false
+	}
+	select {
+	case <-s.running.ended:
+		s.running = nil
+		return false
+	default:
+		return true
+	}
+}
+
+// gone reports whether the process before has ended, or is dead: its port is free.
+func (s *server) gone() bool {
+	select {
+	case <-s.last.ended:
+		return true
+	case <-s.last.gate.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// ask sends a request to the server as a caller, and has the answer decoded.
+func (p *process) ask(ctx context.Context, caller, method, path string, question, answer any) (int, error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.gate.pass(ctx); err != nil {
+		return 0, err
+	}
+	who := &user.DefaultInfo{Name: caller, Groups: []string{user.AllAuthenticated}}
+	r := httptest.NewRequestWithContext(identity.As(ctx, who), method, path, bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	recorder := httptest.NewRecorder()
+	p.app.Handler().ServeHTTP(recorder, r)
+	if err := p.gate.pass(ctx); err != nil {
+		return 0, err
+	}
+	said, err := io.ReadAll(recorder.Body)
+	if err != nil || recorder.Code != http.StatusOK {
+		return recorder.Code, fmt.Errorf("%d: %s", recorder.Code, bytes.TrimSpace(said))
+	}
+	return recorder.Code, json.Unmarshal(said, answer)
+}
+
+// logWriter has what a process logs noted.
+type logWriter struct{ s *server }
+
+func (w *logWriter) Write(p []byte) (int, error) {
+	w.s.cluster.note(w.s.name, "logs %s", bytes.TrimSpace(p))
+	return len(p), nil
+}

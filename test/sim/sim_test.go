@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+)
+
+func TestMain(m *testing.M) {
+	// The first call starts a goroutine that lives as long as the process, which must not be in a bubble.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR2)
+	klog.SetLogger(logr.Discard())
+	log.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+// The gate runs so many seeds, and so many steps of each.
+const (
+	gateSeeds = 16
+	gateSteps = 1000
+)
+
+// ofSeed is the cluster that belongs to a seed.
+func ofSeed(seed, steps int) Options {
+	return Options{
+		Seed: uint64(seed), Steps: steps, Servers: 2 + seed%2, Nodes: 4, Schedulers: 4, Unfenced: seed%4 == 0,
+		LogLevel: "warn",
+	}
+}
+
+// happens is what has to happen in the clusters of the gate: where it does not, nothing is found either.
+var happens = []string{
+	"is killed", "is paused", "is stopped", "is cut off", "its clock is", "goes", "cordoned: true", "is Succeeded",
+	"which is without a node", "too little cpu", "too little memory", answerLost, late, twice, throttled,
+}
+
+// In the cluster of each seed every promise is kept. SEED is the first seed, SEEDS how many, and STEPS how long each
+// is.
+func TestSeeds(t *testing.T) {
+	first, count, steps := number(t, "SEED", 1), number(t, "SEEDS", gateSeeds), number(t, "STEPS", gateSteps)
+	var happened sync.Map
+	t.Run("seed", func(t *testing.T) {
+		for seed := first; seed < first+count; seed++ {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				result := run(t, ofSeed(seed, steps))
+				t.Logf("%d steps, %d pods bound, %s simulated", result.Steps, result.Bound, result.Simulated)
+				history := strings.Join(result.History, "\n")
+				for _, what := range happens {
+					if strings.Contains(history, what) {
+						happened.Store(what, true)
+					}
+				}
+				if result.Found != nil || os.Getenv("HISTORY") != "" {
+					file := filepath.Join(os.TempDir(), fmt.Sprintf("globalreserve-sim-%d.txt", seed))
+					require.NoError(t, os.WriteFile(file, []byte(history), 0o600))
+					t.Logf("the history is in %s; again: make sim SEED=%d SEEDS=1 STEPS=%d", file, seed, steps)
+				}
+				require.NoError(t, result.Found)
+			})
+		}
+	})
+	for _, what := range happens {
+		_, ok := happened.Load(what)
+		assert.True(t, ok || count*steps < gateSeeds*gateSteps, "%s: it does not happen to any of the clusters", what)
+	}
+}
+
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	said := os.Getenv(name)
+	if said == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(said)
+	require.NoError(t, err, name)
+	return n
+}
+
+func run(t *testing.T, o Options) (result *Result) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		result, err = Run(o)
+		require.NoError(t, err)
+	})
+	return result
+}
