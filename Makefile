@@ -314,6 +314,10 @@ STEPS ?= 1000
 sim: ## Simulate clusters, and write down what happened where a promise is broken (SEED=7 SEEDS=100 STEPS=5000)
 	cd test/sim && SEED=$(SEED) SEEDS=$(SEEDS) STEPS=$(STEPS) $(GO) test -count 1 -v -timeout 0 -run '^TestSeeds$$' .
 
+.PHONY: sim-planted
+sim-planted: ## Make mistakes on purpose, and have simulated clusters find them (PLANTED="overcommit" for one of them)
+	cd test/sim/planted && $(GO) run . $(PLANTED)
+
 .PHONY: soak
 soak: build scheduler controlplane ## Floods, greedy tenants and how long bindings take then, with nothing beside them
 	@$(call get,$(call packages,$(call tagged,soak)))

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	globalreserve "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/sim/fakekube"
 )
 
@@ -35,6 +35,10 @@ type Options struct {
 	Servers, Nodes, Schedulers int
 	// Unfenced leaves the fence out.
 	Unfenced bool
+	// Pace is by how much less happens in a second than usual: of all that takes its time more comes between two steps.
+	Pace int
+	// Jumps has the clocks of servers jump. What is promised until a time of day is not judged then.
+	Jumps bool
 	// LogLevel is that of the servers; what they log is in the history.
 	LogLevel string
 }
@@ -54,8 +58,9 @@ type Cluster struct {
 	random  *rand.Rand // of the driver
 	begun   time.Time
 	etcd    *fakekube.Etcd
-	kube    *fakekube.Server
-	admin   kubernetes.Interface // whom nothing happens to
+	kube    *apiServers
+	admin   kubernetes.Interface                         // whom nothing happens to
+	objects globalreserve.GlobalreserveV1alpha1Interface // the same
 	network *network
 	servers []*server
 	judge   *judge
@@ -115,11 +120,11 @@ func Run(o Options) (*Result, error) {
 	c.judge = newJudge(c)
 	c.etcd.Follow(c.judge.observe)
 	var err error
-	if c.kube, err = fakekube.New(c.etcd); err != nil {
+	if c.kube, err = newAPIServers(c.etcd, &service{cluster: c, random: rand.New(rand.NewPCG(o.Seed, 2))}); err != nil {
 		return nil, err
 	}
 	defer time.Sleep(endTime)
-	defer c.kube.Close()
+	defer c.kube.close()
 	if err := c.install(); err != nil {
 		return nil, err
 	}
@@ -166,11 +171,14 @@ func (c *Cluster) leader() *process {
 	return nil
 }
 
-// processes returns those that run.
-func (c *Cluster) processes() []*process {
+// anyProcess returns one that runs, or nil.
+func (c *Cluster) anyProcess(random *rand.Rand) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.live)
+	if len(c.live) == 0 {
+		return nil
+	}
+	return c.live[random.IntN(len(c.live))]
 }
 
 func (c *Cluster) setLive(change func([]*process) []*process) {
@@ -194,7 +202,9 @@ func (c *Cluster) stop() {
 }
 
 // manifests are the files of which the definitions and the policies are installed, which are those that people deploy.
-var manifests = []string{"crd/globalreserve.io_*.yaml", fence, "base/records.yaml", "base/servers.yaml"}
+var manifests = []string{
+	"crd/globalreserve.io_*.yaml", fence, "base/records.yaml", "base/servers.yaml", "admission/base/*.yaml",
+}
 
 const fence = "base/fence.yaml"
 
@@ -209,13 +219,22 @@ var installed = map[string]schema.GroupVersionResource{
 	"ValidatingAdmissionPolicyBinding": {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
 	},
+	"MutatingWebhookConfiguration": {
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations",
+	},
+	"ValidatingWebhookConfiguration": {
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations",
+	},
 }
 
 // install makes an empty cluster one with nodes, in which the servers can run.
 func (c *Cluster) install() error {
-	config := c.kube.Config("admin")
+	config := c.kube.config("admin")
 	var err error
-	if c.admin, err = kubernetes.NewForConfig(config); err != nil {
+	if c.admin, err = c.client("admin"); err != nil {
+		return err
+	}
+	if c.objects, err = globalreserve.NewForConfig(config); err != nil {
 		return err
 	}
 	objects, err := dynamic.NewForConfig(config)
@@ -247,6 +266,11 @@ func (c *Cluster) install() error {
 	}
 	time.Sleep(settleTime)
 	return nil
+}
+
+// client returns a client of the API server that nothing happens to.
+func (c *Cluster) client(name string) (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(c.kube.config(name))
 }
 
 // endTime is how long an API server that has ended takes to notice: lists wait for so long.

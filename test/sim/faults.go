@@ -21,6 +21,7 @@ func (c *Cluster) setTrouble(percent int) {
 	for _, s := range c.servers {
 		if s.alive() {
 			s.running.link.setTrouble(percent)
+			s.running.asked.setTrouble(percent)
 		}
 	}
 }
@@ -28,7 +29,11 @@ func (c *Cluster) setTrouble(percent int) {
 // disturbServer has one of the servers stop, die, pause, be cut off, or have another time.
 func (c *Cluster) disturbServer(context.Context) {
 	s := c.servers[c.random.IntN(len(c.servers))]
-	what := c.random.IntN(5)
+	kinds := 4
+	if c.options.Jumps {
+		kinds++
+	}
+	what := c.random.IntN(kinds)
 	if !s.alive() {
 		return
 	}
@@ -37,6 +42,10 @@ func (c *Cluster) disturbServer(context.Context) {
 		s.running.gate.open()
 		s.end(false)
 	case 1:
+		if c.random.IntN(2) == 0 {
+			s.running.link.doom()
+			time.Sleep(milliseconds(c.random, longestDeath))
+		}
 		s.end(true)
 	case 2:
 		c.note(s.name, "is paused")
@@ -50,6 +59,20 @@ func (c *Cluster) disturbServer(context.Context) {
 		c.note(s.name, "its clock is %s off", jump)
 	}
 }
+
+// replaceLeader stops the server that decides, as an upgrade does.
+func (c *Cluster) replaceLeader(context.Context) {
+	leader := c.leader()
+	for _, s := range c.servers {
+		if leader != nil && s.running == leader {
+			s.running.gate.open()
+			s.end(false)
+		}
+	}
+}
+
+// longestDeath is how long before its death what a process sends arrives late, in milliseconds.
+const longestDeath = 2000
 
 // longestPause is in milliseconds, and longer than a Lease lasts.
 const longestPause = 40000

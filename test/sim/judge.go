@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/sim/fakekube"
 )
 
@@ -26,9 +26,11 @@ type judge struct {
 	nodes map[string]*nodeRecord
 	gone  map[types.UID]bool
 	// answers are those about each pod.
-	answers map[types.UID]*answers
-	term    int64 // the latest of a Binding that was carried out
-	bound   int   // pods
+	answers  map[types.UID]*answers
+	promises map[types.UID]*promise
+	used     map[types.UID]map[string]bool // the slots of Reservations that pods have used
+	term     int64                         // the latest of a Binding that was carried out
+	bound    int                           // pods
 }
 
 // nodeRecord is what a node had to give, and since when.
@@ -42,14 +44,14 @@ type given struct {
 	allocatable v1.ResourceList
 }
 
-// unknownFor is how long ago a node may have become smaller, or have gone, where a server could not know: what it
-// decided before is still under way.
-const unknownFor = 30 * time.Second
+// unknownFor is how long ago a node may have become smaller, or have gone, where a server could not know: it decides on
+// what it has heard for as long as a watch may be silent, and what it decided is under way for some time.
+const unknownFor = 2 * time.Minute
 
 func newJudge(c *Cluster) *judge {
 	return &judge{
 		cluster: c, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*nodeRecord{}, gone: map[types.UID]bool{},
-		answers: map[types.UID]*answers{},
+		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]bool{},
 	}
 }
 
@@ -66,6 +68,13 @@ func (j *judge) observe(change fakekube.Change) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.observeNode(before, after)
+	case strings.HasPrefix(change.Key, "/registry/globalreserve.io/reservations/"):
+		before, after := decodeOwn[v1alpha1.Reservation](j, change.Before), decodeOwn[v1alpha1.Reservation](j, change.After)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.observeReservation(before, after)
+	case strings.HasPrefix(change.Key, "/registry/globalreserve.io/ledgerterms/"):
+		j.observeLedgerTerm(decodeOwn[v1alpha1.LedgerTerm](j, change.Before), decodeOwn[v1alpha1.LedgerTerm](j, change.After))
 	}
 }
 
@@ -83,6 +92,31 @@ func decode[T any](j *judge, stored []byte) *T {
 	return typed
 }
 
+// decodeOwn is decode for the product's own kinds.
+func decodeOwn[T any](j *judge, stored []byte) *T {
+	if stored == nil {
+		return nil
+	}
+	var object T
+	if err := json.Unmarshal(stored, &object); err != nil {
+		j.cluster.fail("what is stored cannot be read: %v", err)
+		return nil
+	}
+	return &object
+}
+
+// observeLedgerTerm looks at who decides by now: the fence knows servers by their terms.
+func (j *judge) observeLedgerTerm(before, after *v1alpha1.LedgerTerm) {
+	if before == nil || after == nil {
+		return
+	}
+	same := before.Spec.Leader == after.Spec.Leader
+	if after.Spec.Term < before.Spec.Term || !same && after.Spec.Term == before.Spec.Term {
+		j.cluster.fail("server %s takes over in term %d, after server %s decided in term %d", after.Spec.Leader,
+			after.Spec.Term, before.Spec.Leader, before.Spec.Term)
+	}
+}
+
 func (j *judge) observeNode(before, after *v1.Node) {
 	name := ""
 	if before != nil {
@@ -95,7 +129,9 @@ func (j *judge) observeNode(before, after *v1.Node) {
 		record = &nodeRecord{}
 		j.nodes[name] = record
 	}
-	record.node = after
+	if record.node = after; after == nil {
+		j.breakPromises(name)
+	}
 	if last := len(record.had) - 1; last >= 0 && record.had[last].until.IsZero() {
 		record.had[last].until = time.Now()
 	}
@@ -111,39 +147,65 @@ func (j *judge) observePod(before, after *v1.Pod) {
 		return
 	}
 	j.pods[after.UID] = after
-	if after.Spec.NodeName == "" || before != nil && before.Spec.NodeName != "" {
-		return
-	}
 	name := after.Namespace + "/" + after.Name
-	j.cluster.note("API", "pod %s is bound to %s, in term %s", name, after.Spec.NodeName,
-		after.Annotations[v1alpha1.TermAnnotation])
-	term, err := strconv.ParseInt(after.Annotations[v1alpha1.TermAnnotation], 10, 64)
-	if err != nil {
-		return // no server bound it
+	switch {
+	case after.Spec.NodeName == "" || ended(after):
+	case before == nil || before.Spec.NodeName == "":
+		j.observeBinding(before, after, name)
+	case more(after, resourcehelper.PodRequests(before, resourcehelper.PodResourcesOptions{})):
+		j.cluster.note("API", "pod %s on %s grows", name, after.Spec.NodeName)
+		j.observeUse(after, name)
 	}
+}
+
+// observeBinding looks at a pod that has just been bound, or was created with a node.
+func (j *judge) observeBinding(before, after *v1.Pod, name string) {
+	said := after.Annotations[v1alpha1.TermAnnotation]
+	j.cluster.note("API", "pod %s is bound to %s, in term %s", name, after.Spec.NodeName, said)
 	j.bound++
-	about := j.answersAbout(after.UID)
+	j.use(after)
+	if before != nil { // one that is created with its node carries no term
+		j.observeTerm(after, name)
+	}
+	j.observeUse(after, name)
+}
+
+// observeTerm looks at a pod that was bound by a Binding.
+func (j *judge) observeTerm(pod *v1.Pod, name string) {
+	about := j.answersAbout(pod.UID)
 	if about.requests == 0 {
 		j.cluster.fail("pod %s is bound although nobody has asked for it", name)
 	}
 	if about.bound = about.requests; about.unmade != "" {
 		j.cluster.fail("pod %s is bound although its scheduler was told: %s", name, about.unmade)
 	}
+	term, err := strconv.ParseInt(pod.Annotations[v1alpha1.TermAnnotation], 10, 64)
+	if err != nil {
+		j.cluster.fail("pod %s is bound, and no server has decided on it", name)
+	}
 	if term < j.term {
 		j.cluster.fail("pod %s was bound in term %d after another one was in term %d", name, term, j.term)
 	}
 	j.term = max(j.term, term)
-	if used, over := j.overcommitted(after.Spec.NodeName); over != "" {
-		j.cluster.fail("node %s is overcommitted in %s by pod %s: %v are used", after.Spec.NodeName, over, name, used)
+}
+
+// observeUse looks at the node of a pod that uses more of it than before.
+func (j *judge) observeUse(pod *v1.Pod, name string) {
+	used := j.usedOn(pod.Spec.NodeName)
+	if over := j.overcommitted(pod.Spec.NodeName, used); over != "" {
+		j.cluster.fail("node %s is overcommitted in %s by pod %s: %v are used", pod.Spec.NodeName, over, name, used)
+	}
+	kept, by := j.keptOn(pod.Spec.NodeName)
+	if add(used, kept); j.overcommitted(pod.Spec.NodeName, used) != "" {
+		j.cluster.fail("pod %s has on node %s what is kept by %v", name, pod.Spec.NodeName, by)
 	}
 }
 
-// overcommitted returns what is used on a node, and a resource of which that is more than the node had lately.
-func (j *judge) overcommitted(name string) (v1.ResourceList, v1.ResourceName) {
+// overcommitted returns a resource of which more is used than the node had lately.
+func (j *judge) overcommitted(name string, used v1.ResourceList) v1.ResourceName {
 	record := j.nodes[name]
-	used := j.used(name)
 	if record == nil {
-		return used, "everything: it never was there"
+		return "everything: it never was there"
 	}
 	for resource, sum := range used {
 		most, known := int64(0), false
@@ -154,10 +216,10 @@ func (j *judge) overcommitted(name string) (v1.ResourceList, v1.ResourceName) {
 			}
 		}
 		if !known || sum.MilliValue() > most {
-			return used, resource
+			return resource
 		}
 	}
-	return used, ""
+	return ""
 }
 
 // answers is what schedulers were told of their requests to bind one pod.
@@ -201,24 +263,24 @@ func (j *judge) granted(pod *v1.Pod, node string) {
 }
 
 // refused notes that a scheduler was told that nothing came of a request.
-func (j *judge) refused(pod *v1.Pod, request int, said *reserver.BindAnswer) {
+func (j *judge) refused(pod *v1.Pod, request int, outcome gates.Outcome, why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	about := j.answersAbout(pod.UID)
-	switch outcome := gates.Outcome(said.Outcome); {
+	switch {
 	case outcome == gates.Unknown || outcome == gates.InFlight:
 		about.unknown = true
 	case j.gone[pod.UID] || j.pods[pod.UID].DeletionTimestamp != nil || ended(j.pods[pod.UID]): // that is said first
 	case about.unknown || about.requests != request:
 	case about.bound == request:
-		j.cluster.fail("pod %s is bound although its scheduler was told: %s", pod.Name, said.Error)
+		j.cluster.fail("pod %s is bound although its scheduler was told: %s", pod.Name, why)
 	default:
-		about.unmade = said.Error
+		about.unmade = why
 	}
 }
 
-// used is what the pods on a node have asked for.
-func (j *judge) used(node string) v1.ResourceList {
+// usedOn is what the pods on a node have asked for.
+func (j *judge) usedOn(node string) v1.ResourceList {
 	sum := v1.ResourceList{}
 	for _, pod := range j.pods {
 		if pod.Spec.NodeName != node || ended(pod) {
@@ -226,11 +288,7 @@ func (j *judge) used(node string) v1.ResourceList {
 		}
 		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 		requests[v1.ResourcePods] = onePod
-		for resource, quantity := range requests {
-			total := sum[resource]
-			total.Add(quantity)
-			sum[resource] = total
-		}
+		add(sum, requests)
 	}
 	return sum
 }
@@ -240,13 +298,16 @@ func (j *judge) unbound() (pod, node string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range j.pods {
-		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
+		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || p.Labels[gangLabel] != "" {
 			continue
 		}
 		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 		requests[v1.ResourcePods] = onePod
 		for name, record := range j.nodes {
-			if record.node != nil && !record.node.Spec.Unschedulable && fits(requests, j.used(name), record.node) {
+			used := j.usedOn(name)
+			kept, _ := j.keptOn(name)
+			add(used, kept)
+			if record.node != nil && !record.node.Spec.Unschedulable && fits(requests, used, record.node) {
 				return p.Namespace + "/" + p.Name, name
 			}
 		}

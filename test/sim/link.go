@@ -16,12 +16,14 @@ import (
 // errLost is what a client hears of a request, or an answer, that the network loses.
 var errLost = errors.New("the connection was lost")
 
-// link is the network between one server and the API server. It implements http.RoundTripper.
+// link is the network between one server and the API server, or those who ask it. It implements http.RoundTripper.
 type link struct {
-	to   http.RoundTripper
-	gate *gate // of the process
-	cut  *gate // closed while the network is cut
-	note func(format string, args ...any)
+	to     http.RoundTripper
+	gate   *gate // of the process
+	cut    *gate // closed while the network is cut
+	writes int   // how often more happens to writes: there are fewer of them
+	fates  []string
+	note   func(format string, args ...any)
 	// sending are the requests that arrive late.
 	sending sync.WaitGroup
 
@@ -30,6 +32,8 @@ type link struct {
 	// trouble is how many of a hundred requests something happens to.
 	trouble int
 	late    int // the longest that a request is late, in milliseconds
+	// doomed has all writes arrive late: what a process sent before it died.
+	doomed bool
 }
 
 // fate is what becomes of one request.
@@ -37,6 +41,7 @@ type fate struct {
 	what          string        // one of those below; "" for none
 	before, after time.Duration // the time of its way there, and of the answer's back
 	lag           time.Duration // by how much each piece of a watch is late
+	carried       bool          // it is carried out, although the answer is an error
 }
 
 // The fates of requests. Of those that are lost or late the client cannot tell whether they are carried out.
@@ -44,6 +49,7 @@ const (
 	requestLost = "request lost"
 	answerLost  = "answer lost"
 	late        = "late"
+	slow        = "slow"
 	twice       = "sent twice"
 	throttled   = "429"
 	failed      = "500"
@@ -53,8 +59,10 @@ const (
 )
 
 var (
-	fates      = []string{requestLost, answerLost, late, twice, throttled, failed, unavailable}
+	fates      = []string{requestLost, answerLost, late, slow, throttled, failed, unavailable, twice}
 	watchFates = []string{requestLost, throttled, unavailable, stalled, cut}
+	// askedFates are those of what servers are asked. Who asks twice knows that.
+	askedFates = []string{requestLost, answerLost, late, slow, slow, slow, slow, throttled, failed, unavailable}
 )
 
 // Longest times of what happens, in milliseconds. A watch that stalls is silent for longer than decisions may rest on
@@ -63,7 +71,7 @@ const (
 	longestWay   = 4000
 	usualLag     = 100
 	longestLag   = 2000
-	longestStall = 30000
+	longestStall = 180000
 )
 
 // setTrouble says how many of a hundred requests something happens to.
@@ -73,7 +81,14 @@ func (l *link) setTrouble(percent int) {
 	l.trouble = percent
 }
 
-// draw draws the fate of a request. More happens to writes: there are fewer of them.
+// doom has all writes arrive late from now on.
+func (l *link) doom() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doomed = true
+}
+
+// draw draws the fate of a request.
 func (l *link) draw(watch, write bool) fate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,25 +98,29 @@ func (l *link) draw(watch, write bool) fate {
 	}
 	percent := l.trouble
 	if write {
-		percent *= 3
+		percent *= l.writes
 	}
-	if l.random.IntN(100) >= percent {
+	if l.random.IntN(100) >= percent && !(write && l.doomed) {
 		return f
 	}
-	list := fates
+	list := l.fates
 	if watch {
 		list = watchFates
 	}
 	f.what = list[l.random.IntN(len(list))]
-	if l.random.IntN(4) == 0 {
+	if f.what == slow || l.random.IntN(4) == 0 {
 		f.before = milliseconds(l.random, longestWay)
 	}
-	if l.random.IntN(4) == 0 {
+	if f.what == slow || l.random.IntN(4) == 0 {
 		f.after = milliseconds(l.random, longestWay)
 	}
 	if f.what == late {
 		f.before = milliseconds(l.random, l.late)
 	}
+	if write && l.doomed {
+		f.what, f.before = late, milliseconds(l.random, l.late)
+	}
+	f.carried = f.what == failed && l.random.IntN(2) == 0
 	if f.what == stalled {
 		f.lag = milliseconds(l.random, longestStall)
 	}
@@ -134,6 +153,11 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	case requestLost:
 		return nil, errLost
 	case throttled, failed, unavailable:
+		if f.carried {
+			if response, err := l.to.RoundTrip(with(ctx, r, body)); err == nil {
+				discard(response)
+			}
+		}
 		if err := l.travel(ctx, f.after); err != nil {
 			return nil, err
 		}

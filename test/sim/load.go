@@ -35,13 +35,22 @@ var actions = []action{
 	{80, (*Cluster).finishPods},
 	{80, (*Cluster).deletePods},
 	{10, (*Cluster).replacePod},
+	{10, (*Cluster).createPodOnNode},
+	{20, (*Cluster).resizePods},
+	{15, (*Cluster).createGang},
+	{12, (*Cluster).createReservation},
+	{6, (*Cluster).deleteReservation},
 	{5, (*Cluster).resizeNode},
 	{3, (*Cluster).cordonNode},
 	{1, (*Cluster).removeNode},
 	{5, (*Cluster).restoreNodes},
 	{2, (*Cluster).changeTrouble},
-	{1, (*Cluster).disturbServer},
+	{2, (*Cluster).disturbServer},
+	{3, (*Cluster).replaceLeader},
 	{6, (*Cluster).startServers},
+	{1, (*Cluster).restartAPIServer},
+	{2, (*Cluster).lagAPIServer},
+	{1, (*Cluster).compact},
 }
 
 // drive has all of it happen, and looks whether the promises are kept.
@@ -49,11 +58,17 @@ func (c *Cluster) drive(r *Result) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var schedulers sync.WaitGroup
 	for i := range c.options.Schedulers {
-		s := &scheduler{
-			cluster: c, name: fmt.Sprintf("scheduler-%d", i),
-			random: rand.New(rand.NewPCG(c.options.Seed, uint64(200+i))),
+		s, err := c.newScheduler(i)
+		if err != nil {
+			c.fail("%v", err)
+			break
 		}
 		schedulers.Go(func() { s.run(ctx) })
+	}
+	if gangs, err := c.newGangScheduler(); err == nil {
+		schedulers.Go(func() { gangs.run(ctx) })
+	} else {
+		c.fail("%v", err)
 	}
 	all := 0
 	for _, a := range actions {
@@ -68,7 +83,7 @@ func (c *Cluster) drive(r *Result) {
 			}
 		}
 		c.steps.Add(1)
-		time.Sleep(milliseconds(c.random, 200))
+		time.Sleep(milliseconds(c.random, 200*c.options.Pace))
 	}
 	r.Steps = int(c.steps.Load())
 	if c.finding() == nil {
@@ -76,15 +91,35 @@ func (c *Cluster) drive(r *Result) {
 	}
 	cancel()
 	schedulers.Wait()
+	if c.finding() == nil {
+		c.empty(context.Background())
+	}
+}
+
+// newScheduler returns a scheduler. The first one knows nothing of the servers.
+func (c *Cluster) newScheduler(i int) (*scheduler, error) {
+	s := &scheduler{
+		cluster: c, name: fmt.Sprintf("scheduler-%d", i),
+		random: rand.New(rand.NewPCG(c.options.Seed, uint64(200+i))),
+	}
+	var err error
+	if i == 0 {
+		s.alone, err = c.client(s.name)
+	}
+	return s, err
 }
 
 // quietTime is how long the cluster has to come to rest when nothing happens to it any more.
 const quietTime = 5 * time.Minute
 
+// keptTime is after which nothing is kept any more of what was reserved before.
+const keptTime = maxTTL*time.Second + 20*time.Second
+
 // calm ends all trouble, and looks at what there is after a while.
 func (c *Cluster) calm(ctx context.Context) {
 	c.note("driver", "nothing happens any more")
 	c.setTrouble(0)
+	c.kube.at(1).Lag(0)
 	for _, s := range c.servers {
 		if s.alive() {
 			s.running.gate.open()
@@ -98,7 +133,7 @@ func (c *Cluster) calm(ctx context.Context) {
 	for time.Now().Before(until) && c.finding() == nil {
 		time.Sleep(10 * time.Second)
 		c.startServers(ctx)
-		if pod, node = c.judge.unbound(); pod == "" && time.Until(until) < quietTime/2 {
+		if pod, node = c.judge.unbound(); pod == "" && time.Until(until) < quietTime-keptTime {
 			break
 		}
 	}
@@ -119,7 +154,7 @@ func (c *Cluster) compare(ctx context.Context) {
 		return
 	}
 	var answer reserver.DiffAnswer
-	if _, err := leader.ask(ctx, admin, "GET", "/debug/diff", nil, &answer); err != nil {
+	if err := leader.ask(ctx, admin, "GET", "/debug/diff", nil, &answer); err != nil {
 		c.fail("%s cannot be compared with the cluster: %v", leader.name, err)
 		return
 	}
@@ -154,23 +189,34 @@ const most = 4
 func (c *Cluster) createPods(ctx context.Context) {
 	pending := c.choose(func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
 	for range min(1+c.random.IntN(most), maxPending-len(pending)) {
-		c.createPod(ctx, fmt.Sprintf("pod-%d", c.random.IntN(maxNames)))
+		c.createPod(ctx, c.newPod())
 	}
 }
 
-func (c *Cluster) createPod(ctx context.Context, name string) {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+// newPod returns a pod that nobody has created yet.
+func (c *Cluster) newPod() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: fmt.Sprintf("pod-%d", c.random.IntN(maxNames)),
+			Labels: map[string]string{appLabel: c.appName()},
+		},
 		Spec: v1.PodSpec{
 			SchedulerName: fmt.Sprintf("scheduler-%d", c.random.IntN(c.options.Schedulers)),
-			Containers: []v1.Container{{Name: "main", Image: "main", Resources: v1.ResourceRequirements{
-				Requests: v1.ResourceList{
-					v1.ResourceCPU:    *resource.NewMilliQuantity(int64(100*(1+c.random.IntN(10))), resource.DecimalSI),
-					v1.ResourceMemory: *resource.NewQuantity(int64(64<<20*(1+c.random.IntN(15))), resource.BinarySI),
-				},
-			}}},
+			Containers: []v1.Container{{
+				Name: "main", Image: "main", Resources: v1.ResourceRequirements{Requests: c.newRequests()},
+			}},
 		},
 	}
+}
+
+func (c *Cluster) newRequests() v1.ResourceList {
+	return v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewMilliQuantity(int64(100*(1+c.random.IntN(10))), resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(int64(64<<20*(1+c.random.IntN(15))), resource.BinarySI),
+	}
+}
+
+func (c *Cluster) createPod(ctx context.Context, pod *v1.Pod) {
 	_, err := c.admin.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return
@@ -178,6 +224,32 @@ func (c *Cluster) createPod(ctx context.Context, name string) {
 	c.must(err, "creating a pod")
 	c.note("user", "creates %s for %s", pod.Name, pod.Spec.SchedulerName)
 }
+
+// createPodOnNode creates a pod that names its node itself, as a DaemonSet once did: the API server asks a server.
+func (c *Cluster) createPodOnNode(ctx context.Context) {
+	pod := c.newPod()
+	pod.Spec.NodeName = c.nodeName()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := c.admin.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	c.note("user", "creates %s on %s: %v", pod.Name, pod.Spec.NodeName, err)
+}
+
+// resizePods has pods ask for more or less, where they run or before: the API server asks a server.
+func (c *Cluster) resizePods(ctx context.Context) {
+	list := c.choose(func(p *v1.Pod) bool { return !ended(p) && p.DeletionTimestamp == nil })
+	if len(list) == 0 {
+		return
+	}
+	pod := list[c.random.IntN(len(list))].DeepCopy()
+	pod.Spec.Containers[0].Resources.Requests = c.newRequests()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := c.admin.CoreV1().Pods(pod.Namespace).UpdateResize(ctx, pod.Name, pod, metav1.UpdateOptions{})
+	c.note("user", "resizes %s: %v", pod.Name, err)
+}
+
+func (c *Cluster) nodeName() string { return fmt.Sprintf("node-%d", c.random.IntN(c.options.Nodes)) }
 
 // choose returns the pods, in a fixed order, that are as they should.
 func (c *Cluster) choose(which func(*v1.Pod) bool) []*v1.Pod {
@@ -237,7 +309,9 @@ func (c *Cluster) replacePod(ctx context.Context) {
 	c.must(c.admin.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}), "deleting a pod")
 	c.note("user", "deletes %s, which is without a node", pod.Name)
 	if c.random.IntN(4) > 0 {
-		c.createPod(ctx, pod.Name)
+		next := c.newPod()
+		next.Name = pod.Name
+		c.createPod(ctx, next)
 	}
 }
 
@@ -260,7 +334,7 @@ func setAllocatable(node *v1.Node, random *rand.Rand) {
 
 // editNode has a node edited. Whoever else edits it meanwhile is first.
 func (c *Cluster) editNode(ctx context.Context, edit func(*v1.Node)) {
-	name := fmt.Sprintf("node-%d", c.random.IntN(c.options.Nodes))
+	name := c.nodeName()
 	node, err := c.admin.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		c.must(err, "reading a node")
@@ -285,7 +359,7 @@ func (c *Cluster) cordonNode(ctx context.Context) {
 
 // removeNode has a node go.
 func (c *Cluster) removeNode(ctx context.Context) {
-	name := fmt.Sprintf("node-%d", c.random.IntN(c.options.Nodes))
+	name := c.nodeName()
 	c.must(c.admin.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}), "deleting a node")
 	c.note("node", "%s goes", name)
 }

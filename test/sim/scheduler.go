@@ -2,14 +2,19 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -18,8 +23,10 @@ type scheduler struct {
 	cluster *Cluster
 	name    string
 	random  *rand.Rand
-	pods    []v1.Pod // its own without a node, as it knows them
-	nodes   []string
+	// alone is set where it knows nothing of the servers, and binds by itself.
+	alone kubernetes.Interface
+	pods  []v1.Pod // its own without a node, as it knows them
+	nodes []string
 }
 
 // maxPause is the longest that a scheduler waits, in milliseconds, after it could bind nothing.
@@ -31,7 +38,7 @@ func (s *scheduler) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(milliseconds(s.random, 300+pause)):
+		case <-time.After(milliseconds(s.random, (300+pause)*s.cluster.options.Pace)):
 		}
 		if len(s.pods) == 0 || s.random.IntN(5) == 0 {
 			s.look(ctx)
@@ -72,28 +79,43 @@ func (s *scheduler) look(ctx context.Context) {
 	}
 }
 
-// schedule tries to bind a pod, and reports whether it is. It asks any server, which passes on what it does not decide.
+// schedule tries to bind a pod, and reports whether it is.
 func (s *scheduler) schedule(ctx context.Context, pod *v1.Pod) bool {
-	to := s.cluster.processes()
-	if len(to) == 0 || len(s.nodes) == 0 {
+	if len(s.nodes) == 0 {
 		return false
 	}
-	server := to[s.random.IntN(len(to))]
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	if s.alone != nil {
+		return s.bindAlone(ctx, pod, s.nodes[s.random.IntN(len(s.nodes))])
+	}
+	server := s.cluster.anyProcess(s.random)
+	if server == nil {
+		return false
+	}
 	nodes := s.nodes
 	if s.random.IntN(10) > 0 { // some are bound where nobody has looked
-		var filtered extenderv1.ExtenderFilterResult
-		_, err := server.ask(ctx, s.name, "POST", "/filter", extenderv1.ExtenderArgs{Pod: pod, NodeNames: &nodes}, &filtered)
-		if err != nil || filtered.NodeNames == nil || len(*filtered.NodeNames) == 0 {
-			return false
-		}
-		nodes = *filtered.NodeNames
+		nodes = s.filter(ctx, server, pod)
 	}
-	node := nodes[s.random.IntN(len(nodes))]
+	return len(nodes) > 0 && s.bind(ctx, server, pod, nodes[s.random.IntN(len(nodes))])
+}
+
+// filter returns the nodes that a server takes for good.
+func (s *scheduler) filter(ctx context.Context, server *process, pod *v1.Pod) []string {
+	var filtered extenderv1.ExtenderFilterResult
+	question := extenderv1.ExtenderArgs{Pod: pod, NodeNames: &s.nodes}
+	err := server.ask(ctx, s.name, "POST", "/filter", question, &filtered)
+	if err != nil || filtered.NodeNames == nil {
+		return nil
+	}
+	return *filtered.NodeNames
+}
+
+// bind asks a server to bind a pod. It may be any, which passes on what it does not decide.
+func (s *scheduler) bind(ctx context.Context, server *process, pod *v1.Pod, node string) bool {
 	asked := s.cluster.judge.asked(pod.UID)
 	var bound reserver.BindAnswer
-	_, err := server.ask(ctx, s.name, "POST", "/bind", extenderv1.ExtenderBindingArgs{
+	err := server.ask(ctx, s.name, "POST", "/bind", extenderv1.ExtenderBindingArgs{
 		PodName: pod.Name, PodNamespace: pod.Namespace, PodUID: pod.UID, Node: node,
 	}, &bound)
 	switch {
@@ -102,11 +124,37 @@ func (s *scheduler) schedule(ctx context.Context, pod *v1.Pod) bool {
 		s.cluster.judge.lost(pod.UID)
 	case bound.Error != "":
 		s.cluster.note(s.name, "asks %s to bind %s to %s: %s", server.name, pod.Name, node, bound.Error)
-		s.cluster.judge.refused(pod, asked, &bound)
+		s.cluster.judge.refused(pod, asked, gates.Outcome(bound.Outcome), bound.Error)
+		if strings.Contains(bound.Error, "too little") {
+			s.cluster.judge.refusedKept(pod, node, bound.Error)
+		}
 	default:
 		s.cluster.note(s.name, "has %s bound to %s by %s", pod.Name, node, server.name)
 		s.cluster.judge.granted(pod, node)
 		return true
+	}
+	return false
+}
+
+// bindAlone binds a pod as those do who do not know the servers: the API server asks one.
+func (s *scheduler) bindAlone(ctx context.Context, pod *v1.Pod, node string) bool {
+	asked := s.cluster.judge.asked(pod.UID)
+	err := s.alone.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+	}, metav1.CreateOptions{})
+	var said apierrors.APIStatus
+	switch {
+	case err == nil:
+		s.cluster.note(s.name, "binds %s to %s", pod.Name, node)
+		s.cluster.judge.granted(pod, node)
+		return true
+	case errors.As(err, &said):
+		s.cluster.note(s.name, "does not bind %s to %s: %v", pod.Name, node, err)
+		s.cluster.judge.refused(pod, asked, "", err.Error())
+	default:
+		s.cluster.note(s.name, "does not know whether %s is bound to %s: %v", pod.Name, node, err)
+		s.cluster.judge.lost(pod.UID)
 	}
 	return false
 }

@@ -3,21 +3,15 @@ package sim
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
-
 	"github.com/globalreserve/globalreserve/pkg/app"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
@@ -39,24 +33,28 @@ type process struct {
 	app  *app.App
 	gate *gate
 	host *host
-	link *link
+	link *link // to the API server
+	// asked is the network between the process and those who ask it.
+	asked *link
 	// jump is by how much the clock of its machine is ahead, and slept how long it was suspended, in nanoseconds.
 	jump  atomic.Int64
 	stop  context.CancelFunc
 	ended chan struct{}
 }
 
+// ownUser is who the servers are to the API server.
+const ownUser = "system:serviceaccount:globalreserve-system:globalreserve"
+
 // start runs a process, at once.
 func (s *server) start() error {
 	p := &process{name: s.name, gate: newGate(), ended: make(chan struct{})}
 	p.host = &host{s.cluster.network, p.gate}
 	note := func(format string, args ...any) { s.cluster.note(s.name, format, args...) }
-	config := s.cluster.kube.Config("system:serviceaccount:globalreserve-system:globalreserve")
-	p.link = &link{
-		to: config.Transport, gate: p.gate, cut: newGate(), note: note,
-		random: rand.New(rand.NewPCG(s.random.Uint64(), 0)), late: s.cluster.options.longestLate(),
-	}
-	p.link.setTrouble(s.cluster.trouble)
+	config := s.cluster.kube.config(ownUser)
+	p.link = s.newLink(p, &route{
+		to: s.cluster.kube, user: ownUser, at: s.random.IntN(2), random: rand.New(rand.NewPCG(s.random.Uint64(), 0)),
+	}, 3, fates)
+	p.asked = s.newLink(p, front{p}, 1, askedFates)
 	config.Transport = p.link
 	clients, err := app.NewClients(config)
 	if err != nil {
@@ -77,6 +75,7 @@ func (s *server) start() error {
 	s.cluster.setLive(func(live []*process) []*process { return append(live, p) })
 	s.ended.Go(func() {
 		defer p.link.sending.Wait()
+		defer p.asked.sending.Wait()
 		defer close(p.ended)
 		defer s.cluster.setLive(func(live []*process) []*process {
 			return slices.DeleteFunc(live, func(one *process) bool { return one == p })
@@ -87,6 +86,17 @@ func (s *server) start() error {
 	})
 	note("starts")
 	return nil
+}
+
+// newLink returns the network between the process and what is at the other end.
+func (s *server) newLink(p *process, to http.RoundTripper, writes int, fates []string) *link {
+	l := &link{
+		to: to, gate: p.gate, cut: newGate(), writes: writes, fates: fates, late: s.cluster.options.longestLate(),
+		note:   func(format string, args ...any) { s.cluster.note(s.name, format, args...) },
+		random: rand.New(rand.NewPCG(s.random.Uint64(), 0)),
+	}
+	l.setTrouble(s.cluster.trouble)
+	return l
 }
 
 // end stops the process: with a kill nothing of what it does from now on reaches anybody.
@@ -129,30 +139,6 @@ func (s *server) gone() bool {
 	default:
 		return false
 	}
-}
-
-// ask sends a request to the server as a caller, and has the answer decoded.
-func (p *process) ask(ctx context.Context, caller, method, path string, question, answer any) (int, error) {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return 0, err
-	}
-	if err := p.gate.pass(ctx); err != nil {
-		return 0, err
-	}
-	who := &user.DefaultInfo{Name: caller, Groups: []string{user.AllAuthenticated}}
-	r := httptest.NewRequestWithContext(identity.As(ctx, who), method, path, bytes.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	recorder := httptest.NewRecorder()
-	p.app.Handler().ServeHTTP(recorder, r)
-	if err := p.gate.pass(ctx); err != nil {
-		return 0, err
-	}
-	said, err := io.ReadAll(recorder.Body)
-	if err != nil || recorder.Code != http.StatusOK {
-		return recorder.Code, fmt.Errorf("%d: %s", recorder.Code, bytes.TrimSpace(said))
-	}
-	return recorder.Code, json.Unmarshal(said, answer)
 }
 
 // logWriter has what a process logs noted.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR2)
 	klog.SetLogger(logr.Discard())
 	log.SetOutput(io.Discard)
+	debug.SetGCPercent(400) // a cluster is small, and soon gone
 	os.Exit(m.Run())
 }
 
@@ -37,15 +39,17 @@ const (
 // ofSeed is the cluster that belongs to a seed.
 func ofSeed(seed, steps int) Options {
 	return Options{
-		Seed: uint64(seed), Steps: steps, Servers: 2 + seed%2, Nodes: 4, Schedulers: 4, Unfenced: seed%4 == 0,
-		LogLevel: "warn",
+		Seed: uint64(seed), Steps: steps, Servers: 2 + seed%2, Nodes: 4, Schedulers: 4,
+		Unfenced: seed%4 == 0, Jumps: seed%4 < 2, Pace: 1 + seed%3/2*4, LogLevel: "warn",
 	}
 }
 
 // happens is what has to happen in the clusters of the gate: where it does not, nothing is found either.
 var happens = []string{
 	"is killed", "is paused", "is stopped", "is cut off", "its clock is", "goes", "cordoned: true", "is Succeeded",
-	"which is without a node", "too little cpu", "too little memory", answerLost, late, twice, throttled,
+	"which is without a node", "too little cpu", "too little memory", answerLost, late, twice, throttled, slow,
+	"grows", "scheduler-0 binds", "scheduler-0 does not bind", "creates reservation", "uses default/rsv", `is "Expired"`,
+	`is "Succeeded"`, "durable true", "durable false", "gives back", "is restarted", "is behind by", "is compacted",
 }
 
 // In the cluster of each seed every promise is kept. SEED is the first seed, SEEDS how many, and STEPS how long each
@@ -70,7 +74,7 @@ func TestSeeds(t *testing.T) {
 					require.NoError(t, os.WriteFile(file, []byte(history), 0o600))
 					t.Logf("the history is in %s; again: make sim SEED=%d SEEDS=1 STEPS=%d", file, seed, steps)
 				}
-				require.NoError(t, result.Found)
+				require.NoError(t, result.Found, "found after %d steps: %v", result.Steps, result.Found)
 			})
 		}
 	})

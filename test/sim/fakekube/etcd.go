@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -36,10 +37,10 @@ func NewEtcd() *Etcd {
 	}
 }
 
-// client returns a client of it, which is closed when ctx ends.
-func (e *Etcd) client(ctx context.Context) *kubernetes.Client {
+// client returns a client of it, which is closed when ctx ends, and whose watches lag, in nanoseconds.
+func (e *Etcd) client(ctx context.Context, lag *atomic.Int64) *kubernetes.Client {
 	c := clientv3.NewCtxClient(ctx)
-	c.KV, c.Watcher, c.Lease = kv{e: e}, watcher{e}, lessor{e: e}
+	c.KV, c.Watcher, c.Lease = kv{e: e}, watcher{e, lag}, lessor{e: e}
 	all := &kubernetes.Client{Client: c}
 	all.Kubernetes = writer{Client: all, e: e}
 	return all

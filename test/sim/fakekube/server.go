@@ -67,11 +67,11 @@ type Server struct {
 	cancel   context.CancelFunc
 }
 
-// New returns a server that serves.
-func New(etcd *Etcd) (*Server, error) {
+// New returns a server that serves. It reaches webhooks by way of webhooks.
+func New(etcd *Etcd, webhooks http.RoundTripper) (*Server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{cancel: cancel}
-	if err := s.start(ctx, etcd); err != nil {
+	if err := s.start(ctx, etcd, webhooks); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -89,12 +89,15 @@ func (s *Server) Close() {
 	}
 }
 
+// Lag has the server hear of changes in etcd so much later, from now on.
+func (s *Server) Lag(by time.Duration) { s.storages.lag.Store(int64(by)) }
+
 // Config is that of a client of the server who has a name.
 func (s *Server) Config(user string) *rest.Config {
 	return &rest.Config{Host: "http://kube-apiserver", Transport: &transport{server: s, user: user}, QPS: -1}
 }
 
-func (s *Server) start(ctx context.Context, etcd *Etcd) (err error) {
+func (s *Server) start(ctx context.Context, etcd *Etcd, webhooks http.RoundTripper) (err error) {
 	loopback := s.Config("system:apiserver")
 	self, err := kubernetes.NewForConfig(loopback)
 	if err != nil {
@@ -103,7 +106,7 @@ func (s *Server) start(ctx context.Context, etcd *Etcd) (err error) {
 	if s.storages, err = newStorages(ctx, etcd); err != nil {
 		return err
 	}
-	if s.admits, err = newAdmits(ctx, loopback); err != nil {
+	if s.admits, err = newAdmits(ctx, loopback, webhooks); err != nil {
 		return err
 	}
 	list, err := groups(s.storages, authorizerfactory.NewAlwaysAllowAuthorizer(), self)

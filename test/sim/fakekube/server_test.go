@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,7 +49,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, etcd: NewEtcd()}
-		s, err := New(w.etcd)
+		s, err := New(w.etcd, nil)
 		require.NoError(t, err)
 		defer time.Sleep(10 * time.Second) // what waits for a newer list gives up by then
 		defer s.Close()
@@ -162,7 +163,7 @@ func TestCompaction(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		etcd := NewEtcd()
-		client := etcd.client(ctx)
+		client := etcd.client(ctx, &atomic.Int64{})
 		first, err := client.Kubernetes.OptimisticPut(ctx, "/a", []byte("1"), 0, etcdclient.PutOptions{})
 		require.NoError(t, err)
 		_, err = client.Kubernetes.OptimisticPut(ctx, "/a", []byte("2"), first.Revision, etcdclient.PutOptions{})

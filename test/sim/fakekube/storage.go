@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,6 +29,7 @@ const prefix = "/registry"
 type storages struct {
 	ctx     context.Context // ends what they run
 	etcd    *Etcd
+	lag     atomic.Int64 // see Server.Lag
 	factory *serverstorage.DefaultStorageFactory
 
 	mu   sync.Mutex // guards stop
@@ -71,8 +73,8 @@ func (s *storages) open(
 ) (storage.Interface, factory.DestroyFunc, error) {
 	versioner := storage.APIObjectVersioner{}
 	ctx, cancel := context.WithCancel(s.ctx)
-	store, err := etcd3.New(s.etcd.client(ctx), nil, config.Codec, newFunc, newListFunc, config.Prefix, resourcePrefix,
-		config.GroupResource, identity.NewEncryptCheckTransformer(), config.LeaseManagerConfig,
+	store, err := etcd3.New(s.etcd.client(ctx, &s.lag), nil, config.Codec, newFunc, newListFunc, config.Prefix,
+		resourcePrefix, config.GroupResource, identity.NewEncryptCheckTransformer(), config.LeaseManagerConfig,
 		etcd3.NewDefaultDecoder(config.Codec, versioner), versioner)
 	if err != nil {
 		cancel()

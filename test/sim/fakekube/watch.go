@@ -2,6 +2,7 @@ package fakekube
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -13,7 +14,10 @@ import (
 const progressInterval = 5 * time.Second
 
 // watcher is how changes are heard of.
-type watcher struct{ *Etcd }
+type watcher struct {
+	*Etcd
+	lag *atomic.Int64
+}
 
 // watching is one watch.
 type watching struct {
@@ -68,6 +72,11 @@ func (w watcher) run(ctx context.Context, one *watching, responses chan<- client
 			one.progress = true
 			w.mu.Unlock()
 		case <-one.changed:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(w.lag.Load())):
 		}
 		for _, response := range w.take(one) {
 			select {

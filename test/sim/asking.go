@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/globalreserve/globalreserve/pkg/identity"
+)
+
+// ask sends a request to the server as a caller, and has the answer decoded.
+func (p *process) ask(ctx context.Context, caller, method, path string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	who := identity.As(ctx, &user.DefaultInfo{Name: caller, Groups: []string{user.AllAuthenticated}})
+	r, err := http.NewRequestWithContext(who, method, "http://globalreserve"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	response, err := p.asked.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	said, err := readAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%d: %s", response.StatusCode, bytes.TrimSpace(said))
+	}
+	return json.Unmarshal(said, answer)
+}
+
+// front is what a process answers. It implements http.RoundTripper.
+type front struct{ *process }
+
+// RoundTrip implements http.RoundTripper. A client that gives up ends its request, and does not wait for that.
+func (f front) RoundTrip(r *http.Request) (*http.Response, error) {
+	asked := r.Clone(r.Context())
+	asked.RequestURI = r.URL.RequestURI()
+	recorder := httptest.NewRecorder()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.app.Handler().ServeHTTP(recorder, asked)
+	}()
+	select {
+	case <-done:
+		return recorder.Result(), nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// service is how the API server reaches the servers: any of them. It implements http.RoundTripper.
+type service struct {
+	cluster *Cluster
+
+	mu     sync.Mutex // guards random
+	random *rand.Rand
+}
+
+var errNobody = errors.New("connection refused: no server runs")
+
+// apiServer is the name that the API server shows to webhooks.
+const apiServer = "kube-apiserver-kubelet-client"
+
+// RoundTrip implements http.RoundTripper.
+func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	p := s.cluster.anyProcess(s.random)
+	s.mu.Unlock()
+	if p == nil {
+		return nil, errNobody
+	}
+	who := &user.DefaultInfo{Name: apiServer, Groups: []string{user.AllAuthenticated}}
+	return p.asked.RoundTrip(r.WithContext(identity.As(r.Context(), who)))
+}

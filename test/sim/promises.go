@@ -1,0 +1,222 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// promise is the capacity that a Reservation keeps, as its status says, or the answer to a /reserve.
+type promise struct {
+	object *v1alpha1.Reservation
+	// acknowledged is the end that a /reserve was answered with, zero where there was none: until then it counts,
+	// whatever its status says.
+	acknowledged time.Time
+	// broken says why it need not be kept any more.
+	broken string
+}
+
+// keptUntil is how long before its end a promise is not counted on any more: its end is in whole seconds.
+const keptUntil = 2 * time.Second
+
+// observeReservation is called under the lock.
+func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
+	if after == nil {
+		if p := j.promises[before.UID]; p != nil && p.isAcknowledged() && p.broken == "" && j.owed(p) {
+			j.cluster.fail("reservation %s is gone although its scheduler was told that it lasts", before.Name)
+		}
+		delete(j.promises, before.UID)
+		return
+	}
+	p := j.promises[after.UID]
+	if p == nil {
+		p = &promise{}
+		j.promises[after.UID] = p
+	}
+	if p.object == nil || p.object.Status.Phase != after.Status.Phase {
+		j.cluster.note("API", "reservation %s is %q: %s", after.Name, after.Status.Phase, after.Status.NodeName)
+	}
+	if p.object = after; after.Status.Phase.IsFinal() && p.broken == "" {
+		if p.isAcknowledged() && j.owed(p) {
+			j.cluster.fail("reservation %s has ended as %s although its scheduler was told that it lasts", after.Name,
+				after.Status.Phase)
+		}
+		p.broken = string(after.Status.Phase)
+	}
+}
+
+func (p *promise) isAcknowledged() bool {
+	return !p.acknowledged.IsZero() && time.Until(p.acknowledged) > keptUntil
+}
+
+// owed reports whether there is a slot that a pod which exists may still need.
+func (j *judge) owed(p *promise) bool {
+	for i := range p.object.Spec.Slots {
+		if _, kept := j.keptBy(p, &p.object.Spec.Slots[i]); kept {
+			return true
+		}
+	}
+	return false
+}
+
+// breakPromises is called when a node goes: what was kept there is lost, and all that was kept with it.
+func (j *judge) breakPromises(node string) {
+	for _, p := range j.promises {
+		for i := range p.object.Spec.Slots {
+			if p.broken == "" && p.nodeOf(&p.object.Spec.Slots[i]) == node {
+				p.broken = "node " + node + " is gone"
+			}
+		}
+	}
+}
+
+// nodeOf returns the node of a slot, "" where it has none.
+func (p *promise) nodeOf(slot *v1alpha1.Slot) string {
+	for i := range p.object.Status.Slots {
+		if s := &p.object.Status.Slots[i]; s.Name == slot.Name && s.NodeName != "" {
+			return s.NodeName
+		}
+	}
+	return slot.NodeName
+}
+
+// keptBy returns the node where a slot is kept, if it is: nobody has used it, and who may use it can still come.
+func (j *judge) keptBy(p *promise, slot *v1alpha1.Slot) (node string, kept bool) {
+	r := p.object
+	granted := p.isAcknowledged() || r.Status.Phase == v1alpha1.ReservationAvailable
+	if !granted || p.broken != "" || r.DeletionTimestamp != nil {
+		return "", false
+	}
+	if end := r.Status.ExpiresAt; end != nil && time.Until(end.Time) < keptUntil {
+		return "", false
+	}
+	for i := range r.Status.Slots {
+		s := &r.Status.Slots[i]
+		if s.Name == slot.Name && (s.State == v1alpha1.SlotConsumed || s.State == v1alpha1.SlotReleased) {
+			return "", false
+		}
+	}
+	if slot.Pod != nil && !j.waits(slot.Pod) || j.used[r.UID][slot.Name] {
+		return "", false
+	}
+	return p.nodeOf(slot), true
+}
+
+// waits reports whether a pod that a slot names exists and has no node yet.
+func (j *judge) waits(named *v1alpha1.PodReference) bool {
+	for _, pod := range j.pods {
+		if pod.Name == named.Name && (named.UID == "" || named.UID == pod.UID) {
+			return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !ended(pod)
+		}
+	}
+	return false
+}
+
+// use notes which slot a pod that is bound has used.
+func (j *judge) use(pod *v1.Pod) {
+	slot := pod.Annotations[v1alpha1.MatchedReservationAnnotation]
+	if slot == "" {
+		return
+	}
+	j.cluster.note("API", "pod %s uses %s", pod.Name, slot)
+	name := strings.Split(slot, "/")
+	for uid, p := range j.promises {
+		if len(name) == 3 && p.object.Namespace == name[0] && p.object.Name == name[1] {
+			if j.used[uid] == nil {
+				j.used[uid] = map[string]bool{}
+			}
+			j.used[uid][name[2]] = true
+		}
+	}
+}
+
+// keptOn is what is kept on a node for pods that are still to come, and for whom.
+func (j *judge) keptOn(node string) (sum v1.ResourceList, by []string) {
+	sum = v1.ResourceList{}
+	if j.cluster.options.Jumps {
+		return sum, nil // ends are times of day
+	}
+	for _, p := range j.promises {
+		for i := range p.object.Spec.Slots {
+			slot := &p.object.Spec.Slots[i]
+			if on, kept := j.keptBy(p, slot); kept && on == node {
+				add(sum, slot.Requests)
+				by = append(by, p.object.Name+"/"+slot.Name)
+			}
+		}
+	}
+	return sum, by
+}
+
+// acknowledged notes that a scheduler was told that a Reservation keeps capacity for its pods.
+func (j *judge) acknowledged(name types.NamespacedName, until time.Time, pods []v1.Pod) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range j.promises {
+		if p.object.Name == name.Name && p.object.Namespace == name.Namespace {
+			p.acknowledged = until
+			return
+		}
+	}
+	for i := range pods {
+		if known := j.pods[pods[i].UID]; known != nil && known.Spec.NodeName == "" {
+			j.cluster.fail("reservation %s was acknowledged, and there is none", name.Name)
+		}
+	}
+}
+
+// returned notes that a scheduler gives back what it reserved.
+func (j *judge) returned(name string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range j.promises {
+		if p.object.Name == name && p.broken == "" {
+			p.broken = "given back"
+		}
+	}
+}
+
+// refusedKept notes that a pod was refused for want of capacity on a node where some is kept for it.
+func (j *judge) refusedKept(pod *v1.Pod, node, why string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range j.promises {
+		for i := range p.object.Spec.Slots {
+			slot := &p.object.Spec.Slots[i]
+			if slot.Pod == nil || slot.Pod.Name != pod.Name || !p.isAcknowledged() || j.cluster.options.Jumps ||
+				j.pods[pod.UID] == nil || more(j.pods[pod.UID], slot.Requests) {
+				continue
+			}
+			if on, kept := j.keptBy(p, slot); kept && on == node && !j.shrank(node) {
+				j.cluster.fail("pod %s is refused on %s, where reservation %s keeps capacity for it: %s", pod.Name, node,
+					p.object.Name, why)
+			}
+		}
+	}
+}
+
+// more reports whether a pod asks for more of something than there is.
+func more(pod *v1.Pod, than v1.ResourceList) bool {
+	for resource, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if quantity.Cmp(than[resource]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// shrank reports whether a node has ever had more than it has now.
+func (j *judge) shrank(node string) bool { return j.nodes[node] == nil || len(j.nodes[node].had) > 1 }
+
+func add(sum, more v1.ResourceList) {
+	for resource, quantity := range more {
+		total := sum[resource]
+		total.Add(quantity)
+		sum[resource] = total
+	}
+}

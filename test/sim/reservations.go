@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+const (
+	// appLabel is on pods that use the Reservations of users, and maxApps is how many values it has.
+	appLabel = "app"
+	maxApps  = 4
+	// maxReservations is how many names the Reservations of users have.
+	maxReservations = 6
+)
+
+func (c *Cluster) appName() string { return fmt.Sprintf("app-%d", c.random.IntN(maxApps)) }
+
+// createReservation creates a Reservation as users do.
+func (c *Cluster) createReservation(ctx context.Context) {
+	r := &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("rsv-%d", c.random.IntN(maxReservations))},
+		Spec: v1alpha1.ReservationSpec{
+			TTL: &metav1.Duration{Duration: time.Duration(5+c.random.IntN(maxTTL-5)) * time.Second},
+			Consumers: &v1alpha1.ConsumerSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{appLabel: c.appName()}},
+			},
+		},
+	}
+	for i := range 1 + c.random.IntN(3) {
+		slot := v1alpha1.Slot{Name: fmt.Sprintf("slot-%d", i), Requests: c.newRequests()}
+		if c.random.IntN(3) == 0 {
+			slot.NodeName = c.nodeName()
+		}
+		r.Spec.Slots = append(r.Spec.Slots, slot)
+	}
+	_, err := c.objects.Reservations(r.Namespace).Create(ctx, r, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return
+	}
+	c.must(err, "creating a Reservation")
+	c.note("user", "creates reservation %s for %s", r.Name, r.Spec.Consumers.Selector.MatchLabels[appLabel])
+}
+
+// deleteReservation deletes a Reservation of users.
+func (c *Cluster) deleteReservation(ctx context.Context) {
+	name := fmt.Sprintf("rsv-%d", c.random.IntN(maxReservations))
+	c.note("user", "deletes reservation %s", name)
+	c.must(c.objects.Reservations("default").Delete(ctx, name, metav1.DeleteOptions{}), "deleting a Reservation")
+}
+
+// empty deletes all pods and Reservations: nothing must be kept for anybody then.
+func (c *Cluster) empty(ctx context.Context) {
+	c.note("driver", "everything is deleted")
+	for _, pod := range c.choose(func(*v1.Pod) bool { return true }) {
+		c.must(c.admin.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0)), "deleting a pod")
+	}
+	all := c.objects.Reservations("default")
+	c.must(all.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting the Reservations")
+	time.Sleep(time.Minute)
+	c.startServers(ctx)
+	leader := c.leader()
+	if leader == nil {
+		c.fail("no server decides after everything was deleted")
+		return
+	}
+	for path, list := range map[string]string{
+		"/v1/allocations": "Allocations", "/v1/reservations": "Reservations", "/v1/gangs": "Gangs", "/v1/pending": "Pods",
+	} {
+		answer := map[string]any{}
+		if err := leader.ask(ctx, admin, "GET", path, nil, &answer); err != nil {
+			c.fail("%s does not answer %s: %v", leader.name, path, err)
+			return
+		}
+		if left, _ := answer[list].([]any); len(left) > 0 || answer[list] == nil {
+			c.fail("%s still has in %s, after everything was deleted: %v", leader.name, path, answer)
+		}
+	}
+}
