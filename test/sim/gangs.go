@@ -91,6 +91,7 @@ const tries = 3
 
 // reserve sends a /reserve, again where it does not know what became of it.
 func (s *gangScheduler) reserve(ctx context.Context, r *reservation) (answer *reserver.Answer, known bool) {
+	until := time.Now().Add(time.Duration(r.TTLSeconds) * time.Second) // or longer, as it begins later
 	for range tries {
 		server := s.cluster.anyProcess(s.random)
 		if server == nil {
@@ -107,7 +108,7 @@ func (s *gangScheduler) reserve(ctx context.Context, r *reservation) (answer *re
 		s.cluster.note(s.name, "reserves %s on %v by %s: reservation %q, durable %t, until %s: %s", names(r.Pods), r.Nodes,
 			server.name, answer.Reservation, answer.Durable, answer.ExpiresAt.Format(time.TimeOnly), answer.Error)
 		if namespace, name, ok := strings.Cut(answer.Reservation, "/"); ok && answer.Error == "" {
-			s.cluster.judge.acknowledged(types.NamespacedName{Namespace: namespace, Name: name}, answer.ExpiresAt, r.Pods)
+			s.cluster.judge.acknowledged(types.NamespacedName{Namespace: namespace, Name: name}, until, r.Pods)
 		}
 		return answer, true
 	}

@@ -57,24 +57,20 @@ func newJudge(c *Cluster) *judge {
 
 // observe is told of every change.
 func (j *judge) observe(change fakekube.Change) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	of := func(folder string) bool { return strings.HasPrefix(change.Key, "/registry/"+folder+"/") }
 	switch {
-	case strings.HasPrefix(change.Key, "/registry/pods/"):
-		before, after := decode[v1.Pod](j, change.Before), decode[v1.Pod](j, change.After)
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.observePod(before, after)
-	case strings.HasPrefix(change.Key, "/registry/minions/"):
-		before, after := decode[v1.Node](j, change.Before), decode[v1.Node](j, change.After)
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.observeNode(before, after)
-	case strings.HasPrefix(change.Key, "/registry/globalreserve.io/reservations/"):
-		before, after := decodeOwn[v1alpha1.Reservation](j, change.Before), decodeOwn[v1alpha1.Reservation](j, change.After)
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.observeReservation(before, after)
-	case strings.HasPrefix(change.Key, "/registry/globalreserve.io/ledgerterms/"):
-		j.observeLedgerTerm(decodeOwn[v1alpha1.LedgerTerm](j, change.Before), decodeOwn[v1alpha1.LedgerTerm](j, change.After))
+	case of("pods"):
+		j.observePod(decode[v1.Pod](j, change.Before), decode[v1.Pod](j, change.After))
+	case of("minions"):
+		j.observeNode(decode[v1.Node](j, change.Before), decode[v1.Node](j, change.After))
+	case of("globalreserve.io/reservations"):
+		j.observeReservation(decodeOwn[v1alpha1.Reservation](j, change.Before),
+			decodeOwn[v1alpha1.Reservation](j, change.After))
+	case of("globalreserve.io/ledgerterms"):
+		j.observeLedgerTerm(decodeOwn[v1alpha1.LedgerTerm](j, change.Before),
+			decodeOwn[v1alpha1.LedgerTerm](j, change.After))
 	}
 }
 

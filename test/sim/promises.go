@@ -14,8 +14,8 @@ import (
 // promise is the capacity that a Reservation keeps, as its status says, or the answer to a /reserve.
 type promise struct {
 	object *v1alpha1.Reservation
-	// acknowledged is the end that a /reserve was answered with, zero where there was none: until then it counts,
-	// whatever its status says.
+	// acknowledged is until when a /reserve has asked for it, zero where none was answered: until then it counts, whatever
+	// its status says.
 	acknowledged time.Time
 	// broken says why it need not be kept any more.
 	broken string
@@ -24,7 +24,7 @@ type promise struct {
 // keptUntil is how long before its end a promise is not counted on any more: its end is in whole seconds.
 const keptUntil = 2 * time.Second
 
-// observeReservation is called under the lock.
+// observeReservation looks at a Reservation that has changed.
 func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
 	if after == nil {
 		if p := j.promises[before.UID]; p != nil && p.isAcknowledged() && p.broken == "" && j.owed(p) {
@@ -153,8 +153,12 @@ func (j *judge) keptOn(node string) (sum v1.ResourceList, by []string) {
 	return sum, by
 }
 
-// acknowledged notes that a scheduler was told that a Reservation keeps capacity for its pods.
+// acknowledged notes that a scheduler was told that a Reservation keeps capacity for its pods. The answer may have been
+// on its way until that was over.
 func (j *judge) acknowledged(name types.NamespacedName, until time.Time, pods []v1.Pod) {
+	if j.cluster.options.Jumps || time.Until(until) < keptUntil {
+		return
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range j.promises {

@@ -145,7 +145,7 @@ func TestDeletion(t *testing.T) {
 		require.NoError(t, err)
 		defer watcher.Stop()
 		require.NoError(t, w.bind("web", nil, nil))
-		time.Sleep(time.Second) // the API server may take an older pod from its cache, and one without a node goes at once
+		synctest.Wait() // the API server may take an older pod from its cache, and one without a node goes at once
 		pods := w.core.CoreV1().Pods("default")
 		require.NoError(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{}))
 		require.NoError(t, pods.Delete(t.Context(), "web", *metav1.NewDeleteOptions(0)))

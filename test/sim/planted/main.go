@@ -1,7 +1,9 @@
-// Command planted makes mistakes in the servers on purpose, each alone, and has simulated clusters find them. It writes
-// the table of docs/testing.md, and fails where a mistake is not found. Each patch in this folder is a mistake, whose
-// first line says what it is; the sources stay as they are. Arguments are the names of patches: what these are found by
-// is only printed.
+// Package main is planted, which makes mistakes in the servers on purpose, each alone, and has simulated clusters find
+// them. It writes the table of docs/testing.md, and fails where a mistake is not found. Arguments are the names of
+// patches: what these are found by is only printed.
+//
+// What may be touched: each patch in this folder is a mistake, whose first line says what it is. The sources stay as
+// they are: a patch is applied to copies of them.
 package main
 
 import (
