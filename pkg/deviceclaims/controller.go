@@ -172,5 +172,5 @@ func (c *Controller) start(ctx context.Context) {
 	c.bringAll()
 	c.mu.Unlock()
 	c.ready.Open()
-	c.makeAll()
+	c.bringPods()
 }

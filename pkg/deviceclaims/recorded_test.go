@@ -15,23 +15,23 @@ import (
 )
 
 // A server that starts does not believe annotations that somebody edited while none was there: the pod's devices are
-// given to nobody else.
+// given to nobody else, and the pod says again which they are.
 func TestAnnotationsEditedWhileNoServerWasThere(t *testing.T) {
-	for name, edited := range map[string]struct{ claims, given string }{
-		"nothing":            {"one", "GPU-a"},
-		"another device":     {"one", "GPU-b"},
-		"no device":          {"one", ""},
-		"another claim":      {"two", "GPU-a"},
-		"nothing left":       {"", ""},
-		"no list of claims":  {"one,,two", "GPU-a"},
-		"no list of devices": {"one", ",GPU-b"},
+	for name, edited := range map[string]struct{ claims, given, put string }{
+		"nothing":            {"one", "GPU-a", ""},
+		"another device":     {"one", "GPU-b", "GPU-a"},
+		"no device":          {"one", "", "GPU-a"},
+		"another claim":      {"two", "GPU-a", "GPU-a"},
+		"nothing left":       {"", "", "GPU-a"},
+		"no list of claims":  {"one,,two", "GPU-a", "GPU-a"},
+		"no list of devices": {"one", ",GPU-b", "GPU-a"},
 
-		"nothing, by container":         {"main=one;log=one", "main=GPU-a;log=GPU-a"},
-		"another device of a container": {"main=one", "main=GPU-b"},
-		"another container":             {"log=one", "main=GPU-a"},
-		"a container without claims":    {"main=one;log=", "main=GPU-a;log=GPU-b"},
-		"containers of another claim":   {"main=two", "main=GPU-a"},
-		"devices of no container":       {"main=one", ";=GPU-b;GPU-b"},
+		"nothing, by container":         {"main=one;log=one", "main=GPU-a;log=GPU-a", ""},
+		"another device of a container": {"main=one", "main=GPU-b", "main=GPU-a"},
+		"another container":             {"log=one", "main=GPU-a", "log=GPU-a"},
+		"a container without claims":    {"main=one;log=", "main=GPU-a;log=GPU-b", "GPU-a"},
+		"containers of another claim":   {"main=two", "main=GPU-a", "GPU-a"},
+		"devices of no container":       {"main=one", ";=GPU-b;GPU-b", "main=GPU-a"},
 	} {
 		for _, standby := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, standby %t", name, standby), func(t *testing.T) {
@@ -42,6 +42,10 @@ func TestAnnotationsEditedWhileNoServerWasThere(t *testing.T) {
 				assert.Equal(t, "GPU-b", w.bind("q", "two", "n1"))
 				assert.Equal(t, ledger.InsufficientDevices, w.fits(w.pod("r", "three", "", ""), "n1"))
 				assert.Equal(t, []string{"a"}, w.awaitClaim("one", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
+				if edited.put != "" {
+					assert.Equal(t, edited.put, (<-w.annotated)[v1alpha1.ExtendedResourcesAnnotation])
+				}
+				assert.Empty(t, w.annotated, "a pod that says what is so is left alone")
 			})
 		}
 	}

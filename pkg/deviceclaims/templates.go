@@ -56,10 +56,20 @@ func (c *Controller) remake(gone types.NamespacedName) {
 	}
 }
 
-// makeAll has the claims made of all pods that lack some.
-func (c *Controller) makeAll() {
+// bringPods has the claims made of all pods that lack some. It has the annotations of others put back that somebody has
+// changed while no server was there. Which pods have devices their claims tell: annotations can be taken off.
+func (c *Controller) bringPods() {
 	for _, pod := range c.Pods.Claimants(metav1.NamespaceAll) {
 		c.makeFor(pod)
+	}
+	for _, key := range c.claims.keys("") {
+		claim := c.claims.get(key)
+		if claim == nil || claim.obj.Status.PodRef == nil {
+			continue
+		}
+		if pod, ok := c.Pods.Pod(key.Namespace, claim.obj.Status.PodRef.Name); ok && pod.Node != "" {
+			c.AnnotationsChanged(pod)
+		}
 	}
 }
 

@@ -134,6 +134,12 @@ func (w *world) follow(objects ...runtime.Object) {
 		ended.Wait()
 	})
 	require.NoError(w, cache.WaitForSync(w.Context()))
+	for _, object := range objects {
+		if pod, ok := object.(*v1.Pod); ok {
+			known, _ := cache.Pod(pod.Namespace, pod.Name)
+			w.pods.Put(known)
+		}
+	}
 }
 
 // newWorldAtStart is a world whose server starts: it knows devices and claims, and not yet the pods that there are.

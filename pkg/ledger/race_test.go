@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -180,8 +179,6 @@ func roundWithSlot(l *ledger.Ledger, rng *rand.Rand, at ledger.Placement, now, d
 	}
 }
 
-func resourceName(i int) v1.ResourceName { return v1.ResourceName(fmt.Sprintf("example.com/r%d", i)) }
-
 func hostPort(port int32) resources.HostPort {
 	return resources.HostPort{PortKey: resources.PortKey{Protocol: "TCP", Port: port}, IP: "0.0.0.0"}
 }
@@ -213,115 +210,5 @@ func readUntil(t *testing.T, l *ledger.Ledger, stop <-chan struct{}, nodes int) 
 		l.NextDeadline()
 		l.EventsSince(nil, l.Revision(), 10)
 		l.AppendUsage(nil, []string{nodeName(0)}, []resources.Column{resources.CPU})
-	}
-}
-
-// TestConcurrentObservations mixes decisions with pods bound by somebody else,
-// nodes that shrink, vanish and come back, and resources nobody has heard of.
-func TestConcurrentObservations(t *testing.T) {
-	const workers, rounds, nodes = 6, 300, 4
-	l := newLedger(nodes, 9, 9, 20)
-	var all sync.WaitGroup
-	for w := range workers {
-		all.Go(func() {
-			rng := rand.New(rand.NewPCG(2, uint64(w)))
-			for round := range rounds {
-				now := start.Add(time.Duration(round) * time.Millisecond)
-				node := nodeName(rng.IntN(nodes))
-				oneRound(l, rng, fmt.Sprintf("%d-%d", w, round), now, nodes)
-				column, _ := l.Table().Intern(resourceName(rng.IntN(20)))
-				bypass := request(1+rng.Int64N(6), 1)
-				bypass.Amounts = append(bypass.Amounts, resources.Amount{Column: column, Value: 1})
-				pod := podRef(fmt.Sprintf("%d-%d", rng.IntN(workers), rng.IntN(round+1)))
-				switch rng.IntN(6) {
-				case 0, 1:
-					l.ObservePod(ledger.PodObservation{Pod: pod, Node: node, Request: bypass, ResourceVersion: uint64(round)})
-				case 2:
-					l.RemoveNode(node)
-				case 3:
-					o := offer(node, 1+rng.Int64N(12), 9, 20)
-					o.Allocatable = append(o.Allocatable, resources.Amount{Column: column, Value: 3})
-					l.ObserveNode(o)
-				default:
-					l.RemovePod(pod, uint64(round))
-				}
-				l.Snapshot()
-			}
-		})
-	}
-	all.Wait()
-	replay(t, l, func(*ledgermodel.Mirror, *ledger.Event) {})
-}
-
-// TestConcurrentGangsAreWholeOrNothing lets overlapping gangs compete for too
-// little capacity: at any moment each of them is reserved whole or not at all.
-func TestConcurrentGangsAreWholeOrNothing(t *testing.T) {
-	const gangs, size, nodes, attempts = 24, 6, 10, 60
-	l := newLedger(nodes, 6000, 6000, 10) // capacity for 60 of the 144 pods at most
-	var all sync.WaitGroup
-	var granted, refused atomic.Int64
-	stop := make(chan struct{})
-	var reader sync.WaitGroup
-	reader.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				assertWholeGangs(t, l, size)
-			}
-		}
-	})
-	for g := range gangs {
-		all.Go(func() {
-			rng := rand.New(rand.NewPCG(3, uint64(g)))
-			for range attempts {
-				members := gang(g, size, rng.Perm(nodes))
-				result := l.Reserve(ledger.NewPlan(members, "", time.Time{}), start)
-				switch result.Granted {
-				case size:
-					granted.Add(1)
-					assert.Empty(t, result.Rejections)
-					assert.Equal(t, size, l.Unreserve(members).Granted)
-				case 0:
-					refused.Add(1)
-					assert.NotEmpty(t, result.Rejections)
-				default:
-					assert.Fail(t, "a gang was reserved in part", "%d of %d", result.Granted, size)
-				}
-			}
-			l.Reserve(ledger.NewPlan(gang(g, size, rng.Perm(nodes)), "", time.Time{}), start)
-		})
-	}
-	all.Wait()
-	close(stop)
-	reader.Wait()
-	require.NoError(t, l.CheckInvariants())
-	assertWholeGangs(t, l, size)
-	assert.Positive(t, granted.Load(), "no gang fitted, which proves nothing")
-	assert.Positive(t, refused.Load(), "no gang was refused, which proves nothing")
-}
-
-// gang is a plan of one pod per node.
-func gang(g, size int, nodes []int) []ledger.Placement {
-	var members []ledger.Placement
-	for k := range size {
-		members = append(members, ledger.Placement{
-			Pod: podRef(fmt.Sprintf("group-%d-%d", g, k)), Node: nodeName(nodes[k]), Request: request(1000, 1000),
-			Scheduler: fmt.Sprintf("group-%d", g),
-		})
-	}
-	return members
-}
-
-func assertWholeGangs(t *testing.T, l *ledger.Ledger, size int) {
-	t.Helper()
-	members := map[string]int{}
-	slots, _ := l.Slots()
-	for i := range slots {
-		members[slots[i].Scheduler]++
-	}
-	for name, n := range members {
-		assert.Equal(t, size, n, name)
 	}
 }

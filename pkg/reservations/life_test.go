@@ -109,6 +109,13 @@ func TestLife(t *testing.T) {
 			},
 			want: "Failed NodeGone n1 0/1 a@n1=Released",
 		},
+		"one of its nodes is gone": {
+			steps: func(w *world) {
+				w.create(gang())
+				w.removeNode("n1")
+			},
+			want: "Failed NodeGone n1 +1 0/3 a@n1=Released b@n2=Released c@n2=Released",
+		},
 		"a node of a slot used up does not matter": {
 			steps: func(w *world) {
 				w.create(gang())

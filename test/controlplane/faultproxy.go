@@ -43,9 +43,6 @@ type Fault struct {
 	DropAnswer bool
 	// Answered gets the HTTP status of the API server's answer. Its receiver must not keep it waiting.
 	Answered chan<- int
-	// HideEvents keeps from the client every event of this watch that has the text in it, such as an
-	// object's name. It is looked up at every event, for SetFault to end it.
-	HideEvents string
 }
 
 // FaultFunc decides what happens to a request. It is called from many goroutines, before the
@@ -213,9 +210,6 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 			}
 			if !pause(r.Context(), fault.After) || fault.DropAnswer {
 				return errDropped
-			}
-			if response.StatusCode == http.StatusOK && r.URL.Query().Has("watch") {
-				response.Body = newEventFilter(response, func() string { return (*p.fault.Load())(r).HideEvents })
 			}
 			return nil
 		},

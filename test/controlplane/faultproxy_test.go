@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -27,9 +26,6 @@ func TestFaultProxy(t *testing.T) {
 	proxy, err := c.StartFaultProxy()
 	require.NoError(t, err)
 	t.Run("faults", func(t *testing.T) { testFaults(t, c, proxy) })
-	for _, contentType := range []string{protobufContentType, "application/json"} {
-		t.Run("hidden events in "+contentType, func(t *testing.T) { testHiddenEvents(t, proxy, contentType) })
-	}
 	t.Run("the API server's end", func(t *testing.T) { testServerEnd(t, c, proxy) })
 }
 
@@ -39,47 +35,6 @@ func newClient(t *testing.T, config *rest.Config, err error) kubernetes.Interfac
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return client
-}
-
-// testHiddenEvents watches two pods, one of which the proxy hides until it goes.
-func testHiddenEvents(t *testing.T, proxy *FaultProxy, contentType string) {
-	config, err := proxy.RESTConfig("watcher", AdminGroup)
-	if err == nil {
-		config.ContentType, config.AcceptContentTypes = contentType, contentType
-	}
-	pods := newClient(t, config, err).CoreV1().Pods("default")
-	stream, err := pods.Watch(t.Context(), metav1.ListOptions{LabelSelector: "watched=yes"})
-	require.NoError(t, err)
-	defer stream.Stop()
-	create := func(name string) {
-		pod := testPod(name, "nobody", "1")
-		pod.Labels = map[string]string{"watched": "yes"}
-		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-	remove := func(name string) {
-		require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	}
-	next := func() string {
-		event := <-stream.ResultChan()
-		pod, ok := event.Object.(*corev1.Pod)
-		require.True(t, ok, "%+v", event)
-		return pod.Name
-	}
-	proxy.SetFault(func(*http.Request) Fault { return Fault{HideEvents: "unseen"} })
-	create("unseen")
-	create("seen")
-	require.Equal(t, "seen", next())
-	proxy.SetFault(nil)
-	remove("unseen")
-	require.Equal(t, "unseen", next())
-	remove("seen")
-	for event := range stream.ResultChan() { // until it is not there for the next test
-		if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Deleted && pod.Name == "seen" {
-			return
-		}
-	}
-	require.Fail(t, "the watch ended")
 }
 
 func testFaults(t *testing.T, c *ControlPlane, proxy *FaultProxy) {

@@ -121,3 +121,20 @@ func (c *cluster) nodes() []reserver.Node {
 func gangOf(pods []*corev1.Pod, nodes ...string) *reserver.Request {
 	return &reserver.Request{SchedulerName: nobody, Pods: pods, Nodes: nodes, Durable: new(bool)}
 }
+
+// newProxiedCluster is a cluster whose server, and nobody else, reaches the API server through a proxy.
+func newProxiedCluster(t *testing.T, nodes int, args ...string) (*cluster, *controlplane.FaultProxy) {
+	t.Helper()
+	c := newCluster(t, nodes)
+	proxy := c.startProxiedServer(args...)
+	return c, proxy
+}
+
+func (c *cluster) startProxiedServer(args ...string) *controlplane.FaultProxy {
+	c.T.Helper()
+	var err error
+	c.Proxy, err = c.StartFaultProxy()
+	require.NoError(c.T, err)
+	c.startServer(clusterload.ServerOptions{Args: args})
+	return c.Proxy
+}

@@ -15,16 +15,12 @@ What lives where:
   - cluster_test.go    a control plane with a server; what is common to all folders is in testbed
   - agreement_test.go  compares what the server says with what the API server has
   - race_test.go       schedulers compete for less capacity than they ask for
-  - reserved_test.go   what becomes of reserved pods
   - badinput_test.go   malformed, hostile and slow requests to the whole server
-  - fault_test.go      API server, etcd and server restarted under load
-  - bindfault_test.go  answers that are lost, or late
   - expiry_test.go     reservations that end wake the pods that wait for their capacity
   - skew_test.go       kube-schedulers of older releases: docs/skew.md
-  - scheduler_test.go, preemption_test.go, extender_test.go  kube-scheduler's side
+  - scheduler_test.go, preemption_test.go  kube-scheduler's side
   - observe_test.go    a server that only observes
   - trace_test.go      spans of pods, as a collector gets them
-  - drift_test.go      the server's comparison of its ledger with the cluster
   - bypass_test.go, lifecycle_test.go  the rest, by what it is about
 
 Verdicts come from the API server: from every single watch event (clusterload.Watcher), and from lists

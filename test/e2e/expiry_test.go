@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -75,7 +76,7 @@ func (c *cluster) awaitRefused(pods []*corev1.Pod) {
 func TestRestartWakesWaitingPods(t *testing.T) {
 	c := newServedCluster(t, 2)
 	for i, pod := range c.Create(testbed.NewPods(4, "pod", nobody, "1")...) {
-		require.Empty(t, c.Bind(pod, nodeOf(i)))
+		require.Empty(t, c.Bind(pod, fmt.Sprintf("node-%d", i%2)))
 	}
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	revision := c.Allocations().Revision

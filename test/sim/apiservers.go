@@ -16,6 +16,7 @@ import (
 type apiServers struct {
 	etcd     *fakekube.Etcd
 	webhooks http.RoundTripper
+	others   *others
 	ending   sync.WaitGroup // those that others have taken the place of
 
 	mu      sync.Mutex // guards running
@@ -23,11 +24,11 @@ type apiServers struct {
 }
 
 // newAPIServers starts both.
-func newAPIServers(etcd *fakekube.Etcd, webhooks http.RoundTripper) (*apiServers, error) {
-	a := &apiServers{etcd: etcd, webhooks: webhooks}
+func newAPIServers(etcd *fakekube.Etcd, webhooks http.RoundTripper, others *others) (*apiServers, error) {
+	a := &apiServers{etcd: etcd, webhooks: webhooks, others: others}
 	for i := range a.running {
 		var err error
-		if a.running[i], err = fakekube.New(etcd, webhooks); err != nil {
+		if a.running[i], err = fakekube.New(etcd, webhooks, others); err != nil {
 			a.close()
 			return nil, err
 		}
@@ -46,7 +47,7 @@ const longestCall = 15 * time.Second
 
 // restart has a new API server take the place of one. What the old one still does it ends, but for watches.
 func (a *apiServers) restart(i int) error {
-	next, err := fakekube.New(a.etcd, a.webhooks)
+	next, err := fakekube.New(a.etcd, a.webhooks, a.others)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	Unfenced bool
 	// Pace is by how much less happens in a second than usual: of all that takes its time more comes between two steps.
 	Pace int
+	// Uncompared has the servers never compare their ledgers with the cluster, and so never mend them.
+	Uncompared bool
 	// Jumps has the clocks of servers jump. What is promised until a time of day is not judged then.
 	Jumps bool
 	// LogLevel is that of the servers; what they log is in the history.
@@ -61,18 +63,31 @@ type Cluster struct {
 	kube    *apiServers
 	admin   kubernetes.Interface                         // whom nothing happens to
 	objects globalreserve.GlobalreserveV1alpha1Interface // the same
+	others  *others
 	network *network
 	servers []*server
 	judge   *judge
 	trouble int // see link
+	crews   int // how many there were
 
 	steps atomic.Int64
+	quiet atomic.Bool // nothing happens any more
 
 	mu      sync.Mutex // guards what follows
 	history []string
 	found   error // what was found
 	live    []*process
 }
+
+// pace is by how much less happens in a second than usual. When nothing else happens all schedulers take their time.
+func (c *Cluster) pace() int {
+	if c.quiet.Load() {
+		return quietPace
+	}
+	return c.options.Pace
+}
+
+const quietPace = 3
 
 // note adds a line to the history.
 func (c *Cluster) note(who, format string, args ...any) {
@@ -119,8 +134,10 @@ func Run(o Options) (*Result, error) {
 	}
 	c.judge = newJudge(c)
 	c.etcd.Follow(c.judge.observe)
+	c.others = &others{cluster: c, random: rand.New(rand.NewPCG(o.Seed, 3))}
 	var err error
-	if c.kube, err = newAPIServers(c.etcd, &service{cluster: c, random: rand.New(rand.NewPCG(o.Seed, 2))}); err != nil {
+	c.kube, err = newAPIServers(c.etcd, &service{cluster: c, random: rand.New(rand.NewPCG(o.Seed, 2))}, c.others)
+	if err != nil {
 		return nil, err
 	}
 	defer time.Sleep(endTime)
@@ -265,7 +282,10 @@ func (c *Cluster) install() error {
 		c.addNode(ctx, fmt.Sprintf("node-%d", i))
 	}
 	time.Sleep(settleTime)
-	return nil
+	if err := c.publishAll(ctx); err != nil {
+		return fmt.Errorf("publishing devices: %w", err)
+	}
+	return c.createDevices(ctx)
 }
 
 // client returns a client of the API server that nothing happens to.

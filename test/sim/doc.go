@@ -6,12 +6,16 @@
 //	reservations.go  Reservations of users
 //	scheduler.go     schedulers that ask the servers, on what they have read some time ago, or bind by themselves
 //	gangs.go         one that reserves for gangs
+//	crews.go         gangs whose pods say that they are one
+//	devices.go       devices of nodes, and claims of them
+//	dra.go           devices of ResourceSlices, which schedulers give to ResourceClaims
 //	apiservers.go    two API servers on one etcd, which restart and hear late of changes
 //	faults.go        servers that are stopped, killed, paused or cut off; clocks that jump
 //	link.go          the network between a server and others, which loses, delays, repeats and refuses
 //	asking.go        how schedulers and the API servers reach the servers
 //	judge.go         what has been promised, looked at with each write that the API servers carry out
 //	promises.go      what is kept for pods to come
+//	claims.go        who has which device
 //
 // The folder planted has mistakes that are made on purpose, for the simulation to find.
 //

@@ -18,6 +18,9 @@ func (c *Cluster) changeTrouble(context.Context) {
 func (c *Cluster) setTrouble(percent int) {
 	c.trouble = percent
 	c.note("network", "something happens to %d%% of the requests", percent)
+	if !c.options.Unfenced { // or what is late would be later than others wait for
+		c.others.setTrouble(min(10*percent, 50))
+	}
 	for _, s := range c.servers {
 		if s.alive() {
 			s.running.link.setTrouble(percent)
@@ -61,13 +64,16 @@ func (c *Cluster) disturbServer(context.Context) {
 }
 
 // replaceLeader stops the server that decides, as an upgrade does.
-func (c *Cluster) replaceLeader(context.Context) {
+func (c *Cluster) replaceLeader(ctx context.Context) {
 	leader := c.leader()
 	for _, s := range c.servers {
 		if leader != nil && s.running == leader {
 			s.running.gate.open()
 			s.end(false)
 		}
+	}
+	if c.random.IntN(2) == 0 {
+		c.editAnnotations(ctx) // while nobody sees it
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *gangScheduler) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(milliseconds(s.random, 2*maxPause*s.cluster.options.Pace)):
+		case <-time.After(milliseconds(s.random, 2*maxPause*s.cluster.pace())):
 		}
 		s.look(ctx)
 		if len(s.pods) == 0 || len(s.nodes) == 0 {

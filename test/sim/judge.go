@@ -2,12 +2,16 @@ package sim
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -28,9 +32,15 @@ type judge struct {
 	// answers are those about each pod.
 	answers  map[types.UID]*answers
 	promises map[types.UID]*promise
-	used     map[types.UID]map[string]bool // the slots of Reservations that pods have used
-	term     int64                         // the latest of a Binding that was carried out
-	bound    int                           // pods
+	former   map[string]*promise // by the names of Reservations that are gone
+	// crewRecords are of gangs, by name.
+	crewRecords    map[string]*crewRecord
+	resourceClaims map[types.UID]*resourcev1.ResourceClaim
+	devices        map[string]*deviceRecord      // by node/ID
+	told           map[types.UID][]string        // the devices of pods, as they were told with their binding
+	used           map[types.UID]map[string]bool // the slots of Reservations that pods have used
+	term           int64                         // the latest of a Binding that was carried out
+	bound          int                           // pods
 }
 
 // nodeRecord is what a node had to give, and since when.
@@ -52,6 +62,9 @@ func newJudge(c *Cluster) *judge {
 	return &judge{
 		cluster: c, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*nodeRecord{}, gone: map[types.UID]bool{},
 		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]bool{},
+		former: map[string]*promise{}, crewRecords: map[string]*crewRecord{},
+		resourceClaims: map[types.UID]*resourcev1.ResourceClaim{},
+		devices:        map[string]*deviceRecord{}, told: map[types.UID][]string{},
 	}
 }
 
@@ -65,6 +78,12 @@ func (j *judge) observe(change fakekube.Change) {
 		j.observePod(decode[v1.Pod](j, change.Before), decode[v1.Pod](j, change.After))
 	case of("minions"):
 		j.observeNode(decode[v1.Node](j, change.Before), decode[v1.Node](j, change.After))
+	case of("resourceclaims"):
+		j.observeResourceClaim(decode[resourcev1.ResourceClaim](j, change.Before),
+			decode[resourcev1.ResourceClaim](j, change.After))
+	case of("globalreserve.io/extendedresources"):
+		j.observeDevice(decodeOwn[v1alpha1.ExtendedResource](j, change.Before),
+			decodeOwn[v1alpha1.ExtendedResource](j, change.After))
 	case of("globalreserve.io/reservations"):
 		j.observeReservation(decodeOwn[v1alpha1.Reservation](j, change.Before),
 			decodeOwn[v1alpha1.Reservation](j, change.After))
@@ -79,7 +98,7 @@ func decode[T any](j *judge, stored []byte) *T {
 	if stored == nil {
 		return nil
 	}
-	object, err := fakekube.Decode(stored, v1.SchemeGroupVersion)
+	object, err := fakekube.Decode(stored)
 	if err != nil {
 		j.cluster.fail("what is stored cannot be read: %v", err)
 		return nil
@@ -140,17 +159,21 @@ func (j *judge) observePod(before, after *v1.Pod) {
 	if after == nil {
 		delete(j.pods, before.UID)
 		j.gone[before.UID] = true
+		j.observeCrew(before, nil)
 		return
 	}
 	j.pods[after.UID] = after
+	j.observeCrew(before, after)
 	name := after.Namespace + "/" + after.Name
 	switch {
 	case after.Spec.NodeName == "" || ended(after):
 	case before == nil || before.Spec.NodeName == "":
 		j.observeBinding(before, after, name)
-	case more(after, resourcehelper.PodRequests(before, resourcehelper.PodResourcesOptions{})):
-		j.cluster.note("API", "pod %s on %s grows", name, after.Spec.NodeName)
-		j.observeUse(after, name)
+	default:
+		if grown := more(after, requestsOf(before)); len(grown) > 0 {
+			j.cluster.note("API", "pod %s on %s grows", name, after.Spec.NodeName)
+			j.observeUse(after, grown, name)
+		}
 	}
 }
 
@@ -163,16 +186,22 @@ func (j *judge) observeBinding(before, after *v1.Pod, name string) {
 	if before != nil { // one that is created with its node carries no term
 		j.observeTerm(after, name)
 	}
-	j.observeUse(after, name)
+	j.observeDevices(after, name)
+	if other := j.portUsed(after, after.Spec.NodeName); other != "" {
+		j.cluster.fail("pods %s and %s have port %d of node %s both", name, other, port, after.Spec.NodeName)
+	}
+	asked := requestsOf(after)
+	add(asked, j.claimedBy(after))
+	j.observeUse(after, asked, name)
 }
 
 // observeTerm looks at a pod that was bound by a Binding.
 func (j *judge) observeTerm(pod *v1.Pod, name string) {
 	about := j.answersAbout(pod.UID)
-	if about.requests == 0 {
+	if about.requests == 0 && crewOf(pod) == "" { // the rest of a gang the servers bind by themselves
 		j.cluster.fail("pod %s is bound although nobody has asked for it", name)
 	}
-	if about.bound = about.requests; about.unmade != "" {
+	if about.bound = about.requests; about.unmade != "" && crewOf(pod) == "" {
 		j.cluster.fail("pod %s is bound although its scheduler was told: %s", name, about.unmade)
 	}
 	term, err := strconv.ParseInt(pod.Annotations[v1alpha1.TermAnnotation], 10, 64)
@@ -185,38 +214,58 @@ func (j *judge) observeTerm(pod *v1.Pod, name string) {
 	j.term = max(j.term, term)
 }
 
-// observeUse looks at the node of a pod that uses more of it than before.
-func (j *judge) observeUse(pod *v1.Pod, name string) {
-	used := j.usedOn(pod.Spec.NodeName)
-	if over := j.overcommitted(pod.Spec.NodeName, used); over != "" {
-		j.cluster.fail("node %s is overcommitted in %s by pod %s: %v are used", pod.Spec.NodeName, over, name, used)
+// observeUse looks at the node of a pod that uses more of it than before: more of what was asked for.
+func (j *judge) observeUse(pod *v1.Pod, asked v1.ResourceList, name string) {
+	node, used := pod.Spec.NodeName, j.usedOn(pod.Spec.NodeName)
+	if !j.had(node, used, asked) {
+		j.cluster.fail("node %s is overcommitted by pod %s, which asks for %s: %s are used", node, name, text(asked),
+			text(used))
 	}
-	kept, by := j.keptOn(pod.Spec.NodeName)
-	if add(used, kept); j.overcommitted(pod.Spec.NodeName, used) != "" {
-		j.cluster.fail("pod %s has on node %s what is kept by %v", name, pod.Spec.NodeName, by)
+	kept, by := j.keptOn(node, *pod.Spec.Priority)
+	if add(used, kept); !j.had(node, used, asked) {
+		j.cluster.fail("pod %s has on node %s what is kept by %v: %s are used and kept", name, node, by, text(used))
 	}
+	j.judgeCrews(pod, name)
 }
 
-// overcommitted returns a resource of which more is used than the node had lately.
-func (j *judge) overcommitted(name string, used v1.ResourceList) v1.ResourceName {
-	record := j.nodes[name]
+// had reports whether a node had as much lately of what is asked for.
+func (j *judge) had(node string, used, asked v1.ResourceList) bool {
+	record := j.nodes[node]
 	if record == nil {
-		return "everything: it never was there"
+		return false // it never was there
 	}
-	for resource, sum := range used {
-		most, known := int64(0), false
+	for resource, amount := range asked {
+		if amount.IsZero() {
+			continue
+		}
+		var most quantity.Quantity
 		for _, g := range record.had {
-			if g.until.IsZero() || time.Since(g.until) < unknownFor {
-				has := g.allocatable[resource]
-				most, known = max(most, has.MilliValue()), true
+			has := g.allocatable[resource]
+			if resource == gpu && has.IsZero() {
+				has = *quantity.NewQuantity(maxDevices, quantity.DecimalSI) // claims are served without a device plugin
+			}
+			if g.recent() && has.Cmp(most) > 0 {
+				most = has
 			}
 		}
-		if !known || sum.MilliValue() > most {
-			return resource
+		if sum := used[resource]; sum.Cmp(most) > 0 {
+			return false
 		}
 	}
-	return ""
+	return true
 }
+
+// text is what a list of resources is in histories.
+func text(list v1.ResourceList) string {
+	var parts []string
+	for name, amount := range list {
+		parts = append(parts, fmt.Sprintf("%s %s", name, amount.String()))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func (g *given) recent() bool { return g.until.IsZero() || time.Since(g.until) < unknownFor }
 
 // answers is what schedulers were told of their requests to bind one pod.
 type answers struct {
@@ -253,7 +302,11 @@ func (j *judge) lost(pod types.UID) {
 func (j *judge) granted(pod *v1.Pod, node string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if known := j.pods[pod.UID]; !j.gone[pod.UID] && (known == nil || known.Spec.NodeName != node) {
+	known := j.pods[pod.UID]
+	if known != nil && known.Annotations[v1alpha1.RedirectedFromAnnotation] == node && known.Spec.NodeName != "" {
+		return // for a gang the servers may have chosen another one
+	}
+	if !j.gone[pod.UID] && (known == nil || known.Spec.NodeName != node) {
 		j.cluster.fail("pod %s is not bound to %s although its scheduler was told so", pod.Name, node)
 	}
 }
@@ -268,6 +321,7 @@ func (j *judge) refused(pod *v1.Pod, request int, outcome gates.Outcome, why str
 		about.unknown = true
 	case j.gone[pod.UID] || j.pods[pod.UID].DeletionTimestamp != nil || ended(j.pods[pod.UID]): // that is said first
 	case about.unknown || about.requests != request:
+	case crewOf(pod) != "": // the servers may bind it by themselves
 	case about.bound == request:
 		j.cluster.fail("pod %s is bound although its scheduler was told: %s", pod.Name, why)
 	default:
@@ -279,43 +333,87 @@ func (j *judge) refused(pod *v1.Pod, request int, outcome gates.Outcome, why str
 func (j *judge) usedOn(node string) v1.ResourceList {
 	sum := v1.ResourceList{}
 	for _, pod := range j.pods {
-		if pod.Spec.NodeName != node || ended(pod) {
-			continue
+		if pod.Spec.NodeName == node && !ended(pod) {
+			add(sum, requestsOf(pod))
+			add(sum, j.claimedBy(pod))
 		}
-		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-		requests[v1.ResourcePods] = onePod
-		add(sum, requests)
 	}
 	return sum
 }
 
-// unbound returns a pod that is without a node although one has capacity for it, and that node; "" where there is none.
-func (j *judge) unbound() (pod, node string) {
+// isGone reports whether there was a pod that is not there any more.
+func (j *judge) isGone(pod types.UID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	return j.gone[pod]
+}
+
+// requestsOf is what a pod asks for, itself included.
+func requestsOf(pod *v1.Pod) v1.ResourceList {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	requests[v1.ResourcePods] = onePod
+	return requests
+}
+
+// waits says what still waits although there is capacity for it; "" where nothing does.
+func (j *judge) waits() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if gang := j.stuckCrew(); gang != "" {
+		return "gang " + gang + " is not whole, though there is capacity for it"
+	}
+	if claim := j.unallocated(); claim != "" {
+		return "ResourceClaim " + claim + " has no device, though some are free"
+	}
+	taken := map[int32]map[string]v1.ResourceList{0: j.taken(0), highPriority: j.taken(highPriority)}
 	for _, p := range j.pods {
-		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || p.Labels[gangLabel] != "" {
+		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || p.Labels[gangLabel] != "" || crewOf(p) != "" ||
+			claims(p) && !claimsOwn(p) {
 			continue
 		}
-		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
-		requests[v1.ResourcePods] = onePod
-		for name, record := range j.nodes {
-			used := j.usedOn(name)
-			kept, _ := j.keptOn(name)
-			add(used, kept)
-			if record.node != nil && !record.node.Spec.Unschedulable && fits(requests, used, record.node) {
-				return p.Namespace + "/" + p.Name, name
+		asked := requestsOf(p)
+		if claims(p) {
+			asked[gpu] = oneDevice
+		}
+		for node, used := range taken[*p.Spec.Priority] {
+			sum := used.DeepCopy()
+			if add(sum, asked); j.has(node, sum, asked) && j.portUsed(p, node) == "" &&
+				(!claims(p) || j.hasDevice(node)) {
+				return fmt.Sprintf("pod %s/%s is without a node, though %s has capacity", p.Namespace, p.Name, node)
 			}
 		}
 	}
-	return "", ""
+	return ""
 }
 
-func fits(requests, used v1.ResourceList, node *v1.Node) bool {
-	for resource, quantity := range requests {
-		free := node.Status.Allocatable[resource].DeepCopy()
-		free.Sub(used[resource])
-		if quantity.Cmp(free) > 0 {
+// describe notes what is taken of each node, and what waits.
+func (j *judge) describe() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for name, sum := range j.taken(0) {
+		if node := j.nodes[name].node; node != nil {
+			j.cluster.note("judge", "%s: taken %s of %s", name, text(sum), text(node.Status.Allocatable))
+		}
+	}
+	for _, pod := range j.pods {
+		if pod.Spec.NodeName == "" {
+			j.cluster.note("judge", "%s waits for %s", pod.Name, text(requestsOf(pod)))
+		}
+	}
+}
+
+// has reports whether a node has as much now of what is asked for, for whoever comes.
+func (j *judge) has(name string, used, asked v1.ResourceList) bool {
+	node := j.nodes[name].node
+	if node == nil || node.Spec.Unschedulable {
+		return false
+	}
+	for resource := range asked {
+		has, sum := node.Status.Allocatable[resource], used[resource]
+		if resource == gpu {
+			has = *quantity.NewQuantity(has.Value()-j.keptBack(name), quantity.DecimalSI)
+		}
+		if sum.Cmp(has) > 0 {
 			return false
 		}
 	}

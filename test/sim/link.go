@@ -36,6 +36,10 @@ type link struct {
 	doomed bool
 }
 
+// isRepeated is the key of the context of a request that is sent twice. Others want both, or none: who has sent it
+// takes a refusal for that of the first one.
+var isRepeated = new(int)
+
 // fate is what becomes of one request.
 type fate struct {
 	what          string        // one of those below; "" for none
@@ -163,6 +167,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return refusal(r, f.what), nil
 	case twice:
+		ctx = context.WithValue(ctx, isRepeated, true)
 		if first, err := l.to.RoundTrip(with(ctx, r, body)); err == nil {
 			discard(first) // the client hears of the second
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -36,17 +37,24 @@ var actions = []action{
 	{80, (*Cluster).deletePods},
 	{10, (*Cluster).replacePod},
 	{10, (*Cluster).createPodOnNode},
-	{20, (*Cluster).resizePods},
+	{30, (*Cluster).resizePods},
 	{15, (*Cluster).createGang},
-	{12, (*Cluster).createReservation},
+	{20, (*Cluster).createReservation},
 	{6, (*Cluster).deleteReservation},
-	{5, (*Cluster).resizeNode},
+	{15, (*Cluster).createCrew},
+	{10, (*Cluster).changeClaims},
+	{3, (*Cluster).changeDevices},
+	{2, (*Cluster).editAnnotations},
+	{10, (*Cluster).collectGarbage},
+	{20, (*Cluster).changeResourceClaims},
+	{3, (*Cluster).changePool},
+	{2, (*Cluster).resizeNode},
 	{3, (*Cluster).cordonNode},
 	{1, (*Cluster).removeNode},
 	{5, (*Cluster).restoreNodes},
 	{2, (*Cluster).changeTrouble},
 	{2, (*Cluster).disturbServer},
-	{3, (*Cluster).replaceLeader},
+	{5, (*Cluster).replaceLeader},
 	{6, (*Cluster).startServers},
 	{1, (*Cluster).restartAPIServer},
 	{2, (*Cluster).lagAPIServer},
@@ -70,6 +78,14 @@ func (c *Cluster) drive(r *Result) {
 	} else {
 		c.fail("%v", err)
 	}
+	for i := range allocators {
+		a, err := c.newAllocator(i)
+		if err != nil {
+			c.fail("%v", err)
+			break
+		}
+		schedulers.Go(func() { a.run(ctx) })
+	}
 	all := 0
 	for _, a := range actions {
 		all += a.weight
@@ -83,7 +99,7 @@ func (c *Cluster) drive(r *Result) {
 			}
 		}
 		c.steps.Add(1)
-		time.Sleep(milliseconds(c.random, 200*c.options.Pace))
+		time.Sleep(milliseconds(c.random, 200*c.pace()))
 	}
 	r.Steps = int(c.steps.Load())
 	if c.finding() == nil {
@@ -112,12 +128,19 @@ func (c *Cluster) newScheduler(i int) (*scheduler, error) {
 // quietTime is how long the cluster has to come to rest when nothing happens to it any more.
 const quietTime = 5 * time.Minute
 
+// quietStep is how long it is left alone before somebody looks again.
+const quietStep = 10 * time.Second
+
 // keptTime is after which nothing is kept any more of what was reserved before.
 const keptTime = maxTTL*time.Second + 20*time.Second
 
 // calm ends all trouble, and looks at what there is after a while.
 func (c *Cluster) calm(ctx context.Context) {
+	if c.random.IntN(2) == 0 {
+		c.removeNode(ctx) // for good
+	}
 	c.note("driver", "nothing happens any more")
+	c.quiet.Store(true)
 	c.setTrouble(0)
 	c.kube.at(1).Lag(0)
 	for _, s := range c.servers {
@@ -128,42 +151,49 @@ func (c *Cluster) calm(ctx context.Context) {
 		}
 	}
 	c.startServers(ctx)
+	c.must(c.publishAll(ctx), "publishing devices")
 	until := time.Now().Add(quietTime)
-	pod, node := "", ""
+	waits := ""
 	for time.Now().Before(until) && c.finding() == nil {
-		time.Sleep(10 * time.Second)
+		time.Sleep(quietStep)
 		c.startServers(ctx)
-		if pod, node = c.judge.unbound(); pod == "" && time.Until(until) < quietTime-keptTime {
+		if waits = c.judge.waits(); c.leader() == nil {
+			waits = "no server decides"
+		}
+		if waits == "" && time.Until(until) < quietTime-keptTime {
 			break
 		}
 	}
 	if c.finding() != nil {
 		return
 	}
-	if pod != "" {
-		c.fail("pod %s is without a node after %s, though %s has capacity", pod, quietTime, node)
+	if waits != "" {
+		c.judge.describe()
+		c.fail("%s after %s in which nothing happened", waits, quietTime)
+	}
+	if pod := c.judge.edited(); pod != "" {
+		c.fail("pod %s does not say which devices it was given", pod)
 	}
 	c.compare(ctx)
 }
 
-// compare compares the ledger of the server that decides with the cluster.
+// compare compares the ledgers of all servers with the cluster.
 func (c *Cluster) compare(ctx context.Context) {
-	leader := c.leader()
-	if leader == nil {
-		c.fail("no server decides after %s in which nothing happened", quietTime)
-		return
-	}
-	var answer reserver.DiffAnswer
-	if err := leader.ask(ctx, admin, "GET", "/debug/diff", nil, &answer); err != nil {
-		c.fail("%s cannot be compared with the cluster: %v", leader.name, err)
-		return
-	}
-	for _, d := range answer.Differences {
-		c.fail("the ledger of %s differs: %s of %s: the ledger has %s, the cluster %s", leader.name, d.Kind, d.Object,
-			d.Ledger, d.Cluster)
-	}
-	if len(answer.Compared) == 0 {
-		c.fail("%s compared nothing: %s", leader.name, answer.Undecided)
+	for _, s := range c.servers {
+		if !s.alive() {
+			continue
+		}
+		var answer reserver.DiffAnswer
+		if err := s.running.ask(ctx, admin, "GET", "/debug/diff", nil, &answer); err != nil {
+			c.fail("%s cannot be compared with the cluster: %v", s.name, err)
+		}
+		for _, d := range answer.Differences {
+			c.fail("the ledger of %s differs: %s of %s: the ledger has %s, the cluster %s", s.name, d.Kind, d.Object,
+				d.Ledger, d.Cluster)
+		}
+		if len(answer.Compared) == 0 {
+			c.fail("%s compared nothing: %s", s.name, answer.Undecided)
+		}
 	}
 }
 
@@ -183,13 +213,28 @@ func (c *Cluster) must(err error, what string) {
 	}
 }
 
+// highPriority is the priority of every second pod.
+const highPriority = 10
+
 // most is how much of something happens at once, at most: what comes alone contends with nothing.
 const most = 4
 
 func (c *Cluster) createPods(ctx context.Context) {
 	pending := c.choose(func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
 	for range min(1+c.random.IntN(most), maxPending-len(pending)) {
-		c.createPod(ctx, c.newPod())
+		pod := c.newPod()
+		c.wantDevices(pod)
+		c.wantCapacityKept(pod)
+		c.createPod(ctx, pod)
+	}
+}
+
+// wantCapacityKept has some pods ask to have their capacity kept when they are deleted, for one that says the same.
+func (c *Cluster) wantCapacityKept(pod *v1.Pod) {
+	if index := c.random.IntN(4 * maxApps); index < maxApps {
+		pod.Annotations[v1alpha1.ReservationAnnotation] = "true"
+		pod.Annotations[v1alpha1.ReservationIndexAnnotation] = fmt.Sprintf("index-%d", index)
+		pod.Annotations[v1alpha1.ReservationTTLAnnotation] = fmt.Sprint(5 + c.random.IntN(maxTTL-5))
 	}
 }
 
@@ -198,10 +243,11 @@ func (c *Cluster) newPod() *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: fmt.Sprintf("pod-%d", c.random.IntN(maxNames)),
-			Labels: map[string]string{appLabel: c.appName()},
+			Labels: map[string]string{appLabel: c.appName()}, Annotations: map[string]string{},
 		},
 		Spec: v1.PodSpec{
 			SchedulerName: fmt.Sprintf("scheduler-%d", c.random.IntN(c.options.Schedulers)),
+			Priority:      ptr.To(int32(c.random.IntN(2) * highPriority)),
 			Containers: []v1.Container{{
 				Name: "main", Image: "main", Resources: v1.ResourceRequirements{Requests: c.newRequests()},
 			}},
@@ -222,7 +268,7 @@ func (c *Cluster) createPod(ctx context.Context, pod *v1.Pod) {
 		return
 	}
 	c.must(err, "creating a pod")
-	c.note("user", "creates %s for %s", pod.Name, pod.Spec.SchedulerName)
+	c.note("user", "creates %s for %s: %s %v", pod.Name, pod.Spec.SchedulerName, text(requestsOf(pod)), pod.Annotations)
 }
 
 // createPodOnNode creates a pod that names its node itself, as a DaemonSet once did: the API server asks a server.
@@ -320,7 +366,7 @@ func (c *Cluster) addNode(ctx context.Context, name string) {
 	setAllocatable(node, c.random)
 	_, err := c.admin.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	c.must(err, "adding a node")
-	c.note("node", "%s comes with %s CPU", name, node.Status.Allocatable.Cpu())
+	c.note("node", "%s comes with %s", name, text(node.Status.Allocatable))
 }
 
 func setAllocatable(node *v1.Node, random *rand.Rand) {
@@ -328,6 +374,7 @@ func setAllocatable(node *v1.Node, random *rand.Rand) {
 		v1.ResourceCPU:    *resource.NewMilliQuantity(int64(2000+500*random.IntN(5)), resource.DecimalSI),
 		v1.ResourceMemory: *resource.NewQuantity(int64(2+random.IntN(3))<<30, resource.BinarySI),
 		v1.ResourcePods:   *resource.NewQuantity(int64(5+random.IntN(10)), resource.DecimalSI),
+		gpu:               *resource.NewQuantity([]int64{maxDevices, maxDevices, 2, 0}[random.IntN(4)], resource.DecimalSI),
 	}
 	node.Status.Capacity = node.Status.Allocatable
 }
@@ -346,7 +393,7 @@ func (c *Cluster) editNode(ctx context.Context, edit func(*v1.Node)) {
 		_, err = c.admin.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 	}
 	c.must(err, "editing a node")
-	c.note("node", "%s has %s CPU; cordoned: %t", name, node.Status.Allocatable.Cpu(), node.Spec.Unschedulable)
+	c.note("node", "%s has %s; cordoned: %t", name, text(node.Status.Allocatable), node.Spec.Unschedulable)
 }
 
 func (c *Cluster) resizeNode(ctx context.Context) {

@@ -1,12 +1,13 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -27,10 +28,12 @@ const keptUntil = 2 * time.Second
 // observeReservation looks at a Reservation that has changed.
 func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
 	if after == nil {
-		if p := j.promises[before.UID]; p != nil && p.isAcknowledged() && p.broken == "" && j.owed(p) {
+		p := j.promises[before.UID]
+		if p != nil && p.isAcknowledged() && p.broken == "" && j.owed(p) {
 			j.cluster.fail("reservation %s is gone although its scheduler was told that it lasts", before.Name)
 		}
 		delete(j.promises, before.UID)
+		j.former[before.Name] = p
 		return
 	}
 	p := j.promises[after.UID]
@@ -101,14 +104,22 @@ func (j *judge) keptBy(p *promise, slot *v1alpha1.Slot) (node string, kept bool)
 			return "", false
 		}
 	}
-	if slot.Pod != nil && !j.waits(slot.Pod) || j.used[r.UID][slot.Name] {
+	if slot.Pod != nil && !j.comes(slot.Pod) || j.used[r.UID][slot.Name] {
 		return "", false
 	}
 	return p.nodeOf(slot), true
 }
 
-// waits reports whether a pod that a slot names exists and has no node yet.
-func (j *judge) waits(named *v1alpha1.PodReference) bool {
+// selects reports whether one of the pods has the label of those that may use a Reservation.
+func (p *promise) selects(pods []*v1.Pod) bool {
+	consumers := p.object.Spec.Consumers
+	return consumers != nil && consumers.Selector != nil && slices.ContainsFunc(pods, func(pod *v1.Pod) bool {
+		return pod.Labels[appLabel] == consumers.Selector.MatchLabels[appLabel]
+	})
+}
+
+// comes reports whether a pod that a slot names exists and has no node yet.
+func (j *judge) comes(named *v1alpha1.PodReference) bool {
 	for _, pod := range j.pods {
 		if pod.Name == named.Name && (named.UID == "" || named.UID == pod.UID) {
 			return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !ended(pod)
@@ -135,17 +146,26 @@ func (j *judge) use(pod *v1.Pod) {
 	}
 }
 
-// keptOn is what is kept on a node for pods that are still to come, and for whom.
-func (j *judge) keptOn(node string) (sum v1.ResourceList, by []string) {
+// keptOn is what is kept on a node for pods that are still to come, and for whom, against pods of a priority. What some
+// may use themselves is left out.
+func (j *judge) keptOn(node string, priority int32, but ...*v1.Pod) (sum v1.ResourceList, by []string) {
 	sum = v1.ResourceList{}
 	if j.cluster.options.Jumps {
 		return sum, nil // ends are times of day
 	}
 	for _, p := range j.promises {
+		if p.object.Spec.Preemptible && ptr.Deref(p.object.Spec.Priority, 0) < priority || p.selects(but) {
+			continue
+		}
 		for i := range p.object.Spec.Slots {
 			slot := &p.object.Spec.Slots[i]
 			if on, kept := j.keptBy(p, slot); kept && on == node {
 				add(sum, slot.Requests)
+				devices := 0
+				for _, d := range slot.Devices {
+					devices += int(d.Count)
+				}
+				add(sum, beyond(slot.Requests, devices))
 				by = append(by, p.object.Name+"/"+slot.Name)
 			}
 		}
@@ -166,6 +186,9 @@ func (j *judge) acknowledged(name types.NamespacedName, until time.Time, pods []
 			p.acknowledged = until
 			return
 		}
+	}
+	if p := j.former[name.Name]; p != nil && (p.broken != "" || !j.owed(p)) {
+		return // it has ended since
 	}
 	for i := range pods {
 		if known := j.pods[pods[i].UID]; known != nil && known.Spec.NodeName == "" {
@@ -193,7 +216,7 @@ func (j *judge) refusedKept(pod *v1.Pod, node, why string) {
 		for i := range p.object.Spec.Slots {
 			slot := &p.object.Spec.Slots[i]
 			if slot.Pod == nil || slot.Pod.Name != pod.Name || !p.isAcknowledged() || j.cluster.options.Jumps ||
-				j.pods[pod.UID] == nil || more(j.pods[pod.UID], slot.Requests) {
+				j.pods[pod.UID] == nil || len(more(j.pods[pod.UID], slot.Requests)) > 0 {
 				continue
 			}
 			if on, kept := j.keptBy(p, slot); kept && on == node && !j.shrank(node) {
@@ -204,14 +227,15 @@ func (j *judge) refusedKept(pod *v1.Pod, node, why string) {
 	}
 }
 
-// more reports whether a pod asks for more of something than there is.
-func more(pod *v1.Pod, than v1.ResourceList) bool {
-	for resource, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
-		if quantity.Cmp(than[resource]) > 0 {
-			return true
+// more returns of what a pod asks for more than there is.
+func more(pod *v1.Pod, than v1.ResourceList) v1.ResourceList {
+	list := v1.ResourceList{}
+	for resource, quantity := range requestsOf(pod) {
+		if resource != v1.ResourcePods && quantity.Cmp(than[resource]) > 0 {
+			list[resource] = quantity
 		}
 	}
-	return false
+	return list
 }
 
 // shrank reports whether a node has ever had more than it has now.

@@ -27,7 +27,8 @@ func (c *Cluster) createReservation(ctx context.Context) {
 	r := &v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("rsv-%d", c.random.IntN(maxReservations))},
 		Spec: v1alpha1.ReservationSpec{
-			TTL: &metav1.Duration{Duration: time.Duration(5+c.random.IntN(maxTTL-5)) * time.Second},
+			Preemptible: c.random.IntN(3) == 0,
+			TTL:         &metav1.Duration{Duration: time.Duration(5+c.random.IntN(maxTTL-5)) * time.Second},
 			Consumers: &v1alpha1.ConsumerSpec{
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{appLabel: c.appName()}},
 			},
@@ -37,6 +38,12 @@ func (c *Cluster) createReservation(ctx context.Context) {
 		slot := v1alpha1.Slot{Name: fmt.Sprintf("slot-%d", i), Requests: c.newRequests()}
 		if c.random.IntN(3) == 0 {
 			slot.NodeName = c.nodeName()
+		}
+		switch c.random.IntN(6) {
+		case 0:
+			slot.Requests[gpu] = oneDevice
+		case 1:
+			slot.Devices = []v1alpha1.SlotDevices{{ResourceName: string(gpu), Count: 1, MatchProperties: c.model()}}
 		}
 		r.Spec.Slots = append(r.Spec.Slots, slot)
 	}
@@ -61,14 +68,21 @@ func (c *Cluster) empty(ctx context.Context) {
 	for _, pod := range c.choose(func(*v1.Pod) bool { return true }) {
 		c.must(c.admin.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0)), "deleting a pod")
 	}
+	claims := c.objects.ExtendedResourceClaims("default")
+	c.must(claims.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting the claims")
 	all := c.objects.Reservations("default")
 	c.must(all.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting the Reservations")
-	time.Sleep(time.Minute)
+	time.Sleep(keptTime)
+	c.collectGarbage(ctx)
+	time.Sleep(quietStep)
 	c.startServers(ctx)
 	leader := c.leader()
 	if leader == nil {
 		c.fail("no server decides after everything was deleted")
 		return
+	}
+	if left, err := claims.List(ctx, metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
+		c.fail("claim %v is still there, after everything was deleted: %v", left.Items, err)
 	}
 	for path, list := range map[string]string{
 		"/v1/allocations": "Allocations", "/v1/reservations": "Reservations", "/v1/gangs": "Gangs", "/v1/pending": "Pods",

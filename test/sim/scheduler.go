@@ -38,7 +38,7 @@ func (s *scheduler) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(milliseconds(s.random, (300+pause)*s.cluster.options.Pace)):
+		case <-time.After(milliseconds(s.random, (300+pause)*s.cluster.pace())):
 		}
 		if len(s.pods) == 0 || s.random.IntN(5) == 0 {
 			s.look(ctx)

@@ -65,6 +65,9 @@ func (s *server) start() error {
 	begun := time.Now()
 	o.Clock = steady.New(func() time.Time { return time.Now().Add(time.Duration(p.jump.Load())) },
 		func() time.Duration { return time.Since(begun) + time.Hour })
+	if s.cluster.options.Uncompared {
+		o.CompareInterval, o.FullCompareInterval = 24*time.Hour, 24*time.Hour
+	}
 	o.LogLevel = s.cluster.options.LogLevel
 	if p.app, err = app.New(o, clients, &logWriter{s}); err != nil {
 		return fmt.Errorf("making %s: %w", s.name, err)

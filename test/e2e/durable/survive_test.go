@@ -5,8 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
@@ -52,28 +50,6 @@ func TestGangSurvivesAKill(t *testing.T) {
 	}
 	assert.Equal(t, []string{}, c.Reserve(gang).FailedPods, "all of them are where they are to be")
 	c.RequireNeverOvercommitted()
-}
-
-// TestWhatAServerDidNotFinishIsDeleted has a server end between the writes of a gang: what is left was promised to
-// nobody, and the next server deletes it.
-func TestWhatAServerDidNotFinishIsDeleted(t *testing.T) {
-	c := newCluster(t, 2)
-	require.Empty(t, c.Reserve(gangOn(c.nodes, c.create("done", "1", 2)...)).Error)
-	require.Empty(t, c.Reserve(gangOn(c.nodes, c.create("half", "3", 2)...)).Error)
-	for _, object := range c.ListReservations() {
-		if object.Spec.Slots[0].Name == "half-0" { // as a head is until all parts are there
-			_, err := c.Reservations().Patch(t.Context(), object.Name, types.MergePatchType,
-				[]byte(`{"metadata":{"labels":{"globalreserve.io/unfinished":"true"}}}`), metav1.PatchOptions{})
-			require.NoError(t, err)
-		}
-	}
-	c.Server.Crash(c.T)
-	c.Eventually(func(t *assert.CollectT) {
-		assert.Len(t, c.ListReservations(), 1)
-		assert.Len(t, c.Held(), 2)
-	})
-	assert.Equal(t, "done-0", c.ListReservations()[0].Spec.Slots[0].Name)
-	assert.Empty(t, c.Reserve(gangOn(c.nodes, c.create("next", "3", 2)...)).Error)
 }
 
 // requireRefused fails unless filter refuses a pod every node.

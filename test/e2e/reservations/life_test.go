@@ -17,14 +17,10 @@ func TestLife(t *testing.T) {
 	c := newCluster(t)
 	for name, test := range map[string]func(*cluster){
 		"phases":      phases,
-		"gangs":       gangs,
 		"shared":      sharedSlot,
-		"restricted":  restricted,
 		"made-anew":   madeAnew,
-		"node-gone":   nodeGone,
 		"cordoned":    cordoned,
 		"other-class": chosenByLabels,
-		"deleted":     deleted,
 	} {
 		t.Run(name, func(t *testing.T) { test(c.in(t, name)) })
 	}
@@ -76,23 +72,6 @@ func phases(c *cluster) {
 	})
 }
 
-// gangs: all slots or none, on several nodes.
-func gangs(c *cluster) {
-	nodes := c.nodes(3)
-	blocker := c.createPod("blocker", "3", "")
-	require.Empty(c.T, c.Bind(blocker, nodes[2]))
-	c.CreateReservation("r", `{ttl: 10m, slots: [
-		{name: a, nodeName: gangs-0, requests: {cpu: 2}}, {name: b, nodeName: gangs-1, requests: {cpu: 2}},
-		{name: c, nodeName: gangs-2, requests: {cpu: 2}}]}`)
-	rsv := c.AwaitReservation("r", v1alpha1.ReservationPending)
-	assert.Equal(c.T, "InsufficientResource", reason(rsv))
-	capacity := c.createPod("spare", "4", "")
-	require.Empty(c.T, c.Bind(capacity, nodes[0]), "a gang that waits holds nothing")
-	c.Delete("spare", "blocker")
-	c.waitFor("r", v1alpha1.ConditionAvailable, metav1.ConditionTrue)
-	assert.Equal(c.T, "gangs-0 +2|Available|0/3", c.columns("r"))
-}
-
 // sharedSlot: pods come and go on a slot that several share.
 func sharedSlot(c *cluster) {
 	node := c.nodes(1)[0]
@@ -113,34 +92,6 @@ func sharedSlot(c *cluster) {
 		assert.Empty(t, rsv.Status.Slots[0].Pods)
 		assert.Equal(t, v1alpha1.SlotReserved, rsv.Status.Slots[0].State)
 	})
-}
-
-// restricted: pods that share a slot use no more than it holds of what it names, where those of an Aligned
-// one use free capacity of the node beside it.
-func restricted(c *cluster) {
-	nodes := c.nodes(2)
-	spec := func(policy, node string) string {
-		return `{ttl: 10m, allocatePolicy: ` + policy + `, consumers: {index: ` + policy + `}, slots: [{name: a, nodeName: ` +
-			node + `, requests: {cpu: 2}}]}`
-	}
-	c.CreateReservation("aligned", spec("Aligned", nodes[0]))
-	c.CreateReservation("restricted", spec("Restricted", nodes[1]))
-	c.AwaitReservation("aligned", v1alpha1.ReservationAvailable)
-	c.AwaitReservation("restricted", v1alpha1.ReservationAvailable)
-	with := func(pod string) string { return c.Pod(pod).Annotations[v1alpha1.MatchedReservationAnnotation] }
-	require.Empty(c.T, c.Bind(c.createPod("aligned-large", "3", "Aligned"), nodes[0]))
-	assert.Equal(c.T, "restricted/aligned/a", with("aligned-large"))
-	large := c.createPod("restricted-large", "3", "Restricted")
-	assert.Contains(c.T, c.Bind(large, nodes[1]), "cpu", "2 of 4 are free beside the slot, and that is not enough")
-
-	for _, name := range []string{"first", "second"} {
-		require.Empty(c.T, c.Bind(c.createPod(name, "1", "Restricted"), nodes[1]))
-		assert.Equal(c.T, "restricted/restricted/a", with(name))
-	}
-	require.Empty(c.T, c.Bind(c.createPod("third", "1", "Restricted"), nodes[1]))
-	assert.Empty(c.T, with("third"), "the slot is used up, the rest of the node is not")
-	c.Eventually(func(t *assert.CollectT) { assert.Len(t, c.get("restricted").Status.Slots[0].Pods, 2) })
-	require.NotEmpty(c.T, c.Bind(large, nodes[1]))
 }
 
 // madeAnew: the pods of a reservation that was deleted do not use the next one of its name, not even
@@ -164,18 +115,6 @@ func madeAnew(c *cluster) {
 			assert.Equal(t, "second", pods[0].Name)
 		}
 	})
-}
-
-// nodeGone: the whole gang fails with one of its nodes.
-func nodeGone(c *cluster) {
-	nodes := c.nodes(2)
-	c.CreateReservation("r",
-		`{ttl: 10m, slots: [{name: a, nodeName: node-gone-0, requests: {cpu: 4}}, {name: b, nodeName: node-gone-1, requests: {cpu: 4}}]}`)
-	c.AwaitReservation("r", v1alpha1.ReservationAvailable)
-	c.DeleteNode(nodes[0])
-	rsv := c.AwaitReservation("r", v1alpha1.ReservationFailed)
-	assert.Equal(c.T, "NodeGone", reason(rsv))
-	assert.Empty(c.T, c.Bind(c.createPod("p", "4", ""), nodes[1]), "what it held elsewhere is free")
 }
 
 // cordoned: the capacity stays, for its own pods only.
@@ -202,16 +141,4 @@ func chosenByLabels(c *cluster) {
 	assert.Equal(c.T, "NoNodeFits", reason(rsv))
 	c.ChangeNode(nodes[1], func(node *corev1.Node) { node.Labels["disk"] = "fast" })
 	assert.Equal(c.T, nodes[1], c.AwaitReservation("r", v1alpha1.ReservationAvailable).Status.NodeName)
-}
-
-// deleted: the capacity is free at once.
-func deleted(c *cluster) {
-	node := c.nodes(1)[0]
-	c.CreateReservation("r", `{ttl: 0s, slots: [{name: a, nodeName: deleted-0, requests: {cpu: 4}}]}`)
-	rsv := c.AwaitReservation("r", v1alpha1.ReservationAvailable)
-	assert.Nil(c.T, rsv.Status.ExpiresAt)
-	pod := c.createPod("p", "4", "")
-	require.NotEmpty(c.T, c.Bind(pod, node))
-	require.NoError(c.T, c.Reservations().Delete(c.T.Context(), "r", metav1.DeleteOptions{}))
-	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Bind(pod, node)) })
 }

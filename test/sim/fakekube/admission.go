@@ -29,8 +29,10 @@ type admits struct {
 	informers informers.SharedInformerFactory
 }
 
-// newAdmits returns them; they know nothing before start. Webhooks are called by way of webhooks.
-func newAdmits(ctx context.Context, self *rest.Config, webhooks http.RoundTripper) (*admits, error) {
+// newAdmits returns them; they know nothing before start. Webhooks are called by way of webhooks, and last comes last.
+func newAdmits(ctx context.Context, self *rest.Config, webhooks http.RoundTripper, last admission.Interface) (
+	*admits, error,
+) {
 	client, err := kubernetes.NewForConfig(self)
 	if err != nil {
 		return nil, fmt.Errorf("the client of admission plugins: %w", err)
@@ -42,6 +44,9 @@ func newAdmits(ctx context.Context, self *rest.Config, webhooks http.RoundTrippe
 	plugins, err := newPlugins()
 	if err != nil {
 		return nil, err
+	}
+	if last != nil {
+		plugins = append(plugins, last)
 	}
 	a := &admits{admission.NewChainHandler(plugins...), informers.NewSharedInformerFactory(client, 0)}
 	general := initializer.New(client, objects, a.informers, authorizerfactory.NewAlwaysAllowAuthorizer(),

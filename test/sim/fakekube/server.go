@@ -68,10 +68,10 @@ type Server struct {
 }
 
 // New returns a server that serves. It reaches webhooks by way of webhooks.
-func New(etcd *Etcd, webhooks http.RoundTripper) (*Server, error) {
+func New(etcd *Etcd, webhooks http.RoundTripper, last admission.Interface) (*Server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{cancel: cancel}
-	if err := s.start(ctx, etcd, webhooks); err != nil {
+	if err := s.start(ctx, etcd, webhooks, last); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -97,7 +97,9 @@ func (s *Server) Config(user string) *rest.Config {
 	return &rest.Config{Host: "http://kube-apiserver", Transport: &transport{server: s, user: user}, QPS: -1}
 }
 
-func (s *Server) start(ctx context.Context, etcd *Etcd, webhooks http.RoundTripper) (err error) {
+func (s *Server) start(ctx context.Context, etcd *Etcd, webhooks http.RoundTripper, last admission.Interface) (
+	err error,
+) {
 	loopback := s.Config("system:apiserver")
 	self, err := kubernetes.NewForConfig(loopback)
 	if err != nil {
@@ -106,7 +108,7 @@ func (s *Server) start(ctx context.Context, etcd *Etcd, webhooks http.RoundTripp
 	if s.storages, err = newStorages(ctx, etcd); err != nil {
 		return err
 	}
-	if s.admits, err = newAdmits(ctx, loopback, webhooks); err != nil {
+	if s.admits, err = newAdmits(ctx, loopback, webhooks, last); err != nil {
 		return err
 	}
 	list, err := groups(s.storages, authorizerfactory.NewAlwaysAllowAuthorizer(), self)

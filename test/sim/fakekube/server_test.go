@@ -49,7 +49,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, etcd: NewEtcd()}
-		s, err := New(w.etcd, nil)
+		s, err := New(w.etcd, nil, nil)
 		require.NoError(t, err)
 		defer time.Sleep(10 * time.Second) // what waits for a newer list gives up by then
 		defer s.Close()

@@ -195,7 +195,7 @@ func (m *mistake) try() (row string, err error) {
 }
 
 // found matches what TestSeeds says of a cluster in which a promise was broken.
-var found = regexp.MustCompile(`found after (\d+) steps: (.*)`)
+var found = regexp.MustCompile(`seed \d+, after (\d+) steps: (.*)`)
 
 var (
 	ids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
