@@ -126,15 +126,16 @@ func (m *muster) needless() []*cluster.Pod {
 	return slices.DeleteFunc(slices.Clone(m.kept), func(pod *cluster.Pod) bool { return slices.Contains(needed, pod) })
 }
 
-// rest returns those without capacity that the gang needs beside some that may be bound, those of the highest priority
-// first.
+// rest returns those without capacity that the gang needs beside some that may be bound: the smallest first, as they
+// are the easiest to place, and of equals those of the highest priority.
 func (m *muster) rest(with ...*cluster.Pod) []*cluster.Pod {
 	lacks := m.lacks(with...)
 	if lacks <= 0 {
 		return nil
 	}
 	slices.SortFunc(m.unplaced, func(a, b *cluster.Pod) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Ref.Name, b.Ref.Name))
+		return cmp.Or(compareSizes(a.Request, b.Request), cmp.Compare(b.Priority, a.Priority),
+			cmp.Compare(a.Ref.Name, b.Ref.Name))
 	})
 	if m.tasks == nil {
 		return m.unplaced[:min(lacks, len(m.unplaced))]

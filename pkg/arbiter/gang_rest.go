@@ -262,9 +262,22 @@ func (g *ganging) choices(members []*cluster.Pod, caller string, first []string,
 
 // compare puts the pods with the fewest places first, and of equals the largest.
 func (a *alike) compare(b *alike) int {
-	asks, others := a.placement.Request, b.placement.Request
-	return cmp.Or(cmp.Compare(a.room, b.room), cmp.Compare(others.Value(resources.CPU), asks.Value(resources.CPU)),
-		cmp.Compare(others.Value(resources.Memory), asks.Value(resources.Memory)))
+	return cmp.Or(cmp.Compare(a.room, b.room), compareSizes(b.placement.Request, a.placement.Request))
+}
+
+// compareSizes puts what asks for less first: for fewer pieces of what only some nodes have, less CPU, less memory.
+func compareSizes(a, b *resources.Request) int {
+	pieces := func(r *resources.Request) (sum int64) {
+		for _, amount := range r.Amounts {
+			if amount.Column > resources.Pods {
+				sum, _ = resources.Add(sum, amount.Value)
+			}
+		}
+		return sum
+	}
+	return cmp.Or(cmp.Compare(len(a.Unlisted), len(b.Unlisted)), cmp.Compare(pieces(a), pieces(b)),
+		cmp.Compare(a.Value(resources.CPU), b.Value(resources.CPU)),
+		cmp.Compare(a.Value(resources.Memory), b.Value(resources.Memory)))
 }
 
 // findNodes looks for nodes for some members that are alike. It may stop once the nodes have capacity for enough pods.

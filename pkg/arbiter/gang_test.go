@@ -120,6 +120,30 @@ func TestGangOfMorePodsThanItNeeds(t *testing.T) {
 	})
 }
 
+// Of more pods than it needs a gang counts on the smallest beside the one that is bound, and of equals on those of the
+// highest priority.
+func TestGangOfMorePodsThanItNeedsCountsOnTheSmallest(t *testing.T) {
+	asks := func(name v1.ResourceName, amount string, priority int32) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[name], p.Spec.Priority = resource.MustParse(amount), &priority
+		}
+	}
+	for what, large := range map[string]func(*v1.Pod){
+		"CPU": asks("cpu", "2", 10), "memory": asks("memory", "9Gi", 10), "as much": asks("cpu", "1", 0),
+		"what no node has": asks("example.com/gpu", "1", 10),
+	} {
+		t.Run(what, func(t *testing.T) {
+			gangTest(t, 1, 2, func(w *gangWorld) {
+				w.pod("a", "a-0", 2, large)
+				small := w.pod("a", "a-2", 2, asks("cpu", "1", 5))
+				require.NoError(t, w.bind(w.pod("a", "a-1", 2, nil), "n0"))
+				_, kept := w.ledger.HomeOf(small.Ref)
+				assert.True(t, kept)
+			})
+		})
+	}
+}
+
 // Members of different sizes change places as their scheduler likes.
 func TestGangChangesPlaces(t *testing.T) {
 	size := func(cpu string) func(*v1.Pod) {

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -162,11 +164,18 @@ func (j *judge) packs(needs []need, taken map[string]v1.ResourceList,
 }
 
 // stuckCrew returns a gang that is not whole although there is capacity for what it lacks; "" where there is none. Of a
-// gang with more pods than it needs the servers try one choice, and it may be another one that fits.
+// gang with more pods than it needs the smallest count, by CPU and then memory.
 func (j *judge) stuckCrew() string {
 	for gang, g := range j.crews() {
 		missing := g.needed - len(g.bound)
-		if missing > 0 && len(g.waiting) == missing && j.packs([]need{{g.waiting, missing}}, j.taken(0), (*judge).has) {
+		if missing <= 0 || missing > len(g.waiting) {
+			continue
+		}
+		slices.SortFunc(g.waiting, func(a, b *v1.Pod) int {
+			asks, others := requestsOf(a), requestsOf(b)
+			return cmp.Or(asks.Cpu().Cmp(*others.Cpu()), asks.Memory().Cmp(*others.Memory()))
+		})
+		if j.packs([]need{{g.waiting[:missing], missing}}, j.taken(0), (*judge).has) {
 			return gang
 		}
 	}
