@@ -293,7 +293,7 @@ dra: build scheduler controlplane ## Race for DRA devices for long, with more cl
 ifndef CHAOS_SEED
 CHAOS_SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
-PROPERTY_FILES = $(shell grep -rlE --include='*_test.go' '"pgregory.net/rapid"|/ledgermodel"' pkg | $(in_root))
+PROPERTY_FILES = $(shell grep -rlE --include='*_test.go' '"pgregory.net/rapid"|/ledgertest"' pkg | $(in_root))
 LINEAR := ./test/e2e/linear
 
 .PHONY: chaos

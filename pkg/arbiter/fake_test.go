@@ -40,7 +40,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 var (
@@ -410,7 +409,6 @@ func (w *world) observe(p *v1.Pod) {
 func (w *world) end() {
 	require.NoError(w.t, w.Stop(context.Background()))
 	w.api.late.Wait()
-	require.NoError(w.t, ledgermodel.CheckInvariants(w.ledger.Reader))
 }
 
 func ref(p *v1.Pod) ledger.PodRef {

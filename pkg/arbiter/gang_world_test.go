@@ -34,7 +34,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 	"github.com/globalreserve/globalreserve/test/background"
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // gangWorld is what decides about gangs, on a ledger, with the pods that the watch has brought. It runs in a synctest
@@ -206,7 +205,6 @@ func (w *gangWorld) bind(pod *cluster.Pod, node string) error {
 		require.True(w.t, w.o.Ledger.Confirm(pod.Ref, node))
 		w.seen(pod, node)
 	}
-	require.NoError(w.t, ledgermodel.CheckInvariants(w.ledger.Reader))
 	return err
 }
 

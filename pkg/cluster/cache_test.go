@@ -35,7 +35,6 @@ func run(t *testing.T, f *fixture, test func(t *testing.T)) {
 		require.NoError(t, f.WaitForSync(t.Context()))
 		synctest.Wait()
 		test(t)
-		mustHoldInvariants(t, f.ledger)
 	})
 }
 

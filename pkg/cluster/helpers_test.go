@@ -6,12 +6,10 @@ import (
 	"io"
 	"strconv"
 	"sync"
-	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,7 +21,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // aPod makes a pod in namespace "default" that asks for 100m CPU. Its UID is its
@@ -318,9 +315,4 @@ func (c *Cache) shareOf(name string) string {
 // placement asks for capacity for a pod.
 func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
 	return c.reader.Compact(pod).Placement(node)
-}
-
-func mustHoldInvariants(t *testing.T, l ledger.Observer) {
-	t.Helper()
-	require.NoError(t, ledgermodel.CheckInvariants(l.Reader))
 }

@@ -133,6 +133,6 @@
 // memory are made for the others, and given up in exchange, or nothing is done at all. Which pods these are, and
 // where they may be, is for the caller to know.
 //
-// What may be touched: rules change here and in ledgermodel's naive model
-// together. Nothing in this package may import client-go, net/http or a logger.
+// What may be touched: who changes a rule changes its transcript in testdata and its law in test/ledgertest, too.
+// Nothing in this package may import client-go, net/http or a logger.
 package ledger

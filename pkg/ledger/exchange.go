@@ -11,7 +11,7 @@ import (
 type Exchange struct {
 	// GiveUp are pods whose movable slots end; what somebody reserved for them stays.
 	GiveUp []PodRef
-	// Keep are the slots in memory that are made.
+	// Keep are the slots in memory that are made. None is made for the pod that is bound.
 	Keep []Choice
 }
 
@@ -58,10 +58,6 @@ func (l *Ledger) StartBindWith(p *Placement, x *Exchange, now time.Time) (Grant,
 	}
 	for _, e := range given {
 		l.endDetached(e, SlotReleased, PodRef{})
-	}
-	for k := range steps { // what was to be kept for the pod itself may have told its UID, too
-		same := steps[k].slot == steps[0].slot && !steps[0].fresh
-		steps[0].identified = steps[0].identified || same && steps[k].identified
 	}
 	grant := l.turnStep(&steps[0], p)
 	l.commitAll(steps)
@@ -179,6 +175,7 @@ func (l *account) tryExchange(p *Placement, x *Exchange) (given []*entry, steps 
 		if rejection != nil {
 			return given, nil, rejection
 		}
+		s.binds = true
 		steps = append(steps, s)
 		short.Pod, short.Node = p.Pod, p.Node
 	}
@@ -259,6 +256,13 @@ func (l *account) tryNodes(steps []step, c *Choice, placed int, usable map[int32
 		known = known && (suits == nil || len(usable[i]) > 0)
 		for known && placed < len(c.Slots) {
 			spec := &c.Slots[placed]
+			if len(steps) > 0 && steps[0].binds && l.find(spec.Pod) == steps[0].slot {
+				if l.identify(steps[0].slot, spec.Pod.UID) {
+					steps[0].identified = !steps[0].fresh
+				}
+				placed++ // it has what it is being bound with
+				continue
+			}
 			spec.Node = name
 			p := spec.placement()
 			p.Slots = usable[i]

@@ -55,6 +55,9 @@ func (l *account) explainShortage(r *Rejection, i int32, p *Placement, v Verdict
 		r.Free = free
 		r.Detail = "the rest is kept for a pod of a higher priority, for which others make way"
 	}
+	if own != nil {
+		r.restrict(own.within, col)
+	}
 	if l.flags[i]&(hasDevices|usesDRA) != 0 && r.Free >= r.Requested && at(l.nodes[i].allocatable, col) == 0 {
 		r.Free = 0 // there are devices, and none by count
 	}
@@ -62,6 +65,14 @@ func (l *account) explainShortage(r *Rejection, i int32, p *Placement, v Verdict
 		r.Detail = "the node leaves it to DRA, which keeps none for later; the status of a pod says what DRA gave it"
 	}
 	r.Holders = l.holders(i, col)
+}
+
+// restrict says that what a pod may have is what is left of the slot that it uses, where that is so.
+func (r *Rejection) restrict(within *entry, col resources.Column) {
+	if within != nil && within.restricts(col) && within.counts.Value(col) < min(r.Requested, r.Free) {
+		r.Free = within.counts.Value(col)
+		r.Detail = "it is part of a reservation, whose pods may use no more than that has"
+	}
 }
 
 func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, within *entry) {

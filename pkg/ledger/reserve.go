@@ -107,6 +107,7 @@ func (l *account) tryShared(steps []step, slots []Slot, result Result) ([]step, 
 type step struct {
 	slot       *entry
 	fresh      bool               // the plan made it
+	binds      bool               // its pod is being bound with it
 	identified bool               // it got its pod's UID
 	from       *entry             // the movable slot in the place of which it was made
 	pinned     bool               // it was movable before

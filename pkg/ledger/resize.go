@@ -77,7 +77,11 @@ func (l *account) fitResize(e *entry, asked *resources.Request) *Rejection {
 	if v.Reason == Fits {
 		return nil
 	}
-	return l.reject(p, v, nil)
+	r := l.reject(p, v, nil)
+	if v.Reason == InsufficientResource && !v.Unlisted {
+		r.restrict(e.within, v.Column)
+	}
+	return r
 }
 
 // SettleResize says that no resize of a pod at a version, or an older one, that was granted will be written any more.

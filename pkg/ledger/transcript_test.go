@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
+	"github.com/globalreserve/globalreserve/test/ledgertest"
 )
 
 var update = flag.Bool("update", false, "write the answers the ledger gives into testdata")
@@ -22,7 +22,7 @@ func TestTranscripts(t *testing.T) {
 	require.NotEmpty(t, paths)
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			ledgermodel.RunTranscript(t, path, *update, check)
+			ledgertest.RunTranscript(t, path, *update, check)
 		})
 	}
 }

@@ -29,7 +29,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // TestMain sets how many cases are tried; -rapid.checks asks for more.
@@ -227,7 +226,6 @@ func requireSameUse(t *rapid.T, l *ledger.Ledger, info *framework.NodeInfo) {
 		assert.Zero(t, a.Reserved)
 	}
 	require.Equal(t, want, got)
-	require.NoError(t, ledgermodel.CheckInvariants(l.Reader))
 }
 
 // used is what the pods of a node use for kube-scheduler.

@@ -23,7 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/steady"
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
+	"github.com/globalreserve/globalreserve/test/ledgertest"
 )
 
 // stage is one connection: the lines that a watcher is sent until it has caught up, and all nodes then.
@@ -49,7 +49,7 @@ func main() {
 // history has a watcher come back again and again, also with a revision that is older than the last it was told.
 func history(t *rapid.T) []stage {
 	l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 4096})
-	w := ledgermodel.NewWorld(l.Table())
+	w := ledgertest.NewWorld(l.Table())
 	w.Devices = rapid.Bool().Draw(t, "devices")
 	done := make(chan struct{})
 	api := rest.New(rest.Options{
@@ -64,7 +64,7 @@ func history(t *rapid.T) []stage {
 		server.Close()
 		api.Stop()
 	}()
-	steps := ledgermodel.Steps(l, w)
+	steps := ledgertest.NewExplorer(t, l, nil).Actions(w)
 	var told []uint64
 	var stages []stage
 	for range 12 {

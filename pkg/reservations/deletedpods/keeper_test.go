@@ -22,7 +22,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 func TestKept(t *testing.T) {
@@ -358,7 +357,6 @@ func TestNamesThatAreTaken(t *testing.T) {
 				assert.ElementsMatch(t, tt.objects, w.names())
 				assert.ElementsMatch(t, tt.slots, w.slots())
 				assert.Len(t, w.events(), tt.events)
-				require.NoError(t, ledgermodel.CheckInvariants(w.ledger.Reader))
 				assert.Empty(t, w.tasks)
 				w.taken["p"], w.taken[suffix] = true, true
 				_, _, keep := w.Keep(pod("p", nil)) // one that finishes while it is deleted ends twice

@@ -16,7 +16,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
 )
 
 // seeds adds every hostile body, and a good one, to the corpus.
@@ -72,7 +71,6 @@ func FuzzReserve(f *testing.F) {
 		if code != http.StatusOK {
 			assert.NotEmpty(t, answer.Error)
 		}
-		require.NoError(t, ledgermodel.CheckInvariants(server.ledger.Reader))
 		assert.Zero(t, server.ledger.Stats().OvercommittedNodes)
 		server.ledger.Expire(time.Now().Add(24 * time.Hour))
 	})
@@ -92,7 +90,6 @@ func FuzzUnreserve(f *testing.F) {
 	server.bind(aPod("old", "1", "1Gi"), "node-1")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		decided(t, server, "/unreserve", body)
-		require.NoError(t, ledgermodel.CheckInvariants(server.ledger.Reader))
 		assert.Equal(t, 1, server.ledger.Stats().Allocations[ledger.Bound])
 	})
 }
@@ -109,7 +106,6 @@ func FuzzWhatIf(f *testing.F) {
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
 		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
 		require.Equal(t, before, server.ledger.Revision())
-		require.NoError(t, ledgermodel.CheckInvariants(server.ledger.Reader))
 	})
 }
 

@@ -32,7 +32,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/leaks"
-	"github.com/globalreserve/globalreserve/test/ledgermodel"
 	"github.com/globalreserve/globalreserve/test/openapi"
 )
 
@@ -122,7 +121,6 @@ func newBareFixture(t testing.TB) *fixture {
 	t.Cleanup(func() {
 		f.stop()
 		f.Store.Late.Wait()
-		require.NoError(t, ledgermodel.CheckInvariants(f.ledger.Reader))
 	})
 	return f
 }
