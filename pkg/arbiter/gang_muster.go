@@ -134,8 +134,8 @@ func (m *muster) rest(with ...*cluster.Pod) []*cluster.Pod {
 		return nil
 	}
 	slices.SortFunc(m.unplaced, func(a, b *cluster.Pod) int {
-		return cmp.Or(compareSizes(a.Request, b.Request), cmp.Compare(b.Priority, a.Priority),
-			cmp.Compare(a.Ref.Name, b.Ref.Name))
+		return cmp.Or(compareExtended(a.Request, b.Request), compareSizes(a.Request, b.Request),
+			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Ref.Name, b.Ref.Name))
 	})
 	if m.tasks == nil {
 		return m.unplaced[:min(lacks, len(m.unplaced))]

@@ -265,19 +265,24 @@ func (a *alike) compare(b *alike) int {
 	return cmp.Or(cmp.Compare(a.room, b.room), compareSizes(b.placement.Request, a.placement.Request))
 }
 
-// compareSizes puts what asks for less first: for fewer pieces of what only some nodes have, less CPU, less memory.
+// compareSizes puts what asks for less first: less CPU, then less memory.
 func compareSizes(a, b *resources.Request) int {
-	pieces := func(r *resources.Request) (sum int64) {
-		for _, amount := range r.Amounts {
-			if amount.Column > resources.Pods {
-				sum, _ = resources.Add(sum, amount.Value)
-			}
-		}
-		return sum
-	}
-	return cmp.Or(cmp.Compare(len(a.Unlisted), len(b.Unlisted)), cmp.Compare(pieces(a), pieces(b)),
-		cmp.Compare(a.Value(resources.CPU), b.Value(resources.CPU)),
+	return cmp.Or(cmp.Compare(a.Value(resources.CPU), b.Value(resources.CPU)),
 		cmp.Compare(a.Value(resources.Memory), b.Value(resources.Memory)))
+}
+
+// compareExtended puts what asks for less of extended resources first, and what no node has last.
+func compareExtended(a, b *resources.Request) int {
+	if d := cmp.Compare(len(a.Unlisted), len(b.Unlisted)); d != 0 {
+		return d
+	}
+	last := func(r *resources.Request) resources.Column { return r.Amounts[len(r.Amounts)-1].Column }
+	for c := max(last(a), last(b)); c > resources.Pods; c-- {
+		if d := cmp.Compare(a.Value(c), b.Value(c)); d != 0 {
+			return d
+		}
+	}
+	return 0
 }
 
 // findNodes looks for nodes for some members that are alike. It may stop once the nodes have capacity for enough pods.

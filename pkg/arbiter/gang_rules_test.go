@@ -109,8 +109,8 @@ func TestGangMembersOnNodesOfTheirOwn(t *testing.T) {
 	})
 }
 
-// Of more pods than the gang needs those of the highest priority are kept for; one that is bound where capacity is
-// kept for another stands in for it.
+// Of more equal pods than the gang needs those of the highest priority are kept for; one that is bound where capacity
+// is kept for another stands in for it.
 func TestGangKeepsForTheMostUrgent(t *testing.T) {
 	gangTest(t, 1, 2, func(w *gangWorld) {
 		pods := w.gang("a", 3, 2, nil)

@@ -11,14 +11,9 @@ import (
 )
 
 // TestMain makes runs long enough for pods to be reserved, bound, removed and
-// made anew. -rapid.steps and -rapid.checks ask for more. The seed is the same each time, unless RAPID_SEED or
-// -rapid.seed gives another: make chaos does.
+// made anew. -rapid.steps and -rapid.checks ask for more.
 func TestMain(m *testing.M) {
-	set := map[string]string{"rapid.steps": "120", "rapid.checks": "100", "rapid.nofailfile": "true"}
-	if flag.Lookup("rapid.seed").Value.String() == "0" {
-		set["rapid.seed"] = "1"
-	}
-	for name, value := range set {
+	for name, value := range map[string]string{"rapid.steps": "120", "rapid.checks": "100", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

@@ -69,7 +69,7 @@ func (l *account) explainShortage(r *Rejection, i int32, p *Placement, v Verdict
 
 // restrict says that what a pod may have is what is left of the slot that it uses, where that is so.
 func (r *Rejection) restrict(within *entry, col resources.Column) {
-	if within != nil && within.restricts(col) && within.counts.Value(col) < min(r.Requested, r.Free) {
+	if within != nil && within.restricts(col) && within.counts.Value(col) < r.Requested {
 		r.Free = within.counts.Value(col)
 		r.Detail = "it is part of a reservation, whose pods may use no more than that has"
 	}

@@ -64,12 +64,14 @@ func history(t *rapid.T) []stage {
 		server.Close()
 		api.Stop()
 	}()
-	steps := ledgertest.NewExplorer(t, l, nil).Actions(w)
+	explorer := ledgertest.NewExplorer(t, l, func(*ledger.Ledger) error { return nil })
+	steps := explorer.Actions(w)
 	var told []uint64
 	var stages []stage
 	for range 12 {
 		for range rapid.IntRange(1, 12).Draw(t, "length") {
 			rapid.SampledFrom(steps).Draw(t, "step")(t)
+			explorer.Check(t)
 		}
 		after := ""
 		if len(told) > 0 {

@@ -36,7 +36,7 @@ func (r *transcript) readExchange(lines []*words) *ledger.Exchange {
 			p := line.placement(r.ledger.Table(), 1)
 			p.Pod, p.Node = podRef(pod), ""
 			slot := p.Slot(line.deadline(r))
-			slot.Movable = !line.flag("fixed")
+			slot.Movable = true
 			choice.Slots = append(choice.Slots, slot)
 		}
 		x.Keep = append(x.Keep, choice)

@@ -9,7 +9,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// slotActions lists what can happen to holds.
+// slotActions lists what can happen to slots.
 func slotActions(e *Explorer, w *World) []func(*rapid.T) {
 	place := func(t *rapid.T) { e.Reserve(w.SlotPlan(t), w.Now) }
 	use := func(t *rapid.T) { useSlot(t, e, w) }

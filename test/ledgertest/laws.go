@@ -24,7 +24,7 @@ type Check func(l *ledger.Ledger) error
 //
 // Others hold for decisions, as observations may break them:
 //
-//   - no node, device, port, slot or budget is used more than it offers, or not more than before;
+//   - no node, device, port, slot or quota of a namespace is used more than it offers, or than before;
 //   - a refusal changes nothing, and says what is missing;
 //   - what was said before, when it was asked or tried, is what is done, and asking changes nothing.
 type Explorer struct {

@@ -41,7 +41,9 @@ func (e *Explorer) Reserve(plan ledger.Plan, now time.Time) {
 func (e *Explorer) keeps(plan *ledger.Plan, result *ledger.Result) {
 	for k := range plan.Slots {
 		h := &plan.Slots[k]
-		same := func(o ledger.Slot) bool { return o.Pod.Name == h.Pod.Name }
+		same := func(o ledger.Slot) bool {
+			return o.Ref == h.Ref && !h.InMemory() || h.Pod.Name != "" && o.Pod.Name == h.Pod.Name
+		}
 		if k != slices.IndexFunc(plan.Slots, same) || h.Pod.UID == "" && h.Pod.Name != "" {
 			continue
 		}
@@ -94,7 +96,10 @@ func (e *Explorer) StartBindWith(at *ledger.Placement, x *ledger.Exchange, now t
 // Exchange gives some up and makes others, all of it or nothing.
 func (e *Explorer) Exchange(x *ledger.Exchange, now time.Time) {
 	e.decide(now, func() bool {
+		var tried *ledger.Rejection
+		e.Ledger.Try(func(t *ledger.Trial) { tried = t.Exchange(x) })
 		rejection := e.Ledger.Exchange(x, now)
+		require.Equal(e.t, tried == nil, rejection == nil, "%+v, tried %+v", rejection, tried)
 		if e.explains(rejection); rejection == nil {
 			e.exchanged(x)
 		}
@@ -104,11 +109,21 @@ func (e *Explorer) Exchange(x *ledger.Exchange, now time.Time) {
 
 // exchanged checks that what was to be kept is kept, each on one of its nodes.
 func (e *Explorer) exchanged(x *ledger.Exchange) {
+	nodes := map[string][]string{} // a pod may be in several choices, with its UID or without
+	for _, choice := range x.Keep {
+		for k := range choice.Slots {
+			name := choice.Slots[k].Pod.Name
+			nodes[name] = append(nodes[name], choice.Nodes...)
+		}
+	}
 	for _, choice := range x.Keep {
 		for k := range choice.Slots {
 			pod := choice.Slots[k].Pod
 			_, ok := e.PlaceOf(pod)
 			require.True(e.t, ok || pod.UID == "", "nothing is kept for %s", pod)
+			if view, kept := e.InMemory(pod); kept && pod.UID != "" {
+				require.Contains(e.t, nodes[pod.Name], view.Node, "of what is kept for %s", pod)
+			}
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 //	  a@1 n1 cpu=2 by=s1
 //	----
 //	granted 1
-//	r2 AllocationReserved a@1 on n1 Reserved until 10s
+//	r2 SlotPlaced in memory for a@1 on n1 by s1 until 10s
 //
 // After the answer itself come the events the step caused, each with its
 // revision. Lines that start with # are comments. The ledger's invariants are
