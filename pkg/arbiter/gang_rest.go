@@ -273,16 +273,15 @@ func compareSizes(a, b *resources.Request) int {
 
 // compareExtended puts what asks for less of extended resources first, and what no node has last.
 func compareExtended(a, b *resources.Request) int {
-	if d := cmp.Compare(len(a.Unlisted), len(b.Unlisted)); d != 0 {
-		return d
+	extended := func(r *resources.Request) []resources.Amount {
+		own := slices.DeleteFunc(slices.Clone(r.Amounts), func(a resources.Amount) bool { return a.Column <= resources.Pods })
+		slices.Reverse(own)
+		return own
 	}
-	last := func(r *resources.Request) resources.Column { return r.Amounts[len(r.Amounts)-1].Column }
-	for c := max(last(a), last(b)); c > resources.Pods; c-- {
-		if d := cmp.Compare(a.Value(c), b.Value(c)); d != 0 {
-			return d
-		}
-	}
-	return 0
+	return cmp.Or(cmp.Compare(len(a.Unlisted), len(b.Unlisted)),
+		slices.CompareFunc(extended(a), extended(b), func(a, b resources.Amount) int {
+			return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Value, b.Value))
+		}))
 }
 
 // findNodes looks for nodes for some members that are alike. It may stop once the nodes have capacity for enough pods.

@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -141,6 +142,25 @@ func TestGangOfMorePodsThanItNeedsCountsOnTheSmallest(t *testing.T) {
 				assert.True(t, kept)
 			})
 		})
+	}
+}
+
+// What asks for less of extended resources is smaller, whatever CPU it asks for.
+func TestCompareExtended(t *testing.T) {
+	ask := func(amounts ...resources.Amount) *resources.Request { return &resources.Request{Amounts: amounts} }
+	const gpu, nic = resources.Pods + 1, resources.Pods + 2
+	growing := []*resources.Request{
+		ask(resources.Amount{Column: resources.CPU, Value: 9}),
+		ask(resources.Amount{Column: gpu, Value: 1}),
+		ask(resources.Amount{Column: resources.CPU, Value: 1}, resources.Amount{Column: gpu, Value: 8}),
+		ask(resources.Amount{Column: nic, Value: 1}),
+		ask(resources.Amount{Column: gpu, Value: 1}, resources.Amount{Column: nic, Value: 1}),
+		{Unlisted: []resources.NamedAmount{{Name: "example.com/new", Value: 1}}},
+	}
+	for i, a := range growing {
+		for k, b := range growing {
+			assert.Equal(t, cmp.Compare(i, k), compareExtended(a, b), "%d and %d", i, k)
+		}
 	}
 }
 

@@ -172,13 +172,7 @@ func (r *transcript) slotEvent(e *ledger.Event) string {
 	if e.Slot.Name == "" {
 		return inMemoryText(e.Pod, e.Node, e.Scheduler, e.Deadline) + within(e.Within)
 	}
-	text := fmt.Sprintf("%s on %s %s", refText(e.Slot), e.Node, e.Policy)
-	if !e.Deadline.IsZero() {
-		text += " until " + e.Deadline.Sub(at(0)).String()
-	}
-	if e.Overdue {
-		text += ", overdue"
-	}
+	text := slotText(e.Slot, e.Node, e.Policy, e.Deadline, e.Overdue)
 	if e.Pod.Name == "" {
 		return text
 	}
@@ -193,13 +187,7 @@ func (r *transcript) slotView(h *ledger.SlotView) string {
 	if h.InMemory() {
 		return inMemoryText(h.Pod, h.Node, h.Scheduler, h.Deadline) + within(h.Within)
 	}
-	text := fmt.Sprintf("%s on %s %s", refText(h.Ref), h.Node, h.Policy)
-	if !h.Deadline.IsZero() {
-		text += " until " + h.Deadline.Sub(at(0)).String()
-	}
-	if h.Overdue {
-		text += ", overdue"
-	}
+	text := slotText(h.Ref, h.Node, h.Policy, h.Deadline, h.Overdue)
 	if h.Pod.Name != "" {
 		text += " for " + podText(h.Pod)
 	}
@@ -213,6 +201,18 @@ func (r *transcript) slotView(h *ledger.SlotView) string {
 			continue
 		}
 		text += fmt.Sprintf(", used by %s (%s)", podText(c.Pod), c.State)
+	}
+	return text
+}
+
+// slotText tells a slot of a reservation.
+func slotText(ref ledger.SlotRef, node string, policy ledger.AllocatePolicy, deadline time.Time, overdue bool) string {
+	text := fmt.Sprintf("%s on %s %s", refText(ref), node, policy)
+	if !deadline.IsZero() {
+		text += " until " + deadline.Sub(at(0)).String()
+	}
+	if overdue {
+		text += ", overdue"
 	}
 	return text
 }
