@@ -177,6 +177,14 @@ func TestTasksOfAGangTakenOver(t *testing.T) {
 		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
 		assert.Equal(t, 1, w.kept())
 	})
+	tasksTest(t, 1, 8, 3, map[string]any{"actor": int64(2), "learner": int64(1)}, func(w *gangWorld) {
+		for _, pod := range w.tasks("actor", 3, nil)[:2] {
+			w.ledger.ObservePod(ledger.PodObservation{Pod: pod.Ref, Node: "n0", Request: pod.Request, Scheduler: "s"})
+			w.seen(pod, "n0")
+		}
+		assert.Zero(t, w.takeOver(), "no pod is there of the task that lacks one")
+		assert.Zero(t, w.kept())
+	})
 }
 
 // A gang that was whole and needs more members by now gets all of these or none. Members that are made anew meanwhile

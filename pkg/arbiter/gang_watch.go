@@ -382,10 +382,11 @@ func (g *ganging) takeOverOne(key kinds.Key, gang *gangs.Gang) (count int) {
 	if s := g.of[key]; s != nil && m.isStarted() {
 		g.putOff(s)
 	}
-	if !m.isStarted() || m.short() <= 0 || len(m.kept)+len(m.unplaced) == 0 {
+	if !m.isStarted() || m.short() <= 0 {
 		return 0
 	}
-	if g.resume(key, gang, m.kept, m.rest()) {
+	rest := m.rest() // none where those that are there are of other tasks
+	if len(m.kept)+len(rest) > 0 && g.resume(key, gang, m.kept, rest) {
 		return 1
 	}
 	return 0
@@ -408,7 +409,7 @@ func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
 }
 
 // resume makes slots for the rest of a gang that has started. What somebody reserved for members of it lasts as long as
-// these slots. g.mu is held.
+// these slots. There is one of either. g.mu is held.
 func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*cluster.Pod) bool {
 	s := g.state(append(slices.Clone(rest), reserved...)[0], gang)
 	s.caller = cmp.Or(s.caller, g.o.Pods.GangSize(key).Caller) // what is kept counts in the budget of who has started it
