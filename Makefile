@@ -306,13 +306,18 @@ chaos: build scheduler controlplane ## Random requests, kills and partitions for
 	$(GO) test -tags chaos $(LINEAR) -count 1 -v -timeout 0 -args -duration=10m -seed=$(CHAOS_SEED) $(CHAOS_ARGS)
 	$(MAKE_PART) sim SEED=$(CHAOS_SEED) SEEDS=500
 
-# How many clusters are simulated, from which seed on, and how much is done in each.
-SEED  ?= 1
-SEEDS ?= 1
-STEPS ?= 1000
+# How many clusters are simulated, from which seed on, how much is done in each, and how often. With PAUSES goroutines
+# stand still now and then, as with `make pauses`.
+SEED   ?= 1
+SEEDS  ?= 1
+STEPS  ?= 1000
+TIMES  ?= 1
+PAUSES ?=
 .PHONY: sim
 sim: ## Simulate clusters, and write down what happened where a promise is broken (SEED=7 SEEDS=100 STEPS=5000)
-	cd test/sim && SEED=$(SEED) SEEDS=$(SEEDS) STEPS=$(STEPS) $(GO) test -count 1 -v -timeout 0 -run '^TestSeeds$$' .
+	$(if $(PAUSES),$(GO) run ./test/pauses $(BIN)/_pauses)
+	cd test/sim && SEED=$(SEED) SEEDS=$(SEEDS) STEPS=$(STEPS) $(GO) test -count $(TIMES) -v -timeout 0 -run '^TestSeeds$$' \
+	  $(if $(PAUSES),-overlay $(CURDIR)/$(BIN)/_pauses/overlay.json) .
 
 .PHONY: sim-planted
 sim-planted: ## Make mistakes on purpose, and have simulated clusters find them (PLANTED="overcommit" for one of them)

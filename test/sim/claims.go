@@ -58,7 +58,7 @@ func (j *judge) observeDevices(pod *v1.Pod, name string) {
 				j.cluster.fail("pods %s and %s are told of device %s", name, has.Name, device)
 			}
 		}
-		if by := j.deviceKept(pod.Spec.NodeName, device); by != "" {
+		if by := j.deviceKept(pod.Spec.NodeName, device, *pod.Spec.Priority); by != "" {
 			j.cluster.fail("pod %s is told of device %s, which is kept by %s", name, device, by)
 		}
 	}
@@ -71,12 +71,15 @@ func (j *judge) observeDevices(pod *v1.Pod, name string) {
 	}
 }
 
-// deviceKept returns the Reservation that keeps a device for pods to come, "" where none does.
-func (j *judge) deviceKept(node, device string) string {
+// deviceKept returns the Reservation that keeps a device against pods of a priority, "" where none does.
+func (j *judge) deviceKept(node, device string, priority int32) string {
 	if j.cluster.options.Jumps || j.devices[node+"/"+device].recent() {
 		return ""
 	}
 	for _, p := range j.promises {
+		if p.givesWay(priority) {
+			continue
+		}
 		for i := range p.object.Spec.Slots {
 			slot := &p.object.Spec.Slots[i]
 			if on, kept := j.keptBy(p, slot); kept && on == node && slices.Contains(p.devicesOf(slot.Name), device) {
@@ -101,7 +104,7 @@ func (p *promise) devicesOf(slot string) []string {
 func (j *judge) hasDevice(node string) bool {
 	for name, device := range j.devices {
 		on, id, _ := strings.Cut(name, "/")
-		free := on == node && len(device.objects) == 1 && !device.recent() && j.deviceKept(node, id) == ""
+		free := on == node && len(device.objects) == 1 && !device.recent() && j.deviceKept(node, id, 0) == ""
 		for _, back := range device.objects {
 			free = free && !back
 		}

@@ -41,6 +41,8 @@ type Options struct {
 	Uncompared bool
 	// Jumps has the clocks of servers jump. What is promised until a time of day is not judged then.
 	Jumps bool
+	// Without are the actions and the fates of requests that do not happen.
+	Without []string
 	// LogLevel is that of the servers; what they log is in the history.
 	LogLevel string
 }
@@ -63,6 +65,7 @@ type Cluster struct {
 	kube    *apiServers
 	admin   kubernetes.Interface                         // whom nothing happens to
 	objects globalreserve.GlobalreserveV1alpha1Interface // the same
+	dynamic dynamic.Interface                            // the same
 	others  *others
 	network *network
 	servers []*server
@@ -254,8 +257,7 @@ func (c *Cluster) install() error {
 	if c.objects, err = globalreserve.NewForConfig(config); err != nil {
 		return err
 	}
-	objects, err := dynamic.NewForConfig(config)
-	if err != nil {
+	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return err
 	}
 	ctx := context.Background()
@@ -273,9 +275,15 @@ func (c *Cluster) install() error {
 			return fmt.Errorf("there is no file manifests/%s: %w", pattern, err)
 		}
 		for _, file := range files {
-			if err := apply(ctx, objects, file); err != nil {
+			if err := c.apply(ctx, file); err != nil {
 				return fmt.Errorf("installing %s: %w", file, err)
 			}
+		}
+	}
+	for _, kind := range []*groupKind{volcanoGroups, coschedulingGroups} {
+		definitions := c.dynamic.Resource(installed["CustomResourceDefinition"])
+		if _, err := definitions.Create(ctx, kind.definition(), metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("installing PodGroups: %w", err)
 		}
 	}
 	for i := range c.options.Nodes {
@@ -300,7 +308,7 @@ const endTime = 10 * time.Second
 const settleTime = 2 * time.Second
 
 // apply creates the objects of a file.
-func apply(ctx context.Context, objects dynamic.Interface, file string) error {
+func (c *Cluster) apply(ctx context.Context, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -318,7 +326,7 @@ func apply(ctx context.Context, objects dynamic.Interface, file string) error {
 		if !ok {
 			continue
 		}
-		_, err = objects.Resource(kind).Create(ctx, object, metav1.CreateOptions{})
+		_, err = c.dynamic.Resource(kind).Create(ctx, object, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -14,26 +15,44 @@ import (
 )
 
 // createCrew creates the pods of a gang that no scheduler reserves for. Now and then it is one that was there before.
+// How many pods it needs they say themselves, or a PodGroup does.
 func (c *Cluster) createCrew(ctx context.Context) {
 	if c.random.IntN(3) > 0 {
 		c.crews++
 	}
-	name, needed := fmt.Sprintf("crew-%d", c.crews), 2+c.crews%2
+	name, needed := crewName(c.crews), 2+c.crews/2%2
+	kind := kindOf(name)
+	if kind != nil && c.random.IntN(3) == 0 {
+		c.createPodGroup(ctx, name)
+	}
 	pending := c.choose(func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
-	for i := range min(needed+c.random.IntN(2), maxPending-len(pending)) {
+	for i := range min(needed+c.random.IntN(3), maxPending-len(pending)) {
 		pod := c.newPod()
 		pod.Name = fmt.Sprintf("%s-%d", name, i)
 		pod.Spec.SchedulerName = fmt.Sprintf("scheduler-%d", c.crews%c.options.Schedulers)
-		pod.Annotations = map[string]string{
-			v1alpha1.GangAnnotation: name, v1alpha1.GangMinAnnotation: strconv.Itoa(needed),
+		pod.Labels[crewLabel] = name
+		if kind != nil {
+			kind.join(pod, name, i)
+		} else {
+			pod.Annotations[v1alpha1.GangAnnotation] = name
+			pod.Annotations[v1alpha1.GangMinAnnotation] = strconv.Itoa(needed)
 		}
 		c.createPod(ctx, pod)
 	}
+	if kind != nil && c.random.IntN(5) > 0 { // else it comes later
+		c.createPodGroup(ctx, name)
+	}
 }
+
+// crewLabel is on the pods of a gang that no scheduler reserves for.
+const crewLabel = "crew"
+
+func crewName(n int) string { return fmt.Sprintf("crew-%d", n) }
 
 // crew is what the judge knows of a gang.
 type crew struct {
-	needed         int
+	needed         int            // 0 where nobody says it
+	tasks          map[string]int // of these, how many of each task
 	bound, waiting []*v1.Pod
 }
 
@@ -44,10 +63,10 @@ type crewRecord struct{ bound, disturbed time.Time }
 // crewTime is how long capacity is kept for the rest of a gang after a pod of it was bound, at least.
 const crewTime = time.Minute - keptUntil
 
-func crewOf(pod *v1.Pod) string { return pod.Annotations[v1alpha1.GangAnnotation] }
+func crewOf(pod *v1.Pod) string { return pod.Labels[crewLabel] }
 
-// crews returns the gangs that there are.
-func (j *judge) crews() map[string]*crew {
+// crews returns the gangs that there are. Those with a PodGroup need what that says now, or the least it ever said.
+func (j *judge) crews(now bool) map[string]*crew {
 	all := map[string]*crew{}
 	for _, pod := range j.pods {
 		name := crewOf(pod)
@@ -57,7 +76,14 @@ func (j *judge) crews() map[string]*crew {
 		if all[name] == nil {
 			all[name] = &crew{}
 		}
-		all[name].needed, _ = strconv.Atoi(pod.Annotations[v1alpha1.GangMinAnnotation])
+		if needed, err := strconv.Atoi(pod.Annotations[v1alpha1.GangMinAnnotation]); err == nil {
+			all[name].needed = needed
+		} else if group := j.podGroups[name]; group != nil {
+			all[name].needed, all[name].tasks = group.least, group.tasks
+			if now {
+				all[name].needed = group.needed
+			}
+		}
 		if pod.Spec.NodeName == "" {
 			all[name].waiting = append(all[name].waiting, pod)
 		} else {
@@ -67,12 +93,34 @@ func (j *judge) crews() map[string]*crew {
 	return all
 }
 
-// missing is how many pods of a gang that has begun are not bound yet.
-func (g *crew) missing() int {
-	if len(g.bound) == 0 {
-		return 0
+// lacks returns what a gang needs beside those that are bound: so many of each task, or of all of them where it needs
+// other ones, too. They are of its smallest pods.
+func (g *crew) lacks() []need {
+	slices.SortFunc(g.waiting, func(a, b *v1.Pod) int {
+		asks, others := requestsOf(a), requestsOf(b)
+		return cmp.Or(asks.Cpu().Cmp(*others.Cpu()), asks.Memory().Cmp(*others.Memory()))
+	})
+	ofTasks := 0
+	for _, count := range g.tasks {
+		ofTasks += count
 	}
-	return max(g.needed-len(g.bound), 0)
+	if ofTasks != g.needed { // the tasks do not count, or others do, too
+		return []need{{g.waiting, g.needed - len(g.bound)}}
+	}
+	var needs []need
+	for _, task := range slices.Sorted(maps.Keys(g.tasks)) {
+		needs = append(needs, need{ofTask(g.waiting, task), g.tasks[task] - len(ofTask(g.bound, task))})
+	}
+	return needs
+}
+
+func ofTask(pods []*v1.Pod, task string) (list []*v1.Pod) {
+	for _, pod := range pods {
+		if pod.Annotations[taskAnnotation] == task {
+			list = append(list, pod)
+		}
+	}
+	return list
 }
 
 // observeCrew notes what becomes of a pod of a gang.
@@ -110,12 +158,17 @@ func (j *judge) judgeCrews(pod *v1.Pod, name string) {
 	var rest []need
 	var pods []*v1.Pod
 	var of []string
-	for gang, g := range j.crews() {
+	for gang, g := range j.crews(false) {
 		record := j.crewRecords[gang]
 		calm := time.Since(record.disturbed) > unknownFor
-		if missing := g.missing(); missing > 0 && calm && time.Since(record.bound) < crewTime {
-			rest, of = append(rest, need{g.waiting, missing}), append(of, fmt.Sprintf("%d pods of %s", missing, gang))
-			pods = append(pods, g.waiting...)
+		if len(g.bound) == 0 || g.needed == 0 || !calm || time.Since(record.bound) > crewTime {
+			continue
+		}
+		for _, n := range g.lacks() {
+			if n.count > 0 {
+				rest, of = append(rest, n), append(of, fmt.Sprintf("%d pods of %s", n.count, gang))
+				pods = append(pods, n.pods...)
+			}
 		}
 	}
 	if !j.cluster.options.Jumps && !j.packs(rest, j.taken(0, pods...), (*judge).had) {
@@ -166,16 +219,16 @@ func (j *judge) packs(needs []need, taken map[string]v1.ResourceList,
 // stuckCrew returns a gang that is not whole although there is capacity for what it lacks; "" where there is none. Of a
 // gang with more pods than it needs the smallest count, by CPU and then memory.
 func (j *judge) stuckCrew() string {
-	for gang, g := range j.crews() {
-		missing := g.needed - len(g.bound)
-		if missing <= 0 || missing > len(g.waiting) {
-			continue
+	for gang, g := range j.crews(true) {
+		var needs []need
+		enough := g.needed > 0
+		for _, n := range g.lacks() {
+			if n.count > 0 {
+				enough = enough && n.count <= len(n.pods)
+				needs = append(needs, need{n.pods[:min(n.count, len(n.pods))], n.count})
+			}
 		}
-		slices.SortFunc(g.waiting, func(a, b *v1.Pod) int {
-			asks, others := requestsOf(a), requestsOf(b)
-			return cmp.Or(asks.Cpu().Cmp(*others.Cpu()), asks.Memory().Cmp(*others.Memory()))
-		})
-		if j.packs([]need{{g.waiting[:missing], missing}}, j.taken(0), (*judge).has) {
+		if enough && len(needs) > 0 && j.packs(needs, j.taken(0), (*judge).has) {
 			return gang
 		}
 	}

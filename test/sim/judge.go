@@ -33,8 +33,9 @@ type judge struct {
 	answers  map[types.UID]*answers
 	promises map[types.UID]*promise
 	former   map[string]*promise // by the names of Reservations that are gone
-	// crewRecords are of gangs, by name.
+	// crewRecords and podGroups are of gangs, by name.
 	crewRecords    map[string]*crewRecord
+	podGroups      map[string]*groupRecord
 	resourceClaims map[types.UID]*resourcev1.ResourceClaim
 	devices        map[string]*deviceRecord      // by node/ID
 	told           map[types.UID][]string        // the devices of pods, as they were told with their binding
@@ -63,6 +64,7 @@ func newJudge(c *Cluster) *judge {
 		cluster: c, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*nodeRecord{}, gone: map[types.UID]bool{},
 		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]bool{},
 		former: map[string]*promise{}, crewRecords: map[string]*crewRecord{},
+		podGroups:      map[string]*groupRecord{},
 		resourceClaims: map[types.UID]*resourcev1.ResourceClaim{},
 		devices:        map[string]*deviceRecord{}, told: map[types.UID][]string{},
 	}
@@ -81,6 +83,8 @@ func (j *judge) observe(change fakekube.Change) {
 	case of("resourceclaims"):
 		j.observeResourceClaim(decode[resourcev1.ResourceClaim](j, change.Before),
 			decode[resourcev1.ResourceClaim](j, change.After))
+	case of("scheduling.volcano.sh/podgroups"), of("scheduling.x-k8s.io/podgroups"):
+		j.observePodGroup(decodeOwn[podGroup](j, change.Before), decodeOwn[podGroup](j, change.After))
 	case of("globalreserve.io/extendedresources"):
 		j.observeDevice(decodeOwn[v1alpha1.ExtendedResource](j, change.Before),
 			decodeOwn[v1alpha1.ExtendedResource](j, change.After))
@@ -107,7 +111,7 @@ func decode[T any](j *judge, stored []byte) *T {
 	return typed
 }
 
-// decodeOwn is decode for the product's own kinds.
+// decodeOwn is decode for kinds with a CustomResourceDefinition.
 func decodeOwn[T any](j *judge, stored []byte) *T {
 	if stored == nil {
 		return nil
@@ -183,6 +187,7 @@ func (j *judge) observeBinding(before, after *v1.Pod, name string) {
 	j.cluster.note("API", "pod %s is bound to %s, in term %s", name, after.Spec.NodeName, said)
 	j.bound++
 	j.use(after)
+	j.observeFirst(after, name)
 	if before != nil { // one that is created with its node carries no term
 		j.observeTerm(after, name)
 	}

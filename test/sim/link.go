@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +24,9 @@ type link struct {
 	cut    *gate // closed while the network is cut
 	writes int   // how often more happens to writes: there are fewer of them
 	fates  []string
-	note   func(format string, args ...any)
+	// without are those that do not happen.
+	without []string
+	note    func(format string, args ...any)
 	// sending are the requests that arrive late.
 	sending sync.WaitGroup
 
@@ -112,6 +115,10 @@ func (l *link) draw(watch, write bool) fate {
 		list = watchFates
 	}
 	f.what = list[l.random.IntN(len(list))]
+	if slices.Contains(l.without, f.what) {
+		f.what = ""
+		return f
+	}
 	if f.what == slow || l.random.IntN(4) == 0 {
 		f.before = milliseconds(l.random, longestWay)
 	}

@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +35,19 @@ type action struct {
 	do     func(c *Cluster, ctx context.Context)
 }
 
+// name is that of the method.
+func (a *action) name() string {
+	name := runtime.FuncForPC(reflect.ValueOf(a.do).Pointer()).Name()
+	return name[strings.LastIndexByte(name, '.')+1:]
+}
+
+func actionNames() (names []string) {
+	for i := range actions {
+		names = append(names, actions[i].name())
+	}
+	return names
+}
+
 var actions = []action{
 	{80, (*Cluster).createPods},
 	{80, (*Cluster).finishPods},
@@ -42,6 +59,7 @@ var actions = []action{
 	{20, (*Cluster).createReservation},
 	{6, (*Cluster).deleteReservation},
 	{15, (*Cluster).createCrew},
+	{5, (*Cluster).changePodGroup},
 	{10, (*Cluster).changeClaims},
 	{3, (*Cluster).changeDevices},
 	{2, (*Cluster).editAnnotations},
@@ -94,7 +112,9 @@ func (c *Cluster) drive(r *Result) {
 		drawn := c.random.IntN(all)
 		for _, a := range actions {
 			if drawn -= a.weight; drawn < 0 {
-				a.do(c, ctx)
+				if !slices.Contains(c.options.Without, a.name()) {
+					a.do(c, ctx)
+				}
 				break
 			}
 		}
@@ -139,6 +159,8 @@ func (c *Cluster) calm(ctx context.Context) {
 	if c.random.IntN(2) == 0 {
 		c.removeNode(ctx) // for good
 	}
+	c.deletePods(ctx)
+	c.createCrew(ctx) // for what is free then
 	c.note("driver", "nothing happens any more")
 	c.quiet.Store(true)
 	c.setTrouble(0)

@@ -110,6 +110,11 @@ func (j *judge) keptBy(p *promise, slot *v1alpha1.Slot) (node string, kept bool)
 	return p.nodeOf(slot), true
 }
 
+// givesWay reports whether a pod of a priority may end a Reservation.
+func (p *promise) givesWay(priority int32) bool {
+	return p.object.Spec.Preemptible && ptr.Deref(p.object.Spec.Priority, 0) < priority
+}
+
 // selects reports whether one of the pods has the label of those that may use a Reservation.
 func (p *promise) selects(pods []*v1.Pod) bool {
 	consumers := p.object.Spec.Consumers
@@ -154,7 +159,7 @@ func (j *judge) keptOn(node string, priority int32, but ...*v1.Pod) (sum v1.Reso
 		return sum, nil // ends are times of day
 	}
 	for _, p := range j.promises {
-		if p.object.Spec.Preemptible && ptr.Deref(p.object.Spec.Priority, 0) < priority || p.selects(but) {
+		if p.givesWay(priority) || p.selects(but) {
 			continue
 		}
 		for i := range p.object.Spec.Slots {

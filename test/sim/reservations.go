@@ -72,6 +72,7 @@ func (c *Cluster) empty(ctx context.Context) {
 	c.must(claims.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting the claims")
 	all := c.objects.Reservations("default")
 	c.must(all.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting the Reservations")
+	c.deletePodGroups(ctx)
 	time.Sleep(keptTime)
 	c.collectGarbage(ctx)
 	time.Sleep(quietStep)

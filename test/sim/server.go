@@ -94,7 +94,8 @@ func (s *server) start() error {
 // newLink returns the network between the process and what is at the other end.
 func (s *server) newLink(p *process, to http.RoundTripper, writes int, fates []string) *link {
 	l := &link{
-		to: to, gate: p.gate, cut: newGate(), writes: writes, fates: fates, late: s.cluster.options.longestLate(),
+		to: to, gate: p.gate, cut: newGate(), writes: writes, fates: fates, without: s.cluster.options.Without,
+		late:   s.cluster.options.longestLate(),
 		note:   func(format string, args ...any) { s.cluster.note(s.name, format, args...) },
 		random: rand.New(rand.NewPCG(s.random.Uint64(), 0)),
 	}

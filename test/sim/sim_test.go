@@ -51,7 +51,7 @@ var happens = []string{
 	late, twice, throttled, slow, "grows", "scheduler-0 binds", "scheduler-0 does not bind", "creates reservation",
 	"uses default/rsv", `is "Succeeded"`, "durable true", "durable false", "gives back", "is behind by",
 	"has devices [GPU", "gives part-", "is allocated to ResourceClaim", "/deleted-pod", "takes the device of",
-	"device node-",
+	"device node-", "creates PodGroup", "has PodGroup",
 }
 
 // rarely is what happens to less than two of three clusters: by chance it may happen to none of the gate's. It has to
@@ -59,6 +59,7 @@ var happens = []string{
 var rarely = []string{
 	"is killed", "is paused", "is cut off", "its clock is", "cordoned: true", `is "Expired"`, "is restarted",
 	"is compacted", "refuse it: true", "takes from", "of its gang need capacity",
+	"deletes PodGroup",
 }
 
 const manySteps = 100_000
@@ -80,10 +81,19 @@ func TestSeeds(t *testing.T) {
 						happened.Store(what, true)
 					}
 				}
+				again := fmt.Sprintf("make sim SEED=%d SEEDS=1 STEPS=%d", seed, steps)
+				if result.Found != nil && os.Getenv("SHRINK") != "" {
+					var smaller Options
+					smaller, result = shrink(t, ofSeed(seed, steps), result)
+					again = fmt.Sprintf("%d steps without %q", smaller.Steps, smaller.Without)
+				}
+				if result.Found != nil {
+					t.Log(excerpt(result.Found, result.History))
+				}
 				if result.Found != nil || os.Getenv("HISTORY") != "" {
 					file := filepath.Join(os.TempDir(), fmt.Sprintf("globalreserve-sim-%d.txt", seed))
-					require.NoError(t, os.WriteFile(file, []byte(history), 0o600))
-					t.Logf("the history is in %s; again: make sim SEED=%d SEEDS=1 STEPS=%d", file, seed, steps)
+					require.NoError(t, os.WriteFile(file, []byte(strings.Join(result.History, "\n")), 0o600))
+					t.Logf("the history is in %s; again: %s", file, again)
 				}
 				require.NoError(t, result.Found, "seed %d, after %d steps: %v", seed, result.Steps,
 					result.Found)

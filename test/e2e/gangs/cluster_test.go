@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -25,19 +24,14 @@ import (
 const (
 	nodeCPUs = 4 // of every node
 	gangSize = 4 // of the gangs of other schedulers
-	// singles is the schedulerName of the pods of the kube-scheduler beside them.
+	// singles is the schedulerName of the pods of the kube-scheduler beside them, and byHand that of pods that only a
+	// test binds.
 	singles = "default-scheduler"
+	byHand  = "by-hand"
 )
 
-const (
-	// shipped is the deadline of a policy that does not say any: schedulers leave refused pods alone for up to ten
-	// seconds.
-	shipped = policy.DefaultGangDeadline
-	// short is one for binders that never wait that long, on a busy machine neither, and relaxed for those that try a gang
-	// of 200 before they come back to a member, or whose server is replaced.
-	short   = 10 * time.Second
-	relaxed = 20 * time.Second
-)
+// shipped is the deadline of a policy that does not say any: schedulers leave refused pods alone for up to ten seconds.
+const shipped = policy.DefaultGangDeadline
 
 // long is a deadline that no test waits for.
 var long = 2 * testbed.Soon
@@ -62,92 +56,36 @@ func prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 // cluster is a control plane with nodes of 4 CPUs, whose API server asks a GlobalReserve server about bindings.
 type cluster struct {
 	testbed.Cluster
-	halves     *halves
 	others     others
 	deadline   time.Duration // as the servers' policy has it
 	nodes      []string
-	servers    []*testbed.Server
 	schedulers []*controlplane.Process
 }
 
 // newCluster has one server, which keeps capacity for a gang until a deadline.
 func newCluster(t *testing.T, nodes int, deadline time.Duration) *cluster {
 	t.Helper()
-	c := newBareCluster(t, nodes, deadline)
-	c.startOneServer()
-	return c
-}
-
-// newReplicatedCluster has two servers, of which one decides, behind one address.
-func newReplicatedCluster(t *testing.T, nodes int, deadline time.Duration) *cluster {
-	t.Helper()
-	c := newBareCluster(t, nodes, deadline)
-	var plain, hooks []testbed.Backend
-	var webhook *clusterload.Webhook
-	for i := range 2 {
-		webhook = c.startServer(clusterload.ServerOptions{
-			Name: fmt.Sprint("server-", i), StandBy: true, Args: clusterload.QuickLease,
-		})
-		url := c.servers[i].URL
-		plain = append(plain, testbed.Backend{Address: testbed.Host(url), URL: url})
-		hooks = append(hooks, testbed.Backend{Address: testbed.Host(webhook.URL), URL: url})
-	}
-	c.Eventually(func(t *assert.CollectT) {
-		for _, s := range c.servers {
-			assert.NoError(t, controlplane.HTTPReady(s.URL+"/readyz", nil)(c.T.Context()), s.Name())
-		}
-	})
-	c.Ledger.URL = "http://" + testbed.NewService(t, plain).Address()
-	webhook.URL = "https://" + testbed.NewService(t, hooks).Address() + "/admission"
-	require.NoError(t, webhook.Install(t.Context(), c.ControlPlane, nil))
-	return c
-}
-
-func newBareCluster(t *testing.T, nodes int, deadline time.Duration) *cluster {
-	t.Helper()
 	return newClusterOn(t, shared.StartT(t), coscheduling, nodes, deadline)
 }
 
+// newClusterOn is newCluster on a control plane, beside another scheduler.
 func newClusterOn(t *testing.T, cp *controlplane.ControlPlane, o others, nodes int, deadline time.Duration) *cluster {
 	t.Helper()
-	c := &cluster{halves: &halves{}, others: o, deadline: deadline}
-	c.Cluster = testbed.NewCluster(t, cp, c.halves.look)
+	c := &cluster{Cluster: testbed.NewCluster(t, cp), others: o, deadline: deadline}
 	c.nodes = c.AddNodes(nodes, controlplane.NodeTemplate{})
+	c.startServer()
 	return c
 }
 
-// startOneServer starts the only server, and has the API server ask it.
-func (c *cluster) startOneServer() {
-	c.T.Helper()
-	webhook := c.startServer(clusterload.ServerOptions{})
-	c.Ledger = c.servers[0].Caller
-	require.NoError(c.T, webhook.Install(c.T.Context(), c.ControlPlane, nil))
-}
-
-// startServer starts one more server, with a webhook that is not installed yet.
-func (c *cluster) startServer(o clusterload.ServerOptions) *clusterload.Webhook {
+// startServer starts the server, and has the API server ask it.
+func (c *cluster) startServer() {
 	c.T.Helper()
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(c.T, err)
 	file := filepath.Join(c.T.TempDir(), "policy.yaml")
 	require.NoError(c.T, os.WriteFile(file, fmt.Appendf(nil, policyOf, c.deadline), 0o600))
-	o.Args = slices.Concat(o.Args, webhook.Args, []string{"--log-level=info", "--policy-file=" + file})
-	c.servers = append(c.servers, testbed.StartServer(c.T, c.ControlPlane, o))
-	return webhook
-}
-
-// leader is the server that decides.
-func (c *cluster) leader() (leader *testbed.Server) {
-	c.T.Helper()
-	c.Eventually(func(t *assert.CollectT) {
-		for _, s := range c.servers {
-			if leads, err := s.Metric(c.T.Context(), "globalreserve_leader"); err == nil && leads == 1 {
-				leader = s
-			}
-		}
-		assert.NotNil(t, leader, "a server decides")
-	})
-	return leader
+	c.StartServer(clusterload.ServerOptions{Args: append(webhook.Args, "--policy-file="+file)})
+	require.NoError(c.T, webhook.Install(c.T.Context(), c.ControlPlane, nil))
 }
 
 // startGangScheduler starts the gang scheduler.
@@ -194,4 +132,56 @@ func (c *cluster) admitted() int { return c.decided("granted") }
 func (c *cluster) decided(result string) int {
 	return c.Metric("globalreserve_decisions_total",
 		"result", result, "scheduler", c.others.scheduler, "verb", "admission")
+}
+
+// awaitProgress returns at the event after which a count has come up to what is wanted. It gives up when the count has
+// been the same for too long: how long all of it takes says much about the machine, and little about the product.
+func (c *cluster) awaitProgress(wanted int, count func() int, what string) {
+	c.T.Helper()
+	most, stuck := -1, (<-chan time.Time)(nil)
+	for {
+		changed := c.Watcher.Changed()
+		now := count()
+		if now >= wanted {
+			return
+		}
+		if now > most {
+			most, stuck = now, time.After(c.deadline+testbed.Soon)
+		}
+		select {
+		case <-changed:
+		case <-stuck:
+			require.GreaterOrEqual(c.T, now, wanted, what)
+		}
+	}
+}
+
+// requireNothingKept waits until all that the server has taken is taken by pods that are bound.
+func (c *cluster) requireNothingKept() {
+	c.T.Helper()
+	require.EventuallyWithT(c.T, func(t *assert.CollectT) {
+		assert.Empty(t, c.reserved())
+	}, c.deadline+testbed.Soon, testbed.Poll)
+}
+
+// reserved is what the server keeps for pods to come, by slots and by nodes.
+func (c *cluster) reserved() []string {
+	c.T.Helper()
+	reserved := c.Held()
+	nodes, err := c.Ledger.Nodes(c.T.Context())
+	require.NoError(c.T, err)
+	for _, node := range nodes.Nodes {
+		for resource, amount := range node.Resources {
+			if amount.Reserved != 0 {
+				reserved = append(reserved, fmt.Sprintf("%d %s of %s", amount.Reserved, resource, node.Name))
+			}
+		}
+	}
+	return reserved
+}
+
+// awaitFull waits until no node has capacity for one more single pod.
+func (c *cluster) awaitFull() {
+	c.T.Helper()
+	c.awaitProgress(len(c.nodes)*nodeCPUs, func() int { return c.Watcher.Snapshot().Bound }, "pods that are bound")
 }

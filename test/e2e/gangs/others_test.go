@@ -54,9 +54,7 @@ func newVolcanoCluster(t *testing.T, nodes int, deadline time.Duration) *cluster
 	cp := controlplane.StartT(t, controlplane.Options{})
 	require.NoError(t, crd.Prepare(t.Context(), cp))
 	require.NoError(t, clusterload.DefineVolcano(t.Context(), cp))
-	c := newClusterOn(t, cp, volcano, nodes, deadline)
-	c.startOneServer()
-	return c
+	return newClusterOn(t, cp, volcano, nodes, deadline)
 }
 
 // newYuniKornCluster is newCluster for the gangs of YuniKorn.

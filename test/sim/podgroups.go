@@ -1,0 +1,159 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// groupKind is a kind of PodGroups, which say how many pods a gang needs.
+type groupKind struct {
+	schema.GroupVersionResource
+	join func(pod *v1.Pod, gang string, number int)
+}
+
+// taskAnnotation is on pods of Volcano's gangs.
+const taskAnnotation = "volcano.sh/task-spec"
+
+var (
+	volcanoGroups = &groupKind{
+		schema.GroupVersionResource{Group: "scheduling.volcano.sh", Version: "v1beta1", Resource: "podgroups"},
+		func(pod *v1.Pod, gang string, number int) {
+			pod.Annotations["scheduling.k8s.io/group-name"] = gang
+			pod.Annotations[taskAnnotation] = []string{"actor", "learner"}[number%2]
+		},
+	}
+	coschedulingGroups = &groupKind{
+		schema.GroupVersionResource{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"},
+		func(pod *v1.Pod, gang string, _ int) { pod.Labels["scheduling.x-k8s.io/pod-group"] = gang },
+	}
+	// crewKinds are those of gangs, in turn: nil for those whose pods say themselves how many they need.
+	crewKinds = []*groupKind{nil, volcanoGroups, coschedulingGroups, volcanoGroups}
+)
+
+// kindOf returns the kind of PodGroup of a gang, nil where it has none.
+func kindOf(gang string) *groupKind {
+	var number int
+	if _, err := fmt.Sscanf(gang, "crew-%d", &number); err != nil {
+		return nil
+	}
+	return crewKinds[number%len(crewKinds)]
+}
+
+// definition is the CustomResourceDefinition of the kind, without the rules of its fields.
+func (k *groupKind) definition() *unstructured.Unstructured {
+	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": k.Resource + "." + k.Group, "annotations": map[string]any{
+			"api-approved.kubernetes.io": "none: a model",
+		}},
+		"spec": map[string]any{
+			"group": k.Group, "scope": "Namespaced",
+			"names": map[string]any{"plural": k.Resource, "singular": "podgroup", "kind": "PodGroup"},
+			"versions": []any{map[string]any{
+				"name": k.Version, "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": anything},
+			}},
+		},
+	}}
+}
+
+// createPodGroup creates the PodGroup of a gang, if there is none. Half of those that can have tasks.
+func (c *Cluster) createPodGroup(ctx context.Context, gang string) {
+	kind, needed := kindOf(gang), int64(2+c.crews/2%2)
+	spec := map[string]any{"minMember": needed}
+	if kind == volcanoGroups && c.random.IntN(2) == 0 {
+		spec["minTaskMember"] = map[string]any{"actor": needed - 1, "learner": int64(1)}
+	}
+	_, err := c.dynamic.Resource(kind.GroupVersionResource).Namespace("default").Create(ctx, &unstructured.Unstructured{
+		Object: map[string]any{
+			"apiVersion": kind.GroupVersion().String(), "kind": "PodGroup",
+			"metadata": map[string]any{"name": gang, "namespace": "default"}, "spec": spec,
+		},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return
+	}
+	c.must(err, "creating a PodGroup")
+	c.note("user", "creates PodGroup %s: %v", gang, spec)
+}
+
+// latestCrews is of how many of the latest gangs the PodGroups change.
+const latestCrews = 6
+
+// changePodGroup has a PodGroup come, go, or need one pod more or less.
+func (c *Cluster) changePodGroup(ctx context.Context) {
+	gang := crewName(max(c.crews-c.random.IntN(latestCrews), 0))
+	kind := kindOf(gang)
+	if kind == nil {
+		return
+	}
+	client := c.dynamic.Resource(kind.GroupVersionResource).Namespace("default")
+	group, err := client.Get(ctx, gang, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		c.createPodGroup(ctx, gang)
+		return
+	case c.random.IntN(3) == 0:
+		c.must(client.Delete(ctx, gang, metav1.DeleteOptions{}), "deleting a PodGroup")
+		c.note("user", "deletes PodGroup %s", gang)
+		return
+	}
+	c.must(err, "reading a PodGroup")
+	needed, _, _ := unstructured.NestedInt64(group.Object, "spec", "minMember")
+	needed = max(needed-1+2*c.random.Int64N(2), 2)
+	c.must(unstructured.SetNestedField(group.Object, needed, "spec", "minMember"), "editing a PodGroup")
+	_, err = client.Update(ctx, group, metav1.UpdateOptions{})
+	c.must(err, "editing a PodGroup")
+	c.note("user", "has PodGroup %s need %d", gang, needed)
+}
+
+// deletePodGroups deletes all of them.
+func (c *Cluster) deletePodGroups(ctx context.Context) {
+	for _, kind := range []*groupKind{volcanoGroups, coschedulingGroups} {
+		all := c.dynamic.Resource(kind.GroupVersionResource).Namespace("default")
+		c.must(all.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting the PodGroups")
+	}
+}
+
+// groupRecord is what a PodGroup says.
+type groupRecord struct {
+	needed, least int // now, and the least that it ever said; 0 where it is not there, or was not for a time
+	tasks         map[string]int
+}
+
+// podGroup is what the judge reads of a PodGroup.
+type podGroup struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		MinMember     int
+		MinTaskMember map[string]int
+	}
+}
+
+// observePodGroup notes how many pods a gang needs.
+func (j *judge) observePodGroup(before, after *podGroup) {
+	if after == nil {
+		j.podGroups[before.Name].needed, j.podGroups[before.Name].least = 0, 0
+		return
+	}
+	record := j.podGroups[after.Name]
+	if record == nil {
+		record = &groupRecord{least: after.Spec.MinMember}
+		j.podGroups[after.Name] = record
+	}
+	record.needed, record.tasks = after.Spec.MinMember, after.Spec.MinTaskMember
+	record.least = min(record.least, after.Spec.MinMember)
+}
+
+// observeFirst looks at a pod that is bound of a gang with a PodGroup: before that exists nobody knows what it needs.
+func (j *judge) observeFirst(pod *v1.Pod, name string) {
+	if gang := crewOf(pod); gang != "" && kindOf(gang) != nil && j.podGroups[gang] == nil {
+		j.cluster.fail("pod %s is bound, and PodGroup %s never was", name, gang)
+	}
+}
