@@ -59,7 +59,10 @@ func TestAllOrNothing(t *testing.T) {
 		results[i] = whole("gpu-" + strconv.Itoa(i))
 	}
 	require.NotNil(t, a.Grant(state("b", 0, results...), 2, start))
+	require.NotNil(t, a.Grant(state("b", 0, whole("gpu-31"), whole("gpu-0")), 2, start))
+	require.NotNil(t, a.Grant(state("b", 0, whole("gpu-100")), 2, start))
 	assert.Equal(t, map[string][]string{"gpu-31": {"a Granted"}}, owners(a), "nothing is left of what was refused")
+	assert.Len(t, a.AppendDevices(nil), 100)
 	results[31] = whole("gpu-32")
 	require.Nil(t, a.Grant(state("b", 0, results...), 2, start))
 	assert.Len(t, owners(a), 33)
@@ -68,6 +71,7 @@ func TestAllOrNothing(t *testing.T) {
 func TestAGrantIsDecidedByANewerState(t *testing.T) {
 	a := stocked()
 	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 5, start))
+	require.Nil(t, a.Grant(state("a", 0, whole("gpu-1")), 4, start))
 	a.ObserveClaim(state("a", 4))
 	a.ObserveClaim(state("a", 5))
 	assert.Equal(t, map[string][]string{"gpu-0": {"a Granted"}}, owners(a), "states up to the base say nothing")
@@ -102,6 +106,8 @@ func TestTwoGrantsOnOneBaseAreBothHeld(t *testing.T) {
 	}
 	a.ObserveClaim(state("a", 6, whole("gpu-1")))
 	assert.Equal(t, map[string][]string{"gpu-1": {"a Allocated"}}, owners(a))
+	require.Nil(t, a.Grant(state("a", 0, whole("gpu-0")), 6, start))
+	assert.Equal(t, map[string][]string{"gpu-0": {"a Granted"}, "gpu-1": {"a Allocated"}}, owners(a))
 }
 
 func TestAWriteOnAnOldStateIsRefused(t *testing.T) {
@@ -135,6 +141,7 @@ func TestGiveUpDropsWhatWasNeverSeen(t *testing.T) {
 func TestTryGrantsNothing(t *testing.T) {
 	a := stocked()
 	assert.Nil(t, a.Try(state("a", 0, whole("gpu-0")), 1))
+	assert.Nil(t, a.Grant(state("a", 0), 1, start), "asks for nothing")
 	assert.Empty(t, a.claims)
 	require.NotNil(t, a.Try(state("a", 0, whole("gpu-100")), 1))
 	assert.Len(t, a.AppendDevices(nil), 100, "what was only asked for leaves nothing")
@@ -167,12 +174,15 @@ func TestAnOlderStateChangesNothing(t *testing.T) {
 	a := stocked()
 	a.ObserveClaim(state("a", 6, whole("gpu-0")))
 	a.ObserveClaim(state("a", 5))
+	a.ObserveClaim(state("a", 6))
 	assert.Equal(t, map[string][]string{"gpu-0": {"a Allocated"}}, owners(a))
 }
 
 func TestADoubleDoesNotSpread(t *testing.T) {
 	a := stocked()
+	require.Nil(t, a.Grant(state("b", 0, whole("gpu-0")), 5, start))
 	a.ObserveClaim(state("a", 5, whole("gpu-0")))
+	assert.Empty(t, a.Doubles(), "the grant may come to nothing")
 	a.ObserveClaim(state("b", 6, whole("gpu-0")))
 	assert.Equal(t, []Double{{Device: gpu("gpu-0"), Reason: Doubled, Owners: []Owner{owned("a"), owned("b")}}},
 		a.Doubles())

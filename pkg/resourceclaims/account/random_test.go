@@ -2,9 +2,7 @@ package account
 
 import (
 	"flag"
-	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -12,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -29,33 +27,31 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	pools      = rapid.SampledFrom([]string{"node-1", "node-2"})
 	names      = rapid.SampledFrom([]string{"gpu-0", "gpu-1", "gpu-2", "gpu-3"})
+	nodes      = rapid.SampledFrom([]string{"node-1", "node-2", ""})
 	claims     = rapid.SampledFrom([]string{"a", "b", "c", "d"})
 	quantities = rapid.SampledFrom([]string{"0", "1", "2", "2500m", "3", "4"})
 )
 
-func drawResults(t *rapid.T) []resourcev1.DeviceRequestAllocationResult {
+// drawClaim draws a claim that has up to three results.
+func drawClaim(t *rapid.T, version int) *resourcev1.ResourceClaim {
 	results := make([]resourcev1.DeviceRequestAllocationResult, rapid.IntRange(0, 3).Draw(t, "results"))
 	for i := range results {
 		results[i] = whole(names.Draw(t, "device"))
 		if rapid.IntRange(0, 2).Draw(t, "shared") > 0 {
 			results[i] = share(results[i].Device, quantities.Draw(t, "consumed"))
-			results[i].ShareID = ptr.To(types.UID(strconv.Itoa(i)))
 		}
-		results[i].Pool = pools.Draw(t, "pool")
 		if rapid.IntRange(0, 9).Draw(t, "admin") == 0 {
 			results[i].AdminAccess = ptr.To(true)
 		}
 	}
-	return results
+	return state(claims.Draw(t, "claim"), version, results...)
 }
 
 func drawSlice(t *rapid.T) *resourcev1.ResourceSlice {
 	name := rapid.SampledFrom([]string{"s-0", "s-1", "s-2", "s-3"}).Draw(t, "slice")
 	s := sliceOf(name, rapid.Int64Range(1, 2).Draw(t, "generation"), rapid.Int64Range(1, 2).Draw(t, "count"))
-	s.Spec.Pool.Name = "node-" + string(rapid.SampledFrom([]rune("12")).Draw(t, "pool"))
-	s.Spec.NodeName = rapid.SampledFrom([]*string{nil, ptr.To("node-1"), ptr.To("node-2")}).Draw(t, "node")
+	s.Spec.NodeName = ptr.To(nodes.Draw(t, "node"))
 	if rapid.IntRange(0, 3).Draw(t, "counters") == 0 {
 		s.Spec.SharedCounters = countersOf("", 0, 0, quantities.Draw(t, "limit")).Spec.SharedCounters
 		return s
@@ -73,157 +69,156 @@ func drawSlice(t *rapid.T) *resourcev1.ResourceSlice {
 	return s
 }
 
-// Whatever comes in whatever order, the account says what the model says.
-func TestAccountAgreesWithModel(t *testing.T) {
+// Whatever came in whatever order: when all grants are decided, the account says and decides what one does that is told
+// the last state of everything, and keeps no more.
+func TestNothingIsLeftOfWhatWas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, m, now := New(), newModel(), start
-		versions := rapid.Int64Range(1, 12)
+		a, published, states := New(), map[string]*resourcev1.ResourceSlice{}, map[string]*resourcev1.ResourceClaim{}
+		version := 1
 		t.Repeat(map[string]func(*rapid.T){
 			"slice": func(t *rapid.T) {
 				s := drawSlice(t)
 				a.ObserveSlice(s)
-				m.slices[s.Name] = s
+				published[s.Name] = s
 			},
 			"forget slice": func(t *rapid.T) {
 				name := drawSlice(t).Name
 				a.ForgetSlice(name)
-				delete(m.slices, name)
+				delete(published, name)
 			},
 			"claim": func(t *rapid.T) {
-				c := state(claims.Draw(t, "claim"), int(versions.Draw(t, "version")), drawResults(t)...)
+				version++
+				c := drawClaim(t, version)
 				a.ObserveClaim(c)
-				m.observe(c)
+				states[c.Name] = c
 			},
 			"forget claim": func(t *rapid.T) {
 				name := claims.Draw(t, "claim")
 				a.ForgetClaim(types.UID(name))
-				delete(m.claims, name)
+				delete(states, name)
 			},
-			"grant": func(t *rapid.T) {
-				c := state(claims.Draw(t, "claim"), 0, drawResults(t)...)
-				grantBoth(t, a, m, c, versions.Draw(t, "base"), now)
-			},
-			"grant the same": func(t *rapid.T) {
-				name := claims.Draw(t, "claim")
-				if all := m.claim(name).alternatives(); len(all) > 1 {
-					same := all[rapid.IntRange(1, len(all)-1).Draw(t, "grant")]
-					grantBoth(t, a, m, state(name, 0, same...), versions.Draw(t, "base"), now)
-				}
-			},
-			"give up": func(t *rapid.T) {
-				before := start.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "before")) * time.Second)
-				name := claims.Draw(t, "claim")
-				a.GiveUp(types.UID(name), before)
-				m.giveUp(name, before)
-			},
+			"grant": func(t *rapid.T) { a.Grant(drawClaim(t, 0), int64(version), start) },
 			"": func(t *rapid.T) {
-				now = now.Add(time.Second)
-				require.Equal(t, m.report(), report(a))
-				require.NoError(t, a.checkInvariants())
+				if slices.ContainsFunc(a.AppendDevices(nil), func(d DeviceState) bool {
+					return slices.ContainsFunc(d.Owners, func(o DeviceOwner) bool { return o.State == Granted })
+				}) && rapid.Bool().Draw(t, "go on") {
+					return
+				}
+				for _, name := range []string{"a", "b", "c", "d"} {
+					a.GiveUp(types.UID(name), start.Add(1))
+				}
+				anew := New()
+				for _, s := range published {
+					anew.ObserveSlice(s)
+				}
+				for _, c := range states {
+					anew.ObserveClaim(c)
+				}
+				require.True(t, equality.Semantic.DeepEqual(anew.AppendDevices(nil), a.AppendDevices(nil)))
+				require.Equal(t, anew.Doubles(), a.Doubles())
+				require.True(t, equality.Semantic.DeepEqual(anew.OnNode("node-1"), a.OnNode("node-1")))
+				asked := drawClaim(t, 0)
+				want, got := anew.Try(asked, int64(version)), a.Try(asked, int64(version))
+				require.True(t, equality.Semantic.DeepEqual(want, got), "%v, not %v", got, want)
+				require.Equal(t, []int{len(anew.claims), len(anew.pools)}, []int{len(a.claims), len(a.pools)})
 			},
 		})
 	})
 }
 
-func grantBoth(t *rapid.T, a *Account, m *model, c *resourcev1.ResourceClaim, base int64, now time.Time) {
-	refusal := a.Grant(c, base, now)
-	granted := m.grant(c, base, now)
-	if refusal != nil {
-		require.NotEmpty(t, refusal.Message())
-		require.False(t, granted, refusal.Message())
-	}
-	require.Equal(t, granted, refusal == nil)
+// apiServer is what the account's rules are made for: writes are made only on the newest state, some of those that
+// were allowed are not made, states are seen late.
+type apiServer struct {
+	version int
+	states  map[string]*resourcev1.ResourceClaim
+	writes  []write // allowed, and neither made nor refused yet
+	watch   []*resourcev1.ResourceClaim
 }
 
-// checkInvariants computes what the account keeps as sums.
-func (a *Account) checkInvariants() error {
-	for key, p := range a.pools {
-		if len(p.slices) == 0 && len(p.devices) == 0 {
-			return fmt.Errorf("pool %v is kept for nothing", key)
-		}
-		unpublished, charged := 0, map[*counter]*resource.Quantity{}
-		for _, c := range p.counters {
-			charged[c] = &resource.Quantity{}
-		}
-		for name, d := range p.devices {
-			if d.published == nil && len(d.owners) == 0 {
-				return fmt.Errorf("device %s is kept for nothing", name)
-			}
-			var used amounts
-			for i := range d.owners {
-				used.add(d.owners[i].consumed)
-			}
-			for i := range d.used {
-				if sum := used.value(d.used[i].name); sum.Cmp(d.used[i].quantity) != 0 {
-					return fmt.Errorf("device %s: %s is used, not %s", name, sum.String(), d.used[i].quantity.String())
-				}
-			}
-			if len(d.owners) > 0 && d.published == nil {
-				unpublished++
-			}
-			if len(d.owners) > 0 && d.published != nil {
-				for _, l := range d.published.charges {
-					charged[l.counter].Add(l.quantity)
-				}
-			}
-		}
-		if p.unpublished != unpublished {
-			return fmt.Errorf("pool %v: %d devices are had and not published, not %d", key, unpublished, p.unpublished)
-		}
-		for c, sum := range charged {
-			if c.used.Cmp(*sum) != 0 {
-				return fmt.Errorf("counter %s: %s is used, not %s", c.key, sum.String(), c.used.String())
-			}
-		}
-	}
-	for _, c := range a.claims {
-		for holdings := range c.allocations {
-			for _, h := range holdings {
-				if p := a.pools[h.device.pool.key]; p == nil || p.devices[h.device.name.Value()] != h.device {
-					return fmt.Errorf("claim %s has device %s, which has no entry", c.name, h.device.key())
-				}
-			}
-		}
-	}
-	return nil
+type write struct {
+	claim *resourcev1.ResourceClaim
+	base  int64
+	at    time.Time
 }
 
-// report is what model.report is, of the account.
-func report(a *Account) []string {
-	var lines []string
-	onNodes, doubles := map[string][]DeviceState{}, map[Device]bool{}
-	for _, double := range a.Doubles() {
-		doubles[double.Device] = true
+func (s *apiServer) store(c *resourcev1.ResourceClaim) {
+	s.version++
+	c = c.DeepCopy()
+	c.ResourceVersion = strconv.Itoa(s.version)
+	s.states[c.Name] = c
+	s.watch = append(s.watch, c)
+}
+
+// commit makes one of the writes, or does not.
+func (s *apiServer) commit(t *rapid.T) {
+	if len(s.writes) == 0 {
+		return
 	}
-	for _, d := range a.AppendDevices(nil) {
-		if d.Double != doubles[d.Device] {
-			lines = append(lines, fmt.Sprintf("%s says double=%t", d.Device, d.Double))
-		}
-		if d.Node != "" {
-			onNodes[d.Node] = append(onNodes[d.Node], d)
-		}
-		lines = append(lines, fmt.Sprintf("device %s published=%t", d.Device, d.Published))
-		for _, o := range d.Owners {
-			lines = append(lines, fmt.Sprintf("owner %s of %s allocated=%t whole=%t", o.Name, d.Device, o.State == Allocated,
-				o.Shares == 0))
-		}
-		for _, use := range d.Capacity {
-			lines = append(lines, fmt.Sprintf("use %s of %s: %s of %s", use.Name, d.Device, use.Used.String(),
-				use.Limit.String()))
-		}
+	i := rapid.IntRange(0, len(s.writes)-1).Draw(t, "write")
+	w := s.writes[i]
+	s.writes = slices.Delete(s.writes, i, i+1)
+	made := rapid.IntRange(0, 3).Draw(t, "made") > 0
+	if made && Version(s.states[w.claim.Name].ResourceVersion) == w.base {
+		s.store(w.claim)
 	}
-	for _, double := range a.Doubles() {
-		line := fmt.Sprintf("double %s of %s %s", double.Reason, double.Device, double.Resource)
-		if double.Reason != CountersExceeded {
-			line += fmt.Sprintf(" %d", len(double.Owners))
-		}
-		lines = append(lines, line)
+}
+
+// see has the account see so many of the states that it has not.
+func (s *apiServer) see(a *Account, count int) {
+	for _, c := range s.watch[:count] {
+		a.ObserveClaim(c)
 	}
-	for node, devices := range onNodes {
-		if on := a.OnNode(node); !reflect.DeepEqual(on, devices) {
-			lines = append(lines, fmt.Sprintf("on %s are %v and not %v", node, on, devices))
+	s.watch = s.watch[count:]
+}
+
+// Schedulers that know nothing of each other allocate what they like. What is stored has no double, at any time.
+func TestNoWriteMakesADouble(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, truth, now := New(), New(), start
+		server := &apiServer{states: map[string]*resourcev1.ResourceClaim{}}
+		for _, account := range []*Account{a, truth} {
+			account.ObserveSlice(countersOf("c", 1, 2, "4"))
+			account.ObserveSlice(sliceOf("s", 1, 2, shareable("gpu-0", "4"), partition("gpu-1", "2"), partition("gpu-2", "2"),
+				partition("gpu-3", "3")))
 		}
-	}
-	slices.Sort(lines)
-	return lines
+		for _, name := range []string{"a", "b", "c", "d"} {
+			server.store(state(name, 0))
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"allocate": func(t *rapid.T) {
+				asked := drawClaim(t, 0)
+				old := server.states[asked.Name]
+				base := Version(old.ResourceVersion)
+				if old.Status.Allocation == nil && asked.Status.Allocation != nil && a.Grant(asked, base, now) == nil {
+					server.writes = append(server.writes, write{asked, base, now})
+				}
+			},
+			"commit":       server.commit,
+			"commit later": server.commit,
+			"end": func(t *rapid.T) {
+				server.store(state(claims.Draw(t, "claim"), 0)) // deallocated, or only another revision
+			},
+			"see":     func(*rapid.T) { server.see(a, min(1, len(server.watch))) },
+			"see all": func(*rapid.T) { server.see(a, len(server.watch)) },
+			"give up": func(t *rapid.T) {
+				if len(server.watch) > 0 {
+					return
+				}
+				oldest := now
+				for _, w := range server.writes { // that can still be made
+					if w.at.Before(oldest) {
+						oldest = w.at
+					}
+				}
+				a.GiveUp(types.UID(claims.Draw(t, "claim")), oldest)
+			},
+			"": func(*rapid.T) {
+				now = now.Add(time.Second)
+				for _, c := range server.states {
+					truth.ObserveClaim(c)
+				}
+				require.Empty(t, truth.Doubles())
+			},
+		})
+	})
 }
