@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -235,4 +238,89 @@ func TestPrioritize(t *testing.T) {
 			assert.Equal(t, tt.want, scores)
 		})
 	}
+}
+
+// TestNominatedNodeGetsAMoment has pods evicted from a node for the pod that is nominated there:
+// its scheduler has seen them go, and our watch has not yet.
+func TestNominatedNodeGetsAMoment(t *testing.T) {
+	type testCase struct {
+		nominated string
+		gone      time.Duration // when the watch tells; 0: never
+		want      ledger.Reason
+		within    time.Duration
+	}
+	tests := map[string]testCase{
+		"the watch tells at once":     {"a", 5 * time.Millisecond, ledger.Fits, 5 * time.Millisecond},
+		"the watch is far behind":     {"a", time.Minute, ledger.InsufficientResource, maxLag},
+		"nobody goes":                 {"a", 0, ledger.InsufficientResource, maxLag},
+		"nominated elsewhere":         {"b", 5 * time.Millisecond, ledger.InsufficientResource, 0},
+		"nominated for no node":       {"", 5 * time.Millisecond, ledger.InsufficientResource, 0},
+		"nominated for one not asked": {"c", 5 * time.Millisecond, ledger.InsufficientResource, 0},
+	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		p, victim := newPod("p"), sized("victim", "4", 1) // all of node a
+		victim.Spec.NodeName = "a"
+		w := newWorld(t, p, victim)
+		w.observe(victim)
+		if tt.gone > 0 {
+			time.AfterFunc(tt.gone, func() { w.ledger.RemovePod(ref(victim), 0) })
+		}
+		start := time.Now()
+		q := &PodQuery{Ref: ref(p), Nominated: tt.nominated}
+		advice, err := w.Filter(t.Context(), q, []string{"a", "b"}, &Scratch{})
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, advice.Verdicts[0].Reason)
+		assert.Equal(t, ledger.Fits, advice.Verdicts[1].Reason)
+		assert.Equal(t, tt.within, time.Since(start))
+		pass(time.Minute)
+	})
+}
+
+// A scheduler cannot name as a victim what another one is binding. A node is left to a preemptor where only pods of a
+// lower priority are missing from its victims.
+func TestPreemptBesideBindsInFlight(t *testing.T) {
+	for name, tt := range map[string]struct {
+		priority int32
+		fits     bool
+	}{"of a lower priority": {0, true}, "of the same priority": {10, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, victim, binding := sized("p", "4", 1), sized("victim", "2", 1), sized("binding", "2", 1)
+				p.Spec.Priority, binding.Spec.Priority = new(int32(10)), &tt.priority
+				victim.Spec.NodeName = "a"
+				w := newWorld(t, p, victim, binding)
+				w.observe(victim)
+				placement := w.o.Question.For(w.info(binding), "a")
+				_, rejection := w.o.Ledger.StartBind(&placement)
+				require.NoError(t, rejection)
+				_, fits, err := w.Preempt(t.Context(), w.query(p, 1, nil), map[string][]types.UID{"a": {victim.UID}})
+				require.NoError(t, err)
+				assert.Equal(t, map[string]bool{"a": tt.fits}, fits)
+				assert.Equal(t, "Binding on a", w.on(ref(binding)))
+			})
+		})
+	}
+}
+
+func TestNodeScoreExtremes(t *testing.T) {
+	huge := int64(math.MaxInt64)
+	for _, u := range []ledger.Usage{
+		{Allocatable: 0, Used: 5},
+		{Allocatable: 1, Used: 0},
+		{Allocatable: huge, Used: huge},
+		{Allocatable: 1, Used: huge},
+		{Allocatable: huge, Used: 0},
+		{Allocatable: -1, Used: 1},
+		{Allocatable: 10, Used: -10},
+	} {
+		for _, least := range []bool{false, true} {
+			for _, request := range []int64{0, 1, huge} {
+				got := nodeScore([]factor{{weight: 100, request: request}}, []ledger.Usage{u}, least, false)
+				assert.GreaterOrEqual(t, got, extenderv1.MinExtenderPriority, "%+v", u)
+				assert.LessOrEqual(t, got, extenderv1.MaxExtenderPriority, "%+v", u)
+			}
+		}
+	}
+	assert.Equal(t, int64(10), nodeScore([]factor{{1, 1}}, []ledger.Usage{{Allocatable: 4, Used: 3}}, false, false))
+	assert.Equal(t, int64(0), nodeScore([]factor{{1, 2}}, []ledger.Usage{{Allocatable: 4, Used: 3}}, true, false))
 }

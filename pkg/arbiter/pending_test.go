@@ -431,38 +431,26 @@ func (c *apiCluster) cordon(name string) {
 	c.ledger.ObserveNode(o)
 }
 
-func TestStopSettlesWhatIsPending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		var run sync.WaitGroup
-		run.Go(func() { assert.NoError(t, c.Run(t.Context())) })
-		p := c.add("p", "1")
-		allowed := c.allow(p, "a")
-		require.NoError(t, c.create("q", "1", "a"))
-		c.end()
-		run.Wait()
-		assert.Equal(t, "none", c.on(ref(p)))
-		require.Error(t, c.carryOut(allowed))
-		assert.Contains(t, c.log.LastEntry().Message, "may still be carried out", "the pod cannot be fenced off")
-		_, err := c.ask(ref(p), "a")
-		assertOutcome(t, gates.Stopping, err)
-		assertOutcome(t, gates.Stopping, c.create("r", "1", "a"))
-	})
-}
-
 // Stop settles what Run was cut off from, too.
-func TestStopWhileRunSettles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		var run sync.WaitGroup
-		run.Go(func() { assert.NoError(t, c.Run(t.Context())) })
-		p := c.add("p", "1")
-		allowed := c.allow(p, "a")
-		c.api.change(func() { c.api.get = fail(1, context.DeadlineExceeded) })
-		pass(afterGrace) // the read hangs
-		c.end()
-		run.Wait()
-		assert.Equal(t, "none", c.on(ref(p)))
-		require.Error(t, c.carryOut(allowed))
-	})
+func TestStopSettlesWhatIsPending(t *testing.T) {
+	for name, hangs := range map[string]bool{"at once": false, "while a read hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				p := c.add("p", "1")
+				allowed := c.allow(p, "a")
+				require.NoError(t, c.create("q", "1", "a"))
+				if hangs {
+					c.api.change(func() { c.api.get = fail(1, context.DeadlineExceeded) })
+					pass(afterGrace)
+				}
+				c.end()
+				assert.Equal(t, "none", c.on(ref(p)))
+				require.Error(t, c.carryOut(allowed))
+				assert.Contains(t, c.log.LastEntry().Message, "may still be carried out", "the pod cannot be fenced off")
+				_, err := c.ask(ref(p), "a")
+				assertOutcome(t, gates.Stopping, err)
+				assertOutcome(t, gates.Stopping, c.create("r", "1", "a"))
+			})
+		})
+	}
 }

@@ -14,88 +14,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
-
-// On each path a pod of three CPUs is refused where one of two is, and the refusal is remembered; what is granted, or
-// only tried, is not.
-func TestRefusalsAreRemembered(t *testing.T) {
-	const caller = "for-scheduler"
-	filter := func(w *world, p *v1.Pod) {
-		ctx, nodes := as(w.t.Context(), caller), []string{"b", "a"}
-		advice, err := w.Filter(ctx, w.query(p, 5, small), nodes, &Scratch{})
-		require.NoError(w.t, err)
-		if !fitsAny(advice.Verdicts) {
-			w.Filtered(ctx, advice, nodes)
-		}
-	}
-	cases := map[string]struct {
-		ask  func(w *world, p *v1.Pod)
-		path string
-	}{
-		"filter": {filter, waiting.Filter},
-		"bind":   {func(w *world, p *v1.Pod) { _, _ = w.Bind(as(w.t.Context(), caller), ref(p), "a") }, waiting.Bind},
-		"admission": {func(w *world, p *v1.Pod) {
-			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller, DryRun: true})
-			_, _ = w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller})
-		}, waiting.Admission},
-		"a scheduler in the process": {func(w *world, p *v1.Pod) {
-			placement := w.question.For(w.info(p).WithCaller(caller), "a")
-			_, _, _ = w.Keep(&placement, time.Minute)
-		}, waiting.Plugin},
-		"its plugin": {func(w *world, p *v1.Pod) {
-			w.PluginRefused(w.info(p).WithCaller(caller), []string{"b", "a"})
-		}, waiting.Plugin},
-		"its gangs": {func(w *world, p *v1.Pod) {
-			_, _, _ = w.KeepAll([]ledger.Placement{w.question.For(w.info(p).WithCaller(caller), "a")}, time.Minute)
-		}, waiting.Plugin},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			fits, large := sized("fits", "1", 4), sized("large", "3", 5)
-			w := newWorld(t, fits, large)
-			for _, node := range []string{"a", "b"} {
-				there := sized("on-"+node, "2", 3)
-				there.Spec.NodeName = node
-				w.observe(there)
-			}
-			tc.ask(w, fits)
-			list, last := w.waiting.RefusalsAfter(0)
-			require.Empty(t, list)
-			require.Zero(t, last)
-
-			before := time.Now().Add(-time.Minute)
-			tc.ask(w, large)
-			list, last = w.waiting.RefusalsAfter(0)
-			if tc.path == "" {
-				require.Empty(t, list)
-				return
-			}
-			require.Len(t, list, 1)
-			assert.EqualValues(t, 1, last)
-			r := list[0]
-			assert.Equal(t, []string{tc.path, caller, "scheduler", "InsufficientResource"},
-				[]string{r.Path, r.Caller, r.Scheduler, r.Reason})
-			assert.Equal(t, ref(large), r.Rejection.Pod)
-			assert.False(t, r.Warned)
-			assert.Equal(t, "cpu", r.Rejection.Resource)
-			assert.EqualValues(t, 3000, r.Rejection.Requested)
-			if tc.path == waiting.Filter || name == "its plugin" {
-				assert.Equal(t, "b", r.Rejection.Node, "the first of those where it lacks least")
-				assert.EqualValues(t, 2000, r.Rejection.Free)
-				assert.Equal(t, []waiting.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, r.Reasons)
-			} else {
-				assert.Equal(t, "a", r.Rejection.Node)
-			}
-			assert.NotEmpty(t, r.Rejection.Holders)
-			assert.WithinRange(t, r.At, before, time.Now().Add(time.Minute))
-			require.Len(t, w.waiting.Waiters(func(string) bool { return true }), 1)
-			w.waiting.Settled(large.UID)
-			assert.Empty(t, w.waiting.Waiters(func(string) bool { return true }))
-		})
-	}
-}
 
 // A refusal of filter tells what was in the way where that was no node's capacity.
 func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
@@ -252,4 +175,27 @@ func TestRefusedEverywhereIsLoggedOnce(t *testing.T) {
 	}
 	require.Len(t, lines.AllEntries(), 1)
 	assert.Equal(t, "a pod is refused on every node", lines.LastEntry().Message)
+}
+
+func TestExamplesAreTheFirstInOrder(t *testing.T) {
+	var examples []string
+	for _, name := range []string{"e", "g", "a", "f", "c", "h", "b", "d"} {
+		examples = addExample(examples, name)
+	}
+	assert.Equal(t, []string{"a", "b", "c", "d", "e"}, examples)
+}
+
+func TestExplainTellsOfResourceClaims(t *testing.T) {
+	e := &Explanation{Message: "no node has capacity"}
+	e.ofResourceClaims(nil)
+	assert.Equal(t, "no node has capacity", e.Message)
+	e.ofResourceClaims([]resourceclaims.Held{{
+		Namespace: "ns", Name: "a", For: 40 * time.Second, Devices: []account.Device{
+			{Driver: "d", Pool: "p", Name: "gpu-0"},
+			{Driver: "d", Pool: "p", Name: "gpu-1"},
+		},
+	}})
+	assert.Equal(t,
+		"no node has capacity; its ResourceClaim ns/a has had d/p/gpu-0, d/p/gpu-1 for 40s, though the pod is not bound: "+
+			"they go back when its scheduler takes them back, or the pod is deleted", e.Message)
 }
