@@ -30,9 +30,13 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
@@ -266,4 +270,40 @@ func TestServerStartErrors(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
+}
+
+// A program that has the server in its process reserves by it, and is told while it does not decide, and when it stops.
+func TestServerInTheSameProcess(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"}}
+	a, err := New(testOptions(), testClients(fake.NewClientset(testNode("a"), pod)), io.Discard)
+	require.NoError(t, err)
+	request := &reserver.Request{SchedulerName: "s", Pods: []*v1.Pod{pod}, Nodes: []string{"a"}}
+	bind := &extenderv1.ExtenderBindingArgs{PodNamespace: "default", PodName: "p", PodUID: "u", Node: "a"}
+	requireAway := func() {
+		_, err := a.Reserver().Reserve(t.Context(), request)
+		require.ErrorAs(t, err, new(*reserver.UnavailableError))
+		_, err = a.Reserver().Revision(t.Context())
+		require.ErrorAs(t, err, new(*reserver.UnavailableError))
+		require.ErrorAs(t, a.BindNamed(t.Context(), bind), new(*reserver.UnavailableError))
+	}
+	requireAway()
+	info := &cluster.Pod{Ref: ledger.PodRef{Namespace: "default", Name: "p", UID: "u"}}
+	require.ErrorContains(t, a.Arbiter().BindKnown(t.Context(), info, "a"), "no server decides now")
+
+	require.NoError(t, a.Start(t.Context()))
+	require.NoError(t, a.WaitReady(t.Context()))
+	revision, err := a.Reserver().Revision(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, a.Ledger().Revision(), revision)
+	inMemory := *request
+	inMemory.Durable = new(bool)
+	answer, err := a.Reserver().Reserve(t.Context(), &inMemory)
+	require.NoError(t, err)
+	assert.True(t, answer.Granted(), "%+v", answer)
+	watcher, err := a.Reserver().Watch(t.Context(), reserver.WatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, a.Stop(context.Background()))
+	for range watcher.Events() { // closed by the stop
+	}
+	requireAway()
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"testing"
 	"testing/synctest"
 	"time"
 
@@ -16,11 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
 // aPod makes a pod in namespace "default" that asks for 100m CPU. Its UID is its
@@ -315,4 +318,11 @@ func (c *Cache) shareOf(name string) string {
 // placement asks for capacity for a pod.
 func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
 	return c.reader.Compact(pod).Placement(node)
+}
+
+func TestMain(m *testing.M) {
+	// One of client-go's error handlers limits their rate by the time of the
+	// last error in the process, which in a synctest bubble lies years ahead.
+	utilruntime.ErrorHandlers = nil
+	leaks.Main(m)
 }

@@ -79,3 +79,40 @@ func TestTellAndForwarded(t *testing.T) {
 	got, _ := serve(Forwarded, out)
 	assert.Equal(t, anonymous, got)
 }
+
+// FuzzForwarded: whatever headers another server sends, none of them reaches a handler, and what was told of the caller
+// is what is known of it.
+func FuzzForwarded(f *testing.F) {
+	f.Add("alice", "1", "system:authenticated", "scopes", "all")
+	f.Add("", "", "", "", "")
+	f.Add("system:anonymous", "\x00", "a,b", "%zz", "\r\n")
+	f.Fuzz(func(t *testing.T, name, uid, group, key, value string) {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		for header, value := range map[string]string{
+			"X-Remote-User": name, "X-Remote-Uid": uid, "X-Remote-Group": group, "X-Remote-Extra-" + key: value, "x-REMOTE-" +
+				key: value,
+		} {
+			r.Header[header] = []string{value}
+		}
+		Forwarded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			for header := range r.Header {
+				assert.False(t, strings.HasPrefix(strings.ToLower(header), "x-remote-"), header)
+			}
+			if got := Of(r.Context()).GetName(); name != "" && got != name {
+				assert.Equal(t, strings.TrimSpace(name), strings.TrimSpace(got))
+			}
+		})).ServeHTTP(httptest.NewRecorder(), r)
+	})
+}
+
+func TestShare(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	r.RemoteAddr = "192.0.2.7:1234"
+	assert.Equal(t, "address 192.0.2.7", Share(r))
+	assert.Equal(t, "address 192.0.2.7", Share(with(r, trusted)), "by plain HTTP nobody says who they are")
+	assert.Equal(t, "user address 192.0.2.7", Share(with(r, &user.DefaultInfo{Name: "address 192.0.2.7"})))
+	r.RemoteAddr = "[2001:db8:1:2:3:4:5:6]:1234"
+	assert.Equal(t, "address 2001:db8:1:2::/64", Share(r), "the rest of it is the other side's to choose")
+	r.RemoteAddr = "[::ffff:192.0.2.7]:1234"
+	assert.Equal(t, "address ::ffff:192.0.2.7", Share(r))
+}

@@ -5,11 +5,18 @@ package waiting
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
 
 // What is remembered of 10,000 refusals stays below 32 MiB, however many there were, and refers to no request.
@@ -31,4 +38,30 @@ func TestMemoryIsBounded(t *testing.T) {
 	t.Logf("%d bytes for each of %d refusals, the pods that wait included", used/MaxLatest, MaxLatest)
 	assert.Less(t, used, int64(32<<20))
 	runtime.KeepAlive(l)
+}
+
+// TestReadingEventsCostsLittle: events are read after every change of the ledger, several times for
+// each pod that is bound.
+func TestReadingEventsCostsLittle(t *testing.T) {
+	l := ledger.New(ledger.Options{})
+	w := New(Options{Ledger: l.Reader, Gates: gatestest.Ledger(l).Gates, Question: placementtest.NewBuilder(l)})
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.readNew(w.Ledger.Revision()) }), "allocations for nothing new")
+}
+
+// TestLookingAtAttemptsCostsLittle has the largest number of pods wait while capacity is freed that none
+// of them fits.
+func TestLookingAtAttemptsCostsLittle(t *testing.T) {
+	l := ledger.New(ledger.Options{})
+	placementtest.Nodes(l, 0, "a")
+	w := New(Options{Ledger: l.Reader, Gates: gatestest.Ledger(l).Gates, Question: placementtest.NewBuilder(l)})
+	for i := range maxPods {
+		uid := strconv.Itoa(i)
+		ref := ledger.PodRef{Namespace: "ns", Name: uid, UID: types.UID(uid)}
+		w.Await(&cluster.Pod{Ref: ref, Request: placementtest.Request(1000)}, 1, []string{"a"}, false)
+	}
+	allocations := testing.AllocsPerRun(5, func() {
+		w.loop.fresh.nodes["a"] = freedCapacity{revision: 2, silent: 2}
+		w.lookAtAll()
+	})
+	require.Less(t, allocations, maxPods/100.)
 }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -133,4 +134,18 @@ func TestPendingNeeds(t *testing.T) {
 	_, text := f.askAs(&user.DefaultInfo{Name: "bob"}, http.MethodGet, "/v1/pending", nil)
 	assert.Contains(t, text, "large")
 	assert.NotContains(t, text, "team-b")
+}
+
+// A caller that may see one namespace of very many is told the same of it each time.
+func TestPendingOfManyNamespaces(t *testing.T) {
+	f := newFixture(t, Limits{})
+	for k := range 2 * maxAsked {
+		require.Error(t, f.tryBind(f.gang(fmt.Sprintf("team-%03d", k), fmt.Sprint("g", k), 2, "99")[0], "node-1"))
+	}
+	f.reads = map[string]bool{"team-007": true}
+	for range 10 {
+		status, answer := f.askAs(&user.DefaultInfo{Name: "bob"}, http.MethodGet, "/v1/pending", nil)
+		require.Equal(t, http.StatusOK, status)
+		require.Contains(t, answer, "team-007")
+	}
 }

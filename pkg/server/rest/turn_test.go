@@ -1,15 +1,21 @@
 package rest
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // onWrite is a client of which something is known the moment it is sent to.
@@ -70,4 +76,42 @@ func TestNoTurnIsHeldWhileAnAnswerIsSent(t *testing.T) {
 			assert.Positive(t, w.writes, recorder.Body)
 		})
 	}
+}
+
+// Whoever asks again and again does not have the API server list all pods for each request, and a server that ends does
+// not wait for a comparison.
+func TestOneRequestIsComparedForAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Limits{})
+		f.diff = func(ctx context.Context) (*reserver.DiffAnswer, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		first := make(chan int, 1)
+		go func() { first <- f.serve(http.MethodGet, "/debug/diff", "").Code }()
+		synctest.Wait()
+		second := f.serve(http.MethodGet, "/debug/diff", "")
+		assert.Equal(t, http.StatusTooManyRequests, second.Code)
+		assert.Contains(t, second.Body.String(), "ask again in a moment")
+		began := time.Now()
+		close(f.done)
+		assert.Equal(t, http.StatusServiceUnavailable, <-first)
+		assert.Zero(t, time.Since(began), "it ended with the server, and not with its time")
+	})
+}
+
+func TestWhyNothingWasCompared(t *testing.T) {
+	for want, err := range map[string]error{
+		"the ledger could not be compared with the API server: no route": errors.New("no route"),
+		"not all pods have been read yet": httpjson.Errorf(http.StatusServiceUnavailable,
+			"not all pods have been read yet"),
+	} {
+		f := newFixture(t, Limits{})
+		f.diff = func(context.Context) (*reserver.DiffAnswer, error) { return nil, err }
+		answer := f.serve(http.MethodGet, "/debug/diff", "")
+		assert.Equal(t, http.StatusServiceUnavailable, answer.Code)
+		assert.Contains(t, answer.Body.String(), want)
+	}
+	f := newFixture(t, Limits{})
+	require.Equal(t, http.StatusBadRequest, f.serve(http.MethodGet, "/debug/diff?node=a", "").Code)
 }
