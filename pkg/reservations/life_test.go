@@ -124,6 +124,15 @@ func TestLife(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 +1 1/3 a@n1=Consumed:p b@n2=Reserved c@n2=Reserved", held: []string{"b@n2", "c@n2"},
 		},
+		"another one's pod takes less than was kept for it": {
+			steps: func(w *world) {
+				w.create(once("first", "n1"))
+				w.create(once("r", "n1"))
+				require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"))
+				w.bind("p", "n1", 1000, slotRef("first", "a"))
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
 		"preempted as a whole": {
 			steps: func(w *world) {
 				rsv := newReservation("r", time.Minute, slot("a", "n1", 3000), slot("b", "n2", 3000))

@@ -63,6 +63,10 @@ func TestRestart(t *testing.T) {
 			before: func(w *world) { w.create(gang(time.Minute)) },
 			want:   "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
+		"what has ended stays so": {
+			before: func(w *world) { w.create(gang(time.Minute)); w.pass(2 * time.Minute) },
+			want:   "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
+		},
 		"a pod was bound with a slot": {
 			before:  func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) { bound(w, "p", "n1", 500, slotRef("r", "b")) },

@@ -44,16 +44,10 @@ const (
 	finishedTTL   = time.Hour
 )
 
-// testingT is a *testing.T or a *rapid.T.
-type testingT interface {
-	require.TestingT
-	Helper()
-}
-
 // world is a controller between a ledger and an API server that is a fake. It
 // runs in a synctest bubble.
 type world struct {
-	t       testingT
+	t       *testing.T
 	client  *fake.Clientset
 	ledger  *ledger.Ledger
 	matcher *placement.Matcher
@@ -89,7 +83,7 @@ type refusedSlot struct {
 	why  string
 }
 
-func newWorld(t testingT, client *fake.Clientset) *world {
+func newWorld(t *testing.T, client *fake.Clientset) *world {
 	w := &world{
 		t: t, client: client, nodes: map[string]*cluster.Node{}, pods: map[string]*cluster.Pod{},
 		events: &recorder{}, policy: policy.NewStore(policy.Default(), defaultTTL),
