@@ -262,6 +262,7 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 				assert.LessOrEqual(t, time.Since(start), tc.within)
 				if tc.want == "" {
 					assert.Empty(t, answer.Error)
+					elapse(30 * time.Second) // for what is done after the answer
 					assert.Len(t, d.Store.All(), 1)
 					assert.Equal(t, d.written(), d.slots())
 					return
@@ -281,6 +282,18 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that ends does not wait for an API server that is gone.
+func TestStopWhileAWriteIsTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fixture) {
+		gone := repeat(1000, fate{Never: true, Err: errLost})
+		d.Store.Creates, d.Store.Gets = gone, gone
+		require.NotEmpty(t, d.reserve(gangOf("node-1", aPod("a", "1", "1Gi"))).Error)
+		began := time.Now()
+		d.restart()
+		assert.Zero(t, time.Since(began))
+	})
 }
 
 func repeat(n int, f fate) []fate { return slices.Repeat([]fate{f}, n) }
