@@ -86,6 +86,8 @@ func TestEachDeviceMayNameItsNode(t *testing.T) {
 	s.Spec.NodeName, s.Spec.PerDeviceNodeSelection = nil, ptr.To(true)
 	a.ObserveSlice(s)
 	assert.Equal(t, []string{"gpu-0 node-7", "gpu-1 "}, published(a))
+	a.ObserveSlice(sliceOf("own", 1, 2, resourcev1.Device{Name: "gpu-2"}))
+	assert.Equal(t, []string{"gpu-0 node-7", "gpu-1 ", "gpu-2 node-1"}, published(a), "what is of no node counts, too")
 }
 
 // The API server lets a node write slices of any pool, if they are of that node. kube-scheduler looks at those of the
