@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -324,100 +321,4 @@ func TestBurstOfPodsWithANode(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		assert.Positive(t, burst(c, 2*maxBursting, 5*time.Millisecond))
 	})
-}
-
-// Random bindings, creations, repeats, failures, deletions and outages: at no moment may the API server carry
-// out a binding for which the ledger has no allocation, nor a node have more than it offers.
-func TestRandomAdmissions(t *testing.T) {
-	for seed := range uint64(60) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) { c.random(rand.New(rand.NewPCG(seed, 1))) })
-		})
-	}
-}
-
-func (c *apiCluster) random(r *rand.Rand) {
-	type creation struct {
-		pod   *v1.Pod
-		until time.Time // the API server gives it up
-	}
-	var inFlight []*v1.Binding
-	var creations []creation
-	pods := []*v1.Pod{c.add("p0", "1")}
-	c.nodes(40)
-	for k := range 400 {
-		p := pods[r.IntN(len(pods))]
-		switch r.IntN(12) {
-		case 0, 1:
-			pods = append(pods, c.add(fmt.Sprintf("p%d", len(pods)), fmt.Sprint(1+r.IntN(3))))
-		case 2, 3, 4:
-			asked := ref(p)
-			if r.IntN(2) == 0 {
-				asked.UID = ""
-			}
-			if allowed, err := c.ask(asked, []string{"a", "b"}[r.IntN(2)]); err == nil {
-				inFlight = append(inFlight, allowed)
-			}
-		case 5, 6:
-			if len(inFlight) > 0 {
-				i := r.IntN(len(inFlight))
-				_ = c.carryOut(inFlight[i])
-				inFlight = append(inFlight[:i], inFlight[i+1:]...)
-			}
-		case 7:
-			c.show(p.Name)
-		case 8:
-			c.api.remove(p)
-		case 9:
-			c.away([]error{nil, nil, nil, errors.New("away")}[r.IntN(4)])
-			pass(time.Duration(r.IntN(4000)) * time.Millisecond)
-			c.away(nil)
-		case 10: // of few names, so that several are of one
-			created := sized(fmt.Sprint("c", r.IntN(4)), fmt.Sprint(1+r.IntN(3)), 0)
-			created.UID = types.UID(fmt.Sprint("created-", k))
-			created.Spec.NodeName = ""
-			node := []string{"a", "b"}[r.IntN(2)]
-			c.pending.mu.Lock()
-			clear(c.pending.failed) // else there would be one that fails in each run
-			c.pending.mu.Unlock()
-			if _, err := c.createPod(created, node, "user"); err == nil {
-				created.Spec.NodeName = node
-				creations = append(creations, creation{created, time.Now().Add(34 * time.Second)})
-			}
-		case 11: // it is written, or never
-			if len(creations) > 0 {
-				i := r.IntN(len(creations))
-				written := creations[i]
-				creations = append(creations[:i], creations[i+1:]...)
-				if time.Now().Before(written.until) && r.IntN(4) > 0 && c.api.read("ns", written.pod.Name) == nil {
-					written.pod.ResourceVersion = ""
-					c.api.put(written.pod)
-					pods = append(pods, written.pod)
-				}
-			}
-		}
-		c.checkTruth()
-	}
-}
-
-// checkTruth fails if pods are bound at the API server beyond what nodes offer, or without an allocation.
-func (c *apiCluster) checkTruth() {
-	used := map[string]int64{}
-	var bound []*v1.Pod
-	c.api.change(func() {
-		for _, p := range c.api.pods {
-			if p.Spec.NodeName != "" {
-				bound = append(bound, p.DeepCopy())
-			}
-		}
-	})
-	for _, p := range bound {
-		used[p.Spec.NodeName] += p.Spec.Containers[0].Resources.Requests.Cpu().Value()
-		state := c.on(ref(p))
-		require.True(c.t, strings.HasSuffix(state, " on "+p.Spec.NodeName), "pod %s is on %s, its allocation is %s", p.Name,
-			p.Spec.NodeName, state)
-	}
-	for node, cpus := range used {
-		require.LessOrEqual(c.t, cpus, int64(4), "node %s", node)
-	}
 }
