@@ -133,9 +133,9 @@ var ways = map[string]way{
 	}},
 }
 
-// A caller that the policy does not list for a scheduler with limits is refused by a gate whatever way it asks. One that
-// is listed is not. So the policy, the scheduler and the caller reach the gates. While nothing can be decided, nobody
-// passes.
+// A caller that the policy does not list for a scheduler with limits is refused by a gate whatever way it asks. One
+// that is listed is not. So the policy, the scheduler and the caller reach the gates. While nothing can be decided,
+// nobody passes.
 func TestGatesAreOnEveryPath(t *testing.T) {
 	const caller = "for-scheduler"
 	for name, way := range ways {
