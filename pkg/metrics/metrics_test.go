@@ -73,6 +73,7 @@ func TestScrape(t *testing.T) {
 	m.RegisterRefused(map[string]func() int64{"Rate": func() int64 { return 9 }})
 	m.RegisterElection(true, func() bool { return true }, func() bool { return false }, func() float64 { return 7 })
 	m.RegisterForwarding(func() float64 { return 3 }, func() float64 { return 2 })
+	m.RegisterResourceClaims(func() int { return 8 }, func() int { return 9 })
 
 	m.ObserveBound("batch", 3*time.Second)
 	m.RegisterTotals(someTotals)
@@ -130,6 +131,8 @@ func TestScrape(t *testing.T) {
 		`globalreserve_term 7`,
 		`globalreserve_forward_held_total 3`,
 		`globalreserve_forward_unknown_total 2`,
+		`globalreserve_dra_double_devices 8`,
+		`globalreserve_dra_unbound_claims 9`,
 	} {
 		assert.Contains(t, got, line+"\n")
 	}

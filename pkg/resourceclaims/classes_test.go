@@ -11,6 +11,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
 const (
@@ -44,6 +46,27 @@ func sliceOn(name, driver, node string, products ...string) *resourcev1.Resource
 		})
 	}
 	return s
+}
+
+// What a slice says of counters that devices share is kept.
+func TestLeanSlice(t *testing.T) {
+	full := sliceOn("s", "d", "n", "x")
+	full.Spec.SharedCounters = []resourcev1.CounterSet{{Name: "gpu"}}
+	full.Spec.Devices[0].ConsumesCounters = []resourcev1.DeviceCounterConsumption{{CounterSet: "gpu"}}
+	kept := full.Spec.DeepCopy()
+	full.Spec.Devices[0].Taints = []resourcev1.DeviceTaint{{Key: "nobody looks at it"}}
+	lean, err := leanSlice(full)
+	require.NoError(t, err)
+	assert.Equal(t, *kept, lean.(*resourcev1.ResourceSlice).Spec)
+}
+
+// Devices of a slice that is gone are given to nobody.
+func TestSliceIsGone(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		require.NoError(w.t, w.client.ResourceV1().ResourceSlices().Delete(w.t.Context(), "stock", metav1.DeleteOptions{}))
+		synctest.Wait()
+		assert.Equal(w.t, account.NotKnown, w.asks("a", "gpu-0", w.version).Reason)
+	})
 }
 
 const gpus = `device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].product != "T4"`

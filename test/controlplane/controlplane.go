@@ -222,15 +222,6 @@ func (c *ControlPlane) StopPart(name string) error {
 	return err
 }
 
-// RestartPart stops a part and starts it again.
-func (c *ControlPlane) RestartPart(ctx context.Context, name string) error {
-	p, err := c.Process(name)
-	if err != nil {
-		return err
-	}
-	return p.Restart(ctx)
-}
-
 // Kill ends a part with SIGKILL and waits until it is gone.
 func (c *ControlPlane) Kill(name string) error {
 	p, err := c.Process(name)

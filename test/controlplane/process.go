@@ -141,14 +141,6 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Restart stops the program and starts it again with the same arguments.
-func (p *Process) Restart(ctx context.Context) error {
-	if _, err := p.Stop(); err != nil {
-		return err
-	}
-	return p.Start(ctx)
-}
-
 // Signal sends a signal to the program. After SIGSTOP it returns when the program does nothing more.
 func (p *Process) Signal(signal syscall.Signal) error {
 	r := p.current()

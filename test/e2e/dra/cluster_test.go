@@ -1,4 +1,4 @@
-//go:build e2e || chaos || soak
+//go:build e2e || soak
 
 package dra
 
@@ -41,11 +41,7 @@ const (
 	raceTotal              = raceNodes * raceDevices
 )
 
-// rounds is how often devices are raced for, and churned how many claims come and go.
-var (
-	rounds  = flag.Int("rounds", 3, "how often devices are raced for, with the webhook")
-	churned = flag.Int("claims", 100, "how many claims come and go")
-)
+var rounds = flag.Int("rounds", 3, "how often devices are raced for, with the webhook")
 
 // shared is the control plane of all tests that do not break it, with our definitions.
 var shared = controlplane.Shared{Prepare: crd.Prepare}
@@ -63,7 +59,9 @@ func newCluster(t *testing.T, nodes, devices int) *cluster {
 	t.Helper()
 	c := clusterOn(t, shared.StartT(t))
 	for _, node := range c.AddNodes(nodes, controlplane.NodeTemplate{}) {
-		c.createSlice(node, devices, 1)
+		_, err := c.Client().ResourceV1().ResourceSlices().Create(t.Context(), newSlice(node, devices),
+			metav1.CreateOptions{})
+		require.NoError(t, err)
 	}
 	return c
 }
@@ -82,20 +80,13 @@ func clusterOn(t *testing.T, cp *controlplane.ControlPlane) *cluster {
 	return c
 }
 
-// createSlice publishes the devices of a node, as its driver does.
-func (c *cluster) createSlice(node string, devices int, generation int64) {
-	c.T.Helper()
-	_, err := c.Client().ResourceV1().ResourceSlices().Create(c.T.Context(), newSlice(node, node, devices, generation),
-		metav1.CreateOptions{})
-	require.NoError(c.T, err)
-}
-
-func newSlice(pool, node string, devices int, generation int64) *resourcev1.ResourceSlice {
+// newSlice is the devices of a node, as its driver publishes them.
+func newSlice(node string, devices int) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", pool, generation)},
+		ObjectMeta: metav1.ObjectMeta{Name: node},
 		Spec: resourcev1.ResourceSliceSpec{
 			Driver: driver, NodeName: ptr.To(node),
-			Pool: resourcev1.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: 1},
+			Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1},
 		},
 	}
 	for i := range devices {
@@ -104,14 +95,14 @@ func newSlice(pool, node string, devices int, generation int64) *resourcev1.Reso
 	return slice
 }
 
-// newClaim asks for some devices of the class.
-func newClaim(name string, count int64) *resourcev1.ResourceClaim {
+// newClaim asks for a device of the class.
+func newClaim(name string) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
 			Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{
 				DeviceClassName: class,
-				AllocationMode:  resourcev1.DeviceAllocationModeExactCount, Count: count,
+				AllocationMode:  resourcev1.DeviceAllocationModeExactCount, Count: 1,
 			},
 		}}}},
 	}
@@ -140,7 +131,7 @@ func (c *cluster) each(n int, do func(ctx context.Context, i int) error) {
 func (c *cluster) createClaims(names ...string) {
 	c.T.Helper()
 	c.each(len(names), func(ctx context.Context, i int) error {
-		_, err := c.claimClient().Create(ctx, newClaim(names[i], 1), metav1.CreateOptions{})
+		_, err := c.claimClient().Create(ctx, newClaim(names[i]), metav1.CreateOptions{})
 		return err
 	})
 }
@@ -199,20 +190,6 @@ func (c *cluster) clear() {
 	c.verdict.catchUp(c.T.(*testing.T), c.Client())
 }
 
-// clearWaiting takes those pods away that are not bound, with their claims, and returns when the verdict has seen that.
-func (c *cluster) clearWaiting() {
-	c.T.Helper()
-	var waiting []string
-	for _, pod := range c.Pods() {
-		if pod.Spec.NodeName == "" {
-			waiting = append(waiting, pod.Name)
-		}
-	}
-	c.Delete(waiting...)
-	c.each(len(waiting), func(ctx context.Context, i int) error { return c.release(ctx, waiting[i]) })
-	c.verdict.catchUp(c.T.(*testing.T), c.Client())
-}
-
 func (c *cluster) signal(signal syscall.Signal, parts ...string) {
 	c.T.Helper()
 	for _, part := range parts {
@@ -252,7 +229,7 @@ func (c *cluster) raceOnce(t *testing.T, prefix string, schedulers []string) (to
 	refused := c.Metric("globalreserve_decisions_total", "verb", "resourceclaims", "result", "refused")
 	t.Logf("with the webhook: all %d devices taken, and as many pods bound, after %v; %d refused so far",
 		raceTotal, took.Round(time.Millisecond), refused)
-	require.Empty(t, c.verdict.doubles(1))
+	require.Empty(t, c.verdict.doubles())
 	require.Len(t, c.allocated(), raceTotal)
 	return took
 }

@@ -70,7 +70,7 @@ func (c *cluster) publishCores(node string) {
 	_, err := c.Client().CoreV1().Nodes().Patch(c.T.Context(), node, types.MergePatchType,
 		[]byte(`{"status":{"declaredFeatures":["DRANodeAllocatableResources"]}}`), metav1.PatchOptions{}, "status")
 	require.NoError(c.T, err)
-	slice := newSlice(node, node, 1, 1)
+	slice := newSlice(node, 1)
 	slice.Spec.Devices[0].NodeAllocatableResources = map[corev1.ResourceName]resourcev1.NodeAllocatableResource{
 		corev1.ResourceCPU: {Mapping: &resourcev1.NodeAllocatableMapping{DeviceMultiplier: ptr.To(resource.MustParse("3"))}},
 	}

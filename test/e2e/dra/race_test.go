@@ -10,7 +10,7 @@ import (
 )
 
 // Two kube-schedulers that know nothing of GlobalReserve race for the devices of ten nodes, with the webhook. That the
-// race can be lost without it is in doubles_test.go.
+// race can be lost without it is in slower_test.go.
 func TestRace(t *testing.T) {
 	c := newCluster(t, raceNodes, raceDevices)
 	schedulers := []string{"first", "second"}

@@ -1,10 +1,11 @@
-//go:build e2e || chaos || soak
+//go:build e2e || soak
 
 package dra
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -25,17 +26,14 @@ import (
 // device names a device of a slice.
 type device struct{ driver, pool, name string }
 
-func (d device) String() string { return d.driver + "/" + d.pool + "/" + d.name }
-
 // verdict looks, after every single event of a ResourceClaim, whether a device has more than one owner. Events come in
 // the order in which they were committed.
 type verdict struct {
 	mu     sync.Mutex // guards what follows
 	claims map[types.UID]*resourcev1.ResourceClaim
 	owners map[device]map[types.UID]bool
-	most   map[device]int // the most owners that it had at a time
-	joined []string       // claims that were given what another one had
-	lost   error          // the watch has missed events
+	double map[device]bool // had more than one owner at some event
+	lost   error           // the watch has missed events
 	heard  chan struct{}
 }
 
@@ -43,7 +41,7 @@ type verdict struct {
 func newVerdict(t *testing.T, client kubernetes.Interface) *verdict {
 	t.Helper()
 	v := &verdict{
-		claims: map[types.UID]*resourcev1.ResourceClaim{}, owners: map[device]map[types.UID]bool{}, most: map[device]int{},
+		claims: map[types.UID]*resourcev1.ResourceClaim{}, owners: map[device]map[types.UID]bool{}, double: map[device]bool{},
 		heard: make(chan struct{}),
 	}
 	all := client.ResourceV1().ResourceClaims(metav1.NamespaceAll)
@@ -87,11 +85,9 @@ func (v *verdict) look(claim *resourcev1.ResourceClaim, gone bool) {
 	defer v.mu.Unlock()
 	close(v.heard)
 	v.heard = make(chan struct{})
-	had := map[device]bool{}
 	if former := v.claims[claim.UID]; former != nil {
 		for _, d := range devicesOf(former) {
 			delete(v.owners[d], claim.UID)
-			had[d] = true
 		}
 	}
 	delete(v.claims, claim.UID)
@@ -104,10 +100,8 @@ func (v *verdict) look(claim *resourcev1.ResourceClaim, gone bool) {
 			v.owners[d] = map[types.UID]bool{}
 		}
 		v.owners[d][claim.UID] = true
-		now := len(v.owners[d])
-		v.most[d] = max(v.most[d], now)
-		if now > 1 && !had[d] {
-			v.joined = append(v.joined, fmt.Sprintf("%s was given to %s", d, claim.Name))
+		if len(v.owners[d]) > 1 {
+			v.double[d] = true
 		}
 	}
 }
@@ -164,17 +158,11 @@ func version(claim *resourcev1.ResourceClaim) uint64 {
 	return n
 }
 
-// doubles are the devices that had more than so many owners at any event.
-func (v *verdict) doubles(owners int) (all []string) {
+// doubles are the devices that had more than one owner at some event.
+func (v *verdict) doubles() []device {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for d, most := range v.most {
-		if most > owners {
-			all = append(all, d.String())
-		}
-	}
-	slices.Sort(all)
-	return all
+	return slices.Collect(maps.Keys(v.double))
 }
 
 // taken is how many devices have an owner now.
@@ -193,36 +181,5 @@ func (v *verdict) taken() (n int) {
 func (v *verdict) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	clear(v.most)
-	v.joined = nil
-}
-
-// joins are the claims that were given a device while another one had it.
-func (v *verdict) joins() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Clone(v.joined)
-}
-
-// has reports whether a claim has devices.
-func (v *verdict) has(uid types.UID) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	claim := v.claims[uid]
-	return claim != nil && claim.Status.Allocation != nil
-}
-
-// doubled returns for each device that has more than one owner now the name of one of these.
-func (v *verdict) doubled() (owner []string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, owners := range v.owners {
-		if len(owners) > 1 {
-			for uid := range owners {
-				owner = append(owner, v.claims[uid].Name)
-				break
-			}
-		}
-	}
-	return owner
+	clear(v.double)
 }

@@ -1,9 +1,8 @@
-//go:build e2e || chaos || soak
+//go:build e2e || soak
 
 package dra
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/stretchr/testify/assert"
@@ -16,25 +15,19 @@ import (
 	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
-// startWebhook starts a server, and has the API server ask it.
+// startWebhook starts a server, and has the API server ask it. It returns when that does.
 func (c *cluster) startWebhook() *clusterload.Webhook {
 	c.T.Helper()
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(c.T, err)
 	c.StartServer(clusterload.ServerOptions{Args: slices.Concat(webhook.Args, []string{"--log-level=info"})})
-	c.install(webhook)
-	return webhook
-}
-
-// install has the API server ask a webhook, and returns when it does.
-func (c *cluster) install(webhook *clusterload.Webhook) {
-	c.T.Helper()
 	configuration, err := webhook.Validating("resourceclaims.yaml")
 	require.NoError(c.T, err)
 	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().
 		Create(c.T.Context(), configuration, metav1.CreateOptions{})
 	require.NoError(c.T, err)
 	c.awaitAsked()
+	return webhook
 }
 
 // awaitAsked waits until the API server asks: a share of a device that no slice has is refused by nobody else.
@@ -49,16 +42,6 @@ func (c *cluster) awaitAsked() {
 		assert.ErrorContains(t, err, "is not given its devices")
 	})
 	require.NoError(c.T, c.release(c.T.Context(), name))
-}
-
-// setPolicy changes what the API server does where the webhook does not answer. It takes a moment to notice.
-func (c *cluster) setPolicy(policy string) {
-	c.T.Helper()
-	_, err := c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().
-		Patch(c.T.Context(), "globalreserve", types.JSONPatchType,
-			fmt.Appendf(nil, `[{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": %q}]`, policy),
-			metav1.PatchOptions{})
-	require.NoError(c.T, err)
 }
 
 // result is a device of a node.
