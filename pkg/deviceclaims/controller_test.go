@@ -59,6 +59,27 @@ func TestReservedIsNotBound(t *testing.T) {
 	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
 }
 
+// What somebody else writes into a status is put back, and decides nothing.
+func TestStatusOfSomebodyElse(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80), claimFor(t, "d", k80))
+	w.bind("p", "c", "n1")
+	bound := w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
+	w.awaitDevice("a", v1alpha1.ExtendedResourceBound)
+	claim, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
+	require.NoError(t, err)
+	claim.Status = v1alpha1.ExtendedResourceClaimStatus{Phase: v1alpha1.ExtendedResourceClaimPending}
+	_, err = w.claims().UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	written, err := w.devices().Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	written.Status = v1alpha1.ExtendedResourceStatus{Phase: v1alpha1.ExtendedResourceAvailable}
+	_, err = w.devices().UpdateStatus(t.Context(), written, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, ledger.InsufficientDevices, w.fits(w.pod("q", "d", "", ""), "n1"))
+	assert.Equal(t, bound.PodRef, w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound).PodRef)
+	assert.Equal(t, "c", w.awaitDevice("a", v1alpha1.ExtendedResourceBound).ClaimRef.Name)
+}
+
 func TestOffline(t *testing.T) {
 	twin := device("a2", "n1", "K80")
 	twin.Spec.DeviceID = "GPU-a"
@@ -71,6 +92,7 @@ func TestOffline(t *testing.T) {
 	w.awaitDevice("b", v1alpha1.ExtendedResourceAvailable)
 	w.removeNode("n1")
 	w.awaitDevice("a", v1alpha1.ExtendedResourceOffline)
+	w.awaitEvent("Warning NodeGone there is no node n1")
 	require.NoError(t, w.devices().Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	w.addNode("n1")
 	w.awaitDevice("a2", v1alpha1.ExtendedResourceAvailable)
@@ -121,28 +143,37 @@ func TestClaimDeletedWhileItsPodRuns(t *testing.T) {
 }
 
 // How long a claim is kept counts from when this server learns of its deletion: the API server has a clock of its own,
-// and the news may be late.
+// and the news may be late. The claim of a pod is kept until that is gone.
 func TestDeletedClaimIsKeptForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		deleted := claimFor(t, "c", k80)
-		deleted.Finalizers = []string{v1alpha1.ExtendedResourceClaimFinalizer}
-		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Hour)}
-		w := newWorld(t, deleted)
-		has := func() []string {
-			<-time.After(settleTime * 3 / 4)
-			synctest.Wait()
-			claim, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
+	for _, used := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			deleted := claimFor(t, "c", k80)
+			deleted.Finalizers = []string{v1alpha1.ExtendedResourceClaimFinalizer}
+			deleted.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+			w := newWorld(t, device("a", "n1", "K80"), deleted)
+			if used {
+				w.observe(w.pod("p", "c", "n1", "GPU-a"))
+			}
+			has := func() []string {
+				<-time.After(settleTime * 3 / 4)
+				synctest.Wait()
+				claim, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
+				require.NoError(t, err)
+				return claim.Finalizers
+			}
+			assert.Equal(t, deleted.Finalizers, has())
+			changed, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
 			require.NoError(t, err)
-			return claim.Finalizers
-		}
-		assert.Equal(t, deleted.Finalizers, has())
-		changed, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
-		require.NoError(t, err)
-		changed.Generation++
-		_, err = w.claims().Update(t.Context(), changed, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		assert.Empty(t, has(), "whoever changes it does not keep it")
-	})
+			changed.Generation++
+			_, err = w.claims().Update(t.Context(), changed, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, used, len(has()) > 0, "whoever changes it does not keep it")
+			if used {
+				w.remove("p")
+				assert.Empty(t, has())
+			}
+		})
+	}
 }
 
 func TestResolving(t *testing.T) {

@@ -170,3 +170,14 @@ func TestAnnotationsOfWhatNoClaimNames(t *testing.T) {
 	require.Equal(t, "GPU-a", w.controller.Devices(w.pod("other", "one", "n1", "GPU-a")).Given, "another pod's")
 	assert.Nil(t, w.controller.Devices(w.pod("third", "", "n1", "")))
 }
+
+// A pod that asks by count for more than its claims say has the rest, too, after a start.
+func TestCountsBesideClaimsAfterAStart(t *testing.T) {
+	w, podsKnown := newWorldAtStart(t, device("a", "n1", "K80"), device("b", "n1", "K80"), device("c", "n1", "K80"),
+		heldBy("p", "one", "a"), claimFor(t, "next", "{}"))
+	pod := w.pod("p", "one", "n1", "GPU-a,GPU-b")
+	pod.Request = pod.Request.AtLeast(w.ledger.Table(), gpu, 2)
+	w.observe(pod)
+	podsKnown()
+	assert.Equal(t, "GPU-c", w.bind("q", "next", "n1"), "the others are taken")
+}

@@ -117,7 +117,9 @@ func TestTemplatesThatComeLate(t *testing.T) {
 
 		templates := w.client.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates("default")
 		var allowed atomic.Bool
+		var tries atomic.Int64
 		w.client.PrependReactor("create", "extendedresourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			tries.Add(1)
 			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "extendedresourceclaims"}, "c",
 				assert.AnError)
 		})
@@ -128,9 +130,11 @@ func TestTemplatesThatComeLate(t *testing.T) {
 			"is not made yet: the server makes it, and the pod is tried again then")
 		w.awaitEvent("Warning DeviceClaimNotMade")
 		w.assertTrouble(pod, ledger.Fits, "") // what is about to heal is none
+		<-time.After(time.Minute)
+		assert.Less(t, tries.Load(), int64(8), "it is tried less and less often")
 
 		allowed.Store(true)
-		<-time.After(retryMost)
+		<-time.After(time.Minute)
 		settle()
 		w.requireClaims(t, "one", made(pod, "gpu"))
 		assert.Equal(t, "GPU-a,GPU-b", w.bind("p", "one,template:gpu", "n1"))

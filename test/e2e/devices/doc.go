@@ -9,15 +9,12 @@ behind it. There is nothing here to import.
 What lives where:
 
   - cluster_test.go  the cluster, and what every test asks of it
-  - verdict_test.go  the watch that says after every event which pod has which device; that it finds what is wrong
-  - consistent_test.go  devices, claims and the server's account say what the bound pods say
-  - waysin_test.go   the extender, /reserve, Reservations, admission, one by one and all at once
-  - mixed_test.go    pods that ask by count and pods with claims, for the same devices
-  - life_test.go     what becomes of claims and devices when pods, claims, devices and nodes go
+  - waysin_test.go   the extender, /reserve and admission, one by one
+  - life_test.go     what becomes of claims and devices when pods and devices go
   - walk_test.go     both setups of examples/extended-resources, and a server that is killed there
   - readme_test.go   the commands of its README, as they are written there
 
 How claims are resolved, and what becomes of binds that are lost and of servers that start, is in pkg/deviceclaims and
-pkg/arbiter.
+pkg/arbiter. That all of it at once gives no device twice is in test/sim.
 */
 package devices

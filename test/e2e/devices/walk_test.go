@@ -19,6 +19,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // TestWalkThrough goes through examples/extended-resources on the two nodes it speaks of, with both of the
@@ -38,8 +39,6 @@ func TestWalkThrough(t *testing.T) {
 	t.Run("README", func(t *testing.T) { walkReadme(c.in(t)) }) // last: it ends with the scheduler's rights
 	// kube-controller-manager deletes what pods owned; it knows the kind half a minute after its start
 	c.awaitOwned(0)
-	c.requireConsistent()
-	c.verdict.requireGood(t)
 }
 
 // examples is where the files of the walk-through are.
@@ -129,7 +128,7 @@ func walkManaged(c *cluster) {
 		return sum
 	}
 	before := asked()
-	c.create("unmarked", corev1.DefaultSchedulerName, "")
+	c.CreatePod("unmarked", corev1.DefaultSchedulerName, "100m")
 	c.AwaitBound("unmarked")
 	require.Equal(c.T, before, asked(), "the extender was called for a pod without the mark")
 
@@ -142,32 +141,43 @@ func walkManaged(c *cluster) {
 	c.Delete("unmarked", "marked")
 }
 
+// exampleDevices are the devices of devices.yaml.
+var exampleDevices = []string{"node-0-h100-0", "node-0-h100-1", "node-1-l4-0"}
+
 // walkKilled has each pod of a Deployment get a claim of its own where the server is killed meanwhile, and a server
 // that starts know which container of a pod has what.
 func walkKilled(c *cluster) {
 	c.example("template.yaml")
 	c.Server.Crash(c.T) // when pods are there, and claims perhaps
 	owners := c.awaitOwned(3)
-	c.Eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), 3) })
+	c.Eventually(func(t *assert.CollectT) { assert.Len(t, testbed.Bound(c.Pods()), 3) })
 	ids := map[string]bool{}
-	for _, pod := range c.boundPods() {
+	for _, pod := range testbed.Bound(c.Pods()) {
 		ids[given(&pod)] = true
 		require.Contains(c.T, owners, pod.UID)
 	}
 	require.Equal(c.T, map[string]bool{"GPU-80b20001": true, "GPU-7a1c0001": true, "GPU-7a1c0002": true}, ids)
-	c.requireConsistent()
+	for _, device := range exampleDevices {
+		c.awaitDevice(device, v1alpha1.ExtendedResourceBound)
+	}
 	require.NoError(c.T, c.Objects.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates(namespace).
 		Delete(c.T.Context(), "one-gpu", metav1.DeleteOptions{}))
 	require.NoError(c.T, c.Client().AppsV1().Deployments(namespace).
 		Delete(c.T.Context(), "workers", metav1.DeleteOptions{}))
-	c.requireAvailable("node-0-h100-0", "node-0-h100-1", "node-1-l4-0")
+	c.requireAvailable(exampleDevices...)
 
 	c.example("containers-pod.yaml")
 	pod, _ := c.AwaitBound("containers")
 	require.Equal(c.T, "train=GPU-7a1c0001,GPU-7a1c0002;watch=GPU-7a1c0002", given(pod))
 	c.awaitClaim("second-h100", v1alpha1.ExtendedResourceClaimBound)
 	c.Server.Crash(c.T)
-	c.requireConsistent()
+	c.Eventually(func(t *assert.CollectT) {
+		answer, err := c.Ledger.Nodes(c.T.Context())
+		require.NoError(t, err)
+		devices := answer.Nodes[0].Devices
+		require.Len(t, devices, 2)
+		assert.False(t, devices[0].Free || devices[1].Free, "%+v", devices)
+	})
 	c.Delete("containers")
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
-// GPU is what the devices of the tests are.
-const GPU = "nvidia.com/gpu"
+// gpu is what the devices of the tests are.
+const gpu = "nvidia.com/gpu"
 
 // Apply creates the objects of a manifest. The function it returns deletes them.
 func (c *Cluster) Apply(content string) (remove func()) {
@@ -188,28 +188,21 @@ func (c *Cluster) CreateDevice(name, node, model string) {
 	_, err := c.Devices().Create(c.T.Context(), &v1alpha1.ExtendedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.ExtendedResourceSpec{
-			NodeName: node, ResourceName: GPU, DeviceID: "GPU-" + name, Properties: Pairs("model", model, "memory", "12Gi"),
+			NodeName: node, ResourceName: gpu, DeviceID: "GPU-" + name, Properties: Pairs("model", model, "memory", "12Gi"),
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
 }
 
-// NewDeviceClaim is a claim of count GPUs of a model, or of those that are named.
-func NewDeviceClaim(name, model string, count int32, devices ...string) *v1alpha1.ExtendedResourceClaim {
-	claim := &v1alpha1.ExtendedResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.ExtendedResourceClaimSpec{ResourceName: GPU, Count: count, ExtendedResourceNames: devices},
-	}
-	if model != "" {
-		claim.Spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: Pairs("model", model)}
-	}
-	return claim
-}
-
-// CreateDeviceClaim creates one.
+// CreateDeviceClaim creates a claim of count GPUs of a model, or of those that are named.
 func (c *Cluster) CreateDeviceClaim(name, model string, count int32, devices ...string) {
 	c.T.Helper()
-	_, err := c.DeviceClaims().Create(c.T.Context(), NewDeviceClaim(name, model, count, devices...),
-		metav1.CreateOptions{})
+	_, err := c.DeviceClaims().Create(c.T.Context(), &v1alpha1.ExtendedResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.ExtendedResourceClaimSpec{
+			ResourceName: gpu, Count: count, ExtendedResourceNames: devices,
+			Selector: &v1alpha1.DeviceSelector{MatchProperties: Pairs("model", model)},
+		},
+	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
 }
