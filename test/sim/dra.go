@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +25,8 @@ const (
 	maxResourceClaims = 10
 )
 
-// publish has the driver of a node publish its devices. A new generation may leave the last part out.
-func (c *Cluster) publish(ctx context.Context, node int, generation int64, parts int) error {
+// publish has the driver of a node publish its devices, but for one of the parts if there is one of that number.
+func (c *Cluster) publish(ctx context.Context, node, but int) error {
 	pool := fmt.Sprintf("node-%d", node)
 	counters := func(amount int64) map[string]resourcev1.Counter {
 		return map[string]resourcev1.Counter{"memory": {Value: *resource.NewQuantity(amount, resource.DecimalSI)}}
@@ -35,6 +36,9 @@ func (c *Cluster) publish(ctx context.Context, node int, generation int64, parts
 		devices = append(devices, resourcev1.Device{Name: fmt.Sprintf("whole-%d", i)})
 	}
 	for i := range parts {
+		if i == but {
+			continue
+		}
 		devices = append(devices, resourcev1.Device{
 			Name:             fmt.Sprintf("part-%d", i),
 			ConsumesCounters: []resourcev1.DeviceCounterConsumption{{CounterSet: "all", Counters: counters(partTakes)}},
@@ -45,15 +49,17 @@ func (c *Cluster) publish(ctx context.Context, node int, generation int64, parts
 		pool + "-counters": {SharedCounters: []resourcev1.CounterSet{{Name: "all", Counters: counters(shared)}}},
 	} {
 		spec.Driver, spec.NodeName = draDriver, &pool
-		spec.Pool = resourcev1.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: 2}
+		spec.Pool = resourcev1.ResourcePool{
+			Name: pool, Generation: time.Since(c.begun).Nanoseconds() + 1, ResourceSliceCount: 2,
+		}
 		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-		slices := c.admin.ResourceV1().ResourceSlices()
-		known, err := slices.Get(ctx, name, metav1.GetOptions{})
+		client := c.admin.ResourceV1().ResourceSlices()
+		known, err := client.Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
 			slice.ResourceVersion = known.ResourceVersion
-			_, err = slices.Update(ctx, slice, metav1.UpdateOptions{})
+			_, err = client.Update(ctx, slice, metav1.UpdateOptions{})
 		} else if apierrors.IsNotFound(err) {
-			_, err = slices.Create(ctx, slice, metav1.CreateOptions{})
+			_, err = client.Create(ctx, slice, metav1.CreateOptions{})
 		}
 		if err != nil {
 			return err
@@ -65,7 +71,7 @@ func (c *Cluster) publish(ctx context.Context, node int, generation int64, parts
 // publishAll has the drivers of all nodes publish all they have.
 func (c *Cluster) publishAll(ctx context.Context) error {
 	for node := range c.options.Nodes {
-		if err := c.publish(ctx, node, time.Since(c.begun).Nanoseconds()+1, parts); err != nil {
+		if err := c.publish(ctx, node, parts); err != nil {
 			return err
 		}
 	}
@@ -74,9 +80,9 @@ func (c *Cluster) publishAll(ctx context.Context) error {
 
 // changePool has a driver publish its devices anew.
 func (c *Cluster) changePool(ctx context.Context) {
-	node, parts := c.random.IntN(c.options.Nodes), parts-c.random.IntN(2)
-	c.must(c.publish(ctx, node, time.Since(c.begun).Nanoseconds()+1, parts), "publishing devices")
-	c.note("driver", "node-%d has %d parts", node, parts)
+	node, but := c.random.IntN(c.options.Nodes), c.random.IntN(2*parts)
+	c.must(c.publish(ctx, node, but), "publishing devices")
+	c.note("driver", "node-%d has %d parts but for number %d", node, parts, but)
 }
 
 // changeResourceClaims has a ResourceClaim come, lose its devices, or go.
@@ -153,25 +159,25 @@ func (a *allocator) look(ctx context.Context) {
 	if err != nil {
 		return // ctx has ended
 	}
-	slices, err := a.client.ResourceV1().ResourceSlices().List(ctx, old)
+	all, err := a.client.ResourceV1().ResourceSlices().List(ctx, old)
 	if err != nil {
 		return
 	}
 	a.claims, a.slices = claims.Items, nil
-	for i := range slices.Items {
-		if len(slices.Items[i].Spec.Devices) > 0 {
-			a.slices = append(a.slices, slices.Items[i])
+	for i := range all.Items {
+		if len(all.Items[i].Spec.Devices) > 0 {
+			a.slices = append(a.slices, all.Items[i])
 		}
 	}
 }
 
 // allocate gives a claim the first device that it takes for free, as all do, or now and then any.
 func (a *allocator) allocate(ctx context.Context, claim *resourcev1.ResourceClaim) {
-	taken := map[string]int{} // devices, and parts by pool
+	taken := map[string]int{} // devices, and published parts by pool, as kube-scheduler has it
 	for i := range a.claims {
 		for _, device := range allocatedTo(&a.claims[i]) {
 			taken[device]++
-			if pool, name, _ := strings.Cut(device, "/"); strings.HasPrefix(name, "part-") {
+			if pool, name, _ := strings.Cut(device, "/"); strings.HasPrefix(name, "part-") && a.publishes(pool, name) {
 				taken[pool]++
 			}
 		}
@@ -197,6 +203,15 @@ func (a *allocator) allocate(ctx context.Context, claim *resourcev1.ResourceClai
 	if err == nil {
 		*claim = *written
 	}
+}
+
+// publishes reports whether the driver of a pool has published a device.
+func (a *allocator) publishes(pool, name string) bool {
+	return slices.ContainsFunc(a.slices, func(s resourcev1.ResourceSlice) bool {
+		return s.Spec.Pool.Name == pool && slices.ContainsFunc(s.Spec.Devices, func(d resourcev1.Device) bool {
+			return d.Name == name
+		})
+	})
 }
 
 // firstFree returns the first device that is not taken, and whose pool has enough of what parts share; and its slice.

@@ -77,6 +77,18 @@ func (c *Cluster) replaceLeader(ctx context.Context) {
 	}
 }
 
+// cutPower has all servers end at once. What is edited until another one starts nobody sees.
+func (c *Cluster) cutPower(ctx context.Context) {
+	for _, s := range c.servers {
+		if s.alive() {
+			s.running.gate.open()
+			s.end(c.random.IntN(2) == 0)
+		}
+	}
+	c.editAnnotations(ctx)
+	c.deletePods(ctx)
+}
+
 // longestDeath is how long before its death what a process sends arrives late, in milliseconds.
 const longestDeath = 2000
 

@@ -73,6 +73,7 @@ var actions = []action{
 	{2, (*Cluster).changeTrouble},
 	{2, (*Cluster).disturbServer},
 	{5, (*Cluster).replaceLeader},
+	{1, (*Cluster).cutPower},
 	{6, (*Cluster).startServers},
 	{1, (*Cluster).restartAPIServer},
 	{2, (*Cluster).lagAPIServer},
@@ -171,6 +172,9 @@ func (c *Cluster) calm(ctx context.Context) {
 			s.running.link.cut.open()
 			s.running.jump.Store(0)
 		}
+	}
+	if c.random.IntN(2) == 0 {
+		c.cutPower(ctx)
 	}
 	c.startServers(ctx)
 	c.must(c.publishAll(ctx), "publishing devices")

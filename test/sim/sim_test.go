@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 
 // The gate runs so many seeds, and so many steps of each.
 const (
-	gateSeeds = 16
-	gateSteps = 700
+	gateSeeds = 40
+	gateSteps = 200
 )
 
 // ofSeed is the cluster that belongs to a seed.
