@@ -9,5 +9,7 @@
 //	groups.go     only those groups that the product asks for
 //	admission.go  only those admission plugins that the product depends on
 //
+// That it answers as a real kube-apiserver does is shown by package apianswers.
+//
 // What may be touched: nothing here knows of GlobalReserve, or makes anything fail. Package sim does both.
 package fakekube

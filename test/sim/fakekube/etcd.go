@@ -13,8 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/feature"
 )
 
 // Etcd is an etcd in memory, as far as kube-apiserver uses one. It is safe for concurrent use.
@@ -158,9 +158,15 @@ func (k kv) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*cl
 	return response, nil
 }
 
-// GetStream implements clientv3.KV as an etcd that has none: kube-apiserver calls Get then.
-func (kv) GetStream(context.Context, string, ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
-	return nil, status.Error(codes.Unimplemented, "there is Get")
+// features are what kube-apiserver takes etcd to have.
+type features struct{ feature.FeatureSupportChecker }
+
+// Supports implements feature.FeatureSupportChecker. With RequestWatchProgress, which each etcd of today has, lists
+// come from what the API server remembers, and watches begin with one. Without RangeStream kv.Get is called.
+func (features) Supports(f storage.Feature) bool { return f == storage.RequestWatchProgress }
+
+func init() {
+	feature.DefaultFeatureSupportChecker = features{feature.NewDefaultFeatureSupportChecker()}
 }
 
 // writer is how keys are written.

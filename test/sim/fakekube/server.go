@@ -101,6 +101,7 @@ func (s *Server) start(ctx context.Context, etcd *Etcd, webhooks http.RoundTripp
 	err error,
 ) {
 	loopback := s.Config("system:apiserver")
+	loopback.UserAgent = "kube-apiserver"
 	self, err := kubernetes.NewForConfig(loopback)
 	if err != nil {
 		return fmt.Errorf("the server's own client: %w", err)

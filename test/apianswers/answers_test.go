@@ -1,0 +1,33 @@
+//go:build e2e
+
+package apianswers
+
+import (
+	"context"
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+var update = flag.Bool("update", false, "write the answers of kube-apiserver into testdata")
+
+// A real kube-apiserver answers what is recorded.
+func TestAnswers(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	config, err := cp.AdminRESTConfig()
+	require.NoError(t, err)
+	got, err := Play(t.Context(), Server{
+		Config: config, Compact: cp.CompactEtcd,
+		Restart: func(ctx context.Context) error { return cp.RestartPart(ctx, controlplane.APIServer) },
+	}, Recorded)
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/answers.txt", []byte(got), 0o600))
+		return
+	}
+	require.Equal(t, Recorded, got)
+}
