@@ -50,7 +50,7 @@ var happens = []string{
 	"is stopped", "goes", "is Succeeded", "which is without a node", "too little cpu", "too little memory", answerLost,
 	late, twice, throttled, slow, "grows", "scheduler-0 binds", "scheduler-0 does not bind", "creates reservation",
 	"uses default/rsv", `is "Succeeded"`, "durable true", "durable false", "gives back", "is behind by",
-	"has devices [GPU", "gives part-", "is allocated to ResourceClaim", "/deleted-pod", "takes the device of",
+	"has devices [GPU", "gives part-", "/deleted-pod", "takes the device of",
 	"device node-", "creates PodGroup", "has PodGroup",
 }
 
@@ -59,7 +59,7 @@ var happens = []string{
 var rarely = []string{
 	"is killed", "is paused", "is cut off", "its clock is", "cordoned: true", `is "Expired"`, "is restarted",
 	"is compacted", "refuse it: true", "takes from", "of its gang need capacity",
-	"deletes PodGroup",
+	"deletes PodGroup", "is allocated to ResourceClaim",
 }
 
 const manySteps = 100_000
