@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
@@ -321,13 +322,14 @@ func TestBindingSent(t *testing.T) {
 		w := newWorld(t, p)
 		var got *v1.Binding
 		version := p.ResourceVersion
+		w.o.Term = election.NewOwnTerm(7)
 		w.api.onBind = func(b *v1.Binding) { got = b }
 		info, err := w.Bind(identity.Inside(t.Context()), ref(p), "a")
 		require.NoError(t, err)
 		assert.Equal(t, &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: "p", UID: "uid-p", ResourceVersion: version,
-				Annotations: map[string]string{v1alpha1.CallerAnnotation: ledger.Trusted},
+				Annotations: map[string]string{v1alpha1.CallerAnnotation: ledger.Trusted, v1alpha1.TermAnnotation: "7"},
 			},
 			Target: v1.ObjectReference{Kind: "Node", Name: "a"},
 		}, got)

@@ -41,8 +41,6 @@ type Fault struct {
 	// with Before, the work is done even after the client has given up, as by a packet that was long
 	// under way.
 	DropAnswer bool
-	// Answered gets the HTTP status of the API server's answer. Its receiver must not keep it waiting.
-	Answered chan<- int
 }
 
 // FaultFunc decides what happens to a request. It is called from many goroutines, before the
@@ -204,10 +202,7 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 		Transport:     transport,
 		FlushInterval: -1, // watches
 		ErrorLog:      discardLog,
-		ModifyResponse: func(response *http.Response) error {
-			if fault.Answered != nil {
-				fault.Answered <- response.StatusCode
-			}
+		ModifyResponse: func(*http.Response) error {
 			if !pause(r.Context(), fault.After) || fault.DropAnswer {
 				return errDropped
 			}

@@ -48,9 +48,10 @@ func TestRequests(t *testing.T) {
 	const path = "/apis/globalreserve.io/v1alpha1/namespaces/ns/reservations"
 	type request struct{ method, path, body string }
 	var got request
+	manager := ""
 	s := newStore(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		got = request{r.Method, r.URL.Path, string(body)}
+		got, manager = request{r.Method, r.URL.Path, string(body)}, r.URL.Query().Get("fieldManager")
 		assert.NotEmpty(t, r.URL.Query().Get("timeout"), "the API server must know when to give up")
 		stored := aReservation()
 		stored.UID = "u"
@@ -61,6 +62,8 @@ func TestRequests(t *testing.T) {
 	assert.EqualValues(t, "u", stored.UID)
 	assert.Equal(t, request{http.MethodPost, path, got.body}, got)
 	assert.Contains(t, got.body, `"kind":"Reservation"`)
+	assert.Contains(t, got.body, `"globalreserve.io/term":"7"`)
+	assert.Equal(t, election.Term(7).Manager(), manager)
 
 	stored, err = s.Get(t.Context(), "ns", "r")
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -28,6 +29,7 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
+			w.serve(func(o *arbiter.Options) { o.Term = election.NewOwnTerm(7) })
 			w.add(pod("p", "3"))
 			b := binding("p", "a")
 			b.UID, b.ResourceVersion = given.UID, given.ResourceVersion
@@ -35,7 +37,8 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 			require.Nil(t, refusal)
 			assert.EqualValues(t, "uid-p", allowed.UID)
 			assert.Equal(t, "101", allowed.ResourceVersion)
-			assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "naive"}, allowed.Annotations)
+			assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "naive", v1alpha1.TermAnnotation: "7"},
+				allowed.Annotations)
 			assert.Equal(t, "Binding on a", w.state("p"))
 			assert.Equal(t, 1, w.count("granted"))
 		})

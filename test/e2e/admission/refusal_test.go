@@ -136,10 +136,3 @@ func bindingThatFails(t *testing.T, c *cluster) {
 	assert.Zero(t, c.allocationsIn("Binding"))
 	require.NoError(t, c.BindDirectly("other", "node-0"))
 }
-
-// requireGivenBack waits until nothing is being bound any more.
-func (c *cluster) requireGivenBack() {
-	c.T.Helper()
-	require.EventuallyWithT(c.T, func(t *assert.CollectT) { assert.Zero(t, c.allocationsIn("Binding")) }, testbed.Soon,
-		testbed.Poll)
-}

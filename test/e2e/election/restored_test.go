@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,10 +29,11 @@ func TestEtcdIsRestored(t *testing.T) {
 	c.start("first", nil)
 	c.start("second", nil)
 	old, next := c.CreatePod("old", nobody, "4"), c.CreatePod("next", nobody, "4")
-	c.mustBind(old.Name)
+	require.NoError(t, c.BindDirectly(old.Name, c.nodes[0]))
+	c.requireNoDifference("a pod is bound")
 	backup := c.backUp()
-	pods := c.Client().CoreV1().Pods(c.Namespace)
-	require.NoError(t, pods.Delete(t.Context(), old.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	require.NoError(t, c.Client().CoreV1().Pods(c.Namespace).Delete(t.Context(), old.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	c.requireNoDifference("the pod is gone")
 	c.age(next)
 	for range 2 { // one that stands by looks several times in between
@@ -42,27 +42,13 @@ func TestEtcdIsRestored(t *testing.T) {
 	}
 
 	c.restore(backup)
-	restored := time.Now()
 	for _, server := range c.servers {
 		c.Eventually(func(t *assert.CollectT) { assert.False(t, server.Running(), "it has ended itself") })
 	}
-	t.Logf("no server decides %s after the API server is back", time.Since(restored).Round(time.Millisecond))
 	c.revive()
 	refusal, err := bindAt(t.Context(), c.leader(), next, c.nodes[0])
 	require.NoError(t, err)
 	assert.Contains(t, refusal, "too little cpu")
-	require.NoError(t, pods.Delete(t.Context(), old.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	c.mustBind(next.Name)
-}
-
-// mustBind has the server that decides bind a pod to the first node, as soon as there is space.
-func (c *cluster) mustBind(name string) {
-	c.T.Helper()
-	c.Eventually(func(t *assert.CollectT) {
-		refusal, err := bindAt(c.T.Context(), c.leader(), c.Pod(name), c.nodes[0])
-		assert.NoError(t, err)
-		assert.Empty(t, refusal)
-	})
 }
 
 // backUp copies what etcd has.

@@ -3,6 +3,7 @@
 package limits
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -101,4 +103,42 @@ func scheduled(c *testbed.Cluster, pod string) corev1.PodCondition {
 		return all[at]
 	}
 	return corev1.PodCondition{}
+}
+
+// startQuotaController starts the controller that counts what quotas are used for: the API server's own admission goes
+// by that.
+func startQuotaController(c *testbed.Cluster) {
+	c.T.Helper()
+	kubeconfig, err := c.AdminKubeconfig()
+	require.NoError(c.T, err)
+	_, err = c.StartProcess(c.T.Context(), controlplane.ProcessOptions{
+		Name: "quota-controller", Path: filepath.Join(c.BinDir(), controlplane.ControllerManager), Args: []string{
+			"--kubeconfig=" + kubeconfig, "--controllers=resourcequota-controller", "--leader-elect=false", "--secure-port=0",
+			"--kube-api-qps=200", "--kube-api-burst=400",
+		},
+	})
+	require.NoError(c.T, err)
+}
+
+// limit gives a namespace a ResourceQuota, and returns when the API server and the ledger keep to it.
+func limit(c *testbed.Cluster, cpu string) {
+	c.T.Helper()
+	_, err := c.Client().CoreV1().ResourceQuotas(c.Namespace).Create(c.T.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "quota"},
+		Spec: corev1.ResourceQuotaSpec{
+			Hard: corev1.ResourceList{"requests.cpu": testbed.Requests(cpu)[corev1.ResourceCPU]},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+	// more than any quota here: that is known once it is refused for it
+	probe := testbed.NewPod("probe", testbed.Nobody, "1000")
+	probe.Namespace, probe.UID = c.Namespace, "probe"
+	c.Eventually(func(t *assert.CollectT) {
+		quota, err := c.Client().CoreV1().ResourceQuotas(c.Namespace).Get(c.T.Context(), "quota", metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.NotEmpty(t, quota.Status.Used)
+		}
+		_, err = c.Ledger.Filter(c.T.Context(), probe, "node-0")
+		assert.ErrorContains(t, err, "ResourceQuota")
+	})
 }

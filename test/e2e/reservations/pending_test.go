@@ -3,10 +3,7 @@
 package reservations
 
 import (
-	"fmt"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,33 +35,4 @@ func TestPendingIsTold(t *testing.T) {
 	c.nodes(1)
 	c.waitFor("r", v1alpha1.ConditionAvailable, metav1.ConditionTrue)
 	c.Eventually(func(t *assert.CollectT) { assert.Nil(t, pending(t)) })
-}
-
-// Large Reservations of one namespace, which wait for capacity, do not keep that of another one waiting. With 100 of
-// 1,000 slots on 1,000 nodes, and without turns, it waits for 10 s and more.
-func TestPendingOfOneNamespace(t *testing.T) {
-	const large, slots, nodes = 100, 1000, 1000
-	c := newCluster(t).in(t, "many")
-	names := c.nodes(nodes)
-	require.Empty(t, c.Bind(c.createPod("blocker", "2", ""), names[0])) // the last slot fits nowhere
-	var spec strings.Builder
-	spec.WriteString("{ttl: 10m, slots: [")
-	for i := range slots {
-		fmt.Fprintf(&spec, "{name: s%d, requests: {cpu: 3}},", i)
-	}
-	spec.WriteString("]}")
-	for i := range large {
-		c.CreateReservation(fmt.Sprint("large-", i), spec.String())
-	}
-	other, made := c.in(t, "one"), 0
-	testbed.Measure(t, 3, func(t assert.TestingT) {
-		begun := time.Now()
-		name := fmt.Sprint("small-", made)
-		made++
-		other.CreateReservation(name, "{ttl: 10m, slots: [{name: a, requests: {cpu: 100m}}]}")
-		other.waitFor(name, v1alpha1.ConditionAvailable, metav1.ConditionTrue)
-		took := time.Since(begun)
-		c.T.Logf("kept after %v", took)
-		assert.Less(t, took, 4*time.Second)
-	})
 }
