@@ -4,6 +4,7 @@ package apianswers
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"os"
 	"testing"
@@ -20,10 +21,10 @@ func TestAnswers(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	config, err := cp.AdminRESTConfig()
 	require.NoError(t, err)
-	got, err := Play(t.Context(), Server{
-		Config: config, Compact: cp.CompactEtcd,
-		Restart: func(ctx context.Context) error { return cp.RestartPart(ctx, controlplane.APIServer) },
-	}, Recorded)
+	restart := func(ctx context.Context) error {
+		return errors.Join(cp.StopPart(controlplane.APIServer), cp.StartPart(ctx, controlplane.APIServer))
+	}
+	got, err := Play(t.Context(), Server{Config: config, Compact: cp.CompactEtcd, Restart: restart}, Recorded)
 	require.NoError(t, err)
 	if *update {
 		require.NoError(t, os.WriteFile("testdata/answers.txt", []byte(got), 0o600))
