@@ -102,10 +102,10 @@ overhead: {podFixed: {cpu: 500m}}
 	})
 	_, err := create("first", metav1.CreateOptions{})
 	require.NoError(t, err)
+	defer limited.Delete("first")
 	c.Eventually(func(t *assert.CollectT) { assert.EqualValues(t, 3500, c.bound()) })
 	_, err = create("second", metav1.CreateOptions{})
-	require.ErrorContains(t, err, "requested 3.5 CPU, 500m free")
-	limited.Delete("first")
+	require.ErrorContains(t, err, "requested 3.5 CPU, 0.5 free")
 }
 
 // A pod that is created with a node has nothing in its annotations that tells of what it was not given.
