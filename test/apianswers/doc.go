@@ -14,14 +14,6 @@ records anew. What lives where:
 A record is a list of steps. Each is a request, with its body in indented lines, then a line of four dashes, then the
 answer up to an empty line. Lines that begin with # are comments.
 
-	PATCH /api/v1/namespaces/answers/pods/web merge-patch
-	  {"metadata": {"uid": "$uid2", "resourceVersion": "$v2", "labels": {"a": "1"}}}
-	----
-	200 application/json
-	Pod
-	  metadata.labels.a: 1
-	  metadata.resourceVersion: v3
-
 A body is JSON, or it is a file of the repository and which of its documents; what such a step creates is not told.
 After the path come words that say in which form something is sent and asked for: see forms. UNTIL 200 before a request
 has it repeated until that is the status, WATCH 3 has so many events of a watch read. COMPACT and RESTART are of the

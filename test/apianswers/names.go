@@ -25,24 +25,15 @@ var (
 )
 
 // put puts what a request names in its place.
-func (n *names) put(text string) (string, error) {
-	var err error
+func (n *names) put(text string) string {
 	return asked.ReplaceAllStringFunc(text, func(name string) string {
 		m := asked.FindStringSubmatch(name)
-		if m[1] == "" {
-			return n.next
+		list := map[string][]string{"": {n.next}, "uid": n.uids, "v": n.versions}[m[1]]
+		if i, _ := strconv.Atoi(m[2]); max(i, 1) <= len(list) {
+			return list[max(i, 1)-1]
 		}
-		list := n.uids
-		if m[1] == "v" {
-			list = n.versions
-		}
-		i, _ := strconv.Atoi(m[2])
-		if i < 1 || i > len(list) {
-			err = fmt.Errorf("there is no %s", name)
-			return ""
-		}
-		return list[i-1]
-	}), err
+		return name
+	})
 }
 
 // fields adds the fields of a part of an object, by their paths, with values that are the same in each server. What
@@ -63,10 +54,8 @@ func (n *names) fields(all map[string]string, path string, part any, exact bool)
 			n.fields(all, fmt.Sprintf("%s[%d]", path, i), part[i], exact)
 		}
 	case string:
-		if text := n.text(path, part, exact); strings.Contains(text, "\n") {
-			all[path] = strconv.Quote(text)
-		} else if text != "" {
-			all[path] = text
+		if text := n.text(path, part, exact); text != "" {
+			all[path] = strings.ReplaceAll(text, "\n", `\n`)
 		}
 	case nil:
 	default:

@@ -75,10 +75,7 @@ func Play(ctx context.Context, server Server, record string) (string, error) {
 		return "", err
 	}
 	kinds := runtime.NewScheme()
-	if err := scheme.AddToScheme(kinds); err != nil {
-		return "", err
-	}
-	if err := metav1.AddMetaToScheme(kinds); err != nil {
+	if err := errors.Join(scheme.AddToScheme(kinds), metav1.AddMetaToScheme(kinds)); err != nil {
 		return "", err
 	}
 	p := &player{
@@ -100,14 +97,8 @@ func Play(ctx context.Context, server Server, record string) (string, error) {
 func (p *player) step(ctx context.Context, question string) error {
 	ctx, cancel := context.WithTimeout(ctx, controlplane.Patience)
 	defer cancel()
-	line, body, _ := strings.Cut(strings.TrimSpace(question), "\n")
-	line, err := p.put(line)
-	if err != nil {
-		return err
-	}
-	if body, err = p.put(strings.TrimSpace(body)); err != nil {
-		return err
-	}
+	line, body, _ := strings.Cut(p.put(strings.TrimSpace(question)), "\n")
+	body = strings.TrimSpace(body)
 	words := strings.Fields(line)
 	status, events := "", 0
 	switch words[0] {
@@ -118,6 +109,7 @@ func (p *player) step(ctx context.Context, question string) error {
 	case "UNTIL":
 		status, words = words[1], words[2:]
 	case "WATCH":
+		var err error
 		if events, err = strconv.Atoi(words[1]); err != nil {
 			return err
 		}
@@ -144,11 +136,8 @@ func (p *player) content(body string, protobuf bool) ([]byte, error) {
 			return nil, err
 		}
 		documents, err := controlplane.Documents(text)
-		if err != nil {
-			return nil, err
-		}
-		i, err := strconv.Atoi(number)
-		if err != nil {
+		i, failed := strconv.Atoi(number)
+		if err := errors.Join(err, failed); err != nil {
 			return nil, err
 		}
 		return documents[i].MarshalJSON()

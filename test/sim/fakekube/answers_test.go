@@ -34,10 +34,7 @@ func TestAnswers(t *testing.T) {
 					return s.Config("tester").Transport.RoundTrip(r)
 				}),
 			},
-			Compact: func(context.Context) error {
-				etcd.Compact()
-				return nil
-			},
+			Compact: func(context.Context) error { etcd.Compact(); return nil },
 			Restart: func(context.Context) error {
 				s.Close()
 				next, err := New(etcd, nil, nil)
