@@ -143,7 +143,6 @@ func Run(o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer time.Sleep(endTime)
 	defer c.kube.close()
 	if err := c.install(); err != nil {
 		return nil, err
@@ -300,9 +299,6 @@ func (c *Cluster) install() error {
 func (c *Cluster) client(name string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c.kube.config(name))
 }
-
-// endTime is how long an API server that has ended takes to notice: lists wait for so long.
-const endTime = 10 * time.Second
 
 // settleTime is how long an API server takes to have what was installed in force.
 const settleTime = 2 * time.Second

@@ -78,7 +78,11 @@ func New(etcd *Etcd, webhooks http.RoundTripper, last admission.Interface) (*Ser
 	return s, nil
 }
 
-// Close ends the server.
+// endTime is longer than kube-apiserver waits for what it remembers to be as new as a list asks for. Nothing says when
+// it has given up.
+const endTime = 10 * time.Second
+
+// Close ends the server, and returns when nothing of it goes on: in a bubble of testing/synctest, which takes no time.
 func (s *Server) Close() {
 	s.cancel()
 	if s.admits != nil {
@@ -87,6 +91,7 @@ func (s *Server) Close() {
 	if s.storages != nil {
 		s.storages.close()
 	}
+	time.Sleep(endTime)
 }
 
 // Lag has the server hear of changes in etcd so much later, from now on.

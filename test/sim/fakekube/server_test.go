@@ -55,7 +55,6 @@ func TestEventsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(NewEtcd(), nil, nil)
 		require.NoError(t, err)
-		defer time.Sleep(10 * time.Second) // what waits for a newer list gives up by then
 		defer s.Close()
 		core, err := kubernetes.NewForConfig(s.Config("tester"))
 		require.NoError(t, err)
