@@ -65,7 +65,9 @@ func TestSliceIsGone(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		require.NoError(w.t, w.client.ResourceV1().ResourceSlices().Delete(w.t.Context(), "stock", metav1.DeleteOptions{}))
 		synctest.Wait()
-		assert.Equal(w.t, account.NotKnown, w.asks("a", "gpu-0", w.version).Reason)
+		refusal := w.asks("a", "gpu-0", w.version)
+		require.NotNil(w.t, refusal, "nobody knows the device")
+		assert.Equal(w.t, account.NotKnown, refusal.Reason)
 	})
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/ledgertest"
 )
 
 // TestMain sets how many cases are tried; -rapid.checks asks for more.
@@ -151,7 +152,7 @@ func TestAgreesWithKubeScheduler(t *testing.T) {
 
 func runningPods(t *rapid.T) []*v1.Pod {
 	var running []*v1.Pod
-	for i := range pick(t, "running pods", 5) {
+	for i := range ledgertest.Pick(t, "running pods", 5) {
 		name := fmt.Sprintf("running-%d", i)
 		running = append(running, run(t, created(t, pod(t, name)), nodeName))
 	}

@@ -23,6 +23,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+	"github.com/globalreserve/globalreserve/test/ledgertest"
 )
 
 // deviceWorlds is how many small worlds of devices are tried: each takes kube-scheduler's allocator many times.
@@ -64,7 +65,7 @@ func TestDevicesAgreeWithKubeScheduler(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawDeviceWorld(t)
 		for range 16 {
-			switch pick(t, "what", 4) {
+			switch ledgertest.Pick(t, "what", 4) {
 			case 0:
 				w.end(t)
 			case 1:
@@ -113,7 +114,7 @@ func (w *deviceWorld) requireGranted(t *rapid.T) int {
 // knows, can have it in an empty world and not in this one, the account has to refuse.
 func (w *deviceWorld) requireRefused(t *rapid.T) *account.Refusal {
 	devices := w.devices()
-	at := devices[pick(t, "device", len(devices))]
+	at := devices[ledgertest.Pick(t, "device", len(devices))]
 	w.version++
 	c := claimFor(w.version, resourcev1.DeviceRequest{Name: "r", Exactly: exactly(nil, at)})
 	empty := &deviceWorld{slices: w.slices}
@@ -132,7 +133,7 @@ func (w *deviceWorld) end(t *rapid.T) {
 	if len(w.claims) == 0 {
 		return
 	}
-	i := pick(t, "claim", len(w.claims))
+	i := ledgertest.Pick(t, "claim", len(w.claims))
 	c := w.claims[i].DeepCopy()
 	w.claims = slices.Delete(w.claims, i, i+1)
 	if chance(t, "deleted", 2) {
@@ -196,9 +197,9 @@ func (w *deviceWorld) devices() []string {
 func drawDeviceWorld(t *rapid.T) *deviceWorld {
 	w := &deviceWorld{account: account.New(), version: 1}
 	n := 0
-	for p := range 1 + pick(t, "pools", 2) {
+	for p := range 1 + ledgertest.Pick(t, "pools", 2) {
 		counters := chance(t, "counters", 2)
-		count := 1 + pick(t, "slices", 2)
+		count := 1 + ledgertest.Pick(t, "slices", 2)
 		total := count
 		if counters {
 			total++
@@ -210,7 +211,7 @@ func drawDeviceWorld(t *rapid.T) *deviceWorld {
 		}
 		for i := range count {
 			s := sliceOfPool(p, i, total)
-			for range 1 + pick(t, "devices", 3) {
+			for range 1 + ledgertest.Pick(t, "devices", 3) {
 				s.Spec.Devices = append(s.Spec.Devices, drawDevice(t, n, counters))
 				n++
 			}
@@ -295,7 +296,7 @@ func exactly(capacity *resourcev1.CapacityRequirements, name string) *resourcev1
 
 func drawClaim(t *rapid.T, n int64) *resourcev1.ResourceClaim {
 	var requests []resourcev1.DeviceRequest
-	for i := range 1 + pick(t, "requests", 3) {
+	for i := range 1 + ledgertest.Pick(t, "requests", 3) {
 		var capacity *resourcev1.CapacityRequirements
 		if chance(t, "capacity", 2) {
 			capacity = &resourcev1.CapacityRequirements{
@@ -303,7 +304,7 @@ func drawClaim(t *rapid.T, n int64) *resourcev1.ResourceClaim {
 			}
 		}
 		r := exactly(capacity, "")
-		r.Count = int64(1 + pick(t, "count", 2))
+		r.Count = int64(1 + ledgertest.Pick(t, "count", 2))
 		if chance(t, "admin", 6) {
 			r.AdminAccess = ptr.To(true)
 		}

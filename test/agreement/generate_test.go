@@ -9,28 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+
+	"github.com/globalreserve/globalreserve/test/ledgertest"
 )
 
-// uniform draws numbers below 64 with equal chances; the numbers of rapid
-// itself are mostly small.
-var uniform = rapid.Custom(func(t *rapid.T) int {
-	n := 0
-	for range 6 {
-		n *= 2
-		if rapid.Bool().Draw(t, "") {
-			n++
-		}
-	}
-	return n
-})
-
-func pick(t *rapid.T, label string, n int) int { return uniform.Draw(t, label) % n }
-
 // chance is true once in n times.
-func chance(t *rapid.T, label string, n int) bool { return pick(t, label, n) == n-1 }
+func chance(t *rapid.T, label string, n int) bool { return ledgertest.Pick(t, label, n) == n-1 }
 
 func oneOf[T any](t *rapid.T, label string, values ...T) T {
-	return values[pick(t, label, len(values))]
+	return values[ledgertest.Pick(t, label, len(values))]
 }
 
 // coreNames are asked for often; otherNames are counted, or not, by their form.
@@ -63,11 +50,11 @@ func resourceList(t *rapid.T) v1.ResourceList {
 	}
 	list := v1.ResourceList{}
 	for _, name := range coreNames {
-		if pick(t, "named", 3) > 0 {
+		if ledgertest.Pick(t, "named", 3) > 0 {
 			list[name] = quantity(t, name)
 		}
 	}
-	for range pick(t, "others", 3) {
+	for range ledgertest.Pick(t, "others", 3) {
 		name := oneOf(t, "other", otherNames...)
 		list[name] = quantity(t, name)
 	}
@@ -88,14 +75,14 @@ func podLevelList(t *rapid.T) v1.ResourceList {
 
 func ports(t *rapid.T) []v1.ContainerPort {
 	var list []v1.ContainerPort
-	for range max(0, pick(t, "ports", 6)-3) {
+	for range max(0, ledgertest.Pick(t, "ports", 6)-3) {
 		p := v1.ContainerPort{
-			ContainerPort: int32(80 + pick(t, "container port", 2)),
+			ContainerPort: int32(80 + ledgertest.Pick(t, "container port", 2)),
 			HostIP:        oneOf(t, "host IP", "", "", "0.0.0.0", "10.0.0.1", "10.0.0.2", "127.0.0.1", "::", "fd00::1"),
 			Protocol:      oneOf(t, "protocol", v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP, ""),
 		}
 		if !chance(t, "no host port", 4) {
-			p.HostPort = int32(8080 + pick(t, "host port", 3))
+			p.HostPort = int32(8080 + ledgertest.Pick(t, "host port", 3))
 		}
 		list = append(list, p)
 	}
@@ -109,10 +96,10 @@ func container(t *rapid.T, name string) v1.Container {
 // pod draws a pod of any shape. Its status may be anything, whatever its spec.
 func pod(t *rapid.T, name string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
-	for i := range 1 + pick(t, "containers", 3) {
+	for i := range 1 + ledgertest.Pick(t, "containers", 3) {
 		p.Spec.Containers = append(p.Spec.Containers, container(t, fmt.Sprintf("c%d", i)))
 	}
-	for i := range max(0, pick(t, "init containers", 6)-2) {
+	for i := range max(0, ledgertest.Pick(t, "init containers", 6)-2) {
 		c := container(t, fmt.Sprintf("i%d", i))
 		if rapid.Bool().Draw(t, "sidecar") {
 			c.RestartPolicy = ptr.To(oneOf(t, "restart policy", v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyAlways,
@@ -123,7 +110,7 @@ func pod(t *rapid.T, name string) *v1.Pod {
 	if chance(t, "overhead", 4) {
 		p.Spec.Overhead = resourceList(t)
 	}
-	for range max(0, pick(t, "claims that take of the node's own", 5)-2) {
+	for range max(0, ledgertest.Pick(t, "claims that take of the node's own", 5)-2) {
 		p.Status.NodeAllocatableResourceClaimStatuses = append(p.Status.NodeAllocatableResourceClaimStatuses, claimStatus(t))
 	}
 	if chance(t, "pod-level resources", 3) {
@@ -150,7 +137,7 @@ func claimStatus(t *rapid.T) (s v1.NodeAllocatableResourceClaimStatus) {
 			})
 		}
 	}
-	for i := range pick(t, "containers that claim", 3) {
+	for i := range ledgertest.Pick(t, "containers that claim", 3) {
 		s.Containers = append(s.Containers, fmt.Sprintf("c%d", i))
 	}
 	return s
@@ -166,12 +153,12 @@ func run(t *rapid.T, p *v1.Pod, node string) *v1.Pod {
 		p.DeletionTimestamp = &metav1.Time{}
 	}
 	for _, c := range p.Spec.Containers {
-		if pick(t, "container status", 3) > 0 {
+		if ledgertest.Pick(t, "container status", 3) > 0 {
 			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, containerStatus(t, c.Name))
 		}
 	}
 	for _, c := range p.Spec.InitContainers {
-		if pick(t, "init container status", 3) > 0 {
+		if ledgertest.Pick(t, "init container status", 3) > 0 {
 			p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, containerStatus(t, c.Name))
 		}
 	}
@@ -179,7 +166,7 @@ func run(t *rapid.T, p *v1.Pod, node string) *v1.Pod {
 		p.Status.AllocatedResources = podLevelList(t)
 		p.Status.Resources = &v1.ResourceRequirements{Requests: podLevelList(t)}
 	}
-	switch pick(t, "resize", 5) {
+	switch ledgertest.Pick(t, "resize", 5) {
 	case 3:
 		p.Status.Conditions = []v1.PodCondition{{
 			Type: v1.PodResizePending, Status: v1.ConditionTrue,
@@ -196,7 +183,7 @@ func run(t *rapid.T, p *v1.Pod, node string) *v1.Pod {
 
 func containerStatus(t *rapid.T, name string) v1.ContainerStatus {
 	s := v1.ContainerStatus{Name: name, AllocatedResources: resourceList(t)}
-	if pick(t, "actuated", 3) > 0 {
+	if ledgertest.Pick(t, "actuated", 3) > 0 {
 		s.Resources = &v1.ResourceRequirements{Requests: resourceList(t)}
 	}
 	return s

@@ -114,9 +114,9 @@ func observeNode(t *rapid.T, e *Explorer, w *World) {
 	switch {
 	case !w.Calm && rapid.Bool().Draw(t, "another node"):
 		e.ObserveNode(w.NodeObservation(t))
-	case !w.Calm || pick(t, "gone", 12) == 11:
+	case !w.Calm || Pick(t, "gone", 12) == 11:
 		e.RemoveNode(w.Node(t))
-	case pick(t, "the same", 4) == 3:
+	case Pick(t, "the same", 4) == 3:
 		e.ObserveNode(w.RepeatedNode(t))
 	default:
 		e.ObserveNode(w.LargeNode(t, oneOf(t, "node", nodeNames[:2])))
@@ -139,7 +139,7 @@ func drawAllocation(t *rapid.T, e *Explorer, w *World) ledger.AllocationView {
 		at := w.Placement(t)
 		return ledger.AllocationView{Pod: at.Pod, Node: at.Node, Request: at.Request}
 	}
-	return allocations[pick(t, "claim", min(len(allocations), 64))]
+	return allocations[Pick(t, "claim", min(len(allocations), 64))]
 }
 
 // redeem binds a pod where its allocation is, or changes that bind, most times for what it asked before.
@@ -149,7 +149,7 @@ func redeem(t *rapid.T, e *Explorer, w *World, how func(*ledger.Placement, time.
 		Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler, Caller: w.caller(t),
 		Devices: w.DevicesOf(t, c.Pod),
 	}
-	if pick(t, "other request", 3) == 2 {
+	if Pick(t, "other request", 3) == 2 {
 		at.Request = w.Request(t, false)
 	}
 	how(&at, w.Now)
@@ -169,7 +169,7 @@ func exchange(t *rapid.T, e *Explorer, w *World) {
 			kept = append(kept, slots[i].Pod)
 		}
 	}
-	switch pick(t, "bind", 6) {
+	switch Pick(t, "bind", 6) {
 	case 4:
 		e.Exchange(w.Exchange(t, kept), w.Now)
 	case 5:
@@ -183,13 +183,13 @@ func exchange(t *rapid.T, e *Explorer, w *World) {
 func nominate(t *rapid.T, e *Explorer, w *World) {
 	at := w.Placement(t)
 	at.Slots = nil
-	if pick(t, "high", 4) > 0 {
+	if Pick(t, "high", 4) > 0 {
 		at.Priority = 3
 	}
-	if pick(t, "no more", 8) == 7 {
+	if Pick(t, "no more", 8) == 7 {
 		at.Node = ""
 	}
-	e.Nominate(&at, w.Now.Add(time.Duration(1+pick(t, "for", 60))*time.Second))
+	e.Nominate(&at, w.Now.Add(time.Duration(1+Pick(t, "for", 60))*time.Second))
 }
 
 // renew reserves again what is reserved, sometimes for longer or for another request.
@@ -198,13 +198,13 @@ func renew(t *rapid.T, e *Explorer, w *World) {
 	if rapid.Bool().Draw(t, "nothing else") {
 		plan.Slots = nil
 	}
-	for range 1 + pick(t, "renewals", 2) {
+	for range 1 + Pick(t, "renewals", 2) {
 		c := drawAllocation(t, e, w)
 		at := ledger.Placement{
 			Pod: c.Pod, Node: c.Node, Request: c.Request, Caller: w.caller(t),
 			Devices: w.DevicesOf(t, c.Pod),
 		}
-		if pick(t, "other request", 3) == 2 {
+		if Pick(t, "other request", 3) == 2 {
 			at.Request = w.Request(t, false)
 		}
 		if c.Pod.UID == "" && rapid.Bool().Draw(t, "exists by now") {
@@ -235,7 +235,7 @@ func settle(t *rapid.T, e *Explorer, w *World, how func(ledger.PodRef, string)) 
 // resize has a pod ask for another request where it is, or ends that.
 func resize(t *rapid.T, e *Explorer, w *World) {
 	c := drawAllocation(t, e, w)
-	if pick(t, "ends", 4) == 3 {
+	if Pick(t, "ends", 4) == 3 {
 		e.SettleResize(c.Pod, w.Version(t))
 		return
 	}

@@ -45,7 +45,7 @@ func drawSlot(t *rapid.T, e *Explorer, w *World) ledger.Slot {
 	if len(slots) == 0 {
 		return w.Slot(t, true)
 	}
-	return slots[pick(t, "slot", len(slots))].Slot
+	return slots[Pick(t, "slot", len(slots))].Slot
 }
 
 // user draws a pod that may use a slot, on its node.
@@ -53,7 +53,7 @@ func user(t *rapid.T, e *Explorer, w *World) ledger.Placement {
 	h := drawSlot(t, e, w)
 	at := w.Placement(t)
 	at.Node, at.Slots = h.Node, append(at.Slots, h.Ref)
-	if pick(t, "new pod", 4) > 0 {
+	if Pick(t, "new pod", 4) > 0 {
 		at.Pod = w.NewPod(t, e.Ledger)
 	}
 	if h.Pod.Name != "" {
@@ -62,7 +62,7 @@ func user(t *rapid.T, e *Explorer, w *World) ledger.Placement {
 			at.Pod.UID = h.Pod.UID
 		}
 	}
-	if pick(t, "as large as the slot", 3) == 2 {
+	if Pick(t, "as large as the slot", 3) == 2 {
 		at.Request = h.Request
 	}
 	return at
@@ -71,10 +71,10 @@ func user(t *rapid.T, e *Explorer, w *World) ledger.Placement {
 // useSlot binds or reserves for a pod that may use a slot.
 func useSlot(t *rapid.T, e *Explorer, w *World) {
 	at := user(t, e, w)
-	switch pick(t, "how", 8) {
+	switch Pick(t, "how", 8) {
 	case 4, 5, 6:
 		plan := w.Plan(t)
-		if pick(t, "with others", 3) > 0 {
+		if Pick(t, "with others", 3) > 0 {
 			plan.Slots = nil
 		}
 		plan.Slots = append(plan.Slots, at.Slot(w.Deadline(t)))
@@ -92,10 +92,10 @@ func preemptSlot(t *rapid.T, e *Explorer, w *World) {
 	at := w.Placement(t)
 	at.Pod = w.NewPod(t, e.Ledger)
 	h := drawSlot(t, e, w)
-	if pick(t, "there", 4) > 0 {
+	if Pick(t, "there", 4) > 0 {
 		at.Node, at.Priority = h.Node, 3
 	}
-	switch pick(t, "size", 3) {
+	switch Pick(t, "size", 3) {
 	case 1:
 		at.Request = h.Request
 	case 2:
@@ -109,7 +109,7 @@ func observeSlotOfPod(t *rapid.T, e *Explorer, w *World) {
 	c := drawAllocation(t, e, w)
 	h := w.Slot(t, true)
 	h.Pod, h.Ref.Namespace = c.Pod, c.Pod.Namespace
-	if pick(t, "elsewhere", 4) > 0 {
+	if Pick(t, "elsewhere", 4) > 0 {
 		h.Node = c.Node
 	}
 	e.ObserveSlot(h)
@@ -125,9 +125,9 @@ func askAboutSlot(t *rapid.T, e *Explorer, w *World) {
 func observeSlotAgain(t *rapid.T, e *Explorer, w *World) {
 	h := drawSlot(t, e, w)
 	if rapid.Bool().Draw(t, "extended") && !h.Deadline.IsZero() {
-		h.Deadline = h.Deadline.Add(time.Duration(pick(t, "by", 5)) * time.Second)
+		h.Deadline = h.Deadline.Add(time.Duration(Pick(t, "by", 5)) * time.Second)
 	}
-	if pick(t, "lost before", 3) == 2 {
+	if Pick(t, "lost before", 3) == 2 {
 		e.ReleaseSlots(h.Ref.Namespace, h.Ref.Name, h.Ref.Slot)
 	}
 	e.ObserveSlot(h)

@@ -70,15 +70,15 @@ var uniform = rapid.Custom(func(t *rapid.T) int {
 	return n
 })
 
-// pick draws a number below n, which is at most 64.
-func pick(t *rapid.T, label string, n int) int { return uniform.Draw(t, label) % n }
+// Pick draws a number below n, which is at most 64.
+func Pick(t *rapid.T, label string, n int) int { return uniform.Draw(t, label) % n }
 
 // oneOf draws one of some values.
-func oneOf[T any](t *rapid.T, label string, values []T) T { return values[pick(t, label, len(values))] }
+func oneOf[T any](t *rapid.T, label string, values []T) T { return values[Pick(t, label, len(values))] }
 
 // Node draws a node name; now and then one nobody has heard of.
 func (w *World) Node(t *rapid.T) string {
-	if pick(t, "unknown node", 31) == 30 {
+	if Pick(t, "unknown node", 31) == 30 {
 		return "nowhere"
 	}
 	if w.Calm {
@@ -92,8 +92,8 @@ func (w *World) Node(t *rapid.T) string {
 func (w *World) Pod(t *rapid.T) ledger.PodRef {
 	name := oneOf(t, "pod", podNames)
 	ref := ledger.PodRef{Namespace: "ns", Name: name}
-	which := pick(t, "which", 10)
-	if w.Calm && pick(t, "odd", 4) > 0 {
+	which := Pick(t, "which", 10)
+	if w.Calm && Pick(t, "odd", 4) > 0 {
 		which = 0
 	}
 	switch turn := w.incarnation[name]; which {
@@ -120,7 +120,7 @@ func (w *World) ExistingPod(t *rapid.T) ledger.PodRef {
 
 // ExistingPodNamed draws a pod of a name with a UID.
 func (w *World) ExistingPodNamed(t *rapid.T, name string) ledger.PodRef {
-	turn := w.incarnation[name] - pick(t, "late", 5)/4
+	turn := w.incarnation[name] - Pick(t, "late", 5)/4
 	return ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, turn))}
 }
 
@@ -137,7 +137,7 @@ func (w *World) Next(name string) { w.incarnation[name]++ }
 func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 	r := &resources.Request{
 		Amounts:                []resources.Amount{{Column: resources.Pods, Value: 1}},
-		ToleratesUnschedulable: pick(t, "tolerates", 5) == 4,
+		ToleratesUnschedulable: Pick(t, "tolerates", 5) == 4,
 	}
 	add := func(name v1.ResourceName, value int64) {
 		col, known := w.Table.Lookup(name)
@@ -154,21 +154,21 @@ func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 	}
 	add(v1.ResourceCPU, w.value(t, "cpu", 4))
 	add(v1.ResourceMemory, w.value(t, "memory", 4))
-	if pick(t, "extended", 4) == 3 {
+	if Pick(t, "extended", 4) == 3 {
 		add(oneOf(t, "resource", extended), w.value(t, "amount", 3))
 	}
-	if w.Devices && pick(t, "devices by count", 3) == 2 {
+	if w.Devices && Pick(t, "devices by count", 3) == 2 {
 		add(gpu, w.value(t, "gpus", 3))
 		add(nic, w.value(t, "nics", 1))
 	}
 	if w.DRA {
 		add(gpu, w.value(t, "gpus", 2))
-		if given := pick(t, "by DRA", 4); given > 2 || (observed && given > 0) {
+		if given := Pick(t, "by DRA", 4); given > 2 || (observed && given > 0) {
 			r.ByDRA = w.gpus()
 		}
 	}
 	slices.SortFunc(r.Amounts, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
-	for range max(0, pick(t, "ports", 9)-6) {
+	for range max(0, Pick(t, "ports", 9)-6) {
 		r.Ports = append(r.Ports, w.port(t))
 	}
 	return r
@@ -185,25 +185,25 @@ func (w *World) byDRA(t *rapid.T, o *ledger.NodeObservation) {
 	if !w.DRA {
 		return
 	}
-	if pick(t, "slices", 4) > 0 {
+	if Pick(t, "slices", 4) > 0 {
 		o.DRA = w.gpus()
 	}
-	if pick(t, "by count", 4) == 3 {
+	if Pick(t, "by count", 4) == 3 {
 		o.Allocatable = append(o.Allocatable, resources.Amount{Column: w.gpus()[0], Value: 3})
 	}
 }
 
 func (w *World) port(t *rapid.T) resources.HostPort {
-	if pick(t, "term", 4) == 3 {
+	if Pick(t, "term", 4) == 3 {
 		return resources.HostPort{
 			PortKey: resources.PortKey{Protocol: "AntiAffinity"}, IP: oneOf(t, "app", []string{"ns/app=a", "ns/app=b"}),
-			Kept: pick(t, "kept", 2) == 1,
+			Kept: Pick(t, "kept", 2) == 1,
 		}
 	}
 	return resources.HostPort{
 		PortKey: resources.PortKey{
 			Protocol: oneOf(t, "protocol", []v1.Protocol{v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP}),
-			Port:     int32(80 + pick(t, "port", 2)),
+			Port:     int32(80 + Pick(t, "port", 2)),
 		},
 		IP: oneOf(t, "ip", hostIPs),
 	}
@@ -217,7 +217,7 @@ func (w *World) value(t *rapid.T, label string, most int64) int64 {
 	case 59:
 		return math.MaxInt64 - 2
 	}
-	return int64(pick(t, label, int(most)+1))
+	return int64(Pick(t, label, int(most)+1))
 }
 
 // NodeObservation draws what a node may offer.
@@ -225,7 +225,7 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 	o := ledger.NodeObservation{
 		Name:          oneOf(t, "node", nodeNames),
 		UID:           types.UID(oneOf(t, "uid", []string{"u1", "u2"})),
-		Unschedulable: pick(t, "cordoned", 7) == 6,
+		Unschedulable: Pick(t, "cordoned", 7) == 6,
 		Labels: oneOf(t, "labels", []map[string]string{
 			nil, {"pool": "a"}, {"pool": "b"}, {v1.LabelHostname: "a"}, {v1.LabelHostname: "b", "pool": "b"},
 		}),
@@ -237,11 +237,11 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 	}
 	offer(v1.ResourceCPU, w.value(t, "cpu", 24))
 	offer(v1.ResourceMemory, w.value(t, "memory", 24))
-	offer(v1.ResourcePods, int64(pick(t, "pods", 13)))
+	offer(v1.ResourcePods, int64(Pick(t, "pods", 13)))
 	if rapid.Bool().Draw(t, "extended") {
 		offer(oneOf(t, "resource", extended), w.value(t, "amount", 5))
 	}
-	if w.Devices && pick(t, "devices by count", 4) > 0 {
+	if w.Devices && Pick(t, "devices by count", 4) > 0 {
 		offer(gpu, w.value(t, "gpus", 6))
 		offer(nic, w.value(t, "nics", 3))
 	}
@@ -252,7 +252,7 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 
 // RepeatedNode draws the last observation again, sometimes with one thing changed.
 func (w *World) RepeatedNode(t *rapid.T) ledger.NodeObservation {
-	switch o := &w.lastNode; pick(t, "change", 6) {
+	switch o := &w.lastNode; Pick(t, "change", 6) {
 	case 2:
 		o.Unschedulable = !o.Unschedulable
 	case 3:
@@ -272,33 +272,33 @@ func (w *World) PodObservation(t *rapid.T, l *ledger.Ledger) ledger.PodObservati
 	o := ledger.PodObservation{
 		Pod: w.ExistingPod(t), Node: w.Node(t), Request: w.Request(t, true),
 		Scheduler:       oneOf(t, "scheduler", schedulers),
-		Priority:        int32(pick(t, "priority", 3)),
+		Priority:        int32(Pick(t, "priority", 3)),
 		ResourceVersion: w.Version(t),
 	}
 	o.Devices = w.observedDevices(t, o.Pod, l)
 	o.Caller = w.caller(t)
-	if pick(t, "bound with a slot", 4) == 3 {
+	if Pick(t, "bound with a slot", 4) == 3 {
 		o.Slot, o.SlotUID = w.SlotRef(t), oneOf(t, "reservation", reservationUIDs)
 	}
 	return o
 }
 
 // Version draws a resource version; 0 is an unknown one.
-func (w *World) Version(t *rapid.T) uint64 { return uint64(pick(t, "version", 9)) }
+func (w *World) Version(t *rapid.T) uint64 { return uint64(Pick(t, "version", 9)) }
 
 // Placement draws a pod to place somewhere.
 func (w *World) Placement(t *rapid.T) ledger.Placement {
 	p := ledger.Placement{
 		Pod: w.Pod(t), Node: w.Node(t), Request: w.Request(t, false),
 		Scheduler: oneOf(t, "scheduler", schedulers),
-		Priority:  int32(pick(t, "priority", 4)),
+		Priority:  int32(Pick(t, "priority", 4)),
 		Slots:     w.SlotRefs(t),
 	}
-	if p.Devices = w.DevicesOf(t, p.Pod); pick(t, "uncounted", 8) < 7 {
+	if p.Devices = w.DevicesOf(t, p.Pod); Pick(t, "uncounted", 8) < 7 {
 		p.Request = p.Devices.Counted(w.Table, p.Request)
 	}
 	p.Caller = w.caller(t)
-	p.NoDRA = w.DRA && pick(t, "keep", 3) == 2
+	p.NoDRA = w.DRA && Pick(t, "keep", 3) == 2
 	return p
 }
 
@@ -317,12 +317,12 @@ func (w *World) Placements(t *rapid.T) []ledger.Placement {
 // Plan draws a plan of slots in memory, of any mode.
 func (w *World) Plan(t *rapid.T) ledger.Plan {
 	deadline := time.Time{}
-	if pick(t, "expires", 6) > 0 {
-		deadline = w.Now.Add(time.Duration(pick(t, "ttl", 8)-1) * time.Second)
+	if Pick(t, "expires", 6) > 0 {
+		deadline = w.Now.Add(time.Duration(Pick(t, "ttl", 8)-1) * time.Second)
 	}
 	plan := ledger.NewPlan(w.Placements(t), w.Mode(t), deadline)
 	for k := range plan.Slots {
-		plan.Slots[k].Movable, plan.Slots[k].Unborn = pick(t, "movable", 3) == 2, pick(t, "unborn", 3) == 2
+		plan.Slots[k].Movable, plan.Slots[k].Unborn = Pick(t, "movable", 3) == 2, Pick(t, "unborn", 3) == 2
 	}
 	return plan
 }
@@ -336,7 +336,7 @@ func (w *World) Exchange(t *rapid.T, kept []ledger.PodRef) *ledger.Exchange {
 			x.GiveUp = append(x.GiveUp, pod)
 		}
 	}
-	for range pick(t, "choices", 3) {
+	for range Pick(t, "choices", 3) {
 		plan, request := w.Plan(t), w.Request(t, false)
 		for k := range plan.Slots {
 			plan.Slots[k].Request, plan.Slots[k].Devices, plan.Slots[k].Slots = request, nil, nil
@@ -354,7 +354,7 @@ func (w *World) Mode(t *rapid.T) ledger.Mode {
 // Victims draws the UIDs of some pods.
 func (w *World) Victims(t *rapid.T) []types.UID {
 	var victims []types.UID
-	for range pick(t, "victims", 4) {
+	for range Pick(t, "victims", 4) {
 		victims = append(victims, w.ExistingPod(t).UID)
 	}
 	return victims
@@ -362,5 +362,5 @@ func (w *World) Victims(t *rapid.T) []types.UID {
 
 // Pass lets time go on.
 func (w *World) Pass(t *rapid.T) {
-	w.Now = w.Now.Add(time.Duration(pick(t, "seconds", 4)) * time.Second)
+	w.Now = w.Now.Add(time.Duration(Pick(t, "seconds", 4)) * time.Second)
 }

@@ -20,12 +20,12 @@ func (w *World) caller(t *rapid.T) string {
 
 // limits draws what a budget may hold; rarely there is no limit.
 func (w *World) limits(t *rapid.T) *ledger.Limits {
-	if pick(t, "no limit", 6) == 5 {
+	if Pick(t, "no limit", 6) == 5 {
 		return nil
 	}
 	l := &ledger.Limits{Use: w.amounts(t, "use", 40), Keep: w.amounts(t, "keep", 16)}
-	if pick(t, "limited slots", 3) == 2 {
-		l.Slots = new(int64(pick(t, "slots", 6)))
+	if Pick(t, "limited slots", 3) == 2 {
+		l.Slots = new(int64(Pick(t, "slots", 6)))
 	}
 	return l
 }
@@ -33,11 +33,11 @@ func (w *World) limits(t *rapid.T) *ledger.Limits {
 // amounts draws limits of some resources, in order.
 func (w *World) amounts(t *rapid.T, label string, most int64) (amounts []resources.Amount) {
 	for _, column := range []resources.Column{resources.CPU, resources.Memory, resources.Pods} {
-		if pick(t, label, 2) == 1 {
+		if Pick(t, label, 2) == 1 {
 			amounts = append(amounts, resources.Amount{Column: column, Value: w.value(t, label, most)})
 		}
 	}
-	if column, ok := w.Table.Lookup(v1.ResourceName("example.com/r1")); ok && pick(t, label, 4) == 3 {
+	if column, ok := w.Table.Lookup(v1.ResourceName("example.com/r1")); ok && Pick(t, label, 4) == 3 {
 		amounts = append(amounts, resources.Amount{Column: column, Value: w.value(t, label, 4)})
 	}
 	return amounts
@@ -46,11 +46,11 @@ func (w *World) amounts(t *rapid.T, label string, most int64) (amounts []resourc
 // setLimits changes the limits of a few.
 func setLimits(t *rapid.T, e *Explorer, w *World) {
 	kind, names := ledger.OfNamespace, []string{"ns", "ns", "other", ""}
-	if pick(t, "kind", 3) == 2 {
+	if Pick(t, "kind", 3) == 2 {
 		kind, names = ledger.OfCaller, callers
 	}
 	changes := map[string]*ledger.Limits{}
-	for range 1 + pick(t, "changes", 2) {
+	for range 1 + Pick(t, "changes", 2) {
 		changes[oneOf(t, "name", names)] = w.limits(t)
 	}
 	e.SetLimits(kind, changes)

@@ -45,23 +45,23 @@ func compile(spec *v1alpha1.ExtendedResourceClaimSpec) *devices.Request {
 func (w *World) NodeDevices(t *rapid.T) []devices.Device {
 	var list []devices.Device
 	for k := range 6 {
-		if pick(t, "absent", 5) == 4 {
+		if Pick(t, "absent", 5) == 4 {
 			continue
 		}
 		d := devices.Device{
 			Name: fmt.Sprintf("d%d", k), ID: fmt.Sprintf("id%d", k), Resource: gpu,
 			Properties:    map[string]string{"model": []string{"a", "b"}[k%2]},
-			Unschedulable: pick(t, "unschedulable", 12) == 11,
+			Unschedulable: Pick(t, "unschedulable", 12) == 11,
 		}
 		if k >= 4 {
 			d.Resource = nic
 		}
-		if pick(t, "same device", 16) == 15 {
+		if Pick(t, "same device", 16) == 15 {
 			d.ID = "id0"
 		}
 		list = append(list, d)
 	}
-	if pick(t, "none", 12) == 11 {
+	if Pick(t, "none", 12) == 11 {
 		return nil
 	}
 	return list
@@ -73,7 +73,7 @@ func (w *World) DevicesOf(t *rapid.T, pod ledger.PodRef) *ledger.DeviceRequest {
 		return nil
 	}
 	known, ok := w.allocations[pod.Name]
-	if ok && pick(t, "other devices", 8) < 7 {
+	if ok && Pick(t, "other devices", 8) < 7 {
 		return w.again(t, known)
 	}
 	r := w.deviceRequest(t)
@@ -91,27 +91,27 @@ func (w *World) again(t *rapid.T, r *ledger.DeviceRequest) *ledger.DeviceRequest
 }
 
 func (w *World) deviceRequest(t *rapid.T) *ledger.DeviceRequest {
-	switch pick(t, "claims devices", 16) {
+	switch Pick(t, "claims devices", 16) {
 	case 0, 1, 2:
 		return nil
 	case 3:
 		return &ledger.DeviceRequest{Claims: []ledger.DeviceClaimRef{w.deviceClaim(t)}, Err: "there is no such claim"}
 	}
 	r := &ledger.DeviceRequest{}
-	for range 1 + pick(t, "claims", 4)/3 {
+	for range 1 + Pick(t, "claims", 4)/3 {
 		ref := w.deviceClaim(t)
 		if slices.ContainsFunc(r.Claims, func(o ledger.DeviceClaimRef) bool { return o.Name == ref.Name }) {
 			continue
 		}
 		r.Claims = append(r.Claims, ref)
-		r.Requests = append(r.Requests, compile(&deviceClaims[pick(t, "spec", len(deviceClaims))]))
+		r.Requests = append(r.Requests, compile(&deviceClaims[Pick(t, "spec", len(deviceClaims))]))
 	}
 	return r
 }
 
 func (w *World) deviceClaim(t *rapid.T) ledger.DeviceClaimRef {
 	return ledger.DeviceClaimRef{
-		Namespace: "ns", Name: fmt.Sprintf("c%d", pick(t, "claim", 8)),
+		Namespace: "ns", Name: fmt.Sprintf("c%d", Pick(t, "claim", 8)),
 		UID: oneOf(t, "claim uid", []types.UID{"1", "1", "1", "2", ""}),
 	}
 }
@@ -125,7 +125,7 @@ func (w *World) heldDevices(t *rapid.T, pod ledger.PodRef) *ledger.DeviceRequest
 		return w.DevicesOf(t, pod)
 	}
 	r := w.deviceRequest(t)
-	if r != nil && pick(t, "for claims", 4) < 3 {
+	if r != nil && Pick(t, "for claims", 4) < 3 {
 		r.Claims = nil
 	}
 	return r
@@ -136,10 +136,10 @@ func (w *World) heldBefore(t *rapid.T, r *ledger.DeviceRequest) *ledger.DeviceRe
 	var ids []string
 	for _, request := range r.Requests {
 		for range request.Count() {
-			ids = append(ids, fmt.Sprintf("id%d", pick(t, "held id", 7)))
+			ids = append(ids, fmt.Sprintf("id%d", Pick(t, "held id", 7)))
 		}
 	}
-	if len(ids) > 0 && pick(t, "one less", 8) == 7 {
+	if len(ids) > 0 && Pick(t, "one less", 8) == 7 {
 		ids = ids[1:]
 	}
 	before := *r
@@ -151,7 +151,7 @@ func (w *World) heldBefore(t *rapid.T, r *ledger.DeviceRequest) *ledger.DeviceRe
 // was given, if it was.
 func (w *World) observedDevices(t *rapid.T, pod ledger.PodRef, l *ledger.Ledger) *ledger.DeviceRequest {
 	r := w.DevicesOf(t, pod)
-	if !w.Devices || (r == nil && pick(t, "says nothing", 3) == 2) {
+	if !w.Devices || (r == nil && Pick(t, "says nothing", 3) == 2) {
 		return nil
 	}
 	if r == nil {
@@ -160,16 +160,16 @@ func (w *World) observedDevices(t *rapid.T, pod ledger.PodRef, l *ledger.Ledger)
 	o := *r
 	var ids []string
 	allocation, ok := l.Allocation(pod)
-	if ok && pick(t, "other ids", 6) < 5 {
+	if ok && Pick(t, "other ids", 6) < 5 {
 		for _, g := range allocation.Given {
 			ids = append(ids, g.IDs...)
 		}
-		if pick(t, "claims unknown by now", 8) == 7 {
+		if Pick(t, "claims unknown by now", 8) == 7 {
 			o.Requests, o.Err = nil, "deleted meanwhile"
 		}
 	} else {
-		for range pick(t, "ids", 4) {
-			ids = append(ids, fmt.Sprintf("id%d", pick(t, "id", 7)))
+		for range Pick(t, "ids", 4) {
+			ids = append(ids, fmt.Sprintf("id%d", Pick(t, "id", 7)))
 		}
 	}
 	o.Given = strings.Join(ids, ",")

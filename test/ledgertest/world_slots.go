@@ -27,7 +27,7 @@ func (w *World) SlotRef(t *rapid.T) ledger.SlotRef {
 		Namespace: "ns", Name: oneOf(t, "reservation", reservationNames),
 		Slot: oneOf(t, "slot", slotNames),
 	}
-	if pick(t, "namespace", 8) == 7 {
+	if Pick(t, "namespace", 8) == 7 {
 		ref.Namespace = "other"
 	}
 	return ref
@@ -36,14 +36,14 @@ func (w *World) SlotRef(t *rapid.T) ledger.SlotRef {
 // SlotRefs draws the slots a pod may use; not all of them exist.
 func (w *World) SlotRefs(t *rapid.T) []ledger.SlotRef {
 	var refs []ledger.SlotRef
-	if pick(t, "many", 16) == 15 {
+	if Pick(t, "many", 16) == 15 {
 		for range 12 {
 			for _, name := range reservationNames {
 				refs = append(refs, ledger.SlotRef{Namespace: "ns", Name: name, Slot: oneOf(t, "slot", slotNames)})
 			}
 		}
 	}
-	for range max(0, pick(t, "candidates", 6)-2) {
+	for range max(0, Pick(t, "candidates", 6)-2) {
 		refs = append(refs, w.SlotRef(t))
 	}
 	return refs
@@ -55,20 +55,20 @@ func (w *World) Slot(t *rapid.T, observed bool) ledger.Slot {
 		Ref: w.SlotRef(t), Node: w.Node(t), Request: w.Request(t, observed),
 		Policy:    oneOf(t, "policy", policies),
 		Scheduler: oneOf(t, "scheduler", schedulers),
-		Priority:  int32(pick(t, "priority", 3)),
+		Priority:  int32(Pick(t, "priority", 3)),
 		Deadline:  w.Deadline(t),
 		UID:       oneOf(t, "reservation", reservationUIDs),
 	}
 	// The slots of a reservation are mostly alike in this.
-	h.Preemptible = (h.Ref.Name != "r1") != (pick(t, "odd", 16) == 15)
-	if pick(t, "for one pod", 4) == 3 {
-		h.Pod, h.Unborn = w.Pod(t), pick(t, "unborn", 2) == 1
+	h.Preemptible = (h.Ref.Name != "r1") != (Pick(t, "odd", 16) == 15)
+	if Pick(t, "for one pod", 4) == 3 {
+		h.Pod, h.Unborn = w.Pod(t), Pick(t, "unborn", 2) == 1
 	}
 	h.Caller = w.caller(t)
 	h.Devices = w.heldDevices(t, h.Pod)
 	h.Request.ByDRA = nil // nothing by DRA is kept
 	h.Request = h.Devices.Counted(w.Table, h.Request)
-	if observed && h.Devices != nil && pick(t, "what was held is known", 2) == 1 {
+	if observed && h.Devices != nil && Pick(t, "what was held is known", 2) == 1 {
 		h.Devices = w.heldBefore(t, h.Devices)
 	}
 	return h
@@ -96,8 +96,8 @@ func (w *World) LargeNode(t *rapid.T, name string) ledger.NodeObservation {
 	cpu := w.value(t, "cpu", 12)
 	o.Allocatable = []resources.Amount{
 		{Column: resources.CPU, Value: 8 + min(cpu, math.MaxInt64-8)},
-		{Column: resources.Memory, Value: 8 + int64(pick(t, "memory", 12))},
-		{Column: resources.Pods, Value: 4 + int64(pick(t, "pods", 9))},
+		{Column: resources.Memory, Value: 8 + int64(Pick(t, "memory", 12))},
+		{Column: resources.Pods, Value: 4 + int64(Pick(t, "pods", 9))},
 	}
 	w.byDRA(t, &o)
 	slices.SortFunc(o.Allocatable, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
@@ -107,10 +107,10 @@ func (w *World) LargeNode(t *rapid.T, name string) ledger.NodeObservation {
 
 // Deadline draws when something ends: soon, just now, or never.
 func (w *World) Deadline(t *rapid.T) time.Time {
-	if pick(t, "expires", 5) == 0 {
+	if Pick(t, "expires", 5) == 0 {
 		return time.Time{}
 	}
-	return w.Now.Add(time.Duration(pick(t, "ttl", 8)-1) * time.Second)
+	return w.Now.Add(time.Duration(Pick(t, "ttl", 8)-1) * time.Second)
 }
 
 // SlotPlan draws a few slots of reservations; sometimes one of them twice, and sometimes
@@ -121,7 +121,7 @@ func (w *World) SlotPlan(t *rapid.T) ledger.Plan {
 		h := w.Slot(t, false)
 		if len(plan.Slots) > 0 {
 			before := plan.Slots[0]
-			switch pick(t, "again", 8) {
+			switch Pick(t, "again", 8) {
 			case 5:
 				h = before
 			case 6:
