@@ -409,7 +409,7 @@ func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
 }
 
 // resume makes slots for the rest of a gang that has started. What somebody reserved for members of it lasts as long as
-// these slots. There is one of either. g.mu is held.
+// these slots. reserved and rest are not both empty. g.mu is held.
 func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*cluster.Pod) bool {
 	s := g.state(append(slices.Clone(rest), reserved...)[0], gang)
 	s.caller = cmp.Or(s.caller, g.o.Pods.GangSize(key).Caller) // what is kept counts in the budget of who has started it
