@@ -41,6 +41,8 @@ type Options struct {
 	Uncompared bool
 	// Jumps has the clocks of servers jump. What is promised until a time of day is not judged then.
 	Jumps bool
+	// Limited has a quota come and go, and the servers read a policy file that changes.
+	Limited bool
 	// Without are the actions and the fates of requests that do not happen.
 	Without []string
 	// LogLevel is that of the servers; what they log is in the history.
@@ -70,8 +72,9 @@ type Cluster struct {
 	network *network
 	servers []*server
 	judge   *judge
-	trouble int // see link
-	crews   int // how many there were
+	policy  *policyFile // nil where there is none
+	trouble int         // see link
+	crews   int         // how many there were
 
 	steps atomic.Int64
 	quiet atomic.Bool // nothing happens any more
@@ -148,6 +151,16 @@ func Run(o Options) (*Result, error) {
 		return nil, err
 	}
 	defer c.stop()
+	if o.Limited {
+		dir, err := os.MkdirTemp("", "globalreserve-policy")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		c.policy = &policyFile{dir}
+		c.changePolicy(context.Background())
+		c.changeQuota(context.Background())
+	}
 	if err := c.start(); err != nil {
 		return nil, err
 	}
@@ -280,8 +293,7 @@ func (c *Cluster) install() error {
 		}
 	}
 	for _, kind := range []*groupKind{volcanoGroups, coschedulingGroups} {
-		definitions := c.dynamic.Resource(installed["CustomResourceDefinition"])
-		if _, err := definitions.Create(ctx, kind.definition(), metav1.CreateOptions{}); err != nil {
+		if err := c.define(ctx, kind); err != nil {
 			return fmt.Errorf("installing PodGroups: %w", err)
 		}
 	}

@@ -7,6 +7,7 @@
 //	scheduler.go     schedulers that ask the servers, on what they have read some time ago, or bind by themselves
 //	gangs.go         one that reserves for gangs
 //	crews.go         gangs whose pods say that they are one
+//	limits.go        what namespaces and schedulers may use, and the policy file
 //	devices.go       devices of nodes, and claims of them
 //	dra.go           devices of ResourceSlices, which schedulers give to ResourceClaims
 //	apiservers.go    two API servers on one etcd, which restart and hear late of changes

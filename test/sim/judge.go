@@ -36,12 +36,16 @@ type judge struct {
 	// crewRecords and podGroups are of gangs, by name.
 	crewRecords    map[string]*crewRecord
 	podGroups      map[string]*groupRecord
+	defined        map[*groupKind]time.Time // since when
 	resourceClaims map[types.UID]*resourcev1.ResourceClaim
 	devices        map[string]*deviceRecord      // by node/ID
 	told           map[types.UID][]string        // the devices of pods, as they were told with their binding
 	used           map[types.UID]map[string]bool // the slots of Reservations that pods have used
-	term           int64                         // the latest of a Binding that was carried out
-	bound          int                           // pods
+	// quota is that of the namespace, ofSchedulers what those may use, by name, and ofReservations what may be kept.
+	quota, ofReservations limits
+	ofSchedulers          map[string]limits
+	term                  int64 // the latest of a Binding that was carried out
+	bound                 int   // pods
 }
 
 // nodeRecord is what a node had to give, and since when.
@@ -64,9 +68,9 @@ func newJudge(c *Cluster) *judge {
 		cluster: c, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*nodeRecord{}, gone: map[types.UID]bool{},
 		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]bool{},
 		former: map[string]*promise{}, crewRecords: map[string]*crewRecord{},
-		podGroups:      map[string]*groupRecord{},
+		podGroups: map[string]*groupRecord{}, defined: map[*groupKind]time.Time{},
 		resourceClaims: map[types.UID]*resourcev1.ResourceClaim{},
-		devices:        map[string]*deviceRecord{}, told: map[types.UID][]string{},
+		devices:        map[string]*deviceRecord{}, told: map[types.UID][]string{}, ofSchedulers: map[string]limits{},
 	}
 }
 
@@ -80,6 +84,8 @@ func (j *judge) observe(change fakekube.Change) {
 		j.observePod(decode[v1.Pod](j, change.Before), decode[v1.Pod](j, change.After))
 	case of("minions"):
 		j.observeNode(decode[v1.Node](j, change.Before), decode[v1.Node](j, change.After))
+	case of("resourcequotas"):
+		j.observeQuota(decode[v1.ResourceQuota](j, change.After))
 	case of("resourceclaims"):
 		j.observeResourceClaim(decode[resourcev1.ResourceClaim](j, change.Before),
 			decode[resourcev1.ResourceClaim](j, change.After))
@@ -188,8 +194,10 @@ func (j *judge) observeBinding(before, after *v1.Pod, name string) {
 	j.bound++
 	j.use(after)
 	j.observeFirst(after, name)
-	if before != nil { // one that is created with its node carries no term
+	if before != nil {
 		j.observeTerm(after, name)
+	} else { // one that is created with its node carries no term
+		j.judgeCreation(after, name)
 	}
 	j.observeDevices(after, name)
 	if other := j.portUsed(after, after.Spec.NodeName); other != "" {
@@ -231,6 +239,7 @@ func (j *judge) observeUse(pod *v1.Pod, asked v1.ResourceList, name string) {
 		j.cluster.fail("pod %s has on node %s what is kept by %v: %s are used and kept", name, node, by, text(used))
 	}
 	j.judgeCrews(pod, name)
+	j.judgeLimits(pod, asked, name)
 }
 
 // had reports whether a node had as much lately of what is asked for.
@@ -249,7 +258,7 @@ func (j *judge) had(node string, used, asked v1.ResourceList) bool {
 			if resource == gpu && has.IsZero() {
 				has = *quantity.NewQuantity(maxDevices, quantity.DecimalSI) // claims are served without a device plugin
 			}
-			if g.recent() && has.Cmp(most) > 0 {
+			if g.recent(unknownFor) && has.Cmp(most) > 0 {
 				most = has
 			}
 		}
@@ -270,7 +279,9 @@ func text(list v1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-func (g *given) recent() bool { return g.until.IsZero() || time.Since(g.until) < unknownFor }
+func (g *given) recent(within time.Duration) bool {
+	return g.until.IsZero() || time.Since(g.until) < within
+}
 
 // answers is what schedulers were told of their requests to bind one pod.
 type answers struct {
@@ -364,7 +375,7 @@ func requestsOf(pod *v1.Pod) v1.ResourceList {
 func (j *judge) waits() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if gang := j.stuckCrew(); gang != "" {
+	if gang := j.stuckCrew(); gang != "" && !j.limited() {
 		return "gang " + gang + " is not whole, though there is capacity for it"
 	}
 	if claim := j.unallocated(); claim != "" {
@@ -373,7 +384,7 @@ func (j *judge) waits() string {
 	taken := map[int32]map[string]v1.ResourceList{0: j.taken(0), highPriority: j.taken(highPriority)}
 	for _, p := range j.pods {
 		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || p.Labels[gangLabel] != "" || crewOf(p) != "" ||
-			claims(p) && !claimsOwn(p) {
+			claims(p) && !claimsOwn(p) || !j.within(p) {
 			continue
 		}
 		asked := requestsOf(p)

@@ -60,6 +60,7 @@ var actions = []action{
 	{6, (*Cluster).deleteReservation},
 	{15, (*Cluster).createCrew},
 	{5, (*Cluster).changePodGroup},
+	{1, (*Cluster).changeDefinition},
 	{10, (*Cluster).changeClaims},
 	{3, (*Cluster).changeDevices},
 	{2, (*Cluster).editAnnotations},
@@ -78,6 +79,8 @@ var actions = []action{
 	{1, (*Cluster).restartAPIServer},
 	{2, (*Cluster).lagAPIServer},
 	{1, (*Cluster).compact},
+	{1, (*Cluster).changeQuota},
+	{2, (*Cluster).changePolicy},
 }
 
 // drive has all of it happen, and looks whether the promises are kept.
@@ -161,6 +164,12 @@ func (c *Cluster) calm(ctx context.Context) {
 		c.removeNode(ctx) // for good
 	}
 	c.deletePods(ctx)
+	if c.random.IntN(2) == 0 {
+		c.liftLimits(ctx)
+	}
+	for _, kind := range []*groupKind{volcanoGroups, coschedulingGroups} {
+		c.must(c.define(ctx, kind), "creating a definition")
+	}
 	c.createCrew(ctx) // for what is free then
 	c.note("driver", "nothing happens any more")
 	c.quiet.Store(true)

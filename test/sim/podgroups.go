@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,11 +77,35 @@ func (c *Cluster) createPodGroup(ctx context.Context, gang string) {
 			"metadata": map[string]any{"name": gang, "namespace": "default"}, "spec": spec,
 		},
 	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		return // or the definition is not there, or on its way out
 	}
 	c.must(err, "creating a PodGroup")
 	c.note("user", "creates PodGroup %s: %v", gang, spec)
+}
+
+// changeDefinition has the definition of a kind of PodGroups go, with all of them, or come back.
+func (c *Cluster) changeDefinition(ctx context.Context) {
+	kind := []*groupKind{volcanoGroups, coschedulingGroups}[c.random.IntN(2)]
+	if c.random.IntN(3) > 0 {
+		c.must(c.define(ctx, kind), "creating a definition")
+		return
+	}
+	definitions, name := c.dynamic.Resource(installed["CustomResourceDefinition"]), kind.Resource+"."+kind.Group
+	c.judge.define(kind, false)
+	c.must(definitions.Delete(ctx, name, metav1.DeleteOptions{}), "deleting a definition")
+	c.note("user", "deletes the definition of %s", name)
+}
+
+// define creates the definition of a kind, if there is none.
+func (c *Cluster) define(ctx context.Context, kind *groupKind) error {
+	_, err := c.dynamic.Resource(installed["CustomResourceDefinition"]).Create(ctx, kind.definition(), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	c.note("user", "creates the definition of %s.%s", kind.Resource, kind.Group)
+	c.judge.define(kind, true)
+	return err
 }
 
 // latestCrews is of how many of the latest gangs the PodGroups change.
@@ -151,9 +176,24 @@ func (j *judge) observePodGroup(before, after *podGroup) {
 	record.least = min(record.least, after.Spec.MinMember)
 }
 
+// define notes that the definition of a kind comes or goes.
+func (j *judge) define(kind *groupKind, comes bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.defined[kind] = time.Now(); !comes {
+		delete(j.defined, kind)
+	}
+}
+
 // observeFirst looks at a pod that is bound of a gang with a PodGroup: before that exists nobody knows what it needs.
+// Where there is no definition of the kind such pods are like others.
 func (j *judge) observeFirst(pod *v1.Pod, name string) {
-	if gang := crewOf(pod); gang != "" && kindOf(gang) != nil && j.podGroups[gang] == nil {
+	gang := crewOf(pod)
+	if gang == "" || kindOf(gang) == nil {
+		return
+	}
+	since, defined := j.defined[kindOf(gang)]
+	if defined && time.Since(since) > unknownFor && j.podGroups[gang] == nil {
 		j.cluster.fail("pod %s is bound, and PodGroup %s never was", name, gang)
 	}
 }

@@ -41,6 +41,8 @@ func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
 		p = &promise{}
 		j.promises[after.UID] = p
 	}
+	begins := after.Status.Phase == v1alpha1.ReservationAvailable &&
+		(p.object == nil || p.object.Status.Phase != after.Status.Phase)
 	if p.object == nil || p.object.Status.Phase != after.Status.Phase {
 		j.cluster.note("API", "reservation %s is %q: %s", after.Name, after.Status.Phase, after.Status.NodeName)
 	}
@@ -50,6 +52,9 @@ func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
 				after.Status.Phase)
 		}
 		p.broken = string(after.Status.Phase)
+	}
+	if begins {
+		j.judgeReservation(after)
 	}
 }
 

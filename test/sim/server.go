@@ -68,6 +68,9 @@ func (s *server) start() error {
 	if s.cluster.options.Uncompared {
 		o.CompareInterval, o.FullCompareInterval = 24*time.Hour, 24*time.Hour
 	}
+	if s.cluster.policy != nil {
+		o.PolicyFile = s.cluster.policy.path()
+	}
 	o.LogLevel = s.cluster.options.LogLevel
 	if p.app, err = app.New(o, clients, &logWriter{s}); err != nil {
 		return fmt.Errorf("making %s: %w", s.name, err)

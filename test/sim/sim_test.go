@@ -41,7 +41,7 @@ const (
 func ofSeed(seed, steps int) Options {
 	return Options{
 		Seed: uint64(seed), Steps: steps, Servers: 2 + seed%2, Nodes: 4, Schedulers: 4,
-		Unfenced: seed%4 == 0, Jumps: seed%4 < 2, Uncompared: seed%5 < 2, Pace: 1 + seed%3/2*4, LogLevel: "warn",
+		Unfenced: seed%4 == 0, Jumps: seed%4 < 2, Uncompared: seed%5 < 2, Limited: seed%7 < 3, Pace: 1 + seed%3/2*4, LogLevel: "warn",
 	}
 }
 
@@ -51,7 +51,7 @@ var happens = []string{
 	late, twice, throttled, slow, "grows", "scheduler-0 binds", "scheduler-0 does not bind", "creates reservation",
 	"uses default/rsv", `is "Succeeded"`, "durable true", "durable false", "gives back", "is behind by",
 	"has devices [GPU", "gives part-", "/deleted-pod", "takes the device of",
-	"device node-", "creates PodGroup", "has PodGroup",
+	"device node-", "creates PodGroup", "has PodGroup", "sets the policy", "sets the quota", "than the policy allows",
 }
 
 // rarely is what happens to less than two of three clusters: by chance it may happen to none of the gate's. It has to
@@ -59,7 +59,7 @@ var happens = []string{
 var rarely = []string{
 	"is killed", "is paused", "is cut off", "its clock is", "cordoned: true", `is "Expired"`, "is restarted",
 	"is compacted", "refuse it: true", "takes from", "of its gang need capacity",
-	"deletes PodGroup", "is allocated to ResourceClaim",
+	"deletes PodGroup", "is allocated to ResourceClaim", "deletes the definition", "its ResourceQuota", "who may not act",
 }
 
 const manySteps = 100_000
