@@ -34,9 +34,37 @@ func (p *process) ask(ctx context.Context, caller, method, path string, question
 	}
 	said, err := readAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%d: %s", response.StatusCode, bytes.TrimSpace(said))
+		return &statusError{response.StatusCode, string(bytes.TrimSpace(said))}
 	}
 	return json.Unmarshal(said, answer)
+}
+
+// statusError is an answer that is none to the question.
+type statusError struct {
+	status int
+	said   string
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("%d: %s", e.status, e.said) }
+
+// undone reports whether an error says that nothing was done, and that nothing will be.
+func undone(err error) bool {
+	status := statusOf(err)
+	return status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
+}
+
+// refusedAsWrong reports whether an error says that what was asked makes no sense.
+func refusedAsWrong(err error) bool {
+	return statusOf(err)/100 == 4 && !undone(err)
+}
+
+// statusOf returns the status of an answer that is none to the question, 0 where there is none.
+func statusOf(err error) int {
+	var e *statusError
+	if errors.As(err, &e) {
+		return e.status
+	}
+	return 0
 }
 
 // front is what a process answers. It implements http.RoundTripper.

@@ -25,6 +25,7 @@ func (c *Cluster) setTrouble(percent int) {
 		if s.alive() {
 			s.running.link.setTrouble(percent)
 			s.running.asked.setTrouble(percent)
+			s.running.host.setTrouble(percent)
 		}
 	}
 }
@@ -32,7 +33,7 @@ func (c *Cluster) setTrouble(percent int) {
 // disturbServer has one of the servers stop, die, pause, be cut off, or have another time.
 func (c *Cluster) disturbServer(context.Context) {
 	s := c.servers[c.random.IntN(len(c.servers))]
-	kinds := 4
+	kinds := 5
 	if c.options.Jumps {
 		kinds++
 	}
@@ -56,6 +57,11 @@ func (c *Cluster) disturbServer(context.Context) {
 	case 3:
 		c.note(s.name, "is cut off from the API server")
 		s.shut(s.running.link.cut, milliseconds(c.random, longestPause))
+	case 4:
+		c.note(s.name, "is cut off from the other servers")
+		host := s.running.host
+		host.cutOff(true)
+		s.later(milliseconds(c.random, longestPause), func() { host.cutOff(false) })
 	default:
 		jump := milliseconds(c.random, 600000) - 5*time.Minute
 		s.running.jump.Store(int64(jump))
@@ -97,14 +103,19 @@ const longestPause = 40000
 
 // shut shuts a gate of the process that runs, for a while.
 func (s *server) shut(g *gate, lasts time.Duration) {
-	p := s.running
 	g.shut()
+	s.later(lasts, g.open)
+}
+
+// later does something after a while, or when the process that runs has ended.
+func (s *server) later(after time.Duration, do func()) {
+	p := s.running
 	s.ended.Go(func() {
 		select {
-		case <-time.After(lasts):
+		case <-time.After(after):
 		case <-p.ended:
 		}
-		g.open()
+		do()
 		s.cluster.note(s.name, "goes on")
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,8 +81,11 @@ func (s *gangScheduler) startGang(ctx context.Context, pods []v1.Pod) {
 		named := v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pods[i].Namespace, Name: pods[i].Name, UID: pods[i].UID}}
 		r.Pods, r.Nodes = append(r.Pods, named), append(r.Nodes, good[s.random.IntN(len(good))])
 	}
-	answer, known := s.reserve(ctx, r)
-	if !known || answer.Error == "" && !s.bindAll(ctx, pods, r, answer) {
+	answer := s.reserve(ctx, r)
+	if answer != nil && answer.Error == "" && s.random.IntN(4) == 0 {
+		s.repeat(ctx, r, answer)
+	}
+	if answer == nil || answer.Error == "" && !s.bindAll(ctx, pods, r, answer) {
 		s.giveBack(ctx, r, answer)
 	}
 }
@@ -89,30 +93,77 @@ func (s *gangScheduler) startGang(ctx context.Context, pods []v1.Pod) {
 // tries is how often a scheduler asks again where it did not hear the answer.
 const tries = 3
 
-// reserve sends a /reserve, again where it does not know what became of it.
-func (s *gangScheduler) reserve(ctx context.Context, r *reservation) (answer *reserver.Answer, known bool) {
+// reserve sends a /reserve, again where it does not know what became of it. It returns nil where it never knows.
+func (s *gangScheduler) reserve(ctx context.Context, r *reservation) *reserver.Answer {
 	until := time.Now().Add(time.Duration(r.TTLSeconds) * time.Second) // or longer, as it begins later
 	for range tries {
 		server := s.cluster.anyProcess(s.random)
 		if server == nil {
-			return nil, false
+			return nil
 		}
-		asked, cancel := context.WithTimeout(ctx, askTimeout)
-		answer = &reserver.Answer{}
-		err := server.ask(asked, s.name, "POST", "/reserve", r, answer)
-		cancel()
+		answer, err := s.askOnce(ctx, server, "/reserve", r)
 		if err != nil {
 			s.cluster.note(s.name, "does not know whether %s reserves %s: %v", server.name, names(r.Pods), err)
 			continue
 		}
 		s.cluster.note(s.name, "reserves %s on %v by %s: reservation %q, durable %t, until %s: %s", names(r.Pods), r.Nodes,
 			server.name, answer.Reservation, answer.Durable, answer.ExpiresAt.Format(time.TimeOnly), answer.Error)
-		if namespace, name, ok := strings.Cut(answer.Reservation, "/"); ok && answer.Error == "" {
+		namespace, name, ok := strings.Cut(answer.Reservation, "/")
+		switch {
+		case ok && answer.Error == "":
 			s.cluster.judge.acknowledged(types.NamespacedName{Namespace: namespace, Name: name}, until, r.Pods)
+			s.read(ctx, name)
+		case answer.Error != "":
+			s.cluster.judge.refusedGang(r.RequestID, r.Pods, answer.Error)
 		}
-		return answer, true
+		return answer
 	}
-	return nil, false
+	s.cluster.judge.refusedGang(r.RequestID, r.Pods, "nothing was done") // or it is not known, see askOnce
+	return nil
+}
+
+// askOnce sends a /reserve or /unreserve. Where it is not known what was done, that may be done later.
+func (s *gangScheduler) askOnce(ctx context.Context, server *process, path string, r *reservation,
+) (*reserver.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer := &reserver.Answer{}
+	err := server.ask(ctx, s.name, "POST", path, r, answer)
+	if refusedAsWrong(err) {
+		s.cluster.fail("%s of %s makes no sense: %w", path, names(r.Pods), err)
+	}
+	if err != nil && !undone(err) || strings.Contains(answer.Error, "not known") {
+		s.cluster.judge.doubt(r.Pods)
+	}
+	return answer, err
+}
+
+// repeat sends a /reserve again that was answered, as if that had not been heard.
+func (s *gangScheduler) repeat(ctx context.Context, r *reservation, first *reserver.Answer) {
+	server := s.cluster.anyProcess(s.random)
+	if server == nil {
+		return
+	}
+	if again, err := s.askOnce(ctx, server, "/reserve", r); err == nil {
+		s.cluster.note(s.name, "repeats %s to %s: reservation %q: %s", r.RequestID, server.name, again.Reservation, again.Error)
+		s.cluster.judge.repeated(first, again)
+	}
+}
+
+// read asks any server what is kept. Each answers as the one that decides does: a Reservation that was acknowledged is
+// listed, and what is kept for pods is listed no more when it was given back.
+func (s *gangScheduler) read(ctx context.Context, acknowledged string, givenBack ...v1.Pod) {
+	server := s.cluster.anyProcess(s.random)
+	if server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var answer reserver.ReservationsAnswer
+	if err := server.ask(ctx, s.name, "GET", "/v1/reservations", nil, &answer); err != nil {
+		return
+	}
+	s.cluster.judge.listed(server.name, answer.Reservations, acknowledged, givenBack)
 }
 
 // bindAll binds the pods where capacity is kept for them, and reports whether all are bound. It may give up before.
@@ -145,12 +196,15 @@ func (s *gangScheduler) giveBack(ctx context.Context, r *reservation, answer *re
 	back := &reservation{SchedulerName: r.SchedulerName, Pods: r.Pods, Nodes: r.Nodes}
 	for ctx.Err() == nil {
 		if server := s.cluster.anyProcess(s.random); server != nil {
-			asked, cancel := context.WithTimeout(ctx, askTimeout)
-			var said reserver.Answer
-			err := server.ask(asked, s.name, "POST", "/unreserve", back, &said)
-			cancel()
+			asked := time.Now()
+			said, err := s.askOnce(ctx, server, "/unreserve", back)
 			s.cluster.note(s.name, "gives back what is kept for %s by %s: %s %v", names(r.Pods), server.name, said.Error, err)
 			if err == nil {
+				given := slices.DeleteFunc(slices.Clone(r.Pods), func(pod v1.Pod) bool {
+					return slices.Contains(said.FailedPods, pod.Name)
+				})
+				s.cluster.judge.givenBack(given, asked)
+				s.read(ctx, "", given...)
 				return
 			}
 		}

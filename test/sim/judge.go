@@ -32,6 +32,7 @@ type judge struct {
 	// answers are those about each pod.
 	answers  map[types.UID]*answers
 	promises map[types.UID]*promise
+	doubtful map[types.UID]bool  // pods that something was asked for which may still be carried out
 	former   map[string]*promise // by the names of Reservations that are gone
 	// crewRecords and podGroups are of gangs, by name.
 	crewRecords    map[string]*crewRecord
@@ -67,7 +68,7 @@ func newJudge(c *Cluster) *judge {
 	return &judge{
 		cluster: c, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*nodeRecord{}, gone: map[types.UID]bool{},
 		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]bool{},
-		former: map[string]*promise{}, crewRecords: map[string]*crewRecord{},
+		former: map[string]*promise{}, doubtful: map[types.UID]bool{}, crewRecords: map[string]*crewRecord{},
 		podGroups: map[string]*groupRecord{}, defined: map[*groupKind]time.Time{},
 		resourceClaims: map[types.UID]*resourcev1.ResourceClaim{},
 		devices:        map[string]*deviceRecord{}, told: map[types.UID][]string{}, ofSchedulers: map[string]limits{},

@@ -203,7 +203,8 @@ const lowest = -1
 func (j *judge) usedBy(scheduler string) v1.ResourceList {
 	sum := v1.ResourceList{}
 	for _, pod := range j.pods {
-		if pod.Spec.SchedulerName == scheduler && pod.Spec.NodeName != "" && !ended(pod) && j.answersAbout(pod.UID).requests > 0 {
+		if pod.Spec.SchedulerName == scheduler && pod.Spec.NodeName != "" && !ended(pod) &&
+			j.answersAbout(pod.UID).requests > 0 {
 			add(sum, requestsOf(pod))
 		}
 	}

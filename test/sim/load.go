@@ -179,6 +179,7 @@ func (c *Cluster) calm(ctx context.Context) {
 		if s.alive() {
 			s.running.gate.open()
 			s.running.link.cut.open()
+			s.running.host.cutOff(false)
 			s.running.jump.Store(0)
 		}
 	}

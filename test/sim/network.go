@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -22,6 +23,12 @@ func newNetwork() *network { return &network{listeners: map[string]*listener{}, 
 type host struct {
 	*network
 	gate *gate
+
+	// What follows is guarded by the network's lock.
+	isCut   bool    // from all others
+	ends    []*conn // of its connections
+	random  *rand.Rand
+	trouble int // of how many of a thousand pieces that are sent the connection ends
 }
 
 // Listen opens a port, or any port where that is 0.
@@ -63,12 +70,14 @@ func (h *host) vanish() {
 func (h *host) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	h.mu.Lock()
 	l := h.listeners[address]
-	h.mu.Unlock()
-	if l == nil {
+	if l == nil || h.isCut || l.host.isCut {
+		h.mu.Unlock()
 		return nil, fmt.Errorf("%s: connection refused", address)
 	}
 	one, other := net.Pipe()
-	here, there := newConn(one, &net.TCPAddr{IP: l.at.IP}, h.gate), newConn(other, l.at, l.host.gate)
+	here, there := newConn(one, &net.TCPAddr{IP: l.at.IP}, h), newConn(other, l.at, l.host)
+	h.ends, l.host.ends = append(h.ends, here), append(l.host.ends, there)
+	h.mu.Unlock()
 	var err error
 	select {
 	case l.conns <- there:
@@ -80,6 +89,30 @@ func (h *host) DialContext(ctx context.Context, _, address string) (net.Conn, er
 	}
 	_, _ = here.Close(), there.Close() // they were not used
 	return nil, err
+}
+
+func (h *host) setTrouble(thousandth int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trouble = thousandth
+}
+
+// breaks draws whether a connection ends.
+func (h *host) breaks() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.random.IntN(1000) < h.trouble
+}
+
+// cutOff ends all connections with others, and has none made until it is called again.
+func (h *host) cutOff(isCut bool) {
+	h.mu.Lock()
+	ends := h.ends
+	h.isCut, h.ends = isCut, nil
+	h.mu.Unlock()
+	for _, c := range ends {
+		_ = c.Close() // it may be closed already
+	}
 }
 
 type listener struct {
@@ -118,7 +151,7 @@ func (l *listener) Close() error {
 type conn struct {
 	net.Conn
 	at   *net.TCPAddr
-	gate *gate
+	host *host
 
 	mu     sync.Mutex // guards what follows
 	buffer []byte
@@ -126,8 +159,8 @@ type conn struct {
 	more   chan struct{} // has room for one
 }
 
-func newConn(pipe net.Conn, at *net.TCPAddr, g *gate) *conn {
-	c := &conn{Conn: pipe, at: at, gate: g, more: make(chan struct{}, 1)}
+func newConn(pipe net.Conn, at *net.TCPAddr, h *host) *conn {
+	c := &conn{Conn: pipe, at: at, host: h, more: make(chan struct{}, 1)}
 	go c.send()
 	return c
 }
@@ -151,7 +184,7 @@ func (c *conn) LocalAddr() net.Addr { return c.at }
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if gone := c.gate.pass(context.Background()); gone != nil {
+	if gone := c.host.gate.pass(context.Background()); gone != nil {
 		return 0, gone
 	}
 	return n, err
@@ -160,10 +193,13 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.gate.isDead() {
+	if c.closed || c.host.gate.isDead() {
 		return 0, net.ErrClosed
 	}
 	c.buffer = append(c.buffer, p...)
+	if c.host.breaks() { // after it has arrived
+		return len(p), c.end()
+	}
 	c.wake()
 	return len(p), nil
 }
@@ -174,6 +210,11 @@ func (c *conn) Close() error {
 	if c.closed {
 		return net.ErrClosed
 	}
+	return c.end()
+}
+
+// end is called under the lock. It ends the connection when what was written has arrived.
+func (c *conn) end() error {
 	c.closed = true
 	c.wake()
 	return c.Conn.SetReadDeadline(time.Unix(1, 0)) // this side reads no more

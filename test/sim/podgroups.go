@@ -99,7 +99,8 @@ func (c *Cluster) changeDefinition(ctx context.Context) {
 
 // define creates the definition of a kind, if there is none.
 func (c *Cluster) define(ctx context.Context, kind *groupKind) error {
-	_, err := c.dynamic.Resource(installed["CustomResourceDefinition"]).Create(ctx, kind.definition(), metav1.CreateOptions{})
+	definitions := c.dynamic.Resource(installed["CustomResourceDefinition"])
+	_, err := definitions.Create(ctx, kind.definition(), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // promise is the capacity that a Reservation keeps, as its status says, or the answer to a /reserve.
@@ -103,16 +104,20 @@ func (j *judge) keptBy(p *promise, slot *v1alpha1.Slot) (node string, kept bool)
 	if end := r.Status.ExpiresAt; end != nil && time.Until(end.Time) < keptUntil {
 		return "", false
 	}
-	for i := range r.Status.Slots {
-		s := &r.Status.Slots[i]
-		if s.Name == slot.Name && (s.State == v1alpha1.SlotConsumed || s.State == v1alpha1.SlotReleased) {
-			return "", false
-		}
+	if p.isOver(slot) {
+		return "", false
 	}
 	if slot.Pod != nil && !j.comes(slot.Pod) || j.used[r.UID][slot.Name] {
 		return "", false
 	}
 	return p.nodeOf(slot), true
+}
+
+// isOver reports whether the status says of a slot that nothing is kept there any more.
+func (p *promise) isOver(slot *v1alpha1.Slot) bool {
+	return slices.ContainsFunc(p.object.Status.Slots, func(s v1alpha1.SlotStatus) bool {
+		return s.Name == slot.Name && (s.State == v1alpha1.SlotConsumed || s.State == v1alpha1.SlotReleased)
+	})
 }
 
 // givesWay reports whether a pod of a priority may end a Reservation.
@@ -193,7 +198,9 @@ func (j *judge) acknowledged(name types.NamespacedName, until time.Time, pods []
 	defer j.mu.Unlock()
 	for _, p := range j.promises {
 		if p.object.Name == name.Name && p.object.Namespace == name.Namespace {
-			p.acknowledged = until
+			if p.acknowledged = until; p.broken == "" {
+				j.judgeGang(name.Name, pods)
+			}
 			return
 		}
 	}
@@ -204,6 +211,121 @@ func (j *judge) acknowledged(name types.NamespacedName, until time.Time, pods []
 		if known := j.pods[pods[i].UID]; known != nil && known.Spec.NodeName == "" {
 			j.cluster.fail("reservation %s was acknowledged, and there is none", name.Name)
 		}
+	}
+}
+
+// judgeGang looks whether something is kept for each pod of a gang that a /reserve was granted to.
+func (j *judge) judgeGang(name string, pods []v1.Pod) {
+	for i := range pods {
+		pod := j.pods[pods[i].UID]
+		if pod != nil && pod.Spec.NodeName == "" && !j.doubtful[pod.UID] &&
+			j.keepsFor(pods[i:i+1], anyOf) == "" {
+			j.cluster.fail("reservation %s was acknowledged, and nothing is kept for pod %s", name, pod.Name)
+		}
+	}
+}
+
+// keepsFor returns a Reservation of some kind in which a slot is for one of the pods alone, and neither used nor given
+// back; "" where there is none.
+func (j *judge) keepsFor(pods []v1.Pod, kind func(*v1alpha1.Reservation) bool) string {
+	for _, p := range j.promises {
+		if !kind(p.object) || p.object.DeletionTimestamp != nil || p.object.Status.Phase.IsFinal() {
+			continue
+		}
+		for i := range p.object.Spec.Slots {
+			slot := &p.object.Spec.Slots[i]
+			if slot.Pod != nil && !p.isOver(slot) && j.comes(slot.Pod) &&
+				slices.ContainsFunc(pods, func(pod v1.Pod) bool { return pod.UID == slot.Pod.UID }) {
+				return p.object.Name
+			}
+		}
+	}
+	return ""
+}
+
+func anyOf(*v1alpha1.Reservation) bool { return true }
+
+// requestID is the annotation of a Reservation that says which request it was made for.
+const requestID = "globalreserve.io/request-id"
+
+// doubt notes that nobody knows what was done for pods: it may be done later, too.
+func (j *judge) doubt(pods []v1.Pod) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range pods {
+		j.doubtful[pods[i].UID] = true
+	}
+}
+
+// refusedGang notes that a scheduler was told that nothing came of a /reserve.
+func (j *judge) refusedGang(id string, pods []v1.Pod, why string) {
+	j.nothingKept(pods, why, func(r *v1alpha1.Reservation) bool { return r.Annotations[requestID] == id })
+}
+
+// givenBack notes that what was kept for pods was given back, since a scheduler asked for that.
+func (j *judge) givenBack(pods []v1.Pod, asked time.Time) {
+	j.nothingKept(pods, "it was given back", func(r *v1alpha1.Reservation) bool {
+		return r.CreationTimestamp.Time.Before(asked) // not a late write, which the servers take back later
+	})
+}
+
+func (j *judge) nothingKept(pods []v1.Pod, why string, by func(*v1alpha1.Reservation) bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	pods = slices.DeleteFunc(slices.Clone(pods), func(pod v1.Pod) bool { return j.doubtful[pod.UID] })
+	if name := j.keepsFor(pods, by); name != "" {
+		j.cluster.fail("reservation %s keeps capacity although its scheduler was told: %s", name, why)
+	}
+}
+
+// repeated notes what the repeat of a /reserve was answered that had been granted. Servers may have been unable to decide
+// it, but not refuse it.
+func (j *judge) repeated(first, again *reserver.Answer) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	refused := strings.Contains(again.Error, "RequestID") || slices.ContainsFunc(again.Rejections,
+		func(r reserver.Rejection) bool { return r.Reason != "PodUnknown" })
+	_, name, _ := strings.Cut(first.Reservation, "/")
+	if j.lasts(name) && (refused || again.Error == "" && again.Reservation != first.Reservation) {
+		j.cluster.fail("the repeat of a request that was granted reservation %s was answered %q %s", name, again.Reservation,
+			again.Error)
+	}
+}
+
+// lasts reports whether all of a Reservation is kept that was acknowledged.
+func (j *judge) lasts(name string) bool {
+	for _, p := range j.promises {
+		if p.object.Name != name || !p.isAcknowledged() {
+			continue
+		}
+		for i := range p.object.Spec.Slots {
+			if _, kept := j.keptBy(p, &p.object.Spec.Slots[i]); !kept {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// listed notes what a server says that is kept. Nobody can have known less when it was asked.
+func (j *judge) listed(server string, list []reserver.Reservation, acknowledged string, givenBack []v1.Pod) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	found := false
+	for i := range list {
+		found = found || list[i].Name == acknowledged
+		for _, slot := range list[i].Slots {
+			for k := range givenBack {
+				if pod := &givenBack[k]; string(pod.UID) == slot.UID && !j.doubtful[pod.UID] &&
+					j.keepsFor(givenBack[k:k+1], anyOf) == "" {
+					j.cluster.fail("%s lists what is kept for pod %s, which was given back", server, pod.Name)
+				}
+			}
+		}
+	}
+	if !found && j.lasts(acknowledged) {
+		j.cluster.fail("%s does not list reservation %s, which was acknowledged", server, acknowledged)
 	}
 }
 

@@ -48,7 +48,10 @@ const ownUser = "system:serviceaccount:globalreserve-system:globalreserve"
 // start runs a process, at once.
 func (s *server) start() error {
 	p := &process{name: s.name, gate: newGate(), ended: make(chan struct{})}
-	p.host = &host{s.cluster.network, p.gate}
+	p.host = &host{
+		network: s.cluster.network, gate: p.gate, random: rand.New(rand.NewPCG(s.random.Uint64(), 0)),
+		trouble: s.cluster.trouble,
+	}
 	note := func(format string, args ...any) { s.cluster.note(s.name, format, args...) }
 	config := s.cluster.kube.config(ownUser)
 	p.link = s.newLink(p, &route{

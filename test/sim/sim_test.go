@@ -41,7 +41,8 @@ const (
 func ofSeed(seed, steps int) Options {
 	return Options{
 		Seed: uint64(seed), Steps: steps, Servers: 2 + seed%2, Nodes: 4, Schedulers: 4,
-		Unfenced: seed%4 == 0, Jumps: seed%4 < 2, Uncompared: seed%5 < 2, Limited: seed%7 < 3, Pace: 1 + seed%3/2*4, LogLevel: "warn",
+		Unfenced: seed%4 == 0, Jumps: seed%4 < 2, Uncompared: seed%5 < 2, Limited: seed%7 < 3, Pace: 1 + seed%3/2*4,
+		LogLevel: "warn",
 	}
 }
 
@@ -57,9 +58,10 @@ var happens = []string{
 // rarely is what happens to less than two of three clusters: by chance it may happen to none of the gate's. It has to
 // where manySteps are done.
 var rarely = []string{
-	"is killed", "is paused", "is cut off", "its clock is", "cordoned: true", `is "Expired"`, "is restarted",
-	"is compacted", "refuse it: true", "takes from", "of its gang need capacity",
-	"deletes PodGroup", "is allocated to ResourceClaim", "deletes the definition", "its ResourceQuota", "who may not act",
+	"is killed", "is paused", "is cut off from the API", "is cut off from the other", "its clock is", "cordoned: true",
+	`is "Expired"`, "is restarted", "is compacted", "refuse it: true", "takes from", "of its gang need capacity",
+	"deletes PodGroup", "repeats request", "is allocated to ResourceClaim", "deletes the definition", "its ResourceQuota",
+	"may not act for",
 }
 
 const manySteps = 100_000

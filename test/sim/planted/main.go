@@ -199,7 +199,7 @@ var found = regexp.MustCompile(`seed \d+, after (\d+) steps: (.*)`)
 
 var (
 	ids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
-	details = regexp.MustCompile(`(: (map|the ledger has|pod )| by \[).*`)
+	details = regexp.MustCompile(`(: (map|the ledger has|pod |\{)| by \[).*`)
 )
 
 // anonymous leaves out of a finding what belongs to one run of it.
