@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/KimMachineGun/automemlimit v1.0.1
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/bombsimon/logrusr/v4 v4.2.0
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/globalreserve/globalreserve/pkg/client v0.1.0
