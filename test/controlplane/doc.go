@@ -25,8 +25,7 @@ What lives where:
   - process.go       Process: any program, started, watched and ended without leaving anything behind
   - identity.go      kubeconfigs and rest.Configs per user, signed by the CA of pki.go
   - nodes.go         fake nodes and namespaces; apply.go: objects of any kind, from YAML
-  - faultproxy.go    a proxy in front of the API server that loses, delays or refuses answers;
-    eventfilter.go hides events of watches
+  - faultproxy.go    a proxy in front of the API server that holds requests back, or loses them
   - ports.go         ports that no second control plane on this machine is given
   - binaries.go      finds or builds the binaries
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,38 +18,20 @@ import (
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
 // proxyStopTimeout is how long Stop waits for requests in flight to notice their end.
 const proxyStopTimeout = 3 * time.Second
 
-// Fault is what the proxy does to one request. The zero value passes it on unharmed.
-type Fault struct {
-	// Before is waited before the request is passed on or refused.
-	Before time.Duration
-	// DropRequest closes the connection; the API server never sees the request.
-	DropRequest bool
-	// Refuse answers with this HTTP status and a Kubernetes Status object; the API server never sees
-	// the request.
-	Refuse int
-	// After is waited between the API server's answer and passing that on.
-	After time.Duration
-	// DropAnswer lets the API server do its work to the end and then closes the connection. Together
-	// with Before, the work is done even after the client has given up, as by a packet that was long
-	// under way.
-	DropAnswer bool
-}
+// FaultFunc decides what happens to a request: it holds it back by not returning, and the request is lost where it
+// returns true. The connection is closed then, and the API server never sees the request. FaultFunc is called from many
+// goroutines. It must not read the body.
+type FaultFunc func(*http.Request) (lost bool)
 
-// FaultFunc decides what happens to a request. It is called from many goroutines, before the
-// request goes on, which it may hold back by not returning. It must not read the body.
-type FaultFunc func(*http.Request) Fault
-
-// FaultProxy stands between clients and the API server and loses, delays or refuses on demand. A
-// client keeps its identity: the proxy asks for its certificate and talks to the API server with
-// one for the same user and groups; a bearer token is passed on. Clients speak HTTP/1.1 with it, so
-// that a lost answer is a closed connection.
+// FaultProxy stands between clients and the API server and delays or loses requests on demand. A client keeps its
+// identity: the proxy asks for its certificate and talks to the API server with one for the same user and groups; a
+// bearer token is passed on. Clients speak HTTP/1.1 with it, so that a lost request is a closed connection.
 type FaultProxy struct {
 	identities *identities
 	upstream   *url.URL
@@ -60,7 +41,6 @@ type FaultProxy struct {
 	cancel     context.CancelFunc
 	served     chan struct{} // closed when the server's goroutine has ended
 	fault      atomic.Pointer[FaultFunc]
-	faulted    atomic.Int64
 
 	mu         sync.Mutex // guards transports
 	transports map[string]*http.Transport
@@ -126,13 +106,10 @@ func (p *FaultProxy) run() {
 // SetFault changes what happens to requests from now on; nil passes everything on.
 func (p *FaultProxy) SetFault(fault FaultFunc) {
 	if fault == nil {
-		fault = func(*http.Request) Fault { return Fault{} }
+		fault = func(*http.Request) bool { return false }
 	}
 	p.fault.Store(&fault)
 }
-
-// Faulted is the number of requests that something was done to so far.
-func (p *FaultProxy) Faulted() int64 { return p.faulted.Load() }
 
 // URL is the address clients use in place of the API server's.
 func (p *FaultProxy) URL() string { return "https://" + p.listener.Addr().String() }
@@ -173,73 +150,28 @@ func IsBinding(r *http.Request) bool {
 }
 
 func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
-	// All of it is here before it is held back: its client may be suspended then.
+	// What has been read to its end is told when its client gives up, also while it is held back.
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		closeConnection()
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	fault := (*p.fault.Load())(r)
-	if fault != (Fault{}) {
-		p.faulted.Add(1)
-	}
-	if fault.DropAnswer {
-		// The client's patience must not decide whether the API server gets to commit.
-		ctx, cancel := context.WithTimeout(p.ctx, Patience)
-		defer cancel()
-		r = r.WithContext(ctx)
-	}
 	transport, err := p.transportFor(r.TLS)
-	if err != nil || !pause(r.Context(), fault.Before) || fault.DropRequest {
+	if err != nil || (*p.fault.Load())(r) {
 		closeConnection()
-	}
-	if fault.Refuse != 0 {
-		refuse(w, fault.Refuse)
-		return
 	}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(p.upstream) },
 		Transport:     transport,
 		FlushInterval: -1, // watches
 		ErrorLog:      discardLog,
-		ModifyResponse: func(*http.Response) error {
-			if !pause(r.Context(), fault.After) || fault.DropAnswer {
-				return errDropped
-			}
-			return nil
-		},
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { closeConnection() },
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { closeConnection() },
 	}
 	proxy.ServeHTTP(w, r)
 }
 
-var errDropped = errors.New("answer dropped on demand")
-
 // closeConnection ends the request and its connection without an answer, the way net/http does it.
 func closeConnection() { panic(http.ErrAbortHandler) }
-
-// pause waits and tells whether the request is still wanted.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func refuse(w http.ResponseWriter, code int) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	// A client that is gone needs no answer.
-	_ = json.NewEncoder(w).Encode(metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: int32(code),
-		Message: "refused on demand by the fault proxy",
-	})
-}
 
 // transportFor returns the way to the API server under the identity of a client's certificate.
 func (p *FaultProxy) transportFor(state *tls.ConnectionState) (*http.Transport, error) {

@@ -25,16 +25,17 @@ func TestGracefulStop(t *testing.T) {
 	c, proxy := newProxiedCluster(t, 4)
 	var underWay sync.Map // by path
 	stopping := make(chan struct{})
-	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+	proxy.SetFault(func(r *http.Request) (lost bool) {
 		if !controlplane.IsBinding(r) {
-			return controlplane.Fault{}
+			return false
 		}
 		underWay.Store(r.URL.Path, true)
 		select {
 		case <-stopping:
 		case <-r.Context().Done():
 		}
-		return controlplane.Fault{After: time.Second} // the server has to wait for it
+		<-time.After(time.Second) // the server has to wait for it
+		return false
 	})
 	pods := c.Create(testbed.NewPods(12, "pod", nobody, "1")...)
 	answers := make([]string, len(pods))

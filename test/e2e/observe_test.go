@@ -105,9 +105,9 @@ func (c *cluster) bindAtOnce(binds int) {
 	var came sync.Map // by the path of the request
 	var count atomic.Int64
 	all := make(chan struct{})
-	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
+	c.Proxy.SetFault(func(r *http.Request) (lost bool) {
 		if !controlplane.IsBinding(r) {
-			return controlplane.Fault{}
+			return false
 		}
 		if _, again := came.LoadOrStore(r.URL.Path, true); !again && count.Add(1) == int64(binds) {
 			close(all)
@@ -116,7 +116,7 @@ func (c *cluster) bindAtOnce(binds int) {
 		case <-all:
 		case <-r.Context().Done():
 		}
-		return controlplane.Fault{}
+		return false
 	})
 }
 

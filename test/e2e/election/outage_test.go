@@ -47,7 +47,7 @@ func TestTheLedgerIsRightAfterOutages(t *testing.T) {
 		c.requireNoDifference(part + " was killed")
 	}
 
-	proxy.SetFault(func(r *http.Request) controlplane.Fault { return controlplane.Fault{DropRequest: follows(r)} })
+	proxy.SetFault(follows)
 	c.restart(controlplane.APIServer) // which ends the watches that there are
 	old := c.version()
 	c.changeUnseen(before)

@@ -230,12 +230,12 @@ func (c *Cluster) BindHeld(pod *corev1.Pod, node string, meanwhile func()) (refu
 	c.T.Helper()
 	held, free := make(chan struct{}), make(chan struct{})
 	var first sync.Once
-	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
+	c.Proxy.SetFault(func(r *http.Request) (lost bool) {
 		if controlplane.IsBinding(r) {
 			first.Do(func() { close(held) })
 			<-free
 		}
-		return controlplane.Fault{}
+		return false
 	})
 	defer c.Proxy.SetFault(nil)
 	var bind errgroup.Group
