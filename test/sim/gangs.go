@@ -145,7 +145,8 @@ func (s *gangScheduler) repeat(ctx context.Context, r *reservation, first *reser
 		return
 	}
 	if again, err := s.askOnce(ctx, server, "/reserve", r); err == nil {
-		s.cluster.note(s.name, "repeats %s to %s: reservation %q: %s", r.RequestID, server.name, again.Reservation, again.Error)
+		s.cluster.note(s.name, "repeats %s to %s: reservation %q: %s", r.RequestID, server.name, again.Reservation,
+			again.Error)
 		s.cluster.judge.repeated(first, again)
 	}
 }

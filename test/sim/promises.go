@@ -278,8 +278,8 @@ func (j *judge) nothingKept(pods []v1.Pod, why string, by func(*v1alpha1.Reserva
 	}
 }
 
-// repeated notes what the repeat of a /reserve was answered that had been granted. Servers may have been unable to decide
-// it, but not refuse it.
+// repeated notes what the repeat of a /reserve was answered that had been granted. Servers may have been unable to
+// decide it, but not refuse it.
 func (j *judge) repeated(first, again *reserver.Answer) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
