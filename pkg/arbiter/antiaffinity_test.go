@@ -94,10 +94,11 @@ func TestAntiAffinityWithoutHostname(t *testing.T) {
 // A member with anti-affinity is redirected, and bound by the server, unless a pod on the node is one that it must not
 // be with. The ledger does not know the labels of others, so that is read live.
 func TestMemberApartGoesWhereItsSlotIs(t *testing.T) {
-	tests := map[string]struct {
+	type testCase struct {
 		meanwhile func(w *gangWorld)
 		stays     bool
-	}{
+	}
+	tests := map[string]testCase{
 		"it may":              {},
 		"a pod has the label": {meanwhile: func(w *gangWorld) { w.neighbor("n1", isWeb) }, stays: true},
 		"in another namespace": {meanwhile: func(w *gangWorld) {
@@ -108,33 +109,25 @@ func TestMemberApartGoesWhereItsSlotIs(t *testing.T) {
 		}},
 		"that is not known": {meanwhile: func(w *gangWorld) { w.api.is = errors.New("timeout") }, stays: true},
 	}
-	for name, test := range tests {
-		t.Run("redirected: "+name, func(t *testing.T) {
-			redirectTest(t, 2, 1, func(w *gangWorld) {
-				pods := w.gang("a", 2, 2, apart)
-				require.NoError(t, w.bind(pods[0], "n0"))
-				if test.meanwhile != nil {
-					test.meanwhile(w)
-				}
-				node, err := w.admit(pods[1], "n0")
-				if test.stays {
-					w.refusedAs(err, ledger.InsufficientResource)
-					return
-				}
-				require.NoError(t, err)
-				assert.Equal(t, "n1", node)
-			})
-		})
-		t.Run("bound: "+name, func(t *testing.T) {
-			redirectTest(t, 2, 1, func(w *gangWorld) {
-				pods := w.gang("a", 2, 2, apart)
-				require.NoError(t, w.bind(pods[0], "n0"))
-				if test.meanwhile != nil {
-					test.meanwhile(w)
-				}
+	for _, redirected := range []bool{true, false} {
+		eachGang(t, 2, 1, tests, func(t *testing.T, w *gangWorld, test testCase) {
+			w.rule(kinds.RedirectWhenRefused)
+			pods := w.starting(2, 2, apart)
+			if test.meanwhile != nil {
+				test.meanwhile(w)
+			}
+			if !redirected {
 				w.pass(finishAfter + time.Second)
 				assert.Equal(t, test.stays, w.boundBy() == 0)
-			})
+				return
+			}
+			node, err := w.admit(pods[1], "n0")
+			if test.stays {
+				w.refusedAs(err, ledger.InsufficientResource)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "n1", node)
 		})
 	}
 }
@@ -142,8 +135,7 @@ func TestMemberApartGoesWhereItsSlotIs(t *testing.T) {
 // Nothing is read where a Binding is not refused, or is not to be redirected.
 func TestBindingOfAPodApartIsNotLookedUp(t *testing.T) {
 	redirectTest(t, 3, 1, func(w *gangWorld) {
-		pods := w.gang("a", 2, 2, apart)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(2, 2, apart)
 		home, _ := w.ledger.HomeOf(pods[1].Ref)
 		other := map[string]string{"n1": "n2", "n2": "n1"}[home]
 		node, err := w.admit(pods[1], other)
@@ -211,8 +203,7 @@ func TestMemberThatClashesGoesElsewhere(t *testing.T) {
 	redirectTest(t, 3, 2, func(w *gangWorld) {
 		w.resize("n0", 1)
 		w.neighbor("n1", isWeb)
-		pods := w.gang("a", 2, 2, apart)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(2, 2, apart)
 		w.pass(time.Minute)
 		assert.Equal(t, "n2", w.api.read("ns", "a-1").Spec.NodeName)
 		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
@@ -220,8 +211,7 @@ func TestMemberThatClashesGoesElsewhere(t *testing.T) {
 	redirectTest(t, 2, 2, func(w *gangWorld) { // until there is no other
 		w.resize("n0", 1)
 		w.neighbor("n1", isWeb)
-		pods := w.gang("a", 2, 2, apart)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(2, 2, apart)
 		w.pass(2 * w.longest())
 		require.Equal(t, GangShort, w.viewOf(pods[0]).State)
 		assert.Contains(t, w.viewOf(pods[0]).Why, "; pods that must not be with its own are on n1")
@@ -236,10 +226,8 @@ func TestGangThatClashedStarts(t *testing.T) {
 	redirectTest(t, 2, 1, func(w *gangWorld) {
 		pods := w.gang("a", 2, 2, apart)
 		w.neighbor("n1", isWeb)
-		p := w.o.Question.For(pods[0], "n0")
-		_, err := w.startBind(pods[0], &p, nowhere)
-		require.NoError(t, err)
-		_, err = w.admit(pods[1], "n0")
+		w.begin(pods[0], "n0")
+		_, err := w.admit(pods[1], "n0")
 		require.Error(t, err)
 		require.True(t, w.bindFailed(pods[0].Ref, "n0"))
 		w.api.change(func() { delete(w.api.pods, types.NamespacedName{Namespace: "ns", Name: "neighbor-n1"}) })
@@ -316,8 +304,7 @@ func TestBindingGoesOnlyWhereItWasLookedAt(t *testing.T) {
 		redirectTest(t, 3, 2, func(w *gangWorld) {
 			w.resize("n0", 1)
 			w.resize("n2", 0)
-			pods := w.gang("a", 2, 2, apart)
-			require.NoError(t, w.bind(pods[0], "n0"))
+			pods := w.starting(2, 2, apart)
 			require.True(t, w.isKeptOn(pods[1].Ref, "n1"))
 			p := w.o.Question.For(pods[1], "n0")
 			_, err := w.startBind(pods[1], &p, to)
@@ -335,9 +322,7 @@ func TestWhatIsKeptAnewIsApart(t *testing.T) {
 	redirectTest(t, 2, 8, func(w *gangWorld) {
 		pods, other := w.gang("a", 2, 2, apart), w.gang("b", 1, 1, apart)[0]
 		require.NoError(t, w.bind(pods[0], "n0"))
-		p := w.o.Question.For(pods[1], "n1")
-		_, err := w.startBind(pods[1], &p, nowhere)
-		require.NoError(t, err)
+		w.begin(pods[1], "n1")
 		require.True(t, w.bindFailed(pods[1].Ref, "n1"))
 		require.True(t, w.isKeptOn(pods[1].Ref, "n1"))
 		w.refusedAs(w.bind(other, "n1"), ledger.AntiAffinity)

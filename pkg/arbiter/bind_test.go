@@ -108,17 +108,11 @@ func TestBind(t *testing.T) {
 			bind: script(reply{hang: true}), get: fail(1, context.DeadlineExceeded),
 			outcome: gates.Bound, posts: 2, gets: 1, within: 6 * time.Second,
 		},
-		"403": {bind: always(errForbidden), outcome: gates.Failed, posts: 1},
-		"404": {
-			setup:   func(w *world, p *v1.Pod) { w.api.remove(p) },
-			outcome: gates.PodGone, posts: 1,
-		},
+		"403":            {bind: always(errForbidden), outcome: gates.Failed, posts: 1},
+		"404":            {setup: func(w *world, p *v1.Pod) { w.api.remove(p) }, outcome: gates.PodGone, posts: 1},
 		"404 of a proxy": {bind: always(errNoRoute), outcome: gates.Failed, posts: 1},
-		"429 once": {
-			bind: script(reply{err: errTooMany}), outcome: gates.Bound, posts: 2,
-			within: 2 * time.Second,
-		},
-		"429 for ever": {bind: always(errTooMany), outcome: gates.Failed, posts: many, within: bindTimeout},
+		"429 once":       {bind: script(reply{err: errTooMany}), outcome: gates.Bound, posts: 2, within: 2 * time.Second},
+		"429 for ever":   {bind: always(errTooMany), outcome: gates.Failed, posts: many, within: bindTimeout},
 		"nobody listens, once": {
 			bind: script(reply{err: errRefused}), outcome: gates.Bound, posts: 2,
 			within: time.Second,
@@ -204,7 +198,12 @@ func assertOutcome(t *testing.T, want gates.Outcome, err error) {
 // TestBeforeSending covers what is decided without a POST, and where the pod
 // comes from.
 func TestBeforeSending(t *testing.T) {
-	now := metav1.Now()
+	brought := func(change func(*v1.Pod)) func(*world, *v1.Pod) {
+		return func(w *world, p *v1.Pod) {
+			change(p)
+			w.bring(p)
+		}
+	}
 	type testCase struct {
 		setup   func(w *world, p *v1.Pod)
 		outcome gates.Outcome
@@ -242,40 +241,20 @@ func TestBeforeSending(t *testing.T) {
 			outcome: gates.Failed, gets: 1,
 		},
 		"bound to the node already": {
-			setup: func(w *world, p *v1.Pod) {
-				p.Spec.NodeName = "a"
-				w.bring(p)
-			},
-			outcome: gates.Bound,
+			setup: brought(func(p *v1.Pod) { p.Spec.NodeName = "a" }), outcome: gates.Bound,
 		},
 		"bound to another node already": {
-			setup: func(w *world, p *v1.Pod) {
-				p.Spec.NodeName = "b"
-				w.bring(p)
-			},
-			outcome: gates.BoundElsewhere,
+			setup: brought(func(p *v1.Pod) { p.Spec.NodeName = "b" }), outcome: gates.BoundElsewhere,
 		},
 		"being deleted": {
-			setup: func(w *world, p *v1.Pod) {
-				p.DeletionTimestamp = &now
-				w.bring(p)
-			},
-			outcome: gates.PodGone,
+			setup: brought(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), outcome: gates.PodGone,
 		},
 		"finished on that node": {
-			setup: func(w *world, p *v1.Pod) {
-				p.Spec.NodeName, p.Status.Phase = "a", v1.PodSucceeded
-				w.bring(p)
-			},
+			setup:   brought(func(p *v1.Pod) { p.Spec.NodeName, p.Status.Phase = "a", v1.PodSucceeded }),
 			outcome: gates.PodGone,
 		},
 		"the ledger knows it is bound there": {
-			setup: func(w *world, p *v1.Pod) {
-				bound := p.DeepCopy()
-				bound.Spec.NodeName = "a"
-				w.observe(bound)
-			},
-			outcome: gates.Bound,
+			setup: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: gates.Bound,
 		},
 		"somebody else is binding it": {
 			setup: func(w *world, p *v1.Pod) {

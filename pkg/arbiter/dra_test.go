@@ -75,31 +75,30 @@ var waysToBind = map[string]func(c *apiCluster, p *v1.Pod) error{
 // Where a node leaves GPUs to DRA, a pod is bound once its status says that it was given some, however late the watch
 // is; one that is created with the node never is.
 func TestPodsOfDRA(t *testing.T) {
-	for name, bind := range waysToBind {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				c.leavesGPUs()
-				p := c.addGPU("p")
-				refusedGPUs(t, bind(c, p))
-				c.give(p, "one")
-				require.NoError(t, bind(c, p))
-			})
-			inCluster(t, func(t *testing.T, c *apiCluster) { // its Binding was refused for another reason before
-				c.leavesGPUs()
-				p := c.addGPU("p")
-				c.give(p, "one")
-				c.show("p")
-				c.give(p, "two")
-				require.NoError(t, bind(c, p))
-			})
-			inCluster(t, func(t *testing.T, c *apiCluster) { // the first node comes after the pod was read
-				p := c.addGPU("p")
-				c.leavesGPUs()
-				c.give(p, "one")
-				require.NoError(t, bind(c, p))
-			})
-		})
-	}
+	type bind = func(c *apiCluster, p *v1.Pod) error
+	eachCluster(t, waysToBind, func(t *testing.T, c *apiCluster, bind bind) {
+		c.leavesGPUs()
+		p := c.addGPU("p")
+		refusedGPUs(t, bind(c, p))
+		c.give(p, "one")
+		require.NoError(t, bind(c, p))
+	})
+	// Its Binding was refused for another reason before.
+	eachCluster(t, waysToBind, func(t *testing.T, c *apiCluster, bind bind) {
+		c.leavesGPUs()
+		p := c.addGPU("p")
+		c.give(p, "one")
+		c.show("p")
+		c.give(p, "two")
+		require.NoError(t, bind(c, p))
+	})
+	// The first node comes after the pod was read.
+	eachCluster(t, waysToBind, func(t *testing.T, c *apiCluster, bind bind) {
+		p := c.addGPU("p")
+		c.leavesGPUs()
+		c.give(p, "one")
+		require.NoError(t, bind(c, p))
+	})
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		c.leavesGPUs()
 		p := sized("p", "1", 0)
@@ -125,41 +124,22 @@ func (c *apiCluster) claims(p *v1.Pod, cpus string) {
 // What the devices of a pod's ResourceClaims take of a node's CPU counts from the moment on at which the pod is bound,
 // however late the watch is. What they took at an attempt before, on another node maybe, is no reason to refuse a node.
 func TestPodsWhoseClaimsTakeCPU(t *testing.T) {
-	for name, bind := range waysToBind {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := sized("p", "1", 1)
-				p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "cpus", ResourceClaimName: ptr.To("cpus")}}
-				c.api.change(func() { c.api.touch(p) })
-				c.api.put(p)
-				c.show("p")
-				c.claims(p, "4")
-				require.ErrorContains(t, bind(c, p), "cpu")
-				c.show("p")
-				advice, err := c.Filter(t.Context(), &PodQuery{Ref: ref(p)}, []string{"a"}, &Scratch{})
-				require.NoError(t, err)
-				assert.Equal(t, ledger.Fits, advice.Verdicts[0].Reason)
-				c.claims(p, "2")
-				require.NoError(t, bind(c, p))
-				assert.EqualValues(t, 3000, c.cpu(p))
-				c.show("p")
-				assert.EqualValues(t, 3000, c.cpu(p))
-			})
-		})
-	}
-}
-
-// What DRA gave a member at an attempt before is no reason to keep devices for it.
-func TestGangIsNotKeptWhatDRAGaveBefore(t *testing.T) {
-	gangTest(t, 0, 0, func(w *gangWorld) {
-		placementtest.DRA(w.ledger, 3000, string(gpuByCount), "n0", "n1")
-		pods := w.gang("a", 2, 2, func(p *v1.Pod) {
-			p.Spec.Containers[0].Resources.Requests[gpuByCount] = resource.MustParse("1")
-			p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
-				RequestMappings: []v1.ContainerExtendedResourceRequest{{ResourceName: string(gpuByCount)}},
-			}
-		})
-		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
-		assert.Zero(t, w.kept())
+	eachCluster(t, waysToBind, func(t *testing.T, c *apiCluster, bind func(c *apiCluster, p *v1.Pod) error) {
+		p := sized("p", "1", 1)
+		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "cpus", ResourceClaimName: ptr.To("cpus")}}
+		c.api.change(func() { c.api.touch(p) })
+		c.api.put(p)
+		c.show("p")
+		c.claims(p, "4")
+		require.ErrorContains(t, bind(c, p), "cpu")
+		c.show("p")
+		advice, err := c.Filter(t.Context(), &PodQuery{Ref: ref(p)}, []string{"a"}, &Scratch{})
+		require.NoError(t, err)
+		assert.Equal(t, ledger.Fits, advice.Verdicts[0].Reason)
+		c.claims(p, "2")
+		require.NoError(t, bind(c, p))
+		assert.EqualValues(t, 3000, c.cpu(p))
+		c.show("p")
+		assert.EqualValues(t, 3000, c.cpu(p))
 	})
 }

@@ -29,11 +29,9 @@ func TestFilterWithReservations(t *testing.T) {
 	type said = map[string]ledger.Reason
 	priority := func(value int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &value } }
 	fill := func(w *world) {
-		filler := sized("filler", "3", 4)
-		filler.Spec.NodeName = "a"
-		w.observe(filler)
+		w.observeOn(sized("filler", "3", 4), "a")
 	}
-	tests := map[string]struct {
+	type testCase struct {
 		setup    func(w *world)
 		pod      func(p *v1.Pod)
 		nodes    []string // nil: a, b, c
@@ -41,7 +39,8 @@ func TestFilterWithReservations(t *testing.T) {
 		want     said
 		tryAgain bool
 		allowed  bool
-	}{
+	}
+	tests := map[string]testCase{
 		"reserved capacity is not for everybody": {want: said{"a": ledger.Fits, "b": full, "c": full}},
 		"a matching pod is kept on its node":     {pod: indexed, want: said{"a": away, "b": ledger.Fits, "c": full}},
 		"a weaker preference leaves the choice": {
@@ -74,36 +73,34 @@ func TestFilterWithReservations(t *testing.T) {
 			want: said{"b": full, "c": ledger.Fits}, allowed: true,
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			w, p := reserved(t, tt.pod)
-			if tt.setup != nil {
-				tt.setup(w)
-			}
-			nodes := tt.nodes
-			if nodes == nil {
-				nodes = []string{"a", "b", "c"}
-			}
-			var advice *Advice
-			var got said
-			for range max(tt.looks, 1) {
-				advice, got = w.reasons(w.query(p, 5, small), nodes...)
-			}
-			assert.Equal(t, tt.want, got)
-			assert.False(t, advice.ComesBack)
-			assert.Equal(t, tt.tryAgain, advice.TryAgain)
-			assert.Equal(t, tt.allowed, w.waiting.MayPreempt(p.UID))
-			assert.True(t, advice.Known)
-			err := w.bindPod(p, "c") // where the preemptible slot is
-			if !tt.allowed {
-				assertOutcome(t, gates.Refused, err)
-				return
-			}
-			require.NoError(t, err)
-			assert.Equal(t, 1, w.ledger.Stats().Slots, "it has ended the slot")
-			assert.False(t, w.waiting.MayPreempt(p.UID), "it has used its leave")
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w, p := reserved(t, tt.pod)
+		if tt.setup != nil {
+			tt.setup(w)
+		}
+		nodes := tt.nodes
+		if nodes == nil {
+			nodes = []string{"a", "b", "c"}
+		}
+		var advice *Advice
+		var got said
+		for range max(tt.looks, 1) {
+			advice, got = w.reasons(w.query(p, 5, small), nodes...)
+		}
+		assert.Equal(t, tt.want, got)
+		assert.False(t, advice.ComesBack)
+		assert.Equal(t, tt.tryAgain, advice.TryAgain)
+		assert.Equal(t, tt.allowed, w.waiting.MayPreempt(p.UID))
+		assert.True(t, advice.Known)
+		err := w.bindPod(p, "c") // where the preemptible slot is
+		if !tt.allowed {
+			assertOutcome(t, gates.Refused, err)
+			return
+		}
+		require.NoError(t, err)
+		assert.Equal(t, 1, w.ledger.Stats().Slots, "it has ended the slot")
+		assert.False(t, w.waiting.MayPreempt(p.UID), "it has used its leave")
+	})
 }
 
 // reserved is the world of TestFilterWithReservations.
@@ -127,8 +124,7 @@ func reserved(t *testing.T, change func(*v1.Pod)) (*world, *v1.Pod) {
 func TestPermissionToPreemptIsWithdrawn(t *testing.T) {
 	w, p := reserved(t, important)
 	filler := sized("filler", "3", 4)
-	filler.Spec.NodeName = "a"
-	w.observe(filler)
+	w.observeOn(filler, "a")
 	ask := func() { w.reasons(w.query(p, 5, small), "a", "b", "c") }
 	ask()
 	require.True(t, w.waiting.MayPreempt(p.UID))
@@ -196,11 +192,12 @@ func TestFilterSendsPodThatASampleRefuses(t *testing.T) {
 }
 
 func TestPrioritize(t *testing.T) {
-	for name, tt := range map[string]struct {
+	type testCase struct {
 		setup func(w *world, p *v1.Pod)
 		pod   func(*v1.Pod)
 		want  []int64 // of a, b, c
-	}{
+	}
+	bubble.Each(t, map[string]testCase{
 		"by use":            {nil, nil, []int64{5, 10, 10}},
 		"a slot it may use": {nil, indexed, []int64{0, 10, 0}},
 		"its own reservation": {
@@ -227,17 +224,15 @@ func TestPrioritize(t *testing.T) {
 				w.o.Policy.Set(p)
 			}, indexed, []int64{3, 4, 0},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w, p := reserved(t, tt.pod)
-			if tt.setup != nil {
-				tt.setup(w, p)
-			}
-			_, scores, err := w.Prioritize(t.Context(), w.query(p, 5, small), []string{"a", "b", "c"})
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, scores)
-		})
-	}
+	}, func(t *testing.T, tt testCase) {
+		w, p := reserved(t, tt.pod)
+		if tt.setup != nil {
+			tt.setup(w, p)
+		}
+		_, scores, err := w.Prioritize(t.Context(), w.query(p, 5, small), []string{"a", "b", "c"})
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, scores)
+	})
 }
 
 // TestNominatedNodeGetsAMoment has pods evicted from a node for the pod that is nominated there:
@@ -279,27 +274,26 @@ func TestNominatedNodeGetsAMoment(t *testing.T) {
 // A scheduler cannot name as a victim what another one is binding. A node is left to a preemptor where only pods of a
 // lower priority are missing from its victims.
 func TestPreemptBesideBindsInFlight(t *testing.T) {
-	for name, tt := range map[string]struct {
+	type testCase struct {
 		priority int32
 		fits     bool
-	}{"of a lower priority": {0, true}, "of the same priority": {10, false}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p, victim, binding := sized("p", "4", 1), sized("victim", "2", 1), sized("binding", "2", 1)
-				p.Spec.Priority, binding.Spec.Priority = new(int32(10)), &tt.priority
-				victim.Spec.NodeName = "a"
-				w := newWorld(t, p, victim, binding)
-				w.observe(victim)
-				placement := w.o.Question.For(w.info(binding), "a")
-				_, rejection := w.o.Ledger.StartBind(&placement)
-				require.NoError(t, rejection)
-				_, fits, err := w.Preempt(t.Context(), w.query(p, 1, nil), map[string][]types.UID{"a": {victim.UID}})
-				require.NoError(t, err)
-				assert.Equal(t, map[string]bool{"a": tt.fits}, fits)
-				assert.Equal(t, "Binding on a", w.on(ref(binding)))
-			})
-		})
 	}
+	bubble.Each(t, map[string]testCase{
+		"of a lower priority": {0, true}, "of the same priority": {10, false},
+	}, func(t *testing.T, tt testCase) {
+		p, victim, binding := sized("p", "4", 1), sized("victim", "2", 1), sized("binding", "2", 1)
+		p.Spec.Priority, binding.Spec.Priority = new(int32(10)), &tt.priority
+		victim.Spec.NodeName = "a"
+		w := newWorld(t, p, victim, binding)
+		w.observe(victim)
+		placement := w.o.Question.For(w.info(binding), "a")
+		_, rejection := w.o.Ledger.StartBind(&placement)
+		require.NoError(t, rejection)
+		_, fits, err := w.Preempt(t.Context(), w.query(p, 1, nil), map[string][]types.UID{"a": {victim.UID}})
+		require.NoError(t, err)
+		assert.Equal(t, map[string]bool{"a": tt.fits}, fits)
+		assert.Equal(t, "Binding on a", w.on(ref(binding)))
+	})
 }
 
 func TestNodeScoreExtremes(t *testing.T) {

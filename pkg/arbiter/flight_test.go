@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,8 +12,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -205,58 +209,53 @@ func TestMaxInFlight(t *testing.T) {
 	})
 }
 
+// Stop waits for answers, not for what nobody waits for, and cuts off at its deadline.
 func TestStop(t *testing.T) {
-	t.Run("waits for answers", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			p := newPod("p")
-			w := newWorld(t, p)
-			w.api.bind = script(reply{commit: before, hang: true})
-			result := make(chan error, 1)
-			go func() { result <- w.bindPod(p, "a") }()
-			synctest.Wait()
-			require.NoError(t, w.Stop(t.Context()))
-			require.NoError(t, <-result)
-			require.ErrorIs(t, w.bindPod(newPod("q"), "a"), &gates.Error{Outcome: gates.Stopping})
-			assert.Equal(t, "Bound on a", w.on(ref(p)))
-		})
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		w.api.bind = script(reply{commit: before, hang: true})
+		result := make(chan error, 1)
+		go func() { result <- w.bindPod(p, "a") }()
+		synctest.Wait()
+		require.NoError(t, w.Stop(t.Context()))
+		require.NoError(t, <-result)
+		require.ErrorIs(t, w.bindPod(newPod("q"), "a"), &gates.Error{Outcome: gates.Stopping})
+		assert.Equal(t, "Bound on a", w.on(ref(p)))
 	})
-	t.Run("does not wait for what nobody waits for", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			p := newPod("p")
-			w := newWorld(t, p)
-			w.api.bind = always(errReset)
-			w.api.get = func(int) error { return errReset }
-			require.ErrorIs(t, w.bindPod(p, "a"), &gates.Error{Outcome: gates.Unknown})
-			start := time.Now()
-			require.NoError(t, w.Stop(t.Context()))
-			assert.Zero(t, time.Since(start))
-			assert.Equal(t, "Binding on a", w.on(ref(p)))
-		})
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		w.api.bind = always(errReset)
+		w.api.get = func(int) error { return errReset }
+		require.ErrorIs(t, w.bindPod(p, "a"), &gates.Error{Outcome: gates.Unknown})
+		start := time.Now()
+		require.NoError(t, w.Stop(t.Context()))
+		assert.Zero(t, time.Since(start))
+		assert.Equal(t, "Binding on a", w.on(ref(p)))
 	})
-	t.Run("cuts off at the deadline", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			p, q := newPod("p"), newPod("q")
-			w := newWorld(t, p, q)
-			w.api.bind = func(n int) reply {
-				if n == 0 {
-					return reply{hang: true}
-				}
-				return reply{err: errTooMany}
+	synctest.Test(t, func(t *testing.T) {
+		p, q := newPod("p"), newPod("q")
+		w := newWorld(t, p, q)
+		w.api.bind = func(n int) reply {
+			if n == 0 {
+				return reply{hang: true}
 			}
-			lost, refused := make(chan error, 1), make(chan error, 1)
-			go func() { lost <- w.bindPod(p, "a") }()
-			synctest.Wait()
-			go func() { refused <- w.bindPod(q, "a") }()
-			synctest.Wait()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			defer cancel()
-			err := w.Stop(ctx)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorIs(t, <-lost, &gates.Error{Outcome: gates.Unknown})
-			require.Error(t, <-refused)
-			assert.Equal(t, "Binding on a", w.on(ref(p)))
-			assert.Equal(t, "none", w.on(ref(q)), "certainly not bound")
-		})
+			return reply{err: errTooMany}
+		}
+		lost, refused := make(chan error, 1), make(chan error, 1)
+		go func() { lost <- w.bindPod(p, "a") }()
+		synctest.Wait()
+		go func() { refused <- w.bindPod(q, "a") }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		err := w.Stop(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, <-lost, &gates.Error{Outcome: gates.Unknown})
+		require.Error(t, <-refused)
+		assert.Equal(t, "Binding on a", w.on(ref(p)))
+		assert.Equal(t, "none", w.on(ref(q)), "certainly not bound")
 	})
 }
 
@@ -286,5 +285,89 @@ func TestNoBindingIsRepeatedAfterTheLease(t *testing.T) {
 		assert.Equal(t, tc.outcome == gates.Unknown, w.on(ref(p)) == "Binding on a")
 		<-time.After(time.Minute)
 		assert.Equal(t, 3, w.api.posts)
+	})
+}
+
+// Only so many Bindings are under way at the API server at a time; the others wait for their turn, and those whose time
+// is over by then were never sent.
+func TestBindsTakeTurns(t *testing.T) {
+	type testCase struct {
+		hang  time.Duration // how long each of the first takes
+		bound int
+	}
+	bubble.Each(t, map[string]testCase{
+		"slow":  {hang: time.Second, bound: maxPosts + 6},
+		"stuck": {hang: bindTimeout + time.Second, bound: maxPosts},
+	}, func(t *testing.T, tc testCase) {
+		var pods []*v1.Pod
+		for i := range maxPosts + 6 {
+			pods = append(pods, newPod("p"+strconv.Itoa(i)))
+		}
+		w := newWorld(t, pods...)
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "large", Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 1000000}, {Column: resources.Pods, Value: 1000},
+		}})
+		slow := &slowAPI{fakeAPI: w.api, took: tc.hang}
+		w.o.API, w.pods.api = slow, slow
+		errs := make(chan error, len(pods))
+		for _, p := range pods {
+			go func() { errs <- w.bindPod(p, "large") }()
+		}
+		synctest.Wait()
+		w.api.change(func() { assert.Equal(t, maxPosts, w.api.posts) })
+		bound := 0
+		for range pods {
+			if err := <-errs; err == nil {
+				bound++
+			}
+		}
+		w.end()
+		w.api.change(func() { assert.Equal(t, tc.bound, w.api.posts, "POSTs") })
+		if tc.hang < bindTimeout {
+			assert.Equal(t, len(pods), bound)
+		}
+	})
+}
+
+// slowAPI takes its time to bind.
+type slowAPI struct {
+	*fakeAPI
+	took time.Duration
+}
+
+func (a *slowAPI) Bind(ctx context.Context, binding *v1.Binding) error {
+	err := a.fakeAPI.Bind(ctx, binding)
+	follow.Pause(context.WithoutCancel(ctx), a.took)
+	return err
+}
+
+// Answers that come too late halve the Bindings under way, and good ones bring them back.
+func TestTurnsAfterSlowAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns()
+		round := func(slow bool) (n int) {
+			for len(turns.places) < maxPosts {
+				require.True(t, turns.take(t.Context()))
+				n++
+			}
+			for range n {
+				turns.give(slow)
+			}
+			return n
+		}
+		assert.Equal(t, maxPosts, round(true))
+		assert.Equal(t, maxPosts/2, round(true), "of answers that come together the first counts")
+		assert.Equal(t, maxPosts/2, round(false))
+		assert.Equal(t, maxPosts/2+1, round(false))
+		for range 10 {
+			assert.True(t, follow.Pause(t.Context(), slowFor))
+			round(true)
+		}
+		assert.Equal(t, leastPosts, round(false))
+		for range maxPosts {
+			round(false)
+		}
+		assert.Equal(t, maxPosts, round(false))
+		assert.Empty(t, turns.places)
 	})
 }

@@ -73,9 +73,7 @@ func BenchmarkGangWithReservation(b *testing.B) {
 	w.reserve("a", slots...)
 	pods := w.gang("a", size, size, nil)
 	for b.Loop() {
-		first := w.o.Question.For(pods[0], "n0")
-		_, err := w.startBind(pods[0], &first, nowhere)
-		require.NoError(b, err)
+		w.begin(pods[0], "n0")
 		b.StopTimer()
 		w.o.Ledger.BindFailed(pods[0].Ref, "n0")
 		w.forget(w.of[pods[0].Gang.Key("ns")])

@@ -62,8 +62,7 @@ func (w *gangWorld) deny(is bool) {
 // members itself is not disturbed.
 func TestRestOfAGangIsBound(t *testing.T) {
 	redirectTest(t, 2, 2, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(4, 4, nil)
 		w.pass(finishAfter - time.Second)
 		require.NoError(t, w.bind(pods[1], "n0"))
 		w.pass(finishAfter - time.Second)
@@ -190,45 +189,41 @@ func TestServerStandsBackAgain(t *testing.T) {
 
 // Where a scheduler was faster nothing is told, and nothing is put off.
 func TestSchedulerIsFaster(t *testing.T) {
-	for name, confirmed := range map[string]bool{"bound": true, "being bound": false} {
-		t.Run(name, func(t *testing.T) {
-			redirectTest(t, 1, 4, func(w *gangWorld) {
-				pods := w.gang("a", 4, 4, nil)
-				require.NoError(t, w.bind(pods[0], "n0"))
-				key := pods[1].Gang.Key("ns")
-				p := w.o.Question.For(pods[1], "n0")
-				_, err := w.startBind(pods[1], &p, whereKept)
-				require.NoError(t, err)
-				if confirmed {
-					require.True(t, w.ledger.Confirm(pods[1].Ref, "n0"))
-				}
-				require.True(t, w.ganging.arbiter.bindForGang(key, pods[1], "n0", "c"))
-				w.pass(time.Second)
-				assert.Zero(t, w.boundBy())
-				assert.Empty(t, w.events)
-				assert.Zero(t, w.of[key].backoff)
-				assert.Zero(t, metricstest.Counted(t, w.o.Metrics, "gang_bindings_total"))
-			})
-		})
-	}
+	cases := map[string]bool{"bound": true, "being bound": false}
+	eachGang(t, 1, 4, cases, func(t *testing.T, w *gangWorld, confirmed bool) {
+		w.rule(kinds.RedirectWhenRefused)
+		pods := w.starting(4, 4, nil)
+		key := pods[1].Gang.Key("ns")
+		p := w.o.Question.For(pods[1], "n0")
+		_, err := w.startBind(pods[1], &p, whereKept)
+		require.NoError(t, err)
+		if confirmed {
+			require.True(t, w.ledger.Confirm(pods[1].Ref, "n0"))
+		}
+		require.True(t, w.ganging.arbiter.bindForGang(key, pods[1], "n0", "c"))
+		w.pass(time.Second)
+		assert.Zero(t, w.boundBy())
+		assert.Empty(t, w.events)
+		assert.Zero(t, w.of[key].backoff)
+		assert.Zero(t, metricstest.Counted(t, w.o.Metrics, "gang_bindings_total"))
+	})
 }
 
 // The server leaves to its scheduler what it cannot judge, and what it was not to: that is nominated for its node.
 func TestRestOfAGangIsNotBound(t *testing.T) {
-	tests := map[string]struct {
+	type testCase struct {
 		pods      func(p *v1.Pod)
 		meanwhile func(w *gangWorld)
 		why       string
-	}{
+	}
+	tests := map[string]testCase{
 		"the policy says never": {
 			why: "redirecting is off for it", meanwhile: func(w *gangWorld) { w.rule(kinds.RedirectNever) },
 		},
 		"refusals are warnings": {
 			why: "redirecting is off for it", meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true },
 		},
-		"a taint": {meanwhile: func(w *gangWorld) {
-			w.nodes.Put(&cluster.Node{Name: "n1", Taints: []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoSchedule}}})
-		}},
+		"a taint": {meanwhile: func(w *gangWorld) { w.taint("n1") }},
 		"it is another scheduler's": {why: "another scheduler", meanwhile: func(w *gangWorld) {
 			w.pod("a", "a-1", 2, func(p *v1.Pod) { p.Spec.SchedulerName = "other" })
 		}},
@@ -241,32 +236,27 @@ func TestRestOfAGangIsNotBound(t *testing.T) {
 		"it has a volume":     {pods: hasVolume, why: "pod ns/a-1 to its scheduler: it has volumes of its own"},
 		"a pod keeps it away": {meanwhile: func(w *gangWorld) { w.repel("n1") }},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			redirectTest(t, 2, 1, func(w *gangWorld) {
-				pods := w.gang("a", 2, 2, test.pods)
-				require.NoError(t, w.bind(pods[0], "n0"))
-				if test.meanwhile != nil {
-					test.meanwhile(w)
-				}
-				w.pass(finishAfter + time.Second)
-				assert.Zero(t, w.boundBy())
-				assert.True(t, w.o.Waiting.Nominated(pods[1].Ref.UID, "n1"))
-				said := w.viewOf(pods[0]).Why
-				assert.Contains(t, said, test.why)
-				assert.Equal(t, test.why != "", said != "")
-				w.pass(2 * w.longest())
-				assert.Zero(t, w.boundBy(), "nor where it is short")
-			})
-		})
-	}
+	eachGang(t, 2, 1, tests, func(t *testing.T, w *gangWorld, test testCase) {
+		w.rule(kinds.RedirectWhenRefused)
+		pods := w.starting(2, 2, test.pods)
+		if test.meanwhile != nil {
+			test.meanwhile(w)
+		}
+		w.pass(finishAfter + time.Second)
+		assert.Zero(t, w.boundBy())
+		assert.True(t, w.o.Waiting.Nominated(pods[1].Ref.UID, "n1"))
+		said := w.viewOf(pods[0]).Why
+		assert.Contains(t, said, test.why)
+		assert.Equal(t, test.why != "", said != "")
+		w.pass(2 * w.longest())
+		assert.Zero(t, w.boundBy(), "nor where it is short")
+	})
 }
 
 // What cannot be bound is tried again with pauses while something is kept for it, which that does not put off.
 func TestRestOfAGangThatIsRefused(t *testing.T) {
 	redirectTest(t, 1, 4, func(w *gangWorld) {
-		pods := w.gang("a", 3, 3, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(3, 3, nil)
 		w.deny(true)
 		w.pass(finishAfter + 5*time.Second)
 		assert.Equal(t, 2, w.boundBy())
@@ -319,7 +309,7 @@ func TestShortGangOfSizesIsMadeWhole(t *testing.T) {
 					w.rule(kinds.RedirectNever)
 					first := w.pod("a", "a-0", 3, nil)
 					left := w.pod("a", "a-1", 3, second)
-					w.pod("a", "a-2", 3, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("2") })
+					w.pod("a", "a-2", 3, ofCPUs(2))
 					require.NoError(t, w.bind(first, small))
 					w.resize(small, 1)
 					w.resize(large, 0)
@@ -347,10 +337,11 @@ func TestShortGangIsMadeWholeAtLast(t *testing.T) {
 		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(text) }
 	}
 	few := func(w *gangWorld) int { return 1 + len(w.gang("a", 3, 4, nil)) }
-	tests := map[string]struct {
+	type testCase struct {
 		gang func(w *gangWorld) (size int)
 		hang time.Duration
-	}{
+	}
+	tests := map[string]testCase{
 		"very different": {gang: func(w *gangWorld) int {
 			for k := range maxPacked + 5 {
 				w.pod("a", fmt.Sprint("a-", k), maxPacked+6, cpu(fmt.Sprintf("%dm", 100+k)))
@@ -368,29 +359,26 @@ func TestShortGangIsMadeWholeAtLast(t *testing.T) {
 		"after 10 minutes": {hang: 10 * time.Minute, gang: few},
 		"after 15 minutes": {hang: 15 * time.Minute, gang: few},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			redirectTest(t, 4, 16, func(w *gangWorld) {
-				w.rule(kinds.RedirectNever)
-				first := w.pod("a", "first", test.gang(w), nil)
-				require.NoError(t, w.bind(first, "n3"))
-				for k := range 4 {
-					w.resize(fmt.Sprint("n", k), 1)
-				}
-				w.pass(w.longest() + time.Second)
-				require.Equal(t, GangShort, w.viewOf(first).State)
-				w.rule(kinds.RedirectWhenRefused)
-				w.api.bind = func(int) reply { return reply{hang: true} }
-				for k, cpus := range []int64{16, 4, 8} {
-					w.resize(fmt.Sprint("n", k), cpus)
-				}
-				w.pass(test.hang)
-				w.deny(false)
-				w.pass(10 * time.Minute)
-				assert.Equal(t, GangWhole, w.viewOf(first).State)
-			})
-		})
-	}
+	eachGang(t, 4, 16, tests, func(t *testing.T, w *gangWorld, test testCase) {
+		w.rule(kinds.RedirectWhenRefused)
+		w.rule(kinds.RedirectNever)
+		first := w.pod("a", "first", test.gang(w), nil)
+		require.NoError(t, w.bind(first, "n3"))
+		for k := range 4 {
+			w.resize(fmt.Sprint("n", k), 1)
+		}
+		w.pass(w.longest() + time.Second)
+		require.Equal(t, GangShort, w.viewOf(first).State)
+		w.rule(kinds.RedirectWhenRefused)
+		w.api.bind = func(int) reply { return reply{hang: true} }
+		for k, cpus := range []int64{16, 4, 8} {
+			w.resize(fmt.Sprint("n", k), cpus)
+		}
+		w.pass(test.hang)
+		w.deny(false)
+		w.pass(10 * time.Minute)
+		assert.Equal(t, GangWhole, w.viewOf(first).State)
+	})
 }
 
 // Gangs that the server may not make whole cost no search for capacity.
@@ -448,30 +436,19 @@ func TestShortGangsOfNamespacesTakeTurns(t *testing.T) {
 	})
 }
 
-// Where the node of a slot will not do any more, the slot moves to another one, and the server goes on there.
+// Where the node of a slot will not do any more, the slot moves to another one, and the server goes on there, or waits.
 func TestSlotMovesFromANodeThatWillNotDo(t *testing.T) {
-	redirectTest(t, 3, 1, func(w *gangWorld) {
-		pods := w.gang("a", 2, 2, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		home, _ := w.ledger.HomeOf(pods[1].Ref)
-		w.nodes.Put(&cluster.Node{Name: home, Taints: []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoSchedule}}})
-		w.pass(finishAfter + time.Second)
-		assert.Equal(t, map[string]string{"n1": "n2", "n2": "n1"}[home], w.api.read("ns", "a-1").Spec.NodeName)
-		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
-	})
-}
-
-// A node is cordoned where capacity is kept for a member: it goes elsewhere, or waits.
-func TestNodeWithASlotIsCordoned(t *testing.T) {
 	for _, nodes := range []int{2, 3} {
-		redirectTest(t, nodes, 1, func(w *gangWorld) {
-			pods := w.gang("a", 2, 2, nil)
-			require.NoError(t, w.bind(pods[0], "n0"))
+		cases := map[string]func(w *gangWorld, node string){"cordoned": (*gangWorld).cordon, "tainted": (*gangWorld).taint}
+		eachGang(t, nodes, 1, cases, func(t *testing.T, w *gangWorld, spoil func(*gangWorld, string)) {
+			w.rule(kinds.RedirectWhenRefused)
+			pods := w.starting(2, 2, nil)
 			home, _ := w.ledger.HomeOf(pods[1].Ref)
-			w.cordon(home)
-			w.pass(5 * finishAfter)
+			spoil(w, home)
+			w.pass(finishAfter + time.Second)
 			other := map[int]string{2: "", 3: map[string]string{"n1": "n2", "n2": "n1"}[home]}[nodes]
 			assert.Equal(t, other, w.api.read("ns", "a-1").Spec.NodeName)
+			assert.Equal(t, nodes == 3, w.viewOf(pods[0]).State == GangWhole)
 		})
 	}
 }

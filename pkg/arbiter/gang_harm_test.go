@@ -57,10 +57,7 @@ func TestGangMemberWithReservation(t *testing.T) {
 	})
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		pods := w.gang("a", 2, 2, nil)
-		require.Empty(t, w.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{
-			Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, Node: "n0", Policy: ledger.Once,
-			Request: pods[0].Request, Pod: pods[0].Ref,
-		}}}, w.o.Ledger.Clock.Now()).Rejections)
+		w.keepFor(pods[0], "n0")
 		require.NoError(t, w.bind(pods[0], "n1"), "it is a preference")
 		assert.Empty(t, w.ledger.ReservationSlots("ns", "r"))
 	})
@@ -97,8 +94,7 @@ func TestMemberFinishesMeanwhile(t *testing.T) {
 // What somebody has reserved for a member ends neither with its gang, nor for another member.
 func TestGangLeavesReservationsAlone(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
-		pods := w.gang("a", 3, 2, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(3, 2, nil)
 		var kept *cluster.Pod
 		for _, pod := range pods[1:] {
 			if home, ok := w.ledger.HomeOf(pod.Ref); ok {
@@ -134,8 +130,7 @@ func TestGangNeedsWhatIsReserved(t *testing.T) {
 		w.watch()
 		<-time.After(50 * time.Second)
 		w.refusedAs(w.bind(single, "n0"), ledger.InsufficientResource)
-		<-time.After(time.Minute)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(time.Minute)
 		w.watch()
 		assert.Equal(t, []string{"globalreserve gang ns/a lacks 1"}, w.short())
 		require.NoError(t, w.bind(single, "n0"))
@@ -171,8 +166,7 @@ func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 // A member that cannot be bound any more gives back its slot, and not at the deadline.
 func TestGangMemberIsBeingDeleted(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(4, 4, nil)
 		leaving := *pods[3]
 		leaving.Deleting = true
 		w.o.Pods.Put(&leaving)
@@ -213,8 +207,7 @@ func TestGangWakesWhoWaits(t *testing.T) {
 		assert.ElementsMatch(t, []string{"a-0", "a-1"}, w.woken())
 	})
 	gangTest(t, 1, 8, func(w *gangWorld) {
-		pods := w.gang("a", 3, 3, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(3, 3, nil)
 		w.of[pods[0].Gang.Key("ns")].waiting[pods[1].Ref.UID] = pods[1] // refused a moment before
 		w.watch()
 		assert.Equal(t, []string{"a-1"}, w.woken())
@@ -224,12 +217,10 @@ func TestGangWakesWhoWaits(t *testing.T) {
 // A server that could not decide for longer than slots last, while nobody else did, keeps again for what had started.
 func TestGangsGoOnWhenTheServerDecidesAgain(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		w.starting(4, 4, nil)
 		waits := w.gang("b", 4, 4, nil)
 		require.Equal(t, ledger.GangUnplaced, w.advise(waits[0]))
-		<-time.After(2 * time.Minute)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(2 * time.Minute)
 		require.Zero(t, w.kept())
 		assert.Equal(t, 1, w.takeOver())
 		assert.Equal(t, 3, w.kept())
@@ -311,10 +302,8 @@ func TestGangsThatAreNotReadComeLast(t *testing.T) {
 // A server decides again while it cannot tell any more how many members a gang needs. What it knew before counts.
 func TestGangsGoOnByWhatWasKnown(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
-		pods := w.gang("a", 4, 3, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		<-time.After(2 * time.Minute)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.starting(4, 3, nil)
+		w.lapse(2 * time.Minute)
 		require.Zero(t, w.kept())
 		w.pod("a", "a-1", 4, nil) // they disagree
 		assert.Equal(t, 1, w.takeOver())

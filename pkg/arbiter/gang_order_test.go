@@ -8,10 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -26,10 +23,7 @@ func TestGangsDoNotBlockEachOther(t *testing.T) {
 			w.refusedAs(w.bind(b[k], "n4"), ledger.GangUnplaced)
 		}
 		assert.Zero(t, w.kept())
-		for _, pod := range a {
-			w.ledger.RemovePod(pod.Ref, 2)
-			w.o.Pods.Put(&cluster.Pod{Ref: pod.Ref, Finished: true, Gang: pod.Gang})
-		}
+		w.finish(a)
 		err := w.bind(c[0], "n0")
 		w.refusedAs(err, ledger.GangWaits)
 		assert.ErrorContains(t, err, "ns/b")
@@ -46,10 +40,7 @@ func TestGangsDoNotBlockEachOther(t *testing.T) {
 		require.NoError(t, w.bind(filler[0], "n0"))
 		b, c := w.gang("b", 6, 6, nil), w.gang("c", 6, 6, nil)
 		w.refusedAs(w.bind(b[0], "n4"), ledger.GangUnplaced)
-		for _, pod := range filler {
-			w.ledger.RemovePod(pod.Ref, 2)
-			w.o.Pods.Put(&cluster.Pod{Ref: pod.Ref, Finished: true, Gang: pod.Gang})
-		}
+		w.finish(filler)
 		<-time.After(patience - time.Second)
 		w.refusedAs(w.bind(c[0], "n0"), ledger.GangWaits)
 		<-time.After(2 * time.Second)
@@ -86,22 +77,15 @@ func TestGangThatFilterLetPass(t *testing.T) {
 	gangTest(t, 5, 2, func(w *gangWorld) {
 		complete, c := older(w), w.gang("c", 6, 6, nil)
 		require.Equal(t, ledger.Fits, w.advise(c[0]))
-		filler := w.pod("", "filler", 0, func(p *v1.Pod) {
-			p.Annotations = nil
-			p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("2")
+		fillers := w.gang("", 3, 0, func(p *v1.Pod) {
+			withoutGang(p)
+			ofCPUs(2)(p)
 		})
-		others := []*cluster.Pod{filler}
-		require.NoError(t, w.bind(filler, "n0"))
-		for k := 1; k < 3; k++ {
-			other := *filler
-			other.Ref.Name, other.Ref.UID = fmt.Sprint("filler-", k), types.UID(fmt.Sprint("u-filler-", k))
-			require.NoError(t, w.bind(&other, fmt.Sprintf("n%d", k)))
-			others = append(others, &other)
+		for k, pod := range fillers {
+			require.NoError(t, w.bind(pod, fmt.Sprint("n", k)))
 		}
 		w.refusedAs(w.bind(c[0], "n4"), ledger.GangUnplaced)
-		for _, pod := range others {
-			w.ledger.RemovePod(pod.Ref, 2)
-		}
+		w.finish(fillers)
 		complete()
 		w.refusedAs(w.bind(c[0], "n4"), ledger.GangWaits)
 	})
@@ -114,10 +98,7 @@ func TestGangBehindAnother(t *testing.T) {
 		filler, b, c := w.gang("f", 6, 6, nil), w.gang("b", 6, 6, nil), w.gang("c", 6, 6, nil)
 		require.NoError(t, w.bind(filler[0], "n0"))
 		w.refusedAs(w.bind(b[0], "n4"), ledger.GangUnplaced)
-		for _, pod := range filler {
-			w.ledger.RemovePod(pod.Ref, 2)
-			w.o.Pods.Put(&cluster.Pod{Ref: pod.Ref, Finished: true, Gang: pod.Gang})
-		}
+		w.finish(filler)
 		for _, pod := range c {
 			require.Equal(t, ledger.GangWaits, w.advise(pod))
 		}
@@ -133,5 +114,122 @@ func TestGangBehindAnother(t *testing.T) {
 		}
 		assert.Equal(t, began, w.ledger.Revision(), "nothing was freed")
 		require.NoError(t, w.bind(c[0], "n0"))
+	})
+}
+
+// Binds of members that are allowed, and fail, again and again, have the capacity of the rest kept less and less.
+func TestGangWhoseBindsFail(t *testing.T) {
+	type testCase struct {
+		bound    int
+		overlaps bool          // another member is tried before a bind has failed
+		pause    time.Duration // between binds
+	}
+	eachGang(t, 1, 4, map[string]testCase{
+		"none is bound":               {0, false, 57 * time.Second},
+		"one is bound":                {1, false, 57 * time.Second},
+		"none is bound, at once":      {0, false, time.Second},
+		"one is bound, at once":       {1, false, time.Second},
+		"none is bound, overlapping":  {0, true, 0},
+		"one is bound, without pause": {1, true, 0},
+	}, func(t *testing.T, w *gangWorld, tt testCase) {
+		pods := w.gang("a", 4, 4, nil)
+		for _, pod := range pods[:tt.bound] {
+			require.NoError(t, w.bind(pod, "n0"))
+		}
+		began, held, allowed := time.Now(), 0, 0
+		pass := func(d time.Duration) {
+			for range d / time.Second {
+				w.pass(time.Second)
+				if w.kept() > 0 {
+					held++
+				}
+			}
+		}
+		var failing []ledger.PodRef
+		for k := 0; time.Since(began) < time.Hour; k++ {
+			pod := pods[tt.bound+k%(4-tt.bound)]
+			p := w.o.Question.For(pod, "n0")
+			if _, err := w.startBind(pod, &p, nowhere); err == nil {
+				failing = append(failing, pod.Ref)
+				allowed++
+			}
+			pass(3 * time.Second)
+			if len(failing) > 0 && (!tt.overlaps || len(failing) > 1) {
+				w.bindFailed(failing[0], "n0")
+				failing = failing[1:]
+			}
+			pass(tt.pause)
+		}
+		assert.Less(t, held, 1200, "of 3600 seconds")
+		assert.Greater(t, allowed, 10)
+		assert.LessOrEqual(t, len(w.short()), 10)
+	})
+}
+
+// The rest of a gang is kept also where its first bind fails while others are under way.
+func TestGangWhoseFirstBindFails(t *testing.T) {
+	gangTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.gang("a", 4, 4, nil)
+		for _, pod := range pods[:2] {
+			w.begin(pod, "n0")
+		}
+		w.pass(2 * time.Second)
+		require.True(t, w.bindFailed(pods[0].Ref, "n0"))
+		w.pass(2 * time.Second)
+		require.Equal(t, 3, w.kept())
+		require.True(t, w.o.Ledger.Confirm(pods[1].Ref, "n0"))
+		w.pass(50 * time.Second)
+		assert.Equal(t, 3, w.kept())
+	})
+}
+
+// A gang that is short, and whose next member is bound, is kept the rest for as long as one that has just started.
+func TestGangThatIsShortGoesOn(t *testing.T) {
+	gangTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.starting(4, 4, nil)
+		w.pass(100 * time.Second)
+		require.Len(t, w.short(), 1)
+		w.reserveUntil(pods[3], "n0", "alice", w.o.Ledger.Clock.Now().Add(30*time.Second))
+		require.NoError(t, w.bind(pods[1], "n0"))
+		w.pass(80 * time.Second)
+		assert.Equal(t, 2, w.kept(), "what was reserved for one of them, too")
+		w.pass(20 * time.Second)
+		assert.Zero(t, w.kept())
+		assert.Len(t, w.short(), 2)
+	})
+}
+
+// A gang that is short goes on also where one of its members is made anew at the same time, so that as many are bound
+// as before.
+func TestGangThatIsShortGoesOnWithAnotherMember(t *testing.T) {
+	gangTest(t, 1, 5, func(w *gangWorld) {
+		pods := w.starting(5, 5, nil)
+		w.pass(100 * time.Second)
+		require.Zero(t, w.kept())
+		w.ledger.RemovePod(pods[0].Ref, 9)
+		w.o.Pods.Remove(pods[0])
+		w.pod("a", "anew", 5, nil)
+		require.NoError(t, w.bind(pods[1], "n0"))
+		w.pass(10 * time.Second)
+		bound := *pods[1]
+		bound.Node, bound.Finished = "n0", true
+		w.o.Pods.Put(&bound)
+		w.ledger.RemovePod(bound.Ref, 9)
+		w.pass(10 * time.Second)
+		assert.Equal(t, 4, w.kept())
+	})
+}
+
+// A member is bound just in time, and is seen bound later.
+func TestGangMemberIsBoundAtTheDeadline(t *testing.T) {
+	gangTest(t, 1, 4, func(w *gangWorld) {
+		pods := w.starting(4, 4, nil)
+		w.watch()
+		<-time.After(w.longest() - time.Second)
+		w.begin(pods[1], "n0")
+		<-time.After(2 * time.Second)
+		require.True(t, w.o.Ledger.Confirm(pods[1].Ref, "n0"))
+		w.pass(50 * time.Second)
+		assert.Equal(t, 2, w.kept())
 	})
 }

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -110,10 +109,7 @@ func TestGangStartsBesideItsReservation(t *testing.T) {
 		pods := w.gang("a", 3, 3, nil)
 		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0]), "filter need not offer what the bind refuses")
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n3", Allocatable: []resources.Amount{{
-			Column: resources.CPU,
-			Value:  1000,
-		}, {Column: resources.Pods, Value: 9}}})
+		w.resize("n3", 1)
 		w.watch()
 		assert.Equal(t, []string{"a-0"}, w.woken())
 		require.NoError(t, w.bind(pods[0], "n0"))
@@ -125,27 +121,23 @@ func TestGangStartsBesideItsReservation(t *testing.T) {
 
 // Each member is kept for in a slot of its size, also where a small one is bound first and comes to a large slot first.
 func TestGangOfSizesStartsInItsReservation(t *testing.T) {
-	for name, slots := range map[string][]keptOn{
-		"large first": {{"n0", 3}, {"n0", 1}, {"n1", 3}},
-		"small first": {{"n0", 1}, {"n0", 3}, {"n1", 3}},
-		"apart":       {{"n0", 3}, {"n1", 3}, {"n2", 1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			gangTest(t, 3, 4, func(w *gangWorld) {
-				w.reserve("a", slots...)
-				w.fill()
-				small := w.pod("a", "a-small", 3, ofCPUs(1))
-				w.pod("a", "a-large-0", 3, ofCPUs(3))
-				w.pod("a", "a-large-1", 3, ofCPUs(3))
-				node := map[string]string{"apart": "n2"}[name]
-				if node == "" {
-					node = "n0"
-				}
-				require.NoError(t, w.bind(small, node))
-				assert.Equal(t, 2, w.kept())
-			})
-		})
+	type testCase struct {
+		small string // the node of the small one
+		slots []keptOn
 	}
+	eachGang(t, 3, 4, map[string]testCase{
+		"large first": {"n0", []keptOn{{"n0", 3}, {"n0", 1}, {"n1", 3}}},
+		"small first": {"n0", []keptOn{{"n0", 1}, {"n0", 3}, {"n1", 3}}},
+		"apart":       {"n2", []keptOn{{"n0", 3}, {"n1", 3}, {"n2", 1}}},
+	}, func(t *testing.T, w *gangWorld, tc testCase) {
+		w.reserve("a", tc.slots...)
+		w.fill()
+		small := w.pod("a", "a-small", 3, ofCPUs(1))
+		w.pod("a", "a-large-0", 3, ofCPUs(3))
+		w.pod("a", "a-large-1", 3, ofCPUs(3))
+		require.NoError(t, w.bind(small, tc.small))
+		assert.Equal(t, 2, w.kept())
+	})
 }
 
 // A slot on a node that does not suit a member is none for it.
@@ -165,20 +157,8 @@ func TestGangInReservedSlotsThatSuit(t *testing.T) {
 // Slots of a reservation that are each for one member, as /reserve makes them, last as long as the gang needs them, and
 // not only until the deadline of the reservation. Members use them up.
 func TestGangOutlastsItsReservation(t *testing.T) {
-	for name, next := range map[string]func(w *gangWorld, bound *cluster.Pod){
-		"": func(*gangWorld, *cluster.Pod) {},
-		"another server decides": func(w *gangWorld, bound *cluster.Pod) {
-			w.giveUp(w.of[bound.Gang.Key("ns")], 4)
-			clear(w.of)
-			require.Equal(w.t, 1, w.takeOver())
-		},
-	} {
-		t.Run(name, func(t *testing.T) { outlastsItsReservation(t, next) })
-	}
-}
-
-func outlastsItsReservation(t *testing.T, next func(w *gangWorld, bound *cluster.Pod)) {
-	gangTest(t, 2, 2, func(w *gangWorld) {
+	cases := map[string]bool{"one server": false, "another server decides": true}
+	eachGang(t, 2, 2, cases, func(t *testing.T, w *gangWorld, another bool) {
 		pods := w.gang("a", 4, 4, nil)
 		ends := w.o.Ledger.Clock.Now().Add(10 * time.Second)
 		var plan ledger.Plan
@@ -192,7 +172,9 @@ func outlastsItsReservation(t *testing.T, next func(w *gangWorld, bound *cluster
 		require.NoError(t, w.bind(pods[0], "n0"))
 		require.NoError(t, w.bind(pods[1], "n0"))
 		assert.Len(t, w.ledger.ReservationSlots("ns", "r"), 2)
-		next(w, pods[0])
+		if another {
+			w.succeed()
+		}
 		<-time.After(11 * time.Second)
 		w.refusedAs(w.bind(w.pod("", "single", 0, withoutGang), "n1"), ledger.InsufficientResource)
 		assert.Empty(t, w.ledger.ReservationSlots("ns", "r"), "its time is over")
@@ -208,14 +190,8 @@ func outlastsItsReservation(t *testing.T, next func(w *gangWorld, bound *cluster
 func TestGangInItsReservationIsTakenOver(t *testing.T) {
 	gangTest(t, 2, 1, func(w *gangWorld) {
 		w.reserve("a", keptOn{"n0", 1}, keptOn{"n1", 1})
-		pods := w.gang("a", 2, 2, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		bound := *pods[0]
-		bound.Node = "n0"
-		w.o.Pods.Put(&bound)
-		w.giveUp(w.of[bound.Gang.Key("ns")], 1)
-		require.Zero(t, w.kept())
-		assert.Equal(t, 1, w.takeOver())
+		w.starting(2, 2, nil)
+		w.succeed()
 		assert.Equal(t, "s-1", w.slotOf("a-1"))
 	})
 }

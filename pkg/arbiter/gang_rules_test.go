@@ -1,15 +1,20 @@
 package arbiter
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 func ofPriority(priority int32) func(*v1.Pod) {
@@ -96,6 +101,7 @@ func TestGangMembersOnNodesOfTheirOwn(t *testing.T) {
 		plain, ssd, hdd := w.pod("a", "a-plain", 4, nil), w.pod("a", "a-ssd", 4, onDisk("ssd")),
 			w.pod("a", "a-hdd", 4, onDisk("hdd"))
 		w.pod("a", "b-plain", 4, nil)
+		w.refusedAs(w.bind(plain, "n1"), ledger.GangUnplaced)
 		require.NoError(t, w.bind(plain, "n0"))
 		for pod, node := range map[*cluster.Pod]string{ssd: "n1", hdd: "n3"} {
 			home, _ := w.ledger.HomeOf(pod.Ref)
@@ -126,21 +132,6 @@ func TestGangKeepsForTheMostUrgent(t *testing.T) {
 	})
 }
 
-// A gang that needs fewer while it starts gives up what it does not need any more.
-func TestGangThatNeedsFewerKeepsFewer(t *testing.T) {
-	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := w.gang("a", 6, 6, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		require.NoError(t, w.bind(pods[1], "n0"))
-		require.Equal(t, 4, w.kept())
-		for k := range pods {
-			pods[k] = w.pod("a", pods[k].Ref.Name, 4, nil)
-		}
-		w.watch()
-		assert.Equal(t, 2, w.kept())
-	})
-}
-
 // While no member is bound the newest says how many the gang needs: a controller that makes them anew with another
 // number may wait for the first of these before it deletes the others.
 func TestGangIsMadeAnewWithAnotherMinimum(t *testing.T) {
@@ -166,8 +157,7 @@ func TestGangIsMadeAnewWithAnotherMinimum(t *testing.T) {
 func TestNewestDoesNotChangeAGangThatStarts(t *testing.T) {
 	for _, says := range []int{2, 9} {
 		gangTest(t, 1, 3, func(w *gangWorld) {
-			pods := w.gang("a", 3, 3, nil)
-			require.NoError(t, w.bind(pods[0], "n0"))
+			pods := w.starting(3, 3, nil)
 			newest := w.pod("a", "newest", says, func(p *v1.Pod) { p.CreationTimestamp.Time = time.Now() })
 			w.watch()
 			require.Equal(t, 2, w.kept())
@@ -175,15 +165,9 @@ func TestNewestDoesNotChangeAGangThatStarts(t *testing.T) {
 			require.Equal(t, 2, w.kept())
 			w.pod("a", "a-0", 3, func(p *v1.Pod) { p.Spec.NodeName = "n0" })
 			w.watch()
-			for _, s := range w.of {
-				w.giveUp(s, len(s.kept))
-			}
-			clear(w.of)
-			assert.Equal(t, 1, w.takeOver())
+			w.succeed()
 			assert.Equal(t, 2, w.kept())
-			for _, pod := range pods[1:] {
-				require.NoError(t, w.bind(pod, "n0"))
-			}
+			w.bindAll(pods[1:])
 			w.pass(3 * time.Minute)
 			assert.Empty(t, w.short())
 		})
@@ -193,16 +177,15 @@ func TestNewestDoesNotChangeAGangThatStarts(t *testing.T) {
 // What is kept for a member that was made anew ends with what is kept for the others.
 func TestGangMemberMadeAnewPutsOffNothing(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(4, 4, nil)
 		w.watch()
 		<-time.After(80 * time.Second)
 		w.ledger.RemovePod(pods[3].Ref, 2)
 		w.pod("a", "a-3", 4, func(p *v1.Pod) { p.UID = "u-again" })
+		assert.Equal(t, 2, w.kept())
 		w.watch()
 		require.Equal(t, 3, w.kept())
-		<-time.After(11 * time.Second)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(11 * time.Second)
 		w.watch()
 		assert.Zero(t, w.kept())
 		assert.Len(t, w.short(), 1)
@@ -212,10 +195,8 @@ func TestGangMemberMadeAnewPutsOffNothing(t *testing.T) {
 // Of a gang that is short, and lacks pods, the next one is bound, and what there is of the others is kept for.
 func TestGangThatIsShortLacksPods(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := w.gang("a", 5, 5, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		<-time.After(2 * time.Minute)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		pods := w.starting(5, 5, nil)
+		w.lapse(2 * time.Minute)
 		w.watch()
 		require.Len(t, w.short(), 1)
 		leaving := *pods[4]
@@ -229,11 +210,8 @@ func TestGangThatIsShortLacksPods(t *testing.T) {
 // The bind of a member that is being deleted meanwhile fails: nothing is kept for it.
 func TestGangBindFailsOfAPodThatGoes(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
-		pods := w.gang("a", 3, 3, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		p := w.o.Question.For(pods[1], "n0")
-		_, err := w.startBind(pods[1], &p, nowhere)
-		require.NoError(t, err)
+		pods := w.starting(3, 3, nil)
+		w.begin(pods[1], "n0")
 		leaving := *pods[1]
 		leaving.Deleting = true
 		w.o.Pods.Put(&leaving)
@@ -245,11 +223,8 @@ func TestGangBindFailsOfAPodThatGoes(t *testing.T) {
 // A gang of which the last bind fails is half again from then on.
 func TestGangIsHalfAgain(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
-		pods := w.gang("a", 2, 2, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		p := w.o.Question.For(pods[1], "n0")
-		_, err := w.startBind(pods[1], &p, nowhere)
-		require.NoError(t, err)
+		pods := w.starting(2, 2, nil)
+		w.begin(pods[1], "n0")
 		<-time.After(time.Second)
 		require.True(t, w.bindFailed(pods[1].Ref, "n0"))
 		<-time.After(time.Second)
@@ -285,5 +260,112 @@ func TestCreatedMemberStartsNoGang(t *testing.T) {
 		assert.Zero(t, w.kept())
 		require.NoError(t, w.bind(pods[0], "n0"))
 		require.NoError(t, create())
+	})
+}
+
+// What the next server keeps for the rest of a gang counts in the budget of who started it, and so do those pods later.
+func TestGangThatIsTakenOverIsPaidFor(t *testing.T) {
+	gangTest(t, 4, 2, func(w *gangWorld) {
+		limits := &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}
+		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": limits})
+		pods := w.gang("a", 4, 4, nil)
+		require.NoError(t, w.bind(pods[0].WithCaller("bob"), "n0"))
+		bound := *pods[0]
+		bound.Node, bound.Caller = "n0", "bob"
+		w.o.Pods.Put(&bound)
+		w.forget(w.of[bound.Gang.Key("ns")]) // with the server
+		require.Zero(t, w.kept())
+		require.Equal(t, 1, w.takeOver())
+		for k, node := range []string{"n0", "n1", "n1"} {
+			require.NoError(t, w.bind(pods[k+1].WithCaller("bob"), node))
+		}
+		w.refusedAs(w.bind(w.pod("", "single", 0, withoutGang).WithCaller("bob"), "n2"), ledger.CallerLimit)
+	})
+}
+
+// A gang that is made anew under its name while its former pods end is kept whole, too.
+func TestGangMadeAnewWhileItsFormerPodsEnd(t *testing.T) {
+	gangTest(t, 2, 4, func(w *gangWorld) {
+		for _, pod := range w.gang("a", 4, 4, nil) {
+			require.NoError(t, w.bind(pod, "n0"))
+			w.pod("a", pod.Ref.Name, 4, func(p *v1.Pod) { p.Spec.NodeName, p.DeletionTimestamp = "n0", &metav1.Time{} })
+		}
+		w.watch()
+		other := w.pod("", "single", 0, withoutGang)
+		require.NoError(t, w.bind(other, "n1"))
+		first := w.pod("a", "again-0", 4, nil)
+		for _, name := range []string{"again-1", "again-2", "again-3"} {
+			w.pod("a", name, 4, nil)
+		}
+		w.refusedAs(w.bind(first, "n1"), ledger.GangUnplaced)
+		assert.Zero(t, w.kept())
+		w.ledger.RemovePod(other.Ref, 2)
+		require.NoError(t, w.bind(first, "n1"))
+		assert.Equal(t, 3, w.kept())
+	})
+}
+
+// A gang was whole, two of its pods have succeeded and are deleted, and the third has failed and is made anew: it is
+// bound. In another run of the gang all are needed.
+func TestMembersThatAreDoneAndGone(t *testing.T) {
+	by := func(owner string) func(p *v1.Pod) {
+		return func(p *v1.Pod) {
+			p.OwnerReferences = nil
+			if owner != "" {
+				p.OwnerReferences = []metav1.OwnerReference{{
+					Kind: "Job", Name: "train", UID: types.UID(owner), Controller: ptr.To(true),
+				}}
+			}
+		}
+	}
+	type testCase struct {
+		owner, then string // of the pods, and of those that are made anew
+		ends        func(last *cluster.Pod)
+		name        string // of the pod that is made anew
+		other       bool   // another run
+	}
+	tests := map[string]testCase{
+		"the same controller":      {owner: "1", then: "1"},
+		"another controller":       {owner: "1", then: "2", other: true},
+		"one that was done":        {owner: "1", then: "1", name: "a-0", other: true},
+		"the one that was not":     {owner: "1", then: "1", name: "a-2"},
+		"no controller":            {other: true},
+		"a controller in addition": {then: "1", other: true},
+		"deleted while it ran": {
+			owner: "1", then: "1", other: true, ends: func(last *cluster.Pod) { last.Deleting = true },
+		},
+		"failed": {owner: "1", then: "1", other: true, ends: func(last *cluster.Pod) { last.Gang = nil }},
+	}
+	eachGang(t, 1, 3, tests, func(t *testing.T, w *gangWorld, test testCase) {
+		pods := w.gang("a", 3, 3, by(test.owner))
+		w.bindAll(pods)
+		w.watch()
+		for _, pod := range pods {
+			last := *pod
+			last.Node, last.Finished = "n0", true
+			if pod == pods[2] {
+				last.Gang = nil
+			}
+			if test.ends != nil {
+				test.ends(&last)
+			}
+			w.o.Pods.Put(&last)
+			w.ledger.RemovePod(pod.Ref, 2)
+			deleted := last
+			deleted.Deleting = true
+			w.o.Pods.Put(&deleted)
+			w.o.Pods.Remove(&deleted)
+		}
+		again := w.pod("a", cmp.Or(test.name, "a-2-anew"), 3, func(p *v1.Pod) {
+			by(test.then)(p)
+			p.UID = "again"
+		})
+		err := w.bind(again, "n0")
+		if test.other {
+			w.refusedAs(err, ledger.GangIncomplete)
+			return
+		}
+		require.NoError(t, err)
+		assert.Equal(t, "Whole: 0 pending, 0 kept, 1 bound, 2 finished", counts(*w.viewOf(again)))
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -89,10 +88,6 @@ func (w *gangWorld) tasks(task string, count int, change func(*v1.Pod)) (pods []
 	return pods
 }
 
-func twoCPUs(p *v1.Pod) {
-	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("2")}
-}
-
 // A gang needs so many members of each task. Capacity is kept for these, and not for others that come first by name.
 func TestTasksOfAGang(t *testing.T) {
 	both := map[string]any{"actor": int64(2), "learner": int64(1)}
@@ -101,7 +96,7 @@ func TestTasksOfAGang(t *testing.T) {
 		w.refusedAs(w.bind(actors[0], "n0"), ledger.GangIncomplete)
 		assert.Equal(t, "volcano gang ns/train needs at least 1 pods of task learner, and there are 0 that may be bound",
 			w.viewOf(actors[0]).Why)
-		learner := w.tasks("learner", 1, twoCPUs)[0]
+		learner := w.tasks("learner", 1, ofCPUs(2))[0]
 		require.NoError(t, w.bind(actors[0], "n0"))
 		assert.True(t, w.isKeptOn(actors[1].Ref, "n0"))
 		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
@@ -115,7 +110,7 @@ func TestTasksOfAGang(t *testing.T) {
 	})
 	tasksTest(t, 1, 8, 3, both, func(w *gangWorld) {
 		w.rule(kinds.RedirectNever)
-		actors, learner := w.tasks("actor", 3, nil), w.tasks("learner", 1, twoCPUs)[0]
+		actors, learner := w.tasks("actor", 3, nil), w.tasks("learner", 1, ofCPUs(2))[0]
 		for k, pod := range actors {
 			require.NoError(t, w.bind(pod, "n0"))
 			assert.True(t, w.isKeptOn(learner.Ref, "n0"), k)
@@ -152,12 +147,8 @@ func TestTaskThatIsBeingBound(t *testing.T) {
 	tasksTest(t, 1, 8, 2, map[string]any{"actor": int64(1), "learner": int64(1)}, func(w *gangWorld) {
 		w.rule(kinds.RedirectNever)
 		actors, learner := w.tasks("actor", 2, nil), w.tasks("learner", 1, nil)[0]
-		for _, pod := range actors {
-			require.NoError(t, w.bind(pod, "n0"))
-		}
-		p := w.o.Question.For(learner, "n0")
-		_, err := w.startBind(learner, &p, nowhere)
-		require.NoError(t, err)
+		w.bindAll(actors)
+		w.begin(learner, "n0")
 		w.watch()
 		require.True(t, w.bindFailed(learner.Ref, "n0"))
 		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
@@ -193,26 +184,17 @@ func TestMinimumThatGrows(t *testing.T) {
 	whole := func(t *testing.T, cpus int, test func(w *gangWorld, pods []*cluster.Pod)) {
 		t.Helper()
 		tasksTest(t, 1, cpus, 2, nil, func(w *gangWorld) {
-			pods := w.tasks("", 2, twoCPUs)
-			for _, pod := range pods {
-				require.NoError(t, w.bind(pod, "n0"))
-			}
+			pods := w.tasks("", 2, ofCPUs(2))
+			w.bindAll(pods)
 			w.watch()
 			require.Empty(t, w.of)
 			w.setMinimum(4)
 			assert.Equal(t, "Incomplete: 0 pending, 0 kept, 2 bound, 0 finished", counts(*w.viewOf(pods[0])))
-			more := w.pod("", "more-0", 0, func(p *v1.Pod) {
-				p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "train"}
-				twoCPUs(p)
-			})
+			more := w.tasks("more", 1, ofCPUs(2))[0]
 			assert.Equal(t, ledger.GangIncomplete, w.advise(more))
 			w.refusedAs(w.bind(more, "n0"), ledger.GangIncomplete)
 			assert.Contains(t, w.viewOf(more).Why, "needs at least 4 pods, and there are 3 that are bound, or may be")
-			pods = append(pods, more, w.pod("", "more-1", 0, func(p *v1.Pod) {
-				p.Annotations = map[string]string{"scheduling.k8s.io/group-name": "train"}
-				twoCPUs(p)
-			}))
-			test(w, pods)
+			test(w, append(pods, w.tasks("more", 2, ofCPUs(2))...))
 		})
 	}
 	whole(t, 7, func(w *gangWorld, pods []*cluster.Pod) {
@@ -229,9 +211,7 @@ func TestMinimumThatGrows(t *testing.T) {
 	})
 	whole(t, 8, func(w *gangWorld, pods []*cluster.Pod) {
 		w.rule(kinds.RedirectNever)
-		p := w.o.Question.For(pods[2], "n0")
-		_, err := w.startBind(pods[2], &p, nowhere)
-		require.NoError(t, err)
+		w.begin(pods[2], "n0")
 		w.pass(3 * time.Second)
 		assert.True(t, w.isKeptOn(pods[3].Ref, "n0"), "while the bind is under way")
 		require.True(t, w.bindFailed(pods[2].Ref, "n0"))
@@ -250,9 +230,7 @@ func TestMinimumThatGrows(t *testing.T) {
 		require.NoError(t, w.bind(pods[2], "n0"))
 		extra := w.tasks("extra", 1, nil)[0]
 		w.resize("n0", 9)
-		p := w.o.Question.For(extra, "n0")
-		_, err := w.startBind(extra, &p, nowhere)
-		require.NoError(t, err)
+		w.begin(extra, "n0")
 		w.bindFailed(extra.Ref, "n0")
 		w.pass(3 * time.Second)
 		assert.Equal(t, "Starting: 2 pending, 1 kept, 3 bound, 0 finished", counts(*w.viewOf(pods[0])))
@@ -288,9 +266,7 @@ func TestMinimumThatGrows(t *testing.T) {
 func TestTasksThatAreNotNeeded(t *testing.T) {
 	tasksTest(t, 1, 8, 3, map[string]any{"learner": int64(1)}, func(w *gangWorld) {
 		pods := append(w.tasks("learner", 1, nil), w.tasks("", 2, nil)...)
-		for _, pod := range pods {
-			require.NoError(t, w.bind(pod, "n0"))
-		}
+		w.bindAll(pods)
 		w.watch()
 		assert.Equal(t, GangWhole, w.viewOf(pods[0]).State)
 	})
@@ -328,9 +304,7 @@ func TestTasksThatAreNotReadAnyMore(t *testing.T) {
 func TestMinimumThatGrowsIsNotRead(t *testing.T) {
 	tasksTest(t, 1, 8, 2, nil, func(w *gangWorld) {
 		pods := w.tasks("", 2, nil)
-		for _, pod := range pods {
-			require.NoError(t, w.bind(pod, "n0"))
-		}
+		w.bindAll(pods)
 		w.watch()
 		w.setMinimum(4)
 		more := w.tasks("more", 1, nil)[0]
@@ -366,9 +340,7 @@ func TestMinimumThatGrowsWhileATaskIsLacking(t *testing.T) {
 	tasksTest(t, 1, 4, 3, map[string]any{"actor": int64(2), "learner": int64(1)}, func(w *gangWorld) {
 		w.rule(kinds.RedirectNever)
 		actors, learner := w.tasks("actor", 3, nil), w.tasks("learner", 1, nil)[0]
-		for _, pod := range actors {
-			require.NoError(t, w.bind(pod, "n0"))
-		}
+		w.bindAll(actors)
 		w.setMinimum(5)
 		w.watch()
 		assert.Empty(t, w.o.Gangs.Grown())

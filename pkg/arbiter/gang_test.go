@@ -51,10 +51,7 @@ func TestGangThatDoesNotFitWaits(t *testing.T) {
 		w.watch()
 		assert.Empty(t, w.woken())
 
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{
-			Column: resources.CPU,
-			Value:  1000,
-		}, {Column: resources.Pods, Value: 9}}})
+		w.resize("n1", 1)
 		w.watch()
 		assert.Equal(t, []string{"a-1"}, w.woken(), "that filter has refused")
 		require.NoError(t, w.bind(pods[0], "n0"))
@@ -71,6 +68,14 @@ func TestGangIsNotKeptWhatDRAGives(t *testing.T) {
 		pods := w.gang("a", 2, 2, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1") })
 		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0]))
+		given := w.gang("given", 2, 2, func(p *v1.Pod) { // at an attempt before
+			p.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1")
+			p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
+				RequestMappings: []v1.ContainerExtendedResourceRequest{{ResourceName: gpu}},
+			}
+		})
+		w.refusedAs(w.bind(given[0], "n0"), ledger.GangUnplaced)
+		assert.Zero(t, w.kept())
 		column, _ := w.ledger.Table().Lookup(gpu)
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: 3000}, {Column: resources.Pods, Value: 110}, {Column: column, Value: 2},
@@ -129,20 +134,16 @@ func TestGangOfMorePodsThanItNeedsCountsOnTheSmallest(t *testing.T) {
 			p.Spec.Containers[0].Resources.Requests[name], p.Spec.Priority = resource.MustParse(amount), &priority
 		}
 	}
-	for what, large := range map[string]func(*v1.Pod){
+	eachGang(t, 1, 2, map[string]func(*v1.Pod){
 		"CPU": asks("cpu", "2", 10), "memory": asks("memory", "9Gi", 10), "as much": asks("cpu", "1", 0),
 		"what no node has": asks("example.com/gpu", "1", 10),
-	} {
-		t.Run(what, func(t *testing.T) {
-			gangTest(t, 1, 2, func(w *gangWorld) {
-				w.pod("a", "a-0", 2, large)
-				small := w.pod("a", "a-2", 2, asks("cpu", "1", 5))
-				require.NoError(t, w.bind(w.pod("a", "a-1", 2, nil), "n0"))
-				_, kept := w.ledger.HomeOf(small.Ref)
-				assert.True(t, kept)
-			})
-		})
-	}
+	}, func(t *testing.T, w *gangWorld, large func(*v1.Pod)) {
+		w.pod("a", "a-0", 2, large)
+		small := w.pod("a", "a-2", 2, asks("cpu", "1", 5))
+		require.NoError(t, w.bind(w.pod("a", "a-1", 2, nil), "n0"))
+		_, kept := w.ledger.HomeOf(small.Ref)
+		assert.True(t, kept)
+	})
 }
 
 // What asks for less of extended resources is smaller, whatever CPU it asks for.
@@ -166,12 +167,9 @@ func TestCompareExtended(t *testing.T) {
 
 // Members of different sizes change places as their scheduler likes.
 func TestGangChangesPlaces(t *testing.T) {
-	size := func(cpu string) func(*v1.Pod) {
-		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(cpu) }
-	}
 	gangTest(t, 2, 4, func(w *gangWorld) {
-		large, small, other := w.pod("a", "a-large", 3, size("3")), w.pod("a", "a-small", 3, size("1")),
-			w.pod("a", "a-other", 3, size("4"))
+		large, small, other := w.pod("a", "a-large", 3, ofCPUs(3)), w.pod("a", "a-small", 3, ofCPUs(1)),
+			w.pod("a", "a-other", 3, ofCPUs(4))
 		require.NoError(t, w.bind(small, "n1"))
 		home, ok := w.ledger.HomeOf(large.Ref)
 		require.True(t, ok)
@@ -184,27 +182,14 @@ func TestGangChangesPlaces(t *testing.T) {
 	})
 	gangTest(t, 2, 4, func(w *gangWorld) {
 		pods := []*cluster.Pod{
-			w.pod("a", "a-0", 4, size("2")), w.pod("a", "a-1", 4, size("2")),
-			w.pod("a", "a-2", 4, size("1")), w.pod("a", "a-3", 4, size("3")),
+			w.pod("a", "a-0", 4, ofCPUs(2)), w.pod("a", "a-1", 4, ofCPUs(2)),
+			w.pod("a", "a-2", 4, ofCPUs(1)), w.pod("a", "a-3", 4, ofCPUs(3)),
 		}
 		require.NoError(t, w.bind(pods[2], "n1"))
 		assert.Equal(t, 3, w.kept())
 		require.NoError(t, w.bind(pods[3], "n1"))
 		require.NoError(t, w.bind(pods[1], "n0"))
 		require.NoError(t, w.bind(pods[0], "n0"))
-	})
-}
-
-// Slots are only made on nodes that suit their pods.
-func TestGangOnNodesThatSuit(t *testing.T) {
-	gangTest(t, 3, 1, func(w *gangWorld) {
-		w.label("n1", "ssd")
-		picky := w.pod("a", "a-picky", 2, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
-		plain := w.pod("a", "a-plain", 2, nil)
-		w.refusedAs(w.bind(plain, "n1"), ledger.GangUnplaced)
-		require.NoError(t, w.bind(plain, "n0"))
-		home, _ := w.ledger.HomeOf(picky.Ref)
-		assert.Equal(t, "n1", home)
 	})
 }
 
@@ -220,23 +205,15 @@ func TestGangAndANodeThatWasJustDeleted(t *testing.T) {
 // missing is kept again with the next member that is bound.
 func TestGangFallsShort(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := w.gang("a", 5, 5, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(5, 5, nil)
 		<-time.After(50 * time.Second)
 		require.NoError(t, w.bind(pods[1], "n0"))
-		for _, pod := range pods[:2] {
-			bound := *pod
-			bound.Node = "n0"
-			w.o.Pods.Put(&bound)
-		}
 		w.watch()
-		<-time.After(50 * time.Second)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(50 * time.Second)
 		w.watch()
 		assert.Equal(t, 3, w.kept(), "put off by the second")
 		assert.Empty(t, w.short())
-		<-time.After(45 * time.Second)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(45 * time.Second)
 		w.watch()
 		w.watch()
 		assert.Zero(t, w.kept())
@@ -263,8 +240,7 @@ func TestGangFallsShort(t *testing.T) {
 // were sent.
 func TestGangIsReminded(t *testing.T) {
 	gangTest(t, 1, 4, func(w *gangWorld) {
-		pods := w.gang("a", 3, 3, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(3, 3, nil)
 		<-time.After(finishAfter - time.Second)
 		require.NoError(t, w.bind(pods[1], "n0"))
 		sent := func() bool { return w.o.Waiting.Nominated(pods[2].Ref.UID, "n0") }
@@ -286,8 +262,7 @@ func TestGangIsReminded(t *testing.T) {
 // A slot that made way for another member lasts as long as the others: for the whole time from the last bind on.
 func TestGangSlotThatMovedLasts(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(4, 4, nil)
 		k := slices.IndexFunc(pods[1:], func(pod *cluster.Pod) bool { return w.isKeptOn(pod.Ref, "n0") })
 		moved := pods[1+k]
 		others := slices.DeleteFunc(pods[1:], func(pod *cluster.Pod) bool { return pod == moved })
@@ -296,36 +271,17 @@ func TestGangSlotThatMovedLasts(t *testing.T) {
 		require.True(t, w.isKeptOn(moved.Ref, "n1"), "it made way")
 		<-time.After(24 * time.Second)
 		require.NoError(t, w.bind(others[1], "n1"))
-		<-time.After(59 * time.Second)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(59 * time.Second)
 		assert.True(t, w.isKeptOn(moved.Ref, "n1"), "the last bind was 59 seconds ago")
-	})
-}
-
-// A member that is deleted gives its place to another one, or to the one made in its place.
-func TestGangMemberIsMadeAnew(t *testing.T) {
-	gangTest(t, 2, 2, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		gone := pods[3]
-		w.ledger.RemovePod(gone.Ref, 2)
-		again := w.pod("a", "a-3", 4, func(p *v1.Pod) { p.UID = "u-again" })
-		assert.Equal(t, 2, w.kept())
-		w.watch()
-		assert.Equal(t, 3, w.kept())
-		require.NoError(t, w.bind(again, "n1"))
 	})
 }
 
 // A bind that fails leaves its member what it had, and nobody else.
 func TestGangBindFails(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(4, 4, nil)
 		for k, node := range map[int]string{1: "n0", 2: "n1", 3: "n1"} {
-			p := w.o.Question.For(pods[k], node)
-			_, err := w.startBind(pods[k], &p, nowhere)
-			require.NoError(t, err)
+			w.begin(pods[k], node)
 		}
 		require.Zero(t, w.kept())
 		w.watch()
@@ -336,12 +292,11 @@ func TestGangBindFails(t *testing.T) {
 	})
 }
 
-// A gang that needs more by now is kept more for; one of which nobody knows how many it needs any more goes on as
-// before.
+// A gang that needs more by now is kept more for, one that needs fewer gives up what it does not need any more, and one
+// of which nobody knows how many it needs any more goes on as before.
 func TestGangMinimumChanges(t *testing.T) {
 	gangTest(t, 3, 4, func(w *gangWorld) {
-		pods := w.gang("a", 8, 4, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(8, 4, nil)
 		for k := range 4 {
 			pods[k] = w.pod("a", pods[k].Ref.Name, 8, nil)
 		}
@@ -354,41 +309,12 @@ func TestGangMinimumChanges(t *testing.T) {
 		}
 		require.NoError(t, w.bind(pods[2], "n0"))
 		assert.Equal(t, 5, w.kept())
-		for k := range pods {
-			pods[k] = w.pod("a", pods[k].Ref.Name, 3, nil)
+		for _, fewer := range []struct{ minimum, kept int }{{5, 2}, {3, 0}} {
+			for k := range pods {
+				pods[k] = w.pod("a", pods[k].Ref.Name, fewer.minimum, nil)
+			}
+			w.watch()
+			assert.Equal(t, fewer.kept, w.kept())
 		}
-		w.watch()
-		assert.Zero(t, w.kept())
-	})
-}
-
-// A gang that is gone keeps nothing, nor does one of which the only bind has failed.
-func TestGangIsGone(t *testing.T) {
-	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		p := w.o.Question.For(pods[0], "n0")
-		_, err := w.startBind(pods[0], &p, nowhere)
-		require.NoError(t, err)
-		require.True(t, w.o.Ledger.BindFailed(pods[0].Ref, "n0"))
-		w.watch()
-		assert.Zero(t, w.kept())
-	})
-}
-
-// The next server keeps capacity for the rest of what has started.
-func TestGangsAreTakenOver(t *testing.T) {
-	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := w.gang("a", 4, 4, nil)
-		w.gang("b", 3, 3, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
-		bound := *pods[0]
-		bound.Node = "n0"
-		w.o.Pods.Put(&bound)
-		w.giveUp(w.of[bound.Gang.Key("ns")], 3)
-		require.Zero(t, w.kept())
-		assert.Equal(t, 1, w.takeOver())
-		assert.Equal(t, 3, w.kept())
-		require.NoError(t, w.bind(pods[1], "n1"))
-		assert.Equal(t, 2, w.kept())
 	})
 }

@@ -9,12 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
 )
 
 // arbiter is one that shares the gangs of the world.
@@ -58,10 +57,7 @@ func TestGangView(t *testing.T) {
 		assert.Equal(t, refused, v.WaitingSince)
 		assert.Contains(t, v.Why, "there is no capacity for it and the 3 others of the gang")
 
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{
-			Column: resources.CPU,
-			Value:  1000,
-		}, {Column: resources.Pods, Value: 9}}})
+		w.resize("n1", 1)
 		started := time.Now()
 		require.NoError(t, w.bind(pods[0], "n0"))
 		v = w.see()["a"]
@@ -73,8 +69,7 @@ func TestGangView(t *testing.T) {
 			"only warnings)"
 		assert.Equal(t, left, v.Why)
 
-		<-time.After(90 * time.Second)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(90 * time.Second)
 		w.watch()
 		v = w.see()["a"]
 		assert.Equal(t, "Short: 3 pending, 0 kept, 1 bound, 0 finished", counts(v))
@@ -158,16 +153,11 @@ func TestHalfGangTime(t *testing.T) {
 // While another server decides nobody counts here, and what has passed is not counted afterwards.
 func TestHalfGangTimeOfOthers(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := w.gang("a", 3, 3, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		w.starting(3, 3, nil)
 		<-time.After(time.Second)
 		w.watch()
 		<-time.After(time.Hour)
-		bound := *pods[0]
-		bound.Node = "n0"
-		w.o.Pods.Put(&bound)
-		w.giveUp(w.of[bound.Gang.Key("ns")], 2)
-		require.Equal(t, 1, w.takeOver())
+		w.succeed()
 		<-time.After(time.Second)
 		w.watch()
 		assert.Equal(t, 2*time.Second, w.arbiter().HalfGangTime())
@@ -177,33 +167,21 @@ func TestHalfGangTimeOfOthers(t *testing.T) {
 // Whoever is refused for its gang's sake is told and counted; what other reasons there are is not about gangs.
 func TestGangRefusalsAreTold(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
-		counted := func() map[string]float64 {
-			found := map[string]float64{}
-			families, err := w.o.Metrics.Gatherer().Gather()
-			require.NoError(t, err)
-			for _, f := range families {
-				if f.GetName() == "globalreserve_gang_refusals_total" {
-					for _, m := range f.GetMetric() {
-						found[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
-					}
-				}
-			}
-			return found
-		}
 		pods := w.gang("a", 4, 4, nil)
 		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[1]))
 		few := w.gang("few", 1, 2, nil)
 		w.refusedAs(w.bind(few[0], "n0"), ledger.GangIncomplete)
-		large := w.gang("large", 2, 2,
-			func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("9") })
+		large := w.gang("large", 2, 2, ofCPUs(9))
 		w.refusedAs(w.bind(large[0], "n0"), ledger.InsufficientResource)
 		require.Len(t, w.told(), 3)
 		assert.Contains(t, w.told()[0], "a-0 GangUnplaced: pod ns/a-0 fits node \"n0\"")
 		assert.Contains(t, w.told()[1],
 			"a-1 GangUnplaced: pod ns/a-1 is not bound without its gang: there is no capacity for it and the 3 others")
 		assert.Contains(t, w.told()[2], "few-0 GangIncomplete: ")
-		assert.Equal(t, map[string]float64{"GangUnplaced": 2, "GangIncomplete": 1}, counted())
+		assert.Equal(t, 2, metricstest.Counted(t, w.o.Metrics, "gang_refusals_total", "GangUnplaced"))
+		assert.Equal(t, 1, metricstest.Counted(t, w.o.Metrics, "gang_refusals_total", "GangIncomplete"))
+		assert.Equal(t, 3, metricstest.Counted(t, w.o.Metrics, "gang_refusals_total"))
 	})
 }
 
@@ -215,10 +193,7 @@ func TestGangOfAnotherNamespaceIsNotNamed(t *testing.T) {
 		require.NoError(t, w.bind(filler[0], "n0"))
 		w.refusedAs(w.bind(first[0], "n1"), ledger.GangUnplaced)
 		<-time.After(time.Second)
-		for _, pod := range filler {
-			w.ledger.RemovePod(pod.Ref, 2)
-			w.o.Pods.Put(&cluster.Pod{Ref: pod.Ref, Finished: true, Gang: pod.Gang})
-		}
+		w.finish(filler)
 		err := w.bind(later[0], "n0")
 		w.refusedAs(err, ledger.GangWaits)
 		require.ErrorContains(t, err, "a gang of another namespace could start now and comes first")
@@ -242,10 +217,7 @@ func TestExplainGang(t *testing.T) {
 		assert.Contains(t, e.Message, "3 more pods of its gang need capacity at once, and there is some for 2")
 		assert.Nil(t, explain(single).Gang)
 
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{{
-			Column: resources.CPU,
-			Value:  1000,
-		}, {Column: resources.Pods, Value: 9}}})
+		w.resize("n1", 1)
 		require.NoError(t, w.bind(pods[0], "n0"))
 		e = explain(pods[1])
 		assert.Equal(t, "Reserved", e.State)
@@ -253,8 +225,7 @@ func TestExplainGang(t *testing.T) {
 		assert.Equal(t, GangStarting, e.Gang.State)
 		assert.Equal(t, "Bound", explain(pods[0]).State)
 
-		<-time.After(2 * time.Minute)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(2 * time.Minute)
 		e = explain(pods[1])
 		assert.Contains(t, e.Message, "; of its gang, 1 of the 4 pods it needs have a node")
 	})

@@ -34,6 +34,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // gangWorld is what decides about gangs, on a ledger, with the pods that the watch has brought. It runs in a synctest
@@ -190,11 +191,35 @@ func (w *gangWorld) gang(name string, size, minimum int, change func(*v1.Pod)) (
 // pass lets time pass, in which the gangs are looked after.
 func (w *gangWorld) pass(d time.Duration) {
 	for range d / time.Second {
-		<-time.After(time.Second)
-		w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+		w.lapse(time.Second)
 		w.watch()
 		synctest.Wait()
 	}
+}
+
+// lapse lets time pass in which nobody looks after the gangs.
+func (w *gangWorld) lapse(d time.Duration) {
+	<-time.After(d)
+	w.o.Ledger.Expire(w.o.Ledger.Clock.Now())
+}
+
+// begin starts a bind that is granted.
+func (w *gangWorld) begin(pod *cluster.Pod, node string) {
+	w.t.Helper()
+	p := w.o.Question.For(pod, node)
+	_, err := w.startBind(pod, &p, nowhere)
+	require.NoError(w.t, err)
+}
+
+// succeed has the next server take over, which knows what the watch has brought.
+func (w *gangWorld) succeed() {
+	w.t.Helper()
+	for _, s := range w.of {
+		w.giveUp(s, len(s.kept))
+	}
+	clear(w.of)
+	require.Zero(w.t, w.kept())
+	require.Equal(w.t, 1, w.takeOver())
 }
 
 // bind starts a bind, and confirms it where that is granted.
@@ -206,6 +231,22 @@ func (w *gangWorld) bind(pod *cluster.Pod, node string) error {
 		w.seen(pod, node)
 	}
 	return err
+}
+
+// bindAll binds pods to n0.
+func (w *gangWorld) bindAll(pods []*cluster.Pod) {
+	w.t.Helper()
+	for _, pod := range pods {
+		require.NoError(w.t, w.bind(pod, "n0"))
+	}
+}
+
+// starting is gang for the pods of a, of which the first is bound to n0.
+func (w *gangWorld) starting(size, minimum int, change func(*v1.Pod)) []*cluster.Pod {
+	w.t.Helper()
+	pods := w.gang("a", size, minimum, change)
+	w.bindAll(pods[:1])
+	return pods
 }
 
 // seen has the watch bring a pod bound.
@@ -236,6 +277,12 @@ func (w *gangWorld) refusedAs(err error, reason ledger.Reason) {
 	w.t.Helper()
 	require.Error(w.t, err)
 	assert.Equal(w.t, reason.String(), reasonOf(err).String(), "%v", err)
+}
+
+// eachGang is gangTest for the cases of a table.
+func eachGang[T any](t *testing.T, nodes, cpus int, cases map[string]T, test func(*testing.T, *gangWorld, T)) {
+	t.Helper()
+	bubble.Each(t, cases, func(t *testing.T, tc T) { test(t, newGangWorld(t, nodes, cpus), tc) })
 }
 
 // gangTest runs a test in a bubble.

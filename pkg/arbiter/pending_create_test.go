@@ -34,48 +34,42 @@ func TestPodWithANode(t *testing.T) {
 
 // What another scheduler reserved for a name keeps no pod of that name from being created with a node.
 func TestPodWithANodeThatWasPromised(t *testing.T) {
-	for name, uid := range map[string]types.UID{"by its name": "", "with a made-up UID": "made-up"} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := newPod("p")
-				promised := ledger.PodRef{Namespace: p.Namespace, Name: p.Name, UID: uid}
-				result, err := c.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
-					Pod: promised, Node: "a", Request: c.info(p).Request, Scheduler: "other", Caller: "for-other", Unborn: true,
-				}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), false)
-				require.NoError(t, err)
-				require.Equal(t, 1, result.Granted)
-				require.NoError(t, c.create("p", "3", "b"))
-				assert.Equal(t, "Binding on b", c.on(ref(newPod("p"))))
-			})
-		})
-	}
+	cases := map[string]types.UID{"by its name": "", "with a made-up UID": "made-up"}
+	eachCluster(t, cases, func(t *testing.T, c *apiCluster, uid types.UID) {
+		p := newPod("p")
+		promised := ledger.PodRef{Namespace: p.Namespace, Name: p.Name, UID: uid}
+		result, err := c.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
+			Pod: promised, Node: "a", Request: c.info(p).Request, Scheduler: "other", Caller: "for-other", Unborn: true,
+		}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), false)
+		require.NoError(t, err)
+		require.Equal(t, 1, result.Granted)
+		require.NoError(t, c.create("p", "3", "b"))
+		assert.Equal(t, "Binding on b", c.on(ref(newPod("p"))))
+	})
 }
 
 // A pod that is never created keeps its capacity until the API server cannot create it any more.
 func TestPodThatIsNeverCreated(t *testing.T) {
-	cases := map[string]struct {
+	type testCase struct {
 		meanwhile func(*apiCluster)
 		want      string
-	}{
+	}
+	cases := map[string]testCase{
 		"no pod":      {meanwhile: func(*apiCluster) {}, want: "none"},
 		"unseen":      {meanwhile: func(c *apiCluster) { c.created("p", "3", "a") }, want: "Bound on a"},
 		"another pod": {meanwhile: func(c *apiCluster) { c.api.put(again(sized("p", "3", 5))) }, want: "none"},
 		"unknown":     {meanwhile: func(c *apiCluster) { c.away(errors.New("away")) }, want: "Binding on a"},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				require.NoError(t, c.create("p", "3", "a"))
-				tc.meanwhile(c)
-				pass(40 * time.Second)
-				assert.Equal(t, "Binding on a", c.on(ref(newPod("p"))))
-				pass(10 * time.Second)
-				assert.Equal(t, tc.want, c.on(ref(newPod("p"))))
-				_, patches := c.sent()
-				assert.Zero(t, patches)
-			})
-		})
-	}
+	eachCluster(t, cases, func(t *testing.T, c *apiCluster, tc testCase) {
+		require.NoError(t, c.create("p", "3", "a"))
+		tc.meanwhile(c)
+		pass(40 * time.Second)
+		assert.Equal(t, "Binding on a", c.on(ref(newPod("p"))))
+		pass(10 * time.Second)
+		assert.Equal(t, tc.want, c.on(ref(newPod("p"))))
+		_, patches := c.sent()
+		assert.Zero(t, patches)
+	})
 }
 
 // The API server asks a second time about a pod, as its answer was lost.
@@ -132,34 +126,30 @@ func TestTwoPodsOfANameAreCreated(t *testing.T) {
 
 // A pod is created only if it tells what it is granted: whoever reads its annotations later believes them.
 func TestPodThatTellsSomethingElse(t *testing.T) {
-	for name, change := range map[string]func(map[string]string){
+	eachCluster(t, map[string]func(map[string]string){
 		"nothing":             func(told map[string]string) { clear(told) },
 		"another caller":      func(told map[string]string) { told[v1alpha1.CallerAnnotation] = "another" },
 		"other devices":       func(told map[string]string) { told[v1alpha1.ExtendedResourcesAnnotation] = "gpu-1" },
 		"a reservation":       func(told map[string]string) { told[v1alpha1.MatchedReservationAnnotation] = "ns/r/0" },
 		"one of another time": func(told map[string]string) { told[v1alpha1.MatchedReservationUIDAnnotation] = "u" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				placementtest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
-				p := claiming("p", "c")
-				early := p.DeepCopy()
-				early.UID = ""
-				said, err := c.PlanPod(t.Context(), early, "a", "user", false)
-				require.NoError(t, err)
-				p.Annotations = said.Annotations
-				p.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "c"
-				told := p.DeepCopy()
-				change(told.Annotations)
-				told.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "c"
-				_, err = c.AdmitPod(t.Context(), told, "a", "user", false)
-				assertOutcome(t, gates.NotTold, err)
-				assert.Equal(t, "none", c.on(ref(p)), "nothing is kept for it")
-				_, err = c.AdmitPod(t.Context(), p, "a", "user", false)
-				require.NoError(t, err)
-			})
-		})
-	}
+	}, func(t *testing.T, c *apiCluster, change func(map[string]string)) {
+		placementtest.GPUs(c.ledger, "a", "gpu-0", "gpu-1")
+		p := claiming("p", "c")
+		early := p.DeepCopy()
+		early.UID = ""
+		said, err := c.PlanPod(t.Context(), early, "a", "user", false)
+		require.NoError(t, err)
+		p.Annotations = said.Annotations
+		p.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "c"
+		told := p.DeepCopy()
+		change(told.Annotations)
+		told.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "c"
+		_, err = c.AdmitPod(t.Context(), told, "a", "user", false)
+		assertOutcome(t, gates.NotTold, err)
+		assert.Equal(t, "none", c.on(ref(p)), "nothing is kept for it")
+		_, err = c.AdmitPod(t.Context(), p, "a", "user", false)
+		require.NoError(t, err)
+	})
 }
 
 // Creations that always fail keep a small share of the nodes for a small share of the time, and others are not

@@ -58,6 +58,16 @@ func inCluster(t *testing.T, test func(*testing.T, *apiCluster)) {
 	})
 }
 
+// eachCluster is inCluster for the cases of a table.
+func eachCluster[T any](t *testing.T, cases map[string]T, test func(*testing.T, *apiCluster, T)) {
+	t.Helper()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) { test(t, c, tc) })
+		})
+	}
+}
+
 // pass lets time pass in a bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
@@ -191,11 +201,12 @@ func (c *apiCluster) created(name, cpu, node string) {
 // What was allowed and has not happened is made impossible before its capacity is given back.
 func TestWhatBecomesOfAnAllowedBinding(t *testing.T) {
 	const bound, withdrawn = "Bound on a", "none"
-	cases := map[string]struct {
+	type testCase struct {
 		meanwhile     func(c *apiCluster, p *v1.Pod, allowed *v1.Binding)
 		want          string
 		gets, patches int
-	}{
+	}
+	cases := map[string]testCase{
 		"it happens": {meanwhile: func(c *apiCluster, _ *v1.Pod, allowed *v1.Binding) {
 			assert.NoError(c.t, c.carryOut(allowed))
 			c.show("p")
@@ -223,26 +234,22 @@ func TestWhatBecomesOfAnAllowedBinding(t *testing.T) {
 			c.edit(p, func(p *v1.Pod) { p.Spec.NodeName = "b" })
 		}, want: withdrawn, gets: 1},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := c.add("p", "3")
-				allowed := c.allow(p, "a")
-				tc.meanwhile(c, p, allowed)
-				pass(grace - time.Second)
-				assert.NotEqual(t, "none", c.on(ref(p)))
-				pass(2 * time.Second)
-				assert.Equal(t, tc.want, c.on(ref(p)))
-				gets, patches := c.sent()
-				assert.Equal(t, tc.gets, gets)
-				assert.Equal(t, tc.patches, patches)
-				if tc.want == withdrawn {
-					assert.Equal(t, 1, c.counted("globalreserve_decisions_total", "result")["withdrawn"])
-					require.Error(t, c.carryOut(allowed), "too late")
-				}
-			})
-		})
-	}
+	eachCluster(t, cases, func(t *testing.T, c *apiCluster, tc testCase) {
+		p := c.add("p", "3")
+		allowed := c.allow(p, "a")
+		tc.meanwhile(c, p, allowed)
+		pass(grace - time.Second)
+		assert.NotEqual(t, "none", c.on(ref(p)))
+		pass(2 * time.Second)
+		assert.Equal(t, tc.want, c.on(ref(p)))
+		gets, patches := c.sent()
+		assert.Equal(t, tc.gets, gets)
+		assert.Equal(t, tc.patches, patches)
+		if tc.want == withdrawn {
+			assert.Equal(t, 1, c.counted("globalreserve_decisions_total", "result")["withdrawn"])
+			require.Error(t, c.carryOut(allowed), "too late")
+		}
+	})
 }
 
 // The same binding is asked for once more while the first is being withdrawn: it is not allowed, as nothing would ever
@@ -270,24 +277,20 @@ func TestBindingIsAskedForWhileItIsWithdrawn(t *testing.T) {
 
 // As long as nobody knows what became of the binding, its capacity stays taken.
 func TestUnknownFateKeepsTheCapacity(t *testing.T) {
-	for name, err := range map[string]error{
+	eachCluster(t, map[string]error{
 		"time-out": errors.New("timeout"), "a 404 that is not the API server's word on the pod": errNoRoute,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := c.add("p", "3")
-				c.allow(p, "a")
-				c.away(err)
-				pass(time.Minute)
-				assert.Equal(t, "Binding on a", c.on(ref(p)))
-				gets, _ := c.sent()
-				assert.Less(t, gets, 30, "the pauses grow")
-				c.away(nil)
-				pass(6 * time.Second)
-				assert.Equal(t, "none", c.on(ref(p)))
-			})
-		})
-	}
+	}, func(t *testing.T, c *apiCluster, err error) {
+		p := c.add("p", "3")
+		c.allow(p, "a")
+		c.away(err)
+		pass(time.Minute)
+		assert.Equal(t, "Binding on a", c.on(ref(p)))
+		gets, _ := c.sent()
+		assert.Less(t, gets, 30, "the pauses grow")
+		c.away(nil)
+		pass(6 * time.Second)
+		assert.Equal(t, "none", c.on(ref(p)))
+	})
 }
 
 // Another webhook does not let the pod be patched. Its capacity is given back when the API server
@@ -332,28 +335,15 @@ func TestSchedulerTurnsToAnotherNode(t *testing.T) {
 	})
 }
 
-// The pod asks for more than when its binding was allowed first.
-func TestPodGrowsBetweenTwoBindings(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *apiCluster) {
-		p := c.add("p", "1")
-		c.allow(p, "a")
-		c.edit(p, func(p *v1.Pod) { p.Spec = sized("p", "3", 1).Spec })
-		c.show("p")
-		c.allow(p, "a")
-		_, err := c.ask(ref(c.add("q", "2")), "a")
-		assertOutcome(t, gates.Refused, err)
-		assert.ErrorContains(t, err, "1 free")
-	})
-}
-
 // What an allowed pod has is never free while it asks for more, nor lost where it is not granted that.
 func TestPodGrowsInOneStep(t *testing.T) {
-	tests := map[string]struct {
+	type testCase struct {
 		other  string // what another pod of the node asks for
 		cordon bool
 		want   gates.Outcome
 		events []ledger.EventType
-	}{
+	}
+	tests := map[string]testCase{
 		"granted":               {other: "1", want: gates.Bound, events: []ledger.EventType{ledger.AllocationResized}},
 		"refused":               {other: "2", want: gates.Refused},
 		"refused, and cordoned": {other: "2", cordon: true, want: gates.Refused},
@@ -362,31 +352,27 @@ func TestPodGrowsInOneStep(t *testing.T) {
 			events: []ledger.EventType{ledger.AllocationResized},
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := c.add("p", "1")
-				c.allow(p, "a")
-				c.allow(c.add("other", tt.other), "a")
-				c.edit(p, func(p *v1.Pod) { p.Spec = sized("p", "3", 1).Spec })
-				c.show("p")
-				if tt.cordon {
-					c.cordon("a")
-				}
-				before := c.ledger.Revision()
-				_, err := c.ask(ref(p), "a")
-				assertOutcome(t, tt.want, err)
-				events, ok := c.ledger.EventsSince(nil, before, 10)
-				require.True(t, ok)
-				var kinds []ledger.EventType
-				for i := range events {
-					kinds = append(kinds, events[i].Type)
-				}
-				assert.Equal(t, tt.events, kinds)
-				assert.Equal(t, "Binding on a", c.on(ref(p)))
-			})
-		})
-	}
+	eachCluster(t, tests, func(t *testing.T, c *apiCluster, tt testCase) {
+		p := c.add("p", "1")
+		c.allow(p, "a")
+		c.allow(c.add("other", tt.other), "a")
+		c.edit(p, func(p *v1.Pod) { p.Spec = sized("p", "3", 1).Spec })
+		c.show("p")
+		if tt.cordon {
+			c.cordon("a")
+		}
+		before := c.ledger.Revision()
+		_, err := c.ask(ref(p), "a")
+		assertOutcome(t, tt.want, err)
+		events, ok := c.ledger.EventsSince(nil, before, 10)
+		require.True(t, ok)
+		var kinds []ledger.EventType
+		for i := range events {
+			kinds = append(kinds, events[i].Type)
+		}
+		assert.Equal(t, tt.events, kinds)
+		assert.Equal(t, "Binding on a", c.on(ref(p)))
+	})
 }
 
 // A Binding that was allowed for the very version of a pod may still be carried out, with the devices that it tells,
@@ -433,24 +419,21 @@ func (c *apiCluster) cordon(name string) {
 
 // Stop settles what Run was cut off from, too.
 func TestStopSettlesWhatIsPending(t *testing.T) {
-	for name, hangs := range map[string]bool{"at once": false, "while a read hangs": true} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := c.add("p", "1")
-				allowed := c.allow(p, "a")
-				require.NoError(t, c.create("q", "1", "a"))
-				if hangs {
-					c.api.change(func() { c.api.get = fail(1, context.DeadlineExceeded) })
-					pass(afterGrace)
-				}
-				c.end()
-				assert.Equal(t, "none", c.on(ref(p)))
-				require.Error(t, c.carryOut(allowed))
-				assert.Contains(t, c.log.LastEntry().Message, "may still be carried out", "the pod cannot be fenced off")
-				_, err := c.ask(ref(p), "a")
-				assertOutcome(t, gates.Stopping, err)
-				assertOutcome(t, gates.Stopping, c.create("r", "1", "a"))
-			})
-		})
-	}
+	cases := map[string]bool{"at once": false, "while a read hangs": true}
+	eachCluster(t, cases, func(t *testing.T, c *apiCluster, hangs bool) {
+		p := c.add("p", "1")
+		allowed := c.allow(p, "a")
+		require.NoError(t, c.create("q", "1", "a"))
+		if hangs {
+			c.api.change(func() { c.api.get = fail(1, context.DeadlineExceeded) })
+			pass(afterGrace)
+		}
+		c.end()
+		assert.Equal(t, "none", c.on(ref(p)))
+		require.Error(t, c.carryOut(allowed))
+		assert.Contains(t, c.log.LastEntry().Message, "may still be carried out", "the pod cannot be fenced off")
+		_, err := c.ask(ref(p), "a")
+		assertOutcome(t, gates.Stopping, err)
+		assertOutcome(t, gates.Stopping, c.create("r", "1", "a"))
+	})
 }

@@ -102,8 +102,7 @@ func TestCopiesOfKnownPodsCountForNothing(t *testing.T) {
 		var victims []types.UID
 		for k := range 4 {
 			victim := newPod(fmt.Sprint(k))
-			victim.Spec.NodeName = "a"
-			w.observe(victim)
+			w.observeOn(victim, "a")
 			victims = append(victims, victim.UID)
 		}
 		for count, fits := range []bool{false, false, false, true, true} {

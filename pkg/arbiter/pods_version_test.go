@@ -138,51 +138,44 @@ func TestAdviceByTheCopy(t *testing.T) {
 			w.api.put(other)
 		},
 	}
-	for name, setup := range unknown {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p, q := sized("p", "3", 5), sized("q", "3", 6)
-				indexed(q)
-				w := newWorld(t, p, q)
-				w.forget()
-				w.bring(q)
-				setup(w, p)
-				w.offer(consumedByIndex)
-				require.True(t, w.ledger.ObserveSlot(slot(4)))
-				forge := func(p *v1.Pod) { important(p); indexed(p) }
+	bubble.Each(t, unknown, func(t *testing.T, setup func(w *world, p *v1.Pod)) {
+		p, q := sized("p", "3", 5), sized("q", "3", 6)
+		indexed(q)
+		w := newWorld(t, p, q)
+		w.forget()
+		w.bring(q)
+		setup(w, p)
+		w.offer(consumedByIndex)
+		require.True(t, w.ledger.ObserveSlot(slot(4)))
+		forge := func(p *v1.Pod) { important(p); indexed(p) }
 
-				advice, said := w.reasons(w.query(p, 5, forge), "a", "b")
-				assert.False(t, advice.Known)
-				assert.False(t, advice.ComesBack)
-				assert.Equal(t, ref(p), advice.Pod.Ref)
-				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.Fits}, said,
-					"its choice is not narrowed down")
-				_, _, err := w.Prioritize(t.Context(), w.query(p, 5, forge), []string{"a", "b"})
-				require.NoError(t, err)
-				_, others := w.reasons(w.query(q, 6, indexed), "a", "b")
-				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.AllocatedElsewhere}, others,
-					"nobody is kept away from the slot")
-			})
-		})
-		t.Run(name+": preemption", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := sized("p", "3", 5)
-				w := newWorld(t, p)
-				w.forget()
-				setup(w, p)
-				kept := slot(4)
-				kept.Preemptible = true
-				require.True(t, w.ledger.ObserveSlot(kept))
-				for range looksBeforePreempting + 1 {
-					advice, said := w.reasons(w.query(p, 5, important), "a")
-					assert.False(t, advice.Known)
-					assert.False(t, advice.TryAgain)
-					assert.Equal(t, ledger.InsufficientResource, said["a"])
-				}
-				assert.Equal(t, 1, w.waiting.CountLook(ref(p)), "none was counted")
-			})
-		})
-	}
+		advice, said := w.reasons(w.query(p, 5, forge), "a", "b")
+		assert.False(t, advice.Known)
+		assert.False(t, advice.ComesBack)
+		assert.Equal(t, ref(p), advice.Pod.Ref)
+		assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.Fits}, said, "its choice is not narrowed down")
+		_, _, err := w.Prioritize(t.Context(), w.query(p, 5, forge), []string{"a", "b"})
+		require.NoError(t, err)
+		_, others := w.reasons(w.query(q, 6, indexed), "a", "b")
+		assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.AllocatedElsewhere}, others,
+			"nobody is kept away from the slot")
+	})
+	bubble.Each(t, unknown, func(t *testing.T, setup func(w *world, p *v1.Pod)) { // it preempts nothing
+		p := sized("p", "3", 5)
+		w := newWorld(t, p)
+		w.forget()
+		setup(w, p)
+		kept := slot(4)
+		kept.Preemptible = true
+		require.True(t, w.ledger.ObserveSlot(kept))
+		for range looksBeforePreempting + 1 {
+			advice, said := w.reasons(w.query(p, 5, important), "a")
+			assert.False(t, advice.Known)
+			assert.False(t, advice.TryAgain)
+			assert.Equal(t, ledger.InsufficientResource, said["a"])
+		}
+		assert.Equal(t, 1, w.waiting.CountLook(ref(p)), "none was counted")
+	})
 }
 
 // What the copy is wrong about is the caller's to hear.

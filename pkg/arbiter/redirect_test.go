@@ -124,8 +124,7 @@ func TestOwnSlotThatIsTooSmall(t *testing.T) {
 // A scheduler's choice stands where the capacity is that of mates, who make way.
 func TestMatesMakeWayBeforeABindingIsRedirected(t *testing.T) {
 	redirectTest(t, 3, 1, func(w *gangWorld) {
-		pods := w.gang("a", 3, 3, nil)
-		require.NoError(t, w.bind(pods[0], "n0"))
+		pods := w.starting(3, 3, nil)
 		home, ok := w.ledger.HomeOf(pods[2].Ref)
 		require.True(t, ok)
 		node, err := w.send(pods[1], home)
@@ -172,11 +171,12 @@ func TestBindingIsNotRedirected(t *testing.T) {
 			})
 		}
 	}
-	tests := map[string]struct {
+	type testCase struct {
 		pods      func(p *v1.Pod)
 		meanwhile func(w *gangWorld)
 		goes      bool
-	}{
+	}
+	tests := map[string]testCase{
 		"it is":                     {goes: true},
 		"the policy says never":     {meanwhile: func(w *gangWorld) { w.rule(kinds.RedirectNever) }},
 		"refusals are warnings":     {meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true }},
@@ -190,34 +190,28 @@ func TestBindingIsNotRedirected(t *testing.T) {
 		"one of other namespaces":   {pods: shares, meanwhile: neighbor("zone", "x"), goes: true},
 		"one that means its own":    {pods: shares, meanwhile: neighbor("zone"), goes: true},
 		"one that means other pods": {meanwhile: neighbor("zone", "ns"), goes: true},
-		"a taint": {meanwhile: func(w *gangWorld) {
-			w.nodes.Put(&cluster.Node{Name: "n1", Taints: []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoSchedule}}})
-		}},
-		"it has a volume": {pods: hasVolume},
+		"a taint":                   {meanwhile: func(w *gangWorld) { w.taint("n1") }},
+		"it has a volume":           {pods: hasVolume},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			redirectTest(t, 2, 1, func(w *gangWorld) {
-				w.label("n0", "ssd")
-				w.label("n1", "ssd")
-				pods := w.gang("a", 2, 2, test.pods)
-				require.NoError(t, w.bind(pods[0], "n0"))
-				require.Equal(t, 1, w.kept())
-				if test.meanwhile != nil {
-					test.meanwhile(w)
-				}
-				node, err := w.send(pods[1], "n0")
-				if test.goes {
-					require.NoError(t, err)
-					assert.Equal(t, "n1", node)
-					return
-				}
-				w.refusedAs(err, ledger.InsufficientResource)
-				assert.Equal(t, "n0", node)
-				assert.Equal(t, 1, w.kept())
-			})
-		})
-	}
+	eachGang(t, 2, 1, tests, func(t *testing.T, w *gangWorld, test testCase) {
+		w.rule(kinds.RedirectWhenRefused)
+		w.label("n0", "ssd")
+		w.label("n1", "ssd")
+		pods := w.starting(2, 2, test.pods)
+		require.Equal(t, 1, w.kept())
+		if test.meanwhile != nil {
+			test.meanwhile(w)
+		}
+		node, err := w.send(pods[1], "n0")
+		if test.goes {
+			require.NoError(t, err)
+			assert.Equal(t, "n1", node)
+			return
+		}
+		w.refusedAs(err, ledger.InsufficientResource)
+		assert.Equal(t, "n0", node)
+		assert.Equal(t, 1, w.kept())
+	})
 }
 
 // cordon has the watch bring a node as cordoned.
@@ -231,6 +225,11 @@ func (w *gangWorld) cordon(node string) {
 	w.nodes.Put(&cluster.Node{Name: node, Labels: labels, Unschedulable: true, Taints: []v1.Taint{
 		{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule},
 	}})
+}
+
+// taint has the watch bring a node with a taint.
+func (w *gangWorld) taint(node string) {
+	w.nodes.Put(&cluster.Node{Name: node, Taints: []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoSchedule}}})
 }
 
 // restartsAll has a pod ask for a feature that kubelets declare, as kube-scheduler's NodeDeclaredFeatures has it.

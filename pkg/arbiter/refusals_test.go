@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,9 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -18,6 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // A refusal of filter tells what was in the way where that was no node's capacity.
@@ -111,50 +116,49 @@ func TestRefusalsOfObjects(t *testing.T) {
 // A pod that filter has left no node is told which reservation keeps the capacity that it lacks. Nobody else is: what a
 // caller sends of a pod that does not exist may be wrong.
 func TestWhoIsRefusedIsTold(t *testing.T) {
-	cases := map[string]struct {
+	type testCase struct {
 		known bool
 		nodes []string
 		fit   int
-	}{
+	}
+	cases := map[string]testCase{
 		"a pod":                      {known: true, nodes: []string{"a", "b"}},
 		"one that has a node left":   {known: true, nodes: []string{"a", "b", "c"}, fit: 1},
 		"a copy of one that is none": {nodes: []string{"a", "b"}},
 	}
-	for name, tt := range cases {
-		t.Run(name, func(t *testing.T) {
-			p := sized("p", "3", 5)
-			w := newWorld(t)
-			if tt.known {
-				w = newWorld(t, p)
-			}
-			placementtest.Nodes(w.ledger, 4000, "c")
-			for _, node := range []string{"a", "b"} {
-				kept := slot(4)
-				kept.Node, kept.Ref.Name = node, node
-				require.True(t, w.ledger.ObserveSlot(kept))
-			}
-			ask := func(nodes []string) (fit int) {
-				advice, err := w.Filter(t.Context(), w.query(p, 5, func(pod *v1.Pod) { *pod = *p }), nodes, &Scratch{})
-				require.NoError(t, err)
-				assert.Equal(t, tt.known, advice.Known)
-				return w.Filtered(t.Context(), advice, nodes)
-			}
-			for range 3 {
-				assert.Equal(t, tt.fit, ask(tt.nodes))
-			}
-			if tt.fit > 0 {
-				require.Empty(t, w.writes.Told())
-				ask(tt.nodes[:2]) // which is told at once: it was not looked at before
-			}
-			if tt.known {
-				require.Len(t, w.writes.Told(), 1)
-				assert.Contains(t, w.writes.Told()[0],
-					"p CapacityReserved: node a would have capacity for this pod, but reservation ns/a/")
-			} else {
-				assert.Empty(t, w.writes.Told())
-			}
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tt testCase) {
+		p := sized("p", "3", 5)
+		w := newWorld(t)
+		if tt.known {
+			w = newWorld(t, p)
+		}
+		placementtest.Nodes(w.ledger, 4000, "c")
+		for _, node := range []string{"a", "b"} {
+			kept := slot(4)
+			kept.Node, kept.Ref.Name = node, node
+			require.True(t, w.ledger.ObserveSlot(kept))
+		}
+		ask := func(nodes []string) (fit int) {
+			advice, err := w.Filter(t.Context(), w.query(p, 5, func(pod *v1.Pod) { *pod = *p }), nodes, &Scratch{})
+			require.NoError(t, err)
+			assert.Equal(t, tt.known, advice.Known)
+			return w.Filtered(t.Context(), advice, nodes)
+		}
+		for range 3 {
+			assert.Equal(t, tt.fit, ask(tt.nodes))
+		}
+		if tt.fit > 0 {
+			require.Empty(t, w.writes.Told())
+			ask(tt.nodes[:2]) // which is told at once: it was not looked at before
+		}
+		if tt.known {
+			require.Len(t, w.writes.Told(), 1)
+			assert.Contains(t, w.writes.Told()[0],
+				"p CapacityReserved: node a would have capacity for this pod, but reservation ns/a/")
+		} else {
+			assert.Empty(t, w.writes.Told())
+		}
+	})
 }
 
 // That a gate refuses a pod on every node is logged once, also where the pod was refused for another reason before.
@@ -198,4 +202,89 @@ func TestExplainTellsOfResourceClaims(t *testing.T) {
 	assert.Equal(t,
 		"no node has capacity; its ResourceClaim ns/a has had d/p/gpu-0, d/p/gpu-1 for 40s, though the pod is not bound: "+
 			"they go back when its scheduler takes them back, or the pod is deleted", e.Message)
+}
+
+func as(ctx context.Context, name string) context.Context {
+	return identity.As(ctx, &user.DefaultInfo{Name: name})
+}
+
+// A pod is bound for callers that may act for its scheduler, by a role or by the policy, and for nobody else.
+func TestWhoMayBind(t *testing.T) {
+	type testCase struct {
+		caller string
+		uid    bool
+		bound  bool
+		// The scheduler has limits.
+		limited bool
+	}
+	bubble.Each(t, map[string]testCase{
+		"by a role":                {caller: "for-scheduler", uid: true, bound: true},
+		"by the policy":            {caller: "listed", uid: true, bound: true},
+		"by its name":              {caller: "listed", bound: true},
+		"another scheduler":        {caller: "for-other", uid: true},
+		"another one, by its name": {caller: "for-other"},
+		"listed for another":       {caller: "elsewhere", uid: true},
+		"limited, by a role":       {caller: "for-scheduler", uid: true, limited: true},
+		"limited, by the policy":   {caller: "listed", uid: true, limited: true, bound: true},
+		"limited, by plain HTTP":   {caller: ledger.Trusted, uid: true, limited: true, bound: true},
+	}, func(t *testing.T, tc testCase) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		rules := policy.Default()
+		rules.Schedulers = []policy.Scheduler{
+			{Name: "scheduler", Callers: []string{"listed"}},
+			{Name: "other", Callers: []string{"elsewhere"}},
+		}
+		if tc.limited {
+			rules.Schedulers[0].Limits = map[v1.ResourceName]policy.Amount{v1.ResourceCPU: "50%"}
+		}
+		w.o.Policy.Set(rules)
+		pod := ref(p)
+		if !tc.uid {
+			pod.UID = ""
+		}
+		before := w.ledger.Revision()
+		_, err := w.Bind(as(t.Context(), tc.caller), pod, "a")
+		if tc.bound {
+			require.NoError(t, err)
+			return
+		}
+		if tc.limited {
+			assertOutcome(t, gates.Refused, err)
+		} else {
+			require.ErrorAs(t, err, new(*identity.DeniedError))
+		}
+		assert.Equal(t, before, w.ledger.Revision())
+		assert.Empty(t, w.api.read(p.Namespace, p.Name).Spec.NodeName)
+	})
+}
+
+// Advice about a pod is for callers that may act for its scheduler: it steers the pod.
+func TestWhoMayAsk(t *testing.T) {
+	bubble.Each(t, map[string]func(w *world, ctx context.Context, q *PodQuery) error{
+		"filter": func(w *world, ctx context.Context, q *PodQuery) error {
+			_, err := w.Filter(ctx, q, []string{"a"}, &Scratch{})
+			return err
+		},
+		"prioritize": func(w *world, ctx context.Context, q *PodQuery) error {
+			_, _, err := w.Prioritize(ctx, q, []string{"a"})
+			return err
+		},
+		"preempt": func(w *world, ctx context.Context, q *PodQuery) error {
+			_, _, err := w.Preempt(ctx, q, map[string][]types.UID{"a": {"victim"}})
+			return err
+		},
+	}, func(t *testing.T, ask func(w *world, ctx context.Context, q *PodQuery) error) {
+		p, unseen := newPod("p"), newPod("unseen")
+		w := newWorld(t, p)
+		w.bring(p)
+		forged := func(p *v1.Pod) { p.Spec.SchedulerName = "other" }
+		var denied *identity.DeniedError
+		require.ErrorAs(t, ask(w, as(t.Context(), "for-other"), w.query(p, 0, forged)), &denied,
+			"the API server's copy counts")
+		require.NoError(t, ask(w, as(t.Context(), "for-scheduler"), w.query(p, 0, forged)))
+		require.ErrorAs(t, ask(w, as(t.Context(), "for-other"), w.query(unseen, 0, func(*v1.Pod) {})), &denied)
+		require.NoError(t, ask(w, as(t.Context(), "for-other"), w.query(unseen, 0, forged)),
+			"advice on a pod that is not there yet")
+	})
 }

@@ -120,13 +120,14 @@ func TestResize(t *testing.T) {
 // What was granted and is not written is given back, and then it cannot be written any more. Where nothing can be
 // known, the capacity stays taken.
 func TestResizeThatDoesNotHappen(t *testing.T) {
-	cases := map[string]struct {
+	type testCase struct {
 		meanwhile func(*apiCluster, *v1.Pod)
 		taken     time.Duration // for how long at least; 0: as long as the watch may tell
 		want      int64
 		patches   int
 		mayFollow bool // the API server has abandoned it, or has no such pod
-	}{
+	}
+	cases := map[string]testCase{
 		"nothing happens": {meanwhile: func(*apiCluster, *v1.Pod) {}, want: 1000, patches: 1},
 		"something else was written": {
 			meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) },
@@ -145,56 +146,48 @@ func TestResizeThatDoesNotHappen(t *testing.T) {
 			c.api.change(func() { c.api.patch = apierrors.NewForbidden(podKind, "p", errReset) })
 		}, taken: 44 * time.Second, want: 1000, mayFollow: true},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := c.running("p", "1", "a")
-				q := c.resizing("p", "3")
-				_, err := c.AdmitResize(t.Context(), q)
-				require.NoError(t, err)
-				tc.meanwhile(c, p)
-				pass(max(tc.taken, grace-time.Second))
-				assert.EqualValues(t, 3000, c.cpu(p))
-				pass(10 * time.Second)
-				assert.Equal(t, tc.want, c.cpu(p))
-				assert.Empty(t, c.pending.in)
-				if tc.mayFollow {
-					return
-				}
-				_, patches := c.sent()
-				assert.Equal(t, tc.patches, patches)
-				assert.False(t, c.write(q, p), "it would be asked about again")
-			})
-		})
-	}
+	eachCluster(t, cases, func(t *testing.T, c *apiCluster, tc testCase) {
+		p := c.running("p", "1", "a")
+		q := c.resizing("p", "3")
+		_, err := c.AdmitResize(t.Context(), q)
+		require.NoError(t, err)
+		tc.meanwhile(c, p)
+		pass(max(tc.taken, grace-time.Second))
+		assert.EqualValues(t, 3000, c.cpu(p))
+		pass(10 * time.Second)
+		assert.Equal(t, tc.want, c.cpu(p))
+		assert.Empty(t, c.pending.in)
+		if tc.mayFollow {
+			return
+		}
+		_, patches := c.sent()
+		assert.Equal(t, tc.patches, patches)
+		assert.False(t, c.write(q, p), "it would be asked about again")
+	})
 }
 
 // A bind of this server has the UID as its only precondition: a resize that is written meanwhile must be in its
 // account.
 func TestResizeOfPodThatIsBound(t *testing.T) {
-	cases := map[string]struct{ before bool }{"allowed before the bind begins": {true}, "during the bind": {false}}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := c.add("p", "1")
-				ask := func() { assert.NoError(t, c.resize("p", "3")) }
-				if tc.before {
-					ask()
-				}
-				c.api.bind = func(int) reply {
-					if !tc.before {
-						c.api.mu.Unlock()
-						defer c.api.mu.Lock()
-						ask()
-					}
-					assert.EqualValues(t, 3000, c.cpu(p))
-					return honest
-				}
-				_, err := c.Bind(t.Context(), ref(p), "a")
-				require.NoError(t, err)
-			})
-		})
-	}
+	cases := map[string]bool{"allowed before the bind begins": true, "during the bind": false}
+	eachCluster(t, cases, func(t *testing.T, c *apiCluster, before bool) {
+		p := c.add("p", "1")
+		ask := func() { assert.NoError(t, c.resize("p", "3")) }
+		if before {
+			ask()
+		}
+		c.api.bind = func(int) reply {
+			if !before {
+				c.api.mu.Unlock()
+				defer c.api.mu.Lock()
+				ask()
+			}
+			assert.EqualValues(t, 3000, c.cpu(p))
+			return honest
+		}
+		_, err := c.Bind(t.Context(), ref(p), "a")
+		require.NoError(t, err)
+	})
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		c.running("other", "2", "a")
 		p := c.add("p", "1")

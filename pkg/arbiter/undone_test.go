@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,9 +11,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Gates go a moment before a pod is bound, and the watch may be late.
@@ -44,13 +47,13 @@ func TestGatedPodsAreNotBound(t *testing.T) {
 // What a policy, a quota or another webhook always refuses after it was allowed, and whose sender tries for ever,
 // leaves its capacity to others.
 func TestWhatNeverHappensKeepsNothing(t *testing.T) {
-	tries := map[string]func(c *apiCluster) (try func() error, holds func() bool){
-		"a binding": func(c *apiCluster) (func() error, func() bool) {
+	type begin = func(c *apiCluster) (try func() error)
+	tries := map[string]begin{
+		"a binding": func(c *apiCluster) func() error {
 			p := c.add("p", "3")
-			return func() error { _, err := c.ask(ref(p), "a"); return err },
-				func() bool { return c.on(ref(p)) != "none" }
+			return func() error { _, err := c.ask(ref(p), "a"); return err }
 		},
-		"a binding here and there": func(c *apiCluster) (func() error, func() bool) {
+		"a binding here and there": func(c *apiCluster) func() error {
 			p, times := c.add("p", "3"), 0
 			return func() error {
 				c.show("p")
@@ -60,27 +63,26 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 					err = nil // the first one may be on its way
 				}
 				return err
-			}, func() bool { return c.on(ref(p)) != "none" }
+			}
 		},
-		"a binding of a pod that cannot be changed": func(c *apiCluster) (func() error, func() bool) {
+		"a binding of a pod that cannot be changed": func(c *apiCluster) func() error {
 			p := c.add("p", "3")
 			c.api.change(func() { c.api.patch = apierrors.NewForbidden(podKind, "p", errors.New("denied by a policy")) })
-			return func() error { _, err := c.ask(ref(p), "a"); return err },
-				func() bool { return c.on(ref(p)) != "none" }
+			return func() error { _, err := c.ask(ref(p), "a"); return err }
 		},
-		"a resize": func(c *apiCluster) (func() error, func() bool) {
-			p := c.running("p", "1", "a")
-			return func() error { return c.resize("p", "4") }, func() bool { return c.cpu(p) > 1000 }
+		"a resize": func(c *apiCluster) func() error {
+			c.running("p", "1", "a")
+			return func() error { return c.resize("p", "4") }
 		},
-		"a resize of a pod that changes": func(c *apiCluster) (func() error, func() bool) {
+		"a resize of a pod that changes": func(c *apiCluster) func() error {
 			p := c.running("p", "1", "a")
 			return func() error {
 				c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"at": time.Now().String()} })
 				c.show("p")
 				return c.resize("p", "4")
-			}, func() bool { return c.cpu(p) > 1000 }
+			}
 		},
-		"a resize of a pod whose image changes, tried out besides": func(c *apiCluster) (func() error, func() bool) {
+		"a resize of a pod whose image changes, tried out besides": func(c *apiCluster) func() error {
 			p := c.running("p", "1", "a")
 			return func() error {
 				c.edit(p, func(p *v1.Pod) {
@@ -92,9 +94,9 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 				trial.DryRun = true
 				_, _ = c.AdmitResize(c.t.Context(), trial)
 				return c.resize("p", "4")
-			}, func() bool { return c.cpu(p) > 1000 }
+			}
 		},
-		"a resize beside one that is written": func(c *apiCluster) (func() error, func() bool) {
+		"a resize beside one that is written": func(c *apiCluster) func() error {
 			p, bytes := c.running("p", "1", "a"), int64(1<<20)
 			return func() error {
 				q := c.resizing("p", "1")
@@ -105,33 +107,30 @@ func TestWhatNeverHappensKeepsNothing(t *testing.T) {
 					c.show("p")
 				}
 				return c.resize("p", "4")
-			}, func() bool { return c.cpu(p) > 1000 }
+			}
 		},
 	}
-	for name, begin := range tries {
-		for _, every := range []time.Duration{200 * time.Millisecond, time.Second} {
-			t.Run(name+" each "+every.String(), func(t *testing.T) {
-				inCluster(t, func(t *testing.T, c *apiCluster) {
-					try, holds := begin(c)
-					require.NoError(t, try())
-					const minutes = 20
-					held, tried := 0, 0
-					for range minutes * time.Minute / every {
-						if holds() {
-							held++
-						}
-						if err := try(); err != nil {
-							assertOutcome(t, gates.Busy, err)
-						} else {
-							tried++
-						}
-						pass(every)
-					}
-					assert.Less(t, time.Duration(held)*every, minutes*time.Minute/3, "the node is free for others")
-					assert.Greater(t, tried, minutes/10, "it may be allowed by now")
-				})
-			})
-		}
+	for _, every := range []time.Duration{200 * time.Millisecond, time.Second} {
+		eachCluster(t, tries, func(t *testing.T, c *apiCluster, begin begin) {
+			try := begin(c)
+			require.NoError(t, try())
+			const minutes = 20
+			held, tried := 0, 0
+			for range minutes * time.Minute / every {
+				allocation, ok := c.ledger.Allocation(ref(newPod("p")))
+				if ok && allocation.Request.Value(resources.CPU) > 1000 {
+					held++
+				}
+				if err := try(); err != nil {
+					assertOutcome(t, gates.Busy, err)
+				} else {
+					tried++
+				}
+				pass(every)
+			}
+			assert.Less(t, time.Duration(held)*every, minutes*time.Minute/3, "the node is free for others")
+			assert.Greater(t, tried, minutes/10, "it may be allowed by now")
+		})
 	}
 }
 
@@ -147,7 +146,7 @@ func TestResizesThatHappen(t *testing.T) {
 			between()
 		}
 	}
-	for name, resize := range map[string]func(c *apiCluster, p *v1.Pod, k int){
+	eachCluster(t, map[string]func(c *apiCluster, p *v1.Pod, k int){
 		"up and down": func(c *apiCluster, p *v1.Pod, _ int) {
 			upAndDown(c, p, "2", func() {
 				c.show("p")
@@ -186,17 +185,13 @@ func TestResizesThatHappen(t *testing.T) {
 				pass(2 * tick)
 			})
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *apiCluster) {
-				p := c.running("p", "1", "a")
-				for k := range 10 {
-					resize(c, p, k)
-					pass(500 * time.Millisecond)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, c *apiCluster, resize func(c *apiCluster, p *v1.Pod, k int)) {
+		p := c.running("p", "1", "a")
+		for k := range 10 {
+			resize(c, p, k)
+			pass(500 * time.Millisecond)
+		}
+	})
 }
 
 // A pod that is bound at last is one like others.
@@ -231,4 +226,74 @@ func TestBindingIsRepeatedOnce(t *testing.T) {
 			assert.Equal(t, "Bound on "+node, c.on(ref(p)))
 		})
 	}
+}
+
+// However many bindings and pods a namespace has allowed that do not show up, others' are allowed.
+func TestPendingOfOneNamespace(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.o.MaxPending = 12
+		bind := func(namespace string) (allowed int, err error) {
+			for ; err == nil; allowed++ {
+				p := sized(fmt.Sprint("p", allowed), "1m", 1)
+				p.Namespace, p.UID = namespace, types.UID(namespace+p.Name)
+				c.api.put(p)
+				_, err = c.ask(ref(p), []string{"a", "b"}[allowed%2])
+			}
+			return allowed - 1, err
+		}
+		for _, share := range []struct {
+			namespace string
+			want      int
+		}{{"greedy", 6}, {"second", 3}, {"third", 2}} {
+			got, err := bind(share.namespace)
+			assert.Equal(t, share.want, got, share.namespace)
+			require.ErrorIs(t, err, &gates.Error{Outcome: gates.Busy})
+			assert.ErrorContains(t, err,
+				fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet", got, share.namespace))
+		}
+		p := c.add("bound", "1")
+		require.NoError(t, c.carryOut(c.allow(p, "b")), "another namespace's binding")
+		c.show("bound")
+		pass(createGrace + grace)
+		assert.Empty(t, c.pending.of)
+		assert.Empty(t, c.pending.in)
+		got, _ := bind("greedy")
+		assert.Equal(t, 6, got)
+		c.end()
+	})
+}
+
+// However long it takes to find out what became of many bindings of one namespace, those of others are settled soon.
+func TestNamespacesTakeTurnsInSettling(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.o.MaxPending = 1000
+		allow := func(namespace, name, node string) ledger.PodRef {
+			p := sized(name, "1m", 1)
+			p.Namespace, p.UID = namespace, types.UID(namespace+name)
+			c.api.put(p)
+			_, err := c.ask(ref(p), node)
+			require.NoError(t, err)
+			return ref(p)
+		}
+		for i := range 200 { // 50 s for the settlers
+			allow("many", fmt.Sprint("p", i), []string{"a", "b"}[i%2])
+		}
+		pass(time.Second)
+		others := make([]ledger.PodRef, 6)
+		for i := range others {
+			others[i] = allow(fmt.Sprint("other-", i), "p", "a")
+		}
+		c.api.change(func() {
+			c.api.get = func(int) error {
+				<-time.After(pendingTimeout - time.Second)
+				return nil
+			}
+		})
+		pass(grace + 20*time.Second)
+		for _, other := range others {
+			assert.Equal(t, "none", c.on(other))
+		}
+		pass(2 * time.Minute)
+		assert.Empty(t, c.pending.of)
+	})
 }

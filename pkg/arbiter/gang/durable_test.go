@@ -119,10 +119,9 @@ func TestServerThatDiesBetweenWrites(t *testing.T) {
 				assert.Len(t, w.written(), min(writes, 3))
 
 				next := w.succeed(nil)
-				d, err := next.Reserve(t.Context(), inTwoNamespaces(w))
-				require.NoError(t, err)
+				why := w.reserve(next, inTwoNamespaces(w))
 				finished := writes == 0 || writes == 4
-				assert.Equal(t, finished, d.Error == "", "%s", d.Error)
+				assert.Equal(t, finished, why == "", why)
 				next.Start()
 				<-time.After(time.Minute)
 				synctest.Wait()
@@ -192,9 +191,7 @@ func TestOwnGangIsNotRemoved(t *testing.T) {
 		w.Store.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
 		w.Start()
 		<-time.After(store.Settle - time.Second)
-		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
-		require.NoError(t, err)
-		assert.Empty(t, d.Error)
+		assert.Empty(t, w.reserve(w.Arbiter, inTwoNamespaces(w)))
 		<-time.After(time.Minute)
 		assert.Equal(t, wholeGang, w.written())
 	})
@@ -212,9 +209,7 @@ func TestConflictThatWasWritten(t *testing.T) {
 		w.Store.Creates = []storetest.Fate{fate}
 		g := inTwoNamespaces(w)
 		g.Pods = g.Pods[:1]
-		d, err := w.Reserve(t.Context(), g)
-		require.NoError(t, err)
-		assert.Empty(t, d.Error)
+		assert.Empty(t, w.reserve(w.Arbiter, g))
 		assert.Equal(t, []string{"x/job"}, w.written())
 		assert.Equal(t, []string{"x/job/p"}, w.slots())
 		w.Store.Late.Wait()
@@ -287,9 +282,7 @@ func TestWhatNoObjectSays(t *testing.T) {
 		w.bring(p)
 		g := onA("caller", p)
 		g.Durable, g.Name = true, "job"
-		d, err := w.Reserve(t.Context(), g)
-		require.NoError(t, err)
-		require.Empty(t, d.Error)
+		require.Empty(t, w.reserve(w.Arbiter, g))
 		views, _ := w.Ledger.Slots()
 		require.Len(t, views, 1)
 		assert.Empty(t, views[0].Request.Ports)
