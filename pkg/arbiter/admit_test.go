@@ -56,15 +56,14 @@ func TestVersionOfABinding(t *testing.T) {
 		outcome gates.Outcome
 		gets    int
 	}
-	cases := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"the one there is":               {version: "5"},
 		"an older one":                   {version: "4", outcome: gates.Changed},
 		"no number":                      {version: "abc", outcome: gates.Changed},
 		"one that does not exist":        {version: "999", outcome: gates.Changed, gets: 1},
 		"the one the watch lacks":        {version: "7", edited: true, gets: 1},
 		"the watch is behind, any is so": {edited: true}, // the precondition it gets will not hold
-	}
-	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+	}, func(t *testing.T, tc testCase) {
 		p := sized("p", "1", 5)
 		w := newWorld(t, p)
 		if tc.edited {
@@ -151,8 +150,8 @@ func TestObserve(t *testing.T) {
 }
 
 // A server that observes keeps no scheduler from binding a pod whose request cannot be counted; other schedulers' pods
-// are theirs.
-func TestObservingBindsWhatCannotBeCounted(t *testing.T) {
+// are theirs. Filter refuses it.
+func TestPodThatCannotBeCounted(t *testing.T) {
 	p := newPod("p")
 	uncountable(p)
 	w := newWorld(t, p)
@@ -161,6 +160,11 @@ func TestObservingBindsWhatCannotBeCounted(t *testing.T) {
 	assert.Equal(t, ref(p), pod)
 	_, err = w.MayBind(as(t.Context(), "for-other"), ref(p))
 	require.ErrorAs(t, err, new(*identity.DeniedError))
+	advice, err := w.Filter(t.Context(), w.query(p, 0, small), []string{"a"}, &Scratch{})
+	require.NoError(t, err)
+	assert.Equal(t, ref(p), advice.Pod.Ref)
+	require.ErrorContains(t, advice.Refused, "cpu")
+	assert.Empty(t, advice.Verdicts)
 }
 
 // repeating is a world in which a pod of three CPUs is asked for on node a, of which another pod has two.
@@ -244,7 +248,7 @@ func TestWhatIsNoRepeat(t *testing.T) {
 		granted bool
 		how     func(r *repeating)
 	}
-	changes := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"the other pod is gone": {true, func(r *repeating) { r.ledger.RemovePod(ref(there()), 0) }},
 		"the pod asks for less": {true, func(r *repeating) {
 			*r.pod = *sized("p", "1", 6)
@@ -271,8 +275,7 @@ func TestWhatIsNoRepeat(t *testing.T) {
 			r.pending.remove(r.pending.of[ref(r.pod)])
 			r.observe(there())
 		}},
-	}
-	bubble.Each(t, changes, func(t *testing.T, change testCase) {
+	}, func(t *testing.T, change testCase) {
 		r := newRepeating(t)
 		_, err := r.bind(5)
 		assertOutcome(t, gates.Refused, err)

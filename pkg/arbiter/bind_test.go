@@ -29,14 +29,12 @@ import (
 func TestMain(m *testing.M) { leaks.Main(m) }
 
 var (
-	errForbidden  = apierrors.NewForbidden(bindings, "p", errors.New("not allowed"))
-	errInvalid    = apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Binding").GroupKind(), "p", nil)
-	errBadRequest = apierrors.NewBadRequest("no")
-	errInternal   = apierrors.NewInternalError(errors.New("etcd"))
-	errTimeout    = apierrors.NewServerTimeout(podKind, "update", 2)
-	errTooMany    = apierrors.NewTooManyRequests("slow down", 1)
-	errStorage    = apierrors.NewConflict(bindings, "p", errors.New("context deadline exceeded"))
-	errNoRoute    = apierrors.NewGenericServerResponse(404, "POST", podKind, "p", "page not found", 0, true)
+	errInvalid   = apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Binding").GroupKind(), "p", nil)
+	errForbidden = apierrors.NewForbidden(bindings, "p", errors.New("not allowed"))
+	errInternal  = apierrors.NewInternalError(errors.New("etcd"))
+	errTooMany   = apierrors.NewTooManyRequests("slow down", 1)
+	errStorage   = apierrors.NewConflict(bindings, "p", errors.New("context deadline exceeded"))
+	errNoRoute   = apierrors.NewGenericServerResponse(404, "POST", podKind, "p", "page not found", 0, true)
 )
 
 // script plays replies in order, then honest ones.
@@ -76,7 +74,7 @@ func TestBind(t *testing.T) {
 		gets    int
 		within  time.Duration // 0: at once
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"success":            {outcome: gates.Bound, posts: 1},
 		"the answer is lost": {bind: script(lost), outcome: gates.Bound, posts: 1, gets: 1},
 		"a 500 after the commit": {
@@ -97,7 +95,7 @@ func TestBind(t *testing.T) {
 			outcome: gates.Bound, posts: 2, gets: 2, within: time.Second,
 		},
 		"carried out late": {
-			bind:    script(late(10*time.Millisecond), reply{err: errTimeout}),
+			bind:    script(late(10*time.Millisecond), reply{err: apierrors.NewServerTimeout(podKind, "update", 2)}),
 			outcome: gates.Bound, posts: 2, gets: 2, within: time.Second,
 		},
 		"an answer that hangs": {
@@ -148,8 +146,7 @@ func TestBind(t *testing.T) {
 			bind:    script(unsent),
 			outcome: gates.PodGone, posts: 1, gets: 1,
 		},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := newPod("p")
 		pod := p.DeepCopy()
 		w := newWorld(t, p)
@@ -212,7 +209,7 @@ func TestBeforeSending(t *testing.T) {
 		reason  ledger.Reason
 		waited  time.Duration
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"the watch is behind": {setup: func(w *world, p *v1.Pod) { w.forget() }, outcome: gates.Bound, posts: 1, gets: 1},
 		"a pod of that UID was read under another name": {
 			setup: func(w *world, p *v1.Pod) {
@@ -272,8 +269,7 @@ func TestBeforeSending(t *testing.T) {
 			},
 			outcome: gates.Refused, reason: ledger.AllocatedElsewhere,
 		},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := newPod("p")
 		pod := p.DeepCopy()
 		w := newWorld(t, p)
@@ -327,7 +323,7 @@ func TestClassify(t *testing.T) {
 		"404 of a proxy":      {errNoRoute, fates.Refused},
 		"403":                 {errForbidden, fates.Refused},
 		"422":                 {errInvalid, fates.Refused},
-		"400":                 {errBadRequest, fates.Refused},
+		"400":                 {apierrors.NewBadRequest("no"), fates.Refused},
 		"401":                 {apierrors.NewUnauthorized("who"), fates.Refused},
 		"409":                 {errStorage, fates.Conflict},
 		"429":                 {errTooMany, fates.NotSent},

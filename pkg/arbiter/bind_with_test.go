@@ -47,7 +47,7 @@ func TestBindWithClaims(t *testing.T) {
 		given        string // of the Binding, if one was sent
 		free         []string
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"one device":         {"a", "c", honest, gates.Bound, "gpu-0", []string{"gpu-1"}},
 		"two":                {"a", "c, d", honest, gates.Bound, "gpu-0,gpu-1", nil},
 		"too many":           {"a", "c,d,e", honest, gates.Refused, "", []string{"gpu-0", "gpu-1"}},
@@ -56,8 +56,7 @@ func TestBindWithClaims(t *testing.T) {
 		"bad annotation":     {"a", "c,", honest, gates.Refused, "", []string{"gpu-0", "gpu-1"}},
 		"the bind fails":     {"a", "c", reply{err: errForbidden}, gates.Failed, "gpu-0", []string{"gpu-0", "gpu-1"}},
 		"the answer is lost": {"a", "c", lost, gates.Bound, "gpu-0", []string{"gpu-1"}},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := claiming("p", tt.claims)
 		w := newWorld(t, p)
 		placementtest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
@@ -172,7 +171,7 @@ func TestBindWithSlots(t *testing.T) {
 		want    map[string]string
 		holds   int // afterwards
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"its slot":        {"a", open, nil, honest, gates.Bound, map[string]string{ours: "ns/r/s"}, 0},
 		"nobody else's":   {"a", nil, nil, honest, gates.Refused, nil, 1},
 		"not on its node": {"b", open, nil, honest, gates.Bound, nil, 1},
@@ -189,8 +188,7 @@ func TestBindWithSlots(t *testing.T) {
 			0,
 		},
 		"a copied pod": {"b", nil, annotated(ours, "ns/old/s"), honest, gates.Bound, map[string]string{ours: ""}, 1},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := newPod("p")
 		if tt.pod != nil {
 			tt.pod(p)
@@ -256,7 +254,7 @@ func TestBindOfPodThatChanges(t *testing.T) {
 		within  time.Duration // 0: at once
 		again   gates.Outcome // of another try, by the pod as it is then
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"it asks for more": {change: asksForMore, outcome: gates.Changed, posts: 1, gets: 1, again: gates.Refused},
 		"it asks for more, and the answer is lost": {
 			change: asksForMore, bind: script(lost), outcome: gates.Changed, posts: 1, gets: 1, again: gates.Refused,
@@ -294,8 +292,7 @@ func TestBindOfPodThatChanges(t *testing.T) {
 			change: hasCondition, each: true, outcome: gates.Failed, posts: many, gets: many,
 			within: bindTimeout,
 		},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := newPod("p")
 		others := []*v1.Pod{newPod("x"), newPod("y"), newPod("z")}
 		w := newWorld(t, append(others, p)...)

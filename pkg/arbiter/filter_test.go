@@ -40,7 +40,7 @@ func TestFilterWithReservations(t *testing.T) {
 		tryAgain bool
 		allowed  bool
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"reserved capacity is not for everybody": {want: said{"a": ledger.Fits, "b": full, "c": full}},
 		"a matching pod is kept on its node":     {pod: indexed, want: said{"a": away, "b": ledger.Fits, "c": full}},
 		"a weaker preference leaves the choice": {
@@ -72,8 +72,7 @@ func TestFilterWithReservations(t *testing.T) {
 			pod: priority(5), nodes: []string{"b", "c"}, looks: looksBeforePreempting,
 			want: said{"b": full, "c": ledger.Fits}, allowed: true,
 		},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		w, p := reserved(t, tt.pod)
 		if tt.setup != nil {
 			tt.setup(w)
@@ -244,15 +243,14 @@ func TestNominatedNodeGetsAMoment(t *testing.T) {
 		want      ledger.Reason
 		within    time.Duration
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"the watch tells at once":     {"a", 5 * time.Millisecond, ledger.Fits, 5 * time.Millisecond},
 		"the watch is far behind":     {"a", time.Minute, ledger.InsufficientResource, maxLag},
 		"nobody goes":                 {"a", 0, ledger.InsufficientResource, maxLag},
 		"nominated elsewhere":         {"b", 5 * time.Millisecond, ledger.InsufficientResource, 0},
 		"nominated for no node":       {"", 5 * time.Millisecond, ledger.InsufficientResource, 0},
 		"nominated for one not asked": {"c", 5 * time.Millisecond, ledger.InsufficientResource, 0},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p, victim := newPod("p"), sized("victim", "4", 1) // all of node a
 		victim.Spec.NodeName = "a"
 		w := newWorld(t, p, victim)

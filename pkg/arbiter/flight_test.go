@@ -30,7 +30,7 @@ func TestUnknown(t *testing.T) {
 		outcome gates.Outcome // in the end
 		within  time.Duration // of the final outcome
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"the API server is away after it committed": {
 			bind: func(since time.Duration) reply {
 				if since == 0 {
@@ -73,8 +73,7 @@ func TestUnknown(t *testing.T) {
 			bind:    func(time.Duration) reply { return reply{err: errInternal} },
 			outcome: gates.Failed, within: 2*bindSettle + bindTimeout + 10*time.Second,
 		},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := newPod("p")
 		w := newWorld(t, p)
 		start := time.Now()
@@ -130,7 +129,7 @@ func TestObservationEndsFlight(t *testing.T) {
 		outcome gates.Outcome
 		want    string
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"bound here": {
 			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: gates.Bound, want: "Bound on a",
 		},
@@ -140,8 +139,7 @@ func TestObservationEndsFlight(t *testing.T) {
 		"deleted": {
 			observe: func(w *world, p *v1.Pod) { w.ledger.RemovePod(ref(p), 0) }, outcome: gates.PodGone, want: "none",
 		},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := newPod("p")
 		w := newWorld(t, p)
 		w.api.bind = always(errReset)

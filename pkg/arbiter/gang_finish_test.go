@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -216,12 +215,9 @@ func TestRestOfAGangIsNotBound(t *testing.T) {
 		meanwhile func(w *gangWorld)
 		why       string
 	}
-	tests := map[string]testCase{
+	eachGang(t, 2, 1, map[string]testCase{
 		"the policy says never": {
 			why: "redirecting is off for it", meanwhile: func(w *gangWorld) { w.rule(kinds.RedirectNever) },
-		},
-		"refusals are warnings": {
-			why: "redirecting is off for it", meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true },
 		},
 		"a taint": {meanwhile: func(w *gangWorld) { w.taint("n1") }},
 		"it is another scheduler's": {why: "another scheduler", meanwhile: func(w *gangWorld) {
@@ -233,10 +229,8 @@ func TestRestOfAGangIsNotBound(t *testing.T) {
 			w.giveUp(w.of[pod.Gang.Key("ns")], 1)
 			w.reserveFor(pod, "n1", "alice")
 		}},
-		"it has a volume":     {pods: hasVolume, why: "pod ns/a-1 to its scheduler: it has volumes of its own"},
-		"a pod keeps it away": {meanwhile: func(w *gangWorld) { w.repel("n1") }},
-	}
-	eachGang(t, 2, 1, tests, func(t *testing.T, w *gangWorld, test testCase) {
+		"it has a volume": {pods: hasVolume, why: "pod ns/a-1 to its scheduler: it has volumes of its own"},
+	}, func(t *testing.T, w *gangWorld, test testCase) {
 		w.rule(kinds.RedirectWhenRefused)
 		pods := w.starting(2, 2, test.pods)
 		if test.meanwhile != nil {
@@ -283,6 +277,9 @@ func TestShortGangIsMadeWhole(t *testing.T) {
 		w.resize("n0", 1)
 		w.pass(w.longest() + time.Second)
 		require.Equal(t, GangShort, w.viewOf(pods[0]).State)
+		w.others.Add(1)
+		w.watch()
+		assert.Equal(t, searchesPerWatch, w.searches, "it may not make it whole")
 		w.rule(kinds.RedirectWhenRefused)
 		w.resize("n0", 3)
 		for range 6 {
@@ -341,7 +338,7 @@ func TestShortGangIsMadeWholeAtLast(t *testing.T) {
 		gang func(w *gangWorld) (size int)
 		hang time.Duration
 	}
-	tests := map[string]testCase{
+	eachGang(t, 4, 16, map[string]testCase{
 		"very different": {gang: func(w *gangWorld) int {
 			for k := range maxPacked + 5 {
 				w.pod("a", fmt.Sprint("a-", k), maxPacked+6, cpu(fmt.Sprintf("%dm", 100+k)))
@@ -358,8 +355,7 @@ func TestShortGangIsMadeWholeAtLast(t *testing.T) {
 		}},
 		"after 10 minutes": {hang: 10 * time.Minute, gang: few},
 		"after 15 minutes": {hang: 15 * time.Minute, gang: few},
-	}
-	eachGang(t, 4, 16, tests, func(t *testing.T, w *gangWorld, test testCase) {
+	}, func(t *testing.T, w *gangWorld, test testCase) {
 		w.rule(kinds.RedirectWhenRefused)
 		w.rule(kinds.RedirectNever)
 		first := w.pod("a", "first", test.gang(w), nil)
@@ -378,32 +374,6 @@ func TestShortGangIsMadeWholeAtLast(t *testing.T) {
 		w.deny(false)
 		w.pass(10 * time.Minute)
 		assert.Equal(t, GangWhole, w.viewOf(first).State)
-	})
-}
-
-// Gangs that the server may not make whole cost no search for capacity.
-func TestShortGangsOfOthersCostNoSearch(t *testing.T) {
-	redirectTest(t, 1, 100, func(w *gangWorld) {
-		w.rule(kinds.RedirectNever)
-		require.NoError(t, w.bind(w.gang("a", 3, 3, nil)[0], "n0"))
-		w.pass(w.longest() + time.Second)
-		w.others.Add(1)
-		w.watch()
-		assert.Equal(t, searchesPerWatch, w.searches)
-	})
-}
-
-// Of a gang of which nobody has read how many pods it needs, none is bound by the server, which may be too many.
-func TestRestOfAGangThatIsUnread(t *testing.T) {
-	redirectTest(t, 2, 8, func(w *gangWorld) {
-		w.unread("a", 8)
-		w.pod("a", "a-0", 0, func(p *v1.Pod) {
-			delete(p.Annotations, v1alpha1.GangMinAnnotation)
-			p.Spec.NodeName = "n0"
-		})
-		require.Equal(t, 1, w.takeOver())
-		w.pass(finishAfter + 2*time.Second)
-		assert.Zero(t, w.boundBy())
 	})
 }
 

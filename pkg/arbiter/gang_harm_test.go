@@ -163,15 +163,23 @@ func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 	})
 }
 
-// A member that cannot be bound any more gives back its slot, and not at the deadline.
+// A member that cannot be bound any more gives back its slot, and not at the deadline; where its bind fails meanwhile
+// nothing is kept for it.
 func TestGangMemberIsBeingDeleted(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		pods := w.starting(4, 4, nil)
-		leaving := *pods[3]
-		leaving.Deleting = true
-		w.o.Pods.Put(&leaving)
+		w.begin(pods[1], "n0")
+		leave := func(pod *cluster.Pod) {
+			leaving := *pod
+			leaving.Deleting = true
+			w.o.Pods.Put(&leaving)
+		}
+		leave(pods[3])
 		w.watch()
-		assert.Equal(t, 2, w.kept())
+		assert.Equal(t, 1, w.kept())
+		leave(pods[1])
+		require.True(t, w.bindFailed(pods[1].Ref, "n0"))
+		assert.Equal(t, 1, w.kept(), "for the third")
 	})
 }
 
@@ -215,6 +223,7 @@ func TestGangWakesWhoWaits(t *testing.T) {
 }
 
 // A server that could not decide for longer than slots last, while nobody else did, keeps again for what had started.
+// Where it cannot tell any more how many members a gang needs, what it knew before counts.
 func TestGangsGoOnWhenTheServerDecidesAgain(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		w.starting(4, 4, nil)
@@ -226,6 +235,11 @@ func TestGangsGoOnWhenTheServerDecidesAgain(t *testing.T) {
 		assert.Equal(t, 3, w.kept())
 		assert.Empty(t, w.short())
 		assert.Len(t, w.of[waits[0].Gang.Key("ns")].waiting, 1, "nobody is forgotten")
+		w.lapse(2 * time.Minute)
+		require.Zero(t, w.kept())
+		w.pod("a", "a-1", 3, nil) // they disagree
+		assert.Equal(t, 1, w.takeOver())
+		assert.Equal(t, 3, w.kept())
 	})
 }
 
@@ -237,15 +251,17 @@ func (w *gangWorld) unread(gang string, size int) (pods []*cluster.Pod) {
 }
 
 // A server takes over before it has read how many members gangs need. What may be for the rest of those that have
-// started is given to nobody else until it has.
+// started is given to nobody else until it has, and it binds none itself, which may be too many.
 func TestGangsThatAreNotReadYet(t *testing.T) {
-	gangTest(t, 2, 2, func(w *gangWorld) {
+	redirectTest(t, 2, 2, func(w *gangWorld) {
 		pods := w.unread("a", 4)
+		w.seen(pods[0], "n0")
 		assert.Equal(t, 1, w.takeOver())
 		assert.Equal(t, 3, w.kept())
 		stranger := w.pod("", "stranger", 0, withoutGang)
 		w.refusedAs(w.bind(stranger, "n0"), ledger.InsufficientResource)
 		w.pass(30 * time.Second)
+		assert.Zero(t, w.boundBy())
 		assert.Equal(t, 3, w.kept())
 		require.NoError(t, w.bind(pods[1], "n0"), "members are bound")
 
@@ -299,30 +315,20 @@ func TestGangsThatAreNotReadComeLast(t *testing.T) {
 	})
 }
 
-// A server decides again while it cannot tell any more how many members a gang needs. What it knew before counts.
-func TestGangsGoOnByWhatWasKnown(t *testing.T) {
-	gangTest(t, 2, 2, func(w *gangWorld) {
-		w.starting(4, 3, nil)
-		w.lapse(2 * time.Minute)
-		require.Zero(t, w.kept())
-		w.pod("a", "a-1", 4, nil) // they disagree
-		assert.Equal(t, 1, w.takeOver())
-		assert.Equal(t, 2, w.kept())
-	})
-}
-
-// Slots count in the budget of whoever binds the gang, also those made later.
+// Slots count in the budget of whoever binds the gang, also those made later, and those that the next server makes.
 func TestGangStaysWithinTheLimitsOfItsCaller(t *testing.T) {
 	gangTest(t, 4, 2, func(w *gangWorld) {
-		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": {Use: []resources.Amount{{
-			Column: resources.CPU,
-			Value:  4000,
-		}}}})
-		pods := w.gang("a", 4, 4, nil)
+		limits := &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}
+		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": limits})
+		pods, single := w.gang("a", 4, 4, nil), w.pod("", "single", 0, withoutGang)
 		require.NoError(t, w.bind(pods[0].WithCaller("bob"), "n0"))
-		for k := 1; k < 4; k++ {
-			w.ledger.RemovePod(pods[k].Ref, 2)
-			w.pod("a", pods[k].Ref.Name, 4, func(p *v1.Pod) {
+		w.succeed()
+		w.refusedAs(w.bind(single.WithCaller("bob"), "n2"), ledger.CallerLimit)
+		require.NoError(t, w.bind(pods[1].WithCaller("bob"), "n0"))
+		w.refusedAs(w.bind(single.WithCaller("bob"), "n2"), ledger.CallerLimit)
+		for _, pod := range pods[2:] {
+			w.ledger.RemovePod(pod.Ref, 2)
+			w.pod("a", pod.Ref.Name, 4, func(p *v1.Pod) {
 				p.UID += "-again"
 				ofCPUs(2)(p)
 			})
@@ -369,5 +375,7 @@ func TestGangMemberThatMayPreempt(t *testing.T) {
 		require.NoError(t, w.bind(pods[0], "n0"))
 		require.NoError(t, w.bind(pods[1], "n0"))
 		assert.True(t, w.bindsAlone(pods[2]))
+		require.NoError(t, w.bind(pods[2], "n1"), "like a pod without a gang")
+		assert.Zero(t, w.kept())
 	})
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 func ofPriority(priority int32) func(*v1.Pod) {
@@ -192,47 +191,6 @@ func TestGangMemberMadeAnewPutsOffNothing(t *testing.T) {
 	})
 }
 
-// Of a gang that is short, and lacks pods, the next one is bound, and what there is of the others is kept for.
-func TestGangThatIsShortLacksPods(t *testing.T) {
-	gangTest(t, 2, 4, func(w *gangWorld) {
-		pods := w.starting(5, 5, nil)
-		w.lapse(2 * time.Minute)
-		w.watch()
-		require.Len(t, w.short(), 1)
-		leaving := *pods[4]
-		leaving.Deleting = true
-		w.o.Pods.Put(&leaving)
-		require.NoError(t, w.bind(pods[1], "n0"))
-		assert.Equal(t, 2, w.kept(), "of three that it lacks two exist")
-	})
-}
-
-// The bind of a member that is being deleted meanwhile fails: nothing is kept for it.
-func TestGangBindFailsOfAPodThatGoes(t *testing.T) {
-	gangTest(t, 1, 3, func(w *gangWorld) {
-		pods := w.starting(3, 3, nil)
-		w.begin(pods[1], "n0")
-		leaving := *pods[1]
-		leaving.Deleting = true
-		w.o.Pods.Put(&leaving)
-		require.True(t, w.bindFailed(pods[1].Ref, "n0"))
-		assert.Equal(t, 1, w.kept(), "for the third")
-	})
-}
-
-// A gang of which the last bind fails is half again from then on.
-func TestGangIsHalfAgain(t *testing.T) {
-	gangTest(t, 1, 3, func(w *gangWorld) {
-		pods := w.starting(2, 2, nil)
-		w.begin(pods[1], "n0")
-		<-time.After(time.Second)
-		require.True(t, w.bindFailed(pods[1].Ref, "n0"))
-		<-time.After(time.Second)
-		w.watch()
-		assert.Equal(t, time.Second, w.arbiter().HalfGangTime())
-	})
-}
-
 // In slots that several pods may share a gang may start, where all else is full.
 func TestGangStartsInSharedSlots(t *testing.T) {
 	gangTest(t, 1, 4, func(w *gangWorld) {
@@ -260,26 +218,6 @@ func TestCreatedMemberStartsNoGang(t *testing.T) {
 		assert.Zero(t, w.kept())
 		require.NoError(t, w.bind(pods[0], "n0"))
 		require.NoError(t, create())
-	})
-}
-
-// What the next server keeps for the rest of a gang counts in the budget of who started it, and so do those pods later.
-func TestGangThatIsTakenOverIsPaidFor(t *testing.T) {
-	gangTest(t, 4, 2, func(w *gangWorld) {
-		limits := &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}
-		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": limits})
-		pods := w.gang("a", 4, 4, nil)
-		require.NoError(t, w.bind(pods[0].WithCaller("bob"), "n0"))
-		bound := *pods[0]
-		bound.Node, bound.Caller = "n0", "bob"
-		w.o.Pods.Put(&bound)
-		w.forget(w.of[bound.Gang.Key("ns")]) // with the server
-		require.Zero(t, w.kept())
-		require.Equal(t, 1, w.takeOver())
-		for k, node := range []string{"n0", "n1", "n1"} {
-			require.NoError(t, w.bind(pods[k+1].WithCaller("bob"), node))
-		}
-		w.refusedAs(w.bind(w.pod("", "single", 0, withoutGang).WithCaller("bob"), "n2"), ledger.CallerLimit)
 	})
 }
 
@@ -324,7 +262,7 @@ func TestMembersThatAreDoneAndGone(t *testing.T) {
 		name        string // of the pod that is made anew
 		other       bool   // another run
 	}
-	tests := map[string]testCase{
+	eachGang(t, 1, 3, map[string]testCase{
 		"the same controller":      {owner: "1", then: "1"},
 		"another controller":       {owner: "1", then: "2", other: true},
 		"one that was done":        {owner: "1", then: "1", name: "a-0", other: true},
@@ -335,8 +273,7 @@ func TestMembersThatAreDoneAndGone(t *testing.T) {
 			owner: "1", then: "1", other: true, ends: func(last *cluster.Pod) { last.Deleting = true },
 		},
 		"failed": {owner: "1", then: "1", other: true, ends: func(last *cluster.Pod) { last.Gang = nil }},
-	}
-	eachGang(t, 1, 3, tests, func(t *testing.T, w *gangWorld, test testCase) {
+	}, func(t *testing.T, w *gangWorld, test testCase) {
 		pods := w.gang("a", 3, 3, by(test.owner))
 		w.bindAll(pods)
 		w.watch()

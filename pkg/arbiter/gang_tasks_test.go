@@ -118,6 +118,10 @@ func TestTasksOfAGang(t *testing.T) {
 			assert.Equal(t, GangStarting, w.viewOf(pod).State, "however many actors there are")
 		}
 		assert.Equal(t, 1, w.kept())
+		w.begin(learner, "n0") // which may fail, so that it is not forgotten
+		w.watch()
+		require.True(t, w.bindFailed(learner.Ref, "n0"))
+		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
 		for range 2 * w.longest() / time.Minute {
 			w.setMinimum(3) // what nothing is heard of for long does not count
 			w.pass(30 * time.Second)
@@ -139,19 +143,6 @@ func TestTasksOfAGang(t *testing.T) {
 		actors := w.tasks("actor", 2, nil)
 		require.NoError(t, w.bind(actors[0], "n0"))
 		assert.Equal(t, 1, w.kept(), "tasks that come to more than the minimum do not count")
-	})
-}
-
-// A gang with tasks is not forgotten while the bind of a member may fail that one of them lacks.
-func TestTaskThatIsBeingBound(t *testing.T) {
-	tasksTest(t, 1, 8, 2, map[string]any{"actor": int64(1), "learner": int64(1)}, func(w *gangWorld) {
-		w.rule(kinds.RedirectNever)
-		actors, learner := w.tasks("actor", 2, nil), w.tasks("learner", 1, nil)[0]
-		w.bindAll(actors)
-		w.begin(learner, "n0")
-		w.watch()
-		require.True(t, w.bindFailed(learner.Ref, "n0"))
-		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
 	})
 }
 

@@ -57,7 +57,11 @@ func TestGangView(t *testing.T) {
 		assert.Equal(t, refused, v.WaitingSince)
 		assert.Contains(t, v.Why, "there is no capacity for it and the 3 others of the gang")
 
+		w.watch()
+		assert.Empty(t, w.woken())
 		w.resize("n1", 1)
+		w.watch()
+		assert.Equal(t, []string{"a-1"}, w.woken(), "that filter has refused")
 		started := time.Now()
 		require.NoError(t, w.bind(pods[0], "n0"))
 		v = w.see()["a"]
@@ -124,7 +128,9 @@ func TestGangsAreCountedOnce(t *testing.T) {
 	})
 }
 
-// The time that gangs are half is counted once, however often it is looked at, also of those that nobody looks at.
+// The time that gangs are half is counted once, however often it is looked at, also of those that nobody looks at. A
+// gang of which the last bind fails is half again from then on. While another server decides nobody counts here, and
+// what has passed is not counted afterwards.
 func TestHalfGangTime(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
 		a, b := w.gang("a", 3, 3, nil), w.gang("b", 2, 2, nil)
@@ -147,20 +153,20 @@ func TestHalfGangTime(t *testing.T) {
 		<-time.After(time.Minute)
 		w.watch()
 		assert.Equal(t, 4*time.Second+100*time.Millisecond, half(), "nothing is half")
-	})
-}
 
-// While another server decides nobody counts here, and what has passed is not counted afterwards.
-func TestHalfGangTimeOfOthers(t *testing.T) {
-	gangTest(t, 2, 4, func(w *gangWorld) {
-		w.starting(3, 3, nil)
+		c := w.gang("c", 2, 2, nil)
+		require.NoError(t, w.bind(c[0], "n0"))
+		w.begin(c[1], "n0")
+		<-time.After(time.Second)
+		require.True(t, w.bindFailed(c[1].Ref, "n0"))
 		<-time.After(time.Second)
 		w.watch()
+		assert.Equal(t, 5*time.Second+100*time.Millisecond, half())
 		<-time.After(time.Hour)
 		w.succeed()
 		<-time.After(time.Second)
 		w.watch()
-		assert.Equal(t, 2*time.Second, w.arbiter().HalfGangTime())
+		assert.Equal(t, 6*time.Second+100*time.Millisecond, half())
 	})
 }
 

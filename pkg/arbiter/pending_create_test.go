@@ -54,13 +54,12 @@ func TestPodThatIsNeverCreated(t *testing.T) {
 		meanwhile func(*apiCluster)
 		want      string
 	}
-	cases := map[string]testCase{
+	eachCluster(t, map[string]testCase{
 		"no pod":      {meanwhile: func(*apiCluster) {}, want: "none"},
 		"unseen":      {meanwhile: func(c *apiCluster) { c.created("p", "3", "a") }, want: "Bound on a"},
 		"another pod": {meanwhile: func(c *apiCluster) { c.api.put(again(sized("p", "3", 5))) }, want: "none"},
 		"unknown":     {meanwhile: func(c *apiCluster) { c.away(errors.New("away")) }, want: "Binding on a"},
-	}
-	eachCluster(t, cases, func(t *testing.T, c *apiCluster, tc testCase) {
+	}, func(t *testing.T, c *apiCluster, tc testCase) {
 		require.NoError(t, c.create("p", "3", "a"))
 		tc.meanwhile(c)
 		pass(40 * time.Second)

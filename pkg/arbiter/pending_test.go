@@ -206,7 +206,7 @@ func TestWhatBecomesOfAnAllowedBinding(t *testing.T) {
 		want          string
 		gets, patches int
 	}
-	cases := map[string]testCase{
+	eachCluster(t, map[string]testCase{
 		"it happens": {meanwhile: func(c *apiCluster, _ *v1.Pod, allowed *v1.Binding) {
 			assert.NoError(c.t, c.carryOut(allowed))
 			c.show("p")
@@ -233,8 +233,7 @@ func TestWhatBecomesOfAnAllowedBinding(t *testing.T) {
 		"bound elsewhere": {meanwhile: func(c *apiCluster, p *v1.Pod, _ *v1.Binding) {
 			c.edit(p, func(p *v1.Pod) { p.Spec.NodeName = "b" })
 		}, want: withdrawn, gets: 1},
-	}
-	eachCluster(t, cases, func(t *testing.T, c *apiCluster, tc testCase) {
+	}, func(t *testing.T, c *apiCluster, tc testCase) {
 		p := c.add("p", "3")
 		allowed := c.allow(p, "a")
 		tc.meanwhile(c, p, allowed)
@@ -343,7 +342,7 @@ func TestPodGrowsInOneStep(t *testing.T) {
 		want   gates.Outcome
 		events []ledger.EventType
 	}
-	tests := map[string]testCase{
+	eachCluster(t, map[string]testCase{
 		"granted":               {other: "1", want: gates.Bound, events: []ledger.EventType{ledger.AllocationResized}},
 		"refused":               {other: "2", want: gates.Refused},
 		"refused, and cordoned": {other: "2", cordon: true, want: gates.Refused},
@@ -351,8 +350,7 @@ func TestPodGrowsInOneStep(t *testing.T) {
 			other: "1", cordon: true, want: gates.Bound,
 			events: []ledger.EventType{ledger.AllocationResized},
 		},
-	}
-	eachCluster(t, tests, func(t *testing.T, c *apiCluster, tt testCase) {
+	}, func(t *testing.T, c *apiCluster, tt testCase) {
 		p := c.add("p", "1")
 		c.allow(p, "a")
 		c.allow(c.add("other", tt.other), "a")

@@ -129,7 +129,7 @@ func TestFind(t *testing.T) {
 		waited  time.Duration
 		gets    int
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"the watch has brought it":     {version: 5, want: 5},
 		"the watch has brought more":   {version: 4, want: 5},
 		"nobody names a version":       {want: 5},
@@ -190,8 +190,7 @@ func TestFind(t *testing.T) {
 			setup: func(w *world, p *v1.Pod) { uncountable(p); w.forget() },
 			wrong: true, gets: 1,
 		},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := sized("p", "1", 5)
 		w := newWorld(t, p)
 		p.ResourceVersion = "7"

@@ -115,17 +115,6 @@ func TestFilterCountsBoundPod(t *testing.T) {
 	})
 }
 
-func TestFilterOfPodThatCannotBeCounted(t *testing.T) {
-	p := sized("p", "1", 5)
-	uncountable(p)
-	w := newWorld(t, p)
-	advice, err := w.Filter(t.Context(), w.query(p, 5, small), []string{"a"}, &Scratch{})
-	require.NoError(t, err)
-	assert.Equal(t, ref(p), advice.Pod.Ref)
-	require.ErrorContains(t, advice.Refused, "cpu")
-	assert.Empty(t, advice.Verdicts)
-}
-
 // Where the API server says nothing of a pod, advice is given on the caller's copy,
 // and nothing is done for it.
 func TestAdviceByTheCopy(t *testing.T) {

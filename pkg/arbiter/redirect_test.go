@@ -67,31 +67,28 @@ func TestMembersGoWhereTheirSlotsAre(t *testing.T) {
 // What is reserved for a pod alone is where its Binding goes, also that of a first member: capacity for the others is
 // kept in the same step.
 func TestPodGoesWhereItsReservationIs(t *testing.T) {
-	redirectTest(t, 2, 1, func(w *gangWorld) {
-		pod := w.pod("", "pod", 0, withoutGang)
-		w.keepFor(pod, "n1")
-		require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
-		node, err := w.send(pod, "n0")
-		require.NoError(t, err)
-		assert.Equal(t, "n1", node)
-	})
-	redirectTest(t, 3, 1, func(w *gangWorld) {
-		pods := w.gang("a", 2, 2, nil)
-		w.keepFor(pods[0], "n1")
-		require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
-		node, err := w.send(pods[0], "n0")
-		require.NoError(t, err)
-		assert.Equal(t, "n1", node)
-		assert.Equal(t, 1, w.kept())
-	})
-	redirectTest(t, 2, 1, func(w *gangWorld) {
-		pods := w.gang("a", 2, 2, nil)
-		w.keepFor(pods[0], "n1")
-		require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
-		_, err := w.send(pods[0], "n0")
-		w.refusedAs(err, ledger.InsufficientResource)
-		assert.Len(t, w.ledger.ReservationSlots("ns", "r"), 1)
-	})
+	for _, tc := range []struct {
+		nodes, gang int // of how many members; 0: none
+		goes        bool
+	}{{2, 0, true}, {3, 2, true}, {2, 2, false}} {
+		redirectTest(t, tc.nodes, 1, func(w *gangWorld) {
+			pod := w.pod("", "pod", 0, withoutGang)
+			if tc.gang > 0 {
+				pod = w.gang("a", tc.gang, tc.gang, nil)[0]
+			}
+			w.keepFor(pod, "n1")
+			require.NoError(t, w.bind(w.pod("", "single", 0, withoutGang), "n0"))
+			node, err := w.send(pod, "n0")
+			if !tc.goes {
+				w.refusedAs(err, ledger.InsufficientResource)
+				assert.Len(t, w.ledger.ReservationSlots("ns", "r"), 1)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "n1", node)
+			assert.Equal(t, max(0, tc.gang-1), w.kept())
+		})
+	}
 }
 
 // A pod that cannot use its own slot is not sent to its node for what is free there beside the slot.
@@ -176,7 +173,7 @@ func TestBindingIsNotRedirected(t *testing.T) {
 		meanwhile func(w *gangWorld)
 		goes      bool
 	}
-	tests := map[string]testCase{
+	eachGang(t, 2, 1, map[string]testCase{
 		"it is":                     {goes: true},
 		"the policy says never":     {meanwhile: func(w *gangWorld) { w.rule(kinds.RedirectNever) }},
 		"refusals are warnings":     {meanwhile: func(w *gangWorld) { w.o.AdmissionWarns = true }},
@@ -192,8 +189,7 @@ func TestBindingIsNotRedirected(t *testing.T) {
 		"one that means other pods": {meanwhile: neighbor("zone", "ns"), goes: true},
 		"a taint":                   {meanwhile: func(w *gangWorld) { w.taint("n1") }},
 		"it has a volume":           {pods: hasVolume},
-	}
-	eachGang(t, 2, 1, tests, func(t *testing.T, w *gangWorld, test testCase) {
+	}, func(t *testing.T, w *gangWorld, test testCase) {
 		w.rule(kinds.RedirectWhenRefused)
 		w.label("n0", "ssd")
 		w.label("n1", "ssd")

@@ -121,12 +121,11 @@ func TestWhoIsRefusedIsTold(t *testing.T) {
 		nodes []string
 		fit   int
 	}
-	cases := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"a pod":                      {known: true, nodes: []string{"a", "b"}},
 		"one that has a node left":   {known: true, nodes: []string{"a", "b", "c"}, fit: 1},
 		"a copy of one that is none": {nodes: []string{"a", "b"}},
-	}
-	bubble.Each(t, cases, func(t *testing.T, tt testCase) {
+	}, func(t *testing.T, tt testCase) {
 		p := sized("p", "3", 5)
 		w := newWorld(t)
 		if tt.known {

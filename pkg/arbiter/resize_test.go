@@ -127,7 +127,7 @@ func TestResizeThatDoesNotHappen(t *testing.T) {
 		patches   int
 		mayFollow bool // the API server has abandoned it, or has no such pod
 	}
-	cases := map[string]testCase{
+	eachCluster(t, map[string]testCase{
 		"nothing happens": {meanwhile: func(*apiCluster, *v1.Pod) {}, want: 1000, patches: 1},
 		"something else was written": {
 			meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) },
@@ -145,8 +145,7 @@ func TestResizeThatDoesNotHappen(t *testing.T) {
 		"another webhook does not let the pod be patched": {meanwhile: func(c *apiCluster, _ *v1.Pod) {
 			c.api.change(func() { c.api.patch = apierrors.NewForbidden(podKind, "p", errReset) })
 		}, taken: 44 * time.Second, want: 1000, mayFollow: true},
-	}
-	eachCluster(t, cases, func(t *testing.T, c *apiCluster, tc testCase) {
+	}, func(t *testing.T, c *apiCluster, tc testCase) {
 		p := c.running("p", "1", "a")
 		q := c.resizing("p", "3")
 		_, err := c.AdmitResize(t.Context(), q)
@@ -219,39 +218,32 @@ func TestPendingResizesOfOneNamespace(t *testing.T) {
 	})
 }
 
-// More than the namespace's quota is refused whatever is free.
-func TestResizeWithinTheQuota(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *apiCluster) {
-		c.running("p", "1", "a")
-		c.ledger.SetLimits(ledger.OfNamespace,
-			map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
-		err := c.resize("p", "3")
-		assertOutcome(t, gates.Refused, err)
-		assert.ErrorContains(t, err, "ResourceQuota")
-		require.NoError(t, c.resize("p", "2"))
-	})
-}
-
-// The same of the limits of the caller that had the pod bound, or is about to; who asks for the resize is nothing to go
-// by.
-func TestResizeWithinTheLimitsOfTheCaller(t *testing.T) {
+// More than the namespace's quota is refused whatever is free, and more than the limits of the caller that had the pod
+// bound, or is about to; who asks for the resize is nothing to go by.
+func TestResizeWithinTheLimits(t *testing.T) {
+	twoCPUs := &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}
 	limit := func(c *apiCluster) {
-		c.ledger.SetLimits(ledger.OfCaller,
-			map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
+		c.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": twoCPUs})
 	}
-	grow := func(c *apiCluster) {
+	grow := func(c *apiCluster, why string) {
 		c.t.Helper()
 		err := c.resize("p", "3")
 		assertOutcome(c.t, gates.Refused, err)
-		assert.ErrorContains(c.t, err, `caller "for-scheduler" would use more cpu`)
+		assert.ErrorContains(c.t, err, why)
 		require.NoError(c.t, c.resize("p", "2"))
 	}
+	const ofCaller = `caller "for-scheduler" would use more cpu`
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.running("p", "1", "a")
+		c.ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": twoCPUs})
+		grow(c, "ResourceQuota")
+	})
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		c.running("p", "1", "a",
 			func(p *v1.Pod) { p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "for-scheduler"} })
 		c.running("of-others", "1", "b")
 		limit(c)
-		grow(c)
+		grow(c, ofCaller)
 		require.NoError(t, c.resize("of-others", "3"))
 	})
 	inCluster(t, func(t *testing.T, c *apiCluster) {
@@ -260,7 +252,7 @@ func TestResizeWithinTheLimitsOfTheCaller(t *testing.T) {
 		c.api.bind = func(int) reply {
 			c.api.mu.Unlock()
 			defer c.api.mu.Lock()
-			grow(c)
+			grow(c, ofCaller)
 			return honest
 		}
 		_, err := c.Bind(as(t.Context(), "for-scheduler"), ref(p), "a")

@@ -18,18 +18,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Gates go a moment before a pod is bound, and the watch may be late.
-func TestGatesAreGone(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *apiCluster) {
-		p := c.add("p", "1")
-		c.edit(p, func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "x"}} })
-		c.show("p")
-		c.edit(p, func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
-		require.NoError(t, c.carryOut(c.allow(p, "a")))
-	})
-}
-
-// The API server binds no pod with a scheduling gate: nothing is granted for one.
+// The API server binds no pod with a scheduling gate: nothing is granted for one. Gates go a moment before a pod is
+// bound, and the watch may be late.
 func TestGatedPodsAreNotBound(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")
@@ -41,6 +31,8 @@ func TestGatedPodsAreNotBound(t *testing.T) {
 		_, err = c.Bind(t.Context(), ref(p), "a")
 		assertOutcome(t, gates.Gated, err)
 		assert.Equal(t, "none", c.on(ref(p)))
+		c.edit(p, func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
+		require.NoError(t, c.carryOut(c.allow(p, "a")))
 	})
 }
 
@@ -194,24 +186,8 @@ func TestResizesThatHappen(t *testing.T) {
 	})
 }
 
-// A pod that is bound at last is one like others.
-func TestBoundAfterAll(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *apiCluster) {
-		p := c.add("p", "1")
-		for range 3 {
-			c.show("p")
-			c.allow(p, "a")
-			pass(10 * time.Second)
-		}
-		c.show("p")
-		require.NoError(t, c.carryOut(c.allow(p, "a")))
-		c.show("p")
-		pass(time.Minute)
-		assert.Zero(t, c.pending.undone.Len())
-	})
-}
-
-// A Binding is not sent twice for nothing: one that did not happen once may be repeated at once, elsewhere too.
+// A Binding is not sent twice for nothing: one that did not happen once may be repeated at once, elsewhere too. A pod
+// that is bound at last is one like others.
 func TestBindingIsRepeatedOnce(t *testing.T) {
 	for _, node := range []string{"a", "b"} {
 		inCluster(t, func(t *testing.T, c *apiCluster) {
@@ -224,6 +200,8 @@ func TestBindingIsRepeatedOnce(t *testing.T) {
 			c.show("p")
 			pass(afterGrace)
 			assert.Equal(t, "Bound on "+node, c.on(ref(p)))
+			pass(time.Minute)
+			assert.Zero(t, c.pending.undone.Len())
 		})
 	}
 }

@@ -50,7 +50,7 @@ func TestWritesOfSeveralObjects(t *testing.T) {
 		creates, gets, patches []storetest.Fate
 		granted                bool
 	}
-	tests := map[string]testCase{
+	bubble.Each(t, map[string]testCase{
 		"all written":              {granted: true},
 		"an answer lost":           {creates: []storetest.Fate{{}, lostAnswer}, granted: true},
 		"the head refused":         {creates: []storetest.Fate{never}},
@@ -68,8 +68,7 @@ func TestWritesOfSeveralObjects(t *testing.T) {
 			{Never: true, Err: apierrors.NewAlreadyExists(rsvKind, "r")},
 			never,
 		}},
-	}
-	bubble.Each(t, tests, func(t *testing.T, tc testCase) {
+	}, func(t *testing.T, tc testCase) {
 		w := newWorld(t)
 		w.Store.Creates, w.Store.Gets, w.Store.Patches = tc.creates, tc.gets, tc.patches
 		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
