@@ -322,6 +322,7 @@ func TestGangStaysWithinTheLimitsOfItsCaller(t *testing.T) {
 		w.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"bob": limits})
 		pods, single := w.gang("a", 4, 4, nil), w.pod("", "single", 0, withoutGang)
 		require.NoError(t, w.bind(pods[0].WithCaller("bob"), "n0"))
+		w.gang("b", 2, 2, nil) // which has not started
 		w.succeed()
 		w.refusedAs(w.bind(single.WithCaller("bob"), "n2"), ledger.CallerLimit)
 		require.NoError(t, w.bind(pods[1].WithCaller("bob"), "n0"))
