@@ -19,8 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// The first of a gang is bound only with capacity for the rest, which nobody else is given. A bind that fails leaves its
-// member what it had.
+// The first of a gang is bound only with capacity for the rest, which nobody else is given. A bind that fails leaves
+// its member what it had.
 func TestGangIsBoundWhole(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		pods := w.gang("a", 4, 4, nil)
