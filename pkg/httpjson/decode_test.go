@@ -34,9 +34,10 @@ type sample struct {
 }
 
 func TestDecodeRefuses(t *testing.T) {
+	type header map[string]string
 	tests := map[string]struct {
 		body    string
-		header  map[string]string
+		with    any // a header, or what reading ends with after the body
 		status  int
 		message string // a part of it
 	}{
@@ -62,23 +63,28 @@ func TestDecodeRefuses(t *testing.T) {
 		"wrong type further in":    {`{"Inner":{"Label":true}}`, nil, 400, "field /Inner/Label: got true, want a string"},
 		"wrong time":               {`{"Time":"yesterday"}`, nil, 400, "field /Time: the value is not usable: parsing time"},
 		"far too deep, unfinished": {`{"a":` + strings.Repeat("[", 20_000), nil, 400, "exceeded max depth"},
-		"too large": {`{"Name":"` + strings.Repeat("a", testLimit) +
-			`"}`, nil, 413, "larger than the limit of 32768 bytes"},
-		"protobuf": {
-			`{}`,
-			map[string]string{"Content-Type": "application/vnd.kubernetes.protobuf"},
-			415,
-			"is not supported",
+		"too large":                {`{"Name":"` + strings.Repeat("a", testLimit) + `"}`, nil, 413, "larger than the limit of 32768 bytes"},
+		"protobuf":                 {`{}`, header{"Content-Type": "application/vnd.kubernetes.protobuf"}, 415, "is not supported"},
+		"another charset":          {`{}`, header{"Content-Type": "application/json; charset=latin1"}, 415, "in UTF-8"},
+		"broken content type":      {`{}`, header{"Content-Type": "application/json; =;"}, 415, "is not supported"},
+		"compressed":               {`{}`, header{"Content-Encoding": "gzip"}, 415, "send the body uncompressed"},
+		"too slow": {
+			`{"Name"`, &net.OpError{Op: "read", Err: context.DeadlineExceeded}, 408, "did not arrive in time (7 bytes did)",
 		},
-		"another charset":     {`{}`, map[string]string{"Content-Type": "application/json; charset=latin1"}, 415, "in UTF-8"},
-		"broken content type": {`{}`, map[string]string{"Content-Type": "application/json; =;"}, 415, "is not supported"},
-		"compressed":          {`{}`, map[string]string{"Content-Encoding": "gzip"}, 415, "send the body uncompressed"},
+		"ends early": {`{"Name"`, io.ErrUnexpectedEOF, 400, "ended after 7 bytes"},
+		"cut":        {`{"Name"`, errors.New("connection reset"), 400, "cannot be read: connection reset"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tt.body))
-			for k, v := range tt.header {
-				r.Header.Set(k, v)
+			var body io.Reader = strings.NewReader(tt.body)
+			if cause, ok := tt.with.(error); ok {
+				body = io.MultiReader(body, iotest.ErrReader(cause))
+			}
+			r := httptest.NewRequest(http.MethodPost, "/", body)
+			if with, ok := tt.with.(header); ok {
+				for k, v := range with {
+					r.Header.Set(k, v)
+				}
 			}
 			err := decode(httptest.NewRecorder(), r, testLimit, new(sample))
 			var refused *Error
@@ -164,28 +170,6 @@ func TestDecodeKeepsNothingOfTheBuffer(t *testing.T) {
 	require.NoError(t, Unmarshal(data, &got))
 	clear(data)
 	assert.Equal(t, want, got)
-}
-
-func TestDecodeBrokenBodies(t *testing.T) {
-	tests := map[string]struct {
-		cause   error
-		status  int
-		message string
-	}{
-		"deadline":   {&net.OpError{Op: "read", Err: context.DeadlineExceeded}, 408, "did not arrive in time (7 bytes did)"},
-		"ends early": {io.ErrUnexpectedEOF, 400, "ended after 7 bytes"},
-		"cut":        {errors.New("connection reset"), 400, "cannot be read: connection reset"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			body := io.MultiReader(strings.NewReader(`{"Name"`), iotest.ErrReader(tt.cause))
-			err := decode(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), testLimit, new(sample))
-			var refused *Error
-			require.ErrorAs(t, err, &refused)
-			assert.Equal(t, tt.status, refused.Status)
-			assert.Contains(t, refused.Message, tt.message)
-		})
-	}
 }
 
 // TestDecodeRefusesByLengthAlone: a body that says it is too long is not waited for.

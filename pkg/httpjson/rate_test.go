@@ -46,20 +46,6 @@ func TestRequestsOfACallerAreBounded(t *testing.T) {
 	})
 }
 
-// A kube-scheduler at the fastest that is known, with all verbs and 16 binds at a time, for a minute, after a pause.
-func TestSchedulersDoNotMeetTheRate(t *testing.T) {
-	const podsPerSecond, verbs, parallel = 1300, 4, 16
-	synctest.Test(t, func(t *testing.T) {
-		in := NewIntake(1<<20, byHeader)
-		handler := in.Paced(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		for range 60 * podsPerSecond / parallel {
-			served, _ := pace(handler, "scheduler", verbs*parallel)
-			require.Equal(t, verbs*parallel, served)
-			<-time.After(time.Second * parallel / podsPerSecond)
-		}
-	})
-}
-
 // Whoever invents callers takes no more memory than so many.
 func TestRatesAreBounded(t *testing.T) {
 	rates := NewRates(1, 1)
@@ -69,17 +55,4 @@ func TestRatesAreBounded(t *testing.T) {
 	}
 	assert.Equal(t, maxRated, rates.callers.Len())
 	assert.False(t, rates.Take(fmt.Sprint(3*maxRated-1), now))
-}
-
-// Who has too much under way, or has to wait, is told when to come back.
-func TestRetryAfter(t *testing.T) {
-	for status, want := range map[int]string{400: "", 429: "1", 500: "", 503: "1"} {
-		w := httptest.NewRecorder()
-		WriteError(w, Errorf(status, "no"))
-		assert.Equal(t, want, w.Header().Get("Retry-After"), status)
-	}
-	w := httptest.NewRecorder()
-	w.Header().Set("Retry-After", "7")
-	WriteError(w, Errorf(503, "no"))
-	assert.Equal(t, "7", w.Header().Get("Retry-After"))
 }

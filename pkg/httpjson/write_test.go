@@ -66,6 +66,8 @@ func TestWriteError(t *testing.T) {
 		"status of a success": {Errorf(200, "x"), 500, "x"},
 		"status too high":     {Errorf(1000, "x"), 500, "x"},
 		"invalid UTF-8":       {errors.New("a\xff"), 500, "a\ufffd"},
+		"too much under way":  {Errorf(429, "x"), 429, "x"},
+		"has to wait":         {Errorf(503, "x"), 503, "x"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -75,6 +77,12 @@ func TestWriteError(t *testing.T) {
 			var answer map[string]any
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
 			assert.Equal(t, map[string]any{"Error": tt.text, "Status": float64(tt.status)}, answer)
+			retry := map[int]string{429: "1", 503: "1"}[tt.status]
+			assert.Equal(t, retry, w.Header().Get("Retry-After"), "when to come back")
 		})
 	}
+	w := httptest.NewRecorder()
+	w.Header().Set("Retry-After", "7")
+	WriteError(w, Errorf(503, "no"))
+	assert.Equal(t, "7", w.Header().Get("Retry-After"))
 }

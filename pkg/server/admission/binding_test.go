@@ -3,7 +3,6 @@ package admission_test
 import (
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,28 +14,32 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
+// What tells what a pod was given only the webhook says of a Binding, whatever it came with.
 func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
+	forged := map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/forged/0", v1alpha1.CallerAnnotation: "another"}
 	for name, given := range map[string]metav1.ObjectMeta{
 		"it has none": {}, "with preconditions of its own": {UID: "uid-p", ResourceVersion: "101"},
+		"with records": {Annotations: forged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.serve(func(o *arbiter.Options) { o.Term = election.NewOwnTerm(7) })
 			w.add(pod("p", "3"))
 			b := binding("p", "a")
-			b.UID, b.ResourceVersion = given.UID, given.ResourceVersion
+			b.UID, b.ResourceVersion, b.Annotations = given.UID, given.ResourceVersion, given.Annotations
 			allowed, refusal := w.bind(b)
 			require.Nil(t, refusal)
 			assert.EqualValues(t, "uid-p", allowed.UID)
 			assert.Equal(t, "101", allowed.ResourceVersion)
+			assert.Empty(t, allowed.Annotations[v1alpha1.MatchedReservationAnnotation])
+			delete(allowed.Annotations, v1alpha1.MatchedReservationAnnotation)
 			assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "naive", v1alpha1.TermAnnotation: "7"},
 				allowed.Annotations)
 			assert.Equal(t, "Binding on a", w.state("p"))
@@ -79,6 +82,7 @@ func TestBindingIsRedirected(t *testing.T) {
 }
 
 func TestBindingIsRefused(t *testing.T) {
+	const conflict, bad, gone = http.StatusConflict, http.StatusBadRequest, "is being deleted or has finished"
 	cases := map[string]struct {
 		change func(*v1.Pod)
 		given  func(*v1.Binding)
@@ -86,46 +90,19 @@ func TestBindingIsRefused(t *testing.T) {
 		want   string
 	}{
 		"no capacity": {
-			change: func(p *v1.Pod) { *p = *pod("p", "5") }, code: http.StatusConflict,
-			want: `node "a" has too little cpu for pod ns/p: requested 5 CPU, 4 free`,
+			func(p *v1.Pod) { *p = *pod("p", "5") }, nil, conflict,
+			`node "a" has too little cpu for pod ns/p: requested 5 CPU, 4 free`,
 		},
-		"bound": {
-			change: func(p *v1.Pod) { p.Spec.NodeName = "b" }, code: http.StatusConflict,
-			want: `is bound to node "b" already`,
-		},
-		"being deleted": {
-			change: func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, code: http.StatusConflict,
-			want: "is being deleted or has finished",
-		},
-		"finished": {
-			change: func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, code: http.StatusConflict,
-			want: "is being deleted or has finished",
-		},
-		"uncountable": {change: negative, code: http.StatusUnprocessableEntity, want: "must not be negative"},
-		"another UID": {
-			given: func(b *v1.Binding) { b.UID = "old" }, code: http.StatusConflict,
-			want: "has another UID than old",
-		},
-		"changed": {
-			given: func(b *v1.Binding) { b.ResourceVersion = "7" }, code: http.StatusConflict,
-			want: "has another resourceVersion by now",
-		},
-		"no such pod": {
-			given: func(b *v1.Binding) { b.Name = "x" }, code: http.StatusNotFound,
-			want: "pod ns/x does not exist",
-		},
-		"not a node": {
-			given: func(b *v1.Binding) { b.Target.Kind = "Pod" }, code: http.StatusBadRequest,
-			want: `target.kind is "Pod"`,
-		},
-		"no target": {
-			given: func(b *v1.Binding) { b.Target.Name = "" }, code: http.StatusBadRequest,
-			want: "target.name is missing",
-		},
-		"name of a path": {
-			given: func(b *v1.Binding) { b.Name = "../p" }, code: http.StatusBadRequest,
-			want: "is not the name of a pod",
-		},
+		"bound":          {func(p *v1.Pod) { p.Spec.NodeName = "b" }, nil, conflict, `is bound to node "b" already`},
+		"being deleted":  {func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, nil, conflict, gone},
+		"finished":       {func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, nil, conflict, gone},
+		"uncountable":    {negative, nil, http.StatusUnprocessableEntity, "must not be negative"},
+		"another UID":    {nil, func(b *v1.Binding) { b.UID = "old" }, conflict, "has another UID than old"},
+		"changed":        {nil, func(b *v1.Binding) { b.ResourceVersion = "7" }, conflict, "another resourceVersion by now"},
+		"no such pod":    {nil, func(b *v1.Binding) { b.Name = "x" }, http.StatusNotFound, "pod ns/x does not exist"},
+		"not a node":     {nil, func(b *v1.Binding) { b.Target.Kind = "Pod" }, bad, `target.kind is "Pod"`},
+		"no target":      {nil, func(b *v1.Binding) { b.Target.Name = "" }, bad, "target.name is missing"},
+		"name of a path": {nil, func(b *v1.Binding) { b.Name = "../p" }, bad, "is not the name of a pod"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -225,21 +202,6 @@ func TestBindingUsesASlot(t *testing.T) {
 	assert.Equal(t, "kept", allowed.Annotations["other"])
 }
 
-// Nobody may say of a binding that it uses a slot but the ledger.
-func TestForgedMatchIsTakenAway(t *testing.T) {
-	w := newWorld(t)
-	w.add(pod("p", "3"))
-	b := binding("p", "a")
-	b.Annotations = map[string]string{
-		v1alpha1.MatchedReservationAnnotation: "ns/forged/0",
-		v1alpha1.CallerAnnotation:             "another",
-	}
-	allowed, refusal := w.bind(b)
-	require.Nil(t, refusal)
-	assert.Empty(t, allowed.Annotations[v1alpha1.MatchedReservationAnnotation])
-	assert.Equal(t, "naive", allowed.Annotations[v1alpha1.CallerAnnotation])
-}
-
 func TestTooManyPending(t *testing.T) {
 	w := newWorld(t)
 	w.serve(func(o *arbiter.Options) { o.MaxPending = 1 })
@@ -290,71 +252,25 @@ func TestOtherRequestsAreSkipped(t *testing.T) {
 	assert.Empty(t, response.Warnings)
 }
 
-const gpu = "nvidia.com/gpu"
-
-// newDeviceWorld has a P100 and two K80 on node a, in a cluster in which each claim asks for one GPU: one whose name
-// begins with k80 for a K80.
-func newDeviceWorld(t *testing.T) *world {
-	w := newWorld(t)
-	w.Question.Devices = func(pod *cluster.Pod) *ledger.DeviceRequest {
-		if pod.Devices == nil {
-			return nil
-		}
-		r := &ledger.DeviceRequest{}
-		for _, name := range pod.Devices.Claims {
-			spec := &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1}
-			if strings.HasPrefix(name, "k80") {
-				spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: map[string]string{"model": "K80"}}
-			}
-			compiled, err := devices.Compile(nil, spec)
-			require.NoError(t, err)
-			r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: "ns", Name: name, UID: "1"})
-			r.Requests = append(r.Requests, compiled)
-		}
-		return r
-	}
-	var list []devices.Device
-	for id, model := range map[string]string{"gpu-0": "P100", "gpu-1": "K80", "gpu-2": "K80"} {
-		list = append(list, devices.Device{Name: id, Resource: gpu, ID: id, Properties: map[string]string{"model": model}})
-	}
-	w.Ledger.ObserveDevices("a", list)
-	return w
-}
-
-func claiming(p *v1.Pod, claims string) *v1.Pod {
-	p.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
-	return p
-}
-
 // A pod that names other claims after its binding was allowed gets other devices with
 // the next. The first binding cannot be carried out: the pod has changed.
 func TestClaimsThatChangeBetweenBindings(t *testing.T) {
-	cases := map[string]struct{ before, after, first, second string }{
-		"another device":  {"k80-a", "any", "gpu-1", "gpu-0"},
-		"more devices":    {"k80-a", "k80-a,any", "gpu-1", "gpu-1,gpu-0"},
-		"fewer devices":   {"k80-a,any", "any", "gpu-1,gpu-0", "gpu-0"},
-		"no claims":       {"k80-a", "", "gpu-1", ""},
-		"claims at last":  {"", "k80-a", "", "gpu-1"},
-		"another order":   {"k80-a,any", "any,k80-a", "gpu-1,gpu-0", "gpu-0,gpu-1"},
-		"the same device": {"k80-a", "k80-b", "gpu-1", "gpu-1"},
-	}
-	for name, tc := range cases {
+	for name, given := range map[string][2]string{ // which claims it names, and is given devices for
+		"more": {"c", "c,d"}, "fewer": {"c,d", "d"}, "none": {"c", ""}, "some at last": {"", "c"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeviceWorld(t)
-			for _, step := range []struct{ claims, given string }{{tc.before, tc.first}, {tc.after, tc.second}} {
-				w.add(claiming(pod("p", "1"), step.claims))
+			w := newWorld(t)
+			w.Question.Devices = placementtest.Claims
+			placementtest.GPUs(w.Ledger, "a", "gpu-0", "gpu-1")
+			for _, claims := range given {
+				p := pod("p", "1")
+				p.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
+				w.add(p)
 				allowed, refused := w.bind(binding("p", "a"))
 				require.Nil(t, refused)
-				assert.Equal(t, step.given, allowed.Annotations[v1alpha1.ExtendedResourcesAnnotation])
+				devices := map[string]string{"": "", "c": "gpu-0", "d": "gpu-0", "c,d": "gpu-0,gpu-1"}[claims]
+				assert.Equal(t, devices, allowed.Annotations[v1alpha1.ExtendedResourcesAnnotation])
 			}
-			var owned []string
-			node, _, _ := w.Ledger.Node("a")
-			for _, device := range node.Devices {
-				if !device.Free {
-					owned = append(owned, device.ID)
-				}
-			}
-			assert.ElementsMatch(t, strings.FieldsFunc(tc.second, func(r rune) bool { return r == ',' }), owned)
 		})
 	}
 }

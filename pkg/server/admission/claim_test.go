@@ -20,6 +20,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // newClaimsWorld is a world whose cluster has DRA, with a pool of some devices, and some objects of it.
@@ -53,29 +54,18 @@ func newClaim(name, version string, devices ...string) *resourcev1.ResourceClaim
 }
 
 // claimReview is what the API server asks about a write.
-func claimReview(before, after *resourcev1.ResourceClaim, changes ...func(*admissionv1.AdmissionRequest)) []byte {
-	encode := func(claim *resourcev1.ResourceClaim) runtime.RawExtension {
-		raw, err := json.Marshal(claim)
-		if err != nil {
-			panic(err)
-		}
-		return runtime.RawExtension{Raw: raw}
+func claimReview(t testing.TB, before, after *resourcev1.ResourceClaim,
+	changes ...func(*admissionv1.AdmissionRequest),
+) *admissionv1.AdmissionReview {
+	t.Helper()
+	old, err := json.Marshal(before)
+	require.NoError(t, err)
+	update := func(r *admissionv1.AdmissionRequest) {
+		r.Operation, r.Namespace, r.Resource.Group = admissionv1.Update, before.Namespace, "resource.k8s.io"
+		r.OldObject.Raw = old
 	}
-	request := &admissionv1.AdmissionRequest{
-		UID: "review", Namespace: before.Namespace, Name: before.Name, Operation: admissionv1.Update, SubResource: "status",
-		Resource: metav1.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"},
-		Object:   encode(after), OldObject: encode(before),
-	}
-	for _, change := range changes {
-		change(request)
-	}
-	body, err := json.Marshal(&admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request,
-	})
-	if err != nil {
-		panic(err)
-	}
-	return body
+	return review(t, before.Name, "resourceclaims", "status", after, append([]func(*admissionv1.AdmissionRequest){update},
+		changes...)...)
 }
 
 // allocate asks about a write that gives a claim devices.
@@ -83,18 +73,17 @@ func (w *world) allocate(name string, devices []string,
 	changes ...func(*admissionv1.AdmissionRequest),
 ) *admissionv1.AdmissionResponse {
 	w.t.Helper()
-	code, body := w.postTo("/admission/resourceclaims", string(claimReview(newClaim(name, "5"),
-		newClaim(name, "5", devices...), changes...)))
-	require.Equal(w.t, http.StatusOK, code, body)
-	var answer admissionv1.AdmissionReview
-	require.NoError(w.t, json.Unmarshal([]byte(body), &answer))
-	require.EqualValues(w.t, "review", answer.Response.UID)
-	return answer.Response
+	r := claimReview(w.t, newClaim(name, "5"), newClaim(name, "5", devices...), changes...)
+	return w.askAt(admission.ResourceClaimsPath, r)
 }
 
+// Schedulers copy a refusal into the condition of the pod, which its author reads: claims of others are not named. Who
+// a claim is, is said by the object as it is: the API server keeps that, whatever a write says.
 func TestResourceClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newClaimsWorld(t, newClaim("a", "5", "gpu-0"))
+		others := newClaim("secret", "5", "gpu-2")
+		others.Namespace = "foreign"
+		w := newClaimsWorld(t, newClaim("a", "5", "gpu-0"), others)
 		refused := w.allocate("b", []string{"gpu-1", "gpu-0"})
 		require.False(t, refused.Allowed)
 		assert.EqualValues(t, http.StatusForbidden, refused.Result.Code, "kube-scheduler would repeat a conflict")
@@ -102,6 +91,14 @@ func TestResourceClaims(t *testing.T) {
 		assert.Equal(t,
 			"ResourceClaim ns/b is not given its devices: device gpu.example.com/p/gpu-0 is allocated to ResourceClaim ns/a. "+
 				"Its scheduler tries the pod again, and takes others as soon as it has seen that", refused.Result.Message)
+		unnamed := w.allocate("b", []string{"gpu-2"})
+		require.False(t, unnamed.Allowed)
+		assert.Contains(t, unnamed.Result.Message, "gpu-2 is allocated to ResourceClaim (of another namespace). Its")
+		forged := newClaim("b", "9", "gpu-0")
+		forged.Name, forged.UID = "a", "uid-a"
+		refused = w.askAt(admission.ResourceClaimsPath, claimReview(t, newClaim("b", "5"), forged))
+		require.False(t, refused.Allowed)
+		assert.Contains(t, refused.Result.Message, "ResourceClaim ns/b is not given its devices")
 
 		require.True(t, w.allocate("b", []string{"gpu-1"}, dryRun).Allowed)
 		require.False(t, w.allocate("b", []string{"gpu-0"}, dryRun).Allowed)
@@ -113,32 +110,6 @@ func TestResourceClaims(t *testing.T) {
 	})
 }
 
-// Schedulers copy a refusal into the condition of the pod, which its author reads.
-func TestResourceClaimsOfOthersAreNotNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		others := newClaim("secret", "5", "gpu-0")
-		others.Namespace = "foreign"
-		w := newClaimsWorld(t, others)
-		refused := w.allocate("b", []string{"gpu-0"})
-		require.False(t, refused.Allowed)
-		assert.Contains(t, refused.Result.Message, "gpu-0 is allocated to ResourceClaim (of another namespace)")
-		assert.NotContains(t, refused.Result.Message, "foreign")
-		assert.NotContains(t, refused.Result.Message, "secret")
-	})
-}
-
-// Who a claim is, is said by the object as it is: the API server keeps that, whatever a write says.
-func TestForgedResourceClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newClaimsWorld(t, newClaim("a", "5", "gpu-0"))
-		forged := newClaim("b", "5", "gpu-0")
-		forged.Name, forged.UID, forged.ResourceVersion = "a", "uid-a", "9"
-		code, body := w.postTo("/admission/resourceclaims", string(claimReview(newClaim("b", "5"), forged)))
-		require.Equal(t, http.StatusOK, code)
-		assert.Contains(t, body, "ResourceClaim ns/b is not given its devices")
-	})
-}
-
 func TestBadResourceClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimsWorld(t)
@@ -146,11 +117,7 @@ func TestBadResourceClaims(t *testing.T) {
 			"no object":     func(r *admissionv1.AdmissionRequest) { r.Object.Raw = nil },
 			"not an object": func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(`{"status":{"allocation":[]}}`) },
 			"no old object": func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte(`{}`) },
-			"no version": func(r *admissionv1.AdmissionRequest) {
-				r.OldObject.Raw = []byte(
-					`{"metadata":{"name":"a","uid":"u"}}`,
-				)
-			},
+			"no version":    func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte(`{"metadata":{"name":"a","uid":"u"}}`) },
 		} {
 			assert.False(t, w.allocate("a", []string{"gpu-0"}, change).Allowed, name)
 		}
@@ -167,8 +134,8 @@ func TestResourceClaimsWhileNobodyDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimsWorld(t)
 		ask := func(name string) int {
-			code, _ := w.postTo("/admission/resourceclaims", string(claimReview(newClaim(name, "5"),
-				newClaim(name, "5", "gpu-"+name))))
+			asked := claimReview(t, newClaim(name, "5"), newClaim(name, "5", "gpu-"+name))
+			code, _ := w.postTo(admission.ResourceClaimsPath, encode(t, asked))
 			return code
 		}
 		require.Equal(t, http.StatusOK, ask("a"))
@@ -213,12 +180,12 @@ func BenchmarkResourceClaim(b *testing.B) {
 	for n := range reviews {
 		after := newClaim(fmt.Sprint("new-", n), "5", "gpu-1")
 		after.Status.Allocation.Devices.Results[0].Pool = fmt.Sprint("node-", n)
-		reviews[n] = string(claimReview(newClaim(after.Name, "5"), after))
+		reviews[n] = encode(b, claimReview(b, newClaim(after.Name, "5"), after))
 	}
 	took := make([]time.Duration, 0, 1<<16)
 	for i := 0; b.Loop(); i++ {
 		start := time.Now()
-		code, _ := w.postTo("/admission/resourceclaims", reviews[i%nodes])
+		code, _ := w.postTo(admission.ResourceClaimsPath, reviews[i%nodes])
 		took = append(took, time.Since(start))
 		if code != http.StatusOK {
 			b.Fatal(code)

@@ -27,39 +27,23 @@ func withNode(name, cpu, node string) *v1.Pod {
 }
 
 func TestPodWithANodeIsRefused(t *testing.T) {
+	const conflict, invalid = http.StatusConflict, http.StatusUnprocessableEntity
+	mirror := withNode("q", "1", "no-such-node")
+	mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 	cases := map[string]struct {
-		before func(*world)
-		change func(*v1.Pod)
-		code   int32
-		want   string
+		p    *v1.Pod
+		code int32
+		want string
 	}{
-		"exists": {
-			before: func(w *world) { w.add(pod("p", "1")) }, code: http.StatusConflict,
-			want: "pod ns/p already exists",
-		},
-		"endless node": {
-			change: func(p *v1.Pod) { p.Spec.NodeName = strings.Repeat("x", 300) },
-			code:   http.StatusUnprocessableEntity, want: "is not the name of a node",
-		},
-		"mirror pod of somebody else": {
-			change: func(p *v1.Pod) {
-				p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
-				p.Spec.NodeName = "no-such-node"
-			},
-			code: http.StatusConflict, want: "is not in the ledger",
-		},
+		"exists":                      {withNode("p", "1", "a"), conflict, "pod ns/p already exists"},
+		"endless node":                {withNode("q", "1", strings.Repeat("x", 300)), invalid, "is not the name of a node"},
+		"mirror pod of somebody else": {mirror, conflict, "is not in the ledger"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			if tc.before != nil {
-				tc.before(w)
-			}
-			p := withNode("p", "1", "a")
-			if tc.change != nil {
-				tc.change(p)
-			}
-			response := w.create(p)
+			w.add(pod("p", "1"))
+			response := w.create(tc.p)
 			require.False(t, response.Allowed)
 			assert.Equal(t, tc.code, response.Result.Code)
 			assert.Contains(t, response.Result.Message, tc.want)
@@ -118,7 +102,7 @@ func TestPodWithANodeIsGrantedWhenItIsWritten(t *testing.T) {
 }
 
 // What tells what a pod was given only the webhook writes on one that is created with a node: where it writes nothing,
-// as the pod was given nothing, or has only a warning, nothing is there.
+// as the pod was given nothing, or has only a warning, nothing is there. The kubelet's mirror pods are let through.
 func TestPodWithANodeBringsNoRecords(t *testing.T) {
 	forged := map[string]string{
 		"other":                                  "kept",
@@ -136,11 +120,9 @@ func TestPodWithANodeBringsNoRecords(t *testing.T) {
 		more   map[string]string
 		want   map[string]string
 	}{
-		"granted": {cpu: "1", want: map[string]string{"other": "kept", v1alpha1.CallerAnnotation: "naive"}},
-		"warned":  {cpu: "5", warns: true, want: plain},
-		"of the kubelet": {
-			cpu: "5", change: mirror, more: map[string]string{v1.MirrorPodAnnotationKey: "x"}, want: plain,
-		},
+		"granted":        {cpu: "1", want: map[string]string{"other": "kept", v1alpha1.CallerAnnotation: "naive"}},
+		"warned":         {cpu: "5", warns: true, want: plain},
+		"of the kubelet": {cpu: "5", change: mirror, more: map[string]string{v1.MirrorPodAnnotationKey: "x"}, want: plain},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -159,6 +141,7 @@ func TestPodWithANodeBringsNoRecords(t *testing.T) {
 				delete(p.Annotations, key)
 			}
 			assert.Equal(t, tc.want, p.Annotations)
+			assert.Equal(t, tc.cpu == "1", w.state("p") != "none", "what is let through has no allocation")
 		})
 	}
 }
@@ -189,15 +172,6 @@ func TestRequestsThatAreDroppedDoNotHideThoseOfContainers(t *testing.T) {
 	grown = withCPU(running, "5")
 	grown.Spec.Resources = nil
 	require.False(t, w.resize(running, grown).Allowed)
-}
-
-func TestMirrorPodIsLetThrough(t *testing.T) {
-	w := newWorld(t)
-	p := withNode("p", "100", "a")
-	p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
-	response := w.create(p, func(r *admissionv1.AdmissionRequest) { r.UserInfo.Groups = []string{"system:nodes"} })
-	assert.True(t, response.Allowed)
-	assert.Equal(t, "none", w.state("p"))
 }
 
 func TestPodWithANodeUsesASlot(t *testing.T) {

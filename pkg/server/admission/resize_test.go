@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -47,10 +46,8 @@ func resizeReview(t testing.TB, before, after *v1.Pod,
 	t.Helper()
 	old, err := json.Marshal(before)
 	require.NoError(t, err)
-	changes = append(changes, func(r *admissionv1.AdmissionRequest) {
-		r.Operation, r.OldObject.Raw = admissionv1.Update,
-			old
-	})
+	update := func(r *admissionv1.AdmissionRequest) { r.Operation, r.OldObject.Raw = admissionv1.Update, old }
+	changes = append(changes, update)
 	return review(t, before.Name, "pods", "resize", after, changes...)
 }
 
@@ -81,10 +78,8 @@ func TestResize(t *testing.T) {
 	assert.Equal(t, 1, w.count("refused"))
 	assert.Equal(t, 1, w.count("skipped"))
 
-	w.Ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{
-		Column: resources.CPU,
-		Value:  4000,
-	}}}})
+	w.Ledger.SetLimits(ledger.OfNamespace,
+		map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}})
 	refused = w.resize(p, withCPU(p, "2001m"))
 	require.False(t, refused.Allowed)
 	assert.EqualValues(t, http.StatusForbidden, refused.Result.Code, "as ResourceQuota refuses")
@@ -139,32 +134,20 @@ func TestForgedResize(t *testing.T) {
 
 // What the API server would not write is refused, and nothing is taken for it.
 func TestBadResize(t *testing.T) {
-	container := v1.Container{Name: "more"}
+	const invalid, sameContainers = http.StatusUnprocessableEntity, "must not add, remove"
+	more := v1.Container{Name: "more"}
 	cases := map[string]struct {
 		change func(before, after *v1.Pod)
 		code   int32
 		want   string
 	}{
-		"negative": {
-			func(_, after *v1.Pod) { negative(after) }, http.StatusUnprocessableEntity,
-			"must not be negative",
-		},
-		"another container": {
-			func(_, after *v1.Pod) { after.Spec.Containers[0].Name = "x" },
-			http.StatusUnprocessableEntity, "must not add, remove",
-		},
+		"negative":          {func(_, after *v1.Pod) { negative(after) }, invalid, "must not be negative"},
+		"another container": {func(_, after *v1.Pod) { after.Spec.Containers[0].Name = "x" }, invalid, sameContainers},
 		"one container more": {
-			func(_, after *v1.Pod) { after.Spec.Containers = append(after.Spec.Containers, container) },
-			http.StatusUnprocessableEntity, "must not add, remove",
+			func(_, after *v1.Pod) { after.Spec.Containers = append(after.Spec.Containers, more) }, invalid, sameContainers,
 		},
-		"no pod": {
-			func(before, _ *v1.Pod) { before.UID = "" }, http.StatusUnprocessableEntity,
-			"no metadata.name or metadata.uid",
-		},
-		"a pod of former times": {
-			func(before, _ *v1.Pod) { before.UID = types.UID("former") }, http.StatusConflict,
-			"another UID",
-		},
+		"no pod":                {func(before, _ *v1.Pod) { before.UID = "" }, invalid, "no metadata.name or metadata.uid"},
+		"a pod of former times": {func(before, _ *v1.Pod) { before.UID = "former" }, http.StatusConflict, "another UID"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
