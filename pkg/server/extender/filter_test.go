@@ -22,6 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // fillWorld has a node for every verdict.
@@ -46,7 +47,7 @@ func TestFilter(t *testing.T) {
 	withPort := func(_ *world, p *v1.Pod) {
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	}
-	tests := map[string]struct {
+	type testCase struct {
 		setup        func(w *world, p *v1.Pod)
 		nodes        []string
 		kept         []string
@@ -54,7 +55,8 @@ func TestFilter(t *testing.T) {
 		unresolvable extenderv1.FailedNodesMap
 		wakes        bool
 		result       string
-	}{
+	}
+	bubble.Each(t, map[string]testCase{
 		"every verdict": {
 			setup: withPort, nodes: allNodes, kept: []string{"empty", "other"},
 			failed:       extenderv1.FailedNodesMap{"full": full, "port": port},
@@ -80,37 +82,31 @@ func TestFilter(t *testing.T) {
 			},
 			wakes: true, result: "granted",
 		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, p := fillWorld(t), newPod("p")
-				if tt.setup != nil {
-					tt.setup(w, p)
-				}
-				w.create(p)
-				before := w.Ledger.Revision()
+	}, func(t *testing.T, tt testCase) {
+		w, p := fillWorld(t), newPod("p")
+		if tt.setup != nil {
+			tt.setup(w, p)
+		}
+		w.create(p)
+		before := w.Ledger.Revision()
 
-				var got extenderv1.ExtenderFilterResult
-				w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &tt.nodes}, &got)
-				require.NotNil(t, got.NodeNames, "kube-scheduler takes no list for an answer without names")
-				assert.Equal(t, tt.kept, *got.NodeNames)
-				assert.Nil(t, got.Nodes)
-				assertMap(t, tt.failed, got.FailedNodes)
-				assertMap(t, tt.unresolvable, got.FailedAndUnresolvableNodes)
-				assert.Empty(t, got.Error)
-				refusals, _ := w.Waiting.RefusalsAfter(0)
-				assert.Equal(t, len(tt.kept) == 0 && len(tt.nodes) > 0, len(refusals) == 1)
+		got := ask[extenderv1.ExtenderFilterResult](w, "filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &tt.nodes})
+		require.NotNil(t, got.NodeNames, "kube-scheduler takes no list for an answer without names")
+		assert.Equal(t, tt.kept, *got.NodeNames)
+		assert.Nil(t, got.Nodes)
+		assertMap(t, tt.failed, got.FailedNodes)
+		assertMap(t, tt.unresolvable, got.FailedAndUnresolvableNodes)
+		assert.Empty(t, got.Error)
+		refusals, _ := w.Waiting.RefusalsAfter(0)
+		assert.Equal(t, len(tt.kept) == 0 && len(tt.nodes) > 0, len(refusals) == 1)
 
-				assert.Equal(t, before, w.Ledger.Revision(), "filter only reads")
-				assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", tt.result))
-				assert.Equal(t, 1, w.Counted(t, "requests_total", "filter", "200"))
-				w.askWithNodes(p, tt.nodes, tt.kept, tt.failed, tt.unresolvable)
-				woken := w.wokenAfter(w.grow(tt.nodes...))
-				assert.Equal(t, tt.wakes, len(woken) == 1, "%v", woken)
-			})
-		})
-	}
+		assert.Equal(t, before, w.Ledger.Revision(), "filter only reads")
+		assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", tt.result))
+		assert.Equal(t, 1, w.Counted(t, "requests_total", "filter", "200"))
+		w.askWithNodes(p, tt.nodes, tt.kept, tt.failed, tt.unresolvable)
+		woken := w.wokenAfter(w.grow(tt.nodes...))
+		assert.Equal(t, tt.wakes, len(woken) == 1, "%v", woken)
+	})
 }
 
 // A pod that a gate refuses is refused everywhere, in a text that does not change. It is not woken for what becomes
@@ -121,8 +117,7 @@ func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 		w.create(p)
 		w.caller = "batch"
 		w.Policy.Set(gatestest.Limited(p.Spec.SchedulerName))
-		var got extenderv1.ExtenderFilterResult
-		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty", "full"}}, &got)
+		got := w.filtered(p, "empty", "full")
 		assert.Empty(t, *got.NodeNames)
 		assert.Empty(t, got.FailedNodes)
 		assert.Equal(t, extenderv1.FailedNodesMap{"empty": gateRefusal, "full": gateRefusal}, got.FailedAndUnresolvableNodes)
@@ -130,7 +125,7 @@ func TestFilterOfPodThatAGateRefuses(t *testing.T) {
 		assert.Empty(t, w.wokenAfter(w.grow("empty", "full")))
 		require.Len(t, w.Writes.Told(), 1)
 		assert.Contains(t, w.Writes.Told()[0], `p Refused: caller "batch" may not act for scheduler "scheduler"`)
-		w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("unseen"), NodeNames: &[]string{"empty"}}, &got)
+		w.filtered(newPod("unseen"), "empty")
 		require.Len(t, w.Writes.Told(), 1, "callers may make it up")
 		_, asks := w.Waiting.AskedBy(p.Spec.SchedulerName)
 		assert.False(t, asks, "who is not listed says nothing of the scheduler")
@@ -152,11 +147,11 @@ func TestFilterOfPodOverALimit(t *testing.T) {
 		w.caller = "batch"
 		w.quota(0)
 		w.Policy.Set(gatestest.Limited("another")) // callers count
-		var got struct {
+		type filtered struct {
 			extenderv1.ExtenderFilterResult
 			Outcome string
 		}
-		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}, &got)
+		got := ask[filtered](w, "filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes})
 		assert.Equal(t, placement.Refusals[ledger.QuotaExceeded].Text, got.Error)
 		assert.Equal(t, string(gates.Refused), got.Outcome)
 		assert.Empty(t, got.FailedNodes)
@@ -168,34 +163,25 @@ func TestFilterOfPodOverALimit(t *testing.T) {
 			w.quota(100_000)
 			w.Waiting.LimitsChanged()
 		}))
-		var plain extenderv1.ExtenderFilterResult
-		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty"}}, &plain)
+		plain := w.filtered(p, "empty")
 		assert.Empty(t, plain.Error)
 		assert.Equal(t, []string{"empty"}, *plain.NodeNames)
 
 		w.quota(0)
+		member := newPod("member")
+		member.Annotations = map[string]string{v1alpha1.GangAnnotation: "gang", v1alpha1.GangMinAnnotation: "1"}
+		w.create(member)
+		byNode := func(p *v1.Pod, why string) {
+			got := w.filtered(p, "empty")
+			assert.Empty(t, got.Error, why)
+			assert.Equal(t, extenderv1.FailedNodesMap{"empty": placement.Refusals[ledger.QuotaExceeded].Text},
+				got.FailedAndUnresolvableNodes)
+		}
+		byNode(member, "kube-scheduler gives a pod group up at an error")
 		rules := policy.Default()
 		rules.Autoscaling.HoldBackPods = false
 		w.Policy.Set(rules)
-		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty"}}, &plain)
-		assert.Empty(t, plain.Error, "autoscalers are not to be told")
-		assert.Equal(t, extenderv1.FailedNodesMap{"empty": placement.Refusals[ledger.QuotaExceeded].Text},
-			plain.FailedAndUnresolvableNodes)
-	})
-}
-
-// A member of a gang is answered by node for the same limit: kube-scheduler gives a pod group up at an error.
-func TestFilterOfGangMemberOverALimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, p := fillWorld(t), newPod("p")
-		p.Annotations = map[string]string{v1alpha1.GangAnnotation: "gang", v1alpha1.GangMinAnnotation: "1"}
-		w.create(p)
-		w.quota(0)
-		var got extenderv1.ExtenderFilterResult
-		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty"}}, &got)
-		assert.Empty(t, got.Error)
-		assert.Equal(t, extenderv1.FailedNodesMap{"empty": placement.Refusals[ledger.QuotaExceeded].Text},
-			got.FailedAndUnresolvableNodes)
+		byNode(p, "autoscalers are not to be told")
 	})
 }
 
@@ -215,8 +201,7 @@ func (w *world) askWithNodes(p *v1.Pod, nodes, kept []string, failed, unresolvab
 		}
 		whole.Items = append(whole.Items, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"of": n}}})
 	}
-	var got extenderv1.ExtenderFilterResult
-	w.ask("filter", extenderv1.ExtenderArgs{Pod: p, Nodes: whole}, &got)
+	got := ask[extenderv1.ExtenderFilterResult](w, "filter", extenderv1.ExtenderArgs{Pod: p, Nodes: whole})
 	assert.Nil(w.t, got.NodeNames)
 	require.NotNil(w.t, got.Nodes)
 	require.Len(w.t, got.Nodes.Items, len(kept))
@@ -233,8 +218,7 @@ func TestStoppedWhileAsked(t *testing.T) {
 	w, p := fillWorld(t), newPod("p")
 	w.create(p)
 	w.undecided = "this server stops; ask again"
-	var got struct{ Error, Outcome string }
-	w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}, &got)
+	got := ask[struct{ Error, Outcome string }](w, "filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes})
 	assert.Equal(t, w.undecided, got.Error)
 	assert.Equal(t, string(gates.NotReady), got.Outcome)
 
@@ -272,22 +256,16 @@ func TestFilterOfTemplates(t *testing.T) {
 			"GlobalReserve: the node is cordoned", "GlobalReserve: the node is not in the ledger"
 		for _, amount := range []v1.ResourceName{"cpu", "example.com/fpga"} { // nobody has ever offered the latter
 			p := newPod("p-" + string(amount[:3]))
-			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{
-				"cpu":  resource.MustParse("1"),
-				amount: resource.MustParse("1"),
-			}
+			one := resource.MustParse("1")
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": one, amount: one}
 			w.create(p)
-			var got extenderv1.ExtenderFilterResult
-			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, Nodes: nodes}, &got)
+			got := ask[extenderv1.ExtenderFilterResult](w, "filter", extenderv1.ExtenderArgs{Pod: p, Nodes: nodes})
 			require.Len(t, got.Nodes.Items, 1, "%+v", got)
 			assert.Equal(t, "new", got.Nodes.Items[0].Name)
 			assertMap(t, extenderv1.FailedNodesMap{"full": short, "small": short, "no-pods": short}, got.FailedNodes)
 			assertMap(t, extenderv1.FailedNodesMap{"cordoned-new": cordoned, "says-nothing": unknown},
 				got.FailedAndUnresolvableNodes)
-			var bound extenderv1.ExtenderBindingResult
-			w.ask("bind", extenderv1.ExtenderBindingArgs{PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: "new"},
-				&bound)
-			assert.NotEmpty(t, bound.Error)
+			assert.NotEmpty(t, w.bound(p, "new").Error)
 		}
 		_, named := w.o.Ledger.Table().Lookup("example.com/fpga")
 		assert.False(t, named, "who makes up a node fills no table")
@@ -318,49 +296,26 @@ func TestReasonsAreComplete(t *testing.T) {
 	assert.Len(t, placement.Refusals, int(ledger.GangWaits)+1)
 }
 
-// TestCopyOfAPod: where the API server has the pod, the copy in a request says no
-// more than a version. Where there is nothing else, it is answered by the copy, and
-// nobody else hears of that.
+// TestCopyOfAPod: where the API server has the pod, the copy in a request says no more than a version, of which the
+// watch may have an older state.
 func TestCopyOfAPod(t *testing.T) {
-	tests := map[string]struct {
-		setup  func(w *world, p *v1.Pod) // p is the API server's and fits nowhere
-		copied bool                      // the copy, which fits, decides
-	}{
-		"the watch has brought it": {func(w *world, p *v1.Pod) { w.create(p) }, false},
-		"the watch has an older state": {func(w *world, p *v1.Pod) {
-			older := newPod("p")
-			older.ResourceVersion = "6"
-			older.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("100m")
-			w.bring(older)
-			w.API.Put(p)
-		}, false},
-		"nobody has it": {func(*world, *v1.Pod) {}, true},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.node("small", 500, 1e10)
-				tt.setup(w, newPod("p"))
-				p := newPod("p")
-				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("100m")
-				assert.Equal(t, tt.copied, w.fits(p, "small"))
-				victims := map[string]*extenderv1.MetaVictims{"small": {Pods: []*extenderv1.MetaPod{{UID: "v"}}}}
-				var kept extenderv1.ExtenderPreemptionResult
-				w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToMetaVictims: victims}, &kept)
-				assert.Equal(t, tt.copied, len(kept.NodeNameToMetaVictims) == 1)
-
-				<-time.After(time.Minute) // the next attempt to schedule it
-				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("600m")
-				assert.False(t, w.fits(p, "small"))
-				if tt.copied {
-					w.assertNotWoken(t, "small")
-				} else {
-					assert.Equal(t, []string{"p"}, w.wokenAfter(w.grow("small")))
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.node("small", 500, 1e10)
+		older, p := newPod("p"), newPod("p")
+		older.ResourceVersion = "6"
+		for _, small := range []*v1.Pod{older, p} {
+			small.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("100m")
+		}
+		w.bring(older)
+		w.API.Put(newPod("p"))
+		assert.False(t, w.fits(p, "small"))
+		victims := map[string]*extenderv1.MetaVictims{"small": {Pods: []*extenderv1.MetaPod{{UID: "v"}}}}
+		assert.Empty(t, w.preempted(p, victims))
+		<-time.After(time.Minute) // the next attempt to schedule it
+		assert.False(t, w.fits(p, "small"))
+		assert.Equal(t, []string{"p"}, w.wokenAfter(w.grow("small")))
+	})
 }
 
 // A copy that cannot be read is the caller's mistake, but nobody looks at it where
@@ -381,12 +336,10 @@ func TestFilterUncountablePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := fillWorld(t), newPod("p")
 		p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
-		args := extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}
-		var got extenderv1.ExtenderFilterResult
 		for range 2 {
 			// An error would have kube-scheduler try again and again; this waits for a
 			// change of the cluster.
-			w.ask("filter", args, &got)
+			got := w.filtered(p, allNodes...)
 			assert.Empty(t, got.Error)
 			assert.Empty(t, *got.NodeNames)
 			assert.Empty(t, got.FailedNodes)
@@ -400,20 +353,18 @@ func TestFilterUncountablePod(t *testing.T) {
 			"spec.containers[0].resources.requests[cpu] is -1")
 
 		for _, verb := range []string{"prioritize", "preempt"} {
-			answer := w.post(verb, args)
+			answer := w.post(verb, extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes})
 			assert.Equal(t, http.StatusBadRequest, answer.Code)
 			assert.Contains(t, answer.Body.String(), "must not be negative")
 		}
-		w.assertNotWoken(t, allNodes...)
+		assert.Empty(t, w.wokenAfter(w.grow(allNodes...)))
 	})
 }
 
 func TestFilterLogs(t *testing.T) {
 	w := fillWorld(t)
 	w.create(newPod("p"))
-	args := extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &allNodes}
-	var got extenderv1.ExtenderFilterResult
-	w.ask("filter", args, &got)
+	w.filtered(newPod("p"), allNodes...)
 	require.Len(t, w.Logs.AllEntries(), 1)
 	line := w.Logs.LastEntry()
 	assert.Equal(t, logrus.DebugLevel, line.Level)
@@ -423,7 +374,7 @@ func TestFilterLogs(t *testing.T) {
 		line.Data["refused"])
 
 	w.Log.SetLevel(logrus.InfoLevel)
-	w.ask("filter", args, &got)
+	w.filtered(newPod("p"), allNodes...)
 	assert.Len(t, w.Logs.AllEntries(), 1)
 }
 

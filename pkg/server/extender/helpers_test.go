@@ -31,6 +31,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
@@ -125,13 +126,14 @@ func (w *world) post(verb string, body any) *httptest.ResponseRecorder {
 }
 
 // ask posts a request that is answered with 200.
-func (w *world) ask(verb string, body, into any) {
+func ask[T any](w *world, verb string, body any) (answer T) {
 	w.t.Helper()
 	got := w.post(verb, body)
 	require.Equal(w.t, http.StatusOK, got.Code, got.Body.String())
 	assert.Equal(w.t, "application/json", got.Header().Get("Content-Type"))
 	assert.Equal(w.t, fmt.Sprint(got.Body.Len()), got.Header().Get("Content-Length"))
-	require.NoError(w.t, json.Unmarshal(got.Body.Bytes(), into))
+	require.NoError(w.t, json.Unmarshal(got.Body.Bytes(), &answer))
+	return answer
 }
 
 // newPod returns a pod that asks for one CPU and a gigabyte.
@@ -147,12 +149,31 @@ func newPod(name string) *v1.Pod {
 	}
 }
 
+// filtered asks filter about one pod on some nodes.
+func (w *world) filtered(pod *v1.Pod, nodes ...string) extenderv1.ExtenderFilterResult {
+	w.t.Helper()
+	return ask[extenderv1.ExtenderFilterResult](w, "filter", extenderv1.ExtenderArgs{Pod: pod, NodeNames: &nodes})
+}
+
+// preempted asks preempt about one pod.
+func (w *world) preempted(p *v1.Pod, of map[string]*extenderv1.MetaVictims) map[string]*extenderv1.MetaVictims {
+	w.t.Helper()
+	args := extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToMetaVictims: of}
+	return ask[extenderv1.ExtenderPreemptionResult](w, "preempt", args).NodeNameToMetaVictims
+}
+
+// bound asks for a pod to be bound.
+func (w *world) bound(p *v1.Pod, node string) bindAnswer {
+	w.t.Helper()
+	return ask[bindAnswer](w, "bind", extenderv1.ExtenderBindingArgs{
+		PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: node,
+	})
+}
+
 // fits asks filter about one pod on one node.
 func (w *world) fits(pod *v1.Pod, node string) bool {
 	w.t.Helper()
-	var got extenderv1.ExtenderFilterResult
-	w.ask("filter", extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{node}}, &got)
-	return len(*got.NodeNames) == 1
+	return len(*w.filtered(pod, node).NodeNames) == 1
 }
 
 // binder is an API server that carries out bindings.
@@ -231,16 +252,6 @@ func (w *world) match() {
 func (w *world) slot(name, node string, preemptible bool) {
 	require.True(w.t, w.Ledger.ObserveSlot(ledger.Slot{
 		Ref: ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}, Node: node, Policy: ledger.Once,
-		Request: &resources.Request{Amounts: []resources.Amount{
-			{Column: resources.CPU, Value: 2000},
-			{Column: resources.Pods, Value: 1},
-		}},
-		Preemptible: preemptible, Priority: -1,
+		Request: placementtest.Request(2000), Preemptible: preemptible, Priority: -1,
 	}))
-}
-
-// assertNotWoken checks that nobody wakes a pod.
-func (w *world) assertNotWoken(t *testing.T, nodes ...string) {
-	t.Helper()
-	assert.Empty(t, w.wokenAfter(w.grow(nodes...)))
 }

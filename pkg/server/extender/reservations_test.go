@@ -48,10 +48,9 @@ func (w *world) manyNodes() []string {
 
 // prefer has nodes scored by their CPU, and by what they hold for the pod.
 func (w *world) prefer(match int64) {
-	w.score(policy.Prioritize{ReservationMatch: match, Resources: []policy.ResourceWeight{{
-		Name:   v1.ResourceCPU,
-		Weight: 1,
-	}}})
+	w.score(policy.Prioritize{
+		ReservationMatch: match, Resources: []policy.ResourceWeight{{Name: v1.ResourceCPU, Weight: 1}},
+	})
 }
 
 // member returns a pod that may use the reservation "match".
@@ -65,39 +64,30 @@ func join(p *v1.Pod) { p.Labels = map[string]string{"team": "t"} }
 
 func urgent(p *v1.Pod) { p.Spec.Priority = ptr.To[int32](5) }
 
-// What a scheduler hears of a node the pod should not be on must not make it look
-// for victims there.
+// What a scheduler hears of a node the pod should not be on must not make it look for victims there. That is no error
+// where a limit keeps the pod from all nodes that are offered, and not from the slot that counts against it already.
 func TestSentElsewhereIsUnresolvable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := reserved(t)
-		offered := w.manyNodes()
-		w.create(member("p"))
-		var got extenderv1.ExtenderFilterResult
-		w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &offered}, &got)
-		assert.Empty(t, got.FailedNodes)
-		assert.Len(t, got.FailedAndUnresolvableNodes, len(offered))
-		assert.Empty(t, w.wokenAfter(w.grow(offered...)), "its nomination wakes it")
-		assert.Equal(t, "b", w.Writes.Nominated("p"))
-	})
-}
-
-// A limit keeps the pod from all nodes that are offered, and not from the slot that counts against it already: the pod
-// is sent there, so that this is no error.
-func TestSentElsewhereForALimitIsNoError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := reserved(t)
-		offered := w.manyNodes()
-		w.quota(4000) // the two slots
-		w.create(member("p"))
-		var got extenderv1.ExtenderFilterResult
-		assert.Empty(t, w.wokenAfter(func() {
-			w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &offered}, &got)
-		}))
-		assert.Empty(t, got.Error)
-		assert.Len(t, got.FailedAndUnresolvableNodes, len(offered))
-		assert.Equal(t, placement.Refusals[ledger.QuotaExceeded].Text, got.FailedAndUnresolvableNodes["n0"])
-		assert.Equal(t, "b", w.Writes.Nominated("p"))
-	})
+	for name, limited := range map[string]bool{"as its slot is there": false, "for a limit": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := reserved(t)
+				offered := w.manyNodes()
+				if limited {
+					w.quota(4000) // the two slots
+				}
+				w.create(member("p"))
+				var got extenderv1.ExtenderFilterResult
+				assert.Empty(t, w.wokenAfter(func() { got = w.filtered(newPod("p"), offered...) }))
+				assert.Empty(t, got.Error)
+				assert.Empty(t, got.FailedNodes)
+				assert.Len(t, got.FailedAndUnresolvableNodes, len(offered))
+				quota := placement.Refusals[ledger.QuotaExceeded].Text
+				assert.Equal(t, limited, got.FailedAndUnresolvableNodes["n0"] == quota)
+				assert.Empty(t, w.wokenAfter(w.grow(offered...)), "its nomination wakes it")
+				assert.Equal(t, "b", w.Writes.Nominated("p"))
+			})
+		})
+	}
 }
 
 // Each member of a gang is led to a slot that was made ahead for the gang, also when the gang has started: what is kept
@@ -128,22 +118,14 @@ func TestMembersAreLedToTheirSlots(t *testing.T) {
 			members = append(members, p)
 			w.create(p)
 		}
-		led := func(p *v1.Pod) []string {
-			var got extenderv1.ExtenderFilterResult
-			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"a", "b", "c", "d"}}, &got)
-			return *got.NodeNames
-		}
+		led := func(p *v1.Pod) []string { return *w.filtered(p, "a", "b", "c", "d").NodeNames }
 		meant := map[string][]string{}
 		for _, p := range slices.Backward(members[1:]) { // the last one is on its way to the first slot
 			meant[p.Name] = led(p)
 		}
 		first := led(members[0])
 		require.ElementsMatch(t, []string{"b", "c", "d"}, slices.Concat(first, meant["p-1"], meant["p-2"]))
-		var bound extenderv1.ExtenderBindingResult
-		w.ask("bind", extenderv1.ExtenderBindingArgs{
-			PodNamespace: "ns", PodName: "p-0", PodUID: members[0].UID, Node: first[0],
-		}, &bound)
-		require.Empty(t, bound.Error)
+		require.Empty(t, w.bound(members[0], first[0]).Error)
 		for _, p := range members[1:] {
 			kept, _ := w.Ledger.InMemory(w.Question.Reader.Compact(p).Ref)
 			assert.Equal(t, []string{kept.Within.Slot}, meant[p.Name], p.Name)
@@ -179,14 +161,8 @@ func TestPreemptCountsSlots(t *testing.T) {
 	pod := member("p")
 	pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("1500m")
 	w.create(pod)
-	args := extenderv1.ExtenderPreemptionArgs{Pod: pod, NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{
-		"b": {Pods: []*extenderv1.MetaPod{{UID: "victim"}}},
-	}}
-	var got extenderv1.ExtenderPreemptionResult
-	w.ask("preempt", args, &got)
-	assert.Contains(t, got.NodeNameToMetaVictims, "b")
+	victims := map[string]*extenderv1.MetaVictims{"b": {Pods: []*extenderv1.MetaPod{{UID: "victim"}}}}
+	assert.Contains(t, w.preempted(pod, victims), "b")
 	w.Question.Matcher.Remove("ns", "match")
-	got = extenderv1.ExtenderPreemptionResult{}
-	w.ask("preempt", args, &got)
-	assert.NotContains(t, got.NodeNameToMetaVictims, "b", "the slot is no victim")
+	assert.NotContains(t, w.preempted(pod, victims), "b", "the slot is no victim")
 }

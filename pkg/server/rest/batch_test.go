@@ -1,10 +1,8 @@
 package rest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -51,15 +49,14 @@ func TestBatchesTellWhatEventsTell(t *testing.T) {
 	f.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
 	start := f.ledger.Revision()
 	events, batches := f.watch(""), f.watch("", batched...)
-	var snapshot, same reserver.WatchSnapshot
-	events.expect("snapshot", &snapshot)
+	snapshot, _ := expect[reserver.WatchSnapshot](events, "snapshot")
 	first := batches.nextBatch()
 	require.NotNil(t, first.Snapshot)
-	same = *first.Snapshot
+	same := *first.Snapshot
 	assert.ElementsMatch(t, snapshot.Nodes, same.Nodes)
 	assert.Equal(t, snapshot.Slots, same.Slots)
 	assert.Equal(t, []any{f.api.instance, start}, []any{first.Instance, first.Revision})
-	events.expect("bookmark", &reserver.WatchBookmark{})
+	events.caughtUp()
 	caughtUp := batches.nextBatch()
 	assert.WithinDuration(t, time.Now(), caughtUp.Time, time.Minute)
 	caughtUp.Time = time.Time{}
@@ -131,21 +128,6 @@ func TestBatchesAreEncodedOnce(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// told is a connection that notes when it was written to.
-type told struct {
-	bytes.Buffer
-	began time.Time
-	at    []time.Duration
-}
-
-func (w *told) Header() http.Header { return http.Header{} }
-func (w *told) WriteHeader(int)     {}
-func (w *told) Flush()              {}
-func (w *told) Write(p []byte) (int, error) {
-	w.at = append(w.at, time.Since(w.began))
-	return w.Buffer.Write(p)
-}
-
 // The first change is told at once. What comes soon after that travels together.
 func TestBatchesGatherChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +135,7 @@ func TestBatchesGatherChanges(t *testing.T) {
 		f.NoKind = true
 		f.start(Limits{})
 		defer f.stop()
-		w := &told{began: time.Now()}
+		w := &recordedStream{began: time.Now()}
 		s := &batchStream{connection: newConnection(t.Context(), w, time.Second), api: f.api}
 		wake, cancel := f.ledger.Subscribe()
 		defer cancel()
@@ -184,28 +166,6 @@ func TestBatchesGatherChanges(t *testing.T) {
 	})
 }
 
-// A watcher that the journal has run past is told so.
-func TestBatchesFallBehind(t *testing.T) {
-	f := newFixture(t, Limits{})
-	old := f.ledger.Revision()
-	for i := range 65 { // one more than the journal keeps
-		f.AddNode(fmt.Sprint("new-", i), "1", "1Gi")
-	}
-	w := &told{}
-	s := &batchStream{connection: newConnection(t.Context(), w, time.Second), api: f.api}
-	f.api.followStream(s, old, make(chan struct{}), &refusalFeed{})
-	assert.JSONEq(t, fmt.Sprintf(`{"Instance":%q,"Revision":%d,"Expired":true}`, f.api.instance, old), w.String())
-}
-
-func TestBatchedHeartbeat(t *testing.T) {
-	f := newFixture(t, Limits{Heartbeat: time.Millisecond})
-	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()), batched...)
-	assert.True(t, w.nextBatch().CaughtUp)
-	for range 3 {
-		assert.Equal(t, &reserver.WatchBatch{Instance: f.api.instance}, w.nextBatch())
-	}
-}
-
 // A reader that takes nothing holds nobody up: others go on being told.
 func TestSlowWatcherOfBatchesHoldsNobodyUp(t *testing.T) {
 	f := newFixture(t, Limits{WriteTimeout: time.Minute})
@@ -234,10 +194,8 @@ func TestPodsWithManyPortsAreToldInPieces(t *testing.T) {
 			f := newFixture(t, Limits{})
 			request := &resources.Request{}
 			for port := range int32(15_000) {
-				request.Ports = append(request.Ports, resources.HostPort{PortKey: resources.PortKey{
-					Protocol: v1.ProtocolTCP,
-					Port:     port + 1,
-				}, IP: "0.0.0.0"})
+				key := resources.PortKey{Protocol: v1.ProtocolTCP, Port: port + 1}
+				request.Ports = append(request.Ports, resources.HostPort{PortKey: key, IP: "0.0.0.0"})
 			}
 			before := f.ledger.Revision()
 			for i := range 8 {

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -55,20 +55,19 @@ func secrets(f *fixture) {
 	foreign := func(name string) *v1.Pod {
 		pod := aPod("secret-"+name, "1", "1Gi")
 		pod.Namespace, pod.Spec.SchedulerName = "secret-namespace", "secret-scheduler"
-		pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80, Protocol: v1.ProtocolTCP}}
-		return pod
+		return withPort(pod)
 	}
 	f.bind(foreign("bound"), "node-1")
 	pod := foreign("waits")
 	pod.Spec.Containers[0].Ports = nil
 	require.Empty(f.t, f.reserve(body{SchedulerName: "secret-scheduler", Pods: []*v1.Pod{pod}, Nodes: []string{"node-1"}}).
 		Error)
-	f.ledger.ObserveDevices("node-1", []devices.Device{{Name: "gpu", Resource: gpu, ID: "gpu-0"}})
+	placementtest.GPUs(f.ledger, "node-1", "gpu-0")
 	f.ledger.ObserveSlot(ledger.Slot{
 		Ref: ledger.SlotRef{Namespace: "secret-namespace", Name: "secret-reservation", Slot: "secret-slot"}, Node: "node-1",
 		Request: f.Bring(foreign("waits")).Request, Policy: ledger.Once, Scheduler: "secret-scheduler",
 		Devices: &ledger.DeviceRequest{
-			Requests: anyGPU{f.t}.Devices(f.Bring(claiming(foreign("waits"), "any"))).Requests,
+			Requests: placementtest.Claims(f.Bring(claiming(foreign("waits"), "any"))).Requests,
 			Given:    "gpu-0",
 		},
 	})
@@ -83,8 +82,7 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 	own := aPod("own", "3", "1Gi")
 	f.bind(aPod("neighbor", "500m", "1Gi"), "node-1")
 	f.Bring(own)
-	port := aPod("port", "100m", "1Gi")
-	port.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80, Protocol: v1.ProtocolTCP}}
+	port := withPort(aPod("port", "100m", "1Gi"))
 	spy := own.DeepCopy()
 	spy.Namespace = "secret-namespace"
 	reserve := func(pod *v1.Pod) body {
@@ -103,6 +101,7 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 		return request
 	}
 	tenant, admin := &user.DefaultInfo{Name: "alice"}, identity.Of(identity.Inside(t.Context()))
+	const noPods = "list pods there"
 	cases := map[string]struct {
 		method, path string
 		request      any
@@ -110,37 +109,29 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 		has          string // what the tenant sees
 		told         bool   // that others are told
 	}{
-		"nodes":       {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
-		"node":        {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
-		"allocations": {"GET", "/v1/allocations", nil, 200, "neighbor", true},
-		"allocations beyond": {
-			"GET", "/v1/allocations?namespace=secret-namespace", nil, 200, `"Allocations":[]`,
-			true,
-		},
-		"reservations": {"GET", "/v1/reservations", nil, 200, `"Reservations":[]`, true},
-		"explain":      {"GET", "/v1/explain?namespace=team-a&pod=own", nil, 200, "FitCount", false},
-		"explain another's": {
-			"GET", "/v1/explain?namespace=secret-namespace&pod=secret-bound", nil, 403,
-			"list pods there", true,
-		},
-		"explain nobody's":    {"GET", "/v1/explain?namespace=other&pod=x", nil, 403, "list pods there", false},
+		"nodes":               {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
+		"node":                {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
+		"allocations":         {"GET", "/v1/allocations", nil, 200, "neighbor", true},
+		"allocations beyond":  {"GET", "/v1/allocations?namespace=secret-namespace", nil, 200, `"Allocations":[]`, true},
+		"reservations":        {"GET", "/v1/reservations", nil, 200, `"Reservations":[]`, true},
+		"explain":             {"GET", "/v1/explain?namespace=team-a&pod=own", nil, 200, "FitCount", false},
+		"explain another's":   {"GET", "/v1/explain?namespace=secret-namespace&pod=secret-bound", nil, 403, noPods, true},
+		"explain nobody's":    {"GET", "/v1/explain?namespace=other&pod=x", nil, 403, noPods, false},
 		"watch":               {"GET", "/v1/watch", nil, 403, "may not", true},
 		"dump":                {"GET", "/debug/ledger", nil, 403, "may not", true},
 		"diff":                {"GET", "/debug/diff", nil, 403, "may not", true},
 		"what if":             {"POST", "/v1/whatif", reserve(own), 200, "another namespace", true},
 		"what if, a port":     {"POST", "/v1/whatif", reserve(port), 200, "is taken", true},
 		"reserve":             {"POST", "/reserve", reserve(own), 200, "another namespace", true},
-		"what if, as a spy":   {"POST", "/v1/whatif", reserve(spy), 403, "list pods there", true},
-		"what if, another's":  {"POST", "/v1/whatif", foreign("secret-bound"), 403, "list pods there", true},
-		"what if, nobody's":   {"POST", "/v1/whatif", foreign("secret-nobody"), 403, "list pods there", false},
+		"what if, as a spy":   {"POST", "/v1/whatif", reserve(spy), 403, noPods, true},
+		"what if, another's":  {"POST", "/v1/whatif", foreign("secret-bound"), 403, noPods, true},
+		"what if, nobody's":   {"POST", "/v1/whatif", foreign("secret-nobody"), 403, noPods, false},
 		"what if, in its UID": {"POST", "/v1/whatif", reserve(posing), 403, "of its namespace", true},
-		"what if, without another's": {"POST", "/v1/whatif", without(reserver.GonePod{
-			Namespace: "secret-namespace",
-			Name:      "gone",
-		}), 403, "list pods there", false},
+		"what if, without another's": {
+			"POST", "/v1/whatif", without(reserver.GonePod{Namespace: "secret-namespace", Name: "gone"}), 403, noPods, false,
+		},
 		"what if, without a UID": {
-			"POST", "/v1/whatif", without(reserver.GonePod{UID: "uid-secret-bound"}), 403,
-			"of its namespace", false,
+			"POST", "/v1/whatif", without(reserver.GonePod{UID: "uid-secret-bound"}), 403, "of its namespace", false,
 		},
 		"reserve as a spy": {"POST", "/reserve", reserve(spy), 200, "too little cpu", true},
 	}
@@ -168,15 +159,22 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 	status, answer = f.askAs(admin, http.MethodGet, "/v1/watch", nil, reserver.BatchMediaType)
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, answer, "secret-")
-	status, answer = f.askAs(tenant, http.MethodGet, "/v1/nodes/node-1", nil)
-	require.Equal(t, http.StatusOK, status)
 	var node reserver.NodeAnswer
-	require.NoError(t, json.Unmarshal([]byte(answer), &node))
+	f.getAs("/v1/nodes/node-1", &node)
 	assert.Len(t, node.Allocations, 2)
 	assert.Len(t, node.Slots, 2)
 	for _, s := range node.Slots {
 		assert.EqualValues(t, 1000, s.Slot.Requests["cpu"], "amounts are told")
 	}
+}
+
+// getAs fetches a path as somebody who may see some namespaces, and decodes the answer, which is returned as text, too.
+func (f *fixture) getAs(path string, answer any) string {
+	f.t.Helper()
+	status, text := f.askAs(&user.DefaultInfo{Name: "bob"}, http.MethodGet, path, nil)
+	require.Equal(f.t, http.StatusOK, status, text)
+	require.NoError(f.t, json.Unmarshal([]byte(text), answer))
+	return text
 }
 
 // decidedFor sends a request as a caller.
@@ -188,29 +186,30 @@ func (f *fixture) decidedFor(caller, path string, request body) (code int, answe
 }
 
 // What a caller has reserved nobody else gives back, by whatever name of a scheduler, and after a change of leaders
-// neither. Who comes by plain HTTP may do everything.
+// neither. Who comes by plain HTTP may do everything, and what it keeps is nobody else's.
 func TestOnlyTheCallerGivesBack(t *testing.T) {
 	for name, inMemory := range map[string]bool{"an object": false, "in memory": true} {
 		t.Run(name, func(t *testing.T) {
 			d := newDurable(t)
-			a, b := aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")
+			a, b, c := aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi")
+			granted := func(caller, path string, request body) {
+				code, answer := d.decidedFor(caller, path, request)
+				require.Equal(t, http.StatusOK, code, answer.Error)
+				require.Empty(t, answer.Error)
+			}
 			request := gangOf("node-1 node-2", a, b)
+			backs := []body{back(a, b), back(nameOnly(a)), gangOf("node-2", b), back(c)}
 			if inMemory {
 				request.Durable = ptr.To(false)
 			} else {
 				request.Name = "job"
+				backs = append(backs, body{SchedulerName: testScheduler, Reservation: "team-a/job"})
 			}
-			code, answer := d.decidedFor("alice", "/reserve", request)
-			require.Equal(t, http.StatusOK, code, answer.Error)
-			require.Empty(t, answer.Error)
-
+			granted("alice", "/reserve", request)
+			require.Empty(t, d.reserve(gangOf("node-3", c)).Error)
 			refused := func() {
 				t.Helper()
 				before := d.ledger.Revision()
-				backs := []body{back(a, b), back(nameOnly(a)), gangOf("node-2", b)}
-				if !inMemory {
-					backs = append(backs, body{SchedulerName: testScheduler, Reservation: "team-a/job"})
-				}
 				for _, request := range backs {
 					code, answer := d.decidedFor("bob", "/unreserve", request)
 					assert.Equal(t, http.StatusForbidden, code)
@@ -230,74 +229,38 @@ func TestOnlyTheCallerGivesBack(t *testing.T) {
 				assert.Contains(t, answer.Error, "belongs to another scheduler or caller")
 				assert.Equal(t, before, d.ledger.Revision())
 			}
-			code, answer = d.decidedFor("alice", "/unreserve", back(a))
-			require.Equal(t, http.StatusOK, code, answer.Error)
-			require.Empty(t, answer.Error)
+			granted("alice", "/unreserve", back(a))
 			require.Empty(t, d.unreserve(back(b)).Error, "by plain HTTP")
 		})
 	}
 }
 
-// What is kept by those who may do everything is nobody else's.
-func TestNobodyElseGivesBackWhatCameByPlainHTTP(t *testing.T) {
-	d := newDurable(t)
-	a, _, _ := aGang(d)
-	code, _ := d.decidedFor("bob", "/unreserve", back(a))
-	assert.Equal(t, http.StatusForbidden, code)
-}
-
-// A caller that may not reserve what a request names is told 403, and why, whatever else the request says; one that may
-// has capacity for it then. FailedPods has the pods, for clients of kube-globalreserve.
+// A caller that may not reserve what a request names is told 403, and why, whatever else the request says. FailedPods
+// has the pods, for clients of kube-globalreserve.
 func TestWhoMayNotReserveIsTold403(t *testing.T) {
-	theirs := func() *v1.Pod {
-		pod := aPod("theirs", "1", "1Gi")
-		pod.Spec.SchedulerName = "owner"
-		return pod
-	}
-	foreign := func() *v1.Pod {
-		pod := aPod("foreign", "1", "1Gi")
-		pod.Namespace = "team-b"
-		return pod
-	}
-	for name, tc := range map[string]struct {
-		pod    *v1.Pod
-		exists bool
-		want   string // "" if granted
-	}{
-		"its own": {pod: aPod("own", "1", "1Gi"), exists: true},
-		"another scheduler's": {
-			pod: theirs(), exists: true,
-			want: `one of scheduler "owner": "somebody of batch-scheduler" may not act for scheduler "owner"`,
-		},
-		"one that does not exist yet":   {pod: theirs()},
-		"one of another namespace":      {pod: foreign(), exists: true, want: "may not reserve in namespace team-b"},
-		"one that does not exist there": {pod: foreign(), want: "may not reserve in namespace team-b"},
+	theirs, foreign := aPod("theirs", "1", "1Gi"), aPod("foreign", "1", "1Gi")
+	theirs.Spec.SchedulerName, foreign.Namespace = "owner", "team-b"
+	const notTheirs = `one of scheduler "owner": "somebody of batch-scheduler" may not act for scheduler "owner"`
+	for want, pod := range map[string]*v1.Pod{
+		"": aPod("own", "1", "1Gi"), notTheirs: theirs, "may not reserve in namespace team-b": foreign,
 	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Limits{})
-			f.reserves = map[string]bool{"team-a": true}
-			if tc.exists {
-				f.Bring(tc.pod)
+		f := newFixture(t, Limits{})
+		f.reserves = map[string]bool{"team-a": true}
+		f.Bring(pod)
+		for range 2 { // a renewal is a reservation
+			code, told := f.decidedFor("somebody of "+testScheduler, "/reserve",
+				gangOf("node-1 node-1", aPod("first", "1", "1Gi"), pod))
+			kept, _ := f.ledger.Slots()
+			if want == "" {
+				require.Equal(t, http.StatusOK, code)
+				require.Len(t, kept, 2)
+				continue
 			}
-			kept := func() int { list, _ := f.ledger.Slots(); return len(list) }
-			pods, nodes := []*v1.Pod{aPod("first", "1", "1Gi"), tc.pod}, []string{"node-1", "node-1"}
-			request := body{SchedulerName: testScheduler, Pods: pods, Nodes: nodes}
-			who := &user.DefaultInfo{Name: "somebody of " + testScheduler}
-			for range 2 { // a renewal is a reservation
-				status, answer := f.askAs(who, http.MethodPost, "/reserve", request)
-				if tc.want == "" {
-					require.Equal(t, http.StatusOK, status, answer)
-					require.Equal(t, 2, kept())
-					continue
-				}
-				require.Equal(t, http.StatusForbidden, status, answer)
-				var told reserver.Answer
-				require.NoError(t, json.Unmarshal([]byte(answer), &told))
-				assert.Contains(t, told.Error, tc.want)
-				assert.Len(t, told.FailedPods, 2)
-				assert.Zero(t, kept(), "nothing of it is reserved")
-			}
-		})
+			require.Equal(t, http.StatusForbidden, code)
+			assert.Contains(t, told.Error, want)
+			assert.Len(t, told.FailedPods, 2)
+			assert.Empty(t, kept, "nothing of it is reserved")
+		}
 	}
 }
 

@@ -8,51 +8,23 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/costs"
 )
 
-const managedFields = `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:gang":{},"f:job-name":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"uid-job-1\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:env":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{".":{},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}}}},"f:dnsPolicy":{},"f:restartPolicy":{},"f:schedulerName":{}}}`
-
 // fullPod is a pod of about 4 KB, as a scheduler has it from the API server.
-func fullPod(name string) *v1.Pod {
-	pod := aPod(name, "2", "4Gi")
-	pod.Labels = map[string]string{"app": "train", "job-name": "job-1", "group": "group-1"}
-	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "job-1", UID: "uid-job-1"}}
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(managedFields),
-	}}
-	c := &pod.Spec.Containers[0]
-	c.Image, c.Command = "registry.example.com/team-a/train:v1.2.3",
-		[]string{"/bin/train", "--config", "/etc/train/config.yaml"}
-	for i := range 28 {
-		c.Env = append(c.Env, v1.EnvVar{Name: fmt.Sprint("SETTING_", i), Value: "a value of a typical length"})
-	}
-	for i := range 4 {
-		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{
-			Name:      fmt.Sprint("volume-", i),
-			MountPath: fmt.Sprint("/mnt/volume-", i), ReadOnly: true,
-		})
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprint("volume-", i), VolumeSource: v1.VolumeSource{
-			ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: fmt.Sprint("config-", i)}},
-		}})
-	}
-	for _, key := range []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"} {
-		pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Key: key, Operator: "Exists", Effect: "NoExecute"})
-	}
-	pod.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: v1.PodQOSBurstable, Conditions: []v1.PodCondition{{
-		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable,
-		Message: "0/1000 nodes are available: 1000 Insufficient cpu. preemption: 0/1000 nodes are available",
-	}}}
+func fullPod(t *testing.T) (pod *v1.Pod) {
+	text, err := os.ReadFile("testdata/pod.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &pod))
 	return pod
 }
 
@@ -98,11 +70,12 @@ func reserveCosts(t *testing.T) {
 	f := newFixture(t, Limits{})
 	const pods = 1_000
 	gang := body{SchedulerName: testScheduler}
+	full := fullPod(t)
 	for i := range pods {
-		name := fmt.Sprintf("big-%d", i)
-		f.AddNode(name, "4", "8Gi")
-		gang.Pods = append(gang.Pods, fullPod(fmt.Sprintf("worker-%d", i)))
-		gang.Nodes = append(gang.Nodes, name)
+		node, pod := fmt.Sprintf("big-%d", i), full.DeepCopy()
+		f.AddNode(node, "4", "8Gi")
+		pod.Name, pod.UID = fmt.Sprintf("worker-%d", i), types.UID(fmt.Sprintf("uid-worker-%d", i))
+		gang.Pods, gang.Nodes = append(gang.Pods, pod), append(gang.Nodes, node)
 	}
 	text, err := json.Marshal(gang)
 	require.NoError(t, err)

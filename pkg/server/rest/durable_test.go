@@ -19,16 +19,22 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-// bubble runs a test of a durable API with a clock of its own.
-func bubble(t *testing.T, test func(t *testing.T, d *fixture)) {
+// durable runs a test of a durable API with a clock of its own.
+func durable(t *testing.T, test func(t *testing.T, d *fixture)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newDurable(t)) })
 }
 
-// inMemory is bubble in a cluster that does not know Reservations.
+// each runs a test of a durable API with each case, in a bubble of its own.
+func each[T any](t *testing.T, cases map[string]T, test func(t *testing.T, d *fixture, tc T)) {
+	bubble.Each(t, cases, func(t *testing.T, tc T) { test(t, newDurable(t), tc) })
+}
+
+// inMemory is durable in a cluster that does not know Reservations.
 func inMemory(t *testing.T, test func(t *testing.T, d *fixture)) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		d.NoKind = true
 		test(t, d)
 	})
@@ -41,7 +47,7 @@ func elapse(d time.Duration) {
 }
 
 func TestNameOfTheObject(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		request := gangOf("node-1", aPod("a", "1", "1Gi"))
 		request.Name, request.Namespace, request.RequestID = "job-1", "team-a", "1"
 		assert.Equal(t, "team-a/job-1", d.reserve(request).Reservation)
@@ -62,45 +68,41 @@ func TestNameOfTheObject(t *testing.T) {
 
 // Whether a request that does not say is durable depends on the cluster.
 func TestWhatIsDurable(t *testing.T) {
-	tests := map[string]struct {
+	type testCase struct {
 		asked   *bool
 		noKind  bool
 		objects int
 		failed  bool
-	}{
+	}
+	each(t, map[string]testCase{
 		"by default":                   {objects: 1},
 		"asked for":                    {asked: ptr.To(true), objects: 1},
 		"in memory":                    {asked: ptr.To(false)},
 		"by default, without the kind": {noKind: true},
 		"in memory, without the kind":  {noKind: true, asked: ptr.To(false)},
 		"asked for, and not to be had": {noKind: true, asked: ptr.To(true), failed: true},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fixture) {
-				d.NoKind = tc.noKind
-				request := gangOf("node-1", aPod("a", "1", "1Gi"))
-				request.Durable, request.RequestID = tc.asked, "1"
-				answer := d.reserve(request)
-				assert.Len(t, d.Store.All(), tc.objects)
-				assert.Equal(t, tc.objects > 0, answer.Reservation != "")
-				assert.Equal(t, tc.objects > 0 || tc.failed, answer.Durable)
-				if !tc.failed {
-					assert.Empty(t, answer.Error)
-					return
-				}
-				assert.Contains(t, answer.Error, "install manifests/crd")
-				assert.Equal(t, []string{"a"}, answer.FailedPods)
-				d.NoKind = false
-				assert.Empty(t, d.reserve(request).Error, "such an answer is not kept")
-			})
-		})
-	}
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		d.NoKind = tc.noKind
+		request := gangOf("node-1", aPod("a", "1", "1Gi"))
+		request.Durable, request.RequestID = tc.asked, "1"
+		answer := d.reserve(request)
+		assert.Len(t, d.Store.All(), tc.objects)
+		assert.Equal(t, tc.objects > 0, answer.Reservation != "")
+		assert.Equal(t, tc.objects > 0 || tc.failed, answer.Durable)
+		if !tc.failed {
+			assert.Empty(t, answer.Error)
+			return
+		}
+		assert.Contains(t, answer.Error, "install manifests/crd")
+		assert.Equal(t, []string{"a"}, answer.FailedPods)
+		d.NoKind = false
+		assert.Empty(t, d.reserve(request).Error, "such an answer is not kept")
+	})
 }
 
 // Pods that hold capacity on the node already are a success, whoever asks again.
 func TestDurableRepeatWithoutRequestID(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		a, b, c := aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi")
 		first := d.reserve(gangOf("node-1 node-1", a, b))
 		again := d.reserve(gangOf("node-1 node-1", a, b))
@@ -129,67 +131,55 @@ func TestDurableRepeatWithoutRequestID(t *testing.T) {
 }
 
 func TestDurableRefusals(t *testing.T) {
-	tests := map[string]struct {
-		before  func(d *fixture)
-		request body
-		reason  string
-		message string
-	}{
+	small := func() *v1.Pod { return aPod("a", "1", "1Gi") }
+	smallOn := func(node string) body { return gangOf(node, small()) }
+	large := gangOf("node-1", aPod("a", "2", "1Gi"))
+	object := func(d *fixture) { d.reserve(smallOn("node-1")) }
+	memory := func(d *fixture) { d.reserve(memoryOnly("node-1", small())) }
+	shared := func(d *fixture) {
+		slot := ledger.Slot{
+			Ref: ledger.SlotRef{Namespace: "team-a", Name: "shared", Slot: "s"}, Node: "node-1", Policy: ledger.Aligned,
+			Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
+		}
+		d.ledger.ObserveSlot(slot)
+		d.ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
+			Pod: ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}, Node: "node-1", Request: slot.Request,
+			Scheduler: testScheduler, Slots: []ledger.SlotRef{slot.Ref},
+		}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), time.Now())
+	}
+	const otherAmount = "for another request of resources"
+	type testCase struct {
+		before          func(d *fixture)
+		request         body
+		reason, message string
+	}
+	each(t, map[string]testCase{
 		"reserved on another node": {
-			func(d *fixture) { d.reserve(gangOf("node-1", aPod("a", "1", "1Gi"))) },
-			gangOf("node-2", aPod("a", "1", "1Gi")), "AllocatedElsewhere", `already has an allocation on node "node-1"`,
+			object, smallOn("node-2"), "AllocatedElsewhere", `already has an allocation on node "node-1"`,
 		},
-		"reserved for another amount": {
-			func(d *fixture) { d.reserve(gangOf("node-1", aPod("a", "1", "1Gi"))) },
-			gangOf("node-1", aPod("a", "2", "1Gi")), "SlotExists", "for another request of resources",
-		},
-		"reserved in memory": {
-			func(d *fixture) { d.reserve(memoryOnly("node-1", aPod("a", "1", "1Gi"))) },
-			gangOf("node-1", aPod("a", "1", "1Gi")), "PodAllocated", "in memory",
-		},
+		"reserved for another amount": {object, large, "SlotExists", otherAmount},
+		"reserved in memory":          {memory, smallOn("node-1"), "PodAllocated", "in memory"},
 		"reserved in memory in its slot, for another amount": {
-			func(d *fixture) {
-				d.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
-				d.reserve(memoryOnly("node-1", aPod("a", "1", "1Gi")))
-			},
-			gangOf("node-1", aPod("a", "2", "1Gi")), "SlotExists", "for another request of resources",
+			func(d *fixture) { object(d); memory(d) }, large, "SlotExists", otherAmount,
 		},
-		"reserved in memory in a slot for others, too": {
-			func(d *fixture) {
-				shared := ledger.Slot{
-					Ref: ledger.SlotRef{Namespace: "team-a", Name: "shared", Slot: "s"}, Node: "node-1", Policy: ledger.Aligned,
-					Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
-				}
-				d.ledger.ObserveSlot(shared)
-				pod := ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}
-				d.ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
-					Pod: pod, Node: "node-1", Request: shared.Request, Scheduler: testScheduler, Slots: []ledger.SlotRef{shared.Ref},
-				}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), time.Now())
-			},
-			gangOf("node-1", aPod("a", "1", "1Gi")), "PodAllocated", "in memory",
-		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fixture) {
-				tc.before(d)
-				slots, writes := d.slots(), d.Store.Writes
-				answer := d.reserve(tc.request)
-				assert.Contains(t, answer.Error, "nothing was reserved, 1 of 1 pods were refused")
-				assert.True(t, answer.Durable)
-				require.Len(t, answer.Rejections, 1)
-				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
-				assert.Contains(t, answer.Rejections[0].Message, tc.message)
-				assert.Equal(t, slots, d.slots())
-				assert.Equal(t, writes, d.Store.Writes)
-			})
-		})
-	}
+		"reserved in memory in a slot for others, too": {shared, smallOn("node-1"), "PodAllocated", "in memory"},
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		tc.before(d)
+		slots, writes := d.slots(), d.Store.Writes
+		answer := d.reserve(tc.request)
+		assert.Contains(t, answer.Error, "nothing was reserved, 1 of 1 pods were refused")
+		assert.True(t, answer.Durable)
+		require.Len(t, answer.Rejections, 1)
+		assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
+		assert.Contains(t, answer.Rejections[0].Message, tc.message)
+		assert.Equal(t, slots, d.slots())
+		assert.Equal(t, writes, d.Store.Writes)
+	})
 }
 
 // A slot of the name that is for an older pod gives the new one nothing.
 func TestNameOfAnOlderReservation(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		request := gangOf("node-1", aPod("a", "1", "1Gi"))
 		request.Name = "job"
 		require.Empty(t, d.reserve(request).Error)
@@ -215,84 +205,59 @@ func TestNameOfAnOlderReservation(t *testing.T) {
 // What becomes of the write decides what is told, and what is held.
 func TestOutcomesOfTheWrite(t *testing.T) {
 	never := func(err error) fate { return fate{Never: true, Err: err} }
-	tests := map[string]struct {
+	const unwritten, unknown = "could not be written: ", "it is not known whether"
+	type testCase struct {
 		creates, gets []fate
 		want          string // part of the error; empty where it is granted
 		within        time.Duration
 		settled       bool // at once, or in the background
-	}{
-		"written": {settled: true},
-		"forbidden": {
-			creates: []fate{never(errForbidden)}, want: "could not be written: ",
-			settled: true,
-		},
+	}
+	each(t, map[string]testCase{
+		"written":   {settled: true},
+		"forbidden": {creates: []fate{never(errForbidden)}, want: unwritten, settled: true},
 		"too many requests, then written": {
-			creates: []fate{never(errTooMany), never(errTooMany)}, within: 3 * time.Second,
-			settled: true,
+			creates: []fate{never(errTooMany), never(errTooMany)}, within: 3 * time.Second, settled: true,
 		},
 		"too many requests": {
-			creates: repeat(20, never(errTooMany)), want: "could not be written: ",
-			within: 10 * time.Second, settled: true,
+			creates: repeat(20, never(errTooMany)), want: unwritten, within: 10 * time.Second, settled: true,
 		},
 		"answer lost, then found":   {creates: []fate{{Err: errLost}}, settled: true},
 		"not written, then written": {creates: []fate{never(errInternal)}, within: time.Second, settled: true},
-		"lost, then forbidden, but written": {creates: []fate{
-			{Err: errLost, Commit: 20 * time.Millisecond},
-			never(errForbidden),
-		}, within: time.Second, settled: true},
-		"lost, then forbidden": {
-			creates: []fate{never(errLost), never(errForbidden)},
-			want:    "it is not known whether", within: time.Second,
+		"lost, then forbidden, but written": {
+			creates: []fate{{Err: errLost, Commit: 20 * time.Millisecond}, never(errForbidden)},
+			within:  time.Second, settled: true,
 		},
+		"lost, then forbidden": {creates: []fate{never(errLost), never(errForbidden)}, want: unknown, within: time.Second},
 		"API server gone": {
-			creates: repeat(20, never(errLost)), gets: repeat(20, never(errLost)),
-			want: "it is not known whether", within: 10 * time.Second,
+			creates: repeat(20, never(errLost)), gets: repeat(20, never(errLost)), want: unknown, within: 10 * time.Second,
 		},
 		"API server gone, written all along": {
-			creates: repeat(20, fate{Err: errLost}), gets: repeat(25, never(errLost)),
-			want: "it is not known whether", within: 10 * time.Second,
+			creates: repeat(20, fate{Err: errLost}), gets: repeat(25, never(errLost)), want: unknown, within: 10 * time.Second,
 		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fixture) {
-				d.Store.Creates, d.Store.Gets = tc.creates, tc.gets
-				start := time.Now()
-				answer := d.reserve(gangOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
-				assert.LessOrEqual(t, time.Since(start), tc.within)
-				if tc.want == "" {
-					assert.Empty(t, answer.Error)
-					elapse(30 * time.Second) // for what is done after the answer
-					assert.Len(t, d.Store.All(), 1)
-					assert.Equal(t, d.written(), d.slots())
-					return
-				}
-				assert.Contains(t, answer.Error, tc.want)
-				assert.Contains(t, answer.Error, "nothing was reserved")
-				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
-				assert.Empty(t, answer.Reservation)
-				assert.Equal(t, 1, d.Counted(t, "decisions_total", "reserve", testScheduler, "failed"))
-				if !tc.settled {
-					assert.Len(t, d.slots(), 2, "the capacity stays held until it is known that nobody was promised it")
-					d.Store.Heal()
-					elapse(30 * time.Second)
-				}
-				assert.Empty(t, d.slots())
-				assert.Empty(t, d.Store.All(), "nothing stays that nobody was told of")
-			})
-		})
-	}
-}
-
-// A server that ends does not wait for an API server that is gone.
-func TestStopWhileAWriteIsTakenBack(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
-		gone := repeat(1000, fate{Never: true, Err: errLost})
-		d.Store.Creates, d.Store.Gets = gone, gone
-		require.NotEmpty(t, d.reserve(gangOf("node-1", aPod("a", "1", "1Gi"))).Error)
-		began := time.Now()
-		d.restart()
-		assert.Zero(t, time.Since(began))
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		d.Store.Creates, d.Store.Gets = tc.creates, tc.gets
+		start := time.Now()
+		answer := d.reserve(gangOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+		assert.LessOrEqual(t, time.Since(start), tc.within)
+		if tc.want == "" {
+			assert.Empty(t, answer.Error)
+			elapse(30 * time.Second) // for what is done after the answer
+			assert.Len(t, d.Store.All(), 1)
+			assert.Equal(t, d.written(), d.slots())
+			return
+		}
+		assert.Contains(t, answer.Error, tc.want)
+		assert.Contains(t, answer.Error, "nothing was reserved")
+		assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
+		assert.Empty(t, answer.Reservation)
+		assert.Equal(t, 1, d.Counted(t, "decisions_total", "reserve", testScheduler, "failed"))
+		if !tc.settled {
+			assert.Len(t, d.slots(), 2, "the capacity stays held until it is known that nobody was promised it")
+			d.Store.Heal()
+			elapse(30 * time.Second)
+		}
+		assert.Empty(t, d.slots())
+		assert.Empty(t, d.Store.All(), "nothing stays that nobody was told of")
 	})
 }
 
@@ -301,91 +266,73 @@ func repeat(n int, f fate) []fate { return slices.Repeat([]fate{f}, n) }
 // While the fate of a write is not known, others that need it wait, and then
 // decide by what came of it.
 func TestOthersWaitForAWrite(t *testing.T) {
-	tests := map[string]struct {
+	same := func(b body) body { return b }
+	named := func(b body) body {
+		b.Name = "first"
+		return b
+	}
+	written := []fate{{Delay: time.Second}}
+	refused := []fate{{Delay: time.Second, Never: true, Err: errForbidden}}
+	slow := []fate{{Delay: 20 * time.Second, Never: true, Err: errLost}, {Delay: 2 * time.Second}}
+	type testCase struct {
 		fates   []fate
 		request func(first body) body
 		granted bool // the second
 		writes  int  // the second writes into what it finds that it answers for it, too
-	}{
-		"the same pods, written": {[]fate{{Delay: time.Second}}, func(b body) body { return b }, true, 2},
-		"the same pods, refused": {
-			[]fate{{Delay: time.Second, Never: true, Err: errForbidden}},
-			func(b body) body { return b }, true, 1,
-		},
-		"the same name, written": {[]fate{{Delay: time.Second}}, named, true, 2},
-		"the same name, refused": {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, named, true, 1},
-		"too slow for the second to wait": {[]fate{
-			{Delay: 20 * time.Second, Never: true, Err: errLost},
-			{Delay: 2 * time.Second},
-		}, func(b body) body { return b }, false, 1},
 	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fixture) {
-				d.Store.Creates = tc.fates
-				first := gangOf("node-1", aPod("a", "1", "1Gi"))
-				first.Name = "first"
-				done := make(chan reserver.Answer)
-				go func() { done <- d.reserve(first) }()
-				synctest.Wait() // for the write
-				request := first
-				request.Name = ""
-				second := d.reserve(tc.request(request))
-				assert.Equal(t, tc.granted, second.Error == "", second.Error)
-				if !tc.granted {
-					assert.Contains(t, second.Error, "another request is writing reservation team-a/first")
-				}
-				<-done
-				assert.Equal(t, tc.writes, d.Store.Writes)
-				assert.Equal(t, d.written(), d.slots())
-				assert.Len(t, d.slots(), 1)
-			})
-		})
-	}
-}
-
-func named(b body) body {
-	b.Name = "first"
-	return b
+	each(t, map[string]testCase{
+		"the same pods, written": {written, same, true, 2}, "the same pods, refused": {refused, same, true, 1},
+		"the same name, written": {written, named, true, 2}, "the same name, refused": {refused, named, true, 1},
+		"too slow for the second to wait": {slow, same, false, 1},
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		d.Store.Creates = tc.fates
+		first := gangOf("node-1", aPod("a", "1", "1Gi"))
+		first.Name = "first"
+		done := make(chan reserver.Answer)
+		go func() { done <- d.reserve(first) }()
+		synctest.Wait() // for the write
+		request := first
+		request.Name = ""
+		second := d.reserve(tc.request(request))
+		assert.Equal(t, tc.granted, second.Error == "", second.Error)
+		if !tc.granted {
+			assert.Contains(t, second.Error, "another request is writing reservation team-a/first")
+		}
+		<-done
+		assert.Equal(t, tc.writes, d.Store.Writes)
+		assert.Equal(t, d.written(), d.slots())
+		assert.Len(t, d.slots(), 1)
+	})
 }
 
 // A reservation that pods of the gang have capacity in must be there.
 func TestCapacityThatIsEnding(t *testing.T) {
-	tests := map[string]struct {
+	phase := func(is v1alpha1.ReservationPhase) func(*fixture, *v1alpha1.Reservation) {
+		return func(_ *fixture, o *v1alpha1.Reservation) { o.Status.Phase = is }
+	}
+	type testCase struct {
 		change func(d *fixture, object *v1alpha1.Reservation)
 		want   string
-	}{
-		"deleted": {func(d *fixture, o *v1alpha1.Reservation) {
-			delete(d.Store.Objects, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
-		}, "is ending"},
-		"expired": {
-			func(_ *fixture, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationExpired },
-			"is ending",
-		},
-		"not granted": {
-			func(_ *fixture, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationPending },
-			"is ending",
-		},
+	}
+	each(t, map[string]testCase{
+		"deleted":     {func(d *fixture, _ *v1alpha1.Reservation) { clear(d.Store.Objects) }, "is ending"},
+		"expired":     {phase(v1alpha1.ReservationExpired), "is ending"},
+		"not granted": {phase(v1alpha1.ReservationPending), "is ending"},
 		"unreadable": {
 			func(d *fixture, _ *v1alpha1.Reservation) { d.Store.Gets = []fate{{Never: true, Err: errLost}} },
 			"could not be read",
 		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fixture) {
-				d.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
-				for _, object := range d.Store.Objects {
-					tc.change(d, object)
-				}
-				answer := d.reserve(gangOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
-				assert.Contains(t, answer.Error, tc.want)
-				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
-				assert.Len(t, d.slots(), 1, "what was placed for b is given up")
-				assert.Equal(t, 1, d.Store.CreateCount)
-			})
-		})
-	}
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		d.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
+		for _, object := range d.Store.Objects {
+			tc.change(d, object)
+		}
+		answer := d.reserve(gangOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+		assert.Contains(t, answer.Error, tc.want)
+		assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
+		assert.Len(t, d.slots(), 1, "what was placed for b is given up")
+		assert.Equal(t, 1, d.Store.CreateCount)
+	})
 }
 
 // podsOf asks for pods of a namespace, each on a node of its own.
@@ -404,67 +351,59 @@ func podsOf(d *fixture, namespace string, count int) body {
 // What is granted without the kind Reservation is granted with it, too, in as many
 // objects as it takes.
 func TestGangsOfSeveralObjects(t *testing.T) {
-	tests := map[string]struct {
+	const one = "team-a/reserve-"
+	type testCase struct {
 		request func(d *fixture) body
 		objects []string // a part of their names, ordered
-		single  bool
-	}{
+	}
+	each(t, map[string]testCase{
 		"several namespaces": {func(d *fixture) body {
 			request, other := podsOf(d, "team-b", 2), podsOf(d, "team-a", 1)
 			request.Pods, request.Nodes = append(request.Pods, other.Pods...), append(request.Nodes, other.Nodes...)
 			request.Name = "job"
 			return request
-		}, []string{"team-a/job-2", "team-b/job"}, false},
-		"the most of one object": {
-			func(d *fixture) body { return podsOf(d, "team-a", v1alpha1.MaxSlots) },
-			[]string{"team-a/reserve-"},
-			true,
-		},
+		}, []string{"team-a/job-2", "team-b/job"}},
+		"the most of one object": {func(d *fixture) body { return podsOf(d, "team-a", v1alpha1.MaxSlots) }, []string{one}},
 		"more than that": {func(d *fixture) body {
 			request := podsOf(d, "team-a", v1alpha1.MaxSlots+1)
 			request.RequestID = "1"
 			return request
-		}, []string{"team-a/reserve-", "team-a/reserve-"}, false},
+		}, []string{one, one}},
 		"too large for one object": {func(d *fixture) body {
 			request := podsOf(d, "team-a", v1alpha1.MaxSlots)
 			for i, pod := range request.Pods {
 				pod.Name = fmt.Sprint(strings.Repeat("a", 240), "-", i)
 			}
 			return request
-		}, []string{"team-a/reserve-", "team-a/reserve-"}, false},
+		}, []string{one, one}},
 		"any scheduler name": {func(d *fixture) body {
 			request := podsOf(d, "team-a", 1)
 			request.SchedulerName = "StupidScheduler"
 			return request
-		}, []string{"team-a/reserve-"}, true},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fixture) {
-				request := tc.request(d)
-				answer := d.reserve(request)
-				assert.Empty(t, answer.Error)
-				assert.Empty(t, answer.FailedPods)
-				assert.True(t, answer.Durable)
-				assert.Equal(t, tc.single, answer.Reservation != "")
-				assert.Equal(t, time.Now().Add(testTTL).UTC(), answer.ExpiresAt)
-				objects := d.Store.All()
-				require.Len(t, objects, len(tc.objects))
-				for i, object := range objects {
-					assert.Contains(t, object.Namespace+"/"+object.Name, tc.objects[i])
-					assert.Equal(t, request.SchedulerName, object.Spec.SchedulerName)
-					assert.NotContains(t, object.Labels, "globalreserve.io/unfinished")
-				}
-				assert.ElementsMatch(t, d.written(), d.slots())
-				assert.Len(t, d.slots(), len(request.Pods))
+		}, []string{one}},
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		request := tc.request(d)
+		answer := d.reserve(request)
+		assert.Empty(t, answer.Error)
+		assert.Empty(t, answer.FailedPods)
+		assert.True(t, answer.Durable)
+		assert.Equal(t, len(tc.objects) == 1, answer.Reservation != "")
+		assert.Equal(t, time.Now().Add(testTTL).UTC(), answer.ExpiresAt)
+		objects := d.Store.All()
+		require.Len(t, objects, len(tc.objects))
+		for i, object := range objects {
+			assert.Contains(t, object.Namespace+"/"+object.Name, tc.objects[i])
+			assert.Equal(t, request.SchedulerName, object.Spec.SchedulerName)
+			assert.NotContains(t, object.Labels, "globalreserve.io/unfinished")
+		}
+		assert.ElementsMatch(t, d.written(), d.slots())
+		assert.Len(t, d.slots(), len(request.Pods))
 
-				again := d.reserve(request)
-				assert.Empty(t, again.Error, "a repeat")
-				assert.Len(t, d.Store.All(), len(tc.objects))
-				assert.Empty(t, d.unreserve(body{SchedulerName: request.SchedulerName, Pods: request.Pods}).Error)
-				assert.Empty(t, d.Store.All())
-				assert.Empty(t, d.slots())
-			})
-		})
-	}
+		again := d.reserve(request)
+		assert.Empty(t, again.Error, "a repeat")
+		assert.Len(t, d.Store.All(), len(tc.objects))
+		assert.Empty(t, d.unreserve(body{SchedulerName: request.SchedulerName, Pods: request.Pods}).Error)
+		assert.Empty(t, d.Store.All())
+		assert.Empty(t, d.slots())
+	})
 }

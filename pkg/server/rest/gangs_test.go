@@ -1,17 +1,13 @@
 package rest
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
@@ -54,8 +50,7 @@ func threeGangs(f *fixture) {
 func TestNeedsOfGangs(t *testing.T) {
 	f := newFixture(t, Limits{})
 	threeGangs(f)
-	var answer reserver.PendingAnswer
-	f.get("/v1/pending", &answer)
+	answer := get[reserver.PendingAnswer](f, "/v1/pending")
 	assert.Equal(t, []reserver.NodeNeed{
 		{Namespace: "team-a", Gang: "waits", Count: 4, Requests: reserver.Amounts{"cpu": 3000, "memory": 1 << 20, "pods": 1}},
 	}, answer.Needs)
@@ -116,8 +111,7 @@ func names(answer reserver.GangsAnswer) (names []string) {
 func TestGangs(t *testing.T) {
 	f := newFixture(t, Limits{})
 	threeGangs(f)
-	var all reserver.GangsAnswer
-	f.get("/v1/gangs", &all)
+	all := get[reserver.GangsAnswer](f, "/v1/gangs")
 	assert.Equal(t, []string{"team-a/starts Starting", "team-a/waits Waiting", "team-b/few Incomplete"}, names(all))
 	assert.NotZero(t, all.Revision)
 	starts, waits := all.Gangs[0], all.Gangs[1]
@@ -140,24 +134,17 @@ func TestGangs(t *testing.T) {
 		"state=Waiting&namespace=team-b":  nil,
 		"continue=team-a/globalreserve/s": {"team-a/starts Starting", "team-a/waits Waiting", "team-b/few Incomplete"},
 	} {
-		var some reserver.GangsAnswer
-		f.get("/v1/gangs?"+query, &some)
+		some := get[reserver.GangsAnswer](f, "/v1/gangs?"+query)
 		assert.Equal(t, want, names(some), query)
 		assert.NotNil(t, some.Gangs)
 	}
-	var paged []string
-	next := ""
-	for range all.Gangs {
-		var page reserver.GangsAnswer
-		f.get("/v1/gangs?limit=1&continue="+url.QueryEscape(next), &page)
-		paged = append(paged, names(page)...)
-		next = page.Continue
-	}
-	assert.Empty(t, next)
-	assert.Equal(t, names(all), paged)
-	refused := f.serve(http.MethodGet, "/v1/gangs?state=half", "")
-	assert.Equal(t, http.StatusBadRequest, refused.Code)
-	assert.Contains(t, refused.Body.String(), "Incomplete Waiting Starting Short Whole")
+	assert.Equal(t, names(all), allPages(t, f.gangPage))
+}
+
+// gangPage lists gangs one by one.
+func (f *fixture) gangPage(next string) (some []string, more string) {
+	page := get[reserver.GangsAnswer](f, "/v1/gangs?limit=1&continue="+next)
+	return names(page), page.Continue
 }
 
 // A caller sees the gangs of the namespaces whose pods it may list.
@@ -165,35 +152,29 @@ func TestGangsOfOthersAreNotTold(t *testing.T) {
 	f := newFixture(t, Limits{})
 	threeGangs(f)
 	f.reads = map[string]bool{"team-b": true}
-	for _, path := range []string{"/v1/gangs", "/v1/gangs?namespace=team-a"} {
-		status, answer := f.askAs(&user.DefaultInfo{Name: "bob"}, http.MethodGet, path, nil)
-		require.Equal(t, http.StatusOK, status)
-		assert.NotContains(t, answer, "team-a")
-		assert.NotContains(t, answer, "starts")
+	for path, want := range map[string][]string{
+		"/v1/gangs": {"team-b/few Incomplete"}, "/v1/gangs?namespace=team-a": nil,
+	} {
+		var some reserver.GangsAnswer
+		text := f.getAs(path, &some)
+		assert.Equal(t, want, names(some))
+		assert.NotContains(t, text, "starts")
 	}
-	status, answer := f.askAs(&user.DefaultInfo{Name: "bob"}, http.MethodGet, "/v1/gangs", nil)
-	require.Equal(t, http.StatusOK, status)
-	var some reserver.GangsAnswer
-	require.NoError(t, json.Unmarshal([]byte(answer), &some))
-	assert.Equal(t, []string{"team-b/few Incomplete"}, names(some))
 }
 
 // Explain tells the gang of a pod, and what it waits for.
 func TestExplainTellsTheGang(t *testing.T) {
 	f := newFixture(t, Limits{})
 	threeGangs(f)
-	var answer reserver.ExplainAnswer
-	f.get("/v1/explain?namespace=team-a&pod=waits-1", &answer)
+	answer := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=waits-1")
 	require.NotNil(t, answer.Gang)
 	assert.Equal(t, "waits", answer.Gang.Name)
 	assert.Equal(t, answer.Gang.Why, answer.Message)
-	answer = reserver.ExplainAnswer{}
-	f.get("/v1/explain?namespace=team-a&pod=starts-1", &answer)
+	answer = get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=starts-1")
 	assert.Equal(t, "Starting", answer.Gang.State)
 	assert.Contains(t, answer.Message, "as a member of globalreserve gang team-a/starts")
 	f.Bring(aPod("alone", "1", "1Mi"))
-	answer = reserver.ExplainAnswer{}
-	f.get("/v1/explain?namespace=team-a&pod=alone", &answer)
+	answer = get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=alone")
 	assert.Nil(t, answer.Gang)
 }
 
@@ -201,16 +182,14 @@ func TestExplainTellsTheGang(t *testing.T) {
 func TestSlotsOfGangsAreShown(t *testing.T) {
 	f := newFixture(t, Limits{})
 	require.NoError(t, f.tryBind(f.gang("team-a", "starts", 3, "4")[0], "node-1"))
-	var reservations reserver.ReservationsAnswer
-	f.get("/v1/reservations", &reservations)
+	reservations := get[reserver.ReservationsAnswer](f, "/v1/reservations")
 	require.Len(t, reservations.Reservations, 2)
 	for _, r := range reservations.Reservations {
 		assert.False(t, r.Durable)
 		assert.NotZero(t, r.ExpiresAt)
 		slot := r.Slots[0]
 		assert.True(t, slot.Movable)
-		var node reserver.NodeAnswer
-		f.get("/v1/nodes/"+slot.Node, &node)
+		node := get[reserver.NodeAnswer](f, "/v1/nodes/"+slot.Node)
 		assert.Equal(t, reserver.NodeAmount{Allocatable: 4000, Reserved: 4000}, node.Node.Resources["cpu"])
 		require.Len(t, node.Slots, 1)
 		assert.Equal(t, slot.Pod, node.Slots[0].Slot.Pod)
@@ -231,17 +210,7 @@ func TestGangsOfAnyNameAreListed(t *testing.T) {
 				f.Bring(pod)
 			}
 			f.gang("team-b", "good", 2, "1")
-			next, listed := "", 0
-			for range 3 {
-				answer := f.serve(http.MethodGet, "/v1/gangs?limit=1&continue="+url.QueryEscape(next), "")
-				require.Equal(t, http.StatusOK, answer.Code, answer.Body)
-				var page reserver.GangsAnswer
-				require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &page))
-				listed += len(page.Gangs)
-				next = page.Continue
-			}
-			assert.Equal(t, 3, listed)
-			assert.Empty(t, next)
+			assert.Len(t, allPages(t, f.gangPage), 3)
 		})
 	}
 }

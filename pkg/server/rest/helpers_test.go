@@ -5,9 +5,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +19,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
@@ -29,6 +34,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/leaks"
@@ -272,15 +279,27 @@ func (f *fixture) post(path string, request, answer any) {
 }
 
 // get fetches a path that is answered with 200 and decodes the answer.
-func (f *fixture) get(path string, answer any) {
+func get[T any](f *fixture, path string) (answer T) {
 	f.t.Helper()
-	f.expect(f.serve(http.MethodGet, path, ""), answer)
+	f.expect(f.serve(http.MethodGet, path, ""), &answer)
+	return answer
 }
 
 func (f *fixture) expect(got *httptest.ResponseRecorder, answer any) {
 	f.t.Helper()
 	require.Equal(f.t, http.StatusOK, got.Code, got.Body.String())
 	require.NoError(f.t, json.Unmarshal(got.Body.Bytes(), answer), got.Body.String())
+}
+
+// allPages asks for page after page, each of which has something and says where to go on, and returns what all have.
+func allPages(t *testing.T, page func(next string) (some []string, more string)) (all []string) {
+	for next, more := "", true; more; more = next != "" {
+		var some []string
+		some, next = page(url.QueryEscape(next))
+		require.NotEmpty(t, some)
+		all = append(all, some...)
+	}
+	return all
 }
 
 // ask sends a request and returns the status and what was answered.
@@ -335,16 +354,75 @@ func nameOnly(pod *v1.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 }
 
-// recordedStream is the client of a stream that is not sent anywhere.
+// recordedStream is the client of a stream that is not sent anywhere. It notes when it was written to.
 type recordedStream struct {
 	bytes.Buffer
-	header http.Header
+	began time.Time
+	at    []time.Duration
 }
 
-func (r *recordedStream) Header() http.Header { return r.header }
+func (r *recordedStream) Header() http.Header { return http.Header{} }
 func (r *recordedStream) WriteHeader(int)     {}
 func (r *recordedStream) Flush()              {}
+func (r *recordedStream) Write(p []byte) (int, error) {
+	r.at = append(r.at, time.Since(r.began))
+	return r.Buffer.Write(p)
+}
 
-func (f *fixture) recordStream(t *testing.T) *stream {
-	return &stream{connection: newConnection(t.Context(), &recordedStream{header: http.Header{}}, time.Second), api: f.api}
+var (
+	errForbidden = apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", errors.New("not yours"))
+	errTooMany   = apierrors.NewTooManyRequests("later", 1)
+	errInternal  = apierrors.NewInternalError(errors.New("storage"))
+	errLost      = errors.New("connection lost")
+)
+
+// fate is what becomes of a request to the API server.
+type fate = storetest.Fate
+
+// restart is a new server on the objects that are there. The ledger stays: it
+// is what a start would make of them, and forget drops what is in memory only.
+func (d *fixture) restart() {
+	d.stop()
+	d.start(Limits{})
+}
+
+// forget makes the ledger what a start would make of the objects.
+func (d *fixture) forget() {
+	views, _ := d.ledger.Slots()
+	for _, view := range views {
+		d.ledger.ReleaseSlots(view.Ref.Namespace, view.Ref.Name, view.Ref.Slot)
+	}
+	for _, slot := range d.granted() {
+		d.ledger.ObserveSlot(slot)
+	}
+}
+
+// granted are the slots that the objects say are held.
+func (d *fixture) granted() (list []ledger.Slot) {
+	for _, object := range d.Store.All() {
+		slots, err := convert.GrantedSlots(d.ledger.Table(), object)
+		require.NoError(d.t, err)
+		list = append(list, slots...)
+	}
+	return list
+}
+
+// slots lists the slots of the ledger as namespace/name/slot@node.
+func (d *fixture) slots() []string {
+	views, _ := d.ledger.Slots()
+	list := []string{}
+	for i := range views {
+		list = append(list, views[i].Ref.String()+"@"+views[i].Node)
+	}
+	return list
+}
+
+// written lists what the objects say is held, in the same form.
+func (d *fixture) written() []string {
+	list := []string{}
+	for _, slot := range d.granted() {
+		list = append(list, slot.Ref.String()+"@"+slot.Node)
+	}
+	slices.Sort(list)
+	return list
 }

@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"cmp"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -55,50 +57,48 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 		assert.Contains(t, documented, route)
 		delete(documented, route)
 	}
-	var others []string
-	for route := range documented {
-		others = append(others, route)
-	}
-	slices.Sort(others)
 	assert.Equal(t, []string{
-		"GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path, "POST " +
-			admission.PodsPath, "POST " + admission.ResourceClaimsPath,
+		"GET /healthz", "GET /livez", "GET /metrics", "GET /readyz", "GET /version", "POST " + admission.Path,
+		"POST " + admission.PodsPath, "POST " + admission.ResourceClaimsPath,
 		"POST /bind", "POST /filter", "POST /preempt", "POST /prioritize",
-	}, others,
-		"of the other packages")
+	}, slices.Sorted(maps.Keys(documented)), "of the other packages")
 }
 
-// The schemas have the fields that the Go types have.
+// The schemas have the fields that the Go types have, and those that are in them.
 func TestSchemasMatchTypes(t *testing.T) {
 	doc := readDocument(t)
-	for name, value := range map[string]any{
-		"GangAnswer": reserver.Answer{}, "Rejection": reserver.Rejection{}, "Holder": reserver.Holder{},
-		"Assignment":   reserver.Assignment{},
-		"WhatIfAnswer": reserver.WhatIfAnswer{}, "NodeAmount": reserver.NodeAmount{}, "Node": reserver.Node{},
-		"Allocation":  reserver.Allocation{},
-		"NodesAnswer": reserver.NodesAnswer{}, "NodeAnswer": reserver.NodeAnswer{},
-		"AllocationsAnswer": reserver.AllocationsAnswer{},
-		"ExplainAnswer":     reserver.ExplainAnswer{}, "RefusalGroup": reserver.RefusalGroup{},
-		"ClosestNode":        reserver.ClosestNode{},
-		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{},
-		"PendingReservation": reserver.PendingReservation{}, "SlotLacks": reserver.SlotLacks{}, "Slot": reserver.Slot{},
-		"Consumer": reserver.Consumer{},
-		"NodeSlot": reserver.NodeSlot{}, "PodName": reserver.PodName{}, "WatchSlot": reserver.WatchSlot{},
-		"PendingAnswer": reserver.PendingAnswer{}, "PendingPod": reserver.PendingPod{}, "NodeNeed": reserver.NodeNeed{},
-		"RefusalsAnswer": reserver.RefusalsAnswer{}, "Refusal": reserver.Refusal{},
-		"DiffAnswer": reserver.DiffAnswer{}, "Difference": reserver.Difference{},
-		"GangsAnswer": reserver.GangsAnswer{}, "Gang": reserver.Gang{},
-		"RevisionAnswer": reserver.RevisionAnswer{}, "Device": reserver.Device{}, "GivenDevices": reserver.GivenDevices{},
-		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{},
-		"WatchAllocation": reserver.WatchAllocation{},
-		"WatchNode":       reserver.WatchNode{}, "WatchedNode": reserver.WatchedNode{},
-		"WatchBookmark": reserver.WatchBookmark{}, "DumpAnswer": reserver.DumpAnswer{},
-		"WatchBatch": reserver.WatchBatch{}, "WatchChange": reserver.WatchChange{},
-	} {
-		assert.ElementsMatch(t, fieldNames(value), keys(doc.Components.Schemas[name].Properties), name)
+	seen := map[reflect.Type]bool{}
+	var check func(name string, of reflect.Type)
+	check = func(name string, of reflect.Type) {
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+			of = of.Elem()
+		}
+		if seen[of] || of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[reserver.Answer]().PkgPath() {
+			return
+		}
+		seen[of] = true
+		name = cmp.Or(name, of.Name())
+		if name != "NodeDevice" { // which is a Device and more
+			assert.ElementsMatch(t, fieldNames(of), keys(doc.Components.Schemas[name].Properties), name)
+		}
+		for field := range of.Fields() {
+			check("", field.Type)
+		}
 	}
-	known := fieldNames(gangRequest{})
-	assert.ElementsMatch(t, known, append(fieldNames(reserver.Request{}), "Without"), "of the Go API")
+	for name, value := range map[string]any{
+		"GangAnswer": reserver.Answer{}, "WhatIfAnswer": reserver.WhatIfAnswer{}, "NodesAnswer": reserver.NodesAnswer{},
+		"NodeAnswer": reserver.NodeAnswer{}, "AllocationsAnswer": reserver.AllocationsAnswer{},
+		"ExplainAnswer": reserver.ExplainAnswer{}, "ReservationsAnswer": reserver.ReservationsAnswer{},
+		"PendingAnswer": reserver.PendingAnswer{}, "RefusalsAnswer": reserver.RefusalsAnswer{},
+		"DiffAnswer": reserver.DiffAnswer{}, "GangsAnswer": reserver.GangsAnswer{}, "DumpAnswer": reserver.DumpAnswer{},
+		"RevisionAnswer": reserver.RevisionAnswer{}, "WatchSnapshot": reserver.WatchSnapshot{},
+		"WatchAllocation": reserver.WatchAllocation{}, "WatchNode": reserver.WatchNode{}, "WatchSlot": reserver.WatchSlot{},
+		"WatchBookmark": reserver.WatchBookmark{}, "WatchBatch": reserver.WatchBatch{},
+	} {
+		check(name, reflect.TypeOf(value))
+	}
+	known := fieldNames(reflect.TypeFor[gangRequest]())
+	assert.ElementsMatch(t, known, append(fieldNames(reflect.TypeFor[reserver.Request]()), "Without"), "of the Go API")
 	for _, name := range []string{"ReserveRequest", "UnreserveRequest", "WhatIfRequest"} {
 		properties := keys(doc.Components.Schemas[name].Properties)
 		require.NotEmpty(t, properties)
@@ -106,25 +106,9 @@ func TestSchemasMatchTypes(t *testing.T) {
 	}
 }
 
-func TestReferencesResolve(t *testing.T) {
-	var doc map[string]any
-	require.NoError(t, yaml.UnmarshalStrict(openAPI, &doc))
-	references := regexp.MustCompile(`\$ref: "#/([^"]+)"`).FindAllSubmatch(openAPI, -1)
-	require.NotEmpty(t, references)
-	for _, match := range references {
-		var at any = doc
-		for step := range strings.SplitSeq(string(match[1]), "/") {
-			object, ok := at.(map[string]any)
-			require.True(t, ok, string(match[1]))
-			at = object[step]
-		}
-		assert.NotNil(t, at, string(match[1]))
-	}
-}
-
-func fieldNames(value any) []string {
+func fieldNames(of reflect.Type) []string {
 	var names []string
-	for field := range reflect.TypeOf(value).Fields() {
+	for field := range of.Fields() {
 		if field.Name != "Unknown" {
 			names = append(names, field.Name)
 		}
@@ -132,13 +116,7 @@ func fieldNames(value any) []string {
 	return names
 }
 
-func keys(m map[string]any) []string {
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	return names
-}
+func keys(m map[string]any) []string { return slices.Collect(maps.Keys(m)) }
 
 // The routes that other packages register are in the document as well.
 func TestRoutesOfOtherPackagesAreDocumented(t *testing.T) {
@@ -146,10 +124,7 @@ func TestRoutesOfOtherPackagesAreDocumented(t *testing.T) {
 	files, err := filepath.Glob("../../app/*.go")
 	require.NoError(t, err)
 	registered := regexp.MustCompile(`router\.Handler(?:Func)?\(\S+, "(/[^"]*)"`)
-	routes := []string{
-		"/filter", "/prioritize", "/preempt", "/bind", admission.Path, admission.PodsPath,
-		admission.ResourceClaimsPath,
-	}
+	var routes []string
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -157,7 +132,7 @@ func TestRoutesOfOtherPackagesAreDocumented(t *testing.T) {
 			routes = append(routes, string(match[1]))
 		}
 	}
-	assert.GreaterOrEqual(t, len(routes), 6+5, "what registers them looks different now")
+	assert.GreaterOrEqual(t, len(routes), 4, "what registers them looks different now")
 	for _, route := range routes {
 		assert.Contains(t, doc.Paths, route)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,22 +27,14 @@ func TestPodsTheInformerKnows(t *testing.T) {
 		reason   string // empty: granted
 		cpu      int64  // of the allocation
 	}{
-		"same": {cpu: 1000},
-		"without UID, takes the informer's": {
-			request: func(p *v1.Pod) { p.UID = "" }, cpu: 1000,
-		},
-		"by name only": {
-			request: func(p *v1.Pod) { p.UID, p.Spec = "", v1.PodSpec{} }, cpu: 1000,
-		},
+		"same":                              {cpu: 1000},
+		"without UID, takes the informer's": {request: func(p *v1.Pod) { p.UID = "" }, cpu: 1000},
+		"by name only":                      {request: func(p *v1.Pod) { p.UID, p.Spec = "", v1.PodSpec{} }, cpu: 1000},
 		"cut-down copy counts in full": {
 			request: func(p *v1.Pod) { p.Spec.Containers[0].Resources = v1.ResourceRequirements{} }, cpu: 1000,
 		},
 		"recreated: the request's UID wins": {
-			request: func(p *v1.Pod) {
-				p.UID = "new"
-				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("2")
-			},
-			cpu: 2000,
+			request: func(p *v1.Pod) { *p = *aPod("a", "2", "1Gi"); p.UID = "new" }, cpu: 2000,
 		},
 		"finished":        {informer: func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }, reason: "PodGone"},
 		"deleting":        {informer: func(p *v1.Pod) { p.DeletionTimestamp = &now }, reason: "PodGone"},
@@ -65,9 +56,7 @@ func TestPodsTheInformerKnows(t *testing.T) {
 			}
 			f.Bring(known)
 			other := aPod("other", "1", "1Gi")
-			answer := f.reserve(body{
-				SchedulerName: testScheduler, Pods: []*v1.Pod{other, asked}, Nodes: []string{"node-3", "node-1"},
-			})
+			answer := f.reserve(gangOf("node-3 node-1", other, asked))
 			if tc.reason != "" {
 				require.Len(t, answer.Rejections, 1)
 				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
@@ -89,64 +78,46 @@ func TestPodsTheInformerKnows(t *testing.T) {
 // What the API server does not have, or cannot be asked about, is named, and may be
 // asked for again.
 func TestPodsThatAreNotThere(t *testing.T) {
-	tests := map[string]struct {
-		prepare func(d *fixture)
-		pod     *v1.Pod
-		reason  string
-		message string
-	}{
-		"no such pod": {func(*fixture) {}, nameOnly(aPod("x", "1", "1Gi")), "PodUnknown", "create it first"},
-		"no such UID": {
-			func(d *fixture) { d.API.Put(aPod("x", "1", "1Gi")) }, withUID("x", "other"), "PodGone",
-			"another UID",
-		},
+	x, negative := nameOnly(aPod("x", "1", "1Gi")), aPod("x", "-1", "1Gi") // whose request cannot be counted
+	withUID := func(uid types.UID) *v1.Pod {
+		pod := nameOnly(x)
+		pod.UID = uid
+		return pod
+	}
+	type testCase struct {
+		prepare         func(d *fixture)
+		pod             *v1.Pod
+		reason, message string
+	}
+	each(t, map[string]testCase{
+		"no such pod": {func(*fixture) {}, x, "PodUnknown", "create it first"},
+		"no such UID": {func(d *fixture) { d.API.Put(aPod("x", "1", "1Gi")) }, withUID("other"), "PodGone", "another UID"},
 		"not to be read": {
-			func(d *fixture) { d.API.Answer(0, errors.New("no route")) }, nameOnly(aPod("x", "1", "1Gi")),
-			"PodUnknown", "try again: no route",
+			func(d *fixture) { d.API.Answer(0, errors.New("no route")) }, x, "PodUnknown", "try again: no route",
 		},
-		"read too slowly": {
-			func(d *fixture) { d.API.Answer(time.Minute, nil) }, nameOnly(aPod("x", "1", "1Gi")),
-			"PodUnknown", "try again",
-		},
-		"not countable": {
-			func(d *fixture) { d.API.Put(negative("x")) }, nameOnly(aPod("x", "1", "1Gi")), "PodInvalid",
-			"spec.containers[0]",
-		},
+		"read too slowly": {func(d *fixture) { d.API.Answer(time.Minute, nil) }, x, "PodUnknown", "try again"},
+		"not countable":   {func(d *fixture) { d.API.Put(negative) }, x, "PodInvalid", "spec.containers[0]"},
 		"not countable, and brought by the watch": {
-			func(d *fixture) { d.Bring(negative("x")) }, withUID("x", "uid-x"),
-			"PodInvalid", "spec.containers[0]",
+			func(d *fixture) { d.Bring(negative) }, withUID("uid-x"), "PodInvalid", "spec.containers[0]",
 		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, d *fixture) {
-				tc.prepare(d)
-				request := gangOf("node-1 node-1", aPod("a", "1", "1Gi"), tc.pod)
-				request.RequestID, request.Mode = "1", "Partial"
-				answer := d.reserve(request)
-				assert.Equal(t, []string{"x"}, answer.FailedPods)
-				require.Len(t, answer.Rejections, 1)
-				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
-				assert.Contains(t, answer.Rejections[0].Message, tc.message)
-				if tc.reason != "PodUnknown" {
-					return
-				}
-				d.API.Answer(0, nil)
-				d.API.Put(aPod("x", "1", "1Gi"))
-				assert.Empty(t, d.reserve(request).FailedPods, "the refusal is not kept for repeats")
-			})
-		})
-	}
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		d.NoKind = true
+		tc.prepare(d)
+		request := gangOf("node-1 node-1", aPod("a", "1", "1Gi"), tc.pod)
+		request.RequestID, request.Mode = "1", "Partial"
+		answer := d.reserve(request)
+		assert.Equal(t, []string{"x"}, answer.FailedPods)
+		require.Len(t, answer.Rejections, 1)
+		assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
+		assert.Contains(t, answer.Rejections[0].Message, tc.message)
+		if tc.reason != "PodUnknown" {
+			return
+		}
+		d.API.Answer(0, nil)
+		d.API.Put(aPod("x", "1", "1Gi"))
+		assert.Empty(t, d.reserve(request).FailedPods, "the refusal is not kept for repeats")
+	})
 }
-
-func withUID(name, uid string) *v1.Pod {
-	pod := nameOnly(aPod(name, "1", "1Gi"))
-	pod.UID = types.UID(uid)
-	return pod
-}
-
-// negative is a pod whose request cannot be counted.
-func negative(name string) *v1.Pod { return aPod(name, "-1", "1Gi") }
 
 // Who asks about pods that have to be read live waits for the API server, and nobody else does.
 func TestWhatIfKeepsNobodyWaiting(t *testing.T) {

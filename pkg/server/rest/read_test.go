@@ -2,9 +2,7 @@ package rest
 
 import (
 	"fmt"
-	"net/http"
-	"net/url"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,8 +23,7 @@ func TestNodes(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.bind(aPod("a", "5", "1Gi"), "node-2")
 	f.reserve(gangOf("node-1", aPod("b", "500m", "2Gi")))
-	var all reserver.NodesAnswer
-	f.get("/v1/nodes", &all)
+	all := get[reserver.NodesAnswer](f, "/v1/nodes")
 	assert.Equal(t, f.ledger.Revision(), all.Revision)
 	require.Len(t, all.Nodes, 3)
 	assert.Equal(t, reserver.Node{
@@ -39,8 +36,7 @@ func TestNodes(t *testing.T) {
 	}, all.Nodes[0])
 
 	names := func(path string) (list []string) {
-		var answer reserver.NodesAnswer
-		f.get(path, &answer)
+		answer := get[reserver.NodesAnswer](f, path)
 		for _, n := range answer.Nodes {
 			list = append(list, n.Name)
 		}
@@ -62,12 +58,8 @@ func TestNodes(t *testing.T) {
 	assert.Equal(t, []string{"node-1", "node-2", ""}, names("/v1/nodes?labelSelector=zone+in+(a,b)"))
 	assert.Equal(t, []string{"node-2", "node-3", ""}, names("/v1/nodes?labelSelector=zone!%3Da"))
 	assert.Equal(t, []string{"node-2", ""}, names("/v1/nodes?labelSelector=zone&pool=e2&overcommitted=true"))
-	refused := f.serve(http.MethodGet, "/v1/nodes?labelSelector=a%3D%3D%3Db", "")
-	assert.Equal(t, http.StatusBadRequest, refused.Code)
-	assert.Contains(t, refused.Body.String(), "kubectl get nodes -l")
 
-	var one reserver.NodeAnswer
-	f.get("/v1/nodes/node-2", &one)
+	one := get[reserver.NodeAnswer](f, "/v1/nodes/node-2")
 	assert.Equal(t, "b", one.Node.Labels["zone"])
 	assert.Equal(t, "e2", one.Node.Pool)
 	assert.True(t, one.Node.Overcommitted)
@@ -82,11 +74,9 @@ func TestNodesInPages(t *testing.T) {
 	for i := range maxNodes {
 		f.ledger.ObserveNode(ledger.NodeObservation{Name: fmt.Sprintf("more-%05d", i)})
 	}
-	var page reserver.NodesAnswer
-	f.get(fmt.Sprint("/v1/nodes?limit=", 2*maxNodes), &page)
+	page := get[reserver.NodesAnswer](f, fmt.Sprint("/v1/nodes?limit=", 2*maxNodes))
 	assert.Len(t, page.Nodes, maxNodes)
-	var rest reserver.NodesAnswer
-	f.get("/v1/nodes?continue="+page.Continue, &rest)
+	rest := get[reserver.NodesAnswer](f, "/v1/nodes?continue="+page.Continue)
 	assert.Len(t, rest.Nodes, 3)
 	assert.Empty(t, rest.Continue)
 }
@@ -123,8 +113,7 @@ func TestNodeAtOneRevision(t *testing.T) {
 
 func TestAllocations(t *testing.T) {
 	f := newFixture(t, Limits{})
-	pod := aPod("a", "500m", "1Gi")
-	pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
+	pod := withPort(aPod("a", "500m", "1Gi"))
 	pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{ // which is no port
 		RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
 			LabelSelector: &metav1.LabelSelector{}, TopologyKey: v1.LabelHostname,
@@ -139,8 +128,7 @@ func TestAllocations(t *testing.T) {
 	bound := aPod("a.c", "1", "1Gi")
 	bound.Namespace = "team-b"
 	f.bind(bound, "node-2")
-	var all reserver.AllocationsAnswer
-	f.get("/v1/allocations", &all)
+	all := get[reserver.AllocationsAnswer](f, "/v1/allocations")
 	require.Len(t, all.Allocations, 3)
 	assert.Equal(t, reserver.Allocation{
 		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1", State: "Bound", Scheduler: testScheduler,
@@ -160,8 +148,7 @@ func TestAllocations(t *testing.T) {
 		"namespace=team-b&node=node-1": nil,
 	}
 	for filter, want := range tests {
-		var answer reserver.AllocationsAnswer
-		f.get("/v1/allocations?"+filter, &answer)
+		answer := get[reserver.AllocationsAnswer](f, "/v1/allocations?"+filter)
 		var got []string
 		for _, c := range answer.Allocations {
 			got = append(got, c.Pod)
@@ -182,21 +169,14 @@ func TestPagesOfAllocations(t *testing.T) {
 		}
 	}
 	for limit := 1; limit <= 13; limit++ {
-		var got []string
-		path := fmt.Sprint("/v1/allocations?limit=", limit)
-		for next := path; next != ""; {
-			var answer reserver.AllocationsAnswer
-			f.get(next, &answer)
+		assert.Equal(t, want, allPages(t, func(next string) (some []string, more string) {
+			answer := get[reserver.AllocationsAnswer](f, fmt.Sprint("/v1/allocations?limit=", limit, "&continue=", next))
 			require.LessOrEqual(t, len(answer.Allocations), limit)
 			for _, c := range answer.Allocations {
-				got = append(got, c.Namespace+"/"+c.Pod)
+				some = append(some, c.Namespace+"/"+c.Pod)
 			}
-			next = ""
-			if answer.Continue != "" {
-				next = path + "&continue=" + url.QueryEscape(answer.Continue)
-			}
-		}
-		assert.Equal(t, want, got, limit)
+			return some, answer.Continue
+		}), limit)
 	}
 }
 
@@ -208,8 +188,7 @@ func TestExplainPending(t *testing.T) {
 	f.ledger.ObserveNode(ledger.NodeObservation{Name: "node-3", UID: "uid-node-3", Unschedulable: true})
 	f.Bring(aPod("a", "2", "4Gi"))
 	before := f.ledger.Revision()
-	var answer reserver.ExplainAnswer
-	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	answer := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=a")
 	assert.Equal(t, before, f.ledger.Revision())
 	assert.Equal(t, "Pending", answer.State)
 	assert.Equal(t, reserver.Amounts{"cpu": 2000, "memory": 4 * gib, "pods": 1}, answer.Requests)
@@ -266,8 +245,7 @@ func TestExplainStates(t *testing.T) {
 		"gpu":      {"Pending", "", "example.com/gpu"},
 	}
 	for pod, tc := range tests {
-		var answer reserver.ExplainAnswer
-		f.get("/v1/explain?namespace=team-a&pod="+pod, &answer)
+		answer := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod="+pod)
 		assert.Equal(t, tc.state, answer.State, pod)
 		assert.Equal(t, tc.node, answer.Node, pod)
 		assert.Contains(t, answer.Message, tc.message)
@@ -279,46 +257,33 @@ func TestWhatIf(t *testing.T) {
 	old, small := aPod("old", "3", "1Gi"), aPod("small", "1", "1Gi")
 	f.bind(old, "node-1")
 	f.reserve(gangOf("node-2", small))
+	a := func(cpu string) *v1.Pod { return aPod("a", cpu, "1Gi") }
+	b := func(cpu string) *v1.Pod { return aPod("b", cpu, "1Gi") }
+	without := func(request body, gone reserver.GonePod) body {
+		request.Without = []reserver.GonePod{gone}
+		return request
+	}
 	tests := map[string]struct {
 		request body
-		nodes   []string // of the placements
-		failed  []string
+		nodes   string // of the placements
+		failed  string
 	}{
-		"nodes given": {gangOf("node-3", aPod("a", "2", "1Gi")), []string{"node-3"}, []string{}},
-		"no capacity": {gangOf("node-1", aPod("a", "2", "1Gi")), []string{"node-1"}, []string{"a"}},
-		"a pod gone": {body{
-			Pods: []*v1.Pod{aPod("a", "2", "1Gi")}, Nodes: []string{"node-1"},
-			Without: []reserver.GonePod{{UID: "uid-old"}},
-		}, []string{"node-1"}, []string{}},
-		"gone, by name": {body{
-			Pods: []*v1.Pod{aPod("a", "4", "1Gi")}, Nodes: []string{"node-2"},
-			Without: []reserver.GonePod{{Namespace: "team-a", Name: "small"}},
-		}, []string{"node-2"}, []string{}},
-		"best fit": {
-			body{Pods: []*v1.Pod{aPod("a", "1", "1Gi"), aPod("b", "3", "1Gi")}},
-			[]string{"node-1", "node-2"},
-			[]string{},
+		"nodes given": {gangOf("node-3", a("2")), "node-3", ""},
+		"no capacity": {gangOf("node-1", a("2")), "node-1", "a"},
+		"a pod gone":  {without(gangOf("node-1", a("2")), reserver.GonePod{UID: "uid-old"}), "node-1", ""},
+		"gone, by name": {
+			without(gangOf("node-2", a("4")), reserver.GonePod{Namespace: "team-a", Name: "small"}), "node-2", "",
 		},
-		"one after other": {
-			body{Pods: []*v1.Pod{aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")}},
-			[]string{"node-2", "node-3"},
-			[]string{},
-		},
+		"best fit":        {gangOf("", a("1"), b("3")), "node-1 node-2", ""},
+		"one after other": {gangOf("", a("3"), b("3")), "node-2 node-3", ""},
 		"one too many": {
-			body{Mode: "Partial", Pods: []*v1.Pod{aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi"), aPod("c", "3", "1Gi")}},
-			[]string{"node-2", "node-3", "node-1"},
-			[]string{"c"},
+			body{Mode: "Partial", Pods: []*v1.Pod{a("3"), b("3"), aPod("c", "3", "1Gi")}}, "node-2 node-3 node-1", "c",
 		},
-		"capacity of a pod that goes": {body{
-			Pods:    []*v1.Pod{aPod("a", "4", "1Gi"), aPod("b", "4", "1Gi")},
-			Without: []reserver.GonePod{{UID: "uid-old"}},
-		}, []string{"node-1", "node-3"}, []string{}},
-		"stays where it is": {body{Pods: []*v1.Pod{small}}, []string{"node-2"}, []string{}},
-		"host port taken by another of the request": {
-			body{Pods: []*v1.Pod{withPort(aPod("a", "1", "1Gi")), withPort(aPod("b", "1", "1Gi"))}},
-			[]string{"node-1", "node-2"},
-			[]string{},
+		"capacity of a pod that goes": {
+			without(gangOf("", a("4"), b("4")), reserver.GonePod{UID: "uid-old"}), "node-1 node-3", "",
 		},
+		"stays where it is":                         {gangOf("", small), "node-2", ""},
+		"host port taken by another of the request": {gangOf("", withPort(a("1")), withPort(b("1"))), "node-1 node-2", ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -330,25 +295,14 @@ func TestWhatIf(t *testing.T) {
 			for i, p := range answer.Placements {
 				nodes = append(nodes, p.Node)
 				assert.Equal(t, tc.request.Pods[i].Name, p.Pod)
-				assert.Equal(t, p.Fits, !slices.Contains(tc.failed, p.Pod))
+				assert.Equal(t, p.Fits, p.Pod != tc.failed)
 			}
-			assert.Equal(t, tc.nodes, nodes)
-			assert.Equal(t, tc.failed, answer.FailedPods)
-			assert.Equal(t, len(tc.failed) > 0 && tc.request.Mode == "", answer.Error != "", answer.Error)
+			assert.Equal(t, tc.nodes, strings.Join(nodes, " "))
+			assert.NotNil(t, answer.FailedPods)
+			assert.Equal(t, tc.failed, strings.Join(answer.FailedPods, " "))
+			assert.Equal(t, tc.failed != "" && tc.request.Mode == "", answer.Error != "", answer.Error)
 		})
 	}
-}
-
-func TestWhatIfWaitsForItsRevision(t *testing.T) {
-	inMemory(t, func(t *testing.T, d *fixture) {
-		start := time.Now()
-		code, answer := d.ask("/v1/whatif", body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}, MinRevision: d.ledger.Revision() +
-			1})
-		assert.Equal(t, http.StatusOK, code)
-		assert.Contains(t, answer.Error, "MinRevision")
-		assert.Equal(t, []string{"a"}, answer.FailedPods)
-		assert.Equal(t, 5*time.Second, time.Since(start))
-	})
 }
 
 // A pod that fits nowhere is told what it lacks where it lacks least, also of
@@ -358,8 +312,7 @@ func TestExplainLacks(t *testing.T) {
 	gpu := aPod("gpu", "5", "1Gi")
 	gpu.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("2")
 	f.Bring(gpu)
-	var answer reserver.ExplainAnswer
-	f.get("/v1/explain?namespace=team-a&pod=gpu", &answer)
+	answer := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=gpu")
 	require.NotNil(t, answer.Closest)
 	assert.Equal(t, []reserver.MissingAmount{
 		{Resource: "cpu", Requested: 5000, Free: 4000, Missing: 1000},
@@ -368,21 +321,13 @@ func TestExplainLacks(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		f.ledger.RemoveNode(fmt.Sprint("node-", i))
 	}
-	var empty reserver.ExplainAnswer
-	f.get("/v1/explain?namespace=team-a&pod=gpu", &empty)
+	empty := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=gpu")
 	assert.Contains(t, empty.Message, "no nodes")
-}
-
-func TestWhatIfWithoutNodesInTheCluster(t *testing.T) {
-	f := newFixture(t, Limits{})
-	for i := 1; i <= 3; i++ {
-		f.ledger.RemoveNode(fmt.Sprint("node-", i))
-	}
-	var answer reserver.WhatIfAnswer
-	f.post("/v1/whatif", body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}}, &answer)
-	assert.Equal(t, []string{"a"}, answer.FailedPods)
-	require.Len(t, answer.Rejections, 1)
-	assert.Equal(t, "NodeUnknown", answer.Rejections[0].Reason)
+	var tried reserver.WhatIfAnswer
+	f.post("/v1/whatif", body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}}, &tried)
+	assert.Equal(t, []string{"a"}, tried.FailedPods)
+	require.Len(t, tried.Rejections, 1)
+	assert.Equal(t, "NodeUnknown", tried.Rejections[0].Reason)
 }
 
 func withPort(pod *v1.Pod) *v1.Pod {

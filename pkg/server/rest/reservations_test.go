@@ -2,7 +2,6 @@ package rest
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -73,8 +71,7 @@ func TestReservations(t *testing.T) {
 	f.reserve(gangOf("node-3", aPod("k", "100m", "1Gi")))
 	f.reserve(gangOf("node-3", aPod("l", "100m", "1Gi")))
 
-	var all reserver.ReservationsAnswer
-	f.get("/v1/reservations", &all)
+	all := get[reserver.ReservationsAnswer](f, "/v1/reservations")
 	assert.Equal(t, f.ledger.Revision(), all.Revision)
 	require.Len(t, all.Reservations, 4)
 	kept := all.Reservations[0]
@@ -124,8 +121,7 @@ func TestReservations(t *testing.T) {
 		"limit=1&continue=team-a%2Fshared":                        {"own/p"},
 	}
 	for query, want := range filters {
-		var some reserver.ReservationsAnswer
-		f.get("/v1/reservations?"+query, &some)
+		some := get[reserver.ReservationsAnswer](f, "/v1/reservations?"+query)
 		var got []string
 		for _, r := range some.Reservations {
 			for _, s := range r.Slots {
@@ -162,35 +158,30 @@ func TestPendingReservations(t *testing.T) {
 	}
 	f.waiting[0].Reason = ""
 	names := func(query string) (list []string) {
-		var answer reserver.ReservationsAnswer
-		f.get("/v1/reservations?"+query, &answer)
+		answer := get[reserver.ReservationsAnswer](f, "/v1/reservations?"+query)
 		for _, r := range answer.Reservations {
 			list = append(list, r.Namespace+"/"+r.Name)
 			assert.Equal(t, r.Pending == nil, len(r.Slots) > 0, "team-a/c has its capacity by now")
 		}
 		return append(list, answer.Continue)
 	}
-	assert.Equal(t, []string{"team-a/", "team-a/b", "team-a/c", "team-a/d", "team-b/a", "team-b/b", ""}, names(""))
-	var pages []string
-	for next, page := "", []string(nil); page == nil || next != ""; {
-		page = names("limit=2&continue=" + url.QueryEscape(next))
-		next = page[len(page)-1]
-		pages = append(pages, page[:len(page)-1]...)
-	}
-	assert.Equal(t, []string{"team-a/", "team-a/b", "team-a/c", "team-a/d", "team-b/a", "team-b/b"}, pages)
+	all := []string{"team-a/", "team-a/b", "team-a/c", "team-a/d", "team-b/a", "team-b/b"}
+	assert.Equal(t, append(all, ""), names(""))
+	assert.Equal(t, all, allPages(t, func(next string) ([]string, string) {
+		page := names("limit=2&continue=" + next)
+		return page[:len(page)-1], page[len(page)-1]
+	}))
 	assert.Equal(t, []string{"team-a/d", ""}, names("name=d"))
 	assert.Equal(t, []string{"team-b/b", ""}, names("namespace=team-b&scheduler="+testScheduler))
 	assert.Equal(t, []string{"team-a/d", ""}, names("pod=of-d"))
 	assert.Equal(t, []string{"team-a/d", ""}, names("node=on-d"))
 	f.reads = map[string]bool{"team-b": true}
-	status, reply := f.askAs(&user.DefaultInfo{Name: "alice"}, http.MethodGet, "/v1/reservations", nil)
-	assert.Equal(t, http.StatusOK, status)
+	reply := f.getAs("/v1/reservations", &reserver.ReservationsAnswer{})
 	assert.NotContains(t, reply, "team-a")
 	assert.Contains(t, reply, "team-b")
 	f.reads = nil
 
-	var answer reserver.ReservationsAnswer
-	f.get("/v1/reservations?namespace=team-a", &answer)
+	answer := get[reserver.ReservationsAnswer](f, "/v1/reservations?namespace=team-a")
 	assert.Equal(t, "NotTried", answer.Reservations[1].Pending.Reason)
 	assert.Equal(t, reserver.Reservation{
 		Namespace: "team-a", Name: "d", Durable: true, Scheduler: testScheduler, Priority: 3, Policy: "Once",
@@ -207,8 +198,7 @@ func TestNodesWithReservations(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.slot("team-a/shared/s0", "node-1", 2000, func(h *ledger.Slot) { h.Policy = ledger.Aligned })
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
-	var answer reserver.NodeAnswer
-	f.get("/v1/nodes/node-1", &answer)
+	answer := get[reserver.NodeAnswer](f, "/v1/nodes/node-1")
 	assert.Equal(t, reserver.NodeAmount{Allocatable: 4000, Bound: 500, Reserved: 1500, Free: 2000},
 		answer.Node.Resources["cpu"])
 	require.Len(t, answer.Slots, 1)
@@ -216,7 +206,7 @@ func TestNodesWithReservations(t *testing.T) {
 	assert.Equal(t, "s0", answer.Slots[0].Slot.Name)
 	require.Len(t, answer.Allocations, 1)
 	assert.Equal(t, "team-a/shared/s0", answer.Allocations[0].Reservation)
-	f.get("/v1/nodes/node-2", &answer)
+	answer = get[reserver.NodeAnswer](f, "/v1/nodes/node-2")
 	assert.Empty(t, answer.Slots)
 	assert.NotNil(t, answer.Slots)
 }
@@ -239,8 +229,7 @@ func TestReservationsAsHolders(t *testing.T) {
 	assert.Contains(t, refused.Error, "largest holder of another namespace (3 CPU, Reserved)")
 
 	f.Bring(aPod("a", "2", "1Gi"))
-	var pending reserver.ExplainAnswer
-	f.get("/v1/explain?namespace=team-a&pod=a", &pending)
+	pending := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=a")
 	require.NotNil(t, pending.Closest)
 	assert.Equal(t, want, pending.Closest.Holders)
 	assert.Contains(t, pending.Message, "largest holder of another namespace (3 CPU, Reserved)")
@@ -261,8 +250,7 @@ func TestExplainReservedPod(t *testing.T) {
 		if known {
 			f.Bring(aPod("a", "1", "1Gi"))
 		}
-		var answer reserver.ExplainAnswer
-		f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+		answer := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=a")
 		assert.Equal(t, "Reserved", answer.State)
 		assert.Equal(t, "node-2", answer.Node)
 		assert.Equal(t, "team-a/job/a", answer.Reservation)
@@ -272,8 +260,7 @@ func TestExplainReservedPod(t *testing.T) {
 	finished := aPod("a", "1", "1Gi")
 	finished.Status.Phase = v1.PodSucceeded
 	f.Bring(finished)
-	var answer reserver.ExplainAnswer
-	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	answer := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=a")
 	assert.Equal(t, "Finished", answer.State)
 }
 
@@ -304,19 +291,17 @@ func TestWatchSlots(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.slot("team-a/old/s", "node-1", 500, nil)
 	w := f.watch("")
-	var snapshot reserver.WatchSnapshot
-	w.expect("snapshot", &snapshot)
+	snapshot, _ := expect[reserver.WatchSnapshot](w, "snapshot")
 	require.Len(t, snapshot.Slots, 1)
 	assert.Equal(t, "old", snapshot.Slots[0].Reservation)
-	w.expect("bookmark", &reserver.WatchBookmark{})
+	w.caughtUp()
 
 	deadline := startTime.Add(time.Hour)
 	f.slot("team-a/new/s", "node-2", 1000, func(h *ledger.Slot) {
 		h.AvailableAt, h.Deadline, h.Priority = startTime, deadline, 3
 		h.Pod = ledger.PodRef{Namespace: "team-a", Name: "p"}
 	})
-	var event reserver.WatchSlot
-	w.expect("slot", &event)
+	event, _ := expect[reserver.WatchSlot](w, "slot")
 	assert.Equal(t, reserver.WatchSlot{
 		Time: event.Time, Revision: f.ledger.Revision(), Type: "SlotPlaced",
 		Slot: reserver.NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: reserver.Slot{
@@ -327,18 +312,15 @@ func TestWatchSlots(t *testing.T) {
 	}, event)
 
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/old/s")
-	var allocation reserver.WatchAllocation
-	w.expect("allocation", &allocation)
+	allocation, _ := expect[reserver.WatchAllocation](w, "allocation")
 	assert.Equal(t, "AllocationBinding", allocation.Type)
 	assert.Equal(t, "team-a/old/s", allocation.Allocation.Reservation)
-	w.expect("allocation", &allocation)
-	event = reserver.WatchSlot{}
-	w.expect("slot", &event)
+	expect[reserver.WatchAllocation](w, "allocation")
+	event, _ = expect[reserver.WatchSlot](w, "slot")
 	assert.Equal(t, "SlotConsumed", event.Type)
 	assert.Equal(t, &reserver.PodName{Namespace: "team-a", Pod: "c", UID: "uid-c"}, event.By)
 	f.ledger.Expire(deadline)
-	event = reserver.WatchSlot{}
-	w.expect("slot", &event)
+	event, _ = expect[reserver.WatchSlot](w, "slot")
 	assert.Equal(t, "SlotExpired", event.Type)
 	assert.Nil(t, event.By)
 }
@@ -350,8 +332,7 @@ func TestExplainPodWithAMatch(t *testing.T) {
 		f.slot(fmt.Sprintf("team-a/buffer/s-%d", i), fmt.Sprintf("node-%d", i), 3000, nil)
 	}
 	f.Bring(aPod("a", "2", "1Gi"))
-	var answer reserver.ExplainAnswer
-	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	answer := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=a")
 	assert.Zero(t, answer.FitCount)
 	assert.Empty(t, answer.Reservation)
 
@@ -362,8 +343,7 @@ func TestExplainPodWithAMatch(t *testing.T) {
 			Slots:     []v1alpha1.Slot{{Name: "gone"}, {Name: "s-2"}},
 		},
 	}))
-	answer = reserver.ExplainAnswer{}
-	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	answer = get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=a")
 	assert.Equal(t, 1, answer.FitCount)
 	assert.Equal(t, []string{"node-2"}, answer.FitExamples)
 	assert.Equal(t, "team-a/buffer/s-2", answer.Reservation)
@@ -372,8 +352,7 @@ func TestExplainPodWithAMatch(t *testing.T) {
 	assert.Nil(t, answer.Closest)
 
 	f.Bring(aPod("a", "5", "1Gi")) // more than the node has
-	answer = reserver.ExplainAnswer{}
-	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	answer = get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod=a")
 	assert.Zero(t, answer.FitCount)
 	assert.Empty(t, answer.Reservation)
 }

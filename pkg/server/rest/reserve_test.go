@@ -75,7 +75,6 @@ func TestReserveAnswer(t *testing.T) {
 	assert.Equal(t, 2, f.Counted(t, "requests_total", "reserve", "200"))
 }
 
-// A refused pod keeps its place among those the ledger refuses.
 // Capacity is kept for pods with ResourceClaims, and no device: whoever asks is told.
 func TestDRADevicesAreNotKept(t *testing.T) {
 	f := newFixture(t, Limits{})
@@ -90,6 +89,7 @@ func TestDRADevicesAreNotKept(t *testing.T) {
 	assert.Empty(t, f.reserve(ask).Warnings)
 }
 
+// A refused pod keeps its place among those the ledger refuses.
 func TestRefusalsComeInOrder(t *testing.T) {
 	f := newFixture(t, Limits{})
 	gone := aPod("b", "1", "1Gi")
@@ -120,9 +120,14 @@ func TestMinRevision(t *testing.T) {
 		assert.Empty(t, (<-answers).Error)
 
 		request.MinRevision = d.ledger.Revision() + 1
-		late := d.reserve(request)
-		assert.Contains(t, late.Error, "MinRevision is")
-		assert.Equal(t, []string{"a"}, late.FailedPods)
+		for _, path := range []string{"/reserve", "/v1/whatif"} {
+			start := time.Now()
+			code, late := d.ask(path, request)
+			assert.Equal(t, http.StatusOK, code)
+			assert.Contains(t, late.Error, "MinRevision is")
+			assert.Equal(t, []string{"a"}, late.FailedPods)
+			assert.Equal(t, 5*time.Second, time.Since(start))
+		}
 	})
 }
 
@@ -156,7 +161,7 @@ func TestLogLine(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	for _, path := range []string{"/reserve", "/unreserve"} {
 		for _, noKind := range []bool{false, true} {
-			bubble(t, func(t *testing.T, d *fixture) {
+			durable(t, func(t *testing.T, d *fixture) {
 				d.NoKind, d.notReady = noKind, "the server has not read all nodes yet"
 				request := gangOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
 				request.RequestID = "1"

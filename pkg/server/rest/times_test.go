@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"regexp"
 	"sync/atomic"
 	"testing"
@@ -77,60 +76,48 @@ func TestTimesAreBounded(t *testing.T) {
 
 // A watcher that asked for refusals is told them between the changes, and another one is not.
 func TestWatchTellsRefusals(t *testing.T) {
-	for name, asks := range map[string]func(f *fixture, query string) func() (*reserver.Refusal, bool){
-		"events": func(f *fixture, query string) func() (*reserver.Refusal, bool) {
-			w := f.watch(query)
-			return func() (*reserver.Refusal, bool) {
-				e, ok := w.next()
-				require.True(t, ok)
-				if e.name != "refusal" {
-					return nil, e.name == "node"
-				}
-				assert.Empty(t, e.id, "none to go on after")
-				var told reserver.Refusal
-				require.NoError(t, json.Unmarshal([]byte(e.data), &told))
-				return &told, false
-			}
-		},
-		"batches": func(f *fixture, query string) func() (*reserver.Refusal, bool) {
-			w := f.watch(query, batched...)
-			return func() (*reserver.Refusal, bool) {
-				batch := w.nextBatch()
-				if batch.Refusal != nil {
-					assert.Zero(t, batch.Revision)
-				}
-				return batch.Refusal, len(batch.Changes) > 0 && batch.Changes[len(batch.Changes)-1].Node != nil
-			}
-		},
+	// nextOf returns the refusal that an event is, if it is one, and says whether it is of a node.
+	nextOf := func(w *watcher) (told *reserver.Refusal, node bool) {
+		e, ok := w.next()
+		require.True(t, ok)
+		if e.name != "refusal" {
+			return nil, e.name == "node"
+		}
+		assert.Empty(t, e.id, "none to go on after")
+		require.NoError(t, json.Unmarshal([]byte(e.data), &told))
+		return told, false
+	}
+	nextOfBatches := func(w *watcher) (told *reserver.Refusal, node bool) {
+		batch := w.nextBatch()
+		assert.True(t, batch.Refusal == nil || batch.Revision == 0)
+		return batch.Refusal, len(batch.Changes) > 0 && batch.Changes[len(batch.Changes)-1].Node != nil
+	}
+	for name, next := range map[string]func(*watcher) (*reserver.Refusal, bool){
+		"events": nextOf, "batches": nextOfBatches,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, Limits{})
 			refuseSome(f) // which is over
-			wants, wantsNot := asks(f, "?refusals=true"), asks(f, "?refusals=false")
-			var all reserver.RefusalsAnswer
-			f.get("/v1/refusals", &all)
-			answer := f.reserve(gangOf("node-1", f.anotherPod("team-a", "late")))
-			require.NotEmpty(t, answer.Error)
+			accept := map[string][]string{"batches": batched}[name]
+			wants, wantsNot := f.watch("?refusals=true", accept...), f.watch("?refusals=false", accept...)
+			after := get[reserver.RefusalsAnswer](f, "/v1/refusals").After
+			require.NotEmpty(t, f.reserve(gangOf("node-1", f.anotherPod("team-a", "late"))).Error)
 			var told *reserver.Refusal
 			for told == nil {
-				told, _ = wants()
+				told, _ = next(wants)
 			}
-			assert.Equal(t, []any{all.After + 1, "late", "reserve"}, []any{told.Number, told.Rejection.Pod, told.Path})
+			assert.Equal(t, []any{after + 1, "late", "reserve"}, []any{told.Number, told.Rejection.Pod, told.Path})
 			require.NotEmpty(t, told.Rejection.Holders)
 			assert.Equal(t, "neighbor", told.Rejection.Holders[0].Pod, "who watches may see all names")
 			f.AddNode("node-4", "1", "1Gi")
-			for _, next := range []func() (*reserver.Refusal, bool){wants, wantsNot} {
+			for _, w := range []*watcher{wants, wantsNot} {
 				for node := false; !node; {
-					told, node = next()
+					told, node = next(w)
 					assert.Nil(t, told)
 				}
 			}
 		})
 	}
-	f := newFixture(t, Limits{})
-	refused := f.serve(http.MethodGet, "/v1/watch?refusals=maybe", "")
-	assert.Equal(t, http.StatusBadRequest, refused.Code)
-	assert.Contains(t, refused.Body.String(), "neither true nor false")
 }
 
 // However many are refused, a watcher is told what changes: refusals do not go before.
@@ -175,8 +162,7 @@ func TestStepOfTheWallClock(t *testing.T) {
 			assert.Equal(t, before, f.reserve(request), "a repeat is known")
 			after := f.reserve(gangOf("node-1", aPod("after", "1", "1Gi")))
 			require.True(t, after.Granted(), "%+v", after)
-			var all reserver.ReservationsAnswer
-			f.get("/v1/reservations", &all)
+			all := get[reserver.ReservationsAnswer](f, "/v1/reservations")
 			require.Len(t, all.Reservations, 2)
 			deadlines, _ := f.ledger.Slots()
 			for i := range all.Reservations {

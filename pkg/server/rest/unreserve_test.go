@@ -42,118 +42,87 @@ func TestUnreserveDurable(t *testing.T) {
 		}
 	}
 	a, b, c := aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi")
-	tests := map[string]struct {
+	bound := func(d *fixture) { d.bind(a, "node-1") }
+	gone := func(d *fixture) { clear(d.Store.Objects) }
+	ghost := body{SchedulerName: testScheduler, Reservation: "team-a/ghost"}
+	deletes := func(fates ...fate) func(d *fixture) { return func(d *fixture) { d.Store.Deletes = fates } }
+	const all, handmade = "a b c", "delete the object instead"
+	type testCase struct {
 		before  func(d *fixture)
 		request body
-		left    []string // slots
-		objects int
-		failed  []string
+		left    string // slots
+		failed  string // pods
 		reason  string
 		want    string // part of Error
-	}{
+	}
+	each(t, map[string]testCase{
 		"by name":                     {request: whole},
 		"all pods":                    {request: back(a, b, c)},
 		"all pods, by name only":      {request: back(nameOnly(a), nameOnly(b), nameOnly(c))},
-		"one pod":                     {request: back(b), left: []string{"a", "c"}, objects: 1},
-		"one pod on its node":         {request: gangOf("node-2", c), left: []string{"a", "b"}, objects: 1},
-		"a pod without capacity, too": {request: back(b, aPod("z", "1", "1Gi")), left: []string{"a", "c"}, objects: 1},
+		"one pod":                     {request: back(b), left: "a c"},
+		"one pod on its node":         {request: gangOf("node-2", c), left: "a b"},
+		"a pod without capacity, too": {request: back(b, aPod("z", "1", "1Gi")), left: "a c"},
 		"one pod on another node": {
-			request: gangOf("node-2", a), left: []string{"a", "b", "c"}, objects: 1,
-			failed: []string{"a"}, reason: "AllocatedElsewhere", want: "1 of 1 pods were not given back",
+			nil, gangOf("node-2", a), all, "a", "AllocatedElsewhere", "1 of 1 pods were not given back",
 		},
 		"one reserved in its slot, too": {before: func(d *fixture) {
 			require.Empty(d.t, d.reserve(memoryOnly("node-1", a)).Error)
 			require.Equal(d.t, "Reserved", d.state(a))
-		}, request: back(a), left: []string{"b", "c"}, objects: 1},
-		"of another scheduler": {
-			request: theirs(back(a, b)), left: []string{"a", "b", "c"}, objects: 1,
-			failed: []string{"a", "b"}, reason: "NotOwner", want: "belongs to another scheduler",
-		},
-		"whole, of another one": {
-			request: theirs(whole), left: []string{"a", "b", "c"}, objects: 1, failed: []string{},
-			want: `belongs to scheduler "batch-scheduler"`,
-		},
-		"one that is not there": {
-			request: body{SchedulerName: testScheduler, Reservation: "team-a/ghost"},
-			left:    []string{"a", "b", "c"}, objects: 1,
-		},
-		"the object is gone":       {before: func(d *fixture) { clear(d.Store.Objects) }, request: whole},
-		"pods, the object is gone": {before: func(d *fixture) { clear(d.Store.Objects) }, request: back(b)},
-		"made by hand": {
-			before: byHand, request: whole, left: []string{"a", "b", "c"}, objects: 1,
-			failed: []string{}, want: "delete the object instead",
-		},
-		"pods of one made by hand": {
-			before: byHand, request: back(a), left: []string{"a", "b", "c"}, objects: 1,
-			failed: []string{"a"}, reason: "NotOwner", want: "delete the object instead",
-		},
-		"one is bound": {
-			before: func(d *fixture) { d.bind(a, "node-1") }, request: back(a, b), left: []string{"c"},
-			objects: 1, failed: []string{"a"}, reason: "BindInFlight", want: "1 of 2 pods",
-		},
-		"the rest of a gang":    {before: func(d *fixture) { d.bind(a, "node-1") }, request: back(b, c)},
-		"whole, with one bound": {before: func(d *fixture) { d.bind(a, "node-1") }, request: whole},
+		}, request: back(a), left: "b c"},
+		"of another scheduler":     {nil, theirs(back(a, b)), all, "a b", "NotOwner", "belongs to another scheduler"},
+		"whole, of another one":    {nil, theirs(whole), all, "", "", `belongs to scheduler "batch-scheduler"`},
+		"one that is not there":    {request: ghost, left: all},
+		"the object is gone":       {before: gone, request: whole},
+		"pods, the object is gone": {before: gone, request: back(b)},
+		"made by hand":             {byHand, whole, all, "", "", handmade},
+		"pods of one made by hand": {byHand, back(a), all, "a", "NotOwner", handmade},
+		"one is bound":             {bound, back(a, b), "c", "a", "BindInFlight", "1 of 2 pods"},
+		"the rest of a gang":       {before: bound, request: back(b, c)},
+		"whole, with one bound":    {before: bound, request: whole},
 		"unreadable": {
-			before:  func(d *fixture) { d.Store.Gets = []fate{{Never: true, Err: errLost}} },
-			request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed",
-			want: "could not be read: try again",
+			func(d *fixture) { d.Store.Gets = []fate{{Never: true, Err: errLost}} },
+			back(a), all, "a", "WriteFailed", "could not be read: try again",
 		},
-		"forbidden": {
-			before:  func(d *fixture) { d.Store.Deletes = []fate{{Never: true, Err: errForbidden}} },
-			request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed",
-		},
+		"forbidden": {deletes(fate{Never: true, Err: errForbidden}), whole, all, "", "", "could not be changed"},
 		"slots not written": {
-			before: func(d *fixture) { d.Store.Release = errors.New("storage") }, request: back(a),
-			left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed",
-			want: "could not be changed: try again",
+			func(d *fixture) { d.Store.Release = errors.New("storage") },
+			back(a), all, "a", "WriteFailed", "could not be changed: try again",
 		},
-		"answer lost": {before: func(d *fixture) { d.Store.Deletes = []fate{{Err: errLost}} }, request: whole},
-		"not carried out": {before: func(d *fixture) {
-			d.Store.Deletes = []fate{{Never: true, Err: errTooMany}, {Never: true, Err: errInternal}}
-		}, request: whole},
+		"answer lost": {before: deletes(fate{Err: errLost}), request: whole},
+		"not carried out": {
+			before: deletes(fate{Never: true, Err: errTooMany}, fate{Never: true, Err: errInternal}), request: whole,
+		},
 		"API server gone": {
-			before:  func(d *fixture) { d.Store.Deletes = repeat(30, fate{Never: true, Err: errLost}) },
-			request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{},
-			want: "could not be changed: try again",
+			deletes(repeat(30, fate{Never: true, Err: errLost})...), whole, all, "", "", "could not be changed: try again",
 		},
-		"without the kind": {
-			before: func(d *fixture) { d.NoKind = true }, request: whole, left: []string{"a", "b", "c"},
-			objects: 1, failed: []string{}, want: "install manifests/crd",
-		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fixture) {
-				aGang(d)
-				if tc.before != nil {
-					tc.before(d)
-				}
-				answer := d.unreserve(tc.request)
-				if tc.failed == nil {
-					tc.failed = []string{}
-				}
-				assert.Equal(t, tc.failed, answer.FailedPods)
-				assert.True(t, answer.Durable)
-				assert.Contains(t, answer.Error, tc.want)
-				assert.Equal(t, tc.want == "", answer.Error == "", answer.Error)
-				if tc.reason != "" {
-					assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
-				}
-				var left []string
-				for _, slot := range d.slots() {
-					slot, _, _ := strings.Cut(strings.TrimPrefix(slot, "team-a/job/"), "@")
-					left = append(left, slot)
-				}
-				assert.Equal(t, tc.left, left)
-				assert.Len(t, d.Store.All(), tc.objects)
-			})
-		})
-	}
+		"without the kind": {func(d *fixture) { d.NoKind = true }, whole, all, "", "", "install manifests/crd"},
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		aGang(d)
+		if tc.before != nil {
+			tc.before(d)
+		}
+		answer := d.unreserve(tc.request)
+		assert.NotNil(t, answer.FailedPods)
+		assert.Equal(t, tc.failed, strings.Join(answer.FailedPods, " "))
+		assert.True(t, answer.Durable)
+		assert.Contains(t, answer.Error, tc.want)
+		assert.Equal(t, tc.want == "", answer.Error == "", answer.Error)
+		if tc.reason != "" {
+			assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
+		}
+		var left []string
+		for _, slot := range d.slots() {
+			slot, _, _ := strings.Cut(strings.TrimPrefix(slot, "team-a/job/"), "@")
+			left = append(left, slot)
+		}
+		assert.Equal(t, tc.left, strings.Join(left, " "))
+		assert.Equal(t, tc.left != "", len(d.Store.All()) == 1)
+	})
 }
 
 // Giving back is repeated safely, and what failed is not kept as the answer.
 func TestUnreserveAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		a, b, _ := aGang(d)
 		d.Store.Release = errors.New("storage")
 		request := back(a, b)
@@ -177,7 +146,7 @@ func TestUnreserveAgain(t *testing.T) {
 
 // One request gives back what is in memory and what is in several objects.
 func TestUnreserveOfAllKinds(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		a, b, c := aGang(d)
 		e, m := aPod("e", "1", "1Gi"), aPod("m", "1", "1Gi")
 		require.Empty(t, d.reserve(gangOf("node-2", e)).Error)
@@ -195,7 +164,7 @@ func TestUnreserveOfAllKinds(t *testing.T) {
 
 // Who gives back what is being written waits for it.
 func TestUnreserveWaitsForTheWrite(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		d.Store.Creates = []fate{{Delay: time.Second}}
 		done := make(chan struct{})
 		go func() {
@@ -214,7 +183,7 @@ func TestUnreserveWaitsForTheWrite(t *testing.T) {
 
 // A client that goes away does not end a write that is under way.
 func TestClientGone(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		d.Store.Creates = []fate{{Delay: time.Second}}
 		pod := d.Bring(aPod("a", "1", "1Gi"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -237,87 +206,75 @@ func TestClientGone(t *testing.T) {
 }
 
 func TestRequestIDAfterARestart(t *testing.T) {
-	again := func(d *fixture, request body) (int, reserver.Answer) {
-		d.restart()
-		d.forget()
-		return d.ask("/reserve", request)
-	}
 	request := func() body {
 		b := gangOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
 		b.RequestID = "job-1"
 		return b
 	}
-	tests := map[string]struct {
+	const ok, no, another = http.StatusOK, http.StatusConflict, "was used before for another request"
+	const givenUp = "of the pods: it was given up since"
+	type testCase struct {
 		before func(d *fixture, first reserver.Answer)
 		change func(*body)
 		code   int
 		same   bool
 		want   string
 		failed []string
-	}{
-		"the same": {code: http.StatusOK, same: true},
-		"another pod": {
-			change: func(b *body) { b.Pods[0] = aPod("z", "1", "1Gi") }, code: http.StatusConflict,
-			want: "was used before for another request",
-		},
-		"fewer pods": {
-			change: func(b *body) { b.Pods, b.Nodes = b.Pods[:1], b.Nodes[:1] }, code: http.StatusConflict,
-			want: "was used before for another request",
-		},
+	}
+	each(t, map[string]testCase{
+		"the same":    {code: ok, same: true},
+		"another pod": {change: func(b *body) { b.Pods[0] = aPod("z", "1", "1Gi") }, code: no, want: another},
+		"fewer pods":  {change: func(b *body) { b.Pods, b.Nodes = b.Pods[:1], b.Nodes[:1] }, code: no, want: another},
 		"one pod was bound": {
-			before: func(d *fixture, _ reserver.Answer) { d.bind(aPod("a", "1", "1Gi"), "node-1") },
-			code:   http.StatusOK, same: true,
+			before: func(d *fixture, _ reserver.Answer) { d.bind(aPod("a", "1", "1Gi"), "node-1") }, code: ok, same: true,
 		},
 		"one was given back": {
 			before: func(d *fixture, _ reserver.Answer) { d.unreserve(back(aPod("a", "1", "1Gi"))) },
-			code:   http.StatusOK, want: "has no capacity for 1 of the pods: it was given up since", failed: []string{"a"},
+			code:   ok, want: "has no capacity for 1 " + givenUp, failed: []string{"a"},
 		},
 		"all were given back": {
 			before: func(d *fixture, first reserver.Answer) {
 				d.unreserve(body{SchedulerName: testScheduler, Reservation: first.Reservation})
 			},
-			code: http.StatusOK, // and so it is a new request
+			code: ok, // and so it is a new request
 		},
 		"it expired": {
 			before: func(d *fixture, _ reserver.Answer) {
 				<-time.After(2 * testTTL)
 				d.ledger.Expire(time.Now())
 			},
-			code: http.StatusOK, want: "has no capacity for 2 of the pods: it was given up since", failed: []string{"a", "b"},
+			code: ok, want: "has no capacity for 2 " + givenUp, failed: []string{"a", "b"},
 		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fixture) {
-				first := d.reserve(request())
-				require.Empty(t, first.Error)
-				if tc.before != nil {
-					tc.before(d, first)
-				}
-				repeat := request()
-				if tc.change != nil {
-					tc.change(&repeat)
-				}
-				code, answer := again(d, repeat)
-				assert.Equal(t, tc.code, code)
-				assert.Contains(t, answer.Error, tc.want)
-				assert.Equal(t, tc.want == "", answer.Error == "", answer.Error)
-				if tc.failed != nil {
-					assert.Equal(t, tc.failed, answer.FailedPods)
-				}
-				if tc.same {
-					first.Revision = answer.Revision
-					assert.Equal(t, first, answer)
-				}
-				assert.Len(t, d.Store.All(), 1)
-			})
-		})
-	}
+	}, func(t *testing.T, d *fixture, tc testCase) {
+		first := d.reserve(request())
+		require.Empty(t, first.Error)
+		if tc.before != nil {
+			tc.before(d, first)
+		}
+		repeat := request()
+		if tc.change != nil {
+			tc.change(&repeat)
+		}
+		d.restart()
+		d.forget()
+		code, answer := d.ask("/reserve", repeat)
+		assert.Equal(t, tc.code, code)
+		assert.Contains(t, answer.Error, tc.want)
+		assert.Equal(t, tc.want == "", answer.Error == "", answer.Error)
+		if tc.failed != nil {
+			assert.Equal(t, tc.failed, answer.FailedPods)
+		}
+		if tc.same {
+			first.Revision = answer.Revision
+			assert.Equal(t, first, answer)
+		}
+		assert.Len(t, d.Store.All(), 1)
+	})
 }
 
 // A write whose answer was lost may make an object when the one that was answered for is gone again.
 func TestLateWriteOfWhatWasGivenBack(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fixture) {
+	durable(t, func(t *testing.T, d *fixture) {
 		d.Store.Creates = []fate{{Err: errLost, Commit: 5 * time.Second}}
 		answer := d.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
 		require.Empty(t, answer.Error)

@@ -8,7 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strconv"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -86,24 +86,30 @@ func (w *watcher) next() (sseEvent, bool) {
 	return e, false
 }
 
-// expect reads an event of that name and its data.
-func (w *watcher) expect(name string, data any) sseEvent {
+// expect reads an event of that name, and returns its data and its id.
+func expect[T any](w *watcher, name string) (data T, id string) {
 	w.t.Helper()
 	e, ok := w.next()
 	require.True(w.t, ok, "the stream has ended, want %s", name)
 	require.Equal(w.t, name, e.name, e.data)
-	require.NoError(w.t, json.Unmarshal([]byte(e.data), data))
-	return e
+	require.NoError(w.t, json.Unmarshal([]byte(e.data), &data))
+	return data, e.id
+}
+
+// caughtUp reads that all there was has been told, and returns up to which revision.
+func (w *watcher) caughtUp() uint64 {
+	w.t.Helper()
+	mark, _ := expect[reserver.WatchBookmark](w, "bookmark")
+	return mark.Revision
 }
 
 func TestWatchFromSnapshot(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
 	w := f.watch("")
-	var snapshot reserver.WatchSnapshot
 	start := f.ledger.Revision()
-	e := w.expect("snapshot", &snapshot)
-	assert.Equal(t, reserver.EventID(f.api.instance, start), e.id)
+	snapshot, id := expect[reserver.WatchSnapshot](w, "snapshot")
+	assert.Equal(t, reserver.EventID(f.api.instance, start), id)
 	assert.Equal(t, f.api.instance, snapshot.Instance)
 	assert.Equal(t, start, snapshot.Revision)
 	assert.False(t, snapshot.More)
@@ -111,29 +117,22 @@ func TestWatchFromSnapshot(t *testing.T) {
 	assert.Empty(t, snapshot.Allocations)
 	require.Len(t, snapshot.Slots, 1)
 	assert.Equal(t, reserver.Amounts{"cpu": 1000, "memory": gib, "pods": 1}, snapshot.Slots[0].Slot.Requests)
-	var mark reserver.WatchBookmark
-	w.expect("bookmark", &mark)
-	assert.Equal(t, start, mark.Revision)
+	assert.Equal(t, start, w.caughtUp())
 
 	f.bind(aPod("a", "1", "1Gi"), "node-2")
-	var slot reserver.WatchSlot
-	e = w.expect("slot", &slot)
-	assert.Equal(t, reserver.EventID(f.api.instance, start+1), e.id)
+	slot, id := expect[reserver.WatchSlot](w, "slot")
+	assert.Equal(t, reserver.EventID(f.api.instance, start+1), id)
 	assert.Equal(t, "SlotReleased", slot.Type)
 	assert.Empty(t, slot.Slot.Reservation)
-	assert.Equal(t, []string{"team-a", "a", "node-1"}, []string{
-		slot.Slot.Namespace, slot.Slot.Slot.Pod,
-		slot.Slot.Slot.Node,
-	})
-	var allocation reserver.WatchAllocation
-	w.expect("allocation", &allocation)
+	assert.Equal(t, []string{"team-a", "a", "node-1"},
+		[]string{slot.Slot.Namespace, slot.Slot.Slot.Pod, slot.Slot.Slot.Node})
+	allocation, _ := expect[reserver.WatchAllocation](w, "allocation")
 	assert.Equal(t, "AllocationBound", allocation.Type)
 	assert.Equal(t, "node-2", allocation.Allocation.Node)
 	assert.Equal(t, "Bound", allocation.Allocation.State)
 
 	f.AddNode("node-4", "4", "8Gi")
-	var node reserver.WatchNode
-	w.expect("node", &node)
+	node, _ := expect[reserver.WatchNode](w, "node")
 	require.NotNil(t, node.Time)
 	assert.WithinDuration(t, time.Now(), *node.Time, time.Minute)
 	node.Time = nil
@@ -145,14 +144,13 @@ func TestWatchFromSnapshot(t *testing.T) {
 		},
 	}, node)
 	f.label("node-4", map[string]string{"agentpool": "blue"})
-	node = reserver.WatchNode{}
-	w.expect("node", &node)
+	node, _ = expect[reserver.WatchNode](w, "node")
 	assert.Equal(t, "NodeLabeled", node.Type)
 	assert.Equal(t, map[string]string{"agentpool": "blue"}, node.Node.Labels)
 	assert.Equal(t, "blue", node.Node.Pool)
 	assert.Equal(t, reserver.Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110}, node.Node.Allocatable)
 	f.ledger.RemoveNode("node-4")
-	w.expect("node", &node)
+	node, _ = expect[reserver.WatchNode](w, "node")
 	assert.Equal(t, "NodeRemoved", node.Type)
 }
 
@@ -162,6 +160,7 @@ func TestWatchResumes(t *testing.T) {
 	for i := range 5 {
 		f.reserve(gangOf("node-1", aPod(fmt.Sprint("p", i), "100m", "1Mi")))
 	}
+	third := reserver.EventID(f.api.instance, start+2)
 	tests := map[string]struct {
 		watcher *watcher
 		after   uint64
@@ -172,9 +171,8 @@ func TestWatchResumes(t *testing.T) {
 			f.watch(fmt.Sprint("?revision=", start), "Last-Event-ID", fmt.Sprint(start+4)),
 			start + 4,
 		},
-		"by the id of an event": {f.watch("", "Last-Event-ID", reserver.EventID(f.api.instance, start+2)), start +
-			2},
-		"by id in the parameter":          {f.watch("?revision=" + reserver.EventID(f.api.instance, start+2)), start + 2},
+		"by the id of an event":           {f.watch("", "Last-Event-ID", third), start + 2},
+		"by id in the parameter":          {f.watch("?revision=" + third), start + 2},
 		"from now":                        {f.watch(fmt.Sprint("?revision=", start+5)), start + 5},
 		"from where the ledger has begun": {f.watch("?revision=1000"), 1000},
 	}
@@ -184,9 +182,7 @@ func TestWatchResumes(t *testing.T) {
 			require.True(t, ok)
 			assert.Equal(t, reserver.EventID(f.api.instance, revision), e.id, name)
 		}
-		var mark reserver.WatchBookmark
-		tc.watcher.expect("bookmark", &mark)
-		assert.Equal(t, start+5, mark.Revision, name)
+		assert.Equal(t, start+5, tc.watcher.caughtUp(), name)
 	}
 }
 
@@ -202,10 +198,9 @@ func TestWatchSnapshotInParts(t *testing.T) {
 	w := f.watch("")
 	seen, parts := map[string]bool{}, 0
 	for more := true; more; parts++ {
-		var snapshot reserver.WatchSnapshot
-		e := w.expect("snapshot", &snapshot)
+		snapshot, id := expect[reserver.WatchSnapshot](w, "snapshot")
 		more = snapshot.More
-		assert.Equal(t, more, e.id == "")
+		assert.Equal(t, more, id == "")
 		assert.Equal(t, f.ledger.Revision(), snapshot.Revision)
 		for _, c := range snapshot.Allocations {
 			seen[c.Pod] = true
@@ -218,12 +213,16 @@ func TestWatchSnapshotInParts(t *testing.T) {
 func TestWatchHeartbeat(t *testing.T) {
 	f := newFixture(t, Limits{Heartbeat: time.Millisecond})
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
-	var mark reserver.WatchBookmark
-	w.expect("bookmark", &mark)
+	w.caughtUp()
 	for range 3 {
 		e, ok := w.next()
 		require.True(t, ok)
 		assert.Equal(t, "heartbeat", e.comment)
+	}
+	w = f.watch(fmt.Sprint("?revision=", f.ledger.Revision()), batched...)
+	assert.True(t, w.nextBatch().CaughtUp)
+	for range 3 {
+		assert.Equal(t, &reserver.WatchBatch{Instance: f.api.instance}, w.nextBatch())
 	}
 }
 
@@ -232,8 +231,7 @@ func TestWatchOutlivesReadTimeout(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.listen(func(s *http.Server) { s.ReadTimeout, s.ReadHeaderTimeout = time.Second, time.Minute })
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
-	var mark reserver.WatchBookmark
-	w.expect("bookmark", &mark)
+	w.caughtUp()
 	ended := func() bool { return f.api.watchers.Had() == 0 }
 	require.Never(t, ended, f.server.Config.ReadTimeout*3/2, 10*time.Millisecond)
 }
@@ -241,8 +239,7 @@ func TestWatchOutlivesReadTimeout(t *testing.T) {
 func TestWatchEndsWithTheServer(t *testing.T) {
 	f := newFixture(t, Limits{})
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
-	var mark reserver.WatchBookmark
-	w.expect("bookmark", &mark)
+	w.caughtUp()
 	close(f.done)
 	_, ok := w.next()
 	assert.False(t, ok)
@@ -279,11 +276,16 @@ func TestWatchFallsBehind(t *testing.T) {
 	assert.Contains(t, gone.Body.String(), "without a revision")
 
 	// Mid-stream: the changes come while the stream is not being served.
-	s := f.recordStream(t)
-	wake := make(chan struct{})
-	f.api.followStream(s, old, wake, &refusalFeed{})
-	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+
-		"\",\"Revision\":"+strconv.FormatUint(old, 10)+",\"Time\":\"")
+	for accept, expired := range map[string]string{
+		"":                      "event: expired\ndata: {\"Instance\":%q,\"Revision\":%d,\"Time\":\"",
+		reserver.BatchMediaType: "{\"Instance\":%q,\"Revision\":%d,\"Expired\":true}",
+	} {
+		w, r := &recordedStream{}, httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept", accept)
+		f.api.followStream(f.api.sinkFor(r, newConnection(t.Context(), w, time.Second)), old, make(chan struct{}),
+			&refusalFeed{})
+		assert.Contains(t, w.String(), fmt.Sprintf(expired, f.api.instance, old))
+	}
 }
 
 // A reader that takes nothing is cut off, and its place is free again.
