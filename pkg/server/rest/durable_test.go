@@ -261,6 +261,18 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 	})
 }
 
+// A server that ends does not wait for an API server that is gone.
+func TestStopWhileAWriteIsTakenBack(t *testing.T) {
+	durable(t, func(t *testing.T, d *fixture) {
+		gone := repeat(1000, fate{Never: true, Err: errLost})
+		d.Store.Creates, d.Store.Gets = gone, gone
+		require.NotEmpty(t, d.reserve(gangOf("node-1", aPod("a", "1", "1Gi"))).Error)
+		began := time.Now()
+		d.restart()
+		assert.Zero(t, time.Since(began))
+	})
+}
+
 func repeat(n int, f fate) []fate { return slices.Repeat([]fate{f}, n) }
 
 // While the fate of a write is not known, others that need it wait, and then
