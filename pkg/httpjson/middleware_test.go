@@ -25,9 +25,11 @@ func TestHandleAndRecover(t *testing.T) {
 		"answer":       {serve: func(w http.ResponseWriter) error { Write(w, 404, "x"); return nil }, code: 404},
 		"error":        {serve: func(http.ResponseWriter) error { return Errorf(409, "taken") }, code: 409},
 		"nothing said": {serve: func(http.ResponseWriter) error { return nil }, code: 200},
-		"body only":    {serve: func(w http.ResponseWriter) error { _, err := io.WriteString(w, "x"); return err }, code: 200},
-		"flush only":   {serve: flush, code: 200},
-		"panic":        {serve: func(http.ResponseWriter) error { panic("boom") }, code: 500, panics: true},
+		"body only": {
+			serve: func(w http.ResponseWriter) error { _, err := io.WriteString(w, "x"); return err }, code: 200,
+		},
+		"flush only": {serve: flush, code: 200},
+		"panic":      {serve: func(http.ResponseWriter) error { panic("boom") }, code: 500, panics: true},
 		"panic after an answer": {
 			serve: func(w http.ResponseWriter) error { Write(w, 200, "x"); panic("boom") }, code: 200,
 			panics: true, aborts: true,

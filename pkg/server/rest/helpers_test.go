@@ -381,35 +381,35 @@ type fate = storetest.Fate
 
 // restart is a new server on the objects that are there. The ledger stays: it
 // is what a start would make of them, and forget drops what is in memory only.
-func (d *fixture) restart() {
-	d.stop()
-	d.start(Limits{})
+func (f *fixture) restart() {
+	f.stop()
+	f.start(Limits{})
 }
 
 // forget makes the ledger what a start would make of the objects.
-func (d *fixture) forget() {
-	views, _ := d.ledger.Slots()
+func (f *fixture) forget() {
+	views, _ := f.ledger.Slots()
 	for _, view := range views {
-		d.ledger.ReleaseSlots(view.Ref.Namespace, view.Ref.Name, view.Ref.Slot)
+		f.ledger.ReleaseSlots(view.Ref.Namespace, view.Ref.Name, view.Ref.Slot)
 	}
-	for _, slot := range d.granted() {
-		d.ledger.ObserveSlot(slot)
+	for _, slot := range f.granted() {
+		f.ledger.ObserveSlot(slot)
 	}
 }
 
 // granted are the slots that the objects say are held.
-func (d *fixture) granted() (list []ledger.Slot) {
-	for _, object := range d.Store.All() {
-		slots, err := convert.GrantedSlots(d.ledger.Table(), object)
-		require.NoError(d.t, err)
+func (f *fixture) granted() (list []ledger.Slot) {
+	for _, object := range f.Store.All() {
+		slots, err := convert.GrantedSlots(f.ledger.Table(), object)
+		require.NoError(f.t, err)
 		list = append(list, slots...)
 	}
 	return list
 }
 
 // slots lists the slots of the ledger as namespace/name/slot@node.
-func (d *fixture) slots() []string {
-	views, _ := d.ledger.Slots()
+func (f *fixture) slots() []string {
+	views, _ := f.ledger.Slots()
 	list := []string{}
 	for i := range views {
 		list = append(list, views[i].Ref.String()+"@"+views[i].Node)
@@ -418,9 +418,9 @@ func (d *fixture) slots() []string {
 }
 
 // written lists what the objects say is held, in the same form.
-func (d *fixture) written() []string {
+func (f *fixture) written() []string {
 	list := []string{}
-	for _, slot := range d.granted() {
+	for _, slot := range f.granted() {
 		list = append(list, slot.Ref.String()+"@"+slot.Node)
 	}
 	slices.Sort(list)
