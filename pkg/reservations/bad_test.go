@@ -7,12 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // TestBadObjects has people write by hand what the definition lets through: it waits or fails with a reason. What the
 // definition refuses is in test/crd.
 func TestBadObjects(t *testing.T) {
-	cases := map[string]struct{ spec, want string }{
+	type testCase struct{ spec, want string }
+	cases := map[string]testCase{
 		"an unknown node": {
 			`{slots: [{name: a, requests: {cpu: 1}, nodeName: nowhere}]}`,
 			"Pending NodeUnknown  0/1",
@@ -69,17 +71,13 @@ func TestBadObjects(t *testing.T) {
 			"Failed InvalidSpec  0/1",
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				rsv := newReservation("r", time.Minute)
-				require.NoError(t, yaml.UnmarshalStrict([]byte(tc.spec), &rsv.Spec))
-				w.create(rsv)
-				w.settle()
-				assert.Equal(t, tc.want, w.shown("r"))
-				assert.NotEmpty(t, w.get("r").Status.Conditions[0].Message)
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "n1")
+		rsv := newReservation("r", time.Minute)
+		require.NoError(t, yaml.UnmarshalStrict([]byte(tc.spec), &rsv.Spec))
+		w.create(rsv)
+		w.settle()
+		assert.Equal(t, tc.want, w.shown("r"))
+		assert.NotEmpty(t, w.get("r").Status.Conditions[0].Message)
+	})
 }

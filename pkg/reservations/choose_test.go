@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -88,7 +89,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New(ledger.Options{})
 			w := &world{ledger: l, c: New(Options{
-				Ledger: gatestest.Ledger(l), Client: newClient(), Nodes: cluster.NewNodes(),
+				Ledger: gatestest.Ledger(l), Client: fake.NewSimpleClientset(), Nodes: cluster.NewNodes(),
 			})}
 			for _, n := range nodes {
 				w.observeNode(n)

@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 const gpu = "nvidia.com/gpu"
@@ -161,16 +162,11 @@ func TestSlotsKeepDevices(t *testing.T) {
 			assert.Contains(t, rsv.Status.Conditions[0].Message, "slot a: devices[0].matchExpressions[0].values")
 		},
 	}
-	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				w.addNode("n2")
-				w.addDevices("n2", "K80", "P100")
-				test(t, w)
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, test func(t *testing.T, w *world)) {
+		w := newWorld(t, "n1", "n2")
+		w.addDevices("n2", "K80", "P100")
+		test(t, w)
+	})
 }
 
 // boundClaiming makes a pod with a device, which may be that of a slot.
@@ -192,12 +188,13 @@ func TestDevicesAfterRestart(t *testing.T) {
 		rsv.Spec.Slots[0].Devices[0].DeviceIDs = []string{"n-1"}
 		return rsv
 	}
-	cases := map[string]struct {
+	type testCase struct {
 		before, between func(w *world)
 		late            bool // devices are known after reservations
 		want            []string
 		free            []string
-	}{
+	}
+	cases := map[string]testCase{
 		"the same as before": {
 			before: func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) },
 			want:   []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
@@ -238,39 +235,35 @@ func TestDevicesAfterRestart(t *testing.T) {
 			want:    []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n")
-				models := []string{"", "", ""}
-				w.addDevices("n", models...)
-				require.Equal(t, "n-0", w.bindClaiming("first", "n", "other", ""))
-				tc.before(w)
-				w.kill()
-				if tc.between != nil {
-					tc.between(w)
-				}
-				w.newServer()
-				if !tc.late {
-					w.ledger.ObserveDevices("n", gpusOf("n", models))
-				}
-				w.start()
-				w.settle()
-				if tc.late {
-					w.addDevices("n", models...)
-				}
-				assert.Equal(t, tc.want, w.kept("r"))
-				node, _, _ := w.ledger.Node("n")
-				var free []string
-				for _, d := range node.Devices {
-					if d.Free {
-						free = append(free, d.ID)
-					}
-				}
-				assert.Equal(t, tc.free, free)
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "n")
+		models := []string{"", "", ""}
+		w.addDevices("n", models...)
+		require.Equal(t, "n-0", w.bindClaiming("first", "n", "other", ""))
+		tc.before(w)
+		w.stop()
+		if tc.between != nil {
+			tc.between(w)
+		}
+		w.newServer()
+		if !tc.late {
+			w.ledger.ObserveDevices("n", gpusOf("n", models))
+		}
+		w.start()
+		w.settle()
+		if tc.late {
+			w.addDevices("n", models...)
+		}
+		assert.Equal(t, tc.want, w.kept("r"))
+		node, _, _ := w.ledger.Node("n")
+		var free []string
+		for _, d := range node.Devices {
+			if d.Free {
+				free = append(free, d.ID)
+			}
+		}
+		assert.Equal(t, tc.free, free)
+	})
 }
 
 // Devices of two resources may have the same ID.
@@ -278,37 +271,34 @@ func TestDevicesOfOneIDAfterRestart(t *testing.T) {
 	const nic = "example.com/nic"
 	pair := keeping(slot("a", "n", 100), ":")
 	pair.Devices = append(pair.Devices, v1alpha1.SlotDevices{ResourceName: nic, Count: 1})
-	cases := map[string]struct {
+	type testCase struct {
 		slot v1alpha1.Slot
 		pod  string // the device that a pod has after the restart
 		want string
-	}{
+	}
+	cases := map[string]testCase{
 		"both are free":      {pair, "", "a@n:n-1,n-1"},
 		"one is a pod's":     {keeping(slot("a", "n", 100), ":"), "n-1", "a@n:n-0"},
 		"another is a pod's": {keeping(slot("a", "n", 100), ":"), "n-0", "a@n:n-1"},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n")
-				list := gpusOf("n", []string{"", ""})
-				for _, d := range slices.Clone(list) {
-					list = append(list, devices.Device{Name: "nic-" + d.Name, Resource: nic, ID: d.ID})
-				}
-				w.ledger.ObserveDevices("n", list)
-				w.create(newReservation("older", time.Minute, pair))
-				w.create(newReservation("r", time.Minute, tc.slot))
-				w.delete("older")
-				w.kill()
-				if tc.pod != "" {
-					boundClaiming(w, "p", tc.pod, ledger.SlotRef{})
-				}
-				w.newServer()
-				w.ledger.ObserveDevices("n", list)
-				w.start()
-				w.settle()
-				assert.Equal(t, []string{tc.want}, w.kept("r"))
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "n")
+		list := gpusOf("n", []string{"", ""})
+		for _, d := range slices.Clone(list) {
+			list = append(list, devices.Device{Name: "nic-" + d.Name, Resource: nic, ID: d.ID})
+		}
+		w.ledger.ObserveDevices("n", list)
+		w.create(newReservation("older", time.Minute, pair))
+		w.create(newReservation("r", time.Minute, tc.slot))
+		w.delete("older")
+		w.stop()
+		if tc.pod != "" {
+			boundClaiming(w, "p", tc.pod, ledger.SlotRef{})
+		}
+		w.newServer()
+		w.ledger.ObserveDevices("n", list)
+		w.start()
+		w.settle()
+		assert.Equal(t, []string{tc.want}, w.kept("r"))
+	})
 }

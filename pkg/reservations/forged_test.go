@@ -83,7 +83,6 @@ func TestForged(t *testing.T) {
 		for _, restart := range []bool{true, false} {
 			t.Run(name+map[bool]string{true: ", at the start", false: ", later"}[restart], func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
-					w.addNode("n1")
 					w.addNode("n2")
 					w.bind("p", "n2", 1000)
 					w.pods[podRef("p").String()].Annotations = &cluster.Annotations{Matched: slotRef("r", "a")}
@@ -94,7 +93,7 @@ func TestForged(t *testing.T) {
 						w.create(tc.forged())
 					}
 					if restart {
-						w.kill()
+						w.stop()
 						forged()
 						w.comeBack()
 					} else {
@@ -114,9 +113,8 @@ func TestForged(t *testing.T) {
 // TestOlderComesFirst has objects of both orders of their names allocation the same capacity at a start.
 func TestOlderComesFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(newReservation("m", time.Hour, slot("a", "n1", 3000)))
-		w.kill()
+		w.stop()
 		w.pass(2 * time.Second)
 		w.create(available(newReservation("a", time.Hour, slot("a", "n1", 3000)), "n1"))
 		w.create(madeBy(newReservation("z", time.Hour, slot("a", "n1", 3000)), convert.MadeByReserve))
@@ -131,9 +129,8 @@ func TestOlderComesFirst(t *testing.T) {
 // deleted while the server started.
 func TestForgedSize(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.bind("p", "n1", 3000)
-		w.kill()
+		w.stop()
 		w.create(available(newReservation("r", time.Hour, slot("a", "n1", 2000)), "n1"))
 		w.newServer()
 		w.tellLedger()
@@ -148,8 +145,7 @@ func TestForgedSize(t *testing.T) {
 // TestForgedEnd has an object say that it lasts longer than the policy allows.
 func TestForgedEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
-		w.kill()
+		w.stop()
 		rsv := available(newReservation("r", time.Minute, slot("a", "n1", 1000)), "n1")
 		w.create(rsv)
 		w.comeBack()
@@ -166,8 +162,7 @@ func TestForgedEnd(t *testing.T) {
 // start than the ledger remembers.
 func TestForgedWithoutSlots(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
-		w.kill()
+		w.stop()
 		rsv := newReservation("r", time.Hour, slot("a", "n1", 1000))
 		rsv.Status.Phase = v1alpha1.ReservationAvailable
 		w.create(rsv)

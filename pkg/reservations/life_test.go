@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // TestLife drives one reservation, "r", through its life on two nodes of 4 CPUs.
@@ -39,11 +40,12 @@ func TestLife(t *testing.T) {
 		rsv.Spec.SchedulerName, rsv.Annotations = "batch", map[string]string{v1alpha1.CallerAnnotation: "alice"}
 		return rsv
 	}
-	cases := map[string]struct {
+	type testCase struct {
 		steps func(w *world)
 		want  string // as shown
 		held  []string
-	}{
+	}
+	cases := map[string]testCase{
 		"placed when the gates let it pass": {
 			steps: func(w *world) {
 				w.policy.Set(gatestest.Limited("batch"))
@@ -75,7 +77,7 @@ func TestLife(t *testing.T) {
 				rsv.Status.Phase = v1alpha1.ReservationPending
 				w.create(rsv)
 				require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
-				w.kill()
+				w.stop()
 				w.comeBack()
 				w.settle()
 			},
@@ -85,7 +87,7 @@ func TestLife(t *testing.T) {
 			steps: func(w *world) {
 				w.policy.Set(gatestest.Limited("batch", "alice"))
 				w.create(charged())
-				w.kill()
+				w.stop()
 				w.policy.Set(gatestest.Limited("batch"))
 				w.comeBack()
 				w.settle()
@@ -200,25 +202,21 @@ func TestLife(t *testing.T) {
 			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				w.addNode("n2")
-				tc.steps(w)
-				w.settle()
-				assert.Equal(t, tc.want, w.shown("r"))
-				if tc.held == nil {
-					tc.held = []string{}
-				}
-				assert.Equal(t, tc.held, w.held("r"))
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "n1", "n2")
+		tc.steps(w)
+		w.settle()
+		assert.Equal(t, tc.want, w.shown("r"))
+		if tc.held == nil {
+			tc.held = []string{}
+		}
+		assert.Equal(t, tc.held, w.held("r"))
+	})
 }
 
 func TestConditionsAndFinished(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
 		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000)))
 		conditions := func() map[string]metav1.Condition {
 			m := map[string]metav1.Condition{}
@@ -267,7 +265,6 @@ func TestConditionsAndFinished(t *testing.T) {
 
 func TestConsumersAreMatchedWhileTheyCan(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		rsv := newReservation("r", time.Minute, slot("a", "n1", 1000))
 		rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 		w.create(rsv)
@@ -281,10 +278,9 @@ func TestConsumersAreMatchedWhileTheyCan(t *testing.T) {
 
 func TestWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, newClient())
+		w := makeWorld(t)
 		w.served.Store(false)
 		w.start()
-		defer w.stop()
 		assert.True(t, w.c.Synced(), "the server works without reservations")
 		assert.False(t, w.c.Serving())
 		w.served.Store(true)
@@ -302,7 +298,6 @@ const noticed = 30 * time.Second
 // TestDefinitionGoesAndComesBack uninstalls the definition, with which its objects go.
 func TestDefinitionGoesAndComesBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(newReservation("r", time.Hour, slot("a", "n1", 1000)))
 		require.Equal(t, []string{"a@n1"}, w.held("r"))
 		w.served.Store(false)
@@ -326,7 +321,6 @@ func TestDefinitionGoesAndComesBack(t *testing.T) {
 // A reservation that no node has capacity for is not said to need one where a limit keeps it from all nodes.
 func TestLimitComesBeforeNewNodes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		limit := func(limits ledger.Limits) {
 			w.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": &limits})
 		}
@@ -360,7 +354,6 @@ func TestLimitComesBeforeNewNodes(t *testing.T) {
 // Whoever lists what waits is told what it asks for and the most there is of it.
 func TestPendingTellsWhatIsLacking(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.addNode("n2")
 		w.ledger.ObservePod(ledger.PodObservation{Pod: podRef("a"), Node: "n1", Request: request(1000)})
 		w.ledger.ObservePod(ledger.PodObservation{Pod: podRef("b"), Node: "n2", Request: request(2000)})

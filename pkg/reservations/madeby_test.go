@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // TestMadeByServer checks the objects that the server makes for slots it placed
@@ -26,11 +27,12 @@ func TestMadeByServer(t *testing.T) {
 		require.Equal(w.t, 2, w.ledger.Reserve(ledger.Plan{Slots: kept}, time.Now()).Granted)
 		return rsv
 	}
-	cases := map[string]struct {
+	type testCase struct {
 		steps func(w *world)
 		want  string
 		held  int
-	}{
+	}
+	cases := map[string]testCase{
 		"available since its creation": {
 			steps: func(w *world) {
 				w.create(place(w, time.Minute))
@@ -103,25 +105,19 @@ func TestMadeByServer(t *testing.T) {
 			want: "deleted", held: 2,
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				w.addNode("n2")
-				tc.steps(w)
-				w.settle()
-				assert.Equal(t, tc.want, w.shown("r"))
-				assert.Len(t, w.held("r"), tc.held)
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "n1", "n2")
+		tc.steps(w)
+		w.settle()
+		assert.Equal(t, tc.want, w.shown("r"))
+		assert.Len(t, w.held("r"), tc.held)
+	})
 }
 
 // TestFormerLeader checks that a server that does not decide any more leaves the objects of the one that does as they
 // are.
 func TestFormerLeader(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(madeBy(newReservation("ending", time.Minute, slot("a", "n1", 1000)), convert.MadeByReserve))
 		w.former.Store(true)
 		require.Error(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "ending", []string{"a"}))

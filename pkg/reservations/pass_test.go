@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // gang is a reservation of some slots of 1 CPU.
@@ -43,7 +44,6 @@ func (w *world) until(what func() bool) time.Duration {
 // them is tried.
 func TestNamespacesTakeTurnsInAPass(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		const many = 40
 		for i := range many { // each attempt takes some 120 ms: 5 slots, of which the last fits nowhere
 			w.create(gang(fmt.Sprint("gang-", i), 5))
@@ -139,25 +139,20 @@ func TestOrderBesideMany(t *testing.T) {
 			w.until(func() bool { return w.keeps("high", "large") == 4 })
 		},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				for i := range 60 {
-					w.at("many", 10, gang(fmt.Sprint("gang-", i), 5))
-				}
-				w.cost.Store(int64(4 * time.Millisecond))
-				w.c.Retry()
-				test(t, w)
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, test func(t *testing.T, w *world)) {
+		w := newWorld(t, "n1")
+		for i := range 60 {
+			w.at("many", 10, gang(fmt.Sprint("gang-", i), 5))
+		}
+		w.cost.Store(int64(4 * time.Millisecond))
+		w.c.Retry()
+		test(t, w)
+	})
 }
 
 // Nothing is tried again before something was freed, but for the case that nobody tells of that.
 func TestTriedOnceForWhatIsFreed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		for i := range 10 {
 			w.create(gang(fmt.Sprint("gang-", i), 5))
 		}
@@ -192,7 +187,6 @@ func TestTriedOnceForWhatIsFreed(t *testing.T) {
 // What nobody tells of is found in time, whatever else is tried meanwhile.
 func TestTriedAgainInTime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(gang("gang-0", 5))
 		w.pass(passAgain / 2)
 		w.create(gang("gang-1", 5))
@@ -205,7 +199,6 @@ func TestTriedAgainInTime(t *testing.T) {
 // A reservation for a pod that is gone ends, whatever the limits are.
 func TestLimitHidesNoPodThatIsGone(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		require.True(t, w.bind("p", "n1", 1000))
 		w.deletePod("p")
 		w.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Slots: new(int64)}})
@@ -225,7 +218,6 @@ func TestAttemptsAreShort(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
 				w.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Slots: &test.slots}})
 				w.cost.Store(int64(test.cost))
 				w.create(gang("g", 4))

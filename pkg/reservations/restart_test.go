@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // TestRestart kills the server and starts another one, with changes in between
@@ -54,11 +55,12 @@ func TestRestart(t *testing.T) {
 		rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 		return rsv
 	}
-	cases := map[string]struct {
+	type testCase struct {
 		before, between, after func(w *world)
 		want                   string
 		held                   []string
-	}{
+	}
+	cases := map[string]testCase{
 		"what is available stays so": {
 			before: func(w *world) { w.create(gang(time.Minute)) },
 			want:   "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
@@ -225,26 +227,21 @@ func TestRestart(t *testing.T) {
 			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				w.addNode("n2")
-				for _, step := range []func(*world){tc.before, (*world).kill, tc.between, (*world).comeBack, tc.after} {
-					if step != nil {
-						step(w)
-					}
-				}
-				w.settle()
-				assert.Equal(t, tc.want, w.shown("r"))
-				if tc.held == nil {
-					tc.held = []string{}
-				}
-				assert.Equal(t, tc.held, w.held("r"))
-				assert.Equal(t, len(tc.held), w.ledger.Stats().Slots, "slots of nothing else")
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "n1", "n2")
+		for _, step := range []func(*world){tc.before, (*world).stop, tc.between, (*world).comeBack, tc.after} {
+			if step != nil {
+				step(w)
+			}
+		}
+		w.settle()
+		assert.Equal(t, tc.want, w.shown("r"))
+		if tc.held == nil {
+			tc.held = []string{}
+		}
+		assert.Equal(t, tc.held, w.held("r"))
+		assert.Equal(t, len(tc.held), w.ledger.Stats().Slots, "slots of nothing else")
+	})
 }
 
 // TestLimitsOfCallersAfterRestart checks that objects and pods tell a server whose limits they count against, and that
@@ -255,10 +252,9 @@ func TestLimitsOfCallersAfterRestart(t *testing.T) {
 			rsv.Annotations = map[string]string{v1alpha1.CallerAnnotation: caller}
 			return rsv
 		}
-		w.addNode("n1")
 		w.create(by("c", newReservation("r", time.Minute, slot("a", "n1", 1000))))
 		require.True(t, w.bindPod(ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(500), Caller: "c"}))
-		w.kill()
+		w.stop()
 		forged := by("c", newReservation("forged", time.Minute, slot("a", "n1", 1000)))
 		forged.CreationTimestamp.Time = forged.CreationTimestamp.Add(time.Second)
 		available(forged, "n1")
@@ -281,7 +277,6 @@ func TestLimitsOfCallersAfterRestart(t *testing.T) {
 // of its pods again, which the server reads after the reservations.
 func TestPriorityAfterRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		pod := podInfo("p")
 		pod.Priority = 10
 		w.putPod(pod)
@@ -289,7 +284,7 @@ func TestPriorityAfterRestart(t *testing.T) {
 		rsv.Spec.Preemptible = true
 		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: pod.Ref.UID}
 		w.create(rsv)
-		w.kill()
+		w.stop()
 		w.comeBack()
 		other := ledger.Placement{Pod: podRef("other"), Node: "n1", Request: request(3000), Priority: 5, Preempt: true}
 		assert.False(t, w.bindPod(other), "the pod of the reservation is more important")
@@ -304,9 +299,8 @@ func TestPriorityAfterRestart(t *testing.T) {
 // are matched.
 func TestReadyComesLast(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
-		w.kill()
+		w.stop()
 		w.newServer()
 		w.known = follow.NewLatch()
 		w.start()
@@ -323,9 +317,8 @@ func TestReadyComesLast(t *testing.T) {
 // until the pods that an earlier server may have bound have been seen.
 func TestNothingNewBeforeDecisionsMayBeMade(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(newReservation("held", time.Minute, slot("a", "n1", 1000)))
-		w.kill()
+		w.stop()
 		w.create(newReservation("new", time.Minute, slot("a", "n1", 1000)))
 		w.newServer()
 		open := follow.NewLatch()

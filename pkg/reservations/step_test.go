@@ -18,7 +18,6 @@ func TestStepOfTheWallClock(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
 				w.create(newReservation("before", time.Minute, slot("a", "n1", 500)))
 				w.create(newReservation("extended", time.Minute, slot("a", "n1", 500)))
 				made := func(name string) *v1alpha1.Reservation {
@@ -67,7 +66,6 @@ func TestStepBeforeARestart(t *testing.T) {
 	for step, want := range map[time.Duration][]string{time.Hour: nil, -time.Hour: {"a@n1"}} {
 		t.Run(step.String(), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
 				w.create(newReservation("r", time.Minute, slot("a", "n1", 500)))
 				expires := w.get("r").Status.ExpiresAt.Time
 				w.stop()

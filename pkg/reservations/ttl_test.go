@@ -22,7 +22,6 @@ import (
 // reservation expires, and that it does not end before.
 func TestTTL(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.pass(300 * time.Millisecond) // no whole second
 		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000)))
 		placed := time.Now()
@@ -57,7 +56,6 @@ func TestTTL(t *testing.T) {
 
 func TestTTLForever(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000)))
 		w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = 0 })
 		assert.Nil(t, w.get("r").Status.ExpiresAt)
@@ -70,7 +68,6 @@ func TestTTLForever(t *testing.T) {
 // bind is in flight.
 func TestExpiryWaitsForABind(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000), slot("b", "n1", 1000)))
 		p := ledger.Placement{
 			Pod: podRef("p"), Node: "n1", Request: request(1000),
@@ -91,7 +88,6 @@ func TestExpiryWaitsForABind(t *testing.T) {
 // the oldest, and that one that does not fit keeps nobody from it.
 func TestOrder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.bind("p", "n1", 4000)
 		priority := func(p int32, rsv *v1alpha1.Reservation) *v1alpha1.Reservation {
 			rsv.Spec.Priority = &p

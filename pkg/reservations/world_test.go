@@ -83,7 +83,19 @@ type refusedSlot struct {
 	why  string
 }
 
-func newWorld(t *testing.T, client *fake.Clientset) *world {
+// newWorld has a controller that runs, and nodes of 4 CPUs.
+func newWorld(t *testing.T, nodes ...string) *world {
+	w := makeWorld(t)
+	w.start()
+	for _, name := range nodes {
+		w.addNode(name)
+	}
+	return w
+}
+
+// makeWorld starts nothing.
+func makeWorld(t *testing.T) *world {
+	client := fake.NewSimpleClientset()
 	w := &world{
 		t: t, client: client, nodes: map[string]*cluster.Node{}, pods: map[string]*cluster.Pod{},
 		events: &recorder{}, policy: policy.NewStore(policy.Default(), defaultTTL),
@@ -143,6 +155,7 @@ func (w *world) wall() time.Time { return time.Now().Add(time.Duration(w.stepped
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.ctx())
 	w.cancel = cancel
+	w.t.Cleanup(w.stop)
 	w.running.Go(func() { _ = Expire(ctx, w.ledger.Observer(), w.c.Ledger.Clock, w.c.Log) })
 	w.running.Go(func() { _ = w.definitions.Run(ctx) })
 	w.running.Go(func() { _ = w.c.Run(ctx) })
@@ -160,9 +173,7 @@ func (w *world) stop() {
 	w.running.Wait()
 }
 
-// kill ends the server; comeBack starts another one, which knows nothing.
-func (w *world) kill() { w.stop() }
-
+// comeBack starts another server after stop, which knows nothing.
 func (w *world) comeBack() {
 	w.newServer()
 	w.start()
@@ -423,18 +434,11 @@ func (r *recorder) all() []string {
 	return append([]string{}, r.list...)
 }
 
-// inWorld runs a test in a bubble with a started controller.
+// inWorld runs a test in a bubble, with a controller that runs and node n1 of 4 CPUs.
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, fake.NewSimpleClientset())
-		w.start()
-		defer w.stop()
-		test(t, w)
-	})
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, "n1")) })
 }
-
-func newClient() *fake.Clientset { return fake.NewSimpleClientset() }
 
 func podInfo(name string) *cluster.Pod {
 	return &cluster.Pod{Ref: podRef(name), Request: request(1000)}

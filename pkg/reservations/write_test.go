@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // failWrites lets the next count status writes fail.
@@ -38,25 +39,20 @@ func TestStatusWritesAreRepeated(t *testing.T) {
 		"somebody else wrote": apierrors.NewConflict(resource, "r", errors.New("changed")),
 		"the API server went": errors.New("connection refused"),
 	}
-	for name, failure := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				failed := w.failWrites(4, failure)
-				w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
-				assert.Equal(t, []string{"a@n1"}, w.held("r"), "what is held does not wait for what is written")
-				w.pass(10 * time.Second)
-				assert.Equal(t, 4, *failed)
-				assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, failure error) {
+		w := newWorld(t, "n1")
+		failed := w.failWrites(4, failure)
+		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
+		assert.Equal(t, []string{"a@n1"}, w.held("r"), "what is held does not wait for what is written")
+		w.pass(10 * time.Second)
+		assert.Equal(t, 4, *failed)
+		assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
+	})
 }
 
 // What the API server refuses is not written again with each attempt to place the reservation.
 func TestRefusedStatusIsLeftAlone(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		failed := w.failWrites(100, apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", errors.New("policy")))
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 9000)))
 		for range 20 {
@@ -71,7 +67,6 @@ func TestRefusedStatusIsLeftAlone(t *testing.T) {
 // keeps nothing.
 func TestGoneBeforeItsStatus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		rsv := newReservation("r", time.Minute, slot("a", "n1", 1000))
 		w.c.take(rsv) // nothing is known of it, so nothing becomes of it
 		assert.Zero(t, w.c.count())
@@ -86,7 +81,6 @@ func TestGoneBeforeItsStatus(t *testing.T) {
 
 func TestStatusIsWrittenOnceForManyChanges(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
 		w.create(newReservation("busy", time.Minute, slot("a", "n1", 9000)))
 		w.client.ClearActions()
@@ -110,12 +104,13 @@ func statusWrites(w *world) int {
 }
 
 func TestReleaseSlots(t *testing.T) {
-	cases := map[string]struct {
+	type testCase struct {
 		slots []string
 		err   error
 		want  string
 		held  []string
-	}{
+	}
+	cases := map[string]testCase{
 		"one": {
 			slots: []string{"a"}, want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved",
 			held: []string{"b@n1"},
@@ -134,24 +129,19 @@ func TestReleaseSlots(t *testing.T) {
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				w.create(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)))
-				err := w.c.ReleaseSlots(w.ctx(), testNamespace, "r", tc.slots)
-				require.ErrorIs(t, err, tc.err)
-				assert.Equal(t, tc.held, w.held("r"), "released when it returns")
-				w.settle()
-				assert.Equal(t, tc.want, w.shown("r"))
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "n1")
+		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)))
+		err := w.c.ReleaseSlots(w.ctx(), testNamespace, "r", tc.slots)
+		require.ErrorIs(t, err, tc.err)
+		assert.Equal(t, tc.held, w.held("r"), "released when it returns")
+		w.settle()
+		assert.Equal(t, tc.want, w.shown("r"))
+	})
 }
 
 func TestReleaseSlotsSaysSoInTheObjectFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)))
 		w.failWrites(1, apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", nil))
 		require.ErrorContains(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}),
@@ -165,7 +155,6 @@ func TestReleaseSlotsSaysSoInTheObjectFirst(t *testing.T) {
 // TestReleaseSlotsOfANewObject gives back a slot that the watch has not told of.
 func TestReleaseSlotsOfANewObject(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		require.ErrorIs(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}), errNoReservation)
 		rsv := madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve)
 		kept, err := convert.Slots(w.ledger.Table(), rsv)
@@ -183,7 +172,6 @@ func TestReleaseSlotsOfANewObject(t *testing.T) {
 // TestLostTrack lets more happen at once than the ledger remembers.
 func TestLostTrack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.addNode("n1")
 		rsv := forPod(newReservation("r", time.Minute, slot("a", "n1", 500), slot("b", "n1", 500), slot("c", "n1", 500)), "")
 		w.create(rsv)
 		w.create(newReservation("old", 10*time.Second, slot("a", "n1", 500)))

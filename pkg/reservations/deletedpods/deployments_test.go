@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -14,6 +13,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // refusing is a network on which nobody listens.
@@ -29,28 +30,24 @@ func TestDeploymentsStopAtOnceWithoutAnAPIServer(t *testing.T) {
 	handlers := utilruntime.ErrorHandlers
 	utilruntime.ErrorHandlers = nil
 	defer func() { utilruntime.ErrorHandlers = handlers }()
-	for name, outage := range map[string]time.Duration{"just now": time.Second, "for long": 10 * time.Minute} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client, err := metadata.NewForConfig(&rest.Config{Host: "http://api", Transport: refusing{}, QPS: -1})
-				require.NoError(t, err)
-				log, lines := test.NewNullLogger()
-				watched := NewDeployments(client, log)
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan struct{})
-				go func() {
-					watched.run(ctx)
-					close(ended)
-				}()
-				<-time.After(outage)
-				cancel()
-				stopped := time.Now()
-				<-ended
-				require.Zero(t, time.Since(stopped))
-				require.NotNil(t, lines.LastEntry())
-				require.Equal(t, logrus.WarnLevel, lines.LastEntry().Level)
-				require.Contains(t, lines.LastEntry().Message, "connection refused")
-			})
-		})
-	}
+	bubble.Each(t, map[string]time.Duration{"just now": time.Second, "for long": 10 * time.Minute}, func(t *testing.T, outage time.Duration) {
+		client, err := metadata.NewForConfig(&rest.Config{Host: "http://api", Transport: refusing{}, QPS: -1})
+		require.NoError(t, err)
+		log, lines := test.NewNullLogger()
+		watched := NewDeployments(client, log)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			watched.run(ctx)
+			close(ended)
+		}()
+		<-time.After(outage)
+		cancel()
+		stopped := time.Now()
+		<-ended
+		require.Zero(t, time.Since(stopped))
+		require.NotNil(t, lines.LastEntry())
+		require.Equal(t, logrus.WarnLevel, lines.LastEntry().Level)
+		require.Contains(t, lines.LastEntry().Message, "connection refused")
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 func claimOfGPU(t *testing.T, given string) *ledger.DeviceRequest {
@@ -31,9 +32,8 @@ func claimOfGPU(t *testing.T, given string) *ledger.DeviceRequest {
 
 // TestDRAOfDeletedPods keeps all that a pod had but what DRA gave it, which goes back to DRA.
 func TestDRAOfDeletedPods(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		defer w.Stop()
 		placementtest.DRA(w.ledger, 4000, "nvidia.com/gpu", "n")
 		gpus, _ := w.ledger.Table().Lookup("nvidia.com/gpu")
 		w.remove(pod("p", func(p *cluster.Pod) {
@@ -53,57 +53,52 @@ func TestDRAOfDeletedPods(t *testing.T) {
 // TestDevicesOfDeletedPods keeps the second device, not the one that would be chosen
 // now. The pod that comes has the same allocation.
 func TestDevicesOfDeletedPods(t *testing.T) {
-	for name, taken := range map[string]bool{"named after the pod": false, "renamed": true} {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.Stop()
-				w.ledger.ObserveDevices("n", []devices.Device{
-					{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
-				})
-				object := "p"
-				if taken {
-					object = suffixed(pod("p", nil))
-					w.write("p")
-				}
-				p := pod("p", nil)
-				w.ledger.ObservePod(ledger.PodObservation{
-					Pod: p.Ref, Node: p.Node, Request: p.Request,
-					Devices: claimOfGPU(t, "gpu-1"),
-				})
-				slot, told, keep := w.Keep(p)
-				require.True(t, keep)
-				made, refused := w.ledger.RemovePodHolding(p.Ref, 0, slot)
-				require.True(t, made)
-				told(refused)
-				synctest.Wait()
-				rsv := w.object(object)
-				require.NotNil(t, rsv)
-				assert.Equal(t, []v1alpha1.SlotDevices{{ResourceName: "nvidia.com/gpu", Count: 1, DeviceIDs: []string{"gpu-1"}}},
-					rsv.Spec.Slots[0].Devices)
-
-				// A server that starts now holds the same again.
-				rsv.CreationTimestamp = metav1.Now()
-				again, err := convert.GrantedSlots(w.ledger.Table(), rsv)
-				require.NoError(t, err)
-				w.ledger.ReleaseSlots("ns", object)
-				require.True(t, w.ledger.ObserveSlot(again[0]))
-				other := ledger.Placement{Pod: pod("other", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, "")}
-				other.Devices.Claims[0].Name = "d"
-				grant, refused := w.ledger.StartBind(&other, time.Now())
-				require.Nil(t, refused)
-				assert.Equal(t, []string{"gpu-0"}, convert.DeviceIDs(grant.Devices),
-					"who may not use the capacity gets another device")
-
-				next := ledger.Placement{
-					Pod: pod("next", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, ""),
-					Slots: []ledger.SlotRef{again[0].Ref},
-				}
-				grant, refused = w.ledger.StartBind(&next, time.Now())
-				require.Nil(t, refused)
-				assert.Equal(t, []string{"gpu-1"}, convert.DeviceIDs(grant.Devices))
-				assert.Equal(t, again[0].Ref, grant.Slot)
-			})
+	bubble.Each(t, map[string]bool{"named after the pod": false, "renamed": true}, func(t *testing.T, taken bool) {
+		w := newWorld(t)
+		w.ledger.ObserveDevices("n", []devices.Device{
+			{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
 		})
-	}
+		object := "p"
+		if taken {
+			object = suffixed(pod("p", nil))
+			w.write("p")
+		}
+		p := pod("p", nil)
+		w.ledger.ObservePod(ledger.PodObservation{
+			Pod: p.Ref, Node: p.Node, Request: p.Request,
+			Devices: claimOfGPU(t, "gpu-1"),
+		})
+		slot, told, keep := w.Keep(p)
+		require.True(t, keep)
+		made, refused := w.ledger.RemovePodHolding(p.Ref, 0, slot)
+		require.True(t, made)
+		told(refused)
+		synctest.Wait()
+		rsv := w.object(object)
+		require.NotNil(t, rsv)
+		assert.Equal(t, []v1alpha1.SlotDevices{{ResourceName: "nvidia.com/gpu", Count: 1, DeviceIDs: []string{"gpu-1"}}},
+			rsv.Spec.Slots[0].Devices)
+
+		// A server that starts now holds the same again.
+		rsv.CreationTimestamp = metav1.Now()
+		again, err := convert.GrantedSlots(w.ledger.Table(), rsv)
+		require.NoError(t, err)
+		w.ledger.ReleaseSlots("ns", object)
+		require.True(t, w.ledger.ObserveSlot(again[0]))
+		other := ledger.Placement{Pod: pod("other", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, "")}
+		other.Devices.Claims[0].Name = "d"
+		grant, refused := w.ledger.StartBind(&other, time.Now())
+		require.Nil(t, refused)
+		assert.Equal(t, []string{"gpu-0"}, convert.DeviceIDs(grant.Devices),
+			"who may not use the capacity gets another device")
+
+		next := ledger.Placement{
+			Pod: pod("next", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, ""),
+			Slots: []ledger.SlotRef{again[0].Ref},
+		}
+		grant, refused = w.ledger.StartBind(&next, time.Now())
+		require.Nil(t, refused)
+		assert.Equal(t, []string{"gpu-1"}, convert.DeviceIDs(grant.Devices))
+		assert.Equal(t, again[0].Ref, grant.Slot)
+	})
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 func TestKept(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		defer w.Stop()
 		w.remove(pod("p", func(p *cluster.Pod) {
 			p.Annotations.TTL, p.Annotations.Godel, p.Caller = "90", true, "c"
 			p.Controller = cluster.Controller{Kind: "StatefulSet", Name: "db"}
@@ -64,9 +64,8 @@ func TestKept(t *testing.T) {
 }
 
 func TestWithoutIndexAndController(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		defer w.Stop()
 		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.Index = "" }))
 		synctest.Wait()
 		assert.Equal(t, &v1alpha1.PodReference{Name: "p"}, w.object("p").Spec.Slots[0].Pod)
@@ -95,31 +94,27 @@ func TestNotKept(t *testing.T) {
 				func(p *cluster.Pod) { p.Preempted = true })
 		},
 	}
-	for name, setup := range tests {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newWorld(t, deployment("web", map[string]string{"globalreserve.io/reservation-ttl": "1m"}))
-				defer w.Stop()
-				synctest.Wait()
-				w.remove(setup(w))
-				assert.Empty(t, w.slots())
-				pass(time.Minute)
-				assert.Zero(t, w.api.CreateCount)
-				assert.Empty(t, w.candidates())
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, setup func(w *world) *cluster.Pod) {
+		w := newWorld(t, deployment("web", map[string]string{"globalreserve.io/reservation-ttl": "1m"}))
+		synctest.Wait()
+		w.remove(setup(w))
+		assert.Empty(t, w.slots())
+		pass(time.Minute)
+		assert.Zero(t, w.api.CreateCount)
+		assert.Empty(t, w.candidates())
+	})
 }
 
 // What the Deployment says counts as it is when the pod is gone, read live.
 func TestDeployment(t *testing.T) {
 	asks := map[string]string{"globalreserve.io/reservation": "true", "globalreserve.io/reservation-ttl": "10m"}
-	tests := map[string]struct {
+	type testCase struct {
 		live  *metav1.PartialObjectMetadata // nil: as it was watched
 		gone  bool
 		fails int
 		want  time.Duration // of the object; 0: none
-	}{
+	}
+	tests := map[string]testCase{
 		"asks": {want: 10 * time.Minute},
 		"asks for another ttl now": {live: deployment("web", map[string]string{
 			"globalreserve.io/reservation":     "true",
@@ -131,50 +126,44 @@ func TestDeployment(t *testing.T) {
 		"is going":                  {live: going(deployment("web", asks))},
 		"cannot be read for a time": {fails: 3, want: 10 * time.Minute},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newWorld(t, deployment("web", asks))
-				defer w.Stop()
-				synctest.Wait()
-				looked := make(chan struct{})
-				w.metadata.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
-					<-looked
-					if tt.fails--; tt.fails >= 0 {
-						return true, nil, errors.New("not now")
-					}
-					if tt.gone {
-						return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, "web")
-					}
-					return tt.live != nil, tt.live, nil
-				})
-				w.remove(pod("p", ofDeployment))
-				assert.Len(t, w.slots(), 1, "at once, by what was watched")
-				close(looked)
-				pass(5 * time.Second)
-				if tt.want == 0 {
-					assert.Empty(t, w.slots())
-					assert.Empty(t, w.names())
-					return
-				}
-				require.Equal(t, []string{"p"}, w.names())
-				rsv := w.object("p")
-				assert.Equal(t, tt.want, rsv.Spec.TTL.Duration)
-				assert.Equal(t, "web", rsv.Spec.Consumers.Controller.Name)
-				views, _ := w.ledger.Slots()
-				assert.WithinDuration(t, time.Now().Add(tt.want), views[0].Deadline, 10*time.Second)
-			})
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w := newWorld(t, deployment("web", asks))
+		synctest.Wait()
+		looked := make(chan struct{})
+		w.metadata.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+			<-looked
+			if tt.fails--; tt.fails >= 0 {
+				return true, nil, errors.New("not now")
+			}
+			if tt.gone {
+				return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, "web")
+			}
+			return tt.live != nil, tt.live, nil
 		})
-	}
+		w.remove(pod("p", ofDeployment))
+		assert.Len(t, w.slots(), 1, "at once, by what was watched")
+		close(looked)
+		pass(5 * time.Second)
+		if tt.want == 0 {
+			assert.Empty(t, w.slots())
+			assert.Empty(t, w.names())
+			return
+		}
+		require.Equal(t, []string{"p"}, w.names())
+		rsv := w.object("p")
+		assert.Equal(t, tt.want, rsv.Spec.TTL.Duration)
+		assert.Equal(t, "web", rsv.Spec.Consumers.Controller.Name)
+		views, _ := w.ledger.Slots()
+		assert.WithinDuration(t, time.Now().Add(tt.want), views[0].Deadline, 10*time.Second)
+	})
 }
 
 func TestOnlyMarksAreKeptOfDeployments(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, deployment("web", map[string]string{
 			"godel.bytedance.com/reservation":                  "true",
 			"kubectl.kubernetes.io/last-applied-configuration": "long",
 		}))
-		defer w.Stop()
 		synctest.Wait()
 		assert.Equal(t, &cluster.Annotations{Keep: cluster.KeepYes, Godel: true}, w.Deployments.marks("ns", "web"))
 		assert.Nil(t, w.Deployments.marks("other", "web"))
@@ -195,12 +184,13 @@ func TestCreating(t *testing.T) {
 	unknown := storetest.Fate{Never: true, Err: apierrors.NewUnauthorized("not yet")}
 	noRight := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
 		errors.New(`User "server" cannot create resource "reservations"`))}
-	tests := map[string]struct {
+	type testCase struct {
 		creates []storetest.Fate
 		kept    bool
 		lasts   bool // what becomes of the creates, until the slot ends
 		events  int
-	}{
+	}
+	tests := map[string]testCase{
 		"at once": {kept: true},
 		"the API server is away": {creates: fates(3, storetest.Fate{
 			Never: true,
@@ -219,38 +209,32 @@ func TestCreating(t *testing.T) {
 		},
 		"it is refused after a while": {creates: append(fates(3, lost), fates(1000, forbidden)...), events: 1},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.Stop()
-				w.api.NextCreates(tt.creates...)
-				w.remove(pod("p", nil))
-				pass(30 * time.Second)
-				if tt.lasts {
-					assert.Len(t, w.slots(), 1, "as long as it lasts")
-					w.ledger.Expire(time.Now().Add(time.Hour))
-					pass(time.Minute)
-				}
-				objects, slots := []string{}, []string{}
-				if tt.kept {
-					objects, slots = []string{"p"}, []string{"ns/p/deleted-pod"}
-				}
-				assert.Equal(t, objects, w.names())
-				assert.Equal(t, slots, w.slots())
-				assert.Len(t, w.events(), tt.events)
-				assert.Len(t, w.candidates(), len(slots))
-				assert.Empty(t, w.tasks)
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w := newWorld(t)
+		w.api.NextCreates(tt.creates...)
+		w.remove(pod("p", nil))
+		pass(30 * time.Second)
+		if tt.lasts {
+			assert.Len(t, w.slots(), 1, "as long as it lasts")
+			w.ledger.Expire(time.Now().Add(time.Hour))
+			pass(time.Minute)
+		}
+		objects, slots := []string{}, []string{}
+		if tt.kept {
+			objects, slots = []string{"p"}, []string{"ns/p/deleted-pod"}
+		}
+		assert.Equal(t, objects, w.names())
+		assert.Equal(t, slots, w.slots())
+		assert.Len(t, w.events(), tt.events)
+		assert.Len(t, w.candidates(), len(slots))
+		assert.Empty(t, w.tasks)
+	})
 }
 
 // After a lost answer an object of the name may be another's, which keeps nothing of this pod.
 func TestRefusedWhereAnotherHasTheName(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		defer w.Stop()
 		w.write("p")
 		w.api.NextCreates(
 			storetest.Fate{Never: true, Err: &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}},
@@ -268,11 +252,12 @@ func TestRefusedWhereAnotherHasTheName(t *testing.T) {
 // object is written.
 func TestUsedUpWhileItsObjectIsWritten(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	tests := map[string]struct {
+	type testCase struct {
 		create         storetest.Fate
 		again          bool // a second pod of the name goes
 		objects, slots []string
-	}{
+	}
+	tests := map[string]testCase{
 		"and never is": {
 			create: storetest.Fate{Delay: time.Second, Never: true, Err: refused}, objects: []string{},
 			slots: []string{},
@@ -282,43 +267,39 @@ func TestUsedUpWhileItsObjectIsWritten(t *testing.T) {
 			slots: []string{"ns/p-second/deleted-pod"},
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.Stop()
-				w.api.NextCreates(tt.create)
-				w.remove(pod("p", nil))
-				synctest.Wait()
-				back := pod("back", nil)
-				placement := back.Placement("n")
-				placement.Slots = []ledger.SlotRef{{Namespace: "ns", Name: "p", Slot: slotName}}
-				grant, rejection := w.ledger.StartBind(&placement, time.Now())
-				require.Nil(t, rejection)
-				require.Equal(t, "ns/p/deleted-pod", grant.Slot.String())
-				require.True(t, w.ledger.Confirm(back.Ref, "n"))
-				if tt.again {
-					w.remove(pod("p", func(p *cluster.Pod) { p.Ref.UID = "second" }))
-					require.Equal(t, []string{"ns/p/deleted-pod"}, w.slots())
-				}
-				pass(time.Minute)
-				assert.Equal(t, tt.objects, w.names())
-				assert.Equal(t, tt.slots, w.slots())
-				assert.Len(t, w.candidates(), len(tt.slots))
-				assert.Empty(t, w.tasks)
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w := newWorld(t)
+		w.api.NextCreates(tt.create)
+		w.remove(pod("p", nil))
+		synctest.Wait()
+		back := pod("back", nil)
+		placement := back.Placement("n")
+		placement.Slots = []ledger.SlotRef{{Namespace: "ns", Name: "p", Slot: slotName}}
+		grant, rejection := w.ledger.StartBind(&placement, time.Now())
+		require.Nil(t, rejection)
+		require.Equal(t, "ns/p/deleted-pod", grant.Slot.String())
+		require.True(t, w.ledger.Confirm(back.Ref, "n"))
+		if tt.again {
+			w.remove(pod("p", func(p *cluster.Pod) { p.Ref.UID = "second" }))
+			require.Equal(t, []string{"ns/p/deleted-pod"}, w.slots())
+		}
+		pass(time.Minute)
+		assert.Equal(t, tt.objects, w.names())
+		assert.Equal(t, tt.slots, w.slots())
+		assert.Len(t, w.candidates(), len(tt.slots))
+		assert.Empty(t, w.tasks)
+	})
 }
 
 func TestNamesThatAreTaken(t *testing.T) {
 	suffix := "p-uid-of-p"
-	tests := map[string]struct {
+	type testCase struct {
 		setup   func(w *world)
 		objects []string
 		slots   []string
 		events  int
-	}{
+	}
+	tests := map[string]testCase{
 		"known before": {
 			func(w *world) { w.taken["p"] = true }, []string{suffix}, []string{"ns/" + suffix + "/deleted-pod"}, 0,
 		},
@@ -346,31 +327,25 @@ func TestNamesThatAreTaken(t *testing.T) {
 			func(w *world) { w.taken["p"], w.taken[suffix] = true, true }, []string{}, []string{}, 1,
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.Stop()
-				tt.setup(w)
-				w.remove(pod("p", nil))
-				pass(10 * time.Second)
-				assert.ElementsMatch(t, tt.objects, w.names())
-				assert.ElementsMatch(t, tt.slots, w.slots())
-				assert.Len(t, w.events(), tt.events)
-				assert.Empty(t, w.tasks)
-				w.taken["p"], w.taken[suffix] = true, true
-				_, _, keep := w.Keep(pod("p", nil)) // one that finishes while it is deleted ends twice
-				assert.False(t, keep)
-				assert.Empty(t, w.events(), "it has no capacity any more")
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w := newWorld(t)
+		tt.setup(w)
+		w.remove(pod("p", nil))
+		pass(10 * time.Second)
+		assert.ElementsMatch(t, tt.objects, w.names())
+		assert.ElementsMatch(t, tt.slots, w.slots())
+		assert.Len(t, w.events(), tt.events)
+		assert.Empty(t, w.tasks)
+		w.taken["p"], w.taken[suffix] = true, true
+		_, _, keep := w.Keep(pod("p", nil)) // one that finishes while it is deleted ends twice
+		assert.False(t, keep)
+		assert.Empty(t, w.events(), "it has no capacity any more")
+	})
 }
 
 func TestBadTTL(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		defer w.Stop()
 		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.TTL = "soon" }))
 		synctest.Wait()
 		assert.Equal(t, time.Minute, w.object("p").Spec.TTL.Duration)

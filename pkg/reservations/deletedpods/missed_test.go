@@ -21,6 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // standBy has the Keeper be that of a server that does not decide.
@@ -37,13 +38,14 @@ func (w *world) keptFor(name, uid string) {
 
 func TestTakeOver(t *testing.T) {
 	keepsDeployment := map[string]string{v1alpha1.ReservationAnnotation: "true"}
-	tests := map[string]struct {
+	type testCase struct {
 		pod       *cluster.Pod
 		after     time.Duration // from its end to the takeover
 		led       time.Duration // for how long of that another server decided
 		meanwhile func(w *world)
 		want      []string // the slots that are kept
-	}{
+	}
+	tests := map[string]testCase{
 		"it asks":             {pod: pod("a", nil), want: []string{"ns/a/deleted-pod"}},
 		"its Deployment asks": {pod: pod("a", ofDeployment), want: []string{"ns/a/deleted-pod"}},
 		"it asks for nothing": {pod: pod("a", func(p *cluster.Pod) { p.Annotations = nil })},
@@ -85,34 +87,28 @@ func TestTakeOver(t *testing.T) {
 			w.ledger.ObservePod(ledger.PodObservation{Pod: other.Ref, Node: "n", Request: other.Request})
 		}},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, deployment("web", keepsDeployment))
-				defer w.Stop()
-				w.standBy()
-				w.remove(test.pod)
-				assert.Empty(t, w.slots(), "another server decides")
-				since := time.Now().Add(test.led)
-				<-time.After(test.after)
-				if test.meanwhile != nil {
-					test.meanwhile(w)
-				}
-				objects := len(w.names())
-				assert.Equal(t, len(test.want), w.TakeOver(t.Context(), since))
-				synctest.Wait()
-				assert.ElementsMatch(t, test.want, w.slots())
-				assert.Len(t, w.names(), objects+len(test.want), "objects")
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, test testCase) {
+		w := newWorld(t, deployment("web", keepsDeployment))
+		w.standBy()
+		w.remove(test.pod)
+		assert.Empty(t, w.slots(), "another server decides")
+		since := time.Now().Add(test.led)
+		<-time.After(test.after)
+		if test.meanwhile != nil {
+			test.meanwhile(w)
+		}
+		objects := len(w.names())
+		assert.Equal(t, len(test.want), w.TakeOver(t.Context(), since))
+		synctest.Wait()
+		assert.ElementsMatch(t, test.want, w.slots())
+		assert.Len(t, w.names(), objects+len(test.want), "objects")
+	})
 }
 
 // The time that passed since the pod ended counts.
 func TestTakeOverInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		defer w.Stop()
 		w.standBy()
 		ended := time.Now()
 		w.remove(pod("a", nil))
@@ -131,7 +127,6 @@ func TestTakeOverInTime(t *testing.T) {
 func TestTakeOverReadsNoDeploymentOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		defer w.Stop()
 		w.standBy()
 		since := time.Now()
 		for i := range 5000 {
@@ -209,7 +204,6 @@ func TestPodsThatEndDuringTakeOver(t *testing.T) {
 func TestMissedPodsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		defer w.Stop()
 		w.standBy()
 		for i := range maxMissed + 10 {
 			require.True(t, w.miss(pod(fmt.Sprint("p", i), nil)))

@@ -1,8 +1,6 @@
 package deletedpods
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,10 +19,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
@@ -70,9 +69,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 		recorder: events.NewFakeRecorder(10),
 		metadata: metadatafake.NewSimpleMetadataClient(scheme, deployments...),
 	}
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{
-		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
-	}})
+	placementtest.Nodes(w.ledger, 4000, "n")
 	w.api = storetest.New(w.ledger)
 	w.rules = policy.NewStore(gatestest.Limited("limited"), time.Minute)
 	w.Keeper = New(Options{
@@ -85,13 +82,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 		Taken:   func(_, name string) bool { return w.taken[name] },
 	})
 	require.Zero(t, w.TakeOver(t.Context(), time.Time{}))
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = w.Run(ctx) })
-	w.Stop = func() {
-		cancel()
-		running.Wait()
-	}
+	w.Stop = background.Run(t, w.Run)
 	return w
 }
 
@@ -107,10 +98,7 @@ func pod(name string, change func(*cluster.Pod)) *cluster.Pod {
 	p := &cluster.Pod{
 		Ref:  ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name)},
 		Node: "n", Scheduler: "s", Priority: 7, Annotations: &cluster.Annotations{Keep: cluster.KeepYes, Index: "i"},
-		Request: &resources.Request{Amounts: []resources.Amount{
-			{Column: resources.CPU, Value: 2000},
-			{Column: resources.Pods, Value: 1},
-		}},
+		Request: placementtest.Request(2000),
 	}
 	if change != nil {
 		change(p)
@@ -150,10 +138,8 @@ func (w *world) names() []string {
 
 // write puts somebody else's object there.
 func (w *world) write(name string) {
-	w.api.Objects[types.NamespacedName{
-		Namespace: "ns",
-		Name:      name,
-	}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	meta := metav1.ObjectMeta{Namespace: "ns", Name: name}
+	w.api.Objects[types.NamespacedName{Namespace: "ns", Name: name}] = &v1alpha1.Reservation{ObjectMeta: meta}
 }
 
 // candidates are the slots a pod of index i may use.
@@ -192,8 +178,4 @@ func (w *world) events() []string {
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
-}
-
-func run(t *testing.T, test func(t *testing.T)) {
-	synctest.Test(t, func(t *testing.T) { test(t) })
 }
