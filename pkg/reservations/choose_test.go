@@ -42,16 +42,14 @@ func TestChoose(t *testing.T) {
 	}{
 		"the fullest that fits": {slots: []v1alpha1.Slot{slot("a", "", 1000)}, want: []string{"full"}},
 		"largest first": {
-			slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "", 2000)},
-			want:  []string{"full", "half"},
+			slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "", 2000)}, want: []string{"full", "half"},
 		},
 		"slots of a gang share a node": {slots: []v1alpha1.Slot{
 			slot("a", "", 2000), slot("b", "", 2000),
 			slot("c", "", 2000),
 		}, want: []string{"half", "empty", "empty"}},
 		"next to a slot with a node": {
-			slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "full", 1000)},
-			want:  []string{"half", "full"},
+			slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "full", 1000)}, want: []string{"half", "full"},
 		},
 		"selected": {slots: []v1alpha1.Slot{in(slot("a", "", 1000), zone)}, want: []string{"zone"}},
 		"tolerated": {

@@ -194,27 +194,22 @@ func TestDevicesAfterRestart(t *testing.T) {
 		want            []string
 		free            []string
 	}
+	plain := func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) }
 	cases := map[string]testCase{
-		"the same as before": {
-			before: func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) },
-			want:   []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
-		},
+		"the same as before": {before: plain, want: []string{"a@n:n-1"}, free: []string{"n-0", "n-2"}},
 		"devices that come late": {
-			before: func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) },
-			late:   true, want: []string{"a@n:n-0"}, free: []string{"n-1", "n-2"},
+			before: plain, late: true, want: []string{"a@n:n-0"}, free: []string{"n-1", "n-2"},
 		},
 		"a pod has the devices that it says are its own": {
-			before:  func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) },
-			between: func(w *world) { boundClaiming(w, "p", "n-1", ledger.SlotRef{}) },
-			want:    []string{"a@n:n-0"}, free: []string{"n-2"},
+			before: plain, between: func(w *world) { boundClaiming(w, "p", "n-1", ledger.SlotRef{}) },
+			want: []string{"a@n:n-0"}, free: []string{"n-2"},
 		},
 		"others kept the devices that it says are its own": {
 			before: func(w *world) {
 				w.create(newReservation("older", time.Minute, keeping(slot("a", "n", 1000), ":")))
 				w.pass(time.Second)
 			},
-			between: func(w *world) { w.create(byServer()) },
-			want:    []string{"a@n:n-0"}, free: []string{"n-2"},
+			between: func(w *world) { w.create(byServer()) }, want: []string{"a@n:n-0"}, free: []string{"n-2"},
 		},
 		"the same device twice": {
 			before: func(*world) {},

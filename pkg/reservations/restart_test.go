@@ -58,24 +58,24 @@ func TestRestart(t *testing.T) {
 	type testCase struct {
 		before, between, after func(w *world)
 		want                   string
-		held                   []string
+		held                   []string // where these are not those that are shown as reserved
 	}
+	granted := func(w *world) { w.create(gang(time.Minute)) }
+	const (
+		whole   = "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved"
+		expired = "Expired Expired n1 0/2 a@n1=Released b@n1=Released"
+	)
 	cases := map[string]testCase{
-		"what is available stays so": {
-			before: func(w *world) { w.create(gang(time.Minute)) },
-			want:   "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
-		},
+		"what is available stays so": {before: granted, want: whole},
 		"what has ended stays so": {
-			before: func(w *world) { w.create(gang(time.Minute)); w.pass(2 * time.Minute) },
-			want:   "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
+			before: func(w *world) { w.create(gang(time.Minute)); w.pass(2 * time.Minute) }, want: expired,
 		},
 		"a pod was bound with a slot": {
-			before:  func(w *world) { w.create(gang(time.Minute)) },
-			between: func(w *world) { bound(w, "p", "n1", 500, slotRef("r", "b")) },
-			want:    "Available AllSlotsHeld n1 1/2 a@n1=Reserved b@n1=Consumed:p", held: []string{"a@n1"},
+			before: granted, between: func(w *world) { bound(w, "p", "n1", 500, slotRef("r", "b")) },
+			want: "Available AllSlotsHeld n1 1/2 a@n1=Reserved b@n1=Consumed:p",
 		},
 		"all slots were used": {
-			before: func(w *world) { w.create(gang(time.Minute)) },
+			before: granted,
 			between: func(w *world) {
 				bound(w, "p", "n1", 500, slotRef("r", "b"))
 				bound(w, "q", "n1", 500, slotRef("r", "a"))
@@ -90,7 +90,7 @@ func TestRestart(t *testing.T) {
 				w.delete("r")
 				w.create(forAll("2", v1alpha1.AllocateOnce))
 			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
 		},
 		"made anew while a pod shares the first one": {
 			before: func(w *world) {
@@ -99,7 +99,7 @@ func TestRestart(t *testing.T) {
 				w.delete("r")
 				w.create(forAll("2", v1alpha1.AllocateAligned))
 			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
 		},
 		"shared by a pod": {
 			before: func(w *world) {
@@ -109,30 +109,22 @@ func TestRestart(t *testing.T) {
 			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p", held: []string{"a@n1"},
 		},
 		"a pod that is on another node used nothing": {
-			before:  func(w *world) { w.create(gang(time.Minute)) },
-			between: func(w *world) { bound(w, "p", "n2", 500, slotRef("r", "b")) },
-			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
+			before: granted, between: func(w *world) { bound(w, "p", "n2", 500, slotRef("r", "b")) }, want: whole,
 		},
-		"expired meanwhile": {
-			before:  func(w *world) { w.create(gang(time.Minute)) },
-			between: func(w *world) { w.pass(2 * time.Minute) },
-			want:    "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
-		},
+		"expired meanwhile": {before: granted, between: func(w *world) { w.pass(2 * time.Minute) }, want: expired},
 		"extended meanwhile": {
-			before: func(w *world) { w.create(gang(time.Minute)) },
+			before: granted,
 			between: func(w *world) {
 				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = time.Hour })
 				w.pass(2 * time.Minute)
 			},
-			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
+			want: whole,
 		},
 		"expires after the restart": {
-			before: func(w *world) { w.create(gang(time.Minute)) },
-			after:  func(w *world) { w.pass(2 * time.Minute) },
-			want:   "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
+			before: granted, after: func(w *world) { w.pass(2 * time.Minute) }, want: expired,
 		},
 		"its node is another one now": {
-			before: func(w *world) { w.create(gang(time.Minute)) },
+			before: granted,
 			between: func(w *world) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -141,7 +133,7 @@ func TestRestart(t *testing.T) {
 			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
 		},
 		"its node is gone, and nothing says which one it was": {
-			before: func(w *world) { w.create(gang(time.Minute)) },
+			before: granted,
 			between: func(w *world) {
 				w.change("r", func(rsv *v1alpha1.Reservation) {
 					rsv.Status.Slots[0].NodeUID, rsv.Status.Slots[1].NodeUID = "", ""
@@ -155,11 +147,11 @@ func TestRestart(t *testing.T) {
 				bound(w, "p", "", 0, ledger.SlotRef{})
 				w.create(made())
 			},
-			want: "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved", held: []string{"a@n1", "b@n2"},
+			want: "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved",
 		},
 		"made by the server, and its pod is gone": {
 			between: func(w *world) { w.create(made()) },
-			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved", held: []string{"b@n2"},
+			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved",
 		},
 		"made by the server, and one that did not decide any more said that it waits": {
 			between: func(w *world) {
@@ -168,15 +160,15 @@ func TestRestart(t *testing.T) {
 				w.create(rsv)
 				bound(w, "p", "n1", 1000, ledger.SlotRef{})
 			},
-			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved", held: []string{"b@n2"},
+			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved",
 		},
 		"made by the server for a pod that did not exist, and came meanwhile": {
 			between: func(w *world) { w.create(unborn("")); comes(w, "forger") },
-			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved", held: []string{"a@n1", "b@n2"},
+			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved",
 		},
 		"made by the server for a pod that did not exist, and is another scheduler's": {
 			between: func(w *world) { w.create(unborn("")); comes(w, "owner") },
-			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved", held: []string{"b@n2"},
+			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved",
 		},
 		"placed anew for a pod that did not exist, and is another scheduler's": {
 			between: func(w *world) {
@@ -185,19 +177,19 @@ func TestRestart(t *testing.T) {
 				bound(w, "q", "n1", 3500, ledger.SlotRef{})
 			},
 			after: func(w *world) { w.deletePod("q"); w.pass(time.Second) },
-			want:  "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved", held: []string{"b@n2"},
+			want:  "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved",
 		},
 		"a slot given back stays given back": {
 			before: func(w *world) {
 				w.create(gang(time.Minute))
 				require.NoError(w.t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
 			},
-			want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"},
+			want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved",
 		},
 		"its capacity was taken meanwhile, and there is other capacity": {
 			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "", 3000))) },
 			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.SlotRef{}) },
-			want:    "Available AllSlotsHeld n2 0/1 a@n2=Reserved", held: []string{"a@n2"},
+			want:    "Available AllSlotsHeld n2 0/1 a@n2=Reserved",
 		},
 		"made by the server, and over while its capacity is taken": {
 			between: func(w *world) {
@@ -205,8 +197,7 @@ func TestRestart(t *testing.T) {
 				bound(w, "q", "n1", 3500, ledger.SlotRef{})
 				w.create(made())
 			},
-			after: func(w *world) { w.pass(2 * time.Minute) },
-			want:  "deleted",
+			after: func(w *world) { w.pass(2 * time.Minute) }, want: "deleted",
 		},
 		"some pods run, and the capacity for the others was taken": {
 			before: func(w *world) {
@@ -217,14 +208,12 @@ func TestRestart(t *testing.T) {
 			want:    "Failed CapacityLost n1 1/2 a@n1=Consumed:p b@n1=Released",
 		},
 		"its node was cordoned meanwhile": {
-			before:  func(w *world) { w.create(gang(time.Minute)) },
-			between: func(w *world) { w.cordoned.Store(true) },
-			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
+			before: granted, between: func(w *world) { w.cordoned.Store(true) }, want: whole,
 		},
 		"a status that lost its slots": {
-			before:  func(w *world) { w.create(gang(time.Minute)) },
+			before:  granted,
 			between: func(w *world) { w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots = nil }) },
-			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
+			want:    whole,
 		},
 	}
 	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
@@ -235,12 +224,8 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		w.settle()
-		assert.Equal(t, tc.want, w.shown("r"))
-		if tc.held == nil {
-			tc.held = []string{}
-		}
-		assert.Equal(t, tc.held, w.held("r"))
-		assert.Equal(t, len(tc.held), w.ledger.Stats().Slots, "slots of nothing else")
+		w.assertShown("r", tc.want, tc.held)
+		assert.Equal(t, len(w.held("r")), w.ledger.Stats().Slots, "slots of nothing else")
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -411,6 +412,28 @@ func (w *world) shown(name string) string {
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, " ")
+}
+
+// assertShown checks what an object shows, and that its slots are held that it shows as reserved, or held, if those are
+// others.
+func (w *world) assertShown(name, want string, held []string) {
+	w.t.Helper()
+	assert.Equal(w.t, want, w.shown(name))
+	if held == nil {
+		held = reservedIn(want)
+	}
+	assert.Equal(w.t, held, w.held(name))
+}
+
+// reservedIn lists the slots that are shown as reserved.
+func reservedIn(shown string) []string {
+	slots := []string{}
+	for part := range strings.FieldsSeq(shown) {
+		if slot, ok := strings.CutSuffix(part, "="+string(v1alpha1.SlotReserved)); ok {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
 }
 
 // recorder keeps the Events.

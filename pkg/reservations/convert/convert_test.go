@@ -65,58 +65,44 @@ func TestSlots(t *testing.T) {
 }
 
 func TestGrantedAndDeadline(t *testing.T) {
-	madeBy := func(rsv *v1alpha1.Reservation) { rsv.Labels = map[string]string{MadeByLabel: MadeByReserve} }
-	ttl := func(rsv *v1alpha1.Reservation, d time.Duration) { rsv.Spec.TTL = &metav1.Duration{Duration: d} }
 	expires := created.Add(time.Hour)
+	phase := func(p v1alpha1.ReservationPhase) v1alpha1.ReservationStatus {
+		return v1alpha1.ReservationStatus{Phase: p}
+	}
+	available, forEver := phase(v1alpha1.ReservationAvailable), phase(v1alpha1.ReservationAvailable)
+	available.ExpiresAt, forEver.AvailableAt = &metav1.Time{Time: expires}, &metav1.Time{Time: created}
 	cases := map[string]struct {
-		change   func(*v1alpha1.Reservation)
+		madeBy   string
+		ttl      time.Duration // negative where the object says none
+		status   v1alpha1.ReservationStatus
 		granted  bool
 		deadline time.Time
 	}{
-		"new, of a person": {change: func(rsv *v1alpha1.Reservation) { ttl(rsv, time.Minute) }},
+		"new, of a person":       {ttl: time.Minute},
+		"made by something else": {madeBy: "me", ttl: time.Minute},
 		"new, of the server": {
-			change:  func(rsv *v1alpha1.Reservation) { madeBy(rsv); ttl(rsv, time.Minute) },
-			granted: true, deadline: created.Add(time.Minute),
+			madeBy: MadeByReserve, ttl: time.Minute, granted: true, deadline: created.Add(time.Minute),
 		},
 		"new, of the server, with a broken second": {
-			change:  func(rsv *v1alpha1.Reservation) { madeBy(rsv); ttl(rsv, 1500*time.Millisecond) },
-			granted: true, deadline: created.Add(2 * time.Second),
+			madeBy: MadeByReserve, ttl: 1500 * time.Millisecond, granted: true, deadline: created.Add(2 * time.Second),
 		},
-		"new, of the server, for ever": {
-			change:  func(rsv *v1alpha1.Reservation) { madeBy(rsv); ttl(rsv, 0) },
-			granted: true,
-		},
-		"made by something else": {
-			change: func(rsv *v1alpha1.Reservation) { rsv.Labels = map[string]string{MadeByLabel: "me"} },
-		},
-		"available": {
-			change: func(rsv *v1alpha1.Reservation) {
-				ttl(rsv, time.Minute)
-				rsv.Status.Phase, rsv.Status.ExpiresAt = v1alpha1.ReservationAvailable, &metav1.Time{Time: expires}
-			},
-			granted: true, deadline: expires,
-		},
-		"available for ever": {
-			change: func(rsv *v1alpha1.Reservation) {
-				madeBy(rsv)
-				ttl(rsv, time.Minute)
-				rsv.Status.Phase, rsv.Status.AvailableAt = v1alpha1.ReservationAvailable, &metav1.Time{Time: created}
-			},
-			granted: true,
-		},
+		"new, of the server, for ever": {madeBy: MadeByReserve, granted: true},
+		"available":                    {ttl: time.Minute, status: available, granted: true, deadline: expires},
+		"available for ever":           {madeBy: MadeByReserve, ttl: time.Minute, status: forEver, granted: true},
 		"of the server, but not granted again": {
-			change: func(rsv *v1alpha1.Reservation) {
-				madeBy(rsv)
-				ttl(rsv, time.Minute)
-				rsv.Status.Phase = v1alpha1.ReservationPending
-			},
+			madeBy: MadeByReserve, ttl: time.Minute, status: phase(v1alpha1.ReservationPending),
 			deadline: created.Add(time.Minute),
 		},
-		"ended": {change: func(rsv *v1alpha1.Reservation) { madeBy(rsv); rsv.Status.Phase = v1alpha1.ReservationExpired }},
+		"ended": {madeBy: MadeByReserve, ttl: -1, status: phase(v1alpha1.ReservationExpired)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			rsv := reservation(tc.change)
+			rsv := reservation(func(rsv *v1alpha1.Reservation) {
+				rsv.Labels, rsv.Status = map[string]string{MadeByLabel: tc.madeBy}, tc.status
+				if tc.ttl >= 0 {
+					rsv.Spec.TTL = &metav1.Duration{Duration: tc.ttl}
+				}
+			})
 			assert.Equal(t, tc.granted, Granted(rsv))
 			assert.Equal(t, tc.deadline, Deadline(rsv))
 		})

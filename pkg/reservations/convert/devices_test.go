@@ -51,51 +51,41 @@ func TestSlotsWithDevices(t *testing.T) {
 }
 
 func TestSlotDevicesThatMakeNoSense(t *testing.T) {
+	changed := func(claim string, change func(*v1alpha1.SlotDevices)) []v1alpha1.SlotDevices {
+		d := gpus(claim, 1)
+		change(&d)
+		return []v1alpha1.SlotDevices{d}
+	}
 	cases := map[string]struct {
-		change func(rsv *v1alpha1.Reservation)
-		want   string
+		a, b []v1alpha1.SlotDevices
+		want string
 	}{
 		"a condition": {
-			change: func(rsv *v1alpha1.Reservation) {
-				d := gpus("", 1)
-				d.MatchExpressions[0].Values = []string{"much"}
-				rsv.Spec.Slots[0].Devices = []v1alpha1.SlotDevices{d}
-			},
-			want: `slot a: devices[0].matchExpressions[0].values[0]: Invalid value: "much": write a number or a quantity, such as 12 or 12Gi`,
+			a: changed("", func(d *v1alpha1.SlotDevices) { d.MatchExpressions[0].Values = []string{"much"} }),
+			want: `slot a: devices[0].matchExpressions[0].values[0]: Invalid value: "much": write a number or a quantity, ` +
+				`such as 12 or 12Gi`,
 		},
 		"more names than devices": {
-			change: func(rsv *v1alpha1.Reservation) {
-				d := gpus("", 1)
-				d.ExtendedResourceNames = []string{"gpu-0", "gpu-1"}
-				rsv.Spec.Slots[1].Devices = []v1alpha1.SlotDevices{d}
-			},
+			b:    changed("", func(d *v1alpha1.SlotDevices) { d.ExtendedResourceNames = []string{"gpu-0", "gpu-1"} }),
 			want: "slot b: devices[0].extendedResourceNames: ",
 		},
 		"a claim of two slots": {
-			change: func(rsv *v1alpha1.Reservation) {
-				rsv.Spec.Slots[0].Devices = []v1alpha1.SlotDevices{gpus("c", 1)}
-				rsv.Spec.Slots[1].Devices = []v1alpha1.SlotDevices{gpus("c", 1)}
-			},
+			a: []v1alpha1.SlotDevices{gpus("c", 1)}, b: []v1alpha1.SlotDevices{gpus("c", 1)},
 			want: "slot b: claim c is that of slot a already",
 		},
 		"a claim twice": {
-			change: func(rsv *v1alpha1.Reservation) {
-				rsv.Spec.Slots[0].Devices = []v1alpha1.SlotDevices{gpus("c", 1), gpus("c", 1)}
-			},
-			want: "slot a: claim c is named twice",
+			a: []v1alpha1.SlotDevices{gpus("c", 1), gpus("c", 1)}, want: "slot a: claim c is named twice",
 		},
 		"deviceIDs of a person": {
-			change: func(rsv *v1alpha1.Reservation) {
-				d := gpus("c", 1)
-				d.DeviceIDs = []string{"x"}
-				rsv.Spec.Slots[0].Devices = []v1alpha1.SlotDevices{d}
-			},
+			a:    changed("c", func(d *v1alpha1.SlotDevices) { d.DeviceIDs = []string{"x"} }),
 			want: "slot a: deviceIDs are written by the server",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := Slots(resources.NewTable(), reservation(tc.change))
+			_, err := Slots(resources.NewTable(), reservation(func(rsv *v1alpha1.Reservation) {
+				rsv.Spec.Slots[0].Devices, rsv.Spec.Slots[1].Devices = tc.a, tc.b
+			}))
 			assert.ErrorContains(t, err, tc.want)
 		})
 	}

@@ -33,8 +33,7 @@ func TestWishOf(t *testing.T) {
 		"the pod asks, Deployment refuses": {pod: yes, deployment: no, want: &wish{}},
 		"the pod refuses, Deployment asks": {pod: no, deployment: yes},
 		"the Deployment asks, pod's ttl": {
-			pod: unset, deployment: yes,
-			want: &wish{ttls: []string{"1m"}, byDeployment: true},
+			pod: unset, deployment: yes, want: &wish{ttls: []string{"1m"}, byDeployment: true},
 		},
 		"both have a ttl": {
 			pod: unset, deployment: &cluster.Annotations{Keep: cluster.KeepYes, TTL: "2m"},

@@ -30,7 +30,8 @@ func TestDeploymentsStopAtOnceWithoutAnAPIServer(t *testing.T) {
 	handlers := utilruntime.ErrorHandlers
 	utilruntime.ErrorHandlers = nil
 	defer func() { utilruntime.ErrorHandlers = handlers }()
-	bubble.Each(t, map[string]time.Duration{"just now": time.Second, "for long": 10 * time.Minute}, func(t *testing.T, outage time.Duration) {
+	outages := map[string]time.Duration{"just now": time.Second, "for long": 10 * time.Minute}
+	bubble.Each(t, outages, func(t *testing.T, outage time.Duration) {
 		client, err := metadata.NewForConfig(&rest.Config{Host: "http://api", Transport: refusing{}, QPS: -1})
 		require.NoError(t, err)
 		log, lines := test.NewNullLogger()

@@ -75,29 +75,26 @@ func TestWithoutIndexAndController(t *testing.T) {
 }
 
 func TestNotKept(t *testing.T) {
-	tests := map[string]func(w *world) *cluster.Pod{
-		"nobody asks": func(*world) *cluster.Pod {
-			return pod("p",
-				func(p *cluster.Pod) { p.Annotations = nil })
-		},
-		"no Reservations can be made": func(w *world) *cluster.Pod { w.serving = false; return pod("p", nil) },
-		"the policy keeps none":       func(w *world) *cluster.Pod { w.switchOff(); return pod("p", nil) },
-		"its Deployment does not ask": func(*world) *cluster.Pod { return pod("p", ofDeployment) },
-		"a gate refuses it": func(*world) *cluster.Pod {
-			return pod("p", func(p *cluster.Pod) { p.Scheduler, p.Caller = "limited", "not-listed" })
-		},
-		"its StatefulSet cannot ask": func(*world) *cluster.Pod {
-			return pod("p", func(p *cluster.Pod) { ofDeployment(p); p.Controller.Kind = "StatefulSet" })
-		},
-		"it was deleted for another pod": func(*world) *cluster.Pod {
-			return pod("p",
-				func(p *cluster.Pod) { p.Preempted = true })
-		},
+	type testCase struct {
+		setup func(w *world)
+		pod   func(*cluster.Pod)
 	}
-	bubble.Each(t, tests, func(t *testing.T, setup func(w *world) *cluster.Pod) {
+	tests := map[string]testCase{
+		"nobody asks":                    {pod: func(p *cluster.Pod) { p.Annotations = nil }},
+		"no Reservations can be made":    {setup: func(w *world) { w.serving = false }},
+		"the policy keeps none":          {setup: (*world).switchOff},
+		"its Deployment does not ask":    {pod: ofDeployment},
+		"a gate refuses it":              {pod: func(p *cluster.Pod) { p.Scheduler, p.Caller = "limited", "not-listed" }},
+		"its StatefulSet cannot ask":     {pod: func(p *cluster.Pod) { ofDeployment(p); p.Controller.Kind = "StatefulSet" }},
+		"it was deleted for another pod": {pod: func(p *cluster.Pod) { p.Preempted = true }},
+	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		w := newWorld(t, deployment("web", map[string]string{"globalreserve.io/reservation-ttl": "1m"}))
 		synctest.Wait()
-		w.remove(setup(w))
+		if tt.setup != nil {
+			tt.setup(w)
+		}
+		w.remove(pod("p", tt.pod))
 		assert.Empty(t, w.slots())
 		pass(time.Minute)
 		assert.Zero(t, w.api.CreateCount)
@@ -176,14 +173,15 @@ func TestOnlyMarksAreKeptOfDeployments(t *testing.T) {
 func TestCreating(t *testing.T) {
 	fates := func(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]storetest.Fate{f}, n) }
 	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-	lost := storetest.Fate{Never: true, Err: reset}
-	forbidden := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
-		errors.New("the namespace is going"))}
-	quota := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
-		errors.New("exceeded quota: q, requested: count/reservations.globalreserve.io=1"))}
-	unknown := storetest.Fate{Never: true, Err: apierrors.NewUnauthorized("not yet")}
-	noRight := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p",
-		errors.New(`User "server" cannot create resource "reservations"`))}
+	never := func(err error) storetest.Fate { return storetest.Fate{Never: true, Err: err} }
+	refused := func(why string) storetest.Fate {
+		return never(apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p", errors.New(why)))
+	}
+	lost, away := never(reset), never(apierrors.NewInternalError(errors.New("no")))
+	forbidden := refused("the namespace is going")
+	quota := refused("exceeded quota: q, requested: count/reservations.globalreserve.io=1")
+	unknown := never(apierrors.NewUnauthorized("not yet"))
+	noRight := refused(`User "server" cannot create resource "reservations"`)
 	type testCase struct {
 		creates []storetest.Fate
 		kept    bool
@@ -191,11 +189,8 @@ func TestCreating(t *testing.T) {
 		events  int
 	}
 	tests := map[string]testCase{
-		"at once": {kept: true},
-		"the API server is away": {creates: fates(3, storetest.Fate{
-			Never: true,
-			Err:   apierrors.NewInternalError(errors.New("no")),
-		}), kept: true},
+		"at once":                                      {kept: true},
+		"the API server is away":                       {creates: fates(3, away), kept: true},
 		"the answer is lost":                           {creates: fates(1, storetest.Fate{Err: reset}), kept: true},
 		"the request is lost":                          {creates: fates(2, lost), kept: true},
 		"it is refused for good":                       {creates: fates(1, forbidden), events: 1},
@@ -259,8 +254,7 @@ func TestUsedUpWhileItsObjectIsWritten(t *testing.T) {
 	}
 	tests := map[string]testCase{
 		"and never is": {
-			create: storetest.Fate{Delay: time.Second, Never: true, Err: refused}, objects: []string{},
-			slots: []string{},
+			create: storetest.Fate{Delay: time.Second, Never: true, Err: refused}, objects: []string{}, slots: []string{},
 		},
 		"and the name again": {
 			create: storetest.Fate{Delay: time.Second}, again: true, objects: []string{"p", "p-second"},
@@ -312,17 +306,9 @@ func TestNamesThatAreTaken(t *testing.T) {
 			}, []string{suffix}, []string{"ns/p/x", "ns/" + suffix + "/deleted-pod"}, 0,
 		},
 		"found when it is created": {
-			func(w *world) { w.write("p") },
-			[]string{"p", suffix},
-			[]string{"ns/" + suffix + "/deleted-pod"},
-			0,
+			func(w *world) { w.write("p") }, []string{"p", suffix}, []string{"ns/" + suffix + "/deleted-pod"}, 0,
 		},
-		"all of them": {
-			func(w *world) { w.write("p"); w.write(suffix) },
-			[]string{"p", suffix},
-			[]string{},
-			1,
-		},
+		"all of them": {func(w *world) { w.write("p"); w.write(suffix) }, []string{"p", suffix}, []string{}, 1},
 		"all of them, known before": {
 			func(w *world) { w.taken["p"], w.taken[suffix] = true, true }, []string{}, []string{}, 1,
 		},

@@ -53,16 +53,14 @@ func TestTakeOver(t *testing.T) {
 		"the server before this decided for long": {pod: pod("a", nil), after: 10 * time.Second, led: overlap +
 			time.Second},
 		"the server before this decided for an instant": {
-			pod: pod("a", nil), after: 10 * time.Second, led: overlap,
-			want: []string{"ns/a/deleted-pod"},
+			pod: pod("a", nil), after: 10 * time.Second, led: overlap, want: []string{"ns/a/deleted-pod"},
 		},
 		"it finished, and then was deleted": {
 			pod: pod("a", nil), meanwhile: func(w *world) { w.Keep(pod("a", nil)) },
 			want: []string{"ns/a/deleted-pod"},
 		},
 		"its time is over": {
-			pod:   pod("a", func(p *cluster.Pod) { p.Annotations.TTL = "5s" }),
-			after: 5 * time.Second,
+			pod: pod("a", func(p *cluster.Pod) { p.Annotations.TTL = "5s" }), after: 5 * time.Second,
 		},
 		"the server before this kept it": {pod: pod("a", nil), meanwhile: func(w *world) { w.keptFor("a", "uid-of-a") }},
 		"kept under another name": {pod: pod("a", nil), meanwhile: func(w *world) {
