@@ -56,9 +56,7 @@ func TestAnnotations(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, ReadAnnotations("ns", tt.annotations))
-			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { p.Annotations = tt.annotations },
-				"1"))
-			require.NoError(t, err)
+			info := read(t, newPod(func(p *v1.Pod) { p.Annotations = tt.annotations }, "1"))
 			assert.Equal(t, tt.want, info.Annotations)
 			if tt.want == nil {
 				tt.want = &Annotations{}
@@ -111,8 +109,7 @@ func TestController(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(tt.change, "1"))
-			require.NoError(t, err)
+			info := read(t, newPod(tt.change, "1"))
 			assert.Equal(t, tt.want, info.Controller)
 		})
 	}
@@ -120,12 +117,9 @@ func TestController(t *testing.T) {
 
 func TestLabelsOnlyMatterUntilBound(t *testing.T) {
 	labeled := func(p *v1.Pod) { p.Labels = map[string]string{"app": "web"} }
-	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(labeled, "1"))
-	require.NoError(t, err)
+	info := read(t, newPod(labeled, "1"))
 	assert.Equal(t, map[string]string{"app": "web"}, info.Labels)
-	info, err = Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" },
-		"1"))
-	require.NoError(t, err)
+	info = read(t, newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" }, "1"))
 	assert.Nil(t, info.Labels)
 }
 
@@ -148,8 +142,7 @@ func TestPreempted(t *testing.T) {
 		"evicted for a drain": {condition(v1.ConditionTrue, "EvictionByEvictionAPI"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(tt.change, "1"))
-			require.NoError(t, err)
+			info := read(t, newPod(tt.change, "1"))
 			assert.Equal(t, tt.want, info.Preempted)
 		})
 	}
@@ -169,8 +162,7 @@ func TestMatching(t *testing.T) {
 		"copied from a pod": {marks: copied, want: map[string]string{v1alpha1.MatchedReservationAnnotation: ""}},
 		"hold":              {slot: slot, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
 		"hold, copied before": {
-			marks: copied, slot: slot,
-			want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"},
+			marks: copied, slot: slot, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"},
 		},
 		"hold of an object": {slot: slot, uid: "7", want: map[string]string{
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.MatchedReservationUIDAnnotation: "7",

@@ -93,27 +93,23 @@ func TestLongDeviceAnnotations(t *testing.T) {
 		}
 	}
 	claims := strings.Repeat("c", maxText)
-	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(annotated(v1alpha1.ExtendedResourceClaimsAnnotation,
-		claims, func(p *v1.Pod) {
-			p.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = claims
-		}), "1"))
-	require.NoError(t, err)
+	info := read(t, newPod(func(p *v1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
+	}, "1"))
 	assert.Equal(t, []string{claims}, info.Devices.Claims)
 }
 
 // TestLongTextsEqualNothing: what was cut off does not make a text another one that counts.
 func TestLongTextsEqualNothing(t *testing.T) {
 	name := strings.Repeat("i", maxText)
-	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) {
+	info := read(t, newPod(func(p *v1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.ReservationIndexAnnotation: name + "j"}
 		p.Spec.SchedulerName = name
 	}, "1"))
-	require.NoError(t, err)
 	assert.NotEqual(t, name, info.Index())
 	assert.Equal(t, name, info.Scheduler)
 
-	info, err = Reader{Table: resources.NewTable()}.NewPod(newPod(longPods["affinity"], "1"))
-	require.NoError(t, err)
+	info = read(t, newPod(longPods["affinity"], "1"))
 	assert.False(t, info.Constraints.NodesDecide(), "its scheduler does")
 }
 

@@ -110,6 +110,10 @@ func TestEvents(t *testing.T) {
 		event watch.EventType
 		pod   *v1.Pod
 	}
+	boundOn := func(node string) []step {
+		return []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on(node))}}
+	}
+	bound, bypassed := []string{"bound default/p"}, []string{"bound default/p", "bypassed default/p"}
 	tests := map[string]struct {
 		before  func(f *fixture) // allocations made by decisions
 		steps   []step
@@ -117,57 +121,25 @@ func TestEvents(t *testing.T) {
 		told    []string
 		pending bool
 	}{
-		"created, bound by somebody who did not ask": {
-			steps:   []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n1"))}},
-			want:    "Bound n1",
-			told:    []string{"bound default/p", "bypassed default/p"},
-			pending: false,
-		},
+		"bound by somebody who did not ask":     {steps: boundOn("n1"), want: "Bound n1", told: bypassed},
+		"reserved, then bound there":            {reserve("p", "n1"), boundOn("n1"), "Bound n1", bound, false},
+		"reserved, then bound elsewhere":        {reserve("p", "n1"), boundOn("n2"), "Bound n2", bypassed, false},
+		"bound into the slot kept for it alone": {keepSlot("p", "n1"), boundOn("n1"), "Bound n1", bound, false},
+		"bound elsewhere than its slot":         {keepSlot("p", "n1"), boundOn("n2"), "Bound n2", bypassed, false},
 		"a static pod's mirror": {
-			steps: []step{{watch.Added, aPod("p", 10, on("n1"), mirror)}},
-			want:  "Bound n1",
-			told:  []string{"bound default/p"},
-		},
-		"reserved, then bound there": {
-			before: reserve("p", "n1"),
-			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n1"))}},
-			want:   "Bound n1",
-			told:   []string{"bound default/p"},
-		},
-		"reserved, then bound elsewhere": {
-			before: reserve("p", "n1"),
-			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n2"))}},
-			want:   "Bound n2",
-			told:   []string{"bound default/p", "bypassed default/p"},
-		},
-		"bound by its scheduler into the slot kept for it alone": {
-			before: keepSlot("p", "n1"),
-			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n1"))}},
-			want:   "Bound n1",
-			told:   []string{"bound default/p"},
-		},
-		"bound elsewhere than its slot": {
-			before: keepSlot("p", "n1"),
-			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n2"))}},
-			want:   "Bound n2",
-			told:   []string{"bound default/p", "bypassed default/p"},
+			steps: []step{{watch.Added, aPod("p", 10, on("n1"), mirror)}}, want: "Bound n1", told: bound,
 		},
 		"an update without a node, older than the reservation, releases nothing": {
-			before:  reserve("p", "n1"),
-			steps:   []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11)}},
-			want:    "Reserved n1",
-			pending: true,
+			before: reserve("p", "n1"), steps: []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11)}},
+			want: "Reserved n1", pending: true,
 		},
 		"a state older than the known one changes nothing": {
 			steps: []step{{watch.Added, aPod("p", 12, on("n1"))}, {watch.Modified, aPod("p", 11)}},
-			want:  "Bound n1",
-			told:  []string{"bound default/p", "bypassed default/p"},
+			want:  "Bound n1", told: bypassed,
 		},
 		"reserved, then deleted unbound": {
-			before: reserve("p", "n1"),
-			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Deleted, aPod("p", 11)}},
-			want:   "",
-			told:   []string{"gone default/p"},
+			before: reserve("p", "n1"), steps: []step{{watch.Added, aPod("p", 10)}, {watch.Deleted, aPod("p", 11)}},
+			told: []string{"gone default/p"},
 		},
 		"finished, then deleted, is told of once": {
 			steps: []step{
@@ -176,8 +148,7 @@ func TestEvents(t *testing.T) {
 				{watch.Modified, aPod("p", 12, on("n1"), inPhase(v1.PodSucceeded))},
 				{watch.Deleted, aPod("p", 13, on("n1"), inPhase(v1.PodSucceeded))},
 			},
-			want: "",
-			told: []string{"bound default/p", "bypassed default/p", "gone default/p"},
+			told: slices.Concat(bypassed, []string{"gone default/p"}),
 		},
 		"a late state of a deleted pod does not bring it back": {
 			steps: []step{
@@ -186,8 +157,7 @@ func TestEvents(t *testing.T) {
 				{watch.Modified, aPod("p", 11, on("n1"))},
 				{watch.Deleted, aPod("p", 12, on("n1"))},
 			},
-			want: "",
-			told: []string{"bound default/p", "bypassed default/p", "gone default/p", "bound default/p", "gone default/p"},
+			told: slices.Concat(bypassed, []string{"gone default/p", "bound default/p", "gone default/p"}),
 		},
 		"the name is another pod's now: its former allocation goes": {
 			steps: []step{
@@ -195,16 +165,14 @@ func TestEvents(t *testing.T) {
 				{watch.Modified, aPod("p", 12, on("n2"))},
 				{watch.Deleted, aPod("p", 11, on("n1"), withUID("former"))},
 			},
-			want: "Bound n2",
-			told: []string{"bound default/p", "bypassed default/p", "gone default/p", "bound default/p", "bypassed default/p"},
+			want: "Bound n2", told: slices.Concat(bypassed, []string{"gone default/p"}, bypassed),
 		},
 		"grown in place": {
 			steps: []step{
 				{watch.Added, aPod("p", 10, on("n1"))},
 				{watch.Modified, aPod("p", 11, on("n1"), asking("300m"))},
 			},
-			want: "Bound n1",
-			told: []string{"bound default/p", "bypassed default/p"},
+			want: "Bound n1", told: bypassed,
 		},
 	}
 	for name, tt := range tests {

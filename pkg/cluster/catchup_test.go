@@ -3,7 +3,6 @@ package cluster
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // catchUps keeps the first revision that OnCatchUp was told since it was last asked for.
@@ -39,23 +39,19 @@ func TestCatchUpAfterAGap(t *testing.T) {
 		"pods":  func(f *fixture) { f.podServer.gap(20) },
 		"nodes": func(f *fixture) { f.nodeServer.gap(20, aNode("n1", 19, "8")) },
 	}
-	for name, gap := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(objects(aPod("a", 1, on("n1"))), objects(aNode("n1", 1, "4")))
-				f.connect(true) // the watch after the list tells later
-				since := catchUps(f.Cache)
-				defer background.Run(t, f.Run)()
-				pass(time.Second)
-				before := f.ledger.Revision()
-				since.Store(0)
-				gap(f)
-				pass(time.Minute)
-				assert.Equal(t, before, since.Load())
-				assert.Greater(t, f.ledger.Revision(), before)
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, gap func(f *fixture)) {
+		f := newFixture(objects(aPod("a", 1, on("n1"))), objects(aNode("n1", 1, "4")))
+		f.connect(true) // the watch after the list tells later
+		since := catchUps(f.Cache)
+		defer background.Run(t, f.Run)()
+		pass(time.Second)
+		before := f.ledger.Revision()
+		since.Store(0)
+		gap(f)
+		pass(time.Minute)
+		assert.Equal(t, before, since.Load())
+		assert.Greater(t, f.ledger.Revision(), before)
+	})
 }
 
 func TestCatchUpAfterARepair(t *testing.T) {

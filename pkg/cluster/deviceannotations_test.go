@@ -12,7 +12,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // claiming is a pod with a sidecar that asks for claims.
@@ -142,8 +141,7 @@ func TestGivenOfContainers(t *testing.T) {
 		"c,d": "0,1,0", "main=c;log=d": "main=0,1;log=0", "main=c,d;log=d": "main=0,1,0;log=0",
 		"log=c;setup=d,c": "log=0,1;setup=0,0,1",
 	} {
-		info, err := Reader{Table: resources.NewTable()}.NewPod(claiming(text))
-		require.NoError(t, err)
+		info := read(t, claiming(text))
 		assert.Equal(t, map[string]string{v1alpha1.ExtendedResourcesAnnotation: want}, info.Given(nil, given), text)
 	}
 }

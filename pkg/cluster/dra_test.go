@@ -7,38 +7,21 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 const gpus v1.ResourceName = "nvidia.com/gpu"
 
-// draWorld is a Cache whose nodes a test observes.
-type draWorld struct {
-	*Cache
-	t      *testing.T
-	ledger *ledger.Ledger
-}
-
-func newDRAWorld(t *testing.T) *draWorld {
-	l := ledger.New(ledger.Options{})
-	return &draWorld{New(fake.NewClientset(), l.Observer(), Options{OnNodesChanged: func() {}}), t, l}
-}
-
-func (w *draWorld) node(name string, version int, options ...func(*v1.Node)) {
-	w.observeNode(compactNode(w.reader.Table, aNode(name, version, "4", options...)))
-}
-
 // fits lists which nodes a pod that asks for a GPU by count fits.
-func (w *draWorld) fits(nodes ...string) (fits []string) {
+func (w *fedWorld) fits(nodes ...string) (fits []string) {
 	w.t.Helper()
 	pod, err := w.reader.NewPod(aPod("p", 1, func(p *v1.Pod) {
 		p.Spec.Containers[0].Resources.Requests[gpus] = resource.MustParse("1")
 	}))
 	require.NoError(w.t, err)
 	placement := pod.Placement("")
-	for i, v := range w.ledger.AppendFit(nil, &placement, nodes) {
+	for i, v := range w.decides.AppendFit(nil, &placement, nodes) {
 		if v.Reason == ledger.Fits {
 			fits = append(fits, nodes[i])
 		}
@@ -60,14 +43,14 @@ func allocatable(s *v1.NodeStatus) *v1.ResourceList { return &s.Allocatable }
 
 // A node leaves to DRA what slices put devices on it for, whichever is known first, and nothing else.
 func TestWhatSlicesOffer(t *testing.T) {
-	w := newDRAWorld(t)
-	w.node("a", 1)
+	w := newFedWorld(t)
+	w.put(aNode("a", 1, "4"))
 	assert.Empty(t, w.fits("a"))
 	w.ObserveDRA("on-a", []DRAOffer{{Node: "a", Resources: []v1.ResourceName{gpus}}})
 	w.ObserveDRA("on-b", []DRAOffer{{Node: "b", Resources: []v1.ResourceName{gpus}}})
 	w.ObserveDRA("others", []DRAOffer{{Node: "c", Resources: []v1.ResourceName{"example.com/nic"}}})
-	w.node("b", 1)
-	w.node("c", 1)
+	w.put(aNode("b", 1, "4"))
+	w.put(aNode("c", 1, "4"))
 	assert.Equal(t, []string{"a", "b"}, w.fits("a", "b", "c"))
 
 	w.ObserveDRA("on-b", []DRAOffer{{Node: "c", Resources: []v1.ResourceName{gpus}}})
@@ -82,17 +65,17 @@ func TestWhatSlicesOffer(t *testing.T) {
 
 // Slices may name all nodes, or some by their labels, which change.
 func TestSlicesOfSeveralNodes(t *testing.T) {
-	w := newDRAWorld(t)
+	w := newFedWorld(t)
 	rack := func(n *v1.Node) { n.Labels = map[string]string{"rack": "1"} }
-	w.node("a", 1, rack)
-	w.node("b", 1)
+	w.put(aNode("a", 1, "4", rack))
+	w.put(aNode("b", 1, "4"))
 	selector := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 		MatchExpressions: []v1.NodeSelectorRequirement{{Key: "rack", Operator: v1.NodeSelectorOpIn, Values: []string{"1"}}},
 	}}}
 	w.ObserveDRA("s", []DRAOffer{{Selector: selector, Resources: []v1.ResourceName{gpus}}})
 	assert.Equal(t, []string{"a"}, w.fits("a", "b"))
-	w.node("a", 2)
-	w.node("b", 2, rack)
+	w.put(aNode("a", 2, "4"))
+	w.put(aNode("b", 2, "4", rack))
 	assert.Equal(t, []string{"b"}, w.fits("a", "b"))
 	w.ObserveDRA("s", []DRAOffer{{Resources: []v1.ResourceName{gpus}}})
 	assert.Equal(t, []string{"a", "b"}, w.fits("a", "b"))
@@ -103,14 +86,14 @@ func TestSlicesOfSeveralNodes(t *testing.T) {
 
 // A node's capacity is its device plugin's: none of it is DRA's while the plugin is away.
 func TestCapacityIsNotLeftToDRA(t *testing.T) {
-	w := newDRAWorld(t)
+	w := newFedWorld(t)
 	w.ObserveDRA("on-a", []DRAOffer{{Node: "a", Resources: []v1.ResourceName{gpus}}})
-	w.node("a", 1, has(capacity, "8"), has(allocatable, "0"))
+	w.put(aNode("a", 1, "4", has(capacity, "8"), has(allocatable, "0")))
 	assert.Empty(t, w.fits("a"))
-	w.node("a", 2, has(capacity, "8"), has(allocatable, "8"))
+	w.put(aNode("a", 2, "4", has(capacity, "8"), has(allocatable, "8")))
 	assert.Equal(t, []string{"a"}, w.fits("a"))
-	w.node("a", 3, has(capacity, "8"))
+	w.put(aNode("a", 3, "4", has(capacity, "8")))
 	assert.Empty(t, w.fits("a"))
-	w.node("a", 4, has(capacity, "0"), has(allocatable, "0"))
+	w.put(aNode("a", 4, "4", has(capacity, "0"), has(allocatable, "0")))
 	assert.Equal(t, []string{"a"}, w.fits("a"))
 }

@@ -40,54 +40,6 @@ func phase(of v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Pha
 
 func deleting(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 
-func TestMembers(t *testing.T) {
-	type counts struct{ pending, bound, finished int }
-	tests := map[string]struct {
-		changes []func(*v1.Pod)
-		want    counts
-		none    bool // it is no member
-	}{
-		"pending":              {want: counts{pending: 1}},
-		"bound":                {changes: []func(*v1.Pod){on("n")}, want: counts{bound: 1}},
-		"bound, being deleted": {changes: []func(*v1.Pod){on("n"), deleting}},
-		"succeeded": {
-			changes: []func(*v1.Pod){on("n"), phase(v1.PodSucceeded)},
-			want:    counts{finished: 1},
-		},
-		"pending, being deleted": {changes: []func(*v1.Pod){deleting}},
-		"failed":                 {changes: []func(*v1.Pod){on("n"), phase(v1.PodFailed)}, none: true},
-		"its annotation is of no gang": {
-			changes: []func(*v1.Pod){func(p *v1.Pod) { p.Annotations[v1alpha1.GangAnnotation] = "" }}, none: true,
-		},
-	}
-	key := kinds.Key{Kind: "globalreserve", Namespace: "ns", Name: "g"}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			pods, reader := NewPods(), gangReader(t)
-			check := func(want counts, keys []kinds.Key) {
-				t.Helper()
-				pending, bound, finished := pods.Gang(key)
-				assert.Equal(t, want, counts{len(pending), bound, finished})
-				size := pods.GangSize(key)
-				assert.Equal(t, want, counts{size.Pending, size.Bound, size.Finished})
-				assert.Equal(t, keys, slices.Collect(pods.GangKeys()))
-			}
-			pods.Put(reader.Compact(member("a", "g", "3")))
-			check(counts{pending: 1}, []kinds.Key{key})
-			changed := reader.Compact(member("a", "g", "3", tt.changes...))
-			pods.Put(changed)
-			if tt.none {
-				check(counts{}, nil)
-			} else {
-				check(tt.want, []kinds.Key{key})
-			}
-			pods.Remove(changed)
-			check(counts{}, nil)
-			assert.Empty(t, pods.gangs.of)
-		})
-	}
-}
-
 // TestMembersAtRandom compares what is kept with what all pods say, after any changes.
 func TestMembersAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -138,6 +90,8 @@ func TestMembersAtRandom(t *testing.T) {
 			gotWaits, gotBound, gotFinished := pods.Gang(key)
 			require.ElementsMatch(t, waits, gotWaits)
 			require.Equal(t, [2]int{bound, finished}, [2]int{gotBound, gotFinished})
+			size := pods.GangSize(key)
+			require.Equal(t, [3]int{len(waits), bound, finished}, [3]int{size.Pending, size.Bound, size.Finished})
 			require.Equal(t, tasks, pods.GangTasks(key))
 			word, known := pods.GangSays(key, nil)
 			require.Equal(t, len(says) > 0, known)
@@ -148,6 +102,11 @@ func TestMembersAtRandom(t *testing.T) {
 			require.Equal(t, known, slices.Contains(slices.Collect(pods.GangKeys()), key))
 		}
 	}
+	for _, p := range held {
+		pods.Remove(p)
+	}
+	assert.Empty(t, pods.gangs.of)
+	assert.Empty(t, pods.gangs.byKey)
 }
 
 // While no member has begun, what the newest one says counts; afterwards it is what those say that have.

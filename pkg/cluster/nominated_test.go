@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -11,26 +10,27 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-// nominatedWorld is a Cache and the ledger that it tells.
-type nominatedWorld struct {
+// fedWorld is a Cache that a test tells of pods and nodes, and the ledger that it tells.
+type fedWorld struct {
 	*Cache
 	t       *testing.T
 	decides *ledger.Ledger
 }
 
-func newNominatedWorld(t *testing.T) nominatedWorld {
+func newFedWorld(t *testing.T) *fedWorld {
 	t.Helper()
 	l, o := ledger.New(ledger.Options{}), (&told{}).options()
 	o.OnNominated = func(p *Pod) {
 		placement := p.Placement(p.Nominated)
 		l.Nominate(&placement, time.Now().Add(time.Hour))
 	}
-	return nominatedWorld{New(fake.NewClientset(), l.Observer(), o), t, l}
+	return &fedWorld{New(fake.NewClientset(), l.Observer(), o), t, l}
 }
 
-func (w nominatedWorld) put(obj any) {
+func (w *fedWorld) put(obj any) {
 	w.t.Helper()
 	if node, ok := obj.(*v1.Node); ok {
 		require.NoError(w.t, w.nodeSink().Update(node))
@@ -39,7 +39,7 @@ func (w nominatedWorld) put(obj any) {
 	require.NoError(w.t, w.podSink().Update(obj))
 }
 
-func (w nominatedWorld) remove(pod *v1.Pod) {
+func (w *fedWorld) remove(pod *v1.Pod) {
 	w.t.Helper()
 	require.NoError(w.t, w.podSink().Delete(pod))
 }
@@ -52,51 +52,47 @@ func TestNominated(t *testing.T) {
 	high := func(version int, options ...func(*v1.Pod)) *v1.Pod {
 		return aPod("high", version, append(options, asking("4"), ofPriority(10))...)
 	}
-	for name, tt := range map[string]struct {
+	type testCase struct {
 		atStart bool
-		end     func(w nominatedWorld)
-	}{
-		"nominated for none": {end: func(w nominatedWorld) { w.put(high(11)) }},
-		"nominated for another node": {end: func(w nominatedWorld) {
-			w.put(high(11, nominated("n2")))
-		}},
-		"bound elsewhere": {end: func(w nominatedWorld) { w.put(high(11, on("n2"))) }},
-		"being deleted":   {end: func(w nominatedWorld) { w.put(high(11, nominated("n1"), terminating)) }},
-		"gone":            {end: func(w nominatedWorld) { w.remove(high(11)) }},
-		"for too long": {end: func(w nominatedWorld) {
+		end     func(w *fedWorld)
+	}
+	tests := map[string]testCase{
+		"nominated for none":         {end: func(w *fedWorld) { w.put(high(11)) }},
+		"nominated for another node": {end: func(w *fedWorld) { w.put(high(11, nominated("n2"))) }},
+		"bound elsewhere":            {end: func(w *fedWorld) { w.put(high(11, on("n2"))) }},
+		"being deleted":              {end: func(w *fedWorld) { w.put(high(11, nominated("n1"), terminating)) }},
+		"gone":                       {end: func(w *fedWorld) { w.remove(high(11)) }},
+		"for too long": {end: func(w *fedWorld) {
 			pass(time.Hour)
 			w.decides.Expire(time.Now())
 		}},
-		"a server begins": {atStart: true, end: func(w nominatedWorld) { w.put(high(11)) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newNominatedWorld(t)
-				low := aPod("low", 5, on("n1"), asking("3"))
-				w.put(aNode("n1", 1, "4"))
-				w.put(aNode("n2", 1, "4"))
-				if tt.atStart {
-					require.NoError(t, w.podSink().Replace([]any{high(10, nominated("n1")), low}, "10"))
-				} else {
-					w.put(low)
-					w.put(high(10, nominated("n1")))
-				}
-				fits := func(priority int32) bool {
-					info, err := w.Reader().NewPod(aPod("another", 1, asking("1"), ofPriority(priority)))
-					require.NoError(t, err)
-					p := info.Placement("n1")
-					return w.decides.AppendFit(nil, &p, []string{"n1"})[0].Reason == ledger.Fits
-				}
-				assert.False(t, fits(9))
-				assert.True(t, fits(10))
-				w.put(high(10, nominated("n1"))) // says nothing new
-				w.remove(low)
-				assert.False(t, fits(9), "what it left is kept")
-				tt.end(w)
-				assert.True(t, fits(9))
-			})
-		})
+		"a server begins": {atStart: true, end: func(w *fedWorld) { w.put(high(11)) }},
 	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w := newFedWorld(t)
+		low := aPod("low", 5, on("n1"), asking("3"))
+		w.put(aNode("n1", 1, "4"))
+		w.put(aNode("n2", 1, "4"))
+		if tt.atStart {
+			require.NoError(t, w.podSink().Replace([]any{high(10, nominated("n1")), low}, "10"))
+		} else {
+			w.put(low)
+			w.put(high(10, nominated("n1")))
+		}
+		fits := func(priority int32) bool {
+			info, err := w.Reader().NewPod(aPod("another", 1, asking("1"), ofPriority(priority)))
+			require.NoError(t, err)
+			p := info.Placement("n1")
+			return w.decides.AppendFit(nil, &p, []string{"n1"})[0].Reason == ledger.Fits
+		}
+		assert.False(t, fits(9))
+		assert.True(t, fits(10))
+		w.put(high(10, nominated("n1"))) // says nothing new
+		w.remove(low)
+		assert.False(t, fits(9), "what it left is kept")
+		tt.end(w)
+		assert.True(t, fits(9))
+	})
 }
 
 // A nomination for a node that a pod fits, as it is written before each bind, keeps nothing, and neither does one that
@@ -104,7 +100,7 @@ func TestNominated(t *testing.T) {
 func TestNominatedInVain(t *testing.T) {
 	for name, cpu := range map[string]string{"it fits": "1", "too large": "5"} {
 		t.Run(name, func(t *testing.T) {
-			w := newNominatedWorld(t)
+			w := newFedWorld(t)
 			w.put(aNode("n1", 1, "4"))
 			w.put(aPod("low", 5, on("n1"), asking("2")))
 			w.put(aPod("p", 6, asking(cpu), func(p *v1.Pod) {

@@ -34,6 +34,14 @@ func newPod(change func(*v1.Pod), cpu string) *v1.Pod {
 	return pod
 }
 
+// read reads a pod, with a table of its own.
+func read(t *testing.T, pod *v1.Pod) *Pod {
+	t.Helper()
+	info, err := Reader{Table: resources.NewTable()}.NewPod(pod)
+	require.NoError(t, err)
+	return info
+}
+
 func TestNew(t *testing.T) {
 	type want struct {
 		Pod
@@ -89,8 +97,7 @@ func TestNew(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(tt.change, "1"))
-			require.NoError(t, err)
+			info := read(t, newPod(tt.change, "1"))
 			assert.Equal(t, tt.want.cpu, info.Request.Value(resources.CPU))
 			assert.Equal(t, tt.want.bound, info.Bound())
 			tt.want.Request = info.Request
@@ -108,7 +115,6 @@ func TestNew(t *testing.T) {
 func TestNewRefusesOnlyWhatIsNotBoundYet(t *testing.T) {
 	_, err := Reader{Table: resources.NewTable()}.NewPod(newPod(nil, "-1"))
 	assert.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu]")
-	info, err := Reader{Table: resources.NewTable()}.NewPod(newPod(func(p *v1.Pod) { p.Spec.NodeName = "n" }, "-1"))
-	require.NoError(t, err)
+	info := read(t, newPod(func(p *v1.Pod) { p.Spec.NodeName = "n" }, "-1"))
 	assert.True(t, info.Bound())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 func TestWaitForPods(t *testing.T) {
@@ -22,39 +23,35 @@ func TestWaitForPods(t *testing.T) {
 		"a bookmark": func(s sink[v1.Pod, Pod]) error { return s.Bookmark("20") },
 		"a list":     func(s sink[v1.Pod, Pod]) error { return s.Replace(nil, "20") },
 	}
-	for name, tell := range news {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCache()
-				s := c.podSink()
-				require.NoError(t, s.Add(aPod("a", 10)))
-				require.NoError(t, c.WaitForPods(t.Context(), 10), "known already")
+	bubble.Each(t, news, func(t *testing.T, tell func(s sink[v1.Pod, Pod]) error) {
+		c := newCache()
+		s := c.podSink()
+		require.NoError(t, s.Add(aPod("a", 10)))
+		require.NoError(t, c.WaitForPods(t.Context(), 10), "known already")
 
-				done := map[uint64]chan error{}
-				for version := range uint64(3) {
-					result := make(chan error, 1)
-					done[19+version] = result
-					go func() {
-						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						defer cancel()
-						result <- c.WaitForPods(ctx, 19+version)
-					}()
-				}
-				synctest.Wait()
-				require.NoError(t, s.Update(aPod("a", 11)), "is not what they wait for")
-				synctest.Wait()
-				for version, result := range done {
-					assert.Empty(t, result, "%d", version)
-				}
-				require.NoError(t, tell(s))
-				require.NoError(t, s.Update(aPod("c", 15)), "old news take nothing back")
-				synctest.Wait()
-				require.NoError(t, <-done[19])
-				require.NoError(t, <-done[20])
-				assert.ErrorIs(t, <-done[21], context.DeadlineExceeded)
-			})
-		})
-	}
+		done := map[uint64]chan error{}
+		for version := range uint64(3) {
+			result := make(chan error, 1)
+			done[19+version] = result
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				result <- c.WaitForPods(ctx, 19+version)
+			}()
+		}
+		synctest.Wait()
+		require.NoError(t, s.Update(aPod("a", 11)), "is not what they wait for")
+		synctest.Wait()
+		for version, result := range done {
+			assert.Empty(t, result, "%d", version)
+		}
+		require.NoError(t, tell(s))
+		require.NoError(t, s.Update(aPod("c", 15)), "old news take nothing back")
+		synctest.Wait()
+		require.NoError(t, <-done[19])
+		require.NoError(t, <-done[20])
+		assert.ErrorIs(t, <-done[21], context.DeadlineExceeded)
+	})
 }
 
 // Who waited for a deletion finds the capacity free.
