@@ -11,71 +11,68 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// What somebody edits of a bound pod's annotations is put back, and the device is given to nobody else meanwhile.
+// What somebody edits of a bound pod's annotations is put back, in the form it was bound with, and the device is given
+// to nobody else meanwhile.
 func TestAnnotationsArePutBack(t *testing.T) {
-	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"),
-		claimFor(t, "two", "{}"))
-	require.Equal(t, "GPU-a", w.bind("p", "one", "n1"))
-	for name, edited := range map[string]struct{ claims, given string }{
-		"another device":     {"one", "GPU-b"},
-		"no device":          {"one", ""},
-		"another claim":      {"two", "GPU-a"},
-		"no claims":          {"", "GPU-a"},
-		"nothing left":       {"", ""},
-		"a claim too many":   {"one,two", "GPU-a"},
-		"no list of claims":  {"one,,two", "GPU-a"},
-		"no list of devices": {"one", ",GPU-a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pod := w.pod("p", edited.claims, "n1", edited.given)
-			w.observe(pod)
-			w.controller.AnnotationsChanged(pod)
-			assert.Equal(t, map[string]string{
-				v1alpha1.ExtendedResourceClaimsAnnotation: "one", v1alpha1.ExtendedResourcesAnnotation: "GPU-a",
-			}, <-w.annotated)
-			w.awaitEvent(reasonRestored)
-			assert.Equal(t, v1alpha1.ExtendedResourceAvailable, w.awaitDevice("b", v1alpha1.ExtendedResourceAvailable).Phase)
-			assert.Equal(t, ledger.DeviceClaimInUse, w.fits(w.pod("q", "one", "", ""), "n1"))
-		})
-	}
-	right := w.pod("p", " one ", "n1", "GPU-a")
-	w.observe(right)
-	w.controller.AnnotationsChanged(right)
-	assert.Equal(t, "GPU-b", w.bind("q", "two", "n1"))
-	w.awaitClaim("two", v1alpha1.ExtendedResourceClaimBound)
-	assert.Empty(t, w.annotated, "a pod that says what is so is left alone")
-}
-
-// What a pod is told of its containers is put back in the form it was bound with.
-func TestAnnotationsOfContainersArePutBack(t *testing.T) {
+	type said struct{ claims, given string }
 	const asked, given = "main=one,two;log=two", "main=GPU-a,GPU-b;log=GPU-b"
-	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"),
-		claimFor(t, "two", "{}"))
-	require.Equal(t, given, w.bind("p", asked, "n1"))
-	for name, edited := range map[string]struct{ claims, given string }{
-		"devices of another container": {asked, "main=GPU-a;log=GPU-b"},
-		"claims of another container":  {"main=one;log=two", given},
-		"another container":            {"main=one,two;init=two", given},
-		"lists":                        {"one,two", "GPU-a,GPU-b"},
-		"no devices":                   {asked, ""},
-		"a mistake":                    {"main=one,two;log=", given},
-		"nothing left":                 {"", ""},
+	for form, tt := range map[string]struct {
+		bound  said
+		b      v1alpha1.ExtendedResourcePhase // of the other device
+		edited map[string]said
+		right  string // the claims, written in another way
+	}{
+		"list": {
+			bound: said{"one", "GPU-a"}, b: v1alpha1.ExtendedResourceAvailable, right: " one ",
+			edited: map[string]said{
+				"another device":     {"one", "GPU-b"},
+				"no device":          {"one", ""},
+				"another claim":      {"two", "GPU-a"},
+				"no claims":          {"", "GPU-a"},
+				"nothing left":       {"", ""},
+				"a claim too many":   {"one,two", "GPU-a"},
+				"no list of claims":  {"one,,two", "GPU-a"},
+				"no list of devices": {"one", ",GPU-a"},
+			},
+		},
+		"containers": {
+			bound: said{asked, given}, b: v1alpha1.ExtendedResourceBound, right: " main = one,two; log=two",
+			edited: map[string]said{
+				"devices of another container": {asked, "main=GPU-a;log=GPU-b"},
+				"claims of another container":  {"main=one;log=two", given},
+				"another container":            {"main=one,two;init=two", given},
+				"lists":                        {"one,two", "GPU-a,GPU-b"},
+				"no devices":                   {asked, ""},
+				"a mistake":                    {"main=one,two;log=", given},
+				"nothing left":                 {"", ""},
+			},
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			pod := w.pod("p", edited.claims, "n1", edited.given)
-			w.observe(pod)
-			w.controller.AnnotationsChanged(pod)
-			assert.Equal(t, map[string]string{
-				v1alpha1.ExtendedResourceClaimsAnnotation: asked, v1alpha1.ExtendedResourcesAnnotation: given,
-			}, <-w.annotated)
-			w.awaitEvent(reasonRestored)
+		t.Run(form, func(t *testing.T) {
+			w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "one", "{}"),
+				claimFor(t, "two", "{}"))
+			require.Equal(t, tt.bound.given, w.bind("p", tt.bound.claims, "n1"))
+			for name, edited := range tt.edited {
+				pod := w.pod("p", edited.claims, "n1", edited.given)
+				w.observe(pod)
+				w.controller.AnnotationsChanged(pod)
+				assert.Equal(t, map[string]string{
+					v1alpha1.ExtendedResourceClaimsAnnotation: tt.bound.claims, v1alpha1.ExtendedResourcesAnnotation: tt.bound.given,
+				}, <-w.annotated, name)
+				w.awaitEvent(reasonRestored)
+				w.awaitDevice("b", tt.b)
+				assert.Equal(t, ledger.DeviceClaimInUse, w.fits(w.pod("q", "one", "", ""), "n1"), name)
+			}
+			right := w.pod("p", tt.right, "n1", tt.bound.given)
+			w.observe(right)
+			w.controller.AnnotationsChanged(right)
+			if form == "list" {
+				assert.Equal(t, "GPU-b", w.bind("q", "two", "n1"))
+			}
+			assert.Equal(t, []string{"b"}, w.awaitClaim("two", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
+			assert.Empty(t, w.annotated, "a pod that says what is so is left alone")
 		})
 	}
-	right := w.pod("p", " main = one,two; log=two", "n1", given)
-	w.observe(right)
-	w.controller.AnnotationsChanged(right)
-	assert.Equal(t, []string{"b"}, w.awaitClaim("two", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
-	assert.Empty(t, w.annotated, "a pod that says what is so is left alone")
 }
 
 // A pod that asks by count has devices that no claim names: what it says of them is put back, too.

@@ -101,26 +101,18 @@ func TestOffline(t *testing.T) {
 // A claim keeps its finalizer, and its pod the devices, until the pod is gone. No other pod gets the claim.
 func TestClaimDeletedWhileItsPodRuns(t *testing.T) {
 	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "c", k80))
-	w.eventually(func(t *assert.CollectT) {
-		claim, err := w.claims().Get(w.Context(), "c", metav1.GetOptions{})
-		if assert.NoError(t, err) {
-			assert.Equal(t, []string{v1alpha1.ExtendedResourceClaimFinalizer}, claim.Finalizers)
-		}
+	w.awaitClaimThat("c", func(t *assert.CollectT, claim *v1alpha1.ExtendedResourceClaim) {
+		assert.Equal(t, []string{v1alpha1.ExtendedResourceClaimFinalizer}, claim.Finalizers)
 	})
 	given := w.bind("p", "c", "n1")
 	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
-	claim, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
-	require.NoError(t, err)
-	claim.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
-	claim.Generation++
-	_, err = w.claims().Update(t.Context(), claim, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually(func(t *assert.CollectT) {
-		claim, err := w.claims().Get(w.Context(), "c", metav1.GetOptions{})
-		if assert.NoError(t, err) {
-			assert.Equal(t, claim.Generation, claim.Status.ObservedGeneration)
-			assert.NotEmpty(t, claim.Finalizers)
-		}
+	w.changeClaim("c", func(claim *v1alpha1.ExtendedResourceClaim) {
+		claim.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
+		claim.Generation++
+	})
+	w.awaitClaimThat("c", func(t *assert.CollectT, claim *v1alpha1.ExtendedResourceClaim) {
+		assert.Equal(t, claim.Generation, claim.Status.ObservedGeneration)
+		assert.NotEmpty(t, claim.Finalizers)
 	})
 	assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(w.pod("q", "c", "", ""), "n1"))
 	w.observe(w.pod("p", "c", "n1", given)) // as after a restart
@@ -134,11 +126,8 @@ func TestClaimDeletedWhileItsPodRuns(t *testing.T) {
 	assert.Equal(t, 1, free, "the devices stay counted")
 
 	w.remove("p")
-	w.eventually(func(t *assert.CollectT) {
-		claim, err := w.claims().Get(w.Context(), "c", metav1.GetOptions{})
-		if assert.NoError(t, err) {
-			assert.Empty(t, claim.Finalizers)
-		}
+	w.awaitClaimThat("c", func(t *assert.CollectT, claim *v1alpha1.ExtendedResourceClaim) {
+		assert.Empty(t, claim.Finalizers)
 	})
 }
 
@@ -162,11 +151,7 @@ func TestDeletedClaimIsKeptForAWhile(t *testing.T) {
 				return claim.Finalizers
 			}
 			assert.Equal(t, deleted.Finalizers, has())
-			changed, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
-			require.NoError(t, err)
-			changed.Generation++
-			_, err = w.claims().Update(t.Context(), changed, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			w.changeClaim("c", func(claim *v1alpha1.ExtendedResourceClaim) { claim.Generation++ })
 			assert.Equal(t, used, len(has()) > 0, "whoever changes it does not keep it")
 			if used {
 				w.remove("p")

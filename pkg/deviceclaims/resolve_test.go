@@ -94,24 +94,3 @@ func randomClaim(random *rand.Rand) *v1alpha1.ExtendedResourceClaim {
 	}
 	return claim
 }
-
-// BenchmarkClaimsOfAPod is what an event costs of a pod that has no claims, where there are many.
-func BenchmarkClaimsOfAPod(b *testing.B) {
-	for _, n := range []int{1_000, 10_000, 50_000} {
-		claims := newClaimSet()
-		for i := range n {
-			claim := &v1alpha1.ExtendedResourceClaim{}
-			claim.Namespace, claim.Name = "default", fmt.Sprint(i)
-			claim.Status.PodRef = &v1alpha1.PodReference{UID: types.UID(fmt.Sprint("uid-", i))}
-			claims.set(claim)
-		}
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if len(claims.keys("uid-of-another")) > 0 {
-					b.Fatal("it has none")
-				}
-			}
-		})
-	}
-}

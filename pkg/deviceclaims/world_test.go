@@ -345,19 +345,37 @@ func (w *world) eventually(condition func(t *assert.CollectT)) {
 	require.EventuallyWithT(w, condition, time.Minute, 5*time.Millisecond)
 }
 
+// awaitClaimThat waits until something holds of a claim.
+func (w *world) awaitClaimThat(name string, holds func(t *assert.CollectT, claim *v1alpha1.ExtendedResourceClaim)) {
+	w.Helper()
+	w.eventually(func(t *assert.CollectT) {
+		claim, err := w.claims().Get(w.Context(), name, metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			holds(t, claim)
+		}
+	})
+}
+
 // awaitClaim waits until a claim is in a phase and returns its status.
 func (w *world) awaitClaim(name string,
 	phase v1alpha1.ExtendedResourceClaimPhase,
 ) (status v1alpha1.ExtendedResourceClaimStatus) {
 	w.Helper()
-	w.eventually(func(t *assert.CollectT) {
-		claim, err := w.claims().Get(w.Context(), name, metav1.GetOptions{})
-		if assert.NoError(t, err) {
-			status = claim.Status
-			assert.Equal(t, phase, status.Phase, "%+v", status)
-		}
+	w.awaitClaimThat(name, func(t *assert.CollectT, claim *v1alpha1.ExtendedResourceClaim) {
+		status = claim.Status
+		assert.Equal(t, phase, status.Phase, "%+v", status)
 	})
 	return status
+}
+
+// changeClaim changes a claim as people do.
+func (w *world) changeClaim(name string, change func(claim *v1alpha1.ExtendedResourceClaim)) {
+	w.Helper()
+	claim, err := w.claims().Get(w.Context(), name, metav1.GetOptions{})
+	require.NoError(w, err)
+	change(claim)
+	_, err = w.claims().Update(w.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(w, err)
 }
 
 // awaitDevice waits until a device is in a phase and returns its status.
