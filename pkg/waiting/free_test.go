@@ -59,6 +59,9 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 		want      []string
 		woken     []string
 	}
+	spread := func(s *v1.PodSpec) {
+		s.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}
+	}
 	tests := map[string]testCase{
 		"to a node that was not in it":                 {nodes: []string{"a"}, want: []string{"p -> a"}},
 		"to none where there is none":                  {},
@@ -85,23 +88,13 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 			nodes: []string{"tainted", "a"}, want: []string{"p -> tainted"},
 			change: func(s *v1.PodSpec) { s.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} },
 		},
-		"woken, if other pods matter": {
-			nodes: []string{"a"}, woken: []string{"p"},
-			change: func(s *v1.PodSpec) {
-				s.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}
-			},
-		},
-		"woken, if volumes matter": {
-			nodes: []string{"a"}, woken: []string{"p"},
-			change: func(s *v1.PodSpec) {
-				s.Volumes = []v1.Volume{
-					{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
-				}
-			},
-		},
-		"not woken where no node is free": {change: func(s *v1.PodSpec) {
-			s.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}
+		"woken, if other pods matter": {nodes: []string{"a"}, woken: []string{"p"}, change: spread},
+		"woken, if volumes matter": {nodes: []string{"a"}, woken: []string{"p"}, change: func(s *v1.PodSpec) {
+			s.Volumes = []v1.Volume{
+				{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
+			}
 		}},
+		"not woken where no node is free": {change: spread},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		w := newLargeWorld(t, tt.nodes...)
@@ -262,41 +255,6 @@ func TestSentPodIsWokenWhereItsNodeIsTaken(t *testing.T) {
 		assert.True(t, w.carryOut(t.Context(), p.Ref.UID, false))
 		w.expect(nil)
 		assert.True(t, w.attemptOf(p.Ref.UID).news.sure)
-	})
-}
-
-// A scheduler may ask about a pod that was bound just before.
-func TestBoundPodsAreNotSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newLargeWorld(t, "a")
-		bound := pod("p")
-		bound.Node, bound.Constraints = "a", nil
-		w.SearchLater(bound, "", MinSample)
-		advance(settle)
-		assert.False(t, w.nominateNow(bound, MinSample))
-		w.SearchLater(pod("q"), "", MinSample)
-		w.mu.Lock()
-		meanwhile := *w.plan("uid-q").pod
-		meanwhile.Node, meanwhile.Constraints = "a", nil
-		w.plan("uid-q").pod = &meanwhile
-		w.mu.Unlock()
-		advance(settle)
-		w.expect(nil)
-		assert.Empty(t, w.api.patched())
-	})
-}
-
-// Capacity may be freed for a pod while it is searched for.
-func TestSentDuringASearch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newLargeWorld(t, "a")
-		p := pod("p")
-		w.SearchLater(p, "", MinSample)
-		var searches sync.WaitGroup
-		searches.Go(func() { w.resolve(p) })
-		assert.True(t, w.nominateNow(p, MinSample))
-		searches.Wait()
-		assert.True(t, w.Nominated(p.Ref.UID, "a"))
 	})
 }
 

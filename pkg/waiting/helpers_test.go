@@ -200,20 +200,33 @@ func (w *world) pod(name, cpu string, priority int32, extended ...v1.ResourceNam
 	return info
 }
 
-// match has the reservation r match the pods of these names.
-func (w *world) match(names ...string) {
+// reserveFor has a reservation of one slot, which consumers may use, if there are any.
+func (w *world) reserveFor(slot ledger.SlotRef, policy ledger.AllocatePolicy, consumers *metav1.LabelSelector) {
 	rsv := &v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testSlot.Namespace, Name: testSlot.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: slot.Namespace, Name: slot.Name},
 		Spec: v1alpha1.ReservationSpec{
-			Slots: []v1alpha1.Slot{{Name: testSlot.Slot}},
-			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{
-				MatchExpressions: []metav1.LabelSelectorRequirement{
-					{Key: "name", Operator: metav1.LabelSelectorOpIn, Values: names},
-				},
-			}},
+			AllocatePolicy: v1alpha1.AllocatePolicy(policy), Slots: []v1alpha1.Slot{{Name: slot.Slot}},
 		},
 	}
+	if consumers != nil {
+		rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: consumers}
+	}
 	require.NoError(w.t, w.Question.Matcher.Set(rsv))
+}
+
+// match has the reservation r match the pods of these names.
+func (w *world) match(names ...string) {
+	w.reserveFor(testSlot, ledger.Once, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "name", Operator: metav1.LabelSelectorOpIn, Values: names},
+	}})
+}
+
+// events are those that were written since it was asked for last.
+func (w *world) events() (list []string) {
+	for len(w.recorder.Events) > 0 {
+		list = append(list, <-w.recorder.Events)
+	}
+	return list
 }
 
 func (w *world) reserve(p *cluster.Pod, node string, ttl time.Duration) {

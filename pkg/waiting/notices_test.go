@@ -12,44 +12,25 @@ import (
 	"github.com/stretchr/testify/require"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
 
-func newPod(name string, milliCPU int64) *cluster.Pod {
-	return &cluster.Pod{
-		Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Request: placementtest.Request(milliCPU),
-	}
-}
-
 var ref = ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}
 
-// reserveFor has a reservation of one slot, which consumers may use, if there are any.
-func (w *world) reserveFor(consumers *v1alpha1.ConsumerSpec) {
-	require.NoError(w.t, w.Question.Matcher.Set(&v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
-		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: ref.Slot}}, Consumers: consumers},
-	}))
-}
-
 // newRig has nodes full and held of 4 CPUs: one with a pod of 4, one with a slot of 3.
-func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) *world {
+func newRig(t *testing.T, consumers *metav1.LabelSelector) *world {
 	w := makeWorld(t, "full", "held")
-	w.ledger.ObservePod(ledger.PodObservation{
-		Pod: newPod("there", 0).Ref, Node: "full",
-		Request: placementtest.Request(4000),
-	})
+	w.observeBound(w.pod("there", "4", 0), "full")
 	held := ledger.Slot{Ref: ref, Node: "held", Policy: ledger.Once, Request: placementtest.Request(3000)}
 	require.True(t, w.ledger.ObserveSlot(held))
-	w.reserveFor(consumers)
+	w.reserveFor(ref, ledger.Once, consumers)
 	return w
 }
 
@@ -57,8 +38,8 @@ func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) *world {
 func TestRefusedForDevices(t *testing.T) {
 	w := makeWorld(t, "n")
 	placementtest.GPUs(w.ledger, "n", "gpu-0")
-	claiming := func(pod, claim string) *cluster.Pod {
-		p := newPod(pod, 1000)
+	claiming := func(name, claim string) *cluster.Pod {
+		p := pod(name)
 		p.Devices = &cluster.DeviceAnnotations{Claims: []string{claim}}
 		return p
 	}
@@ -66,12 +47,11 @@ func TestRefusedForDevices(t *testing.T) {
 	require.True(t, w.ledger.ObserveSlot(ledger.Slot{
 		Ref: ref, Node: "n", Policy: ledger.Once, Request: other.Request, Devices: placementtest.Claims(other),
 	}))
-	w.reserveFor(nil)
+	w.reserveFor(ref, ledger.Once, nil)
 	w.TellRefused(claiming("p", "c"), []string{"n"})
-	require.Len(t, w.recorder.Events, 1)
-	assert.Equal(t,
+	assert.Equal(t, []string{
 		"Warning CapacityReserved node n would have capacity for this pod, but reservation ns/r/s keeps it for others",
-		<-w.recorder.Events)
+	}, w.events())
 }
 
 // A pod is told what is wrong with its claims, each thing once in a while, whatever it is told else. While something is
@@ -81,17 +61,14 @@ func TestRefusedForClaims(t *testing.T) {
 		w := newRig(t, nil)
 		reason, note := ledger.DeviceClaimUnusable, "there is no claim c"
 		w.trouble = func(*cluster.Pod) (ledger.Reason, string) { return reason, note }
-		p := newPod("p", 2000)
-		told := func() (list []string) {
+		p := pod("p")
+		told := func() []string {
 			for range 3 {
 				w.TellGangRefused(p, ledger.GangUnplaced, "there is too little for the gang")
 				w.TellRefused(p, []string{"held"})
 				<-time.After(lookAfter / 2)
 			}
-			for len(w.recorder.Events) > 0 {
-				list = append(list, <-w.recorder.Events)
-			}
-			return list
+			return w.events()
 		}
 		assert.Equal(t, []string{"Warning GangUnplaced there is too little for the gang"}, told(), "it has no claims")
 		p.Devices = &cluster.DeviceAnnotations{Claims: []string{"c"}}
@@ -105,15 +82,13 @@ func TestRefusedForClaims(t *testing.T) {
 		reason, note = ledger.DeviceClaimUnusable, "there is no claim e"
 		assert.Equal(t, []string{"Warning DeviceClaimUnusable there is no claim e"}, told())
 		for i := range 10 * eventBurst {
-			w.TellGangRefused(newPod(fmt.Sprint("p-", i), 2000), ledger.GangUnplaced, "all of them")
+			w.TellGangRefused(pod(fmt.Sprint("p-", i)), ledger.GangUnplaced, "all of them")
 		}
-		for len(w.recorder.Events) > 0 {
-			<-w.recorder.Events
-		}
+		w.events()
 		note = "there is no claim f"
 		w.TellRefused(p, []string{"held"})
-		require.Len(t, w.recorder.Events, 1, "other Events do not crowd it out")
-		assert.Equal(t, "Warning DeviceClaimUnusable there is no claim f", <-w.recorder.Events)
+		assert.Equal(t, []string{"Warning DeviceClaimUnusable there is no claim f"}, w.events(),
+			"other Events do not crowd it out")
 	})
 }
 
@@ -126,7 +101,7 @@ func TestEventsAboutClaims(t *testing.T) {
 	defer broadcaster.Shutdown()
 	require.NoError(t, broadcaster.StartRecordingToSinkWithContext(t.Context()))
 	w.claimNotices = follow.NewEvents(broadcaster.NewRecorder(scheme.Scheme, "test"), eventsPerSecond, eventBurst)
-	p := newPod("p", 2000)
+	p := pod("p")
 	p.Devices = &cluster.DeviceAnnotations{Claims: []string{"c"}}
 	for _, note := range []string{"there is no claim c", "there is no claim d"} {
 		w.trouble = func(*cluster.Pod) (ledger.Reason, string) { return ledger.DeviceClaimUnusable, note }
@@ -141,24 +116,25 @@ func TestEventsAboutClaims(t *testing.T) {
 func TestTellRefused(t *testing.T) {
 	const blamed = "Warning CapacityReserved node held would have capacity for this pod, but reservation ns/r/s keeps " +
 		"it for others"
-	everybody := &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 	both := []string{"full", "held", "unknown"}
 	cases := map[string]struct {
 		milliCPU  int64
 		offered   []string
-		consumers *v1alpha1.ConsumerSpec
+		consumers *metav1.LabelSelector
 		want      string
 	}{
 		"because of the slot":                      {milliCPU: 2000, offered: both, want: blamed},
 		"it would not fit without the slot either": {milliCPU: 5000, offered: both},
 		"the node was not offered":                 {milliCPU: 2000, offered: []string{"full"}},
 		"it fits beside the slot":                  {milliCPU: 1000, offered: both},
-		"the slot is for it":                       {milliCPU: 2000, offered: both, consumers: everybody},
+		"the slot is for it":                       {milliCPU: 2000, offered: both, consumers: &metav1.LabelSelector{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newRig(t, tc.consumers)
-			w.TellRefused(newPod("p", tc.milliCPU), tc.offered)
+			p := pod("p")
+			p.Request = placementtest.Request(tc.milliCPU)
+			w.TellRefused(p, tc.offered)
 			close(w.recorder.Events)
 			assert.Equal(t, tc.want, <-w.recorder.Events)
 		})
@@ -169,26 +145,20 @@ func TestTellRefused(t *testing.T) {
 func TestHowOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRig(t, nil)
-		told := func() int {
-			n := len(w.recorder.Events)
-			for range n {
-				<-w.recorder.Events
-			}
-			return n
-		}
+		told := func() int { return len(w.events()) }
 		for range 100 {
-			w.TellRefused(newPod("p", 2000), []string{"held"})
+			w.TellRefused(pod("p"), []string{"held"})
 		}
 		assert.Equal(t, 1, told())
 		<-time.After(repeatAfter)
-		w.TellRefused(newPod("p", 2000), []string{"held"})
+		w.TellRefused(pod("p"), []string{"held"})
 		assert.Equal(t, 1, told())
 		for i := range 10 * eventBurst {
-			w.TellRefused(newPod(fmt.Sprint("p-", i), 2000), []string{"held"})
+			w.TellRefused(pod(fmt.Sprint("p-", i)), []string{"held"})
 		}
 		assert.Equal(t, eventBurst-1, told(), "all pods together, right after one")
 		<-time.After(lookAfter)
-		w.TellRefused(newPod(fmt.Sprint("p-", 10*eventBurst-1), 2000), []string{"held"})
+		w.TellRefused(pod(fmt.Sprint("p-", 10*eventBurst-1)), []string{"held"})
 		assert.Equal(t, 1, told(), "one that was left out")
 	})
 }
@@ -196,21 +166,21 @@ func TestHowOften(t *testing.T) {
 // A pod whose Binding is repeated is told who does so, how often, why it is refused and what to do.
 func TestTellRepeated(t *testing.T) {
 	w := newRig(t, nil)
-	pod := newPod("p", 2000)
-	pod.Scheduler = "eager"
+	p := pod("p")
+	p.Scheduler = "eager"
 	r := &Refusal{Caller: "system:serviceaccount:eager:binder", Times: 100, Rejection: ledger.Rejection{
-		Pod: pod.Ref, Node: "full", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 2000,
+		Pod: p.Ref, Node: "full", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 2000,
 	}}
-	require.True(t, w.TellRepeated(pod, r, 99*time.Second))
+	require.True(t, w.TellRepeated(p, r, 99*time.Second))
 	assert.Equal(t,
 		`Warning BindingRepeated scheduler "eager" (user "system:serviceaccount:eager:binder") has asked 100 times within 1m39s to bind `+
 			`this pod to node full, and was refused each time. Put it behind the scheduler extender, which tells it where there is no capacity, `+
 			`or see docs/integrations. The last reason: node "full" has too little cpu for pod ns/p: requested 2 CPU, 0 free`,
 		<-w.recorder.Events)
 	for range eventBurst - 1 {
-		require.True(t, w.TellRepeated(pod, r, time.Second))
+		require.True(t, w.TellRepeated(p, r, time.Second))
 	}
-	assert.False(t, w.TellRepeated(pod, r, time.Second), "it is left out: too many are written")
+	assert.False(t, w.TellRepeated(p, r, time.Second), "it is left out: too many are written")
 }
 
 // A pod that is refused by several at once is told once.
@@ -220,7 +190,7 @@ func TestRefusedAtOnce(t *testing.T) {
 		for i := range eventBurst {
 			var refused sync.WaitGroup
 			for range 8 {
-				refused.Go(func() { w.TellRefused(newPod(fmt.Sprint("p-", i), 2000), []string{"held"}) })
+				refused.Go(func() { w.TellRefused(pod(fmt.Sprint("p-", i)), []string{"held"}) })
 			}
 			refused.Wait()
 			require.Len(t, w.recorder.Events, i+1)
@@ -233,23 +203,21 @@ func TestTellGangRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRig(t, nil)
 		for range 100 {
-			w.TellGangRefused(newPod("p", 2000), ledger.GangUnplaced, "there is too little for the gang")
-			w.TellRefused(newPod("p", 2000), []string{"held"})
+			w.TellGangRefused(pod("p"), ledger.GangUnplaced, "there is too little for the gang")
+			w.TellRefused(pod("p"), []string{"held"})
 		}
-		require.Len(t, w.recorder.Events, 1)
-		assert.Equal(t, "Warning GangUnplaced there is too little for the gang", <-w.recorder.Events)
+		assert.Equal(t, []string{"Warning GangUnplaced there is too little for the gang"}, w.events())
 		<-time.After(2 * lookAfter)
-		w.TellGangRefused(newPod("p", 2000), ledger.GangUnplaced, "there is too little for the gang")
+		w.TellGangRefused(pod("p"), ledger.GangUnplaced, "there is too little for the gang")
 		require.Empty(t, w.recorder.Events)
-		w.TellGangRefused(newPod("p", 2000), ledger.GangWaits, "another one comes first")
-		require.Len(t, w.recorder.Events, 1, "of another reason it is told at once")
-		assert.Equal(t, "Warning GangWaits another one comes first", <-w.recorder.Events)
+		w.TellGangRefused(pod("p"), ledger.GangWaits, "another one comes first")
+		assert.Equal(t, []string{"Warning GangWaits another one comes first"}, w.events(),
+			"of another reason it is told at once")
 		<-time.After(repeatAfter)
-		w.TellGangRefused(newPod("p", 2000), ledger.GangWaits, "another one still comes first")
-		require.Len(t, w.recorder.Events, 1)
-		assert.Equal(t, "Warning GangWaits another one still comes first", <-w.recorder.Events)
+		w.TellGangRefused(pod("p"), ledger.GangWaits, "another one still comes first")
+		assert.Equal(t, []string{"Warning GangWaits another one still comes first"}, w.events())
 		for i := range 10 * eventBurst {
-			w.TellGangRefused(newPod(fmt.Sprint("p-", i), 2000), ledger.GangUnplaced, "all of them")
+			w.TellGangRefused(pod(fmt.Sprint("p-", i)), ledger.GangUnplaced, "all of them")
 		}
 		assert.Len(t, w.recorder.Events, eventBurst-1, "all pods together, right after one")
 		w.TellGangRefused(&cluster.Pod{}, ledger.GangUnplaced, "nobody knows it")

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
@@ -33,14 +32,7 @@ func (w *world) slotIn(namespace, name, node string, policy ledger.AllocatePolic
 	ref := ledger.SlotRef{Namespace: namespace, Name: name, Slot: "s"}
 	slot := ledger.Slot{Ref: ref, Node: node, Policy: policy, Request: placementtest.Request(2000)}
 	require.True(w.t, w.ledger.ObserveSlot(slot))
-	require.NoError(w.t, w.Question.Matcher.Set(&v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: name},
-		Spec: v1alpha1.ReservationSpec{
-			AllocatePolicy: v1alpha1.AllocatePolicy(policy),
-			Slots:          []v1alpha1.Slot{{Name: ref.Slot}},
-			Consumers:      &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}},
-		},
-	}))
+	w.reserveFor(ref, policy, &metav1.LabelSelector{})
 	return ref
 }
 
@@ -269,57 +261,38 @@ func TestAttemptsThatDoNotKnowOfTheNomination(t *testing.T) {
 
 func TestNominationsAreCleared(t *testing.T) {
 	type testCase struct {
-		end  func(w *world, slot ledger.SlotRef, p *cluster.Pod)
-		want []string
+		end     func(w *world)
+		cleared bool
 	}
+	release := func(w *world) { w.ledger.ReleaseSlots("ns", "r") }
 	tests := map[string]testCase{
-		"the slot is released": {
-			func(w *world, h ledger.SlotRef, _ *cluster.Pod) { w.ledger.ReleaseSlots(h.Namespace, h.Name) },
-			[]string{"p -> a", "p -x a"},
-		},
-		"another pod used it": {
-			func(w *world, _ ledger.SlotRef, _ *cluster.Pod) { w.bind(pod("q"), "a") },
-			[]string{"p -> a", "p -x a"},
-		},
-		"the node is cordoned": {
-			func(w *world, _ ledger.SlotRef, _ *cluster.Pod) {
-				w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true, Allocatable: []resources.Amount{
-					{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
-				}})
-			},
-			[]string{"p -> a", "p -x a"},
-		},
-		"the pod is being bound with it": {
-			func(w *world, _ ledger.SlotRef, p *cluster.Pod) {
-				placement := w.Question.For(p, "a")
-				_, rejection := w.ledger.StartBind(&placement, time.Now())
-				require.Nil(w.t, rejection)
-			},
-			[]string{"p -> a"},
-		},
-		"something else happens": {
-			func(w *world, _ ledger.SlotRef, _ *cluster.Pod) {
-				w.ledger.ObserveNode(ledger.NodeObservation{Name: "b"})
-			},
-			[]string{"p -> a"},
-		},
-		"the pod went": {
-			func(w *world, h ledger.SlotRef, p *cluster.Pod) {
-				w.Settled(p.Ref.UID)
-				w.ledger.ReleaseSlots(h.Namespace, h.Name)
-			},
-			[]string{"p -> a"},
-		},
+		"the slot is released": {release, true},
+		"another pod used it":  {func(w *world) { w.bind(pod("q"), "a") }, true},
+		"the node is cordoned": {func(w *world) {
+			w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true, Allocatable: []resources.Amount{
+				{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
+			}})
+		}, true},
+		"the pod is being bound with it": {func(w *world) {
+			placement := w.Question.For(pod("p"), "a")
+			_, rejection := w.ledger.StartBind(&placement, time.Now())
+			require.Nil(w.t, rejection)
+		}, false},
+		"something else happens": {func(w *world) { w.ledger.ObserveNode(ledger.NodeObservation{Name: "b"}) }, false},
+		"the pod went":           {func(w *world) { w.Settled(pod("p").Ref.UID); release(w) }, false},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		w := newWorld(t, "a", "b")
-		slot := w.slot("r", "a", ledger.Once)
-		p := pod("p")
-		require.True(t, w.planNow(p))
-		w.expect([]string{"p -> a"})
-		tt.end(w, slot, p)
+		w.slot("r", "a", ledger.Once)
+		require.True(t, w.planNow(pod("p")))
+		writes := []string{"p -> a"}
+		w.expect(writes)
+		tt.end(w)
 		advance(time.Minute)
-		w.expect(tt.want)
+		if tt.cleared {
+			writes = append(writes, "p -x a")
+		}
+		w.expect(writes)
 		assert.Empty(t, w.api.patched())
 	})
 }
@@ -362,12 +335,9 @@ func TestFailedWrites(t *testing.T) {
 	tests := map[string]testCase{
 		"the API server is away for a while": {errors.New("refused"), 2, 3, nil},
 		"the API server is away for long":    {errors.New("refused"), 100, 1 + maxFailures, []string{"p"}},
-		"no right to do so": {
-			apierrors.NewForbidden(resource, "p", errors.New("no")), 100, 1,
-			[]string{"p"},
-		},
-		"the pod is gone":        {apierrors.NewNotFound(resource, "p"), 100, 1, nil},
-		"the pod is another one": {apierrors.NewConflict(resource, "p", errors.New("uid")), 100, 1, nil},
+		"no right to do so":                  {apierrors.NewForbidden(resource, "p", errors.New("no")), 100, 1, []string{"p"}},
+		"the pod is gone":                    {apierrors.NewNotFound(resource, "p"), 100, 1, nil},
+		"the pod is another one":             {apierrors.NewConflict(resource, "p", errors.New("uid")), 100, 1, nil},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		w := newWorld(t, "a")

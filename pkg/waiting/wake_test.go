@@ -13,16 +13,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -110,33 +106,6 @@ func TestWakeupsAfterRestartAreRateLimited(t *testing.T) {
 	})
 }
 
-// The scheduler, told by its watch, asks again and is refused before the answer
-// to the patch is back.
-func TestRefusedAgainWhileWoken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a")
-		first, second := w.pod("first", "4", 0), w.pod("second", "4", 0)
-		waiting := w.pod("waiting", "4", 0)
-		w.reserve(first, "a", time.Hour)
-		w.refuse(waiting)
-		again := true
-		w.api.answer = func(context.Context, ledger.PodRef) error {
-			if again {
-				again = false
-				w.reserve(second, "a", time.Hour)
-				w.refuse(waiting)
-			}
-			return nil
-		}
-		w.unreserve(first, "a")
-		advance(time.Minute)
-		require.Len(t, w.api.names(), 1)
-		w.unreserve(second, "a")
-		synctest.Wait()
-		assert.Len(t, w.api.names(), 2)
-	})
-}
-
 // Capacity that is freed while a pod is being woken must not be forgotten if that
 // fails.
 func TestFreedWhileWoken(t *testing.T) {
@@ -160,96 +129,6 @@ func TestFreedWhileWoken(t *testing.T) {
 		w.unreserve(first, "a")
 		advance(time.Minute)
 		assert.Equal(t, []string{"waiting"}, w.api.names())
-	})
-}
-
-// What the ledger hears late is news, however long ago the pod was refused.
-func TestWakeupsOnLateNews(t *testing.T) {
-	type testCase struct {
-		wait  time.Duration
-		first bool // the wake-ups are told before the ledger
-		after bool // they are told after it
-	}
-	cases := map[string]testCase{
-		"a slow watch":                     {wait: 7500 * time.Millisecond},
-		"a watch that was broken":          {wait: time.Hour, first: true},
-		"a list that told what was missed": {wait: time.Hour, after: true},
-	}
-	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
-		w := newWorld(t, "a")
-		bound := w.pod("bound", "4", 0)
-		w.observeBound(bound, "a")
-		w.refuse(w.pod("waiting", "1", 0), "a")
-		advance(tc.wait)
-		since := w.ledger.Revision()
-		if tc.first {
-			w.CatchUp(since)
-			advance(catchUp - time.Second)
-		}
-		w.ledger.RemovePod(bound.Ref, 0)
-		synctest.Wait()
-		if tc.after {
-			w.CatchUp(since)
-		}
-		advance(announcedDelay)
-		assert.Equal(t, []string{"waiting"}, w.api.names())
-	})
-}
-
-// A pod is refused because nothing offers a resource that it names; then a node
-// does.
-func TestResourceOfferedLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a")
-		info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(&v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpu", UID: "uid-gpu"},
-			Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{
-				Requests: v1.ResourceList{"example.com/gpu": resource.MustParse("1")},
-			}}}},
-		})
-		require.NoError(t, err)
-		w.refuse(info, "b")
-		advance(100 * time.Millisecond)
-		column, ok := w.ledger.Table().Intern("example.com/gpu")
-		require.True(t, ok)
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "b", Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110}, {Column: column, Value: 8},
-		}})
-		advance(announcedDelay)
-		assert.Equal(t, []string{"gpu"}, w.api.names())
-	})
-}
-
-// What is kept for a pod in memory keeps it from all other nodes, so its end is news
-// whatever has become of its own.
-func TestOwnClaimEnds(t *testing.T) {
-	type testCase struct {
-		before func(w *world)
-		end    func(w *world, p *cluster.Pod)
-	}
-	cases := map[string]testCase{
-		"the node is gone": {
-			func(*world) {},
-			func(w *world, _ *cluster.Pod) { w.ledger.RemoveNode("a") },
-		},
-		"the node is full": {
-			func(w *world) { w.observeBound(w.pod("unasked", "4", 0), "a") },
-			func(w *world, p *cluster.Pod) { w.unreserve(p, "a") },
-		},
-	}
-	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
-		w := newWorld(t, "a", "b")
-		p, other := w.pod("p", "4", 0), w.pod("other", "4", 0)
-		w.reserve(p, "a", time.Minute)
-		w.observeBound(w.pod("filler", "1", 0), "b")
-		tc.before(w)
-		w.refuse(p, "a", "b")
-		w.refuse(other, "a", "b")
-		advance(time.Minute)
-		assert.Empty(t, w.api.names())
-		tc.end(w, p)
-		synctest.Wait()
-		assert.Equal(t, []string{"p"}, w.api.names())
 	})
 }
 

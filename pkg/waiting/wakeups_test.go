@@ -22,56 +22,6 @@ import (
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-func TestWakeupsOnSilentlyFreedCapacity(t *testing.T) {
-	type testCase struct {
-		slot func(w *world, p *cluster.Pod)
-		free func(w *world, p *cluster.Pod)
-	}
-	cases := map[string]testCase{
-		"unreserved": {
-			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
-			free: func(w *world, p *cluster.Pod) { w.unreserve(p, "a") },
-		},
-		"expired": {
-			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Minute) },
-			free: func(w *world, _ *cluster.Pod) { w.ledger.Expire(time.Now().Add(time.Minute)) },
-		},
-		"bind failed": {
-			slot: func(w *world, p *cluster.Pod) {
-				placement := p.Placement("a")
-				_, rejection := w.ledger.StartBind(&placement, time.Now())
-				require.Nil(w.t, rejection)
-			},
-			free: func(w *world, p *cluster.Pod) { w.ledger.BindFailed(p.Ref, "a") },
-		},
-		"reserved pod deleted before it was bound": {
-			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
-			free: func(w *world, p *cluster.Pod) { w.ledger.RemovePod(p.Ref, 0) },
-		},
-		"bound elsewhere": {
-			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
-			free: func(w *world, p *cluster.Pod) { w.observeBound(p, "b") },
-		},
-	}
-	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
-		w := newWorld(t, "a", "b")
-		holder, waiting := w.pod("holder", "4", 0), w.pod("waiting", "3", 0)
-		w.observeBound(w.pod("filler", "2", 0), "b")
-		tc.slot(w, holder)
-		w.refuse(waiting)
-		advance(10 * raceWindow) // long after: it is no race with an event
-		assert.Empty(t, w.api.names(), "nothing was freed yet")
-
-		tc.free(w, holder)
-		synctest.Wait()
-		assert.Equal(t, []string{"waiting"}, w.api.names())
-		assert.Equal(t, 1, w.count())
-
-		advance(time.Minute)
-		assert.Len(t, w.api.names(), 1, "woken once, not again and again")
-	})
-}
-
 func TestWakeupsOrderAndFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
@@ -111,28 +61,6 @@ func TestWhoAskedAboutPodThatWaits(t *testing.T) {
 	assert.Equal(t, "by the webhook", w.LastCaller(pod.Ref.UID))
 	w.Settled(pod.Ref.UID)
 	assert.Empty(t, w.LastCaller(pod.Ref.UID))
-}
-
-// A pod's deletion reaches kube-scheduler by its own watch: only pods that were
-// refused just before the ledger heard of it may have asked too early.
-func TestWakeupsOnDeletionOfBoundPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a")
-		bound := w.pod("bound", "4", 0)
-		w.observeBound(bound, "a")
-		w.refuse(w.pod("long-waiting", "1", 100))
-		advance(raceWindow + time.Second)
-		w.refuse(w.pod("too-early", "1", 0))
-		w.refuse(w.pod("asks-again", "1", 0))
-		advance(raceWindow / 2)
-
-		w.ledger.RemovePod(bound.Ref, 0)
-		advance(announcedDelay / 2)
-		assert.Empty(t, w.api.names(), "schedulers hear of it themselves and may act first")
-		w.refuse(w.pod("asks-again", "1", 0))
-		advance(time.Minute)
-		assert.Equal(t, []string{"too-early"}, w.api.names())
-	})
 }
 
 // The capacity was freed, or the slot was placed, between the decision of a filter call and its report.
