@@ -56,7 +56,7 @@ func (m *mounted) swap(content string) {
 func (m *mounted) run(looks int) {
 	m.t.Helper()
 	stop := background.Run(m.t, m.Run)
-	time.Sleep(time.Duration(looks)*pollInterval + 1)
+	<-time.After(time.Duration(looks)*pollInterval + 1)
 	stop()
 }
 

@@ -4,10 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalreserve/globalreserve/test/bubble"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // TestBadObjects has people write by hand what the definition lets through: it waits or fails with a reason. What the

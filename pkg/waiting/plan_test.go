@@ -335,9 +335,11 @@ func TestFailedWrites(t *testing.T) {
 	tests := map[string]testCase{
 		"the API server is away for a while": {errors.New("refused"), 2, 3, nil},
 		"the API server is away for long":    {errors.New("refused"), 100, 1 + maxFailures, []string{"p"}},
-		"no right to do so":                  {apierrors.NewForbidden(resource, "p", errors.New("no")), 100, 1, []string{"p"}},
-		"the pod is gone":                    {apierrors.NewNotFound(resource, "p"), 100, 1, nil},
-		"the pod is another one":             {apierrors.NewConflict(resource, "p", errors.New("uid")), 100, 1, nil},
+		"no right to do so": {
+			apierrors.NewForbidden(resource, "p", errors.New("no")), 100, 1, []string{"p"},
+		},
+		"the pod is gone":        {apierrors.NewNotFound(resource, "p"), 100, 1, nil},
+		"the pod is another one": {apierrors.NewConflict(resource, "p", errors.New("uid")), 100, 1, nil},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		w := newWorld(t, "a")

@@ -28,7 +28,7 @@ type host struct {
 	isCut   bool    // from all others
 	ends    []*conn // of its connections
 	random  *rand.Rand
-	trouble int // of how many of a thousand pieces that are sent the connection ends
+	trouble int // of how many of ten thousand pieces that are sent the connection ends
 }
 
 // Listen opens a port, or any port where that is 0.
@@ -91,17 +91,17 @@ func (h *host) DialContext(ctx context.Context, _, address string) (net.Conn, er
 	return nil, err
 }
 
-func (h *host) setTrouble(thousandth int) {
+func (h *host) setTrouble(trouble int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.trouble = thousandth
+	h.trouble = trouble
 }
 
 // breaks draws whether a connection ends.
 func (h *host) breaks() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.random.IntN(1000) < h.trouble
+	return h.random.IntN(10000) < h.trouble
 }
 
 // cutOff ends all connections with others, and has none made until it is called again.

@@ -262,10 +262,11 @@ func (j *judge) refusedGang(id string, pods []v1.Pod, why string) {
 	j.nothingKept(pods, why, func(r *v1alpha1.Reservation) bool { return r.Annotations[requestID] == id })
 }
 
-// givenBack notes that what was kept for pods was given back, since a scheduler asked for that.
+// givenBack notes that what was kept for pods was given back, since a scheduler asked for that. Late writes the servers
+// take back later, and what a server has not found room for since it took over is not kept yet.
 func (j *judge) givenBack(pods []v1.Pod, asked time.Time) {
 	j.nothingKept(pods, "it was given back", func(r *v1alpha1.Reservation) bool {
-		return r.CreationTimestamp.Time.Before(asked) // not a late write, which the servers take back later
+		return r.CreationTimestamp.Time.Before(asked) && r.Status.Phase == v1alpha1.ReservationAvailable
 	})
 }
 
