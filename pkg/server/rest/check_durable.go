@@ -13,7 +13,7 @@ import (
 // nothing then.
 func (a *API) checkDurable(g *asked, req *gangRequest) error {
 	if req.Durable != nil {
-		g.Durable = *req.Durable
+		g.Durable, g.inMemory = *req.Durable, !*req.Durable
 	} else {
 		g.Durable = a.o.Gangs.Durable()
 	}

@@ -143,8 +143,8 @@ func (r *replays) drop(entry *replay) {
 
 // fingerprint tells requests apart by what they ask for. A repeat may be spelt
 // differently: schedulers read their pods anew, and their status and resource
-// version change meanwhile. MinRevision may rise, too. The TTL is as it was asked, and
-// not what it is by today's policy.
+// version change meanwhile. MinRevision may rise, too. The TTL, and whether it is durable, are as they were asked, and
+// not what they are by today's policy, or by what the server knows of the cluster so far.
 func fingerprint(g *asked, t *resources.Table) string {
 	var b []byte
 	texts := func(list ...string) {
@@ -154,7 +154,7 @@ func fingerprint(g *asked, t *resources.Table) string {
 		}
 		b = append(b, '\n')
 	}
-	texts(string(g.Mode), g.TTL.String(), strconv.FormatBool(g.DryRun), strconv.FormatBool(g.Durable), g.Name,
+	texts(string(g.Mode), g.TTL.String(), strconv.FormatBool(g.DryRun), strconv.FormatBool(!g.inMemory), g.Name,
 		g.Reservation.String(), g.Caller)
 	for i := range g.Pods {
 		p := &g.Pods[i]

@@ -58,6 +58,18 @@ func TestRepeatGetsTheFirstAnswer(t *testing.T) {
 	assert.Equal(t, granted, f.reserve(withID(later, "node-1", "job-1")))
 }
 
+// A server that stops, or has just started, does not know for a while whether there are Reservations. A repeat that
+// does not say whether it is durable is the same request nevertheless.
+func TestRepeatWhileTheKindIsUnknown(t *testing.T) {
+	durable(t, func(t *testing.T, d *fixture) {
+		request := withID(aPod("a", "1", "1Gi"), "node-1", "job-1")
+		first := d.reserve(request)
+		require.True(t, first.Durable)
+		d.NoKind = true
+		assert.Equal(t, first, d.reserve(request))
+	})
+}
+
 func TestRepeatOfAnotherRequest(t *testing.T) {
 	tests := map[string]func(*body){
 		"another pod":    func(b *body) { b.Pods[0].Name = "z" },

@@ -65,6 +65,7 @@ type asked struct {
 	verb        verb
 	minRevision uint64
 	without     []ledger.PodRef
+	inMemory    bool // it says that it is not durable
 	claims      bool // its pods name ResourceClaims
 	warnings    []string
 }
