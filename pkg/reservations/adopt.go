@@ -31,11 +31,13 @@ func (c *Controller) meet(rsv *v1alpha1.Reservation) {
 // begin makes a new object wait for its placement, unless it can never be
 // placed. c.mu is held.
 func (c *Controller) begin(r *record) {
-	r.status = v1alpha1.ReservationStatus{}
-	switch r.rsv.Status.Phase {
-	case v1alpha1.ReservationPending:
-		r.status = *r.rsv.Status.DeepCopy()
-	case v1alpha1.ReservationAvailable:
+	r.status = *r.rsv.Status.DeepCopy()
+	names := r.givenBack()
+	if r.status.Phase != v1alpha1.ReservationPending {
+		r.status = v1alpha1.ReservationStatus{}
+	}
+	r.giveBack(names)
+	if r.rsv.Status.Phase == v1alpha1.ReservationAvailable {
 		r.waits(cause{reasonNotGranted, "the status said Available, but no capacity was granted"}, c.wall())
 	}
 	if _, _, why := c.wanted(r.rsv); why != nil {

@@ -82,8 +82,9 @@ type attempt struct {
 	*record
 	rsv      *v1alpha1.Reservation // the record's when the attempt began
 	priority int32
-	asOf     uint64    // what freed was when the pass began
-	until    time.Time // nodes are chosen, by the steady clock
+	asOf     uint64          // what freed was when the pass began
+	until    time.Time       // nodes are chosen, by the steady clock
+	back     map[string]bool // the slots that were given back before it began
 }
 
 // attempts returns the pending reservations whose turn it is, in order, and after how long others are due.

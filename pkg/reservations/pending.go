@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
 // Pending is a reservation that waits for capacity.
@@ -51,6 +54,39 @@ func (c *Controller) Pending() []Pending {
 			strings.Compare(a.Reservation.Name, b.Reservation.Name))
 	})
 	return list
+}
+
+// Unplaced returns the slots that pods were granted through /reserve and have not any more, by index: a server that
+// took over found no capacity for them, and looks for some.
+func (c *Controller) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
+	byName, found := map[types.NamespacedName][]int{}, map[int][]ledger.Slot{}
+	for i := range pods {
+		key := types.NamespacedName{Namespace: pods[i].Namespace, Name: pods[i].Name}
+		byName[key] = append(byName[key], i)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, r := range c.records {
+		if !r.pending() || r.rsv.Labels[convert.MadeByLabel] != convert.MadeByReserve {
+			continue
+		}
+		back := r.givenBack()
+		for s := range r.rsv.Spec.Slots {
+			slot := &r.rsv.Spec.Slots[s]
+			if slot.Pod == nil || back[slot.Name] {
+				continue
+			}
+			for _, i := range byName[types.NamespacedName{Namespace: key.Namespace, Name: slot.Pod.Name}] {
+				if slot.Pod.UID == "" || pods[i].UID == "" || slot.Pod.UID == pods[i].UID {
+					found[i] = append(found[i], ledger.Slot{
+						Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: slot.Name},
+						Node: slot.NodeName, Scheduler: r.rsv.Spec.SchedulerName,
+					})
+				}
+			}
+		}
+	}
+	return found
 }
 
 // noteRefusal remembers what a pending reservation lacks. It tells of it the first time, and when it is something else:

@@ -70,6 +70,7 @@ func (c *Controller) startPlacing(a *attempt) bool {
 	}
 	now := c.now()
 	a.placing, a.missed, a.tried, a.freed, a.until = true, false, now, a.asOf, now.Add(attemptMost)
+	a.back = a.givenBack()
 	clear(a.slots)
 	return true
 }
@@ -80,6 +81,8 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 	if why != nil {
 		return nil, &refused{cause: *why, final: true}
 	}
+	kept = slices.DeleteFunc(kept, func(h ledger.Slot) bool { return a.back[h.Ref.Slot] })
+	asked := slices.DeleteFunc(slices.Clone(a.rsv.Spec.Slots), func(s v1alpha1.Slot) bool { return a.back[s.Name] })
 	now := c.wall()
 	p = &proposal{kept: kept, availableAt: convert.DeadlineAfter(now, 0)}
 	if convert.MadeByServer(a.rsv) {
@@ -104,30 +107,41 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 		}
 	}
 	if over := c.Ledger.KeptOverLimit(kept); over != nil { // nodes need not be looked at, and new ones would be of no use
-		return nil, refusal([]ledger.Rejection{*over}, a.rsv.Spec.Slots, kept)
+		return nil, refusal([]ledger.Rejection{*over}, asked, kept)
 	}
-	if no := c.choose(free, kept, a.rsv.Spec.Slots, a.until); no != nil {
+	if no := c.choose(free, kept, asked, a.until); no != nil {
 		return nil, no
 	}
-	for i := range kept {
-		status := v1alpha1.SlotStatus{NodeName: kept[i].Node}
-		if node, ok := c.Nodes.Node(kept[i].Node); ok { // else the ledger refuses, or soon tells of its end
-			status.NodeUID = node.UID
-		}
-		p.slots = append(p.slots, status)
-	}
+	p.slots = c.placed(a, kept)
 	result, err := c.Ledger.Reserve(ledger.Plan{Slots: kept, Mode: ledger.AllOrNothing}, false)
 	if err != nil {
 		return nil, &refused{cause: cause{reasonNotGranted, err.Error()}}
 	}
 	if len(result.Rejections) > 0 {
-		return nil, refusal(result.Rejections, a.rsv.Spec.Slots, kept)
+		return nil, refusal(result.Rejections, asked, kept)
 	}
 	if why := elsewhere(kept, result.Existing); why != nil {
 		c.releaseSlots(kept, result.Existing)
 		return nil, &refused{cause: *why}
 	}
 	return p, nil
+}
+
+// placed tells where slots are, and which were given back before.
+func (c *Controller) placed(a attempt, kept []ledger.Slot) []v1alpha1.SlotStatus {
+	slots := make([]v1alpha1.SlotStatus, len(a.rsv.Spec.Slots))
+	for i := range slots {
+		if a.back[a.rsv.Spec.Slots[i].Name] {
+			slots[i].State = v1alpha1.SlotReleased
+			continue
+		}
+		slots[i].NodeName = kept[0].Node
+		if node, ok := c.Nodes.Node(kept[0].Node); ok { // else the ledger refuses, or soon tells of its end
+			slots[i].NodeUID = node.UID
+		}
+		kept = kept[1:]
+	}
+	return slots
 }
 
 // refusal puts the ledger's answer in words.

@@ -120,15 +120,38 @@ func (r *record) waits(why cause, now time.Time) bool {
 	return true
 }
 
+// givenBack returns the slots that were given back, by name. What waits does not ask for them any more.
+func (r *record) givenBack() map[string]bool {
+	names := map[string]bool{}
+	for i := range r.status.Slots {
+		if s := &r.status.Slots[i]; s.State == v1alpha1.SlotReleased {
+			names[s.Name] = true
+		}
+	}
+	return names
+}
+
+// giveBack says of slots that they were given back, and nothing else of any: nothing is held yet.
+func (r *record) giveBack(names map[string]bool) {
+	r.status.Slots = nil
+	for i := range r.rsv.Spec.Slots {
+		if name := r.rsv.Spec.Slots[i].Name; names[name] {
+			r.status.Slots = append(r.status.Slots, v1alpha1.SlotStatus{Name: name, State: v1alpha1.SlotReleased})
+		}
+	}
+}
+
 // granted records that the capacity is held since availableAt, on the nodes that slots
-// tell.
+// tell, but for those that were given back.
 func (r *record) granted(slots []v1alpha1.SlotStatus, availableAt, now time.Time) {
 	r.status.Phase = v1alpha1.ReservationAvailable
 	r.status.AvailableAt = &metav1.Time{Time: availableAt}
 	r.status.Slots = slots
 	for i := range slots {
-		slots[i].Name, slots[i].State = r.rsv.Spec.Slots[i].Name, v1alpha1.SlotReserved
-		r.slots[i].held = true
+		slots[i].Name = r.rsv.Spec.Slots[i].Name
+		if slots[i].State == "" {
+			slots[i].State, r.slots[i].held = v1alpha1.SlotReserved, true
+		}
 	}
 	r.describe(cause{reason: reasonHeld}, now)
 }

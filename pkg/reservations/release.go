@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,12 +17,14 @@ var (
 	errNoReservation = errors.New("there is no such reservation")
 	// errNoSlot: the object has no slot of that name.
 	errNoSlot = errors.New("the reservation has no such slot")
+	// errPlacing: capacity is looked for, and what comes of that is not known yet.
+	errPlacing = errors.New("the server looks for capacity for the reservation right now")
 )
 
 // ReleaseSlots gives back the capacity of single slots. The object says so first,
 // so that a restart does not hold it again, then the ledger follows. An error
 // means that nothing was released. Slots that keep nothing any more are left as
-// they are.
+// they are. Those of a reservation that waits are not asked for any more.
 func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	r, names, err := c.mark(key, slots)
@@ -57,15 +60,26 @@ func (c *Controller) mark(key types.NamespacedName, slots []string) (r *record, 
 	if r = c.records[key]; r == nil {
 		return nil, nil, fmt.Errorf("%w: %s", errNoReservation, key)
 	}
+	back := r.givenBack()
 	for _, slot := range slots {
 		if _, ok := r.byName[slot]; !ok {
 			return nil, nil, fmt.Errorf("%w: %s has no slot %q", errNoSlot, key, slot)
 		}
-		if r.keeps(slot) {
-			held = append(held, slot)
+		if r.keeps(slot) || r.pending() && !back[slot] {
+			held, back[slot] = append(held, slot), true
 		}
 	}
-	r.releasing(held, true)
+	switch {
+	case len(held) == 0:
+	case !r.pending():
+		r.releasing(held, true)
+	case r.placing:
+		return nil, nil, fmt.Errorf("%w: %s", errPlacing, key)
+	default:
+		r.giveBack(back)
+		r.tried = time.Time{}
+		c.wake()
+	}
 	return r, held, nil
 }
 

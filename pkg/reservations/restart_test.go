@@ -186,6 +186,22 @@ func TestRestart(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved",
 		},
+		"a slot given back stays given back while the others wait": {
+			before: func(w *world) {
+				w.create(gang(time.Minute))
+				require.NoError(w.t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
+			},
+			between: func(w *world) {
+				bound(w, "p", "n1", 3500, ledger.SlotRef{})
+				bound(w, "q", "n2", 3500, ledger.SlotRef{})
+			},
+			after: func(w *world) {
+				require.Contains(w.t, w.shown("r"), "Pending NoNodeFits  0/2 a@=Released")
+				w.deletePod("q")
+				w.pass(time.Second)
+			},
+			want: "Available AllSlotsHeld n2 0/2 a@=Released b@n2=Reserved",
+		},
 		"its capacity was taken meanwhile, and there is other capacity": {
 			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "", 3000))) },
 			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.SlotRef{}) },

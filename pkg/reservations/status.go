@@ -1,6 +1,7 @@
 package reservations
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -71,15 +72,15 @@ const maxMessage = 1000
 
 // nodeColumn names the first node, and how many other nodes there are.
 func nodeColumn(slots []v1alpha1.SlotStatus) string {
-	if len(slots) == 0 {
-		return ""
-	}
-	nodes := map[string]struct{}{}
+	first, nodes := "", map[string]struct{}{}
 	for i := range slots {
-		nodes[slots[i].NodeName] = struct{}{}
+		if name := slots[i].NodeName; name != "" { // else it was given back before it had one
+			first = cmp.Or(first, name)
+			nodes[name] = struct{}{}
+		}
 	}
-	if len(nodes) == 1 {
-		return slots[0].NodeName
+	if len(nodes) > 1 {
+		return fmt.Sprintf("%s +%d", first, len(nodes)-1)
 	}
-	return fmt.Sprintf("%s +%d", slots[0].NodeName, len(nodes)-1)
+	return first
 }

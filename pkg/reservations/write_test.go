@@ -3,6 +3,7 @@ package reservations
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,6 +129,38 @@ func TestReleaseSlots(t *testing.T) {
 		w.settle()
 		assert.Equal(t, tc.want, w.shown("r"))
 	})
+}
+
+// Slots of a reservation that waits are given back, too, so that nothing is kept for them later, whichever server
+// places the others.
+func TestReleaseSlotsOfOneThatWaits(t *testing.T) {
+	const withB = "Available AllSlotsHeld n1 0/2 a@=Released b@n1=Reserved"
+	cases := map[string]string{
+		"a": withB, "a a": withB, "b": "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@=Released", "a b": "deleted",
+	}
+	for slots, want := range cases {
+		for _, restarted := range []bool{false, true} {
+			t.Run(fmt.Sprint(slots, " ", restarted), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.addNode("n1")
+					w.bind("other", "n1", 3500)
+					w.putPod(podInfo("p"))
+					rsv := newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000))
+					w.create(madeBy(forPod(rsv, "uid-of-p"), convert.MadeByReserve))
+					require.Contains(t, w.shown("r"), "Pending")
+					require.NoError(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", strings.Fields(slots)))
+					w.settle()
+					if restarted {
+						w.stop()
+						w.comeBack()
+					}
+					w.deletePod("other")
+					w.pass(time.Second)
+					w.assertShown("r", want, nil)
+				})
+			})
+		}
+	}
 }
 
 func TestReleaseSlotsSaysSoInTheObjectFirst(t *testing.T) {

@@ -263,10 +263,10 @@ func (j *judge) refusedGang(id string, pods []v1.Pod, why string) {
 }
 
 // givenBack notes that what was kept for pods was given back, since a scheduler asked for that. Late writes the servers
-// take back later, and what a server has not found room for since it took over is not kept yet.
+// take back later.
 func (j *judge) givenBack(pods []v1.Pod, asked time.Time) {
 	j.nothingKept(pods, "it was given back", func(r *v1alpha1.Reservation) bool {
-		return r.CreationTimestamp.Time.Before(asked) && r.Status.Phase == v1alpha1.ReservationAvailable
+		return r.CreationTimestamp.Time.Before(asked)
 	})
 }
 

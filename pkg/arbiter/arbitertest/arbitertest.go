@@ -127,7 +127,8 @@ func (w *World) NewGangs(t testing.TB, a *arbiter.Arbiter, change func(*gang.Opt
 	o := gang.Options{
 		Arbiter: a, Ledger: w.gated(), Question: w.Question, Waiting: w.Waiting, Policy: w.Policy, Metrics: w.Metrics,
 		Log: w.Log, Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
-		Rights: identitytest.All(), ReadTimeout: bindTimeout,
+		Unplaced: w.Store.Unplaced,
+		Rights:   identitytest.All(), ReadTimeout: bindTimeout,
 	}
 	if change != nil {
 		change(&o)

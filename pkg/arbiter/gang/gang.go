@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -32,10 +33,12 @@ type Options struct {
 	// Store keeps durable reservations. Serving reports whether it can be used: the
 	// cluster knows the kind Reservation. ReleaseSlots writes to an object that slots
 	// are given back, so that a restart does not forget it, and then ends them in the
-	// ledger.
+	// ledger. Unplaced returns the slots that pods had before a server took over that found
+	// no capacity for them, by index.
 	Store        *store.Store
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
+	Unplaced     func(pods []ledger.PodRef) map[int][]ledger.Slot
 	// Rights tell who may reserve in which namespace.
 	Rights *identity.Checks
 	// ReadTimeout bounds the time in which the pods of a gang are looked for.

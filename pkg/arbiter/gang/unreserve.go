@@ -32,30 +32,14 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Request) (*Decision, error) 
 		}
 		return a.unreserveWhole(ctx, g), nil
 	}
-	placements := make([]ledger.Placement, len(g.Pods))
-	held := map[types.NamespacedName][]heldPod{}
-	for i := range g.Pods {
-		ref := g.Pods[i].Ref
-		if ref.UID == "" {
-			ref = a.completed(ref)
-		}
-		placements[i] = ledger.Placement{Pod: ref, Node: g.Pods[i].Node, Scheduler: g.Scheduler, Caller: g.Caller}
-		_, allocated := a.o.Ledger.Allocation(ref)
-		if view, ok := a.o.Ledger.SlotFor(ref); ok && !allocated {
-			key := types.NamespacedName{Namespace: view.Ref.Namespace, Name: view.Ref.Name}
-			held[key] = append(held[key], heldPod{i, view})
-		}
-	}
+	placements, held := a.toGiveBack(g)
 	if err := a.mayReleasePods(ctx, g, placements, held); err != nil {
 		return nil, err
 	}
 	result := a.o.Arbiter.ReleaseAll(placements) // without an allocation that is a success
 	refusals := merge(placements, nil, result.Rejections)
-	for _, key := range slices.SortedFunc(maps.Keys(held), func(a,
-		b types.NamespacedName,
-	) int {
-		return cmp.Compare(a.String(), b.String())
-	}) {
+	byName := func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }
+	for _, key := range slices.SortedFunc(maps.Keys(held), byName) {
 		refusals = append(refusals, a.unreserveHeld(ctx, g, key, placements, held[key])...)
 	}
 	slices.SortStableFunc(refusals, func(a, b Refusal) int { return cmp.Compare(a.Index, b.Index) })
@@ -72,7 +56,34 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Request) (*Decision, error) 
 // heldPod is a pod, by its index in the gang, and the slot kept for it.
 type heldPod struct {
 	index int
-	view  ledger.SlotView
+	slot  ledger.Slot
+}
+
+// toGiveBack names the pods of a gang as their capacity is kept, and returns the slots of reservations that are theirs.
+func (a *Arbiter) toGiveBack(g *Request) ([]ledger.Placement, map[types.NamespacedName][]heldPod) {
+	placements, pods := make([]ledger.Placement, len(g.Pods)), make([]ledger.PodRef, len(g.Pods))
+	for i := range g.Pods {
+		pods[i] = g.Pods[i].Ref
+		if pods[i].UID == "" {
+			pods[i] = a.completed(pods[i])
+		}
+		placements[i] = ledger.Placement{Pod: pods[i], Node: g.Pods[i].Node, Scheduler: g.Scheduler, Caller: g.Caller}
+	}
+	held, unplaced := map[types.NamespacedName][]heldPod{}, a.o.Unplaced(pods)
+	for i := range pods {
+		if _, allocated := a.o.Ledger.Allocation(pods[i]); allocated {
+			continue
+		}
+		slots := unplaced[i]
+		if view, ok := a.o.Ledger.SlotFor(pods[i]); ok {
+			slots = append(slots, view.Slot)
+		}
+		for _, slot := range slots {
+			key := types.NamespacedName{Namespace: slot.Ref.Namespace, Name: slot.Ref.Name}
+			held[key] = append(held[key], heldPod{i, slot})
+		}
+	}
+	return placements, held
 }
 
 // unreserveHeld gives back capacity of one reservation.
@@ -82,14 +93,14 @@ func (a *Arbiter) unreserveHeld(
 	var slots []string
 	var mine []heldPod
 	for _, p := range pods {
-		r := ledger.Rejection{Pod: placements[p.index].Pod, Node: placements[p.index].Node, AllocatedOn: p.view.Node}
+		r := ledger.Rejection{Pod: placements[p.index].Pod, Node: placements[p.index].Node, AllocatedOn: p.slot.Node}
 		switch {
-		case r.Node != "" && r.Node != p.view.Node:
+		case r.Node != "" && r.Node != p.slot.Node:
 			r.Reason = ledger.AllocatedElsewhere
-		case p.view.Scheduler != "" && p.view.Scheduler != g.Scheduler:
+		case p.slot.Scheduler != "" && p.slot.Scheduler != g.Scheduler:
 			r.Reason = ledger.NotOwner
 		default:
-			slots, mine = append(slots, p.view.Ref.Slot), append(mine, p)
+			slots, mine = append(slots, p.slot.Ref.Slot), append(mine, p)
 			continue
 		}
 		refusals = append(refusals, refusedByLedger(p.index, &r))
@@ -97,13 +108,15 @@ func (a *Arbiter) unreserveHeld(
 	if len(slots) == 0 {
 		return refusals
 	}
+	slices.Sort(slots)
+	slots = slices.Compact(slots) // one may have been found as it was placed, and so twice
 	if len(slots) == len(a.o.Ledger.ReservationSlots(key.Namespace, key.Name)) {
 		slots = nil // all that is left
 	}
 	if refusal := a.releaseObject(ctx, g, key, slots); refusal != nil {
 		for _, p := range mine {
 			r := *refusal
-			r.Index, r.Rejection.Pod, r.Rejection.Node = p.index, placements[p.index].Pod, p.view.Node
+			r.Index, r.Rejection.Pod, r.Rejection.Node = p.index, placements[p.index].Pod, p.slot.Node
 			refusals = append(refusals, r)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -117,6 +118,34 @@ func TestUnreserveDurable(t *testing.T) {
 		}
 		assert.Equal(t, tc.left, strings.Join(left, " "))
 		assert.Equal(t, tc.left != "", len(d.Store.All()) == 1)
+	})
+}
+
+// What has no place any more since a server took over is given back, too.
+func TestUnreserveUnplaced(t *testing.T) {
+	durable(t, func(t *testing.T, d *fixture) {
+		a, b, c := aGang(d)
+		for key, object := range d.Store.Objects {
+			object.Status.Phase = v1alpha1.ReservationPending
+			d.Ledger.ReleaseSlots(key.Namespace, key.Name)
+		}
+		theirs := back(a)
+		theirs.SchedulerName = "theirs"
+		assert.Equal(t, "NotOwner", d.unreserve(theirs).Rejections[0].Reason)
+		elsewhere := gangOf("node-2", a)
+		assert.Equal(t, "AllocatedElsewhere", d.unreserve(elsewhere).Rejections[0].Reason)
+		assert.Empty(t, d.Store.All()[0].Status.Slots)
+
+		// One pod of them has what it was given since.
+		require.Empty(t, d.reserve(memoryOnly("node-1", a)).Error)
+		answer := d.unreserve(back(a, b))
+		assert.Empty(t, answer.Error)
+		assert.True(t, answer.Durable)
+		assert.Len(t, d.Store.All()[0].Status.Slots, 2)
+		assert.Equal(t, "None", d.state(a))
+		d.bind(c, "node-2")
+		assert.Equal(t, "BindInFlight", d.unreserve(back(c)).Rejections[0].Reason)
+		assert.Len(t, d.Store.All()[0].Status.Slots, 2)
 	})
 }
 

@@ -108,8 +108,8 @@ type SlotStatus struct {
 	// another machine.
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
-	// State tells what became of the capacity. Empty while the reservation is Pending. Reserved: it is kept, and no pod
-	// uses it. Consumed: a pod uses it. Released: it was given back unused.
+	// State tells what became of the capacity. Reserved: it is kept, and no pod uses it. Consumed: a pod uses it.
+	// Released: it was given back unused. Pending reservations list only slots that were given back.
 	State SlotState `json:"state,omitempty"`
 
 	// Pods are the pods that use the slot: the first 1000 divided by the number of slots, where more share it.

@@ -336,6 +336,25 @@ func (s *Server) ReleaseSlots(_ context.Context, namespace, name string, slots [
 	return nil
 }
 
+// Unplaced does what the controller does.
+func (s *Server) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[int][]ledger.Slot{}
+	for i := range pods {
+		for key, object := range s.Objects {
+			for k := range object.Spec.Slots {
+				slot := &object.Spec.Slots[k]
+				ref := ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: slot.Name}
+				if object.Status.Phase == v1alpha1.ReservationPending && slot.Pod != nil && pods[i].Name == slot.Pod.Name {
+					found[i] = append(found[i], ledger.Slot{Ref: ref, Node: slot.NodeName, Scheduler: object.Spec.SchedulerName})
+				}
+			}
+		}
+	}
+	return found
+}
+
 // Object returns a copy of an object, or nil.
 func (s *Server) Object(namespace, name string) *v1alpha1.Reservation {
 	s.mu.Lock()
