@@ -125,19 +125,16 @@ func (l *account) refreshCounted(i int32) {
 }
 
 // notOffered returns a resource that a pod asks for by count, and not by claims alone, of a node that has devices of it
-// and offers none by count: its device plugin is away, say.
-func (l *account) notOffered(i int32, p *Placement, h *entry) (resources.Column, bool) {
+// and offers none by count: its device plugin is away, say. The kubelet would refuse such a pod, also one that uses a
+// slot.
+func (l *account) notOffered(i int32, p *Placement) (resources.Column, bool) {
 	n := l.nodes[i]
 	for k := range n.devices.counted {
 		c := &n.devices.counted[k]
 		if n.offered(c.column) > 0 {
 			continue
 		}
-		more := p.Request.Value(c.column) - p.Devices.countOf(c.resource)
-		if h != nil {
-			more -= h.counts.Value(c.column)
-		}
-		if more > 0 {
+		if p.Request.Value(c.column) > p.Devices.countOf(c.resource) {
 			return c.column, true
 		}
 	}

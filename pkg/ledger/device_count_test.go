@@ -82,9 +82,10 @@ func (n *gpuNode) ask(byCount, claimed int) *ledger.Placement {
 	return p
 }
 
-// bind returns what a pod is given, or "refused: " with the reason.
-func (n *gpuNode) bind(byCount, claimed int) string {
+// bind returns what a pod is given that may use slots, or "refused: " with the reason.
+func (n *gpuNode) bind(byCount, claimed int, slots ...ledger.SlotRef) string {
 	p := n.ask(byCount, claimed)
+	p.Slots = slots
 	fits := n.AppendFit(nil, p, []string{"n"})[0].Reason
 	grant, rejection := n.StartBind(p, start)
 	require.NoError(n.t, n.CheckInvariants())
@@ -205,6 +206,19 @@ func TestClaimsAndCountsAreOneAccount(t *testing.T) {
 			assert.Equal(t, tt.want, got)
 			assert.GreaterOrEqual(t, n.gpus().Free, int64(0), "never more than there are")
 		})
+	}
+}
+
+// A pod that asks by count is refused by the kubelet where none is offered, also where it uses a slot that keeps
+// devices.
+func TestCountsOfASlotWithDevices(t *testing.T) {
+	for offered, want := range map[int64]string{0: noCount, 1: "a"} {
+		n := newGPUNode(t, offered, "a")
+		ref := ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}
+		kept := n.ask(0, 1)
+		slot := ledger.Slot{Ref: ref, Node: "n", Policy: ledger.Once, Request: kept.Request, Devices: kept.Devices}
+		require.Equal(t, 1, n.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, start).Granted)
+		assert.Equal(t, want, n.bind(1, 0, ref))
 	}
 }
 

@@ -33,7 +33,7 @@ func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) 
 		}
 	}
 	if v.Reason == Fits && l.flags[i]&hasDevices != 0 {
-		if col, short := l.notOffered(i, p, h); short {
+		if col, short := l.notOffered(i, p); short {
 			v = Verdict{Reason: InsufficientResource, Column: col}
 		}
 	}

@@ -28,12 +28,11 @@ func (c *Controller) meet(rsv *v1alpha1.Reservation) {
 	c.queue.Add(r.key())
 }
 
-// begin makes a new object wait for its placement, unless it can never be
-// placed. c.mu is held.
+// begin makes an object wait for its placement, but for what was given back of it, unless it can never be placed. c.mu
+// is held.
 func (c *Controller) begin(r *record) {
-	r.status = *r.rsv.Status.DeepCopy()
-	names := r.givenBack()
-	if r.status.Phase != v1alpha1.ReservationPending {
+	names := givenBack(&r.status)
+	if r.status = *r.rsv.Status.DeepCopy(); r.status.Phase != v1alpha1.ReservationPending {
 		r.status = v1alpha1.ReservationStatus{}
 	}
 	r.giveBack(names)

@@ -14,7 +14,7 @@ import (
 
 // Pending is a reservation that waits for capacity.
 type Pending struct {
-	Reservation *v1alpha1.Reservation // shared; it must not be changed
+	Reservation *v1alpha1.Reservation // shared; it must not be changed. Slots that were given back are left out
 	Priority    int32
 	// Reason and Message are of its last attempt; empty before the first.
 	Reason, Message string
@@ -40,7 +40,7 @@ func (c *Controller) Pending() []Pending {
 	for _, r := range c.records {
 		if r.pending() {
 			list = append(list, Pending{
-				Reservation: r.rsv, Reason: r.why.reason, Message: r.why.message, Slot: r.lacking, Lacks: r.lacks,
+				Reservation: r.asked(), Reason: r.why.reason, Message: r.why.message, Slot: r.lacking, Lacks: r.lacks,
 				NoNodeFits: r.why.reason == reasonNoNodeFits, Provisioning: r.provisioning(),
 			})
 		}
@@ -57,7 +57,7 @@ func (c *Controller) Pending() []Pending {
 }
 
 // Unplaced returns the slots that pods were granted through /reserve and have not any more, by index: a server that
-// took over found no capacity for them, and looks for some.
+// took over found no capacity for them, and looks for some. It may have been for a pod of the name that did not exist.
 func (c *Controller) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
 	byName, found := map[types.NamespacedName][]int{}, map[int][]ledger.Slot{}
 	for i := range pods {
@@ -66,27 +66,38 @@ func (c *Controller) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, r := range c.records {
-		if !r.pending() || r.rsv.Labels[convert.MadeByLabel] != convert.MadeByReserve {
+	for _, r := range c.records {
+		if r.final() || r.rsv.Labels[convert.MadeByLabel] != convert.MadeByReserve {
 			continue
 		}
-		back := r.givenBack()
 		for s := range r.rsv.Spec.Slots {
 			slot := &r.rsv.Spec.Slots[s]
-			if slot.Pod == nil || back[slot.Name] {
+			if slot.Pod == nil {
 				continue
 			}
-			for _, i := range byName[types.NamespacedName{Namespace: key.Namespace, Name: slot.Pod.Name}] {
-				if slot.Pod.UID == "" || pods[i].UID == "" || slot.Pod.UID == pods[i].UID {
+			for _, i := range byName[types.NamespacedName{Namespace: r.rsv.Namespace, Name: slot.Pod.Name}] {
+				same := slot.Pod.UID == "" || pods[i].UID == "" || slot.Pod.UID == pods[i].UID
+				if same && !r.keeps(slot.Name) && r.toGiveBack(slot.Name) {
 					found[i] = append(found[i], ledger.Slot{
-						Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: slot.Name},
-						Node: slot.NodeName, Scheduler: r.rsv.Spec.SchedulerName,
+						Ref:       ledger.SlotRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: slot.Name},
+						Scheduler: r.rsv.Spec.SchedulerName, Caller: r.rsv.Annotations[v1alpha1.CallerAnnotation],
 					})
 				}
 			}
 		}
 	}
 	return found
+}
+
+// asked returns a reservation that waits, without the slots that were given back.
+func (r *record) asked() *v1alpha1.Reservation {
+	back := givenBack(&r.status)
+	if len(back) == 0 {
+		return r.rsv
+	}
+	rsv := *r.rsv
+	rsv.Spec.Slots = slices.DeleteFunc(slices.Clone(rsv.Spec.Slots), func(s v1alpha1.Slot) bool { return back[s.Name] })
+	return &rsv
 }
 
 // noteRefusal remembers what a pending reservation lacks. It tells of it the first time, and when it is something else:

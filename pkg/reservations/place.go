@@ -68,9 +68,14 @@ func (c *Controller) startPlacing(a *attempt) bool {
 	if !c.toPlace(a.record) {
 		return false
 	}
+	if a.back = givenBack(&a.status); len(a.back) == len(a.slots) {
+		_, why := a.outcome()
+		c.refuse(a.record, why)
+		c.queue.Add(a.key())
+		return false
+	}
 	now := c.now()
 	a.placing, a.missed, a.tried, a.freed, a.until = true, false, now, a.asOf, now.Add(attemptMost)
-	a.back = a.givenBack()
 	clear(a.slots)
 	return true
 }
@@ -217,7 +222,7 @@ func (c *Controller) grant(r *record, p *proposal) {
 	r.granted(p.slots, p.availableAt, c.wall())
 	r.expire(p.expiresAt, p.deadline)
 	c.tell(r, string(v1alpha1.ReservationAvailable), "Reserve",
-		fmt.Sprintf("%d slots are held on %s", len(r.slots), r.status.NodeName))
+		fmt.Sprintf("%d slots are held on %s", len(p.kept), r.status.NodeName))
 	c.loseNodesOf(r)
 	c.applyTTL(r)
 }

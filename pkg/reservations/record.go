@@ -120,11 +120,11 @@ func (r *record) waits(why cause, now time.Time) bool {
 	return true
 }
 
-// givenBack returns the slots that were given back, by name. What waits does not ask for them any more.
-func (r *record) givenBack() map[string]bool {
+// givenBack returns the slots that a status says were given back, by name. What waits does not ask for them any more.
+func givenBack(status *v1alpha1.ReservationStatus) map[string]bool {
 	names := map[string]bool{}
-	for i := range r.status.Slots {
-		if s := &r.status.Slots[i]; s.State == v1alpha1.SlotReleased {
+	for i := range status.Slots {
+		if s := &status.Slots[i]; s.State == v1alpha1.SlotReleased {
 			names[s.Name] = true
 		}
 	}
@@ -139,6 +139,11 @@ func (r *record) giveBack(names map[string]bool) {
 			r.status.Slots = append(r.status.Slots, v1alpha1.SlotStatus{Name: name, State: v1alpha1.SlotReleased})
 		}
 	}
+}
+
+// toGiveBack reports whether it is still to be written of a slot that it was given back, were it given back now.
+func (r *record) toGiveBack(slot string) bool {
+	return r.keeps(slot) || !givenBack(&r.rsv.Status)[slot] && (r.pending() || givenBack(&r.status)[slot])
 }
 
 // granted records that the capacity is held since availableAt, on the nodes that slots

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
 )
 
 // Errors of ReleaseSlots.
@@ -21,10 +23,13 @@ var (
 	errPlacing = errors.New("the server looks for capacity for the reservation right now")
 )
 
+// placingMost is how long slots wait to be given back that are being placed, looked at every placingPause.
+const placingMost, placingPause = 2 * time.Second, 10 * time.Millisecond
+
 // ReleaseSlots gives back the capacity of single slots. The object says so first,
 // so that a restart does not hold it again, then the ledger follows. An error
-// means that nothing was released. Slots that keep nothing any more are left as
-// they are. Those of a reservation that waits are not asked for any more.
+// means that the ledger has what it had, and that the object may not say so yet: ask again. Slots that keep nothing any
+// more are left as they are. Those of a reservation that waits are not asked for any more.
 func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	r, names, err := c.mark(key, slots)
@@ -33,6 +38,12 @@ func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, s
 		if err = c.fetch(ctx, key); err == nil {
 			r, names, err = c.mark(key, slots)
 		}
+	}
+	for until := c.now().Add(placingMost); errors.Is(err, errPlacing) && c.now().Before(until); {
+		if !follow.Pause(ctx, placingPause) {
+			break
+		}
+		r, names, err = c.mark(key, slots)
 	}
 	if err != nil || len(names) == 0 {
 		return err
@@ -60,12 +71,12 @@ func (c *Controller) mark(key types.NamespacedName, slots []string) (r *record, 
 	if r = c.records[key]; r == nil {
 		return nil, nil, fmt.Errorf("%w: %s", errNoReservation, key)
 	}
-	back := r.givenBack()
+	back := givenBack(&r.status)
 	for _, slot := range slots {
 		if _, ok := r.byName[slot]; !ok {
 			return nil, nil, fmt.Errorf("%w: %s has no slot %q", errNoSlot, key, slot)
 		}
-		if r.keeps(slot) || r.pending() && !back[slot] {
+		if r.toGiveBack(slot) {
 			held, back[slot] = append(held, slot), true
 		}
 	}

@@ -202,6 +202,14 @@ func TestRestart(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n2 0/2 a@=Released b@n2=Reserved",
 		},
+		"its pod is gone, and stays so while the others wait": {
+			between: func(w *world) {
+				w.create(made())
+				bound(w, "q", "n2", 3500, ledger.SlotRef{})
+			},
+			after: func(w *world) { w.deletePod("q"); w.pass(time.Second) },
+			want:  "Available AllSlotsHeld n2 0/2 a@=Released b@n2=Reserved",
+		},
 		"its capacity was taken meanwhile, and there is other capacity": {
 			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "", 3000))) },
 			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.SlotRef{}) },

@@ -73,6 +73,11 @@ func (c *Controller) restore(r *record) {
 		c.giveUp(r, cause{reasonCapacityLost, "the capacity of other slots went while no server watched: " + why.message})
 		c.project(r)
 	default:
+		for i := range r.slots {
+			if r.slots[i].end.how == ledger.SlotReleased {
+				r.status.Slots[i].State = v1alpha1.SlotReleased
+			}
+		}
 		clear(r.slots)
 		if c.begin(r); r.pending() {
 			r.waits(cause{reasonNotGranted, "the capacity that the reservation had is not free: " + why.message}, now)
@@ -206,6 +211,8 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 	c.journal.CatchUp()
 	for k := range rests {
 		r.slots[r.byName[rests[k].Ref.Slot]].end = ending{}
+	}
+	for k := range rests {
 		if err := c.Ledger.RefuseSlot(&rests[k]); err != nil && !convert.Granted(r.rsv) {
 			return &cause{reasonNotGranted, err.Error()}
 		}

@@ -163,6 +163,65 @@ func TestReleaseSlotsOfOneThatWaits(t *testing.T) {
 	}
 }
 
+// What is not written is not given back: whoever asks again has it written, also when the others were placed meanwhile.
+func TestReleaseSlotsOfOneThatWaitsAgain(t *testing.T) {
+	for _, placed := range []bool{false, true} {
+		t.Run(fmt.Sprint(placed), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.bind("other", "n1", 3500)
+				w.putPod(podInfo("p"))
+				rsv := newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000))
+				w.create(madeBy(forPod(rsv, "uid-of-p"), convert.MadeByReserve))
+				refused := apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", nil)
+				release := func() error { return w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}) }
+				w.failWrites(100, refused)
+				require.ErrorContains(t, release(), "giving back slots of reservation ns/r")
+				if placed {
+					w.deletePod("other")
+					w.pass(time.Second)
+					require.Equal(t, []string{"b@n1"}, w.held("r"))
+				}
+				assert.Len(t, w.c.Unplaced([]ledger.PodRef{podRef("p")}), 1)
+				require.ErrorContains(t, release(), "giving back slots of reservation ns/r")
+				w.failWrites(0, nil)
+				w.client.ReactionChain = w.client.ReactionChain[2:]
+				require.NoError(t, release())
+				assert.Equal(t, v1alpha1.SlotReleased, w.get("r").Status.Slots[0].State)
+				assert.Empty(t, w.c.Unplaced([]ledger.PodRef{podRef("p")}))
+			})
+		})
+	}
+}
+
+// A pod is found in what waits by its name and UID, in what /reserve was asked for alone, as long as it is not given
+// back, and others do not count what was.
+func TestUnplaced(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.bind("other", "n1", 3500)
+		w.putPod(podInfo("p"))
+		big := func(name string) *v1alpha1.Reservation {
+			rsv := newReservation(name, time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000))
+			rsv.Spec.SchedulerName = "mine"
+			return forPod(rsv, "uid-of-p")
+		}
+		w.create(madeBy(big("r"), convert.MadeByReserve))
+		w.create(big("by-hand"))
+		pods := []ledger.PodRef{
+			podRef("q"), podRef("p"),
+			{Namespace: testNamespace, Name: "p"},
+			{Namespace: testNamespace, Name: "p", UID: "another"},
+			{Namespace: "other", Name: "p"},
+		}
+		want := ledger.Slot{Ref: slotRef("r", "a"), Scheduler: "mine"}
+		assert.Equal(t, map[int][]ledger.Slot{1: {want}, 2: {want}}, w.c.Unplaced(pods))
+		require.NoError(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
+		assert.Empty(t, w.c.Unplaced(pods))
+		for _, p := range w.c.Pending() {
+			assert.Len(t, p.Reservation.Spec.Slots, map[string]int{"r": 1, "by-hand": 2}[p.Reservation.Name])
+		}
+	})
+}
+
 func TestReleaseSlotsSaysSoInTheObjectFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)))

@@ -14,10 +14,10 @@ import (
 // deviceRecord is what the judge knows of a device.
 type deviceRecord struct {
 	objects map[string]bool // that say they are the device, and whether it is kept from being given out
-	since   time.Time       // of when that is
+	since   time.Time       // of when that is; zero: of the start
 }
 
-func (d *deviceRecord) recent() bool { return time.Since(d.since) < unknownFor }
+func (j *judge) recent(d *deviceRecord) bool { return time.Since(d.since) < j.cluster.unknownFor() }
 
 func (j *judge) observeDevice(before, after *v1alpha1.ExtendedResource) {
 	device := after
@@ -27,11 +27,13 @@ func (j *judge) observeDevice(before, after *v1alpha1.ExtendedResource) {
 		return // what it is does not change
 	}
 	name := device.Spec.NodeName + "/" + device.Spec.DeviceID
-	if j.devices[name] == nil {
-		j.devices[name] = &deviceRecord{objects: map[string]bool{}}
-	}
 	record := j.devices[name]
-	record.since = time.Now()
+	if record == nil {
+		record = &deviceRecord{objects: map[string]bool{}}
+		j.devices[name] = record
+	} else {
+		record.since = time.Now()
+	}
 	if delete(record.objects, device.Name); after != nil {
 		record.objects[device.Name] = after.Spec.Unschedulable
 	}
@@ -40,17 +42,22 @@ func (j *judge) observeDevice(before, after *v1alpha1.ExtendedResource) {
 // observeDevices looks at the devices that a pod is told of with its binding: nobody else has one of them, and a claim
 // serves one pod.
 func (j *judge) observeDevices(pod *v1.Pod, name string) {
-	_, counts := requestsOf(pod)[gpu]
+	asked, counts := requestsOf(pod)[gpu]
 	if !claims(pod) && !counts {
 		return // what its author may have written means nothing
+	}
+	if most := j.mostOf(pod.Spec.NodeName, gpu, 0); asked.Cmp(most) > 0 {
+		j.cluster.fail("pod %s asks for %s devices by number on node %s, whose device plugin has %s", name, asked.String(),
+			pod.Spec.NodeName, most.String())
 	}
 	told := devicesOf(pod)
 	j.told[pod.UID] = told
 	j.cluster.note("API", "pod %s has devices %v", name, told)
 	for _, device := range told {
 		record := j.devices[pod.Spec.NodeName+"/"+device]
-		if record == nil || len(record.objects) == 0 && !record.recent() {
+		if record == nil || len(record.objects) == 0 && !j.recent(record) {
 			j.cluster.fail("pod %s is told of device %s, which is not on node %s", name, device, pod.Spec.NodeName)
+			return
 		}
 		for uid, other := range j.told {
 			if has := j.pods[uid]; uid != pod.UID && has != nil && !ended(has) && has.Spec.NodeName == pod.Spec.NodeName &&
@@ -62,18 +69,18 @@ func (j *judge) observeDevices(pod *v1.Pod, name string) {
 			j.cluster.fail("pod %s is told of device %s, which is kept by %s", name, device, by)
 		}
 	}
-	asked := pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]
+	claimed := pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]
 	for _, other := range j.pods {
 		if claims(pod) && !claimsOwn(pod) && other.UID != pod.UID && !ended(other) &&
-			other.Spec.NodeName != "" && other.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] == asked {
-			j.cluster.fail("pods %s and %s have %s both", name, other.Name, asked)
+			other.Spec.NodeName != "" && other.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] == claimed {
+			j.cluster.fail("pods %s and %s have %s both", name, other.Name, claimed)
 		}
 	}
 }
 
 // deviceKept returns the Reservation that keeps a device against pods of a priority, "" where none does.
 func (j *judge) deviceKept(node, device string, priority int32) string {
-	if j.cluster.options.Jumps || j.devices[node+"/"+device].recent() {
+	if j.cluster.jumped.Load() || j.recent(j.devices[node+"/"+device]) {
 		return ""
 	}
 	for _, p := range j.promises {
@@ -104,7 +111,7 @@ func (p *promise) devicesOf(slot string) []string {
 func (j *judge) hasDevice(node string) bool {
 	for name, device := range j.devices {
 		on, id, _ := strings.Cut(name, "/")
-		free := on == node && len(device.objects) == 1 && !device.recent() && j.deviceKept(node, id, 0) == ""
+		free := on == node && len(device.objects) == 1 && !j.recent(device) && j.deviceKept(node, id, 0) == ""
 		for _, back := range device.objects {
 			free = free && !back
 		}

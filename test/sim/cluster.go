@@ -39,8 +39,10 @@ type Options struct {
 	Pace int
 	// Uncompared has the servers never compare their ledgers with the cluster, and so never mend them.
 	Uncompared bool
-	// Jumps has the clocks of servers jump. What is promised until a time of day is not judged then.
+	// Jumps has the clocks of servers jump. What is promised until a time of day is not judged from then on.
 	Jumps bool
+	// Calm has nothing happen to servers and networks: little time is allowed for what they hear late.
+	Calm bool
 	// Limited has a quota come and go, and the servers read a policy file that changes.
 	Limited bool
 	// Without are the actions and the fates of requests that do not happen.
@@ -76,8 +78,9 @@ type Cluster struct {
 	trouble int         // see link
 	crews   int         // how many there were
 
-	steps atomic.Int64
-	quiet atomic.Bool // nothing happens any more
+	steps  atomic.Int64
+	quiet  atomic.Bool // nothing happens any more
+	jumped atomic.Bool // the clock of a server has jumped
 
 	mu      sync.Mutex // guards what follows
 	history []string

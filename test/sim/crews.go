@@ -160,7 +160,7 @@ func (j *judge) judgeCrews(pod *v1.Pod, name string) {
 	var of []string
 	for gang, g := range j.crews(false) {
 		record := j.crewRecords[gang]
-		calm := time.Since(record.disturbed) > unknownFor
+		calm := time.Since(record.disturbed) > longUnknown
 		if len(g.bound) == 0 || g.needed == 0 || !calm || time.Since(record.bound) > crewTime {
 			continue
 		}
@@ -171,7 +171,7 @@ func (j *judge) judgeCrews(pod *v1.Pod, name string) {
 			}
 		}
 	}
-	if !j.cluster.options.Jumps && !j.packs(rest, j.taken(0, pods...), (*judge).had) {
+	if !j.cluster.jumped.Load() && !j.packs(rest, j.taken(0, pods...), (*judge).had) {
 		j.cluster.fail("there is no capacity for %v when pod %s is bound to %s", of, name, pod.Spec.NodeName)
 	}
 }

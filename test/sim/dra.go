@@ -44,10 +44,10 @@ func (c *Cluster) publish(ctx context.Context, node, but int) error {
 			ConsumesCounters: []resourcev1.DeviceCounterConsumption{{CounterSet: "all", Counters: counters(partTakes)}},
 		})
 	}
-	for name, spec := range map[string]resourcev1.ResourceSliceSpec{
-		pool + "-devices":  {Devices: devices},
-		pool + "-counters": {SharedCounters: []resourcev1.CounterSet{{Name: "all", Counters: counters(shared)}}},
+	for i, spec := range []resourcev1.ResourceSliceSpec{
+		{Devices: devices}, {SharedCounters: []resourcev1.CounterSet{{Name: "all", Counters: counters(shared)}}},
 	} {
+		name := []string{pool + "-devices", pool + "-counters"}[i]
 		spec.Driver, spec.NodeName = draDriver, &pool
 		spec.Pool = resourcev1.ResourcePool{
 			Name: pool, Generation: time.Since(c.begun).Nanoseconds() + 1, ResourceSliceCount: 2,

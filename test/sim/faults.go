@@ -64,6 +64,7 @@ func (c *Cluster) disturbServer(context.Context) {
 		s.later(milliseconds(c.random, longestPause), func() { host.cutOff(false) })
 	default:
 		jump := milliseconds(c.random, 600000) - 5*time.Minute
+		c.jumped.Store(true)
 		s.running.jump.Store(int64(jump))
 		c.note(s.name, "its clock is %s off", jump)
 	}
@@ -93,6 +94,9 @@ func (c *Cluster) cutPower(ctx context.Context) {
 	}
 	c.editAnnotations(ctx)
 	c.deletePods(ctx)
+	if c.random.IntN(3) == 0 {
+		c.removeNode(ctx)
+	}
 }
 
 // longestDeath is how long before its death what a process sends arrives late, in milliseconds.

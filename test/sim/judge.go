@@ -34,14 +34,15 @@ type judge struct {
 	promises map[types.UID]*promise
 	doubtful map[types.UID]bool  // pods that something was asked for which may still be carried out
 	former   map[string]*promise // by the names of Reservations that are gone
-	// crewRecords and podGroups are of gangs, by name.
+	// crewRecords, podGroups and crewAsked are of gangs, by name: of the last whether somebody wants a pod of it bound.
 	crewRecords    map[string]*crewRecord
+	crewAsked      map[string]bool
 	podGroups      map[string]*groupRecord
 	defined        map[*groupKind]time.Time // since when
 	resourceClaims map[types.UID]*resourcev1.ResourceClaim
-	devices        map[string]*deviceRecord      // by node/ID
-	told           map[types.UID][]string        // the devices of pods, as they were told with their binding
-	used           map[types.UID]map[string]bool // the slots of Reservations that pods have used
+	devices        map[string]*deviceRecord           // by node/ID
+	told           map[types.UID][]string             // the devices of pods, as they were told with their binding
+	used           map[types.UID]map[string]types.UID // which pods have used the slots of Reservations
 	// quota is that of the namespace, ofSchedulers what those may use, by name, and ofReservations what may be kept.
 	quota, ofReservations limits
 	ofSchedulers          map[string]limits
@@ -61,14 +62,23 @@ type given struct {
 }
 
 // unknownFor is how long ago a node may have become smaller, or have gone, where a server could not know: it decides on
-// what it has heard for as long as a watch may be silent, and what it decided is under way for some time.
-const unknownFor = 2 * time.Minute
+// what it has heard for as long as a watch may be silent, and what it decided is under way for some time. In a calm
+// cluster all is heard at once.
+func (c *Cluster) unknownFor() time.Duration {
+	if c.options.Calm {
+		return 10 * time.Second
+	}
+	return longUnknown
+}
+
+const longUnknown = 2 * time.Minute
 
 func newJudge(c *Cluster) *judge {
 	return &judge{
 		cluster: c, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*nodeRecord{}, gone: map[types.UID]bool{},
-		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]bool{},
+		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]types.UID{},
 		former: map[string]*promise{}, doubtful: map[types.UID]bool{}, crewRecords: map[string]*crewRecord{},
+		crewAsked: map[string]bool{},
 		podGroups: map[string]*groupRecord{}, defined: map[*groupKind]time.Time{},
 		resourceClaims: map[types.UID]*resourcev1.ResourceClaim{},
 		devices:        map[string]*deviceRecord{}, told: map[types.UID][]string{}, ofSchedulers: map[string]limits{},
@@ -212,8 +222,15 @@ func (j *judge) observeBinding(before, after *v1.Pod, name string) {
 // observeTerm looks at a pod that was bound by a Binding.
 func (j *judge) observeTerm(pod *v1.Pod, name string) {
 	about := j.answersAbout(pod.UID)
-	if about.requests == 0 && crewOf(pod) == "" { // the rest of a gang the servers bind by themselves
+	node, crew := pod.Spec.NodeName, crewOf(pod)
+	if from := pod.Annotations[v1alpha1.RedirectedFromAnnotation]; from != "" {
+		node = from
+	}
+	switch { // the rest of a gang the servers bind by themselves
+	case about.requests == 0 && !j.crewAsked[crew]:
 		j.cluster.fail("pod %s is bound although nobody has asked for it", name)
+	case !about.nodes[node] && crew == "":
+		j.cluster.fail("pod %s is bound to %s, and nobody has asked for %s", name, pod.Spec.NodeName, node)
 	}
 	if about.bound = about.requests; about.unmade != "" && crewOf(pod) == "" {
 		j.cluster.fail("pod %s is bound although its scheduler was told: %s", name, about.unmade)
@@ -243,25 +260,31 @@ func (j *judge) observeUse(pod *v1.Pod, asked v1.ResourceList, name string) {
 	j.judgeLimits(pod, asked, name)
 }
 
+// mostOf is the most that a node had lately of a resource, where none is said to be as many as otherwise.
+func (j *judge) mostOf(node string, resource v1.ResourceName, otherwise int64) (most quantity.Quantity) {
+	if record := j.nodes[node]; record != nil {
+		for _, g := range record.had {
+			has := g.allocatable[resource]
+			if has.IsZero() {
+				has = *quantity.NewQuantity(otherwise, quantity.DecimalSI)
+			}
+			if g.recent(j.cluster.unknownFor()) && has.Cmp(most) > 0 {
+				most = has
+			}
+		}
+	}
+	return most
+}
+
 // had reports whether a node had as much lately of what is asked for.
 func (j *judge) had(node string, used, asked v1.ResourceList) bool {
-	record := j.nodes[node]
-	if record == nil {
-		return false // it never was there
-	}
 	for resource, amount := range asked {
 		if amount.IsZero() {
 			continue
 		}
-		var most quantity.Quantity
-		for _, g := range record.had {
-			has := g.allocatable[resource]
-			if resource == gpu && has.IsZero() {
-				has = *quantity.NewQuantity(maxDevices, quantity.DecimalSI) // claims are served without a device plugin
-			}
-			if g.recent(unknownFor) && has.Cmp(most) > 0 {
-				most = has
-			}
+		most := j.mostOf(node, resource, 0)
+		if resource == gpu { // claims are served without a device plugin
+			most = j.mostOf(node, resource, maxDevices)
 		}
 		if sum := used[resource]; sum.Cmp(most) > 0 {
 			return false
@@ -286,24 +309,29 @@ func (g *given) recent(within time.Duration) bool {
 
 // answers is what schedulers were told of their requests to bind one pod.
 type answers struct {
-	requests, bound int    // how many there were, and by then when it was bound
-	unknown         bool   // what became of one of them is not known: it may be carried out at any time
-	unmade          string // why the latest was not carried out
+	requests, bound int             // how many there were, and by then when it was bound
+	nodes           map[string]bool // that were asked for
+	unknown         bool            // what became of one of them is not known: it may be carried out at any time
+	unmade          string          // why the latest was not carried out
 }
 
 func (j *judge) answersAbout(pod types.UID) *answers {
 	if j.answers[pod] == nil {
-		j.answers[pod] = &answers{}
+		j.answers[pod] = &answers{nodes: map[string]bool{}}
 	}
 	return j.answers[pod]
 }
 
-// asked notes that a pod is to be bound, and returns how often that was.
-func (j *judge) asked(pod types.UID) int {
+// asked notes that a pod is to be bound to a node, and returns how often it was to be bound.
+func (j *judge) asked(pod *v1.Pod, node string) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	about := j.answersAbout(pod)
+	about := j.answersAbout(pod.UID)
 	about.requests++
+	about.nodes[node] = true
+	if crew := crewOf(pod); crew != "" {
+		j.crewAsked[crew] = true
+	}
 	about.unmade = ""
 	return about.requests
 }

@@ -3,8 +3,10 @@ package sim
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -76,8 +78,8 @@ func (c *Cluster) changePolicy(context.Context) {
 func (c *Cluster) setPolicy(l limited, deadline int, deletedPods bool) {
 	text := policyHead + fmt.Sprintf("gangs: {deadline: %ds}\ndeletedPods: {enabled: %t}\n", deadline, deletedPods)
 	text += "schedulers:\n"
-	for name, cpu := range l.cpu {
-		text += fmt.Sprintf("- {name: %s, callers: [%s], limits: {cpu: %d}}\n", name, name, cpu)
+	for _, name := range slices.Sorted(maps.Keys(l.cpu)) {
+		text += fmt.Sprintf("- {name: %s, callers: [%s], limits: {cpu: %d}}\n", name, name, l.cpu[name])
 	}
 	if l.slots > 0 {
 		text += fmt.Sprintf("namespaces: {default: {maxReserved: {cpu: %d}, maxSlots: %d}}\n", l.reserved, l.slots)
@@ -103,7 +105,7 @@ func (c *Cluster) liftLimits(ctx context.Context) {
 
 // policyTime is unknownFor for the policy: servers read its file all the time, but may be paused, and what they have
 // decided is under way.
-const policyTime = 45 * time.Second
+func (c *Cluster) policyTime() time.Duration { return min(c.unknownFor(), 45*time.Second) }
 
 // limits are those that somebody has, now and before: a list without a resource is no limit of it.
 type limits []given
@@ -115,12 +117,14 @@ func (l limits) now() v1.ResourceList {
 	return l[len(l)-1].allocatable
 }
 
-// set has another list hold from now on.
-func (l limits) set(list v1.ResourceList) limits {
-	if len(l) == 0 {
+// set has another list hold from now on. What holds from the start has held for ever: no server has run before.
+func (j *judge) set(l limits, list v1.ResourceList) limits {
+	if len(l) == 0 && len(j.cluster.servers) > 0 {
 		l = limits{{}}
 	}
-	l[len(l)-1].until = time.Now()
+	if len(l) > 0 {
+		l[len(l)-1].until = time.Now()
+	}
 	return append(l, given{allocatable: list})
 }
 
@@ -159,7 +163,7 @@ func (j *judge) limit(l limited) {
 		if cpu, ok := l.cpu[name]; ok {
 			list = v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(cpu), resource.DecimalSI)}
 		}
-		j.ofSchedulers[name] = j.ofSchedulers[name].set(list)
+		j.ofSchedulers[name] = j.set(j.ofSchedulers[name], list)
 	}
 	reserved := v1.ResourceList(nil)
 	if l.slots > 0 {
@@ -168,7 +172,7 @@ func (j *judge) limit(l limited) {
 			slots:          *resource.NewQuantity(int64(l.slots), resource.DecimalSI),
 		}
 	}
-	j.ofReservations = j.ofReservations.set(reserved)
+	j.ofReservations = j.set(j.ofReservations, reserved)
 }
 
 // slots is what the slots of Reservations are counted as.
@@ -176,10 +180,10 @@ const slots v1.ResourceName = "slots"
 
 func (j *judge) observeQuota(after *v1.ResourceQuota) {
 	if after == nil {
-		j.quota = j.quota.set(nil)
+		j.quota = j.set(j.quota, nil)
 		return
 	}
-	j.quota = j.quota.set(v1.ResourceList{
+	j.quota = j.set(j.quota, v1.ResourceList{
 		v1.ResourceCPU: after.Spec.Hard[v1.ResourceRequestsCPU], v1.ResourcePods: after.Spec.Hard[v1.ResourcePods],
 	})
 }
@@ -215,11 +219,11 @@ func (j *judge) usedBy(scheduler string) v1.ResourceList {
 func (j *judge) judgeLimits(pod *v1.Pod, asked v1.ResourceList, name string) {
 	used, kept := j.usedAndKept()
 	add(used, kept)
-	if over := j.quota.exceeded(unknownFor, used, asked); over != "" {
+	if over := j.quota.exceeded(j.cluster.unknownFor(), used, asked); over != "" {
 		j.cluster.fail("pod %s is beyond the quota: %s are used and kept", name, over)
 	}
 	scheduler := pod.Spec.SchedulerName
-	if over := j.ofSchedulers[scheduler].exceeded(policyTime, j.usedBy(scheduler), asked); over != "" {
+	if over := j.ofSchedulers[scheduler].exceeded(j.cluster.policyTime(), j.usedBy(scheduler), asked); over != "" {
 		j.cluster.fail("pod %s is beyond the limit of %s: %s are used", name, scheduler, over)
 	}
 }
@@ -231,11 +235,20 @@ func (j *judge) judgeReservation(r *v1alpha1.Reservation) {
 	for i := range r.Spec.Slots {
 		add(asked, r.Spec.Slots[i].Requests)
 	}
-	if over := j.ofReservations.exceeded(policyTime, kept, asked); over != "" {
+	for i := range r.Status.Slots {
+		node := r.Status.Slots[i].NodeName
+		on := j.usedOn(node)
+		kept, _ := j.keptOn(node, highPriority) // what gives way may have been ended for it
+		if add(on, kept); node != "" && !j.had(node, on, asked) {
+			j.cluster.fail("reservation %s becomes available on %s, which has no capacity: %s are used and kept", r.Name, node,
+				text(on))
+		}
+	}
+	if over := j.ofReservations.exceeded(j.cluster.policyTime(), kept, asked); over != "" {
 		j.cluster.fail("reservation %s is beyond what may be kept: %s", r.Name, over)
 	}
 	add(used, kept)
-	if over := j.quota.exceeded(unknownFor, used, asked); over != "" {
+	if over := j.quota.exceeded(j.cluster.unknownFor(), used, asked); over != "" {
 		j.cluster.fail("reservation %s is beyond the quota: %s are used and kept", r.Name, over)
 	}
 }
@@ -271,7 +284,7 @@ func (j *judge) limited() bool {
 
 // judgeCreation looks at a pod that was created with its node, by somebody whom no policy lists.
 func (j *judge) judgeCreation(pod *v1.Pod, name string) {
-	if _, limited := j.ofSchedulers[pod.Spec.SchedulerName].most(policyTime, v1.ResourceCPU); limited {
+	if _, limited := j.ofSchedulers[pod.Spec.SchedulerName].most(j.cluster.policyTime(), v1.ResourceCPU); limited {
 		j.cluster.fail("pod %s was created on %s by somebody who may not act for %s", name, pod.Spec.NodeName,
 			pod.Spec.SchedulerName)
 	}

@@ -67,7 +67,9 @@ const (
 
 var (
 	fates      = []string{requestLost, answerLost, late, slow, throttled, failed, unavailable, twice}
-	watchFates = []string{requestLost, throttled, unavailable, stalled, cut}
+	watchFates = []string{requestLost, throttled, unavailable}
+	// pieceFates are those of what is heard of a watch, one after the other.
+	pieceFates = []string{stalled, cut}
 	// askedFates are those of what servers are asked. Who asks twice knows that.
 	askedFates = []string{requestLost, answerLost, late, slow, slow, slow, slow, throttled, failed, unavailable}
 )
@@ -132,10 +134,28 @@ func (l *link) draw(watch, write bool) fate {
 		f.what, f.before = late, milliseconds(l.random, l.late)
 	}
 	f.carried = f.what == failed && l.random.IntN(2) == 0
-	if f.what == stalled {
-		f.lag = milliseconds(l.random, longestStall)
-	}
 	return f
+}
+
+// pieces is of how many pieces of a watch something happens to one, where it happens to all requests.
+const pieces = 50
+
+// drawPiece draws what becomes of a piece of a watch, and by how much it is late.
+func (l *link) drawPiece(usual time.Duration) (what string, lag time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.random.IntN(100*pieces) >= l.trouble {
+		return "", usual
+	}
+	what, lag = pieceFates[l.random.IntN(len(pieceFates))], usual
+	if slices.Contains(l.without, what) {
+		return "", usual
+	}
+	if what == stalled {
+		lag = milliseconds(l.random, longestStall)
+	}
+	l.note("%s for %s", what, lag)
+	return what, lag
 }
 
 func milliseconds(random *rand.Rand, most int) time.Duration {
@@ -146,7 +166,7 @@ func milliseconds(random *rand.Rand, most int) time.Duration {
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	watch := r.URL.Query().Has("watch")
-	f := l.draw(watch, r.Method == http.MethodPost || r.Method == http.MethodPatch)
+	f := l.draw(watch, r.Method != http.MethodGet)
 	if f.what != "" {
 		l.note("%s: %s %s", f.what, r.Method, r.URL.RequestURI())
 	}
@@ -191,7 +211,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if watch {
-		response.Body = &watchBody{ReadCloser: response.Body, link: l, ctx: ctx, fate: f}
+		response.Body = &watchBody{ReadCloser: response.Body, link: l, ctx: ctx, lag: f.lag}
 	}
 	return response, nil
 }
@@ -265,28 +285,24 @@ func refusal(r *http.Request, status string) *http.Response {
 // watchBody is what a server hears of a watch.
 type watchBody struct {
 	io.ReadCloser
-	link *link
-	ctx  context.Context
-	fate fate
-	read int
+	link  *link
+	ctx   context.Context
+	lag   time.Duration
+	begun bool
 }
 
-// Read implements io.Reader. What is late delays all after it: a watch is in order.
+// Read implements io.Reader. What is late delays all after it: a watch is in order. Nothing happens to its begin.
 func (b *watchBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	first := b.read == 0
-	b.read += n
-	lag := b.fate.lag
-	if first {
-		lag = 0
+	what, lag := "", time.Duration(0)
+	if b.begun {
+		what, lag = b.link.drawPiece(b.lag)
 	}
+	b.begun = true
 	if late := b.link.travel(b.ctx, lag); late != nil {
 		return 0, late
 	}
-	if b.fate.what == stalled && !first {
-		b.fate.lag = 0 // once
-	}
-	if b.fate.what == cut && !first {
+	if what == cut {
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -112,6 +112,9 @@ func (c *Cluster) drive(r *Result) {
 	for _, a := range actions {
 		all += a.weight
 	}
+	if !c.options.Calm && c.random.IntN(2) == 0 {
+		c.changeTrouble(ctx)
+	}
 	for c.steps.Load() < int64(c.options.Steps) && c.finding() == nil {
 		drawn := c.random.IntN(all)
 		for _, a := range actions {

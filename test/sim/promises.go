@@ -39,23 +39,36 @@ func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
 	}
 	p := j.promises[after.UID]
 	if p == nil {
-		p = &promise{}
+		p = &promise{object: &v1alpha1.Reservation{}}
 		j.promises[after.UID] = p
 	}
-	begins := after.Status.Phase == v1alpha1.ReservationAvailable &&
-		(p.object == nil || p.object.Status.Phase != after.Status.Phase)
-	if p.object == nil || p.object.Status.Phase != after.Status.Phase {
+	changed := p.object.Status.Phase != after.Status.Phase
+	if changed || p.object.Name == "" {
 		j.cluster.note("API", "reservation %s is %q: %s", after.Name, after.Status.Phase, after.Status.NodeName)
 	}
+	j.judgeEnd(p, after)
 	if p.object = after; after.Status.Phase.IsFinal() && p.broken == "" {
-		if p.isAcknowledged() && j.owed(p) {
-			j.cluster.fail("reservation %s has ended as %s although its scheduler was told that it lasts", after.Name,
-				after.Status.Phase)
-		}
 		p.broken = string(after.Status.Phase)
 	}
-	if begins {
+	if changed && after.Status.Phase == v1alpha1.ReservationAvailable {
 		j.judgeReservation(after)
+	}
+}
+
+// judgeEnd looks at what a Reservation keeps no more although it is still to be kept: its time is not over, its nodes
+// are there and as large as ever, and nobody has used it or given it back. One that gives way may be ended at any time.
+func (j *judge) judgeEnd(p *promise, after *v1alpha1.Reservation) {
+	if j.cluster.jumped.Load() || p.object.Spec.Preemptible ||
+		slices.ContainsFunc(p.object.Spec.Slots, func(s v1alpha1.Slot) bool { return j.shrank(p.nodeOf(&s)) }) {
+		return
+	}
+	for i := range p.object.Spec.Slots {
+		slot := &p.object.Spec.Slots[i]
+		ends := after.Status.Phase.IsFinal() || (&promise{object: after}).isOver(slot)
+		if node, kept := j.keptBy(p, slot); ends && kept {
+			j.cluster.fail("reservation %s is %s, and keeps slot %s on %s no more, although it was to last", after.Name,
+				after.Status.Phase, slot.Name, node)
+		}
 	}
 }
 
@@ -101,13 +114,13 @@ func (j *judge) keptBy(p *promise, slot *v1alpha1.Slot) (node string, kept bool)
 	if !granted || p.broken != "" || r.DeletionTimestamp != nil {
 		return "", false
 	}
-	if end := r.Status.ExpiresAt; end != nil && time.Until(end.Time) < keptUntil {
+	if end := r.Status.ExpiresAt; end != nil && time.Until(end.Time) < keptUntil && !p.isAcknowledged() {
 		return "", false
 	}
 	if p.isOver(slot) {
 		return "", false
 	}
-	if slot.Pod != nil && !j.comes(slot.Pod) || j.used[r.UID][slot.Name] {
+	if slot.Pod != nil && !j.comes(slot.Pod) || j.used[r.UID][slot.Name] != "" {
 		return "", false
 	}
 	return p.nodeOf(slot), true
@@ -152,12 +165,39 @@ func (j *judge) use(pod *v1.Pod) {
 	j.cluster.note("API", "pod %s uses %s", pod.Name, slot)
 	name := strings.Split(slot, "/")
 	for uid, p := range j.promises {
-		if len(name) == 3 && p.object.Namespace == name[0] && p.object.Name == name[1] {
+		of := pod.Annotations[v1alpha1.MatchedReservationUIDAnnotation]
+		if len(name) == 3 && p.object.Namespace == name[0] && p.object.Name == name[1] && (of == "" || of == string(uid)) {
+			j.judgeUser(p, name[2], pod)
 			if j.used[uid] == nil {
-				j.used[uid] = map[string]bool{}
+				j.used[uid] = map[string]types.UID{}
 			}
-			j.used[uid][name[2]] = true
+			j.used[uid][name[2]] = pod.UID
 		}
+	}
+}
+
+// judgeUser looks whether a slot is free, on the node of a pod, and for it. Where another pod has used it and is over
+// no server may have seen that.
+func (j *judge) judgeUser(p *promise, slot string, pod *v1.Pod) {
+	at := slices.IndexFunc(p.object.Spec.Slots, func(s v1alpha1.Slot) bool { return s.Name == slot })
+	if at < 0 {
+		j.cluster.fail("pod %s uses slot %s of reservation %s, which it does not have", pod.Name, slot, p.object.Name)
+		return
+	}
+	if other := j.pods[j.used[p.object.UID][slot]]; other != nil && other.UID != pod.UID && !ended(other) {
+		j.cluster.fail("pods %s and %s use slot %s of reservation %s both", pod.Name, other.Name, slot, p.object.Name)
+	}
+	s := &p.object.Spec.Slots[at]
+	consumers := ptr.Deref(p.object.Spec.Consumers, v1alpha1.ConsumerSpec{})
+	switch {
+	case s.NodeName != "" && s.NodeName != pod.Spec.NodeName:
+		j.cluster.fail("pod %s on %s uses slot %s of reservation %s, which is on %s", pod.Name, pod.Spec.NodeName, slot,
+			p.object.Name, s.NodeName)
+	case s.Pod != nil && s.Pod.Name == pod.Name && (s.Pod.UID == "" || s.Pod.UID == pod.UID):
+	case s.Pod == nil && p.selects([]*v1.Pod{pod}):
+	case s.Pod == nil && consumers.Index != "" && consumers.Index == pod.Annotations[v1alpha1.ReservationIndexAnnotation]:
+	default:
+		j.cluster.fail("pod %s uses slot %s of reservation %s, which is for others", pod.Name, slot, p.object.Name)
 	}
 }
 
@@ -165,7 +205,7 @@ func (j *judge) use(pod *v1.Pod) {
 // may use themselves is left out.
 func (j *judge) keptOn(node string, priority int32, but ...*v1.Pod) (sum v1.ResourceList, by []string) {
 	sum = v1.ResourceList{}
-	if j.cluster.options.Jumps {
+	if j.cluster.jumped.Load() {
 		return sum, nil // ends are times of day
 	}
 	for _, p := range j.promises {
@@ -191,7 +231,7 @@ func (j *judge) keptOn(node string, priority int32, but ...*v1.Pod) (sum v1.Reso
 // acknowledged notes that a scheduler was told that a Reservation keeps capacity for its pods. The answer may have been
 // on its way until that was over.
 func (j *judge) acknowledged(name types.NamespacedName, until time.Time, pods []v1.Pod) {
-	if j.cluster.options.Jumps || time.Until(until) < keptUntil {
+	if j.cluster.jumped.Load() || time.Until(until) < keptUntil {
 		return
 	}
 	j.mu.Lock()
@@ -348,7 +388,7 @@ func (j *judge) refusedKept(pod *v1.Pod, node, why string) {
 	for _, p := range j.promises {
 		for i := range p.object.Spec.Slots {
 			slot := &p.object.Spec.Slots[i]
-			if slot.Pod == nil || slot.Pod.Name != pod.Name || !p.isAcknowledged() || j.cluster.options.Jumps ||
+			if slot.Pod == nil || slot.Pod.Name != pod.Name || !p.isAcknowledged() || j.cluster.jumped.Load() ||
 				j.pods[pod.UID] == nil || len(more(j.pods[pod.UID], slot.Requests)) > 0 {
 				continue
 			}
@@ -371,8 +411,22 @@ func more(pod *v1.Pod, than v1.ResourceList) v1.ResourceList {
 	return list
 }
 
-// shrank reports whether a node has ever had more than it has now.
-func (j *judge) shrank(node string) bool { return j.nodes[node] == nil || len(j.nodes[node].had) > 1 }
+// shrank reports whether a node has less than it had lately, or was not there: what is kept there may have no place any
+// more.
+func (j *judge) shrank(node string) bool {
+	record := j.nodes[node]
+	if record == nil || record.node == nil {
+		return true
+	}
+	return slices.ContainsFunc(record.had, func(g given) bool {
+		for name, amount := range g.allocatable {
+			if has := record.node.Status.Allocatable[name]; amount.Cmp(has) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
 
 func add(sum, more v1.ResourceList) {
 	for resource, quantity := range more {

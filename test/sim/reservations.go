@@ -70,6 +70,8 @@ func (c *Cluster) empty(ctx context.Context) {
 	}
 	claims := c.objects.ExtendedResourceClaims("default")
 	c.must(claims.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting the claims")
+	resourceClaims := c.admin.ResourceV1().ResourceClaims("default")
+	c.must(resourceClaims.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting ResourceClaims")
 	all := c.objects.Reservations("default")
 	c.must(all.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), "deleting the Reservations")
 	c.deletePodGroups(ctx)
@@ -77,24 +79,29 @@ func (c *Cluster) empty(ctx context.Context) {
 	c.collectGarbage(ctx)
 	time.Sleep(quietStep)
 	c.startServers(ctx)
-	leader := c.leader()
-	if leader == nil {
+	if c.leader() == nil {
 		c.fail("no server decides after everything was deleted")
 		return
 	}
+	c.compare(ctx)
 	if left, err := claims.List(ctx, metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
 		c.fail("claim %v is still there, after everything was deleted: %v", left.Items, err)
 	}
-	for path, list := range map[string]string{
-		"/v1/allocations": "Allocations", "/v1/reservations": "Reservations", "/v1/gangs": "Gangs", "/v1/pending": "Pods",
-	} {
-		answer := map[string]any{}
-		if err := leader.ask(ctx, admin, "GET", path, nil, &answer); err != nil {
-			c.fail("%s does not answer %s: %v", leader.name, path, err)
-			return
-		}
-		if left, _ := answer[list].([]any); len(left) > 0 || answer[list] == nil {
-			c.fail("%s still has in %s, after everything was deleted: %v", leader.name, path, answer)
+	for _, s := range c.servers {
+		for path, list := range map[string]string{
+			"/v1/allocations": "Allocations", "/v1/reservations": "Reservations", "/v1/gangs": "Gangs", "/v1/pending": "Pods",
+		} {
+			answer := map[string]any{}
+			if !s.alive() {
+				continue
+			}
+			if err := s.running.ask(ctx, admin, "GET", path, nil, &answer); err != nil {
+				c.fail("%s does not answer %s: %v", s.name, path, err)
+				return
+			}
+			if left, _ := answer[list].([]any); len(left) > 0 || answer[list] == nil {
+				c.fail("%s still has in %s, after everything was deleted: %v", s.name, path, answer)
+			}
 		}
 	}
 }

@@ -113,7 +113,7 @@ func (s *scheduler) filter(ctx context.Context, server *process, pod *v1.Pod) []
 
 // bind asks a server to bind a pod. It may be any, which passes on what it does not decide.
 func (s *scheduler) bind(ctx context.Context, server *process, pod *v1.Pod, node string) bool {
-	asked := s.cluster.judge.asked(pod.UID)
+	asked := s.cluster.judge.asked(pod, node)
 	var bound reserver.BindAnswer
 	err := server.ask(ctx, s.name, "POST", "/bind", extenderv1.ExtenderBindingArgs{
 		PodName: pod.Name, PodNamespace: pod.Namespace, PodUID: pod.UID, Node: node,
@@ -138,7 +138,7 @@ func (s *scheduler) bind(ctx context.Context, server *process, pod *v1.Pod, node
 
 // bindAlone binds a pod as those do who do not know the servers: the API server asks one.
 func (s *scheduler) bindAlone(ctx context.Context, pod *v1.Pod, node string) bool {
-	asked := s.cluster.judge.asked(pod.UID)
+	asked := s.cluster.judge.asked(pod, node)
 	err := s.alone.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID},
 		Target:     v1.ObjectReference{Kind: "Node", Name: node},

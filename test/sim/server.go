@@ -36,7 +36,7 @@ type process struct {
 	link *link // to the API server
 	// asked is the network between the process and those who ask it.
 	asked *link
-	// jump is by how much the clock of its machine is ahead, and slept how long it was suspended, in nanoseconds.
+	// jump is by how much the clock of its machine is ahead, in nanoseconds.
 	jump  atomic.Int64
 	stop  context.CancelFunc
 	ended chan struct{}

@@ -46,7 +46,7 @@ func shrink(t *testing.T, o Options, result *Result) (Options, *Result) {
 			break
 		}
 	}
-	for _, what := range slices.Concat(actionNames(), fates, watchFates) {
+	for _, what := range slices.Concat(actionNames(), fates, watchFates, pieceFates) {
 		less := o
 		less.Without = append(slices.Clone(o.Without), what)
 		if try(less) {

@@ -39,11 +39,17 @@ const (
 
 // ofSeed is the cluster that belongs to a seed.
 func ofSeed(seed, steps int) Options {
-	return Options{
-		Seed: uint64(seed), Steps: steps, Servers: 2 + seed%2, Nodes: 4, Schedulers: 4,
-		Unfenced: seed%4 == 0, Jumps: seed%4 < 2, Uncompared: seed%5 < 2, Limited: seed%7 < 3, Pace: 1 + seed%3/2*4,
+	o := Options{
+		Seed: uint64(seed), Steps: steps, Servers: 2 + seed/3%2, Nodes: 4, Schedulers: 4,
+		Unfenced: seed%4 == 0, Jumps: seed/4%2 == 0, Uncompared: seed%5 < 2, Limited: seed%7 < 3, Pace: 1 + seed%3/2*4,
 		LogLevel: "warn",
 	}
+	if seed%8 == 3 {
+		o.Calm, o.Without = true, []string{
+			"changeTrouble", "disturbServer", "replaceLeader", "cutPower", "restartAPIServer", "lagAPIServer",
+		}
+	}
+	return o
 }
 
 // happens is what has to happen in the clusters of the gate: where it does not, nothing is found either.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -128,5 +129,26 @@ func TestChangedObjectIsReadAgain(t *testing.T) {
 		assert.Contains(t, d.Error, "was not made by /reserve")
 		assert.Len(t, w.written(), 1)
 		assert.Len(t, w.slots(), 1)
+	})
+}
+
+// Pods of a gang of which one is bound meanwhile are given back, and no others.
+func TestUnreserveWhileAPodIsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, q, r := newPod("p"), newPod("q"), newPod("r")
+		w := newWorld(t, p, q, r)
+		g := onA("for-scheduler", p, q, r)
+		g.Name, g.Durable = "job", true
+		assert.Empty(t, w.reserve(w.Arbiter, g))
+		w.Store.Gets = []storetest.Fate{{Delay: time.Second}}
+		time.AfterFunc(500*time.Millisecond, func() {
+			_, refused := w.Ledger.StartBind(&ledger.Placement{Pod: ref(p), Node: "a", Request: w.info(p).Request}, time.Now())
+			assert.Nil(t, refused)
+			w.Ledger.Confirm(ref(p), "a")
+		})
+		_, err := w.Unreserve(as(t.Context(), "for-scheduler"), onA("for-scheduler", p, q))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"ns/job/r"}, w.slots())
+		assert.Len(t, w.written(), 1)
 	})
 }

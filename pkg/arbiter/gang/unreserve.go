@@ -74,7 +74,9 @@ func (a *Arbiter) toGiveBack(g *Request) ([]ledger.Placement, map[types.Namespac
 		if _, allocated := a.o.Ledger.Allocation(pods[i]); allocated {
 			continue
 		}
-		slots := unplaced[i]
+		slots := slices.DeleteFunc(unplaced[i], func(slot ledger.Slot) bool { // what others have reserved is not given back
+			return slot.Scheduler != "" && slot.Scheduler != g.Scheduler || !ledger.MayAll(g.Caller) && slot.Caller != g.Caller
+		})
 		if view, ok := a.o.Ledger.SlotFor(pods[i]); ok {
 			slots = append(slots, view.Slot)
 		}
@@ -95,7 +97,7 @@ func (a *Arbiter) unreserveHeld(
 	for _, p := range pods {
 		r := ledger.Rejection{Pod: placements[p.index].Pod, Node: placements[p.index].Node, AllocatedOn: p.slot.Node}
 		switch {
-		case r.Node != "" && r.Node != p.slot.Node:
+		case r.Node != "" && p.slot.Node != "" && r.Node != p.slot.Node:
 			r.Reason = ledger.AllocatedElsewhere
 		case p.slot.Scheduler != "" && p.slot.Scheduler != g.Scheduler:
 			r.Reason = ledger.NotOwner
@@ -110,9 +112,6 @@ func (a *Arbiter) unreserveHeld(
 	}
 	slices.Sort(slots)
 	slots = slices.Compact(slots) // one may have been found as it was placed, and so twice
-	if len(slots) == len(a.o.Ledger.ReservationSlots(key.Namespace, key.Name)) {
-		slots = nil // all that is left
-	}
 	if refusal := a.releaseObject(ctx, g, key, slots); refusal != nil {
 		for _, p := range mine {
 			r := *refusal
@@ -159,7 +158,7 @@ func (a *Arbiter) releaseObject(ctx context.Context, g *Request, key types.Names
 	if refused != nil {
 		return refused
 	}
-	if len(slots) > 0 {
+	if len(slots) > 0 && !a.areAll(key, slots) {
 		err = a.o.ReleaseSlots(a.ctx, key.Namespace, key.Name, slots)
 	} else if err = a.remove(object, time.Now().Add(storeTimeout), func(found *v1alpha1.Reservation) bool {
 		refused = mayRelease(found, key, g)
@@ -171,6 +170,14 @@ func (a *Arbiter) releaseObject(ctx context.Context, g *Request, key types.Names
 		return notWritten("reservation %s could not be changed: try again: %s", key, err)
 	}
 	return refused
+}
+
+// areAll reports whether the slots are all that is left of a reservation.
+func (a *Arbiter) areAll(key types.NamespacedName, slots []string) bool {
+	left := a.o.Ledger.ReservationSlots(key.Namespace, key.Name)
+	return len(left) > 0 && !slices.ContainsFunc(left, func(view ledger.SlotView) bool {
+		return !slices.Contains(slots, view.Ref.Slot)
+	})
 }
 
 func notWritten(format string, args ...any) *Refusal {

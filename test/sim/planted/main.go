@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A mistake has to be found in so many clusters, of so many steps each.
@@ -44,20 +47,27 @@ func run(out io.Writer, only []string) error {
 	if err != nil {
 		return err
 	}
+	rows, group := make([]string, len(patches)), errgroup.Group{}
+	group.SetLimit(2)
+	for i, p := range patches {
+		group.Go(func() error {
+			row, err := p.try()
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.file, err)
+			}
+			rows[i] = fmt.Sprintf("| %s | %s |\n", p.what, cmp.Or(row, "not found | |"))
+			fmt.Fprint(out, rows[i])
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
 	var missed []string
-	var table strings.Builder
-	for _, p := range patches {
-		row, err := p.try()
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.file, err)
+	for i, row := range rows {
+		if strings.Contains(row, "not found | |") {
+			missed = append(missed, patches[i].file)
 		}
-		if row == "" {
-			row = "not found | |"
-			missed = append(missed, p.file)
-		}
-		row = fmt.Sprintf("| %s | %s |\n", p.what, row)
-		table.WriteString(row)
-		fmt.Fprint(out, row)
 	}
 	if len(missed) > 0 {
 		return fmt.Errorf("not found in %d steps: %s", seeds*steps, strings.Join(missed, ", "))
@@ -69,7 +79,7 @@ func run(out io.Writer, only []string) error {
 	if err != nil {
 		return err
 	}
-	written, err := replaceTable(string(text), table.String())
+	written, err := replaceTable(string(text), strings.Join(rows, ""))
 	if err != nil {
 		return err
 	}
@@ -185,6 +195,9 @@ func (m *mistake) try() (row string, err error) {
 			continue
 		}
 		match := found.FindStringSubmatch(string(said))
+		if died := panicked.FindString(string(said)); match == nil && died != "" {
+			match = []string{"", strconv.Itoa(steps), died}
+		}
 		if match == nil {
 			return "", fmt.Errorf("seed %d fails otherwise: %s", seed, said)
 		}
@@ -196,6 +209,9 @@ func (m *mistake) try() (row string, err error) {
 
 // found matches what TestSeeds says of a cluster in which a promise was broken.
 var found = regexp.MustCompile(`seed \d+, after (\d+) steps: (.*)`)
+
+// panicked matches what the runtime says of a server that ends by a panic, and the cluster with it.
+var panicked = regexp.MustCompile(`(?m)^panic: .*`)
 
 var (
 	ids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)

@@ -347,7 +347,9 @@ func (s *Server) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
 				slot := &object.Spec.Slots[k]
 				ref := ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: slot.Name}
 				if object.Status.Phase == v1alpha1.ReservationPending && slot.Pod != nil && pods[i].Name == slot.Pod.Name {
-					found[i] = append(found[i], ledger.Slot{Ref: ref, Node: slot.NodeName, Scheduler: object.Spec.SchedulerName})
+					found[i] = append(found[i], ledger.Slot{
+						Ref: ref, Scheduler: object.Spec.SchedulerName, Caller: object.Annotations[v1alpha1.CallerAnnotation],
+					})
 				}
 			}
 		}
