@@ -14,7 +14,7 @@ import (
 
 // Pending is a reservation that waits for capacity.
 type Pending struct {
-	Reservation *v1alpha1.Reservation // shared; it must not be changed. Slots that were given back are left out
+	Reservation *v1alpha1.Reservation // shared; it must not be changed; see asked
 	Priority    int32
 	// Reason and Message are of its last attempt; empty before the first.
 	Reason, Message string
@@ -67,7 +67,7 @@ func (c *Controller) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.records {
-		if r.final() || r.rsv.Labels[convert.MadeByLabel] != convert.MadeByReserve {
+		if r.rsv.Status.Phase.IsFinal() || r.rsv.Labels[convert.MadeByLabel] != convert.MadeByReserve {
 			continue
 		}
 		for s := range r.rsv.Spec.Slots {
@@ -89,10 +89,10 @@ func (c *Controller) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
 	return found
 }
 
-// asked returns a reservation that waits, without the slots that were given back.
+// asked returns a reservation that waits, without the slots that were given back through /unreserve.
 func (r *record) asked() *v1alpha1.Reservation {
 	back := givenBack(&r.status)
-	if len(back) == 0 {
+	if len(back) == 0 || r.rsv.Labels[convert.MadeByLabel] != convert.MadeByReserve {
 		return r.rsv
 	}
 	rsv := *r.rsv

@@ -141,9 +141,12 @@ func (r *record) giveBack(names map[string]bool) {
 	}
 }
 
-// toGiveBack reports whether it is still to be written of a slot that it was given back, were it given back now.
+// toGiveBack reports whether it would have to be written of a slot that it is given back.
 func (r *record) toGiveBack(slot string) bool {
-	return r.keeps(slot) || !givenBack(&r.rsv.Status)[slot] && (r.pending() || givenBack(&r.status)[slot])
+	if givenBack(&r.status)[slot] {
+		return !givenBack(&r.rsv.Status)[slot]
+	}
+	return r.keeps(slot) || r.pending()
 }
 
 // granted records that the capacity is held since availableAt, on the nodes that slots

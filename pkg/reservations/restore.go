@@ -54,6 +54,7 @@ func (c *Controller) restore(r *record) {
 	}
 	if !r.restored(kept, since, now) {
 		clear(r.slots)
+		r.status = *r.rsv.Status.DeepCopy()
 		c.begin(r) // its status does not say where it was
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -127,7 +128,8 @@ func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) 
 }
 
 // toWrite projects the ledger on the record and returns the object with the status it is to have; nil where it has
-// it, or is to be deleted at once: the bindings of its pods are the record of what the server made.
+// it, or is to be deleted at once: the bindings of its pods are the record of what the server made. Nothing else tells
+// what was given back of that.
 func (c *Controller) toWrite(key types.NamespacedName) *v1alpha1.Reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,8 +140,9 @@ func (c *Controller) toWrite(key types.NamespacedName) *v1alpha1.Reservation {
 	}
 	c.project(r)
 	phase := r.status.Phase
-	if convert.MadeByServer(r.rsv) && (phase == v1alpha1.ReservationSucceeded || phase == v1alpha1.ReservationExpired) ||
-		apiequality.Semantic.DeepEqual(&r.status, &r.rsv.Status) {
+	known := phase == v1alpha1.ReservationExpired || phase == v1alpha1.ReservationSucceeded &&
+		maps.Equal(givenBack(&r.status), givenBack(&r.rsv.Status))
+	if convert.MadeByServer(r.rsv) && known || apiequality.Semantic.DeepEqual(&r.status, &r.rsv.Status) {
 		return nil
 	}
 	rsv := *r.rsv // shared: only the status differs

@@ -165,28 +165,36 @@ func TestReleaseSlotsOfOneThatWaits(t *testing.T) {
 
 // What is not written is not given back: whoever asks again has it written, also when the others were placed meanwhile.
 func TestReleaseSlotsOfOneThatWaitsAgain(t *testing.T) {
-	for _, placed := range []bool{false, true} {
-		t.Run(fmt.Sprint(placed), func(t *testing.T) {
+	for _, then := range []string{"wait", "are placed", "are used", "are none"} {
+		t.Run("the others "+then, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.bind("other", "n1", 3500)
 				w.putPod(podInfo("p"))
 				rsv := newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000))
 				w.create(madeBy(forPod(rsv, "uid-of-p"), convert.MadeByReserve))
 				refused := apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", nil)
-				release := func() error { return w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}) }
+				slots := []string{"a"}
+				if then == "are none" {
+					slots = []string{"a", "b"}
+				}
+				release := func() error { return w.c.ReleaseSlots(w.ctx(), testNamespace, "r", slots) }
 				w.failWrites(100, refused)
 				require.ErrorContains(t, release(), "giving back slots of reservation ns/r")
-				if placed {
+				if then == "are placed" || then == "are used" {
 					w.deletePod("other")
-					w.pass(time.Second)
-					require.Equal(t, []string{"b@n1"}, w.held("r"))
+				}
+				w.pass(time.Second)
+				if then == "are used" {
+					require.True(t, w.bind("q", "n1", 1000, slotRef("r", "b")))
 				}
 				assert.Len(t, w.c.Unplaced([]ledger.PodRef{podRef("p")}), 1)
 				require.ErrorContains(t, release(), "giving back slots of reservation ns/r")
 				w.failWrites(0, nil)
 				w.client.ReactionChain = w.client.ReactionChain[2:]
 				require.NoError(t, release())
-				assert.Equal(t, v1alpha1.SlotReleased, w.get("r").Status.Slots[0].State)
+				if r := w.get("r"); r != nil { // else it has ended, and is deleted by now
+					assert.Equal(t, v1alpha1.SlotReleased, r.Status.Slots[0].State)
+				}
 				assert.Empty(t, w.c.Unplaced([]ledger.PodRef{podRef("p")}))
 			})
 		})

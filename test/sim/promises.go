@@ -266,9 +266,12 @@ func (j *judge) judgeGang(name string, pods []v1.Pod) {
 }
 
 // keepsFor returns a Reservation of some kind in which a slot is for one of the pods alone, and neither used nor given
-// back; "" where there is none.
+// back; "" where there is none. One whose time is over keeps nothing, though no server may have been able to write that.
 func (j *judge) keepsFor(pods []v1.Pod, kind func(*v1alpha1.Reservation) bool) string {
 	for _, p := range j.promises {
+		if end := p.object.Status.ExpiresAt; end != nil && !end.After(time.Now()) {
+			continue
+		}
 		if !kind(p.object) || p.object.DeletionTimestamp != nil || p.object.Status.Phase.IsFinal() {
 			continue
 		}
