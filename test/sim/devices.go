@@ -112,7 +112,7 @@ func (c *Cluster) wantDevices(pod *v1.Pod) {
 	}
 }
 
-// editAnnotations has a user take from a bound pod what says which devices it has. (Of pods without a claim only this
+// editAnnotations has a user take from bound pods what says which devices they have. (Of pods without a claim only this
 // says it.)
 func (c *Cluster) editAnnotations(ctx context.Context) {
 	claims, err := c.objects.ExtendedResourceClaims("default").List(ctx, metav1.ListOptions{})
@@ -129,7 +129,6 @@ func (c *Cluster) editAnnotations(ctx context.Context) {
 		_, err := c.admin.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 		c.must(err, "editing a pod")
 		c.note("user", "takes from %s what says which devices it has", pod.Name)
-		return
 	}
 }
 

@@ -82,6 +82,9 @@ func (c *Cluster) replaceLeader(ctx context.Context) {
 	if c.random.IntN(2) == 0 {
 		c.editAnnotations(ctx) // while nobody sees it
 	}
+	if c.random.IntN(2) == 0 {
+		c.resizeNode(ctx)
+	}
 }
 
 // cutPower has all servers end at once. What is edited until another one starts nobody sees.
@@ -94,6 +97,7 @@ func (c *Cluster) cutPower(ctx context.Context) {
 	}
 	c.editAnnotations(ctx)
 	c.deletePods(ctx)
+	c.resizeNode(ctx)
 	if c.random.IntN(3) == 0 {
 		c.removeNode(ctx)
 	}

@@ -320,9 +320,12 @@ func (c *Cluster) createPodOnNode(ctx context.Context) {
 	c.note("user", "creates %s on %s: %v", pod.Name, pod.Spec.NodeName, err)
 }
 
-// resizePods has pods ask for more or less, where they run or before: the API server asks a server.
+// resizePods has pods ask for more or less, where they run or, less often, before: the API server asks a server.
 func (c *Cluster) resizePods(ctx context.Context) {
-	list := c.choose(func(p *v1.Pod) bool { return !ended(p) && p.DeletionTimestamp == nil })
+	any := c.random.IntN(4) == 0
+	list := c.choose(func(p *v1.Pod) bool {
+		return !ended(p) && p.DeletionTimestamp == nil && (any || p.Spec.NodeName != "")
+	})
 	if len(list) == 0 {
 		return
 	}
