@@ -203,12 +203,12 @@ func (j *judge) usedAndKept() (used, kept v1.ResourceList) {
 // lowest is a priority that no Reservation gives way to.
 const lowest = -1
 
-// usedBy is what the pods use that a scheduler had bound.
-func (j *judge) usedBy(scheduler string) v1.ResourceList {
+// usedBy is what the pods use that a scheduler had bound, and the rest of its gangs, if that counts.
+func (j *judge) usedBy(scheduler string, rest bool) v1.ResourceList {
 	sum := v1.ResourceList{}
 	for _, pod := range j.pods {
 		if pod.Spec.SchedulerName == scheduler && pod.Spec.NodeName != "" && !ended(pod) &&
-			j.answersAbout(pod.UID).requests > 0 {
+			(j.answersAbout(pod.UID).requests > 0 || rest && crewOf(pod) != "") {
 			add(sum, requestsOf(pod))
 		}
 	}
@@ -223,7 +223,7 @@ func (j *judge) judgeLimits(pod *v1.Pod, asked v1.ResourceList, name string) {
 		j.cluster.fail("pod %s is beyond the quota: %s are used and kept", name, over)
 	}
 	scheduler := pod.Spec.SchedulerName
-	if over := j.ofSchedulers[scheduler].exceeded(j.cluster.policyTime(), j.usedBy(scheduler), asked); over != "" {
+	if over := j.ofSchedulers[scheduler].exceeded(j.cluster.policyTime(), j.usedBy(scheduler, false), asked); over != "" {
 		j.cluster.fail("pod %s is beyond the limit of %s: %s are used", name, scheduler, over)
 	}
 }
@@ -257,7 +257,7 @@ func (j *judge) judgeReservation(r *v1alpha1.Reservation) {
 func (j *judge) within(pod *v1.Pod) bool {
 	asked := requestsOf(pod)
 	used, kept := j.usedAndKept()
-	of := j.usedBy(pod.Spec.SchedulerName)
+	of := j.usedBy(pod.Spec.SchedulerName, true)
 	add(used, kept)
 	add(used, asked)
 	add(of, asked)

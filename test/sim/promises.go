@@ -56,9 +56,10 @@ func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
 }
 
 // judgeEnd looks at what a Reservation keeps no more although it is still to be kept: its time is not over, its nodes
-// are there and as large as ever, and nobody has used it or given it back. One that gives way may be ended at any time.
+// are there and as large as ever, and nobody has used it or given it back. One that gives way may be ended at any time,
+// and one beyond a limit that is lower by now when another server takes over.
 func (j *judge) judgeEnd(p *promise, after *v1alpha1.Reservation) {
-	if j.cluster.jumped.Load() || p.object.Spec.Preemptible ||
+	if j.cluster.jumped.Load() || j.limited() || p.object.Spec.Preemptible ||
 		slices.ContainsFunc(p.object.Spec.Slots, func(s v1alpha1.Slot) bool { return j.shrank(p.nodeOf(&s)) }) {
 		return
 	}
@@ -92,6 +93,18 @@ func (j *judge) breakPromises(node string) {
 		for i := range p.object.Spec.Slots {
 			if p.broken == "" && p.nodeOf(&p.object.Spec.Slots[i]) == node {
 				p.broken = "node " + node + " is gone"
+			}
+		}
+	}
+}
+
+// giveWay is called when a pod of a priority has what Reservations kept on a node that it may end: others may be given
+// what is left of that before the status says so.
+func (j *judge) giveWay(node string, priority int32) {
+	for _, p := range j.promises {
+		for i := range p.object.Spec.Slots {
+			if p.broken == "" && p.givesWay(priority) && p.nodeOf(&p.object.Spec.Slots[i]) == node {
+				p.broken = "it may have given way"
 			}
 		}
 	}
@@ -266,7 +279,7 @@ func (j *judge) judgeGang(name string, pods []v1.Pod) {
 }
 
 // keepsFor returns a Reservation of some kind in which a slot is for one of the pods alone, and neither used nor given
-// back; "" where there is none. One whose time is over keeps nothing, though no server may have been able to write that.
+// back; "" where there is none. One whose time is over keeps nothing: no server may have been able to write that.
 func (j *judge) keepsFor(pods []v1.Pod, kind func(*v1alpha1.Reservation) bool) string {
 	for _, p := range j.promises {
 		if end := p.object.Status.ExpiresAt; end != nil && !end.After(time.Now()) {
@@ -429,6 +442,12 @@ func (j *judge) shrank(node string) bool {
 		}
 		return false
 	})
+}
+
+func sumOf(a, b v1.ResourceList) v1.ResourceList {
+	sum := a.DeepCopy()
+	add(sum, b)
+	return sum
 }
 
 func add(sum, more v1.ResourceList) {
