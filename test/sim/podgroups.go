@@ -77,7 +77,8 @@ func (c *Cluster) createPodGroup(ctx context.Context, gang string) {
 			"metadata": map[string]any{"name": gang, "namespace": "default"}, "spec": spec,
 		},
 	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsForbidden(err) {
 		return // or the definition is not there, or on its way out
 	}
 	c.must(err, "creating a PodGroup")
