@@ -256,9 +256,6 @@ func (j *judge) observeUse(pod *v1.Pod, asked v1.ResourceList, name string) {
 	if add(used, kept); !j.had(node, used, asked) {
 		j.cluster.fail("pod %s has on node %s what is kept by %v: %s are used and kept", name, node, by, text(used))
 	}
-	if all, _ := j.keptOn(node, lowest); !j.had(node, sumOf(j.usedOn(node), all), asked) {
-		j.giveWay(node, *pod.Spec.Priority)
-	}
 	j.judgeCrews(pod, name)
 	j.judgeLimits(pod, asked, name)
 }

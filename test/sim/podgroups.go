@@ -195,7 +195,7 @@ func (j *judge) observeFirst(pod *v1.Pod, name string) {
 		return
 	}
 	since, defined := j.defined[kindOf(gang)]
-	if defined && time.Since(since) > j.cluster.unknownFor() && j.podGroups[gang] == nil {
+	if defined && time.Since(since) > longUnknown && j.podGroups[gang] == nil {
 		j.cluster.fail("pod %s is bound, and PodGroup %s never was", name, gang)
 	}
 }

@@ -98,18 +98,6 @@ func (j *judge) breakPromises(node string) {
 	}
 }
 
-// giveWay is called when a pod of a priority has what Reservations kept on a node that it may end: others may be given
-// what is left of that before the status says so.
-func (j *judge) giveWay(node string, priority int32) {
-	for _, p := range j.promises {
-		for i := range p.object.Spec.Slots {
-			if p.broken == "" && p.givesWay(priority) && p.nodeOf(&p.object.Spec.Slots[i]) == node {
-				p.broken = "it may have given way"
-			}
-		}
-	}
-}
-
 // nodeOf returns the node of a slot, "" where it has none.
 func (p *promise) nodeOf(slot *v1alpha1.Slot) string {
 	for i := range p.object.Status.Slots {
@@ -146,9 +134,10 @@ func (p *promise) isOver(slot *v1alpha1.Slot) bool {
 	})
 }
 
-// givesWay reports whether a pod of a priority may end a Reservation.
+// givesWay reports whether others may have what a Reservation keeps: a pod of higher priority may have ended it that is
+// not bound in the end, before the status says so.
 func (p *promise) givesWay(priority int32) bool {
-	return p.object.Spec.Preemptible && ptr.Deref(p.object.Spec.Priority, 0) < priority
+	return p.object.Spec.Preemptible && priority != lowest
 }
 
 // selects reports whether one of the pods has the label of those that may use a Reservation.
@@ -442,12 +431,6 @@ func (j *judge) shrank(node string) bool {
 		}
 		return false
 	})
-}
-
-func sumOf(a, b v1.ResourceList) v1.ResourceList {
-	sum := a.DeepCopy()
-	add(sum, b)
-	return sum
 }
 
 func add(sum, more v1.ResourceList) {
