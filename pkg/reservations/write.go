@@ -128,8 +128,8 @@ func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) 
 }
 
 // toWrite projects the ledger on the record and returns the object with the status it is to have; nil where it has
-// it, or is to be deleted at once: the bindings of its pods are the record of what the server made. Nothing else tells
-// what was given back of that.
+// it, or is to be deleted at once: the bindings of its pods are the record of what the server made. That a slot was
+// given back is written first: no binding says so.
 func (c *Controller) toWrite(key types.NamespacedName) *v1alpha1.Reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()

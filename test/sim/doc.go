@@ -22,6 +22,7 @@
 //
 // The order in which goroutines run is Go's: a seed that fails may have to be run several times.
 //
-// What may be touched: a promise is judged by what the API server has stored and what schedulers were answered, never
-// by what the servers say of themselves. What the driver and the schedulers ask the API server for does not fail.
+// What may be touched: a promise is judged by what the API server has stored and what schedulers were answered,
+// never by what the servers say of themselves, but for whether that agrees with it. What the driver and the
+// schedulers ask the API server for does not fail.
 package sim

@@ -57,9 +57,9 @@ func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
 
 // judgeEnd looks at what a Reservation keeps no more although it is still to be kept: its time is not over, its nodes
 // are there and as large as ever, and nobody has used it or given it back. One that gives way may be ended at any time,
-// and one beyond a limit that is lower by now when another server takes over.
+// and one beyond a limit when another server takes over.
 func (j *judge) judgeEnd(p *promise, after *v1alpha1.Reservation) {
-	if j.cluster.jumped.Load() || j.limited() || p.object.Spec.Preemptible ||
+	if j.cluster.jumped.Load() || j.cluster.options.Limited || p.object.Spec.Preemptible ||
 		slices.ContainsFunc(p.object.Spec.Slots, func(s v1alpha1.Slot) bool { return j.shrank(p.nodeOf(&s)) }) {
 		return
 	}

@@ -115,7 +115,8 @@ func (a *Arbiter) unreserveHeld(
 	if refusal := a.releaseObject(ctx, g, key, slots); refusal != nil {
 		for _, p := range mine {
 			r := *refusal
-			r.Index, r.Rejection.Pod, r.Rejection.Node = p.index, placements[p.index].Pod, p.slot.Node
+			r.Index, r.Rejection.Pod = p.index, placements[p.index].Pod
+			r.Rejection.Node = cmp.Or(p.slot.Node, placements[p.index].Node)
 			refusals = append(refusals, r)
 		}
 	}

@@ -134,6 +134,10 @@ func TestUnreserveUnplaced(t *testing.T) {
 		assert.False(t, d.unreserve(theirs).Durable, "it is not theirs")
 		assert.Empty(t, d.Store.All()[0].Status.Slots)
 
+		d.Store.Release = errors.New("storage")
+		assert.Equal(t, "node-1", d.unreserve(gangOf("node-1", a)).Rejections[0].Node)
+		d.Store.Release = nil
+
 		// One pod of them has what it was given since, elsewhere.
 		require.Empty(t, d.reserve(memoryOnly("node-2", a)).Error)
 		answer := d.unreserve(gangOf("node-2 node-1", a, b))
