@@ -82,7 +82,7 @@ func (c *cluster) tell(url string, nodes, cpus int) error {
 			"kubectl reserve create kept --cpu 2 --replicas 2 --ttl 10m --selector app=kept --wait",
 			"a Reservation, for pods to come",
 		},
-		{"kubectl reserve list", ""},
+		{"kubectl get rsv", ""},
 		{"kubectl reserve nodes --ledger-url $URL", "what each node offers, and who has it"},
 		{"curl -sS $URL/v1/allocations", "every pod's share of a node"},
 	})

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -49,24 +48,9 @@ func amountList(amounts map[string]int64, raw bool, without ...corev1.ResourceNa
 	for _, name := range without {
 		delete(shown, string(name))
 	}
-	return resourceList(shown, func(name string, value int64) string { return amount(name, value, raw) })
-}
-
-// quantityList writes the requests of a slot on one line, as they were written in the object, but cpu in
-// cores, so that a list shows one unit.
-func quantityList(requests corev1.ResourceList) string {
-	return resourceList(requests, func(name string, quantity resource.Quantity) string {
-		if name == string(corev1.ResourceCPU) {
-			return resources.Number(corev1.ResourceCPU, quantity.MilliValue())
-		}
-		return quantity.String()
-	})
-}
-
-func resourceList[K ~string, V any](amounts map[K]V, write func(name string, value V) string) string {
 	var texts []string
-	for _, name := range slices.SortedFunc(maps.Keys(amounts), compareResources) {
-		texts = append(texts, string(name)+" "+write(string(name), amounts[name]))
+	for _, name := range slices.SortedFunc(maps.Keys(shown), compareResources) {
+		texts = append(texts, name+" "+amount(name, shown[name], raw))
 	}
 	return orNone(strings.Join(texts, ", "))
 }

@@ -50,10 +50,6 @@ type lister func(ctx context.Context, cluster *cluster, namespace string) (runti
 
 var some = metav1.ListOptions{Limit: maxOffered}
 
-func listReservations(ctx context.Context, cluster *cluster, namespace string) (runtime.Object, error) {
-	return cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).List(ctx, some)
-}
-
 func listDevices(ctx context.Context, cluster *cluster, _ string) (runtime.Object, error) {
 	return cluster.reservations.GlobalreserveV1alpha1().ExtendedResources().List(ctx, some)
 }

@@ -15,9 +15,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// completionRig has nodes, pods and reservations to offer.
+// completionRig has nodes, pods and devices to offer.
 func completionRig(t *testing.T) *rig {
-	r := newRig(t, reservationsInTests()...)
+	r := newRig(t, devicesInTests()...)
 	for _, name := range []string{"node-1", "node-2", "gpu-1"} {
 		require.NoError(t, r.kube.Tracker().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
@@ -43,11 +43,8 @@ func TestCompletion(t *testing.T) {
 		line string
 		want []string
 	}{
-		"commands":                {"de", []string{"delete", "describe", "devices"}},
-		"reservations":            {"describe ", []string{"ended", "forever", "fresh", "web-capacity"}},
-		"reservations by letters": {"describe f", []string{"forever", "fresh"}},
-		"reservations once":       {"delete fresh f", []string{"forever"}},
-		"reservations elsewhere":  {"delete -n batch ", []string{"train"}},
+		"commands":                {"p", []string{"pending", "pods"}},
+		"devices once":            {"devices gpu-a gpu-", []string{"gpu-b", "gpu-c", "gpu-d"}},
 		"devices":                 {"devices gpu-", []string{"gpu-a", "gpu-b", "gpu-c", "gpu-d"}},
 		"nodes":                   {"nodes ", []string{"gpu-1", "node-1", "node-2"}},
 		"one node only":           {"nodes gpu-1 ", nil},
@@ -56,11 +53,11 @@ func TestCompletion(t *testing.T) {
 		"pending pods":            {"explain ", []string{"web-1", "worker"}},
 		"one pending pod only":    {"explain web-1 ", nil},
 		"no names of new objects": {"create ", nil},
-		"namespaces":              {"list -n ", []string{"batch", "default"}},
-		"contexts":                {"list --context ", []string{"one", "two"}},
-		"clusters":                {"list --cluster ", []string{"east"}},
-		"users":                   {"list --user ", []string{"jane"}},
-		"outputs":                 {"list -o ", []string{"table", "wide", "yaml", "json", "name"}},
+		"namespaces":              {"nodes -n ", []string{"batch", "default"}},
+		"contexts":                {"nodes --context ", []string{"one", "two"}},
+		"clusters":                {"nodes --cluster ", []string{"east"}},
+		"users":                   {"nodes --user ", []string{"jane"}},
+		"outputs":                 {"nodes -o ", []string{"table", "wide", "yaml", "json", "name"}},
 		"outputs of explain":      {"explain -o ", []string{"table", "wide", "yaml", "json"}},
 		"policies":                {"create x --policy ", []string{"Once", "Aligned", "Restricted"}},
 		"dry runs":                {"create x --dry-run ", []string{"none", "client", "server"}},
@@ -95,7 +92,7 @@ func (r *rig) complete(line string) []string {
 
 // TestCompletionWithoutACluster offers nothing, and quietly.
 func TestCompletionWithoutACluster(t *testing.T) {
-	lines := []string{"describe ", "nodes ", "explain ", "list -n "}
+	lines := []string{"devices ", "nodes ", "explain ", "nodes -n "}
 	for _, line := range lines {
 		r := completionRig(t)
 		r.clusterErr = errors.New("no kubeconfig")

@@ -65,7 +65,7 @@ namespace always. Without any of them no pod may: the capacity is only kept free
 	addChoice(cmd, &o.dryRun, "dry-run", "",
 		"none, client (only print the object) or server (let the API server check it, too)",
 		dryRunNone, dryRunClient, dryRunServer)
-	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	o.addOutput(cmd, outputYAML, outputJSON, outputName)
 	completeBy(cmd, "node", env.completeNames(listNodes))
 	for _, flag := range []string{
 		"cpu", "memory", "resource", "replicas", "ttl", "index", "selector", "scheduler",
@@ -91,7 +91,7 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	done := "created"
 	switch o.dryRun {
 	case dryRunClient:
-		return o.print(reservation, done+" (dry run)")
+		return o.printObject(reservation, done+" (dry run)")
 	case dryRunServer:
 		done += " (server dry run)"
 	}
@@ -108,7 +108,7 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 		return explainAPIError(fmt.Sprintf("create reservation %q", name), err)
 	}
 	if o.wait == 0 {
-		return o.print(created, done)
+		return o.printObject(created, done)
 	}
 	if o.format == "" {
 		fmt.Fprintf(o.Out, "reservation.%s/%s %s\n", v1alpha1.GroupName, name, done)
@@ -117,14 +117,7 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return o.print(available, "available on "+orNone(available.Status.NodeName))
-}
-
-func (o *createOptions) print(reservation *v1alpha1.Reservation, done string) error {
-	if o.format == outputTable || o.format == outputWide {
-		return o.printTable(o.Out, o.reservationTable(*reservation))
-	}
-	return o.printObject(reservation, done)
+	return o.printObject(available, "available on "+orNone(available.Status.NodeName))
 }
 
 // defaultWait is what --wait without a time means.
@@ -191,7 +184,7 @@ func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name strin
 		}
 	case wait.Interrupted(err):
 		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q is not available after %s: %s: "+
-			"it stays and may become available later; remove it with kubectl reserve delete %s -n %s",
+			"it stays and may become available later; remove it with kubectl delete rsv %s -n %s",
 			name, timeout, situation(last), name, namespace)}
 	default:
 		return nil, explainAPIError(fmt.Sprintf("wait for reservation %q", name), err)

@@ -26,7 +26,7 @@ func newDevicesCommand(env *environment) *cobra.Command {
 	o := &devicesOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "devices [NAME...]",
-		Aliases: []string{"device", "er"},
+		Aliases: []string{"device"},
 		Short:   "Show the devices of the nodes, and which claims and pods have them",
 		Long: `Show the ExtendedResource objects of the cluster: on which node each device is, what containers call it (ID),
 and which claim and pod have it. DRA devices are shown, too: their resource is the driver, the name driver/pool/device,

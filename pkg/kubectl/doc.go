@@ -1,5 +1,5 @@
 // Package kubectl is the kubectl plugin: the commands of `kubectl reserve`, which people use to see
-// what is free, who holds it and why a pod waits, and to make and delete Reservation objects.
+// what is free, who holds it and why a pod waits, and to make Reservation objects.
 //
 // It speaks to two servers. Reservation objects are written to and read from the Kubernetes API
 // (environment.go), so that the plugin has the rights of its user and no others. What only the ledger
@@ -15,7 +15,7 @@
 //   - output.go      -o table|wide|yaml|json|name
 //   - plain.go       what is kept from the terminal
 //   - amounts.go     amounts for people: cores, Gi
-//   - create.go, list.go, describe.go, delete.go       Reservation objects
+//   - create.go      Reservation objects
 //   - nodes.go, explain.go, pods.go, version.go        the server's routes
 //   - ui.go         the live page on this machine, which asks the server through the plugin
 //   - complete.go    shell completion of names

@@ -19,9 +19,8 @@ import (
 func newExplainCommand(env *environment) *cobra.Command {
 	o := &command{environment: env}
 	cmd := &cobra.Command{
-		Use:     "explain POD",
-		Aliases: []string{"why"},
-		Short:   "Tell why a pod is pending: what is missing where, and who holds it",
+		Use:   "explain POD",
+		Short: "Tell why a pod is pending: what is missing where, and who holds it",
 		Long: `Tell why a pod has no node: how many nodes refuse it for which reason, what is missing on the node where it
 lacks least, and which pods and reservations hold it. Of a pod that has capacity, tell where.
 

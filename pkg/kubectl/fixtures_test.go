@@ -17,11 +17,6 @@ const gi = 1 << 30
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
-func after(d time.Duration) *metav1.Time {
-	t := metav1.NewTime(now.Add(d))
-	return &t
-}
-
 func amounts(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
@@ -35,73 +30,7 @@ func condition(status metav1.ConditionStatus, reason, message string) []metav1.C
 	}}
 }
 
-// webCapacity is available, has two slots and one of them is used.
-func webCapacity() *v1alpha1.Reservation {
-	since := ago(time.Minute)
-	priority := int32(100)
-	return &v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "web-capacity", UID: "uid-web", CreationTimestamp: ago(90 * time.Minute),
-			Labels:        map[string]string{"team": "web", "app": "shop"},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-reserve"}},
-		},
-		Spec: v1alpha1.ReservationSpec{
-			SchedulerName: "default-scheduler", Priority: &priority, Preemptible: true, AllocatePolicy: v1alpha1.AllocateOnce,
-			TTL:       &metav1.Duration{Duration: 10 * time.Minute},
-			Consumers: &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "Deployment", Name: "web"}},
-			Slots: []v1alpha1.Slot{
-				{
-					Name: "web-capacity-0", Requests: amounts("1500m", "2Gi"),
-					HostPorts: []v1alpha1.HostPort{{Protocol: "TCP", Port: 80}},
-				},
-				{Name: "web-capacity-1", Requests: amounts("1500m", "2Gi")},
-			},
-		},
-		Status: v1alpha1.ReservationStatus{
-			Phase: v1alpha1.ReservationAvailable, NodeName: "node-1 +1", Consumed: "1/2", AvailableAt: &since,
-			ExpiresAt: after(9 * time.Minute), Conditions: condition("True", "Held", "all slots are held"),
-			Slots: []v1alpha1.SlotStatus{
-				{
-					Name: "web-capacity-0", NodeName: "node-1", State: v1alpha1.SlotConsumed,
-					Pods: []v1alpha1.PodReference{{Name: "web-5d-x"}},
-				},
-				{Name: "web-capacity-1", NodeName: "node-2", State: v1alpha1.SlotReserved},
-			},
-		},
-	}
-}
-
-// train is pending.
-func train() *v1alpha1.Reservation {
-	return &v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "batch", Name: "train", CreationTimestamp: ago(3 * time.Second)},
-		Spec: v1alpha1.ReservationSpec{
-			AllocatePolicy: v1alpha1.AllocateRestricted, TTL: &metav1.Duration{},
-			Consumers: &v1alpha1.ConsumerSpec{Index: "train"},
-			Slots: []v1alpha1.Slot{
-				{Name: "chief", NodeName: "gpu-1", Requests: amounts("2", "4Gi"), Devices: []v1alpha1.SlotDevices{
-					{ResourceName: "nvidia.com/gpu", MatchProperties: map[string]string{"model": "K80"}, ClaimName: "k80-erc"},
-					{
-						ResourceName: "intel.com/nic", Count: 2, ExtendedResourceNames: []string{"nic-0"},
-						MatchExpressions: []v1alpha1.SlotDeviceRequirement{
-							{Key: "speed", Operator: v1alpha1.PropertyGt, Values: []string{"10G"}},
-							{Key: "rdma", Operator: v1alpha1.PropertyExists},
-						},
-					},
-				}},
-				{Name: "worker", NodeSelector: map[string]string{"gpu": "a100"}, Requests: corev1.ResourceList{
-					"nvidia.com/gpu": resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("16"),
-				}},
-			},
-		},
-		Status: v1alpha1.ReservationStatus{
-			Phase: v1alpha1.ReservationPending, Consumed: "0/2",
-			Conditions: condition("False", "InsufficientResource", "slot worker: no node has 8 nvidia.com/gpu free"),
-		},
-	}
-}
-
-// fresh is one the server has not seen, ended one whose time has run out.
+// fresh is a Reservation.
 func fresh() *v1alpha1.Reservation {
 	return &v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "fresh", CreationTimestamp: ago(0)},
@@ -111,23 +40,6 @@ func fresh() *v1alpha1.Reservation {
 			}},
 		},
 	}
-}
-
-func ended() *v1alpha1.Reservation {
-	r := webCapacity()
-	r.Name, r.UID, r.Spec.TTL, r.Spec.Preemptible, r.Spec.Priority = "ended", "uid-ended", nil, false, nil
-	r.Spec.Consumers = nil
-	r.Status.Phase, r.Status.Consumed, r.Status.ExpiresAt = v1alpha1.ReservationExpired, "0/2", after(-time.Minute)
-	r.Status.Conditions = condition("False", "Expired", "its time ran out")
-	return r
-}
-
-// forever is available and never expires.
-func forever() *v1alpha1.Reservation {
-	r := webCapacity()
-	r.Name, r.Spec.TTL, r.Status.ExpiresAt, r.Status.NodeName = "forever", &metav1.Duration{}, nil, "node-3"
-	r.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}
-	return r
 }
 
 func nodeAccounts() []reserver.Node {

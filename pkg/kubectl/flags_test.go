@@ -19,14 +19,8 @@ func TestBadCommandLines(t *testing.T) {
 	}{
 		"unknown command":         {[]string{"creat"}, `there is no command "creat": did you mean create?`},
 		"unknown command far off": {[]string{"frobnicate"}, "see kubectl reserve --help"},
-		"unknown flag":            {[]string{"list", "--frob"}, "unknown flag: --frob: see kubectl reserve list --help"},
-		"unknown output":          {[]string{"list", "-o", "xml"}, "give one of table, wide, yaml, json, name"},
-		"list with names":         {[]string{"list", "a"}, "takes no arguments"},
-		"watch of yaml":           {[]string{"list", "-w", "-o", "yaml"}, "leave out -o yaml"},
-		"describe nothing":        {[]string{"describe"}, "kubectl reserve list shows them"},
-		"delete nothing":          {[]string{"delete"}, "or --all"},
-		"delete all and some":     {[]string{"delete", "a", "--all"}, "--all and names exclude each other"},
-		"delete as yaml":          {[]string{"delete", "a", "-o", "yaml"}, "give one of name"},
+		"unknown flag":            {[]string{"nodes", "--frob"}, "unknown flag: --frob: see kubectl reserve nodes --help"},
+		"unknown output":          {[]string{"nodes", "-o", "xml"}, "give one of table, wide, yaml, json, name"},
 		"two nodes":               {[]string{"nodes", "a", "b"}, "at most one NAME"},
 		"one overcommitted node":  {[]string{"nodes", "a", "--overcommitted"}, "leave it out"},
 		"explain nothing":         {[]string{"explain"}, "exactly one POD"},
@@ -135,7 +129,7 @@ func TestControllerKinds(t *testing.T) {
 // buried among those of all commands.
 func TestHelp(t *testing.T) {
 	r := newRig(t)
-	for _, command := range []string{"create", "list", "describe", "delete", "nodes", "explain", "pods", "version"} {
+	for _, command := range []string{"create", "nodes", "explain", "pods", "version"} {
 		got := r.run(command, "--help")
 		assert.Equal(t, exitOK, got.code)
 		assert.Contains(t, got.out, "Examples:\n", command)

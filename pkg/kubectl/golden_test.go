@@ -10,19 +10,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
-
-// reservationsInTests are in the fake cluster of the golden tests.
-func reservationsInTests() []runtime.Object {
-	return append([]runtime.Object{webCapacity(), train(), fresh(), ended(), forever()}, devicesInTests()...)
-}
 
 // TestGolden runs the command that each file of testdata begins with, and compares all that it prints.
 // Those with --ledger-url speak to a fake server, which needs no forwarded port, and have no cluster.
@@ -34,8 +27,7 @@ func TestGolden(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".golden"), func(t *testing.T) {
 			want, err := os.ReadFile(file)
 			require.NoError(t, err)
-			r := newRig(t, reservationsInTests()...)
-			r.eventsOfWebCapacity()
+			r := newRig(t, append(devicesInTests(), fresh())...)
 			r.routesInTests()
 			command, _, _ := strings.Cut(string(want), "\n")
 			args := r.words(strings.TrimPrefix(command, "$ kubectl reserve "))
@@ -60,34 +52,6 @@ func (r *rig) words(line string) []string {
 		words = append(words, strings.Fields(part)...)
 	}
 	return words
-}
-
-// eventsOfWebCapacity adds two events, one of each API for events. The fake does not select by field, so
-// only their own reservation has any.
-func (r *rig) eventsOfWebCapacity() {
-	series := &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(now.Add(-30 * time.Second))}
-	list := &corev1.EventList{Items: []corev1.Event{
-		{
-			Type: "Normal", Reason: "SlotConsumed", Message: "pod web-5d-x uses slot web-capacity-0",
-			EventTime: metav1.NewMicroTime(now), Series: series,
-		},
-		{Type: "Normal", Reason: "Available", Message: "all slots are held\n", LastTimestamp: ago(time.Minute)},
-	}}
-	r.kube.PrependReactor("list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		selector := action.(clienttesting.ListAction).GetListRestrictions().Fields
-		assert.Equal(r.t, "Reservation", mustFind(selector.RequiresExactMatch("involvedObject.kind")))
-		if mustFind(selector.RequiresExactMatch("involvedObject.uid")) == "uid-web" {
-			return true, list, nil
-		}
-		return true, &corev1.EventList{}, nil
-	})
-}
-
-func mustFind(value string, found bool) string {
-	if !found {
-		return "<not selected by>"
-	}
-	return value
 }
 
 func (r *rig) routesInTests() {
@@ -125,9 +89,6 @@ func (r *rig) routesInTests() {
 			Refusals: []reserver.RefusalGroup{{Reason: "DeviceClaimInUse", Nodes: 2, Examples: []string{"node-1", "node-2"}}},
 			Closest:  &reserver.ClosestNode{Node: "node-1", Missing: []reserver.MissingAmount{}},
 		},
-		"/v1/explain?namespace=default&pod=web-3": reserver.ExplainAnswer{
-			Namespace: "default", Pod: "web-3", State: "Pending", Message: "there are no nodes in the ledger",
-		},
 		"/v1/explain?namespace=default&pod=web-9": refusal{
 			http.StatusNotFound,
 			`{"Error":"pod \"default/web-9\" is not known: there is no such pod","Status":404}`,
@@ -160,10 +121,6 @@ func (r *rig) routesInTests() {
 			Revision: 77,
 			Gangs:    gangsInTests()[2:],
 		},
-		"/v1/gangs?limit=1000&namespace=default&state=Whole": reserver.GangsAnswer{
-			Revision: 77,
-			Gangs:    []reserver.Gang{},
-		},
 		"/v1/allocations?limit=1000&namespace=default": reserver.AllocationsAnswer{
 			Revision:    77,
 			Allocations: found,
@@ -190,10 +147,10 @@ func TestUnauthorized(t *testing.T) {
 	r.reservations.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewUnauthorized("no")
 	})
-	got := r.run("list")
+	got := r.run("devices")
 	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.err,
-		"error: list reservations: the cluster does not know who you are: no: renew the credentials")
+		": the cluster does not know who you are: no: renew the credentials")
 }
 
 // TestServerErrors shows what people are told when the server does not answer as it should.

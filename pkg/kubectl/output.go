@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
@@ -77,17 +79,12 @@ func dropColumn(table *metav1.Table, at int) {
 	}
 }
 
-// tablePrinter prints tables with kubectl's own printer. Used for several tables with the same
-// columns, it prints their header once.
-func (o *command) tablePrinter() printers.ResourcePrinter {
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: o.wide(), NoHeaders: o.noHeaders})
-}
-
+// printTable prints a table with kubectl's own printer.
 func (o *command) printTable(w io.Writer, table *metav1.Table) error {
-	return o.tablePrinter().PrintObj(table, w)
+	return printers.NewTablePrinter(printers.PrintOptions{Wide: o.wide(), NoHeaders: o.noHeaders}).PrintObj(table, w)
 }
 
-// printObject prints a Reservation or a list of them as yaml, json or name. done is what was done to
+// printObject prints a Reservation as yaml, json or name. done is what was done to
 // it, such as "created", which only names are printed with.
 func (o *command) printObject(object runtime.Object, done string) error {
 	var printer printers.ResourcePrinter
@@ -172,6 +169,40 @@ func (o *command) printFields(fields [][2]string) error {
 		}
 	}
 	return w.Flush()
+}
+
+// printSection prints a table under a title, indented, or that there is nothing.
+func printSection(w io.Writer, title string, table *metav1.Table) {
+	if len(table.Rows) == 0 {
+		fmt.Fprintf(w, "\n%s:  %s\n", title, none)
+		return
+	}
+	var text strings.Builder
+	// A table printed to memory cannot fail.
+	_ = (&command{}).printTable(&text, table)
+	fmt.Fprintf(w, "\n%s:\n", title)
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintf(w, "  %s\n", strings.TrimRight(line, " \n"))
+	}
+}
+
+// until tells a moment as "in 9m", or "now" where it has come; nothing where there is none.
+func until(t, now time.Time) string {
+	switch {
+	case t.IsZero():
+		return ""
+	case !t.After(now):
+		return "now"
+	default:
+		return "in " + duration.HumanDuration(t.Sub(now))
+	}
+}
+
+func age(since, now time.Time) string {
+	if since.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(since))
 }
 
 // choice is a flag that takes what is known, in whatever case, and its default.

@@ -20,9 +20,8 @@ type pendingOptions struct {
 func newPendingCommand(env *environment) *cobra.Command {
 	o := &pendingOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
-		Use:     "pending",
-		Aliases: []string{"waiting"},
-		Short:   "List pods that were refused and have no node since: why, and who holds what they lack",
+		Use:   "pending",
+		Short: "List pods that were refused and have no node since: why, and who holds what they lack",
 		Long: `List the pods of a namespace, or of all, that were refused capacity and have no node since, those that wait longest first.
 
 AGE is since when a pod is refused. WHY is what it waits for:

@@ -24,10 +24,7 @@ const hostile = "x\x1b]0;t\x07\u009b2J\u202ey\x7f\b\r\n\nState:  Bound\nforged  
 // hostileRig has a cluster and a server with the hostile text in all that may be any text.
 func hostileRig(t *testing.T) *rig {
 	t.Helper()
-	object := webCapacity()
-	object.Spec.Consumers, object.Spec.SchedulerName = &v1alpha1.ConsumerSpec{Index: hostile}, hostile
-	object.Status.Conditions = condition("True", hostile, hostile)
-	r := newRig(t, object, device("gpu-x", "node-1", hostile, func(d *v1alpha1.ExtendedResource) {
+	r := newRig(t, device("gpu-x", "node-1", hostile, func(d *v1alpha1.ExtendedResource) {
 		d.Spec.Properties = map[string]string{"model": hostile}
 	}))
 	pod, gang, allocation, node := pendingPod(), gangsInTests()[3], allocations()[0], nodeAccounts()[1]
@@ -58,8 +55,7 @@ func TestTextsOfOthersStayTexts(t *testing.T) {
 		"explain web-1": " table wide yaml json", "explain web-2": " wide json", "gangs": " wide yaml json name",
 		"pending": " wide yaml json name",
 		"pods":    " wide yaml json name", "pods --summary": " wide", "nodes node-1": " wide yaml json name",
-		"list":    " wide yaml json name",
-		"devices": " wide yaml json name", "describe web-capacity": "",
+		"devices": " wide yaml json name",
 	} {
 		for _, format := range strings.Split(formats, " ") {
 			t.Run(command+" "+format, func(t *testing.T) {
@@ -97,9 +93,6 @@ func TestTextsOfOthersForPrograms(t *testing.T) {
 		var answer reserver.ExplainAnswer
 		require.NoError(t, read([]byte(r.run(r.atServer("explain", "web-1", "-o", format)...).out), &answer))
 		assert.Equal(t, hostile, answer.Scheduler)
-		var list v1alpha1.ReservationList
-		require.NoError(t, read([]byte(r.run("list", "-o", format).out), &list))
-		assert.Equal(t, hostile, list.Items[0].Spec.Consumers.Index)
 	}
 }
 

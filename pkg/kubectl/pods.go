@@ -28,7 +28,7 @@ func newPodsCommand(env *environment) *cobra.Command {
 	o := &podsOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "pods",
-		Aliases: []string{"pod", "allocations"},
+		Aliases: []string{"pod"},
 		Short:   "List pods with capacity in the ledger, by scheduler",
 		Long: `List the pods that have capacity in the ledger, with their schedulers: Reserved (until EXPIRES), Binding (a bind is
 under way) or Bound.`,

@@ -15,11 +15,12 @@ import (
 const rootLong = `kubectl reserve shows and changes what GlobalReserve, the ledger of node capacity behind all schedulers
 of a cluster, keeps.
 
-  create, list, describe, delete   Reservation objects, through the Kubernetes API
-  devices                          ExtendedResource objects and who has them, through the Kubernetes API
-  nodes, explain, pods, gangs,
-  pending                          what the ledger has, from the GlobalReserve server
-  ui                               the live page of all that, on this machine
+  create                                  a Reservation object, through the Kubernetes API
+  devices                                 ExtendedResource objects and who has them, through the Kubernetes API
+  nodes, explain, pods, gangs, pending    what the ledger has, from the GlobalReserve server
+  ui                                      the live page of all that, on this machine
+
+kubectl itself shows and deletes Reservations: kubectl get, describe and delete rsv.
 
 The server is reached at --ledger-url URL or, without it, by forwarding a port to a ready pod of its Service
 (--service), as kubectl port-forward does.
@@ -90,9 +91,8 @@ func newCommand(env *environment) *cobra.Command {
 	env.addFlags(cmd.PersistentFlags())
 	env.completeGlobalFlags(cmd)
 	cmd.AddCommand(
-		newCreateCommand(env), newListCommand(env), newDescribeCommand(env), newDeleteCommand(env),
-		newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newGangsCommand(env), newPendingCommand(env),
-		newDevicesCommand(env), newUICommand(env), newVersionCommand(env),
+		newCreateCommand(env), newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newGangsCommand(env),
+		newPendingCommand(env), newDevicesCommand(env), newUICommand(env), newVersionCommand(env),
 	)
 	return cmd
 }

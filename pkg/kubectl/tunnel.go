@@ -10,12 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
@@ -114,7 +111,7 @@ type podPort struct {
 // serviceRef is a parsed --service.
 type serviceRef struct {
 	types.NamespacedName
-	port string // a name or a number; empty: the only or the first one
+	port string // its name, or the number that the pods have; empty: any
 }
 
 // parseService reads namespace/name or namespace/name:port.
@@ -129,117 +126,61 @@ func parseService(text string) (serviceRef, error) {
 	return serviceRef{types.NamespacedName{Namespace: namespace, Name: name}, port}, nil
 }
 
-// choosePod finds a pod of the Service that answers: ready, not being deleted and with the port. Of
-// several it takes the first by name, so that repeated commands speak to the same one.
+// choosePod finds a port of a ready pod of the Service, as its EndpointSlices have them. Of several pods it takes the
+// first by name, so that repeated commands speak to the same one.
 func choosePod(ctx context.Context, kube kubernetes.Interface, ref serviceRef) (podPort, error) {
-	service, err := kube.CoreV1().Services(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return podPort{}, unreachablef("there is no Service %s: install GlobalReserve with kubectl apply -k manifests/base, "+
-			"name its Service with --service namespace/name, or give the server's address with --ledger-url URL", ref)
-	case err != nil:
-		return podPort{},
-			explainAPIError(fmt.Sprintf("find the GlobalReserve server by its Service %s (--ledger-url URL does without)", ref),
-				err)
-	case len(service.Spec.Selector) == 0:
-		return podPort{},
-			unreachablef("Service %s selects no pods, so no port can be forwarded to one: give the server's address with "+
-				"--ledger-url URL", ref)
-	}
-	servicePort, err := findServicePort(service, ref)
-	if err != nil {
-		return podPort{}, err
-	}
-	pods, err := kube.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: labels.SelectorFromSet(service.Spec.Selector).String(),
+	list, err := kube.DiscoveryV1().EndpointSlices(ref.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + ref.Name,
 	})
 	if err != nil {
-		return podPort{}, explainAPIError(fmt.Sprintf("list the pods of Service %s", ref), err)
+		return podPort{}, explainAPIError(
+			fmt.Sprintf("find the GlobalReserve server by its Service %s (--ledger-url URL does without)", ref), err)
 	}
-	pod, err := readyPod(pods.Items, ref)
-	if err != nil {
-		return podPort{}, err
-	}
-	port, err := containerPort(pod, servicePort)
-	if err != nil {
-		return podPort{}, err
-	}
-	return podPort{namespace: pod.Namespace, pod: pod.Name, port: port, scheme: schemeOf(servicePort)}, nil
-}
-
-func findServicePort(service *corev1.Service, ref serviceRef) (*corev1.ServicePort, error) {
-	var have []string
-	for i := range service.Spec.Ports {
-		p := &service.Spec.Ports[i]
-		number := strconv.Itoa(int(p.Port))
-		if ref.port == "" || ref.port == p.Name || ref.port == number {
-			return p, nil
-		}
-		have = append(have, strings.TrimPrefix(p.Name+" "+number, " "))
-	}
-	if len(have) == 0 {
-		return nil, unreachablef("Service %s has no ports: give the server's address with --ledger-url URL", ref)
-	}
-	return nil, usageErrorf("Service %s has no port %q: it has %s", ref, ref.port, strings.Join(have, ", "))
-}
-
-// readyPod returns the first by name of the pods that can answer.
-func readyPod(pods []corev1.Pod, ref serviceRef) (*corev1.Pod, error) {
-	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	states := make([]string, 0, len(pods))
-	for i := range pods {
-		state := podState(&pods[i])
-		if state == "" {
-			return &pods[i], nil
-		}
-		states = append(states, pods[i].Name+" is "+state)
-	}
-	if len(states) == 0 {
-		return nil,
-			unreachablef("Service %s has no pods: see kubectl -n %s get deployments,pods, or give the server's address with "+
-				"--ledger-url URL",
-				ref, ref.Namespace)
-	}
-	return nil, unreachablef("Service %s has no ready pod: %s: see kubectl -n %s describe pods",
-		ref, strings.Join(states, ", "), ref.Namespace)
-}
-
-// podState says why a pod cannot answer; empty when it can.
-func podState(pod *corev1.Pod) string {
-	if pod.DeletionTimestamp != nil {
-		return "being deleted"
-	}
-	if pod.Status.Phase != corev1.PodRunning {
-		return strings.ToLower(string(cmp.Or(pod.Status.Phase, corev1.PodPending)))
-	}
-	ready := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
-	if !slices.ContainsFunc(pod.Status.Conditions, ready) {
-		return "not ready"
-	}
-	return ""
-}
-
-// containerPort resolves a Service's target port, which may be the name of a container's port.
-func containerPort(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
-	if port.TargetPort.Type == intstr.Int {
-		return cmp.Or(port.TargetPort.IntVal, port.Port), nil
-	}
-	for i := range pod.Spec.Containers {
-		for _, p := range pod.Spec.Containers[i].Ports {
-			if p.Name == port.TargetPort.StrVal {
-				return p.ContainerPort, nil
+	var found []podPort
+	var ports []string
+	known := ref.port == ""
+	for i := range list.Items {
+		for _, port := range list.Items[i].Ports {
+			name, number := ptr.Deref(port.Name, ""), ptr.Deref(port.Port, 0)
+			ports = append(ports, strings.TrimPrefix(fmt.Sprintf("%s %d", name, number), " "))
+			if ref.port != "" && ref.port != name && ref.port != strconv.Itoa(int(number)) {
+				continue
+			}
+			known = true
+			for _, pod := range readyPods(&list.Items[i]) {
+				found = append(found, podPort{ref.Namespace, pod, number, schemeOf(name, port.AppProtocol)})
 			}
 		}
 	}
-	return 0,
-		unreachablef("pod %s/%s has no port named %q, which its Service leads to: give the server's address with "+
-			"--ledger-url URL",
-			pod.Namespace, pod.Name, port.TargetPort.StrVal)
+	switch {
+	case len(found) > 0:
+		return slices.MinFunc(found, func(a, b podPort) int {
+			return cmp.Or(cmp.Compare(a.pod, b.pod), cmp.Compare(b.scheme, a.scheme)) // https before http
+		}), nil
+	case !known && len(ports) > 0:
+		slices.Sort(ports)
+		return podPort{}, usageErrorf("no pod of Service %s has a port %q: there is %s", ref, ref.port,
+			strings.Join(slices.Compact(ports), ", "))
+	}
+	return podPort{}, unreachablef("there is no ready pod of a Service %s: install GlobalReserve with kubectl apply -k "+
+		"manifests/base, see kubectl -n %s get services,pods, name its Service with --service namespace/name, or give the "+
+		"server's address with --ledger-url URL", ref, ref.Namespace)
+}
+
+// readyPods are the names of the pods that answer, of those that an EndpointSlice has.
+func readyPods(slice *discoveryv1.EndpointSlice) (names []string) {
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if ptr.Deref(e.Conditions.Ready, true) && e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+			names = append(names, e.TargetRef.Name)
+		}
+	}
+	return names
 }
 
 // schemeOf tells whether a Service's port speaks TLS: by its appProtocol or, without one, its name.
-func schemeOf(port *corev1.ServicePort) string {
-	if strings.HasPrefix(strings.ToLower(ptr.Deref(port.AppProtocol, port.Name)), "https") {
+func schemeOf(name string, protocol *string) string {
+	if strings.HasPrefix(strings.ToLower(ptr.Deref(protocol, name)), "https") {
 		return "https"
 	}
 	return "http"

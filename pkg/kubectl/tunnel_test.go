@@ -14,10 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/portforward"
@@ -89,7 +88,7 @@ func TestTunnel(t *testing.T) {
 	handler := &forwardingAPI{t: t, backend: r.server.Listener.Addr().String()}
 	api := httptest.NewServer(handler)
 	defer api.Close()
-	r.kube = kubefake.NewClientset(service(), serverPod("b"))
+	r.kube = kubefake.NewClientset(endpoints([]discoveryv1.EndpointPort{port("http", 23456)}, map[string]bool{"b": true}))
 	env := environmentOf(api.URL)
 	env.cluster = r.cluster
 	for range 3 {
@@ -110,7 +109,7 @@ func TestTunnel(t *testing.T) {
 func TestTunnelToTLS(t *testing.T) {
 	r := newRig(t)
 	r.routes["/v1/nodes?limit=1000"] = reserver.NodesAnswer{Nodes: nodeAccounts()}
-	r.kube = kubefake.NewClientset(service(func(s *corev1.Service) { s.Spec.Ports[0].Name = "https" }), serverPod("b"))
+	r.kube = kubefake.NewClientset(endpoints([]discoveryv1.EndpointPort{port("https", 23456)}, map[string]bool{"b": true}))
 	chain, key, err := cert.GenerateSelfSignedCertKey("globalreserve.globalreserve-system.svc", nil, nil)
 	require.NoError(t, err)
 	pair, err := tls.X509KeyPair(chain, key)
@@ -150,132 +149,75 @@ func TestTunnelRefused(t *testing.T) {
 
 const system = "globalreserve-system"
 
-// service is the one of manifests/base, changed by edit.
-func service(edit ...func(*corev1.Service)) *corev1.Service {
-	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "globalreserve"},
-		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": "globalreserve"},
-			Ports:    []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}},
+// endpoints are the ports of the Service of manifests/base, and its pods, some of which are ready.
+func endpoints(ports []discoveryv1.EndpointPort, pods map[string]bool) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: system, Name: "globalreserve-x", Labels: map[string]string{discoveryv1.LabelServiceName: "globalreserve"},
 		},
+		Ports: ports,
 	}
-	for _, e := range edit {
-		e(s)
+	for name, ready := range pods {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Name: name},
+		})
 	}
-	return s
+	return slice
 }
 
-// serverPod is a pod of it.
-func serverPod(name string, edit ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name, Labels: map[string]string{"app": "globalreserve"}},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{
-			{Name: "other", Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9}}},
-			{Name: "globalreserve", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 23456}}},
-		}},
-		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning,
-			Conditions: []corev1.PodCondition{
-				{Type: corev1.PodScheduled, Status: "True"},
-				{Type: corev1.PodReady, Status: "True"},
-			},
-		},
-	}
-	for _, e := range edit {
-		e(p)
-	}
-	return p
+func port(name string, number int32) discoveryv1.EndpointPort {
+	return discoveryv1.EndpointPort{Name: &name, Port: &number}
 }
-
-func notReady(p *corev1.Pod) { p.Status.Conditions[1].Status = "False" }
-func pending(p *corev1.Pod)  { p.Status.Phase = corev1.PodPending }
-func deleting(p *corev1.Pod) {
-	t := ago(0)
-	p.DeletionTimestamp, p.Finalizers = &t, []string{"x"}
-}
-func of(other string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Labels["app"] = other } }
 
 // TestChoosePod chooses among fake pods. That a port is really forwarded to the chosen one needs a kubelet, which the
 // control plane of the end-to-end tests does not have; TestTunnel forwards one through a server that speaks the
 // protocol.
 func TestChoosePod(t *testing.T) {
-	https := func(s *corev1.Service) { s.Spec.Ports[0].Name = "https" }
-	byNumber := func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(8443) }
-	noTarget := func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.IntOrString{} }
-	noSelector := func(s *corev1.Service) { s.Spec.Selector = nil }
-	noPorts := func(s *corev1.Service) { s.Spec.Ports = nil }
-	twoPorts := func(s *corev1.Service) {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
-			Name: "tls", Port: 443, TargetPort: intstr.FromInt32(1443),
-			AppProtocol: new("HTTPS"),
-		})
-	}
-	ready := podPort{namespace: system, pod: "b", port: 23456, scheme: "http"}
-	with := func(change func(*podPort)) podPort {
-		p := ready
-		change(&p)
-		return p
-	}
+	http, https := port("http", 23461), port("https", 23456)
+	byProtocol := port("web", 443)
+	byProtocol.AppProtocol = new("HTTPS")
+	both := []discoveryv1.EndpointPort{http, https}
 	for name, tt := range map[string]struct {
-		objects []runtime.Object
-		port    string
-		want    podPort
-		says    string
-		code    int
+		slice *discoveryv1.EndpointSlice
+		port  string
+		want  podPort
+		says  string
+		code  int
 	}{
-		"the ready one": {objects: []runtime.Object{
-			service(), serverPod("d"), serverPod("c", deleting), serverPod("a", notReady), serverPod("0", pending),
-			serverPod("1", of("other")), serverPod("b"),
-		}, want: ready},
+		"the first that is ready": {
+			slice: endpoints(both[:1], map[string]bool{"d": true, "b": true, "a": false}),
+			want:  podPort{system, "b", 23461, "http"},
+		},
+		"TLS before none": {slice: endpoints(both, map[string]bool{"b": true}), want: podPort{system, "b", 23456, "https"}},
+		"port by name": {
+			slice: endpoints(both, map[string]bool{"b": true}), port: "http", want: podPort{system, "b", 23461, "http"},
+		},
 		"port by number": {
-			objects: []runtime.Object{service(byNumber), serverPod("b")},
-			want:    with(func(p *podPort) { p.port = 8443 }),
-		},
-		"port without a target": {
-			objects: []runtime.Object{service(noTarget), serverPod("b")},
-			want:    with(func(p *podPort) { p.port = 80 }),
-		},
-		"TLS by name, and no such port": {
-			objects: []runtime.Object{service(https), serverPod("b")},
-			want:    with(func(p *podPort) { p.scheme = "https" }),
+			slice: endpoints(both, map[string]bool{"b": true}), port: "23461", want: podPort{system, "b", 23461, "http"},
 		},
 		"TLS by protocol": {
-			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "443",
-			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
-		},
-		"second port by name": {
-			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "tls",
-			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
-		},
-		"no Service": {says: "there is no Service globalreserve-system/globalreserve", code: exitUnreachable},
-		"no pods": {
-			objects: []runtime.Object{service(), serverPod("b", of("other"))}, says: "has no pods",
-			code: exitUnreachable,
-		},
-		"no selector": {objects: []runtime.Object{service(noSelector)}, says: "selects no pods", code: exitUnreachable},
-		"no ports": {
-			objects: []runtime.Object{service(noPorts), serverPod("b")}, says: "has no ports",
-			code: exitUnreachable,
+			slice: endpoints([]discoveryv1.EndpointPort{byProtocol}, map[string]bool{"b": true}),
+			want:  podPort{system, "b", 443, "https"},
 		},
 		"no such port": {
-			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "81",
-			says: `has no port "81": it has http 80, tls 443`, code: exitUsage,
+			slice: endpoints(both, map[string]bool{"b": true}), port: "81",
+			says: `no pod of Service globalreserve-system/globalreserve has a port "81": there is http 23461, https 23456`,
+			code: exitUsage,
 		},
-		"no ready pod": {objects: []runtime.Object{
-			service(), serverPod("b", notReady), serverPod("a", pending),
-			serverPod("c", deleting),
-		}, says: "a is pending, b is not ready, c is being deleted", code: exitUnreachable},
-		"no port of name": {
-			objects: []runtime.Object{service(), serverPod("b",
-				func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] })}, says: `has no port named "http"`,
-			code: exitUnreachable,
+		"no ready pod": {
+			slice: endpoints(both, map[string]bool{"b": false}), code: exitUnreachable,
+			says: "there is no ready pod of a Service globalreserve-system/globalreserve",
 		},
+		"no ready pod with a port": {
+			slice: endpoints(both, map[string]bool{"b": false}), port: "https", code: exitUnreachable,
+			says: "there is no ready pod of a Service globalreserve-system/globalreserve",
+		},
+		"no Service": {slice: &discoveryv1.EndpointSlice{}, says: "kubectl apply -k manifests/base", code: exitUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kube := kubefake.NewClientset(tt.objects...)
-			got, err := choosePod(t.Context(), kube, serviceRef{
-				types.NamespacedName{Namespace: system, Name: "globalreserve"},
-				tt.port,
+			got, err := choosePod(t.Context(), kubefake.NewClientset(tt.slice), serviceRef{
+				types.NamespacedName{Namespace: system, Name: "globalreserve"}, tt.port,
 			})
 			if tt.says == "" {
 				require.NoError(t, err)

@@ -7,11 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -60,7 +56,7 @@ func TestCreateWaits(t *testing.T) {
 			out:  "reservation.globalreserve.io/new created\n",
 			says: `error: reservation "new" is not available after 1m0s: the GlobalReserve server has not looked at it yet ` +
 				"(is it running, with Reservations enabled?): it stays and may become available later; remove it with kubectl " +
-				"reserve delete new -n default\n",
+				"delete rsv new -n default\n",
 		},
 		"failed": {
 			args:  []string{"--wait"},
@@ -110,36 +106,4 @@ func TestCreateInterrupted(t *testing.T) {
 		assert.Equal(t, exitNotAvailable, got.code)
 		assert.Contains(t, got.err, `interrupted; reservation "new" stays`)
 	})
-}
-
-// TestListWatches checks that changes are printed under the columns of the list, until interrupted.
-func TestListWatches(t *testing.T) {
-	r := newRig(t)
-	events := watch.NewFakeWithChanSize(4, false)
-	r.reservations.PrependReactor("list", "reservations", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &v1alpha1.ReservationList{
-			ListMeta: metav1.ListMeta{ResourceVersion: "7"},
-			Items:    []v1alpha1.Reservation{*webCapacity()},
-		}, nil
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r.reservations.PrependWatchReactor("reservations", func(clienttesting.Action) (bool, watch.Interface, error) {
-		return true, events, nil
-	})
-	changed := webCapacity()
-	changed.ResourceVersion, changed.Status.Phase, changed.Status.Consumed = "8", v1alpha1.ReservationSucceeded, "2/2"
-	events.Modify(changed)
-	bookmark := webCapacity()
-	bookmark.ResourceVersion = "9"
-	events.Action(watch.Bookmark, bookmark)
-	gone := &metav1.Status{Status: "Failure", Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old"}
-	events.Error(gone)
-	got := r.runContext(ctx, "list", "--watch")
-	require.Equal(t, `NAME           NODE        STATUS      CONSUMED   EXPIRES   AGE
-web-capacity   node-1 +1   Available   1/2        in 9m     90m
-web-capacity   node-1 +1   Succeeded   2/2        ended     90m
-`, got.out)
-	assert.Contains(t, got.err, "watch reservations: too old")
-	assert.Equal(t, exitFailed, got.code)
 }

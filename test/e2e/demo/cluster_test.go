@@ -40,7 +40,7 @@ func TestCluster(t *testing.T) {
 		"curl -sS $URL/v1/alloc": `"Pod":"mine"`,
 		"kubectl wait":           "condition met",
 		"kubectl reserve create": "kept available on",
-		"kubectl reserve list":   "0/2",
+		"kubectl get rsv":        "0/2",
 		"! kubectl reserve":      "namespaces.maxSlots",
 		"kubectl reserve nodes":  "#",
 		`curl -sS -H 'Content-Type: application/json' -d "{\"Sch`: `"FailedPods":[],"Error":""`,

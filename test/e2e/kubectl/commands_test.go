@@ -3,13 +3,12 @@
 package kubectl
 
 import (
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestCommands goes the way of somebody who keeps capacity, sees a pod wait for it, finds out why and gives
@@ -25,7 +24,6 @@ func TestCommands(t *testing.T) {
 		{"version", (*bench).checkVersion},
 		{"create", (*bench).checkCreate},
 		{"create what does not fit", (*bench).checkTooLarge},
-		{"list and describe", (*bench).checkShown},
 		{"pods", (*bench).checkPods},
 		{"explain", (*bench).checkExplain},
 		{"completion", (*bench).checkCompletion},
@@ -66,19 +64,7 @@ func (b *bench) checkTooLarge() {
 	assert.Equal(b.T, 4, got.code)
 	assert.Contains(b.T, got.err, `reservation "large" is not available after 10s: Pending: `)
 	assert.Contains(b.T, got.err, "cpu", "it says what is missing")
-	b.must(b.run("delete", "large"))
-}
-
-func (b *bench) checkShown() {
-	cells := strings.Fields(line(b.T, b.must(b.run("list")), "capacity"))
-	assert.Equal(b.T, []string{"capacity", b.nodes[0], "+1", "Available", "0/2", "in"}, cells[:6])
-	out := b.must(b.run("describe", "capacity"))
-	for _, part := range []string{
-		"Status:           Available", `pods with the index "later"`, "capacity-0", "capacity-1",
-		"cpu 3, memory 1Gi", "Conditions:",
-	} {
-		assert.Contains(b.T, out, part)
-	}
+	require.NoError(b.T, b.Reservations().Delete(b.T.Context(), "large", metav1.DeleteOptions{}))
 }
 
 func (b *bench) checkPods() {
@@ -107,33 +93,16 @@ func (b *bench) checkExplain() {
 }
 
 func (b *bench) checkCompletion() {
-	assert.Contains(b.T, b.run("__complete", "describe", "").out, "capacity\n")
+	assert.Contains(b.T, b.run("__complete", "nodes", "").out, b.nodes[0]+"\n")
 	out := b.run("__complete", "explain", "").out
 	assert.Contains(b.T, out, "waiting\n")
 	assert.NotContains(b.T, out, "small\n", "it has a node")
 }
 
-// checkDelete gives the capacity back, which the waiting pod then gets, and watches it go.
+// checkDelete gives the capacity back, which the waiting pod then gets.
 func (b *bench) checkDelete() {
-	watching := b.command(b.T.Context(), "list", "--watch")
-	file, err := os.Create(b.T.TempDir() + "/out")
-	require.NoError(b.T, err)
-	defer file.Close()
-	watching.Stdout = file
-	require.NoError(b.T, watching.Start())
-	watched := func() string {
-		content, err := os.ReadFile(file.Name())
-		require.NoError(b.T, err)
-		return string(content)
-	}
-	b.Eventually(func(t *assert.CollectT) { assert.Contains(t, watched(), "capacity") })
-
-	assert.Equal(b.T, "reservation.globalreserve.io/capacity deleted\n", b.must(b.run("delete", "capacity")))
+	require.NoError(b.T, b.Reservations().Delete(b.T.Context(), "capacity", metav1.DeleteOptions{}))
 	b.AwaitBound("waiting")
-	b.Eventually(func(t *assert.CollectT) { assert.Equal(t, 2, strings.Count(watched(), "capacity"), watched()) })
-	require.NoError(b.T, watching.Process.Signal(syscall.SIGINT))
-	require.NoError(b.T, watching.Wait(), "an interrupt is how a watch ends")
-	b.must(b.run("delete", "capacity", "--ignore-not-found"))
 }
 
 // line returns the first line of a text that starts with prefix.

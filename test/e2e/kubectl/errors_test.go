@@ -25,19 +25,18 @@ func TestErrors(t *testing.T) {
 		code int
 		says string
 	}{
-		"no definition, list":     {[]string{"list"}, 1, "install their definition with kubectl apply -k manifests/crd"},
-		"no definition, create":   {[]string{"create", "a", "--cpu", "1"}, 1, "does not know Reservation objects"},
-		"no definition, describe": {[]string{"describe", "a"}, 1, "does not know Reservation objects"},
-		"no definition, delete":   {[]string{"delete", "a", "--ignore-not-found"}, 1, "does not know Reservation objects"},
-		"no rights":               {[]string{"list", "--kubeconfig", nobody}, 1, "you may not do that"},
-		"no rights, service":      {[]string{"nodes", "--kubeconfig", nobody}, 1, "you may not do that"},
-		"no cluster":              {[]string{"list", "--kubeconfig", stranger}, 3, "the Kubernetes API does not answer"},
-		"no such context": {
-			[]string{"list", "--context", "nope"},
-			2,
-			"context was not found for specified context: nope",
+		"no definition, create": {
+			[]string{"create", "a", "--cpu", "1"}, 1, "install their definition with kubectl apply -k manifests/crd",
 		},
-		"no such kubeconfig": {[]string{"list", "--kubeconfig", "/does/not/exist"}, 2, "the kubeconfig cannot be used"},
+		"no rights":          {[]string{"devices", "--kubeconfig", nobody}, 1, "you may not do that"},
+		"no rights, service": {[]string{"nodes", "--kubeconfig", nobody}, 1, "you may not do that"},
+		"no cluster":         {[]string{"devices", "--kubeconfig", stranger}, 3, "the Kubernetes API does not answer"},
+		"no such context": {
+			[]string{"devices", "--context", "nope"},
+			2,
+			`context "nope" does not exist`,
+		},
+		"no such kubeconfig": {[]string{"devices", "--kubeconfig", "/does/not/exist"}, 2, "the kubeconfig cannot be used"},
 		"no server": {
 			[]string{"nodes", "--ledger-url", "http://127.0.0.1:1"},
 			3,
