@@ -4,14 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/globalreserve/globalreserve/pkg/command"
-	"github.com/globalreserve/globalreserve/pkg/debugger"
 )
 
 func main() {
@@ -21,8 +19,6 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "globalreserve:", err)
-		exit := &debugger.ExitError{Code: 1}
-		errors.As(err, &exit)
-		os.Exit(exit.Code)
+		os.Exit(1)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/election/forward"
@@ -75,7 +74,6 @@ type App struct {
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
 	forwarder    *forward.Forwarder
-	debugger     *debugger.Server
 	// follow is open when pods and nodes are to be followed: another server leads, or this one takes over.
 	// current is open when the ledger has everything that was written before this one took over.
 	mayFollow, caughtUp *follow.Latch
@@ -172,7 +170,7 @@ func (a *App) baseParts() []part {
 	if a.watcher != nil {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
-	return append(list, part{"signals for debugging", a.debug}, part{"pods and nodes", a.followCluster},
+	return append(list, part{"pods and nodes", a.followCluster},
 		part{"gangs", a.followGangs}, part{"ages of watches", a.watchAges},
 		part{"times of changes", a.api.Run}, part{"other servers", a.forwarder.Run})
 }
@@ -181,7 +179,7 @@ func (a *App) baseParts() []part {
 func (a *App) accountParts() []part {
 	return []part{
 		{"expiry", func(ctx context.Context) error {
-			return reservations.Expire(ctx, a.ledger.Observer, a.ledger.Clock, a.log)
+			return reservations.Expire(ctx, a.ledger.Observer(), a.ledger.Clock, a.log)
 		}},
 		{"waiting pods", a.waiting.Run},
 		{"deleted pods", a.keeper.Run},
@@ -241,10 +239,9 @@ func (a *App) followGangs(ctx context.Context) error {
 	return nil // stopping
 }
 
-// arbitrate settles what the webhook has allowed, and what a server before this one
-// left, and ends the binds under way in the end. The writes of gangs end after that: a gang may wait for binds.
+// arbitrate settles what the webhook has allowed, and ends the binds under way in the end. The writes of gangs end
+// after that: a gang may wait for binds.
 func (a *App) arbitrate(ctx context.Context) error {
-	a.gangArbiter.Start()
 	defer a.gangArbiter.Stop()
 	if a.secure != nil || a.peers != nil {
 		_ = a.arbiter.Run(ctx) // it has no errors

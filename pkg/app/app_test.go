@@ -300,10 +300,6 @@ func TestServerInTheSameProcess(t *testing.T) {
 	answer, err := a.Reserver().Reserve(t.Context(), &inMemory)
 	require.NoError(t, err)
 	assert.True(t, answer.Granted(), "%+v", answer)
-	watcher, err := a.Reserver().Watch(t.Context(), reserver.WatchOptions{})
-	require.NoError(t, err)
 	require.NoError(t, a.Stop(context.Background()))
-	for range watcher.Events() { // closed by the stop
-	}
 	requireAway()
 }

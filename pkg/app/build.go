@@ -98,8 +98,9 @@ func (a *App) build(clients Clients) (err error) {
 	}
 	a.question = &placement.Builder{Reader: a.cache.Reader(), Matcher: &placement.Matcher{}, Devices: a.devicesOf}
 	a.limits = limits.New(limits.Options{
-		Ledger: a.ledger.Observer, Client: clients.Core, Policy: a.policies, OnChanged: a.limitsChanged, Recorder: a.recorder,
-		Log: a.log,
+		Ledger: a.ledger.Observer(), Client: clients.Core, Policy: a.policies, OnChanged: a.limitsChanged,
+		Recorder: a.recorder,
+		Log:      a.log,
 	})
 	a.buildObjects(clients)
 	a.buildWaiting(clients)
@@ -130,7 +131,7 @@ func (a *App) buildCluster(client kubernetes.Interface) (err error) {
 	if a.kinds, err = kindsOfGangs(a.options.PolicyFile); err != nil {
 		return err
 	}
-	a.cache = cluster.New(client, a.ledger.Observer, cluster.Options{
+	a.cache = cluster.New(client, a.ledger.Observer(), cluster.Options{
 		Gangs: a.kinds, Logger: a.log, Keep: a.keep, OnCatchUp: a.onCatchUp, OnNodesChanged: a.lookAgain,
 		Devices: a.devicesOf, OnDeviceAnnotations: a.annotationsChanged, OnNominated: a.nominated,
 		OnPodBound: a.bound,
@@ -159,7 +160,7 @@ func (a *App) buildObjects(clients Clients) {
 		Recorder:    a.recorder, Log: a.log,
 	})
 	a.devices = deviceclaims.New(deviceclaims.Options{
-		Ledger: a.ledger.Observer, Client: clients.Reservations,
+		Ledger: a.ledger.Observer(), Client: clients.Reservations,
 		Nodes: a.cache.Nodes, Pods: a.cache.Pods,
 		Kind:           a.definitions.Kind("extendedresources", "extendedresourceclaims"),
 		TemplateKind:   a.definitions.Kind("extendedresourceclaimtemplates"),
@@ -266,17 +267,15 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 	} else {
 		asked.Register(router)
 	}
-	a.debugger = &debugger.Server{
-		API: debugger.API{Core: clients.Whole, Objects: clients.Reservations}, Ledger: a.ledger.Reader,
-		About: a.about, Log: a.log,
+	comparer := &debugger.Comparer{
+		Core: clients.Whole, Objects: clients.Reservations, Ledger: a.ledger.Reader, About: a.about,
 	}
 	a.api = rest.New(rest.Options{
 		Arbiter: a.arbiter, Gangs: a.gangArbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
 		Metrics: a.metrics, Done: a.streams, Intake: a.intake,
-		About: a.about, Diff: a.debugger.Diff, Rights: a.checks,
+		About: a.about, Diff: comparer.Diff, Rights: a.checks,
 		PendingReservations: a.reservations.Pending, ResourceClaims: a.claims, ReserveRefusal: a.reserveRefusal(),
 	})
-	a.debugger.Dump = a.api.Dump
 	a.api.Register(router)
 	a.health.register(router)
 	return router

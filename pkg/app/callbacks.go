@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // What follows tells one part of the server of another.
@@ -258,4 +259,12 @@ func (a *App) recordEvents(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// about says whose account this is, and what it is complete in.
+func (a *App) about() reserver.DumpAnswer {
+	return reserver.DumpAnswer{
+		Server: a.elector.Identity(), Undecided: a.health.undecided(), Pods: a.cache.Synced(), Objects: a.synced(),
+		IgnoredResources: a.options.IgnoredResources,
+	}
 }

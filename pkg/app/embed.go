@@ -43,7 +43,7 @@ func (a *App) Question() *placement.Builder { return a.question }
 
 // Reserver returns the server as a scheduler in the same process uses it, without
 // HTTP. Before the server is ready, and after Stop, its calls fail with a
-// *reserver.UnavailableError; Stop ends its watchers and waits for its other calls.
+// *reserver.UnavailableError; Stop waits for those under way.
 func (a *App) Reserver() reserver.Reserver { return a.api }
 
 // BindNamed makes sure of capacity for a pod on a node and binds it, as the extender's verb

@@ -28,7 +28,6 @@ func (o Options) observing() Options {
 // startObserving starts what there is to observe with.
 func (a *App) startObserving(ctx context.Context) {
 	a.base.start(ctx, []part{
-		{"signals for debugging", a.debug},
 		{"pods and nodes", a.followCluster},
 		{"ages of watches", a.watchAges},
 		{"times of changes", a.api.Run},

@@ -102,7 +102,7 @@ func (a *Arbiter) beginCreation(k *admission) error {
 	}
 	byName := *k.pod
 	byName.Ref.UID = "" // it may never be
-	cluster.ObserveUnbound(a.o.Ledger.Observer, a.o.Log, &byName)
+	cluster.ObserveUnbound(a.o.Ledger.Observer(), a.o.Log, &byName)
 	return nil
 }
 

@@ -127,7 +127,7 @@ func newPods(o *Options) *pods {
 			if info.Bound() {
 				o.Ledger.ObservePod(o.Question.Observation(info))
 			} else if !info.Finished {
-				cluster.ObserveUnbound(o.Ledger.Observer, o.Log, info)
+				cluster.ObserveUnbound(o.Ledger.Observer(), o.Log, info)
 			}
 		},
 	}

@@ -8,7 +8,7 @@
 //	        -> the ledger          pkg/ledger    is there capacity?
 //	        -> carry out           flight.go     the Binding, until its fate is known
 //
-// A new rule about who may have what is one more gate in pkg/gates.
+// A new rule about who may have what goes into Gates.Refuse of pkg/gates.
 //
 // # One bind
 //

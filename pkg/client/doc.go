@@ -23,7 +23,7 @@
 // # What may be touched
 //
 // retry.go decides what is sent again, http.go what the server's answers mean,
-// watch.go reads the stream of changes, options.go says whom to trust. contract_test.go and
+// options.go says whom to trust. contract_test.go and
 // durable_test.go run one suite against this package and against the server's own
 // implementation: what both must do goes there.
 package client

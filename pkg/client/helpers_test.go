@@ -46,24 +46,9 @@ func ask(pods ...*v1.Pod) *reserver.Request {
 
 // newClient has a client that gives up nothing because the machine is slow, unless the options say when.
 func newClient(t *testing.T, o client.Options) *client.Client {
-	o.Timeout, o.RetryFor, o.WatchIdle = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour),
-		cmp.Or(o.WatchIdle, time.Hour)
+	o.Timeout, o.RetryFor = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour)
 	c, err := client.New(o)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
-}
-
-// next returns the next event of a type, and fails on others but heartbeats.
-func next(t *testing.T, w *reserver.Watcher, want reserver.EventType) reserver.Event {
-	t.Helper()
-	select {
-	case event, open := <-w.Events():
-		require.True(t, open, "the watch has ended")
-		require.Equal(t, want, event.Type, "%v", event.Err)
-		return event
-	case <-time.After(eventually):
-		require.Fail(t, "no event", "want %s", want)
-		return reserver.Event{}
-	}
 }

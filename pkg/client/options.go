@@ -36,13 +36,7 @@ type Options struct {
 	// RetryFor bounds all tries of a request together, besides its context; default
 	// 30 s. The first try is made in any case.
 	RetryFor time.Duration
-	// WatchIdle is after how long without any sign of life a watch takes its
-	// connection for dead; default 45 s. The server gives one every 15 s.
-	WatchIdle time.Duration
-	// MaxReconnect bounds the pause between two tries of a watch to get its connection
-	// back; default 10 s.
-	MaxReconnect time.Duration
-	// MaxAnswer is the longest answer, or event of a watch, in bytes; default 64 MiB.
+	// MaxAnswer is the longest answer, in bytes; default 64 MiB.
 	MaxAnswer int64
 	// OnRetry, if given, is told why a request is to be sent again, and after which pause: while a call that takes long
 	// has not returned. It must not block, and is called by whoever calls the client.
@@ -54,8 +48,6 @@ type Options struct {
 func (o *Options) setDefaults() {
 	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
 	o.RetryFor = cmp.Or(o.RetryFor, 30*time.Second)
-	o.WatchIdle = cmp.Or(o.WatchIdle, 45*time.Second)
-	o.MaxReconnect = cmp.Or(o.MaxReconnect, longestReconnect)
 	o.MaxAnswer = cmp.Or(o.MaxAnswer, 64<<20)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -81,10 +73,8 @@ func (o *Options) validate() (*url.URL, error) {
 		return nil,
 			fmt.Errorf("CAFile, CertFile, Token, TokenFile and ServerName are for https, and the URL is %s: change one of them",
 				o.URL)
-	case o.Timeout < 0 || o.RetryFor < 0 || o.WatchIdle < 0 || o.MaxReconnect < 0 || o.MaxAnswer < 0:
-		return nil,
-			errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor, WatchIdle, MaxReconnect " +
-				"and MaxAnswer")
+	case o.Timeout < 0 || o.RetryFor < 0 || o.MaxAnswer < 0:
+		return nil, errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor and MaxAnswer")
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	return base, nil

@@ -42,7 +42,7 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 	}
 	deadline := c.options.Clock.Now().Add(c.options.RetryFor)
 	lost := false // a try before may have been carried out
-	for pause := newBackoff(longestPause); ; {
+	for pause := newBackoff(); ; {
 		answer := new(A)
 		after, err := c.try(ctx, r, body, answer)
 		if err == nil && check != nil {
@@ -99,6 +99,6 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 
 // newBackoff is of pauses that double: each is between half of what it stands for and
 // one and a half times that.
-func newBackoff(longest time.Duration) wait.Backoff {
-	return wait.Backoff{Duration: firstPause / 2, Factor: 2, Jitter: 2, Steps: math.MaxInt, Cap: longest / 2}
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: firstPause / 2, Factor: 2, Jitter: 2, Steps: math.MaxInt, Cap: longestPause / 2}
 }

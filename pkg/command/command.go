@@ -10,7 +10,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/app"
 	"github.com/globalreserve/globalreserve/pkg/certificate"
-	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -23,8 +22,7 @@ func New() *cobra.Command {
 		Short: "One ledger of node capacity behind all schedulers of a cluster",
 		Long: "globalreserve answers, for every scheduler of a Kubernetes cluster, whether there is still capacity\n" +
 			"for a pod on a node. It serves the scheduler-extender protocol (filter, prioritize, preempt, bind)\n" +
-			"and a REST API for group schedulers (/reserve, /unreserve, /v1).\n\n" +
-			"On SIGUSR2 it writes its ledger to the log, and how that differs from the cluster: see globalreserve debug.",
+			"and a REST API for group schedulers (/reserve, /unreserve, /v1).",
 		Args:          cobra.NoArgs,
 		Version:       version.Get().String(),
 		SilenceUsage:  true,
@@ -40,6 +38,6 @@ func New() *cobra.Command {
 		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
 	})
 	options.AddFlags(cmd.Flags())
-	cmd.AddCommand(policy.NewCommand(), debugger.NewCommand(), certificate.NewCommand())
+	cmd.AddCommand(policy.NewCommand(), certificate.NewCommand())
 	return cmd
 }

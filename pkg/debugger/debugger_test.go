@@ -1,16 +1,12 @@
 package debugger
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -28,9 +24,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/server/rest"
-	"github.com/globalreserve/globalreserve/pkg/steady"
-	"github.com/globalreserve/globalreserve/test/background"
 )
 
 func aNode() *v1.Node {
@@ -141,23 +134,12 @@ func (w *world) observeSlot(slot, node string, cpu int64) {
 	})
 }
 
-func (w *world) api() API {
-	return API{Core: kubefake.NewClientset(append(w.nodes, w.pods...)...), Objects: fake.NewSimpleClientset(w.objects...)}
-}
-
-func (w *world) server() *Server {
-	log, _ := logtest.NewNullLogger()
-	return &Server{
-		API: w.api(), Ledger: w.ledger.Reader, Dump: w.dump, Log: log,
+func (w *world) comparer() *Comparer {
+	return &Comparer{
+		Core:    kubefake.NewClientset(append(w.nodes, w.pods...)...),
+		Objects: fake.NewSimpleClientset(w.objects...), Ledger: w.ledger.Reader,
 		About: func() reserver.DumpAnswer { return w.about },
 	}
-}
-
-func (w *world) dump() reserver.DumpAnswer {
-	return rest.New(rest.Options{
-		Ledger: w.ledger.Reader, Clock: steady.New(time.Now, steady.Uptime),
-		About: func() reserver.DumpAnswer { return w.about },
-	}).Dump()
 }
 
 func TestEveryKindOfDifferenceIsTold(t *testing.T) {
@@ -229,7 +211,7 @@ func TestEveryKindOfDifferenceIsTold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				tt.change(w)
-				answer, err := w.server().Diff(t.Context())
+				answer, err := w.comparer().Diff(t.Context())
 				require.NoError(t, err)
 				var got []string
 				for _, d := range answer.Differences {
@@ -246,15 +228,15 @@ func TestWhatIsGoneAtTheSecondLookIsNoDifference(t *testing.T) {
 		w := newWorld()
 		w.observeNode("n2", 1)
 		looks, began := 0, time.Now()
-		server := w.server()
-		server.About = func() reserver.DumpAnswer {
+		comparer := w.comparer()
+		comparer.About = func() reserver.DumpAnswer {
 			if looks++; looks == 2 {
 				w.ledger.Observer().RemoveNode("n2")
 				w.observeNode("n3", 1) // nor is what comes up then
 			}
 			return w.about
 		}
-		answer, err := server.Diff(t.Context())
+		answer, err := comparer.Diff(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, answer.Differences)
 		assert.Equal(t, 2, looks)
@@ -265,7 +247,7 @@ func TestWhatIsGoneAtTheSecondLookIsNoDifference(t *testing.T) {
 func TestAnAccountThatIsNotCompleteIsNotCompared(t *testing.T) {
 	w := newWorld()
 	w.about.Pods = false
-	_, err := w.server().Diff(t.Context())
+	_, err := w.comparer().Diff(t.Context())
 	refused := &httpjson.Error{}
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, http.StatusServiceUnavailable, refused.Status)
@@ -278,59 +260,9 @@ func TestOfVeryManyDifferencesSomeAreTold(t *testing.T) {
 		for i := range maxTold + 3 {
 			w.observeNode(fmt.Sprint("gone-", i), 1)
 		}
-		answer, err := w.server().Diff(t.Context())
+		answer, err := w.comparer().Diff(t.Context())
 		require.NoError(t, err)
 		assert.Len(t, answer.Differences, maxTold)
 		assert.Equal(t, 3, answer.More)
-	})
-}
-
-func TestTheAccountInLines(t *testing.T) {
-	w := newWorld()
-	w.about.Undecided = "server other decides"
-	dump := w.dump()
-	var got []string
-	for line := range lines(&dump) {
-		got = append(got, line)
-	}
-	assert.Equal(t, []string{
-		"server me at revision 11, with reservations and devices: 1 nodes, 1 allocations, 1 slots; it does not decide: " +
-			"server other decides",
-		"node n1: UID n1-uid, 1 allocations; cpu 8000: bound 1000, reserved 2000, free 5000; pods 110: bound 1, reserved " +
-			"1, free 108",
-		"device d on node n1: gpu-0 of example.com/gpu; pod default/p",
-		"allocation of pod default/p on node n1: Bound, UID p-uid, scheduler , priority 0; cpu 1000; pods 1; port " +
-			"TCP/0.0.0.0:80; device gpu-0",
-		"slot default/r/a on node n1: Once, scheduler , priority 0; cpu 2000; example.com/none 3; pods 1",
-	}, got)
-}
-
-func TestALineListsNoMoreThanAPersonReads(t *testing.T) {
-	slot := reserver.NodeSlot{Slot: reserver.Slot{Consumers: make([]reserver.Consumer, 1000)}}
-	assert.Less(t, len(slotLine(&slot)), 1000)
-	assert.Contains(t, slotLine(&slot), "and 981 more")
-}
-
-func TestASignalWritesToTheLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.observeNode("n2", 1)
-		log, said := logtest.NewNullLogger()
-		s := w.server()
-		s.Log = log
-		signals := make(chan os.Signal, 1)
-		background.Run(t, func(ctx context.Context) error { return s.Run(ctx, signals) })
-		signals <- syscall.SIGUSR2
-		<-time.After(2 * pause)
-		synctest.Wait()
-		var got []string
-		for _, e := range said.AllEntries() {
-			got = append(got, e.Message)
-		}
-		require.Len(t, got, 8)
-		assert.Contains(t, got[3], "debug dump: node n2")
-		assert.Contains(t, got[6], "debug diff: stale_node: node n2: the ledger has a schedulable node with UID n2-uid")
-		assert.Equal(t, "debug diff: done", got[7])
-		assert.Equal(t, 1, said.LastEntry().Data["differences"])
 	})
 }

@@ -24,17 +24,21 @@ const (
 	maxTold = 1000
 )
 
-// API is what live lists are asked of. Core is not the client that the ledger is kept by: what that one cuts off, or
-// reads wrongly, is to show.
-type API struct {
+// Comparer compares the account of the server it is part of. All fields are needed.
+type Comparer struct {
+	// Core lists pods and nodes. It is not the client that the ledger is kept by: what that one cuts off, or reads
+	// wrongly, is to show.
 	Core    kubernetes.Interface
 	Objects versioned.Interface
+	Ledger  ledger.Reader
+	// About returns what the account is complete in.
+	About func() reserver.DumpAnswer
 }
 
 // Diff compares the account of the server with what the API server lists. What differs counts if it still does at a
 // second look. Its errors are of package httpjson where they tell the caller what to do.
-func (s *Server) Diff(ctx context.Context) (*reserver.DiffAnswer, error) {
-	first, err := s.once(ctx)
+func (c *Comparer) Diff(ctx context.Context) (*reserver.DiffAnswer, error) {
+	first, err := c.once(ctx)
 	if err != nil || len(first.Differences) == 0 {
 		return first, err
 	}
@@ -43,7 +47,7 @@ func (s *Server) Diff(ctx context.Context) (*reserver.DiffAnswer, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	second, err := s.once(ctx)
+	second, err := c.once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -65,17 +69,17 @@ func what(d *reserver.Difference) reserver.Difference {
 }
 
 // once is one look. Its lists are consistent, but not of one moment.
-func (s *Server) once(ctx context.Context) (*reserver.DiffAnswer, error) {
-	about := s.About()
+func (c *Comparer) once(ctx context.Context) (*reserver.DiffAnswer, error) {
+	about := c.About()
 	if !about.Pods {
 		return nil, httpjson.Errorf(http.StatusServiceUnavailable,
 			"the server has not read all pods and nodes yet (%s): ask again in a moment", cmp.Or(about.Undecided, about.Server))
 	}
-	l := look{Reader: s.Ledger, api: s.API, found: &reserver.DiffAnswer{
+	l := look{Reader: c.Ledger, objects: c.Objects, found: &reserver.DiffAnswer{
 		Server: about.Server, Undecided: about.Undecided, Compared: []string{"nodes", "pods"},
 		Differences: []reserver.Difference{},
 	}}
-	if err := cluster.CompareLive(ctx, s.Ledger, s.API.Core, l.listed, l.differs); err != nil {
+	if err := cluster.CompareLive(ctx, c.Ledger, c.Core, l.listed, l.differs); err != nil {
 		return nil, err
 	}
 	if about.Objects {
@@ -93,8 +97,8 @@ func (s *Server) once(ctx context.Context) (*reserver.DiffAnswer, error) {
 // look collects what one look finds.
 type look struct {
 	ledger.Reader
-	api   API
-	found *reserver.DiffAnswer
+	objects versioned.Interface
+	found   *reserver.DiffAnswer
 	// claiming are the bound pods that were given devices.
 	claiming []*cluster.Pod
 }

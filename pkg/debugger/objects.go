@@ -50,7 +50,7 @@ func each[T runtime.Object](
 // reservations compares the slots of reservations.
 func (l *look) reservations(ctx context.Context) error {
 	granted := map[ledger.SlotRef]ledger.Slot{}
-	list := l.api.Objects.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll).List
+	list := l.objects.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll).List
 	err := each(ctx, "reservations", list, func(o runtime.Object) {
 		rsv := o.(*v1alpha1.Reservation)
 		if rsv.DeletionTimestamp != nil || !convert.Granted(rsv) {
@@ -108,7 +108,7 @@ func (l *look) slot(kind string, known, granted *ledger.Slot) {
 
 // devices compares the devices of the nodes, and those that pods were given.
 func (l *look) devices(ctx context.Context) error {
-	kinds := l.api.Objects.GlobalreserveV1alpha1()
+	kinds := l.objects.GlobalreserveV1alpha1()
 	byNode := map[string][]devices.Device{}
 	err := each(ctx, "extendedresources", kinds.ExtendedResources().List, func(o runtime.Object) {
 		d := o.(*v1alpha1.ExtendedResource)

@@ -3,8 +3,8 @@
 // A gate is a rule that may refuse something capacity before the ledger is asked whether there is any. GatedLedger has
 // the methods of the ledger that decide, and asks the gates before them. Only what goes on with something that was
 // given before is not asked again (Exchange). Everybody who gives out capacity has a GatedLedger, and all others have
-// the ledger's Reader or its Observer alone. So a new rule about who may have what is one more gate in gate.go, and
-// counts on every path.
+// the ledger's Reader or its Observer alone. So a new rule about who may have what goes into Gates.Refuse, and counts
+// on every path.
 //
 // Error is what all of them say of a pod that is not bound.
 //

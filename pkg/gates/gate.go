@@ -10,42 +10,27 @@ import (
 // Reason is what lists of refusals call that of a gate.
 const Reason = "Refused"
 
-// gates are asked in this order, and the first refusal counts.
-var gates = []Gate{callerIsListed}
-
-// Gate returns why something must not be given capacity under a policy, nil if it may. What is asked has the pod's
-// namespace and name, or the namespace alone for a slot that several pods may use. It has the scheduler that the pod
-// names, and the caller that it would be charged to. The caller has no name where it is the server itself, or not
-// known: see ledger.MayAll. The node is empty where many nodes are asked about.
-type Gate func(rules *policy.Policy, asked *ledger.Placement) *Error
-
-// callerIsListed lets nobody act for a scheduler that has limits but the callers that the policy lists, because the
-// limits are those of these callers.
-func callerIsListed(rules *policy.Policy, asked *ledger.Placement) *Error {
-	scheduler := rules.Scheduler(asked.Scheduler)
-	if !scheduler.Limited() || ledger.MayAll(asked.Caller) || scheduler.Lists(asked.Caller) {
-		return nil
-	}
-	return &Error{
-		Outcome: Refused,
-		Why: fmt.Sprintf("caller %q may not act for scheduler %q, which has limits: the policy "+
-			"file has to list it among the scheduler's callers", asked.Caller, asked.Scheduler),
-	}
-}
-
-// Gates are the gates, under the policy in force.
+// Gates are the rules under the policy in force.
 type Gates struct{ policy *policy.Store }
 
 // New returns the gates under the policies of a store.
 func New(p *policy.Store) *Gates { return &Gates{p} }
 
-// Refuse returns why something must not be given capacity, nil if it may. The error is an *Error.
+// Refuse returns why something must not be given capacity under the policy, nil if it may. What is asked has the pod's
+// namespace and name, or the namespace alone for a slot that several pods may use. It has the scheduler that the pod
+// names, and the caller that it would be charged to. The caller has no name where it is the server itself, or not
+// known: see ledger.MayAll. The node is empty where many nodes are asked about. The error is an *Error.
+//
+// Nobody acts for a scheduler that has limits but the callers that the policy lists, because the limits are those of
+// these callers.
 func (g *Gates) Refuse(asked *ledger.Placement) error {
-	rules := g.policy.Current()
-	for _, gate := range gates {
-		if err := gate(rules, asked); err != nil {
-			return err.Of(asked.Pod, asked.Node)
-		}
+	scheduler := g.policy.Current().Scheduler(asked.Scheduler)
+	if !scheduler.Limited() || ledger.MayAll(asked.Caller) || scheduler.Lists(asked.Caller) {
+		return nil
 	}
-	return nil
+	return &Error{
+		Outcome: Refused, Pod: asked.Pod, Node: asked.Node,
+		Why: fmt.Sprintf("caller %q may not act for scheduler %q, which has limits: the policy "+
+			"file has to list it among the scheduler's callers", asked.Caller, asked.Scheduler),
+	}
 }

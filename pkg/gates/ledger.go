@@ -2,28 +2,29 @@ package gates
 
 import (
 	"errors"
-	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
-// GatedLedger is the ledger behind the gates. The methods of the ledger that decide are
-// reached through it alone: others are given the ledger's Reader or its Observer.
+// decides is a ledger that a GatedLedger embeds without others being able to go around the gates.
+type decides = ledger.Ledger
+
+// GatedLedger is the ledger behind the gates. The methods of the ledger that decide are reached through it alone, and
+// it has one of its own for each: others are given the ledger's Reader or its Observer.
 type GatedLedger struct {
-	ledger.Observer
+	*decides
 	*Gates
 	// Clock is the clock of the ledger's deadlines.
 	Clock *steady.Clock
 
-	decides   *ledger.Ledger
 	undecided func() string
 }
 
 // NewGatedLedger puts the gates before a ledger. undecided returns why nothing can be
 // decided now, or "": the account may be incomplete, or another server may be deciding.
 func NewGatedLedger(l *ledger.Ledger, clock *steady.Clock, g *Gates, undecided func() string) *GatedLedger {
-	return &GatedLedger{Observer: l.Observer(), Gates: g, Clock: clock, decides: l, undecided: undecided}
+	return &GatedLedger{decides: l, Gates: g, Clock: clock, undecided: undecided}
 }
 
 // Undecided returns why nothing can be decided now, "" where decisions can be made.
@@ -114,11 +115,6 @@ func (l *GatedLedger) Exchange(x *ledger.Exchange) error {
 	return nil
 }
 
-// PutOff puts off the deadlines of slots in memory; see ledger.Ledger.
-func (l *GatedLedger) PutOff(pods []ledger.PodRef, deadline time.Time) {
-	l.decides.PutOff(pods, deadline)
-}
-
 // Resize has the allocation of a pod grow, if the gates let that pass and there is capacity for it; see ledger.Ledger.
 // Where dry is set it only tries. found is false where the pod has no allocation. The error is an *Error.
 func (l *GatedLedger) Resize(asked *ledger.Placement, version uint64, dry bool) (found bool, err error) {
@@ -137,11 +133,6 @@ func (l *GatedLedger) Resize(asked *ledger.Placement, version uint64, dry bool) 
 	return found, nil
 }
 
-// SettleResize says that a resize that was granted will not be written; see ledger.Ledger.
-func (l *GatedLedger) SettleResize(pod ledger.PodRef, version uint64) bool {
-	return l.decides.SettleResize(pod, version)
-}
-
 // Reserve carries out a plan, or only tries it, if the gates let all its slots pass. The
 // error is the *Error of the first slot that does not pass.
 func (l *GatedLedger) Reserve(plan ledger.Plan, dry bool) (result ledger.Result, err error) {
@@ -155,26 +146,6 @@ func (l *GatedLedger) Reserve(plan ledger.Plan, dry bool) (result ledger.Result,
 	}
 	l.Try(func(t *ledger.Trial) { result = t.Reserve(plan) })
 	return result, nil
-}
-
-// Confirm says that a bind was carried out; see ledger.Ledger.
-func (l *GatedLedger) Confirm(pod ledger.PodRef, node string) bool {
-	return l.decides.Confirm(pod, node)
-}
-
-// BindFailed says that a bind was not carried out and will not be; see ledger.Ledger.
-func (l *GatedLedger) BindFailed(pod ledger.PodRef, node string) bool {
-	return l.decides.BindFailed(pod, node)
-}
-
-// BindFailedKeeping says so, and that the pod keeps a slot; see ledger.Ledger.
-func (l *GatedLedger) BindFailedKeeping(pod ledger.PodRef, node string, deadline time.Time) bool {
-	return l.decides.BindFailedKeeping(pod, node, deadline)
-}
-
-// Unreserve gives back what is kept in memory; see ledger.Ledger.
-func (l *GatedLedger) Unreserve(pods []ledger.Placement) ledger.Result {
-	return l.decides.Unreserve(pods)
 }
 
 // IsNotReady reports whether an error says that nothing can be decided now.

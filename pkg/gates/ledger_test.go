@@ -1,6 +1,8 @@
 package gates_test
 
 import (
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,4 +75,24 @@ func TestDecisionsPassTheGates(t *testing.T) {
 			assert.True(t, gates.IsNotReady(err), name)
 		}
 	}
+}
+
+// What the ledger decides is decided through the gates alone. Only what ends or settles something that was granted is
+// the ledger's own method.
+func TestNoDecisionIsPromoted(t *testing.T) {
+	settles := []string{
+		"Observer", "Confirm", "BindFailed", "BindFailedKeeping", "PutOff", "SettleResize", "Unreserve",
+	}
+	var gated []string
+	for method := range reflect.TypeFor[*ledger.Ledger]().Methods() {
+		_, observes := reflect.TypeFor[ledger.Observer]().MethodByName(method.Name)
+		if observes || slices.Contains(settles, method.Name) {
+			continue
+		}
+		own, ok := reflect.TypeFor[*gates.GatedLedger]().MethodByName(method.Name)
+		require.True(t, ok)
+		assert.NotEqual(t, slices.Collect(method.Type.Ins())[1:], slices.Collect(own.Type.Ins())[1:], method.Name)
+		gated = append(gated, method.Name)
+	}
+	assert.Equal(t, []string{"ChangeBind", "Exchange", "Reserve", "Resize", "StartBind", "StartBindWith"}, gated)
 }

@@ -241,7 +241,7 @@ func (c *Controller) meetPods(kept []ledger.Slot) {
 	for i := range kept {
 		pod, ok := c.Pods.Pod(kept[i].Pod.Namespace, kept[i].Pod.Name)
 		if ok && kept[i].Unborn && pod.Node == "" && !pod.Finished {
-			cluster.ObserveUnbound(c.Ledger.Observer, c.Log, pod)
+			cluster.ObserveUnbound(c.Ledger.Observer(), c.Log, pod)
 		}
 	}
 }

@@ -23,9 +23,6 @@ type Reserver interface {
 	// Revision returns the revision the ledger is at. It can be compared only with
 	// others of the same run of the server.
 	Revision(ctx context.Context) (uint64, error)
-	// Watch tells every change of the ledger, until ctx ends or the watcher is
-	// stopped. An error means that the options make no sense.
-	Watch(ctx context.Context, o WatchOptions) (*Watcher, error)
 }
 
 // Mode says what becomes of a gang of which some pods do not fit.
@@ -65,7 +62,8 @@ type Request struct {
 	MinRevision uint64 `json:",omitempty"`
 	// Durable writes a Reservation object before the answer, so that the capacity
 	// survives the server. nil leaves it to the server: true where the cluster knows
-	// the kind. Capacity held in memory only is to be bound through the server's /bind.
+	// the kind, and the gang can be one object: at most 1,000 pods of one namespace, and 512 KiB; or it has a Name.
+	// Capacity held in memory only is to be bound through the server's /bind.
 	Durable *bool `json:",omitempty"`
 	// Name and Namespace are of the object a durable Reserve makes. The namespace is
 	// that of the pods; both may be left out.

@@ -18,19 +18,19 @@ type Answer struct {
 	// ExpiresAt is when the reservation ends unless its pods are bound by then.
 	// A reservation that was there before and lasts longer keeps its own end.
 	ExpiresAt time.Time `json:",omitzero"`
-	// Durable says that Reservation objects keep the capacity, so that it outlives the
+	// Durable says that a Reservation object keeps the capacity, so that it outlives the
 	// server. Where it is false the capacity is kept in the server's memory: it ends with
 	// the server, and is to be bound through the server's /bind.
 	Durable bool
 	// Reservation is namespace/name of the object that the capacity is written in.
-	// Empty where it is kept in memory only, or in several objects.
+	// Empty where it is kept in memory only, or in several objects that were made before.
 	Reservation string `json:",omitempty"`
 	// Rejections explain FailedPods, in the same order.
 	Rejections []Rejection `json:",omitempty"`
 	// Requests are what the pods that were granted ask for together, as it was counted.
 	Requests Amounts `json:",omitempty"`
 	// Warnings are of what was granted and may not be what was meant: DRA devices that are not kept, pods that ask for
-	// nothing, fields of pods that are none, and pods without a namespace.
+	// nothing, fields of pods that are none, pods without a namespace, and a gang that cannot be one object.
 	Warnings []string `json:",omitempty"`
 }
 

@@ -35,8 +35,3 @@ type Difference struct {
 	// Ledger and Cluster say in words what each side has.
 	Ledger, Cluster string
 }
-
-// String says it in one line.
-func (d *Difference) String() string {
-	return d.Kind + ": " + d.Object + ": the ledger has " + d.Ledger + ", the cluster has " + d.Cluster
-}

@@ -2,7 +2,7 @@ package reserver
 
 import "time"
 
-// WatchSnapshot is the data of the snapshot events a watch starts with. The
+// WatchSnapshot is what a watch starts with. The
 // account may come in several of them; it is complete, and of revision
 // Revision, with the one that has More false.
 //
@@ -18,12 +18,9 @@ type WatchSnapshot struct {
 	More        bool
 }
 
-// WatchAllocation is the data of an allocation event.
+// WatchAllocation is a change of an allocation.
 type WatchAllocation struct {
 	Revision uint64
-	// Time is when the change was made, to 10 ms, of a server-sent event. The WatchChange of a batch has it, and the Event
-	// of a Watcher.
-	Time *time.Time `json:",omitempty"`
 	// Type is AllocationBinding, AllocationBound, AllocationMoved, AllocationResized or
 	// AllocationLinked: Allocation is what holds now, and a slot that was kept in memory for the pod
 	// has turned into it. So it is after AllocationIdentified, where it stands for the allocation of
@@ -34,10 +31,9 @@ type WatchAllocation struct {
 	MovedFrom  string `json:",omitempty"` // the node before, of AllocationMoved
 }
 
-// WatchSlot is the data of a slot event.
+// WatchSlot is a change of a slot.
 type WatchSlot struct {
 	Revision uint64
-	Time     *time.Time `json:",omitempty"` // as in WatchAllocation
 	// Type is SlotPlaced: Slot is what is kept now, with its deadline, or that it
 	// is overdue. So it is after SlotIdentified, where it stands for the slot in memory of the same
 	// pod name that had no UID. After SlotConsumed, SlotReleased, SlotExpired and SlotPreempted there is no such
@@ -48,17 +44,16 @@ type WatchSlot struct {
 	By *PodName `json:",omitempty"`
 }
 
-// WatchNode is the data of a node event.
+// WatchNode is a change of a node.
 type WatchNode struct {
 	Revision uint64
-	Time     *time.Time `json:",omitempty"` // as in WatchAllocation
 	// Type is NodeUpdated, also of a node that is new; NodeLabeled where nothing but its labels has changed: both tell all
 	// but Devices; NodeRemoved; or DevicesUpdated, which tells Name and Devices only.
 	Type string
 	Node WatchedNode
 }
 
-// WatchedNode is what a node offers. Allocations on it are told by allocation events.
+// WatchedNode is what a node offers. Allocations on it are changes of their own.
 type WatchedNode struct {
 	Name          string
 	UID           string `json:",omitempty"`
@@ -69,20 +64,11 @@ type WatchedNode struct {
 	Devices       []Device          `json:",omitempty"`
 }
 
-// WatchBookmark is the data of a bookmark event: the stream has caught up with
-// Revision. It is also the data of an expired event, which ends the stream:
-// changes after Revision were lost, and a new watch has to start anew.
-type WatchBookmark struct {
-	Instance string
-	Revision uint64
-	Time     time.Time `json:",omitzero"` // when it was told
-}
-
-// BatchMediaType is what a client accepts that wants a watch as lines of WatchBatch.
+// BatchMediaType is the type of a watch: lines of WatchBatch.
 const BatchMediaType = "application/x-ndjson"
 
-// WatchBatch is one line of a watch that is not told as server-sent events: what was ready to be told together. One
-// without anything but Instance is a sign of life.
+// WatchBatch is one line of a watch: what was ready to be sent together. One without anything but Instance is a sign of
+// life.
 type WatchBatch struct {
 	Instance string
 	// Revision is the ledger's after all that the batch tells; absent of a sign of life, and of a snapshot that
@@ -95,8 +81,6 @@ type WatchBatch struct {
 	CaughtUp bool `json:",omitzero"`
 	// Time is when CaughtUp was told.
 	Time time.Time `json:",omitzero"`
-	// Refusal is told to who asked for refusals. It is none of the ledger's changes, and has no Revision.
-	Refusal *Refusal `json:",omitempty"`
 	// Expired ends a stream that was too slow to follow: changes after Revision were lost, and a new
 	// watch has to start anew.
 	Expired bool `json:",omitzero"`

@@ -1,7 +1,5 @@
 package waiting
 
-import "slices"
-
 // MaxLatest is how many of the latest refusals are remembered.
 const MaxLatest = 10_000
 
@@ -9,7 +7,6 @@ const MaxLatest = 10_000
 type latest struct {
 	ring  []*Refusal // the refusal of number n is at n % MaxLatest
 	count uint64     // how many there were
-	wakes []chan struct{}
 }
 
 // Refused remembers a refusal, and that its pod waits. It takes the memory of r over, but of no strings. It reports
@@ -26,12 +23,6 @@ func (w *Pods) Refused(r *Refusal) (before *Refusal, waits bool) {
 		l.ring[l.count%MaxLatest] = r
 	}
 	l.count++
-	for _, wake := range l.wakes {
-		select {
-		case wake <- struct{}{}:
-		default: // it has an unread wake-up already
-		}
-	}
 	return w.refused(r)
 }
 
@@ -60,20 +51,6 @@ func (w *Pods) refused(r *Refusal) (before *Refusal, waits bool) {
 	before, known.Last = known.Last, r
 	known.Times++
 	return before, true
-}
-
-// SubscribeRefusals returns a channel that gets a value after refusals: one value may stand for many. cancel must be
-// called once when it is no longer read.
-func (w *Pods) SubscribeRefusals() (wake <-chan struct{}, cancel func()) {
-	ch := make(chan struct{}, 1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.latest.wakes = append(w.latest.wakes, ch)
-	return ch, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.latest.wakes = slices.DeleteFunc(w.latest.wakes, func(o chan struct{}) bool { return o == ch })
-	}
 }
 
 // RefusalsAfter returns the refusals that are remembered after the one of a number, oldest first, and the number of the

@@ -41,17 +41,11 @@ var records = map[string]record{
 	"status of a device":      {"ExtendedResource", "d", `{"status": {"phase": "Bound"}}`},
 	"label":                   {"Reservation", "r", `{"metadata": {"labels": {"globalreserve.io/made-by": "reserve"}}}`},
 	"label taken off":         {"Reservation", "made", `{"metadata": {"labels": {"globalreserve.io/made-by": null}}}`},
-	"label of a gang": {
-		"Reservation", "r",
-		`{"metadata": {"labels": {"globalreserve.io/unfinished": ""}}, "spec": {"ttl": "1h"}}`,
-	},
-	"caller": {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
+	"caller":                  {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
 	"caller in another's place": {
 		"Reservation", "made",
 		`{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`,
 	},
-	"parts":    {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/parts": "x"}}}`},
-	"head":     {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/head": "x"}}}`},
 	"answered": {"Reservation", "made", `{"metadata": {"annotations": {"globalreserve.io/answered": "x"}}}`},
 	"request":  {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/request": "x"}}}`},
 	"deleted pod": {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 )
@@ -80,17 +79,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	e.Status, e.Header = response.StatusCode, response.Header
 	kind, _, _ := mime.ParseMediaType(e.Header.Get("Content-Type"))
 	switch kind {
-	case "text/event-stream":
-		s := &stream{ReadCloser: response.Body, event: func(name string,
-			data []byte,
-		) {
-			t.Found.Add(doc.Event(name, data)...)
-		}}
-		s.line = s.field
-		e.Streams, response.Body = true, s
 	case "application/x-ndjson":
 		e.Streams = true
-		response.Body = &stream{ReadCloser: response.Body, line: func(line []byte) { t.Found.Add(doc.Event("", line)...) }}
+		response.Body = &stream{ReadCloser: response.Body, line: func(line []byte) { t.Found.Add(doc.Line(line)...) }}
 	default:
 		var broken error
 		e.Answer, broken = io.ReadAll(response.Body)
@@ -138,15 +129,11 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// stream is a body of events. They are looked at as they are read.
+// stream is a body of lines. They are looked at as they are read.
 type stream struct {
 	io.ReadCloser
 	line  func(line []byte)
-	event func(name string, data []byte)
-
 	begun []byte // a line that is not over
-	name  string // of the event that is not over
-	data  []byte // of it
 }
 
 // Read implements io.Reader.
@@ -160,22 +147,5 @@ func (s *stream) Read(p []byte) (int, error) {
 		}
 		s.begun = left
 		s.line(line)
-	}
-}
-
-// field takes a line of a text/event-stream.
-func (s *stream) field(line []byte) {
-	name, value, _ := strings.Cut(string(line), ":")
-	value = strings.TrimPrefix(value, " ")
-	switch name {
-	case "event":
-		s.name = value
-	case "data":
-		s.data = append(s.data, value...)
-	case "":
-		if len(line) == 0 && s.name != "" {
-			s.event(s.name, s.data)
-			s.name, s.data = "", nil
-		}
 	}
 }

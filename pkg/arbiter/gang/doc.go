@@ -5,10 +5,10 @@
 //
 //	gang.go             what it is made of, its start and its end
 //	reserve.go          the pods of a gang, what they ask for, and a decision in memory
-//	durable.go          the same as Reservation objects: first capacity in the ledger, then the objects, then the answer
-//	durable_parts.go    the objects that one gang is written as, and what a server before this one did not finish
+//	durable.go          the same as a Reservation object: first capacity in the ledger, then the object, then the answer
+//	durable_object.go   the object of a gang, and its name
 //	durable_attempt.go  what the ledger says to each pod
-//	durable_write.go    the writes, until their fate is known
+//	durable_write.go    the write, until its fate is known
 //	durable_undo.go     what is taken back
 //	unreserve.go        the way back
 //	whatif.go           the same question, where nothing is kept
@@ -16,7 +16,6 @@
 //	writers.go          one request at a time writes an object
 //	report.go           what is logged, counted and remembered of a decision
 //
-// The package knows nothing of HTTP. What is promised as durable is written down before it is answered. A change to the
-// order of the writes must keep this: whenever the server stops, a gang is there whole and acknowledged, or somebody
-// deletes what is there of it.
+// The package knows nothing of HTTP. What is promised as durable is written down before it is answered, in one write. A
+// change must keep this: whenever the server stops, a gang is there whole, or nothing of it is.
 package gang

@@ -8,30 +8,40 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
 const inMemoryInstead = `, or send "Durable": false for a reservation in memory, which ends with this server`
 
-// reserveDurable decides a durable gang: capacity in the ledger first, then objects that
-// say so, and only then the answer.
-func (a *Arbiter) reserveDurable(ctx context.Context, g *Request, placements []ledger.Placement,
-	screened []Refusal,
-) (*Decision, error) {
-	t := &gangAttempt{gang: g, placements: placements, screened: screened}
-	if err := a.divide(t); err != nil {
-		return nil, err
+// notOneObject returns why the pods of a gang cannot be slots of one Reservation object, which is what durable gangs
+// are; empty where they can.
+func (g *Request) notOneObject() string {
+	if len(g.Pods) > v1alpha1.MaxSlots {
+		return fmt.Sprintf("it has %d pods, and a Reservation object keeps capacity for %d at most", len(g.Pods),
+			v1alpha1.MaxSlots)
 	}
-	if g.DryRun {
+	for i := range g.Pods {
+		if first, in := g.Pods[0].Ref.Namespace, g.Pods[i].Ref.Namespace; in != first {
+			return fmt.Sprintf("its pods are of the namespaces %q and %q, and a Reservation object is for pods of one",
+				first, in)
+		}
+	}
+	return ""
+}
+
+// reserveDurable decides a durable gang: capacity in the ledger first, then an object that
+// says so, and only then the answer.
+func (a *Arbiter) reserveDurable(ctx context.Context, t *gangAttempt) (*Decision, error) {
+	if t.gang.DryRun {
 		if err := a.allot(t); err != nil {
 			return nil, err
 		}
 		return a.conclude(t, nil), nil
 	}
-	leave, busy, ok := a.writers.enter(ctx, t.keys()...)
+	leave, ok := a.writers.enter(ctx, t.key)
 	if !ok {
-		return a.failed("reserve", g, notKnownYet(busy)), nil
+		return a.failed("reserve", t.gang, notKnownYet(t.key)), nil
 	}
 	w := &durableWrite{gangAttempt: t, a: a, deadline: time.Now().Add(storeTimeout), leave: leave}
 	defer func() { w.leave() }()
@@ -43,25 +53,22 @@ func notKnownYet(key types.NamespacedName) string {
 		"that ends: try again", key)
 }
 
-// conclude makes the decision known. written are the parts that were written.
-func (a *Arbiter) conclude(t *gangAttempt, written []*part) *Decision {
+// conclude makes the decision known. written is the object that keeps the slots that were made; nil where none were.
+func (a *Arbiter) conclude(t *gangAttempt, written *v1alpha1.Reservation) *Decision {
 	d := newDecision(t.placements, t.refusals, t.revision)
 	d.Durable, d.Granted = true, t.granted()
 	switch {
 	case d.Granted == 0:
 		d.Error = d.gangError("nothing was reserved")
-		for _, p := range t.parts {
-			if len(a.o.Ledger.ReservationSlots(p.key.Namespace, p.key.Name)) > 0 {
-				d.Error += fmt.Sprintf("; reservation %s was made before and keeps what it has", p.key)
-				break
-			}
+		if len(a.o.Ledger.ReservationSlots(t.key.Namespace, t.key.Name)) > 0 {
+			d.Error += fmt.Sprintf("; reservation %s was made before and keeps what it has", t.key)
 		}
 	case t.gang.DryRun:
 		d.ExpiresAt = convert.DeadlineAfter(a.o.Ledger.Clock.Wall(), t.gang.ttl).UTC()
 	default:
 		d.Revision = a.o.Ledger.Revision() // that of the slots with their deadlines
 		d.Held, d.ExpiresAt = held(t.placements, t.refusals), a.deadline(t, written)
-		d.Reservation = t.reservation(written)
+		d.Reservation = t.reservation(written != nil)
 	}
 	a.report("reserve", t.gang, d)
 	return d
@@ -69,14 +76,14 @@ func (a *Arbiter) conclude(t *gangAttempt, written []*part) *Decision {
 
 // deadline is when the first of the gang's capacity is given back; zero where all
 // pods are bound.
-func (a *Arbiter) deadline(t *gangAttempt, written []*part) (first time.Time) {
+func (a *Arbiter) deadline(t *gangAttempt, written *v1alpha1.Reservation) (first time.Time) {
 	sooner := func(at time.Time) {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at.UTC()
 		}
 	}
-	for _, p := range written {
-		sooner(convert.Deadline(p.stored))
+	if written != nil {
+		sooner(convert.Deadline(written))
 	}
 	for _, key := range t.others() {
 		for _, view := range a.o.Ledger.ReservationSlots(key.Namespace, key.Name) {
@@ -99,12 +106,12 @@ func (t *gangAttempt) others() []types.NamespacedName {
 
 // reservation names what the capacity of the gang is written in; nothing where that
 // is several objects, or all pods are bound.
-func (t *gangAttempt) reservation(written []*part) types.NamespacedName {
+func (t *gangAttempt) reservation(written bool) types.NamespacedName {
 	others := t.others()
 	switch {
-	case len(written) == 1:
-		return written[0].key
-	case len(written) == 0 && len(others) == 1:
+	case written:
+		return t.key
+	case len(others) == 1:
 		return others[0]
 	default:
 		return types.NamespacedName{}

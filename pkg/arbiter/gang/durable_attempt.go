@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -12,14 +15,14 @@ import (
 // refused, has capacity already, or has got a slot.
 type gangAttempt struct {
 	gang       *Request
-	parts      []*part
-	attempt    string  // tells apart the writers of equal requests
-	partOf     []*part // by the index of the pod
+	attempt    string // tells apart the writers of equal requests
+	key        types.NamespacedName
+	object     *v1alpha1.Reservation // nil where no pod may have capacity
 	placements []ledger.Placement
 	screened   []Refusal // refused before the ledger was asked
 
 	refusals []Refusal // in the order of the gang, those screened included
-	// slots are new. They are in the ledger unless the gang is a dry run, or
+	// kept are new. They are in the ledger unless the gang is a dry run, or
 	// all or nothing and something was refused.
 	kept     []ledger.Slot
 	existing []ledger.SlotRef // what pods of the gang had before
@@ -70,7 +73,7 @@ func (t *gangAttempt) granted() int {
 // slot is what is asked of the ledger for one pod. It does not expire: its
 // deadline is set when its object is there and says when that is.
 func (t *gangAttempt) slot(i int) ledger.Slot {
-	p, key := &t.placements[i], t.partOf[i].key
+	p, key := &t.placements[i], t.key
 	return ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
 		Node: p.Node, Request: p.Request.Capacity(), Policy: ledger.Once, Scheduler: p.Scheduler,
@@ -104,27 +107,17 @@ func (t *gangAttempt) take(wanted []int, plan *ledger.Plan, result *ledger.Resul
 
 // giveUp ends the slots that were made.
 func (a *Arbiter) giveUp(t *gangAttempt) {
-	if !t.gang.DryRun {
-		for _, p := range t.parts {
-			a.giveUpPart(t, p)
-		}
+	if slots := t.slots(); len(slots) > 0 && !t.gang.DryRun {
+		a.o.Ledger.ReleaseSlots(t.key.Namespace, t.key.Name, slots...)
 	}
 	t.kept = nil
 }
 
-func (a *Arbiter) giveUpPart(t *gangAttempt, p *part) {
-	if slots := t.slots(p); len(slots) > 0 {
-		a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, slots...)
-	}
-}
-
-// slots are those that were made of one part.
-func (t *gangAttempt) slots(p *part) []string {
-	var slots []string
+// slots are the names of those that were made.
+func (t *gangAttempt) slots() []string {
+	slots := make([]string, len(t.kept))
 	for i := range t.kept {
-		if ref := &t.kept[i].Ref; ref.Namespace == p.key.Namespace && ref.Name == p.key.Name {
-			slots = append(slots, ref.Slot)
-		}
+		slots[i] = t.kept[i].Ref.Slot
 	}
 	return slots
 }

@@ -3,7 +3,6 @@ package gang_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,125 +12,24 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/identity"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
-	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 var rsvKind = v1alpha1.Resource("reservations")
 
-// inTwoNamespaces is a gang that cannot be one object.
-func inTwoNamespaces(w *world) *gang.Request {
-	g := &gang.Request{Scheduler: "scheduler", Mode: ledger.AllOrNothing, Durable: true, Name: "job", Fingerprint: "f"}
-	for _, namespace := range []string{"x", "y", "z"} {
-		p := newPod("p")
-		p.Namespace, p.UID = namespace, types.UID("uid-"+namespace)
-		w.bring(p)
-		g.Pods = append(g.Pods, gang.Pod{Ref: ref(p), Node: "a"})
-	}
+// aDurableGang is a gang of one pod, by a name.
+func aDurableGang(w *world) *gang.Request {
+	p := newPod("p")
+	w.bring(p)
+	g := onA("", p)
+	g.Durable, g.Name = true, "job"
 	return g
-}
-
-var wholeGang = []string{"x/job", "y/job-2", "z/job-3"}
-
-// Whatever becomes of one of the writes, a gang of several objects is there whole, and
-// said to be, or nothing is left of it.
-func TestWritesOfSeveralObjects(t *testing.T) {
-	never := storetest.Fate{Never: true, Err: apierrors.NewForbidden(rsvKind, "r", errors.New("not yours"))}
-	late := storetest.Fate{Err: errReset, Commit: 10 * time.Second}
-	type testCase struct {
-		creates, gets, patches []storetest.Fate
-		granted                bool
-	}
-	bubble.Each(t, map[string]testCase{
-		"all written":              {granted: true},
-		"an answer lost":           {creates: []storetest.Fate{{}, lostAnswer}, granted: true},
-		"the head refused":         {creates: []storetest.Fate{never}},
-		"another part refused":     {creates: []storetest.Fate{{}, {}, never}},
-		"another part never there": {creates: append([]storetest.Fate{{}}, times(40, neverThere)...)},
-		"another part there too late": {
-			creates: append([]storetest.Fate{{}, late}, times(40, neverThere)...), gets: times(40, neverThere),
-		},
-		"the last write refused":       {patches: []storetest.Fate{never}},
-		"the last write never there":   {patches: times(40, neverThere)},
-		"the last answer lost":         {patches: []storetest.Fate{lostAnswer}, granted: true},
-		"the last answers always lost": {patches: times(40, lostAnswer)},
-		"a name that is taken": {creates: []storetest.Fate{
-			{},
-			{Never: true, Err: apierrors.NewAlreadyExists(rsvKind, "r")},
-			never,
-		}},
-	}, func(t *testing.T, tc testCase) {
-		w := newWorld(t)
-		w.Store.Creates, w.Store.Gets, w.Store.Patches = tc.creates, tc.gets, tc.patches
-		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
-		require.NoError(t, err)
-		assert.Equal(t, tc.granted, d.Error == "", d.Error)
-		if tc.granted {
-			assert.Equal(t, wholeGang, w.written())
-			assert.Len(t, w.slots(), 3)
-			assert.Empty(t, d.Failed)
-			for _, object := range w.Store.All() {
-				assert.NotContains(t, object.Labels, unfinished)
-			}
-		} else {
-			assert.Len(t, d.Failed, 3)
-			w.Store.Heal()
-			<-time.After(5 * time.Minute)
-			synctest.Wait()
-			assert.Empty(t, w.written())
-			assert.Empty(t, w.slots())
-		}
-		w.Store.Late.Wait()
-	})
-}
-
-// A server that dies while it writes a gang leaves all of it or what the next one
-// deletes, and until then nobody is granted it.
-func TestServerThatDiesBetweenWrites(t *testing.T) {
-	for writes := range 5 { // three objects and the patch
-		t.Run(fmt.Sprint("after ", writes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				hang := storetest.Fate{Never: true, Delay: time.Hour, Err: errReset}
-				if writes < 3 {
-					w.Store.Creates = append(make([]storetest.Fate, writes), hang, hang, hang)
-				} else if writes == 3 {
-					w.Store.Patches = []storetest.Fate{hang}
-				}
-				died := make(chan error, 1)
-				go func() {
-					_, err := w.Reserve(context.Background(), inTwoNamespaces(w))
-					died <- err
-				}()
-				synctest.Wait()
-				w.Stop()
-				require.NoError(t, <-died)
-				w.Store.Heal()
-				assert.Len(t, w.written(), min(writes, 3))
-
-				next := w.succeed(nil)
-				why := w.reserve(next, inTwoNamespaces(w))
-				finished := writes == 0 || writes == 4
-				assert.Equal(t, finished, why == "", why)
-				next.Start()
-				<-time.After(time.Minute)
-				synctest.Wait()
-				if finished {
-					assert.Equal(t, wholeGang, w.written())
-				} else {
-					assert.Empty(t, w.written())
-				}
-			})
-		})
-	}
 }
 
 // succeed returns the Arbiter of a server that has read the objects at its start, as
@@ -151,51 +49,6 @@ func (w *world) succeed(change func(*gang.Options)) *gang.Arbiter {
 	return w.server(change)
 }
 
-// Somebody makes objects that look like what is left of a gang, and names the objects of others as its parts. Only
-// what names that head in turn is deleted with it, and no mistake in one keeps others from being deleted.
-func TestForgedHeadTakesNothingAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		put := func(namespace, name string, labels, annotations map[string]string) {
-			w.Store.Objects[types.NamespacedName{
-				Namespace: namespace,
-				Name:      name,
-			}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: name, UID: types.UID(namespace + name), Labels: labels, Annotations: annotations,
-			}}
-		}
-		left := map[string]string{unfinished: "true"}
-		put("others", "by-hand", nil, nil)
-		put("others", "job", nil, map[string]string{attempt: "known"})
-		put("others", "job-2", nil, map[string]string{attempt: "known", head: "others/job"})
-		put("a", "forged", left, map[string]string{parts: "others/by-hand"})
-		put("a", "forged-attempt", left, map[string]string{
-			parts:   "others/job,others/job-2",
-			attempt: "known",
-		})
-		put("a", "no-parts", left, nil)
-		put("a", "no-names", left, map[string]string{parts: "/,x,y/../z,,"})
-		put("x", "left", left, map[string]string{parts: "y/left-2", attempt: "1"})
-		put("y", "left-2", nil, map[string]string{head: "x/left", attempt: "1"})
-		w.Start()
-		<-time.After(2 * time.Minute)
-		assert.Equal(t, []string{"others/by-hand", "others/job", "others/job-2"}, w.written())
-	})
-}
-
-// A gang that this server is writing is not taken for one that another left behind.
-func TestOwnGangIsNotRemoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Store.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
-		w.Start()
-		<-time.After(store.Settle - time.Second)
-		assert.Empty(t, w.reserve(w.Arbiter, inTwoNamespaces(w)))
-		<-time.After(time.Minute)
-		assert.Equal(t, wholeGang, w.written())
-	})
-}
-
 // The API server answers 409 for errors of its storage, too: what it says then may have
 // been written.
 func TestConflictThatWasWritten(t *testing.T) {
@@ -206,11 +59,9 @@ func TestConflictThatWasWritten(t *testing.T) {
 	}, func(t *testing.T, fate storetest.Fate) {
 		w := newWorld(t)
 		w.Store.Creates = []storetest.Fate{fate}
-		g := inTwoNamespaces(w)
-		g.Pods = g.Pods[:1]
-		assert.Empty(t, w.reserve(w.Arbiter, g))
-		assert.Equal(t, []string{"x/job"}, w.written())
-		assert.Equal(t, []string{"x/job/p"}, w.slots())
+		assert.Empty(t, w.reserve(w.Arbiter, aDurableGang(w)))
+		assert.Equal(t, []string{"ns/job"}, w.written())
+		assert.Equal(t, []string{"ns/job/p"}, w.slots())
 		w.Store.Late.Wait()
 	})
 }
@@ -256,7 +107,7 @@ func TestNoReservationIsRepeatedAfterTheLease(t *testing.T) {
 		w := newWorld(t)
 		w.Store.Creates = times(100, neverThere)
 		time.AfterFunc(time.Second, func() { w.undecided.Store(new("another server may be deciding by now")) })
-		g := inTwoNamespaces(w)
+		g := aDurableGang(w)
 		begun := time.Now()
 		d, err := w.Reserve(t.Context(), g)
 		require.NoError(t, err)

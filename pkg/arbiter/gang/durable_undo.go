@@ -16,122 +16,113 @@ import (
 // takeBack makes sure that nothing stands for a gang that was not granted. What is
 // certain is given back at once. For the rest it goes on after the answer, and
 // repeats of the request wait for it.
-func (w *durableWrite) takeBack(parts []*part) {
-	var open []*part
-	for k := len(parts) - 1; k >= 0; k-- { // the head last
-		p := parts[k]
-		switch {
-		case p.created || p.InDoubt():
-			open = append(open, p)
-		case p.stored != nil && sameRequest(p.stored, p.object) && !isUnfinished(p.stored):
-			w.keepFound(p)
-		default:
-			w.a.giveUpPart(w.gangAttempt, p)
+func (w *durableWrite) takeBack() {
+	switch {
+	case w.InDoubt():
+	case w.created:
+		if w.a.remove(w.stored, w.deadline, w.toUndo) == nil {
+			w.a.giveUp(w.gangAttempt)
+			return
 		}
-	}
-	for len(open) > 0 && !open[0].InDoubt() && w.a.remove(open[0].stored, w.deadline, open[0].toUndo) == nil {
-		w.a.giveUpPart(w.gangAttempt, open[0])
-		open = open[1:]
-	}
-	if len(open) == 0 {
+	case w.stored != nil && sameRequest(w.stored, w.object):
+		w.keepFound()
+		return
+	default:
+		w.a.giveUp(w.gangAttempt)
 		return
 	}
 	leave := w.leave
 	w.leave = func() {}
 	w.a.goOn(func() {
-		for _, p := range open {
-			if !w.undo(p) {
-				break // the head must stay until the others are gone
-			}
-		}
+		w.undo()
 		leave()
-		for _, p := range open {
-			w.a.guard(p)
-		}
+		w.guard()
 	})
 }
 
-// undo deletes an object if it was made, or waits until it cannot be made any more,
-// and gives its capacity back, unless an equal request made the object. It reports false
-// where the server stops before.
-func (w *durableWrite) undo(p *part) bool {
+// undo deletes the object if it was made, or waits until it cannot be made any more,
+// and gives its capacity back, unless an equal request made the object.
+func (w *durableWrite) undo() {
 	a, tries := w.a, fates.Write{}
 	for {
 		asked := time.Now() // the read tells of this moment or a later one
-		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
+		found, err := a.o.Store.Get(a.ctx, w.key.Namespace, w.key.Name)
 		switch said := fates.Of(reservationsResource, err); {
-		case said == fates.Done && !toUndo(found, p.object):
-			if sameRequest(found, p.object) {
-				p.stored = found
-				w.keepFound(p)
+		case said == fates.Done && !w.toUndo(found):
+			if sameRequest(found, w.object) {
+				w.stored = found
+				w.keepFound()
 			} else {
-				a.giveUpPart(w.gangAttempt, p)
+				a.giveUp(w.gangAttempt)
 			}
-			return true
+			return
 		case said == fates.Done:
 			err = a.o.Store.Delete(a.ctx, found)
 			if after := fates.Of(reservationsResource, err); after == fates.Done || after == fates.Missing {
-				a.giveUpPart(w.gangAttempt, p)
-				return true
+				a.giveUp(w.gangAttempt)
+				return
 			}
-		case said == fates.Missing && p.Over(asked, store.Settle):
-			a.giveUpPart(w.gangAttempt, p)
-			return true
+		case said == fates.Missing && w.Over(asked, store.Settle):
+			a.giveUp(w.gangAttempt)
+			return
 		}
 		if !follow.Pause(a.ctx, tries.Next(fates.LongestPause, err)) {
-			return false
+			return
 		}
 	}
 }
 
 // keepFound leaves the capacity as the object of an equal request has it.
-func (w *durableWrite) keepFound(p *part) {
-	if lost := w.lostSlots(p); len(lost) > 0 {
-		w.a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, lost...)
+func (w *durableWrite) keepFound() {
+	if lost := w.lostSlots(); len(lost) > 0 {
+		w.a.o.Ledger.ReleaseSlots(w.key.Namespace, w.key.Name, lost...)
 	}
-	w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, w.ends(p))
+	w.a.o.Ledger.SetSlotDeadline(w.key.Namespace, w.key.Name, w.ends())
 }
 
-// ends returns the deadline of the slots of a part, whose object is there.
-func (w *durableWrite) ends(p *part) time.Time {
-	clock, said := w.a.o.Ledger.Clock, convert.Deadline(p.stored)
-	if p.created {
+// ends returns the deadline of the slots of the object that is there.
+func (w *durableWrite) ends() time.Time {
+	clock, said := w.a.o.Ledger.Clock, convert.Deadline(w.stored)
+	if w.created {
 		return clock.Ends(said, w.gang.ttl)
 	}
 	return clock.At(said)
 }
 
-// guard waits until no create of a part can still be carried out. The object that was
+// guard waits until no create of the object can still be carried out. The object that was
 // answered for may be deleted meanwhile, so that a late create makes another one: guard
 // deletes that.
-func (a *Arbiter) guard(p *part) {
-	if !p.InDoubt() {
+func (w *durableWrite) guard() {
+	if !w.InDoubt() {
 		return
 	}
+	a := w.a
 	var answered types.UID
-	if p.stored != nil {
-		answered = p.stored.UID
+	if w.stored != nil {
+		answered = w.stored.UID
 	}
 	tries := fates.Write{}
-	pause := max(time.Until(p.Lost.Add(store.Settle)), fates.FirstPause)
+	pause := max(time.Until(w.Lost.Add(store.Settle)), fates.FirstPause)
 	for ; follow.Pause(a.ctx, pause); pause = tries.Next(fates.LongestPause, nil) {
-		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
+		found, err := a.o.Store.Get(a.ctx, w.key.Namespace, w.key.Name)
 		switch said := fates.Of(reservationsResource, err); {
 		case said == fates.Missing:
 			return
 		case said != fates.Done:
 			continue
-		case found.UID == answered || !toUndo(found, p.object):
+		case found.UID == answered || !w.toUndo(found):
 			return
 		}
-		if a.remove(found, time.Now().Add(storeTimeout), p.toUndo) == nil {
+		if a.remove(found, time.Now().Add(storeTimeout), w.toUndo) == nil {
 			return
 		}
 	}
 }
 
-// toUndo reports whether an object that was found is still this part's to delete.
-func (p *part) toUndo(found *v1alpha1.Reservation) bool { return toUndo(found, p.object) }
+// toUndo reports whether an object that was found is of this attempt, and nobody else has answered for it.
+func (w *durableWrite) toUndo(found *v1alpha1.Reservation) bool {
+	return sameAttempt(found, w.object) && found.Annotations[answeredAnnotation] == ""
+}
 
 // errKept says that there is an object which is not to be deleted any more.
 var errKept = errors.New("the object has changed, and stays")

@@ -80,8 +80,8 @@ func (a *Arbiter) goOn(do func()) {
 	}
 }
 
-// Stop ends the writes under way: of these the outcome is unknown, and the next server takes back what was not
-// acknowledged.
+// Stop ends the writes under way: of these the outcome is unknown. An object that is there keeps its capacity until a
+// repeat of the request finds it, or its TTL is over.
 func (a *Arbiter) Stop() {
 	a.mu.Lock()
 	a.cancel() // goOn adds nothing from here on

@@ -1,6 +1,7 @@
 package gang_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -19,8 +21,8 @@ import (
 
 // oneDurable is a durable gang that is one object, by a RequestID.
 func oneDurable(w *world) *gang.Request {
-	g := inTwoNamespaces(w)
-	g.Pods, g.Name, g.RequestID = g.Pods[:1], "", "r1"
+	g := aDurableGang(w)
+	g.Name, g.RequestID = "", "r1"
 	return g
 }
 
@@ -83,6 +85,35 @@ func TestLateDelete(t *testing.T) {
 		synctest.Wait()
 		assert.Len(t, w.written(), 1)
 		assert.Len(t, w.slots(), 1)
+	})
+}
+
+// What an earlier attempt has made is granted only where it says that this one answers for it, so that a DELETE of the
+// earlier one that is still under way is refused.
+func TestAnsweringForAnEarlierAttempt(t *testing.T) {
+	refused := storetest.Fate{Never: true, Err: apierrors.NewForbidden(rsvKind, "r", errors.New("not yours"))}
+	type testCase struct {
+		patches []storetest.Fate
+		granted bool
+	}
+	bubble.Each(t, map[string]testCase{
+		"written":     {granted: true},
+		"answer lost": {patches: times(1, lostAnswer), granted: true},
+		"refused":     {patches: times(1, refused)},
+		"never known": {patches: times(100, neverThere)},
+	}, func(t *testing.T, tc testCase) {
+		w := newWorld(t)
+		assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
+		next := w.oust()
+		w.Store.Patches = tc.patches
+		why := w.reserve(next, oneDurable(w))
+		assert.Equal(t, tc.granted, why == "", why)
+		assert.Len(t, w.written(), 1)
+		if tc.granted {
+			assert.Contains(t, w.Store.All()[0].Annotations, "globalreserve.io/answered")
+		} else {
+			assert.Contains(t, why, "could not be changed")
+		}
 	})
 }
 

@@ -27,10 +27,10 @@ type Request struct {
 	// TTL is how long the capacity is to be kept; 0 leaves it to the policy.
 	TTL    time.Duration
 	DryRun bool
-	// Durable writes Reservation objects before the answer, see Durable; Name is what
-	// the first is to be called, empty where that does not matter.
-	Durable bool
-	Name    string
+	// Durable writes a Reservation object before the answer, see Durable; Name is what it is to be called, empty where
+	// that does not matter. OrInMemory: a gang that cannot be one object may be kept in memory instead.
+	Durable, OrInMemory bool
+	Name                string
 	// RequestID names the request; Fingerprint tells requests apart by what they ask
 	// for. Repeats have the same ones.
 	RequestID, Fingerprint string
@@ -114,9 +114,10 @@ type Decision struct {
 	// all pods are bound.
 	ExpiresAt time.Time
 	// Durable says that Reservation objects keep it. Reservation names the object
-	// where there is one only.
+	// where there is one only. InMemory is why a gang is not durable that was to be, if it could.
 	Durable     bool
 	Reservation types.NamespacedName
+	InMemory    string
 	Revision    uint64
 	// Transient: the next try may end otherwise, so this is no answer for repeats.
 	Transient bool
@@ -165,10 +166,25 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 		return nil, err
 	}
 	defer a.o.Arbiter.Meet(placements)
-	if g.Durable {
-		return a.reserveDurable(ctx, g, placements, screened)
+	if !g.Durable {
+		return a.reserveInMemory(g, placements, screened)
 	}
-	return a.reserveInMemory(g, placements, screened)
+	t, why := a.newAttempt(g, placements, screened)
+	switch {
+	case why == "":
+		return a.reserveDurable(ctx, t)
+	case !g.OrInMemory:
+		return nil, invalid("the gang cannot be durable: %s: send several requests%s", why, inMemoryInstead)
+	}
+	g.Durable = false
+	if placements, screened, err = a.resolve(ctx, g, pods); err != nil { // which may use slots then
+		return nil, err
+	}
+	d, err := a.reserveInMemory(g, placements, screened)
+	if err == nil {
+		d.InMemory = why
+	}
+	return d, err
 }
 
 func (a *Arbiter) reserveInMemory(g *Request, placements []ledger.Placement, screened []Refusal) (*Decision, error) {

@@ -142,7 +142,7 @@ func (a *Arbiter) releaseObject(ctx context.Context, g *Request, key types.Names
 	if !a.Durable() {
 		return notWritten("the cluster does not know the kind Reservation: install manifests/crd")
 	}
-	leave, _, ok := a.writers.enter(ctx, key)
+	leave, ok := a.writers.enter(ctx, key)
 	if !ok {
 		return notWritten("another request is writing reservation %s, and it is not known yet how that ends: try again", key)
 	}

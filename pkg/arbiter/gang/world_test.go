@@ -33,14 +33,6 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// What the objects of gangs say, by which servers of other versions know them.
-const (
-	unfinished = "globalreserve.io/unfinished"
-	attempt    = "globalreserve.io/attempt"
-	parts      = "globalreserve.io/parts"
-	head       = "globalreserve.io/head"
-)
-
 var (
 	errReset   = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 	lostAnswer = storetest.Fate{Err: errReset}

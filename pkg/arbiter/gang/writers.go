@@ -2,13 +2,12 @@ package gang
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// writers keep apart the requests that write the same Reservation objects.
+// writers keep apart the requests that write the same Reservation object.
 type writers struct {
 	stop <-chan struct{}
 
@@ -16,37 +15,30 @@ type writers struct {
 	open map[types.NamespacedName]chan struct{} // closed when the write has ended
 }
 
-// enter waits until nobody else writes the objects and begins. It returns the one
-// that kept it waiting too long, or until ctx ended. leave ends it.
-func (w *writers) enter(ctx context.Context, keys ...types.NamespacedName) (leave func(), busy types.NamespacedName,
-	ok bool,
-) {
+// enter waits until nobody else writes the object and begins. ok is false where that took too long, or ctx ended. leave
+// ends it.
+func (w *writers) enter(ctx context.Context, key types.NamespacedName) (leave func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for {
 		w.mu.Lock()
-		at := slices.IndexFunc(keys, func(key types.NamespacedName) bool { return w.open[key] != nil })
-		if at < 0 {
+		if w.open[key] == nil {
 			done := make(chan struct{})
-			for _, key := range keys {
-				w.open[key] = done
-			}
+			w.open[key] = done
 			w.mu.Unlock()
-			return func() { w.leave(keys, done) }, busy, true
+			return func() { w.leave(key, done) }, true
 		}
 		w.mu.Unlock()
-		if !w.wait(ctx, keys[at]) {
-			return nil, keys[at], false
+		if !w.wait(ctx, key) {
+			return nil, false
 		}
 	}
 }
 
-func (w *writers) leave(keys []types.NamespacedName, done chan struct{}) {
+func (w *writers) leave(key types.NamespacedName, done chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, key := range keys {
-		delete(w.open, key)
-	}
+	delete(w.open, key)
 	close(done)
 }
 

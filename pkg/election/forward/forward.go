@@ -328,10 +328,8 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 	return nil
 }
 
-// isStream reports whether an answer of a kind goes on until somebody ends it: GET /v1/watch in both of its forms.
-func isStream(contentType string) bool {
-	return contentType == "text/event-stream" || contentType == reserver.BatchMediaType
-}
+// isStream reports whether an answer of a kind goes on until somebody ends it: that to GET /v1/watch.
+func isStream(contentType string) bool { return contentType == reserver.BatchMediaType }
 
 // holdOf is how long a request may wait for a leader: an API server says how long it waits for a webhook.
 func (f *Forwarder) holdOf(r *http.Request) time.Duration {

@@ -37,7 +37,7 @@ type Options struct {
 	Intake *httpjson.Intake
 	// About says which server's account it is, and which parts of it are complete.
 	About func() reserver.DumpAnswer
-	// Diff compares the account with what the API server lists; see debugger.Server.
+	// Diff compares the account with what the API server lists; see debugger.Comparer.
 	Diff func(ctx context.Context) (*reserver.DiffAnswer, error)
 	// Rights tell who may see the names of pods, reservations and claims of which namespace.
 	Rights *identity.Checks
@@ -67,14 +67,14 @@ type API struct {
 func New(o Options) *API {
 	o.Limits = o.Limits.withDefaults()
 	return &API{
-		o: o, instance: rand.Text()[:10], calls: newCalls(),
+		o: o, instance: rand.Text()[:10], calls: &calls{},
 		watchers: httpjson.NewShares(int64(o.Limits.MaxWatchers), int64(o.Limits.MaxWatchers/2), 0),
 		batches:  &batches{}, times: &times{},
 		replays: newReplays(o.Limits.ReplayAge, o.Limits.ReplayCost),
 	}
 }
 
-// Stop ends the watches of this process and waits for its other calls.
+// Stop waits for the calls of this process, and lets no more begin.
 func (a *API) Stop() { a.calls.stop() }
 
 // route is one thing the API serves. verb is its name in the metrics.

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -48,7 +47,7 @@ func watchCosts(t *testing.T) {
 	costs.Check(t, "tell 4 watchers 10 changes", func() {
 		f.api.batches = &batches{}
 		for range 4 {
-			s := &batchStream{connection: newConnection(t.Context(), answer, time.Second), api: f.api}
+			s := f.api.newStream(t.Context(), answer)
 			last, ok := s.changes(after)
 			s.fail()
 			require.True(t, ok)

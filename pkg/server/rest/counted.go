@@ -12,6 +12,8 @@ const (
 	// devicesNotKept warns a caller that reserves capacity for pods with ResourceClaims.
 	devicesNotKept = "spec.resourceClaims: no DRA device is kept for these pods, only their other resources; their " +
 		"scheduler allocates the devices when it binds them, if there are some left"
+	// notDurable warns of a gang that cannot be one Reservation object.
+	notDurable = "the reservation is one in memory, and ends with this server: "
 	// asksForNothing warns of pods without requests: these may stand where the server does not read them.
 	asksForNothing = "%s asks for nothing, so that only its place among the node's pods is kept: give it " +
 		"spec.containers[].resources.requests, unless that is meant"

@@ -11,12 +11,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// dump serves GET /debug/ledger.
+// dump serves GET /debug/ledger: the whole account of this server, even where another server decides.
 func (a *API) dump(q *query) (any, error) {
 	if err := q.allOnly(); err != nil {
 		return nil, err
 	}
-	answer := a.Dump()
+	answer := a.o.About()
+	snapshot := a.o.Ledger.Snapshot()
+	answer.Account = a.newSnapshot(snapshot.Revision, snapshot.Nodes, snapshot.Allocations, snapshot.Slots)
 	return &answer, nil
 }
 
@@ -64,14 +66,6 @@ func (a *API) compare(ctx context.Context) (*reserver.DiffAnswer, error) {
 		err = httpjson.Errorf(http.StatusServiceUnavailable, "the ledger could not be compared with the API server: %s", err)
 	}
 	return answer, err
-}
-
-// Dump returns the whole account of this server, even where another server decides.
-func (a *API) Dump() reserver.DumpAnswer {
-	answer := a.o.About()
-	snapshot := a.o.Ledger.Snapshot()
-	answer.Account = a.newSnapshot(snapshot.Revision, snapshot.Nodes, snapshot.Allocations, snapshot.Slots)
-	return answer
 }
 
 // newSnapshot is an account, or part of it, as the wire has it.

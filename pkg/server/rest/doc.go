@@ -21,11 +21,10 @@
 // Amounts are integers: milli-CPU for cpu, bytes for memory, storage and
 // hugepages, a count for the rest.
 //
-// # Two forms of a watch
+// # A watch
 //
-// /v1/watch tells people and foreign clients by server-sent events (stream.go), one by one, and programs in batches
-// (batch.go) that are encoded once for all of them. What is told, in which order, and to whom, is the same
-// (watch.go).
+// /v1/watch sends changes in lines of JSON (stream.go). Each line has what is ready (batch.go), and is encoded once for
+// all watchers.
 //
 // # Who sees what
 //
@@ -35,9 +34,8 @@
 //
 // # In the same process
 //
-// An API is a reserver.Reserver, too (goapi.go, gowatch.go). Such calls skip the
-// decoding, and share the checks, the decision, the replay and the watch's feed with
-// the handlers. pkg/client has the tests that both integration paths must pass.
+// An API is a reserver.Reserver, too (goapi.go). Such calls skip the decoding, and share the checks, the decision and
+// the replay with the handlers. pkg/client has the tests that both integration paths must pass.
 //
 // # Repeats
 //
@@ -48,7 +46,7 @@
 //
 // # Durable reservations
 //
-// A durable /reserve writes its Reservation object, or several, before it answers:
+// A durable /reserve writes its Reservation object before it answers:
 //
 //	capacity in the ledger --> create --> known to be there -----------> 200, granted
 //	       |                 |    \-> known not to be there --------> capacity given back; 200, Error

@@ -360,62 +360,68 @@ func podsOf(d *fixture, namespace string, count int) body {
 	return request
 }
 
-// What is granted without the kind Reservation is granted with it, too, in as many
-// objects as it takes.
-func TestGangsOfSeveralObjects(t *testing.T) {
-	const one = "team-a/reserve-"
+// A durable gang is one object. One that cannot be is kept in memory, unless it has to be durable.
+func TestGangsOfOneObject(t *testing.T) {
+	several := func(d *fixture) body {
+		request, other := podsOf(d, "team-b", 2), podsOf(d, "team-a", 1)
+		request.Pods, request.Nodes = append(request.Pods, other.Pods...), append(request.Nodes, other.Nodes...)
+		return request
+	}
+	many := func(n int) func(d *fixture) body { return func(d *fixture) body { return podsOf(d, "team-a", n) } }
+	const objects = "namespaces \"team-b\" and \"team-a\", and a Reservation object is for pods of one"
 	type testCase struct {
 		request func(d *fixture) body
-		objects []string // a part of their names, ordered
+		why     string // it is not one object
 	}
 	each(t, map[string]testCase{
-		"several namespaces": {func(d *fixture) body {
-			request, other := podsOf(d, "team-b", 2), podsOf(d, "team-a", 1)
-			request.Pods, request.Nodes = append(request.Pods, other.Pods...), append(request.Nodes, other.Nodes...)
-			request.Name = "job"
-			return request
-		}, []string{"team-a/job-2", "team-b/job"}},
-		"the most of one object": {func(d *fixture) body { return podsOf(d, "team-a", v1alpha1.MaxSlots) }, []string{one}},
-		"more than that": {func(d *fixture) body {
-			request := podsOf(d, "team-a", v1alpha1.MaxSlots+1)
-			request.RequestID = "1"
-			return request
-		}, []string{one, one}},
-		"too large for one object": {func(d *fixture) body {
+		"several namespaces":     {request: several, why: objects},
+		"the most of one object": {request: many(v1alpha1.MaxSlots)},
+		"more than that":         {request: many(v1alpha1.MaxSlots + 1), why: "1000 at most"},
+		"too large for one object": {request: func(d *fixture) body {
 			request := podsOf(d, "team-a", v1alpha1.MaxSlots)
 			for i, pod := range request.Pods {
 				pod.Name = fmt.Sprint(strings.Repeat("a", 240), "-", i)
 			}
 			return request
-		}, []string{one, one}},
-		"any scheduler name": {func(d *fixture) body {
+		}, why: "bytes, and the limit is"},
+		"any scheduler name": {request: func(d *fixture) body {
 			request := podsOf(d, "team-a", 1)
 			request.SchedulerName = "StupidScheduler"
 			return request
-		}, []string{one}},
+		}},
 	}, func(t *testing.T, d *fixture, tc testCase) {
 		request := tc.request(d)
+		refused := request
+		refused.Nodes = slices.Repeat([]string{"no-such-node"}, len(request.Pods))
+		assert.Empty(t, d.reserve(refused).Warnings, "nothing is kept")
 		answer := d.reserve(request)
 		assert.Empty(t, answer.Error)
-		assert.Empty(t, answer.FailedPods)
-		assert.True(t, answer.Durable)
-		assert.Equal(t, len(tc.objects) == 1, answer.Reservation != "")
-		assert.Equal(t, time.Now().Add(testTTL).UTC(), answer.ExpiresAt)
-		objects := d.Store.All()
-		require.Len(t, objects, len(tc.objects))
-		for i, object := range objects {
-			assert.Contains(t, object.Namespace+"/"+object.Name, tc.objects[i])
-			assert.Equal(t, request.SchedulerName, object.Spec.SchedulerName)
-			assert.NotContains(t, object.Labels, "globalreserve.io/unfinished")
+		assert.Equal(t, tc.why == "", answer.Durable)
+		assert.Equal(t, tc.why == "", answer.Reservation != "")
+		if tc.why == "" {
+			objects := d.Store.All()
+			require.Len(t, objects, 1)
+			assert.Equal(t, request.SchedulerName, objects[0].Spec.SchedulerName)
+			assert.Equal(t, time.Now().Add(testTTL).UTC(), answer.ExpiresAt)
+			assert.ElementsMatch(t, d.written(), d.slots())
+			assert.Empty(t, d.reserve(request).Error, "a repeat")
+		} else {
+			warnings := strings.Join(answer.Warnings, "\n")
+			assert.Contains(t, warnings, "the reservation is one in memory, and ends with this server: it")
+			assert.Contains(t, warnings, tc.why)
 		}
-		assert.ElementsMatch(t, d.written(), d.slots())
 		assert.Len(t, d.slots(), len(request.Pods))
-
-		again := d.reserve(request)
-		assert.Empty(t, again.Error, "a repeat")
-		assert.Len(t, d.Store.All(), len(tc.objects))
 		assert.Empty(t, d.unreserve(body{SchedulerName: request.SchedulerName, Pods: request.Pods}).Error)
 		assert.Empty(t, d.Store.All())
 		assert.Empty(t, d.slots())
+		request.Name = "job"
+		code, named := d.ask("/reserve", request)
+		assert.Equal(t, tc.why == "", code == http.StatusOK, named.Error)
+		request.Name, request.Durable = "", new(true)
+		code, answer = d.ask("/reserve", request)
+		assert.Equal(t, tc.why == "", code == http.StatusOK, answer.Error)
+		for _, said := range []string{named.Error, answer.Error} {
+			assert.Contains(t, said, tc.why)
+		}
 	})
 }

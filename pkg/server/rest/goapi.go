@@ -127,33 +127,26 @@ func incoming(pod *v1.Pod) *v1.Pod {
 // calls keeps count of what goes on for this process, so that a stop can wait
 // for it.
 type calls struct {
-	ctx    context.Context // ends when a stop begins
-	cancel context.CancelFunc
-
-	mu    sync.Mutex // guards adding to gang while a stop begins
-	group sync.WaitGroup
-}
-
-func newCalls() *calls {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &calls{ctx: ctx, cancel: cancel}
+	mu      sync.Mutex // guards stopped, and adding to group while a stop begins
+	stopped bool
+	group   sync.WaitGroup
 }
 
 // enter begins a call; why tells why it must not. leave ends it.
 func (c *calls) enter() (leave func(), why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ctx.Err() != nil {
+	if c.stopped {
 		return nil, "the server has stopped"
 	}
 	c.group.Add(1)
 	return c.group.Done, ""
 }
 
-// stop lets no more calls begin, ends the watches and waits for the rest.
+// stop lets no more calls begin, and waits for the rest.
 func (c *calls) stop() {
 	c.mu.Lock()
-	c.cancel()
+	c.stopped = true
 	c.mu.Unlock()
 	c.group.Wait()
 }

@@ -199,7 +199,6 @@ func hostileQueries() map[string]hostile {
 		"gangs by half":             get("/v1/gangs?state=half", "Incomplete Waiting Starting Short Whole"),
 		"refusals after a word":     get("/v1/refusals?after=x", "send the After of an answer"),
 		"nodes by a bad selector":   get("/v1/nodes?labelSelector=a%3D%3D%3Db", "kubectl get nodes -l"),
-		"watch of some refusals":    get("/v1/watch?refusals=maybe", "neither true nor false"),
 		"unknown parameter":         get("/v1/nodes?overcomitted=true", "not known"),
 		"parameter twice":           get("/v1/nodes?limit=1&limit=2", "send it once"),
 		"limit is a word":           get("/v1/nodes?limit=all", "above 0"),
@@ -217,12 +216,9 @@ func hostileQueries() map[string]hostile {
 		"watch from a word":         get("/v1/watch?revision=now", "not a revision"),
 		"watch from the future":     gone("/v1/watch?revision=999999"),
 		"watch from long ago":       gone("/v1/watch?revision=1"),
-		"watch after a bad event": {
-			method: http.MethodGet, path: "/v1/watch", header: []string{"Last-Event-ID", "x"}, want: "Last-Event-ID",
-		},
-		"reservations, limit -1": get("/v1/reservations?limit=-1", "above 0"),
-		"query of the document":  get("/openapi.yaml?v=3", "takes none"),
-		"reservations by a word": get("/v1/reservations?state=Bound", "not known"),
+		"reservations, limit -1":    get("/v1/reservations?limit=-1", "above 0"),
+		"query of the document":     get("/openapi.yaml?v=3", "takes none"),
+		"reservations by a word":    get("/v1/reservations?state=Bound", "not known"),
 	}
 }
 

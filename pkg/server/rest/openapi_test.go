@@ -93,7 +93,7 @@ func TestSchemasMatchTypes(t *testing.T) {
 		"DiffAnswer": reserver.DiffAnswer{}, "GangsAnswer": reserver.GangsAnswer{}, "DumpAnswer": reserver.DumpAnswer{},
 		"RevisionAnswer": reserver.RevisionAnswer{}, "WatchSnapshot": reserver.WatchSnapshot{},
 		"WatchAllocation": reserver.WatchAllocation{}, "WatchNode": reserver.WatchNode{}, "WatchSlot": reserver.WatchSlot{},
-		"WatchBookmark": reserver.WatchBookmark{}, "WatchBatch": reserver.WatchBatch{},
+		"WatchBatch": reserver.WatchBatch{},
 	} {
 		check(name, reflect.TypeOf(value))
 	}

@@ -291,7 +291,7 @@ func TestWatchSlots(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.slot("team-a/old/s", "node-1", 500, nil)
 	w := f.watch("")
-	snapshot, _ := expect[reserver.WatchSnapshot](w, "snapshot")
+	snapshot := w.next().Snapshot
 	require.Len(t, snapshot.Slots, 1)
 	assert.Equal(t, "old", snapshot.Slots[0].Reservation)
 	w.caughtUp()
@@ -301,28 +301,30 @@ func TestWatchSlots(t *testing.T) {
 		h.AvailableAt, h.Deadline, h.Priority = startTime, deadline, 3
 		h.Pod = ledger.PodRef{Namespace: "team-a", Name: "p"}
 	})
-	event, _ := expect[reserver.WatchSlot](w, "slot")
-	assert.Equal(t, reserver.WatchSlot{
-		Time: event.Time, Revision: f.ledger.Revision(), Type: "SlotPlaced",
+	change, _ := w.change()
+	assert.Equal(t, &reserver.WatchSlot{
+		Revision: f.ledger.Revision(), Type: "SlotPlaced",
 		Slot: reserver.NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: reserver.Slot{
 			Name: "s", Node: "node-2", Requests: reserver.Amounts{"cpu": 1000, "pods": 1},
 			Free:        reserver.Amounts{"cpu": 1000, "pods": 1},
 			AvailableAt: startTime, ExpiresAt: deadline, Pod: "p",
 		}},
-	}, event)
+	}, change.Slot)
 
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/old/s")
-	allocation, _ := expect[reserver.WatchAllocation](w, "allocation")
+	change, _ = w.change()
+	allocation := change.Allocation
 	assert.Equal(t, "AllocationBinding", allocation.Type)
 	assert.Equal(t, "team-a/old/s", allocation.Allocation.Reservation)
-	expect[reserver.WatchAllocation](w, "allocation")
-	event, _ = expect[reserver.WatchSlot](w, "slot")
-	assert.Equal(t, "SlotConsumed", event.Type)
-	assert.Equal(t, &reserver.PodName{Namespace: "team-a", Pod: "c", UID: "uid-c"}, event.By)
+	change, _ = w.change()
+	assert.NotNil(t, change.Allocation)
+	change, _ = w.change()
+	assert.Equal(t, "SlotConsumed", change.Slot.Type)
+	assert.Equal(t, &reserver.PodName{Namespace: "team-a", Pod: "c", UID: "uid-c"}, change.Slot.By)
 	f.ledger.Expire(deadline)
-	event, _ = expect[reserver.WatchSlot](w, "slot")
-	assert.Equal(t, "SlotExpired", event.Type)
-	assert.Nil(t, event.By)
+	change, _ = w.change()
+	assert.Equal(t, "SlotExpired", change.Slot.Type)
+	assert.Nil(t, change.Slot.By)
 }
 
 // A pending pod is told of capacity that is kept for pods like it.

@@ -114,6 +114,9 @@ func (a *API) decideGang(ctx context.Context, g *asked) (*reserver.Answer, error
 		out := outcome{answer: newAnswer(d, a.readerOf(ctx)), held: d.Held, transient: d.Transient}
 		if g.verb == verbReserve && d.Error == "" {
 			out.answer.Requests, out.answer.Warnings = a.counted(g, d)
+			if d.InMemory != "" {
+				out.answer.Warnings = append(out.answer.Warnings, notDurable+d.InMemory)
+			}
 		}
 		return out, nil
 	}

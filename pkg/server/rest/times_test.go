@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"regexp"
 	"sync/atomic"
 	"testing"
@@ -38,9 +37,7 @@ func TestTimesOfChanges(t *testing.T) {
 			events, ok := api.eventsSince(nil, 1000, 10)
 			require.True(t, ok)
 			for i := range events {
-				var e reserver.Event
-				api.tellEvent(&e, &events[i])
-				assert.WithinDuration(t, made[i], e.Time, 2*notePause)
+				assert.WithinDuration(t, made[i], api.times.of(events[i].Revision), 2*notePause)
 			}
 		}
 		batch, ok := api.batchAfter(1003)
@@ -72,75 +69,6 @@ func TestTimesAreBounded(t *testing.T) {
 	for r := uint64(4 * maxMarks); r < 5*maxMarks; r++ {
 		require.Equal(t, begin.Add(time.Duration(r)*time.Second).UTC(), times.of(r))
 	}
-}
-
-// A watcher that asked for refusals is told them between the changes, and another one is not.
-func TestWatchTellsRefusals(t *testing.T) {
-	// nextOf returns the refusal that an event is, if it is one, and says whether it is of a node.
-	nextOf := func(w *watcher) (told *reserver.Refusal, node bool) {
-		e, ok := w.next()
-		require.True(t, ok)
-		if e.name != "refusal" {
-			return nil, e.name == "node"
-		}
-		assert.Empty(t, e.id, "none to go on after")
-		require.NoError(t, json.Unmarshal([]byte(e.data), &told))
-		return told, false
-	}
-	nextOfBatches := func(w *watcher) (told *reserver.Refusal, node bool) {
-		batch := w.nextBatch()
-		assert.True(t, batch.Refusal == nil || batch.Revision == 0)
-		return batch.Refusal, len(batch.Changes) > 0 && batch.Changes[len(batch.Changes)-1].Node != nil
-	}
-	for name, next := range map[string]func(*watcher) (*reserver.Refusal, bool){
-		"events": nextOf, "batches": nextOfBatches,
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Limits{})
-			refuseSome(f) // which is over
-			accept := map[string][]string{"batches": batched}[name]
-			wants, wantsNot := f.watch("?refusals=true", accept...), f.watch("?refusals=false", accept...)
-			after := get[reserver.RefusalsAnswer](f, "/v1/refusals").After
-			require.NotEmpty(t, f.reserve(gangOf("node-1", f.anotherPod("team-a", "late"))).Error)
-			var told *reserver.Refusal
-			for told == nil {
-				told, _ = next(wants)
-			}
-			assert.Equal(t, []any{after + 1, "late", "reserve"}, []any{told.Number, told.Rejection.Pod, told.Path})
-			require.NotEmpty(t, told.Rejection.Holders)
-			assert.Equal(t, "neighbor", told.Rejection.Holders[0].Pod, "who watches may see all names")
-			f.AddNode("node-4", "1", "1Gi")
-			for _, w := range []*watcher{wants, wantsNot} {
-				for node := false; !node; {
-					told, node = next(w)
-					assert.Nil(t, told)
-				}
-			}
-		})
-	}
-}
-
-// However many are refused, a watcher is told what changes: refusals do not go before.
-func TestRefusalsDoNotHoldUpChanges(t *testing.T) {
-	f := newFixture(t, Limits{})
-	s := &goSink{api: f.api, ctx: t.Context()}
-	feed, end := f.api.feedRefusals(f.api.readerOf(t.Context()), true)
-	defer end()
-	f.bind(aPod("neighbor", "3", "1Gi"), "node-1")
-	pod := f.anotherPod("team-a", "again")
-	for range 3 * refusalsAtOnce {
-		f.reserve(gangOf("node-1", pod))
-	}
-	count := 0
-	s.tell = func(e *reserver.Event) bool {
-		count++
-		return true
-	}
-	for pass := range 3 {
-		require.True(t, feed.tell(s))
-		assert.Equal(t, (pass+1)*refusalsAtOnce, count)
-	}
-	assert.False(t, feed.tell(s))
 }
 
 // A step of the wall clock does not move the end of what is kept in memory. The end is told by the wall clock as it is

@@ -16,7 +16,7 @@ import (
 
 const (
 	watchBatch    = 256   // changes sent at one time
-	snapshotBatch = 1_000 // nodes or allocations in one snapshot event
+	snapshotBatch = 1_000 // nodes or allocations in one line of a snapshot
 	entrySize     = 512   // bytes of a node, allocation or slot in a snapshot, more or less
 	// snapshotTime is how long a watcher may take to accept a snapshot, whose memory others wait for.
 	snapshotTime = time.Minute
@@ -25,20 +25,14 @@ const (
 	watchParts = 20_000
 )
 
-// watch serves GET /v1/watch: every change of the ledger, from a revision on or from a snapshot on, as a
-// server-sent event or, for clients that accept it, in batches (batch.go). It is for callers that may see all
-// namespaces.
+// watch serves GET /v1/watch: every change of the ledger, from a revision on or from a snapshot on, in lines of
+// reserver.WatchBatch. It is for callers that may see all namespaces.
 func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	revision, resume, err := a.watchFrom(r)
 	if err != nil {
 		return err
 	}
-	withRefusals, err := wantsRefusals(r)
-	if err != nil {
-		return err
-	}
-	reader := a.readerOf(r.Context())
-	if err := reader.allOnly(); err != nil {
+	if err := a.readerOf(r.Context()).allOnly(); err != nil {
 		return err
 	}
 	leave, err := a.watchers.Take(r.Context(), a.o.Intake.Caller(r), 1)
@@ -50,84 +44,62 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	defer leave()
 	wake, cancel := a.o.Ledger.Subscribe() // before the first look, so that no change is missed
 	defer cancel()
-	refusals, end := a.feedRefusals(reader, withRefusals)
-	defer end()
-	conn := newConnection(r.Context(), w, a.o.Limits.WriteTimeout)
-	defer conn.fail()
-	s := a.sinkFor(r, conn)
+	s := a.newStream(r.Context(), w)
+	defer s.fail()
 	if resume {
 		if _, ok := a.o.Ledger.EventsSince(nil, revision, 1); !ok {
 			return expired(revision, a.o.Ledger.Revision())
 		}
 		s.begin()
-	} else {
-		snapshot, err := a.snapshot(r.Context(), a.o.Intake.Caller(r))
-		if err != nil {
-			return err
-		}
-		size := int64(len(snapshot.Nodes)+len(snapshot.Allocations)+len(snapshot.Slots)) * entrySize
-		release, err := a.o.Intake.Hold(r.Context(), a.o.Intake.Caller(r), size)
-		if err != nil {
-			return err
-		}
-		defer release()
-		late := time.AfterFunc(snapshotTime, conn.fail)
-		s.begin()
-		revision = a.sendSnapshot(s, snapshot)
-		late.Stop()
-		release()
+	} else if revision, err = a.beginWithSnapshot(s, r); err != nil {
+		return err
 	}
-	a.followStream(s, revision, wake, refusals)
+	s.follow(revision, wake)
 	return nil
 }
 
-// sinkFor returns what tells a watcher over HTTP, in the form that it accepts.
-func (a *API) sinkFor(r *http.Request, conn *connection) watchSink {
-	for accepted := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		if media, _, _ := strings.Cut(accepted, ";"); strings.TrimSpace(media) == reserver.BatchMediaType {
-			return &batchStream{connection: conn, api: a}
-		}
+// beginWithSnapshot begins a stream with the whole account, and returns the revision of that.
+func (a *API) beginWithSnapshot(s *stream, r *http.Request) (revision uint64, err error) {
+	snapshot, err := a.snapshot(r.Context(), a.o.Intake.Caller(r))
+	if err != nil {
+		return 0, err
 	}
-	return &stream{connection: conn, api: a}
+	size := int64(len(snapshot.Nodes)+len(snapshot.Allocations)+len(snapshot.Slots)) * entrySize
+	release, err := a.o.Intake.Hold(r.Context(), a.o.Intake.Caller(r), size)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	late := time.AfterFunc(snapshotTime, s.fail)
+	defer late.Stop()
+	s.begin()
+	return s.sendSnapshot(snapshot), nil
 }
 
-// followStream sends the changes after revision, and tells the client at the end
-// if it has to start anew.
-func (a *API) followStream(s watchSink, revision uint64, wake <-chan struct{}, refusals *refusalFeed) {
-	if last, expired := a.follow(s, revision, wake, refusals); expired {
-		s.expired(last)
-	}
-}
-
-// watchFrom returns the revision to resume after, if the client named one. A
-// browser's EventSource that reconnects sends Last-Event-ID, and the ?revision=
-// it began with, which is older. Both may be the id of an event; that of another
-// run of the server tells nothing of this one's revisions.
+// watchFrom returns the revision to resume after, if the client named one. "Instance-Revision" names one of a certain
+// run of the server: it says nothing about the revisions of another run.
 func (a *API) watchFrom(r *http.Request) (revision uint64, resume bool, err error) {
-	q, err := readQuery(r, "revision", "refusals")
+	q, err := readQuery(r, "revision")
 	if err != nil {
 		return 0, false, err
 	}
-	name, text := "revision", q.Get("revision")
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		name, text = "Last-Event-ID", last
-	}
+	text := q.Get("revision")
 	if text == "" {
 		return 0, false, nil
 	}
-	instance, digits, isID := strings.Cut(text, "-")
-	if !isID {
+	instance, digits, named := strings.Cut(text, "-")
+	if !named {
 		digits = text
 	}
 	revision, err = strconv.ParseUint(digits, 10, 64)
-	if err != nil || (isID && instance == "") {
-		return 0, false, badRequest("%s \"%s\" is not a revision: send the Revision of an answer, or the id of an event",
-			name, httpjson.Clip(text))
+	if err != nil || (named && instance == "") {
+		return 0, false, badRequest("revision \"%s\" is not a revision: send the Revision of an answer, or its Instance, a "+
+			"dash and that", httpjson.Clip(text))
 	}
-	if isID && instance != a.instance {
+	if named && instance != a.instance {
 		return 0, false, httpjson.Errorf(http.StatusGone,
-			"%s \"%s\" is of another run of the server: watch again without a revision, which starts with a snapshot",
-			name, httpjson.Clip(text))
+			"revision \"%s\" is of another run of the server: watch again without a revision, which starts with a snapshot",
+			httpjson.Clip(text))
 	}
 	return revision, true, nil
 }
@@ -137,27 +109,6 @@ func expired(asked, current uint64) error {
 		"the changes after revision %d are not kept (the ledger is at revision %d): watch again without a revision, which "+
 			"starts with a snapshot",
 		asked, current)
-}
-
-// sink takes what a watch tells. Once its reader has gone it takes no notice.
-type sink interface {
-	// send adds an event; it may wait for the reader.
-	send(e *reserver.Event)
-	// flush makes sure that what was added is on its way.
-	flush()
-	// changes tells what came after a revision, as far as it goes at once, and up to which revision that is. ok is
-	// false where the journal does not have that any more.
-	changes(after uint64) (last uint64, ok bool)
-	// gone is closed when the reader has gone.
-	gone() <-chan struct{}
-}
-
-// watchSink is a sink over HTTP.
-type watchSink interface {
-	sink
-	begin()
-	// expired says, as the last thing, that changes after a revision are lost.
-	expired(last uint64)
 }
 
 // snapshot returns the whole account, in its turn.
@@ -171,83 +122,66 @@ func (a *API) snapshot(ctx context.Context, caller string) (*ledger.Snapshot, er
 	return &snapshot, nil
 }
 
-// sendSnapshot sends the whole account, in parts. Only the last part has an ID:
-// a reader that was cut off before it has nothing to resume from.
-func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) {
+// sendSnapshot sends the whole account, in parts. Only the last part has a Revision: a reader that was cut off before
+// it has nothing to resume from.
+func (s *stream) sendSnapshot(snapshot *ledger.Snapshot) (revision uint64) {
+	a := s.api
 	nodes, allocations, slots := snapshot.Nodes, snapshot.Allocations, snapshot.Slots
 	a.note()
 	at := a.times.of(snapshot.Revision)
-	for first, more := true, true; more; first = false {
+	for more := true; more; {
 		n := atOnce(len(nodes), snapshotBatch, func(i int) int { return len(nodes[i].Devices) + len(nodes[i].Labels) })
 		c := atOnce(len(allocations), snapshotBatch, func(i int) int {
-			return partsOf(allocations[i].Request,
-				allocations[i].Given)
+			return partsOf(allocations[i].Request, allocations[i].Given)
 		})
 		h := atOnce(len(slots), snapshotBatch, func(i int) int {
-			return partsOf(slots[i].Request, slots[i].Given) +
-				len(slots[i].Consumers)
+			return partsOf(slots[i].Request, slots[i].Given) + len(slots[i].Consumers)
 		})
 		part := a.newSnapshot(snapshot.Revision, nodes[:n], allocations[:c], slots[:h])
 		nodes, allocations, slots = nodes[n:], allocations[c:], slots[h:]
 		more = len(nodes)+len(allocations)+len(slots) > 0
 		part.Time, part.More = at, more
-		event := reserver.Event{Type: reserver.SnapshotEvent, Instance: a.instance, Time: at, First: first, Snapshot: &part}
+		batch := reserver.WatchBatch{Instance: a.instance, Snapshot: &part}
 		if !more {
-			event.ID, event.Revision = reserver.EventID(a.instance, snapshot.Revision), snapshot.Revision
+			batch.Revision = snapshot.Revision
 		}
-		s.send(&event)
-		s.flush()
+		s.send(&batch)
 	}
 	return snapshot.Revision
 }
 
-// follow sends the changes after revision, and refusals to a reader that wants them, until the reader or the server
-// ends it. expired tells that the journal has lost changes: the reader was too slow, and has been told
-// no more than the changes up to last.
-func (a *API) follow(s sink, revision uint64, wake <-chan struct{}, refusals *refusalFeed) (last uint64, expired bool) {
+// follow sends the changes after a revision until the reader or the server ends it. A reader that was too slow, so that
+// the journal has lost changes, is notified of that at the end.
+func (s *stream) follow(revision uint64, wake <-chan struct{}) {
+	a := s.api
 	heartbeat := time.NewTicker(a.o.Limits.Heartbeat)
 	defer heartbeat.Stop()
 	caughtUp := false
-	for {
-		select {
-		case <-s.gone():
-			return revision, false
-		case <-a.o.Done:
-			return revision, false
-		default:
-		}
-		told, ok := s.changes(revision)
-		if !ok {
-			return revision, true
-		}
-		if refusals.tell(s) || told > revision {
-			revision = told
+	for s.open() {
+		last, ok := s.changes(revision)
+		switch {
+		case !ok:
+			s.send(&reserver.WatchBatch{Instance: a.instance, Revision: revision, Expired: true})
+			return
+		case last > revision:
+			revision = last
 			continue
-		}
-		if !caughtUp {
+		case !caughtUp:
 			caughtUp = true
-			a.sendBookmark(s, revision)
+			s.send(&reserver.WatchBatch{
+				Instance: a.instance, Revision: revision, CaughtUp: true,
+				Time: a.o.Clock.Wall().UTC().Truncate(time.Millisecond),
+			})
 		}
 		select {
 		case <-wake:
-		case <-refusals.wake:
 		case <-heartbeat.C:
-			s.send(&reserver.Event{Type: reserver.HeartbeatEvent, Instance: a.instance})
-			s.flush()
-		case <-s.gone():
+			s.send(&reserver.WatchBatch{Instance: a.instance})
+		case <-s.ctx.Done():
 		case <-a.o.Done:
+			return
 		}
 	}
-}
-
-// sendBookmark says that all changes up to a revision have been told.
-func (a *API) sendBookmark(s sink, revision uint64) {
-	now := a.o.Clock.Wall().UTC().Truncate(time.Millisecond)
-	s.send(&reserver.Event{
-		Type: reserver.BookmarkEvent, ID: reserver.EventID(a.instance, revision), Instance: a.instance, Time: now,
-		Revision: revision, Bookmark: &reserver.WatchBookmark{Instance: a.instance, Revision: revision, Time: now},
-	})
-	s.flush()
 }
 
 // eventsSince returns the changes after a revision that are told at one time, at most limit. into is memory for them.
@@ -281,35 +215,15 @@ func partsOf(r *resources.Request, given []ledger.GivenDevices) (parts int) {
 	return parts
 }
 
-// tellChanges tells the changes after a revision one by one. events is where they are kept meanwhile.
-func (a *API) tellChanges(s sink, events []ledger.Event, after uint64) (kept []ledger.Event, last uint64, ok bool) {
-	events, ok = a.eventsSince(events, after, watchBatch)
-	if len(events) == 0 {
-		return events, after, ok
-	}
-	for i := range events {
-		var event reserver.Event
-		a.tellEvent(&event, &events[i])
-		s.send(&event)
-	}
-	s.flush()
-	return events, events[len(events)-1].Revision, true
-}
-
-// tellEvent makes the empty event one that tells a change of the ledger.
-func (a *API) tellEvent(event *reserver.Event, e *ledger.Event) {
-	*event = reserver.Event{
-		ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision,
-		Time: a.times.of(e.Revision),
-	}
+// change is a change of the ledger as the wire has it, without its time.
+func (a *API) change(e *ledger.Event) (change reserver.WatchChange) {
 	table := a.o.Ledger.Table()
 	switch e.Type {
 	case ledger.SlotPlaced, ledger.SlotIdentified, ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired,
 		ledger.SlotPreempted:
-		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, a.o.Clock, e)
+		change.Slot = newWatchSlot(table, a.o.Clock, e)
 	case ledger.NodeUpdated, ledger.NodeLabeled, ledger.NodeRemoved, ledger.DevicesUpdated:
-		event.Type = reserver.NodeEvent
-		event.Node = &reserver.WatchNode{
+		change.Node = &reserver.WatchNode{
 			Revision: e.Revision, Type: string(e.Type),
 			Node: reserver.WatchedNode{
 				Name: e.Node, UID: string(e.NodeUID), Unschedulable: e.Unschedulable,
@@ -318,18 +232,18 @@ func (a *API) tellEvent(event *reserver.Event, e *ledger.Event) {
 			},
 		}
 		for i := range e.NodeDevices {
-			event.Node.Node.Devices = append(event.Node.Node.Devices, newDevice(&e.NodeDevices[i]))
+			change.Node.Node.Devices = append(change.Node.Node.Devices, newDevice(&e.NodeDevices[i]))
 		}
 	default:
 		view := ledger.AllocationView{
 			Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
 			Request: e.Request, Slot: e.Slot, Given: e.Given,
 		}
-		event.Type = reserver.AllocationEvent
-		event.Allocation = &reserver.WatchAllocation{
+		change.Allocation = &reserver.WatchAllocation{
 			Revision: e.Revision, Type: string(e.Type), Allocation: newAllocation(table, &view), MovedFrom: e.MovedFrom,
 		}
 	}
+	return change
 }
 
 // newWatchSlot tells a change of a slot. Its consumers are not told: their

@@ -47,23 +47,14 @@ func TestAnyServerAnswers(t *testing.T) {
 	t.Run("watch", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testbed.Soon)
 		defer cancel()
-		watching, err := client.New(client.Options{URL: follower.URL})
-		require.NoError(t, err)
-		defer watching.Close()
-		events, err := watching.Watch(ctx, reserver.WatchOptions{})
-		require.NoError(t, err)
-		defer events.Stop()
-		await := func(what func(e *reserver.Event) bool) {
-			for e := range events.Events() {
-				if what(&e) {
-					return
-				}
-			}
-			require.Fail(t, "the watch has ended")
-		}
-		await(func(e *reserver.Event) bool { return e.Type == reserver.BookmarkEvent })
+		changes := testbed.Changes(ctx, t, follower.URL)
 		require.Empty(t, c.Bind(c.CreatePod("watched", nobody, "100m"), c.nodes[2]))
-		await(func(e *reserver.Event) bool { return e.Allocation != nil && e.Allocation.Allocation.Pod == "watched" })
+		for change := range changes {
+			if change.Allocation != nil && change.Allocation.Allocation.Pod == "watched" {
+				return
+			}
+		}
+		require.Fail(t, "the watch has ended")
 	})
 	t.Run("admission", func(t *testing.T) {
 		reply, err := c.Ledger.Send(t.Context(), http.MethodPost, "/admission", struct{}{})

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
@@ -62,22 +61,12 @@ func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 // pods there were slots or allocations before.
 func (c *cluster) hear() func(last string) []string {
 	c.T.Helper()
-	watching, err := client.New(client.Options{URL: c.Ledger.URL})
-	require.NoError(c.T, err)
-	c.T.Cleanup(watching.Close)
 	ctx, stop := context.WithTimeout(c.T.Context(), testbed.Soon)
 	c.T.Cleanup(stop)
-	events, err := watching.Watch(ctx, reserver.WatchOptions{})
-	require.NoError(c.T, err)
-	c.T.Cleanup(events.Stop)
-	for e := range events.Events() {
-		if e.Type == reserver.BookmarkEvent {
-			break
-		}
-	}
+	changes := testbed.Changes(ctx, c.T, c.Ledger.URL)
 	return func(last string) []string {
 		var pods []string
-		for e := range events.Events() {
+		for e := range changes {
 			switch {
 			case e.Slot != nil && e.Slot.Slot.Slot.Pod == last:
 				return pods

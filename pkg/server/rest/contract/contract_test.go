@@ -32,8 +32,6 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-const eventually = time.Minute
-
 // system is a ledger whose one node, node-1, has 4 CPU, and the API on it.
 type system struct {
 	*arbitertest.World
@@ -123,15 +121,13 @@ func onBoth(t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver
 		s := newSystem(t)
 		server := httptest.NewServer(s.handler)
 		t.Cleanup(server.Close)
-		t.Cleanup(server.CloseClientConnections) // watches never end by themselves
 		test(t, s, newClient(t, client.Options{URL: server.URL}))
 	})
 }
 
 // newClient has a client that gives up nothing because the machine is slow, unless the options say when.
 func newClient(t *testing.T, o client.Options) *client.Client {
-	o.Timeout, o.RetryFor, o.WatchIdle = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour),
-		cmp.Or(o.WatchIdle, time.Hour)
+	o.Timeout, o.RetryFor = cmp.Or(o.Timeout, time.Hour), cmp.Or(o.RetryFor, time.Hour)
 	c, err := client.New(o)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
@@ -284,70 +280,6 @@ func TestDryRunAndEndedContext(t *testing.T) {
 	})
 }
 
-// next returns the next event of a type, and fails on others but heartbeats.
-func next(t *testing.T, w *reserver.Watcher, want reserver.EventType) reserver.Event {
-	t.Helper()
-	select {
-	case event, open := <-w.Events():
-		require.True(t, open, "the watch has ended")
-		require.Equal(t, want, event.Type, "%v", event.Err)
-		return event
-	case <-time.After(eventually):
-		require.Fail(t, "no event", "want %s", want)
-		return reserver.Event{}
-	}
-}
-
-func TestWatch(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
-		w, err := r.Watch(t.Context(), reserver.WatchOptions{})
-		require.NoError(t, err)
-		snapshot := next(t, w, reserver.SnapshotEvent)
-		assert.True(t, snapshot.First)
-		assert.Equal(t, s.ledger.Revision(), snapshot.Revision)
-		assert.Equal(t, "node-1", snapshot.Snapshot.Nodes[0].Name)
-		assert.Equal(t, snapshot.ID, next(t, w, reserver.BookmarkEvent).ID)
-
-		_, err = r.Reserve(t.Context(), ask(aPod("a", "1"), aPod("b", "1")))
-		require.NoError(t, err)
-		a, b := next(t, w, reserver.SlotEvent), next(t, w, reserver.SlotEvent)
-		assert.Equal(t, "SlotPlaced", a.Slot.Type)
-		assert.Equal(t, []string{"a", "b"}, []string{a.Slot.Slot.Slot.Pod, b.Slot.Slot.Slot.Pod})
-		assert.EqualValues(t, 1000, a.Slot.Slot.Slot.Requests["cpu"])
-		w.Stop()
-		w.Stop()
-		_, open := <-w.Events()
-		assert.False(t, open)
-
-		after, err := r.Watch(t.Context(), reserver.WatchOptions{After: a.ID})
-		require.NoError(t, err)
-		defer after.Stop()
-		resumed := next(t, after, reserver.SlotEvent)
-		assert.Equal(t, b, resumed)
-	})
-}
-
-func TestWatchThatCannotResume(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
-		_, err := r.Watch(t.Context(), reserver.WatchOptions{After: "nonsense"})
-		var bad *reserver.BadRequestError
-		require.ErrorAs(t, err, &bad)
-
-		ctx, cancel := context.WithCancel(t.Context())
-		w, err := r.Watch(ctx, reserver.WatchOptions{After: reserver.EventID("another-run"[:7], s.ledger.Revision())})
-		require.NoError(t, err)
-		defer w.Stop()
-		event := <-w.Events()
-		if event.Type == reserver.DisconnectedEvent { // over REST, that is how it is told
-			event = <-w.Events()
-		}
-		assert.Equal(t, reserver.SnapshotEvent, event.Type)
-		cancel()
-		for range w.Events() { // closed by the end of the context
-		}
-	})
-}
-
 // Over REST these requests do not come here before the server is ready.
 func TestNotReadyInProcess(t *testing.T) {
 	s := newSystem(t)
@@ -357,15 +289,8 @@ func TestNotReadyInProcess(t *testing.T) {
 	require.ErrorAs(t, err, &away)
 	_, err = s.api.Revision(t.Context())
 	require.ErrorAs(t, err, &away)
-	w, err := s.api.Watch(t.Context(), reserver.WatchOptions{})
-	require.NoError(t, err)
-	require.ErrorAs(t, next(t, w, reserver.DisconnectedEvent).Err, &away)
 	s.notReady.Store(false)
-	next(t, w, reserver.SnapshotEvent)
-
-	s.api.Stop() // ends watches, too
-	for range w.Events() {
-	}
+	s.api.Stop()
 	_, err = s.api.Unreserve(t.Context(), ask(aPod("a", "1")))
 	require.ErrorAs(t, err, &away)
 }
