@@ -296,7 +296,7 @@ endif
 PROPERTY_FILES = $(shell grep -rlE --include='*_test.go' '"pgregory.net/rapid"|/ledgertest"' pkg | $(in_root))
 
 .PHONY: chaos
-chaos: build scheduler controlplane ## Property tests, races of gangs and simulated clusters for long (CHAOS_SEED=7)
+chaos: build scheduler controlplane ## Property tests, races of gangs and simulated clusters, for an hour and more (CHAOS_SEED=7)
 	@$(call get,$(call packages,$(call tagged,chaos)))
 	@echo "chaos: make chaos CHAOS_SEED=$(CHAOS_SEED) draws the same"
 	RAPID_SEED=$(CHAOS_SEED) $(GO) test -count 1 -timeout 0 $(call packages,$(PROPERTY_FILES)) -args -rapid.checks=1000
@@ -313,11 +313,12 @@ PAUSES ?=
 .PHONY: sim
 sim: ## Simulate clusters, and write down what happened where a promise is broken (SEED=7 SEEDS=100 STEPS=5000)
 	$(if $(PAUSES),$(GO) run ./test/pauses $(BIN)/_pauses)
+	$(if $(PAUSES),@echo "sim: with PAUSES all of it is compiled anew the first time: ten minutes in silence")
 	cd test/sim && SEED=$(SEED) SEEDS=$(SEEDS) STEPS=$(STEPS) $(GO) test -count $(TIMES) -v -timeout 0 -run '^TestSeeds$$' \
 	  $(if $(PAUSES),-overlay $(CURDIR)/$(BIN)/_pauses/overlay.json) .
 
 .PHONY: sim-planted
-sim-planted: ## Make mistakes on purpose, and have simulated clusters find them (PLANTED="overcommit" for one of them)
+sim-planted: ## Make mistakes on purpose, have simulated clusters find them, and write the table (an hour; PLANTED="overcommit" for one)
 	cd test/sim/planted && $(GO) run . $(PLANTED)
 
 .PHONY: soak

@@ -65,7 +65,7 @@ func (j *judge) observeDevices(pod *v1.Pod, name string) {
 				j.cluster.fail("pods %s and %s are told of device %s", name, has.Name, device)
 			}
 		}
-		if by := j.deviceKept(pod.Spec.NodeName, device, *pod.Spec.Priority); by != "" {
+		if by := j.deviceKept(pod.Spec.NodeName, device); by != "" {
 			j.cluster.fail("pod %s is told of device %s, which is kept by %s", name, device, by)
 		}
 	}
@@ -78,13 +78,13 @@ func (j *judge) observeDevices(pod *v1.Pod, name string) {
 	}
 }
 
-// deviceKept returns the Reservation that keeps a device against pods of a priority, "" where none does.
-func (j *judge) deviceKept(node, device string, priority int32) string {
+// deviceKept returns the Reservation that keeps a device, "" where none does.
+func (j *judge) deviceKept(node, device string) string {
 	if j.cluster.jumped.Load() || j.recent(j.devices[node+"/"+device]) {
 		return ""
 	}
 	for _, p := range j.promises {
-		if p.givesWay(priority) {
+		if p.givesWay() {
 			continue
 		}
 		for i := range p.object.Spec.Slots {
@@ -111,7 +111,7 @@ func (p *promise) devicesOf(slot string) []string {
 func (j *judge) hasDevice(node string) bool {
 	for name, device := range j.devices {
 		on, id, _ := strings.Cut(name, "/")
-		free := on == node && len(device.objects) == 1 && !j.recent(device) && j.deviceKept(node, id, 0) == ""
+		free := on == node && len(device.objects) == 1 && !j.recent(device) && j.deviceKept(node, id) == ""
 		for _, back := range device.objects {
 			free = free && !back
 		}

@@ -296,7 +296,7 @@ func (c *Cluster) install() error {
 		}
 	}
 	for _, kind := range []*groupKind{volcanoGroups, coschedulingGroups} {
-		if err := c.define(ctx, kind); err != nil {
+		if err := c.define(ctx, kind, time.Time{}); err != nil {
 			return fmt.Errorf("installing PodGroups: %w", err)
 		}
 	}

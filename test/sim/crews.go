@@ -160,7 +160,7 @@ func (j *judge) judgeCrews(pod *v1.Pod, name string) {
 	var of []string
 	for gang, g := range j.crews(false) {
 		record := j.crewRecords[gang]
-		calm := time.Since(record.disturbed) > longUnknown
+		calm := time.Since(record.disturbed) > longUnknown && j.isKnown(kindOf(gang))
 		if len(g.bound) == 0 || g.needed == 0 || !calm || time.Since(record.bound) > crewTime {
 			continue
 		}
@@ -171,17 +171,17 @@ func (j *judge) judgeCrews(pod *v1.Pod, name string) {
 			}
 		}
 	}
-	if !j.cluster.jumped.Load() && !j.packs(rest, j.taken(0, pods...), (*judge).had) {
+	if !j.cluster.jumped.Load() && !j.packs(rest, j.taken(pods...), (*judge).had) {
 		j.cluster.fail("there is no capacity for %v when pod %s is bound to %s", of, name, pod.Spec.NodeName)
 	}
 }
 
-// taken is what is used on each node, and kept against pods of a priority, but for what some may use themselves.
-func (j *judge) taken(priority int32, but ...*v1.Pod) map[string]v1.ResourceList {
+// taken is what is used on each node, and kept, but for what some may use themselves.
+func (j *judge) taken(but ...*v1.Pod) map[string]v1.ResourceList {
 	all := map[string]v1.ResourceList{}
 	for node := range j.nodes {
 		all[node] = j.usedOn(node)
-		kept, _ := j.keptOn(node, priority, but...)
+		kept, _ := j.keptOn(node, but...)
 		add(all[node], kept)
 	}
 	return all
@@ -228,7 +228,7 @@ func (j *judge) stuckCrew() string {
 				needs = append(needs, need{n.pods[:min(n.count, len(n.pods))], n.count})
 			}
 		}
-		if enough && len(needs) > 0 && j.packs(needs, j.taken(0), (*judge).has) {
+		if enough && len(needs) > 0 && j.packs(needs, j.taken(), (*judge).has) {
 			return gang
 		}
 	}

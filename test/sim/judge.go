@@ -252,7 +252,7 @@ func (j *judge) observeUse(pod *v1.Pod, asked v1.ResourceList, name string) {
 		j.cluster.fail("node %s is overcommitted by pod %s, which asks for %s: %s are used", node, name, text(asked),
 			text(used))
 	}
-	kept, by := j.keptOn(node, *pod.Spec.Priority)
+	kept, by := j.keptOn(node)
 	if add(used, kept); !j.had(node, used, asked) {
 		j.cluster.fail("pod %s has on node %s what is kept by %v: %s are used and kept", name, node, by, text(used))
 	}
@@ -410,7 +410,7 @@ func (j *judge) waits() string {
 	if claim := j.unallocated(); claim != "" {
 		return "ResourceClaim " + claim + " has no device, though some are free"
 	}
-	taken := map[int32]map[string]v1.ResourceList{0: j.taken(0), highPriority: j.taken(highPriority)}
+	taken := j.taken()
 	for _, p := range j.pods {
 		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || p.Labels[gangLabel] != "" || crewOf(p) != "" ||
 			claims(p) && !claimsOwn(p) || !j.within(p) {
@@ -420,7 +420,7 @@ func (j *judge) waits() string {
 		if claims(p) {
 			asked[gpu] = oneDevice
 		}
-		for node, used := range taken[*p.Spec.Priority] {
+		for node, used := range taken {
 			sum := used.DeepCopy()
 			if add(sum, asked); j.has(node, sum, asked) && j.portUsed(p, node) == "" &&
 				(!claims(p) || j.hasDevice(node)) {
@@ -435,7 +435,7 @@ func (j *judge) waits() string {
 func (j *judge) describe() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for name, sum := range j.taken(0) {
+	for name, sum := range j.taken() {
 		if node := j.nodes[name].node; node != nil {
 			j.cluster.note("judge", "%s: taken %s of %s", name, text(sum), text(node.Status.Allocatable))
 		}

@@ -193,15 +193,12 @@ func (j *judge) usedAndKept() (used, kept v1.ResourceList) {
 	used, kept = v1.ResourceList{}, v1.ResourceList{}
 	for node := range j.nodes {
 		add(used, j.usedOn(node))
-		of, by := j.keptOn(node, lowest)
+		of, by := j.keptOn(node)
 		add(kept, of)
 		add(kept, v1.ResourceList{slots: *resource.NewQuantity(int64(len(by)), resource.DecimalSI)})
 	}
 	return used, kept
 }
-
-// lowest is a priority that no Reservation gives way to.
-const lowest = -1
 
 // usedBy is what the pods use that a scheduler had bound, and the rest of its gangs, if that counts.
 func (j *judge) usedBy(scheduler string, rest bool) v1.ResourceList {
@@ -238,7 +235,7 @@ func (j *judge) judgeReservation(r *v1alpha1.Reservation) {
 	for i := range r.Status.Slots {
 		node := r.Status.Slots[i].NodeName
 		on := j.usedOn(node)
-		kept, _ := j.keptOn(node, highPriority) // what gives way may have been ended for it
+		kept, _ := j.keptOn(node) // what gives way may have been ended for it
 		if add(on, kept); node != "" && !j.had(node, on, asked) {
 			j.cluster.fail("reservation %s becomes available on %s, which has no capacity: %s are used and kept", r.Name, node,
 				text(on))

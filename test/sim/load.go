@@ -171,7 +171,7 @@ func (c *Cluster) calm(ctx context.Context) {
 		c.liftLimits(ctx)
 	}
 	for _, kind := range []*groupKind{volcanoGroups, coschedulingGroups} {
-		c.must(c.define(ctx, kind), "creating a definition")
+		c.must(c.define(ctx, kind, time.Now()), "creating a definition")
 	}
 	c.createCrew(ctx) // for what is free then
 	c.note("driver", "nothing happens any more")

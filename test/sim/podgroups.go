@@ -89,24 +89,24 @@ func (c *Cluster) createPodGroup(ctx context.Context, gang string) {
 func (c *Cluster) changeDefinition(ctx context.Context) {
 	kind := []*groupKind{volcanoGroups, coschedulingGroups}[c.random.IntN(2)]
 	if c.random.IntN(3) > 0 {
-		c.must(c.define(ctx, kind), "creating a definition")
+		c.must(c.define(ctx, kind, time.Now()), "creating a definition")
 		return
 	}
 	definitions, name := c.dynamic.Resource(installed["CustomResourceDefinition"]), kind.Resource+"."+kind.Group
-	c.judge.define(kind, false)
+	c.judge.define(kind, time.Time{}, false)
 	c.must(definitions.Delete(ctx, name, metav1.DeleteOptions{}), "deleting a definition")
 	c.note("user", "deletes the definition of %s", name)
 }
 
-// define creates the definition of a kind, if there is none.
-func (c *Cluster) define(ctx context.Context, kind *groupKind) error {
+// define creates the definition of a kind, if there is none. since is from when on servers may hear of it.
+func (c *Cluster) define(ctx context.Context, kind *groupKind, since time.Time) error {
 	definitions := c.dynamic.Resource(installed["CustomResourceDefinition"])
 	_, err := definitions.Create(ctx, kind.definition(), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	c.note("user", "creates the definition of %s.%s", kind.Resource, kind.Group)
-	c.judge.define(kind, true)
+	c.judge.define(kind, since, true)
 	return err
 }
 
@@ -179,10 +179,10 @@ func (j *judge) observePodGroup(before, after *podGroup) {
 }
 
 // define notes that the definition of a kind comes or goes.
-func (j *judge) define(kind *groupKind, comes bool) {
+func (j *judge) define(kind *groupKind, since time.Time, comes bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.defined[kind] = time.Now(); !comes {
+	if j.defined[kind] = since; !comes {
 		delete(j.defined, kind)
 	}
 }
@@ -194,8 +194,17 @@ func (j *judge) observeFirst(pod *v1.Pod, name string) {
 	if gang == "" || kindOf(gang) == nil {
 		return
 	}
-	since, defined := j.defined[kindOf(gang)]
-	if defined && time.Since(since) > longUnknown && j.podGroups[gang] == nil {
+	if j.isKnown(kindOf(gang)) && j.podGroups[gang] == nil {
 		j.cluster.fail("pod %s is bound, and PodGroup %s never was", name, gang)
 	}
+}
+
+// isKnown reports whether every server knows the definition of a kind: it has been there for so long. Gangs without a
+// PodGroup need none.
+func (j *judge) isKnown(kind *groupKind) bool {
+	if kind == nil {
+		return true
+	}
+	since, defined := j.defined[kind]
+	return defined && time.Since(since) > longUnknown
 }

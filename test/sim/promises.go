@@ -77,6 +77,23 @@ func (p *promise) isAcknowledged() bool {
 	return !p.acknowledged.IsZero() && time.Until(p.acknowledged) > keptUntil
 }
 
+// madeBy is the label of the Reservations that a server makes.
+const madeBy = "globalreserve.io/made-by"
+
+// ends returns when the time of a Reservation is over, by its status; of one that a server has made and not written
+// since, by its TTL. It is zero where that is not known.
+func (p *promise) ends() time.Time {
+	r := p.object
+	switch {
+	case r.Status.ExpiresAt != nil:
+		return r.Status.ExpiresAt.Time
+	case r.Labels[madeBy] != "" && r.Spec.TTL != nil && r.Spec.TTL.Duration > 0:
+		return r.CreationTimestamp.Add(r.Spec.TTL.Duration)
+	default:
+		return time.Time{}
+	}
+}
+
 // owed reports whether there is a slot that a pod which exists may still need.
 func (j *judge) owed(p *promise) bool {
 	for i := range p.object.Spec.Slots {
@@ -136,9 +153,7 @@ func (p *promise) isOver(slot *v1alpha1.Slot) bool {
 
 // givesWay reports whether others may have what a Reservation keeps: a pod of higher priority may have ended it that is
 // not bound in the end, before the status says so.
-func (p *promise) givesWay(priority int32) bool {
-	return p.object.Spec.Preemptible && priority != lowest
-}
+func (p *promise) givesWay() bool { return p.object.Spec.Preemptible }
 
 // selects reports whether one of the pods has the label of those that may use a Reservation.
 func (p *promise) selects(pods []*v1.Pod) bool {
@@ -203,15 +218,15 @@ func (j *judge) judgeUser(p *promise, slot string, pod *v1.Pod) {
 	}
 }
 
-// keptOn is what is kept on a node for pods that are still to come, and for whom, against pods of a priority. What some
-// may use themselves is left out.
-func (j *judge) keptOn(node string, priority int32, but ...*v1.Pod) (sum v1.ResourceList, by []string) {
+// keptOn is what is kept on a node for pods that are still to come, and for whom. What some may use
+// themselves is left out, and what gives way.
+func (j *judge) keptOn(node string, but ...*v1.Pod) (sum v1.ResourceList, by []string) {
 	sum = v1.ResourceList{}
 	if j.cluster.jumped.Load() {
 		return sum, nil // ends are times of day
 	}
 	for _, p := range j.promises {
-		if p.givesWay(priority) || p.selects(but) {
+		if p.givesWay() || p.selects(but) {
 			continue
 		}
 		for i := range p.object.Spec.Slots {
@@ -271,7 +286,7 @@ func (j *judge) judgeGang(name string, pods []v1.Pod) {
 // back; "" where there is none. One whose time is over keeps nothing: no server may have been able to write that.
 func (j *judge) keepsFor(pods []v1.Pod, kind func(*v1alpha1.Reservation) bool) string {
 	for _, p := range j.promises {
-		if end := p.object.Status.ExpiresAt; end != nil && !end.After(time.Now()) {
+		if end := p.ends(); !end.IsZero() && !end.After(time.Now()) {
 			continue
 		}
 		if !kind(p.object) || p.object.DeletionTimestamp != nil || p.object.Status.Phase.IsFinal() {

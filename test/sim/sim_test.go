@@ -5,14 +5,12 @@ import (
 	"io"
 	"log"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -23,8 +21,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The first call starts a goroutine that lives as long as the process, which must not be in a bubble.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR2)
 	klog.SetLogger(logr.Discard())
 	log.SetOutput(io.Discard)
 	debug.SetGCPercent(400) // a cluster is small, and soon gone
@@ -47,6 +43,11 @@ func ofSeed(seed, steps int) Options {
 	if seed%8 == 3 {
 		o.Calm, o.Without = true, []string{
 			"changeTrouble", "disturbServer", "replaceLeader", "cutPower", "restartAPIServer", "lagAPIServer",
+		}
+	}
+	for what := range strings.FieldsFuncSeq(os.Getenv("WITHOUT"), func(r rune) bool { return r == ',' }) {
+		if !slices.Contains(o.Without, what) {
+			o.Without = append(o.Without, what)
 		}
 	}
 	return o
@@ -81,7 +82,8 @@ func TestSeeds(t *testing.T) {
 		for seed := first; seed < first+count; seed++ {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
-				result := run(t, ofSeed(seed, steps))
+				o := ofSeed(seed, steps)
+				result := run(t, o)
 				t.Logf("%d steps, %d pods bound, %s simulated", result.Steps, result.Bound, result.Simulated)
 				history := strings.Join(result.History, "\n")
 				for _, what := range slices.Concat(happens, rarely) {
@@ -89,19 +91,12 @@ func TestSeeds(t *testing.T) {
 						happened.Store(what, true)
 					}
 				}
-				again := fmt.Sprintf("make sim SEED=%d SEEDS=1 STEPS=%d", seed, steps)
-				if result.Found != nil && os.Getenv("SHRINK") != "" {
-					var smaller Options
-					smaller, result = shrink(t, ofSeed(seed, steps), result)
-					again = fmt.Sprintf("%d steps without %q", smaller.Steps, smaller.Without)
-				}
-				if result.Found != nil {
-					t.Log(excerpt(result.Found, result.History))
-				}
 				if result.Found != nil || os.Getenv("HISTORY") != "" {
-					file := filepath.Join(os.TempDir(), fmt.Sprintf("globalreserve-sim-%d.txt", seed))
-					require.NoError(t, os.WriteFile(file, []byte(strings.Join(result.History, "\n")), 0o600))
-					t.Logf("the history is in %s; again: %s", file, again)
+					report(t, o, result)
+				}
+				if result.Found != nil && os.Getenv("SHRINK") != "" {
+					o, result = shrink(t, o, result)
+					report(t, o, result)
 				}
 				require.NoError(t, result.Found, "seed %d, after %d steps: %v", seed, result.Steps,
 					result.Found)
@@ -116,6 +111,18 @@ func TestSeeds(t *testing.T) {
 	}
 	check(happens, gateSeeds*gateSteps)
 	check(rarely, manySteps)
+}
+
+// report logs what was found, and writes the history.
+func report(t *testing.T, o Options, result *Result) {
+	t.Helper()
+	if result.Found != nil {
+		t.Log(excerpt(result.Found, result.History))
+	}
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("globalreserve-sim-%d.txt", o.Seed))
+	require.NoError(t, os.WriteFile(file, []byte(strings.Join(result.History, "\n")), 0o600))
+	t.Logf("the history is in %s; again: make sim SEED=%d STEPS=%d WITHOUT=%s", file, o.Seed, o.Steps,
+		strings.Join(o.Without, ","))
 }
 
 func number(t *testing.T, name string, otherwise int) int {

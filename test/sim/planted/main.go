@@ -112,10 +112,18 @@ func mistakes(folder string, only []string) ([]*mistake, error) {
 		return nil, fmt.Errorf("no patches in %s: %w", folder, errors.Join(err, os.ErrNotExist))
 	}
 	var list []*mistake
-	for _, file := range files {
-		if len(only) > 0 && !slices.Contains(only, strings.TrimSuffix(filepath.Base(file), ".patch")) {
-			continue
+	if len(only) > 0 {
+		all := files
+		files = nil
+		for _, name := range only {
+			file := filepath.Join(folder, strings.TrimSuffix(name, ".patch")+".patch")
+			if !slices.Contains(all, file) {
+				return nil, fmt.Errorf("there is no patch %s: there are %s", file, strings.Join(all, ", "))
+			}
+			files = append(files, file)
 		}
+	}
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
