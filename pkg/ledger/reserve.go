@@ -167,7 +167,11 @@ func (l *account) findSlot(spec *Slot, p *Placement) (existing *entry, rejection
 		if l.keepsFor(h, spec) && !h.overdue && !h.away {
 			return h, nil
 		}
-		return refuse(SlotExists, h)
+		_, rejection = refuse(SlotExists, h)
+		if spec.Pod.Name != "" && h.isFor(spec.Pod) && !l.keepsFor(h, spec) { // it asks for something else by now
+			rejection.Holders = []Holder{h.holder(1)}
+		}
+		return nil, rejection
 	}
 	if spec.Pod.Name == "" {
 		return nil, nil

@@ -147,7 +147,7 @@ func (s *gangScheduler) repeat(ctx context.Context, r *reservation, first *reser
 	if again, err := s.askOnce(ctx, server, "/reserve", r); err == nil {
 		s.cluster.note(s.name, "repeats %s to %s: reservation %q: %s", r.RequestID, server.name, again.Reservation,
 			again.Error)
-		s.cluster.judge.repeated(first, again)
+		s.cluster.judge.repeated(r.Pods, first, again)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -339,11 +340,17 @@ func (j *judge) nothingKept(pods []v1.Pod, why string, by func(*v1alpha1.Reserva
 	}
 }
 
-// repeated notes what the repeat of a /reserve was answered that had been granted. Servers may have been unable to
-// decide it, but not refuse it.
-func (j *judge) repeated(first, again *reserver.Answer) {
+// repeated notes what the repeat of a /reserve for pods was answered that had been granted. Servers may have been
+// unable to decide it, but not refuse it, unless a pod was resized since.
+func (j *judge) repeated(pods []v1.Pod, first, again *reserver.Answer) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	for i := range pods {
+		pod := j.pods[pods[i].UID]
+		if pod != nil && !equality.Semantic.DeepEqual(requestsOf(pod), requestsOf(&pods[i])) {
+			return
+		}
+	}
 	refused := strings.Contains(again.Error, "RequestID") || slices.ContainsFunc(again.Rejections,
 		func(r reserver.Rejection) bool { return r.Reason != "PodUnknown" })
 	_, name, _ := strings.Cut(first.Reservation, "/")

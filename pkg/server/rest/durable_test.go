@@ -134,6 +134,7 @@ func TestDurableRefusals(t *testing.T) {
 	small := func() *v1.Pod { return aPod("a", "1", "1Gi") }
 	smallOn := func(node string) body { return gangOf(node, small()) }
 	large := gangOf("node-1", aPod("a", "2", "1Gi"))
+	named := func(request body) body { request.Name = "job"; return request }
 	object := func(d *fixture) { d.reserve(smallOn("node-1")) }
 	memory := func(d *fixture) { d.reserve(memoryOnly("node-1", small())) }
 	shared := func(d *fixture) {
@@ -158,7 +159,10 @@ func TestDurableRefusals(t *testing.T) {
 			object, smallOn("node-2"), "AllocatedElsewhere", `already has an allocation on node "node-1"`,
 		},
 		"reserved for another amount": {object, large, "SlotExists", otherAmount},
-		"reserved in memory":          {memory, smallOn("node-1"), "PodAllocated", "in memory"},
+		"reserved by this name for another amount": {
+			func(d *fixture) { d.reserve(named(smallOn("node-1"))) }, named(large), "SlotExists", otherAmount,
+		},
+		"reserved in memory": {memory, smallOn("node-1"), "PodAllocated", "in memory"},
 		"reserved in memory in its slot, for another amount": {
 			func(d *fixture) { object(d); memory(d) }, large, "SlotExists", otherAmount,
 		},
