@@ -37,6 +37,9 @@ func (a *Arbiter) report(verb string, g *Request, d *Decision) {
 	if g.DryRun {
 		fields["dryRun"] = true
 	}
+	if g.notDurable != "" {
+		fields["notDurable"] = g.notDurable
+	}
 	if verb == "reserve" {
 		cpu, memory := totals(keep(d.Placements, d.Refusals))
 		fields["milliCPU"], fields["memoryBytes"] = cpu, memory

@@ -37,7 +37,8 @@ type Request struct {
 	// Reservation is what Unreserve gives back instead of Pods; may be empty.
 	Reservation types.NamespacedName
 
-	ttl time.Duration // by the policy
+	ttl        time.Duration // by the policy
+	notDurable string        // why it is kept in memory, although it was to be durable if it could
 }
 
 // Pod is one pod of a gang.
@@ -176,7 +177,7 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 	case !g.OrInMemory:
 		return nil, invalid("the gang cannot be durable: %s: send several requests%s", why, inMemoryInstead)
 	}
-	g.Durable = false
+	g.Durable, g.notDurable = false, why
 	if placements, screened, err = a.resolve(ctx, g, pods); err != nil { // which may use slots then
 		return nil, err
 	}

@@ -413,6 +413,7 @@ func TestGangsOfOneObject(t *testing.T) {
 			warnings := strings.Join(answer.Warnings, "\n")
 			assert.Contains(t, warnings, "the reservation is one in memory, and ends with this server: it")
 			assert.Contains(t, warnings, tc.why)
+			assert.Contains(t, d.Logs.LastEntry().Data["notDurable"], tc.why)
 		}
 		assert.Len(t, d.slots(), len(request.Pods))
 		assert.Empty(t, d.unreserve(body{SchedulerName: request.SchedulerName, Pods: request.Pods}).Error)
