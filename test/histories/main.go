@@ -51,6 +51,7 @@ func history(t *rapid.T) []stage {
 	l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 4096})
 	w := ledgertest.NewWorld(l.Table())
 	w.Devices = rapid.Bool().Draw(t, "devices")
+	w.ListAll()
 	done := make(chan struct{})
 	api := rest.New(rest.Options{
 		Ledger: l.Reader, Clock: steady.Process, Metrics: metrics.New(), Done: done,

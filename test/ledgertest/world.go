@@ -220,6 +220,13 @@ func (w *World) value(t *rapid.T, label string, most int64) int64 {
 	return int64(Pick(t, label, int(most)+1))
 }
 
+// ListAll gives all resources a column, as what bound pods use has one in a server.
+func (w *World) ListAll() {
+	for _, name := range append([]v1.ResourceName{gpu, nic}, extended...) {
+		w.Table.InternUse(name)
+	}
+}
+
 // NodeObservation draws what a node may offer.
 func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 	o := ledger.NodeObservation{
@@ -252,6 +259,9 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 
 // RepeatedNode draws the last observation again, sometimes with one thing changed.
 func (w *World) RepeatedNode(t *rapid.T) ledger.NodeObservation {
+	if w.lastNode.Name == "" {
+		return w.NodeObservation(t)
+	}
 	switch o := &w.lastNode; Pick(t, "change", 6) {
 	case 2:
 		o.Unschedulable = !o.Unschedulable

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
 // quotaName is the name of the only ResourceQuota, which comes, changes and goes.
@@ -225,7 +226,8 @@ func (j *judge) judgeLimits(pod *v1.Pod, asked v1.ResourceList, name string) {
 	}
 }
 
-// judgeReservation looks at a Reservation that keeps capacity from now on.
+// judgeReservation looks at a Reservation that keeps capacity from now on. What a deleted pod had on a node that has
+// shrunk since is kept there as it was.
 func (j *judge) judgeReservation(r *v1alpha1.Reservation) {
 	used, kept := j.usedAndKept()
 	asked := v1.ResourceList{slots: onePod}
@@ -236,7 +238,8 @@ func (j *judge) judgeReservation(r *v1alpha1.Reservation) {
 		node := r.Status.Slots[i].NodeName
 		on := j.usedOn(node)
 		kept, _ := j.keptOn(node) // what gives way may have been ended for it
-		if add(on, kept); node != "" && !j.had(node, on, asked) {
+		same := r.Labels[madeBy] == convert.MadeByDeletedPod && j.shrank(node)
+		if add(on, kept); node != "" && !same && !j.had(node, on, asked) {
 			j.cluster.fail("reservation %s becomes available on %s, which has no capacity: %s are used and kept", r.Name, node,
 				text(on))
 		}

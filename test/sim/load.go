@@ -152,8 +152,9 @@ func (c *Cluster) newScheduler(i int) (*scheduler, error) {
 	return s, err
 }
 
-// quietTime is how long the cluster has to come to rest when nothing happens to it any more.
-const quietTime = 5 * time.Minute
+// quietTime is how long the cluster has to come to rest when nothing happens to it any more. For ten minutes a server
+// may keep what is free for a pod of a higher priority that another server has nominated, and that fits no more.
+const quietTime = 15 * time.Minute
 
 // quietStep is how long it is left alone before somebody looks again.
 const quietStep = 10 * time.Second

@@ -255,6 +255,7 @@ export class Account {
     const how: Record<string, string> = {SlotConsumed: 'used by ' + by, SlotReleased: 'given back', SlotExpired: 'expired', SlotPreempted: 'preempted by ' + by}
     this.ended.unshift({name: e.name ?? '', node: e.node.name, scheduler: e.scheduler, since: e.since, at: this.at, how: how[type] ?? 'ended', used: type === 'SlotConsumed'})
     if (this.ended.length > keptEnded) this.ended.pop()
+    for (const user of e.node.entries) if (user.uses === e.key) user.uses = '' // a new slot of the name is not theirs
     this.drop(e.key)
   }
 
