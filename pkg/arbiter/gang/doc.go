@@ -9,7 +9,6 @@
 //	durable_object.go   the object of a gang, and its name
 //	durable_attempt.go  what the ledger says to each pod
 //	durable_write.go    the write, until its fate is known
-//	durable_undo.go     what is taken back
 //	unreserve.go        the way back
 //	whatif.go           the same question, where nothing is kept
 //	callers.go          who may reserve, and give back

@@ -41,7 +41,7 @@ func (a *Arbiter) reserveDurable(ctx context.Context, t *gangAttempt) (*Decision
 	}
 	leave, ok := a.writers.enter(ctx, t.key)
 	if !ok {
-		return a.failed("reserve", t.gang, notKnownYet(t.key)), nil
+		return nil, a.unknown(t.gang, notKnownYet(t.key))
 	}
 	w := &durableWrite{gangAttempt: t, a: a, deadline: time.Now().Add(storeTimeout), leave: leave}
 	defer func() { w.leave() }()
@@ -49,8 +49,7 @@ func (a *Arbiter) reserveDurable(ctx context.Context, t *gangAttempt) (*Decision
 }
 
 func notKnownYet(key types.NamespacedName) string {
-	return fmt.Sprintf("nothing was reserved: another request is writing reservation %s, and it is not known yet how "+
-		"that ends: try again", key)
+	return fmt.Sprintf("another request is writing reservation %s, and it is not known yet how that ends: try again", key)
 }
 
 // conclude makes the decision known. written is the object that keeps the slots that were made; nil where none were.

@@ -2,6 +2,8 @@ package gang
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,23 +13,25 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
 // durableWrite is one durable gang that is not a dry run.
 //
-// The object's name makes a repeated create harmless. As long as the fate of a create is
-// not known, the object is read back and the create sent again, until the object is known
-// to be there. When the deadline is over first, the scheduler is told that nothing was
-// reserved, and the capacity stays kept until it is certain that no object says otherwise.
+// Its capacity is in the ledger before its object is created, so an object that is there is never one too many, and
+// nothing here deletes it: that is for /unreserve, and for its TTL. The object's name makes a repeated create harmless.
+// As long as the fate of a create is not known, the create is sent again, or the object found. Where that takes too
+// long, the caller gets an UnknownError, and settle goes on.
 type durableWrite struct {
 	*gangAttempt
 	fates.Write
 	a        *Arbiter
 	deadline time.Time
 	leave    func()
-	// stored is the object that is there, as far as is known; created that this request made it.
+	// stored is the object that is there, as far as is known; created that this request made it, for all its pods.
 	stored  *v1alpha1.Reservation
 	created bool
 }
@@ -44,6 +48,8 @@ func (w *durableWrite) run(ctx context.Context) (*Decision, error) {
 		return w.failed(why), nil
 	case len(w.kept) == 0:
 		return w.a.conclude(w.gangAttempt, nil), nil
+	case w.stored != nil:
+		return w.found()
 	}
 	w.keepSlots()
 	return w.write()
@@ -99,7 +105,7 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 		other := w.others()[at]
 		w.a.giveUp(w.gangAttempt)
 		if !w.a.writers.wait(ctx, other) {
-			return notKnownYet(other), nil
+			return "nothing was reserved: " + notKnownYet(other), nil
 		}
 	}
 	return "nothing was reserved: other requests are reserving capacity for the same pods: try again", nil
@@ -127,9 +133,6 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 		return "", nil
 	}
 	for _, key := range w.others() {
-		if key == w.key && len(w.kept) > 0 {
-			continue // it is going to be written, and that tells
-		}
 		object, err := w.a.o.Store.Get(w.a.ctx, key.Namespace, key.Name)
 		switch {
 		case err == nil && !live(object), fates.Of(reservationsResource, err) == fates.Missing:
@@ -138,7 +141,7 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 		case err != nil:
 			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be "+
 				"read: %s", key, err), nil
-		case key == w.key && w.gang.RequestID != "" && !sameRequest(object, w.object):
+		case key == w.key && (w.gang.RequestID != "" || len(w.kept) > 0) && !sameRequest(object, w.object):
 			return "", w.taken()
 		}
 		switch err := w.answerFor(object); {
@@ -148,6 +151,8 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 		case !live(object):
 			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: "+
 				"try again", key), nil
+		case key == w.key:
+			w.stored = object
 		}
 	}
 	return "", nil
@@ -170,25 +175,25 @@ func (w *durableWrite) taken() error {
 // write creates the object and answers.
 func (w *durableWrite) write() (*Decision, error) {
 	err := w.create()
-	var d *Decision
 	switch {
+	case err == nil && w.created:
+		w.keepStored()
+		return w.a.conclude(w.gangAttempt, w.stored), nil
 	case err == nil:
-		d, err = w.adopt()
-	case w.InDoubt():
-		d, err = w.failed(fmt.Sprintf("nothing was reserved: it is not known whether reservation %s was written, "+
-			"and it will be deleted if it was: try again: %s", w.key, err)), nil
+		return w.found()
+	case w.InDoubt(), fates.Of(reservationsResource, err) == fates.Exists:
+		leave := w.leave
+		w.leave = func() {}
+		w.a.goOn(func() {
+			defer leave()
+			w.settle()
+		})
+		return nil, w.a.unknown(w.gang, fmt.Sprintf("it is not known whether reservation %s was written: send the same "+
+			"request again: %s", w.key, err))
 	default:
-		d, err = w.failed(fmt.Sprintf("nothing was reserved: reservation %s could not be written: %s", w.key, err)), nil
+		w.a.giveUp(w.gangAttempt)
+		return w.failed(fmt.Sprintf("nothing was reserved: reservation %s could not be written: %s", w.key, err)), nil
 	}
-	if d != nil || err != nil {
-		w.takeBack()
-		return d, err
-	}
-	if w.InDoubt() {
-		w.a.goOn(w.guard)
-	}
-	w.a.o.Ledger.SetSlotDeadline(w.key.Namespace, w.key.Name, w.ends())
-	return w.a.conclude(w.gangAttempt, w.stored), nil
 }
 
 // create finds out which object is there in the end. After an error there is none,
@@ -206,7 +211,7 @@ func (w *durableWrite) create() error {
 		case said == fates.Exists || w.InDoubt():
 			found, readErr := a.o.Store.Get(a.ctx, w.key.Namespace, w.key.Name)
 			if readErr == nil {
-				w.stored, w.created = found, sameAttempt(found, w.object)
+				w.stored = found
 				return nil
 			}
 		}
@@ -214,26 +219,53 @@ func (w *durableWrite) create() error {
 	})
 }
 
-// adopt judges the object that is there, answers for it where it is of an earlier attempt, and judges it as it is then.
-func (w *durableWrite) adopt() (*Decision, error) {
-	if d, err := w.judge(); d != nil || err != nil || w.created {
-		return d, err
+// settle goes on after the answer until it is known whether the object is there, or cannot be created any more.
+func (w *durableWrite) settle() {
+	a, tries := w.a, fates.Write{}
+	for {
+		asked := time.Now() // the read tells of this moment or a later one
+		found, err := a.o.Store.Get(a.ctx, w.key.Namespace, w.key.Name)
+		switch said := fates.Of(reservationsResource, err); {
+		case said == fates.Done:
+			w.stored = found
+			w.keepStored()
+			return
+		case said == fates.Missing && w.Over(asked, store.Settle):
+			a.giveUp(w.gangAttempt)
+			return
+		}
+		if !follow.Pause(a.ctx, tries.Next(fates.LongestPause, err)) {
+			return
+		}
 	}
-	if err := w.answerFor(w.stored); err != nil {
-		return w.failed(fmt.Sprintf("nothing was reserved: reservation %s, which was made before, could not be changed: "+
-			"try again: %s", w.key, err)), nil
-	}
-	return w.judge()
 }
 
-// answerFor writes into an object of an earlier attempt that this attempt answers for it, and brings it up to date. The
-// object has another resourceVersion then. So a DELETE of an earlier leader, or of an earlier try, that is still under
-// way is refused. Objects that /reserve did not make are not written: nothing here deletes them.
+// found answers for an object that an earlier attempt has made, if it stands for the gang still when that is written.
+func (w *durableWrite) found() (*Decision, error) {
+	d, err := w.judge()
+	if d == nil && err == nil {
+		if cause := w.answerFor(w.stored); cause != nil {
+			err = w.a.unknown(w.gang, fmt.Sprintf("reservation %s, which was made before, could not be changed: send the "+
+				"same request again: %s", w.key, cause))
+		} else {
+			d, err = w.judge()
+		}
+	}
+	w.keepStored()
+	if d != nil || err != nil {
+		return d, err
+	}
+	return w.a.conclude(w.gangAttempt, w.stored), nil
+}
+
+// answerFor marks an object that /reserve has made before, and brings it up to date. It has another resourceVersion
+// then, so that a DELETE of an earlier leader, or of an earlier try, that is still under way is refused. Objects that
+// /reserve did not make are not written: nothing here deletes them.
 func (w *durableWrite) answerFor(object *v1alpha1.Reservation) error {
-	if object.Annotations[attemptAnnotation] == "" {
+	if object.Labels[convert.MadeByLabel] != convert.MadeByReserve {
 		return nil
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, object.UID, answeredAnnotation, w.attempt)
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, object.UID, answeredAnnotation, rand.Text())
 	return w.a.persist(w.deadline, func() error {
 		stored, err := w.a.o.Store.Patch(w.a.ctx, object.Namespace, object.Name, patch)
 		if err == nil {
@@ -243,21 +275,15 @@ func (w *durableWrite) answerFor(object *v1alpha1.Reservation) error {
 	})
 }
 
-// judge says why the object that is there does not stand for the gang; nil where it does.
+// judge says why the object that was found does not stand for the gang; nil where it does.
 func (w *durableWrite) judge() (*Decision, error) {
-	switch {
-	case !sameRequest(w.stored, w.object):
+	if !sameRequest(w.stored, w.object) {
 		return nil, w.taken()
-	case w.created && slices.Contains(w.others(), w.key):
-		return w.failed(fmt.Sprintf("nothing was reserved: an earlier reservation %s has just ended: try again", w.key)), nil
-	case w.created:
-		return nil, nil
 	}
 	lost := w.lostSlots()
 	if len(lost) == 0 {
 		return nil, nil
 	}
-	w.a.o.Ledger.ReleaseSlots(w.key.Namespace, w.key.Name, lost...)
 	d := w.failed(fmt.Sprintf("reservation %s was made at %s and has no capacity for %d of the pods: "+
 		"it was given up since (TTL, /unreserve, or the pod is gone), or refused then: reserve again with a new "+
 		"RequestID or Name",
@@ -267,6 +293,23 @@ func (w *durableWrite) judge() (*Decision, error) {
 		d.Failed = append(d.Failed, ledger.PodRef{Namespace: w.key.Namespace, Name: slot})
 	}
 	return d, nil
+}
+
+// keepStored leaves the gang of its new slots what the object keeps, for as long as that says.
+func (w *durableWrite) keepStored() {
+	l := w.a.o.Ledger
+	if !sameRequest(w.stored, w.object) {
+		w.a.giveUp(w.gangAttempt)
+		return
+	}
+	if lost := w.lostSlots(); len(lost) > 0 && !w.created {
+		l.ReleaseSlots(w.key.Namespace, w.key.Name, lost...)
+	}
+	ends := l.Clock.At(convert.Deadline(w.stored))
+	if w.created {
+		ends = l.Clock.Ends(convert.Deadline(w.stored), w.gang.ttl)
+	}
+	l.SetSlotDeadline(w.key.Namespace, w.key.Name, ends)
 }
 
 // lostSlots are those of the gang for which an object that was there before has no
@@ -283,4 +326,25 @@ func (w *durableWrite) lostSlots() []string {
 		}
 	}
 	return slices.DeleteFunc(w.slots(), func(slot string) bool { return stands[slot] })
+}
+
+// persist sends a request until an answer tells its fate, the next try would be after
+// the deadline, nothing can be decided any more, or Stop. It returns the last answer, or
+// why nothing can be decided.
+func (a *Arbiter) persist(deadline time.Time, send func() error) error {
+	for tries := (fates.Write{}); ; {
+		if undecided := a.o.Ledger.Ready(); undecided != nil {
+			return undecided
+		}
+		err := send()
+		if said := fates.Of(reservationsResource, err); said == fates.Done || said == fates.Refused ||
+			said == fates.Missing ||
+			errors.Is(err, errKept) {
+			return err
+		}
+		pause := tries.Next(fates.LongestPause, err)
+		if time.Now().Add(pause).After(deadline) || !follow.Pause(a.ctx, pause) {
+			return err
+		}
+	}
 }

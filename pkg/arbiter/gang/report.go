@@ -83,6 +83,12 @@ func (a *Arbiter) failed(verb string, g *Request, why string) *Decision {
 	return d
 }
 
+// unknown is failed where the gang may have its capacity all the same.
+func (a *Arbiter) unknown(g *Request, why string) *UnknownError {
+	a.failed("reserve", g, why)
+	return &UnknownError{Message: why}
+}
+
 func resultOf(granted, refused int) string {
 	switch {
 	case refused == 0:

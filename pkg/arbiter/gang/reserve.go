@@ -63,6 +63,13 @@ type RequestError struct {
 // Error says what is wrong and what to do about it.
 func (e *RequestError) Error() string { return e.Message }
 
+// UnknownError says that it is not known whether the capacity is kept that was asked for: a repeat of the request finds
+// out.
+type UnknownError struct{ Message string }
+
+// Error says what is not known.
+func (e *UnknownError) Error() string { return e.Message }
+
 func invalid(format string, args ...any) error {
 	return &RequestError{Message: fmt.Sprintf(format, args...)}
 }
@@ -138,7 +145,8 @@ func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
 }
 
 // Reserve keeps capacity for the pods of a gang on their nodes. Its errors are a
-// *gates.Error with the outcome NotReady, a *RequestError, those of the rights that are asked for, and that of ctx.
+// *gates.Error with the outcome NotReady, a *RequestError, an *UnknownError, those of the rights that are asked for, and
+// that of ctx.
 func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()

@@ -3,6 +3,7 @@ package gang
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -171,6 +172,34 @@ func (a *Arbiter) releaseObject(ctx context.Context, g *Request, key types.Names
 		return notWritten("reservation %s could not be changed: try again: %s", key, err)
 	}
 	return refused
+}
+
+// errKept says that there is an object which is not to be deleted any more.
+var errKept = errors.New("the object has changed, and stays")
+
+// remove deletes an object. Its UID makes a repeated delete harmless. An object that was changed since it was read is
+// read again, and stays where it is not to be deleted any more. After an error the object may still be deleted, where
+// the answers were lost. pkg/reservations, which follows the objects, releases the capacity then.
+func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time,
+	still func(*v1alpha1.Reservation) bool,
+) error {
+	return ignoreMissing(a.persist(deadline, func() error {
+		err := a.o.Store.Delete(a.ctx, object)
+		if fates.Of(reservationsResource, err) != fates.Conflict {
+			return err
+		}
+		found, readErr := a.o.Store.Get(a.ctx, object.Namespace, object.Name)
+		switch {
+		case fates.Of(reservationsResource, readErr) == fates.Missing:
+			return nil
+		case readErr != nil:
+			return err
+		case found.UID != object.UID || !still(found):
+			return errKept
+		}
+		object = found
+		return err // and the next try is about what was found
+	}))
 }
 
 // areAll reports whether the slots are all that is left of a reservation.

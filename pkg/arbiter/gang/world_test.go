@@ -2,6 +2,7 @@ package gang_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -109,10 +110,13 @@ func (w *world) bring(pods ...*v1.Pod) {
 	}
 }
 
-// reserve returns why an Arbiter keeps nothing for a gang; "" if it does.
+// reserve returns why an Arbiter keeps nothing for a gang, or does not know whether it does; "" if it does.
 func (w *world) reserve(a *gang.Arbiter, g *gang.Request) string {
 	w.t.Helper()
 	d, err := a.Reserve(w.t.Context(), g)
+	if unknown := (*gang.UnknownError)(nil); errors.As(err, &unknown) {
+		return unknown.Message
+	}
 	require.NoError(w.t, err)
 	return d.Error
 }

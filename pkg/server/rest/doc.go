@@ -51,8 +51,8 @@
 //	capacity in the ledger --> create --> known to be there -----------> 200, granted
 //	       |                 |    \-> known not to be there --------> capacity given back; 200, Error
 //	       |                 \-> unknown: read back, create again,
-//	     refused                 until storeTimeout ---------------> 200, Error; then in the
-//	       |                                                         background: delete, give back
+//	     refused                 until storeTimeout ---------------> 502; then read in the background, and
+//	       |                                                         given back if it was not created
 //	       \-> 200, Error and Rejections
 //
 // The object's name makes all of that repeatable (pkg/arbiter/gang). Slots have no

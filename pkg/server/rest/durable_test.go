@@ -206,30 +206,28 @@ func TestNameOfAnOlderReservation(t *testing.T) {
 	})
 }
 
-// What becomes of the write decides what is told, and what is held.
+// What becomes of the write decides what is answered, and what is kept.
 func TestOutcomesOfTheWrite(t *testing.T) {
 	never := func(err error) fate { return fate{Never: true, Err: err} }
-	const unwritten, unknown = "could not be written: ", "it is not known whether"
+	const unwritten, unknown = "nothing was reserved", "it is not known whether"
 	type testCase struct {
 		creates, gets []fate
 		want          string // part of the error; empty where it is granted
 		within        time.Duration
-		settled       bool // at once, or in the background
+		written       bool // in the end
 	}
 	each(t, map[string]testCase{
-		"written":   {settled: true},
-		"forbidden": {creates: []fate{never(errForbidden)}, want: unwritten, settled: true},
+		"written":   {written: true},
+		"forbidden": {creates: []fate{never(errForbidden)}, want: unwritten},
 		"too many requests, then written": {
-			creates: []fate{never(errTooMany), never(errTooMany)}, within: 3 * time.Second, settled: true,
+			creates: []fate{never(errTooMany), never(errTooMany)}, within: 3 * time.Second, written: true,
 		},
-		"too many requests": {
-			creates: repeat(20, never(errTooMany)), want: unwritten, within: 10 * time.Second, settled: true,
-		},
-		"answer lost, then found":   {creates: []fate{{Err: errLost}}, settled: true},
-		"not written, then written": {creates: []fate{never(errInternal)}, within: time.Second, settled: true},
+		"too many requests":         {creates: repeat(20, never(errTooMany)), want: unwritten, within: 10 * time.Second},
+		"answer lost, then found":   {creates: []fate{{Err: errLost}}, written: true},
+		"not written, then written": {creates: []fate{never(errInternal)}, within: time.Second, written: true},
 		"lost, then forbidden, but written": {
 			creates: []fate{{Err: errLost, Commit: 20 * time.Millisecond}, never(errForbidden)},
-			within:  time.Second, settled: true,
+			within:  time.Second, written: true,
 		},
 		"lost, then forbidden": {creates: []fate{never(errLost), never(errForbidden)}, want: unknown, within: time.Second},
 		"API server gone": {
@@ -237,40 +235,43 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 		},
 		"API server gone, written all along": {
 			creates: repeat(20, fate{Err: errLost}), gets: repeat(25, never(errLost)), want: unknown, within: 10 * time.Second,
+			written: true,
 		},
 	}, func(t *testing.T, d *fixture, tc testCase) {
 		d.Store.Creates, d.Store.Gets = tc.creates, tc.gets
+		request := gangOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
+		request.RequestID = "1"
 		start := time.Now()
-		answer := d.reserve(gangOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+		code, answer := d.ask("/reserve", request)
 		assert.LessOrEqual(t, time.Since(start), tc.within)
-		if tc.want == "" {
-			assert.Empty(t, answer.Error)
-			elapse(30 * time.Second) // for what is done after the answer
-			assert.Len(t, d.Store.All(), 1)
-			assert.Equal(t, d.written(), d.slots())
-			return
-		}
 		assert.Contains(t, answer.Error, tc.want)
-		assert.Contains(t, answer.Error, "nothing was reserved")
-		assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
-		assert.Empty(t, answer.Reservation)
-		assert.Equal(t, 1, d.Counted(t, "decisions_total", "reserve", testScheduler, "failed"))
-		if !tc.settled {
-			assert.Len(t, d.slots(), 2, "the capacity stays held until it is known that nobody was promised it")
-			d.Store.Heal()
-			elapse(30 * time.Second)
+		assert.Equal(t, tc.want == "", answer.Error == "", answer.Error)
+		assert.Equal(t, tc.want == unknown, code == http.StatusBadGateway)
+		if tc.want != "" {
+			assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
+			assert.Empty(t, answer.Reservation)
+			assert.Equal(t, 1, d.Counted(t, "decisions_total", "reserve", testScheduler, "failed"))
 		}
-		assert.Empty(t, d.slots())
-		assert.Empty(t, d.Store.All(), "nothing stays that nobody was told of")
+		if tc.want == unknown {
+			assert.Len(t, d.slots(), 2, "the capacity is kept until it is known whether the object is there")
+		}
+		d.Store.Heal()
+		elapse(30 * time.Second) // for what is done after the answer
+		assert.Equal(t, tc.written, len(d.Store.All()) == 1)
+		assert.Equal(t, d.written(), d.slots())
+		assert.Empty(t, d.reserve(request).Error, "a repeat finds it, or writes it")
+		assert.Len(t, d.Store.All(), 1)
+		assert.Equal(t, d.written(), d.slots())
 	})
 }
 
 // A server that ends does not wait for an API server that is gone.
-func TestStopWhileAWriteIsTakenBack(t *testing.T) {
+func TestStopWhileAWriteIsSettled(t *testing.T) {
 	durable(t, func(t *testing.T, d *fixture) {
 		gone := repeat(1000, fate{Never: true, Err: errLost})
 		d.Store.Creates, d.Store.Gets = gone, gone
-		require.NotEmpty(t, d.reserve(gangOf("node-1", aPod("a", "1", "1Gi"))).Error)
+		code, _ := d.ask("/reserve", gangOf("node-1", aPod("a", "1", "1Gi")))
+		require.Equal(t, http.StatusBadGateway, code)
 		began := time.Now()
 		d.restart()
 		assert.Zero(t, time.Since(began))

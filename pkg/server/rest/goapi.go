@@ -84,6 +84,8 @@ func goError(ctx context.Context, r *reserver.Request, err error) error {
 		return &reserver.UnknownOutcomeError{RequestID: r.RequestID, Err: ctx.Err()} // an equal one may be under way
 	case ctx.Err() != nil:
 		return &reserver.UnavailableError{Err: ctx.Err()}
+	case status == http.StatusBadGateway:
+		return &reserver.UnknownOutcomeError{RequestID: r.RequestID, Err: err}
 	case status >= http.StatusInternalServerError:
 		return &reserver.UnavailableError{Err: err}
 	default:

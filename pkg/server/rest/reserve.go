@@ -48,7 +48,7 @@ func (a *API) decide(v verb) func(w http.ResponseWriter, r *http.Request) error 
 			failed := a.failAll(g, err.Error())
 			answer = &failed
 		}
-		if status == http.StatusServiceUnavailable {
+		if status == http.StatusServiceUnavailable || status == http.StatusBadGateway {
 			w.Header().Set("Retry-After", retryAfter)
 		}
 		httpjson.Write(w, status, answer)
@@ -79,6 +79,8 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, &known):
 		return known.Status
+	case errors.As(err, new(*gang.UnknownError)):
+		return http.StatusBadGateway // 503 would say that nothing was done
 	case errors.As(err, &undecided), errors.Is(err, identity.ErrUnreachable), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable

@@ -302,19 +302,3 @@ func TestRequestIDAfterARestart(t *testing.T) {
 		assert.Len(t, d.Store.All(), 1)
 	})
 }
-
-// A write whose answer was lost may make an object when the one that was answered for is gone again.
-func TestLateWriteOfWhatWasGivenBack(t *testing.T) {
-	durable(t, func(t *testing.T, d *fixture) {
-		d.Store.Creates = []fate{{Err: errLost, Commit: 5 * time.Second}}
-		answer := d.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
-		require.Empty(t, answer.Error)
-		require.Empty(t, d.unreserve(body{SchedulerName: testScheduler, Reservation: answer.Reservation}).Error)
-		require.Empty(t, d.Store.All())
-		d.Store.Late.Wait()
-		require.Len(t, d.Store.All(), 1)
-		elapse(time.Minute)
-		assert.Empty(t, d.Store.All())
-		assert.Empty(t, d.slots())
-	})
-}
