@@ -53,7 +53,7 @@ func (e *UnavailableError) Error() string { return "not available: " + e.Err.Err
 // Unwrap returns the reason.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// UnknownOutcomeError says that the request was sent and no answer to it came. It may have
+// UnknownOutcomeError says that the request was sent, and that no answer came which says what became of it. It may have
 // been carried out, or may be yet.
 type UnknownOutcomeError struct {
 	// RequestID is what to send again to learn what became of it; empty where the

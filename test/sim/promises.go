@@ -323,8 +323,8 @@ func (j *judge) refusedGang(id string, pods []v1.Pod, why string) {
 	j.nothingKept(pods, why, func(r *v1alpha1.Reservation) bool { return r.Annotations[requestID] == id })
 }
 
-// givenBack notes that what was kept for pods was given back, since a scheduler asked for that. Late writes the servers
-// take back later.
+// givenBack notes that what was kept for pods was given back, since a scheduler asked for that. What is written late
+// ends by its TTL.
 func (j *judge) givenBack(pods []v1.Pod, asked time.Time) {
 	j.nothingKept(pods, "it was given back", func(r *v1alpha1.Reservation) bool {
 		return r.CreationTimestamp.Time.Before(asked)

@@ -20,7 +20,9 @@ import (
 const (
 	// requestAnnotation tells requests apart: a repeat has the same.
 	requestAnnotation = "globalreserve.io/request"
-	// answeredAnnotation is on an object that a repeat has found and answered for. Each repeat writes another value.
+	// attemptAnnotation tells apart the writers of equal requests.
+	attemptAnnotation = "globalreserve.io/attempt"
+	// answeredAnnotation is on an object that a later attempt has found and answered for. Its value names that attempt.
 	answeredAnnotation = "globalreserve.io/answered"
 	// requestIDAnnotation is the RequestID, for people.
 	requestIDAnnotation = "globalreserve.io/request-id"
@@ -42,7 +44,7 @@ func (a *Arbiter) newAttempt(
 		return nil, why
 	}
 	t = &gangAttempt{
-		gang: g, placements: placements, screened: screened,
+		gang: g, placements: placements, screened: screened, attempt: rand.Text(),
 		key: types.NamespacedName{Namespace: g.Pods[0].Ref.Namespace, Name: gangName(g)},
 	}
 	wanted := notRefused(len(placements), screened)
@@ -54,7 +56,7 @@ func (a *Arbiter) newAttempt(
 		kept[k] = t.slot(i)
 	}
 	t.object = convert.Object(a.o.Ledger.Table(), kept, g.ttl, convert.MadeByReserve)
-	t.object.Annotations[requestAnnotation] = g.Fingerprint
+	t.object.Annotations[requestAnnotation], t.object.Annotations[attemptAnnotation] = g.Fingerprint, t.attempt
 	if g.RequestID != "" {
 		t.object.Annotations[requestIDAnnotation] = g.RequestID
 	}
@@ -84,6 +86,11 @@ func encodedSize(object *v1alpha1.Reservation) int {
 		return 0 // the client would tell; an object made here can be encoded
 	}
 	return len(data)
+}
+
+// sameAttempt reports whether both objects are of one try to write a gang.
+func sameAttempt(a, b *v1alpha1.Reservation) bool {
+	return a.Annotations[attemptAnnotation] == b.Annotations[attemptAnnotation]
 }
 
 // sameRequest reports whether both objects were made for equal requests.

@@ -2,7 +2,6 @@ package gang
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -105,7 +104,7 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 		other := w.others()[at]
 		w.a.giveUp(w.gangAttempt)
 		if !w.a.writers.wait(ctx, other) {
-			return "nothing was reserved: " + notKnownYet(other), nil
+			return "", w.a.unknown(w.gang, notKnownYet(other))
 		}
 	}
 	return "nothing was reserved: other requests are reserving capacity for the same pods: try again", nil
@@ -134,28 +133,42 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 	}
 	for _, key := range w.others() {
 		object, err := w.a.o.Store.Get(w.a.ctx, key.Namespace, key.Name)
-		switch {
-		case err == nil && !live(object), fates.Of(reservationsResource, err) == fates.Missing:
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: "+
-				"try again", key), nil
-		case err != nil:
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be "+
-				"read: %s", key, err), nil
-		case key == w.key && (w.gang.RequestID != "" || len(w.kept) > 0) && !sameRequest(object, w.object):
-			return "", w.taken()
+		if err == nil && live(object) {
+			if key == w.key && (w.gang.RequestID != "" || len(w.kept) > 0) && !sameRequest(object, w.object) {
+				return "", w.taken()
+			}
+			err = w.answerFor(object)
 		}
-		switch err := w.answerFor(object); {
+		switch {
 		case err != nil:
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be "+
-				"changed: %s", key, err), nil
+			return w.unanswered(key, err)
 		case !live(object):
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: "+
-				"try again", key), nil
+			return ending(key), nil
 		case key == w.key:
 			w.stored = object
 		}
 	}
 	return "", nil
+}
+
+func ending(key types.NamespacedName) string {
+	return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: "+
+		"try again", key)
+}
+
+// unanswered returns what it means that an object in which pods of the gang have capacity could not be answered for:
+// why nothing is reserved, or an *UnknownError.
+func (w *durableWrite) unanswered(key types.NamespacedName, cause error) (why string, err error) {
+	text := fmt.Sprintf("reservation %s, which has capacity for pods of the gang, could not be read or changed: %s", key,
+		cause)
+	switch fates.Of(reservationsResource, cause) {
+	case fates.Missing:
+		return ending(key), nil
+	case fates.Refused:
+		return text, nil
+	default:
+		return "", w.a.unknown(w.gang, text)
+	}
 }
 
 // live reports whether an object still keeps capacity.
@@ -176,24 +189,30 @@ func (w *durableWrite) taken() error {
 func (w *durableWrite) write() (*Decision, error) {
 	err := w.create()
 	switch {
-	case err == nil && w.created:
-		w.keepStored()
-		return w.a.conclude(w.gangAttempt, w.stored), nil
-	case err == nil:
+	case err == nil && !w.created:
 		return w.found()
+	case err == nil:
+		w.keepStored()
+		if w.InDoubt() && !w.keepsAll() {
+			return nil, w.a.unknown(w.gang, fmt.Sprintf("capacity of reservation %s has ended while it was written: send "+
+				"the same request again", w.key))
+		}
+		return w.a.conclude(w.gangAttempt, w.stored), nil
 	case w.InDoubt(), fates.Of(reservationsResource, err) == fates.Exists:
-		leave := w.leave
-		w.leave = func() {}
-		w.a.goOn(func() {
-			defer leave()
-			w.settle()
-		})
+		w.settleLater()
 		return nil, w.a.unknown(w.gang, fmt.Sprintf("it is not known whether reservation %s was written: send the same "+
 			"request again: %s", w.key, err))
 	default:
 		w.a.giveUp(w.gangAttempt)
 		return w.failed(fmt.Sprintf("nothing was reserved: reservation %s could not be written: %s", w.key, err)), nil
 	}
+}
+
+// keepsAll reports whether the ledger has all slots that were made. Where a create was lost, the watch may have brought
+// what it made, and ended the slots with it.
+func (w *durableWrite) keepsAll() bool {
+	given := w.given()
+	return !slices.ContainsFunc(w.slots(), func(slot string) bool { _, kept := given[slot]; return !kept })
 }
 
 // create finds out which object is there in the end. After an error there is none,
@@ -211,7 +230,7 @@ func (w *durableWrite) create() error {
 		case said == fates.Exists || w.InDoubt():
 			found, readErr := a.o.Store.Get(a.ctx, w.key.Namespace, w.key.Name)
 			if readErr == nil {
-				w.stored = found
+				w.stored, w.created = found, sameAttempt(found, w.object)
 				return nil
 			}
 		}
@@ -219,24 +238,38 @@ func (w *durableWrite) create() error {
 	})
 }
 
-// settle goes on after the answer until it is known whether the object is there, or cannot be created any more.
-func (w *durableWrite) settle() {
-	a, tries := w.a, fates.Write{}
-	for {
-		asked := time.Now() // the read tells of this moment or a later one
-		found, err := a.o.Store.Get(a.ctx, w.key.Namespace, w.key.Name)
-		switch said := fates.Of(reservationsResource, err); {
-		case said == fates.Done:
-			w.stored = found
-			w.keepStored()
-			return
-		case said == fates.Missing && w.Over(asked, store.Settle):
-			a.giveUp(w.gangAttempt)
-			return
+// settleLater finds out after the answer whether the object is there. Others that need it wait until that is known.
+// Nothing is kept for longer than an object would that is made at the last moment.
+func (w *durableWrite) settleLater() {
+	clock := w.a.o.Ledger.Clock
+	until := clock.Now().Add(store.Settle + w.gang.ttl)
+	w.a.o.Ledger.SetSlotDeadline(w.key.Namespace, w.key.Name, until)
+	leave := w.leave
+	w.leave = func() {}
+	w.a.goOn(func() {
+		defer leave()
+		for tries := (fates.Write{}); !w.settled() && clock.Now().Before(until); {
+			if !follow.Pause(w.a.ctx, tries.Next(fates.LongestPause, nil)) {
+				return
+			}
 		}
-		if !follow.Pause(a.ctx, tries.Next(fates.LongestPause, err)) {
-			return
-		}
+	})
+}
+
+// settled reports whether it is known that the object is there, or cannot be created any more.
+func (w *durableWrite) settled() bool {
+	asked := time.Now() // the read tells of this moment or a later one
+	found, err := w.a.o.Store.Get(w.a.ctx, w.key.Namespace, w.key.Name)
+	switch said := fates.Of(reservationsResource, err); {
+	case said == fates.Done:
+		w.stored, w.created = found, sameAttempt(found, w.object)
+		w.keepStored()
+		return true
+	case said == fates.Missing && w.Over(asked, store.Settle):
+		w.a.giveUp(w.gangAttempt)
+		return true
+	default:
+		return false
 	}
 }
 
@@ -244,11 +277,13 @@ func (w *durableWrite) settle() {
 func (w *durableWrite) found() (*Decision, error) {
 	d, err := w.judge()
 	if d == nil && err == nil {
-		if cause := w.answerFor(w.stored); cause != nil {
-			err = w.a.unknown(w.gang, fmt.Sprintf("reservation %s, which was made before, could not be changed: send the "+
-				"same request again: %s", w.key, cause))
-		} else {
+		if cause := w.answerFor(w.stored); cause == nil {
 			d, err = w.judge()
+		} else if why, unknown := w.unanswered(w.key, cause); unknown == nil {
+			w.a.giveUp(w.gangAttempt)
+			d = w.failed(why)
+		} else {
+			err = unknown
 		}
 	}
 	w.keepStored()
@@ -258,14 +293,14 @@ func (w *durableWrite) found() (*Decision, error) {
 	return w.a.conclude(w.gangAttempt, w.stored), nil
 }
 
-// answerFor marks an object that /reserve has made before, and brings it up to date. It has another resourceVersion
-// then, so that a DELETE of an earlier leader, or of an earlier try, that is still under way is refused. Objects that
-// /reserve did not make are not written: nothing here deletes them.
+// answerFor writes into an object of an earlier attempt that this attempt answers for it, and brings it up to date. The
+// object has another resourceVersion then. So a DELETE of an earlier leader, or of an earlier try, that is still under
+// way is refused. Objects that /reserve did not make are not written: nothing here deletes them.
 func (w *durableWrite) answerFor(object *v1alpha1.Reservation) error {
-	if object.Labels[convert.MadeByLabel] != convert.MadeByReserve {
+	if object.Annotations[attemptAnnotation] == "" {
 		return nil
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, object.UID, answeredAnnotation, rand.Text())
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, object.UID, answeredAnnotation, w.attempt)
 	return w.a.persist(w.deadline, func() error {
 		stored, err := w.a.o.Store.Patch(w.a.ctx, object.Namespace, object.Name, patch)
 		if err == nil {

@@ -54,7 +54,7 @@ func TestLateDelete(t *testing.T) {
 		"that is never sent": {none: true, begin: func(w *world) {
 			w.Store.Creates = append(times(1, lostAnswer), times(400, neverThere)...)
 			w.Store.Gets = times(400, neverThere)
-			assert.Contains(w.t, w.reserve(w.Arbiter, oneDurable(w)), "it is not known whether")
+			assert.Contains(w.t, w.reserve(w.Arbiter, oneDurable(w)), "unknown: it is not known whether")
 		}},
 		"of what is given back": {begin: givenBack},
 		"and another request finds it": {begin: givenBack, repeat: func(w *world) *gang.Request {
@@ -85,27 +85,28 @@ func TestLateDelete(t *testing.T) {
 // earlier one that is still under way is refused.
 func TestAnsweringForAnEarlierAttempt(t *testing.T) {
 	refused := storetest.Fate{Never: true, Err: apierrors.NewForbidden(rsvKind, "r", errors.New("not yours"))}
+	gone := storetest.Fate{Never: true, Err: apierrors.NewNotFound(rsvKind, "r")}
 	type testCase struct {
 		patches []storetest.Fate
-		granted bool
+		want    string
 	}
 	bubble.Each(t, map[string]testCase{
-		"written":     {granted: true},
-		"answer lost": {patches: times(1, lostAnswer), granted: true},
-		"refused":     {patches: times(1, refused)},
-		"never known": {patches: times(100, neverThere)},
+		"written":     {},
+		"answer lost": {patches: times(1, lostAnswer)},
+		"refused":     {times(1, refused), "could not be read or changed: "},
+		"gone":        {times(1, gone), "is ending: try again"},
+		"never known": {times(100, neverThere), "unknown: "},
 	}, func(t *testing.T, tc testCase) {
 		w := newWorld(t)
 		assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
 		next := w.oust()
 		w.Store.Patches = tc.patches
 		why := w.reserve(next, oneDurable(w))
-		assert.Equal(t, tc.granted, why == "", why)
+		assert.Equal(t, tc.want == "", why == "", why)
+		assert.Contains(t, why, tc.want)
 		assert.Len(t, w.written(), 1)
-		if tc.granted {
+		if tc.want == "" {
 			assert.Contains(t, w.Store.All()[0].Annotations, "globalreserve.io/answered")
-		} else {
-			assert.Contains(t, why, "could not be changed")
 		}
 	})
 }
@@ -116,7 +117,7 @@ func TestLateCreate(t *testing.T) {
 		w := newWorld(t)
 		w.Store.Creates = append([]storetest.Fate{{Err: errReset, Commit: 12 * time.Second}}, times(400, neverThere)...)
 		w.Store.Gets = times(15, neverThere)
-		assert.Contains(t, w.reserve(w.Arbiter, oneDurable(w)), "it is not known whether")
+		assert.Contains(t, w.reserve(w.Arbiter, oneDurable(w)), "unknown: it is not known whether")
 		w.Store.Heal()
 		w.Store.Late.Wait()
 		assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))

@@ -144,9 +144,8 @@ func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
 	return ok && slot.Node == node
 }
 
-// Reserve keeps capacity for the pods of a gang on their nodes. Its errors are a
-// *gates.Error with the outcome NotReady, a *RequestError, an *UnknownError, those of the rights that are asked for, and
-// that of ctx.
+// Reserve keeps capacity for the pods of a gang on their nodes. Its errors are a *gates.Error with the outcome
+// NotReady, a *RequestError, an *UnknownError, those of the rights that are asked for, and that of ctx.
 func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()

@@ -115,7 +115,7 @@ func (w *world) reserve(a *gang.Arbiter, g *gang.Request) string {
 	w.t.Helper()
 	d, err := a.Reserve(w.t.Context(), g)
 	if unknown := (*gang.UnknownError)(nil); errors.As(err, &unknown) {
-		return unknown.Message
+		return "unknown: " + unknown.Message
 	}
 	require.NoError(w.t, err)
 	return d.Error

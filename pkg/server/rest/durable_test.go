@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -265,6 +267,36 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 	})
 }
 
+// A program in the server's process learns as well that the outcome is not known, also when it has waited long enough.
+func TestUnknownInTheSameProcess(t *testing.T) {
+	durable(t, func(t *testing.T, d *fixture) {
+		d.Store.Creates = repeat(100, fate{Never: true, Err: errLost})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := d.api.Reserve(ctx, &reserver.Request{
+			SchedulerName: testScheduler, Pods: []*v1.Pod{aPod("a", "1", "1Gi")}, Nodes: []string{"node-1"},
+		})
+		require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
+	})
+}
+
+// What was never written is not kept for longer than an object would be that is made at the last moment.
+func TestNothingIsKeptForEver(t *testing.T) {
+	durable(t, func(t *testing.T, d *fixture) {
+		gone := repeat(10000, fate{Never: true, Err: errLost})
+		d.Store.Creates, d.Store.Gets = gone, gone
+		request := gangOf("node-1", aPod("a", "1", "1Gi"))
+		request.Name = "job"
+		code, _ := d.ask("/reserve", request)
+		require.Equal(t, http.StatusBadGateway, code)
+		elapse(testTTL + store.Settle + 10*time.Second)
+		d.ledger.Expire(time.Now())
+		assert.Empty(t, d.slots())
+		d.Store.Heal()
+		assert.Empty(t, d.reserve(request).Error, "nobody writes it any more")
+	})
+}
+
 // A server that ends does not wait for an API server that is gone.
 func TestStopWhileAWriteIsSettled(t *testing.T) {
 	durable(t, func(t *testing.T, d *fixture) {
@@ -300,7 +332,7 @@ func TestOthersWaitForAWrite(t *testing.T) {
 	each(t, map[string]testCase{
 		"the same pods, written": {written, same, true, 2}, "the same pods, refused": {refused, same, true, 1},
 		"the same name, written": {written, named, true, 2}, "the same name, refused": {refused, named, true, 1},
-		"too slow for the second to wait": {slow, same, false, 1},
+		"the same pods, too slow to wait": {slow, same, false, 1}, "the same name, too slow to wait": {slow, named, false, 1},
 	}, func(t *testing.T, d *fixture, tc testCase) {
 		d.Store.Creates = tc.fates
 		first := gangOf("node-1", aPod("a", "1", "1Gi"))
@@ -310,9 +342,10 @@ func TestOthersWaitForAWrite(t *testing.T) {
 		synctest.Wait() // for the write
 		request := first
 		request.Name = ""
-		second := d.reserve(tc.request(request))
+		code, second := d.ask("/reserve", tc.request(request))
 		assert.Equal(t, tc.granted, second.Error == "", second.Error)
 		if !tc.granted {
+			assert.Equal(t, http.StatusBadGateway, code)
 			assert.Contains(t, second.Error, "another request is writing reservation team-a/first")
 		}
 		<-done
@@ -330,21 +363,23 @@ func TestCapacityThatIsEnding(t *testing.T) {
 	type testCase struct {
 		change func(d *fixture, object *v1alpha1.Reservation)
 		want   string
+		code   int
 	}
 	each(t, map[string]testCase{
-		"deleted":     {func(d *fixture, _ *v1alpha1.Reservation) { clear(d.Store.Objects) }, "is ending"},
-		"expired":     {phase(v1alpha1.ReservationExpired), "is ending"},
-		"not granted": {phase(v1alpha1.ReservationPending), "is ending"},
+		"deleted":     {func(d *fixture, _ *v1alpha1.Reservation) { clear(d.Store.Objects) }, "is ending", http.StatusOK},
+		"expired":     {phase(v1alpha1.ReservationExpired), "is ending", http.StatusOK},
+		"not granted": {phase(v1alpha1.ReservationPending), "is ending", http.StatusOK},
 		"unreadable": {
 			func(d *fixture, _ *v1alpha1.Reservation) { d.Store.Gets = []fate{{Never: true, Err: errLost}} },
-			"could not be read",
+			"could not be read", http.StatusBadGateway,
 		},
 	}, func(t *testing.T, d *fixture, tc testCase) {
 		d.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
 		for _, object := range d.Store.Objects {
 			tc.change(d, object)
 		}
-		answer := d.reserve(gangOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+		code, answer := d.ask("/reserve", gangOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+		assert.Equal(t, tc.code, code)
 		assert.Contains(t, answer.Error, tc.want)
 		assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
 		assert.Len(t, d.slots(), 1, "what was placed for b is given up")

@@ -80,12 +80,12 @@ func (a *API) call(ctx context.Context, v verb, r *reserver.Request) (*reserver.
 // goError turns the error of a request, as an HTTP client gets it, into the error for a Go program.
 func goError(ctx context.Context, r *reserver.Request, err error) error {
 	switch status := statusOf(err); {
+	case status == http.StatusBadGateway:
+		return &reserver.UnknownOutcomeError{RequestID: r.RequestID, Err: err}
 	case ctx.Err() != nil && r.RequestID != "":
 		return &reserver.UnknownOutcomeError{RequestID: r.RequestID, Err: ctx.Err()} // an equal one may be under way
 	case ctx.Err() != nil:
 		return &reserver.UnavailableError{Err: ctx.Err()}
-	case status == http.StatusBadGateway:
-		return &reserver.UnknownOutcomeError{RequestID: r.RequestID, Err: err}
 	case status >= http.StatusInternalServerError:
 		return &reserver.UnavailableError{Err: err}
 	default:
