@@ -58,7 +58,7 @@ type App struct {
 	question     *placement.Builder
 	arbiter      *arbiter.Arbiter
 	gangArbiter  *gang.Arbiter
-	observer     *observe.Observer
+	observer     *observe.Observer // nil on a server that decides
 	waiting      *waiting.Pods
 	objects      *store.Store
 	definitions  *follow.Definitions

@@ -255,18 +255,16 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 	a.metrics.RegisterTotals(metrics.Totals{
 		Capacity: a.ledger.Totals, Pending: a.arbiter.CountWaiters, Reservations: a.reservations.Phases,
 	})
-	a.observer = observe.New(observe.Options{
-		Client: client, Arbiter: a.arbiter, BindTimeout: a.options.BindTimeout, Log: a.log,
-	})
-	router := httpjson.NewRouter()
-	asked := extender.New(extender.Options{
-		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Metrics: a.metrics, Log: a.log, Intake: a.intake,
-	})
 	if a.options.Observe {
-		a.registerObserving(router)
-	} else {
-		asked.Register(router)
+		a.observer = observe.New(observe.Options{
+			Client: client, Arbiter: a.arbiter, BindTimeout: a.options.BindTimeout, Log: a.log,
+		})
 	}
+	router := httpjson.NewRouter()
+	extender.New(extender.Options{
+		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Metrics: a.metrics, Log: a.log, Intake: a.intake,
+		Observer: a.observer,
+	}).Register(router)
 	comparer := &debugger.Comparer{
 		Core: clients.Whole, Objects: clients.Reservations, Ledger: a.ledger.Reader, About: a.about,
 	}

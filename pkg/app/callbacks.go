@@ -169,7 +169,7 @@ func (a *App) bound(pod *cluster.Pod, bypassed bool) {
 }
 
 func (a *App) bypassed(pod *cluster.Pod) {
-	if a.options.Observe {
+	if a.observer != nil {
 		a.observer.Bound(pod)
 		return
 	}

@@ -4,13 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/julienschmidt/httprouter"
-
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/observe"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
-	"github.com/globalreserve/globalreserve/pkg/server/extender"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // What follows is of a server with --observe; see pkg/observe. It knows the pods and the nodes and nothing else: what
@@ -44,26 +39,6 @@ func (a *App) startObserving(ctx context.Context) {
 		{"comparer", a.comparer.Run},
 	}...)
 	a.serving.start(ctx, a.servingParts()...)
-}
-
-// registerObserving adds what schedulers ask.
-func (a *App) registerObserving(router *httprouter.Router) {
-	extender.NewObserving(extender.ObserveOptions{Bind: a.observer.Bind, Metrics: a.metrics, Intake: a.intake}).
-		Register(router)
-}
-
-// registerHooks adds the webhooks.
-func (a *App) registerHooks(router *httprouter.Router) {
-	if !a.options.Observe {
-		admission.New(admission.Options{Arbiter: a.arbiter, Intake: a.intake, Metrics: a.metrics, Log: a.log}).
-			Register(router)
-		return
-	}
-	asked := func(caller string, pod ledger.PodRef, node string) {
-		a.observer.Asked(waiting.Admission, caller, pod, node)
-	}
-	admission.NewObserving(admission.ObserveOptions{Asked: asked, Intake: a.intake, Metrics: a.metrics, Log: a.log}).
-		Register(router)
 }
 
 // refusesNothing reports whether a server that only observes says yes by a path, whatever it has read by then: a

@@ -122,7 +122,9 @@ func (a *App) serve(routes http.Handler) {
 	a.buildPage(routes)
 	a.buildProfile()
 	hooks := httpjson.NewRouter()
-	a.registerHooks(hooks)
+	admission.New(admission.Options{
+		Arbiter: a.arbiter, Intake: a.intake, Metrics: a.metrics, Log: a.log, Observer: a.observer,
+	}).Register(hooks)
 	hooks.NotFound = routes
 	all := func(path string) bool { return admission.Serves(path) || decides(path) }
 	a.known = a.health.lettingGo(a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks)))))

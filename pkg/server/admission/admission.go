@@ -9,6 +9,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/observe"
 )
 
 // The paths of the webhooks. Path is that of the mutating webhook for bindings, pods and resizes. PodsPath is that of
@@ -29,12 +30,15 @@ const (
 	claimsVerb = "resourceclaims"
 )
 
-// Options are what an Admission works with. All fields are required.
+// Options are what an Admission works with. A field is required unless its comment says otherwise.
 type Options struct {
 	Arbiter *arbiter.Arbiter
 	Intake  *httpjson.Intake
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
+	// Observer is that of a server that only observes: it allows everything as it is, and notes who binds. It is nil on
+	// a server that decides.
+	Observer *observe.Observer
 }
 
 // Admission is the webhook; see the package comment.

@@ -1,45 +1,58 @@
-package admission
+package admission_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/observe"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Who only observes allows everything as it is, and notes who binds.
 func TestObserving(t *testing.T) {
-	var asked []string
+	w := newWorld(t)
+	observer := observe.New(observe.Options{Arbiter: w.arbiter, Log: w.Log})
 	router := httpjson.NewRouter()
-	NewObserving(ObserveOptions{
-		Asked: func(caller string, pod ledger.PodRef, node string) {
-			asked = append(asked, caller+" "+pod.String()+" "+node)
-		},
-		Intake: httpjson.NewIntake(1<<20, func(*http.Request) string { return "" }), Metrics: metrics.New(),
-		Log: logrus.New(),
+	admission.New(admission.Options{
+		Arbiter: w.arbiter, Intake: httpjson.NewIntake(1<<20, func(*http.Request) string { return "" }),
+		Metrics: w.Metrics, Log: w.Log, Observer: observer,
 	}).Register(router)
-	for _, path := range []string{Path, PodsPath, ResourceClaimsPath} {
-		for _, dry := range []string{"false", "true"} {
-			r := httptest.NewRequest(http.MethodPost, path,
-				strings.NewReader(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{
+	number := uint64(0)
+	for i, path := range []string{admission.Path, admission.PodsPath, admission.ResourceClaimsPath} {
+		for _, dry := range []bool{false, true} {
+			name := fmt.Sprintf("%d-%t", i, dry)
+			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(
+				`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{
 				"uid":"1","kind":{"version":"v1","kind":"Binding"},"resource":{"version":"v1","resource":"pods"},
-				"subResource":"binding","operation":"CREATE",
-				"namespace":"n","name":"p","userInfo":{"username":"alice"},"object":{"target":{"name":"a"}},"dryRun":`+dry+`}}`))
+				"subResource":"binding","operation":"CREATE","namespace":"ns","name":"`+name+`",
+				"userInfo":{"username":"alice"},"object":{"target":{"name":"a"}},"dryRun":`+fmt.Sprint(dry)+`}}`))
 			r.Header.Set("Content-Type", "application/json")
-			w := httptest.NewRecorder()
-			router.ServeHTTP(w, r)
-			assert.Equal(t, http.StatusOK, w.Code)
+			recorder := httptest.NewRecorder()
+			router.ServeHTTP(recorder, r)
+			assert.Equal(t, http.StatusOK, recorder.Code)
 			assert.JSONEq(t,
 				`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"1","allowed":true}}`,
-				w.Body.String())
+				recorder.Body.String())
+
+			tooLarge := pod(name, "5")
+			tooLarge.Spec.NodeName = "a"
+			w.add(tooLarge)
+			observer.Bound(w.info(name))
+			said, last := w.Waiting.RefusalsAfter(number)
+			number = last
+			if assert.Len(t, said, 1) {
+				assert.Equal(t, name, said[0].Rejection.Pod.Name)
+				asked := map[bool][2]string{false: {waiting.Admission, "alice"}, true: {waiting.Watch, ""}}[dry]
+				assert.Equal(t, asked, [2]string{said[0].Path, said[0].Caller})
+			}
 		}
 	}
-	assert.Equal(t, []string{"alice n/p a", "alice n/p a", "alice n/p a"}, asked)
+	assert.Zero(t, w.Counted(t, "decisions_total"), "nothing is decided")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel/trace"
 	admissionv1 "k8s.io/api/admission/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
@@ -120,7 +121,11 @@ func (a *Admission) serve(hook webhook) func(http.ResponseWriter, *http.Request)
 		if err := checkReview(&review); err != nil {
 			return err
 		}
-		v, err := hook.decide(r.Context(), review.Request)
+		decide := hook.decide
+		if a.o.Observer != nil {
+			decide = a.allow
+		}
+		v, err := decide(r.Context(), review.Request)
 		if err != nil {
 			a.o.Log.WithError(err).WithField("user", httpjson.Clip(review.Request.UserInfo.Username)).
 				Warn("could not decide on " + hook.about + ": the webhook's failurePolicy decides")
@@ -135,7 +140,9 @@ func (a *Admission) serve(hook webhook) func(http.ResponseWriter, *http.Request)
 			return err
 		}
 		httpjson.Write(w, http.StatusOK, &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response})
-		hook.report(v, review.Request, time.Since(start))
+		if a.o.Observer == nil {
+			hook.report(v, review.Request, time.Since(start))
+		}
 		return nil
 	}
 }
@@ -183,6 +190,17 @@ func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRe
 			"pods/resize only: correct the rules of its webhook configuration"
 		return v, nil
 	}
+}
+
+// allow allows a request as it is, and notes who binds a pod by it.
+func (a *Admission) allow(_ context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
+	v := newVerdict(request)
+	v.skipped = true
+	var binding v1.Binding
+	if request.Kind.Kind == "Binding" && !v.dryRun && json.Unmarshal(request.Object.Raw, &binding) == nil {
+		a.o.Observer.Asked(waiting.Admission, request.UserInfo.Username, v.ref, binding.Target.Name)
+	}
+	return v, nil
 }
 
 // warn makes a warning of a refusal. A pod that is allowed that way has no allocation before the watch shows it bound.

@@ -36,8 +36,14 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	ref := ledger.PodRef{Namespace: a.PodNamespace, Name: a.PodName, UID: a.PodUID}
 	ctx, span := tracing.Pod(r.Context(), verbBind, ref)
 	defer span.End()
-	pod, err := e.o.Arbiter.Bind(ctx, ref, a.Node)
-	answer := bindAnswer{Revision: e.o.Ledger.Revision()}
+	var pod *cluster.Pod
+	var answer bindAnswer
+	if e.o.Observer != nil {
+		err = e.o.Observer.Bind(ctx, ref, a.Node)
+	} else {
+		pod, err = e.o.Arbiter.Bind(ctx, ref, a.Node)
+		answer.Revision = e.o.Ledger.Revision()
+	}
 	var denied *identity.DeniedError
 	if errors.As(err, &denied) {
 		return httpjson.Errorf(http.StatusForbidden, "%s", denied)
@@ -123,7 +129,7 @@ func isUID(uid string) []string {
 }
 
 // reportBind counts and logs a bind: what was reserved, for whom, where, and
-// what is left.
+// what is left. Who only observes knows nothing of that before the watch brings the pod.
 func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *cluster.Pod, err error, took time.Duration) {
 	if pod == nil {
 		pod = &cluster.Pod{Ref: ref, Request: &resources.Request{}}
@@ -133,7 +139,7 @@ func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *cluster.Pod, 
 		outcome = e.countRefusal(pod, err)
 	}
 	e.o.Metrics.ObserveDecision(verbBind, pod.Scheduler, outcome)
-	if !e.o.Log.IsLevelEnabled(logrus.InfoLevel) {
+	if e.o.Observer != nil || !e.o.Log.IsLevelEnabled(logrus.InfoLevel) {
 		return
 	}
 	columns := []resources.Column{resources.CPU, resources.Memory, resources.Pods}

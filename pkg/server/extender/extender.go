@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/observe"
 )
 
 // Options configures an Extender. A field is required unless its comment says otherwise.
@@ -24,6 +25,9 @@ type Options struct {
 	Metrics *metrics.Metrics
 	Log     *logrus.Logger
 	Intake  *httpjson.Intake
+	// Observer is that of a server that only observes: it refuses nothing, and binds what it is asked to. It is nil on
+	// a server that decides.
+	Observer *observe.Observer
 	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
 	// enough for a thousand whole nodes.
 	MaxBody int64

@@ -25,6 +25,12 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if e.o.Observer != nil {
+		everywhere := filterResult{candidates: nodes, verdicts: make([]ledger.Verdict, len(nodes.names))}
+		answer := httpjson.EncodeAppended(everywhere.appendJSON)
+		release()
+		return e.o.Intake.Send(w, r, answer)
+	}
 	ctx, span := tracing.Pod(r.Context(), verbFilter, query.Ref)
 	defer span.End()
 	s := e.scratch.Get().(*arbiter.Scratch)
@@ -55,14 +61,15 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readArgs decodes what filter and prioritize are asked. release ends what they take.
+// readArgs decodes what filter and prioritize are asked. release ends what they take. Who only observes has no question
+// about the pod.
 func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request,
 	a *args,
 ) (query *arbiter.PodQuery, nodes *candidates, release func(), err error) {
 	if release, err = e.o.Intake.Decode(w, r, e.o.MaxBody, a); err != nil {
 		return nil, nil, release, err
 	}
-	if nodes, err = a.candidates(); err == nil {
+	if nodes, err = a.candidates(); err == nil && e.o.Observer == nil {
 		query, err = e.query(a.Pod)
 	}
 	return query, nodes, release, err

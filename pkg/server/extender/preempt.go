@@ -92,13 +92,18 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	candidates := a.candidates()
+	if e.o.Observer != nil {
+		answer := httpjson.Encode(http.StatusOK, &extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: candidates})
+		release()
+		return e.o.Intake.Send(w, r, answer)
+	}
 	query, err := e.query(a.Pod)
 	if err != nil {
 		return err
 	}
 	ctx, span := tracing.Pod(r.Context(), verbPreempt, query.Ref)
 	defer span.End()
-	candidates := a.candidates()
 	pod, fits, err := e.o.Arbiter.Preempt(ctx, query, uidsOf(candidates))
 	if err != nil {
 		return asRefused(err)
