@@ -241,7 +241,7 @@ func owners(a *Account) map[string][]string {
 	list := map[string][]string{}
 	for _, d := range a.AppendDevices(nil) {
 		for _, o := range d.Owners {
-			list[d.Name] = append(list[d.Name], o.Name+" "+o.State.String())
+			list[d.Name] = append(list[d.Name], o.Name+" "+string(o.State))
 		}
 	}
 	return list

@@ -18,7 +18,6 @@ type device struct {
 type owner struct {
 	claim    *claim
 	whole    bool
-	shares   int
 	consumed amounts
 }
 
@@ -85,7 +84,6 @@ func (d *device) join(c *claim, h *holding) {
 	}
 	o := &d.owners[i]
 	o.whole = o.whole || h.whole
-	o.shares = max(o.shares, h.shares)
 	if len(h.consumed) > 0 {
 		d.used.sub(o.consumed)
 		o.consumed.raise(h.consumed)

@@ -54,8 +54,7 @@ func TestADeviceThatMovesBetweenSlices(t *testing.T) {
 	a.ObserveSlice(sliceOf("s1", 1, 2, shareable("gpu-0", "10Gi")))
 	a.ObserveSlice(sliceOf("s2", 1, 2, shareable("gpu-0", "20Gi")))
 	limit := func() string {
-		limit := a.AppendDevices(nil)[0].Capacity[0].Limit
-		return limit.String()
+		return deviceOf(a, "gpu-0").published.capacity[0].quantity.String()
 	}
 	assert.Equal(t, "10Gi", limit(), "the first by name counts")
 	a.ObserveSlice(sliceOf("s1", 1, 2))

@@ -114,22 +114,15 @@ func (p *pool) appendDoubles(all []Double) []Double {
 }
 
 // State is how an owner has a device.
-type State int
+type State string
 
 // The states.
 const (
 	// Granted: a write that allocates the device was allowed, and was not seen yet.
-	Granted State = iota + 1
+	Granted State = "Granted"
 	// Allocated: the claim's status says so.
-	Allocated
+	Allocated State = "Allocated"
 )
-
-func (s State) String() string {
-	if s == Allocated {
-		return "Allocated"
-	}
-	return "Granted"
-}
 
 // DeviceState is a device and who has it.
 type DeviceState struct {
@@ -139,20 +132,12 @@ type DeviceState struct {
 	Shareable bool   // whether it allows multiple allocations
 	Double    bool   // whether more of it is allocated than there is; see Doubles
 	Owners    []DeviceOwner
-	Capacity  []Use // of shareable devices
 }
 
 // DeviceOwner is who has a device, and how.
 type DeviceOwner struct {
 	Owner
-	State  State
-	Shares int // 0 for a device that the owner has whole
-}
-
-// Use is how much of a capacity is used. The most that may be, where grants were not seen yet.
-type Use struct {
-	Name        string
-	Used, Limit resource.Quantity
+	State State
 }
 
 // AppendDevices appends all devices, by driver, pool and name.
@@ -196,32 +181,17 @@ func (a *Account) OnNode(node string) (on []DeviceState) {
 
 func (d *device) state() DeviceState {
 	s := DeviceState{
-		Device: d.key(), Node: d.node(), Published: d.published != nil, Double: len(d.appendDoubles(nil)) > 0,
+		Device: d.key(), Node: d.node(), Published: d.published != nil,
+		Shareable: d.published != nil && d.published.shareable, Double: len(d.appendDoubles(nil)) > 0,
 	}
 	for i := range d.owners {
 		o := &d.owners[i]
-		made := DeviceOwner{Owner: o.claim.owner(), State: Granted, Shares: o.shares}
-		if o.whole {
-			made.Shares = 0
-		}
+		made := DeviceOwner{Owner: o.claim.owner(), State: Granted}
 		if o.allocation(d) != nil {
 			made.State = Allocated
 		}
 		s.Owners = append(s.Owners, made)
 	}
 	slices.SortFunc(s.Owners, func(x, y DeviceOwner) int { return x.compare(y.Owner) })
-	if d.published == nil {
-		return s
-	}
-	s.Shareable = d.published.shareable
-	for i := range d.published.capacity {
-		limit := &d.published.capacity[i]
-		used := d.used.value(limit.name)
-		s.Capacity = append(s.Capacity, Use{
-			Name: limit.name.Value(), Used: used.DeepCopy(),
-			Limit: limit.quantity.DeepCopy(),
-		})
-	}
-	slices.SortFunc(s.Capacity, func(x, y Use) int { return cmp.Compare(x.Name, y.Name) })
 	return s
 }

@@ -9,46 +9,32 @@ import (
 )
 
 // Reason is why a device is not given, or what is wrong with a device.
-type Reason int
+type Reason string
 
 // The reasons. Each has a message of its own.
 const (
 	// DeviceInUse: another claim has the device.
-	DeviceInUse Reason = iota + 1
+	DeviceInUse Reason = "DeviceInUse"
 	// Doubled: more claims have the device than may. It is given to nobody until the last of them has lost it.
-	Doubled
+	Doubled Reason = "Doubled"
 	// SharedCapacityExceeded: the shares of the device would be more than the device.
-	SharedCapacityExceeded
+	SharedCapacityExceeded Reason = "SharedCapacityExceeded"
 	// CountersExceeded: the devices that share the counter would use more of it than there is.
-	CountersExceeded
+	CountersExceeded Reason = "CountersExceeded"
 	// NotShareable: a share of a device is asked for that does not allow multiple allocations.
-	NotShareable
+	NotShareable Reason = "NotShareable"
 	// NotKnown: what the device has, or takes, can only be said from a slice that is not there, or not seen yet.
-	NotKnown
+	NotKnown Reason = "NotKnown"
 	// PoolIncomplete: some slices of a pool with shared counters are not there, or contradict each other, or somebody
 	// has a device of it that is in none of them.
-	PoolIncomplete
+	PoolIncomplete Reason = "PoolIncomplete"
 	// Outdated: the claim has changed since the state that the write is made on.
-	Outdated
+	Outdated Reason = "Outdated"
 	// Malformed: the claim takes a device whole and something else of it too, or a negative amount.
-	Malformed
+	Malformed Reason = "Malformed"
 	// TooLarge: the claim is larger than MaxClaimSize.
-	TooLarge
+	TooLarge Reason = "TooLarge"
 )
-
-var reasons = [...]string{
-	DeviceInUse: "DeviceInUse", Doubled: "Doubled", SharedCapacityExceeded: "SharedCapacityExceeded",
-	CountersExceeded: "CountersExceeded", NotShareable: "NotShareable", NotKnown: "NotKnown",
-	PoolIncomplete: "PoolIncomplete", Outdated: "Outdated", Malformed: "Malformed",
-	TooLarge: "TooLarge",
-}
-
-func (r Reason) String() string {
-	if r > 0 && int(r) < len(reasons) {
-		return reasons[r]
-	}
-	return fmt.Sprintf("Reason(%d)", int(r))
-}
 
 // Refusal says why devices are not given to a claim.
 type Refusal struct {
@@ -122,7 +108,7 @@ func (r *Refusal) Message() string {
 		return fmt.Sprintf("ResourceClaim %s has more than %d bytes in JSON, by its labels, annotations, managedFields, "+
 			"selectors or parameters; make it smaller", list(r.Owners), MaxClaimSize)
 	}
-	return r.Reason.String()
+	return string(r.Reason)
 }
 
 // shown is how many owners a message names.

@@ -3,6 +3,7 @@ package account
 import (
 	"slices"
 	"testing"
+	"unique"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,7 +39,6 @@ func TestSharesStayWithinTheCapacity(t *testing.T) {
 	a.ObserveClaim(state("b", 2, share("gpu-0", "4Gi")))
 	assert.Equal(t, "10Gi", used(a, "gpu-0"))
 	assert.Empty(t, a.Doubles())
-	assert.Equal(t, 2, a.AppendDevices(nil)[0].Owners[0].Shares)
 	a.ForgetClaim("a")
 	assert.Equal(t, "4Gi", used(a, "gpu-0"))
 }
@@ -273,11 +273,18 @@ func partition(name, memory string) resourcev1.Device {
 	}}}
 }
 
-func used(a *Account, device string) string {
-	for _, d := range a.AppendDevices(nil) {
-		if d.Name == device && len(d.Capacity) == 1 {
-			return d.Capacity[0].Used.String()
+// deviceOf is a device that there is.
+func deviceOf(a *Account, name string) *device {
+	for _, p := range a.pools {
+		if d := p.devices[name]; d != nil {
+			return d
 		}
 	}
-	return ""
+	return nil
+}
+
+// used is how much of a device's memory is used.
+func used(a *Account, device string) string {
+	used := deviceOf(a, device).used.value(unique.Make("memory"))
+	return used.String()
 }

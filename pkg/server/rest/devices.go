@@ -35,7 +35,7 @@ func newDRADevices(claims *resourceclaims.Controller, node string) (list []reser
 		one := reserver.DRADevice{Driver: d.Driver, Pool: d.Pool, Name: d.Name, Double: d.Double}
 		for _, o := range d.Owners {
 			one.Claims = append(one.Claims, reserver.DRAClaim{
-				Namespace: o.Namespace, Claim: o.Name, UID: string(o.UID), State: o.State.String(), Pods: claims.PodsOf(o.UID),
+				Namespace: o.Namespace, Claim: o.Name, UID: string(o.UID), State: string(o.State), Pods: claims.PodsOf(o.UID),
 			})
 		}
 		list = append(list, one)
