@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -57,12 +56,7 @@ func (o *gangsOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{}
-	for name, value := range map[string]string{"namespace": namespace, "state": o.state} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
+	query := queryOf(map[string]string{"namespace": namespace, "state": o.state})
 	whole := &reserver.GangsAnswer{Gangs: []reserver.Gang{}}
 	err = getPages(ctx, o.environment, "/v1/gangs", query, func(page *reserver.GangsAnswer) string {
 		whole.Revision = page.Revision

@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"context"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -58,12 +57,7 @@ func (o *pendingOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	query := url.Values{}
-	for name, value := range map[string]string{"namespace": namespace, "scheduler": o.scheduler, "waits": o.waits} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
+	query := queryOf(map[string]string{"namespace": namespace, "scheduler": o.scheduler, "waits": o.waits})
 	whole := &reserver.PendingAnswer{Pods: []reserver.PendingPod{}, Needs: []reserver.NodeNeed{}}
 	err = getPages(ctx, o.environment, "/v1/pending", query, func(page *reserver.PendingAnswer) string {
 		whole.Revision = page.Revision

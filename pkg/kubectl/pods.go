@@ -168,13 +168,7 @@ func (o *podsOptions) query() (url.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{}
-	for name, value := range map[string]string{"namespace": namespace, "scheduler": o.scheduler, "node": o.node} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	return query, nil
+	return queryOf(map[string]string{"namespace": namespace, "scheduler": o.scheduler, "node": o.node}), nil
 }
 
 func (o *command) podTable(pods []podCapacity, withNamespace bool) *metav1.Table {

@@ -121,6 +121,17 @@ func (e *environment) explainServerError(err error) error {
 	return err
 }
 
+// queryOf are the parameters of a request, without those that are empty.
+func queryOf(values map[string]string) url.Values {
+	query := url.Values{}
+	for name, value := range values {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
 // getPages reads a route that answers in pages. take keeps one page and returns where the next one
 // starts, or nothing at the end.
 func getPages[A any](ctx context.Context, e *environment, path string, query url.Values,
