@@ -214,20 +214,16 @@ func (a *App) buildWaiting(clients Clients) {
 
 // buildAutoscaling sets up what cluster autoscalers are told.
 func (a *App) buildAutoscaling(clients Clients) {
-	a.protector = autoscaling.NewProtector(autoscaling.ProtectorOptions{
-		Ledger: a.ledger, Client: clients.Core, Nodes: a.cache.Nodes,
-		Policy: a.policies, Metrics: a.metrics, Log: a.log,
-	})
-	a.provisioner = autoscaling.NewProvisioner(autoscaling.ProvisionerOptions{
-		Ledger: a.ledger, Reservations: a.reservations, Client: clients.Core, Objects: clients.Objects,
-		Discovery: clients.Reservations.Discovery(), Policy: a.policies,
-		Metrics: a.metrics, Log: a.log,
-	})
-	a.holder = autoscaling.NewHolder(autoscaling.HolderOptions{
-		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, Waiting: a.waiting,
+	o := autoscaling.Options{
+		Ledger: a.ledger, Policy: a.policies, Metrics: a.metrics, Log: a.log, Client: clients.Core,
+		Nodes:        a.cache.Nodes,
+		Reservations: a.reservations, Objects: clients.Objects, Discovery: clients.Reservations.Discovery(),
+		Pods: a.cache.Pods, Question: a.question, Waiting: a.waiting,
 		Patcher: waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()},
-		Policy:  a.policies, Metrics: a.metrics, Log: a.log,
-	})
+	}
+	a.protector = autoscaling.NewProtector(o)
+	a.provisioner = autoscaling.NewProvisioner(o)
+	a.holder = autoscaling.NewHolder(o)
 	a.metrics.RegisterAutoscaling(func() int { return len(a.cache.KeepingNodes()) })
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,11 +16,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/placement"
-	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 const (
@@ -39,24 +33,9 @@ const (
 	firstPodPause, mostPodPause = 5 * time.Second, time.Minute
 )
 
-// HolderOptions configures a Holder. All fields are needed.
-type HolderOptions struct {
-	Ledger   *gates.GatedLedger
-	Pods     *cluster.Pods
-	Question *placement.Builder
-	// Waiting knows which schedulers ask, and who asks for them.
-	Waiting *waiting.Pods
-	Patcher waiting.APIPatcher
-	// Policy says whether pods are to be held back. Where they are not, the conditions are put back.
-	Policy  *policy.Store
-	Metrics *metrics.Metrics
-	Log     logrus.FieldLogger
-}
-
 // Holder has no nodes be made for pods that a limit keeps waiting: it gives their condition PodScheduled another reason
 // than Unschedulable, which autoscalers look for. Make it with NewHolder; it can run once.
 type Holder struct {
-	HolderOptions
 	*writes
 
 	// judged are the resource versions of pods that need nothing, looked is when all pods were looked at, and marks are
@@ -73,10 +52,10 @@ type mark struct {
 }
 
 // NewHolder makes a Holder and starts nothing.
-func NewHolder(o HolderOptions) *Holder {
-	w := newWrites("Pod", o.Metrics, o.Log)
+func NewHolder(o Options) *Holder {
+	w := newWrites("Pod", o)
 	w.limiter = rate.NewLimiter(podWritesPerSecond, podBurst)
-	return &Holder{HolderOptions: o, writes: w, judged: map[types.UID]uint64{}, marks: map[types.UID]mark{}}
+	return &Holder{writes: w, judged: map[types.UID]uint64{}, marks: map[types.UID]mark{}}
 }
 
 // Run holds pods back until ctx ends.

@@ -63,7 +63,7 @@ func newPodsWorld(t *testing.T) *podsWorld {
 	gated := gatestest.Ledger(w.ledger)
 	waits := waiting.New(waiting.Options{Ledger: w.ledger.Reader, Gates: gated.Gates, Question: question, Log: log})
 	waits.Asks("s", "listed")
-	w.h = NewHolder(HolderOptions{
+	w.h = NewHolder(Options{
 		Ledger: gated, Pods: w.pods, Question: question, Waiting: waits,
 		Patcher: waiting.APIPatcher{Pods: w.client.CoreV1(), Term: &election.OwnTerm{}},
 		Policy:  policy.NewStore(w.rules, time.Minute), Metrics: metrics.New(), Log: log,

@@ -9,18 +9,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
 // fieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this
@@ -40,20 +35,8 @@ const (
 // against are the annotations that keep autoscalers from removing a node.
 var against = []string{v1alpha1.ScaleDownDisabledAnnotation, v1alpha1.DoNotDisruptAnnotation}
 
-// ProtectorOptions configures a Protector. All fields are needed.
-type ProtectorOptions struct {
-	Ledger *gates.GatedLedger
-	Client kubernetes.Interface
-	Nodes  *cluster.Nodes
-	// Policy says whether nodes are to be protected. Where they are not, the annotations are taken off.
-	Policy  *policy.Store
-	Metrics *metrics.Metrics
-	Log     logrus.FieldLogger
-}
-
 // Protector annotates the nodes that reservations keep unused capacity on. Make it with NewProtector; it can run once.
 type Protector struct {
-	ProtectorOptions
 	*writes
 
 	// since is since when a node keeps something and does not say so, or the other way around, and tried when that was
@@ -62,10 +45,10 @@ type Protector struct {
 }
 
 // NewProtector makes a Protector and starts nothing.
-func NewProtector(o ProtectorOptions) *Protector {
+func NewProtector(o Options) *Protector {
 	return &Protector{
-		ProtectorOptions: o, writes: newWrites("Node", o.Metrics, o.Log),
-		since: map[types.UID]time.Time{}, tried: map[types.UID]time.Time{},
+		writes: newWrites("Node", o),
+		since:  map[types.UID]time.Time{}, tried: map[types.UID]time.Time{},
 	}
 }
 

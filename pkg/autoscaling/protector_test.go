@@ -63,7 +63,7 @@ func newNodesWorld(t *testing.T) *nodesWorld {
 // restart is another server.
 func (w *nodesWorld) restart() {
 	log, _ := logtest.NewNullLogger()
-	w.p = NewProtector(ProtectorOptions{
+	w.p = NewProtector(Options{
 		Ledger: gatestest.Ledger(w.ledger), Client: w.client,
 		Nodes:  w.seen(),
 		Policy: w.policy, Metrics: w.metrics,

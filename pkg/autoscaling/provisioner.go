@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,35 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/reservations"
 )
-
-// ProvisionerOptions configures a Provisioner. All fields are needed.
-type ProvisionerOptions struct {
-	Ledger       *gates.GatedLedger
-	Reservations *reservations.Controller
-	// Client is for PodTemplates, and Objects for ProvisioningRequests.
-	Client  kubernetes.Interface
-	Objects dynamic.Interface
-	// Discovery tells whether the cluster has ProvisioningRequests.
-	Discovery discovery.DiscoveryInterfaceWithContext
-	Policy    *policy.Store
-	Metrics   *metrics.Metrics
-	Log       logrus.FieldLogger
-}
 
 // Provisioner requests nodes for reservations that fit none. Make it with NewProvisioner; it can run once.
 type Provisioner struct {
-	ProvisionerOptions
 	*writes
 
 	definitions *follow.Definitions
@@ -62,9 +41,9 @@ type Provisioner struct {
 }
 
 // NewProvisioner makes a Provisioner and starts nothing.
-func NewProvisioner(o ProvisionerOptions) *Provisioner {
+func NewProvisioner(o Options) *Provisioner {
 	p := &Provisioner{
-		ProvisionerOptions: o, writes: newWrites("ProvisioningRequest", o.Metrics, o.Log),
+		writes:      newWrites("ProvisioningRequest", o),
 		definitions: follow.NewDefinitions(o.Discovery, groupVersion, o.Log),
 		known:       map[owned]*unstructured.Unstructured{},
 		since:       map[types.UID]time.Time{}, next: map[types.UID]time.Time{}, served: map[string]time.Time{},

@@ -24,7 +24,7 @@ import (
 
 func newTestProvisioner() *Provisioner {
 	log, _ := logtest.NewNullLogger()
-	return NewProvisioner(ProvisionerOptions{
+	return NewProvisioner(Options{
 		Client: fake.NewClientset(), Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), Log: log,
 		Metrics: metrics.New(),
 	})

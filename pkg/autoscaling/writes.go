@@ -8,8 +8,17 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
+	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // A cluster may be full of reservations: writes are few each second, whatever there is to write.
@@ -25,22 +34,47 @@ const (
 	logEvery = time.Minute
 )
 
+// Options are what a Protector, a Provisioner and a Holder work with: each needs what is for all, and its own.
+type Options struct {
+	Ledger *gates.GatedLedger
+	// Policy says what is wanted. Where something is not wanted any more, what was written for it is taken back.
+	Policy  *policy.Store
+	Metrics *metrics.Metrics
+	Log     logrus.FieldLogger
+
+	// Client is for the Protector's nodes and the Provisioner's PodTemplates.
+	Client kubernetes.Interface
+
+	// The Protector's.
+	Nodes *cluster.Nodes
+
+	// The Provisioner's: Objects are for ProvisioningRequests, and Discovery tells whether the cluster has any.
+	Reservations *reservations.Controller
+	Objects      dynamic.Interface
+	Discovery    discovery.DiscoveryInterfaceWithContext
+
+	// The Holder's: Waiting knows which schedulers ask, and who asks for them.
+	Pods     *cluster.Pods
+	Question *placement.Builder
+	Waiting  *waiting.Pods
+	Patcher  waiting.APIPatcher
+}
+
 // writes are the writes of one kind.
 type writes struct {
+	Options
 	kind    string // of the objects
-	metrics *metrics.Metrics
 	limiter *rate.Limiter
 	said    rate.Sometimes
-	log     logrus.FieldLogger
 
 	mu      sync.Mutex // guards what follows
 	trouble error      // of the last write, nil where it was carried out
 }
 
-func newWrites(kind string, m *metrics.Metrics, log logrus.FieldLogger) *writes {
+func newWrites(kind string, o Options) *writes {
 	return &writes{
-		kind: kind, metrics: m, limiter: rate.NewLimiter(writesPerSecond, writeBurst),
-		said: rate.Sometimes{Interval: logEvery}, log: log,
+		Options: o, kind: kind, limiter: rate.NewLimiter(writesPerSecond, writeBurst),
+		said: rate.Sometimes{Interval: logEvery},
 	}
 }
 
@@ -49,9 +83,9 @@ func (w *writes) ended(err error) {
 	w.mu.Lock()
 	w.trouble = nameless(err)
 	w.mu.Unlock()
-	w.metrics.ObserveAutoscalingWrite(w.kind, err != nil)
+	w.Metrics.ObserveAutoscalingWrite(w.kind, err != nil)
 	if err != nil {
-		w.said.Do(func() { w.log.WithError(err).Warn("a write for autoscalers failed; it will be tried again") })
+		w.said.Do(func() { w.Log.WithError(err).Warn("a write for autoscalers failed; it will be tried again") })
 	}
 }
 
