@@ -51,11 +51,7 @@ func New(o Options) *Admission {
 
 // Register adds the webhooks to a router.
 func (a *Admission) Register(router *httprouter.Router) {
-	bindings := webhook{"a binding, a pod or a resize", a.decide, a.report}
-	pods := webhook{"a pod with a node", a.decidePod, a.report}
-	claims := webhook{"the devices of a ResourceClaim", a.decideClaim, a.reportClaim}
-	router.Handler(http.MethodPost, Path, httpjson.Handle(verb, a.o.Metrics.ObserveRequest, a.serve(bindings)))
-	router.Handler(http.MethodPost, PodsPath, httpjson.Handle(verb, a.o.Metrics.ObserveRequest, a.serve(pods)))
-	router.Handler(http.MethodPost, ResourceClaimsPath, httpjson.Handle(claimsVerb, a.o.Metrics.ObserveRequest,
-		a.serve(claims)))
+	for path, name := range map[string]string{Path: verb, PodsPath: verb, ResourceClaimsPath: claimsVerb} {
+		router.Handler(http.MethodPost, path, httpjson.Handle(name, a.o.Metrics.ObserveRequest, a.serve))
+	}
 }

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
-	"github.com/sirupsen/logrus"
 	admissionv1 "k8s.io/api/admission/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
 // formerClaim is the part of the old object that counts: its version. The API server lets no write change its name or
@@ -30,6 +26,7 @@ type formerClaim struct {
 // decideClaim decides on the devices that a write gives a ResourceClaim. Taking devices away is always allowed.
 func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	v := newVerdict(request)
+	v.verb, v.kind = claimsVerb, "claim"
 	if request.Resource.Group != resourcev1.GroupName || request.Resource.Version != "v1" ||
 		request.Resource.Resource != "resourceclaims" ||
 		request.SubResource != "status" || request.Operation != admissionv1.Update {
@@ -69,24 +66,4 @@ func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.Admiss
 		err = v.refuse(err)
 	}
 	return v, err
-}
-
-// reportClaim counts and logs a decision.
-func (a *Admission) reportClaim(v *verdict, request *admissionv1.AdmissionRequest, took time.Duration) {
-	fields := logrus.Fields{
-		"claim": httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)),
-		"user": httpjson.Clip(request.UserInfo.Username),
-		"ms":   float64(took.Microseconds()) / 1e3,
-	}
-	result := v.result()
-	if v.refusal != nil {
-		fields["code"], fields["error"] = v.refusal.Code, v.refusal.Message
-	}
-	fields["result"] = result
-	if ptr.Deref(request.DryRun, false) {
-		fields["dryRun"] = true
-	} else {
-		a.o.Metrics.ObserveDecision(claimsVerb, "", result)
-	}
-	a.o.Log.WithFields(fields).Info(claimsVerb)
 }

@@ -41,6 +41,8 @@ const (
 
 // verdict is the answer to one request.
 type verdict struct {
+	verb    string         // in metrics and log lines
+	kind    string         // of the object under review, in log lines: pod or claim
 	refusal *metav1.Status // nil: allowed
 	warned  bool           // the refusal is a warning only
 	// rejection is the ledger's, where it was the ledger that refused.
@@ -63,6 +65,7 @@ type verdict struct {
 // newVerdict begins the answer to a request.
 func newVerdict(request *admissionv1.AdmissionRequest) *verdict {
 	return &verdict{
+		verb: verb, kind: "pod",
 		ref: ledger.PodRef{Namespace: request.Namespace, Name: request.Name}, dryRun: ptr.Deref(request.DryRun, false),
 	}
 }
@@ -101,50 +104,38 @@ func (v *verdict) endSpan(ctx context.Context) {
 	v.span.End()
 }
 
-// webhook is what one of the paths decides on.
-type webhook struct {
-	about  string // in log lines
-	decide func(context.Context, *admissionv1.AdmissionRequest) (*verdict, error)
-	report func(v *verdict, request *admissionv1.AdmissionRequest, took time.Duration)
-}
-
-// serve returns how a webhook answers one AdmissionReview.
-func (a *Admission) serve(hook webhook) func(http.ResponseWriter, *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		start := time.Now()
-		var review admissionv1.AdmissionReview
-		release, err := a.o.Intake.Decode(w, r, maxBody, &review)
-		defer release()
-		if err != nil {
-			return err
-		}
-		if err := checkReview(&review); err != nil {
-			return err
-		}
-		decide := hook.decide
-		if a.o.Observer != nil {
-			decide = a.allow
-		}
-		v, err := decide(r.Context(), review.Request)
-		if err != nil {
-			a.o.Log.WithError(err).WithField("user", httpjson.Clip(review.Request.UserInfo.Username)).
-				Warn("could not decide on " + hook.about + ": the webhook's failurePolicy decides")
-			return err
-		}
-		if v.refusal != nil && a.o.Arbiter.AdmissionWarns() {
-			v.warn()
-		}
-		v.endSpan(r.Context())
-		response, err := v.response(review.Request)
-		if err != nil {
-			return err
-		}
-		httpjson.Write(w, http.StatusOK, &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response})
-		if a.o.Observer == nil {
-			hook.report(v, review.Request, time.Since(start))
-		}
-		return nil
+// serve answers one AdmissionReview.
+func (a *Admission) serve(w http.ResponseWriter, r *http.Request) error {
+	start := time.Now()
+	var review admissionv1.AdmissionReview
+	release, err := a.o.Intake.Decode(w, r, maxBody, &review)
+	defer release()
+	if err != nil {
+		return err
 	}
+	if err := checkReview(&review); err != nil {
+		return err
+	}
+	v, err := a.decide(r.Context(), r.URL.Path, review.Request)
+	if err != nil {
+		a.o.Log.WithError(err).WithFields(logrus.Fields{
+			"path": r.URL.Path, "user": httpjson.Clip(review.Request.UserInfo.Username),
+		}).Warn("could not decide on a write: the webhook's failurePolicy decides")
+		return err
+	}
+	if v.refusal != nil && a.o.Arbiter.AdmissionWarns() {
+		v.warn()
+	}
+	v.endSpan(r.Context())
+	response, err := v.response(review.Request)
+	if err != nil {
+		return err
+	}
+	httpjson.Write(w, http.StatusOK, &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response})
+	if a.o.Observer == nil {
+		a.report(v, review.Request, time.Since(start))
+	}
+	return nil
 }
 
 // checkReview refuses what is not from an API server.
@@ -168,8 +159,22 @@ func checkReview(review *admissionv1.AdmissionReview) error {
 	}
 }
 
-// decide tells the kinds of requests apart.
-func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
+// decide decides by the path of the webhook.
+func (a *Admission) decide(ctx context.Context, path string, request *admissionv1.AdmissionRequest) (*verdict, error) {
+	switch {
+	case a.o.Observer != nil:
+		return a.allow(request), nil
+	case path == PodsPath:
+		return a.decidePod(ctx, request)
+	case path == ResourceClaimsPath:
+		return a.decideClaim(ctx, request)
+	default:
+		return a.decideKind(ctx, request)
+	}
+}
+
+// decideKind tells the kinds of requests at Path apart.
+func (a *Admission) decideKind(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	resource := request.Resource.Resource
 	if request.SubResource != "" {
 		resource += "/" + request.SubResource
@@ -193,14 +198,14 @@ func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRe
 }
 
 // allow allows a request as it is, and notes who binds a pod by it.
-func (a *Admission) allow(_ context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
+func (a *Admission) allow(request *admissionv1.AdmissionRequest) *verdict {
 	v := newVerdict(request)
 	v.skipped = true
 	var binding v1.Binding
 	if request.Kind.Kind == "Binding" && !v.dryRun && json.Unmarshal(request.Object.Raw, &binding) == nil {
 		a.o.Observer.Asked(waiting.Admission, request.UserInfo.Username, v.ref, binding.Target.Name)
 	}
-	return v, nil
+	return v
 }
 
 // warn makes a warning of a refusal. A pod that is allowed that way has no allocation before the watch shows it bound.
@@ -254,9 +259,11 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		scheduler = v.pod.Scheduler
 	}
 	fields := logrus.Fields{
-		"pod": httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)), "node": httpjson.Clip(v.node),
-		"scheduler": scheduler,
-		"user":      httpjson.Clip(request.UserInfo.Username), "ms": float64(took.Microseconds()) / 1e3,
+		v.kind: httpjson.Clip(v.ref.String()), "uid": httpjson.Clip(string(v.ref.UID)),
+		"user": httpjson.Clip(request.UserInfo.Username), "ms": float64(took.Microseconds()) / 1e3, "result": result,
+	}
+	if v.verb == verb {
+		fields["node"], fields["scheduler"] = httpjson.Clip(v.node), scheduler
 	}
 	if v.refusal != nil {
 		fields["code"], fields["error"] = v.refusal.Code, v.refusal.Message
@@ -270,7 +277,6 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 	if v.dryRun {
 		fields["dryRun"] = true
 	}
-	fields["result"] = result
 	level := logrus.InfoLevel
 	if v.times > 1 {
 		fields["times"] = v.times
@@ -278,11 +284,11 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 			level = logrus.DebugLevel
 		}
 	}
-	a.o.Log.WithFields(fields).Log(level, verb)
+	a.o.Log.WithFields(fields).Log(level, v.verb)
 	if v.dryRun || result == resultPlanned {
 		return // nothing was decided that holds
 	}
-	a.o.Metrics.ObserveDecision(verb, scheduler, result)
+	a.o.Metrics.ObserveDecision(v.verb, scheduler, result)
 	if v.rejection != nil && !v.warned {
 		a.o.Metrics.ObserveRejection(scheduler, v.rejection)
 	}
