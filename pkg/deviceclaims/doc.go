@@ -1,6 +1,6 @@
 /*
 Package deviceclaims brings the devices of the nodes and the claims of pods into the ledger, and makes
-their objects tell who has what.
+their objects tell who has what. docs/devices.md tells users of both kinds.
 
 ExtendedResource objects are the truth of which devices there are, and ExtendedResourceClaim objects of what is wanted.
 Which pod has which devices is said by the annotation extended-resources of a bound pod, as it is when the pod is first
@@ -18,38 +18,24 @@ repaired where somebody else writes it. What lives where:
   - project.go     what the status of an object has to be; pure
   - annotations.go the annotations of bound pods, put back where somebody changed them
   - write.go       the workers that write status, and the finalizer of claims
-  - events.go      Events on the objects
-  - refused.go     Events on pods that are refused because of their claims
+  - events.go, refused.go  Events on the objects, and on pods that are refused because of their claims
 
-# The life of a claim
+A claim, and a device:
 
 	Pending --a pod that names it is bound--> Bound --a device's object is deleted--> Lost
 	   ^                                        |                                      |
 	   +---------the pod is deleted, or has finished-----------------------------------+
 
-Lost becomes Bound again when the device's object comes back while the pod still has it. Every claim gets a
-finalizer when it is first seen. A claim that is being deleted is given to no further pod, and goes when
-the pod that has it is gone: until then its devices stay counted.
-
-A pod may name a template in the place of a claim. The server that leads makes a claim for such a pod. The claim is
-owned by the pod, and its name follows from the pod's UID, so a second try finds it made already. A claim of that name
-counts for the pod only if the pod owns it. The claim goes with the pod, by garbage collection.
-
-# The life of a device
-
 	Available --its claim is bound--> Bound --the pod is gone--> Available
 	    any --its node is gone, or another object is the same device--> Offline
 
-# Starting
+Lost becomes Bound again when the device's object comes back while the pod still has it. A claim that is being deleted
+goes when the pod that has it is gone (a finalizer): until then its devices stay counted.
 
 Bound pods are observed anew once devices and claims are in the ledger, and only then do they have their devices there:
-a server that stands by may have seen the pods long before. Where the API server knows neither kind, the server runs
-without devices, refuses pods that name claims, and goes on asking.
+a server that stands by may have seen the pods long before.
 
-# Locks
-
-Controller.mu guards everything but the queue. The ledger may be called with it held, the API server
-never is.
+Controller.mu guards everything but the queue. The ledger may be called with it held, the API server never is.
 
 What may be touched: pkg/devices and pkg/ledger decide which devices a pod is given. This package decides what the
 objects say of it.
