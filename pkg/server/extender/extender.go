@@ -1,7 +1,6 @@
 package extender
 
 import (
-	"cmp"
 	"net/http"
 	"sync"
 	"time"
@@ -28,12 +27,13 @@ type Options struct {
 	// Observer is that of a server that only observes: it refuses nothing, and binds what it is asked to. It is nil on
 	// a server that decides.
 	Observer *observe.Observer
-	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
-	// enough for a thousand whole nodes.
-	MaxBody int64
 }
 
-const maxBindBody = 64 << 10
+// What the bodies of requests are bounded by, in bytes. The first is enough for a thousand whole nodes.
+const (
+	maxBody     = 32 << 20
+	maxBindBody = 64 << 10
+)
 
 // Extender serves the verbs. Make one with New.
 type Extender struct {
@@ -43,7 +43,6 @@ type Extender struct {
 
 // New returns an Extender.
 func New(o Options) *Extender {
-	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
 	return &Extender{o: o, scratch: sync.Pool{New: func() any { return &arbiter.Scratch{} }}}
 }
 

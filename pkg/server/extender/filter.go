@@ -66,7 +66,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request,
 	a *args,
 ) (query *arbiter.PodQuery, nodes *candidates, release func(), err error) {
-	if release, err = e.o.Intake.Decode(w, r, e.o.MaxBody, a); err != nil {
+	if release, err = e.o.Intake.Decode(w, r, maxBody, a); err != nil {
 		return nil, nil, release, err
 	}
 	if nodes, err = a.candidates(); err == nil && e.o.Observer == nil {

@@ -87,7 +87,7 @@ func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 // victims are gone.
 func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	var a preemptArgs
-	release, err := e.o.Intake.Decode(w, r, e.o.MaxBody, &a)
+	release, err := e.o.Intake.Decode(w, r, maxBody, &a)
 	defer release()
 	if err != nil {
 		return err

@@ -248,7 +248,7 @@ func TestMalformed(t *testing.T) {
 		message string
 	}{
 		"no body":            {advice + " bind", "", 400, "empty"},
-		"too large":          {advice, args(`{"a":"` + strings.Repeat("a", 1<<20) + `"}`), 413, "larger than the limit"},
+		"too large":          {advice, args(`{"a":"` + strings.Repeat("a", maxBody) + `"}`), 413, "larger than the limit"},
 		"no nodes":           {"filter prioritize", nodes(`"Nodes":null,"NodeNames":null`), 400, "both missing"},
 		"no pod":             {advice, `{"NodeNames":["n"]}`, 400, "Pod is missing"},
 		"a pod that is text": {advice, args(`"p"`), 400, "Pod: "},
@@ -284,7 +284,6 @@ func TestMalformed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, verb := range strings.Fields(tt.verbs) {
 				w := newWorld(t)
-				w.o.MaxBody = 1 << 20
 				w.node("n", 4000, 4e9)
 				before := w.Ledger.Revision()
 				got := w.post(verb, tt.body)

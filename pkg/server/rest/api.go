@@ -70,7 +70,7 @@ func New(o Options) *API {
 		o: o, instance: rand.Text()[:10], calls: &calls{},
 		watchers: httpjson.NewShares(int64(o.Limits.MaxWatchers), int64(o.Limits.MaxWatchers/2), 0),
 		batches:  &batches{}, times: &times{},
-		replays: newReplays(o.Limits.ReplayAge, o.Limits.ReplayCost),
+		replays: newReplays(replayAge, replayCost),
 	}
 }
 

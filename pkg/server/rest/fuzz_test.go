@@ -31,7 +31,7 @@ func seeds(f *testing.F) {
 }
 
 func newFuzzServer(f *testing.F) *fixture {
-	server := newFixture(f, Limits{MaxBody: 1 << 20, MinRevisionWait: time.Millisecond})
+	server := newFixture(f, Limits{MinRevisionWait: time.Millisecond})
 	server.found = nil // the document does not say all that is wrong with a request
 	return server
 }

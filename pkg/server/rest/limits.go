@@ -14,6 +14,7 @@ const (
 	// of the nodes to the server.
 	maxProposals = 1_000
 
+	maxBody                = 32 << 20         // bytes
 	maxRequestIDLength     = 200              // bytes
 	maxSchedulerNameLength = 253              // bytes, as a Kubernetes name
 	maxUIDLength           = 128              // bytes; the API server's have 36
@@ -24,8 +25,6 @@ const (
 
 // Limits bound what the handlers take on. A zero field means its default.
 type Limits struct {
-	// MaxBody is the longest request body in bytes; default 32 MiB.
-	MaxBody int64
 	// MaxWatchers is how many /v1/watch streams are open at one time, half of them
 	// of one caller; more are refused with 503. Default 256.
 	MaxWatchers int
@@ -36,23 +35,13 @@ type Limits struct {
 	// WriteTimeout is how long a watcher may take to accept what is sent to it
 	// before its stream is cut; default 10 s.
 	WriteTimeout time.Duration
-	// ReplayAge is how long an answer is kept for repeats of its RequestID at
-	// least, unless ReplayCost is reached; longer where the reservation lasts
-	// longer. Default 10 min.
-	ReplayAge time.Duration
-	// ReplayCost bounds the kept answers: the pods and rejections in them, all
-	// together. Default 250,000.
-	ReplayCost int
 }
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		MaxBody:         cmp.Or(l.MaxBody, 32<<20),
 		MaxWatchers:     cmp.Or(l.MaxWatchers, 256),
 		MinRevisionWait: cmp.Or(l.MinRevisionWait, 5*time.Second),
 		Heartbeat:       cmp.Or(l.Heartbeat, 15*time.Second),
 		WriteTimeout:    cmp.Or(l.WriteTimeout, 10*time.Second),
-		ReplayAge:       cmp.Or(l.ReplayAge, 10*time.Minute),
-		ReplayCost:      cmp.Or(l.ReplayCost, 250_000),
 	}
 }

@@ -49,6 +49,13 @@ type replay struct {
 	weight int
 }
 
+// An answer is kept for repeats of its RequestID for replayAge at least, and longer where the reservation lasts longer,
+// unless there are so many that the pods and rejections in them are more than replayCost.
+const (
+	replayAge  = 10 * time.Minute
+	replayCost = 250_000
+)
+
 func newReplays(age time.Duration, most int) *replays {
 	return &replays{age: age, most: most, byKey: map[replayKey]*replay{}, oldest: list.New()}
 }

@@ -73,7 +73,7 @@ type asked struct {
 // readGang decodes and checks a request. Errors are *httpjson.Error.
 func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*asked, error) {
 	req := gangRequest{Pods: podList{table: a.o.Ledger.Table(), identityOnly: v == verbUnreserve}}
-	release, err := a.o.Intake.Decode(w, r, a.o.Limits.MaxBody, &req, json.RejectUnknownMembers(true))
+	release, err := a.o.Intake.Decode(w, r, maxBody, &req, json.RejectUnknownMembers(true))
 	defer release() // what is kept of it is bounded by the number of pods
 	if err != nil {
 		return nil, err
