@@ -120,17 +120,8 @@ func (c *Client) Revision(ctx context.Context) (uint64, error) {
 // from a Reserve or not, and binds. A repeat of a bind that succeeded succeeds. Where
 // the pod was not bound the error is a *reserver.BindError.
 func (c *Client) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
-	_, err := c.BindAt(ctx, args)
+	_, err := call(ctx, c, &request{method: http.MethodPost, path: "/bind", body: args, writes: true}, bindError)
 	return err
-}
-
-// BindAt is Bind, and tells a revision at which the ledger has what was decided; 0 where a server does not say.
-func (c *Client) BindAt(ctx context.Context, args *extenderv1.ExtenderBindingArgs) (revision uint64, err error) {
-	answer, err := call(ctx, c, &request{method: http.MethodPost, path: "/bind", body: args, writes: true}, bindError)
-	if err != nil {
-		return 0, err
-	}
-	return answer.Revision, nil
 }
 
 // bindAnswer is a reserver.BindAnswer that tells an empty Error from none.

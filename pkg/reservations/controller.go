@@ -3,8 +3,6 @@ package reservations
 import (
 	"cmp"
 	"context"
-	"errors"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -238,9 +236,8 @@ func (c *Controller) observe(rsv *v1alpha1.Reservation) {
 
 // newer reports whether a may be a newer state than b.
 func newer(a, b *v1alpha1.Reservation) bool {
-	va, errA := strconv.ParseUint(a.ResourceVersion, 10, 64)
-	vb, errB := strconv.ParseUint(b.ResourceVersion, 10, 64)
-	return errors.Join(errA, errB) != nil || va > vb
+	va, vb := cluster.ParseVersion(a.ResourceVersion), cluster.ParseVersion(b.ResourceVersion)
+	return va == 0 || vb == 0 || va > vb
 }
 
 // follow takes in a change of a known object. c.mu is held.
