@@ -49,8 +49,8 @@ func TestObserving(t *testing.T) {
 			number = last
 			if assert.Len(t, said, 1) {
 				assert.Equal(t, name, said[0].Rejection.Pod.Name)
-				asked := map[bool][2]string{false: {waiting.Admission, "alice"}, true: {waiting.Watch, ""}}[dry]
-				assert.Equal(t, asked, [2]string{said[0].Path, said[0].Caller})
+				want := map[bool][2]string{false: {waiting.Admission, "alice"}, true: {waiting.Watch, ""}}[dry]
+				assert.Equal(t, want, [2]string{said[0].Path, said[0].Caller})
 			}
 		}
 	}
