@@ -65,7 +65,7 @@ var waysToBind = map[string]func(c *apiCluster, p *v1.Pod) error{
 	"a scheduler in the process": func(c *apiCluster, p *v1.Pod) error {
 		known := c.info(p)
 		placement := c.question.For(known, "a")
-		if _, _, err := c.Keep(&placement, time.Minute); err != nil {
+		if _, _, err := c.KeepAll([]ledger.Placement{placement}, time.Minute); err != nil {
 			return err
 		}
 		return c.BindKnown(identity.Inside(c.t.Context()), known, "a")

@@ -108,7 +108,7 @@ var ways = map[string]way{
 	}},
 	"scheduler in the process": {keeps: true, path: waiting.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
 		placement := w.question.For(w.info(p).WithCaller(caller), "a")
-		_, _, err := w.Keep(&placement, time.Minute)
+		_, _, err := w.KeepAll([]ledger.Placement{placement}, time.Minute)
 		return err
 	}},
 	"its gangs": {keeps: true, path: waiting.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
@@ -288,7 +288,7 @@ func TestGateAndScores(t *testing.T) {
 		return scores
 	}
 	placement := w.question.For(w.info(p), "b")
-	_, _, err := w.Keep(&placement, time.Minute)
+	_, _, err := w.KeepAll([]ledger.Placement{placement}, time.Minute)
 	require.NoError(t, err)
 	assert.NotEqual(t, scores(alike), scores(p))
 	w.policy.Set(gatestest.Limited("scheduler"))
@@ -304,9 +304,9 @@ func TestKeepAll(t *testing.T) {
 		_, _, err := w.KeepAll(gang, time.Minute)
 		assertOutcome(t, gates.Refused, err)
 		assert.Equal(t, ledger.NodeUnknown, reasonOf(err))
-		made, _, err := w.Keep(&gang[0], time.Minute)
+		made, _, err := w.KeepAll(gang[:1], time.Minute)
 		require.NoError(t, err)
-		require.True(t, made, "nothing was kept")
+		require.Equal(t, []bool{true}, made, "nothing was kept")
 		gang[1].Node = "a"
 		all, _, err := w.KeepAll(gang, time.Minute)
 		require.NoError(t, err)
@@ -315,7 +315,7 @@ func TestKeepAll(t *testing.T) {
 		gang[1].Caller = "stranger"
 		_, _, err = w.KeepAll(gang, time.Minute)
 		assertOutcome(t, gates.Refused, err)
-		_, _, err = w.Keep(&gang[1], time.Minute)
+		_, _, err = w.KeepAll(gang[1:], time.Minute)
 		assertOutcome(t, gates.Refused, err)
 		require.Error(t, w.MayHave(&gang[1]))
 		_, asks := w.waiting.AskedBy("scheduler")
@@ -332,9 +332,9 @@ func TestKeepAll(t *testing.T) {
 
 		w.policy.Set(policy.Default())
 		<-time.After(2 * time.Minute) // what was kept has ended, and nobody has looked
-		made, _, err = w.Keep(&gang[0], time.Minute)
+		made, _, err = w.KeepAll(gang[:1], time.Minute)
 		require.NoError(t, err)
-		assert.True(t, made)
+		assert.Equal(t, []bool{true}, made)
 		<-time.After(2 * time.Minute)
 		all, _, err = w.KeepAll(gang, time.Minute)
 		require.NoError(t, err)
@@ -350,18 +350,18 @@ func TestKeep(t *testing.T) {
 		p, big := newPod("p"), sized("big", "4", 1)
 		w := newWorld(t, p, big)
 		placement := w.question.For(w.info(p), "a")
-		made, _, err := w.Keep(&placement, time.Minute)
+		made, _, err := w.KeepAll([]ledger.Placement{placement}, time.Minute)
 		require.NoError(t, err)
-		assert.True(t, made)
-		made, _, err = w.Keep(&placement, time.Minute)
+		assert.Equal(t, []bool{true}, made)
+		made, _, err = w.KeepAll([]ledger.Placement{placement}, time.Minute)
 		require.NoError(t, err)
-		assert.False(t, made, "it has it already")
+		assert.Equal(t, []bool{false}, made, "it has it already")
 
 		huge := w.question.For(w.info(big), "a")
-		_, _, err = w.Keep(&huge, time.Minute)
+		_, _, err = w.KeepAll([]ledger.Placement{huge}, time.Minute)
 		assertOutcome(t, gates.Refused, err)
 		w.Release(&placement)
-		_, _, err = w.Keep(&huge, time.Minute)
+		_, _, err = w.KeepAll([]ledger.Placement{huge}, time.Minute)
 		require.NoError(t, err)
 		w.Release(&huge)
 		require.NoError(t, w.BindKnown(t.Context(), w.info(p), "a"))

@@ -28,23 +28,9 @@ func (a *Arbiter) MayHave(p *ledger.Placement) error {
 	return nil
 }
 
-// Keep keeps capacity for one pod on a node for a while. made says that the pod had
-// none before, so that Release may end it. The placement's caller pays. revision is the ledger's of that moment.
-// The error is an *Error.
-func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
-	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing,
-		a.o.Ledger.Clock.Now().Add(ttl)), false)
-	if err == nil && len(result.Rejections) > 0 {
-		err = &gates.Error{Outcome: gates.Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
-	}
-	if err != nil {
-		a.refusedFor(waiting.Plugin, p, err)
-		return false, result.Revision, err
-	}
-	return !result.Held[0], result.Revision, nil
-}
-
-// KeepAll is Keep for the pods of a gang: for all of them or for none.
+// KeepAll keeps capacity for pods on their nodes for a while, for all of them or for none. made says of each that it had
+// none before, so that Release may end it. The placement's caller pays. revision is the ledger's of that moment. The
+// error is an *Error.
 func (a *Arbiter) KeepAll(gang []ledger.Placement, ttl time.Duration) (made []bool, revision uint64, err error) {
 	result, err := a.o.Ledger.Reserve(ledger.NewPlan(gang, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
 	if err != nil {
@@ -84,7 +70,7 @@ func (a *Arbiter) AdviseGang(pod *cluster.Pod) ledger.Reason {
 	return reason
 }
 
-// Release ends what Keep has made. Capacity of a pod that is being bound stays.
+// Release ends what KeepAll has made. Capacity of a pod that is being bound stays.
 func (a *Arbiter) Release(p *ledger.Placement) {
 	a.ReleaseAll([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
 }

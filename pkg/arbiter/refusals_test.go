@@ -39,7 +39,7 @@ func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	}
 	t.Run("it has its node", func(t *testing.T) {
 		w := newWorld(t, p)
-		_, _, err := w.Keep(&ledger.Placement{Pod: ref(p), Node: "a", Request: w.info(p).Request}, time.Hour)
+		_, _, err := w.KeepAll([]ledger.Placement{{Pod: ref(p), Node: "a", Request: w.info(p).Request}}, time.Hour)
 		require.NoError(t, err)
 		r := refuse(w, "b")
 		assert.Equal(t, "AllocatedElsewhere", r.Reason)

@@ -81,8 +81,8 @@ func (s *server) wait() error {
 // reserve takes capacity for a pod on the placement's node. made says that the pod had no allocation before, so that
 // Arbiter.Release may end it. The error is a *refusedError, or errNotReady.
 func (s *server) reserve(p *ledger.Placement) (made bool, err error) {
-	made, revision, err := s.arbiter.Keep(p, s.ttl)
-	return made, explain(err, revision)
+	all, err := s.reserveAll([]ledger.Placement{*p})
+	return err == nil && all[0], err
 }
 
 // reserveAll takes capacity for the pods of a gang, for all of them or for none. made says of each what reserve says of

@@ -158,7 +158,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 				large.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("5")
 				w := newWorld(t, fits, large)
 				holder := w.Question.For(w.info(newPod("holder")), "a")
-				_, _, err := w.single.Keep(&holder, time.Hour)
+				_, _, err := w.single.KeepAll([]ledger.Placement{holder}, time.Hour)
 				require.NoError(t, err)
 				d, err := ask(w, caller, fits)
 				require.NoError(t, err)
