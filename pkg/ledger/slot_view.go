@@ -85,19 +85,23 @@ func (l Reader) CallerOf(pod PodRef) (caller string, ok bool) {
 	return "", false
 }
 
+// entryOf returns what a pod has: its allocation, or a slot that is kept for it alone, in memory or of a reservation.
+func (l *account) entryOf(pod PodRef) *entry {
+	if e := l.find(pod); e != nil {
+		return e
+	}
+	return l.durableFor(pod)
+}
+
 // Standing tells what a pod has: the state of its allocation, or that a slot is kept for it alone, in memory or of a
 // reservation.
 func (l Reader) Standing(pod PodRef) (state State, kept bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	e := l.find(pod)
-	if e == nil {
-		e = l.durableFor(pod)
+	if e := l.entryOf(pod); e != nil {
+		return e.state, !e.isAllocation()
 	}
-	if e == nil {
-		return NoAllocation, false
-	}
-	return e.state, !e.isAllocation()
+	return NoAllocation, false
 }
 
 // HomeOf returns the node on which a pod has its allocation, or a slot in memory.
@@ -115,14 +119,10 @@ func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
 func (l Reader) PlaceOf(pod PodRef) (node string, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	e := l.find(pod)
-	if e == nil {
-		e = l.durableFor(pod)
+	if e := l.entryOf(pod); e != nil {
+		return l.names[e.node], true
 	}
-	if e == nil {
-		return "", false
-	}
-	return l.names[e.node], true
+	return "", false
 }
 
 // HasSlots reports whether there are any slots of reservations.

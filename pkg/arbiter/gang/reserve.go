@@ -137,11 +137,8 @@ func (a *Arbiter) Durable() bool { return a.o.Serving() }
 
 // Has reports whether a pod has capacity on a node: an allocation, or a slot.
 func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
-	if home, ok := a.o.Ledger.HomeOf(pod); ok {
-		return home == node
-	}
-	slot, ok := a.o.Ledger.SlotFor(pod)
-	return ok && slot.Node == node
+	place, ok := a.o.Ledger.PlaceOf(pod)
+	return ok && place == node
 }
 
 // Reserve keeps capacity for the pods of a gang on their nodes. Its errors are a *gates.Error with the outcome
