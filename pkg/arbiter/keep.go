@@ -28,9 +28,9 @@ func (a *Arbiter) MayHave(p *ledger.Placement) error {
 	return nil
 }
 
-// KeepAll keeps capacity for pods on their nodes for a while, for all of them or for none. made says of each that it had
-// none before, so that Release may end it. The placement's caller pays. revision is the ledger's of that moment. The
-// error is an *Error.
+// KeepAll keeps capacity for pods on their nodes for a while, for all of them or for none. made says of each that it
+// had none before, so that Release may end it. The placement's caller pays. revision is the ledger's of that moment.
+// The error is an *Error.
 func (a *Arbiter) KeepAll(gang []ledger.Placement, ttl time.Duration) (made []bool, revision uint64, err error) {
 	result, err := a.o.Ledger.Reserve(ledger.NewPlan(gang, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
 	if err != nil {

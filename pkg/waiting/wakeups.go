@@ -22,10 +22,8 @@ const (
 	wakeupBurstInProcess      = 500
 )
 
-// raceWindow is how much later than a scheduler the ledger may hear of an event
-// both watch. A scheduler that was told of freed capacity first, asked, and was
-// refused by a ledger that had not heard of it yet would not ask again. It is
-// longer than the longest pause of the reflectors in pkg/cluster (7.5 s).
+// raceWindow is how much later than a scheduler the ledger may hear of an event both watch: a scheduler that was
+// refused meanwhile does not ask again. It is longer than the longest pause of the reflectors in pkg/cluster (7.5 s).
 const raceWindow = 8 * time.Second
 
 // announcedDelay is how long a scheduler has to act on freed capacity that it hears of
@@ -45,16 +43,10 @@ type Patcher interface {
 	Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error
 }
 
-// loop is what brings freed capacity and attempts together. Pods are woken when capacity is freed that they may fit in:
-// all of it where only the ledger knows it was freed (a reservation expired, was given back, a bind failed) or heard of
-// it late, and, where schedulers hear of it themselves, for pods refused just before (see raceWindow). Pods are woken
-// in order of priority, and only if they fit one of the nodes with freed capacity at that moment. Capacity newly held
-// frees nothing, but wakes the pods that may use it. A pod that was not offered the node where capacity is kept for it
-// is woken now and then. A pod whose own claim ends is woken whatever is free: the allocation kept it from all other
-// nodes.
-//
-// Schedulers do not repeat to a server what one before it refused: once it is ready, every pending pod counts as
-// refused and every node as freed.
+// loop is what brings freed capacity and attempts together. Pods are woken for all capacity of which only the ledger
+// knows that it was freed, or heard late. Where schedulers hear of it themselves, only pods that were refused just
+// before are woken (see raceWindow). Schedulers do not repeat to a server what one before it refused: once it is ready,
+// every pending pod counts as refused and every node as freed.
 type loop struct {
 	history   freed // what attempts on their way here may not know of
 	fresh     freed // what no attempt was looked at for yet
