@@ -113,24 +113,11 @@ func New(o Options) *Arbiter {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, finishingIn: map[string]int{}, turns: newTurns(),
-		pods: newPods(&o), pending: newPendings(), repeats: newRepeats(),
+		pending: newPendings(), repeats: newRepeats(),
 	}
+	a.pods = &pods{o: &a.o, known: lru.New(knownPods)}
 	a.gangs = newGanging(a)
 	return a
-}
-
-func newPods(o *Options) *pods {
-	return &pods{
-		cached: o.Pods, api: o.API, reader: o.Question.Reader, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout),
-		known: lru.New(knownPods),
-		observe: func(info *cluster.Pod) {
-			if info.Bound() {
-				o.Ledger.ObservePod(o.Question.Observation(info))
-			} else if !info.Finished {
-				cluster.ObserveUnbound(o.Ledger.Observer(), o.Log, info)
-			}
-		},
-	}
 }
 
 // Undecided returns why nothing can be decided now, "" where decisions can be made.

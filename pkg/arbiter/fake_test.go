@@ -354,7 +354,7 @@ func (w *world) bring(pods ...*v1.Pod) {
 // forget makes the watch one that has brought nothing.
 func (w *world) forget() {
 	w.store = cluster.NewPods()
-	w.pods.cached = w.store
+	w.o.Pods = w.store
 }
 
 // counted is what a metric counts, by the values of a label.

@@ -306,7 +306,7 @@ func TestBindsTakeTurns(t *testing.T) {
 			{Column: resources.CPU, Value: 1000000}, {Column: resources.Pods, Value: 1000},
 		}})
 		slow := &slowAPI{fakeAPI: w.api, took: tc.hang}
-		w.o.API, w.pods.api = slow, slow
+		w.o.API = slow
 		errs := make(chan error, len(pods))
 		for _, p := range pods {
 			go func() { errs <- w.bindPod(p, "large") }()

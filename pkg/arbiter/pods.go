@@ -13,7 +13,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 const (
@@ -34,14 +33,7 @@ const (
 // than all that our watch has brought may also have seen another pod go. So a decision
 // waits a moment for the watch, and reads the pod live where that was in vain.
 type pods struct {
-	cached *cluster.Pods
-	api    API
-	reader cluster.Reader
-	// observe tells the ledger of a pod that was found before the watch has brought it. If the pod is bound, its
-	// capacity must not be granted to others in the meantime.
-	observe func(pod *cluster.Pod)
-	timeout time.Duration // of one live read
-	clock   *steady.Clock
+	o *Options
 
 	pausedUntil atomic.Int64 // in nanoseconds of the clock
 
@@ -91,8 +83,8 @@ func (p *pods) named(uid types.UID, version uint64) uint64 {
 // brought returns the pod as the watch has brought it, or as it was read before;
 // nil where that is another pod, or older than version.
 func (p *pods) brought(ref ledger.PodRef, version uint64) (*cluster.Pod, error) {
-	if info, ok := p.cached.Pod(ref.Namespace, ref.Name); ok && isOf(info, ref) && info.ResourceVersion >= version {
-		if err := p.cached.PodError(ref.Namespace, ref.Name); err != nil {
+	if info, ok := p.o.Pods.Pod(ref.Namespace, ref.Name); ok && isOf(info, ref) && info.ResourceVersion >= version {
+		if err := p.o.Pods.PodError(ref.Namespace, ref.Name); err != nil {
 			return nil, &UncountableError{Cause: err}
 		}
 		return info, nil
@@ -119,7 +111,7 @@ func isOf(info *cluster.Pod, ref ledger.PodRef) bool {
 // already. Where the watch shows none the API server is asked only while another pod of the name is being created.
 // Otherwise it refuses a second pod of the name itself.
 func (p *pods) exists(ctx context.Context, ref ledger.PodRef, created bool) (bool, error) {
-	if _, ok := p.cached.Pod(ref.Namespace, ref.Name); !ok && !created {
+	if _, ok := p.o.Pods.Pod(ref.Namespace, ref.Name); !ok && !created {
 		return false, nil
 	}
 	_, err := p.read(ctx, ledger.PodRef{Namespace: ref.Namespace, Name: ref.Name}, 0)
@@ -136,13 +128,13 @@ func (p *pods) exists(ctx context.Context, ref ledger.PodRef, created bool) (boo
 // await waits for the watch to reach a version, not long, and reports whether it
 // is worth looking again.
 func (p *pods) await(ctx context.Context, version uint64) bool {
-	if version == 0 || p.clock.Now().UnixNano() < p.pausedUntil.Load() {
+	if version == 0 || p.o.Ledger.Clock.Now().UnixNano() < p.pausedUntil.Load() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxLag)
 	defer cancel()
-	if p.cached.WaitForPods(ctx, version) != nil {
-		p.pausedUntil.Store(p.clock.Now().Add(lagPause).UnixNano())
+	if p.o.Pods.WaitForPods(ctx, version) != nil {
+		p.pausedUntil.Store(p.o.Ledger.Clock.Now().Add(lagPause).UnixNano())
 		return false
 	}
 	return true
@@ -150,9 +142,9 @@ func (p *pods) await(ctx context.Context, version uint64) bool {
 
 // read reads a pod live.
 func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cluster.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout(p.o.BindTimeout))
 	defer cancel()
-	pod, err := p.api.Get(ctx, ref.Namespace, ref.Name)
+	pod, err := p.o.API.Get(ctx, ref.Namespace, ref.Name)
 	switch {
 	case err != nil && isNoPod(err):
 		return nil, &gates.Error{Outcome: gates.PodGone, Pod: ref}
@@ -161,7 +153,7 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	case ref.UID != "" && pod.UID != ref.UID:
 		return nil, &gates.Error{Outcome: gates.UIDMismatch, Pod: ref}
 	}
-	info, err := p.reader.NewPod(pod)
+	info, err := p.o.Question.Reader.NewPod(pod)
 	if err != nil {
 		return nil, &UncountableError{Cause: err}
 	}
@@ -182,6 +174,16 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	return info, nil
 }
 
+// observe tells the ledger of a pod that was found before the watch has brought it. If the pod is bound, its capacity
+// must not be granted to others in the meantime.
+func (p *pods) observe(pod *cluster.Pod) {
+	if pod.Bound() {
+		p.o.Ledger.ObservePod(p.o.Question.Observation(pod))
+	} else if !pod.Finished {
+		cluster.ObserveUnbound(p.o.Ledger.Observer(), p.o.Log, pod)
+	}
+}
+
 // findToBind finds a pod that is about to be bound to a node. Where the pod has ResourceClaims, or the node leaves
 // something to DRA, the pod's scheduler has written into its status what it allocated, a moment ago, and gates may have
 // gone a moment ago: the watch may not have brought that.
@@ -200,11 +202,11 @@ func (a *Arbiter) findToBind(
 // behind. The ledger, which remembers UIDs that are gone, decides. The error is an
 // *UncountableError.
 func (a *Arbiter) Watched(ref ledger.PodRef) (*cluster.Pod, error) {
-	info, ok := a.pods.cached.Pod(ref.Namespace, ref.Name)
+	info, ok := a.o.Pods.Pod(ref.Namespace, ref.Name)
 	if !ok || (ref.UID != "" && ref.UID != info.Ref.UID) {
 		return nil, nil
 	}
-	if err := a.pods.cached.PodError(ref.Namespace, ref.Name); err != nil {
+	if err := a.o.Pods.PodError(ref.Namespace, ref.Name); err != nil {
 		return nil, &UncountableError{Cause: err}
 	}
 	return info, nil
