@@ -10,6 +10,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/lru"
 
@@ -20,29 +21,20 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// withdrawnAnnotation is patched on a pod when a binding of it that was allowed
-// is withdrawn. Its value, the time, is new each time, which changes the pod's
-// resourceVersion; that is all it is for.
+// withdrawnAnnotation is patched on a pod when a binding of it that was allowed is withdrawn. Its value, the time, is
+// there to change the pod's resourceVersion.
 const withdrawnAnnotation = "globalreserve.io/binding-withdrawn"
 
 const (
-	// tick is how often pending bindings are looked through.
-	tick = 250 * time.Millisecond
-	// settlers bounds how many bindings are settled at the same time.
-	settlers = 8
-	// round is how many are settled before it is looked again what is due.
-	round = 4 * settlers
-	// pendingTimeout bounds one request to the API server about a pending binding.
-	pendingTimeout = 3 * time.Second
-	// firstPending is the first pause between tries to settle one. The longest is that
-	// of overdue binds.
-	firstPending = 250 * time.Millisecond
-	// earlyAge is the age from which on a binding may be withdrawn because its
-	// scheduler has turned to another node: by far most are carried out within
-	// milliseconds, and no scheduler gives up that fast.
+	tick           = 250 * time.Millisecond // how often pending bindings are looked through
+	settlers       = 8                      // how many are settled at the same time
+	round          = 4 * settlers           // how many are settled before it is looked again what is due
+	pendingTimeout = 3 * time.Second        // of one request to the API server
+	firstPending   = 250 * time.Millisecond // the first pause between tries to settle one; overdue binds have the longest
+	selfPause      = 5 * time.Second        // between tries to find out who the server is
+	// earlyAge is the age from which on a binding may be withdrawn because its scheduler has turned to another node: by
+	// far most are carried out within milliseconds.
 	earlyAge = 500 * time.Millisecond
-	// selfPause is the pause between tries to find out who the server is.
-	selfPause = 5 * time.Second
 )
 
 // pendings are the bindings and pods that were allowed and whose fate is not known.
@@ -173,9 +165,8 @@ func (a *Arbiter) Run(ctx context.Context) error {
 	return nil
 }
 
-// stopPending refuses to allow more and settles what is pending, until ctx ends: what
-// was allowed and has not been carried out by then will not be. Nothing can stop the
-// creation of a pod.
+// stopPending refuses to allow more and settles what is pending, until ctx ends. Nothing can stop the creation of a
+// pod.
 func (a *Arbiter) stopPending(ctx context.Context) {
 	a.pending.mu.Lock()
 	a.pending.stopped = true
@@ -294,18 +285,13 @@ func (a *Arbiter) settleEarly(ctx context.Context, ref ledger.PodRef) bool {
 	return a.settlePending(ctx, p)
 }
 
-// settlePending finds out what became of a binding. Where the binding has not happened it
-// makes sure that it never will. It reports whether that succeeded. p.settling is set when
-// it is called.
+// settlePending finds out what became of a binding, or makes sure that it never happens. It reports whether that
+// succeeded. p.settling is set when it is called.
 func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	a.pending.mu.Lock()
 	generation, abandoned := p.generation, time.Since(p.allowed) >= createGrace
 	a.pending.mu.Unlock()
-	examine := a.examine
-	if p.resize {
-		examine = a.examineResize
-	}
-	ref, what, err := examine(ctx, p, abandoned)
+	ref, what, err := a.examine(ctx, p, abandoned)
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	p.settling = false
@@ -357,11 +343,11 @@ func (a *Arbiter) forget(p *pending) {
 	}
 }
 
-// examine reads the pod and, where it is unbound, patches it so that no binding that was
-// allowed before can be carried out. It returns the pod as it is, with its UID, and what
-// became of the binding: any outcome but Bound and Unknown means that it never happens. The
-// pod may not let itself be patched, because of another webhook for example. Then abandoned
-// counts: it says that the API server has abandoned the request by now.
+// examine reads the pod and, where that does not tell what became of a binding or a resize, patches it so that none
+// that was allowed before can be carried out. It returns the pod as it is, with its UID, and what became of the
+// binding: any outcome but Bound, Changed and Unknown means that it never happens. The pod may not let itself be
+// patched, because of another webhook for example. Then abandoned counts: it says that the API server has abandoned the
+// request by now.
 func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, gates.Outcome, error) {
 	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
@@ -373,11 +359,8 @@ func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledg
 		return p.ref, gates.Unknown, err
 	}
 	ref := ledger.PodRef{Namespace: p.ref.Namespace, Name: p.ref.Name, UID: pod.UID}
-	switch what := outcomeByPod(pod, p.ref, p.node); {
-	case what != gates.Unknown:
+	if what := a.shownBy(p, pod); what != gates.Unknown {
 		return ref, what, nil
-	case p.create:
-		return ref, gates.UIDMismatch, nil // another pod of that name
 	}
 	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
@@ -388,10 +371,22 @@ func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledg
 	case err != nil:
 		return ref, gates.Unknown, err
 	}
-	if what := outcomeByPod(pod, p.ref, p.node); what != gates.Unknown {
+	if what := a.shownBy(p, pod); what != gates.Unknown {
 		return ref, what, nil
 	}
 	return ref, gates.Failed, nil
+}
+
+// shownBy returns what a pod that was read shows of what is pending, Unknown where that may still be carried out.
+func (a *Arbiter) shownBy(p *pending, pod *v1.Pod) gates.Outcome {
+	if p.resize {
+		return a.resizeShownBy(p, pod)
+	}
+	what := outcomeByPod(pod, p.ref, p.node)
+	if what == gates.Unknown && p.create {
+		return gates.UIDMismatch // another pod of that name
+	}
+	return what
 }
 
 func (a *Arbiter) logPending(p *pending) logrus.FieldLogger {

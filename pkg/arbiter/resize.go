@@ -3,7 +3,6 @@ package arbiter
 import (
 	"context"
 	"errors"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -135,39 +134,22 @@ func (a *Arbiter) isOverResize(p *pending) bool {
 	return ok && pod.Ref.UID == p.ref.UID && pod.ResourceVersion > p.version && covers(pod.Request, p.request)
 }
 
-// examineResize is examine for a resize: it sees to it that there is a newer version of the pod.
-func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, gates.Outcome, error) {
-	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
-	defer cancel()
-	pod, err := a.o.API.Get(reading, p.ref.Namespace, p.ref.Name)
-	switch {
-	case err != nil && isNoPod(err):
-		return p.ref, gates.PodGone, nil
-	case err != nil:
-		return p.ref, gates.Unknown, err
-	case pod.UID != p.ref.UID:
-		return p.ref, gates.UIDMismatch, nil
+// resizeShownBy is shownBy for a resize: any newer version of the pod tells, and the ledger counts it.
+func (a *Arbiter) resizeShownBy(p *pending, pod *v1.Pod) gates.Outcome {
+	if pod.UID != p.ref.UID {
+		return gates.UIDMismatch
 	}
 	a.pending.mu.Lock()
 	version, written := p.version, a.isWritten(p, pod)
 	a.pending.mu.Unlock()
-	if cluster.ParseVersion(pod.ResourceVersion) > version {
-		a.see(pod)
-		if written {
-			return p.ref, gates.Changed, nil
-		}
-		return p.ref, gates.Failed, nil
+	if cluster.ParseVersion(pod.ResourceVersion) <= version {
+		return gates.Unknown
 	}
-	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
-	defer cancel()
-	pod, err = a.o.API.Annotate(patching, p.ref, withdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
-	switch {
-	case err == nil:
-		a.see(pod)
-	case !abandoned: // before the pod was read
-		return p.ref, gates.Unknown, err
+	a.see(pod)
+	if written {
+		return gates.Changed
 	}
-	return p.ref, gates.Failed, nil
+	return gates.Failed
 }
 
 // see tells the ledger of a pod that was read.
