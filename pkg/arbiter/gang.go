@@ -50,46 +50,35 @@ type startingGang struct {
 	gangs.Gang
 	caller   string // who has asked last, in whose budget its slots count
 	priority int32
-	// kept are the pods that movable slots were made for, and deadline is when these end. reserved are pods that somebody
-	// had reserved capacity for, on which the gang counted when a member was bound: that lasts as long.
-	kept     map[ledger.PodRef]*cluster.Pod
-	reserved []ledger.PodRef
-	deadline time.Time
+
+	kept     map[ledger.PodRef]*cluster.Pod // the pods that movable slots were made for
+	reserved []ledger.PodRef                // those that somebody else keeps capacity for, as long
+	deadline time.Time                      // of what is kept
 	// unseen is the member with whose bind the slots were made, until one was seen bound. They end when that bind, and all
-	// others that have started since, have failed. trial is when it started, failures how often that came to nothing, and
-	// rests until when it is not tried again. lent: the slots last longer than their time, as a bind had started shortly
-	// before that ended.
-	unseen       ledger.PodRef
-	trial, rests time.Time
-	failures     int
-	lent         bool
-	// moved is when the bind of a member started last, or when members were last sent to what is kept for them, whichever
-	// is later.
-	moved time.Time
-	// finishing: the server has just bound a member on its own account, and goes on. After such a bind has failed it tries
-	// none before again. backoff is the last pause. Both end when the number of members that were seen bound, which is
-	// bound, has changed.
-	finishing bool
-	again     time.Time
-	backoff   time.Duration
-	bound     int
-	// last is the member whose bind has started last: the watch may not have brought it yet.
-	last ledger.PodRef
-	// half is since when some members are bound but not enough; zero while none is. counted is until when that time was
-	// added to halfTime. enough: the minimum is being bound, which may fail. short: nothing is kept for the rest any more,
-	// and that was told.
-	half, counted time.Time
-	enough, short bool
-	// since is when the gang was first refused, and asked when it was last refused, while none of it is bound. why is the
-	// reason of the last refusal.
-	since, asked time.Time
-	why          string
-	// called is when the gang was told that it comes first and could start; zero if it was not.
-	called time.Time
-	// judged is when filter last asked whether another gang comes first. behind says in words which gang did. Both are
-	// zero once this gang has started.
-	judged time.Time
-	behind string
+	// others that have started since, have failed.
+	unseen   ledger.PodRef
+	trial    time.Time // when the bind of unseen started
+	failures int       // how often that came to nothing
+	rests    time.Time // until when it is not tried again
+	lent     bool      // the slots last longer than their time, as a bind had started shortly before that ended
+	moved    time.Time // when a bind of a member started last, or members were sent to what is kept for them
+
+	finishing bool          // the server has just bound a member on its own account, and goes on
+	again     time.Time     // until when it binds none, after such a bind has failed
+	backoff   time.Duration // the last pause of these
+	bound     int           // how many members were seen bound; a change ends again and backoff
+	last      ledger.PodRef // whose bind has started last: the watch may not have brought it yet
+
+	half    time.Time // since when some members are bound but not enough; zero while none is
+	counted time.Time // until when that time was added to halfTime
+	enough  bool      // the minimum is being bound, which may fail
+	short   bool      // nothing is kept for the rest any more, and that was told
+
+	since, asked time.Time // when the gang was refused first, and last, while none of it is bound
+	why          string    // the reason of the last refusal
+	called       time.Time // when the gang was told that it comes first and could start; zero if it was not
+	judged       time.Time // when filter last asked whether another gang comes first; zero once this gang has started
+	behind       string    // which gang did, in words
 	// waiting are members that filter refused on all nodes for the gang's sake. They are woken when it may start, but
 	// not before notBefore.
 	waiting   map[types.UID]*cluster.Pod

@@ -67,23 +67,18 @@ func MayAll(caller string) bool { return caller == "" || caller == Trusted }
 
 // Placement asks for capacity for one pod on one node.
 type Placement struct {
-	Pod  PodRef
-	Node string
-	// Request is what the pod asks for. The ledger keeps the pointer, so it
-	// must not be changed afterwards.
-	Request *resources.Request
-	// Scheduler is the name of the scheduler that asks.
-	Scheduler string
+	Pod       PodRef
+	Node      string
+	Request   *resources.Request // what the pod asks for; the ledger keeps it, so it must not be changed afterwards
+	Scheduler string             // the name of the scheduler that asks
 	// Caller is whose budget it counts in, empty for nobody's, and whom a slot in memory belongs to: another caller
 	// neither changes it nor gives it back, unless it is Trusted.
-	Caller string
-	// Priority is the pod's priority.
+	Caller   string
 	Priority int32
 	// Slots are those the pod may use, the one it prefers first; slots kept for
 	// this pod alone need not be named. The caller has matched them.
-	Slots []SlotRef
-	// Devices are what the pod's claims ask for; nil for a pod without claims.
-	Devices *DeviceRequest
+	Slots   []SlotRef
+	Devices *DeviceRequest // what the pod's claims ask for; nil for a pod without claims
 	// Preempt lets StartBind end preemptible slots of lower priority. The caller
 	// has found that the pod fits no node without.
 	Preempt bool
@@ -201,19 +196,13 @@ type Rejection struct {
 	// Requested and Free are in milli-CPU for cpu, else in the resource's own
 	// unit. Free is negative where the node is overcommitted.
 	Requested, Free int64
-	// DeviceClaim is the claim of devices that could not be met (InsufficientDevices),
-	// or is in use (DeviceClaimInUse).
+	// DeviceClaim is the claim of devices that could not be met, or is in use.
 	DeviceClaim DeviceClaimRef
-	// LimitOf is the namespace, or the caller, that has reached Limit of Resource; Free is what is
-	// left of it (QuotaExceeded, ReservedLimit, SlotLimit, CallerLimit).
+	// LimitOf is the namespace, or the caller, that has reached Limit of Resource; Free is what is left of it.
 	LimitOf string
 	Limit   int64
-	// Detail says in words what is wrong with the pod's claims of devices, or with its gang, or why nothing of Resource is
-	// kept.
-	Detail string
-	// AllocatedOn is the node of the pod's allocation or slot (AllocatedElsewhere,
-	// BindInFlight, PodAllocated), or of the other slot (SlotExists). Of a pod with a movable slot that
-	// does not fit elsewhere it is the node of that.
+	Detail  string // what is wrong with the pod's claims of devices or its gang, or why nothing of Resource is kept
+	// AllocatedOn is the node of the pod's allocation or slot, a movable one included, or of the other slot (SlotExists).
 	AllocatedOn string
 	// Unlisted is true where nothing in the cluster has ever offered Resource.
 	Unlisted bool
@@ -258,13 +247,10 @@ type PodObservation struct {
 	Caller    string // see Placement; as far as the pod tells
 	Priority  int32
 	// Slot is what the pod says it was bound with, or empty.
-	Slot SlotRef
-	// SlotUID is the UID of the reservation that slot was of, or empty.
-	SlotUID types.UID
-	// Devices are the pod's claims, and what it was given; nil for a pod without.
-	Devices *DeviceRequest
-	// ResourceVersion orders observations of the same pod; 0 means unknown.
-	ResourceVersion uint64
+	Slot            SlotRef
+	SlotUID         types.UID      // of the reservation that the slot was of, or empty
+	Devices         *DeviceRequest // the pod's claims, and what it was given; nil for a pod without
+	ResourceVersion uint64         // orders observations of the same pod; 0 means unknown
 }
 
 // Observed tells what an ObservePod changed.
@@ -288,11 +274,9 @@ const (
 // Verdict is the short answer to whether a pod fits a node.
 type Verdict struct {
 	Reason Reason
-	// Column is the resource that is short when Reason is InsufficientResource
-	// and the ledger has a column for it.
-	Column resources.Column
-	// Unlisted is true when Reason is InsufficientResource and the resource is
-	// one that nothing in the cluster has ever named; Column means nothing then.
+	// Column is the resource that is short (InsufficientResource), unless it is Unlisted: nothing in the cluster has ever
+	// named it.
+	Column   resources.Column
 	Unlisted bool
 }
 
