@@ -64,17 +64,10 @@ func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cl
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-f.done:
-	case <-ctx.Done():
-	case <-f.overdue.Done():
-	}
-	select {
-	case <-f.done: // perhaps beside another
-		return f.info.Load(), f.err
-	default:
+	if !f.await(ctx) {
 		return f.info.Load(), &gates.Error{Outcome: gates.Unknown, Pod: pod, Node: node, Cause: ctx.Err()}
 	}
+	return f.info.Load(), f.err
 }
 
 // AwaitBind waits until a bind of a pod to a node has ended, if one is under way. It reports false where that is not
@@ -83,12 +76,13 @@ func (a *Arbiter) AwaitBind(ctx context.Context, pod ledger.PodRef, node string)
 	a.mu.Lock()
 	f := a.flights[flightKey{pod, node}]
 	a.mu.Unlock()
-	if f == nil {
-		return true
-	}
+	return f == nil || f.await(ctx)
+}
+
+// await waits until a flight has ended, and reports false where it has not in time.
+func (f *flight) await(ctx context.Context) bool {
 	select {
 	case <-f.done:
-		return true
 	case <-ctx.Done():
 	case <-f.overdue.Done():
 	}

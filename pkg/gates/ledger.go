@@ -51,14 +51,11 @@ func (l *GatedLedger) RefuseSlot(slot *ledger.Slot) error { return l.Refuse(aske
 
 // askedFor is what is asked for by a slot.
 func askedFor(slot *ledger.Slot) *ledger.Placement {
-	asked := &ledger.Placement{
-		Pod: slot.Pod, Node: slot.Node, Request: slot.Request, Scheduler: slot.Scheduler, Caller: slot.Caller,
-		Priority: slot.Priority, Devices: slot.Devices,
-	}
+	asked := slot.Placement()
 	if asked.Pod.Namespace == "" {
 		asked.Pod.Namespace = slot.Ref.Namespace
 	}
-	return asked
+	return &asked
 }
 
 // StartBind begins a bind if the gates let the pod pass and there is capacity for it. The

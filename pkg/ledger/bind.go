@@ -28,9 +28,7 @@ type Grant struct {
 func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, more := l.expire(now); more {
-		l.expireAround(p.Pod, p.Node, SlotRef{}, now)
-	}
+	l.expireFor(p, now)
 	return l.startBind(p)
 }
 
@@ -133,9 +131,7 @@ func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 func (l *Ledger) ChangeBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, more := l.expire(now); more {
-		l.expireAround(p.Pod, p.Node, SlotRef{}, now)
-	}
+	l.expireFor(p, now)
 	own := l.find(p.Pod)
 	if own == nil || own.state != Binding || l.names[own.node] != p.Node {
 		return l.startBind(p)

@@ -61,7 +61,7 @@ func (l *account) shareOut(asks []deviceAsk) [][]GivenDevices {
 // wantsShare returns what a slot asks for if it is not there yet, and its pod has nothing
 // yet and no slot that it may use.
 func (l *account) wantsShare(spec *Slot) *DeviceRequest {
-	p := spec.placement()
+	p := spec.Placement()
 	there := l.slots[spec.Ref] != nil || (p.Pod.Name != "" && l.find(p.Pod) != nil)
 	if p.Devices == nil || p.Devices.Err != "" || there || len(l.candidates(&p)) > 0 {
 		return nil

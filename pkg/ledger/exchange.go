@@ -45,19 +45,13 @@ func (x *Exchange) isMixed() bool {
 func (l *Ledger) StartBindWith(p *Placement, x *Exchange, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, more := l.expire(now); more {
-		l.expireAround(p.Pod, p.Node, SlotRef{}, now)
-	}
+	l.expireFor(p, now)
 	if own := l.find(p.Pod); own != nil && own.isAllocation() {
 		return l.startBind(p)
 	}
-	given, steps, rejection := l.tryExchange(p, x)
+	steps, rejection := l.exchange(p, x)
 	if rejection != nil {
-		l.revertExchange(given, steps)
 		return Grant{}, rejection
-	}
-	for _, e := range given {
-		l.endDetached(e, SlotReleased, PodRef{})
 	}
 	grant := l.turnStep(&steps[0], p)
 	l.commitAll(steps)
@@ -69,16 +63,23 @@ func (l *Ledger) Exchange(x *Exchange, now time.Time) *Rejection {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expire(now)
-	given, steps, rejection := l.tryExchange(nil, x)
+	steps, rejection := l.exchange(nil, x)
+	l.commitAll(steps)
+	return rejection
+}
+
+// exchange gives up slots for good if all that is asked for can be had for them, or does nothing. The steps are to be
+// committed.
+func (l *account) exchange(p *Placement, x *Exchange) ([]step, *Rejection) {
+	given, steps, rejection := l.tryExchange(p, x)
 	if rejection != nil {
 		l.revertExchange(given, steps)
-		return rejection
+		return nil, rejection
 	}
 	for _, e := range given {
 		l.endDetached(e, SlotReleased, PodRef{})
 	}
-	l.commitAll(steps)
-	return nil
+	return steps, nil
 }
 
 // Exchange is what Ledger.Exchange would say. What it makes, and gives up, stays so for the questions that follow.
@@ -264,7 +265,7 @@ func (l *account) tryNodes(steps []step, c *Choice, placed int, usable map[int32
 				continue
 			}
 			spec.Node = name
-			p := spec.placement()
+			p := spec.Placement()
 			p.Slots = usable[i]
 			m := l.limiterOf(&p, p.Caller)
 			h, v := l.fitAny(i, &p, l.candidates(&p), &m)

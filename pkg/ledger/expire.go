@@ -60,6 +60,13 @@ func (l *account) lapse(e *entry) int {
 	return 1
 }
 
+// expireFor lets expire what is due before a bind is decided.
+func (l *account) expireFor(p *Placement, now time.Time) {
+	if _, more := l.expire(now); more {
+		l.expireAround(p.Pod, p.Node, SlotRef{}, now)
+	}
+}
+
 // expireAround lets expire what is due of all that bears on a decision about a
 // pod, a node and a slot. Decisions call it where a batch was not all: they must
 // not have to pay for everything that is due in the cluster.

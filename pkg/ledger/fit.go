@@ -10,12 +10,9 @@ import (
 )
 
 // fit checks a pod against a node, all except the budgets (limiter): by use of slot h there, or, where h is nil, in the
-// node's free capacity. It is the one place that says whether something fits. For
-// pods without devices it allocates nothing, and its cost does not depend on how many
-// pods are on the node. What is to be left out of the account is taken off it before
-// (Trial). place is the slot in memory, off the account, that turns into the pod's
-// allocation, or nil. Where there is one, it does not matter that the node was cordoned
-// since the slot was made.
+// node's free capacity. It is the one place that says whether something fits. For pods without devices it allocates
+// nothing, and its cost does not depend on how many pods are on the node. place is the slot in memory, off the account,
+// that turns into the pod's allocation, or nil: where there is one, a cordon of the node does not matter.
 func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
 	v := l.fitCapacity(i, p.Request, l.rowFor(i, p, place), h, place)
 	if p.Devices != nil || l.flags[i]&(hasDevices|usesDRA) != 0 {
@@ -279,7 +276,26 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 func (l Reader) FitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	l.fitAll(p, visit)
+	over := l.limiterOf(p, p.Caller).whole
+	for i, flags := range l.flags {
+		if flags&nodeKnown == 0 {
+			continue
+		}
+		v := over
+		if over.Reason == Fits {
+			row := l.row(int32(i))
+			if flags&hasNominated != 0 {
+				row = l.rowFor(int32(i), p, nil)
+			}
+			v = l.fitCapacity(int32(i), p.Request, row, nil, nil) // and not fit, which is one call more for every node
+		}
+		if over.Reason == Fits && (p.Devices != nil || flags&(hasDevices|usesDRA) != 0) {
+			v = l.andDevices(v, int32(i), p, nil, nil)
+		}
+		if !visit(l.names[i], v) {
+			return
+		}
+	}
 }
 
 // Rooms calls visit for every node with free capacity for the pod, in no particular order, with how many pods like it
@@ -320,29 +336,6 @@ func (l Reader) FitsAnywhere(p *Placement) (fits bool) {
 		return !fits
 	})
 	return fits
-}
-
-func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
-	over := l.limiterOf(p, p.Caller).whole
-	for i, flags := range l.flags {
-		if flags&nodeKnown == 0 {
-			continue
-		}
-		v := over
-		if over.Reason == Fits {
-			row := l.row(int32(i))
-			if flags&hasNominated != 0 {
-				row = l.rowFor(int32(i), p, nil)
-			}
-			v = l.fitCapacity(int32(i), p.Request, row, nil, nil) // and not fit, which is one call more for every node
-		}
-		if over.Reason == Fits && (p.Devices != nil || flags&(hasDevices|usesDRA) != 0) {
-			v = l.andDevices(v, int32(i), p, nil, nil)
-		}
-		if !visit(l.names[i], v) {
-			return
-		}
-	}
 }
 
 // candidates lists the slots a pod may use: those kept for it alone, and those

@@ -91,13 +91,6 @@ func (l Reader) Limited() bool {
 	return l.budgets[OfNamespace].limited() || l.budgets[OfCaller].limited()
 }
 
-// LimitsCallers reports whether what callers may use is limited.
-func (l Reader) LimitsCallers() bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.budgets[OfCaller].limited()
-}
-
 // OverLimit returns why a pod that has nothing yet could be bound nowhere but with a slot, whatever is free: it
 // would be more than its namespace, or its caller, may use. It is nil where that is not so. p.Node is not looked at.
 func (l Reader) OverLimit(p *Placement) *Rejection {
@@ -125,7 +118,7 @@ func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
 		if s.Pod.Name != "" && l.find(s.Pod) != nil {
 			continue
 		}
-		p := s.placement()
+		p := s.Placement()
 		together := p
 		together.Request = before.Plus(s.Request)
 		m := l.limiterOf(&together, p.Caller)

@@ -119,7 +119,7 @@ type step struct {
 // trySlot makes one slot without telling anybody, or finds the one that is there
 // already. A step without a slot means that the pod needs none.
 func (l *account) trySlot(spec *Slot, share []GivenDevices) (s step, existing *entry, rejection *Rejection) {
-	p := spec.placement()
+	p := spec.Placement()
 	if spec.InMemory() {
 		s, rejection = l.tryMemory(spec, &p, share)
 		return s, nil, rejection
@@ -138,8 +138,8 @@ func (l *account) trySlot(spec *Slot, share []GivenDevices) (s step, existing *e
 	return step{slot: l.addSlot(spec, i, nil, l.takeShare(i, spec.Devices, share, nil)), fresh: true}, nil, nil
 }
 
-// placement is what the slot asks for, as its pod would.
-func (h *Slot) placement() Placement {
+// Placement returns what the slot asks for, as its pod would.
+func (h *Slot) Placement() Placement {
 	return Placement{
 		Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Caller: h.Caller, Priority: h.Priority,
 		Slots: h.Slots, Devices: h.Devices, slotNamespace: h.Ref.Namespace,

@@ -118,7 +118,7 @@ func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Slot
 	spec.Node, spec.Request, spec.Caller = l.names[i], l.besidesDRA(i, c.request.Capacity()), c.caller
 	left := c.leftDevices()
 	l.removePod(c, pod, resourceVersion)
-	p := spec.placement()
+	p := spec.Placement()
 	m := l.limiterOf(&p, p.Caller)
 	v := m.whole
 	if v.Reason == Fits {

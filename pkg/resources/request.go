@@ -135,7 +135,7 @@ func (r *Request) Relisted(t *Table) *Request {
 // AtLeast returns the request with so much of a resource, where it asks for less; r itself where it does not, or where
 // nobody counts resources of the name. The name gets a column if there are any left for what pods name.
 func (r *Request) AtLeast(t *Table, name v1.ResourceName, value int64) *Request {
-	col, ok := internCounted(t.InternUse, t, name)
+	col, ok := t.Use(name)
 	if !ok {
 		return r
 	}
@@ -245,7 +245,7 @@ func ForBoundPod(t *Table, pod *v1.Pod) Request {
 		if value <= 0 || name == v1.ResourcePods {
 			continue
 		}
-		if col, ok := internCounted(t.InternUse, t, name); ok {
+		if col, ok := t.Use(name); ok {
 			req.Amounts = append(req.Amounts, Amount{Column: col, Value: value})
 		}
 	}
@@ -270,7 +270,7 @@ func byDRA(t *Table, pod *v1.Pod) (columns []Column) {
 		if !asks(pod, name) { // nobody makes the table grow by names that come to nothing
 			continue
 		}
-		if column, ok := internCounted(t.InternUse, t, name); ok && !slices.Contains(columns, column) {
+		if column, ok := t.Use(name); ok && !slices.Contains(columns, column) {
 			columns = append(columns, column)
 		}
 	}
@@ -303,13 +303,6 @@ func Offered(t *Table, node *v1.Node) map[v1.ResourceName]int64 {
 		}
 	}
 	return offered
-}
-
-func internCounted(intern func(v1.ResourceName) (Column, bool), t *Table, name v1.ResourceName) (Column, bool) {
-	if !t.counts(name) {
-		return 0, false
-	}
-	return intern(name)
 }
 
 func sortAmounts(amounts []Amount) {

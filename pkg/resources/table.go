@@ -80,13 +80,23 @@ func (t *Table) Lookup(name v1.ResourceName) (Column, bool) {
 // clients cannot make the table grow.
 func (t *Table) Intern(name v1.ResourceName) (Column, bool) { return t.intern(name, false) }
 
-// InternUse is Intern for what bound pods use. It also returns false where pods
-// have named too many resources that no node has ever offered: a pod's use of
-// those counts for nothing, as no node could be short of them.
-func (t *Table) InternUse(name v1.ResourceName) (Column, bool) { return t.intern(name, true) }
+// Use is Intern for what bound pods use, where resources of the name are counted. It also returns false where pods have
+// named too many resources that no node has ever offered: a pod's use of those counts for nothing, as no node could be
+// short of them.
+func (t *Table) Use(name v1.ResourceName) (Column, bool) {
+	if !t.counts(name) {
+		return 0, false
+	}
+	return t.intern(name, true)
+}
 
 // Offer is Intern for a resource that a node offers, where resources of the name are counted.
-func (t *Table) Offer(name v1.ResourceName) (Column, bool) { return internCounted(t.Intern, t, name) }
+func (t *Table) Offer(name v1.ResourceName) (Column, bool) {
+	if !t.counts(name) {
+		return 0, false
+	}
+	return t.intern(name, false)
+}
 
 func (t *Table) intern(name v1.ResourceName, use bool) (Column, bool) {
 	if c, ok := t.Lookup(name); ok {

@@ -31,7 +31,7 @@ func TestShortage(t *testing.T) {
 
 func TestRequestText(t *testing.T) {
 	table := NewTable()
-	gpu, ok := table.InternUse("nvidia.com/gpu")
+	gpu, ok := table.Use("nvidia.com/gpu")
 	assert.True(t, ok)
 	r := &Request{
 		Amounts:  []Amount{{CPU, 2500}, {Memory, 2 << 30}, {Pods, 1}, {gpu, 1}},

@@ -25,9 +25,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	l := quiet()
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	for k := range 2 * MaxLatest {
+	for k := range 2 * maxLatest {
 		r := refusal(k)
-		r.Rejection.Pod.UID = types.UID(fmt.Sprint("uid-", k%MaxLatest))
+		r.Rejection.Pod.UID = types.UID(fmt.Sprint("uid-", k%maxLatest))
 		body := strings.Repeat("x", 10_000) + "node"
 		r.Rejection.Node, r.Message = body[10_000:], strings.Repeat("long", 1000)
 		l.Refused(r)
@@ -35,7 +35,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	used := int64(after.HeapAlloc) - int64(before.HeapAlloc)
-	t.Logf("%d bytes for each of %d refusals, the pods that wait included", used/MaxLatest, MaxLatest)
+	t.Logf("%d bytes for each of %d refusals, the pods that wait included", used/maxLatest, maxLatest)
 	assert.Less(t, used, int64(32<<20))
 	runtime.KeepAlive(l)
 }

@@ -1,11 +1,11 @@
 package waiting
 
-// MaxLatest is how many of the latest refusals are remembered.
-const MaxLatest = 10_000
+// maxLatest is how many of the latest refusals are remembered.
+const maxLatest = 10_000
 
 // latest are the latest refusals of all pods.
 type latest struct {
-	ring  []*Refusal // the refusal of number n is at n % MaxLatest
+	ring  []*Refusal // the refusal of number n is at n % maxLatest
 	count uint64     // how many there were
 }
 
@@ -17,10 +17,10 @@ func (w *Pods) Refused(r *Refusal) (before *Refusal, waits bool) {
 	defer w.mu.Unlock()
 	l := &w.latest
 	r.Number = l.count + 1
-	if l.count < MaxLatest {
+	if l.count < maxLatest {
 		l.ring = append(l.ring, r)
 	} else {
-		l.ring[l.count%MaxLatest] = r
+		l.ring[l.count%maxLatest] = r
 	}
 	l.count++
 	return w.refused(r)
@@ -63,7 +63,7 @@ func (w *Pods) RefusalsAfter(number uint64) (refusals []*Refusal, last uint64) {
 	from := min(max(number, oldest), l.count)
 	refusals = make([]*Refusal, 0, l.count-from)
 	for n := from; n < l.count; n++ {
-		refusals = append(refusals, l.ring[n%MaxLatest])
+		refusals = append(refusals, l.ring[n%maxLatest])
 	}
 	return refusals, l.count
 }

@@ -36,12 +36,12 @@ const (
 	ofClaims = "claims"
 )
 
-// ReasonReserved is that of the Events about reservations; those about a limit, claims or a gang have the
+// reasonReserved is that of the Events about reservations; those about a limit, claims or a gang have the
 // name of the ledger's reason.
-const ReasonReserved = "CapacityReserved"
+const reasonReserved = "CapacityReserved"
 
-// ReasonRepeated is that of the Events about Bindings that are asked for again and again.
-const ReasonRepeated = "BindingRepeated"
+// reasonRepeated is that of the Events about Bindings that are asked for again and again.
+const reasonRepeated = "BindingRepeated"
 
 // TellRefused tells a pod that was refused all nodes offered what is wrong with its claims, and what keeps it from the
 // nodes.
@@ -86,7 +86,7 @@ func (w *Pods) TellRepeated(pod *cluster.Pod, r *Refusal, within time.Duration) 
 		pod.Scheduler, r.Caller, r.Times, within.Round(time.Second), r.Rejection.Node, why)
 	about := follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID)
 	// Of Events that differ in the note alone only the first is written, and then counted.
-	return w.notices.Tell(about, v1.EventTypeWarning, ReasonRepeated, fmt.Sprint("RefuseBinding", r.Times), note)
+	return w.notices.Tell(about, v1.EventTypeWarning, reasonRepeated, fmt.Sprint("RefuseBinding", r.Times), note)
 }
 
 // isDue reports whether it is time to look at a pod, or to tell it a note, and puts that off: of several who ask at
@@ -152,10 +152,10 @@ func (w *Pods) keptFrom(p *ledger.Placement, offered []string) (reason, note str
 		return "", ""
 	}
 	if slot.Namespace != p.Pod.Namespace {
-		return ReasonReserved,
+		return reasonReserved,
 			fmt.Sprintf("node %s would have capacity for this pod, but a reservation of another namespace keeps it for others",
 				node)
 	}
-	return ReasonReserved, fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others",
+	return reasonReserved, fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others",
 		node, slot)
 }

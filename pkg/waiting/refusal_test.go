@@ -79,14 +79,14 @@ func TestTheLatestAreRemembered(t *testing.T) {
 	check(2, 3, 3, 1, 3)
 	check(3, 0, 0, 0, 3)
 	check(1<<60, 0, 0, 0, 3)
-	for k := 3; k < MaxLatest+5; k++ {
+	for k := 3; k < maxLatest+5; k++ {
 		w.Refused(refusal(k))
 	}
-	check(0, 6, MaxLatest+5, MaxLatest, MaxLatest+5)
-	check(MaxLatest, MaxLatest+1, MaxLatest+5, 5, MaxLatest+5)
-	list, _ := w.RefusalsAfter(MaxLatest + 4)
+	check(0, 6, maxLatest+5, maxLatest, maxLatest+5)
+	check(maxLatest, maxLatest+1, maxLatest+5, 5, maxLatest+5)
+	list, _ := w.RefusalsAfter(maxLatest + 4)
 	assert.Len(t, list[0].Rejection.Holders, maxHolders)
-	assert.Equal(t, time.Unix(MaxLatest+4, 0), list[0].At)
+	assert.Equal(t, time.Unix(maxLatest+4, 0), list[0].At)
 }
 
 func TestWhoWaits(t *testing.T) {
@@ -257,7 +257,7 @@ func TestWaiters(t *testing.T) {
 func TestRefusedAgain(t *testing.T) {
 	w := quiet()
 	w.Refused(refusal(0))
-	for range MaxLatest {
+	for range maxLatest {
 		w.RefusedAgain(refusal(1))
 	}
 	list, last := w.RefusalsAfter(0)
@@ -266,7 +266,7 @@ func TestRefusedAgain(t *testing.T) {
 	require.Len(t, w.waiters(), 2)
 	for _, waiter := range w.waiters() {
 		if waiter.Last.Rejection.Pod == refusal(1).Rejection.Pod {
-			assert.Equal(t, MaxLatest, waiter.Times)
+			assert.Equal(t, maxLatest, waiter.Times)
 		}
 	}
 }

@@ -14,16 +14,11 @@ import (
 
 // Try tries a plan where some pods are gone, and asks where a pod would fit after it. Nothing may be left of it.
 func (e *Explorer) Try(plan ledger.Plan, gone []types.UID, at *ledger.Placement, nodes []string) {
-	was, plain := e.Snapshot(), e.hasNothing(at)
-	plain = plain && !slices.ContainsFunc(plan.Slots, func(h ledger.Slot) bool { return h.Pod.Name == at.Pod.Name })
+	was := e.Snapshot()
 	e.Ledger.Try(func(t *ledger.Trial) {
 		t.Remove(gone...)
 		t.Reserve(plan)
-		all := map[string]ledger.Verdict{}
-		t.FitAll(at, func(node string, v ledger.Verdict) bool { all[node] = v; return true })
-		if some := t.AppendFit(nil, at, nodes); plain {
-			e.agree(all, some, nodes)
-		}
+		t.AppendFit(nil, at, nodes)
 	})
 	require.Equal(e.t, was, e.Snapshot(), "a trial changes nothing")
 }

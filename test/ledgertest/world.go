@@ -223,7 +223,7 @@ func (w *World) value(t *rapid.T, label string, most int64) int64 {
 // ListAll gives all resources a column, as what bound pods use has one in a server.
 func (w *World) ListAll() {
 	for _, name := range append([]v1.ResourceName{gpu, nic}, extended...) {
-		w.Table.InternUse(name)
+		w.Table.Use(name)
 	}
 }
 
