@@ -11,13 +11,10 @@ package metrics
 
 import (
 	"net/http"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 const namespace = "globalreserve"
@@ -62,11 +59,10 @@ type Metrics struct {
 
 	schedulers *label
 	resources  *label
-	ledger     atomic.Pointer[func() ledger.Stats]
 }
 
-// New makes the collectors, those of the Go runtime and of the process included. The ledger's
-// gauges appear once RegisterLedger was called.
+// New makes the collectors, those of the Go runtime and of the process included. The Register methods add what is read
+// at a scrape.
 func New() *Metrics {
 	m := &Metrics{
 		registry:   prometheus.NewRegistry(),
@@ -76,7 +72,6 @@ func New() *Metrics {
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		ledgerCollector{stats: &m.ledger},
 	)
 	m.requests = m.counterVec("requests_total", "HTTP requests answered, by verb and status code.", "verb", "code")
 	m.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -155,104 +150,6 @@ func (m *Metrics) addDrift() {
 	m.driftFound = m.counterVec("ledger_drift_found_total",
 		"Differences between the ledger and the cluster found by all comparisons, by kind.", "kind")
 	m.registry.MustRegister(m.drift)
-}
-
-// RegisterElection adds what is known of the election: whether this server decides, whether the API server refuses what
-// one before it sends, and its term, 0 before it decides. They are called on every scrape. It must be called once.
-func (m *Metrics) RegisterElection(observes bool, leads, fenced func() bool, term func() float64) {
-	number := func(is func() bool) func() float64 {
-		return func() float64 {
-			if is() {
-				return 1
-			}
-			return 0
-		}
-	}
-	for name, gauge := range map[string]struct {
-		help string
-		read func() float64
-	}{
-		"leader": {"Whether this server is the one that decides: 1 or 0.", number(leads)},
-		"observing": {
-			"Whether this server only observes and refuses nothing (--observe): 1 or 0.",
-			number(func() bool { return observes }),
-		},
-		"fence_up": {"Whether the API server was seen to refuse what an earlier server sends, when this one took over: 1 " +
-			"or 0.", number(fenced)},
-		"term": {"The term in which this server decides, or decided last.", term},
-	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: namespace, Name: name,
-			Help: gauge.help,
-		}, gauge.read))
-	}
-}
-
-// RegisterForwarding adds what became of requests that this server passed on, or was to pass on: how many have waited
-// for a server that decides, and how many got no answer. They are called on every scrape. It must be called once.
-func (m *Metrics) RegisterForwarding(held, unknown func() float64) {
-	m.registry.MustRegister(
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Namespace: namespace, Name: "forward_held_total",
-			Help: "Requests that waited because no server decided, or could be asked.",
-		}, held),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Namespace: namespace, Name: "forward_unknown_total",
-			Help: "Requests passed on to the server that decides of which it is not known what was done, because no " +
-				"answer came.",
-		}, unknown))
-}
-
-// RegisterResourceClaims adds what is known of DRA devices: of how many more is allocated than there is, and how many
-// claims keep some for pods that are not bound. They are called on every scrape. It must be called once.
-func (m *Metrics) RegisterResourceClaims(doubles, unbound func() int) {
-	for name, gauge := range map[string]struct {
-		help string
-		read func() int
-	}{
-		"dra_double_devices": {"DRA devices, and counters of pools, of which more is allocated to ResourceClaims than " +
-			"there is.", doubles},
-		"dra_unbound_claims": {
-			"ResourceClaims that have had devices for 10 seconds and more, for pods that are not bound.",
-			unbound,
-		},
-	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: namespace, Name: name,
-			Help: gauge.help,
-		},
-			func() float64 { return float64(gauge.read()) }))
-	}
-}
-
-// RegisterAutoscaling adds how many nodes are annotated against being removed by autoscalers. It is called on every
-// scrape. It must be called once.
-func (m *Metrics) RegisterAutoscaling(protected func() int) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "protected_nodes",
-		Help: "Nodes that are annotated against being removed by autoscalers, because reservations keep unused capacity " +
-			"there.",
-	}, func() float64 { return float64(protected()) }))
-}
-
-// RegisterIntake adds the memory that requests have at present. It must be called once.
-func (m *Metrics) RegisterIntake(used func() int64) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "request_memory_bytes",
-		Help: "Memory of request bodies and of answers that are being sent.",
-	}, func() float64 { return float64(used()) }))
-}
-
-// RegisterRefused adds how many requests were refused because of how much their callers ask for, by reason. They are
-// read on every scrape. It must be called once.
-func (m *Metrics) RegisterRefused(reasons map[string]func() int64) {
-	for reason, read := range reasons {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Namespace: namespace, Name: "refused_requests_total", ConstLabels: prometheus.Labels{"reason": reason},
-			Help: "Requests answered with 429 because of how much their callers ask for, by reason: Rate, InFlight, or " +
-				"Reviews, which are questions to the API server.",
-		}, func() float64 { return float64(read()) }))
-	}
 }
 
 // Handler serves the metrics in the Prometheus exposition formats.

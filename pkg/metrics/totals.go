@@ -13,28 +13,6 @@ import (
 // hours.
 var timeToBindBuckets = []float64{1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}
 
-var (
-	capacityDesc = prometheus.NewDesc(namespace+"_capacity",
-		"Capacity of all nodes together, by resource and state, in CPUs, bytes or the resource's own unit. States: "+
-			"allocatable; bound, used by pods; reserved, kept by slots or used by binds that are under way; free, which "+
-			"counts no node that is overcommitted; overcommitted, used beyond what there is.",
-		[]string{"resource", "state"}, nil)
-	reservedDesc = prometheus.NewDesc(namespace+"_reserved",
-		"Capacity that is kept by slots, or used by binds that are under way, by the scheduler it is for, in CPUs, bytes "+
-			"or the resource's own unit.",
-		[]string{"scheduler", "resource"}, nil)
-	devicesDesc = prometheus.NewDesc(namespace+"_devices",
-		"Named devices of all nodes together, by resource and state: used, free, or unusable for those that may not be "+
-			"given out.",
-		[]string{"resource", "state"}, nil)
-	pendingDesc = prometheus.NewDesc(namespace+"_pending_pods",
-		"Pods that were refused capacity and have no node since, by scheduler and the reason of the last refusal. The "+
-			"server that decides tells.",
-		[]string{"scheduler", "reason"}, nil)
-	reservationsDesc = prometheus.NewDesc(namespace+"_reservations",
-		"Reservation objects, by phase.", []string{"phase"}, nil)
-)
-
 // Pending is a scheduler, and a reason for which pods of it were refused.
 type Pending struct{ Scheduler, Reason string }
 
@@ -47,54 +25,55 @@ type Totals struct {
 }
 
 // RegisterTotals adds the metrics of totals. It must be called once.
-func (m *Metrics) RegisterTotals(t Totals) { m.registry.MustRegister(totalsCollector{m, t}) }
-
-// totalsCollector reads totals at the moment of the scrape.
-type totalsCollector struct {
-	metrics *Metrics
-	of      Totals
-}
-
-// Describe implements prometheus.Collector.
-func (c totalsCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{capacityDesc, reservedDesc, devicesDesc, pendingDesc, reservationsDesc} {
-		ch <- desc
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c totalsCollector) Collect(ch chan<- prometheus.Metric) {
-	t := c.of.Capacity()
-	capacity, reserved, devices, pending := newSums(capacityDesc), newSums(reservedDesc), newSums(devicesDesc),
-		newSums(pendingDesc)
-	for name, total := range t.Amounts {
-		resource := c.metrics.resources.value(string(name))
-		for state, value := range map[string]int64{
-			"allocatable": total.Allocatable, "bound": total.Bound, "reserved": total.Reserved, "free": total.Free,
-			"overcommitted": total.Overcommitted,
-		} {
-			capacity.add(inUnits(name, value), resource, state)
+func (m *Metrics) RegisterTotals(t Totals) {
+	m.registerCapacity(t.Capacity)
+	pending := gauges("pending_pods", "Pods that were refused capacity and have no node since, by scheduler and the "+
+		"reason of the last refusal. The server that decides tells.", "scheduler", "reason")
+	m.register(func(s sums) {
+		for of, pods := range t.Pending() {
+			s.add(pending, float64(pods), m.schedulers.value(of.Scheduler), of.Reason)
 		}
-	}
-	for by, value := range t.Reserved {
-		reserved.add(inUnits(by.Resource, value), c.metrics.schedulers.value(by.Scheduler),
-			c.metrics.resources.value(string(by.Resource)))
-	}
-	for name, total := range t.Devices {
-		resource := c.metrics.resources.value(name)
-		devices.add(float64(total.Used), resource, "used")
-		devices.add(float64(total.Free), resource, "free")
-		devices.add(float64(total.All-total.Used-total.Free), resource, "unusable")
-	}
-	for of, pods := range c.of.Pending() {
-		pending.add(float64(pods), c.metrics.schedulers.value(of.Scheduler), of.Reason)
-	}
-	for _, s := range []sums{capacity, reserved, devices, pending} {
-		s.collect(ch)
-	}
-	for phase, count := range c.of.Reservations() {
-		ch <- prometheus.MustNewConstMetric(reservationsDesc, prometheus.GaugeValue, float64(count), phase)
-	}
+	}, pending)
+	reservations := gauges("reservations", "Reservation objects, by phase.", "phase")
+	m.register(func(s sums) {
+		for phase, count := range t.Reservations() {
+			s.add(reservations, float64(count), phase)
+		}
+	}, reservations)
+}
+
+// registerCapacity adds what all nodes have together.
+func (m *Metrics) registerCapacity(read func() ledger.Totals) {
+	capacity := gauges("capacity", "Capacity of all nodes together, by resource and state, in CPUs, bytes or the "+
+		"resource's own unit. States: allocatable; bound, used by pods; reserved, kept by slots or used by binds that are "+
+		"under way; free, which counts no node that is overcommitted; overcommitted, used beyond what there is.",
+		"resource", "state")
+	reserved := gauges("reserved", "Capacity that is kept by slots, or used by binds that are under way, by the scheduler "+
+		"it is for, in CPUs, bytes or the resource's own unit.", "scheduler", "resource")
+	devices := gauges("devices", "Named devices of all nodes together, by resource and state: used, free, or unusable for "+
+		"those that may not be given out.", "resource", "state")
+	m.register(func(s sums) {
+		t := read()
+		for name, total := range t.Amounts {
+			resource := m.resources.value(string(name))
+			for state, value := range map[string]int64{
+				"allocatable": total.Allocatable, "bound": total.Bound, "reserved": total.Reserved, "free": total.Free,
+				"overcommitted": total.Overcommitted,
+			} {
+				s.add(capacity, inUnits(name, value), resource, state)
+			}
+		}
+		for by, value := range t.Reserved {
+			s.add(reserved, inUnits(by.Resource, value), m.schedulers.value(by.Scheduler),
+				m.resources.value(string(by.Resource)))
+		}
+		for name, total := range t.Devices {
+			resource := m.resources.value(name)
+			s.add(devices, float64(total.Used), resource, "used")
+			s.add(devices, float64(total.Free), resource, "free")
+			s.add(devices, float64(total.All-total.Used-total.Free), resource, "unusable")
+		}
+	}, capacity, reserved, devices)
 }
 
 // inUnits turns an amount of the ledger's into the unit of a metric.
@@ -103,22 +82,6 @@ func inUnits(resource v1.ResourceName, value int64) float64 {
 		return float64(value) / 1e3
 	}
 	return float64(value)
-}
-
-// sums are gauges with two labels, where several of what there is share the label "other".
-type sums struct {
-	desc *prometheus.Desc
-	by   map[[2]string]float64
-}
-
-func newSums(desc *prometheus.Desc) sums { return sums{desc, map[[2]string]float64{}} }
-
-func (s sums) add(value float64, first, second string) { s.by[[2]string{first, second}] += value }
-
-func (s sums) collect(ch chan<- prometheus.Metric) {
-	for labels, value := range s.by {
-		ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, value, labels[:]...)
-	}
 }
 
 // ObserveBound takes the time from the creation of a pod to when it was seen to have a node.
