@@ -128,7 +128,7 @@ func (a *App) takeOver(ctx context.Context, led time.Duration) error {
 	a.mayFollow.Open()
 	a.account.start(ctx, a.accountParts()...)
 	// A pod that an object names, and that is not there later, is gone.
-	err := errors.Join(a.devices.WaitAdopted(ctx), a.reservations.WaitListed(ctx), a.cache.WaitForSync(ctx))
+	err := errors.Join(a.devices.Adopted.Wait(ctx), a.reservations.Listed.Wait(ctx), a.cache.WaitForSync(ctx))
 	if err == nil && warm {
 		err = a.cache.CatchUp(ctx)
 	}

@@ -44,9 +44,9 @@ func (a *App) ages() map[string]time.Duration {
 	if a.options.Observe {
 		return ages
 	}
-	maps.Copy(ages, a.limits.Ages())
-	maps.Copy(ages, a.reservations.Ages())
-	maps.Copy(ages, a.devices.Ages())
+	maps.Copy(ages, a.limits.Watch.Ages())
+	maps.Copy(ages, a.reservations.Watch.Ages())
+	maps.Copy(ages, a.devices.Watch.Ages())
 	return ages
 }
 
@@ -58,9 +58,9 @@ func (a *App) allAges() map[string]time.Duration {
 	maps.Copy(ages, a.gangs.Ages())
 	maps.Copy(ages, a.claims.Ages())
 	maps.Copy(ages, a.devices.Templates.Ages())
-	maps.Copy(ages, a.keeper.Deployments.Ages())
+	maps.Copy(ages, a.keeper.Deployments.Watch.Ages())
 	maps.Copy(ages, a.forwarder.Ages())
-	maps.Copy(ages, a.provisioner.Ages())
+	maps.Copy(ages, a.provisioner.Watch.Ages())
 	return ages
 }
 
@@ -68,7 +68,8 @@ func (a *App) synced() bool {
 	if a.options.Observe {
 		return a.caughtUp.IsOpen()
 	}
-	return a.caughtUp.IsOpen() && a.limits.Synced() && a.reservations.Synced() && a.devices.Synced() && a.gangs.Synced()
+	return a.caughtUp.IsOpen() && a.limits.Ready.IsOpen() && a.reservations.Ready.IsOpen() && a.devices.Ready.IsOpen() &&
+		a.gangs.Synced()
 }
 
 // staleKinds says what was heard of too long ago to decide on, or "".
@@ -77,9 +78,9 @@ func (a *App) staleKinds() string { return a.health.staleKinds() }
 // troubles says why kinds that decisions rest on cannot be read, and what to do about it, or "".
 func (a *App) troubles() string {
 	all := a.cache.Troubles()
-	maps.Copy(all, a.limits.Troubles())
-	maps.Copy(all, a.reservations.Troubles())
-	maps.Copy(all, a.devices.Troubles())
+	maps.Copy(all, a.limits.Watch.Troubles())
+	maps.Copy(all, a.reservations.Watch.Troubles())
+	maps.Copy(all, a.devices.Watch.Troubles())
 	return follow.Troubles(all)
 }
 
@@ -89,7 +90,7 @@ func (a *App) besides() (lines string) {
 	unread := a.gangs.Troubles()
 	maps.Copy(unread, a.claims.Troubles())
 	maps.Copy(unread, a.devices.Templates.Troubles())
-	maps.Copy(unread, a.keeper.Deployments.Troubles())
+	maps.Copy(unread, a.keeper.Deployments.Watch.Troubles())
 	if text := follow.Troubles(unread); text != "" {
 		lines += "\nnot read: " + text
 	}
@@ -191,7 +192,7 @@ func (a *App) deviceClaimChanged(namespace, name string) {
 // waitComplete returns when the account is complete, or ctx ends.
 func (a *App) waitComplete(ctx context.Context) error {
 	for _, wait := range []func(context.Context) error{
-		a.limits.WaitForSync, a.devices.WaitForSync, a.gangs.WaitForSync, a.reservations.WaitForSync,
+		a.limits.Ready.Wait, a.devices.Ready.Wait, a.gangs.WaitForSync, a.reservations.Ready.Wait,
 	} {
 		if err := wait(ctx); err != nil {
 			return err

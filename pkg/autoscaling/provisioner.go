@@ -29,7 +29,8 @@ type Provisioner struct {
 
 	definitions *follow.Definitions
 	kind        *follow.Kind
-	watch       *follow.Watch
+	// Watch is of requests.
+	Watch *follow.Watch
 
 	mu    sync.Mutex                           // guards what follows
 	known map[owned]*unstructured.Unstructured // requests that were made here
@@ -49,7 +50,7 @@ func NewProvisioner(o Options) *Provisioner {
 		since:       map[types.UID]time.Time{}, next: map[types.UID]time.Time{}, served: map[string]time.Time{},
 	}
 	p.kind = p.definitions.Kind(requests.Resource)
-	p.watch = follow.NewWatch(p.kind, o.Log,
+	p.Watch = follow.NewWatch(p.kind, o.Log,
 		follow.NewSource(o.Objects, requests.Resource, ours{o.Objects.Resource(requests)}, &unstructured.Unstructured{},
 			p.observe, p.forget)).Foreign()
 	return p
@@ -89,9 +90,9 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { _ = p.definitions.Run(ctx) }) // its error is that of ctx
-	running.Go(func() { _ = p.watch.Run(ctx, func(context.Context) {}, func(context.Context) {}) })
+	running.Go(func() { _ = p.Watch.Run(ctx, nil, nil) })
 	for follow.Pause(ctx, lookEvery) {
-		if p.Ledger.Ready() == nil && p.watch.Listed() && !p.watch.Stale() {
+		if p.Ledger.Ready() == nil && p.Watch.Listed() && !p.Watch.Stale() {
 			p.step(ctx, p.Ledger.Clock.Now())
 		}
 	}
@@ -121,11 +122,8 @@ func (p *Provisioner) forget(request *unstructured.Unstructured) {
 
 // Trouble returns why requests cannot be read, or the last one could not be written; nil where all is well.
 func (p *Provisioner) Trouble() error {
-	return cmp.Or(p.watch.Troubles()[requests.Resource], p.writes.Trouble())
+	return cmp.Or(p.Watch.Troubles()[requests.Resource], p.writes.Trouble())
 }
-
-// Ages returns how long ago anything was heard of requests, while they are watched.
-func (p *Provisioner) Ages() map[string]time.Duration { return p.watch.Ages() }
 
 // step requests nodes for the reservations that have fitted none for long enough, tells what became of former requests,
 // and deletes those that nobody waits for.

@@ -3,7 +3,6 @@ package deviceclaims
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,21 +60,23 @@ const (
 // Controller keeps devices, claims and the ledger in step. Make one with New; it can run once.
 type Controller struct {
 	Options
-	watch *follow.Watch
+	// Watch is of devices and claims.
+	Watch *follow.Watch
 	// Templates are followed by themselves: only pods that name one depend on them.
 	Templates *follow.Watch
-	queue     *follow.Queue[object]
-	events    *follow.Events
-	refusals  *follow.Events
-	claims    claimSet
+	// Adopted is open when the ledger has the devices, and the claims can be resolved.
+	Adopted *follow.Latch
+	// Ready is open when pods and nodes are in the ledger, too: decisions can rely on the devices there.
+	Ready    *follow.Latch
+	queue    *follow.Queue[object]
+	events   *follow.Events
+	refusals *follow.Events
+	claims   claimSet
 
 	mu      sync.RWMutex // guards what follows
 	devices inventory
 	journal *follow.Journal
 	listed  bool // all objects there are are known: changes go to the ledger one by one
-
-	adopted *follow.Latch // open when the objects of the start are in the ledger
-	ready   *follow.Latch // open when pods and nodes are, too
 }
 
 // object is what is brought up to date: a claim, or a device, which has no namespace, or a pod, which has a
@@ -96,11 +97,11 @@ func New(o Options) *Controller {
 		events:   follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		refusals: follow.NewEvents(o.Recorder, refusalsPerSecond, refusalBurst),
 		devices:  newInventory(), claims: newClaimSet(),
-		adopted: follow.NewLatch(), ready: follow.NewLatch(),
+		Adopted: follow.NewLatch(), Ready: follow.NewLatch(),
 	}
 	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.bringAll)
 	kinds := o.Client.GlobalreserveV1alpha1()
-	c.watch = follow.NewWatch(o.Kind, o.Log,
+	c.Watch = follow.NewWatch(o.Kind, o.Log,
 		follow.NewSource(o.Client, "extendedresources", kinds.ExtendedResources(), &v1alpha1.ExtendedResource{},
 			c.observeDevice, c.forgetDevice),
 		follow.NewSource(o.Client, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll),
@@ -120,27 +121,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { _ = c.journal.Run(ctx, &c.mu) })
 	running.Go(func() { _ = c.queue.Run(ctx, c.bring) })
-	running.Go(func() {
-		nothing := func(context.Context) {}
-		_ = c.Templates.Run(ctx, nothing, nothing)
-	})
-	return c.watch.Run(ctx, c.present, c.absent)
+	running.Go(func() { _ = c.Templates.Run(ctx, nil, nil) })
+	return c.Watch.Run(ctx, c.present, c.absent)
 }
-
-// WaitAdopted returns nil when the ledger has the devices, and the claims can be resolved.
-func (c *Controller) WaitAdopted(ctx context.Context) error { return c.adopted.Wait(ctx) }
-
-// WaitForSync returns nil once Synced is true, or the error of ctx.
-func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wait(ctx) }
-
-// Ages returns how long ago anything was heard of each kind, while it is watched.
-func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
-
-// Troubles returns why they cannot be read, by kind.
-func (c *Controller) Troubles() map[string]error { return c.watch.Troubles() }
-
-// Synced reports whether decisions can rely on the devices in the ledger.
-func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 
 // present is called when all objects there are have been told of.
 func (c *Controller) present(ctx context.Context) {
@@ -164,13 +147,13 @@ func (c *Controller) absent(ctx context.Context) {
 
 // start has everything brought up to date once pods and nodes are in the ledger.
 func (c *Controller) start(ctx context.Context) {
-	c.adopted.Open()
+	c.Adopted.Open()
 	if c.StateSynced.Wait(ctx) != nil {
 		return
 	}
 	c.mu.Lock()
 	c.bringAll()
 	c.mu.Unlock()
-	c.ready.Open()
+	c.Ready.Open()
 	c.bringPods()
 }

@@ -255,8 +255,8 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 		}
 		pod := w.pod("p", "c", "", "")
 		without := func() {
-			assert.False(t, w.controller.watch.Listed())
-			assert.True(t, w.controller.Synced())
+			assert.False(t, w.controller.Watch.Listed())
+			assert.True(t, w.controller.Ready.IsOpen())
 			assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
 			assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"))
 			assert.Equal(t, ledger.Fits, w.fits(w.pod("q", "", "", ""), "n1"))
@@ -264,7 +264,7 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 		without()
 		w.served.Store(true)
 		pass(noticed)
-		require.True(t, w.controller.watch.Listed())
+		require.True(t, w.controller.Watch.Listed())
 		require.Equal(t, ledger.Fits, w.fits(pod, "n1"))
 
 		w.served.Store(false)
@@ -276,7 +276,7 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 		w.changed = nil
 		w.served.Store(true)
 		pass(noticed)
-		assert.True(t, w.controller.watch.Listed())
+		assert.True(t, w.controller.Watch.Listed())
 		assert.Equal(t, []string{"default/c"}, w.changed, "pods that wait for it have news")
 		assert.Equal(t, ledger.Fits, w.fits(pod, "n1"))
 		assert.Equal(t, "GPU-a", w.bind("p", "c", "n1"))

@@ -22,7 +22,7 @@ const reasonNotMade = "DeviceClaimNotMade"
 // Waits is told of a pod without a node that was first seen, or names other claims now: those that it gets from
 // templates are made.
 func (c *Controller) Waits(pod *cluster.Pod) {
-	if c.ready.IsOpen() { // until then start looks at all pods
+	if c.Ready.IsOpen() { // until then start looks at all pods
 		c.makeFor(pod)
 	}
 }

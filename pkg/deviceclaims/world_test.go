@@ -155,10 +155,10 @@ func (w *world) startEarly() (podsKnown func()) {
 	w.served.Store(true)
 	w.controller.StateSynced = follow.NewLatch()
 	w.run()
-	require.NoError(t, w.controller.WaitAdopted(t.Context()))
+	require.NoError(t, w.controller.Adopted.Wait(t.Context()))
 	return func() {
 		w.controller.StateSynced.Open()
-		require.NoError(t, w.controller.WaitForSync(t.Context()))
+		require.NoError(t, w.controller.Ready.Wait(t.Context()))
 	}
 }
 
@@ -179,7 +179,7 @@ func (w *world) start() {
 	w.run()
 	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 	defer cancel()
-	require.NoError(w, w.controller.WaitForSync(ctx))
+	require.NoError(w, w.controller.Ready.Wait(ctx))
 }
 
 func (w *world) run() {

@@ -38,7 +38,7 @@ func (o object) String() string {
 
 // bring makes the API server's object what it has to be, once it is known what that is.
 func (c *Controller) bring(ctx context.Context, key object) error {
-	if err := c.ready.Wait(ctx); err != nil {
+	if err := c.Ready.Wait(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)

@@ -342,9 +342,8 @@ func TestDeletedDefinitionIsNamed(t *testing.T) {
 		w := c.watch()
 		log, told := logtest.NewNullLogger()
 		w.log = log
-		nothing := func(context.Context) {}
 		run(c.kinds.Run)
-		run(func(ctx context.Context) error { return w.Run(ctx, nothing, nothing) })
+		run(func(ctx context.Context) error { return w.Run(ctx, nil, nil) })
 		require.Empty(t, told.AllEntries())
 		c.installed.Store(false)
 		pass(askAgain)
@@ -361,9 +360,8 @@ func TestReplacedUnseen(t *testing.T) {
 		first.UID = "first"
 		c := newCluster(first)
 		w := c.watch()
-		nothing := func(context.Context) {}
 		run(c.kinds.Run)
-		run(func(ctx context.Context) error { return w.Run(ctx, nothing, nothing) })
+		run(func(ctx context.Context) error { return w.Run(ctx, nil, nil) })
 		require.Equal(t, []string{"listed a"}, c.news())
 		second := configMap("a")
 		second.UID = "second"

@@ -232,7 +232,7 @@ func (w *Watch) Get(key string) any {
 
 // Run follows the objects until ctx ends. It calls present each time that the kind is installed and all
 // objects there are have been told of, and missing each time that it is not installed. Their ctx ends when
-// that changes.
+// that changes. Either may be nil.
 func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Context)) error {
 	if w.kind == nil {
 		w.follow(ctx, present)
@@ -247,7 +247,9 @@ func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Conte
 			w.log.Warnf("the cluster has no definition of %s: running without; %s",
 				strings.Join(w.kind.plurals, " and "), w.advice)
 		}
-		missing(ctx)
+		if missing != nil {
+			missing(ctx)
+		}
 		now = w.kind.next(ctx, now)
 	}
 	return nil
@@ -290,6 +292,8 @@ func (w *Watch) follow(ctx context.Context, present func(context.Context)) {
 		}
 	}
 	w.listed.Store(true)
-	present(ctx)
+	if present != nil {
+		present(ctx)
+	}
 	<-ctx.Done()
 }

@@ -42,9 +42,11 @@ const (
 // Controller keeps the limits of the ledger. Make one with New; it can run once.
 type Controller struct {
 	Options
-	watch  *follow.Watch
+	// Watch is of quotas.
+	Watch *follow.Watch
+	// Ready is open when all limits are in the ledger.
+	Ready  *follow.Latch
 	events *follow.Events
-	ready  *follow.Latch // open when all quotas there are count
 
 	mu      sync.Mutex                            // guards what follows
 	quotas  map[string]map[string]v1.ResourceList // by namespace and name
@@ -55,10 +57,10 @@ type Controller struct {
 // New makes a Controller and starts nothing.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst), ready: follow.NewLatch(),
+		Options: o, events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst), Ready: follow.NewLatch(),
 		quotas: map[string]map[string]v1.ResourceList{}, applied: map[ledger.BudgetKind]map[string]*ledger.Limits{},
 	}
-	c.watch = follow.NewWatch(nil, o.Log, follow.NewSource(o.Client, "resourcequotas",
+	c.Watch = follow.NewWatch(nil, o.Log, follow.NewSource(o.Client, "resourcequotas",
 		o.Client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &v1.ResourceQuota{}, c.set, c.gone))
 	return c
 }
@@ -68,27 +70,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { c.followNodes(ctx) })
-	return c.watch.Run(ctx, c.present, nil)
+	return c.Watch.Run(ctx, c.present, nil)
 }
-
-// WaitForSync returns nil once Synced is true, or the error of ctx.
-func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wait(ctx) }
-
-// Synced reports whether all limits are in the ledger.
-func (c *Controller) Synced() bool { return c.ready.IsOpen() }
-
-// Ages returns how long ago anything was heard of quotas.
-func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
-
-// Troubles returns why they cannot be read, by kind.
-func (c *Controller) Troubles() map[string]error { return c.watch.Troubles() }
 
 func (c *Controller) present(context.Context) {
 	c.mu.Lock()
 	c.listed = true
 	c.mu.Unlock()
 	c.Update()
-	c.ready.Open()
+	c.Ready.Open()
 }
 
 // followNodes takes percentages anew as what the nodes offer changes.

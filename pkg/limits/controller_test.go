@@ -94,9 +94,9 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 		c := New(Options{
 			Ledger: l.Observer(), Client: client, Policy: store, OnChanged: func() { changed++ }, Recorder: recorder, Log: log,
 		})
-		assert.False(t, c.Synced(), "nothing is decided before the first list")
+		assert.False(t, c.Ready.IsOpen(), "nothing is decided before the first list")
 		background.Run(t, c.Run)
-		require.NoError(t, c.WaitForSync(t.Context()))
+		require.NoError(t, c.Ready.Wait(t.Context()))
 		cpu := func(value int64) []resources.Amount { return []resources.Amount{{Column: resources.CPU, Value: value}} }
 		of := func(kind ledger.BudgetKind) map[string]ledger.Limits {
 			synctest.Wait()

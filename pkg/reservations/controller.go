@@ -68,8 +68,15 @@ const (
 // New; it can run once.
 type Controller struct {
 	Options
+	// Watch is of the objects.
+	Watch *follow.Watch
+	// Listed is open when the objects of the start are known. Pods and nodes are listed after that: a pod that an object
+	// names, and that is not there then, is gone.
+	Listed *follow.Latch
+	// Ready is open when the objects of the start hold what is theirs: decisions can rely on the reservations in the
+	// ledger.
+	Ready  *follow.Latch
 	now    func() time.Time // of the steady clock
-	watch  *follow.Watch
 	queue  *follow.Queue[types.NamespacedName]
 	events *follow.Events
 	kick   chan struct{} // something may fit now that did not
@@ -80,9 +87,6 @@ type Controller struct {
 	journal  *follow.Journal
 	orphans  *lru.Cache // how slots ended whose objects are not known, by SlotRef
 	starting bool       // the objects of the start are not restored yet
-
-	listed *follow.Latch // open when the objects of the start are known
-	ready  *follow.Latch // open when they hold what is theirs
 }
 
 // New makes a Controller and starts nothing.
@@ -97,10 +101,10 @@ func New(o Options) *Controller {
 		kick:    make(chan struct{}, 1),
 		records: map[types.NamespacedName]*record{},
 		orphans: lru.New(maxOrphans), starting: true,
-		listed: follow.NewLatch(), ready: follow.NewLatch(),
+		Listed: follow.NewLatch(), Ready: follow.NewLatch(),
 	}
 	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.lostTrack)
-	c.watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "reservations",
+	c.Watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "reservations",
 		o.Client.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll), &v1alpha1.Reservation{}, c.set, c.deleted))
 	return c
 }
@@ -115,27 +119,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { _ = c.journal.Run(ctx, &c.mu) })
 	running.Go(func() { c.placeLoop(ctx) })
 	running.Go(func() { _ = c.queue.Run(ctx, c.bring) })
-	return c.watch.Run(ctx, c.present, c.absent)
+	return c.Watch.Run(ctx, c.present, c.absent)
 }
 
-// WaitListed returns nil when the objects of the start are known. Pods and nodes are
-// listed after that: a pod that an object names, and that is not there then, is gone.
-func (c *Controller) WaitListed(ctx context.Context) error { return c.listed.Wait(ctx) }
-
-// WaitForSync returns nil once Synced is true, or the error of ctx.
-func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wait(ctx) }
-
-// Ages returns how long ago anything was heard of each kind, while it is watched.
-func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
-
-// Troubles returns why they cannot be read, by kind.
-func (c *Controller) Troubles() map[string]error { return c.watch.Troubles() }
-
-// Synced reports whether decisions can rely on the reservations in the ledger.
-func (c *Controller) Synced() bool { return c.ready.IsOpen() }
-
 // Serving reports whether the API server knows Reservations and they are watched.
-func (c *Controller) Serving() bool { return c.Kind.Installed() && c.watch.Listed() && c.Synced() }
+func (c *Controller) Serving() bool {
+	return c.Kind.Installed() && c.Watch.Listed() && c.Ready.IsOpen()
+}
 
 // Known reports whether the watch has brought a Reservation of a name.
 func (c *Controller) Known(namespace, name string) bool {
@@ -160,15 +150,15 @@ func (c *Controller) absent(ctx context.Context) { c.start(ctx) }
 // start restores what objects had, once: when pods and nodes are in the ledger. It reports whether that is
 // done.
 func (c *Controller) start(ctx context.Context) bool {
-	if c.Synced() {
+	if c.Ready.IsOpen() {
 		return true
 	}
-	c.listed.Open()
+	c.Listed.Open()
 	if c.StateSynced.Wait(ctx) != nil {
 		return false
 	}
 	c.restoreAll()
-	c.ready.Open()
+	c.Ready.Open()
 	return true
 }
 

@@ -31,7 +31,7 @@ outcome must be known). The life of a Reservation:
 	  - A reservation ends as a whole, when none of its slots is left. A slot with a bind in flight outlives its deadline.
 	  - Final phases are final. One that somebody wrote by hand is respected: the capacity is released.
 
-The objects are listed first (WaitListed), then pods and nodes. Before anything else is decided, objects get back the
+The objects are listed first (Listed), then pods and nodes. Before anything else is decided, objects get back the
 capacity that they say they had (restoreAll), the oldest first, each as a whole, and only where the capacity is free.
 Only the time of an object's creation cannot be written by anybody: the nodes and devices in status are a preference.
 An object whose capacity is not free waits like a new one, unless some of its pods run already: then it fails.

@@ -275,7 +275,7 @@ func TestWithoutDefinition(t *testing.T) {
 		w := makeWorld(t)
 		w.served.Store(false)
 		w.start()
-		assert.True(t, w.c.Synced(), "the server works without reservations")
+		assert.True(t, w.c.Ready.IsOpen(), "the server works without reservations")
 		assert.False(t, w.c.Serving())
 		w.served.Store(true)
 		w.pass(noticed)
@@ -297,7 +297,7 @@ func TestDefinitionGoesAndComesBack(t *testing.T) {
 		w.served.Store(false)
 		w.pass(noticed)
 		assert.False(t, w.c.Serving(), "nobody may write objects")
-		assert.True(t, w.c.Synced(), "the server works without reservations")
+		assert.True(t, w.c.Ready.IsOpen(), "the server works without reservations")
 		assert.False(t, w.c.Known(testNamespace, "r"))
 		assert.Empty(t, w.held("r"))
 		require.NoError(t, w.client.GlobalreserveV1alpha1().Reservations(testNamespace).

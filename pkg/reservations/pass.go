@@ -27,7 +27,7 @@ const (
 
 // placeLoop places pending reservations when something may fit that did not.
 func (c *Controller) placeLoop(ctx context.Context) {
-	if c.ready.Wait(ctx) != nil || c.MayDecide(ctx) != nil {
+	if c.Ready.Wait(ctx) != nil || c.MayDecide(ctx) != nil {
 		return
 	}
 	for next := passAgain; ; {

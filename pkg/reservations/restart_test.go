@@ -313,11 +313,11 @@ func TestReadyComesLast(t *testing.T) {
 		w.newServer()
 		w.known = follow.NewLatch()
 		w.start()
-		require.NoError(t, w.c.WaitListed(w.ctx()))
+		require.NoError(t, w.c.Listed.Wait(w.ctx()))
 		assert.Empty(t, w.held("r"), "what is still free is not known before all pods are")
-		assert.False(t, w.c.Synced())
+		assert.False(t, w.c.Ready.IsOpen())
 		w.known.Open()
-		require.NoError(t, w.c.WaitForSync(w.ctx()))
+		require.NoError(t, w.c.Ready.Wait(w.ctx()))
 		assert.Equal(t, []string{"a@n1"}, w.held("r"))
 	})
 }
@@ -334,7 +334,7 @@ func TestNothingNewBeforeDecisionsMayBeMade(t *testing.T) {
 		w.c.MayDecide = open.Wait
 		w.start()
 		w.settle()
-		assert.True(t, w.c.Synced())
+		assert.True(t, w.c.Ready.IsOpen())
 		assert.Equal(t, []string{"a@n1"}, w.held("held"))
 		assert.Empty(t, w.held("new"))
 		open.Open()

@@ -161,7 +161,7 @@ func (w *world) start() {
 	w.running.Go(func() { _ = w.definitions.Run(ctx) })
 	w.running.Go(func() { _ = w.c.Run(ctx) })
 	w.running.Go(func() {
-		if w.c.WaitListed(ctx) == nil && w.known.Wait(ctx) == nil {
+		if w.c.Listed.Wait(ctx) == nil && w.known.Wait(ctx) == nil {
 			w.tellLedger()
 			w.synced.Open()
 		}

@@ -29,7 +29,7 @@ const (
 
 // bring makes the API server's object what it has to be, once it is known what that is.
 func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error {
-	if err := c.ready.Wait(ctx); err != nil {
+	if err := c.Ready.Wait(ctx); err != nil {
 		return err
 	}
 	if err := c.MayDecide(ctx); err != nil {
@@ -185,7 +185,7 @@ func (c *Controller) delete(ctx context.Context, rsv *v1alpha1.Reservation) erro
 // gone drops an object that the API server does not have and the watch will not
 // tell of any more.
 func (c *Controller) gone(key types.NamespacedName, uid types.UID) {
-	if c.watch.Get(key.String()) != nil {
+	if c.Watch.Get(key.String()) != nil {
 		return // the watch is about to
 	}
 	c.mu.Lock()

@@ -90,10 +90,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { _ = c.definitions.Run(ctx) }) // its error is that of ctx
 	running.Go(func() { c.tellDoubles(ctx) })
 	running.Go(func() { _ = c.queue.Run(ctx, c.settle) })
-	running.Go(func() {
-		_ = c.classes.Run(ctx, func(context.Context) { c.offers.allListed() }, func(context.Context) {})
-	})
-	return c.watch.Run(ctx, c.present, func(context.Context) {})
+	running.Go(func() { _ = c.classes.Run(ctx, func(context.Context) { c.offers.allListed() }, nil) })
+	return c.watch.Run(ctx, c.present, nil)
 }
 
 // Ages returns how long ago anything was heard of each kind, while it is watched.

@@ -69,7 +69,7 @@ func (s *servers) run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { s.askWhereInDoubt(ctx) })
 	running.Go(func() { s.keepEntry(ctx) })
-	err := s.watch.Run(ctx, func(context.Context) {}, func(context.Context) {
+	err := s.watch.Run(ctx, nil, func(context.Context) {
 		s.o.Log.Warn("servers find each other by the LedgerTerm: while this one does not decide, it is not ready and " +
 			"passes nothing on")
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,15 +21,16 @@ var deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
 // Deployments knows the reservation annotations of all Deployments. Of each it
 // keeps its name and those annotations only.
 type Deployments struct {
+	// Watch is of the Deployments.
+	Watch  *follow.Watch
 	client metadata.Interface
-	watch  *follow.Watch
 	listed *follow.Latch // opened when all of them are known
 }
 
 // NewDeployments returns Deployments that are not watched yet.
 func NewDeployments(client metadata.Interface, log logrus.FieldLogger) *Deployments {
 	ignore := func(*metav1.PartialObjectMetadata) {}
-	return &Deployments{client: client, listed: follow.NewLatch(), watch: follow.NewWatch(nil, log, follow.NewSource(
+	return &Deployments{client: client, listed: follow.NewLatch(), Watch: follow.NewWatch(nil, log, follow.NewSource(
 		client, deployments.Resource, client.Resource(deployments), &metav1.PartialObjectMetadata{},
 		func(*metav1.PartialObjectMetadata, bool) {}, ignore).Keeping(onlyMarks))}
 }
@@ -57,21 +57,15 @@ func asking(deployment *metav1.PartialObjectMetadata) map[string]string {
 	return deployment.Annotations
 }
 
-// Troubles returns why Deployments cannot be read.
-func (d *Deployments) Troubles() map[string]error { return d.watch.Troubles() }
-
-// Ages returns how long ago anything was heard of Deployments, while they are watched.
-func (d *Deployments) Ages() map[string]time.Duration { return d.watch.Ages() }
-
 // run watches until ctx ends.
 func (d *Deployments) run(ctx context.Context) {
-	_ = d.watch.Run(ctx, func(context.Context) { d.listed.Open() }, func(context.Context) {})
+	_ = d.Watch.Run(ctx, func(context.Context) { d.listed.Open() }, nil)
 }
 
 // marks returns what the watch knows of a Deployment, nil where it has no
 // reservation annotations.
 func (d *Deployments) marks(namespace, name string) *cluster.Annotations {
-	if deployment, ok := d.watch.Get(namespace + "/" + name).(*metav1.PartialObjectMetadata); ok {
+	if deployment, ok := d.Watch.Get(namespace + "/" + name).(*metav1.PartialObjectMetadata); ok {
 		return cluster.ReadAnnotations(namespace, deployment.Annotations)
 	}
 	return nil

@@ -164,7 +164,7 @@ func TestOnlyMarksAreKeptOfDeployments(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, &cluster.Annotations{Keep: cluster.KeepYes, Godel: true}, w.Deployments.marks("ns", "web"))
 		assert.Nil(t, w.Deployments.marks("other", "web"))
-		kept := w.Deployments.watch.Get("ns/web").(*metav1.PartialObjectMetadata)
+		kept := w.Deployments.Watch.Get("ns/web").(*metav1.PartialObjectMetadata)
 		assert.Equal(t, map[string]string{"godel.bytedance.com/reservation": "true"}, kept.Annotations)
 		assert.Empty(t, kept.Labels)
 	})
