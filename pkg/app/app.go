@@ -78,18 +78,17 @@ type App struct {
 	// current is open when the ledger has everything that was written before this one took over.
 	mayFollow, caughtUp *follow.Latch
 
-	checks  *identity.Checks
-	known   http.Handler // serves callers that are known
-	intake  *httpjson.Intake
-	api     *rest.API
-	health  *health
-	page    *httpServer   // nil where the page is not served
-	probes  *httpServer   // nil where probes and metrics have no port of their own
-	server  *httpServer   // nil without plain HTTP
-	secure  *secureServer // nil without TLS
-	profile *httpServer   // nil where no profiles are served
-	peers   *httpServer   // nil where other servers cannot reach this one
-	streams chan struct{} // closed when watchers have to go
+	checks *identity.Checks
+	known  http.Handler // serves callers that are known
+	intake *httpjson.Intake
+	api    *rest.API
+	health *health
+	// listeners are all ports, in the order they are served on. They stop in reverse.
+	listeners []*httpServer
+	page      *httpServer   // nil where the page is not served
+	secure    *secureServer // nil without TLS
+	peers     *httpServer   // nil where other servers cannot reach this one
+	streams   chan struct{} // closed when watchers have to go
 	// base, electing and serving run from the start, account from when this server decides. Stop has the order in which
 	// they end.
 	base, electing, account, serving *parts
@@ -111,11 +110,11 @@ func (a *App) Start(ctx context.Context) error {
 		a.electing.start(ctx, part{"election", a.elector.Run})
 		a.serving.start(ctx, a.servingParts()...)
 	}
-	a.log.WithFields(logrus.Fields{
-		"version": version.Get().String(), "memoryLimit": debug.SetMemoryLimit(-1),
-		"address": a.addr(), "secureAddress": a.secureAddr(), "healthAddress": a.healthAddr(),
-		"uiAddress": a.uiAddr(), "profileAddress": a.profile.addr(),
-	}).Info("serving")
+	fields := logrus.Fields{"version": version.Get().String(), "memoryLimit": debug.SetMemoryLimit(-1)}
+	for _, s := range a.listeners {
+		fields[s.key] = s.listensAt()
+	}
+	a.log.WithFields(fields).Info("serving")
 	return nil
 }
 
@@ -199,24 +198,11 @@ func (a *App) accountParts() []part {
 // servingParts take requests.
 func (a *App) servingParts() []part {
 	var list []part
-	for _, l := range []struct {
-		name   string
-		server *httpServer
-	}{
-		{"HTTP of probes and metrics", a.probes},
-		{"HTTP", a.server},
-		{"HTTPS for other servers", a.peers},
-		{"page", a.page},
-		{"profiles", a.profile},
-	} {
-		if l.server != nil {
-			list = append(list, part{l.name, func(ctx context.Context) error { return l.server.run(ctx, a.draining) }})
-		}
-	}
 	if a.secure != nil {
-		list = append(list,
-			part{"files of TLS", a.secure.followFiles},
-			part{"HTTPS", func(ctx context.Context) error { return a.secure.run(ctx, a.draining) }})
+		list = append(list, part{"files of TLS", a.secure.followFiles})
+	}
+	for _, s := range a.listeners {
+		list = append(list, part{s.name, func(ctx context.Context) error { return s.run(ctx, a.draining) }})
 	}
 	return list
 }
@@ -250,52 +236,39 @@ func (a *App) arbitrate(ctx context.Context) error {
 	return a.arbiter.Stop(a.draining())
 }
 
-// open opens the ports and reads the files. An error leaves nothing behind.
-func (a *App) open() error {
-	var err error
-	if a.server != nil {
-		err = a.server.listen(a.options.BindAddress, a.options.Port, "--port")
-	}
-	if err == nil && a.probes != nil {
-		err = a.probes.listenAt(a.options.HealthAddress, "--health-address")
-	}
-	if err == nil {
-		err = a.openPeers()
-	}
-	if err == nil && a.secure != nil {
-		err = a.secure.open()
-	}
-	if err == nil {
-		err = a.openPage()
-	}
-	if err == nil && a.profile != nil {
-		err = a.profile.listenAt(a.options.ProfileAddress, "--profile-address")
-	}
-	if err == nil && a.watcher != nil {
-		if err = a.watcher.Load(); err != nil {
-			err = fmt.Errorf("the policy file cannot be used: %w", err)
+// open reads the files and opens the ports. An error leaves nothing behind.
+func (a *App) open() (err error) {
+	defer func() {
+		if err != nil {
+			a.closePorts()
+		}
+	}()
+	if a.secure != nil {
+		if err := a.secure.readFiles(); err != nil {
+			return err
+		}
+		if a.page != nil && !isLocal(a.options.UIAddress) {
+			a.page.server.TLSConfig = a.secure.server.TLSConfig.Clone() // it shows the same certificate
 		}
 	}
-	if err != nil {
-		a.closePorts()
+	if a.watcher != nil {
+		if err := a.watcher.Load(); err != nil {
+			return fmt.Errorf("the policy file cannot be used: %w", err)
+		}
 	}
-	return err
+	for _, s := range a.listeners {
+		if err := s.listen(); err != nil {
+			return err
+		}
+	}
+	return a.advertise()
 }
 
 func (a *App) closePorts() {
-	for _, s := range []*httpServer{a.probes, a.server, a.peers, a.page, a.profile} {
+	for _, s := range a.listeners {
 		s.close()
 	}
-	if a.secure != nil {
-		a.secure.close()
-	}
 }
-
-// addr returns the address plain HTTP is served on, with the port that was chosen; "" where it is not.
-func (a *App) addr() string { return a.server.addr() }
-
-// healthAddr returns the address that probes and metrics have of their own, "" where they have none.
-func (a *App) healthAddr() string { return a.probes.addr() }
 
 // WaitReady returns when this server decides, for which it has to be elected and to have read all nodes, pods,
 // reservations and devices; or when ctx ends.

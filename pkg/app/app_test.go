@@ -103,7 +103,7 @@ func startWith(t *testing.T, o Options, clients Clients) *App {
 
 func get(t *testing.T, a *App, path string) (int, string) {
 	t.Helper()
-	return ask(t, http.DefaultClient, http.MethodGet, "http://"+a.addr()+path)
+	return ask(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "HTTP")+path)
 }
 
 // ask sends an empty object.
@@ -124,17 +124,17 @@ func TestProbesHaveAPortOfTheirOwn(t *testing.T) {
 	o := secureOptions(newCertificates(t))
 	o.BindAddress, o.HealthAddress = "", "127.0.0.1:0"
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
-	assert.Empty(t, a.addr())
+	assert.Nil(t, listenerOf(a, "HTTP"))
 	for path, want := range map[string]int{
 		"/livez": http.StatusOK, "/healthz": http.StatusOK, "/version": http.StatusOK, "/metrics": http.StatusOK,
 		"/v1/nodes": http.StatusNotFound, "/bind": http.StatusNotFound, "/admission": http.StatusNotFound,
 		"/openapi.yaml": http.StatusNotFound,
 	} {
-		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.healthAddr()+path)
+		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "HTTP of probes and metrics")+path)
 		assert.Equal(t, want, code, path)
 	}
 	require.Eventually(t, func() bool {
-		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.healthAddr()+"/readyz")
+		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "HTTP of probes and metrics")+"/readyz")
 		return code == http.StatusOK
 	}, time.Minute, 20*time.Millisecond)
 }
@@ -151,7 +151,7 @@ func TestServerServes(t *testing.T) {
 		code, body := get(t, a, path)
 		assert.Equal(t, http.StatusOK, code, path)
 		assert.Equal(t, "ok\n", body)
-		code, _ = ask(t, http.DefaultClient, http.MethodHead, "http://"+a.addr()+path)
+		code, _ = ask(t, http.DefaultClient, http.MethodHead, "http://"+addrOf(a, "HTTP")+path)
 		assert.Equal(t, http.StatusOK, code, "HEAD %s", path)
 	}
 	_, body := get(t, a, "/readyz?verbose")
@@ -168,8 +168,8 @@ func TestServerServes(t *testing.T) {
 	code, body = get(t, a, "/no/such/path")
 	assert.Equal(t, http.StatusNotFound, code)
 	assert.Contains(t, body, `"Error"`)
-	assert.Empty(t, a.secureAddr())
-	code, _ = ask(t, http.DefaultClient, http.MethodPost, "http://"+a.addr()+"/admission")
+	assert.Nil(t, listenerOf(a, "HTTPS"))
+	code, _ = ask(t, http.DefaultClient, http.MethodPost, "http://"+addrOf(a, "HTTP")+"/admission")
 	assert.Equal(t, http.StatusNotFound, code, "the webhook is served by TLS alone")
 	code, body = get(t, a, "/filter")
 	assert.Equal(t, http.StatusMethodNotAllowed, code)
@@ -194,7 +194,7 @@ func TestServerReadsAllPodsFirst(t *testing.T) {
 		code, body := get(t, a, path)
 		assert.Equal(t, want, code, "%s: %s", path, body)
 	}
-	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+a.addr()+"/bind")
+	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+addrOf(a, "HTTP")+"/bind")
 	assert.Contains(t, body, "is taking over")
 	readable.Store(true)
 	require.NoError(t, a.WaitReady(t.Context()))
@@ -214,9 +214,9 @@ func TestServerWaitsForBindsBeforeIt(t *testing.T) {
 		return code == http.StatusServiceUnavailable && strings.Contains(body, "is taking over")
 	}
 	require.Eventually(t, waits, time.Minute, 5*time.Millisecond)
-	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+a.addr()+"/bind")
+	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+addrOf(a, "HTTP")+"/bind")
 	assert.Contains(t, body, "is taking over")
-	code, body := ask(t, ca.client("", nil), http.MethodPost, "https://"+a.secureAddr()+"/admission")
+	code, body := ask(t, ca.client("", nil), http.MethodPost, "https://"+addrOf(a, "HTTPS")+"/admission")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, body, `"Error"`)
 	_, body = get(t, a, "/readyz?verbose")
@@ -225,6 +225,21 @@ func TestServerWaitsForBindsBeforeIt(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, a.WaitReady(ctx), context.DeadlineExceeded)
 }
+
+// anyPort is a free one of this host.
+var anyPort = port{address: "127.0.0.1:0"}
+
+// listenerOf returns what serves something, nil where nothing does.
+func listenerOf(a *App, name string) *httpServer {
+	for _, s := range a.listeners {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func addrOf(a *App, name string) string { return listenerOf(a, name).listensAt() }
 
 func TestServerStartErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,12 +19,12 @@ import (
 // limited serves at most so many connections.
 func limited(t *testing.T, most int, handler http.HandlerFunc) (address string) {
 	log, _ := logtest.NewNullLogger()
-	s := newHTTPServer(&machineNetwork{}, handler, most, log)
-	require.NoError(t, s.listen("127.0.0.1", 0, "--port"))
+	s := newHTTPServer(&machineNetwork{}, anyPort, handler, most, log)
+	require.NoError(t, s.listen())
 	t.Cleanup(background.Run(t, func(ctx context.Context) error {
 		return s.run(ctx, context.Background)
 	}))
-	return s.addr()
+	return s.listensAt()
 }
 
 func dial(t *testing.T, address string) net.Conn {

@@ -62,8 +62,8 @@ func TestGateWhileTheServerBecomesReady(t *testing.T) {
 
 // A start that fails after the port was opened has nobody who serves it: the stop closes it.
 func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
-	s := newHTTPServer(&machineNetwork{}, http.NotFoundHandler(), 1, logrus.New())
-	require.NoError(t, s.listen("127.0.0.1", 0, "--port"))
+	s := newHTTPServer(&machineNetwork{}, anyPort, http.NotFoundHandler(), 1, logrus.New())
+	require.NoError(t, s.listen())
 	address := s.listener.Addr().String()
 	s.close()
 	again, err := net.Listen("tcp", address)

@@ -121,7 +121,7 @@ func TestConnectionsOfKubeSchedulerAreKept(t *testing.T) {
 	var overTLS connectionsOf
 	scheduler := kubeScheduler(ca.client("scheduler", ca.Authority))
 	t.Cleanup(scheduler.CloseIdleConnections)
-	url := "https://" + a.secureAddr() + "/bind"
+	url := "https://" + addrOf(a, "HTTPS") + "/bind"
 	require.Equal(t, 2, overTLS.sent(t, scheduler, url))
 	var binds sync.WaitGroup
 	for range parallel {
@@ -133,7 +133,7 @@ func TestConnectionsOfKubeSchedulerAreKept(t *testing.T) {
 	var plain connectionsOf
 	scheduler = kubeScheduler(nil)
 	t.Cleanup(scheduler.CloseIdleConnections)
-	_, port, err := net.SplitHostPort(a.addr())
+	_, port, err := net.SplitHostPort(addrOf(a, "HTTP"))
 	require.NoError(t, err)
 	// Not each is kept: the transport gives up a connection of which it does not learn in time that the request is
 	// written.
@@ -144,6 +144,6 @@ func TestConnectionsOfKubeSchedulerAreKept(t *testing.T) {
 	}
 	assert.Less(t, len(plain.seen), sent)
 	log, _ := logtest.NewNullLogger()
-	assert.Greater(t, newHTTPServer(&machineNetwork{}, http.NotFoundHandler(), maxConnections, log).server.IdleTimeout,
-		scheduler.Transport.(*http.Transport).IdleConnTimeout)
+	s := newHTTPServer(&machineNetwork{}, anyPort, http.NotFoundHandler(), maxConnections, log)
+	assert.Greater(t, s.server.IdleTimeout, scheduler.Transport.(*http.Transport).IdleConnTimeout)
 }

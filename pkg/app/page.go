@@ -45,19 +45,6 @@ func (a *App) buildPage(routes http.Handler) {
 		known = a.checks.Outside(&identity.Entry{Open: never, Admission: never, Intake: a.intake}, known)
 	}
 	page := notForBrowsers(a.options.HostNames, ui.New(known))
-	a.page = newHTTPServer(a.options.Network, a.health.lettingGo(page), maxTLSConnections, a.log)
+	a.page = a.listenOn(port{"page", "uiAddress", a.options.UIAddress, "--ui-address"}, a.health.lettingGo(page),
+		maxTLSConnections)
 }
-
-// openPage opens the port of the page, after that of TLS, whose certificate it shows off loopback.
-func (a *App) openPage() error {
-	if a.page == nil {
-		return nil
-	}
-	if a.secure != nil && !isLocal(a.options.UIAddress) {
-		a.page.server.TLSConfig = a.secure.server.TLSConfig.Clone()
-	}
-	return a.page.listenAt(a.options.UIAddress, "--ui-address")
-}
-
-// uiAddr returns the address the page is served on, "" where it is not.
-func (a *App) uiAddr() string { return a.page.addr() }

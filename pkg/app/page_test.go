@@ -35,7 +35,7 @@ func TestPageOnLoopback(t *testing.T) {
 	o := testOptions()
 	o.UIAddress = "127.0.0.1:0"
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
-	url := "http://" + a.uiAddr()
+	url := "http://" + addrOf(a, "page")
 	code, page := askPage(t, http.DefaultClient, http.MethodGet, url+"/", "")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Contains(t, page, "<title>GlobalReserve</title>")
@@ -63,10 +63,10 @@ func TestPageAsksWhoYouAre(t *testing.T) {
 	o := secureOptions(ca)
 	o.BindAddress, o.UIAddress = "", "127.0.0.1:0"
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
-	code, _ := askPage(t, http.DefaultClient, http.MethodGet, "http://"+a.uiAddr()+"/", "")
+	code, _ := askPage(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "page")+"/", "")
 	assert.Equal(t, http.StatusOK, code, "the page itself says nothing about the cluster")
 	for _, path := range []string{"/v1/nodes", "/v1/nodes/a", "/v1/watch", "/v1/whatif?pod=a/b"} {
-		code, answer := askPage(t, http.DefaultClient, http.MethodGet, "http://"+a.uiAddr()+path, "")
+		code, answer := askPage(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "page")+path, "")
 		assert.Equal(t, http.StatusUnauthorized, code, answer)
 	}
 }
@@ -77,7 +77,7 @@ func TestPageOverTLS(t *testing.T) {
 	o := secureOptions(ca)
 	o.UIAddress = "0.0.0.0:0"
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
-	_, port, err := net.SplitHostPort(a.uiAddr())
+	_, port, err := net.SplitHostPort(addrOf(a, "page"))
 	require.NoError(t, err)
 	url := "https://127.0.0.1:" + port
 	code, page := askPage(t, ca.client("", nil), http.MethodGet, url+"/", "")

@@ -84,7 +84,7 @@ func (o *PeerOptions) advertised(listening net.Addr) (string, error) {
 			}
 		}
 	}
-	return "https://" + net.JoinHostPort(host, strconv.Itoa(address.Port)), nil
+	return "https://" + hostPort(host, address.Port), nil
 }
 
 // buildPeers sets up what passes requests on to the server that decides, or takes them from others.
@@ -107,37 +107,50 @@ func (a *App) buildPeers(clients Clients) (err error) {
 // anyhow: a bound would have one of them that runs wild keep the scheduler out, which so gets at least its turns.
 func (a *App) serve(routes http.Handler) {
 	routes = a.health.gate(routes)
-	network := a.options.Network
 	if a.options.HealthAddress != "" {
-		a.probes = newHTTPServer(network, notForBrowsers(a.options.HostNames, a.health.handler()), maxTLSConnections, a.log)
+		a.listenOn(port{"HTTP of probes and metrics", "healthAddress", a.options.HealthAddress, "--health-address"},
+			notForBrowsers(a.options.HostNames, a.health.handler()), maxTLSConnections)
 	}
 	if a.options.BindAddress != "" {
 		plain := a.options.Tracer.Handler(a.intake.Limit(a.forwarded(decides, routes)))
 		if !net.ParseIP(a.options.BindAddress).IsLoopback() {
 			plain = a.intake.Paced(plain)
 		}
-		plain = a.health.lettingGo(notForBrowsers(a.options.HostNames, identity.Insecure(plain)))
-		a.server = newHTTPServer(network, plain, maxConnections, a.log)
+		a.listenOn(port{"HTTP", "address", hostPort(a.options.BindAddress, a.options.Port), "--port"},
+			a.health.lettingGo(notForBrowsers(a.options.HostNames, identity.Insecure(plain))), maxConnections)
 	}
-	a.buildPage(routes)
-	a.buildProfile()
 	hooks := httpjson.NewRouter()
 	admission.New(admission.Options{
 		Arbiter: a.arbiter, Intake: a.intake, Metrics: a.metrics, Log: a.log, Observer: a.observer,
 	}).Register(hooks)
 	hooks.NotFound = routes
-	all := func(path string) bool { return admission.Serves(path) || decides(path) }
-	a.known = a.health.lettingGo(a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks)))))
-	if a.options.Secure.enabled() {
-		a.secure = newSecureServer(network, a.options.Secure, a.checks, a.intake, a.known, a.log)
-	}
 	if a.options.Peers.Address != "" {
 		passedOn := a.health.lettingGo(a.options.Tracer.Handler(a.forwarder.Accept(a.intake.Limit(hooks))))
-		a.peers = newHTTPServer(network, passedOn, maxTLSConnections, a.log)
+		a.peers = a.listenOn(port{"HTTPS for other servers", "peerAddress", a.options.Peers.Address, "--peer-address"},
+			passedOn, maxTLSConnections)
 		a.peers.server.TLSConfig = a.forwarder.Key().ServerTLS()
 		a.peers.server.WriteTimeout = writeTimeout + time.Second // the server that passed the request on gives up first
 	}
+	a.buildPage(routes)
+	a.buildProfile()
+	all := func(path string) bool { return admission.Serves(path) || decides(path) }
+	a.known = a.health.lettingGo(a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks)))))
+	if secure := a.options.Secure; secure.enabled() {
+		at := port{"HTTPS", "secureAddress", hostPort(secure.BindAddress, secure.Port), "--secure-port"}
+		a.secure = &secureServer{
+			options: secure, checks: a.checks, intake: a.intake, httpServer: a.listenOn(at, a.known, maxTLSConnections),
+		}
+	}
 }
+
+// listenOn adds a listener. What is added last stops first.
+func (a *App) listenOn(at port, handler http.Handler, connections int) *httpServer {
+	s := newHTTPServer(a.options.Network, at, handler, connections, a.log)
+	a.listeners = append(a.listeners, s)
+	return s
+}
+
+func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
 // decides reports whether a path is for the server that decides. What a client over plain HTTP may not ask here,
 // such as the webhook, it may not ask there.
@@ -150,13 +163,10 @@ func decides(path string) bool {
 	}
 }
 
-// openPeers opens the port for other servers, and says where it is.
-func (a *App) openPeers() error {
+// advertise tells the other servers where the port for them is.
+func (a *App) advertise() error {
 	if a.peers == nil {
 		return nil
-	}
-	if err := a.peers.listenAt(a.options.Peers.Address, "--peer-address"); err != nil {
-		return err
 	}
 	url, err := a.options.Peers.advertised(a.peers.listener.Addr())
 	if err != nil {

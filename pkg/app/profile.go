@@ -34,8 +34,9 @@ func (a *App) buildProfile() {
 	routes.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	routes.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	routes.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	a.profile = newHTTPServer(a.options.Network, notForBrowsers(a.options.HostNames, routes), maxProfiles, a.log)
+	profile := a.listenOn(port{"profiles", "profileAddress", a.options.ProfileAddress, "--profile-address"},
+		notForBrowsers(a.options.HostNames, routes), maxProfiles)
 	// a profile takes as long as its reader says
-	a.profile.server.WriteTimeout = 0
-	a.profile.server.RegisterOnShutdown(func() { _ = a.profile.server.Close() }) // and a stop does not wait for it
+	profile.server.WriteTimeout = 0
+	profile.server.RegisterOnShutdown(func() { _ = profile.server.Close() }) // and a stop does not wait for it
 }

@@ -17,7 +17,7 @@ func TestProfiles(t *testing.T) {
 	o := testOptions()
 	o.ProfileAddress, o.HealthAddress, o.UIAddress = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
-	profiles := "http://" + a.profile.addr()
+	profiles := "http://" + addrOf(a, "profiles")
 	for path, want := range map[string]string{
 		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile: total",
 		"/debug/pprof/profile?seconds=1": "\x1f\x8b",
@@ -28,7 +28,7 @@ func TestProfiles(t *testing.T) {
 	}
 	code, _ := askPage(t, http.DefaultClient, http.MethodGet, profiles+"/debug/pprof/", "evil.example.com")
 	assert.Equal(t, http.StatusMisdirectedRequest, code)
-	for _, address := range []string{a.addr(), a.healthAddr(), a.uiAddr()} {
+	for _, address := range []string{addrOf(a, "HTTP"), addrOf(a, "HTTP of probes and metrics"), addrOf(a, "page")} {
 		code, _ := askPage(t, http.DefaultClient, http.MethodGet, "http://"+address+"/debug/pprof/", "")
 		assert.Equal(t, http.StatusNotFound, code)
 	}
@@ -43,7 +43,7 @@ func TestProfileEndsAtStop(t *testing.T) {
 	a, err := New(o, testClients(client), io.Discard)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
-	trace := "http://" + a.profile.addr() + "/debug/pprof/trace?seconds=600"
+	trace := "http://" + addrOf(a, "profiles") + "/debug/pprof/trace?seconds=600"
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, trace, http.NoBody)
 	require.NoError(t, err)
 	response, err := http.DefaultClient.Do(request) // what is traced so far is sent as it is read
@@ -56,5 +56,5 @@ func TestProfileEndsAtStop(t *testing.T) {
 
 func TestNoProfilesUnlessAskedFor(t *testing.T) {
 	a := startApp(t, testOptions(), fake.NewClientset(testNode("a")))
-	require.Empty(t, a.profile.addr())
+	require.Nil(t, listenerOf(a, "profiles"))
 }

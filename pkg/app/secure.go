@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"sync"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -31,7 +29,7 @@ type SecureOptions struct {
 	CertFile, KeyFile string
 	// BindAddress is the IP address to serve on.
 	BindAddress string
-	// Port to serve on; 0 chooses a free one (see App.secureAddr).
+	// Port to serve on; 0 chooses a free one, which the log tells.
 	Port int
 	// ClientCAFile is the path of the authorities whose client certificates tell who
 	// a caller is. It is read again when it changes. Empty: only tokens do.
@@ -88,18 +86,8 @@ type secureServer struct {
 	options SecureOptions
 	checks  *identity.Checks
 	intake  *httpjson.Intake
-	// files follow what was read of the files; none before open.
+	// files follow what was read of the files; none before readFiles.
 	files []func(ctx context.Context)
-}
-
-// newSecureServer makes a server of what is for those who may ask. It starts nothing.
-func newSecureServer(network Network, o SecureOptions, checks *identity.Checks, intake *httpjson.Intake,
-	next http.Handler, log logrus.FieldLogger,
-) *secureServer {
-	return &secureServer{
-		options: o, checks: checks, intake: intake,
-		httpServer: newHTTPServer(network, next, maxTLSConnections, log),
-	}
 }
 
 func probe(path string) bool {
@@ -111,8 +99,8 @@ func probe(path string) bool {
 	}
 }
 
-// open reads the files and opens the port.
-func (s *secureServer) open() error {
+// readFiles has the server know its certificate, and who may ask it.
+func (s *secureServer) readFiles() error {
 	serving, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", s.options.CertFile, s.options.KeyFile)
 	if err != nil {
 		return fmt.Errorf("--tls-cert-file and --tls-private-key-file cannot be used: %w", err)
@@ -147,9 +135,6 @@ func (s *secureServer) open() error {
 	s.server.Handler = s.checks.Outside(entry, s.server.Handler)
 	s.server.TLSConfig = base.Clone()
 	s.server.TLSConfig.GetConfigForClient = current.GetConfigForClient
-	if err := s.listen(s.options.BindAddress, s.options.Port, "--secure-port"); err != nil {
-		return err
-	}
 	for _, f := range followers {
 		s.files = append(s.files, func(ctx context.Context) { f.Run(ctx, 1) })
 	}
@@ -165,12 +150,4 @@ func (s *secureServer) followFiles(ctx context.Context) error {
 	}
 	done.Wait()
 	return nil
-}
-
-// secureAddr returns the address TLS is served on, "" where it is not.
-func (a *App) secureAddr() string {
-	if a.secure == nil {
-		return ""
-	}
-	return a.secure.listener.Addr().String()
 }

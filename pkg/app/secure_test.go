@@ -128,7 +128,7 @@ func TestSecureAccess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for request, want := range tc.want {
 				method, path, _ := strings.Cut(request, " ")
-				code, body := ask(t, tc.client, method, "https://"+a.secureAddr()+path)
+				code, body := ask(t, tc.client, method, "https://"+addrOf(a, "HTTPS")+path)
 				assert.Equal(t, want, code, "%s: %s", request, body)
 			}
 		})
@@ -140,7 +140,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	ca := newCertificates(t)
 	a := startApp(t, secureOptions(ca), fake.NewClientset())
 	served := func() string {
-		response, err := ca.client("", nil).Get("https://" + a.secureAddr() + "/livez") // over a new connection
+		response, err := ca.client("", nil).Get("https://" + addrOf(a, "HTTPS") + "/livez") // over a new connection
 		require.NoError(t, err)
 		defer response.Body.Close()
 		return response.TLS.PeerCertificates[0].SerialNumber.String()
@@ -162,7 +162,7 @@ func TestPaceOfPlainHTTP(t *testing.T) {
 				r := httptest.NewRequest(http.MethodGet, "/livez", http.NoBody)
 				r.RemoteAddr = from + ":1"
 				w := httptest.NewRecorder()
-				a.server.server.Handler.ServeHTTP(w, r)
+				listenerOf(a, "HTTP").server.Handler.ServeHTTP(w, r)
 				return w.Code
 			}
 			synctest.Test(t, func(*testing.T) { // so in no time, and more than one may send at once

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -29,8 +28,17 @@ const (
 	idleTimeout       = 120 * time.Second
 )
 
+// port is where an httpServer listens.
+type port struct {
+	name    string // what is served there
+	key     string // of the address in the log
+	address string
+	flag    string // where the address comes from
+}
+
 // httpServer serves a handler on an address until it is stopped.
 type httpServer struct {
+	port
 	server   *http.Server
 	network  Network
 	listener net.Listener
@@ -43,14 +51,14 @@ const requestMemory = 96 << 20
 
 // newHTTPServer wraps the handler so that a panic in it becomes a 500 and an
 // entry in the log. At most so many connections stay open.
-func newHTTPServer(network Network, handler http.Handler, most int, log logrus.FieldLogger) *httpServer {
+func newHTTPServer(network Network, at port, handler http.Handler, most int, log logrus.FieldLogger) *httpServer {
 	report := func(r *http.Request, value any, stack []byte) {
 		log.WithFields(logrus.Fields{
 			"method": r.Method, "path": httpjson.Clip(r.URL.Path), "panic": fmt.Sprint(value), "stack": string(stack),
 		}).Error("a request made the server panic")
 	}
 	return &httpServer{
-		network: network, most: most,
+		port: at, network: network, most: most,
 		server: &http.Server{
 			ConnState:         newConnections(most).follow,
 			Handler:           httpjson.Recover(report, handler),
@@ -63,13 +71,11 @@ func newHTTPServer(network Network, handler http.Handler, most int, log logrus.F
 	}
 }
 
-// listen opens the port, so that a port that is taken is an error at start. flag
-// is where the port comes from.
-func (s *httpServer) listen(address string, port int, flag string) error {
-	listener, err := s.network.Listen(context.Background(), "tcp",
-		net.JoinHostPort(address, strconv.Itoa(port)))
+// listen opens the port, so that a port that is taken is an error at start.
+func (s *httpServer) listen() error {
+	listener, err := s.network.Listen(context.Background(), "tcp", s.address)
 	if err != nil {
-		return fmt.Errorf("cannot serve on port %d (choose another with %s): %w", port, flag, err)
+		return fmt.Errorf("cannot serve on %s (choose another with %s): %w", s.address, s.flag, err)
 	}
 	s.listener = listener
 	return nil
@@ -105,30 +111,12 @@ func (s *httpServer) run(ctx context.Context, draining func() context.Context) e
 	return err
 }
 
-// listenAt is listen with an address and a port in one.
-func (s *httpServer) listenAt(address, flag string) error {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	return s.listen(host, number, flag)
-}
-
-// addr returns the address served on, "" where there is none.
-func (s *httpServer) addr() string {
-	if s == nil {
-		return ""
-	}
-	return s.listener.Addr().String()
-}
+// listensAt returns the address served on, with the port that was chosen.
+func (s *httpServer) listensAt() string { return s.listener.Addr().String() }
 
 // close closes the port where it has not been served on.
 func (s *httpServer) close() {
-	if s != nil && s.listener != nil {
+	if s.listener != nil {
 		_ = s.listener.Close() // an error means that it is closed already
 	}
 }
