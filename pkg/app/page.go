@@ -41,8 +41,7 @@ func (a *App) buildPage(routes http.Handler) {
 	if isLocal(a.options.UIAddress) && a.options.BindAddress != "" {
 		known = identity.Insecure(known)
 	} else {
-		never := func(string) bool { return false }
-		known = a.checks.Outside(&identity.Entry{Open: never, Admission: never, Intake: a.intake}, known)
+		known = a.checks.Outside(&identity.Entry{Intake: a.intake}, known)
 	}
 	page := notForBrowsers(a.options.HostNames, ui.New(known))
 	a.page = a.listenOn(port{"page", "uiAddress", a.options.UIAddress, "--ui-address"}, a.health.lettingGo(page),

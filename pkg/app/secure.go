@@ -90,15 +90,6 @@ type secureServer struct {
 	files []func(ctx context.Context)
 }
 
-func probe(path string) bool {
-	switch path {
-	case "/livez", "/readyz", "/healthz", "/version":
-		return true
-	default:
-		return false
-	}
-}
-
 // readFiles has the server know its certificate, and who may ask it.
 func (s *secureServer) readFiles() error {
 	serving, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", s.options.CertFile, s.options.KeyFile)
@@ -111,7 +102,8 @@ func (s *secureServer) readFiles() error {
 		ClientAuth: tls.RequestClientCert,
 	}
 	entry := &identity.Entry{
-		Open: probe, Admission: admission.Serves, AdmissionCallers: s.options.AdmissionClients,
+		Open:      []string{"/livez", "/readyz", "/healthz", "/version"},
+		Admission: admission.Paths, AdmissionCallers: s.options.AdmissionClients,
 		Intake: s.intake,
 	}
 	followers := []dynamiccertificates.ControllerRunner{serving}

@@ -152,12 +152,11 @@ func where(namespace string) string {
 type Entry struct {
 	// ClientCA has the authorities whose client certificates count; nil: none does.
 	ClientCA dynamiccertificates.CAContentProvider
-	// Open names the paths that everybody may ask for.
-	Open func(path string) bool
-	// Admission reports whether a path is for the API server alone, and AdmissionCallers are its names there.
+	// Open are the paths that everybody may ask for; nil: none.
+	Open []string
+	// Admission are the paths for the API server alone, nil for none, and AdmissionCallers are its names there.
 	// user.Anonymous among them stands for whoever reaches the port.
-	Admission        func(path string) bool
-	AdmissionCallers []string
+	Admission, AdmissionCallers []string
 	// Intake refuses a caller that sends too many requests. Unknown callers are told apart by their address.
 	Intake *httpjson.Intake
 }
@@ -174,7 +173,7 @@ func (c *Checks) Outside(e *Entry, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		strip(r.Header)
 		var refused error
-		if !e.Open(r.URL.Path) {
+		if !slices.Contains(e.Open, r.URL.Path) {
 			var caller user.Info
 			if caller, refused = c.admit(e, known, r); refused == nil {
 				r = with(r, caller)
@@ -193,7 +192,7 @@ func (c *Checks) Outside(e *Entry, next http.Handler) http.Handler {
 
 // admit returns who sent a request that may be answered.
 func (c *Checks) admit(e *Entry, known authenticator.Request, r *http.Request) (user.Info, error) {
-	hook := e.Admission(r.URL.Path)
+	hook := slices.Contains(e.Admission, r.URL.Path)
 	if hook && slices.Contains(e.AdmissionCallers, user.Anonymous) {
 		return anonymous, nil
 	}

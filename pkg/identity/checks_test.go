@@ -155,8 +155,8 @@ func TestOutside(t *testing.T) {
 				" post /bind", user.Anonymous+" post /bind")
 			server.err = tc.apiError
 			entry := &Entry{
-				ClientCA: content, Open: func(path string) bool { return path == "/livez" },
-				Admission: func(path string) bool { return path == "/admission" }, AdmissionCallers: tc.names,
+				ClientCA: content, Open: []string{"/livez"},
+				Admission: []string{"/admission"}, AdmissionCallers: tc.names,
 				Intake: httpjson.NewIntake(1<<20, Share),
 			}
 			if tc.noCA {

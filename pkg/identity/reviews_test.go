@@ -55,15 +55,13 @@ func knock(handler http.Handler, token, address string) *httptest.ResponseRecord
 }
 
 func entrance(c *Checks) http.Handler {
-	never := func(string) bool { return false }
-	entry := &Entry{Open: never, Admission: never, Intake: httpjson.NewIntake(1<<20, Share)}
+	entry := &Entry{Intake: httpjson.NewIntake(1<<20, Share)}
 	return c.Outside(entry, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 
 // A caller that sends too many requests is refused, whatever it asks for, and keeps nobody else out.
 func TestOutsideIsPaced(t *testing.T) {
-	all := func(string) bool { return true }
-	entry := &Entry{Open: all, Admission: all, Intake: httpjson.NewIntake(1<<20, Share)}
+	entry := &Entry{Open: []string{"/bind"}, Intake: httpjson.NewIntake(1<<20, Share)}
 	served := func(http.ResponseWriter, *http.Request) {}
 	handler := newAPIServer().checks().Outside(entry, http.HandlerFunc(served))
 	synctest.Test(t, func(t *testing.T) { // so in no time, and more than one may send at once

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
@@ -20,8 +21,11 @@ const (
 	ResourceClaimsPath = "/admission/resourceclaims"
 )
 
+// Paths are those of all webhooks.
+var Paths = []string{Path, PodsPath, ResourceClaimsPath}
+
 // Serves reports whether a path is one of a webhook.
-func Serves(path string) bool { return path == Path || path == PodsPath || path == ResourceClaimsPath }
+func Serves(path string) bool { return slices.Contains(Paths, path) }
 
 // verb is the name of the webhooks for bindings, pods and resizes in metrics and log lines. claimsVerb is the name of
 // the webhook for ResourceClaims.
