@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -56,9 +57,9 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 		return nil
 	}
 	m := Annotations{
-		Index: clip(cmp.Or(annotations[v1alpha1.ReservationIndexAnnotation],
+		Index: kinds.Clip(cmp.Or(annotations[v1alpha1.ReservationIndexAnnotation],
 			annotations[v1alpha1.GodelReservationIndexAnnotation]), maxText),
-		TTL: clip(cmp.Or(annotations[v1alpha1.ReservationTTLAnnotation],
+		TTL: kinds.Clip(cmp.Or(annotations[v1alpha1.ReservationTTLAnnotation],
 			annotations[v1alpha1.GodelReservationTTLAnnotation]), maxTTL),
 		Godel: slices.ContainsFunc(godelAnnotations, func(key string) bool { _, ok := annotations[key]; return ok }),
 	}
@@ -70,7 +71,7 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 		m.Keep = KeepNo
 	}
 	if ref, ok := parseMatched(annotations[v1alpha1.MatchedReservationAnnotation]); ok && ref.Namespace == namespace {
-		m.Matched, m.MatchedUID = ref, types.UID(clip(annotations[v1alpha1.MatchedReservationUIDAnnotation], maxText))
+		m.Matched, m.MatchedUID = ref, types.UID(kinds.Clip(annotations[v1alpha1.MatchedReservationUIDAnnotation], maxText))
 	}
 	if m == (Annotations{}) {
 		return nil
@@ -99,7 +100,7 @@ func controllerOf(pod *v1.Pod) Controller {
 	if owner == nil {
 		return Controller{}
 	}
-	c := Controller{Kind: clip(owner.Kind, maxText), Name: clip(owner.Name, maxText)}
+	c := Controller{Kind: kinds.Clip(owner.Kind, maxText), Name: kinds.Clip(owner.Name, maxText)}
 	if hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; hash != "" && owner.Kind == "ReplicaSet" {
 		if deployment, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && deployment != "" {
 			return Controller{Kind: "Deployment", Name: deployment}

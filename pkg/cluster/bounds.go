@@ -1,10 +1,6 @@
 package cluster
 
-import (
-	"strings"
-
-	v1 "k8s.io/api/core/v1"
-)
+import v1 "k8s.io/api/core/v1"
 
 // The author of a pod chooses most of these texts, and the API server takes more than a megabyte of them. A thousand
 // such pods would fill the server's memory. So a text that is longer than all that it could be equal to is cut, and the
@@ -17,14 +13,6 @@ const (
 	// reservation by them. What a pod asks of nodes beyond that is left to its scheduler.
 	maxChoice = 4 << 10
 )
-
-// clip bounds a text.
-func clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.Clone(text[:most+1])
-}
 
 // fewLabels are labels that are kept.
 func fewLabels(labels map[string]string) map[string]string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -62,7 +63,7 @@ func ReadDeviceAnnotations(pod *v1.Pod) *DeviceAnnotations {
 		return nil
 	}
 	if pod.Spec.NodeName == "" {
-		given = clip(given, maxText) // it was given nothing yet
+		given = kinds.Clip(given, maxText) // it was given nothing yet
 	}
 	marks := NewDeviceAnnotations(ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, text)
 	switch {
@@ -91,7 +92,7 @@ func NewDeviceAnnotations(pod ledger.PodRef, text string) *DeviceAnnotations {
 	asked, err := devices.ReadAsked(text)
 	switch {
 	case err != nil:
-		return &DeviceAnnotations{Asked: clip(text, maxText), Err: err.Error()}
+		return &DeviceAnnotations{Asked: kinds.Clip(text, maxText), Err: err.Error()}
 	case len(asked.Claims) == 0:
 		return nil
 	}

@@ -120,7 +120,7 @@ func describeAllocation(t *resources.Table, allocation *ledger.AllocationView) s
 		return "no allocation"
 	}
 	return fmt.Sprintf("an allocation in state %s on node %s (%s)", allocation.State, allocation.Node,
-		describeAmounts(t, allocation.Request.Amounts))
+		DescribeRequest(t, allocation.Request))
 }
 
 func describePod(t *resources.Table, pod *Pod) string {
@@ -132,7 +132,7 @@ func describePod(t *resources.Table, pod *Pod) string {
 	case pod.Node == "":
 		return "the pod not bound"
 	default:
-		return fmt.Sprintf("the pod on node %s (%s)", pod.Node, describeAmounts(t, pod.Request.Amounts))
+		return fmt.Sprintf("the pod on node %s (%s)", pod.Node, DescribeRequest(t, pod.Request))
 	}
 }
 
@@ -144,14 +144,21 @@ func describeNode(t *resources.Table, node *ledger.NodeObservation) string {
 	if node.Unschedulable {
 		state = "cordoned"
 	}
-	return fmt.Sprintf("a %s node with UID %s (%s)", state, node.UID, describeAmounts(t, node.Allocatable))
+	return fmt.Sprintf("a %s node with UID %s (%s)", state, node.UID,
+		DescribeRequest(t, &resources.Request{Amounts: node.Allocatable}))
 }
 
-// describeAmounts lists amounts as name=value, cpu in milli-CPU.
-func describeAmounts(t *resources.Table, amounts []resources.Amount) string {
-	words := make([]string, len(amounts))
-	for i, a := range amounts {
-		words[i] = fmt.Sprintf("%s=%d", t.Name(a.Column), a.Value)
+// DescribeRequest lists amounts as name=value, cpu in milli-CPU, and host ports.
+func DescribeRequest(t *resources.Table, r *resources.Request) string {
+	var words []string
+	for _, a := range r.Amounts {
+		words = append(words, fmt.Sprintf("%s=%d", t.Name(a.Column), a.Value))
+	}
+	for _, a := range r.Unlisted {
+		words = append(words, fmt.Sprintf("%s=%d", a.Name, a.Value))
+	}
+	for _, p := range r.Ports {
+		words = append(words, fmt.Sprintf("%s/%s:%d", p.Protocol, p.IP, p.Port))
 	}
 	slices.Sort(words)
 	return strings.Join(words, " ")

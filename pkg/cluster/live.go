@@ -40,21 +40,32 @@ type liveLook struct {
 	differs   func(Difference)
 }
 
-// run lists pods and nodes, which are fetched and forgotten page by page.
-func (l *liveLook) run(ctx context.Context) error {
-	pods := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return l.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
-	})
-	uids := make(map[types.UID]struct{}, len(l.allocated))
-	err := pods.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		r := Reader{Table: l.Table()}.Compact(obj.(*v1.Pod))
-		uids[r.Ref.UID] = struct{}{}
-		l.listed(r)
-		l.pod(r.Ref, r)
+// EachListed calls visit for each object of a kind. They are fetched and forgotten page by page.
+func EachListed[T, L runtime.Object](
+	ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error), visit func(T),
+) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
+	err := pages.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		visit(o.(T))
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("listing pods: %w", err)
+		return fmt.Errorf("listing %s: %w", what, err)
+	}
+	return nil
+}
+
+// run lists pods and nodes.
+func (l *liveLook) run(ctx context.Context) error {
+	uids := make(map[types.UID]struct{}, len(l.allocated))
+	err := EachListed(ctx, "pods", l.client.CoreV1().Pods(metav1.NamespaceAll).List, func(pod *v1.Pod) {
+		r := Reader{Table: l.Table()}.Compact(pod)
+		uids[r.Ref.UID] = struct{}{}
+		l.listed(r)
+		l.pod(r.Ref, r)
+	})
+	if err != nil {
+		return err
 	}
 	for ref := range l.allocated {
 		if _, listed := uids[ref.UID]; !listed {
@@ -84,18 +95,14 @@ func (l *liveLook) pod(ref ledger.PodRef, pod *Pod) {
 }
 
 func (l *liveLook) nodes(ctx context.Context) error {
-	nodes := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return l.client.CoreV1().Nodes().List(ctx, o)
-	})
 	listed := map[string]struct{}{}
-	err := nodes.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		r := compactNode(l.Table(), obj.(*v1.Node))
+	err := EachListed(ctx, "nodes", l.client.CoreV1().Nodes().List, func(node *v1.Node) {
+		r := compactNode(l.Table(), node)
 		listed[r.Name] = struct{}{}
 		l.node(r.Name, r.observation())
-		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
+		return err
 	}
 	var unlisted []string
 	l.VisitNodes(func(name string) {

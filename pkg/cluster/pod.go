@@ -91,7 +91,7 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	info := &Pod{
 		Ref:       ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Node:      pod.Spec.NodeName,
-		Scheduler: clip(pod.Spec.SchedulerName, maxText),
+		Scheduler: kinds.Clip(pod.Spec.SchedulerName, maxText),
 		Priority:  corev1helpers.PodPriority(pod),
 		Finished:  pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
 		Deleting:  pod.DeletionTimestamp != nil,
@@ -112,7 +112,7 @@ func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	}
 	_, info.Mirror = pod.Annotations[v1.MirrorPodAnnotationKey]
 	if info.Node != "" {
-		info.Caller = clip(pod.Annotations[v1alpha1.CallerAnnotation], maxCaller)
+		info.Caller = kinds.Clip(pod.Annotations[v1alpha1.CallerAnnotation], maxCaller)
 		request := resources.ForBoundPod(r.Table, pod)
 		info.Request = &request
 		return info, nil

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 )
 
 // Bounds of what is kept of the anti-affinity of a pod. Where it asks for more than maxRepulsions terms, or maxChoice
@@ -36,7 +38,7 @@ func repulsionsOf(pod *v1.Pod) (list []repulsion) {
 		size += terms[i].Size()
 	}
 	for i := range terms {
-		r := repulsion{selector: labels.Everything(), key: clip(terms[i].TopologyKey, maxText)}
+		r := repulsion{selector: labels.Everything(), key: kinds.Clip(terms[i].TopologyKey, maxText)}
 		switch {
 		case terms[i].LabelSelector == nil:
 			continue

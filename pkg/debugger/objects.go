@@ -11,14 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/pager"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // The kinds of differences of reservations and devices; those of pods and nodes are in package cluster.
@@ -33,26 +32,22 @@ const (
 	staleClaim    = "stale_claim"    // a pod has devices by a claim that does not exist
 )
 
-// each calls visit for each object of a kind that is asked for in pages. There is none where the API server does not
-// know the kind.
-func each[T runtime.Object](
-	ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (T, error),
-	visit func(runtime.Object),
+// each is cluster.EachListed. There is no object where the API server does not know the kind.
+func each[T, L runtime.Object](
+	ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error), visit func(T),
 ) error {
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error { visit(o); return nil })
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("listing %s: %w", what, err)
+	err := cluster.EachListed(ctx, what, list, visit)
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // reservations compares the slots of reservations.
 func (l *look) reservations(ctx context.Context) error {
 	granted := map[ledger.SlotRef]ledger.Slot{}
 	list := l.objects.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll).List
-	err := each(ctx, "reservations", list, func(o runtime.Object) {
-		rsv := o.(*v1alpha1.Reservation)
+	err := each(ctx, "reservations", list, func(rsv *v1alpha1.Reservation) {
 		if rsv.DeletionTimestamp != nil || !convert.Granted(rsv) {
 			return
 		}
@@ -98,7 +93,7 @@ func (l *look) slot(kind string, known, granted *ledger.Slot) {
 		if s == nil {
 			return "no such slot"
 		}
-		return fmt.Sprintf("a slot on node %s (%s)", s.Node, describeRequest(l.Table(), s.Request))
+		return fmt.Sprintf("a slot on node %s (%s)", s.Node, cluster.DescribeRequest(l.Table(), s.Request))
 	}
 	l.add(reserver.Difference{
 		Kind: kind, Object: "slot " + either.Ref.String(), Node: either.Node, Ledger: describe(known),
@@ -110,8 +105,7 @@ func (l *look) slot(kind string, known, granted *ledger.Slot) {
 func (l *look) devices(ctx context.Context) error {
 	kinds := l.objects.GlobalreserveV1alpha1()
 	byNode := map[string][]devices.Device{}
-	err := each(ctx, "extendedresources", kinds.ExtendedResources().List, func(o runtime.Object) {
-		d := o.(*v1alpha1.ExtendedResource)
+	err := each(ctx, "extendedresources", kinds.ExtendedResources().List, func(d *v1alpha1.ExtendedResource) {
 		byNode[d.Spec.NodeName] = append(byNode[d.Spec.NodeName], devices.Device{
 			Name: d.Name, Resource: d.Spec.ResourceName, ID: d.Spec.DeviceID,
 			Properties: d.Spec.Properties, Unschedulable: d.Spec.Unschedulable,
@@ -130,8 +124,7 @@ func (l *look) devices(ctx context.Context) error {
 	}
 	claims := map[ledger.DeviceClaimRef]bool{}
 	err = each(ctx, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll).List,
-		func(o runtime.Object) {
-			claim := o.(*v1alpha1.ExtendedResourceClaim)
+		func(claim *v1alpha1.ExtendedResourceClaim) {
 			claims[ledger.DeviceClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}] = true
 		})
 	if err != nil {
@@ -232,20 +225,4 @@ func describeDevice(d *devices.Device) string {
 		text += " (unschedulable)"
 	}
 	return text
-}
-
-// describeRequest lists amounts as name=value, cpu in milli-CPU, and host ports.
-func describeRequest(t *resources.Table, r *resources.Request) string {
-	var words []string
-	for _, a := range r.Amounts {
-		words = append(words, fmt.Sprintf("%s=%d", t.Name(a.Column), a.Value))
-	}
-	for _, a := range r.Unlisted {
-		words = append(words, fmt.Sprintf("%s=%d", a.Name, a.Value))
-	}
-	for _, p := range r.Ports {
-		words = append(words, fmt.Sprintf("%s/%s:%d", p.Protocol, p.IP, p.Port))
-	}
-	slices.Sort(words)
-	return strings.Join(words, " ")
 }

@@ -116,7 +116,7 @@ func (p *objectPath) numbers(object map[string]any) (numbers map[string]int, sum
 		return nil, 0, fmt.Sprintf("%s is no map of at most %d numbers; correct it", p.text, maxTasks)
 	}
 	for task, value := range list {
-		number, problem := numberOf(p.text+"."+clip(task, maxShown), value)
+		number, problem := numberOf(p.text+"."+Clip(task, maxShown), value)
 		if problem != "" {
 			return nil, 0, problem
 		}
@@ -126,7 +126,7 @@ func (p *objectPath) numbers(object map[string]any) (numbers map[string]int, sum
 		if numbers == nil {
 			numbers = map[string]int{}
 		}
-		numbers[clip(task, maxName)] = int(number)
+		numbers[Clip(task, maxName)] = int(number)
 		sum += number
 	}
 	return numbers, sum, ""
@@ -170,7 +170,7 @@ func numberOf(where string, value any) (number int64, problem string) {
 	case string:
 		var err error
 		if number, err = strconv.ParseInt(v, 10, 64); err != nil {
-			return 0, fmt.Sprintf("%s is %q, which is no whole number; correct it", where, clip(v, maxShown))
+			return 0, fmt.Sprintf("%s is %q, which is no whole number; correct it", where, Clip(v, maxShown))
 		}
 	default:
 		return 0, fmt.Sprintf("%s is no number; correct it", where)

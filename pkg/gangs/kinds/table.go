@@ -124,9 +124,9 @@ func (t *Table) Mark(pod *v1.Pod) *Mark {
 // mark is what a pod says of a gang that it names in some way.
 func (c *Compiled) mark(w *way, name string, pod *v1.Pod) *Mark {
 	shown := printable(name)
-	m := &Mark{Kind: c.Name, Name: clip(shown, maxName), Task: clip(w.task.in(pod), maxName)}
+	m := &Mark{Kind: c.Name, Name: Clip(shown, maxName), Task: Clip(w.task.in(pod), maxName)}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		m.Owner = types.UID(clip(string(owner.UID), maxName))
+		m.Owner = types.UID(Clip(string(owner.UID), maxName))
 	}
 	if text := w.minimum.in(pod); text != "" {
 		number, problem := numberOf(w.minimum.text, text)
@@ -178,8 +178,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// clip bounds a text: what is longer is kept as the beginning of it, which equals nothing.
-func clip(text string, most int) string {
+// Clip bounds a text: what is longer is kept as the beginning of it, which equals nothing.
+func Clip(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
