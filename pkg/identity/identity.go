@@ -7,19 +7,16 @@
 //	another server (Forwarded)  the caller that the other server names, and has checked
 //	this process (Inside)       trusted
 //
-// A server that does not lead passes requests on to the one that does, with the caller in headers, as
-// kube-apiserver does for the servers behind it. These headers are believed only from another server. They are taken
-// off all other requests.
+// The headers in which another server names a caller are taken off all other requests.
 //
 // # What they may do
 //
-// The API server's authorization, mostly RBAC, says so:
+// The API server's authorization, mostly RBAC, says so. The server that was asked checks the path, the one that decides
+// the rest:
 //
 //	to ask a path               the method in lower case on that nonResourceURL
 //	to act for a scheduler      the verb use on its name in schedulers.globalreserve.io, a resource without objects
 //	to reserve in a namespace   the verb reserve on reservations.globalreserve.io in that namespace
-//
-// The server that was asked checks the path. The server that decides checks the scheduler and the namespace.
 package identity
 
 import (
