@@ -146,12 +146,6 @@ type Elector struct {
 
 // New returns an Elector that does not run. It takes part only in Run.
 func New(o Options) (*Elector, error) {
-	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Clock == nil || o.Follow == nil ||
-		o.Stale == nil || o.StandBy == nil || o.TakeOver == nil || o.Resume == nil || o.Log == nil {
-		return nil,
-			errors.New("election: Options.Client, Terms, Namespace, Identity, Clock, Follow, Stale, StandBy, TakeOver, " +
-				"Resume and Log are required")
-	}
 	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
 	}
@@ -164,7 +158,7 @@ func New(o Options) (*Elector, error) {
 	e.writes = NewWrites(o.Times.write(), e.mayWrite)
 	e.lease = &lease{
 		o: &e.o, writes: e.writes, others: func() {},
-		now: o.Clock.Uptime, sure: o.Times.Lease - o.Times.Retry,
+		sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
 	}
 	answers.l = e.lease
@@ -394,7 +388,7 @@ func (e *Elector) decide(ctx context.Context, led *leadership) error {
 	hears, keep := time.NewTicker(e.o.Times.Retry), time.NewTicker(e.o.Times.Lease)
 	defer hears.Stop()
 	defer keep.Stop()
-	fresh := e.lease.now()
+	fresh := e.o.Clock.Uptime()
 	for {
 		select {
 		case <-ctx.Done():
@@ -412,7 +406,7 @@ func (e *Elector) decide(ctx context.Context, led *leadership) error {
 			if e.lease.restored.Load() {
 				return errRestored
 			}
-			now, what := e.lease.now(), e.o.Stale()
+			now, what := e.o.Clock.Uptime(), e.o.Stale()
 			if what == "" {
 				fresh = now
 			}

@@ -25,7 +25,6 @@ type lease struct {
 	term   atomic.Int64
 	o      *Options
 	writes *Writes
-	now    func() time.Duration // of a clock that only runs forward; see steady.Uptime
 	// sure is how long after sending a renewal no other server can have the Lease.
 	sure time.Duration
 	// renewed is when the last successful renewal was sent; 0 while the Lease is not
@@ -65,13 +64,13 @@ func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others
 	l.others = func() {}
 	away := -graceLooks * poll
 	for {
-		asked := l.now()
+		asked := l.o.Clock.Uptime()
 		record, _, err := l.Get(ctx)
 		if l.restored.Load() {
 			return errRestored
 		}
 		deleted := apierrors.IsNotFound(err)
-		if now := l.now(); (err != nil && !deleted) || now-asked > graceLooks*poll {
+		if now := l.o.Clock.Uptime(); (err != nil && !deleted) || now-asked > graceLooks*poll {
 			away = now
 		}
 		if deleted {
@@ -85,7 +84,7 @@ func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others
 			}
 			return nil
 		case known && !same(record, &l.seen):
-			l.seen, l.since, l.led = *record, l.now(), asked
+			l.seen, l.since, l.led = *record, l.o.Clock.Uptime(), asked
 			others()
 		case known && asked-away >= graceLooks*poll && asked >= ends:
 			l.over.Store(true)
@@ -94,7 +93,7 @@ func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others
 			others()
 		}
 		pause := poll
-		if left := ends - l.now(); left > 0 {
+		if left := ends - l.o.Clock.Uptime(); left > 0 {
 			pause = min(pause, left)
 		}
 		if err := sleep(ctx, pause); err != nil {
@@ -108,7 +107,7 @@ func (l *lease) ledAgo() time.Duration {
 	if l.led == 0 {
 		return ever
 	}
-	return l.now() - l.led
+	return l.o.Clock.Uptime() - l.led
 }
 
 // graceLooks is how many looks a server that stands by waits after the API server was away.
@@ -188,7 +187,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 // process that was suspended learns of that here first.
 func (l *lease) held() bool {
 	renewed := time.Duration(l.renewed.Load())
-	return renewed != 0 && l.now()-renewed < l.sure && !l.restored.Load()
+	return renewed != 0 && l.o.Clock.Uptime()-renewed < l.sure && !l.restored.Load()
 }
 
 // Create implements resourcelock.Interface.
@@ -230,7 +229,7 @@ func (l *lease) write(
 	ctx context.Context, record resourcelock.LeaderElectionRecord,
 	do func(context.Context, resourcelock.LeaderElectionRecord) error,
 ) error {
-	sent, own := l.now(), record.HolderIdentity == l.Identity()
+	sent, own := l.o.Clock.Uptime(), record.HolderIdentity == l.Identity()
 	if own && l.restored.Load() {
 		return errRestored // it is for a server that has begun anew
 	}

@@ -111,7 +111,7 @@ func (l *leader) send(out *http.Request, body []byte) (*http.Response, error) {
 	return response, nil
 }
 
-// endingBody lets go of a request's context when the answer has been read.
+// endingBody calls end when it is closed, as to let go of a request's context when the answer has been read.
 type endingBody struct {
 	io.ReadCloser
 	end func()

@@ -47,13 +47,12 @@ func (w *streamWriter) limit() (end func()) {
 // endWith is a stream that ends when ctx does, as if the other side had ended it.
 func endWith(ctx context.Context, stream io.ReadCloser) io.ReadCloser {
 	detach := context.AfterFunc(ctx, func() { _ = stream.Close() })
-	return &boundStream{ReadCloser: stream, ctx: ctx, detach: detach}
+	return &boundStream{endingBody{stream, func() { detach() }}, ctx}
 }
 
 type boundStream struct {
-	io.ReadCloser
-	ctx    context.Context
-	detach func() bool
+	endingBody
+	ctx context.Context
 }
 
 func (s *boundStream) Read(p []byte) (int, error) {
@@ -62,11 +61,6 @@ func (s *boundStream) Read(p []byte) (int, error) {
 		err = io.EOF
 	}
 	return n, err
-}
-
-func (s *boundStream) Close() error {
-	s.detach()
-	return s.ReadCloser.Close()
 }
 
 // withBody is a request whose body has been read, to be read again.
