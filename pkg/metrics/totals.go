@@ -48,10 +48,10 @@ func (m *Metrics) registerCapacity(read func() ledger.Totals) {
 		"resource's own unit. States: allocatable; bound, used by pods; reserved, kept by slots or used by binds that are "+
 		"under way; free, which counts no node that is overcommitted; overcommitted, used beyond what there is.",
 		"resource", "state")
-	reserved := gauges("reserved", "Capacity that is kept by slots, or used by binds that are under way, by the scheduler "+
-		"it is for, in CPUs, bytes or the resource's own unit.", "scheduler", "resource")
-	devices := gauges("devices", "Named devices of all nodes together, by resource and state: used, free, or unusable for "+
-		"those that may not be given out.", "resource", "state")
+	reserved := gauges("reserved", "Capacity that is kept by slots, or used by binds that are under way, by the "+
+		"scheduler it is for, in CPUs, bytes or the resource's own unit.", "scheduler", "resource")
+	devices := gauges("devices", "Named devices of all nodes together, by resource and state: used, free, or unusable "+
+		"for those that may not be given out.", "resource", "state")
 	m.register(func(s sums) {
 		t := read()
 		for name, total := range t.Amounts {
