@@ -166,6 +166,7 @@ func (p *Protector) write(ctx context.Context, c change) {
 }
 
 func (p *Protector) apply(ctx context.Context, c change) error {
+	// Without the UID a server-side apply would create a node that is gone.
 	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{
 		"name": c.node.Name, "uid": c.node.UID, "annotations": c.annotations(),
 	}})

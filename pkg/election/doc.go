@@ -1,7 +1,7 @@
 // Package election sees to it that one server of a cluster decides at any time (docs/leader.md, docs/decisions/0008):
 //
 //	lease.go   the Lease: its holder decides as long as its own clock says that nobody else can have it yet
-//	term.go    the term of each leadership, a number in the LedgerTerm, which all that a server writes carries
+//	term.go    the term of each leadership, a number in the LedgerTerm, which each Binding and object we write carries
 //	fence.go   the policy that has the API server refuse what carries an earlier term
 //	writes.go  bounds the time of a write that is past the fence and not carried out yet: it is over before another
 //	           server may have the Lease, and who takes over from a leader that is gone waits for as long

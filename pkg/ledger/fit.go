@@ -276,6 +276,10 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 func (l Reader) FitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	l.fitAll(p, visit)
+}
+
+func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	over := l.limiterOf(p, p.Caller).whole
 	for i, flags := range l.flags {
 		if flags&nodeKnown == 0 {

@@ -134,3 +134,8 @@ func (t *Trial) Grant(p *Placement) Grant {
 func (t *Trial) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	return t.appendFit(dst, p, nodes, t.find(p.Pod))
 }
+
+// FitAll is Reader.FitAll on what is tried.
+func (t *Trial) FitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
+	t.fitAll(p, visit)
+}

@@ -14,11 +14,16 @@ import (
 
 // Try tries a plan where some pods are gone, and asks where a pod would fit after it. Nothing may be left of it.
 func (e *Explorer) Try(plan ledger.Plan, gone []types.UID, at *ledger.Placement, nodes []string) {
-	was := e.Snapshot()
+	was, plain := e.Snapshot(), e.hasNothing(at)
+	plain = plain && !slices.ContainsFunc(plan.Slots, func(h ledger.Slot) bool { return h.Pod.Name == at.Pod.Name })
 	e.Ledger.Try(func(t *ledger.Trial) {
 		t.Remove(gone...)
 		t.Reserve(plan)
-		t.AppendFit(nil, at, nodes)
+		all := map[string]ledger.Verdict{}
+		t.FitAll(at, func(node string, v ledger.Verdict) bool { all[node] = v; return true })
+		if some := t.AppendFit(nil, at, nodes); plain {
+			e.agree(all, some, nodes)
+		}
 	})
 	require.Equal(e.t, was, e.Snapshot(), "a trial changes nothing")
 }
