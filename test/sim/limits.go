@@ -244,13 +244,30 @@ func (j *judge) judgeReservation(r *v1alpha1.Reservation) {
 				text(on))
 		}
 	}
-	if over := j.ofReservations.exceeded(j.cluster.policyTime(), kept, asked); over != "" {
+	if over := j.ofReservations.exceeded(j.cluster.policyTime(), j.beyondBinds(kept), asked); over != "" {
 		j.cluster.fail("reservation %s is beyond what may be kept: %s", r.Name, over)
 	}
 	add(used, kept)
 	if over := j.quota.exceeded(j.cluster.unknownFor(), used, asked); over != "" {
 		j.cluster.fail("reservation %s is beyond the quota: %s are used and kept", r.Name, over)
 	}
+}
+
+// beyondBinds is what is kept beyond what pods may use of it by then that are being bound.
+func (j *judge) beyondBinds(kept v1.ResourceList) v1.ResourceList {
+	beyond := kept.DeepCopy()
+	for uid, about := range j.answers {
+		pod := j.pods[uid]
+		if pod == nil || pod.Spec.NodeName != "" || about.requests == 0 || about.unmade != "" {
+			continue
+		}
+		for name, amount := range requestsOf(pod) {
+			left := beyond[name]
+			left.Sub(amount)
+			beyond[name] = left
+		}
+	}
+	return beyond
 }
 
 // within reports whether a pod that waits is within all limits there are.
