@@ -128,6 +128,40 @@ func TestLateCreate(t *testing.T) {
 	})
 }
 
+// An object of this request's own lost creation was made just now, whatever the API server's clock says.
+func TestLostCreateByAnotherClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Store.Creates, w.Store.Behind = times(1, lostAnswer), 24*time.Hour
+		assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
+		assert.Len(t, w.slots(), 1)
+	})
+}
+
+// The watch may bring what a lost creation has made, and that it is gone, before the creation is sent again.
+func TestCapacityThatEndsWhileItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Store.Creates, w.Store.Gets = times(1, lostAnswer), times(1, neverThere)
+		time.AfterFunc(time.Millisecond, func() {
+			assert.NoError(t, w.Store.Store(t).Delete(t.Context(), w.Store.All()[0]))
+			w.Ledger.ReleaseSlots("ns", "job")
+		})
+		assert.Contains(t, w.reserve(w.Arbiter, aDurableGang(w)), "unknown: capacity of reservation ns/job has ended")
+	})
+}
+
+// An object of the name is there, and cannot be read: it may be that of an earlier try.
+func TestUnreadableObjectOfTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		require.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
+		w.Ledger.ReleaseSlots("ns", w.Store.All()[0].Name)
+		w.Store.Gets = times(400, neverThere)
+		assert.Contains(t, w.reserve(w.Arbiter, oneDurable(w)), "unknown: it is not known whether")
+	})
+}
+
 // An object that was changed since it was read is looked at again before it is deleted, and the capacity stays as
 // long as the object is there.
 func TestChangedObjectIsReadAgain(t *testing.T) {

@@ -292,6 +292,9 @@ func TestNothingIsKeptForEver(t *testing.T) {
 		elapse(testTTL + store.Settle + 10*time.Second)
 		d.ledger.Expire(time.Now())
 		assert.Empty(t, d.slots())
+		read := d.Store.GetCount
+		elapse(time.Minute)
+		assert.Equal(t, read, d.Store.GetCount, "nobody looks for it any more")
 		d.Store.Heal()
 		assert.Empty(t, d.reserve(request).Error, "nobody writes it any more")
 	})

@@ -52,6 +52,8 @@ type Server struct {
 	version int // of the last write
 	// Creates, Gets, Deletes and Patches are the fates of the next requests, in order.
 	Creates, Gets, Deletes, Patches []Fate
+	// Behind is how far its clock is behind that of the test.
+	Behind time.Duration
 	// Release is the error of ReleaseSlots.
 	Release error
 	// Writes counts the requests that were carried out, the others those that came.
@@ -192,7 +194,7 @@ func (s *Server) create(ctx context.Context, body []byte) (any, error) {
 		s.uids++
 		object.UID = types.UID(fmt.Sprint("uid-", s.uids))
 		s.wrote(object)
-		object.CreationTimestamp = metav1.Time{Time: time.Now().Truncate(time.Second)}
+		object.CreationTimestamp = metav1.Time{Time: time.Now().Add(-s.Behind).Truncate(time.Second)}
 		s.Objects[key] = object
 		stored = object.DeepCopy()
 		return nil
