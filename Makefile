@@ -349,7 +349,7 @@ PAUSES_COUNT ?= 3
 PAUSES_SKIP  ?= TestPaceOfPlainHTTP
 
 .PHONY: pauses
-pauses: ## Run the unit tests under the race detector, with pauses at locks and channels (PAUSES_PKGS=./pkg/follow PAUSES_COUNT=50)
+pauses: ## Run the unit tests under the race detector, with pauses at locks and channels (PAUSES_PKGS=./pkg/kube/informer PAUSES_COUNT=50)
 	$(GO) run ./test/pauses $(BIN)/_pauses
 	CGO_ENABLED=1 $(GO) test -race -overlay $(BIN)/_pauses/overlay.json -cpu 16 -shuffle on -skip '$(PAUSES_SKIP)' -count $(PAUSES_COUNT) -timeout 60m $(TEST_ARGS) $(PAUSES_PKGS)
 

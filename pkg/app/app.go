@@ -21,12 +21,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/election/forward"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/limits"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/observe"
@@ -61,7 +61,7 @@ type App struct {
 	observer     *observe.Observer // nil on a server that decides
 	waiting      *waiting.Pods
 	objects      *store.Store
-	definitions  *follow.Definitions
+	definitions  *informer.Definitions
 	reservations *reservations.Controller
 	devices      *deviceclaims.Controller
 	kinds        *kinds.Table // of gangs, as they were at the start
@@ -76,7 +76,7 @@ type App struct {
 	forwarder    *forward.Forwarder
 	// follow is open when pods and nodes are to be followed: another server leads, or this one takes over.
 	// current is open when the ledger has everything that was written before this one took over.
-	mayFollow, caughtUp *follow.Latch
+	mayFollow, caughtUp *informer.Latch
 
 	checks *identity.Checks
 	known  http.Handler // serves callers that are known

@@ -17,12 +17,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/limits"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -58,10 +58,10 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a := &App{
 		options: o, log: log, metrics: metrics.New(), streams: make(chan struct{}),
 		base: newParts(), electing: newParts(), account: newParts(), serving: newParts(),
-		mayFollow: follow.NewLatch(), caughtUp: follow.NewLatch(),
+		mayFollow: informer.NewLatch(), caughtUp: informer.NewLatch(),
 		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
-		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
+		definitions: informer.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
 	}
 	if err := a.build(clients); err != nil {
 		a.events.Shutdown() // it has run since it was made
@@ -236,8 +236,8 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		BindTimeout: a.options.BindTimeout, Rights: a.checks,
 		Term:  a.elector.Term(),
 		Gangs: a.gangs, ResourceClaims: a.claims, Nodes: a.cache.Nodes,
-		GangEvents:     follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
-		RedirectEvents: follow.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
+		GangEvents:     informer.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
+		RedirectEvents: informer.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
 	})
 	a.gangArbiter = gang.New(gang.Options{

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -32,7 +32,7 @@ func (a *App) watchAges(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			what := follow.Stale(a.ages())
+			what := informer.Stale(a.ages())
 			a.health.stale.Store(&what)
 		}
 	}
@@ -81,7 +81,7 @@ func (a *App) troubles() string {
 	maps.Copy(all, a.limits.Watch.Troubles())
 	maps.Copy(all, a.reservations.Watch.Troubles())
 	maps.Copy(all, a.devices.Watch.Troubles())
-	return follow.Troubles(all)
+	return informer.Troubles(all)
 }
 
 // besides says why kinds cannot be read that only some pods need, which are those of gangs, with devices of DRA, with a
@@ -91,7 +91,7 @@ func (a *App) besides() (lines string) {
 	maps.Copy(unread, a.claims.Troubles())
 	maps.Copy(unread, a.devices.Templates.Troubles())
 	maps.Copy(unread, a.keeper.Deployments.Watch.Troubles())
-	if text := follow.Troubles(unread); text != "" {
+	if text := informer.Troubles(unread); text != "" {
 		lines += "\nnot read: " + text
 	}
 	untold := map[string]error{}
@@ -102,7 +102,7 @@ func (a *App) besides() (lines string) {
 			untold[kind] = err
 		}
 	}
-	if text := follow.Troubles(untold); text != "" {
+	if text := informer.Troubles(untold); text != "" {
 		lines += "\nautoscalers: not told: " + text
 	}
 	return lines

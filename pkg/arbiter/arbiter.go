@@ -12,10 +12,10 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -41,9 +41,9 @@ type Options struct {
 	Gangs *gangs.Gangs
 	Nodes *cluster.Nodes
 	// GangEvents are about gangs that have started and are not whole.
-	GangEvents *follow.Events
+	GangEvents *informer.Events
 	// RedirectEvents are about Bindings that go to another node than they name, and those that the server sends itself.
-	RedirectEvents *follow.Events
+	RedirectEvents *informer.Events
 	// Rights tell who may act for which scheduler.
 	Rights *identity.Checks
 	// Term is the term in which this server decides; whatever it sends carries it.

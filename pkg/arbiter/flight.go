@@ -11,8 +11,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/fates"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
@@ -275,7 +275,7 @@ func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 		a.o.Metrics.ObserveBindOutcome(string(gates.Unknown))
 		a.log(f).Warn("The outcome of a bind was not known in time; its allocation stays until it is")
 	}
-	return follow.Pause(a.ctx, d)
+	return informer.Pause(a.ctx, d)
 }
 
 // turn waits until the API server may be sent another Binding. It reports false where the time for that is over. A

@@ -12,9 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -335,7 +335,7 @@ type slowAPI struct {
 
 func (a *slowAPI) Bind(ctx context.Context, binding *v1.Binding) error {
 	err := a.fakeAPI.Bind(ctx, binding)
-	follow.Pause(context.WithoutCancel(ctx), a.took)
+	informer.Pause(context.WithoutCancel(ctx), a.took)
 	return err
 }
 
@@ -358,7 +358,7 @@ func TestTurnsAfterSlowAnswers(t *testing.T) {
 		assert.Equal(t, maxPosts/2, round(false))
 		assert.Equal(t, maxPosts/2+1, round(false))
 		for range 10 {
-			assert.True(t, follow.Pause(t.Context(), slowFor))
+			assert.True(t, informer.Pause(t.Context(), slowFor))
 			round(true)
 		}
 		assert.Equal(t, leastPosts, round(false))

@@ -9,10 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -220,7 +220,7 @@ func (a *Arbiter) boundForGang(gang kinds.Key, f *flight) {
 	failed := errors.As(f.err, &e) && (e.Outcome == gates.Refused || e.Outcome == gates.Failed)
 	switch {
 	case f.err == nil && f.posted:
-		a.o.RedirectEvents.Tell(follow.PodReference(f.pod.Namespace, f.pod.Name, f.pod.UID), v1.EventTypeNormal,
+		a.o.RedirectEvents.Tell(informer.PodReference(f.pod.Namespace, f.pod.Name, f.pod.UID), v1.EventTypeNormal,
 			"BoundForItsGang", "Bind", fmt.Sprintf("GlobalReserve has bound it to node %q itself: others of its gang are "+
 				"bound, and its scheduler had left the rest for %v", f.node, finishAfter))
 	case failed:

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -78,7 +78,7 @@ func (g *ganging) watch() {
 // inTurn returns the gangs that are not whole, one of each namespace before the next one of any: what watch may do at a
 // time is bounded. The order is another one each time. g.mu is held.
 func (g *ganging) inTurn() []*startingGang {
-	return follow.InTurn(slices.Collect(maps.Values(g.of)), func(s *startingGang) string { return s.Key.Namespace })
+	return informer.InTurn(slices.Collect(maps.Values(g.of)), func(s *startingGang) string { return s.Key.Namespace })
 }
 
 // look brings what is remembered of a gang up to date. g.mu is held.
@@ -304,7 +304,7 @@ func (g *ganging) tellShort(gang *gangs.Gang, missing int) {
 	}
 	pending, _, _ := g.o.Pods.Gang(gang.Key)
 	for _, pod := range pending[:min(len(pending), missing)] {
-		g.o.GangEvents.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason, action, note)
+		g.o.GangEvents.Warn(informer.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason, action, note)
 	}
 }
 

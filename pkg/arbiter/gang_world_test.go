@@ -22,10 +22,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -89,8 +89,8 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		Waiting:        w.waits(question, pods),
 		Nodes:          w.nodes,
 		Metrics:        metrics.New(),
-		GangEvents:     follow.NewEvents(w, 1000, 1000),
-		RedirectEvents: follow.NewEvents(w, 1000, 1000),
+		GangEvents:     informer.NewEvents(w, 1000, 1000),
+		RedirectEvents: informer.NewEvents(w, 1000, 1000),
 		API:            w.api,
 		Term:           election.NewOwnTerm(0),
 		BindTimeout:    bindTimeout,

@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/fates"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -153,7 +153,7 @@ func (a *Arbiter) Run(ctx context.Context) error {
 	defer context.AfterFunc(a.pending.ctx, cancel)()
 	var asked time.Time
 	known, pause := false, tick
-	for follow.Pause(ctx, pause) {
+	for informer.Pause(ctx, pause) {
 		if !known && time.Since(asked) >= selfPause {
 			known, asked = a.askSelf(ctx), time.Now()
 		}
@@ -244,7 +244,7 @@ func (a *Arbiter) takePending(most int, chosen func(*pending) bool) (taken []*pe
 		}
 	}
 	if others = len(taken) > most; others {
-		taken = follow.InTurn(taken, func(p *pending) string { return p.ref.Namespace })[:most]
+		taken = informer.InTurn(taken, func(p *pending) string { return p.ref.Namespace })[:most]
 	}
 	for _, p := range taken {
 		p.settling = true

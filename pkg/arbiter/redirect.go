@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -152,7 +152,7 @@ func (g *ganging) mayRedirect(pod *cluster.Pod) bool {
 // redirected tells of a Binding that goes to another node than its sender named.
 func (a *Arbiter) redirected(pod *cluster.Pod, from, to string) {
 	a.o.Metrics.ObserveRedirect(pod.Scheduler)
-	a.o.RedirectEvents.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeNormal,
+	a.o.RedirectEvents.Tell(informer.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeNormal,
 		"BindingRedirected", "Bind", fmt.Sprintf("it was to be bound to node %q, which has no capacity for it, and is bound "+
 			"to node %q, where capacity is kept for it", from, to))
 }

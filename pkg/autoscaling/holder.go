@@ -15,7 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 const (
@@ -60,7 +60,7 @@ func NewHolder(o Options) *Holder {
 
 // Run holds pods back until ctx ends.
 func (h *Holder) Run(ctx context.Context) error {
-	for follow.Pause(ctx, newsEvery) {
+	for informer.Pause(ctx, newsEvery) {
 		if h.Ledger.Ready() != nil {
 			h.looked = time.Time{}
 			continue
@@ -108,7 +108,7 @@ func (h *Holder) look(now time.Time) (wrong []*cluster.Pod) {
 		}
 	}
 	slices.SortFunc(wrong, func(a, b *cluster.Pod) int { return cmp.Compare(b.Scheduling, a.Scheduling) })
-	wrong = follow.InTurn(wrong, func(pod *cluster.Pod) string { return pod.Ref.Namespace })
+	wrong = informer.InTurn(wrong, func(pod *cluster.Pod) string { return pod.Ref.Namespace })
 	return wrong[:min(len(wrong), podBurst)]
 }
 

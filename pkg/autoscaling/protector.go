@@ -15,7 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // fieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this
@@ -54,7 +54,7 @@ func NewProtector(o Options) *Protector {
 
 // Run annotates nodes until ctx ends.
 func (p *Protector) Run(ctx context.Context) error {
-	for follow.Pause(ctx, lookEvery) {
+	for informer.Pause(ctx, lookEvery) {
 		if p.Ledger.Ready() != nil {
 			clear(p.since)
 			continue

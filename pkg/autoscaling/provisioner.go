@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
@@ -27,10 +27,10 @@ import (
 type Provisioner struct {
 	*writes
 
-	definitions *follow.Definitions
-	kind        *follow.Kind
+	definitions *informer.Definitions
+	kind        *informer.Kind
 	// Watch is of requests.
-	Watch *follow.Watch
+	Watch *informer.Watch
 
 	mu    sync.Mutex                           // guards what follows
 	known map[owned]*unstructured.Unstructured // requests that were made here
@@ -45,13 +45,13 @@ type Provisioner struct {
 func NewProvisioner(o Options) *Provisioner {
 	p := &Provisioner{
 		writes:      newWrites("ProvisioningRequest", o),
-		definitions: follow.NewDefinitions(o.Discovery, groupVersion, o.Log),
+		definitions: informer.NewDefinitions(o.Discovery, groupVersion, o.Log),
 		known:       map[owned]*unstructured.Unstructured{},
 		since:       map[types.UID]time.Time{}, next: map[types.UID]time.Time{}, served: map[string]time.Time{},
 	}
 	p.kind = p.definitions.Kind(requests.Resource)
-	p.Watch = follow.NewWatch(p.kind, o.Log,
-		follow.NewSource(o.Objects, requests.Resource, ours{o.Objects.Resource(requests)}, &unstructured.Unstructured{},
+	p.Watch = informer.NewWatch(p.kind, o.Log,
+		informer.NewSource(o.Objects, requests.Resource, ours{o.Objects.Resource(requests)}, &unstructured.Unstructured{},
 			p.observe, p.forget)).Foreign()
 	return p
 }
@@ -68,13 +68,13 @@ type ours struct {
 	dynamic.NamespaceableResourceInterface
 }
 
-// List implements follow.Client.
+// List implements informer.Client.
 func (c ours) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	o.LabelSelector = managedByLabel + "=" + managedBy
 	return c.NamespaceableResourceInterface.List(ctx, o)
 }
 
-// Watch implements follow.Client.
+// Watch implements informer.Client.
 func (c ours) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.LabelSelector = managedByLabel + "=" + managedBy
 	return c.NamespaceableResourceInterface.Watch(ctx, o)
@@ -83,7 +83,7 @@ func (c ours) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface,
 // Run requests nodes until ctx ends. Nothing is read before the policy wants that.
 func (p *Provisioner) Run(ctx context.Context) error {
 	for p.rules().ClassName == "" {
-		if !follow.Pause(ctx, lookEvery) {
+		if !informer.Pause(ctx, lookEvery) {
 			return nil
 		}
 	}
@@ -91,7 +91,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { _ = p.definitions.Run(ctx) }) // its error is that of ctx
 	running.Go(func() { _ = p.Watch.Run(ctx, nil, nil) })
-	for follow.Pause(ctx, lookEvery) {
+	for informer.Pause(ctx, lookEvery) {
 		if p.Ledger.Ready() == nil && p.Watch.Listed() && !p.Watch.Stale() {
 			p.step(ctx, p.Ledger.Clock.Now())
 		}
@@ -185,7 +185,7 @@ func (p *Provisioner) inTurn(due []*v1alpha1.Reservation) []*v1alpha1.Reservatio
 	slices.SortStableFunc(due, func(a, b *v1alpha1.Reservation) int {
 		return cmp.Or(p.served[a.Namespace].Compare(p.served[b.Namespace]), tried(a).Compare(tried(b)))
 	})
-	return follow.InTurn(due, func(rsv *v1alpha1.Reservation) string { return rsv.Namespace })
+	return informer.InTurn(due, func(rsv *v1alpha1.Reservation) string { return rsv.Namespace })
 }
 
 // request requests nodes for a reservation, once.

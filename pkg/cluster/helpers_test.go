@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/leaks"
 )
@@ -295,7 +295,7 @@ func (f *fixture) connect(noStreams bool) {
 
 // enterBubble makes the channels anew that belong to the bubble they are made in.
 func (f *fixture) enterBubble() {
-	f.podWatch.synced, f.nodeWatch.synced = follow.NewLatch(), follow.NewLatch()
+	f.podWatch.synced, f.nodeWatch.synced = informer.NewLatch(), informer.NewLatch()
 }
 
 // allocation returns the ledger's allocation of a pod made by aPod.

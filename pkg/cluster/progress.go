@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // reached is how far the watch of one kind has come. The zero value is usable.
@@ -67,8 +67,8 @@ func (r *reached) record(version uint64) {
 type watched struct {
 	plural string
 	cache.ListerWatcher
-	pulse  follow.Pulse
-	synced *follow.Latch // open once all that existed at the start are in the ledger
+	pulse  informer.Pulse
+	synced *informer.Latch // open once all that existed at the start are in the ledger
 	*reached
 	// objects is how many were in the last full state.
 	objects atomic.Int64
@@ -77,7 +77,7 @@ type watched struct {
 }
 
 func (w *watched) follow(plural string, source cache.ListerWatcher, r *reached) {
-	w.plural, w.ListerWatcher, w.reached, w.synced = plural, source, r, follow.NewLatch()
+	w.plural, w.ListerWatcher, w.reached, w.synced = plural, source, r, informer.NewLatch()
 }
 
 // run lists and watches until ctx ends, and lists anew whenever that is asked for.

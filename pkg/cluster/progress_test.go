@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
@@ -90,17 +90,17 @@ func TestStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(objects(aPod("a", 1)), objects(aNode("n1", 1, "4")))
 		defer background.Run(t, f.Run)()
-		pass(follow.StaleAfter)
-		assert.Empty(t, follow.Stale(f.Ages()))
+		pass(informer.StaleAfter)
+		assert.Empty(t, informer.Stale(f.Ages()))
 		assert.Greater(t, f.podServer.watched(), 1, "it was tried to hear something")
 		pass(time.Second)
-		assert.Contains(t, follow.Stale(f.Ages()), "nothing was heard of nodes for 1m31s")
+		assert.Contains(t, informer.Stale(f.Ages()), "nothing was heard of nodes for 1m31s")
 		assert.Equal(t, 91*time.Second, f.Ages()["pods"])
 		f.nodeServer.send(watch.Modified, aNode("n1", 2, "4"))
 		synctest.Wait()
-		assert.Contains(t, follow.Stale(f.Ages()), "nothing was heard of pods for 1m31s")
+		assert.Contains(t, informer.Stale(f.Ages()), "nothing was heard of pods for 1m31s")
 		f.podServer.send(watch.Bookmark, bookmarkOf(&v1.Pod{}, "30"))
 		synctest.Wait()
-		assert.Empty(t, follow.Stale(f.Ages()))
+		assert.Empty(t, informer.Stale(f.Ages()))
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // The reflectors' back-off. client-go's own (0.8 s to 30 s, doubled by jitter)
@@ -71,7 +71,7 @@ func compactPage[T any](meta metav1.ListMeta, items []T, compact func(*T) runtim
 }
 
 func (c *Cache) source(
-	client any, pulse *follow.Pulse, watching cache.WatchFuncWithContext, list cache.ListWithContextFunc,
+	client any, pulse *informer.Pulse, watching cache.WatchFuncWithContext, list cache.ListWithContextFunc,
 ) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

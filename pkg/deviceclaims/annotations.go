@@ -9,7 +9,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -74,7 +74,7 @@ func (c *Controller) bringPod(ctx context.Context, pod ledger.PodRef) error {
 	if err != nil {
 		return err
 	}
-	c.event(follow.PodReference(pod.Namespace, pod.Name, pod.UID),
+	c.event(informer.PodReference(pod.Namespace, pod.Name, pod.UID),
 		v1.EventTypeWarning, reasonRestored, "somebody changed the annotations that say which devices the pod has: it has "+
 			marks.Given+" until it goes")
 	return nil

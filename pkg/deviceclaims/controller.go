@@ -12,8 +12,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -25,11 +25,11 @@ type Options struct {
 	Nodes  *cluster.Nodes
 	Pods   *cluster.Pods
 	// Kind is that of ExtendedResources and ExtendedResourceClaims.
-	Kind *follow.Kind
+	Kind *informer.Kind
 	// TemplateKind is that of ExtendedResourceClaimTemplates.
-	TemplateKind *follow.Kind
+	TemplateKind *informer.Kind
 	// StateSynced is open when all pods and nodes are in the ledger.
-	StateSynced *follow.Latch
+	StateSynced *informer.Latch
 	// OnAdopted is told when devices and claims are known: only then Devices says which of them bound pods have. It is
 	// called without a lock.
 	OnAdopted func()
@@ -61,21 +61,21 @@ const (
 type Controller struct {
 	Options
 	// Watch is of devices and claims.
-	Watch *follow.Watch
+	Watch *informer.Watch
 	// Templates are followed by themselves: only pods that name one depend on them.
-	Templates *follow.Watch
+	Templates *informer.Watch
 	// Adopted is open when the ledger has the devices, and the claims can be resolved.
-	Adopted *follow.Latch
+	Adopted *informer.Latch
 	// Ready is open when pods and nodes are in the ledger, too: decisions can rely on the devices there.
-	Ready    *follow.Latch
-	queue    *follow.Queue[object]
-	events   *follow.Events
-	refusals *follow.Events
+	Ready    *informer.Latch
+	queue    *informer.Queue[object]
+	events   *informer.Events
+	refusals *informer.Events
 	claims   claimSet
 
 	mu      sync.RWMutex // guards what follows
 	devices inventory
-	journal *follow.Journal
+	journal *informer.Journal
 	listed  bool // all objects there are are known: changes go to the ledger one by one
 }
 
@@ -90,26 +90,26 @@ type object struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o,
-		queue: follow.NewQueue[object](follow.QueueOptions[object]{
+		queue: informer.NewQueue[object](informer.QueueOptions[object]{
 			Name: "writing of devices", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
 			NamespaceOf: func(key object) string { return key.namespace },
 		}),
-		events:   follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
-		refusals: follow.NewEvents(o.Recorder, refusalsPerSecond, refusalBurst),
+		events:   informer.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
+		refusals: informer.NewEvents(o.Recorder, refusalsPerSecond, refusalBurst),
 		devices:  newInventory(), claims: newClaimSet(),
-		Adopted: follow.NewLatch(), Ready: follow.NewLatch(),
+		Adopted: informer.NewLatch(), Ready: informer.NewLatch(),
 	}
-	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.bringAll)
+	c.journal = informer.NewJournal(o.Ledger.Reader, c.note, c.bringAll)
 	kinds := o.Client.GlobalreserveV1alpha1()
-	c.Watch = follow.NewWatch(o.Kind, o.Log,
-		follow.NewSource(o.Client, "extendedresources", kinds.ExtendedResources(), &v1alpha1.ExtendedResource{},
+	c.Watch = informer.NewWatch(o.Kind, o.Log,
+		informer.NewSource(o.Client, "extendedresources", kinds.ExtendedResources(), &v1alpha1.ExtendedResource{},
 			c.observeDevice, c.forgetDevice),
-		follow.NewSource(o.Client, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll),
+		informer.NewSource(o.Client, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll),
 			&v1alpha1.ExtendedResourceClaim{},
 			c.observeClaim, c.forgetClaim))
 	c.claims.templates = map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate{}
-	c.Templates = follow.NewWatch(o.TemplateKind, o.Log,
-		follow.NewSource(o.Client, "extendedresourceclaimtemplates",
+	c.Templates = informer.NewWatch(o.TemplateKind, o.Log,
+		informer.NewSource(o.Client, "extendedresourceclaimtemplates",
 			kinds.ExtendedResourceClaimTemplates(metav1.NamespaceAll),
 			&v1alpha1.ExtendedResourceClaimTemplate{}, c.observeTemplate, c.forgetTemplate))
 	return c

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // Reasons of the conditions Bound and Online.
@@ -31,7 +31,7 @@ const maxMessage = 1000
 // condition makes the only condition of a status. The time of the last transition is kept where the
 // condition was the same before.
 func condition(former []metav1.Condition, now time.Time, next metav1.Condition) []metav1.Condition {
-	next.Message = follow.Clip(next.Message, maxMessage)
+	next.Message = informer.Clip(next.Message, maxMessage)
 	next.LastTransitionTime = metav1.Time{Time: now.Truncate(time.Second)}
 	for i := range former {
 		if former[i].Type == next.Type && former[i].Status == next.Status {

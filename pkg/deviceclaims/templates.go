@@ -12,7 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -89,7 +89,7 @@ func (c *Controller) makeClaims(ctx context.Context, pod *cluster.Pod) error {
 		switch {
 		case apierrors.IsAlreadyExists(err):
 		case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-			c.refusals.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reasonNotMade, "MakeClaim",
+			c.refusals.Warn(informer.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reasonNotMade, "MakeClaim",
 				err.Error())
 			fallthrough
 		case err != nil:

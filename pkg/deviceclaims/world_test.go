@@ -27,9 +27,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -44,7 +44,7 @@ type world struct {
 	client      *fake.Clientset
 	recorder    *events.FakeRecorder
 	served      atomic.Bool
-	definitions *follow.Definitions
+	definitions *informer.Definitions
 	pods        *cluster.Pods
 	annotated   chan map[string]string // what was written to pods
 
@@ -74,8 +74,8 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	w.addNode("n2")
 	serve(w.client, &w.served)
 	separate(w.client)
-	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
-	synced := follow.NewLatch()
+	w.definitions = informer.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
+	synced := informer.NewLatch()
 	synced.Open()
 	w.controller = New(Options{
 		Ledger: w.ledger.Observer(), Client: w.client, Recorder: w.recorder, Log: log,
@@ -153,7 +153,7 @@ func newWorldAtStart(t *testing.T, objects ...runtime.Object) (w *world, podsKno
 func (w *world) startEarly() (podsKnown func()) {
 	t := w.T
 	w.served.Store(true)
-	w.controller.StateSynced = follow.NewLatch()
+	w.controller.StateSynced = informer.NewLatch()
 	w.run()
 	require.NoError(t, w.controller.Adopted.Wait(t.Context()))
 	return func() {

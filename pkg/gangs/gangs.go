@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // Options configures Gangs. All fields are needed.
@@ -73,7 +73,7 @@ func (g *Gang) Lacks(has map[string]int) int {
 // Gangs knows the gangs of the cluster. Make it with New; it can run once.
 type Gangs struct {
 	Options
-	definitions map[schema.GroupVersion]*follow.Definitions
+	definitions map[schema.GroupVersion]*informer.Definitions
 	kinds       map[string]*kinds.Compiled
 	objects     map[string][]*objects // of kinds that have any, by version, the best first
 }
@@ -81,7 +81,7 @@ type Gangs struct {
 // New makes Gangs and starts nothing.
 func New(o Options) *Gangs {
 	g := &Gangs{
-		Options: o, definitions: map[schema.GroupVersion]*follow.Definitions{},
+		Options: o, definitions: map[schema.GroupVersion]*informer.Definitions{},
 		kinds: map[string]*kinds.Compiled{}, objects: map[string][]*objects{},
 	}
 	for _, kind := range o.Kinds.Kinds() {
@@ -92,7 +92,7 @@ func New(o Options) *Gangs {
 		for _, version := range kind.Object.Versions {
 			gv := schema.GroupVersion{Group: kind.Object.Group, Version: version}
 			if g.definitions[gv] == nil {
-				g.definitions[gv] = follow.NewDefinitions(o.Discovery, gv, o.Log)
+				g.definitions[gv] = informer.NewDefinitions(o.Discovery, gv, o.Log)
 			}
 			g.objects[kind.Name] = append(g.objects[kind.Name], g.newObjects(kind, version,
 				g.definitions[gv].Kind(kind.Object.Resource)))
@@ -121,7 +121,7 @@ func (g *Gangs) Run(ctx context.Context) error {
 
 // giveUp has nobody wait any longer for what cannot be read.
 func (g *Gangs) giveUp(ctx context.Context) {
-	if !follow.Pause(ctx, patience) {
+	if !informer.Pause(ctx, patience) {
 		return
 	}
 	for o := range g.all {

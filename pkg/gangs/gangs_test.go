@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // What a gang needs, by what its pods and objects say.
@@ -276,7 +276,7 @@ func TestBroken(t *testing.T) {
 		assert.True(t, ok)
 
 		w.failure.Store(nil)
-		follow.Pause(t.Context(), time.Minute) // a reflector's longest
+		informer.Pause(t.Context(), time.Minute) // a reflector's longest
 		assert.Equal(t, []kinds.Key{pod.Gang.Key("ns")}, w.settle())
 		gang, _ = w.gangs.Of(pod)
 		assert.Equal(t, 4, gang.Minimum)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // objects are the objects of one kind in one version.
@@ -22,9 +22,9 @@ type objects struct {
 	gangs     *Gangs
 	kind      *kinds.Compiled
 	version   string
-	installed *follow.Kind
-	watch     *follow.Watch
-	first     *follow.Latch // open once they are known, or known not to be there
+	installed *informer.Kind
+	watch     *informer.Watch
+	first     *informer.Latch // open once they are known, or known not to be there
 
 	mu    sync.RWMutex // guards what follows
 	known map[types.NamespacedName]*object
@@ -49,13 +49,13 @@ func (*object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 // DeepCopyObject implements runtime.Object. Nobody changes an object.
 func (o *object) DeepCopyObject() runtime.Object { return o }
 
-func (g *Gangs) newObjects(kind *kinds.Compiled, version string, installed *follow.Kind) *objects {
+func (g *Gangs) newObjects(kind *kinds.Compiled, version string, installed *informer.Kind) *objects {
 	o := &objects{
-		kind: kind, version: version, installed: installed, first: follow.NewLatch(), gangs: g,
+		kind: kind, version: version, installed: installed, first: informer.NewLatch(), gangs: g,
 		known: map[types.NamespacedName]*object{}, grown: map[types.NamespacedName]int64{},
 	}
 	resource := schema.GroupVersionResource{Group: kind.Object.Group, Version: version, Resource: kind.Object.Resource}
-	o.watch = follow.NewWatch(installed, g.Log, follow.NewSource(g.Client, o.name(), g.Client.Resource(resource),
+	o.watch = informer.NewWatch(installed, g.Log, informer.NewSource(g.Client, o.name(), g.Client.Resource(resource),
 		&object{}, o.set, o.gone).
 		MadeOf(&unstructured.Unstructured{}, o.minimumOnly)).Foreign()
 	return o

@@ -26,8 +26,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -158,7 +158,7 @@ func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context,
 // settle waits until all is told that is under way, and looks at what was told of.
 func (w *world) settle() []kinds.Key {
 	w.Helper()
-	follow.Pause(w.Context(), 30*time.Second) // of the bubble's clock
+	informer.Pause(w.Context(), 30*time.Second) // of the bubble's clock
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -43,10 +43,10 @@ const (
 type Controller struct {
 	Options
 	// Watch is of quotas.
-	Watch *follow.Watch
+	Watch *informer.Watch
 	// Ready is open when all limits are in the ledger.
-	Ready  *follow.Latch
-	events *follow.Events
+	Ready  *informer.Latch
+	events *informer.Events
 
 	mu      sync.Mutex                            // guards what follows
 	quotas  map[string]map[string]v1.ResourceList // by namespace and name
@@ -57,10 +57,10 @@ type Controller struct {
 // New makes a Controller and starts nothing.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst), Ready: follow.NewLatch(),
+		Options: o, events: informer.NewEvents(o.Recorder, eventsPerSecond, eventBurst), Ready: informer.NewLatch(),
 		quotas: map[string]map[string]v1.ResourceList{}, applied: map[ledger.BudgetKind]map[string]*ledger.Limits{},
 	}
-	c.Watch = follow.NewWatch(nil, o.Log, follow.NewSource(o.Client, "resourcequotas",
+	c.Watch = informer.NewWatch(nil, o.Log, informer.NewSource(o.Client, "resourcequotas",
 		o.Client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &v1.ResourceQuota{}, c.set, c.gone))
 	return c
 }
@@ -83,7 +83,7 @@ func (c *Controller) present(context.Context) {
 
 // followNodes takes percentages anew as what the nodes offer changes.
 func (c *Controller) followNodes(ctx context.Context) {
-	for follow.Pause(ctx, lookAgain) {
+	for informer.Pause(ctx, lookAgain) {
 		if c.Policy.Current().HasPercentages() {
 			c.Update()
 		}

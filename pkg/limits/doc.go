@@ -11,7 +11,7 @@
 //   - Percentages in the policy are of what all nodes offer, and follow it within a second.
 //
 // A limit below what is used ends nothing; nothing more is granted. The first decision waits
-// until all quotas are known, and none is made while their watch is silent for too long (follow.Pulse).
+// until all quotas are known, and none is made while their watch is silent for too long (informer.Pulse).
 //
 // What may be touched: which quotas count, and how, is decided in quota.go alone.
 package limits

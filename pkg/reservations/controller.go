@@ -16,9 +16,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -33,9 +33,9 @@ type Options struct {
 	Pods    *cluster.Pods
 	Matcher *placement.Matcher // is told which reservations pods may use
 	// Kind is that of Reservations.
-	Kind *follow.Kind
+	Kind *informer.Kind
 	// StateSynced is open when all pods and nodes are in the ledger.
-	StateSynced *follow.Latch
+	StateSynced *informer.Latch
 	// MayDecide returns when new capacity may be given, or ctx ends. What was given
 	// before is held without waiting for that.
 	MayDecide func(ctx context.Context) error
@@ -69,22 +69,22 @@ const (
 type Controller struct {
 	Options
 	// Watch is of the objects.
-	Watch *follow.Watch
+	Watch *informer.Watch
 	// Listed is open when the objects of the start are known. Pods and nodes are listed after that: a pod that an object
 	// names, and that is not there then, is gone.
-	Listed *follow.Latch
+	Listed *informer.Latch
 	// Ready is open when the objects of the start hold what is theirs: decisions can rely on the reservations in the
 	// ledger.
-	Ready  *follow.Latch
+	Ready  *informer.Latch
 	now    func() time.Time // of the steady clock
-	queue  *follow.Queue[types.NamespacedName]
-	events *follow.Events
+	queue  *informer.Queue[types.NamespacedName]
+	events *informer.Events
 	kick   chan struct{} // something may fit now that did not
 	freed  atomic.Uint64 // how often that was so
 
 	mu       sync.Mutex // guards what follows
 	records  map[types.NamespacedName]*record
-	journal  *follow.Journal
+	journal  *informer.Journal
 	orphans  *lru.Cache // how slots ended whose objects are not known, by SlotRef
 	starting bool       // the objects of the start are not restored yet
 }
@@ -93,18 +93,18 @@ type Controller struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, now: o.Ledger.Clock.Now,
-		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions[types.NamespacedName]{
+		queue: informer.NewQueue[types.NamespacedName](informer.QueueOptions[types.NamespacedName]{
 			Name: "writing a reservation", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
 			NamespaceOf: func(key types.NamespacedName) string { return key.Namespace },
 		}),
-		events:  follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
+		events:  informer.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		kick:    make(chan struct{}, 1),
 		records: map[types.NamespacedName]*record{},
 		orphans: lru.New(maxOrphans), starting: true,
-		Listed: follow.NewLatch(), Ready: follow.NewLatch(),
+		Listed: informer.NewLatch(), Ready: informer.NewLatch(),
 	}
-	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.lostTrack)
-	c.Watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "reservations",
+	c.journal = informer.NewJournal(o.Ledger.Reader, c.note, c.lostTrack)
+	c.Watch = informer.NewWatch(o.Kind, o.Log, informer.NewSource(o.Client, "reservations",
 		o.Client.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll), &v1alpha1.Reservation{}, c.set, c.deleted))
 	return c
 }

@@ -2,7 +2,7 @@
 Package reservations makes Reservation objects hold capacity in the ledger, and makes the objects tell
 what became of it. docs/reservations.md tells users of them.
 
-The Controller follows the objects, on pkg/follow. The object is the truth of what is wanted, the ledger of
+The Controller follows the objects, on pkg/kube/informer. The object is the truth of what is wanted, the ledger of
 what is held; status is a projection of the ledger and decides nothing. What lives where:
 
   - controller.go  the Controller: its parts, its start, what the watch tells

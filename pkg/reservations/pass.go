@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // Pending reservations are gone through at most every passPause, and for no more than a fifth of the time, unless a
@@ -39,7 +39,7 @@ func (c *Controller) placeLoop(ctx context.Context) {
 		}
 		begun := c.now()
 		next = c.pass(ctx)
-		if !follow.Pause(ctx, min(max(passPause, passRest*c.now().Sub(begun)), passRestMost)) {
+		if !informer.Pause(ctx, min(max(passPause, passRest*c.now().Sub(begun)), passRestMost)) {
 			return
 		}
 	}

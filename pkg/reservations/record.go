@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -111,7 +111,7 @@ func (r *record) waits(why cause, now time.Time) bool {
 	r.why, r.lacking, r.lacks = why, "", nil
 	told := r.condition(v1alpha1.ConditionAvailable)
 	known := told.Reason == why.reason && told.ObservedGeneration == r.rsv.Generation
-	if known && (now.Sub(r.told).Abs() < tellAgain || told.Message == follow.Clip(why.message, maxMessage)) {
+	if known && (now.Sub(r.told).Abs() < tellAgain || told.Message == informer.Clip(why.message, maxMessage)) {
 		return false
 	}
 	r.told = now

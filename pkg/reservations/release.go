@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // Errors of ReleaseSlots.
@@ -40,7 +40,7 @@ func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, s
 		}
 	}
 	for until := c.now().Add(placingMost); errors.Is(err, errPlacing) && c.now().Before(until); {
-		if !follow.Pause(ctx, placingPause) {
+		if !informer.Pause(ctx, placingPause) {
 			break
 		}
 		r, names, err = c.mark(key, slots)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -311,7 +311,7 @@ func TestReadyComesLast(t *testing.T) {
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
 		w.stop()
 		w.newServer()
-		w.known = follow.NewLatch()
+		w.known = informer.NewLatch()
 		w.start()
 		require.NoError(t, w.c.Listed.Wait(w.ctx()))
 		assert.Empty(t, w.held("r"), "what is still free is not known before all pods are")
@@ -330,7 +330,7 @@ func TestNothingNewBeforeDecisionsMayBeMade(t *testing.T) {
 		w.stop()
 		w.create(newReservation("new", time.Minute, slot("a", "n1", 1000)))
 		w.newServer()
-		open := follow.NewLatch()
+		open := informer.NewLatch()
 		w.c.MayDecide = open.Wait
 		w.start()
 		w.settle()

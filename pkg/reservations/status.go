@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // Reasons of the Available condition. Those of a refused slot are the ledger's,
@@ -49,7 +49,7 @@ func (r *record) describe(why cause, now time.Time) {
 
 func (r *record) setCondition(kind string, status metav1.ConditionStatus, why cause, now time.Time) {
 	apimeta.SetStatusCondition(&r.status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: why.reason, Message: follow.Clip(why.message, maxMessage),
+		Type: kind, Status: status, Reason: why.reason, Message: informer.Clip(why.message, maxMessage),
 		ObservedGeneration: r.rsv.Generation, LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 	})
 }

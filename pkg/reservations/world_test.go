@@ -27,9 +27,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -65,12 +65,12 @@ type world struct {
 	policy   *policy.Store
 	former   atomic.Bool // another server decides now
 
-	definitions *follow.Definitions
+	definitions *informer.Definitions
 	cancel      context.CancelFunc
 	running     sync.WaitGroup
 
-	known  *follow.Latch // open when the server's watches may bring nodes and pods
-	synced *follow.Latch // open when they have
+	known  *informer.Latch // open when the server's watches may bring nodes and pods
+	synced *informer.Latch // open when they have
 
 	mu    sync.Mutex
 	nodes map[string]*cluster.Node
@@ -120,9 +120,9 @@ func (w *world) newServer() {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	w.ledger = ledger.New(ledger.Options{})
-	w.known, w.synced = opened(), follow.NewLatch()
+	w.known, w.synced = opened(), informer.NewLatch()
 	w.matcher = &placement.Matcher{}
-	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
+	w.definitions = informer.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
 		Ledger: gates.NewGatedLedger(w.ledger, steady.New(w.wall, steady.Uptime), gates.New(w.policy), w.undecided),
 		Client: w.client,
@@ -247,8 +247,8 @@ func (w *world) putPod(pod *cluster.Pod) {
 }
 
 // opened returns a latch that is open.
-func opened() *follow.Latch {
-	latch := follow.NewLatch()
+func opened() *informer.Latch {
+	latch := informer.NewLatch()
 	latch.Open()
 	return latch
 }

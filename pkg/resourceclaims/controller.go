@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
@@ -40,17 +40,17 @@ const patience = 3 * time.Second
 type Controller struct {
 	Options
 	account     *account.Account
-	definitions *follow.Definitions
-	watch       *follow.Watch
-	classes     *follow.Watch
+	definitions *informer.Definitions
+	watch       *informer.Watch
+	classes     *informer.Watch
 	offers      *offers
-	events      *follow.Events
+	events      *informer.Events
 	news        chan struct{}
-	queue       *follow.Queue[claimKey] // of the writes that are open
+	queue       *informer.Queue[claimKey] // of the writes that are open
 
-	mu       sync.Mutex    // guards what follows
-	deciding bool          // all claims and slices are known, and no other server decides
-	settled  *follow.Latch // open while what a server before this one has granted is known
+	mu       sync.Mutex      // guards what follows
+	deciding bool            // all claims and slices are known, and no other server decides
+	settled  *informer.Latch // open while what a server before this one has granted is known
 	claims   map[types.UID]known
 	open     map[types.UID]*write
 	former   int // how many of these a server before this one may have granted
@@ -60,24 +60,24 @@ type Controller struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, account: account.New(), offers: newOffers(o.OnOffered),
-		definitions: follow.NewDefinitions(o.Discovery, resourcev1.SchemeGroupVersion, o.Log),
-		events:      follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
+		definitions: informer.NewDefinitions(o.Discovery, resourcev1.SchemeGroupVersion, o.Log),
+		events:      informer.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		news:        make(chan struct{}, 1),
-		settled:     follow.NewLatch(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
+		settled:     informer.NewLatch(), claims: map[types.UID]known{}, open: map[types.UID]*write{},
 	}
-	c.queue = follow.NewQueue[claimKey](follow.QueueOptions[claimKey]{
+	c.queue = informer.NewQueue[claimKey](informer.QueueOptions[claimKey]{
 		Name: "settling a write of a ResourceClaim", Workers: settlers, RetryFirst: grace, RetryMost: mostGrace, Log: o.Log,
 		NamespaceOf: func(key claimKey) string { return key.Namespace },
 	})
 	kinds := o.Client.ResourceV1()
-	c.classes = follow.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, follow.NewSource(
+	c.classes = informer.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, informer.NewSource(
 		o.Client, "deviceclasses", kinds.DeviceClasses(), &resourcev1.DeviceClass{},
 		func(class *resourcev1.DeviceClass, _ bool) { c.offers.observeClass(class) }, c.offers.forgetClass,
 	).Keeping(leanClass)).Foreign()
-	c.watch = follow.NewWatch(c.definitions.Kind("resourceclaims", "resourceslices"), o.Log,
-		follow.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice,
+	c.watch = informer.NewWatch(c.definitions.Kind("resourceclaims", "resourceslices"), o.Log,
+		informer.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice,
 			c.forgetSlice).Keeping(leanSlice),
-		follow.NewSource(o.Client, "resourceclaims", kinds.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{},
+		informer.NewSource(o.Client, "resourceclaims", kinds.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{},
 			c.observe, c.forget).Keeping(leanClaim),
 	).Foreign()
 	return c

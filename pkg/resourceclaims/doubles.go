@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
@@ -47,7 +47,7 @@ func (c *Controller) tellDoubles(ctx context.Context) {
 			c.tell(&d, told, current)
 		}
 		told = current
-		if !follow.Pause(ctx, settleDown) {
+		if !informer.Pause(ctx, settleDown) {
 			return
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
@@ -81,7 +81,7 @@ func (c *Controller) present(ctx context.Context) {
 	<-ctx.Done()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deciding, c.settled = false, follow.NewLatch() // until all is known anew nothing is granted
+	c.deciding, c.settled = false, informer.NewLatch() // until all is known anew nothing is granted
 }
 
 // suspect expects the writes that a server before this one may have granted, and returns how many these can be. None is

@@ -11,8 +11,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 )
@@ -180,7 +180,7 @@ func (w *waker) holdGang(gang kinds.Key, pod *cluster.Pod, reason ledger.Reason,
 		return
 	}
 	w.done.Go(func() {
-		if follow.Pause(w.ctx, pause) {
+		if informer.Pause(w.ctx, pause) {
 			w.wakeAll(w.holds.end(gang, turn))
 		}
 	})

@@ -12,8 +12,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
@@ -150,7 +150,7 @@ func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration) {
 	}
 	w.due[pod.Ref.UID] = due
 	w.done.Go(func() {
-		if follow.Pause(w.ctx, pause) && w.isDue(pod.Ref.UID, due) {
+		if informer.Pause(w.ctx, pause) && w.isDue(pod.Ref.UID, due) {
 			w.waiting.Wake(pod)
 		}
 	})

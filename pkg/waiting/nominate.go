@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -37,7 +37,7 @@ type Nominator interface {
 func (w *Pods) steer(ctx context.Context) {
 	changes, unsubscribe := w.Ledger.Subscribe()
 	defer unsubscribe()
-	queue := follow.NewTurnsQueue("nominations", retryFirst, retryMost, namespaceOf)
+	queue := informer.NewTurnsQueue("nominations", retryFirst, retryMost, namespaceOf)
 	w.begin(queue)
 	var writing sync.WaitGroup
 	for range writers {

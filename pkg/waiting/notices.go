@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -84,7 +84,7 @@ func (w *Pods) TellRepeated(pod *cluster.Pod, r *Refusal, within time.Duration) 
 		"Put it behind the scheduler extender, which tells it where there is no capacity, or see docs/integrations. The "+
 		"last reason: %s",
 		pod.Scheduler, r.Caller, r.Times, within.Round(time.Second), r.Rejection.Node, why)
-	about := follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID)
+	about := informer.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID)
 	// Of Events that differ in the note alone only the first is written, and then counted.
 	return w.notices.Tell(about, v1.EventTypeWarning, reasonRepeated, fmt.Sprint("RefuseBinding", r.Times), note)
 }
@@ -125,8 +125,8 @@ func (r *record) putOff(key, note string, pause time.Duration) {
 }
 
 // tellPod writes an Event on a pod. Where that is left out, the pod is told when it is looked at next.
-func (w *Pods) tellPod(to *follow.Events, pod ledger.PodRef, key, reason, action, note string) {
-	if !to.Tell(follow.PodReference(pod.Namespace, pod.Name, pod.UID), v1.EventTypeWarning, reason, action, note) {
+func (w *Pods) tellPod(to *informer.Events, pod ledger.PodRef, key, reason, action, note string) {
+	if !to.Tell(informer.PodReference(pod.Namespace, pod.Name, pod.UID), v1.EventTypeWarning, reason, action, note) {
 		return
 	}
 	if key != ofClaims {

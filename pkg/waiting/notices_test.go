@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
@@ -100,7 +100,7 @@ func TestEventsAboutClaims(t *testing.T) {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	defer broadcaster.Shutdown()
 	require.NoError(t, broadcaster.StartRecordingToSinkWithContext(t.Context()))
-	w.claimNotices = follow.NewEvents(broadcaster.NewRecorder(scheme.Scheme, "test"), eventsPerSecond, eventBurst)
+	w.claimNotices = informer.NewEvents(broadcaster.NewRecorder(scheme.Scheme, "test"), eventsPerSecond, eventBurst)
 	p := pod("p")
 	p.Devices = &cluster.DeviceAnnotations{Claims: []string{"c"}}
 	for _, note := range []string{"there is no claim c", "there is no claim d"} {

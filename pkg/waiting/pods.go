@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -62,7 +62,7 @@ type Pods struct {
 	wakes    *rate.Limiter // of pods that are woken
 	searches *rate.Limiter // of searches for free capacity
 	// notices are Events on pods; claimNotices those about claims.
-	notices, claimNotices *follow.Events
+	notices, claimNotices *informer.Events
 
 	// lastFreed is the newest revision at which capacity was freed. It is set before the attempts are gone through and
 	// read after one was added, so that no pod slips through between the two.
@@ -141,8 +141,8 @@ func New(o Options) *Pods {
 		w.wakes = rate.NewLimiter(wakeupsPerSecondInProcess, wakeupBurstInProcess)
 	}
 	if o.Recorder != nil {
-		w.notices = follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst)
-		w.claimNotices = follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst)
+		w.notices = informer.NewEvents(o.Recorder, eventsPerSecond, eventBurst)
+		w.claimNotices = informer.NewEvents(o.Recorder, eventsPerSecond, eventBurst)
 	}
 	return w
 }

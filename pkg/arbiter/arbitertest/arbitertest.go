@@ -20,11 +20,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -110,8 +110,8 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 			Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log,
 		}),
 		ResourceClaims: w.ResourceClaims,
-		GangEvents:     follow.NewEvents(w.Writes, 1000, 1000),
-		RedirectEvents: follow.NewEvents(w.Writes, 1000, 1000),
+		GangEvents:     informer.NewEvents(w.Writes, 1000, 1000),
+		RedirectEvents: informer.NewEvents(w.Writes, 1000, 1000),
 		Nodes:          w.Nodes,
 	}
 	if change != nil {

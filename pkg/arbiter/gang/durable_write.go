@@ -12,7 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/fates"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
@@ -249,7 +249,7 @@ func (w *durableWrite) settleLater() {
 	w.a.goOn(func() {
 		defer leave()
 		for tries := (fates.Write{}); !w.settled() && clock.Now().Before(until); {
-			if !follow.Pause(w.a.ctx, tries.Next(fates.LongestPause, nil)) {
+			if !informer.Pause(w.a.ctx, tries.Next(fates.LongestPause, nil)) {
 				return
 			}
 		}
@@ -378,7 +378,7 @@ func (a *Arbiter) persist(deadline time.Time, send func() error) error {
 			return err
 		}
 		pause := tries.Next(fates.LongestPause, err)
-		if time.Now().Add(pause).After(deadline) || !follow.Pause(a.ctx, pause) {
+		if time.Now().Add(pause).After(deadline) || !informer.Pause(a.ctx, pause) {
 			return err
 		}
 	}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -56,7 +56,7 @@ type Options struct {
 	// Network is how other servers are reached.
 	Network Dialer
 	// Kind is that of the LedgerTerm.
-	Kind   *follow.Kind
+	Kind   *informer.Kind
 	Client versioned.Interface
 	// Metrics count the requests that this server does not answer alone.
 	Metrics *metrics.Metrics

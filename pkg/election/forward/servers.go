@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 const (
@@ -29,7 +29,7 @@ type servers struct {
 	o      *Options
 	key    *Key
 	terms  typed.LedgerTermInterface
-	watch  *follow.Watch
+	watch  *informer.Watch
 	doubts chan struct{}
 	news   chan struct{} // that the own entry is missing
 	// dialFor and leaveAfter are dialTimeout and leaveTimeout, but for tests.
@@ -58,7 +58,7 @@ func newServers(o *Options, key *Key) *servers {
 		renewed: map[string]renewal{},
 		dialFor: dialTimeout, leaveAfter: leaveTimeout,
 	}
-	s.watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "ledgerterms", s.terms, &v1alpha1.LedgerTerm{},
+	s.watch = informer.NewWatch(o.Kind, o.Log, informer.NewSource(o.Client, "ledgerterms", s.terms, &v1alpha1.LedgerTerm{},
 		func(term *v1alpha1.LedgerTerm, _ bool) { s.observe(term) }, s.gone))
 	return s
 }
@@ -224,7 +224,7 @@ func (s *servers) askWhereInDoubt(ctx context.Context) {
 			s.follow(&term.Spec)
 			s.mu.Unlock()
 		}
-		if !follow.Pause(ctx, askAfter) {
+		if !informer.Pause(ctx, askAfter) {
 			return
 		}
 	}

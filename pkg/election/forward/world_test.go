@@ -17,9 +17,9 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/election/termtest"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
@@ -61,7 +61,7 @@ func (w *world) server(name string) *server {
 		return name + " does not decide"
 	}
 	log, _ := logtest.NewNullLogger()
-	definitions := follow.NewDefinitions(w.objects.Discovery(), v1alpha1.SchemeGroupVersion, log)
+	definitions := informer.NewDefinitions(w.objects.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	var err error
 	s.Forwarder, err = New(Options{
 		Name: name, Network: &net.Dialer{}, Leads: undecided, Undecided: undecided, Client: w.objects,

@@ -14,7 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/fates"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
@@ -117,7 +117,7 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 	case fates.Exists:
 		return k.nameTaken(ctx, t)
 	case fates.Refused, fates.Missing:
-		if !follow.LacksRight(err) {
+		if !informer.LacksRight(err) {
 			return k.refused(ctx, t, err)
 		}
 	}
@@ -214,6 +214,6 @@ func (k *Keeper) forget(t *task) {
 
 // warn writes an Event on a deleted pod.
 func (k *Keeper) warn(pod *cluster.Pod, reason, note string) {
-	k.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason,
+	k.events.Tell(informer.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason,
 		"KeepCapacity", note)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // kindDeployment is the one kind of controller whose own annotations count.
@@ -62,9 +62,9 @@ func parseTTL(text string) (time.Duration, error) {
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%q is no duration: give whole seconds, such as 90, or a duration, such as 90s or 1h30m",
-			follow.Clip(text, maxQuoted))
+			informer.Clip(text, maxQuoted))
 	case ttl <= 0 || ttl > v1alpha1.MaxTTL:
-		return 0, fmt.Errorf("%q is out of range: give more than 0 and at most %s", follow.Clip(text, maxQuoted),
+		return 0, fmt.Errorf("%q is out of range: give more than 0 and at most %s", informer.Clip(text, maxQuoted),
 			v1alpha1.MaxTTL)
 	default:
 		return max(ttl.Round(time.Millisecond), time.Millisecond), nil

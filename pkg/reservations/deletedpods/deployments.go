@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 var deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
@@ -22,15 +22,15 @@ var deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
 // keeps its name and those annotations only.
 type Deployments struct {
 	// Watch is of the Deployments.
-	Watch  *follow.Watch
+	Watch  *informer.Watch
 	client metadata.Interface
-	listed *follow.Latch // opened when all of them are known
+	listed *informer.Latch // opened when all of them are known
 }
 
 // NewDeployments returns Deployments that are not watched yet.
 func NewDeployments(client metadata.Interface, log logrus.FieldLogger) *Deployments {
 	ignore := func(*metav1.PartialObjectMetadata) {}
-	return &Deployments{client: client, listed: follow.NewLatch(), Watch: follow.NewWatch(nil, log, follow.NewSource(
+	return &Deployments{client: client, listed: informer.NewLatch(), Watch: informer.NewWatch(nil, log, informer.NewSource(
 		client, deployments.Resource, client.Resource(deployments), &metav1.PartialObjectMetadata{},
 		func(*metav1.PartialObjectMetadata, bool) {}, ignore).Keeping(onlyMarks))}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/fates"
-	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -54,8 +54,8 @@ type Options struct {
 // New; it can run once. Its Keep is one of cluster.Options.
 type Keeper struct {
 	Options
-	queue  *follow.Queue[types.NamespacedName]
-	events *follow.Events
+	queue  *informer.Queue[types.NamespacedName]
+	events *informer.Events
 
 	mu     sync.Mutex // guards what follows
 	tasks  map[types.NamespacedName]*task
@@ -84,8 +84,8 @@ type task struct {
 func New(o Options) *Keeper {
 	return &Keeper{
 		Options: o, tasks: map[types.NamespacedName]*task{},
-		events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
-		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions[types.NamespacedName]{
+		events: informer.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
+		queue: informer.NewQueue[types.NamespacedName](informer.QueueOptions[types.NamespacedName]{
 			Name: "keeping the capacity of a deleted pod", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost,
 			NamespaceOf: func(key types.NamespacedName) string { return key.Namespace }, Log: o.Log,
 		}),

@@ -1,5 +1,5 @@
 /*
-Package follow is the skeleton of whatever follows objects of the API server and makes the ledger, or other objects,
+Package informer is the skeleton of whatever follows objects of the API server and makes the ledger, or other objects,
 follow them. It knows nothing of what the objects mean. Its parts:
 
   - Definitions, Kind  which kinds the API server knows: they are installed and removed at any time
@@ -16,4 +16,4 @@ A process has one Definitions. Code that depends on a kind asks Kind.Installed e
 where a 404 shows that the answer may be wrong. Where the objects have to be known as well, it asks Watch.Listed. When a
 definition goes, the Watch tells of each object that it is gone, and begins anew when the definition is back.
 */
-package follow
+package informer
