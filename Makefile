@@ -389,7 +389,7 @@ bench-scheduler: build controlplane ## Run cases of Kubernetes' scheduler_perf, 
 bench-scale: ## Measure the ledger and the cache with up to 30,000 nodes and 1,000,000 pods (5 minutes); writes docs/performance/scale.txt
 	@mkdir -p $(BIN); for size in $(SCALE); do \
 	  echo "size: $${size%:*} nodes, $${size#*:} pods"; \
-	  $(GO) test -run '^$$' -bench '^BenchmarkScale$$' -benchmem -benchtime 0.3s -p 1 -timeout 20m ./pkg/ledger ./pkg/cluster \
+	  $(GO) test -run '^$$' -bench '^BenchmarkScale$$' -benchmem -benchtime 0.3s -p 1 -timeout 20m ./pkg/ledger ./pkg/kube/cluster \
 	    -args -scale-nodes=$${size%:*} -scale-pods=$${size#*:} || exit 1; \
 	done | tee $(BIN)/scale.txt
 	@cp $(BIN)/scale.txt docs/performance/scale.txt

@@ -6,6 +6,6 @@
 // A server that does not decide follows pods and nodes alone, so nothing else of it is compared. What is reserved in
 // memory only has nothing to be compared with.
 //
-// What may be touched: how an account differs from pods and nodes is said by pkg/cluster, which repairs such
+// What may be touched: how an account differs from pods and nodes is said by pkg/kube/cluster, which repairs such
 // differences in a server. Nothing is repaired here.
 package debugger

@@ -1,5 +1,5 @@
 // Package gangs knows which pods are useful only together, and how many of them are needed. It decides nothing, and
-// writes nothing. pkg/gangs/kinds reads what a pod says of its gang, and pkg/cluster keeps it; this package follows the
+// writes nothing. pkg/gangs/kinds reads what a pod says of its gang, and pkg/kube/cluster keeps it; this package follows the
 // objects that have the minimum, such as PodGroups, and puts both together.
 //
 //	gangs.go    Gangs: start, stop, what a gang needs

@@ -18,7 +18,7 @@ package placement
 import (
 	"reflect"
 
-	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -23,7 +23,7 @@ const (
 )
 
 // raceWindow is how much later than a scheduler the ledger may hear of an event both watch: a scheduler that was
-// refused meanwhile does not ask again. It is longer than the longest pause of the reflectors in pkg/cluster (7.5 s).
+// refused meanwhile does not ask again. It is longer than the longest pause of the reflectors in pkg/kube/cluster (7.5 s).
 const raceWindow = 8 * time.Second
 
 // announcedDelay is how long a scheduler has to act on freed capacity that it hears of

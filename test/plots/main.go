@@ -52,7 +52,7 @@ func draw(dir string) error {
 	plots := []plot{
 		{
 			file: "memory.svg", title: "Memory of the ledger and the pods beside it", unit: "MiB",
-			bars: scale.of("pkg/cluster", "Fill", "MiB", 1), goal: 1536,
+			bars: scale.of("pkg/kube/cluster", "Fill", "MiB", 1), goal: 1536,
 		},
 		{
 			file: "fit.svg", title: "Fit of one pod on all nodes, processor time", unit: "µs",

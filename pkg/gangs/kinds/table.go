@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What a pod's author has written is kept up to these lengths, in bytes, as pkg/cluster does with all of a pod.
+// What a pod's author has written is kept up to these lengths, in bytes, as pkg/kube/cluster does with all of a pod.
 const (
 	maxName  = 253 // of objects, as the API server bounds them
 	maxShown = 64  // of what is no number
