@@ -3,7 +3,7 @@
 // compiles it into a kube-scheduler.
 //
 // The ledger is in this process, with the whole server of pkg/app around it (server.go): everybody else asks it over
-// HTTP. There is one election, that of pkg/election, and none of kube-scheduler's. All replicas follow pods and
+// HTTP. There is one election, that of pkg/kube/election, and none of kube-scheduler's. All replicas follow pods and
 // nodes, and keep pods out of their queues (PreEnqueue) until they lead, have taken over and decide. A process that
 // loses the Lease decides nothing from that moment on, and ends itself when another one has it.
 //

@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/election/termtest"
+	"github.com/globalreserve/globalreserve/pkg/kube/election/termtest"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
