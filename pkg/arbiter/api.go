@@ -16,7 +16,7 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -121,13 +121,13 @@ func newBinding(pod ledger.PodRef, version, node string, annotations map[string]
 
 // classify sorts the replies to a POST of a Binding, which makes no object that could
 // be there before.
-func classify(err error) fates.Fate {
-	if fate := fates.Of("pods", err); fate != fates.Exists {
+func classify(err error) apiwrite.Fate {
+	if fate := apiwrite.Of("pods", err); fate != apiwrite.Exists {
 		return fate
 	}
-	return fates.Conflict
+	return apiwrite.Conflict
 }
 
 // isNoPod reports whether an error is the API server itself saying that a pod does
 // not exist.
-func isNoPod(err error) bool { return classify(err) == fates.Missing }
+func isNoPod(err error) bool { return classify(err) == apiwrite.Missing }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
@@ -41,11 +41,11 @@ type flight struct {
 	err         error // to be read after done
 
 	// Of the flight's goroutine only:
-	deadline    time.Time // when overdue ends
-	fates.Write           // of the Binding
-	posted      bool
-	hurried     bool // it was sent again without a pause
-	reported    bool // that it is overdue
+	deadline       time.Time // when overdue ends
+	apiwrite.Write           // of the Binding
+	posted         bool
+	hurried        bool // it was sent again without a pause
+	reported       bool // that it is overdue
 }
 
 // Bind binds a pod to a node, or joins the same bind where one is under way. It

@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -315,28 +315,28 @@ func TestBindingSent(t *testing.T) {
 func TestClassify(t *testing.T) {
 	tests := map[string]struct {
 		err  error
-		want fates.Fate
+		want apiwrite.Fate
 	}{
-		"success":             {nil, fates.Done},
-		"no pod":              {apierrors.NewNotFound(podKind, "p"), fates.Missing},
-		"no namespace":        {apierrors.NewNotFound(v1.Resource("namespaces"), "ns"), fates.Refused},
-		"404 of a proxy":      {errNoRoute, fates.Refused},
-		"403":                 {errForbidden, fates.Refused},
-		"422":                 {errInvalid, fates.Refused},
-		"400":                 {apierrors.NewBadRequest("no"), fates.Refused},
-		"401":                 {apierrors.NewUnauthorized("who"), fates.Refused},
-		"409":                 {errStorage, fates.Conflict},
-		"429":                 {errTooMany, fates.NotSent},
-		"408":                 {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 408}}, fates.Unknown},
-		"500":                 {errInternal, fates.Unknown},
-		"503":                 {apierrors.NewServiceUnavailable("x"), fates.Unknown},
-		"504":                 {apierrors.NewTimeoutError("x", 1), fates.Unknown},
-		"status without code": {&apierrors.StatusError{}, fates.Unknown},
-		"wrapped":             {fmt.Errorf("x: %w", errForbidden), fates.Refused},
-		"dial":                {fmt.Errorf("x: %w", errRefused), fates.NotSent},
-		"reset":               {errReset, fates.Unknown},
-		"EOF":                 {io.ErrUnexpectedEOF, fates.Unknown},
-		"deadline":            {context.DeadlineExceeded, fates.Unknown},
+		"success":             {nil, apiwrite.Done},
+		"no pod":              {apierrors.NewNotFound(podKind, "p"), apiwrite.Missing},
+		"no namespace":        {apierrors.NewNotFound(v1.Resource("namespaces"), "ns"), apiwrite.Refused},
+		"404 of a proxy":      {errNoRoute, apiwrite.Refused},
+		"403":                 {errForbidden, apiwrite.Refused},
+		"422":                 {errInvalid, apiwrite.Refused},
+		"400":                 {apierrors.NewBadRequest("no"), apiwrite.Refused},
+		"401":                 {apierrors.NewUnauthorized("who"), apiwrite.Refused},
+		"409":                 {errStorage, apiwrite.Conflict},
+		"429":                 {errTooMany, apiwrite.NotSent},
+		"408":                 {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 408}}, apiwrite.Unknown},
+		"500":                 {errInternal, apiwrite.Unknown},
+		"503":                 {apierrors.NewServiceUnavailable("x"), apiwrite.Unknown},
+		"504":                 {apierrors.NewTimeoutError("x", 1), apiwrite.Unknown},
+		"status without code": {&apierrors.StatusError{}, apiwrite.Unknown},
+		"wrapped":             {fmt.Errorf("x: %w", errForbidden), apiwrite.Refused},
+		"dial":                {fmt.Errorf("x: %w", errRefused), apiwrite.NotSent},
+		"reset":               {errReset, apiwrite.Unknown},
+		"EOF":                 {io.ErrUnexpectedEOF, apiwrite.Unknown},
+		"deadline":            {context.DeadlineExceeded, apiwrite.Unknown},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.err)) })

@@ -129,7 +129,7 @@
 // Gangs that ask for capacity (/reserve) are decided on by the folder gang, which stands above this package and uses
 // it. What a gang needs whose first pod is bound is kept here (gang.go and the files gang_*).
 //
-// The API server's answers are sorted in one place (pkg/fates).
+// The API server's answers are sorted in one place (pkg/kube/apiwrite).
 // The package knows nothing of HTTP handlers. What becomes of a pod that was refused
 // is pkg/waiting's.
 package arbiter

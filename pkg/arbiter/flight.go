@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -117,7 +117,7 @@ func (f *flight) elsewhere(node string) *gates.Error {
 func (a *Arbiter) send(f *flight) error {
 	var cause error
 	for {
-		said, slow := fates.NotSent, false
+		said, slow := apiwrite.NotSent, false
 		turn := a.turn(f)
 		sent := time.Now()
 		undecided := a.o.Ledger.Ready() // another server may be deciding by now
@@ -127,7 +127,7 @@ func (a *Arbiter) send(f *flight) error {
 		case undecided == nil && sent.Before(f.deadline.Add(bindSettle)):
 			cause = a.post(f)
 			said = classify(cause)
-			slow = said == fates.Unknown || said == fates.NotSent
+			slow = said == apiwrite.Unknown || said == apiwrite.NotSent
 		}
 		if turn {
 			a.turns.give(slow)
@@ -138,16 +138,16 @@ func (a *Arbiter) send(f *flight) error {
 		if known, err := a.settle(f, said, sent, cause); known {
 			return err
 		}
-		if said == fates.Conflict && !f.InDoubt() && !f.hurried {
+		if said == apiwrite.Conflict && !f.InDoubt() && !f.hurried {
 			f.hurried = true // a scheduler writes a condition before it binds; whoever goes on writing is waited for
 			continue
 		}
-		longest := fates.LongestPause
+		longest := apiwrite.LongestPause
 		if f.overdue.Err() != nil {
-			longest = fates.LongestPauseOverdue
+			longest = apiwrite.LongestPauseOverdue
 		}
 		wait := f.Next(longest, cause)
-		if !f.InDoubt() && (said == fates.Refused || time.Until(f.deadline) <= wait) {
+		if !f.InDoubt() && (said == apiwrite.Refused || time.Until(f.deadline) <= wait) {
 			return a.release(f, f.fail(gates.Failed, cause))
 		}
 		if !a.pause(f, wait) { // Stop cut it off
@@ -164,14 +164,14 @@ func (a *Arbiter) send(f *flight) error {
 
 // settle ends the allocation if the answer to a POST, and where that is not enough a
 // live read, tells the outcome.
-func (a *Arbiter) settle(f *flight, said fates.Fate, sent time.Time, cause error) (known bool, err error) {
+func (a *Arbiter) settle(f *flight, said apiwrite.Fate, sent time.Time, cause error) (known bool, err error) {
 	switch {
-	case said == fates.Done:
+	case said == apiwrite.Done:
 		a.confirm(f)
 		return true, nil
-	case said == fates.Missing:
+	case said == apiwrite.Missing:
 		return true, a.release(f, f.fail(gates.PodGone, nil))
-	case !f.InDoubt() && (said == fates.Refused || said == fates.NotSent):
+	case !f.InDoubt() && (said == apiwrite.Refused || said == apiwrite.NotSent):
 		return false, nil // nothing is under way, so there is nothing to read
 	}
 	asked := time.Now() // the read tells of this moment or a later one
@@ -187,7 +187,7 @@ func (a *Arbiter) settle(f *flight, said fates.Fate, sent time.Time, cause error
 		return true, err
 	case readErr == nil && cluster.ParseVersion(pod.ResourceVersion) > f.info.Load().ResourceVersion:
 		return a.judgeAgain(f, pod)
-	case said == fates.Conflict || said == fates.Unknown:
+	case said == apiwrite.Conflict || said == apiwrite.Unknown:
 		f.Sent(sent, said)
 	case readErr == nil && f.Over(asked, bindSettle):
 		return true, a.release(f, f.fail(gates.Failed, cause)) // no POST can still be under way
@@ -196,7 +196,7 @@ func (a *Arbiter) settle(f *flight, said fates.Fate, sent time.Time, cause error
 }
 
 // settleByPod ends the allocation if the pod as it is now tells the outcome.
-func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said fates.Fate, cause error) (known bool, err error) {
+func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said apiwrite.Fate, cause error) (known bool, err error) {
 	switch outcome := outcomeByPod(pod, f.pod, f.node); {
 	case outcome == gates.Bound:
 		a.confirm(f)
@@ -205,7 +205,7 @@ func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said fates.Fate, cause err
 		return true, a.release(f, f.elsewhere(pod.Spec.NodeName))
 	case outcome != gates.Unknown:
 		return true, a.release(f, f.fail(outcome, nil))
-	case said == fates.Conflict && len(pod.Spec.SchedulingGates) > 0 && !f.InDoubt():
+	case said == apiwrite.Conflict && len(pod.Spec.SchedulingGates) > 0 && !f.InDoubt():
 		return true, a.release(f, f.fail(gates.Failed, cause)) // that is what the 409 was for
 	default:
 		return false, nil

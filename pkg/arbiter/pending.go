@@ -14,8 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/lru"
 
-	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -310,7 +310,7 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 		a.withdraw(p)
 		return true
 	default:
-		p.pause = min(max(2*p.pause, firstPending), fates.LongestPauseOverdue)
+		p.pause = min(max(2*p.pause, firstPending), apiwrite.LongestPauseOverdue)
 		p.due = time.Now().Add(p.pause)
 		a.logPending(p).WithError(err).
 			Warn("it is not known whether an allowed binding or resize was carried out; its capacity stays taken until it is")

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -99,7 +99,7 @@ func sameRequest(a, b *v1alpha1.Reservation) bool {
 }
 
 func ignoreMissing(err error) error {
-	if fates.Of(reservationsResource, err) == fates.Missing {
+	if apiwrite.Of(reservationsResource, err) == apiwrite.Missing {
 		return nil
 	}
 	return err

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -26,7 +26,7 @@ import (
 // long, the caller gets an UnknownError, and settle goes on.
 type durableWrite struct {
 	*gangAttempt
-	fates.Write
+	apiwrite.Write
 	a        *Arbiter
 	deadline time.Time
 	leave    func()
@@ -161,10 +161,10 @@ func ending(key types.NamespacedName) string {
 func (w *durableWrite) unanswered(key types.NamespacedName, cause error) (why string, err error) {
 	text := fmt.Sprintf("reservation %s, which has capacity for pods of the gang, could not be read or changed: %s", key,
 		cause)
-	switch fates.Of(reservationsResource, cause) {
-	case fates.Missing:
+	switch apiwrite.Of(reservationsResource, cause) {
+	case apiwrite.Missing:
 		return ending(key), nil
-	case fates.Refused:
+	case apiwrite.Refused:
 		return text, nil
 	default:
 		return "", w.a.unknown(w.gang, text)
@@ -198,7 +198,7 @@ func (w *durableWrite) write() (*Decision, error) {
 				"the same request again", w.key))
 		}
 		return w.a.conclude(w.gangAttempt, w.stored), nil
-	case w.InDoubt(), fates.Of(reservationsResource, err) == fates.Exists:
+	case w.InDoubt(), apiwrite.Of(reservationsResource, err) == apiwrite.Exists:
 		w.settleLater()
 		return nil, w.a.unknown(w.gang, fmt.Sprintf("it is not known whether reservation %s was written: send the same "+
 			"request again: %s", w.key, err))
@@ -222,12 +222,12 @@ func (w *durableWrite) create() error {
 	return a.persist(w.deadline, func() error {
 		sent := time.Now()
 		stored, err := a.o.Store.Create(a.ctx, w.object)
-		said := fates.Of(reservationsResource, err)
+		said := apiwrite.Of(reservationsResource, err)
 		w.Sent(sent, said)
 		switch {
-		case said == fates.Done:
+		case said == apiwrite.Done:
 			w.stored, w.created = stored, true
-		case said == fates.Exists || w.InDoubt():
+		case said == apiwrite.Exists || w.InDoubt():
 			found, readErr := a.o.Store.Get(a.ctx, w.key.Namespace, w.key.Name)
 			if readErr == nil {
 				w.stored, w.created = found, sameAttempt(found, w.object)
@@ -248,8 +248,8 @@ func (w *durableWrite) settleLater() {
 	w.leave = func() {}
 	w.a.goOn(func() {
 		defer leave()
-		for tries := (fates.Write{}); !w.settled() && clock.Now().Before(until); {
-			if !informer.Pause(w.a.ctx, tries.Next(fates.LongestPause, nil)) {
+		for tries := (apiwrite.Write{}); !w.settled() && clock.Now().Before(until); {
+			if !informer.Pause(w.a.ctx, tries.Next(apiwrite.LongestPause, nil)) {
 				return
 			}
 		}
@@ -260,12 +260,12 @@ func (w *durableWrite) settleLater() {
 func (w *durableWrite) settled() bool {
 	asked := time.Now() // the read tells of this moment or a later one
 	found, err := w.a.o.Store.Get(w.a.ctx, w.key.Namespace, w.key.Name)
-	switch said := fates.Of(reservationsResource, err); {
-	case said == fates.Done:
+	switch said := apiwrite.Of(reservationsResource, err); {
+	case said == apiwrite.Done:
 		w.stored, w.created = found, sameAttempt(found, w.object)
 		w.keepStored()
 		return true
-	case said == fates.Missing && w.Over(asked, store.Settle):
+	case said == apiwrite.Missing && w.Over(asked, store.Settle):
 		w.a.giveUp(w.gangAttempt)
 		return true
 	default:
@@ -367,17 +367,17 @@ func (w *durableWrite) lostSlots() []string {
 // the deadline, nothing can be decided any more, or Stop. It returns the last answer, or
 // why nothing can be decided.
 func (a *Arbiter) persist(deadline time.Time, send func() error) error {
-	for tries := (fates.Write{}); ; {
+	for tries := (apiwrite.Write{}); ; {
 		if undecided := a.o.Ledger.Ready(); undecided != nil {
 			return undecided
 		}
 		err := send()
-		if said := fates.Of(reservationsResource, err); said == fates.Done || said == fates.Refused ||
-			said == fates.Missing ||
+		if said := apiwrite.Of(reservationsResource, err); said == apiwrite.Done || said == apiwrite.Refused ||
+			said == apiwrite.Missing ||
 			errors.Is(err, errKept) {
 			return err
 		}
-		pause := tries.Next(fates.LongestPause, err)
+		pause := tries.Next(apiwrite.LongestPause, err)
 		if time.Now().Add(pause).After(deadline) || !informer.Pause(a.ctx, pause) {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -149,8 +149,8 @@ func (a *Arbiter) releaseObject(ctx context.Context, g *Request, key types.Names
 	}
 	defer leave()
 	object, err := a.o.Store.Get(a.ctx, key.Namespace, key.Name)
-	switch said := fates.Of(reservationsResource, err); {
-	case said == fates.Missing:
+	switch said := apiwrite.Of(reservationsResource, err); {
+	case said == apiwrite.Missing:
 		a.o.Ledger.ReleaseSlots(key.Namespace, key.Name)
 		return nil
 	case err != nil:
@@ -185,12 +185,12 @@ func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time,
 ) error {
 	return ignoreMissing(a.persist(deadline, func() error {
 		err := a.o.Store.Delete(a.ctx, object)
-		if fates.Of(reservationsResource, err) != fates.Conflict {
+		if apiwrite.Of(reservationsResource, err) != apiwrite.Conflict {
 			return err
 		}
 		found, readErr := a.o.Store.Get(a.ctx, object.Namespace, object.Name)
 		switch {
-		case fates.Of(reservationsResource, readErr) == fates.Missing:
+		case apiwrite.Of(reservationsResource, readErr) == apiwrite.Missing:
 			return nil
 		case readErr != nil:
 			return err

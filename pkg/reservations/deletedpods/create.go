@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/fates"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -109,14 +109,14 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 	rsv := t.rsv.DeepCopy()
 	rsv.CreationTimestamp = metav1.Time{}
 	_, err := k.Store.Create(ctx, rsv)
-	said := fates.Of("reservations", err)
+	said := apiwrite.Of("reservations", err)
 	t.write.Sent(k.Ledger.Clock.Now(), said)
 	switch said {
-	case fates.Done:
+	case apiwrite.Done:
 		return nil
-	case fates.Exists:
+	case apiwrite.Exists:
 		return k.nameTaken(ctx, t)
-	case fates.Refused, fates.Missing:
+	case apiwrite.Refused, apiwrite.Missing:
 		if !informer.LacksRight(err) {
 			return k.refused(ctx, t, err)
 		}
@@ -132,7 +132,7 @@ func (k *Keeper) refused(ctx context.Context, t *task, cause error) error {
 		switch {
 		case err == nil && t.made(found):
 			return nil
-		case err != nil && fates.Of("reservations", err) != fates.Missing:
+		case err != nil && apiwrite.Of("reservations", err) != apiwrite.Missing:
 			return fmt.Errorf("looking for a Reservation that may have been made: %w", err)
 		case err != nil && !t.write.Over(k.Ledger.Clock.Now(), store.Settle):
 			return fmt.Errorf("a Reservation may be in the making: %w", cause)
@@ -155,7 +155,7 @@ func (t *task) made(object *v1alpha1.Reservation) bool {
 func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 	other, err := k.Store.Get(ctx, t.slot.Ref.Namespace, t.slot.Ref.Name)
 	switch {
-	case fates.Of("reservations", err) == fates.Missing:
+	case apiwrite.Of("reservations", err) == apiwrite.Missing:
 		return errLater
 	case err != nil:
 		return fmt.Errorf("looking at the Reservation that has the name: %w", err)
@@ -181,7 +181,7 @@ func (k *Keeper) rename(t *task) error {
 		return errInUse
 	}
 	moved := *t
-	moved.slot.Ref.Name, moved.write = suffixed(t.pod), fates.Write{}
+	moved.slot.Ref.Name, moved.write = suffixed(t.pod), apiwrite.Write{}
 	k.Ledger.ObserveSlot(moved.slot)
 	k.remember(&moved)
 	k.release(t)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/fates"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -77,7 +77,7 @@ type task struct {
 	wish  wish
 	ttl   time.Duration
 	rsv   *v1alpha1.Reservation
-	write fates.Write // of the object, under the name that the slot has
+	write apiwrite.Write // of the object, under the name that the slot has
 }
 
 // New returns a Keeper that does not run.

@@ -1,6 +1,6 @@
 // Package store reads and writes Reservation objects for those who must know
 // whether a write was carried out. Every request is sent once, with a time limit
-// that the API server knows; fates.Of tells what its answer says.
+// that the API server knows; apiwrite.Of tells what its answer says.
 package store
 
 import (

@@ -1,4 +1,4 @@
-package fates
+package apiwrite
 
 import (
 	"errors"
