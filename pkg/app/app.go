@@ -32,6 +32,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/observe"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
@@ -39,7 +40,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 	"github.com/globalreserve/globalreserve/pkg/version"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // App is one server. Make it with New, then Start and Stop it once, or Serve.
@@ -59,7 +59,7 @@ type App struct {
 	arbiter      *arbiter.Arbiter
 	gangArbiter  *gang.Arbiter
 	observer     *observe.Observer // nil on a server that decides
-	waiting      *waiting.Pods
+	waiting      *requeue.Pods
 	objects      *store.Store
 	definitions  *informer.Definitions
 	reservations *reservations.Controller

@@ -29,6 +29,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/observe"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
@@ -36,7 +37,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/server/extender"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/version"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // The rate of Events about gangs that have started and are not whole, and of those about Bindings that are redirected.
@@ -168,7 +168,7 @@ func (a *App) buildObjects(clients Clients) {
 		OnAdopted:      a.cache.ObserveDevices,
 		OnClaimChanged: a.deviceClaimChanged,
 		Term:           a.elector.Term(),
-		Annotate:       waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}.AnnotateAll,
+		Annotate:       requeue.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}.AnnotateAll,
 		Recorder:       a.recorder, Log: a.log,
 	})
 	a.gangs = gangs.New(gangs.Options{
@@ -198,8 +198,8 @@ func kindsOfGangs(file string) (*kinds.Table, error) {
 // buildWaiting sets up how pods that wait come to capacity: woken, steered to what is reserved
 // for them, or given that of deleted pods.
 func (a *App) buildWaiting(clients Clients) {
-	patcher := waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}
-	a.waiting = waiting.New(waiting.Options{
+	patcher := requeue.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}
+	a.waiting = requeue.New(requeue.Options{
 		Ledger: a.ledger.Reader, Gates: a.ledger.Gates, Question: a.question, Pods: a.cache.Pods, Nodes: a.cache.Nodes,
 		Patcher: patcher, Nominator: patcher,
 		Recorder: a.recorder, Metrics: a.metrics, ClaimTrouble: a.devices.Trouble, Ready: a.waitComplete, Log: a.log,
@@ -219,7 +219,7 @@ func (a *App) buildAutoscaling(clients Clients) {
 		Nodes:        a.cache.Nodes,
 		Reservations: a.reservations, Objects: clients.Objects, Discovery: clients.Reservations.Discovery(),
 		Pods: a.cache.Pods, Question: a.question, Waiting: a.waiting,
-		Patcher: waiting.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()},
+		Patcher: requeue.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()},
 	}
 	a.protector = autoscaling.NewProtector(o)
 	a.provisioner = autoscaling.NewProvisioner(o)

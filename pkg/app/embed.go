@@ -12,8 +12,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // What follows is for a program that has the server in its own process.
@@ -23,7 +23,7 @@ func (a *App) Handler() http.Handler { return a.known }
 
 // Waiting are the pods that wait. A scheduler that is asked by nobody over HTTP leaves its own out of them by Host; see
 // pkg/schedulerplugin.
-func (a *App) Waiting() *waiting.Pods { return a.waiting }
+func (a *App) Waiting() *requeue.Pods { return a.waiting }
 
 // Deciding reports whether the account can be decided on: it is complete, and the
 // server is not stopping.

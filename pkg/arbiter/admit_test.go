@@ -15,7 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -130,10 +130,10 @@ func TestObserve(t *testing.T) {
 		return w.info(pod)
 	}
 	first := bound("first", "3", 3)
-	require.Nil(t, w.Observe(first, waiting.Watch, ""), "there is capacity for it")
+	require.Nil(t, w.Observe(first, requeue.Watch, ""), "there is capacity for it")
 	second := bound("second", "2", 4)
 	before := w.ledger.Snapshot()
-	conflict := w.Observe(second, waiting.Bind, "alice")
+	conflict := w.Observe(second, requeue.Bind, "alice")
 	require.NotNil(t, conflict)
 	assert.Equal(t, second.Ref, conflict.Pod)
 	assert.Equal(t, []any{"a", "cpu", int64(2000), int64(1000)},
@@ -299,7 +299,7 @@ func TestToldLater(t *testing.T) {
 		r := newRepeating(t)
 		for range 12 {
 			<-time.After(time.Second)
-			for others := 0; r.waiting.TellRepeated(r.info(newPod(fmt.Sprint("other-", others))), &waiting.Refusal{},
+			for others := 0; r.waiting.TellRepeated(r.info(newPod(fmt.Sprint("other-", others))), &requeue.Refusal{},
 				time.Second); others++ {
 			}
 			_, _ = r.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(r.pod), Node: "a", User: "naive"})

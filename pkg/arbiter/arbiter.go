@@ -19,8 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Options are what an Arbiter works with. A field is required unless its comment says
@@ -31,7 +31,7 @@ type Options struct {
 	Question *placement.Builder
 	API      API
 	// Waiting remembers the pods that wait, and brings them to capacity.
-	Waiting *waiting.Pods
+	Waiting *requeue.Pods
 	Policy  *policy.Store
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger

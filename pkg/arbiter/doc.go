@@ -131,5 +131,5 @@
 //
 // The API server's answers are sorted in one place (pkg/kube/apiwrite).
 // The package knows nothing of HTTP handlers. What becomes of a pod that was refused
-// is pkg/waiting's.
+// is pkg/requeue's.
 package arbiter

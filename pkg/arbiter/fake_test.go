@@ -36,10 +36,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
+	"github.com/globalreserve/globalreserve/pkg/requeue/waitingtest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
-	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 )
 
 var (
@@ -295,7 +295,7 @@ type world struct {
 	ledger    *ledger.Ledger
 	store     *cluster.Pods // what the watch has brought
 	question  *placement.Builder
-	waiting   *waiting.Pods
+	waiting   *requeue.Pods
 	writes    *waitingtest.Writes // to pods that wait
 	metrics   *metrics.Metrics
 	undecided atomic.Pointer[string] // why nothing can be decided

@@ -17,7 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -168,7 +168,7 @@ func TestFilterSendsPodThatASampleRefuses(t *testing.T) {
 		}
 		defer background.Run(t, w.waiting.Run)()
 		offered := tt.offered
-		for i := range waiting.MinSample {
+		for i := range requeue.MinSample {
 			full := fmt.Sprint("full-", i)
 			w.ledger.ObserveNode(ledger.NodeObservation{Name: full})
 			offered = append(offered, full)

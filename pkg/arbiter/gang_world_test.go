@@ -30,9 +30,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
+	"github.com/globalreserve/globalreserve/pkg/requeue/waitingtest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
-	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -138,7 +138,7 @@ func (w *gangWorld) label(node, disk string) {
 
 // waits returns the pods that wait. They are woken in the process of their scheduler, and their nominations are not
 // written.
-func (w *gangWorld) waits(question *placement.Builder, pods *cluster.Pods) *waiting.Pods {
+func (w *gangWorld) waits(question *placement.Builder, pods *cluster.Pods) *requeue.Pods {
 	all, writes := waitingtest.New(gatestest.Ledger(w.ledger), question, pods, w.nodes)
 	own, hosted := waitingtest.Hosted(gatestest.Ledger(w.ledger), question)
 	all.Host("s", own)

@@ -17,9 +17,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -42,7 +42,7 @@ const tries = "nothing is remembered"
 // ways are those of single pods. Gangs, the placement of Reservation objects and the capacity of deleted pods are asked
 // for in the folder gang, in pkg/reservations and in its folder deletedpods.
 var ways = map[string]way{
-	"filter": {path: waiting.Filter, ask: func(w *world, caller string, p *v1.Pod) error {
+	"filter": {path: requeue.Filter, ask: func(w *world, caller string, p *v1.Pod) error {
 		ctx, nodes := as(w.t.Context(), caller), []string{"b", "a"}
 		advice, err := w.Filter(ctx, w.query(p, 5, small), nodes, &Scratch{})
 		if err != nil {
@@ -62,7 +62,7 @@ var ways = map[string]way{
 		}
 		return err
 	}},
-	"bind": {keeps: true, path: waiting.Bind, ask: func(w *world, caller string, p *v1.Pod) error {
+	"bind": {keeps: true, path: requeue.Bind, ask: func(w *world, caller string, p *v1.Pod) error {
 		_, err := w.Bind(as(w.t.Context(), caller), ref(p), "a")
 		assert.True(w.t, err != nil ||
 			w.api.read(p.Namespace, p.Name).Annotations[v1alpha1.CallerAnnotation] == caller)
@@ -75,7 +75,7 @@ var ways = map[string]way{
 		}
 		return nil
 	}},
-	"admission of a binding": {keeps: true, path: waiting.Admission, ask: func(w *world, caller string, p *v1.Pod) error {
+	"admission of a binding": {keeps: true, path: requeue.Admission, ask: func(w *world, caller string, p *v1.Pod) error {
 		said, err := w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller})
 		assert.True(w.t, err != nil || said.Annotations[v1alpha1.CallerAnnotation] == caller)
 		return err
@@ -106,12 +106,12 @@ var ways = map[string]way{
 		assert.True(w.t, err != nil || said.Annotations[v1alpha1.CallerAnnotation] == caller)
 		return err
 	}},
-	"scheduler in the process": {keeps: true, path: waiting.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
+	"scheduler in the process": {keeps: true, path: requeue.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
 		placement := w.question.For(w.info(p).WithCaller(caller), "a")
 		_, _, err := w.KeepAll([]ledger.Placement{placement}, time.Minute)
 		return err
 	}},
-	"its gangs": {keeps: true, path: waiting.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
+	"its gangs": {keeps: true, path: requeue.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
 		_, _, err := w.KeepAll([]ledger.Placement{w.question.For(w.info(p).WithCaller(caller), "a")}, time.Minute)
 		return err
 	}},
@@ -197,7 +197,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	const caller, plugin = "for-scheduler", "its plugin"
 	remember := maps.Clone(ways)
 	maps.DeleteFunc(remember, func(_ string, w way) bool { return w.path == "" })
-	remember[plugin] = way{path: waiting.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
+	remember[plugin] = way{path: requeue.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
 		w.PluginRefused(w.info(p).WithCaller(caller), []string{"b", "a"})
 		return nil
 	}}
@@ -229,10 +229,10 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			assert.False(t, r.Warned)
 			assert.Equal(t, "cpu", r.Rejection.Resource)
 			assert.EqualValues(t, 3000, r.Rejection.Requested)
-			if way.path == waiting.Filter || name == plugin {
+			if way.path == requeue.Filter || name == plugin {
 				assert.Equal(t, "b", r.Rejection.Node, "the first of those where it lacks least")
 				assert.EqualValues(t, 2000, r.Rejection.Free)
-				assert.Equal(t, []waiting.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, r.Reasons)
+				assert.Equal(t, []requeue.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, r.Reasons)
 			} else {
 				assert.Equal(t, "a", r.Rejection.Node)
 			}
@@ -327,7 +327,7 @@ func TestKeepAll(t *testing.T) {
 		list, _ := w.waiting.RefusalsAfter(0)
 		require.Len(t, list, 4)
 		for _, r := range list[1:] {
-			assert.Equal(t, []string{waiting.Plugin, gates.Reason, "q"}, []string{r.Path, r.Reason, r.Rejection.Pod.Name})
+			assert.Equal(t, []string{requeue.Plugin, gates.Reason, "q"}, []string{r.Path, r.Reason, r.Rejection.Pod.Name})
 		}
 
 		w.policy.Set(policy.Default())

@@ -10,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // What follows is for a scheduler in the same process, which reserves a pod's
@@ -21,7 +21,7 @@ import (
 func (a *Arbiter) MayHave(p *ledger.Placement) error {
 	err := a.o.Ledger.Refuse(p)
 	if err != nil {
-		a.refusedFor(waiting.Plugin, p, err)
+		a.refusedFor(requeue.Plugin, p, err)
 		return err
 	}
 	a.o.Waiting.Asks(p.Scheduler, p.Caller)
@@ -37,12 +37,12 @@ func (a *Arbiter) KeepAll(gang []ledger.Placement, ttl time.Duration) (made []bo
 		var e *gates.Error
 		errors.As(err, &e)
 		at := slices.IndexFunc(gang, func(p ledger.Placement) bool { return p.Pod == e.Pod })
-		a.refusedFor(waiting.Plugin, &gang[max(at, 0)], err)
+		a.refusedFor(requeue.Plugin, &gang[max(at, 0)], err)
 		return nil, result.Revision, err
 	}
 	if len(result.Rejections) > 0 {
 		for i := range result.Rejections {
-			a.refusedFor(waiting.Plugin, &gang[0], &gates.Error{Outcome: gates.Refused, Rejection: &result.Rejections[i]})
+			a.refusedFor(requeue.Plugin, &gang[0], &gates.Error{Outcome: gates.Refused, Rejection: &result.Rejections[i]})
 		}
 		first := &result.Rejections[0]
 		return nil, result.Revision, &gates.Error{Outcome: gates.Refused, Pod: first.Pod, Node: first.Node, Rejection: first}
@@ -62,7 +62,7 @@ func (a *Arbiter) AdviseGang(pod *cluster.Pod) ledger.Reason {
 	}
 	reason := a.gangs.advise(pod)
 	if reason != ledger.Fits {
-		r := &waiting.Refusal{Path: waiting.Plugin, Caller: pod.Caller, Scheduler: pod.Scheduler, Reason: reason.String()}
+		r := &requeue.Refusal{Path: requeue.Plugin, Caller: pod.Caller, Scheduler: pod.Scheduler, Reason: reason.String()}
 		r.Rejection.Pod, r.Rejection.Reason = pod.Ref, reason
 		a.explainFilter(r, pod, nil)
 		a.refuse(r)

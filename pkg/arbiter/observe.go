@@ -7,7 +7,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // What follows is for a server that only observes; see pkg/observe.
@@ -46,7 +46,7 @@ func (a *Arbiter) Observe(pod *cluster.Pod, path, caller string) (conflict *ledg
 	}
 	said.Pod = pod.Ref
 	a.o.Metrics.ObserveObservedConflict(pod.Scheduler, short)
-	a.refuse(&waiting.Refusal{
+	a.refuse(&requeue.Refusal{
 		Path: path, Caller: caller, Scheduler: pod.Scheduler, Reason: said.Reason.String(), Rejection: *said, Observed: true,
 	})
 	return said

@@ -12,7 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // ReasonPodInvalid is the reason of a refusal of a pod whose requests cannot be counted.
@@ -22,7 +22,7 @@ const ReasonPodInvalid = "PodInvalid"
 func (a *Arbiter) AdmissionWarns() bool { return a.o.AdmissionWarns }
 
 // refuse remembers a refusal that a caller is told now. It returns the one before of a pod that waits, nil for none.
-func (a *Arbiter) refuse(r *waiting.Refusal) (before *waiting.Refusal, waits bool) {
+func (a *Arbiter) refuse(r *requeue.Refusal) (before *requeue.Refusal, waits bool) {
 	r.At = a.o.Ledger.Clock.Wall()
 	return a.o.Waiting.Refused(r)
 }
@@ -70,7 +70,7 @@ func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string
 // filterRefused remembers that filter has left a pod none of the nodes offered. A pod that was sent to capacity that is
 // kept for it is not refused.
 func (a *Arbiter) filterRefused(ctx context.Context, advice *Advice, offered []string) {
-	r := &waiting.Refusal{Path: waiting.Filter, Caller: identity.Name(ctx), Scheduler: advice.Pod.Scheduler}
+	r := &requeue.Refusal{Path: requeue.Filter, Caller: identity.Name(ctx), Scheduler: advice.Pod.Scheduler}
 	r.Rejection.Pod = advice.Pod.Ref
 	if advice.Refused != nil {
 		r.Reason, r.Message = refusalKind(advice.Refused), advice.Refused.Error()
@@ -95,15 +95,15 @@ func (a *Arbiter) PluginRefused(pod *cluster.Pod, nodes []string) {
 	if len(refusing) == 0 {
 		return
 	}
-	r := &waiting.Refusal{Path: waiting.Plugin, Caller: placement.Caller, Scheduler: pod.Scheduler}
+	r := &requeue.Refusal{Path: requeue.Plugin, Caller: placement.Caller, Scheduler: pod.Scheduler}
 	r.Rejection.Pod = pod.Ref
 	a.refuseNodes(r, pod, refusing, nodes)
 }
 
 // refuseNodes remembers that a pod was refused nodes, of which verdicts say why.
-func (a *Arbiter) refuseNodes(r *waiting.Refusal, pod *cluster.Pod, verdicts []ledger.Verdict, nodes []string) {
+func (a *Arbiter) refuseNodes(r *requeue.Refusal, pod *cluster.Pod, verdicts []ledger.Verdict, nodes []string) {
 	r.Rejection.Reason = verdicts[0].Reason
-	r.Reasons = waiting.CountReasons(verdicts)
+	r.Reasons = requeue.CountReasons(verdicts)
 	a.explainFilter(r, pod, nodes)
 	r.Reason = r.Rejection.Reason.String()
 	a.refuse(r)
@@ -112,8 +112,8 @@ func (a *Arbiter) refuseNodes(r *waiting.Refusal, pod *cluster.Pod, verdicts []l
 // ObjectRefused remembers that there was no capacity for a slot of a Reservation object, the slot that asked names.
 // said is what the ledger said of one node. Where it is nil, why has the reason in words.
 func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why string) {
-	r := &waiting.Refusal{
-		Path: waiting.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: gates.Reason,
+	r := &requeue.Refusal{
+		Path: requeue.Object, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: gates.Reason,
 		Message: why,
 	}
 	if said != nil {
@@ -128,7 +128,7 @@ func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why 
 }
 
 // explainFilter says which of the nodes offered was the closest, or what else was in the way.
-func (a *Arbiter) explainFilter(r *waiting.Refusal, pod *cluster.Pod, offered []string) {
+func (a *Arbiter) explainFilter(r *requeue.Refusal, pod *cluster.Pod, offered []string) {
 	placement := a.o.Question.For(pod, "")
 	switch reason := r.Rejection.Reason; {
 	case ofGang(reason):
@@ -158,7 +158,7 @@ func (a *Arbiter) bindRefused(f *flight) {
 	if info := f.info.Load(); info != nil {
 		asked.Scheduler = info.Scheduler
 	}
-	a.refusedFor(waiting.Bind, asked, f.err)
+	a.refusedFor(requeue.Bind, asked, f.err)
 }
 
 // refusedFor remembers an error about one pod on one node, if it is a refusal.
@@ -169,13 +169,13 @@ func (a *Arbiter) refusedFor(path string, asked *ledger.Placement, err error) {
 }
 
 // refusalOf makes a refusal of an error about one pod on one node; nil where the error is no refusal.
-func (a *Arbiter) refusalOf(path string, asked *ledger.Placement, err error) *waiting.Refusal {
+func (a *Arbiter) refusalOf(path string, asked *ledger.Placement, err error) *requeue.Refusal {
 	reason := refusalKind(err)
 	if reason == "" {
 		return nil
 	}
-	r := &waiting.Refusal{Path: path, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: reason}
-	r.Warned = a.o.AdmissionWarns && (path == waiting.Admission || path == waiting.Resize)
+	r := &requeue.Refusal{Path: path, Caller: asked.Caller, Scheduler: asked.Scheduler, Reason: reason}
+	r.Warned = a.o.AdmissionWarns && (path == requeue.Admission || path == requeue.Resize)
 	var e *gates.Error
 	if errors.As(err, &e) && e.Rejection != nil {
 		r.Rejection = *e.Rejection

@@ -18,17 +18,17 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // A refusal of filter tells what was in the way where that was no node's capacity.
 func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	p := sized("p", "1", 5)
-	refuse := func(w *world, nodes ...string) *waiting.Refusal {
+	refuse := func(w *world, nodes ...string) *requeue.Refusal {
 		ctx := as(w.t.Context(), "for-scheduler")
 		advice, err := w.Filter(ctx, w.query(p, 5, small), nodes, &Scratch{})
 		require.NoError(w.t, err)

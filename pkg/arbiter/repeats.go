@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 const (
@@ -59,7 +59,7 @@ func (a *Arbiter) noted(k *admission, err error) (times int) {
 		return 0
 	}
 	asked := &ledger.Placement{Pod: pod.Ref, Node: k.node, Caller: pod.Caller, Scheduler: pod.Scheduler}
-	r := a.refusalOf(waiting.Admission, asked, err)
+	r := a.refusalOf(requeue.Admission, asked, err)
 	switch {
 	case r == nil:
 		return 0
@@ -70,7 +70,7 @@ func (a *Arbiter) noted(k *admission, err error) (times int) {
 		a.refuse(r)
 		return 0
 	}
-	if a.countRepeat(key, k, r); !waiting.IsRound(r.Times) {
+	if a.countRepeat(key, k, r); !requeue.IsRound(r.Times) {
 		r.At = a.o.Ledger.Clock.Wall()
 		a.o.Waiting.RefusedAgain(r)
 		return r.Times
@@ -80,7 +80,7 @@ func (a *Arbiter) noted(k *admission, err error) (times int) {
 }
 
 // countRepeat counts a refusal and says in it how many there were, and has the pod told where these are many.
-func (a *Arbiter) countRepeat(key refusedBinding, k *admission, r *waiting.Refusal) {
+func (a *Arbiter) countRepeat(key refusedBinding, k *admission, r *requeue.Refusal) {
 	now := a.o.Ledger.Clock.Now()
 	a.repeats.mu.Lock()
 	defer a.repeats.mu.Unlock()

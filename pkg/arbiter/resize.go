@@ -9,8 +9,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // ResizeQuery is a resize of a pod that the API server asks about before it writes it.
@@ -55,7 +55,7 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	placement.Request = &asked
 	if err = a.resize(pod, &placement, q, version); err != nil && !q.DryRun {
 		placement.Caller = q.User
-		a.refusedFor(waiting.Resize, &placement, err)
+		a.refusedFor(requeue.Resize, &placement, err)
 	}
 	return Admitted{Pod: pod}, err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // running makes a pod that runs on a node.
@@ -79,7 +79,7 @@ func TestResize(t *testing.T) {
 		assert.EqualValues(t, 1000, c.cpu(p))
 		refusals, _ := c.waiting.RefusalsAfter(0)
 		require.Len(t, refusals, 3)
-		assert.Equal(t, []string{waiting.Resize, "InsufficientResource", "a"},
+		assert.Equal(t, []string{requeue.Resize, "InsufficientResource", "a"},
 			[]string{refusals[0].Path, refusals[0].Reason, refusals[0].Rejection.Node})
 		assert.Empty(t, c.waiting.Waiters(func(string) bool { return true }), "it has its node")
 		require.NotZero(t, c.ledger.ReleaseSlots("ns", "r"))

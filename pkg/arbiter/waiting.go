@@ -8,7 +8,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // WaitsFor is what a pod that was refused waits for.
@@ -34,7 +34,7 @@ var WaitsForAll = []WaitsFor{
 
 // Waiting is a pod that was refused and has no node since.
 type Waiting struct {
-	waiting.Waiter
+	requeue.Waiter
 	*Explanation
 
 	For WaitsFor
@@ -50,7 +50,7 @@ func (a *Arbiter) CountWaiters() map[metrics.Pending]int {
 }
 
 // ExplainWaiting says of pods that were refused what they wait for now. One that has a node by now is left out.
-func (a *Arbiter) ExplainWaiting(waiters []waiting.Waiter) []Waiting {
+func (a *Arbiter) ExplainWaiting(waiters []requeue.Waiter) []Waiting {
 	survey := sync.OnceValue(func() *ledger.Survey { return a.o.Ledger.Survey() })
 	list := make([]Waiting, 0, len(waiters))
 	for _, w := range waiters {
@@ -75,7 +75,7 @@ func (a *Arbiter) PendingMembers(gang kinds.Key) []*cluster.Pod {
 }
 
 // waitsFor says what a pod waits for, by its explanation and its last refusal.
-func (a *Arbiter) waitsFor(e *Explanation, last *waiting.Refusal) WaitsFor {
+func (a *Arbiter) waitsFor(e *Explanation, last *requeue.Refusal) WaitsFor {
 	reason := ""
 	if len(e.Refusals) > 0 {
 		reason = e.Refusals[0].Reason

@@ -28,8 +28,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // podsWorld is a Holder between a ledger with a node of 4 CPUs, where namespace "small" may use one CPU, and an API
@@ -61,11 +61,11 @@ func newPodsWorld(t *testing.T) *podsWorld {
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	gated := gatestest.Ledger(w.ledger)
-	waits := waiting.New(waiting.Options{Ledger: w.ledger.Reader, Gates: gated.Gates, Question: question, Log: log})
+	waits := requeue.New(requeue.Options{Ledger: w.ledger.Reader, Gates: gated.Gates, Question: question, Log: log})
 	waits.Asks("s", "listed")
 	w.h = NewHolder(Options{
 		Ledger: gated, Pods: w.pods, Question: question, Waiting: waits,
-		Patcher: waiting.APIPatcher{Pods: w.client.CoreV1(), Term: &election.OwnTerm{}},
+		Patcher: requeue.APIPatcher{Pods: w.client.CoreV1(), Term: &election.OwnTerm{}},
 		Policy:  policy.NewStore(w.rules, time.Minute), Metrics: metrics.New(), Log: log,
 	})
 	return w

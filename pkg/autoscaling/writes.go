@@ -17,8 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // A cluster may be full of reservations: writes are few each second, whatever there is to write.
@@ -56,8 +56,8 @@ type Options struct {
 	// The Holder's: Waiting knows which schedulers ask, and who asks for them.
 	Pods     *cluster.Pods
 	Question *placement.Builder
-	Waiting  *waiting.Pods
-	Patcher  waiting.APIPatcher
+	Waiting  *requeue.Pods
+	Patcher  requeue.APIPatcher
 }
 
 // writes are the writes of one kind.

@@ -27,7 +27,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // ReserveText is what a caller that asks for capacity is told.
@@ -63,7 +63,7 @@ func (o *Observer) Bind(ctx context.Context, ref ledger.PodRef, node string) err
 	if err != nil {
 		return err
 	}
-	o.Asked(waiting.Bind, identity.Name(ctx), ref, node)
+	o.Asked(requeue.Bind, identity.Name(ctx), ref, node)
 	ctx, cancel := context.WithTimeout(ctx, o.BindTimeout)
 	defer cancel()
 	pods := o.Client.CoreV1().Pods(ref.Namespace)
@@ -88,7 +88,7 @@ func (o *Observer) Asked(path, caller string, pod ledger.PodRef, node string) {
 
 // Bound is told of pods that have got a node, once the ledger has been.
 func (o *Observer) Bound(pod *cluster.Pod) {
-	by := asked{path: waiting.Watch}
+	by := asked{path: requeue.Watch}
 	if known, ok := o.asked.Get(types.NamespacedName{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name}); ok {
 		if k, ok := known.(asked); ok && k.node == pod.Node {
 			by = k

@@ -23,7 +23,7 @@ const (
 	looks = 5
 )
 
-// activator wakes pods in the scheduler's own queue. It is a waiting.Patcher:
+// activator wakes pods in the scheduler's own queue. It is a requeue.Patcher:
 // an annotation is how the pods of other schedulers are woken.
 //
 // A pod that has preempted others is woken more than once. The ledger often hears of a victim's end before the
@@ -55,7 +55,7 @@ func newActivator(handle fwk.Handle, pods corelisters.PodLister, first func(*v1.
 	}
 }
 
-// Annotate implements waiting.Patcher.
+// Annotate implements requeue.Patcher.
 func (a *activator) Annotate(_ context.Context, ref ledger.PodRef, _, _ string) error {
 	pod, err := a.pending(ref)
 	if err != nil {

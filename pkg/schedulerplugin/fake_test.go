@@ -26,8 +26,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // api is the API server, which binds unless it is to fail.
@@ -231,7 +231,7 @@ func (f *fixture) plugins(ctx context.Context) *Plugins {
 }
 
 // refusals is how many the server remembers.
-func (f *fixture) refusals() []*waiting.Refusal {
+func (f *fixture) refusals() []*requeue.Refusal {
 	list, _ := f.world.Waiting.RefusalsAfter(0)
 	return list
 }

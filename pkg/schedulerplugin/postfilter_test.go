@@ -8,7 +8,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // fakeStatuses are what nodes were refused for, by their names.
@@ -45,7 +45,7 @@ func TestPostFilterTellsOfRefusals(t *testing.T) {
 	assert.Empty(t, status.Reasons(), "the message of the pod stays as it is")
 	require.Len(t, f.refusals(), 1)
 	assert.Equal(t, "large", f.refusals()[0].Rejection.Pod.Name)
-	assert.Equal(t, []waiting.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, f.refusals()[0].Reasons)
+	assert.Equal(t, []requeue.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, f.refusals()[0].Reasons)
 
 	state, small := newState(), newPod("small", "1")
 	_, status = f.PreFilter(t.Context(), state, small, nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // Options configures the plugins of a scheduler.
@@ -37,7 +37,7 @@ type server struct {
 	gates    *gates.Gates
 	question *placement.Builder
 	arbiter  *arbiter.Arbiter
-	waiting  *waiting.Pods
+	waiting  *requeue.Pods
 	// deciding reports whether decisions can be made now.
 	deciding func() bool
 	// ttl is how long what Reserve takes is kept.

@@ -15,7 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // maxAwaiting bounds the pods remembered that wait for the ledger. Those beyond it
@@ -24,10 +24,10 @@ const maxAwaiting = 100_000
 
 // waker has pods tried again that the plugin refused. What capacity was freed, and who
 // fits it, is found out as for the pods of schedulers elsewhere, by
-// pkg/waiting; here the pods only have to be taken to the head of the
+// pkg/requeue; here the pods only have to be taken to the head of the
 // scheduler's queue.
 type waker struct {
-	waiting *waiting.Pods
+	waiting *requeue.Pods
 	queue   *activator
 	server  *server
 	pods    cache.SharedIndexInformer
@@ -72,7 +72,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	}
 	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
 	w.ctx, w.cancel = context.WithCancel(ctx)
-	w.waiting = waiting.New(waiting.Options{
+	w.waiting = requeue.New(requeue.Options{
 		Ledger: p.server.ledger, Gates: p.server.gates, Question: p.server.question, Patcher: w.queue,
 		Log: p.log,
 	})

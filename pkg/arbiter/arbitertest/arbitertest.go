@@ -29,11 +29,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
+	"github.com/globalreserve/globalreserve/pkg/requeue/waitingtest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
-	"github.com/globalreserve/globalreserve/pkg/waiting/waitingtest"
 )
 
 // World is what surrounds an Arbiter. What is not set before New starts out empty.
@@ -45,7 +45,7 @@ type World struct {
 	Matcher  *placement.Matcher
 	Question *placement.Builder
 	Metrics  *metrics.Metrics
-	Waiting  *waiting.Pods
+	Waiting  *requeue.Pods
 	Writes   *waitingtest.Writes // to pods that wait
 	// ResourceClaims is a controller that is not running.
 	ResourceClaims *resourceclaims.Controller

@@ -15,8 +15,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Options are what an Arbiter of gangs works with. All fields are required.
@@ -26,7 +26,7 @@ type Options struct {
 	Ledger   *gates.GatedLedger
 	Question *placement.Builder
 	// Waiting remembers the pods that were refused.
-	Waiting *waiting.Pods
+	Waiting *requeue.Pods
 	Policy  *policy.Store
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger

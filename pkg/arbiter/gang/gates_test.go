@@ -23,8 +23,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -174,7 +174,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 				}
 				require.Len(t, list, 1)
 				r := list[0]
-				assert.Equal(t, []string{waiting.Reserve, caller, "scheduler", "InsufficientResource"},
+				assert.Equal(t, []string{requeue.Reserve, caller, "scheduler", "InsufficientResource"},
 					[]string{r.Path, r.Caller, r.Scheduler, r.Reason})
 				assert.Equal(t, ref(large), r.Rejection.Pod)
 				assert.Equal(t, "a", r.Rejection.Node)

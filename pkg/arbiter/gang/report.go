@@ -8,8 +8,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 const loggedPods = 3 // placements spelt out in a log line
@@ -59,8 +59,8 @@ func (a *Arbiter) report(verb string, g *Request, d *Decision) {
 func (a *Arbiter) remember(g *Request, d *Decision) {
 	for i := range d.Refusals {
 		said := &d.Refusals[i]
-		r := &waiting.Refusal{
-			Path: waiting.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason,
+		r := &requeue.Refusal{
+			Path: requeue.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason,
 			Rejection: said.Rejection, At: a.o.Ledger.Clock.Wall(),
 		}
 		if said.Rejection.Reason == ledger.Fits { // it was not asked for

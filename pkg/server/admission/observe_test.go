@@ -11,8 +11,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/observe"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Who only observes allows everything as it is, and notes who binds.
@@ -49,7 +49,7 @@ func TestObserving(t *testing.T) {
 			number = last
 			if assert.Len(t, said, 1) {
 				assert.Equal(t, name, said[0].Rejection.Pod.Name)
-				want := map[bool][2]string{false: {waiting.Admission, "alice"}, true: {waiting.Watch, ""}}[dry]
+				want := map[bool][2]string{false: {requeue.Admission, "alice"}, true: {requeue.Watch, ""}}[dry]
 				assert.Equal(t, want, [2]string{said[0].Path, said[0].Caller})
 			}
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // maxBody bounds a request in bytes. The API server stores objects up to 1.5 MiB,
@@ -203,7 +203,7 @@ func (a *Admission) allow(request *admissionv1.AdmissionRequest) *verdict {
 	v.skipped = true
 	var binding v1.Binding
 	if request.Kind.Kind == "Binding" && !v.dryRun && json.Unmarshal(request.Object.Raw, &binding) == nil {
-		a.o.Observer.Asked(waiting.Admission, request.UserInfo.Username, v.ref, binding.Target.Name)
+		a.o.Observer.Asked(requeue.Admission, request.UserInfo.Username, v.ref, binding.Target.Name)
 	}
 	return v
 }
@@ -280,7 +280,7 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 	level := logrus.InfoLevel
 	if v.times > 1 {
 		fields["times"] = v.times
-		if !waiting.IsRound(v.times) {
+		if !requeue.IsRound(v.times) {
 			level = logrus.DebugLevel
 		}
 	}

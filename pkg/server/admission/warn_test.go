@@ -13,7 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // Who only warns allows what it would refuse, says why, and gives it no allocation; all else is decided as ever.
@@ -56,7 +56,7 @@ func TestWarnedIsNotRefused(t *testing.T) {
 	}
 	list, _ := w.Waiting.RefusalsAfter(0)
 	require.Len(t, list, 2)
-	for i, path := range []string{waiting.Admission, waiting.Resize} {
+	for i, path := range []string{requeue.Admission, requeue.Resize} {
 		assert.Equal(t, path, list[i].Path)
 		assert.True(t, list[i].Warned, path)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // filter says on which nodes the ledger has capacity for the pod.
@@ -104,7 +104,7 @@ func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, fit, offe
 		return
 	}
 	reasons := map[string]int{}
-	for _, count := range waiting.CountReasons(advice.Verdicts) {
+	for _, count := range requeue.CountReasons(advice.Verdicts) {
 		reasons[count.Reason.String()] = count.Nodes
 	}
 	log.WithFields(logrus.Fields{

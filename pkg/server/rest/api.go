@@ -15,11 +15,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // Options are what an API works with. All fields are required but Limits.
@@ -27,7 +27,7 @@ type Options struct {
 	Arbiter *arbiter.Arbiter
 	// Gangs decides on /reserve, /unreserve and /v1/whatif.
 	Gangs   *gang.Arbiter
-	Waiting *waiting.Pods
+	Waiting *requeue.Pods
 	Ledger  ledger.Reader
 	Clock   *steady.Clock // of the ledger's deadlines
 	Metrics *metrics.Metrics

@@ -9,8 +9,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // maxPending is how many pods one answer tells of. It is bounded because all nodes are looked at for each pod that fits
@@ -33,7 +33,7 @@ func (a *API) pending(q *query) (any, error) {
 	waiters := a.o.Waiting.Waiters(func(namespace string) bool {
 		return q.has("namespace", namespace) && q.sees(namespace)
 	})
-	waiters = slices.DeleteFunc(waiters, func(w waiting.Waiter) bool {
+	waiters = slices.DeleteFunc(waiters, func(w requeue.Waiter) bool {
 		return !q.has("scheduler", w.Last.Scheduler) ||
 			!q.isLater(&w)
 	})
@@ -52,7 +52,7 @@ func (a *API) pending(q *query) (any, error) {
 }
 
 // isLater reports whether a pod comes after that of ?continue=.
-func (q *query) isLater(w *waiting.Waiter) bool {
+func (q *query) isLater(w *requeue.Waiter) bool {
 	since, uid, _ := strings.Cut(q.Get("continue"), "/")
 	at, _ := strconv.ParseInt(since, 10, 64)
 	return cmp.Or(w.Since.Compare(time.Unix(0, at)), cmp.Compare(string(w.Last.Rejection.Pod.UID), uid)) > 0

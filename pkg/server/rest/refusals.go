@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // refusals serves GET /v1/refusals: the latest that match, or, with ?after=, the first after the one of that number.
@@ -58,7 +58,7 @@ func (q *query) after() (uint64, error) {
 }
 
 // hasNames reports whether a refusal is of the namespace, the pod and the scheduler asked for, where any is.
-func (q *query) hasNames(r *waiting.Refusal) bool {
+func (q *query) hasNames(r *requeue.Refusal) bool {
 	if q.Get("namespace")+q.Get("pod")+q.Get("scheduler") == "" {
 		return true
 	}
@@ -68,7 +68,7 @@ func (q *query) hasNames(r *waiting.Refusal) bool {
 }
 
 // newRefusal is a refusal as the caller may see it.
-func (r *reader) newRefusal(said *waiting.Refusal) reserver.Refusal {
+func (r *reader) newRefusal(said *requeue.Refusal) reserver.Refusal {
 	refusal := reserver.Refusal{
 		Number: said.Number, Time: said.At.UTC(), Path: said.Path, Caller: said.Caller, Scheduler: said.Scheduler,
 		Observed: said.Observed, Warned: said.Warned,
@@ -81,7 +81,7 @@ func (r *reader) newRefusal(said *waiting.Refusal) reserver.Refusal {
 			refusal.Reasons[c.Reason.String()] = c.Nodes
 		}
 	}
-	if said.Path == waiting.Object {
+	if said.Path == requeue.Object {
 		refusal.Reservation = slotName(said.Rejection.Slot)
 	}
 	told := &refusal.Rejection

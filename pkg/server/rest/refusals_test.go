@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
 )
 
 // anotherPod has the watch bring a pod of two CPUs.
@@ -92,7 +92,7 @@ func TestRefusals(t *testing.T) {
 func TestRefusalsThatWereNone(t *testing.T) {
 	for _, names := range []bool{true, false} {
 		r := &reader{known: map[string]bool{"": names}}
-		warned, observed := r.newRefusal(&waiting.Refusal{Warned: true}), r.newRefusal(&waiting.Refusal{Observed: true})
+		warned, observed := r.newRefusal(&requeue.Refusal{Warned: true}), r.newRefusal(&requeue.Refusal{Observed: true})
 		assert.Equal(t, []bool{true, false, false, true},
 			[]bool{warned.Warned, warned.Observed, observed.Warned, observed.Observed})
 	}

@@ -1,6 +1,6 @@
 //go:build costs
 
-package waiting
+package requeue
 
 import (
 	"fmt"

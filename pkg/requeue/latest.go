@@ -1,4 +1,4 @@
-package waiting
+package requeue
 
 // maxLatest is how many of the latest refusals are remembered.
 const maxLatest = 10_000

@@ -1,4 +1,4 @@
-// Package waitingtest makes waiting.Pods for the tests of those who use them: what they write, Writes remembers.
+// Package waitingtest makes requeue.Pods for the tests of those who use them: what they write, Writes remembers.
 package waitingtest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
-	"github.com/globalreserve/globalreserve/pkg/waiting"
+	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
 // Writes remembers what is written to pods.
@@ -63,7 +63,7 @@ func (w *Writes) Eventf(on, _ runtime.Object, _, reason, _, note string, args ..
 	w.told = append(w.told, fmt.Sprintf("%s %s: %s", about.Name, reason, fmt.Sprintf(note, args...)))
 }
 
-// Annotate implements waiting.Patcher.
+// Annotate implements requeue.Patcher.
 func (w *Writes) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *Writes) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) err
 	return nil
 }
 
-// Nominate implements waiting.Nominator.
+// Nominate implements requeue.Nominator.
 func (w *Writes) Nominate(_ context.Context, pod ledger.PodRef, _ uint64, node string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +79,7 @@ func (w *Writes) Nominate(_ context.Context, pod ledger.PodRef, _ uint64, node s
 	return nil
 }
 
-// Clear implements waiting.Nominator.
+// Clear implements requeue.Nominator.
 func (w *Writes) Clear(_ context.Context, pod ledger.PodRef, _ string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,10 +89,10 @@ func (w *Writes) Clear(_ context.Context, pod ledger.PodRef, _ string) error {
 
 // New returns the pods that wait of a cluster. They take no pod for refused at the start.
 func New(l *gates.GatedLedger, q *placement.Builder, pods *cluster.Pods, nodes *cluster.Nodes,
-) (*waiting.Pods, *Writes) {
+) (*requeue.Pods, *Writes) {
 	log, _ := logtest.NewNullLogger()
 	writes := &Writes{nominated: map[string]string{}}
-	return waiting.New(waiting.Options{
+	return requeue.New(requeue.Options{
 		Ledger: l.Reader, Gates: l.Gates, Question: q, Pods: pods, Patcher: writes, Nominator: writes, Recorder: writes,
 		Metrics: metrics.New(), Log: log, Nodes: nodes,
 		ClaimTrouble: func(*cluster.Pod) (ledger.Reason, string) { return ledger.Fits, "" },
@@ -104,8 +104,8 @@ func New(l *gates.GatedLedger, q *placement.Builder, pods *cluster.Pods, nodes *
 }
 
 // Hosted returns the pods that wait of a scheduler in the same process.
-func Hosted(l *gates.GatedLedger, q *placement.Builder) (*waiting.Pods, *Writes) {
+func Hosted(l *gates.GatedLedger, q *placement.Builder) (*requeue.Pods, *Writes) {
 	log, _ := logtest.NewNullLogger()
 	writes := &Writes{}
-	return waiting.New(waiting.Options{Ledger: l.Reader, Gates: l.Gates, Question: q, Patcher: writes, Log: log}), writes
+	return requeue.New(requeue.Options{Ledger: l.Reader, Gates: l.Gates, Question: q, Patcher: writes, Log: log}), writes
 }

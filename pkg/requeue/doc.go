@@ -1,4 +1,4 @@
-// Package waiting has one record for each pod that waits for capacity, from its first refusal by any path until it is
+// Package requeue has one record for each pod that waits for capacity, from its first refusal by any path until it is
 // bound or gone, and brings these pods to capacity.
 //
 //   - A record (refusal.go) has since when the pod waits, what it was refused for last, the attempt that nothing has
@@ -19,4 +19,4 @@
 // lock with the ledger's held. Run owns all goroutines. The memory is bounded in pods.go. Nothing here outlives the
 // process. Filter's reasons are constant texts; only Events name who has the capacity. Time is the time package's, so
 // tests run in a testing/synctest bubble.
-package waiting
+package requeue
