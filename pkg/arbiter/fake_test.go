@@ -37,7 +37,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
-	"github.com/globalreserve/globalreserve/pkg/requeue/waitingtest"
+	"github.com/globalreserve/globalreserve/pkg/requeue/requeuetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
@@ -296,7 +296,7 @@ type world struct {
 	store     *cluster.Pods // what the watch has brought
 	question  *placement.Builder
 	waiting   *requeue.Pods
-	writes    *waitingtest.Writes // to pods that wait
+	writes    *requeuetest.Writes // to pods that wait
 	metrics   *metrics.Metrics
 	undecided atomic.Pointer[string] // why nothing can be decided
 	policy    *policy.Store
@@ -315,7 +315,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w.policy = policy.NewStore(policy.Default(), time.Minute)
 	w.gated = gates.NewGatedLedger(w.ledger, steady.New(time.Now, steady.Uptime), gates.New(w.policy),
 		func() string { return ptr.Deref(w.undecided.Load(), "") })
-	w.waiting, w.writes = waitingtest.New(w.gated, w.question, w.store, placementtest.Plain("a", "b", "c"))
+	w.waiting, w.writes = requeuetest.New(w.gated, w.question, w.store, placementtest.Plain("a", "b", "c"))
 	w.bring(pods...)
 	w.Arbiter = w.newArbiter(Options{})
 	t.Cleanup(w.end)

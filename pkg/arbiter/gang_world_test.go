@@ -31,7 +31,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
-	"github.com/globalreserve/globalreserve/pkg/requeue/waitingtest"
+	"github.com/globalreserve/globalreserve/pkg/requeue/requeuetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -45,8 +45,8 @@ type gangWorld struct {
 	ledger *ledger.Ledger
 	reader cluster.Reader
 	nodes  *cluster.Nodes
-	writes *waitingtest.Writes // to pods
-	hosted *waitingtest.Writes // wake-ups
+	writes *requeuetest.Writes // to pods
+	hosted *requeuetest.Writes // wake-ups
 	log    *logtest.Hook
 	events []string // about gangs: the object and the note
 	// telling guards events.
@@ -139,8 +139,8 @@ func (w *gangWorld) label(node, disk string) {
 // waits returns the pods that wait. They are woken in the process of their scheduler, and their nominations are not
 // written.
 func (w *gangWorld) waits(question *placement.Builder, pods *cluster.Pods) *requeue.Pods {
-	all, writes := waitingtest.New(gatestest.Ledger(w.ledger), question, pods, w.nodes)
-	own, hosted := waitingtest.Hosted(gatestest.Ledger(w.ledger), question)
+	all, writes := requeuetest.New(gatestest.Ledger(w.ledger), question, pods, w.nodes)
+	own, hosted := requeuetest.Hosted(gatestest.Ledger(w.ledger), question)
 	all.Host("s", own)
 	background.Run(w.t, own.Run)
 	w.writes, w.hosted = writes, hosted

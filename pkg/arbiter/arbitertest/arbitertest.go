@@ -30,7 +30,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
-	"github.com/globalreserve/globalreserve/pkg/requeue/waitingtest"
+	"github.com/globalreserve/globalreserve/pkg/requeue/requeuetest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
@@ -46,7 +46,7 @@ type World struct {
 	Question *placement.Builder
 	Metrics  *metrics.Metrics
 	Waiting  *requeue.Pods
-	Writes   *waitingtest.Writes // to pods that wait
+	Writes   *requeuetest.Writes // to pods that wait
 	// ResourceClaims is a controller that is not running.
 	ResourceClaims *resourceclaims.Controller
 	API            *API
@@ -92,7 +92,7 @@ func NewWorld(l *ledger.Ledger) *World {
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log})
-	w.Waiting, w.Writes = waitingtest.New(w.gated(), w.Question, w.Pods, w.Nodes)
+	w.Waiting, w.Writes = requeuetest.New(w.gated(), w.Question, w.Pods, w.Nodes)
 	return w
 }
 

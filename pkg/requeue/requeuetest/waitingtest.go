@@ -1,5 +1,5 @@
-// Package waitingtest makes requeue.Pods for the tests of those who use them: what they write, Writes remembers.
-package waitingtest
+// Package requeuetest makes requeue.Pods for the tests of those who use them: what they write, Writes remembers.
+package requeuetest
 
 import (
 	"context"
