@@ -21,8 +21,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/kube/election/forward"
@@ -78,7 +78,7 @@ type App struct {
 	// current is open when the ledger has everything that was written before this one took over.
 	mayFollow, caughtUp *informer.Latch
 
-	checks *identity.Checks
+	checks *auth.Checks
 	known  http.Handler // serves callers that are known
 	intake *httpjson.Intake
 	api    *rest.API

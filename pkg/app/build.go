@@ -19,8 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -73,7 +73,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 func (a *App) build(clients Clients) (err error) {
 	o, log := &a.options, a.log
 	a.recorder = a.events.NewRecorder(scheme.Scheme, "globalreserve")
-	a.checks = identity.NewChecks(clients.Core, log)
+	a.checks = auth.NewChecks(clients.Core, log)
 	if a.elector, err = a.newElector(clients); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (a *App) build(clients Clients) (err error) {
 		synced: a.synced, troubles: a.troubles, leads: a.leads, observes: o.Observe, fence: a.elector.Fence,
 		unreachable: a.unreachable, metrics: a.metrics, besides: a.besides,
 	}
-	a.intake = httpjson.NewIntake(requestMemory, identity.Share)
+	a.intake = httpjson.NewIntake(requestMemory, auth.Share)
 	a.registerIntake()
 	a.ledger = gates.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),

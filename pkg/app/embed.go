@@ -9,7 +9,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
@@ -18,7 +18,7 @@ import (
 
 // What follows is for a program that has the server in its own process.
 
-// Handler serves what is served over TLS to callers in this process: who is asking is said by identity.As.
+// Handler serves what is served over TLS to callers in this process: who is asking is said by auth.As.
 func (a *App) Handler() http.Handler { return a.known }
 
 // Waiting are the pods that wait. A scheduler that is asked by nobody over HTTP leaves its own out of them by Host; see
@@ -49,7 +49,7 @@ func (a *App) Reserver() reserver.Reserver { return a.api }
 // BindNamed makes sure of capacity for a pod on a node and binds it, as the extender's verb
 // does. Its errors are those of client.Client.Bind.
 func (a *App) BindNamed(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
-	_, err := a.arbiter.Bind(identity.Inside(ctx), ledger.PodRef{
+	_, err := a.arbiter.Bind(auth.Inside(ctx), ledger.PodRef{
 		Namespace: args.PodNamespace, Name: args.PodName,
 		UID: args.PodUID,
 	}, args.Node)

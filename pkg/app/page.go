@@ -5,7 +5,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/server/ui"
 )
 
@@ -39,9 +39,9 @@ func (a *App) buildPage(routes http.Handler) {
 	}
 	known := a.intake.Limit(a.forwarded(decides, routes))
 	if isLocal(a.options.UIAddress) && a.options.BindAddress != "" {
-		known = identity.Insecure(known)
+		known = auth.Insecure(known)
 	} else {
-		known = a.checks.Outside(&identity.Entry{Intake: a.intake}, known)
+		known = a.checks.Outside(&auth.Entry{Intake: a.intake}, known)
 	}
 	page := notForBrowsers(a.options.HostNames, ui.New(known))
 	a.page = a.listenOn(port{"page", "uiAddress", a.options.UIAddress, "--ui-address"}, a.health.lettingGo(page),

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/election/forward"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
@@ -117,7 +117,7 @@ func (a *App) serve(routes http.Handler) {
 			plain = a.intake.Paced(plain)
 		}
 		a.listenOn(port{"HTTP", "address", hostPort(a.options.BindAddress, a.options.Port), "--port"},
-			a.health.lettingGo(notForBrowsers(a.options.HostNames, identity.Insecure(plain))), maxConnections)
+			a.health.lettingGo(notForBrowsers(a.options.HostNames, auth.Insecure(plain))), maxConnections)
 	}
 	hooks := httpjson.NewRouter()
 	admission.New(admission.Options{

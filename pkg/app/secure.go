@@ -12,8 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
@@ -84,7 +84,7 @@ func (o *SecureOptions) validate() []error {
 type secureServer struct {
 	*httpServer
 	options SecureOptions
-	checks  *identity.Checks
+	checks  *auth.Checks
 	intake  *httpjson.Intake
 	// files follow what was read of the files; none before readFiles.
 	files []func(ctx context.Context)
@@ -101,7 +101,7 @@ func (s *secureServer) readFiles() error {
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		ClientAuth: tls.RequestClientCert,
 	}
-	entry := &identity.Entry{
+	entry := &auth.Entry{
 		Open:      []string{"/livez", "/readyz", "/healthz", "/version"},
 		Admission: admission.Paths, AdmissionCallers: s.options.AdmissionClients,
 		Intake: s.intake,

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
@@ -159,7 +159,7 @@ func TestPodThatCannotBeCounted(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ref(p), pod)
 	_, err = w.MayBind(as(t.Context(), "for-other"), ref(p))
-	require.ErrorAs(t, err, new(*identity.DeniedError))
+	require.ErrorAs(t, err, new(*auth.DeniedError))
 	advice, err := w.Filter(t.Context(), w.query(p, 0, small), []string{"a"}, &Scratch{})
 	require.NoError(t, err)
 	assert.Equal(t, ref(p), advice.Pod.Ref)

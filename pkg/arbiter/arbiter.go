@@ -12,7 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
@@ -45,7 +45,7 @@ type Options struct {
 	// RedirectEvents are about Bindings that go to another node than they name, and those that the server sends itself.
 	RedirectEvents *informer.Events
 	// Rights tell who may act for which scheduler.
-	Rights *identity.Checks
+	Rights *auth.Checks
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term *election.OwnTerm
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie

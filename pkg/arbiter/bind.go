@@ -10,7 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -107,7 +107,7 @@ func (a *Arbiter) join(ctx context.Context, key flightKey) (*flight, error) {
 	if len(a.flights) >= a.o.MaxInFlight {
 		return nil, &gates.Error{Outcome: gates.Busy, Pod: key.pod, Node: key.node}
 	}
-	return a.start(tracing.Carry(a.ctx, ctx), &flight{flightKey: key, caller: identity.Name(ctx)}), nil
+	return a.start(tracing.Carry(a.ctx, ctx), &flight{flightKey: key, caller: auth.Name(ctx)}), nil
 }
 
 // start starts a flight. mu is held.

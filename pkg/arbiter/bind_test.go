@@ -18,7 +18,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -299,7 +299,7 @@ func TestBindingSent(t *testing.T) {
 		version := p.ResourceVersion
 		w.o.Term = election.NewOwnTerm(7)
 		w.api.onBind = func(b *v1.Binding) { got = b }
-		info, err := w.Bind(identity.Inside(t.Context()), ref(p), "a")
+		info, err := w.Bind(auth.Inside(t.Context()), ref(p), "a")
 		require.NoError(t, err)
 		assert.Equal(t, &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{

@@ -3,16 +3,16 @@ package arbiter
 import (
 	"context"
 
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // MayUse says why the caller must not act for a scheduler, nil if it may. Where the scheduler has limits, a gate asks
 // for more.
 func (a *Arbiter) MayUse(ctx context.Context, scheduler string) error {
-	caller, rules := identity.Of(ctx), a.o.Policy.Current().Scheduler(scheduler)
+	caller, rules := auth.Of(ctx), a.o.Policy.Current().Scheduler(scheduler)
 	switch {
-	case identity.Trusted(caller), rules.Lists(caller.GetName()):
+	case auth.Trusted(caller), rules.Lists(caller.GetName()):
 		return nil
 	default:
 		return a.o.Rights.MayUse(ctx, caller, scheduler)
@@ -22,7 +22,7 @@ func (a *Arbiter) MayUse(ctx context.Context, scheduler string) error {
 // mayBind says why the caller must not bind a pod: it has to act for the pod's scheduler. mayBind returns the pod with
 // the UID by which it was looked at. Another pod of the same name may be another scheduler's.
 func (a *Arbiter) mayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef, error) {
-	if identity.Trusted(identity.Of(ctx)) {
+	if auth.Trusted(auth.Of(ctx)) {
 		return pod, nil
 	}
 	info, err := a.pods.find(ctx, pod, 0)

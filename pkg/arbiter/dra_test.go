@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
@@ -68,7 +68,7 @@ var waysToBind = map[string]func(c *apiCluster, p *v1.Pod) error{
 		if _, _, err := c.KeepAll([]ledger.Placement{placement}, time.Minute); err != nil {
 			return err
 		}
-		return c.BindKnown(identity.Inside(c.t.Context()), known, "a")
+		return c.BindKnown(auth.Inside(c.t.Context()), known, "a")
 	},
 }
 

@@ -27,8 +27,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
-	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
+	"github.com/globalreserve/globalreserve/pkg/http/auth/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -386,7 +386,7 @@ func (w *world) info(p *v1.Pod) *cluster.Pod {
 }
 
 func (w *world) bindPod(p *v1.Pod, node string) error {
-	_, err := w.Bind(identity.Inside(w.t.Context()), ref(p), node)
+	_, err := w.Bind(auth.Inside(w.t.Context()), ref(p), node)
 	return err
 }
 

@@ -9,7 +9,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
@@ -184,7 +184,7 @@ func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, k
 		return nil, false, err
 	}
 	if a.o.Policy.Current().LimitsCallers() {
-		pod = pod.WithCaller(identity.Name(ctx)) // whoever remembers the pod remembers who asked
+		pod = pod.WithCaller(auth.Name(ctx)) // whoever remembers the pod remembers who asked
 	}
 	return pod, known, a.MayUse(ctx, pod.Scheduler)
 }

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -168,7 +168,7 @@ func TestJoin(t *testing.T) {
 		hungUp, hangUp := context.WithCancel(t.Context())
 		results := make(chan error, 3)
 		go func() {
-			_, err := w.Bind(identity.Inside(hungUp), ref(p), "a")
+			_, err := w.Bind(auth.Inside(hungUp), ref(p), "a")
 			results <- err
 		}()
 		synctest.Wait()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
@@ -85,6 +85,6 @@ func (a *Arbiter) ReleaseAll(placements []ledger.Placement) ledger.Result {
 // an older one.
 func (a *Arbiter) BindKnown(ctx context.Context, pod *cluster.Pod, node string) error {
 	a.pods.named(pod.Ref.UID, pod.ResourceVersion)
-	_, err := a.Bind(identity.Inside(ctx), pod.Ref, node)
+	_, err := a.Bind(auth.Inside(ctx), pod.Ref, node)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -70,7 +70,7 @@ func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string
 // filterRefused remembers that filter has left a pod none of the nodes offered. A pod that was sent to capacity that is
 // kept for it is not refused.
 func (a *Arbiter) filterRefused(ctx context.Context, advice *Advice, offered []string) {
-	r := &requeue.Refusal{Path: requeue.Filter, Caller: identity.Name(ctx), Scheduler: advice.Pod.Scheduler}
+	r := &requeue.Refusal{Path: requeue.Filter, Caller: auth.Name(ctx), Scheduler: advice.Pod.Scheduler}
 	r.Rejection.Pod = advice.Pod.Ref
 	if advice.Refused != nil {
 		r.Reason, r.Message = refusalKind(advice.Refused), advice.Refused.Error()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -204,7 +204,7 @@ func TestExplainTellsOfResourceClaims(t *testing.T) {
 }
 
 func as(ctx context.Context, name string) context.Context {
-	return identity.As(ctx, &user.DefaultInfo{Name: name})
+	return auth.As(ctx, &user.DefaultInfo{Name: name})
 }
 
 // A pod is bound for callers that may act for its scheduler, by a role or by the policy, and for nobody else.
@@ -251,7 +251,7 @@ func TestWhoMayBind(t *testing.T) {
 		if tc.limited {
 			assertOutcome(t, gates.Refused, err)
 		} else {
-			require.ErrorAs(t, err, new(*identity.DeniedError))
+			require.ErrorAs(t, err, new(*auth.DeniedError))
 		}
 		assert.Equal(t, before, w.ledger.Revision())
 		assert.Empty(t, w.api.read(p.Namespace, p.Name).Spec.NodeName)
@@ -278,7 +278,7 @@ func TestWhoMayAsk(t *testing.T) {
 		w := newWorld(t, p)
 		w.bring(p)
 		forged := func(p *v1.Pod) { p.Spec.SchedulerName = "other" }
-		var denied *identity.DeniedError
+		var denied *auth.DeniedError
 		require.ErrorAs(t, ask(w, as(t.Context(), "for-other"), w.query(p, 0, forged)), &denied,
 			"the API server's copy counts")
 		require.NoError(t, ask(w, as(t.Context(), "for-scheduler"), w.query(p, 0, forged)))

@@ -24,7 +24,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
@@ -63,7 +63,7 @@ func (o *Observer) Bind(ctx context.Context, ref ledger.PodRef, node string) err
 	if err != nil {
 		return err
 	}
-	o.Asked(requeue.Bind, identity.Name(ctx), ref, node)
+	o.Asked(requeue.Bind, auth.Name(ctx), ref, node)
 	ctx, cancel := context.WithTimeout(ctx, o.BindTimeout)
 	defer cancel()
 	pods := o.Client.CoreV1().Pods(ref.Namespace)

@@ -16,8 +16,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -59,7 +59,7 @@ func history(t *rapid.T) []stage {
 	})
 	router := httpjson.NewRouter()
 	api.Register(router)
-	server := httptest.NewServer(identity.Insecure(router))
+	server := httptest.NewServer(auth.Insecure(router))
 	defer func() {
 		close(done)
 		server.Close()

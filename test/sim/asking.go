@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 )
 
 // ask sends a request to the server as a caller, and has the answer decoded.
@@ -22,7 +22,7 @@ func (p *process) ask(ctx context.Context, caller, method, path string, question
 	if err != nil {
 		return err
 	}
-	who := identity.As(ctx, &user.DefaultInfo{Name: caller, Groups: []string{user.AllAuthenticated}})
+	who := auth.As(ctx, &user.DefaultInfo{Name: caller, Groups: []string{user.AllAuthenticated}})
 	r, err := http.NewRequestWithContext(who, method, "http://globalreserve"+path, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -110,5 +110,5 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errNobody
 	}
 	who := &user.DefaultInfo{Name: apiServer, Groups: []string{user.AllAuthenticated}}
-	return p.asked.RoundTrip(r.WithContext(identity.As(r.Context(), who)))
+	return p.asked.RoundTrip(r.WithContext(auth.As(r.Context(), who)))
 }

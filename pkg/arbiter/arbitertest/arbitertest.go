@@ -21,7 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -18,9 +18,9 @@ func (a *Arbiter) mayReserve(ctx context.Context, g *Request) error {
 	if err := a.o.Arbiter.MayUse(ctx, g.Scheduler); err != nil {
 		return err
 	}
-	caller, asked := identity.Of(ctx), map[string]bool{}
+	caller, asked := auth.Of(ctx), map[string]bool{}
 	err := a.o.Rights.MayReserve(ctx, caller, "")
-	if !errors.As(err, new(*identity.DeniedError)) {
+	if !errors.As(err, new(*auth.DeniedError)) {
 		return err
 	}
 	for i := range g.Pods {
@@ -55,7 +55,7 @@ func (a *Arbiter) mayReserveFor(ctx context.Context, g *Request, pods []found) e
 
 // notYours refuses a caller what another one has reserved.
 func notYours(what string) error {
-	return &identity.DeniedError{Message: fmt.Sprintf("%s was reserved by another caller; only that one may give it back",
+	return &auth.DeniedError{Message: fmt.Sprintf("%s was reserved by another caller; only that one may give it back",
 		what)}
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -85,7 +85,7 @@ func TestReservedWhileBeingBound(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _ = w.single.Bind(identity.Inside(t.Context()), ref(p), "a")
+			_, _ = w.single.Bind(auth.Inside(t.Context()), ref(p), "a")
 		}()
 		synctest.Wait()
 		g := onA("", p)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -40,7 +40,7 @@ type Options struct {
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
 	Unplaced     func(pods []ledger.PodRef) map[int][]ledger.Slot
 	// Rights tell who may reserve in which namespace.
-	Rights *identity.Checks
+	Rights *auth.Checks
 	// ReadTimeout bounds the time in which the pods of a gang are looked for.
 	ReadTimeout time.Duration
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -142,7 +142,7 @@ func TestWhoReservedPays(t *testing.T) {
 		w := newWorld(t, p)
 		_, err := w.Reserve(as(t.Context(), caller), onA(caller, p))
 		require.NoError(t, err)
-		_, err = w.single.Bind(identity.Inside(t.Context()), ref(p), "a")
+		_, err = w.single.Bind(auth.Inside(t.Context()), ref(p), "a")
 		require.NoError(t, err)
 		assert.Equal(t, caller, w.api.caller)
 	})
@@ -200,7 +200,7 @@ func TestGangNeedsWhatIsGivenBack(t *testing.T) {
 		giveBack := func() {
 			require.Empty(t, w.reserve(w.Arbiter, onA("", pods[1])))
 			before := w.Ledger.Revision()
-			d, err := w.Unreserve(identity.Inside(t.Context()), onA("", pods[1]))
+			d, err := w.Unreserve(auth.Inside(t.Context()), onA("", pods[1]))
 			require.NoError(t, err)
 			require.Empty(t, d.Error)
 			assert.Greater(t, w.Ledger.Revision(), before)
@@ -269,7 +269,7 @@ func TestWhoMayReserve(t *testing.T) {
 				require.Empty(t, d.Error)
 				continue
 			}
-			require.ErrorAs(t, err, new(*identity.DeniedError))
+			require.ErrorAs(t, err, new(*auth.DeniedError))
 			require.ErrorContains(t, err, tc.denied)
 			require.Equal(t, before, w.Ledger.Revision(), "nothing is reserved, of no pod")
 		}
@@ -287,7 +287,7 @@ func TestWhoMayGiveBack(t *testing.T) {
 		}
 		before := w.Ledger.Revision()
 		_, err := w.Unreserve(as(t.Context(), "for-other"), g)
-		require.ErrorAs(t, err, new(*identity.DeniedError))
+		require.ErrorAs(t, err, new(*auth.DeniedError))
 		assert.Equal(t, before, w.Ledger.Revision())
 		rules := policy.Default()
 		rules.Schedulers = []policy.Scheduler{{Name: "scheduler", Callers: []string{"only-in-foreign"}}}

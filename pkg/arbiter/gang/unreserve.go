@@ -19,7 +19,7 @@ import (
 
 // Unreserve gives back what is kept for pods of a gang in memory, and in slots kept for them alone, or a whole
 // reservation. Its errors are a *gates.Error with the outcome NotReady, those of the rights that are asked for, and a
-// *identity.DeniedError where another caller has reserved: then nothing was given back.
+// *auth.DeniedError where another caller has reserved: then nothing was given back.
 func (a *Arbiter) Unreserve(ctx context.Context, g *Request) (*Decision, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/identity"
-	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
+	"github.com/globalreserve/globalreserve/pkg/http/auth/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
@@ -100,7 +100,7 @@ func may(caller string, right *identitytest.Right) bool {
 }
 
 func as(ctx context.Context, name string) context.Context {
-	return identity.As(ctx, &user.DefaultInfo{Name: name})
+	return auth.As(ctx, &user.DefaultInfo{Name: name})
 }
 
 // bring has the watch bring pods.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -206,8 +206,8 @@ func asRefused(err error) error {
 	switch {
 	case errors.As(err, new(*arbiter.UncountableError)):
 		return badRequest("%s", err)
-	case errors.As(err, new(*identity.DeniedError)), errors.Is(err, identity.ErrUnreachable):
-		return httpjson.Errorf(identity.Status(err), "%s", err)
+	case errors.As(err, new(*auth.DeniedError)), errors.Is(err, auth.ErrUnreachable):
+		return httpjson.Errorf(auth.Status(err), "%s", err)
 	case errors.As(err, new(*gates.Error)): // the server stops, or another one decides, since the request came in
 		return httpjson.Errorf(http.StatusServiceUnavailable, "%s", err)
 	default:

@@ -13,8 +13,8 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -44,7 +44,7 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 		pod, err = e.o.Arbiter.Bind(ctx, ref, a.Node)
 		answer.Revision = e.o.Ledger.Revision()
 	}
-	var denied *identity.DeniedError
+	var denied *auth.DeniedError
 	if errors.As(err, &denied) {
 		return httpjson.Errorf(http.StatusForbidden, "%s", denied)
 	}

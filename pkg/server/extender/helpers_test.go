@@ -27,8 +27,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
@@ -118,7 +118,7 @@ func (w *world) post(verb string, body any) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/"+verb, strings.NewReader(text))
 	r.Header.Set("Content-Type", "application/json")
 	if w.caller != "" {
-		r = r.WithContext(identity.As(r.Context(), &user.DefaultInfo{Name: w.caller}))
+		r = r.WithContext(auth.As(r.Context(), &user.DefaultInfo{Name: w.caller}))
 	}
 	recorder := httptest.NewRecorder()
 	w.router.ServeHTTP(recorder, r)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
@@ -40,7 +40,7 @@ type Options struct {
 	// Diff compares the account with what the API server lists; see debugger.Comparer.
 	Diff func(ctx context.Context) (*reserver.DiffAnswer, error)
 	// Rights tell who may see the names of pods, reservations and claims of which namespace.
-	Rights *identity.Checks
+	Rights *auth.Checks
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
 	PendingReservations func() []reservations.Pending
 	// ResourceClaims tells who has which DRA device.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -41,7 +41,7 @@ func (f *fixture) askAs(caller user.Info, method, path string, request any) (int
 	f.api.Register(router)
 	data, err := json.Marshal(request)
 	require.NoError(f.t, err)
-	ctx, cancel := context.WithCancel(identity.As(f.t.Context(), caller))
+	ctx, cancel := context.WithCancel(auth.As(f.t.Context(), caller))
 	defer cancel()
 	w := &untilCaughtUp{httptest.NewRecorder(), cancel}
 	r := httptest.NewRequest(method, path, bytes.NewReader(data)).WithContext(ctx)
@@ -99,7 +99,7 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 		request.Without = []reserver.GonePod{gone}
 		return request
 	}
-	tenant, admin := &user.DefaultInfo{Name: "alice"}, identity.Of(identity.Inside(t.Context()))
+	tenant, admin := &user.DefaultInfo{Name: "alice"}, auth.Of(auth.Inside(t.Context()))
 	const noPods = "list pods there"
 	cases := map[string]struct {
 		method, path string

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -56,13 +56,13 @@ func (a *API) call(ctx context.Context, v verb, r *reserver.Request) (*reserver.
 	if err := ctx.Err(); err != nil {
 		return nil, &reserver.UnavailableError{Err: err}
 	}
-	ctx = identity.Inside(ctx)
+	ctx = auth.Inside(ctx)
 	leave, err := a.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	g, err := a.check(v, a.newGangRequest(v, r), identity.Name(ctx))
+	g, err := a.check(v, a.newGangRequest(v, r), auth.Name(ctx))
 	if err != nil {
 		return nil, goError(ctx, r, err)
 	}

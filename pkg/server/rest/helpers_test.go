@@ -29,9 +29,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
+	"github.com/globalreserve/globalreserve/pkg/http/auth/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
-	"github.com/globalreserve/globalreserve/pkg/identity/identitytest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -173,7 +173,7 @@ func testRouter(api *API, log *logrus.Logger) http.Handler {
 	api.Register(router)
 	return httpjson.Recover(func(_ *http.Request, value any, stack []byte) {
 		log.Errorf("panic: %v\n%s", value, stack)
-	}, identity.Insecure(router))
+	}, auth.Insecure(router))
 }
 
 // label gives a node labels, and changes nothing else of it.

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -31,12 +31,12 @@ type reader struct {
 }
 
 func (a *API) readerOf(ctx context.Context) *reader {
-	return &reader{o: &a.o, ctx: ctx, caller: identity.Of(ctx), known: map[string]bool{}}
+	return &reader{o: &a.o, ctx: ctx, caller: auth.Of(ctx), known: map[string]bool{}}
 }
 
 // all returns why the caller must not see the names of all namespaces, nil if it may.
 func (r *reader) all() error {
-	if identity.Trusted(r.caller) {
+	if auth.Trusted(r.caller) {
 		return nil
 	}
 	return r.o.Rights.MayRead(r.ctx, r.caller, "")
@@ -96,11 +96,11 @@ func (r *reader) mustSeePods(l ledger.Reader, pods []ledger.PodRef) error {
 }
 
 func (r *reader) ask(namespace string) bool {
-	if identity.Trusted(r.caller) {
+	if auth.Trusted(r.caller) {
 		return true
 	}
 	err := r.o.Rights.MayRead(r.ctx, r.caller, namespace)
-	if err != nil && !errors.As(err, new(*identity.DeniedError)) {
+	if err != nil && !errors.As(err, new(*auth.DeniedError)) {
 		r.err = err
 	}
 	return err == nil

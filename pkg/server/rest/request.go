@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -78,5 +78,5 @@ func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*asked, 
 	if err != nil {
 		return nil, err
 	}
-	return a.check(v, &req, identity.Name(r.Context()))
+	return a.check(v, &req, auth.Name(r.Context()))
 }

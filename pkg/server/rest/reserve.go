@@ -11,8 +11,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/gates"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
@@ -69,7 +69,7 @@ func statusOf(err error) int {
 	var request *gang.RequestError
 	var known *httpjson.Error
 	var undecided *gates.Error
-	var denied *identity.DeniedError
+	var denied *auth.DeniedError
 	switch {
 	case errors.As(err, &denied):
 		return http.StatusForbidden
@@ -81,7 +81,7 @@ func statusOf(err error) int {
 		return known.Status
 	case errors.As(err, new(*gang.UnknownError)):
 		return http.StatusBadGateway // 503 would say that nothing was done
-	case errors.As(err, &undecided), errors.Is(err, identity.ErrUnreachable), errors.Is(err, context.Canceled),
+	case errors.As(err, &undecided), errors.Is(err, auth.ErrUnreachable), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	default:

@@ -138,7 +138,7 @@ func (c *cluster) callers() map[string]*caller {
 }
 
 // Who may do what, on each path of each server, by the roles of manifests/base. What is refused leaves the ledger as it
-// was. Who proves nothing, and what other listeners serve, is in the tests of pkg/identity and pkg/app.
+// was. Who proves nothing, and what other listeners serve, is in the tests of pkg/http/auth and pkg/app.
 func TestCallerMatrix(t *testing.T) {
 	c := newCluster(t)
 	callers := c.callers()

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
@@ -60,7 +60,7 @@ func serveLarge(t *testing.T) (l *ledger.Ledger, url string) {
 	})
 	router := httpjson.NewRouter()
 	api.Register(router)
-	server := httptest.NewServer(ui.New(identity.Insecure(router)))
+	server := httptest.NewServer(ui.New(auth.Insecure(router)))
 	t.Cleanup(func() {
 		close(done)
 		server.CloseClientConnections()

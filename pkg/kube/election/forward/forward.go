@@ -15,8 +15,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -231,7 +231,7 @@ func (f *Forwarder) Why() string {
 
 // Accept is the handler of the peer listener.
 func (f *Forwarder) Accept(next http.Handler) http.Handler {
-	next = identity.Forwarded(next)
+	next = auth.Forwarded(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f.fromServer(r) {
 			w.Header().Set(notDoneHeader, "true")
@@ -293,7 +293,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 	writer := &streamWriter{ResponseWriter: w}
 	proxy := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			identity.Tell(p.In.Context(), p.Out)
+			auth.Tell(p.In.Context(), p.Out)
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // a malformed one is the other's to refuse
 			// The body is here already. And a transport would send a request with a key of idempotence again.
 			for _, name := range []string{"Expect", "Idempotency-Key", "X-Idempotency-Key"} {

@@ -21,7 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -324,7 +324,7 @@ func TestCaller(t *testing.T) {
 	tell := func(_ http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		caller := identity.Of(r.Context())
+		caller := auth.Of(r.Context())
 		callers = append(callers, caller.GetName()+" "+strings.Join(caller.GetGroups(), ","))
 		for name := range r.Header {
 			assert.NotContains(t, strings.ToLower(name), "x-remote-")

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 )
 
 // asPeer speaks to a server's peer listener with a key, and says that the caller is somebody.
@@ -45,7 +45,7 @@ func asPeer(t *testing.T, key *Key, to *server) reply {
 func TestWhoIsAPeer(t *testing.T) {
 	leader, follower := pair(t)
 	said := ""
-	leader.answer(func(_ http.ResponseWriter, r *http.Request) { said = identity.Of(r.Context()).GetName() })
+	leader.answer(func(_ http.ResponseWriter, r *http.Request) { said = auth.Of(r.Context()).GetName() })
 	accepted := asPeer(t, follower.Key(), leader)
 	assert.Equal(t, http.StatusOK, accepted.status)
 	assert.False(t, accepted.closes)

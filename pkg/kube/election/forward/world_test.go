@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/kube/election/termtest"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -87,7 +87,7 @@ func (w *world) server(name string) *server {
 		s.asked.Add(1)
 		(*s.serve.Load())(rw, r)
 	})
-	s.front = httptest.NewUnstartedServer(identity.Insecure(s.Handler(func(path string) bool { return path != "/own" },
+	s.front = httptest.NewUnstartedServer(auth.Insecure(s.Handler(func(path string) bool { return path != "/own" },
 		routes)))
 	s.front.Config.WriteTimeout = w.writeTimeout
 	s.front.Start()

@@ -21,8 +21,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -61,7 +61,7 @@ func newSystem(t *testing.T) *system {
 		PendingReservations: func() []reservations.Pending { return nil }, ResourceClaims: s.ResourceClaims,
 	})
 	s.api.Register(s.router)
-	s.handler = identity.Insecure(s.router)
+	s.handler = auth.Insecure(s.router)
 	s.AddNode("node-1", "4", "8Gi")
 	t.Cleanup(func() {
 		s.api.Stop()

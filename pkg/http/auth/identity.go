@@ -1,4 +1,4 @@
-// Package identity says who sent a request, and what it may ask. Of is the one place to ask who it is.
+// Package auth says who sent a request, and what it may ask. Of is the one place to ask who it is.
 //
 // # Where callers come from
 //
@@ -17,7 +17,7 @@
 //	to ask a path               the method in lower case on that nonResourceURL
 //	to act for a scheduler      the verb use on its name in schedulers.globalreserve.io, a resource without objects
 //	to reserve in a namespace   the verb reserve on reservations.globalreserve.io in that namespace
-package identity
+package auth
 
 import (
 	"context"

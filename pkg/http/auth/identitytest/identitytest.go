@@ -9,25 +9,25 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 )
 
 // Right is what the API server is asked about.
 type Right = authorizationv1.ResourceAttributes
 
 // Checks returns Checks by which a caller has the rights that may says. What it says is remembered for 10 seconds.
-func Checks(may func(caller string, right *Right) bool) *identity.Checks {
+func Checks(may func(caller string, right *Right) bool) *auth.Checks {
 	client := &fake.Clientset{}
 	client.AddReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		review.Status.Allowed = may(review.Spec.User, review.Spec.ResourceAttributes)
 		return true, review, nil
 	})
-	return identity.NewChecks(client, silent())
+	return auth.NewChecks(client, silent())
 }
 
 // All returns Checks by which everybody may do everything.
-func All() *identity.Checks { return Checks(func(string, *Right) bool { return true }) }
+func All() *auth.Checks { return Checks(func(string, *Right) bool { return true }) }
 
 func silent() logrus.FieldLogger {
 	log, _ := logtest.NewNullLogger()
