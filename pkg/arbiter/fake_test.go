@@ -28,7 +28,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
-	"github.com/globalreserve/globalreserve/pkg/http/auth/identitytest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -326,7 +326,7 @@ func (w *world) newArbiter(o Options) *Arbiter {
 	o.Pods, o.Question, o.API, o.Waiting = w.store, w.question, w.api, w.waiting
 	o.Policy, o.Metrics, o.Log, o.Ledger = w.policy, w.metrics, silent(), w.gated
 	o.Term = election.NewOwnTerm(0)
-	o.Rights = identitytest.Checks(func(caller string, right *identitytest.Right) bool {
+	o.Rights = authtest.Checks(func(caller string, right *authtest.Right) bool {
 		return caller == user.Anonymous || caller == "for-"+right.Name
 	})
 	o.BindTimeout = bindTimeout

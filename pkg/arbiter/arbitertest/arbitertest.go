@@ -21,7 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/http/auth/identitytest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
@@ -105,7 +105,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: bindTimeout,
 		Policy:  w.Policy,
 		Waiting: w.Waiting,
-		Rights:  identitytest.All(), Term: election.NewOwnTerm(0),
+		Rights:  authtest.All(), Term: election.NewOwnTerm(0),
 		Gangs: gangs.New(gangs.Options{
 			Pods: w.Pods, Kinds: ownGangs(), OnChanged: func(kinds.Key) {}, Log: w.Log,
 		}),
@@ -128,7 +128,7 @@ func (w *World) NewGangs(t testing.TB, a *arbiter.Arbiter, change func(*gang.Opt
 		Arbiter: a, Ledger: w.gated(), Question: w.Question, Waiting: w.Waiting, Policy: w.Policy, Metrics: w.Metrics,
 		Log: w.Log, Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
 		Unplaced: w.Store.Unplaced,
-		Rights:   identitytest.All(), ReadTimeout: bindTimeout,
+		Rights:   authtest.All(), ReadTimeout: bindTimeout,
 	}
 	if change != nil {
 		change(&o)

@@ -25,7 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
-	"github.com/globalreserve/globalreserve/pkg/http/auth/identitytest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
@@ -69,7 +69,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 
 // server returns the Arbiter of a server that runs until the test ends.
 func (w *world) server(change func(*gang.Options)) *gang.Arbiter {
-	rights := identitytest.Checks(may)
+	rights := authtest.Checks(may)
 	w.single = w.New(w.t, func(o *arbiter.Options) { o.API, o.Rights = w.api, rights })
 	gangs := w.NewGangs(w.t, w.single, func(o *gang.Options) {
 		o.Rights = rights
@@ -91,7 +91,7 @@ func (w *world) alwaysDecides(o *gang.Options) {
 }
 
 // may lets for-x act for scheduler x, and only-in-x reserve in namespace x alone.
-func may(caller string, right *identitytest.Right) bool {
+func may(caller string, right *authtest.Right) bool {
 	if right.Verb == "use" {
 		return caller == user.Anonymous || caller == "for-"+right.Name
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
-	"github.com/globalreserve/globalreserve/pkg/http/auth/identitytest"
+	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
@@ -79,7 +79,7 @@ type fixture struct {
 }
 
 // may lets "somebody of a-scheduler" act for that one alone, and everybody reserve and read where the fixture says.
-func (f *fixture) may(caller string, right *identitytest.Right) bool {
+func (f *fixture) may(caller string, right *authtest.Right) bool {
 	switch right.Verb {
 	case "use":
 		_, of, some := strings.Cut(caller, " of ")
@@ -135,7 +135,7 @@ func newBareFixture(t testing.TB) *fixture {
 // start makes the API and what decides for it.
 func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
-	rights := identitytest.Checks(f.may)
+	rights := authtest.Checks(f.may)
 	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.Rights = rights })
 	f.gangs = f.NewGangs(f.t, f.arbiter, func(o *gang.Options) { o.Rights = rights })
 	f.api = New(Options{

@@ -1,5 +1,5 @@
-// Package identitytest has Checks for tests, which ask an API server in memory who may do what.
-package identitytest
+// Package authtest has Checks for tests, which ask an API server in memory who may do what.
+package authtest
 
 import (
 	"github.com/sirupsen/logrus"
