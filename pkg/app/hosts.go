@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 )
 
 var errCrossOrigin = errors.New("requests of other sites are not served")

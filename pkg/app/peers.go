@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/election/forward"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )

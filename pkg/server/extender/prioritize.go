@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 

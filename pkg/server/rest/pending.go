@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )

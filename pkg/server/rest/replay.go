@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )

@@ -10,7 +10,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 )
 
 //go:embed all:dist

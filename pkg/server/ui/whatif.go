@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 )
 
 // maxWithout is how many pods one question may assume gone.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/election/termtest"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/metrics"

@@ -22,7 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
