@@ -20,6 +20,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
+	"github.com/globalreserve/globalreserve/pkg/http/extender"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
@@ -34,7 +35,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
-	"github.com/globalreserve/globalreserve/pkg/server/extender"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
