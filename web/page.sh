@@ -61,7 +61,7 @@ build() { npx --no-install vite build --logLevel warn --outDir "$1" --emptyOutDi
 
 # types makes the types of the server's answers from its own description, and checks the sources by them.
 types() {
-  npx --no-install openapi-typescript ../pkg/server/rest/openapi.yaml -o src/openapi.d.ts >/dev/null
+  npx --no-install openapi-typescript ../pkg/http/rest/openapi.yaml -o src/openapi.d.ts >/dev/null
   npx --no-install tsc
 }
 

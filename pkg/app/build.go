@@ -22,6 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/extender"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/rest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -35,7 +36,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
-	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 

@@ -24,6 +24,6 @@
 // # What may be touched
 //
 // The package imports nothing but the Kubernetes API types, so that any scheduler
-// can use it. A field added here must be added to pkg/server/rest/openapi.yaml; a test
+// can use it. A field added here must be added to pkg/http/rest/openapi.yaml; a test
 // there compares both.
 package reserver

@@ -1,5 +1,5 @@
 // Package openapi holds what clients ask GlobalReserve, and what they are answered, against the document that it
-// publishes, pkg/server/rest/openapi.yaml. Whatever the document does not say is a violation: a route, a status, a
+// publishes, pkg/http/rest/openapi.yaml. Whatever the document does not say is a violation: a route, a status, a
 // media type, a parameter, a field of an answer. A request that the document does not allow is none where it was
 // refused: tests send such on purpose. Streams are looked at event by event, while they are read.
 //

@@ -51,7 +51,7 @@ func (f *Found) Take() (violations []string) {
 func (f *Found) Report(t testing.TB) {
 	t.Cleanup(func() {
 		for _, v := range f.Take() {
-			t.Errorf("not as pkg/server/rest/openapi.yaml has it: %s", v)
+			t.Errorf("not as pkg/http/rest/openapi.yaml has it: %s", v)
 		}
 	})
 }

@@ -11,13 +11,13 @@ import (
 
 // restPage has the routes of the OpenAPI document, and the objects that they speak of.
 func restPage() (string, error) {
-	document, err := openapi3.NewLoader().LoadFromFile("pkg/server/rest/openapi.yaml")
+	document, err := openapi3.NewLoader().LoadFromFile("pkg/http/rest/openapi.yaml")
 	if err != nil {
 		return "", err
 	}
 	var page strings.Builder
 	fmt.Fprintf(&page,
-		"# REST\n\nMade of `pkg/server/rest/openapi.yaml`, which the server has as `/openapi.yaml`. [How to "+
+		"# REST\n\nMade of `pkg/http/rest/openapi.yaml`, which the server has as `/openapi.yaml`. [How to "+
 			"ask](../rest.md).\n\n%s", document.Info.Description)
 	for _, tag := range document.Tags {
 		fmt.Fprintf(&page, "\n## %s\n\n%s\n", tag.Name, tag.Description)

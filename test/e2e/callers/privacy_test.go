@@ -147,7 +147,7 @@ func (c *cluster) startSchedulers() {
 
 // A tenant who shares full nodes with another one finds none of the other's names in anything that he may read: what he
 // is refused by the API server, his pods and reservations, their conditions, and his namespace's events. What the
-// server itself answers him is in the tests of pkg/server/rest.
+// server itself answers him is in the tests of pkg/http/rest.
 func TestTenantSeesNoForeignNames(t *testing.T) {
 	c := newCluster(t)
 	ca, err := os.ReadFile(c.CAFile())
