@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/server/admission"
+	"github.com/globalreserve/globalreserve/pkg/http/admission"
 )
 
 func TestWebhookConfigurations(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/observe"
-	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // What follows is of a server with --observe; see pkg/observe. It knows the pods and the nodes and nothing else: what

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
+	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // defaultSecurePort is the port GlobalReserve serves TLS on.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/observe"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
-	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // Who only observes allows everything as it is, and notes who binds.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
-	"github.com/globalreserve/globalreserve/pkg/server/admission"
+	"github.com/globalreserve/globalreserve/pkg/http/admission"
 )
 
 // newClaimsWorld is a world whose cluster has DRA, with a pool of some devices, and some objects of it.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // withNode is a pod as it is created: without a UID, and with a node.
