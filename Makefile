@@ -102,7 +102,7 @@ cluster: build controlplane ## Run an empty cluster with GlobalReserve, for who 
 ##@ Build
 
 .PHONY: ui
-ui: web-tools ## Build the live page from web/ into pkg/server/ui/dist, which is committed, with what that takes
+ui: web-tools ## Build the live page from web/ into pkg/http/ui/dist, which is committed, with what that takes
 	@bash web/page.sh build
 
 .PHONY: build

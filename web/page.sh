@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-dist=../pkg/server/ui/dist
+dist=../pkg/http/ui/dist
 
 without() { echo "web: LEFT OUT: $*" >&2; }
 
@@ -71,7 +71,7 @@ check() {
   types
   npx --no-install vitest run
   build "$made/dist"
-  diff -rq "$made/dist" $dist || { echo "web: what is committed is not what the sources say: run make ui, and commit pkg/server/ui/dist" >&2; exit 1; }
+  diff -rq "$made/dist" $dist || { echo "web: what is committed is not what the sources say: run make ui, and commit pkg/http/ui/dist" >&2; exit 1; }
 }
 
 case ${1:-} in

@@ -5,7 +5,7 @@ export default defineConfig({
   base: './',
   esbuild: {jsx: 'automatic', jsxImportSource: 'preact', legalComments: 'none'},
   build: {
-    outDir: '../pkg/server/ui/dist',
+    outDir: '../pkg/http/ui/dist',
     emptyOutDir: true,
     target: 'es2022',
     assetsInlineLimit: 0,

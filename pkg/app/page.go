@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
-	"github.com/globalreserve/globalreserve/pkg/server/ui"
+	"github.com/globalreserve/globalreserve/pkg/http/ui"
 )
 
 // validatePage checks where the page is served. Tokens are shown to it: off loopback it speaks TLS, unless told

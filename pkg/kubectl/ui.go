@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/globalreserve/globalreserve/pkg/server/ui"
+	"github.com/globalreserve/globalreserve/pkg/http/ui"
 )
 
 // endWithin is how long answers under way may take when the command ends; those that follow the account never do.

@@ -16,9 +16,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/http/rest"
+	"github.com/globalreserve/globalreserve/pkg/http/ui"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/server/ui"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
