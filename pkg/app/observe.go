@@ -5,10 +5,10 @@ import (
 	"net/http"
 
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
-	"github.com/globalreserve/globalreserve/pkg/observe"
+	"github.com/globalreserve/globalreserve/pkg/http/observe"
 )
 
-// What follows is of a server with --observe; see pkg/observe. It knows the pods and the nodes and nothing else: what
+// What follows is of a server with --observe; see pkg/http/observe. It knows the pods and the nodes and nothing else: what
 // writes to the cluster, or follows what only a server that decides needs, does not run. It has no part in the
 // election, and passes nothing on to who leads.
 

@@ -10,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
-// What follows is for a server that only observes; see pkg/observe.
+// What follows is for a server that only observes; see pkg/http/observe.
 
 // MayBind says why the caller must not bind a pod. It returns the pod with the UID by which it was looked at. A pod
 // whose request cannot be counted may be bound, too: nothing is counted before it has its node.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/observe"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/observe"
 )
 
 // The paths of the webhooks. Path is that of the mutating webhook for bindings, pods and resizes. PodsPath is that of

@@ -11,7 +11,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/observe"
+	"github.com/globalreserve/globalreserve/pkg/http/observe"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/http/observe"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/observe"
 )
 
 // Options configures an Extender. A field is required unless its comment says otherwise.
