@@ -17,7 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
-	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
+	"github.com/globalreserve/globalreserve/pkg/extendeddevices"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
@@ -63,7 +63,7 @@ type App struct {
 	objects      *store.Store
 	definitions  *informer.Definitions
 	reservations *reservations.Controller
-	devices      *deviceclaims.Controller
+	devices      *extendeddevices.Controller
 	kinds        *kinds.Table // of gangs, as they were at the start
 	gangs        *gangs.Gangs
 	claims       *resourceclaims.Controller

@@ -14,7 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
-	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
+	"github.com/globalreserve/globalreserve/pkg/extendeddevices"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
@@ -159,7 +159,7 @@ func (a *App) buildObjects(clients Clients) {
 		FinishedTTL: a.options.FinishedReservationTTL,
 		Recorder:    a.recorder, Log: a.log,
 	})
-	a.devices = deviceclaims.New(deviceclaims.Options{
+	a.devices = extendeddevices.New(extendeddevices.Options{
 		Ledger: a.ledger.Observer(), Client: clients.Reservations,
 		Nodes: a.cache.Nodes, Pods: a.cache.Pods,
 		Kind:           a.definitions.Kind("extendedresources", "extendedresourceclaims"),

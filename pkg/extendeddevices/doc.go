@@ -1,5 +1,5 @@
 /*
-Package deviceclaims brings the devices of the nodes and the claims of pods into the ledger, and makes
+Package extendeddevices brings the devices of the nodes and the claims of pods into the ledger, and makes
 their objects tell who has what. docs/devices.md tells users of both kinds.
 
 ExtendedResource objects are the truth of which devices there are, and ExtendedResourceClaim objects of what is wanted.
@@ -40,4 +40,4 @@ Controller.mu guards everything but the queue. The ledger may be called with it 
 What may be touched: pkg/devices and pkg/ledger decide which devices a pod is given. This package decides what the
 objects say of it.
 */
-package deviceclaims
+package extendeddevices

@@ -1,4 +1,4 @@
-package deviceclaims
+package extendeddevices
 
 import (
 	"encoding/json"
