@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/extendeddevices"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
@@ -37,7 +38,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/tracing"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -66,7 +66,7 @@ type App struct {
 	devices      *extendeddevices.Controller
 	kinds        *kinds.Table // of gangs, as they were at the start
 	gangs        *gangs.Gangs
-	claims       *resourceclaims.Controller
+	claims       *dra.Controller
 	limits       *limits.Controller
 	protector    *autoscaling.Protector
 	provisioner  *autoscaling.Provisioner

@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/extendeddevices"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
@@ -35,7 +36,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
@@ -175,7 +175,7 @@ func (a *App) buildObjects(clients Clients) {
 		Pods: a.cache.Pods, Kinds: a.kinds, Client: clients.Objects, Discovery: clients.Reservations.Discovery(),
 		OnChanged: a.gangChanged, Log: a.log,
 	})
-	a.claims = resourceclaims.New(resourceclaims.Options{
+	a.claims = dra.New(dra.Options{
 		Client: clients.Core, Discovery: clients.Reservations.Discovery(), Recorder: a.recorder, Log: a.log,
 		OnOffered: a.cache.ObserveDRA,
 	})

@@ -6,9 +6,9 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/dra"
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
 // ResourceClaimQuery is a write of a ResourceClaim's devices that the API server asks about before it carries it out.
@@ -33,13 +33,13 @@ func (e *DevicesRefusedError) Error() string {
 }
 
 // AdmitResourceClaim decides whether a ResourceClaim may be given the devices in its status. What it grants counts as
-// taken until it is known whether it was written; see pkg/resourceclaims. A refusal is a *DevicesRefusedError.
+// taken until it is known whether it was written; see pkg/dra. A refusal is a *DevicesRefusedError.
 func (a *Arbiter) AdmitResourceClaim(ctx context.Context, q *ResourceClaimQuery) error {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return err
 	}
 	refusal, err := a.o.ResourceClaims.Grant(ctx, q.Claim, account.Version(q.Version), q.Size, q.DryRun)
-	if undecided := new(resourceclaims.UndecidedError); errors.As(err, &undecided) {
+	if undecided := new(dra.UndecidedError); errors.As(err, &undecided) {
 		return &gates.Error{Outcome: gates.NotReady, Why: undecided.Why}
 	}
 	if err != nil {

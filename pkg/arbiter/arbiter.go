@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/utils/lru"
 
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
@@ -20,7 +21,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 )
 
 // Options are what an Arbiter works with. A field is required unless its comment says
@@ -36,7 +36,7 @@ type Options struct {
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
 	// ResourceClaims decides who is given which DRA device.
-	ResourceClaims *resourceclaims.Controller
+	ResourceClaims *dra.Controller
 	// Gangs knows which pods are useful only together, and how many of them.
 	Gangs *gangs.Gangs
 	Nodes *cluster.Nodes

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -71,7 +71,7 @@ func (a *Arbiter) explainWith(ref ledger.PodRef, info *cluster.Pod, survey func(
 }
 
 // ofResourceClaims adds which DRA devices a pod without a node has, so that others cannot have them.
-func (e *Explanation) ofResourceClaims(held []resourceclaims.Held) {
+func (e *Explanation) ofResourceClaims(held []dra.Held) {
 	for i := range held {
 		h := &held[i]
 		devices := make([]string, len(h.Devices))

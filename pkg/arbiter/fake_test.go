@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
@@ -38,7 +39,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/requeue/requeuetest"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
@@ -330,7 +330,7 @@ func (w *world) newArbiter(o Options) *Arbiter {
 		return caller == user.Anonymous || caller == "for-"+right.Name
 	})
 	o.BindTimeout = bindTimeout
-	o.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: silent()})
+	o.ResourceClaims = dra.New(dra.Options{Client: fake.NewClientset(), Log: silent()})
 	return New(o)
 }
 

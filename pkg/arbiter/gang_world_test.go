@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
@@ -32,7 +33,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/requeue/requeuetest"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -81,7 +81,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		Ledger: gatestest.Ledger(w.ledger),
 		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
 		Question:       question,
-		ResourceClaims: resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log}),
+		ResourceClaims: dra.New(dra.Options{Client: fake.NewClientset(), Log: log}),
 		Gangs: gangs.New(gangs.Options{
 			Pods: pods, Kinds: table, Client: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
 			OnChanged: func(kinds.Key) {}, Log: log,

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/globalreserve/globalreserve/pkg/dra"
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
@@ -19,8 +21,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -192,7 +192,7 @@ func TestExplainTellsOfResourceClaims(t *testing.T) {
 	e := &Explanation{Message: "no node has capacity"}
 	e.ofResourceClaims(nil)
 	assert.Equal(t, "no node has capacity", e.Message)
-	e.ofResourceClaims([]resourceclaims.Held{{
+	e.ofResourceClaims([]dra.Held{{
 		Namespace: "ns", Name: "a", For: 40 * time.Second, Devices: []account.Device{
 			{Driver: "d", Pool: "p", Name: "gpu-0"},
 			{Driver: "d", Pool: "p", Name: "gpu-1"},

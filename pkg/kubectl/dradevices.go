@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 )
 
 // phaseDouble is shown of a DRA device of which more is allocated than there is.

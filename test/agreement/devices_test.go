@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 	"github.com/globalreserve/globalreserve/test/ledgertest"
 )
 

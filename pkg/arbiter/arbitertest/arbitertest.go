@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/gates"
@@ -32,7 +33,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/requeue/requeuetest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
@@ -48,7 +48,7 @@ type World struct {
 	Waiting  *requeue.Pods
 	Writes   *requeuetest.Writes // to pods that wait
 	// ResourceClaims is a controller that is not running.
-	ResourceClaims *resourceclaims.Controller
+	ResourceClaims *dra.Controller
 	API            *API
 	Store          *storetest.Server
 	Log            *logrus.Logger
@@ -91,7 +91,7 @@ func NewWorld(l *ledger.Ledger) *World {
 		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher,
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
-	w.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: log})
+	w.ResourceClaims = dra.New(dra.Options{Client: fake.NewClientset(), Log: log})
 	w.Waiting, w.Writes = requeuetest.New(w.gated(), w.Question, w.Pods, w.Nodes)
 	return w
 }

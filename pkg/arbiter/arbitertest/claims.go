@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
+	"github.com/globalreserve/globalreserve/pkg/dra"
 )
 
 // NewClaims returns what decides on the ResourceClaims of a cluster with DRA and some objects. It has read them.
-func NewClaims(t testing.TB, objects ...runtime.Object) *resourceclaims.Controller {
+func NewClaims(t testing.TB, objects ...runtime.Object) *dra.Controller {
 	t.Helper()
 	client := fake.NewClientset(objects...)
 	client.Resources = []*metav1.APIResourceList{{
@@ -29,7 +29,7 @@ func NewClaims(t testing.TB, objects ...runtime.Object) *resourceclaims.Controll
 		},
 	}}
 	log, _ := logtest.NewNullLogger()
-	claims := resourceclaims.New(resourceclaims.Options{
+	claims := dra.New(dra.Options{
 		Client: client, Discovery: client.Discovery(), Recorder: events.NewFakeRecorder(10), Log: log,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

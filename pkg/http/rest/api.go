@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -18,7 +19,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
@@ -44,7 +44,7 @@ type Options struct {
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
 	PendingReservations func() []reservations.Pending
 	// ResourceClaims tells who has which DRA device.
-	ResourceClaims *resourceclaims.Controller
+	ResourceClaims *dra.Controller
 	// ReserveRefusal is why /reserve grants nothing to anybody, or "".
 	ReserveRefusal string
 	Limits         Limits

@@ -2,9 +2,9 @@ package rest
 
 import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 )
 
 func newGiven(given []ledger.GivenDevices) []reserver.GivenDevices {
@@ -30,7 +30,7 @@ func newNodeDevices(views []ledger.DeviceView) []reserver.NodeDevice {
 	return list
 }
 
-func newDRADevices(claims *resourceclaims.Controller, node string) (list []reserver.DRADevice) {
+func newDRADevices(claims *dra.Controller, node string) (list []reserver.DRADevice) {
 	for _, d := range claims.OnNode(node) {
 		one := reserver.DRADevice{Driver: d.Driver, Pool: d.Pool, Name: d.Name, Double: d.Double}
 		for _, o := range d.Owners {

@@ -1,4 +1,4 @@
-package resourceclaims
+package dra
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 )
 
 // tooLarge is an annotation of what is kept of a claim that has more than MaxClaimSize in JSON, whoever measures it. No

@@ -1,7 +1,7 @@
 /*
-Package resourceclaims sees to it that a device of DRA is given once. It follows ResourceClaims and ResourceSlices, and
+Package dra sees to it that a device of DRA is given once. It follows ResourceClaims and ResourceSlices, and
 decides for the webhook whether a write may give a claim the devices that it names. What counts as taken is
-pkg/resourceclaims/account. Why so, and what a server does that takes over: docs/decisions/0011 and docs/dra.md.
+pkg/dra/account. Why so, and what a server does that takes over: docs/decisions/0011 and docs/dra.md.
 
   - controller.go  Controller: what is followed, and the decision
   - settle.go      what became of writes that were granted
@@ -18,4 +18,4 @@ lacks are that devices became free, or changes of slices. Still nothing is grant
 Controller.mu guards the writes that are open, and orders what the watch tells and what a patch returns: a claim that is
 gone stays gone. Only the account, which has its own lock, is called with it held.
 */
-package resourceclaims
+package dra

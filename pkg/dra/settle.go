@@ -1,4 +1,4 @@
-package resourceclaims
+package dra
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
 // withdrawnAnnotation is written to a claim so that no write that was granted on an earlier version is carried out. Its

@@ -1,4 +1,4 @@
-package resourceclaims
+package dra
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
 // Events beyond these are told later.

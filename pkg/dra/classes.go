@@ -1,4 +1,4 @@
-package resourceclaims
+package dra
 
 import (
 	"cmp"

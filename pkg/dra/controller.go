@@ -1,4 +1,4 @@
-package resourceclaims
+package dra
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
 // Options configures a Controller. All fields are needed.

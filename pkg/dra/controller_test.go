@@ -1,4 +1,4 @@
-package resourceclaims
+package dra
 
 import (
 	"bytes"
@@ -28,8 +28,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
 )
 
 // world is a Controller and an API server that the test plays.

@@ -1,4 +1,4 @@
-package resourceclaims
+package dra
 
 import (
 	"maps"
@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 )
 
 const (

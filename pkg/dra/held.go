@@ -1,4 +1,4 @@
-package resourceclaims
+package dra
 
 import (
 	"cmp"
@@ -9,7 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/resourceclaims/account"
+	"github.com/globalreserve/globalreserve/pkg/dra/account"
 )
 
 // known is a claim, and since when it has devices, or was seen to have some.
