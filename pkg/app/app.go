@@ -14,9 +14,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/gang"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/extendeddevices"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
@@ -56,7 +56,7 @@ type App struct {
 	cache        *cluster.Cache
 	comparer     *cluster.Comparer
 	question     *placement.Builder
-	arbiter      *arbiter.Arbiter
+	arbiter      *decide.Arbiter
 	gangArbiter  *gang.Arbiter
 	observer     *observe.Observer // nil on a server that decides
 	waiting      *requeue.Pods

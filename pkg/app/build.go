@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/gang"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/extendeddevices"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
@@ -229,8 +229,8 @@ func (a *App) buildAutoscaling(clients Clients) {
 
 func (a *App) buildRoutes(clients Clients) http.Handler {
 	client := clients.Core
-	a.arbiter = arbiter.New(arbiter.Options{
-		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()),
+	a.arbiter = decide.New(decide.Options{
+		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: decide.NewAPI(client, a.elector.Writes()),
 		Waiting: a.waiting,
 		Policy:  a.policies, Metrics: a.metrics, Log: a.log,
 		BindTimeout: a.options.BindTimeout, Rights: a.checks,

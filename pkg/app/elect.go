@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
@@ -50,7 +50,7 @@ func (o *ElectionOptions) validate(bindTimeout time.Duration) error {
 		return fmt.Errorf("--leader-elect-resource-namespace is empty; give the one that all servers of the cluster have, "+
 			"such as %s", metav1.NamespaceSystem)
 	}
-	if err := o.Times.Validate(arbiter.RequestTimeout(bindTimeout)); err != nil {
+	if err := o.Times.Validate(decide.RequestTimeout(bindTimeout)); err != nil {
 		return fmt.Errorf("--bind-timeout and --leader-elect-lease-duration, -renew-deadline and -retry-period do not go "+
 			"together: %w", err)
 	}
@@ -67,7 +67,7 @@ func (a *App) newElector(clients Clients) (*election.Elector, error) {
 		Client: clients.Core, Terms: clients.Reservations.GlobalreserveV1alpha1().LedgerTerms(),
 		Clock:     a.options.Clock,
 		Namespace: o.Namespace, Identity: host + "_" + string(uuid.NewUUID()), Times: o.Times, Alone: !o.LeaderElect,
-		Bind: arbiter.RequestTimeout(a.options.BindTimeout), Object: store.Timeout,
+		Bind: decide.RequestTimeout(a.options.BindTimeout), Object: store.Timeout,
 		Follow: a.mayFollow.Open, Stale: a.staleKinds, StandBy: a.standBy, TakeOver: a.takeOver, Resume: a.resume, Log: a.log,
 	})
 }

@@ -7,7 +7,7 @@ import (
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -36,7 +36,7 @@ func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }
 func (a *App) Gates() *gates.Gates { return a.ledger.Gates }
 
 // Arbiter is what decides on pods for all integration paths.
-func (a *App) Arbiter() *arbiter.Arbiter { return a.arbiter }
+func (a *App) Arbiter() *decide.Arbiter { return a.arbiter }
 
 // Question is how pods ask the ledger for capacity.
 func (a *App) Question() *placement.Builder { return a.question }

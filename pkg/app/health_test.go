@@ -14,8 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -120,9 +120,9 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 
 // onePod is an API server that has one pod.
 type onePod struct {
-	arbiter.API // nothing else is asked
-	pod         *v1.Pod
-	bindings    int
+	decide.API // nothing else is asked
+	pod        *v1.Pod
+	bindings   int
 }
 
 func (p *onePod) Get(context.Context, string, string) (*v1.Pod, error) { return p.pod.DeepCopy(), nil }
@@ -133,7 +133,7 @@ func (p *onePod) Bind(context.Context, *v1.Binding) error {
 }
 
 // newArbiter returns an Arbiter of a ledger that has the node "node".
-func newArbiter(t *testing.T, api arbiter.API, h *health) *arbiter.Arbiter {
+func newArbiter(t *testing.T, api decide.API, h *health) *decide.Arbiter {
 	l := ledger.New(ledger.Options{})
 	l.ObserveNode(ledger.NodeObservation{Name: "node", Allocatable: []resources.Amount{{
 		Column: resources.Pods,
@@ -141,7 +141,7 @@ func newArbiter(t *testing.T, api arbiter.API, h *health) *arbiter.Arbiter {
 	}}})
 	w := arbitertest.NewWorld(l)
 	w.Undecided = h.undecided
-	return w.New(t, func(o *arbiter.Options) { o.API = api })
+	return w.New(t, func(o *decide.Options) { o.API = api })
 }
 
 // Nobody waits for a server that only observes to read pods and nodes; what it has read is told when that is all.

@@ -20,8 +20,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -36,7 +36,7 @@ type api struct {
 	fail error
 }
 
-// Bind implements arbiter.API.
+// Bind implements decide.API.
 func (a *api) Bind(context.Context, *v1.Binding) error { return a.fail }
 
 // devices is what the claims of a pod ask for.
@@ -197,7 +197,7 @@ func newFixture(t *testing.T) *fixture {
 	for _, name := range []string{"a", "b"} {
 		f.world.Nodes.Put(&cluster.Node{Name: name})
 	}
-	decider := f.world.New(t, func(o *arbiter.Options) { o.API = f.api })
+	decider := f.world.New(t, func(o *decide.Options) { o.API = f.api })
 	t.Cleanup(func() { assert.NoError(t, decider.Stop(context.Background())) })
 	stopped := make(chan struct{})
 	close(stopped)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -36,7 +36,7 @@ type server struct {
 	ledger   ledger.Reader
 	gates    *gates.Gates
 	question *placement.Builder
-	arbiter  *arbiter.Arbiter
+	arbiter  *decide.Arbiter
 	waiting  *requeue.Pods
 	// deciding reports whether decisions can be made now.
 	deciding func() bool

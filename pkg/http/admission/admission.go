@@ -7,7 +7,7 @@ import (
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/http/observe"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -36,7 +36,7 @@ const (
 
 // Options are what an Admission works with. A field is required unless its comment says otherwise.
 type Options struct {
-	Arbiter *arbiter.Arbiter
+	Arbiter *decide.Arbiter
 	Intake  *httpjson.Intake
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger

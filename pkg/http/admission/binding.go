@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -30,7 +30,7 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 		v.patch.disownUnread(request.Object.Raw)
 		return v, nil
 	}
-	said, err := a.o.Arbiter.AdmitBinding(v.traced(ctx), &arbiter.BindingQuery{
+	said, err := a.o.Arbiter.AdmitBinding(v.traced(ctx), &decide.BindingQuery{
 		Pod: v.ref, Version: binding.ResourceVersion, Node: v.node, User: request.UserInfo.Username, DryRun: v.dryRun,
 	})
 	v.skipped, v.times = said.Own, said.Times

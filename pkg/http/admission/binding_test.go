@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
@@ -35,7 +35,7 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.serve(func(o *arbiter.Options) { o.Term = election.NewOwnTerm(7) })
+			w.serve(func(o *decide.Options) { o.Term = election.NewOwnTerm(7) })
 			w.add(pod("p", "3"))
 			b := binding("p", "a")
 			b.UID, b.ResourceVersion, b.Annotations = given.UID, given.ResourceVersion, given.Annotations
@@ -209,7 +209,7 @@ func TestBindingUsesASlot(t *testing.T) {
 
 func TestTooManyPending(t *testing.T) {
 	w := newWorld(t)
-	w.serve(func(o *arbiter.Options) { o.MaxPending = 1 })
+	w.serve(func(o *decide.Options) { o.MaxPending = 1 })
 	w.add(pod("p", "1"))
 	w.add(pod("q", "1"))
 	_, refusal := w.bind(binding("p", "a"))
@@ -319,7 +319,7 @@ func BenchmarkRefusedBinding(b *testing.B) {
 	})
 	b.Run("decision", func(b *testing.B) {
 		for b.Loop() {
-			_, err := w.arbiter.AdmitBinding(b.Context(), &arbiter.BindingQuery{Pod: ref, Node: "a", User: "naive"})
+			_, err := w.arbiter.AdmitBinding(b.Context(), &decide.BindingQuery{Pod: ref, Node: "a", User: "naive"})
 			require.Error(b, err)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 )
 
 // formerClaim is the part of the old object that counts: its version. The API server lets no write change its name or
@@ -54,10 +54,10 @@ func (a *Admission) decideClaim(ctx context.Context, request *admissionv1.Admiss
 			"metadata.uid")
 		return v, nil
 	}
-	err := a.o.Arbiter.AdmitResourceClaim(ctx, &arbiter.ResourceClaimQuery{
+	err := a.o.Arbiter.AdmitResourceClaim(ctx, &decide.ResourceClaimQuery{
 		Claim: &claim, Version: former.Metadata.ResourceVersion, Size: len(request.OldObject.Raw), DryRun: v.dryRun,
 	})
-	if refused := new(arbiter.DevicesRefusedError); errors.As(err, &refused) {
+	if refused := new(decide.DevicesRefusedError); errors.As(err, &refused) {
 		// After a conflict kube-scheduler would write the same again, five times.
 		v.refusal = status(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
 		return v, nil

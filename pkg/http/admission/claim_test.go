@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 )
 
@@ -33,7 +33,7 @@ func newClaimsWorld(tb testing.TB, objects ...runtime.Object) *world {
 	}
 	claims := arbitertest.NewClaims(tb, append(objects, pool)...)
 	w := newWorld(tb)
-	w.serve(func(o *arbiter.Options) { o.ResourceClaims = claims })
+	w.serve(func(o *decide.Options) { o.ResourceClaims = claims })
 	return w
 }
 

@@ -1,9 +1,9 @@
 // Package admission decides bindings at the API server, for every scheduler that does not ask GlobalReserve itself.
-// It decodes the review, asks pkg/arbiter, and encodes the answer. A mutating webhook decides on the creation of
+// It decodes the review, asks pkg/decide, and encodes the answer. A mutating webhook decides on the creation of
 // pods/binding and bindings and on resizes of pods, and plans pods that come with spec.nodeName set. A validating one
 // (PodsPath) decides on these pods, and another (claim.go) on the devices that a write gives a ResourceClaim.
 //
-//   - A Binding is allowed with the pod's UID and resourceVersion as preconditions: see pkg/arbiter for why. It fails
+//   - A Binding is allowed with the pod's UID and resourceVersion as preconditions: see pkg/decide for why. It fails
 //     with a conflict where something else changed the pod since we looked at it.
 //   - A pod that is created with a node comes twice. The mutating webhook writes into the pod what it would be given,
 //     as nothing can be written into it later, and grants nothing: the pod has no UID yet. The validating webhook is
@@ -19,6 +19,6 @@
 // deciding at all is an HTTP error, for which the API server does as the webhook's failurePolicy says. Mistakes in
 // the object under review are refusals and never errors, so that nobody gets past a policy Ignore by making them.
 //
-// What may be touched: this package says what comes over the wire and goes back. pkg/arbiter decides what is granted,
+// What may be touched: this package says what comes over the wire and goes back. pkg/decide decides what is granted,
 // and until when.
 package admission

@@ -25,8 +25,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 type world struct {
 	*arbitertest.World
 	t       testing.TB
-	arbiter *arbiter.Arbiter
+	arbiter *decide.Arbiter
 	router  *httprouter.Router
 	version int // of the pod that was written last
 }
@@ -57,7 +57,7 @@ func newWorld(t testing.TB) *world {
 }
 
 // serve makes the Arbiter and the webhook.
-func (w *world) serve(change func(*arbiter.Options)) {
+func (w *world) serve(change func(*decide.Options)) {
 	w.arbiter, w.router = w.New(w.t, change), httprouter.New()
 	admission.New(admission.Options{
 		Arbiter: w.arbiter, Metrics: w.Metrics, Log: w.Log,

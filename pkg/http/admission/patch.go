@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 )
 
 // patch is a JSON patch (RFC 6902). Its operations are "add", which also replaces, and "remove".
@@ -26,7 +26,7 @@ func (p *patch) set(path string, value any) {
 // copied them from another object. It returns what is left.
 func (p *patch) disown(present map[string]string) map[string]string {
 	left := maps.Clone(present)
-	for _, name := range arbiter.Records {
+	for _, name := range decide.Records {
 		if _, ok := left[name]; ok {
 			*p = append(*p, operation{Op: "remove", Path: annotationPath(name)})
 			delete(left, name)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -127,7 +127,7 @@ func TestPodWithANodeBringsNoRecords(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.serve(func(o *arbiter.Options) { o.AdmissionWarns = tc.warns })
+			w.serve(func(o *decide.Options) { o.AdmissionWarns = tc.warns })
 			p := withNode("p", tc.cpu, "a")
 			p.Annotations = maps.Clone(forged)
 			maps.Copy(p.Annotations, tc.more)

@@ -6,7 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 )
@@ -23,7 +23,7 @@ func invalid(message string) *metav1.Status {
 // refuse puts an error of the arbiter into the verdict, or into an HTTP error where
 // nothing could be decided.
 func (v *verdict) refuse(err error) error {
-	if errors.As(err, new(*arbiter.UncountableError)) {
+	if errors.As(err, new(*decide.UncountableError)) {
 		v.refusal = invalid(err.Error())
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -29,7 +29,7 @@ func (a *Admission) decideResize(ctx context.Context, request *admissionv1.Admis
 	if v.refusal = refusal; refusal != nil {
 		return v, nil
 	}
-	said, err := a.o.Arbiter.AdmitResize(v.traced(ctx), &arbiter.ResizeQuery{
+	said, err := a.o.Arbiter.AdmitResize(v.traced(ctx), &decide.ResizeQuery{
 		Before: &before, Pod: resized,
 		DryRun: v.dryRun, User: request.UserInfo.Username,
 	})

@@ -47,7 +47,7 @@ type verdict struct {
 	warned  bool           // the refusal is a warning only
 	// rejection is the ledger's, where it was the ledger that refused.
 	rejection *ledger.Rejection
-	// times is how often a repeated Binding was refused, see arbiter.Admitted.
+	// times is how often a repeated Binding was refused, see decide.Admitted.
 	times   int
 	skipped bool // allowed without a decision
 	planned bool // another review decides, unless it is refused already

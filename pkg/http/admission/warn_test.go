@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
@@ -142,6 +142,6 @@ func TestWarnedPodWithANode(t *testing.T) {
 func warning(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.serve(func(o *arbiter.Options) { o.AdmissionWarns = true })
+	w.serve(func(o *decide.Options) { o.AdmissionWarns = true })
 	return w
 }

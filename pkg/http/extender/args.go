@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
@@ -176,7 +176,7 @@ type named struct {
 
 // query names the pod of a request. The copy in the request is decoded only where
 // there is nothing better to go by.
-func (e *Extender) query(raw jsontext.Value) (*arbiter.PodQuery, error) {
+func (e *Extender) query(raw jsontext.Value) (*decide.PodQuery, error) {
 	query, err := identify(raw)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*cluster.Pod, 
 	}
 	info, err := e.o.Arbiter.Reader().NewPod(&pod)
 	if err != nil {
-		return nil, &arbiter.UncountableError{Cause: err}
+		return nil, &decide.UncountableError{Cause: err}
 	}
 	return info, nil
 }
@@ -204,7 +204,7 @@ func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*cluster.Pod, 
 // asRefused gives the error of advice a status that tells who is to blame for it.
 func asRefused(err error) error {
 	switch {
-	case errors.As(err, new(*arbiter.UncountableError)):
+	case errors.As(err, new(*decide.UncountableError)):
 		return badRequest("%s", err)
 	case errors.As(err, new(*auth.DeniedError)), errors.Is(err, auth.ErrUnreachable):
 		return httpjson.Errorf(auth.Status(err), "%s", err)
@@ -217,7 +217,7 @@ func asRefused(err error) error {
 
 // identify returns which pod a request is about, at which resource version, and where
 // it is nominated. The version is 0 where it cannot come from the API server.
-func identify(raw jsontext.Value) (*arbiter.PodQuery, error) {
+func identify(raw jsontext.Value) (*decide.PodQuery, error) {
 	if len(raw) == 0 || raw.Kind() == 'n' {
 		return nil, badRequest("Pod is missing: send the pod that is being scheduled")
 	}
@@ -235,7 +235,7 @@ func identify(raw jsontext.Value) (*arbiter.PodQuery, error) {
 				maxName)
 		}
 	}
-	return &arbiter.PodQuery{
+	return &decide.PodQuery{
 		Ref:     ledger.PodRef{Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID)},
 		Version: cluster.ParseVersion(m.ResourceVersion), Nominated: pod.Status.NominatedNodeName,
 	}, nil

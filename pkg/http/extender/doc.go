@@ -19,6 +19,6 @@
 // filter is called once per attempt to schedule a pod, with hundreds of node names: they are not copied one by one,
 // the pod is decoded only where the API server has no such pod or cannot be read, and the answer is streamed.
 //
-// What may be touched: how requests are read and answers are written. pkg/arbiter says what is decided, and on which
+// What may be touched: how requests are read and answers are written. pkg/decide says what is decided, and on which
 // pod.
 package extender

@@ -8,7 +8,7 @@ import (
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/http/observe"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -18,7 +18,7 @@ import (
 
 // Options configures an Extender. A field is required unless its comment says otherwise.
 type Options struct {
-	Arbiter *arbiter.Arbiter
+	Arbiter *decide.Arbiter
 	// Ledger is read for what is left after a bind, and for how many nodes there are.
 	Ledger  ledger.Reader
 	Metrics *metrics.Metrics
@@ -38,12 +38,12 @@ const (
 // Extender serves the verbs. Make one with New.
 type Extender struct {
 	o       Options
-	scratch sync.Pool // of *arbiter.Scratch
+	scratch sync.Pool // of *decide.Scratch
 }
 
 // New returns an Extender.
 func New(o Options) *Extender {
-	return &Extender{o: o, scratch: sync.Pool{New: func() any { return &arbiter.Scratch{} }}}
+	return &Extender{o: o, scratch: sync.Pool{New: func() any { return &decide.Scratch{} }}}
 }
 
 // The verbs, as they are called in paths, metrics and log lines.

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/sirupsen/logrus"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -33,7 +33,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, span := tracing.Pod(r.Context(), verbFilter, query.Ref)
 	defer span.End()
-	s := e.scratch.Get().(*arbiter.Scratch)
+	s := e.scratch.Get().(*decide.Scratch)
 	defer e.scratch.Put(s)
 	query.Node = nodes.object()
 	advice, err := e.o.Arbiter.Filter(ctx, query, nodes.names, s)
@@ -65,7 +65,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 // about the pod.
 func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request,
 	a *args,
-) (query *arbiter.PodQuery, nodes *candidates, release func(), err error) {
+) (query *decide.PodQuery, nodes *candidates, release func(), err error) {
 	if release, err = e.o.Intake.Decode(w, r, maxBody, a); err != nil {
 		return nil, nil, release, err
 	}
@@ -84,7 +84,7 @@ func refusedText(err error) string {
 	switch {
 	case err == nil:
 		return ""
-	case errors.As(err, new(*arbiter.UncountableError)):
+	case errors.As(err, new(*decide.UncountableError)):
 		return placement.Uncountable
 	default:
 		return gateRefusal
@@ -92,7 +92,7 @@ func refusedText(err error) string {
 }
 
 // report tells of a filter decision after it was answered.
-func (e *Extender) report(ctx context.Context, advice *arbiter.Advice, fit, offered int) {
+func (e *Extender) report(ctx context.Context, advice *decide.Advice, fit, offered int) {
 	outcome := resultGranted
 	if fit == 0 {
 		outcome = resultRefused

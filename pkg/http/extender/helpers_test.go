@@ -25,8 +25,8 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -59,7 +59,7 @@ func newWorld(t testing.TB) *world {
 	w.api = &binder{API: w.API}
 	w.Undecided = func() string { return w.undecided }
 	w.Pods.Seen(startVersion)
-	decider := w.New(t, func(o *arbiter.Options) { o.API = w.api })
+	decider := w.New(t, func(o *decide.Options) { o.API = w.api })
 	w.Extender = New(Options{
 		Arbiter: decider, Ledger: w.Ledger.Reader, Metrics: w.Metrics, Log: w.Log,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
@@ -184,7 +184,7 @@ type binder struct {
 	posts  int
 }
 
-// Bind implements arbiter.API.
+// Bind implements decide.API.
 func (b *binder) Bind(ctx context.Context, binding *v1.Binding) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

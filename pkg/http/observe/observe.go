@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/lru"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -40,7 +40,7 @@ const maxAsked = 10_000
 // Options are what an Observer works with. All are required.
 type Options struct {
 	Client      kubernetes.Interface
-	Arbiter     *arbiter.Arbiter
+	Arbiter     *decide.Arbiter
 	BindTimeout time.Duration
 	Log         logrus.FieldLogger
 }

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/gang"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -89,7 +89,7 @@ func (a *API) explain(q *query) (any, error) {
 	return answer, nil
 }
 
-func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
+func (a *API) newExplainAnswer(e *decide.Explanation) *reserver.ExplainAnswer {
 	answer := &reserver.ExplainAnswer{
 		Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID), Scheduler: e.Scheduler, State: e.State,
 		Node: e.Node, ExpiresAt: utc(e.ExpiresAt), Requests: requestAmounts(a.o.Ledger.Table(), e.Request),

@@ -9,8 +9,8 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/gang"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
@@ -24,7 +24,7 @@ import (
 
 // Options are what an API works with. All fields are required but Limits.
 type Options struct {
-	Arbiter *arbiter.Arbiter
+	Arbiter *decide.Arbiter
 	// Gangs decides on /reserve, /unreserve and /v1/whatif.
 	Gangs   *gang.Arbiter
 	Waiting *requeue.Pods

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/gang"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 

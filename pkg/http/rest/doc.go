@@ -2,7 +2,7 @@
 // JSON read side under /v1/, the stream of changes GET /v1/watch, and /openapi.yaml, which describes them all.
 // docs/rest.md tells what callers may rely on.
 //
-// It is a thin adapter around pkg/arbiter and its folder gang: a handler decodes a bounded request, checks every
+// It is a thin adapter around pkg/decide and its folder gang: a handler decodes a bounded request, checks every
 // field, asks the arbiter once and writes the answer. Reads ask the ledger itself. Nothing here adds up resources, or
 // chooses nodes. An API is a reserver.Reserver, too (goapi.go): such calls skip the decoding alone.
 //
@@ -22,7 +22,7 @@
 //	       |                                                         given back if it was not created
 //	       \-> 200, Error and Rejections
 //
-// The object's name makes all of that repeatable (pkg/arbiter/gang).
+// The object's name makes all of that repeatable (pkg/decide/gang).
 //
 // What may be touched: a field or route added here must be added to openapi.yaml; a test compares both. Bounds on
 // what a client may send are in limits.go.

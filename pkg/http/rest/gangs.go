@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -16,8 +16,8 @@ func (a *API) gangs(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if state := q.Get("state"); state != "" && !slices.Contains(arbiter.GangStates, arbiter.GangState(state)) {
-		return nil, badRequest("state \"%s\" is not known: send one of %v", httpjson.Clip(state), arbiter.GangStates)
+	if state := q.Get("state"); state != "" && !slices.Contains(decide.GangStates, decide.GangState(state)) {
+		return nil, badRequest("state \"%s\" is not known: send one of %v", httpjson.Clip(state), decide.GangStates)
 	}
 	// what follows is at least as new
 	answer := reserver.GangsAnswer{Revision: a.o.Ledger.Revision(), Gangs: []reserver.Gang{}}
@@ -38,12 +38,12 @@ func (a *API) gangs(q *query) (any, error) {
 }
 
 // isAfter reports whether a gang comes after that of ?continue=. A kind's name has no slash; a gang's may.
-func (q *query) isAfter(v *arbiter.GangView) bool {
+func (q *query) isAfter(v *decide.GangView) bool {
 	at := append(strings.SplitN(q.Get("continue"), "/", 3), make([]string, 2)...)
 	return cmp.Or(cmp.Compare(v.Key.Namespace, at[0]), cmp.Compare(v.Key.Name, at[2]), cmp.Compare(v.Key.Kind, at[1])) > 0
 }
 
-func newGang(v *arbiter.GangView) reserver.Gang {
+func newGang(v *decide.GangView) reserver.Gang {
 	return reserver.Gang{
 		Namespace: v.Key.Namespace, Name: v.Key.Name, Kind: v.Key.Kind, Scheduler: v.Scheduler, Minimum: v.Minimum,
 		Pending: v.Pending, Kept: v.Kept, Bound: v.Bound, Finished: v.Finished, State: string(v.State),

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -30,7 +30,7 @@ func (f *fixture) gang(namespace, name string, size int, cpu string) (pods []*v1
 
 // tryBind has admission asked about a binding.
 func (f *fixture) tryBind(pod *v1.Pod, node string) error {
-	_, err := f.arbiter.AdmitBinding(f.t.Context(), &arbiter.BindingQuery{
+	_, err := f.arbiter.AdmitBinding(f.t.Context(), &decide.BindingQuery{
 		Pod: ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Node: node, User: "somebody",
 	})
 	return err

@@ -26,9 +26,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/gang"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
@@ -57,7 +57,7 @@ var startTime = time.Now().UTC().Truncate(time.Second)
 type fixture struct {
 	*arbitertest.World
 	t       testing.TB
-	arbiter *arbiter.Arbiter
+	arbiter *decide.Arbiter
 	gangs   *gang.Arbiter
 	api     *API
 	handler http.Handler
@@ -136,7 +136,7 @@ func newBareFixture(t testing.TB) *fixture {
 func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
 	rights := authtest.Checks(f.may)
-	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.Rights = rights })
+	f.arbiter = f.New(f.t, func(o *decide.Options) { o.Rights = rights })
 	f.gangs = f.NewGangs(f.t, f.arbiter, func(o *gang.Options) { o.Rights = rights })
 	f.api = New(Options{
 		Arbiter: f.arbiter, Gangs: f.gangs, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock,

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
@@ -15,7 +15,7 @@ import (
 
 // needs says what size the nodes have to be that are waited for: by single pods, by all pods of a gang that have no
 // node, and, on the first page, by the first reservations that fit no node.
-func (a *API) needs(q *query, pods []arbiter.Waiting) []reserver.NodeNeed {
+func (a *API) needs(q *query, pods []decide.Waiting) []reserver.NodeNeed {
 	list := newNeedList(a)
 	told := map[kinds.Key]bool{}
 	for i := range pods {
@@ -45,27 +45,27 @@ func (a *API) needs(q *query, pods []arbiter.Waiting) []reserver.NodeNeed {
 		}
 		list.addSlots(&p)
 	}
-	waits := arbiter.WaitsFor(q.Get("waits"))
+	waits := decide.WaitsFor(q.Get("waits"))
 	return slices.DeleteFunc(list.needs, func(n reserver.NodeNeed) bool {
 		return n.Reservation != "" && waits != "" && waits != waitsFor(&n)
 	})
 }
 
 // waitsFor is what a reservation waits for that needs a node.
-func waitsFor(n *reserver.NodeNeed) arbiter.WaitsFor {
+func waitsFor(n *reserver.NodeNeed) decide.WaitsFor {
 	if n.NewNode {
-		return arbiter.ForNode
+		return decide.ForNode
 	}
-	return arbiter.ForCapacity
+	return decide.ForCapacity
 }
 
 // needsNode reports whether a node would help a pod.
-func needsNode(w *arbiter.Waiting) bool {
+func needsNode(w *decide.Waiting) bool {
 	switch w.For {
-	case arbiter.ForNode, arbiter.ForCapacity, arbiter.ForDevices:
+	case decide.ForNode, decide.ForCapacity, decide.ForDevices:
 		return true
 	default:
-		return w.For == arbiter.ForGang && w.Last.Rejection.Reason == ledger.GangUnplaced
+		return w.For == decide.ForGang && w.Last.Rejection.Reason == ledger.GangUnplaced
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -25,9 +25,9 @@ func (a *API) pending(q *query) (any, error) {
 		return nil, err
 	}
 	limit = min(limit, maxPending)
-	waits := arbiter.WaitsFor(q.Get("waits"))
-	if waits != "" && !slices.Contains(arbiter.WaitsForAll, waits) {
-		return nil, badRequest("waits \"%s\" is not known: send one of %v", httpjson.Clip(string(waits)), arbiter.WaitsForAll)
+	waits := decide.WaitsFor(q.Get("waits"))
+	if waits != "" && !slices.Contains(decide.WaitsForAll, waits) {
+		return nil, badRequest("waits \"%s\" is not known: send one of %v", httpjson.Clip(string(waits)), decide.WaitsForAll)
 	}
 	answer := reserver.PendingAnswer{Revision: a.o.Ledger.Revision(), Pods: []reserver.PendingPod{}}
 	waiters := a.o.Waiting.Waiters(func(namespace string) bool {
@@ -43,7 +43,7 @@ func (a *API) pending(q *query) (any, error) {
 		answer.Continue = strconv.FormatInt(last.Since.UnixNano(), 10) + "/" + string(last.Last.Rejection.Pod.UID)
 	}
 	listed := slices.DeleteFunc(a.o.Arbiter.ExplainWaiting(waiters),
-		func(w arbiter.Waiting) bool { return waits != "" && w.For != waits })
+		func(w decide.Waiting) bool { return waits != "" && w.For != waits })
 	for i := range listed {
 		answer.Pods = append(answer.Pods, a.newPendingPod(q, &listed[i]))
 	}
@@ -58,7 +58,7 @@ func (q *query) isLater(w *requeue.Waiter) bool {
 	return cmp.Or(w.Since.Compare(time.Unix(0, at)), cmp.Compare(string(w.Last.Rejection.Pod.UID), uid)) > 0
 }
 
-func (a *API) newPendingPod(q *query, w *arbiter.Waiting) reserver.PendingPod {
+func (a *API) newPendingPod(q *query, w *decide.Waiting) reserver.PendingPod {
 	pod := reserver.PendingPod{
 		Since: w.Since.UTC(), LastRefused: w.Last.At.UTC(), Times: w.Times, Path: w.Last.Path, LastReason: w.Last.Reason,
 		WaitsFor: string(w.For), Explanation: *a.newExplainAnswer(w.Explanation),

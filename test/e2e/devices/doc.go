@@ -15,6 +15,6 @@ What lives where:
   - readme_test.go   the commands of its README, as they are written there
 
 How claims are resolved, and what becomes of binds that are lost and of servers that start, is in pkg/extendeddevices and
-pkg/arbiter. That all of it at once gives no device twice is in test/sim.
+pkg/decide. That all of it at once gives no device twice is in test/sim.
 */
 package devices

@@ -1,0 +1,75 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/gates"
+)
+
+const (
+	// longestUndone is the longest pause after something was allowed and did not happen, unless it has had its capacity
+	// for more than a tenth of that.
+	longestUndone = time.Minute
+	// undoneFor is for how long is remembered what did not happen, and maxUndone of how many pods, those of last.
+	undoneFor = 10 * time.Minute
+	maxUndone = 16384
+)
+
+// undoneKey is a Binding of a pod, or a resize.
+type undoneKey struct {
+	pod    types.UID
+	resize bool
+}
+
+func (p *pending) key() undoneKey { return undoneKey{p.ref.UID, p.resize} }
+
+// undone is how often that was allowed and did not happen, and until when it is not allowed again.
+type undone struct {
+	times int
+	until time.Time
+}
+
+// didNotHappen takes note of a Binding or a resize that was allowed and did not happen. A policy, a quota or another
+// webhook may refuse it always, and its sender may try for ever. So from the second time on the pod has to wait, each
+// time for twice as long. mu is held.
+func (s *pendings) didNotHappen(p *pending) {
+	now := time.Now()
+	known, _ := s.undone.Get(p.key())
+	u, _ := known.(undone)
+	if now.Sub(u.until) > undoneFor && !u.until.IsZero() {
+		u = undone{}
+	}
+	u.until = now
+	if u.times++; u.times > 1 {
+		u.until = now.Add(pauseAfter(u.times, now.Sub(p.since)))
+	}
+	s.undone.Add(p.key(), u)
+}
+
+// pauseAfter is how long nothing is kept after what came to nothing so many times, the last time after it had its
+// capacity for a while.
+func pauseAfter(times int, had time.Duration) time.Duration {
+	return min(had<<min(times-2, 8), max(longestUndone, 9*had))
+}
+
+// tooOften says why a Binding or a resize is not allowed now that was allowed before; nil where it may be. before is
+// what was allowed, as long as it is pending. Once it is overdue it is to be withdrawn, which a repeat must not put
+// off. mu is held.
+func (s *pendings) tooOften(p, before *pending) *gates.Error {
+	e := &gates.Error{Outcome: gates.Busy, Pod: p.ref, Node: p.node, Resize: p.resize}
+	known, _ := s.undone.Get(p.key())
+	u, _ := known.(undone)
+	switch now := time.Now(); {
+	case before != nil && before.node == p.node && !before.create && (before.pause > 0 || !now.Before(before.due)):
+		e.Why, e.Soon = "it was allowed before, has not happened, and is being withdrawn", true
+	case now.Before(u.until):
+		e.Why = fmt.Sprintf("it was allowed %d times and did not happen (does a policy, a quota or another webhook refuse "+
+			"it?); it may be allowed again at %s", u.times, u.until.UTC().Format(time.RFC3339))
+	default:
+		return nil
+	}
+	return e
+}
