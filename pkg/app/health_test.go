@@ -15,7 +15,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -139,7 +139,7 @@ func newArbiter(t *testing.T, api decide.API, h *health) *decide.Arbiter {
 		Column: resources.Pods,
 		Value:  1,
 	}}})
-	w := arbitertest.NewWorld(l)
+	w := decidetest.NewWorld(l)
 	w.Undecided = h.undecided
 	return w.New(t, func(o *decide.Options) { o.API = api })
 }

@@ -21,7 +21,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -32,7 +32,7 @@ import (
 
 // api is the API server, which binds unless it is to fail.
 type api struct {
-	*arbitertest.API
+	*decidetest.API
 	fail error
 }
 
@@ -164,7 +164,7 @@ func (p fakePod) GetPod() *v1.Pod { return p.pod }
 type fixture struct {
 	*Plugin
 	t       *testing.T
-	world   *arbitertest.World
+	world   *decidetest.World
 	ledger  *ledger.Ledger
 	api     *api
 	claims  map[string]bool // of devices: those that exist, each for one GPU
@@ -182,7 +182,7 @@ func newFixture(t *testing.T) *fixture {
 		l.ObserveNode(ledger.NodeObservation{Name: name, UID: types.UID(name), Allocatable: allocatable})
 	}
 	f := &fixture{
-		t: t, world: arbitertest.NewWorld(l), ledger: l, handle: &fakeHandle{
+		t: t, world: decidetest.NewWorld(l), ledger: l, handle: &fakeHandle{
 			informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0), activated: make(chan string, 100),
 		},
 	}

@@ -21,7 +21,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/decide/gang"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
@@ -44,7 +44,7 @@ func times(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]st
 
 // world is a server with the nodes a and b, each with capacity for four pods.
 type world struct {
-	*arbitertest.World
+	*decidetest.World
 	*gang.Arbiter
 	t         *testing.T
 	single    *decide.Arbiter // which binds
@@ -54,7 +54,7 @@ type world struct {
 
 // newWorld has a watch that has brought the pods.
 func newWorld(t *testing.T, pods ...*v1.Pod) *world {
-	w := &world{t: t, World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}))}
+	w := &world{t: t, World: decidetest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}))}
 	w.api = &api{API: w.API}
 	w.Undecided = func() string { return ptr.Deref(w.undecided.Load(), "") }
 	w.AddNode("a", "4", "8Gi")
@@ -146,7 +146,7 @@ func (w *world) info(p *v1.Pod) *cluster.Pod {
 
 // api binds pods. bind, if not nil, does it instead.
 type api struct {
-	*arbitertest.API
+	*decidetest.API
 	bind func(ctx context.Context) error
 
 	mu     sync.Mutex // guards what follows

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 )
 
@@ -31,7 +31,7 @@ func newClaimsWorld(tb testing.TB, objects ...runtime.Object) *world {
 	for _, name := range []string{"gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-a", "gpu-b", "gpu-c"} {
 		pool.Spec.Devices = append(pool.Spec.Devices, resourcev1.Device{Name: name})
 	}
-	claims := arbitertest.NewClaims(tb, append(objects, pool)...)
+	claims := decidetest.NewClaims(tb, append(objects, pool)...)
 	w := newWorld(tb)
 	w.serve(func(o *decide.Options) { o.ResourceClaims = claims })
 	return w

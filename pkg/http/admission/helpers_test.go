@@ -26,7 +26,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 // world is a webhook with everything behind it, on nodes a and b of four CPUs.
 type world struct {
-	*arbitertest.World
+	*decidetest.World
 	t       testing.TB
 	arbiter *decide.Arbiter
 	router  *httprouter.Router
@@ -48,7 +48,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
-		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256})), t: t, version: 100,
+		World: decidetest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256})), t: t, version: 100,
 	}
 	w.AddNode("a", "4", "8Gi")
 	w.AddNode("b", "4", "8Gi")

@@ -26,7 +26,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -41,7 +41,7 @@ import (
 // what a test starts.
 type world struct {
 	*Extender
-	*arbitertest.World
+	*decidetest.World
 	t         testing.TB
 	router    *httprouter.Router
 	api       *binder
@@ -52,7 +52,7 @@ type world struct {
 // newWorld has a watch that is not behind, of a cluster without pods. Its log is the Extender's.
 func newWorld(t testing.TB) *world {
 	w := &world{
-		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16})), t: t,
+		World: decidetest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16})), t: t,
 		router: httprouter.New(),
 	}
 	w.Log.SetLevel(logrus.DebugLevel)
@@ -178,7 +178,7 @@ func (w *world) fits(pod *v1.Pod, node string) bool {
 
 // binder is an API server that carries out bindings.
 type binder struct {
-	*arbitertest.API
+	*decidetest.API
 	mu     sync.Mutex
 	refuse func() error // the answer to every binding, if there is one
 	posts  int

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -110,7 +110,7 @@ func TestNodeWithDRADevices(t *testing.T) {
 		}
 	}
 	f := newBareFixture(t)
-	f.ResourceClaims = arbitertest.NewClaims(t, slice, claim("team-a", "gpu-0"), claim("team-a", "gpu-1"),
+	f.ResourceClaims = decidetest.NewClaims(t, slice, claim("team-a", "gpu-0"), claim("team-a", "gpu-1"),
 		claim("team-b", "gpu-1"))
 	f.start(Limits{})
 	answer := get[reserver.NodeAnswer](f, "/v1/nodes/node-2")

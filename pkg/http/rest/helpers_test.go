@@ -27,7 +27,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/decide/gang"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 const (
 	testScheduler = "batch-scheduler"
-	testTTL       = arbitertest.TTL
+	testTTL       = decidetest.TTL
 	gib           = 1 << 30
 )
 
@@ -55,7 +55,7 @@ var startTime = time.Now().UTC().Truncate(time.Second)
 
 // fixture is a server on a ledger of its own, without a network.
 type fixture struct {
-	*arbitertest.World
+	*decidetest.World
 	t       testing.TB
 	arbiter *decide.Arbiter
 	gangs   *gang.Arbiter
@@ -118,7 +118,7 @@ func newDurable(t testing.TB) *fixture {
 
 // newBareFixture is newDurable without the API.
 func newBareFixture(t testing.TB) *fixture {
-	w := arbitertest.NewWorld(ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}))
+	w := decidetest.NewWorld(ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}))
 	f := &fixture{World: w, t: t, ledger: w.Ledger, log: w.Log, done: make(chan struct{}), found: &openapi.Found{}}
 	f.found.Report(t)
 	f.Undecided = func() string { return f.notReady }

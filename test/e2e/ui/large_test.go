@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/http/rest"
@@ -50,7 +50,7 @@ func serveLarge(t *testing.T) (l *ledger.Ledger, url string) {
 	for i := range largePods {
 		l.ObservePod(largePod(i, i%largeNodes))
 	}
-	world := arbitertest.NewWorld(l)
+	world := decidetest.NewWorld(l)
 	asked := world.New(t, nil)
 	done := make(chan struct{})
 	api := rest.New(rest.Options{

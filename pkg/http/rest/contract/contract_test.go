@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
-	"github.com/globalreserve/globalreserve/pkg/decide/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/http/rest"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 // system is a ledger whose one node, node-1, has 4 CPU, and the API on it.
 type system struct {
-	*arbitertest.World
+	*decidetest.World
 	ledger   *ledger.Ledger
 	api      *rest.API
 	router   *httprouter.Router
@@ -44,7 +44,7 @@ type system struct {
 
 func newSystem(t *testing.T) *system {
 	l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64})
-	s := &system{World: arbitertest.NewWorld(l), ledger: l, router: httprouter.New()}
+	s := &system{World: decidetest.NewWorld(l), ledger: l, router: httprouter.New()}
 	s.NoKind = true
 	s.Undecided = func() string {
 		if s.notReady.Load() {

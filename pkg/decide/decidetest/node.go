@@ -1,4 +1,4 @@
-package arbitertest
+package decidetest
 
 import (
 	v1 "k8s.io/api/core/v1"

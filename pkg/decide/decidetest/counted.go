@@ -1,4 +1,4 @@
-package arbitertest
+package decidetest
 
 import (
 	"testing"

@@ -1,6 +1,6 @@
-// Package arbitertest makes Arbiters for the tests of those who ask one: all parts are
+// Package decidetest makes Arbiters for the tests of those who ask one: all parts are
 // the real ones, on an API server in memory.
-package arbitertest
+package decidetest
 
 import (
 	"context"
