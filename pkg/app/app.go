@@ -16,7 +16,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/extendeddevices"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
@@ -57,7 +57,7 @@ type App struct {
 	comparer     *cluster.Comparer
 	question     *placement.Builder
 	arbiter      *decide.Arbiter
-	gangArbiter  *gang.Arbiter
+	gangArbiter  *reserve.Arbiter
 	observer     *observe.Observer // nil on a server that decides
 	waiting      *requeue.Pods
 	objects      *store.Store

@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/extendeddevices"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
@@ -240,7 +240,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		RedirectEvents: informer.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
 	})
-	a.gangArbiter = gang.New(gang.Options{
+	a.gangArbiter = reserve.New(reserve.Options{
 		Arbiter: a.arbiter, Ledger: a.ledger, Question: a.question, Waiting: a.waiting, Policy: a.policies,
 		Metrics: a.metrics, Log: a.log,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/gangs"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
@@ -122,9 +122,9 @@ func (w *World) New(t testing.TB, change func(*decide.Options)) *decide.Arbiter 
 
 // NewGangs returns what decides on gangs beside an Arbiter that New has made. It is stopped by the caller. change is as
 // in New.
-func (w *World) NewGangs(t testing.TB, a *decide.Arbiter, change func(*gang.Options)) *gang.Arbiter {
+func (w *World) NewGangs(t testing.TB, a *decide.Arbiter, change func(*reserve.Options)) *reserve.Arbiter {
 	t.Helper()
-	o := gang.Options{
+	o := reserve.Options{
 		Arbiter: a, Ledger: w.gated(), Question: w.Question, Waiting: w.Waiting, Policy: w.Policy, Metrics: w.Metrics,
 		Log: w.Log, Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
 		Unplaced: w.Store.Unplaced,
@@ -133,7 +133,7 @@ func (w *World) NewGangs(t testing.TB, a *decide.Arbiter, change func(*gang.Opti
 	if change != nil {
 		change(&o)
 	}
-	return gang.New(o)
+	return reserve.New(o)
 }
 
 // ownGangs are the gangs whose pods say all there is to know.

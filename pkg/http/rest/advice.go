@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -50,7 +50,7 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func newWhatIfAnswer(d *gang.Decision, who *reader) *reserver.WhatIfAnswer {
+func newWhatIfAnswer(d *reserve.Decision, who *reader) *reserver.WhatIfAnswer {
 	said := newAnswer(d, who)
 	answer := &reserver.WhatIfAnswer{
 		FailedPods: said.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: said.Rejections,

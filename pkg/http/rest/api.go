@@ -10,7 +10,7 @@ import (
 	"github.com/julienschmidt/httprouter"
 
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
@@ -26,7 +26,7 @@ import (
 type Options struct {
 	Arbiter *decide.Arbiter
 	// Gangs decides on /reserve, /unreserve and /v1/whatif.
-	Gangs   *gang.Arbiter
+	Gangs   *reserve.Arbiter
 	Waiting *requeue.Pods
 	Ledger  ledger.Reader
 	Clock   *steady.Clock // of the ledger's deadlines

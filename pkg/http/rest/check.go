@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -32,9 +32,9 @@ func (a *API) check(v verb, req *gangRequest, caller string) (*asked, error) {
 	}
 	g := &asked{
 		verb: v, minRevision: req.MinRevision, claims: req.Pods.claims, warnings: req.Pods.warnings,
-		without: make([]ledger.PodRef, len(req.Without)), Request: gang.Request{
+		without: make([]ledger.PodRef, len(req.Without)), Request: reserve.Request{
 			Scheduler: req.SchedulerName, Caller: caller, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
-			DryRun: req.DryRun || v == verbWhatIf, Pods: make([]gang.Pod, len(req.Pods.entries)),
+			DryRun: req.DryRun || v == verbWhatIf, Pods: make([]reserve.Pod, len(req.Pods.entries)),
 		},
 	}
 	for i := range req.Pods.entries {

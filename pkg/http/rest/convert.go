@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
-func newRejections(refusals []gang.Refusal) []reserver.Rejection {
+func newRejections(refusals []reserve.Refusal) []reserver.Rejection {
 	var list []reserver.Rejection
 	for i := range refusals {
 		list = append(list, newRejection(refusals[i].Reason, refusals[i].Message, &refusals[i].Rejection))

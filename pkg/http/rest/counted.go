@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -25,7 +25,7 @@ const (
 
 // counted returns the amounts that were counted of the pods that are granted, or fit. It warns of the first pod that
 // asks for nothing.
-func (a *API) counted(g *asked, d *gang.Decision) (requests reserver.Amounts, warnings []string) {
+func (a *API) counted(g *asked, d *reserve.Decision) (requests reserver.Amounts, warnings []string) {
 	table, bare := a.o.Ledger.Table(), ""
 	requests = reserver.Amounts{}
 	refused := d.Refusals

@@ -22,7 +22,7 @@
 //	       |                                                         given back if it was not created
 //	       \-> 200, Error and Rejections
 //
-// The object's name makes all of that repeatable (pkg/decide/gang).
+// The object's name makes all of that repeatable (pkg/decide/reserve).
 //
 // What may be touched: a field or route added here must be added to openapi.yaml; a test compares both. Bounds on
 // what a client may send are in limits.go.

@@ -28,7 +28,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
@@ -58,7 +58,7 @@ type fixture struct {
 	*decidetest.World
 	t       testing.TB
 	arbiter *decide.Arbiter
-	gangs   *gang.Arbiter
+	gangs   *reserve.Arbiter
 	api     *API
 	handler http.Handler
 	ledger  *ledger.Ledger
@@ -137,7 +137,7 @@ func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
 	rights := authtest.Checks(f.may)
 	f.arbiter = f.New(f.t, func(o *decide.Options) { o.Rights = rights })
-	f.gangs = f.NewGangs(f.t, f.arbiter, func(o *gang.Options) { o.Rights = rights })
+	f.gangs = f.NewGangs(f.t, f.arbiter, func(o *reserve.Options) { o.Rights = rights })
 	f.api = New(Options{
 		Arbiter: f.arbiter, Gangs: f.gangs, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock,
 		Metrics: f.Metrics, Done: f.done,

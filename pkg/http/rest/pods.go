@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -99,7 +99,7 @@ func (l *resourceList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // podEntry is what is kept of one pod of a request.
 type podEntry struct {
-	gang.Pod
+	reserve.Pod
 	nodeName string // spec.nodeName
 }
 
@@ -182,7 +182,7 @@ func (l *podList) warnOfFields(i int, spec *slimPodSpec) {
 func (l *podList) convert(pod *v1.Pod) (podEntry, error) {
 	namespace := cmp.Or(pod.Namespace, v1.NamespaceDefault) // as kubectl reads a manifest without one
 	entry := podEntry{
-		Pod: gang.Pod{
+		Pod: reserve.Pod{
 			Ref: ledger.PodRef{Namespace: namespace, Name: pod.Name, UID: pod.UID}, Priority: ptr.Deref(pod.Spec.Priority, 0),
 		},
 		nodeName: pod.Spec.NodeName,

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -168,7 +168,7 @@ func (r *reader) hideHolders(holders []reserver.Holder) {
 }
 
 // hideRefusals takes out of the reasons of refusals what the caller may not see, in namespaces that it named itself.
-func (r *reader) hideRefusals(d *gang.Decision) {
+func (r *reader) hideRefusals(d *reserve.Decision) {
 	for i := range d.Refusals {
 		refusal := &d.Refusals[i]
 		said := &refusal.Rejection
@@ -183,7 +183,7 @@ func (r *reader) hideRefusals(d *gang.Decision) {
 }
 
 // newRejections are the refusals of a decision, as the caller may see them.
-func (r *reader) newRejections(d *gang.Decision) []reserver.Rejection {
+func (r *reader) newRejections(d *reserve.Decision) []reserver.Rejection {
 	r.hideRefusals(d)
 	list := newRejections(d.Refusals)
 	for i := range list {

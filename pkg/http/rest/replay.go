@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
@@ -74,7 +74,7 @@ func (r *replays) do(
 			return out, 0, err
 		}
 		if entry.asked != g.Fingerprint {
-			return outcome{}, 0, gang.ErrRequestIDUsed(httpjson.Clip(g.RequestID))
+			return outcome{}, 0, reserve.ErrRequestIDUsed(httpjson.Clip(g.RequestID))
 		}
 		select {
 		case <-entry.done:

@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -61,7 +61,7 @@ func (l *many[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
 
 // asked is a request that makes sense: what the arbiter is asked.
 type asked struct {
-	gang.Request
+	reserve.Request
 	verb        verb
 	minRevision uint64
 	without     []ledger.PodRef

@@ -9,7 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
@@ -66,7 +66,7 @@ func (g *asked) traced(ctx context.Context) (context.Context, trace.Span) {
 
 // statusOf is the one table from errors to statuses.
 func statusOf(err error) int {
-	var request *gang.RequestError
+	var request *reserve.RequestError
 	var known *httpjson.Error
 	var undecided *gates.Error
 	var denied *auth.DeniedError
@@ -79,7 +79,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, &known):
 		return known.Status
-	case errors.As(err, new(*gang.UnknownError)):
+	case errors.As(err, new(*reserve.UnknownError)):
 		return http.StatusBadGateway // 503 would say that nothing was done
 	case errors.As(err, &undecided), errors.Is(err, auth.ErrUnreachable), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):
@@ -133,7 +133,7 @@ func (a *API) decideGang(ctx context.Context, g *asked) (*reserver.Answer, error
 	return g.warned(out.answer), err
 }
 
-func newAnswer(d *gang.Decision, who *reader) reserver.Answer {
+func newAnswer(d *reserve.Decision, who *reader) reserver.Answer {
 	rejections := who.newRejections(d)
 	answer := reserver.Answer{
 		FailedPods: make([]string, 0, len(d.Failed)), Error: d.Error, Revision: d.Revision, ExpiresAt: utc(d.ExpiresAt),

@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -218,11 +218,11 @@ func TestClientGone(t *testing.T) {
 		d.Store.Creates = []fate{{Delay: time.Second}}
 		pod := d.Bring(aPod("a", "1", "1Gi"))
 		ctx, cancel := context.WithCancel(t.Context())
-		decisions := make(chan *gang.Decision)
+		decisions := make(chan *reserve.Decision)
 		go func() {
-			d, err := d.gangs.Reserve(ctx, &gang.Request{
+			d, err := d.gangs.Reserve(ctx, &reserve.Request{
 				Scheduler: testScheduler, Mode: ledger.AllOrNothing, Durable: true,
-				Pods: []gang.Pod{{Ref: pod.Ref, Node: "node-1"}},
+				Pods: []reserve.Pod{{Ref: pod.Ref, Node: "node-1"}},
 			})
 			assert.NoError(t, err)
 			decisions <- d

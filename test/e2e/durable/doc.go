@@ -12,7 +12,7 @@ What lives where:
   - survive_test.go  the server is killed and started again; the scheduler binds by itself
   - speed_test.go    benchmarks: /reserve beside a bare create, and 10,000 slots that expire at once
 
-Writes that fail are in pkg/http/rest and pkg/decide/gang.
+Writes that fail are in pkg/http/rest and pkg/decide/reserve.
 
 Verdicts come from the API server's objects and watch events; what the server says is compared with
 them.

@@ -1,4 +1,4 @@
-package gang_test
+package reserve_test
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
@@ -31,21 +31,21 @@ import (
 const caller = "for-scheduler"
 
 // ways are the ways to ask for a pod on node a.
-var ways = map[string]func(w *world, caller string, p *v1.Pod) (*gang.Decision, error){
-	"in memory": func(w *world, caller string, p *v1.Pod) (*gang.Decision, error) {
+var ways = map[string]func(w *world, caller string, p *v1.Pod) (*reserve.Decision, error){
+	"in memory": func(w *world, caller string, p *v1.Pod) (*reserve.Decision, error) {
 		return w.Reserve(as(w.t.Context(), caller), onA(caller, p))
 	},
-	"as an object": func(w *world, caller string, p *v1.Pod) (*gang.Decision, error) {
+	"as an object": func(w *world, caller string, p *v1.Pod) (*reserve.Decision, error) {
 		g := onA(caller, p)
 		g.Durable, g.Name = true, "of-"+p.Name
 		return w.Reserve(as(w.t.Context(), caller), g)
 	},
-	"dry run": func(w *world, caller string, p *v1.Pod) (*gang.Decision, error) {
+	"dry run": func(w *world, caller string, p *v1.Pod) (*reserve.Decision, error) {
 		g := onA(caller, p)
 		g.DryRun = true
 		return w.Reserve(as(w.t.Context(), caller), g)
 	},
-	"what-if": func(w *world, caller string, p *v1.Pod) (*gang.Decision, error) {
+	"what-if": func(w *world, caller string, p *v1.Pod) (*reserve.Decision, error) {
 		decide, err := w.WhatIf(as(w.t.Context(), caller), onA(caller, p), nil)
 		if err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 			w := newWorld(t, pods...)
 			w.Ledger.Observer().SetLimits(ledger.OfCaller,
 				map[string]*ledger.Limits{caller: {Use: []resources.Amount{{Column: resources.CPU, Value: 1000}}}})
-			reserve := func(who string, p *v1.Pod) []gang.Refusal {
+			reserve := func(who string, p *v1.Pod) []reserve.Refusal {
 				d, err := ways[name](w, who, p)
 				require.NoError(t, err)
 				return d.Refusals
@@ -255,12 +255,12 @@ func TestWhoMayReserve(t *testing.T) {
 			{Name: "other", Callers: []string{"listed", "elsewhere"}},
 		}
 		w.Policy.Set(rules)
-		pods := []gang.Pod{{Ref: ref(p), Node: "a"}, {Ref: ref(second), Node: "a"}}
-		g := &gang.Request{Scheduler: tc.scheduler, Caller: tc.caller, Pods: pods, Mode: ledger.Partial}
+		pods := []reserve.Pod{{Ref: ref(p), Node: "a"}, {Ref: ref(second), Node: "a"}}
+		g := &reserve.Request{Scheduler: tc.scheduler, Caller: tc.caller, Pods: pods, Mode: ledger.Partial}
 		if tc.namespace != "" {
 			g.Pods[1].Ref, g.Pods[1].Request = ledger.PodRef{Namespace: tc.namespace, Name: "q"}, w.info(second).Request
 		}
-		for _, kind := range []gang.Request{{DryRun: true}, {Durable: true, DryRun: true}, {Durable: true}, {}} {
+		for _, kind := range []reserve.Request{{DryRun: true}, {Durable: true, DryRun: true}, {Durable: true}, {}} {
 			g.DryRun, g.Durable = kind.DryRun, kind.Durable
 			before := w.Ledger.Revision()
 			d, err := w.Reserve(as(t.Context(), tc.caller), g)
@@ -281,8 +281,8 @@ func TestWhoMayGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
-		g := &gang.Request{
-			Scheduler: "scheduler", Caller: "for-other", Pods: []gang.Pod{{Ref: ref(p), Node: "a"}},
+		g := &reserve.Request{
+			Scheduler: "scheduler", Caller: "for-other", Pods: []reserve.Pod{{Ref: ref(p), Node: "a"}},
 			Mode: ledger.AllOrNothing,
 		}
 		before := w.Ledger.Revision()
@@ -330,7 +330,7 @@ func TestUnbornPodsAreTheirSchedulers(t *testing.T) {
 		w := newWorld(t)
 		if tc.during {
 			looks := 0
-			w.Arbiter = w.server(func(o *gang.Options) {
+			w.Arbiter = w.server(func(o *reserve.Options) {
 				o.Ledger = gates.NewGatedLedger(w.Ledger, w.Clock, gates.New(w.Policy), func() string {
 					if looks++; looks > 1 { // the first is before the pods are looked for
 						watched(w, p)
@@ -340,9 +340,9 @@ func TestUnbornPodsAreTheirSchedulers(t *testing.T) {
 			})
 		}
 		unborn := ledger.PodRef{Namespace: p.Namespace, Name: p.Name}
-		g := &gang.Request{
+		g := &reserve.Request{
 			Scheduler: "other", Caller: tc.caller, Mode: ledger.AllOrNothing, Durable: tc.durable,
-			Pods: []gang.Pod{{Ref: unborn, Node: "a", Request: w.info(p).Request}},
+			Pods: []reserve.Pod{{Ref: unborn, Node: "a", Request: w.info(p).Request}},
 		}
 		d, err := w.Reserve(as(t.Context(), tc.caller), g)
 		require.NoError(t, err)
@@ -356,7 +356,7 @@ func TestUnbornPodsAreTheirSchedulers(t *testing.T) {
 		if tc.stays {
 			return
 		}
-		own := &gang.Request{Scheduler: "scheduler", Caller: "for-scheduler", Pods: []gang.Pod{{Ref: ref(p), Node: "b"}}}
+		own := &reserve.Request{Scheduler: "scheduler", Caller: "for-scheduler", Pods: []reserve.Pod{{Ref: ref(p), Node: "b"}}}
 		d, err = w.Reserve(as(t.Context(), "for-scheduler"), own)
 		require.NoError(t, err)
 		require.Empty(t, d.Error)

@@ -1,4 +1,4 @@
-package gang_test
+package reserve_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
@@ -24,7 +24,7 @@ import (
 var rsvKind = v1alpha1.Resource("reservations")
 
 // aDurableGang is a gang of one pod, by a name.
-func aDurableGang(w *world) *gang.Request {
+func aDurableGang(w *world) *reserve.Request {
 	p := newPod("p")
 	w.bring(p)
 	g := onA("", p)
@@ -34,7 +34,7 @@ func aDurableGang(w *world) *gang.Request {
 
 // succeed returns the Arbiter of a server that has read the objects at its start, as
 // pkg/reservations does.
-func (w *world) succeed(change func(*gang.Options)) *gang.Arbiter {
+func (w *world) succeed(change func(*reserve.Options)) *reserve.Arbiter {
 	views, _ := w.Ledger.Slots()
 	for i := range views {
 		w.Ledger.ReleaseSlots(views[i].Ref.Namespace, views[i].Ref.Name)

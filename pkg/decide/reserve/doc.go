@@ -1,4 +1,4 @@
-// Package gang keeps capacity for whole gangs that ask for it (/reserve), and gives it back (/unreserve). A gang may be
+// Package reserve keeps capacity for whole gangs that ask for it (/reserve), and gives it back (/unreserve). A gang may be
 // a single pod. It stands above pkg/decide, which finds the pods, and knows who may act for which scheduler and which
 // binds are under way. Pods that start together because they say so themselves are another matter: pkg/gangs knows
 // them, and pkg/decide binds them whole.
@@ -17,4 +17,4 @@
 //
 // The package knows nothing of HTTP. What is promised as durable is written down before it is answered, in one write. A
 // change must keep this: whenever the server stops, a gang is there whole, or nothing of it is.
-package gang
+package reserve

@@ -1,4 +1,4 @@
-package gang_test
+package reserve_test
 
 import (
 	"errors"
@@ -13,21 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // oneDurable is a durable gang that is one object, by a RequestID.
-func oneDurable(w *world) *gang.Request {
+func oneDurable(w *world) *reserve.Request {
 	g := aDurableGang(w)
 	g.Name, g.RequestID = "", "r1"
 	return g
 }
 
 // oust makes the Arbiter one of a server that may decide nothing any more, and returns the next server's.
-func (w *world) oust() *gang.Arbiter {
+func (w *world) oust() *reserve.Arbiter {
 	synctest.Wait()
 	w.undecided.Store(ptr.To("another server may decide"))
 	w.Store.Heal()
@@ -48,7 +48,7 @@ func TestLateDelete(t *testing.T) {
 	type testCase struct {
 		begin  func(w *world)
 		none   bool // is sent
-		repeat func(w *world) *gang.Request
+		repeat func(w *world) *reserve.Request
 	}
 	bubble.Each(t, map[string]testCase{
 		"that is never sent": {none: true, begin: func(w *world) {
@@ -57,7 +57,7 @@ func TestLateDelete(t *testing.T) {
 			assert.Contains(w.t, w.reserve(w.Arbiter, oneDurable(w)), "unknown: it is not known whether")
 		}},
 		"of what is given back": {begin: givenBack},
-		"and another request finds it": {begin: givenBack, repeat: func(w *world) *gang.Request {
+		"and another request finds it": {begin: givenBack, repeat: func(w *world) *reserve.Request {
 			g := oneDurable(w)
 			g.RequestID, g.Fingerprint = "another", "of another request"
 			return g

@@ -1,4 +1,4 @@
-package gang_test
+package reserve_test
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
-	"github.com/globalreserve/globalreserve/pkg/decide/gang"
+	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
@@ -45,7 +45,7 @@ func times(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]st
 // world is a server with the nodes a and b, each with capacity for four pods.
 type world struct {
 	*decidetest.World
-	*gang.Arbiter
+	*reserve.Arbiter
 	t         *testing.T
 	single    *decide.Arbiter // which binds
 	api       *api
@@ -68,10 +68,10 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 }
 
 // server returns the Arbiter of a server that runs until the test ends.
-func (w *world) server(change func(*gang.Options)) *gang.Arbiter {
+func (w *world) server(change func(*reserve.Options)) *reserve.Arbiter {
 	rights := authtest.Checks(may)
 	w.single = w.New(w.t, func(o *decide.Options) { o.API, o.Rights = w.api, rights })
-	gangs := w.NewGangs(w.t, w.single, func(o *gang.Options) {
+	gangs := w.NewGangs(w.t, w.single, func(o *reserve.Options) {
 		o.Rights = rights
 		if change != nil {
 			change(o)
@@ -86,7 +86,7 @@ func (w *world) server(change func(*gang.Options)) *gang.Arbiter {
 }
 
 // alwaysDecides has nothing keep an Arbiter from deciding on gangs.
-func (w *world) alwaysDecides(o *gang.Options) {
+func (w *world) alwaysDecides(o *reserve.Options) {
 	o.Ledger = gates.NewGatedLedger(w.Ledger, w.Clock, gates.New(w.Policy), func() string { return "" })
 }
 
@@ -111,10 +111,10 @@ func (w *world) bring(pods ...*v1.Pod) {
 }
 
 // reserve returns why an Arbiter keeps nothing for a gang, or does not know whether it does; "" if it does.
-func (w *world) reserve(a *gang.Arbiter, g *gang.Request) string {
+func (w *world) reserve(a *reserve.Arbiter, g *reserve.Request) string {
 	w.t.Helper()
 	d, err := a.Reserve(w.t.Context(), g)
-	if unknown := (*gang.UnknownError)(nil); errors.As(err, &unknown) {
+	if unknown := (*reserve.UnknownError)(nil); errors.As(err, &unknown) {
 		return "unknown: " + unknown.Message
 	}
 	require.NoError(w.t, err)
@@ -182,10 +182,10 @@ func newPod(name string) *v1.Pod {
 }
 
 // onA is a gang of pods on node a.
-func onA(caller string, pods ...*v1.Pod) *gang.Request {
-	g := &gang.Request{Scheduler: "scheduler", Caller: caller, Mode: ledger.AllOrNothing, Fingerprint: "f"}
+func onA(caller string, pods ...*v1.Pod) *reserve.Request {
+	g := &reserve.Request{Scheduler: "scheduler", Caller: caller, Mode: ledger.AllOrNothing, Fingerprint: "f"}
 	for _, p := range pods {
-		g.Pods = append(g.Pods, gang.Pod{Ref: ref(p), Node: "a"})
+		g.Pods = append(g.Pods, reserve.Pod{Ref: ref(p), Node: "a"})
 	}
 	return g
 }
