@@ -6,9 +6,9 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/dra/account"
-	"github.com/globalreserve/globalreserve/pkg/gates"
 )
 
 // ResourceClaimQuery is a write of a ResourceClaim's devices that the API server asks about before it carries it out.

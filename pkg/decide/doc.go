@@ -4,11 +4,11 @@
 //
 //	request -> which pod?          pods.go       the API server's copy, never the request's
 //	        -> the question        pkg/placement what it requests, its slots, its devices
-//	        -> the gates           pkg/gates     may it be given anything at all?
+//	        -> the gates           pkg/decide/gates     may it be given anything at all?
 //	        -> the ledger          pkg/ledger    is there capacity?
 //	        -> carry out           flight.go     the Binding, until its fate is known
 //
-// A new rule about who may have what goes into Gates.Refuse of pkg/gates.
+// A new rule about who may have what goes into Gates.Refuse of pkg/decide/gates.
 //
 // # One bind
 //

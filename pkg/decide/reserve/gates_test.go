@@ -16,9 +16,9 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/gates"
+	"github.com/globalreserve/globalreserve/pkg/decide/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
-	"github.com/globalreserve/globalreserve/pkg/gates"
-	"github.com/globalreserve/globalreserve/pkg/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
