@@ -14,7 +14,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
-	"github.com/globalreserve/globalreserve/pkg/tracing"
+	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 	"github.com/globalreserve/globalreserve/pkg/steady"
-	"github.com/globalreserve/globalreserve/pkg/tracing"
 )
 
 // defaultPort is the port GlobalReserve serves on.

@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/tracing"
+	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 )
 
 // Records are the annotations that tell what a pod was given, and by whom. Of an object under review only GlobalReserve

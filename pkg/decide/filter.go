@@ -12,7 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/tracing"
+	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 )
 
 // PodQuery names the pod that a scheduler asks about.

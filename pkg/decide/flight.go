@@ -14,7 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/tracing"
+	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 )
 
 // bind is a whole flight.

@@ -10,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/tracing"
+	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 )
 
 // Preempt says on which nodes the ledger has capacity for a pod once the victims there, named by their UIDs, are gone,

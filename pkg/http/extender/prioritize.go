@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/tracing"
+	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 )
 
 // prioritize scores the nodes by how much of them is used, and prefers the node
