@@ -44,7 +44,7 @@ LIBRARIES := pkg/reserver pkg/client
 # fails where a test is in none.
 TAGS := e2e,chaos,soak,costs
 # Unit tests of packages where nothing runs side by side; those of all others run under the race detector.
-PLAIN := /(cmd|docs|hack|manifests|scheduler-config|pkg/(apis|certificate|command|devices|kubectl|policy|resources|version))(/|$$)
+PLAIN := /(cmd|docs|hack|manifests|scheduler-config|pkg/(apis|app/command|devices|kubectl|policy|resources|version))(/|$$)
 UNIT_PKGS = $(shell $(GO) list ./... | grep -v /globalreserve/test/)
 # Modules whose tests are in the gate, beside the libraries, and those whose tests belong to make e2e and make bench-scheduler.
 GATE_MODULES := test/agreement test/sbom test/sim

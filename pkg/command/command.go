@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
-	"github.com/globalreserve/globalreserve/pkg/certificate"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -38,6 +37,6 @@ func New() *cobra.Command {
 		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
 	})
 	options.AddFlags(cmd.Flags())
-	cmd.AddCommand(policy.NewCommand(), certificate.NewCommand())
+	cmd.AddCommand(policy.NewCommand(), newCertificate())
 	return cmd
 }

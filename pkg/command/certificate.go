@@ -1,6 +1,4 @@
-// Package certificate makes what the server of the manifests serves TLS with, for clusters where nothing else issues
-// certificates.
-package certificate
+package command
 
 import (
 	"bytes"
@@ -29,8 +27,9 @@ const (
 // life is as long as that of the authorities that kubeadm makes.
 const life = 10 * 365 * 24 * time.Hour
 
-// NewCommand returns the command `certificate`.
-func NewCommand() *cobra.Command {
+// newCertificate returns the command `certificate`, which makes what the server of the manifests serves TLS with, for
+// clusters where nothing else issues certificates.
+func newCertificate() *cobra.Command {
 	inNamespace, name := namespace, secretName
 	cmd := &cobra.Command{
 		Use:   "certificate",

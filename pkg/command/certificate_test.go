@@ -1,4 +1,4 @@
-package certificate
+package command
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func TestCertificate(t *testing.T) {
 func made(t *testing.T, args ...string) (secret corev1.Secret) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := NewCommand()
+	cmd := newCertificate()
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
 	require.NoError(t, cmd.Execute())
@@ -62,7 +62,7 @@ func TestNamesOfNothing(t *testing.T) {
 		"--namespace=":    `--namespace "" is not the name of a namespace`,
 		"--namespace=a.b": "is not the name of a namespace", "--name=a_b": "is not the name of a Secret",
 	} {
-		cmd := NewCommand()
+		cmd := newCertificate()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs([]string{flag})
 		cmd.SetOut(io.Discard)
