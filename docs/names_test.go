@@ -19,7 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/yaml"
 
-	"github.com/globalreserve/globalreserve/pkg/command"
+	"github.com/globalreserve/globalreserve/pkg/app/command"
 	"github.com/globalreserve/globalreserve/pkg/kubectl"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )

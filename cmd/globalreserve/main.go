@@ -1,4 +1,4 @@
-// Command globalreserve is the GlobalReserve server. What its command line means is in pkg/command, what the server
+// Command globalreserve is the GlobalReserve server. What its command line means is in pkg/app/command, what the server
 // does is wired up in pkg/app.
 package main
 
@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/globalreserve/globalreserve/pkg/command"
+	"github.com/globalreserve/globalreserve/pkg/app/command"
 )
 
 func main() {

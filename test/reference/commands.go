@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/globalreserve/globalreserve/pkg/command"
+	"github.com/globalreserve/globalreserve/pkg/app/command"
 	"github.com/globalreserve/globalreserve/pkg/kubectl"
 )
 
