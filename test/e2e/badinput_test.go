@@ -32,7 +32,7 @@ type badRequest struct {
 }
 
 // badRequests are those that only a whole server shows: the limits it is started with, what it serves on its
-// port, and what it has to ask the API server about. All others are in the tests of pkg/server.
+// port, and what it has to ask the API server about. All others are in the tests of pkg/http.
 func badRequests() map[string]badRequest {
 	const (
 		malformed, missing, wrongMethod = http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed
