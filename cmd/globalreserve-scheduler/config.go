@@ -12,8 +12,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
 
-// checkFile refuses a command line whose configuration file cannot work with the ledger in the scheduler. What else
-// may be wrong with it kube-scheduler says itself.
+// checkFile refuses a command line whose configuration file cannot work with the ledger in the scheduler.
+// kube-scheduler itself reports anything else that is wrong with it.
 func checkFile(command *cobra.Command, _ []string) error {
 	file := command.Flags().Lookup("config").Value.String()
 	if file == "" {

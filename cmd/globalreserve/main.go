@@ -1,5 +1,5 @@
-// Command globalreserve is the GlobalReserve server. What its command line means is in pkg/app/command, what the server
-// does is wired up in pkg/app.
+// Command globalreserve is the GlobalReserve server. pkg/app/command has its command line, and pkg/app wires up what
+// the server does.
 package main
 
 import (

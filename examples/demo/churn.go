@@ -27,7 +27,7 @@ const (
 
 // controls are the switches of the page.
 type controls struct {
-	// Churn has pods come and go, Behind all schedulers ask GlobalReserve.
+	// Churn: pods come and go. Behind: all schedulers ask GlobalReserve.
 	Churn  bool `json:"churn"`
 	Behind bool `json:"behind"`
 }

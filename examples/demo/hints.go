@@ -11,7 +11,7 @@ type hint struct {
 	command, what string
 }
 
-// hintIndent is in front of each line to be typed, and of no other: who runs what was printed knows them by it.
+// hintIndent is in front of each line to be typed, and of no other: a program that runs these lines knows them by it.
 const hintIndent = "  "
 
 // printHints prints commands that can be taken as they are into a terminal in any folder, after two lines that say

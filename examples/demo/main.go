@@ -11,7 +11,7 @@ be looked at, until Ctrl-C.
   - page.go     the page that replays both runs and has the switches, from the files in page/
   - churn.go    what the switches do: pods come and go, the schedulers ask GlobalReserve or do not
   - cluster.go  the control plane with nodes, definitions, policies and schedulers; hints.go the commands to try
-  - stay.go     what `make cluster` runs: the same cluster, empty, for who writes a scheduler
+  - stay.go     what `make cluster` runs: the same cluster, empty, for people who write a scheduler
 
 The verdict comes from package clusterload, which watches the API server; the server under test has no
 say in it. The gang scheduler runs as a process of its own: this same program, by the hidden command

@@ -57,7 +57,7 @@ func newPage(t *tally) *page {
 	return &page{tally: t, phase: "the first run is about to start", links: []link{}, recording: newRecording()}
 }
 
-// serve has the page on loopback until stop.
+// serve serves the page on loopback until stop.
 func (p *page) serve(ctx context.Context) (err error) {
 	if p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("serve the page: %w", err)
@@ -99,7 +99,7 @@ func (p *page) handler() http.Handler {
 	return p.guard(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// guard keeps away pages of others that a browser has open: they know this one by another name, or ask from elsewhere.
+// guard keeps out other sites' pages that a browser has open: they use another host name, or come from another origin.
 func (p *page) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != p.listener.Addr().String() {
@@ -152,14 +152,14 @@ func (p *page) show(phase string) {
 	p.phase = phase
 }
 
-// link leads to a page elsewhere.
+// link adds a link to a page elsewhere.
 func (p *page) link(text, url string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.links = append(p.links, link{Text: text, URL: url})
 }
 
-// add has a run that is over replayed.
+// add adds a run that is over to the replay.
 func (p *page) add(r run) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

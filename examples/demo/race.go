@@ -62,7 +62,7 @@ func (d *demo) race(ctx context.Context, r race) (result, error) {
 	return final, d.stopSchedulers(r.schedulers)
 }
 
-// conflicts are what the server has seen that observes.
+// conflicts returns what the observing server has seen.
 func (d *demo) conflicts(ctx context.Context, r race, began time.Time) ([]bind, error) {
 	if r.observerURL == "" {
 		return nil, nil
@@ -127,7 +127,7 @@ func (d *demo) signal(r race, signal syscall.Signal) error {
 	return nil
 }
 
-// await waits for the end of a run and tells how it goes. A run in which pods are stuck ends with the
+// await waits for the end of a run and reports how it goes. A run in which pods are stuck ends with the
 // timeout and is a result too.
 func (d *demo) await(ctx context.Context) (clusterload.Snapshot, error) {
 	telling, done := context.WithCancel(ctx)

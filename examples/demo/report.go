@@ -47,7 +47,7 @@ func (r result) summary() string {
 		r.Bound, r.Wanted, r.Took.Seconds(), r.Overcommitted)
 }
 
-// rows are the lines of the table: what is told, and what it was in each run.
+// rows are the lines of the table: a name, and its value in each run.
 func rows(results ...result) [][]string {
 	var all [][]string
 	row := func(name string, cell func(result) string) {

@@ -10,10 +10,10 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
-// ownScheduler is the name that the commands of `make cluster` take for the scheduler of who tries it.
+// ownScheduler is the name of the user's own scheduler in the commands of `make cluster`.
 const ownScheduler = "my-scheduler"
 
-// runCluster is `make cluster`: an empty cluster for who writes a scheduler, until the context ends.
+// runCluster is `make cluster`: an empty cluster for people who write a scheduler, until the context ends.
 func runCluster(ctx context.Context, out io.Writer, nodes, cpus int, policyFile string) (err error) {
 	if nodes < 1 || cpus < 1 {
 		return fmt.Errorf("--nodes %d --cpus %d: give numbers from 1 on", nodes, cpus)

@@ -31,7 +31,7 @@ type recording struct {
 type run struct {
 	Result result `json:"result"`
 	Binds  []bind `json:"binds"`
-	// Conflicts are the binds of which an observing server has said that there was no capacity for the pod.
+	// Conflicts are the binds for whose pod an observing server found no capacity.
 	Conflicts []bind `json:"conflicts,omitempty"`
 }
 
@@ -47,7 +47,7 @@ func newRecording() recording {
 	return recording{Nodes: nodeCount, NodeCPUs: nodeCPUs, PodCPUs: podCPUs, Schedulers: schedulerNames}
 }
 
-// tally is told every event of a pod: it knows who is on which node, and records the binds of a run.
+// tally receives every event of a pod: it knows which pod is on which node, and records the binds of a run.
 type tally struct {
 	mu    sync.Mutex // guards what follows
 	pods  map[types.UID]*tallied
@@ -118,8 +118,7 @@ func (t *tally) recorded() []bind {
 	return slices.Clone(t.binds)
 }
 
-// now is who is on which node, each node's pods in the order of their binds, by their schedulers, and how many pods
-// wait.
+// now returns the schedulers of each node's pods, in the order of their binds, and how many pods wait.
 func (t *tally) now() (nodes [][]int, waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +163,7 @@ func overcommitted(nodes [][]int) int {
 	return count
 }
 
-// nodesAt are the nodes of a run after so many milliseconds, as tally.now has them.
+// nodesAt returns the nodes of a run after so many milliseconds, as tally.now does.
 func (r run) nodesAt(millis int64) [][]int {
 	nodes := make([][]int, nodeCount)
 	for _, b := range r.Binds {

@@ -65,7 +65,7 @@ func run(ctx context.Context, options app.Options, name string) (err error) {
 		defer cancel()
 		err = errors.Join(err, server.Stop(stopping))
 	}()
-	// Before that the ledger is not complete, and every call would be told so.
+	// Before that the ledger is not complete, and every call would return an error that says so.
 	if err := server.WaitReady(ctx); err != nil {
 		return ignoreEnd(ctx, err)
 	}
@@ -94,7 +94,7 @@ func schedule(ctx context.Context, server *app.App, api kubernetes.Interface, na
 	return errors.Join(err, <-served)
 }
 
-// ignoreEnd takes an error for what it is: the end that was asked for.
+// ignoreEnd drops an error that comes after ctx has ended: that end was asked for.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

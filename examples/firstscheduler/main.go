@@ -76,7 +76,7 @@ func run(ctx context.Context, kubeconfig, name, url string, ttl time.Duration) e
 	if _, err := api.Discovery().ServerVersion(); err != nil {
 		return fmt.Errorf("the cluster does not answer: %w; is --kubeconfig the right one?", err)
 	}
-	// The client repeats what got no answer. Not for long here: the queue tries again, too, and says so.
+	// The client repeats a request without an answer, here not for long: the queue tries again, too, and logs it.
 	server, err := client.New(client.Options{URL: url, RetryFor: 10 * time.Second})
 	if err != nil {
 		return fmt.Errorf("--globalreserve-url: %w", err)
@@ -203,7 +203,7 @@ func (s *scheduler) bind(ctx context.Context, pod *v1.Pod, node string, request 
 	})
 	var unknown *reserver.UnknownOutcomeError
 	if err == nil || errors.As(err, &unknown) {
-		return err // if the pod is bound after all, the informer tells, and there is nothing to do
+		return err // if the pod is bound after all, the informer shows it, and there is nothing to do
 	}
 	// Not bound: give the capacity back at once, so that others need not wait for its time to be over.
 	back := &reserver.Request{SchedulerName: s.name, Pods: request.Pods, Nodes: request.Nodes}

@@ -74,8 +74,8 @@ type App struct {
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
 	forwarder    *forward.Forwarder
-	// follow is open when pods and nodes are to be followed: another server leads, or this one takes over.
-	// current is open when the ledger has everything that was written before this one took over.
+	// mayFollow is open when pods and nodes are to be followed: another server leads, or this one takes over.
+	// caughtUp is open when the ledger has everything that was written before this one took over.
 	mayFollow, caughtUp *informer.Latch
 
 	checks *auth.Checks
@@ -163,7 +163,7 @@ func (a *App) takeOverGangs() {
 	}
 }
 
-// baseParts run whoever decides, in the order they are started; they are stopped in reverse.
+// baseParts run whichever server decides, in the order they are started; they are stopped in reverse.
 func (a *App) baseParts() []part {
 	list := []part{{"events", a.recordEvents}, {"definitions of kinds", a.definitions.Run}}
 	if a.watcher != nil {
@@ -302,9 +302,9 @@ func (a *App) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends the server. What it is asked from now on it passes on to the next leader, for which it gives the Lease up
-// as soon as all that it was asked before is done. It goes on doing so for the time of --shutdown-delay, so that those
-// who ask have somewhere else to go when it listens no more. All of that ends with ctx at the latest.
+// Stop ends the server. It passes new requests on to the next leader, for which it gives up the Lease as soon as all
+// earlier ones are done. It goes on doing so for the time of --shutdown-delay, so that callers have another server to
+// go to when it listens no more. All of that ends with ctx at the latest.
 func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
 	close(a.streams)

@@ -287,7 +287,7 @@ func TestServerStartErrors(t *testing.T) {
 	}
 }
 
-// A program that has the server in its process reserves by it, and is told while it does not decide, and when it stops.
+// A program with the server in its process reserves by it, and gets errors while it does not decide, and when it stops.
 func TestServerInTheSameProcess(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"}}
 	a, err := New(testOptions(), testClients(fake.NewClientset(testNode("a"), pod)), io.Discard)

@@ -9,9 +9,9 @@ import (
 // watchBuffer is how much of a watch is read at once.
 const watchBuffer = 64 << 10
 
-// bufferWatches has the answers to watches read in large pieces. client-go reads the length of each object, and then
-// the object; over HTTP/2 each of these tells the API server that it may send as much again, by a system call here and
-// some work there. While all pods of a cluster come that is a tenth of what it takes.
+// bufferWatches reads the answers to watches in large pieces. client-go reads the length of each object, and then the
+// object; over HTTP/2 each of these reads allows the API server to send as much again, by a system call here and some
+// work there. While all pods of a cluster come that is a tenth of what it takes.
 type bufferWatches struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

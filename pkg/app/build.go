@@ -115,7 +115,7 @@ func (a *App) build(clients Clients) (err error) {
 	return nil
 }
 
-// registerIntake has the metrics tell which build this is, and what it takes in.
+// registerIntake registers the metrics of this build and of what it takes in.
 func (a *App) registerIntake() {
 	build := version.Get()
 	a.metrics.RegisterBuild(build.GitVersion, build.GitCommit, build.GoVersion)
@@ -125,8 +125,8 @@ func (a *App) registerIntake() {
 	})
 }
 
-// buildCluster sets up what keeps pods and nodes in step with the ledger. It is told of what the
-// parts built later need to know by methods of the App.
+// buildCluster sets up what keeps pods and nodes in step with the ledger. It reaches the parts that are built later by
+// methods of the App.
 func (a *App) buildCluster(client kubernetes.Interface) (err error) {
 	if a.kinds, err = kindsOfGangs(a.options.PolicyFile); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (a *App) buildCluster(client kubernetes.Interface) (err error) {
 	return nil
 }
 
-// buildObjects sets up what keeps our own kinds of objects in step with the ledger, and what knows those of others.
+// buildObjects sets up what keeps our own kinds of objects in step with the ledger, and what follows those of others.
 func (a *App) buildObjects(clients Clients) {
 	a.reservations = reservations.New(reservations.Options{
 		Ledger: a.ledger, Client: clients.Reservations, Nodes: a.cache.Nodes, Pods: a.cache.Pods, Matcher: a.question.Matcher,
@@ -212,7 +212,7 @@ func (a *App) buildWaiting(clients Clients) {
 	})
 }
 
-// buildAutoscaling sets up what cluster autoscalers are told.
+// buildAutoscaling sets up what informs cluster autoscalers.
 func (a *App) buildAutoscaling(clients Clients) {
 	o := autoscaling.Options{
 		Ledger: a.ledger, Policy: a.policies, Metrics: a.metrics, Log: a.log, Client: clients.Core,

@@ -21,9 +21,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// What follows tells one part of the server of another.
+// The methods below notify one part of the server of changes in another.
 
-// watchAges looks once a second whether anything was heard too long ago, so that no decision has to.
+// watchAges checks once a second whether the latest news of a kind is too old, so that no decision has to.
 func (a *App) watchAges(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -38,7 +38,7 @@ func (a *App) watchAges(ctx context.Context) error {
 	}
 }
 
-// ages returns how long ago anything was heard of each kind that decisions rest on.
+// ages returns the age of the latest news of each kind that decisions rest on.
 func (a *App) ages() map[string]time.Duration {
 	ages := a.cache.Ages()
 	if a.options.Observe {
@@ -51,8 +51,8 @@ func (a *App) ages() map[string]time.Duration {
 }
 
 // allAges is ages, and the ages of watches that only some of the pods depend on, or the way to the server that
-// decides. Gangs and ResourceClaims are not decided on old news of them, which their packages see to. Of Deployments,
-// DeviceClasses, templates and LedgerTerms what is known goes on to count.
+// decides. The packages of gangs and ResourceClaims see to it that nothing is decided on old news of these. Of
+// Deployments, DeviceClasses, templates and LedgerTerms the latest known state goes on to count.
 func (a *App) allAges() map[string]time.Duration {
 	ages := a.ages()
 	maps.Copy(ages, a.gangs.Ages())
@@ -72,7 +72,7 @@ func (a *App) synced() bool {
 		a.gangs.Synced()
 }
 
-// staleKinds says what was heard of too long ago to decide on, or "".
+// staleKinds names the kinds whose latest news is too old to decide on, or is "".
 func (a *App) staleKinds() string { return a.health.staleKinds() }
 
 // troubles says why kinds that decisions rest on cannot be read, and what to do about it, or "".
@@ -84,8 +84,8 @@ func (a *App) troubles() string {
 	return informer.Troubles(all)
 }
 
-// besides says why kinds cannot be read that only some pods need, which are those of gangs, with devices of DRA, with a
-// template of claims, or whose Deployment keeps their capacity; and what autoscalers cannot be told.
+// besides says why kinds cannot be read that only some pods need: those of gangs, with devices of DRA, with a template
+// of claims, or whose Deployment keeps their capacity. It also says what cannot be written for autoscalers.
 func (a *App) besides() (lines string) {
 	unread := a.gangs.Troubles()
 	maps.Copy(unread, a.claims.Troubles())
@@ -122,7 +122,7 @@ func (a *App) waits(namespace, name string, uid types.UID) bool {
 
 func (a *App) onCatchUp(since uint64) { a.waiting.CatchUp(since) }
 
-// lookAgain has what waits looked at again for what the ledger has no event for.
+// lookAgain retries what waits after a change that the ledger has no event for.
 func (a *App) lookAgain() {
 	a.reservations.Retry()
 	a.arbiter.LookAgain()
@@ -156,7 +156,7 @@ func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejec
 	return a.keeper.Keep(last)
 }
 
-// bound tells of a pod that has a node now, or was found with one; bypassed: nobody asked first.
+// bound is called for a pod that has a node now, or was found with one; bypassed: nobody asked the server first.
 func (a *App) bound(pod *cluster.Pod, bypassed bool) {
 	a.waiting.Settled(pod.Ref.UID)
 	if a.health.undecided() == "" {
@@ -183,7 +183,7 @@ func (a *App) bypassed(pod *cluster.Pod) {
 	}).Warn("a pod was bound without asking: put its scheduler behind this server")
 }
 
-// deviceClaimChanged tells those who know pods that a claim they name came, went or was made anew.
+// deviceClaimChanged notifies the parts that know pods: a claim that pods name came, went or was made anew.
 func (a *App) deviceClaimChanged(namespace, name string) {
 	a.cache.ObserveClaimants(namespace, name)
 	a.waiting.DeviceClaimChanged(namespace, name)
@@ -201,7 +201,7 @@ func (a *App) waitComplete(ctx context.Context) error {
 	return nil
 }
 
-// gangChanged has the members of a gang tried again: it may need another number of them now, or what was wrong with it
+// gangChanged wakes the waiting members of a gang: it may need another number of them now, or what was wrong with it
 // may have been put right.
 func (a *App) gangChanged(key kinds.Key) {
 	if !a.synced() {
@@ -228,13 +228,13 @@ func (a *App) policyLoaded(p *policy.Policy) {
 	}
 }
 
-// limitsChanged tells those who wait for a namespace, or a caller, to have less than it may, or for a gate to open.
+// limitsChanged wakes what waits for a namespace, or a caller, to have less than it may, or for a gate to open.
 func (a *App) limitsChanged() {
 	a.waiting.LimitsChanged()
 	a.lookAgain()
 }
 
-// policyFailed tells operators what they would otherwise find in the log only.
+// policyFailed reports an error of the policy file by a metric and an Event, not in the log only.
 func (a *App) policyFailed(err error) {
 	a.metrics.PolicyReloadFailed()
 	a.log.WithError(err).Error("the policy file is not in force, or not all of it")
@@ -262,7 +262,7 @@ func (a *App) recordEvents(ctx context.Context) error {
 	return nil
 }
 
-// about says whose account this is, and what it is complete in.
+// about says which server's account this is, and which parts of it are complete.
 func (a *App) about() reserver.DumpAnswer {
 	return reserver.DumpAnswer{
 		Server: a.elector.Identity(), Undecided: a.health.undecided(), Pods: a.cache.Synced(), Objects: a.synced(),

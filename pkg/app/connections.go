@@ -12,7 +12,7 @@ import (
 const spareConnections = 64
 
 // connections keeps the number of open connections within a limit. Where there are too many, the one that has waited
-// for a request for the longest time is closed: who holds connections open keeps nobody out.
+// for a request for the longest time is closed: a client that holds connections open keeps nobody out.
 type connections struct {
 	most int
 

@@ -2,5 +2,5 @@
 // Options into a running server (App) and stops it again without losing a bind.
 //
 // Nothing is decided here. A new part of the server is built in its own package, and wired up in build.go. Where a part
-// has to tell something to one that is built later, it calls a method of the App in callbacks.go.
+// has to notify one that is built later, it calls a method of the App in callbacks.go.
 package app

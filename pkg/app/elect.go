@@ -17,7 +17,7 @@ import (
 // ElectionOptions configures the election of the server that decides, among all servers of
 // a cluster.
 type ElectionOptions struct {
-	// LeaderElect false has this server decide without being elected.
+	// LeaderElect false makes this server decide without being elected.
 	LeaderElect bool
 	// Namespace is that of the Lease; all servers of a cluster name the same.
 	Namespace string
@@ -29,7 +29,7 @@ func defaultElection() ElectionOptions {
 	return ElectionOptions{LeaderElect: true, Namespace: metav1.NamespaceSystem, Times: election.DefaultTimes()}
 }
 
-// addFlags has the names that Kubernetes' own components have.
+// addFlags uses the flag names of Kubernetes' own components.
 func (o *ElectionOptions) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
 		"let one server of the cluster decide at any time; without it two servers give the same capacity away twice")

@@ -18,10 +18,10 @@ import (
 
 // What follows is for a program that has the server in its own process.
 
-// Handler serves what is served over TLS to callers in this process: who is asking is said by auth.As.
+// Handler returns what is served over TLS, for callers in this process: auth.As says who is calling.
 func (a *App) Handler() http.Handler { return a.known }
 
-// Waiting are the pods that wait. A scheduler that is asked by nobody over HTTP leaves its own out of them by Host; see
+// Waiting are the pods that wait. A scheduler in this process takes its own pods out of them by Host; see
 // pkg/schedulerplugin.
 func (a *App) Waiting() *requeue.Pods { return a.waiting }
 
@@ -32,7 +32,7 @@ func (a *App) Deciding() bool { return !a.health.stopping.Load() && a.health.und
 // Ledger returns the account.
 func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }
 
-// Gates are what is asked before the ledger.
+// Gates are asked before the ledger.
 func (a *App) Gates() *gates.Gates { return a.ledger.Gates }
 
 // Arbiter is what decides on pods for all integration paths.

@@ -15,7 +15,7 @@ import (
 )
 
 // A policy file that is loaded later may change the deadline of gangs, and not their kinds: those are in force that the
-// server has started with, and that is told.
+// server has started with, and that is reported.
 func TestKindsOfGangsAreThoseOfTheStart(t *testing.T) {
 	o := testOptions()
 	o.PolicyFile = filepath.Join(t.TempDir(), "policy.yaml")

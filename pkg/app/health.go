@@ -22,11 +22,11 @@ type health struct {
 	troubles func() string
 	observes bool                   // it decides nothing
 	leads    func() string          // why this server is not the one that decides, or ""
-	stale    atomic.Pointer[string] // the kinds of which nothing was heard for too long to decide; nil or empty: none
+	stale    atomic.Pointer[string] // the kinds whose latest news is too old to decide on; nil or empty: none
 	fence    func() (fence election.Fence, known bool)
 	// unreachable says why the server that decides cannot be asked from here, or "".
 	unreachable func() string
-	// besides are lines, each after a line break, about what cannot be done and is no reason to decide nothing.
+	// besides returns lines, each after a line break, about trouble that does not keep the server from deciding.
 	besides  func() string
 	metrics  *metrics.Metrics
 	stopping atomic.Bool
@@ -71,7 +71,7 @@ func (h *health) aboutTroubles() string {
 	return ""
 }
 
-// staleKinds says what was heard of too long ago to decide on, or "".
+// staleKinds names the kinds whose latest news is too old to decide on, or is "".
 func (h *health) staleKinds() string {
 	if what := h.stale.Load(); what != nil {
 		return *what
@@ -79,7 +79,7 @@ func (h *health) staleKinds() string {
 	return ""
 }
 
-// aboutFence says whether this server found that the API server refuses what one before it sends.
+// aboutFence says whether this server found that the API server refuses what a server before it sends.
 func (h *health) aboutFence() string {
 	fence, known := h.fence()
 	switch {
@@ -92,7 +92,7 @@ func (h *health) aboutFence() string {
 	}
 }
 
-// handler serves probes and metrics alone, on a port where nobody who asks for decisions can be in their way.
+// handler serves probes and metrics alone, on a port where requests for decisions cannot be in their way.
 func (h *health) handler() http.Handler {
 	router := httpjson.NewRouter()
 	h.register(router)
@@ -156,8 +156,8 @@ func (h *health) gate(next http.Handler) http.Handler {
 	})
 }
 
-// lettingGo has clients of a stopping server make their next connection elsewhere. A connection that is closed while
-// nothing was asked on it may be closed just when something is.
+// lettingGo makes clients of a stopping server open their next connection elsewhere. An idle connection that the
+// server closes may be closed just when a request is sent on it.
 func (h *health) lettingGo(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.stopping.Load() {
@@ -181,8 +181,8 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, why string, outc
 	httpjson.WriteError(w, httpjson.Errorf(status, "%s", why))
 }
 
-// exempt reports whether a path is served without the account, tells itself how complete that is, or asks the
-// arbiter, which says itself that it does not decide yet.
+// exempt reports whether a path needs no gate: it is served without the account, its answer says how complete the
+// account is, or it asks the arbiter, which itself says that it does not decide yet.
 func exempt(path string) bool {
 	switch path {
 	case "/livez", "/readyz", "/healthz", "/metrics", "/version", "/openapi.yaml", "/reserve", "/unreserve",

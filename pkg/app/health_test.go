@@ -34,7 +34,7 @@ func newHealth() *health {
 	}
 }
 
-// A server becomes ready while a request is being kept back: the request must be told why it was,
+// A server becomes ready while a request is being kept back: the answer must say why it was,
 // because an answer with no Error says that it was granted.
 func TestGateWhileTheServerBecomesReady(t *testing.T) {
 	for _, path := range []string{"/filter", "/bind", "/v1/nodes"} {
@@ -144,7 +144,7 @@ func newArbiter(t *testing.T, api decide.API, h *health) *decide.Arbiter {
 	return w.New(t, func(o *decide.Options) { o.API = api })
 }
 
-// Nobody waits for a server that only observes to read pods and nodes; what it has read is told when that is all.
+// Nobody waits for a server that only observes to read pods and nodes; it reports that when it has read all.
 func TestGateOfAnObserver(t *testing.T) {
 	h := newHealth()
 	h.observes, h.synced = true, func() bool { return false }

@@ -12,8 +12,8 @@ import (
 
 var errCrossOrigin = errors.New("requests of other sites are not served")
 
-// notForBrowsers refuses what the pages of other sites have a browser send, where nobody has to say who they are.
-// A site can have its own name point to 127.0.0.1 (DNS rebinding): on loopback, requests are for localhost, for an
+// notForBrowsers refuses requests that pages of other sites send by a browser, where callers need not say who they are.
+// A site can point its own name to 127.0.0.1 (DNS rebinding): on loopback, requests have to be for localhost, for an
 // address, or for one of these names.
 func notForBrowsers(names []string, next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
@@ -37,8 +37,7 @@ func onLoopback(r *http.Request) bool {
 	return ok && address.IP.IsLoopback()
 }
 
-// local reports whether a Host says localhost, or an address: that is no name that anybody else could have point
-// here.
+// local reports whether a Host says localhost, or an address: nobody else can point such a name here.
 func local(host string) bool {
 	host = hostOf(host)
 	return host == "" || strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil

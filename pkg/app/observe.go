@@ -8,9 +8,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/http/observe"
 )
 
-// What follows is of a server with --observe; see pkg/http/observe. It knows the pods and the nodes and nothing else: what
-// writes to the cluster, or follows what only a server that decides needs, does not run. It has no part in the
-// election, and passes nothing on to who leads.
+// The code below is for a server with --observe; see pkg/http/observe. It knows the pods and the nodes and nothing
+// else: parts that write to the cluster, or follow what only a server that decides needs, do not run. It takes no part
+// in the election, and passes nothing on to the leader.
 
 // observing returns the options without what a server that only observes has no use for: nothing is passed on to it.
 func (o Options) observing() Options {
@@ -41,7 +41,7 @@ func (a *App) startObserving(ctx context.Context) {
 	a.serving.start(ctx, a.servingParts()...)
 }
 
-// refusesNothing reports whether a server that only observes says yes by a path, whatever it has read by then: a
+// refusesNothing reports whether a server that only observes answers yes on a path, whatever it has read by then: a
 // scheduler, or the API server, must not wait for it.
 func refusesNothing(path string) bool {
 	switch path {
@@ -68,7 +68,7 @@ func (a *App) forwarded(passes func(path string) bool, local http.Handler) http.
 	return a.forwarder.Handler(passes, local)
 }
 
-// reserveRefusal is why nobody is given a reservation here, or "".
+// reserveRefusal says why this server grants no reservations, or is "".
 func (a *App) reserveRefusal() string {
 	if a.options.Observe {
 		return observe.ReserveText

@@ -55,7 +55,7 @@ type Options struct {
 	// ignoredResources of kube-scheduler's NodeResourcesFit: extended resources
 	// that a DeviceClass maps to devices, which dynamic resource allocation counts.
 	IgnoredResources []string
-	// Observe has the server decide nothing and refuse nothing, and tell what it would have refused.
+	// Observe makes the server decide nothing and refuse nothing, and report what it would have refused.
 	Observe bool
 	// PolicyFile is the path of the policy file; empty means the default policy.
 	PolicyFile string

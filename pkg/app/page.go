@@ -9,8 +9,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/http/ui"
 )
 
-// validatePage checks where the page is served. Tokens are shown to it: off loopback it speaks TLS, unless told
-// otherwise.
+// validatePage checks where the page is served. Clients show tokens to it: off loopback it has to speak TLS, unless
+// AllowInsecureHTTP is set.
 func (o *Options) validatePage() error {
 	if err := validateAddress("--ui-address", o.UIAddress); err != nil {
 		return err
@@ -30,9 +30,9 @@ func isLocal(address string) bool {
 	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
-// buildPage sets up the listener of the page. Who asks there may see what he may see elsewhere: where plain HTTP is
-// served on loopback, everybody on this host may see everything, and so on the page's port, if that is on loopback,
-// too. Everywhere else the page shows a token, or what is in front of it does.
+// buildPage sets up the listener of the page. Its clients may see what they may see elsewhere: where plain HTTP is
+// served on loopback, everybody on this host may see everything, and so on the page's port, too, if that is on
+// loopback. Everywhere else the page shows a token, or what is in front of it does.
 func (a *App) buildPage(routes http.Handler) {
 	if a.options.UIAddress == "" {
 		return

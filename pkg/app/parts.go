@@ -34,7 +34,7 @@ type runningPart struct {
 
 func newParts() *parts { return &parts{failed: make(chan error, 1)} }
 
-// start has parts run in the background, unless they have been stopped. What they do must outlive ctx, because a
+// start runs parts in the background, unless they have been stopped. What they do must outlive ctx, because a
 // stop still needs it; its values are kept.
 func (p *parts) start(ctx context.Context, list ...part) {
 	p.mu.Lock()
@@ -56,7 +56,7 @@ func (p *parts) start(ctx context.Context, list ...part) {
 			if ctx.Err() == nil {
 				select {
 				case p.failed <- err:
-					return // told once
+					return // reported once
 				default: // another part was first
 				}
 			}
@@ -65,8 +65,8 @@ func (p *parts) start(ctx context.Context, list ...part) {
 	}
 }
 
-// stop ends the parts one by one, the last started first, and returns what they had
-// to say.
+// stop ends the parts one by one, the last started first, and returns their errors,
+// but for one that was sent to failed.
 func (p *parts) stop() error {
 	p.mu.Lock()
 	running := p.running

@@ -23,7 +23,7 @@ import (
 type PeerOptions struct {
 	// Address to listen on for other servers. Port 0 chooses a free one. Empty: they cannot reach this one.
 	Address string
-	// URL is where they do. Empty: it is found out.
+	// URL is where they reach this one. Empty: the server finds it out.
 	URL string
 }
 
@@ -102,9 +102,9 @@ func (a *App) buildPeers(clients Clients) (err error) {
 }
 
 // serve sets up the listeners: the plain one and that of TLS, whose requests are passed on where this server does
-// not decide, and the one that takes what others passed on. What a caller sends in a second is bounded where it comes
-// in, and so not again where it was passed on. On a port of loopback all callers look the same, and may do everything
-// anyhow: a bound would have one of them that runs wild keep the scheduler out, which so gets at least its turns.
+// not decide, and the one that takes what others passed on. A caller's rate is bounded where its requests come in, and
+// not again where they are passed on. On a port of loopback all callers look the same, and may do everything anyhow:
+// with a bound, one that runs wild would keep out the scheduler, which without it gets at least its turns.
 func (a *App) serve(routes http.Handler) {
 	routes = a.health.gate(routes)
 	if a.options.HealthAddress != "" {
@@ -163,7 +163,7 @@ func decides(path string) bool {
 	}
 }
 
-// advertise tells the other servers where the port for them is.
+// advertise publishes where the port for the other servers is.
 func (a *App) advertise() error {
 	if a.peers == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Other servers are told an address that leads here.
+// Other servers get an address that leads here.
 func TestAdvertised(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)

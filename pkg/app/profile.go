@@ -9,7 +9,7 @@ import (
 // maxProfiles is how many connections the port of profiles has.
 const maxProfiles = 8
 
-// validateProfile checks where profiles are served. Profiles tell the names of pods, and take as long as the client
+// validateProfile checks where profiles are served. Profiles show the names of pods, and take as long as the client
 // says. So they are for clients on this host only.
 func (o *Options) validateProfile() error {
 	if err := validateAddress("--profile-address", o.ProfileAddress); err != nil {

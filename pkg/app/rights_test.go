@@ -130,7 +130,7 @@ func TestAgesOfWatches(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// What autoscalers cannot be told is no reason to decide nothing, and is said where somebody asks.
+// What cannot be written for autoscalers is no reason to decide nothing, and is said where somebody asks.
 func TestMissingRightsOfAutoscaling(t *testing.T) {
 	core := fake.NewClientset(testNode("secret-node"))
 	fence(t, core)

@@ -29,15 +29,15 @@ type SecureOptions struct {
 	CertFile, KeyFile string
 	// BindAddress is the IP address to serve on.
 	BindAddress string
-	// Port to serve on; 0 chooses a free one, which the log tells.
+	// Port to serve on; 0 chooses a free one, which is logged.
 	Port int
-	// ClientCAFile is the path of the authorities whose client certificates tell who
-	// a caller is. It is read again when it changes. Empty: only tokens do.
+	// ClientCAFile is the path of the authorities whose client certificates identify
+	// a caller. It is read again when it changes. Empty: only tokens do.
 	ClientCAFile string
 	// AdmissionClients are the names of the callers that may call the webhook.
-	// Empty: nobody may. user.Anonymous stands for whoever reaches the port.
+	// Empty: nobody may. user.Anonymous stands for everybody who reaches the port.
 	AdmissionClients []string
-	// AdmissionWarn has the webhook warn where it would refuse.
+	// AdmissionWarn makes the webhook warn where it would refuse.
 	AdmissionWarn bool
 }
 
@@ -90,13 +90,13 @@ type secureServer struct {
 	files []func(ctx context.Context)
 }
 
-// readFiles has the server know its certificate, and who may ask it.
+// readFiles sets up the server's certificate, and which callers it serves.
 func (s *secureServer) readFiles() error {
 	serving, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", s.options.CertFile, s.options.KeyFile)
 	if err != nil {
 		return fmt.Errorf("--tls-cert-file and --tls-private-key-file cannot be used: %w", err)
 	}
-	// A certificate that does not count is no reason to end a handshake: the answer tells.
+	// A certificate that does not count does not end the handshake: the answer reports it.
 	base := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		ClientAuth: tls.RequestClientCert,

@@ -82,8 +82,8 @@ func (s *httpServer) listen() error {
 }
 
 // run serves, over TLS if the server has a configuration for it, until ctx ends. It
-// lets requests under way finish then while draining's context lasts, and cuts them
-// off.
+// then lets requests under way finish while draining's context lasts, and cuts off
+// the rest.
 func (s *httpServer) run(ctx context.Context, draining func() context.Context) error {
 	// A few more than there may be: each that comes in ends the one that is idle for the longest time.
 	listener := netutil.LimitListener(s.listener, s.most+spareConnections)

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// newsEvery is how often it is looked for pods that a scheduler has just found unschedulable. Karpenter waits for one
-	// second after such news before it looks at pods.
+	// newsEvery is how often the Holder looks for pods that a scheduler has just found unschedulable. Karpenter waits for
+	// one second after such news before it looks at pods.
 	newsEvery = 400 * time.Millisecond
-	// allEvery is how often all of them are looked at: what a limit leaves may have changed.
+	// allEvery is how often it looks at all of them: what a limit leaves may have changed.
 	allEvery = 5 * time.Second
 	// A namespace over its quota may have many pods. No more than podBurst are written before others are looked at.
 	podWritesPerSecond, podBurst = 100, 50
 	// A scheduler that writes its reason again within contested, which is longer than kube-scheduler's back-off, may do so
-	// for the sake of the write itself, and is not to be fought: the pod is left to it for a pause, each twice as long as
+	// because of the Holder's write, and is not to be fought: the pod is left to it for a pause, each twice as long as
 	// the one before.
 	contested                   = 30 * time.Second
 	firstPodPause, mostPodPause = 5 * time.Second, time.Minute
 )
 
-// Holder has no nodes be made for pods that a limit keeps waiting: it gives their condition PodScheduled another reason
-// than Unschedulable, which autoscalers look for. Make it with NewHolder; it can run once.
+// Holder keeps autoscalers from making nodes for pods that a limit keeps waiting: it gives their condition PodScheduled
+// another reason than Unschedulable, which autoscalers look for. Make it with NewHolder; it can run once.
 type Holder struct {
 	*writes
 
@@ -48,7 +48,7 @@ type Holder struct {
 // mark is what is remembered of a pod that was held back.
 type mark struct {
 	at    time.Time
-	pause time.Duration // of which the pod is left to its scheduler after that; 0 where that has left it alone
+	pause time.Duration // how long the pod is left to its scheduler after that; 0 where that has left it alone
 }
 
 // NewHolder makes a Holder and starts nothing.
@@ -133,8 +133,8 @@ func (h *Holder) isRight(pod *cluster.Pod, now time.Time) bool {
 	return known && !held && now.Sub(m.at) < m.pause
 }
 
-// why returns what keeps a pod waiting whatever nodes there are, "" where nothing does. Of a scheduler that never asks
-// the server nobody knows whether the limits hold for it. A member of a gang is tried again after each write.
+// why returns what keeps a pod waiting whatever nodes there are, "" where nothing does. It is not known whether the
+// limits hold for a scheduler that never asks the server. A member of a gang is tried again after each write.
 func (h *Holder) why(pod *cluster.Pod) string {
 	caller, asks := h.Waiting.AskedBy(pod.Scheduler)
 	if !asks || !h.holds() || pod.Gang != nil {
@@ -164,7 +164,7 @@ func (h *Holder) write(ctx context.Context, pod *cluster.Pod, now time.Time) boo
 		h.marks[pod.Ref.UID] = h.marks[pod.Ref.UID].next(now)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return true // the watch brings what it is now
+		return true // the watch delivers what it is now
 	}
 	if err != nil && ctx.Err() == context.Canceled {
 		return false
@@ -177,7 +177,7 @@ func (h *Holder) write(ctx context.Context, pod *cluster.Pod, now time.Time) boo
 	return err == nil || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
 
-// next is what is remembered of a pod that is held back now, after m.
+// next returns the mark of a pod that is held back now, after m.
 func (m mark) next(now time.Time) mark {
 	if m.at.IsZero() || now.Sub(m.at) > m.pause+contested {
 		return mark{at: now}

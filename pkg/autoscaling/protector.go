@@ -18,12 +18,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
-// fieldManager is under which name nodes are annotated. It is no name of a term: the next server takes off what this
-// one has put on, and what a server before writes late is put right by the one that decides.
+// fieldManager is the name under which nodes are annotated. It is no name of a term: the next server takes off what
+// this one has put on, and the server that decides corrects what one before it writes late.
 const fieldManager = "globalreserve-autoscaling"
 
 const (
-	// lookEvery is how often it is looked for what is to be written.
+	// lookEvery is how often Protector and Provisioner look for what is to be written.
 	lookEvery = time.Second
 	// protectAfter is for how long something has to be kept on a node until that is written: gangs that are bound at
 	// once would be two writes for each node.
@@ -75,8 +75,8 @@ type change struct {
 	keeps bool
 }
 
-// look returns nodes that have been other than they are to be for long enough: those that keep something first, then
-// those that were not tried yet. They are no more than can be written at once, because what is kept changes meanwhile.
+// look returns nodes whose annotations have been wrong for long enough: those that keep something first, then those
+// that were not tried yet. They are no more than can be written at once, because what is kept changes meanwhile.
 func (p *Protector) look(now time.Time) (due []change) {
 	wrong := p.wrong()
 	maps.DeleteFunc(p.since, func(uid types.UID, _ time.Time) bool { _, ok := wrong[uid]; return !ok })
@@ -107,7 +107,7 @@ func (p *Protector) look(now time.Time) (due []change) {
 	return due[:min(len(due), writesPerSecond)]
 }
 
-// wrong returns the nodes that are other than they are to be.
+// wrong returns the nodes whose annotations are not as they are to be.
 func (p *Protector) wrong() map[types.UID]change {
 	keeping := map[string]struct{}{}
 	if p.Policy.Current().Autoscaling.ProtectNodes {
@@ -127,8 +127,8 @@ func (p *Protector) wrong() map[types.UID]change {
 	return wrong
 }
 
-// says reports whether a node has all that one has that keeps something. The value of what autoscalers go by may be
-// somebody else's.
+// says reports whether a node has all annotations of one that keeps something. The values of those that autoscalers go
+// by may be somebody else's.
 func says(annotations map[string]string) bool {
 	for _, key := range against {
 		if _, ok := annotations[key]; !ok {

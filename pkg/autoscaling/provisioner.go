@@ -56,8 +56,8 @@ func NewProvisioner(o Options) *Provisioner {
 	return p
 }
 
-// owned is of what reservation a request is. The namespace is the request's own: who may write in another one says
-// nothing of this reservation.
+// owned names the reservation that a request is for. The namespace is the request's own: users who may write in another
+// namespace have no say about this reservation.
 type owned struct {
 	namespace string
 	uid       types.UID
@@ -125,8 +125,8 @@ func (p *Provisioner) Trouble() error {
 	return cmp.Or(p.Watch.Troubles()[requests.Resource], p.writes.Trouble())
 }
 
-// step requests nodes for the reservations that have fitted none for long enough, tells what became of former requests,
-// and deletes those that nobody waits for.
+// step requests nodes for the reservations that have fitted none for long enough, reports what became of former
+// requests, and deletes those that nobody waits for.
 func (p *Provisioner) step(ctx context.Context, now time.Time) {
 	p.mu.Lock()
 	known := maps.Clone(p.known)
@@ -202,7 +202,7 @@ func (p *Provisioner) request(ctx context.Context, rsv *v1alpha1.Reservation, no
 		return
 	}
 	p.ended(err)
-	p.next[rsv.UID] = now.Add(againAfter) // the watch has brought it by then
+	p.next[rsv.UID] = now.Add(againAfter) // the watch has delivered it by then
 	if err != nil {
 		p.Reservations.TellProvisioning(rsv, metav1.ConditionFalse, reasonRequestFailed, err.Error())
 		return
@@ -242,8 +242,8 @@ func (p *Provisioner) make(ctx context.Context, rsv *v1alpha1.Reservation, sets 
 	}
 }
 
-// makeTemplate makes a template. Whoever may write templates in the namespace may have made one of the name before: it
-// has to ask for what the API server makes of ours.
+// makeTemplate makes a template. A user who may write templates in the namespace may have made one of the name before:
+// it has to ask for what the API server makes of ours.
 func (p *Provisioner) makeTemplate(ctx context.Context, template *v1.PodTemplate) error {
 	client := p.Client.CoreV1().PodTemplates(template.Namespace)
 	if err := p.limiter.Wait(ctx); err != nil {

@@ -72,7 +72,7 @@ func podSets(rsv *v1alpha1.Reservation) (sets []podSet, why string) {
 func templateOf(slot *v1alpha1.Slot) v1.PodTemplateSpec {
 	container := v1.Container{
 		Name: "slot", Image: image,
-		// What is no CPU or memory has to be limited to as much as is requested.
+		// For resources other than CPU and memory the limits have to be equal to the requests.
 		Resources: v1.ResourceRequirements{Requests: slot.Requests, Limits: slot.Requests},
 	}
 	for _, p := range slot.HostPorts {
@@ -92,7 +92,7 @@ func requestName(rsv *v1alpha1.Reservation) string {
 	return prefix + "-" + string(rsv.UID)
 }
 
-// meta is that of an object that is made for a reservation, and goes with it.
+// meta returns the metadata of an object that is made for a reservation, and goes with it.
 func meta(rsv *v1alpha1.Reservation, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: rsv.Namespace, Name: name, Labels: map[string]string{managedByLabel: managedBy},
@@ -114,7 +114,7 @@ func podTemplates(rsv *v1alpha1.Reservation, sets []podSet) []*v1.PodTemplate {
 	return templates
 }
 
-// newRequest asks for what the templates are for.
+// newRequest returns the request for the pods of the templates.
 func newRequest(rsv *v1alpha1.Reservation, sets []podSet,
 	rules *policy.ProvisioningRequests,
 ) (*unstructured.Unstructured, error) {
@@ -164,7 +164,7 @@ const (
 	reasonNotRequestable = "NotRequestable"
 )
 
-// answers are those of a request, the last first.
+// answers are the conditions of a request that count, the last first.
 var answers = []string{reasonFailed, reasonRevoked, reasonProvisioned, reasonAccepted}
 
 // answerOf is how far a request is, as a reason and a message.

@@ -48,12 +48,12 @@ type Options struct {
 	// The Protector's.
 	Nodes *cluster.Nodes
 
-	// The Provisioner's: Objects are for ProvisioningRequests, and Discovery tells whether the cluster has any.
+	// The Provisioner's: Objects are for ProvisioningRequests, and Discovery reports whether the cluster has any.
 	Reservations *reservations.Controller
 	Objects      dynamic.Interface
 	Discovery    discovery.DiscoveryInterfaceWithContext
 
-	// The Holder's: Waiting knows which schedulers ask, and who asks for them.
+	// The Holder's: Waiting knows which schedulers ask, and which callers ask for them.
 	Pods     *cluster.Pods
 	Question *placement.Builder
 	Waiting  *requeue.Pods
@@ -89,14 +89,14 @@ func (w *writes) ended(err error) {
 	}
 }
 
-// settled records that nothing is to be written, so that what could not be written before is of no account any more.
+// settled records that nothing is to be written, so that a write that failed before does not matter any more.
 func (w *writes) settled() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.trouble = nil
 }
 
-// nameless is what everybody may be told of an error, who may not know the names in it: /readyz asks nobody who he is.
+// nameless returns what everybody may see of an error, without the names in it: /readyz does not authenticate clients.
 func nameless(err error) error {
 	if err == nil {
 		return nil

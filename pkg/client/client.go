@@ -78,7 +78,7 @@ func (c *Client) decide(ctx context.Context, path string, r *reserver.Request) (
 	}
 }
 
-// decided makes sure that the ledger has decided, which every decision's revision tells:
+// decided makes sure that the ledger has decided, which the revision of every decision shows:
 // an answer of nothing but defaults is no grant.
 func decided(answer *reserver.Answer, id string) error {
 	switch {
@@ -116,7 +116,7 @@ func (c *Client) Revision(ctx context.Context) (uint64, error) {
 	return answer.Revision, nil
 }
 
-// Bind has the server bind a pod: it makes sure of the capacity, which the pod may have
+// Bind asks the server to bind a pod. The server makes sure of the capacity, which the pod may have
 // from a Reserve or not, and binds. A repeat of a bind that succeeded succeeds. Where
 // the pod was not bound the error is a *reserver.BindError.
 func (c *Client) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
@@ -124,7 +124,7 @@ func (c *Client) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs)
 	return err
 }
 
-// bindAnswer is a reserver.BindAnswer that tells an empty Error from none.
+// bindAnswer is a reserver.BindAnswer that distinguishes an empty Error from none.
 type bindAnswer struct {
 	Error *string
 	reserver.BindAnswer
@@ -144,7 +144,7 @@ func bindError(answer *bindAnswer) error {
 	}
 }
 
-// Explain tells why a pod is pending, or where it is. A pod that is not known is a
+// Explain says why a pod is pending, or where it is. A pod that is not known is a
 // *reserver.BadRequestError with status 404.
 func (c *Client) Explain(ctx context.Context, namespace, pod string) (*reserver.ExplainAnswer, error) {
 	return Get[reserver.ExplainAnswer](ctx, c, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}})
@@ -234,7 +234,7 @@ func list[A, T any](ctx context.Context, c *Client, path string, query url.Value
 	return all, nil
 }
 
-// WhatIf tells what Reserve would answer, and proposes nodes where the request has
+// WhatIf reports what Reserve would answer, and proposes nodes where the request has
 // none. It changes nothing; an answer that is no is not an error here.
 func (c *Client) WhatIf(ctx context.Context, r *reserver.WhatIfRequest) (*reserver.WhatIfAnswer, error) {
 	sent := *r

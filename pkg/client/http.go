@@ -119,7 +119,7 @@ func (r *request) failed(err error) error {
 	return &reserver.UnavailableError{Err: err}
 }
 
-// toTLSServer is what Go's server says on a port for TLS to who comes without.
+// toTLSServer is what Go's server answers on a port for TLS to a client without TLS.
 const toTLSServer = "HTTP request to an HTTPS server"
 
 // refused is the error that an answer of another status than 200 stands for.

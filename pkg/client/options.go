@@ -38,8 +38,8 @@ type Options struct {
 	RetryFor time.Duration
 	// MaxAnswer is the longest answer, in bytes; default 64 MiB.
 	MaxAnswer int64
-	// OnRetry, if given, is told why a request is to be sent again, and after which pause: while a call that takes long
-	// has not returned. It must not block, and is called by whoever calls the client.
+	// OnRetry, if given, is called with the reason why a request is sent again, and the pause before that, while a call
+	// that takes long has not returned. It must not block, and runs in the goroutine that calls the client.
 	OnRetry func(path string, why error, pause time.Duration)
 	// Clock is for tests; default is the system's.
 	Clock clock.WithDelayedExecution

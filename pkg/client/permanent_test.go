@@ -18,7 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// What no repeat mends is told after one try, and what would mend it.
+// What no repeat mends is reported after one try, and what would mend it.
 func TestWhatCannotHealFailsAtOnce(t *testing.T) {
 	says := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"Revision":7}`) }
 	certificate, own, _ := newCertificate(t, "127.0.0.1")
@@ -87,7 +87,7 @@ func TestWhatHasWorkedIsTriedAgain(t *testing.T) {
 	assert.Equal(t, 1, tries)
 }
 
-// Whoever waits for an answer is told meanwhile why it takes long.
+// A caller that waits for an answer learns meanwhile why it takes long.
 func TestOnRetry(t *testing.T) {
 	var tries atomic.Int64
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {

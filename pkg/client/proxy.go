@@ -9,7 +9,7 @@ import (
 )
 
 // Proxy returns a handler that passes requests on to the server, with this client's certificate, and its token where
-// the request has none. Nothing is tried again. Who uses it sees to it which requests come.
+// the request has none. Nothing is tried again. Its user decides which requests it receives.
 func (c *Client) Proxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Transport:     c.http.Transport,

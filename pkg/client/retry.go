@@ -31,7 +31,7 @@ type request struct {
 }
 
 // call asks until there is an answer, or an error that no repeat will change.
-// check, which may be nil, tells an answer that is none.
+// check, which may be nil, returns an error for an answer that is none.
 func call[A any](ctx context.Context, c *Client, r *request, check func(*A) error) (*A, error) {
 	var body []byte
 	if r.body != nil {

@@ -37,11 +37,11 @@ type Admitted struct {
 	Own bool
 	// Undecided says that a resize takes nothing that its pod does not have.
 	Undecided bool
-	// Annotations tell the pod what it was granted.
+	// Annotations record on the pod what it was granted.
 	Annotations map[string]string
 	// RedirectTo is the node that a Binding is to go to, "" where that is the one it names.
 	RedirectTo string
-	// Times is how often a Binding that is asked for again and again has been refused. It is 0 the first time.
+	// Times is how often a repeated Binding has been refused. It is 0 the first time.
 	Times int
 }
 
@@ -60,7 +60,7 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 		return Admitted{Pod: pod}, err
 	}
 	k := &admission{pod: pod.WithCaller(q.User), node: q.Node, own: a.pending.isSelf(q.User)}
-	if k.own { // what it binds for others has passed the gates, and is theirs
+	if k.own { // it has passed the gates for the caller that it belongs to
 		k.pod = pod.WithCaller(ledger.Trusted)
 	}
 	return a.admit(ctx, k, q.DryRun)
@@ -93,19 +93,19 @@ func formatVersion(pod *cluster.Pod) string { return strconv.FormatUint(pod.Reso
 // admission is a Binding, or a pod, that is to be allowed.
 type admission struct {
 	pod  *cluster.Pod
-	node string // that is asked for
-	// placement is what the ledger is asked. Where the Binding is redirected it is for another node, from says which one
-	// was asked for at first.
+	node string // the node asked for
+	// placement is the question to the ledger. For a redirected Binding it is for another node, and from is the node that
+	// was asked for first.
 	placement ledger.Placement
 	from      string
 	to        string // where it may be redirected to
 	own       bool   // this server has sent it
 	create    bool   // the pod is being created
 	plan      bool   // it is too early to grant anything
-	// told are the annotations that the pod is created with, see PlanPod. nodes is how many nodes there are.
+	// told holds the annotations that the pod is created with, see PlanPod. nodes is the number of nodes.
 	told  map[string]string
 	nodes int
-	// beside are the other creations, where these fill the share that this one belongs to.
+	// beside holds the other creations where they fill the share that this one belongs to.
 	beside []*pending
 }
 
@@ -154,16 +154,16 @@ func (a *Arbiter) admitOne(ctx context.Context, k *admission, trial bool) (Admit
 	return said, nil
 }
 
-// tell is what a pod is told in its annotations of what it is granted.
+// tell returns the annotations that record on a pod what it is granted.
 func (a *Arbiter) tell(k *admission, grant *ledger.Grant) map[string]string {
-	if k.create { // whoever creates a pod names itself alone, see manifests/base/records.yaml
+	if k.create { // the creator of a pod may name only itself, see manifests/base/records.yaml
 		grant.Caller = k.pod.Caller
-		return a.granted(k.pod, grant) // which another term may decide on
+		return a.granted(k.pod, grant) // without the term: another one may decide on the creation
 	}
 	return a.o.Term.Get().Annotate(a.granted(k.pod, grant))
 }
 
-// allow has the ledger decide, and remembers what it granted.
+// allow asks the ledger, and remembers what it granted.
 func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
 	if ctx.Err() != nil { // nobody waits for the answer
 		return grant, false, &gates.Error{
@@ -253,9 +253,9 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	return grant, false, nil
 }
 
-// change has a Binding that was allowed count for what is asked now, as the pod has changed in what it asks for, or in
-// the devices that it claims. Where the pod is older than what was allowed, the Binding is refused: what was allowed is
-// withdrawn before long. a.pending.mu is held.
+// change makes an allowed Binding count for what is asked now, after the pod's request or the devices that it claims
+// have changed. Where the pod is no newer than what was allowed, the Binding is refused: what was allowed is withdrawn
+// before long. a.pending.mu is held.
 func (a *Arbiter) change(k *admission, before *pending) (ledger.Grant, error) {
 	if k.pod.ResourceVersion > before.version {
 		return a.o.Ledger.ChangeBind(&k.placement)
@@ -285,8 +285,8 @@ func (a *Arbiter) remember(k *admission, before *pending) {
 	p.allow(grace)
 }
 
-// allow notes that a pending one is allowed, and has to show up within some time. Only what nothing can stop once it is
-// under way is given more time by a repeat: others would have their capacity for ever.
+// allow records that p is allowed, and has to show up within some time. A repeat gives more time only to what nothing
+// can stop once it is under way: others would have their capacity for ever.
 func (p *pending) allow(wait time.Duration) {
 	p.allowed = time.Now()
 	if p.generation == 0 {
@@ -312,7 +312,7 @@ func covers(allocated, asked *resources.Request) bool {
 	return slices.Equal(allocated.Ports, asked.Ports) && slices.Equal(allocated.Unlisted, asked.Unlisted)
 }
 
-// tryOut decides without changing anything, and tells what would be granted.
+// tryOut decides without changing anything, and returns what would be granted.
 func (a *Arbiter) tryOut(k *admission) (grant ledger.Grant, err error) {
 	p := new(k.placement)
 	if k.plan {

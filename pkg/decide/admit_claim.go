@@ -13,7 +13,7 @@ import (
 
 // ResourceClaimQuery is a write of a ResourceClaim's devices that the API server asks about before it carries it out.
 type ResourceClaimQuery struct {
-	// Claim is as it is to be. Version is the one that the write is made on, and Size how many bytes that has in JSON.
+	// Claim is as it is to be. Version is the one that the write is made on, and Size is that version's bytes in JSON.
 	Claim   *resourcev1.ResourceClaim
 	Version string
 	Size    int

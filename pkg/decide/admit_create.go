@@ -16,8 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 )
 
-// Records are the annotations that tell what a pod was given, and by whom. Of an object under review only GlobalReserve
-// writes them. The policy globalreserve-records lets them pass on Bindings and on pods that are created with a node.
+// Records are the annotations that record what a pod was given, and its caller. In an object under review only
+// GlobalReserve writes them. The policy globalreserve-records allows them on Bindings and on pods created with a node.
 var Records = []string{
 	v1alpha1.CallerAnnotation, v1alpha1.ExtendedResourcesAnnotation,
 	v1alpha1.MatchedReservationAnnotation, v1alpha1.MatchedReservationUIDAnnotation,
@@ -33,8 +33,8 @@ const (
 	callerShare = 4
 	// failedPause is how long a namespace waits after a creation that never happened.
 	failedPause = (failedShare - 1) * createGrace
-	// seenSoon is after how long a creation that is not seen may be one that never happens. Until then who asks for more
-	// than a share waits for it, burstWait at most, and maxBursting at a time. The webhook has 5s to answer.
+	// seenSoon is the age from which a creation that is not seen may be one that never happens. Until then a request for
+	// more than a share waits for it, burstWait at most, and maxBursting at a time. The webhook has 5s to answer.
 	seenSoon, burstWait, burstPause, maxBursting = time.Second, 2 * time.Second, 10 * time.Millisecond, 64
 	// maxLooked is for how many creations the API server is asked, so that one more may be allowed.
 	maxLooked = 8
@@ -48,7 +48,7 @@ func (a *Arbiter) PlanPod(ctx context.Context, pod *v1.Pod, node, user string, d
 }
 
 // AdmitPod decides whether a user may create a pod on a node. The pod is what the API server is about to write, with
-// its UID, and without the node. Its annotations have to tell what is granted, as PlanPod said. What is granted stays
+// its UID, and without the node. Its annotations have to record what is granted, as PlanPod said. What is granted stays
 // so until it is known whether the pod was created; see pending. Its errors are those of AdmitBinding.
 func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node, user string, dryRun bool) (Admitted, error) {
 	return a.admitPod(ctx, pod, &admission{node: node, create: true, told: pod.Annotations}, user, dryRun)
@@ -59,7 +59,7 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	defer span.End()
 	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	plain := *pod
-	plain.Annotations, plain.Status = maps.Clone(pod.Annotations), v1.PodStatus{} // which a new pod has none of
+	plain.Annotations, plain.Status = maps.Clone(pod.Annotations), v1.PodStatus{} // a new pod has no status
 	for _, record := range Records {
 		delete(plain.Annotations, record)
 	}
@@ -78,22 +78,22 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	return a.admit(ctx, k, dryRun)
 }
 
-// isTold reports whether the annotations of a pod that is being created tell what it is granted. What PlanPod said may
-// have been given to others since, or another webhook may have written something else. Where refusals are only warnings
-// pods are told nothing.
+// isTold reports whether the annotations of a pod that is being created record what it is granted. What PlanPod said
+// may have been given to others since, or another webhook may have written something else. Where refusals are only
+// warnings pods get no such annotations.
 func (a *Arbiter) isTold(k *admission, grant *ledger.Grant) bool {
 	granted := a.tell(k, grant)
 	return a.o.AdmissionWarns || !slices.ContainsFunc(Records,
 		func(record string) bool { return k.told[record] != granted[record] })
 }
 
-// beginCreation says why a pod may not be created with a node now. Where it may, it ends what was reserved for a pod
-// of the name by another scheduler. a.pending.mu is held.
+// beginCreation returns why a pod may not be created with a node now. Where it may be, beginCreation ends what another
+// scheduler has reserved for a pod of the name. a.pending.mu is held.
 func (a *Arbiter) beginCreation(k *admission) error {
 	if err := a.overShare(k); err != nil {
 		return err
 	}
-	grant, err := a.tryOut(k) // what is refused takes nothing of what is kept for its name
+	grant, err := a.tryOut(k) // a refused creation ends nothing that is kept for its name
 	switch {
 	case err != nil:
 		return err
@@ -106,8 +106,8 @@ func (a *Arbiter) beginCreation(k *admission) error {
 	return nil
 }
 
-// overShare says whether the creations that may never happen keep as much as a namespace, or a caller, may keep that
-// way. a.pending.mu is held.
+// overShare returns an error where the creations that may never happen keep as much as a namespace, or a caller, may
+// keep that way. a.pending.mu is held.
 func (a *Arbiter) overShare(k *admission) error {
 	e := &gates.Error{Outcome: gates.Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
 	namespace := k.pod.Ref.Namespace
@@ -181,7 +181,7 @@ func (a *Arbiter) look(beside []*pending) (over, soon bool) {
 // behind. It reports whether one of their pods is there.
 func (a *Arbiter) lookForCreated(ctx context.Context, k *admission) bool {
 	for _, p := range k.beside[:min(len(k.beside), maxLooked)] {
-		if _, err := a.pods.read(ctx, p.ref, 0); err == nil { // which the ledger is told of
+		if _, err := a.pods.read(ctx, p.ref, 0); err == nil { // read passes it to the ledger
 			return true
 		}
 	}

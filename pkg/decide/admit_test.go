@@ -195,7 +195,7 @@ func (r *repeating) bind(times int) (said Admitted, err error) {
 	return said, err
 }
 
-// tells are how often the Binding was refused each time that its pod was told.
+// tells returns how often the Binding was refused at each Event on its pod.
 func (r *repeating) tells() (times []string) {
 	for _, said := range r.writes.Told() {
 		if found := regexp.MustCompile(`^p BindingRepeated: .* has asked (\d+) times`).
@@ -219,7 +219,7 @@ func (r *repeating) repeats() map[string]int {
 	return r.counted("globalreserve_repeated_bindings_total", "reason")
 }
 
-// A Binding that is refused each second is among the latest refusals a few times, its pod is told as often, and each
+// A Binding that is refused each second is among the latest refusals a few times, its pod gets as many Events, and each
 // repeat is counted. The pod waits as if each had been the first.
 func TestRepeatsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestWhatIsNoRepeat(t *testing.T) {
 	})
 }
 
-// Where too many pods are told of too much, one of them is told with its next refusal; a trial is no refusal.
+// Where there are too many Events, a pod gets its Event with its next refusal; a trial is no refusal.
 func TestToldLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRepeating(t)

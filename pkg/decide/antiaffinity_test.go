@@ -237,7 +237,7 @@ func TestGangThatClashedStarts(t *testing.T) {
 	})
 }
 
-// Members are told apart by which pods keep them away.
+// Members are distinguished by which pods keep them away.
 func TestMembersOfSeveralLabels(t *testing.T) {
 	for _, roles := range []string{"aabb", "abba", "baab", "bbaa", "abab"} {
 		redirectTest(t, 3, 2, func(w *gangWorld) {

@@ -98,7 +98,7 @@ func (c restClient) Self(ctx context.Context) (string, error) {
 	return review.Status.UserInfo.Username, nil
 }
 
-// bounded sends a request once and tells the API server when to abandon it.
+// bounded makes a request be sent once, and passes on its deadline, at which the API server abandons it.
 func bounded(ctx context.Context, r *rest.Request) *rest.Request {
 	r = r.MaxRetries(0)
 	if deadline, ok := ctx.Deadline(); ok {
@@ -107,9 +107,9 @@ func bounded(ctx context.Context, r *rest.Request) *rest.Request {
 	return r
 }
 
-// newBinding is the body of the POST; its UID and version make the API server refuse the
-// binding of another pod of the same name, and of one that has changed. It adds the annotations of a
-// Binding to the pod's (kubernetes pkg/registry/core/pod/storage, setPodNodeAndMetadata).
+// newBinding returns the body of the POST. Its UID and version make the API server refuse the binding of another pod of
+// the same name, and of one that has changed. The API server adds the annotations of a Binding to the pod's (kubernetes
+// pkg/registry/core/pod/storage, setPodNodeAndMetadata).
 func newBinding(pod ledger.PodRef, version, node string, annotations map[string]string) *v1.Binding {
 	return &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{

@@ -35,7 +35,7 @@ type Options struct {
 	Policy  *policy.Store
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
-	// ResourceClaims decides who is given which DRA device.
+	// ResourceClaims decides which DRA devices a ResourceClaim gets.
 	ResourceClaims *dra.Controller
 	// Gangs knows which pods are useful only together, and how many of them.
 	Gangs *gangs.Gangs
@@ -44,18 +44,18 @@ type Options struct {
 	GangEvents *informer.Events
 	// RedirectEvents are about Bindings that go to another node than they name, and those that the server sends itself.
 	RedirectEvents *informer.Events
-	// Rights tell who may act for which scheduler.
+	// Rights check which caller may act for which scheduler.
 	Rights *auth.Checks
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term *election.OwnTerm
-	// BindTimeout is after how long callers get an answer whatever happens. It must lie
+	// BindTimeout is the time after which callers get an answer in any case. It must lie
 	// below the callers' own timeout, and one request to the API server may take a third
 	// of it.
 	BindTimeout time.Duration
 	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096. MaxPending bounds what was
 	// allowed at the API server and whose fate is not known; 0 means 8192.
 	MaxInFlight, MaxPending int
-	// AdmissionWarns has the webhook only warn: what it would refuse goes ahead.
+	// AdmissionWarns makes the webhook only warn: what it would refuse goes ahead.
 	AdmissionWarns bool
 }
 
@@ -101,7 +101,7 @@ type Arbiter struct {
 	mu      sync.Mutex
 	stopped bool
 	flights map[flightKey]*flight
-	// finishing is how many of the flights no scheduler has asked for, and finishingIn how many of each namespace.
+	// finishing counts the flights that no scheduler has asked for, and finishingIn those of each namespace.
 	finishing   int
 	finishingIn map[string]int
 }
@@ -127,7 +127,7 @@ func (a *Arbiter) Undecided() string { return a.o.Ledger.Undecided() }
 func (a *Arbiter) Reader() cluster.Reader { return a.o.Question.Reader }
 
 // TakeOverGangs keeps capacity for the rest of gangs that had started when another server decided, or when
-// this one did last. It is called before anything is decided, and returns how many gangs that are.
+// this one did last. It is called before anything is decided, and returns the number of these gangs.
 func (a *Arbiter) TakeOverGangs() int { return a.gangs.takeOver() }
 
 // LookAgain says that pods which did not fit may fit now, for a reason that the ledger has no event for: taints of

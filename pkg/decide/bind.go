@@ -25,9 +25,9 @@ type flightKey struct {
 // flight is one bind under way.
 type flight struct {
 	flightKey
-	caller string // who asked first
-	chosen bool   // by the server, and not by a scheduler, is the node
-	// ctx is the Arbiter's, with the span of who asked first.
+	caller string // the one that asked first
+	chosen bool   // the server, and not a scheduler, has chosen the node
+	// ctx is the Arbiter's, with the span of the first request.
 	ctx context.Context
 	// overdue ends at the deadline for answering the callers, and with the flight.
 	overdue context.Context
@@ -35,7 +35,7 @@ type flight struct {
 	info    atomic.Pointer[cluster.Pod] // nil until the pod was found
 	// version is that of info once it was granted something. The Binding is carried out on no other version.
 	version string
-	// annotations tell with the Binding what the pod was bound with.
+	// annotations record with the Binding what the pod was bound with.
 	annotations map[string]string
 	done        chan struct{}
 	err         error // to be read after done
@@ -45,7 +45,7 @@ type flight struct {
 	apiwrite.Write           // of the Binding
 	posted         bool
 	hurried        bool // it was sent again without a pause
-	reported       bool // that it is overdue
+	reported       bool // as overdue
 }
 
 // Bind binds a pod to a node, or joins the same bind where one is under way. It
@@ -87,7 +87,7 @@ func (f *flight) await(ctx context.Context) bool {
 	case <-f.overdue.Done():
 	}
 	select {
-	case <-f.done: // perhaps beside another
+	case <-f.done: // perhaps at the same time as another channel
 		return true
 	default:
 		return false
@@ -119,7 +119,7 @@ func (a *Arbiter) start(ctx context.Context, f *flight) *flight {
 	return f
 }
 
-// run carries out a flight and tells everybody.
+// run carries out a flight, counts its outcome and releases its callers.
 func (a *Arbiter) run(f *flight) {
 	f.err = a.bind(f)
 	if f.err != nil {
@@ -140,7 +140,7 @@ func (a *Arbiter) run(f *flight) {
 	delete(a.flights, f.flightKey)
 	a.mu.Unlock()
 	close(f.done)
-	f.cancel() // after done: whoever waits must see the answer, not the deadline
+	f.cancel() // after done: callers must see the answer, not the deadline
 }
 
 // Stop refuses new binds, waits until those under way have answered their

@@ -73,7 +73,7 @@ func TestBindWithClaims(t *testing.T) {
 	})
 }
 
-// TestBindByCount binds pods that ask for GPUs by count beside one with a claim: they are told of devices, too, and
+// TestBindByCount binds pods that ask for GPUs by count beside one with a claim: they are given devices, too, and
 // there are never more than the node has.
 func TestBindByCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

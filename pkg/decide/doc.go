@@ -1,4 +1,4 @@
-// Package decide and its folder gang are the only place that decides on requests. Every
+// Package decide and its folder reserve are the only place that decides on requests. Every
 // integration path (extender, REST, Go API, plugin, admission) decodes a
 // request, asks the arbiter, and encodes the answer.
 //
@@ -33,8 +33,8 @@
 // another (apiserver pkg/storage, Preconditions.Check). The flight reads the pod live then. Schedulers write
 // conditions of a pod right before they bind it. So where the pod as it is now asks for the same, the Binding is sent
 // again for its new version, the first time at once. Where the pod asks for something else, the capacity is given back,
-// and the pod's scheduler is told to look at it again. Both are safe while the fate of earlier POSTs is not known, too:
-// these name a version that the pod will never have again.
+// and the error asks the pod's scheduler to look at it again. Both are safe even while the fate of earlier POSTs is not
+// known: these name a version that the pod will never have again.
 //
 // # When the answer is lost
 //
@@ -46,13 +46,13 @@
 // BindingREST.assignPod). Giving the capacity back then could promise it twice. So
 // the flight reads the pod live, which settles the matter where the pod is
 //
-//   - bound to our node: Confirm. Whoever's POST it was, the promise is kept.
+//   - bound to our node: Confirm. The promise is kept, no matter whose POST it was.
 //   - bound elsewhere: BindFailed. Bindings are for ever, so ours can no longer
 //     be carried out; the watch reports the other node.
 //   - gone, replaced, or being deleted: BindFailed. The UID precondition, and
 //     the API server's refusal to bind a pod that is being deleted, keep a late
-//     POST from doing anything. The watch, not the arbiter, tells the ledger
-//     of the deletion: a 404 for the name alone must not outlaw a UID.
+//     POST from doing anything. The watch, not the arbiter, reports the deletion
+//     to the ledger: a 404 for the name alone must not outlaw a UID.
 //
 // Where the pod is still unbound, and at the same version, a POST may be under way. Sending the same
 // Binding again is harmless, because the API server carries out one of the two
@@ -72,7 +72,7 @@
 //
 // Flights end when their outcome is known, or when Stop cancels them; they are
 // bounded by Options.MaxInFlight. After a restart nothing is remembered: the
-// watch tells the truth.
+// watch is the source of truth.
 //
 // # Bindings of others
 //
@@ -89,17 +89,16 @@
 // any more. As long as the patch's outcome is not known, the allocation stays and the
 // patch is repeated.
 //
-// A repeat of an allowed Binding is the same allocation, and does not put its end off. Once
-// that has come a repeat is refused until the first is withdrawn. What is always refused
-// after it was allowed, by a policy or a quota, is allowed less and less often (undone.go). One for
-// another node is not held up by the first for long (settleEarly). A pod that is being
-// bound by a flight is refused: the flight takes the allocation back by its own rules.
+// A repeat of an allowed Binding is the same allocation, and does not put its end off. After that end a repeat is
+// refused until the first is withdrawn. A Binding that a policy or a quota refuses each time after it was allowed is
+// allowed less and less often (undone.go). A Binding for another node does not wait long for the first (settleEarly).
+// A Binding of a pod that is being bound by a flight is refused: the flight takes the allocation back by its own rules.
 //
-// A pod that is created with a node (admit_create.go) is asked about twice. PlanPod says what it would be given while
-// webhooks may still write that into it. AdmitPod grants it when the API server has filled in and checked the pod and
-// is about to write it. Nothing can stop a creation that is under way, so where the pod does not show up the capacity
-// stays taken for createGrace, when the API server must have abandoned the request. A quota, or another validating
-// webhook, can refuse the pod after all, and its sender may try for ever. So creations that nobody has seen to happen
+// The API server asks twice about a pod that is created with a node (admit_create.go). PlanPod says what it would be
+// given while webhooks may still write that into it. AdmitPod grants it when the API server has filled in and checked
+// the pod and is about to write it. Nothing can stop a creation that is under way. So where the pod does not show up,
+// its capacity stays taken for createGrace, when the API server must have abandoned the request. A quota, or another
+// validating webhook, can refuse the pod after all, and its sender may try for ever. So creations that are not seen yet
 // may keep only a small share of the nodes for each namespace and each caller. After a creation that did not happen,
 // its namespace waits.
 //
@@ -110,8 +109,8 @@
 // its spec on: no kubelet and no scheduler decides before. What takes no more than the pod counts for is allowed
 // without a look at anything. The rest is pending like a Binding. The write is conditional by itself: where the pod has
 // changed since the API server asked, the write fails, or is asked about again (kubernetes
-// staging/src/k8s.io/apiserver/pkg/registry/generic/registry, Store.Update). So any newer version of the pod tells what
-// became of the resize; where there is none, the server makes one by a patch. A bind that begins before a resize of its
+// staging/src/k8s.io/apiserver/pkg/registry/generic/registry, Store.Update). So any newer version of the pod shows what
+// became of the resize. Where there is none, the server makes one by a patch. A bind that begins before a resize of its
 // pod was seen counts for the resize as well.
 //
 // At most MaxPending Bindings, creations and resizes are remembered, in memory only. One
@@ -126,8 +125,8 @@
 //
 // # What may be touched
 //
-// Gangs that ask for capacity (/reserve) are decided on by the folder gang, which stands above this package and uses
-// it. What a gang needs whose first pod is bound is kept here (gang.go and the files gang_*).
+// Gangs that ask for capacity (/reserve) are decided on by the folder reserve, which stands above this package and uses
+// it. What a gang needs after its first pod is bound is kept here (gang.go and the files gang_*).
 //
 // The API server's answers are sorted in one place (pkg/kube/apiwrite).
 // The package knows nothing of HTTP handlers. What becomes of a pod that was refused

@@ -32,7 +32,7 @@ type Explanation struct {
 	Message   string
 	// Gang is that of the pod, nil where it is useful alone.
 	Gang *GangView
-	// What follows is told of pending pods.
+	// The fields below are set for pending pods only.
 	Nodes, Fitting  int
 	FittingExamples []string
 	Refusals        []reserver.RefusalGroup
@@ -240,7 +240,7 @@ func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Slot {
 	return kept
 }
 
-// groupVerdicts counts the nodes by what they say to the pod; kept are slots that the
+// groupVerdicts counts the nodes by their verdict on the pod; kept are slots that the
 // pod fits.
 func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []ledger.Slot) {
 	groups := map[ledger.Verdict]*reserver.RefusalGroup{}

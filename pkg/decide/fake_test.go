@@ -84,12 +84,12 @@ type fakeAPI struct {
 	// means that all is well.
 	bind func(n int) reply
 	get  func(n int) error
-	// onBind is told of every POST that arrives, before bind is asked with the
+	// onBind is called with every POST that arrives, before bind is asked with the
 	// API locked for both; onCommit of every pod bound, with the API locked.
 	onBind   func(binding *v1.Binding)
 	onCommit func()
 	late     sync.WaitGroup
-	// patch says what becomes of a patch; nil means that all is well. onPatch is told of
+	// patch says what becomes of a patch; nil means that all is well. onPatch is called with
 	// each that is carried out, before it is.
 	patches int
 	patch   error
@@ -390,7 +390,7 @@ func (w *world) bindPod(p *v1.Pod, node string) error {
 	return err
 }
 
-// on tells the state of a pod's allocation, known by UID or by name only.
+// on returns the state of a pod's allocation, known by UID or by name only.
 func (w *world) on(pod ledger.PodRef) string {
 	allocation, ok := w.ledger.Allocation(pod)
 	if !ok {
@@ -399,7 +399,7 @@ func (w *world) on(pod ledger.PodRef) string {
 	return allocation.State.String() + " on " + allocation.Node
 }
 
-// observe tells the ledger what a pod is, as the informers would.
+// observe passes a pod to the ledger, as the informers would.
 func (w *world) observe(p *v1.Pod) {
 	info := w.info(p)
 	w.ledger.ObservePod(ledger.PodObservation{Pod: info.Ref, Node: info.Node, Request: info.Request})

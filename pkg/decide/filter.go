@@ -39,15 +39,15 @@ type Advice struct {
 	Refused error
 	// Verdicts has an entry for each node offered. The memory is the caller's.
 	Verdicts []ledger.Verdict
-	// Revision is the ledger's from before that was decided.
+	// Revision is the ledger's from before the decision.
 	Revision uint64
 	// Known says that the pod is the API server's: it may be remembered.
 	Known bool
 	// TryAgain says that the pod was refused for now and is to be woken at once.
 	TryAgain bool
-	// Limit is the limit that keeps the pod from all nodes, so that no new node would help it; Fits where there is none,
-	// or autoscalers are not to be told of that. Members of a gang are refused by node, whatever it is for: to an error,
-	// kube-scheduler does not go on with the others of a pod group.
+	// Limit is the limit that keeps the pod from all nodes, so that no new node would help it. It is Fits where there is
+	// none, or the policy does not hold pods back from autoscalers. Members of a gang are refused by node in any case:
+	// after an error, kube-scheduler does not go on with the others of a pod group.
 	Limit ledger.Reason
 	// ComesBack says that the pod was refused all nodes for now only: it has been
 	// sent to a node that was not offered, or is woken when its gang may start.
@@ -171,9 +171,9 @@ func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *le
 // lacks reports whether a node has too little for a pod.
 func lacks(v ledger.Verdict) bool { return v.Reason.OfCapacity() }
 
-// advised finds the pod a scheduler asks about. known is false where all there is
-// is the caller's copy. The caller has to be one that may act for the pod's scheduler: advice
-// plans which slot the pod uses, sends it to a node, and may let it preempt.
+// advised finds the pod a scheduler asks about. known is false where there is only the caller's copy. The caller has to
+// be allowed to act for the pod's scheduler: advice plans which slot the pod uses, sends it to a node, and may let it
+// preempt.
 func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, known bool, err error) {
 	pod, err = a.pods.find(ctx, q.Ref, q.Version)
 	known = err == nil
@@ -184,7 +184,7 @@ func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, k
 		return nil, false, err
 	}
 	if a.o.Policy.Current().LimitsCallers() {
-		pod = pod.WithCaller(auth.Name(ctx)) // whoever remembers the pod remembers who asked
+		pod = pod.WithCaller(auth.Name(ctx)) // the pod is remembered together with the caller
 	}
 	return pod, known, a.MayUse(ctx, pod.Scheduler)
 }
@@ -235,7 +235,7 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominated string, offered []string,
 	verdicts []ledger.Verdict, fits bool,
 ) (elsewhere bool) {
-	if pod.Gang != nil && len(placement.Slots) > 0 { // what is kept for a member that is being led there is kept there
+	if pod.Gang != nil && len(placement.Slots) > 0 { // capacity is kept for a directed member on its node
 		a.gangs.mu.Lock()
 		defer a.gangs.mu.Unlock()
 	}

@@ -239,7 +239,7 @@ func TestPrioritize(t *testing.T) {
 func TestNominatedNodeGetsAMoment(t *testing.T) {
 	type testCase struct {
 		nominated string
-		gone      time.Duration // when the watch tells; 0: never
+		gone      time.Duration // when the watch shows it; 0: never
 		want      ledger.Reason
 		within    time.Duration
 	}

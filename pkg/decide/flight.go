@@ -25,7 +25,7 @@ func (a *Arbiter) bind(f *flight) error {
 	return a.send(f)
 }
 
-// decide tells where there is nothing to send, or makes the allocation.
+// decide makes the allocation, or returns true where there is nothing to send.
 func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 	ctx, span := tracing.Start(f.ctx, tracing.Decide)
 	defer span.End()
@@ -55,7 +55,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 		return true, f.fail(gates.InFlight, nil)
 	default:
 		err := a.growAlike(info, f.node)
-		if err == nil && f.chosen { // from now on others that it must not be with are not sent there
+		if err == nil && f.chosen { // from now on pods that it must not be with are not sent there
 			err = a.clashes(ctx, info, f.node)
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 	}
 }
 
-// granted returns the annotations that tell with its Binding what a pod was granted, and to whom.
+// granted returns the annotations of a Binding that record what its pod was granted, and to which caller.
 func (a *Arbiter) granted(pod *cluster.Pod, grant *ledger.Grant) map[string]string {
 	annotations := map[string]string{v1alpha1.CallerAnnotation: grant.Caller}
 	maps.Copy(annotations, pod.Matching(grant.Slot, a.o.Question.Matcher.Origin))
@@ -139,7 +139,7 @@ func (a *Arbiter) send(f *flight) error {
 			return err
 		}
 		if said == apiwrite.Conflict && !f.InDoubt() && !f.hurried {
-			f.hurried = true // a scheduler writes a condition before it binds; whoever goes on writing is waited for
+			f.hurried = true // a scheduler writes a condition before it binds; after further writes the flight pauses
 			continue
 		}
 		longest := apiwrite.LongestPause
@@ -163,7 +163,7 @@ func (a *Arbiter) send(f *flight) error {
 }
 
 // settle ends the allocation if the answer to a POST, and where that is not enough a
-// live read, tells the outcome.
+// live read, shows the outcome.
 func (a *Arbiter) settle(f *flight, said apiwrite.Fate, sent time.Time, cause error) (known bool, err error) {
 	switch {
 	case said == apiwrite.Done:
@@ -174,7 +174,7 @@ func (a *Arbiter) settle(f *flight, said apiwrite.Fate, sent time.Time, cause er
 	case !f.InDoubt() && (said == apiwrite.Refused || said == apiwrite.NotSent):
 		return false, nil // nothing is under way, so there is nothing to read
 	}
-	asked := time.Now() // the read tells of this moment or a later one
+	asked := time.Now() // the read shows this moment or a later one
 	pod, readErr := a.get(f)
 	switch {
 	case readErr == nil:
@@ -195,7 +195,7 @@ func (a *Arbiter) settle(f *flight, said apiwrite.Fate, sent time.Time, cause er
 	return false, nil
 }
 
-// settleByPod ends the allocation if the pod as it is now tells the outcome.
+// settleByPod ends the allocation if the pod as it is now shows the outcome.
 func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said apiwrite.Fate, cause error) (known bool, err error) {
 	switch outcome := outcomeByPod(pod, f.pod, f.node); {
 	case outcome == gates.Bound:
@@ -206,7 +206,7 @@ func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said apiwrite.Fate, cause 
 	case outcome != gates.Unknown:
 		return true, a.release(f, f.fail(outcome, nil))
 	case said == apiwrite.Conflict && len(pod.Spec.SchedulingGates) > 0 && !f.InDoubt():
-		return true, a.release(f, f.fail(gates.Failed, cause)) // that is what the 409 was for
+		return true, a.release(f, f.fail(gates.Failed, cause)) // the gates explain the 409
 	default:
 		return false, nil
 	}
@@ -227,8 +227,8 @@ func (a *Arbiter) judgeAgain(f *flight, pod *v1.Pod) (known bool, err error) {
 	return true, a.release(f, f.fail(gates.Changed, err))
 }
 
-// outcomeByPod tells by a pod as it is now what became of the binding of ref to a node,
-// a pod of any UID where ref has none. It is Unknown where the pod is unbound.
+// outcomeByPod returns what became of the binding of ref to a node, by a pod as it is now. Where ref has no UID the pod
+// may have any. The outcome is Unknown where the pod is unbound.
 func outcomeByPod(pod *v1.Pod, ref ledger.PodRef, node string) gates.Outcome {
 	switch {
 	case ref.UID != "" && pod.UID != ref.UID:
@@ -244,7 +244,7 @@ func outcomeByPod(pod *v1.Pod, ref ledger.PodRef, node string) gates.Outcome {
 	}
 }
 
-// observed ends a flight where the watch was faster and has told the ledger of the outcome.
+// observed ends a flight where the watch was faster and has brought the outcome to the ledger.
 func (a *Arbiter) observed(f *flight) (known bool, err error) {
 	allocation, ok := a.o.Ledger.Allocation(f.pod)
 	switch {

@@ -38,7 +38,7 @@ type ganging struct {
 	// do not get half of it each.
 	mu       sync.Mutex
 	of       map[kinds.Key]*startingGang
-	searches int // that watch may still make
+	searches int // how many watch may still make
 	// rests is the moment until which no search for capacity is made for members that ask for very different things.
 	rests time.Time
 	// halfTime is how long gangs have been half, all together.
@@ -48,11 +48,11 @@ type ganging struct {
 // startingGang is what is remembered of a gang that is not whole.
 type startingGang struct {
 	gangs.Gang
-	caller   string // who has asked last, in whose budget its slots count
+	caller   string // the one that asked last: the slots count in its budget
 	priority int32
 
 	kept     map[ledger.PodRef]*cluster.Pod // the pods that movable slots were made for
-	reserved []ledger.PodRef                // those that somebody else keeps capacity for, as long
+	reserved []ledger.PodRef                // those that somebody else keeps capacity for, for as long
 	deadline time.Time                      // of what is kept
 	// unseen is the member with whose bind the slots were made, until one was seen bound. They end when that bind, and all
 	// others that have started since, have failed.
@@ -72,13 +72,13 @@ type startingGang struct {
 	half    time.Time // since when some members are bound but not enough; zero while none is
 	counted time.Time // until when that time was added to halfTime
 	enough  bool      // the minimum is being bound, which may fail
-	short   bool      // nothing is kept for the rest any more, and that was told
+	short   bool      // nothing is kept for the rest any more, and that was reported
 
 	since, asked time.Time // when the gang was refused first, and last, while none of it is bound
 	why          string    // the reason of the last refusal
-	called       time.Time // when the gang was told that it comes first and could start; zero if it was not
+	called       time.Time // when the gang was woken as it comes first and could start; zero if it was not
 	judged       time.Time // when filter last asked whether another gang comes first; zero once this gang has started
-	behind       string    // which gang did, in words
+	behind       string    // which gang does, in words
 	// waiting are members that filter refused on all nodes for the gang's sake. They are woken when it may start, but
 	// not before notBefore.
 	waiting   map[types.UID]*cluster.Pod
@@ -90,7 +90,7 @@ type startingGang struct {
 	closed map[string]bool
 }
 
-// moment tells whether anything has changed since the last search for capacity.
+// moment is compared with a later one to see whether anything has changed since the last search for capacity.
 type moment struct {
 	revision uint64 // of the ledger
 	others   uint64 // changes that the ledger has no event for
@@ -103,7 +103,7 @@ func newGanging(a *Arbiter) *ganging {
 }
 
 // startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs. The bind may be
-// redirected to another node; p is for that node then. Where to is the node itself the server has chosen that.
+// redirected to another node; p is for that node then. Where to is p's own node, the server has chosen it.
 func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement, to string) (ledger.Grant, error) {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
@@ -163,7 +163,7 @@ func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placemen
 	return grant, err
 }
 
-// granted takes note of whether a gang's minimum is bound, or being bound. If so the gang is not half. g.mu is held.
+// granted records whether a gang's minimum is bound, or being bound. If so the gang is not half. g.mu is held.
 func (g *ganging) granted(s *startingGang, is bool) {
 	g.countHalf(s)
 	s.enough = is
@@ -223,7 +223,7 @@ func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement
 	// Once a gang has started, its members may be made anew one by one. Capacity is kept for those that are there.
 	rest := m.rest(pod)
 	if gang.Unread {
-		rest = nil // which is not known: what is kept for its mates is enough
+		rest = nil // how many it needs is not known: what is kept for its mates is enough
 	}
 	if !g.mayLook(rest) {
 		return ledger.Grant{}, g.refused(pod, gang, gangError(p, ledger.GangWaits, fmt.Sprintf(
@@ -259,7 +259,7 @@ func reasonOf(err error) ledger.Reason {
 	return ledger.Fits
 }
 
-// refused remembers that a member was refused, and tells of it if that was for its gang's sake. g.mu is held.
+// refused remembers that a member was refused, and reports it if that was for its gang's sake. g.mu is held.
 func (g *ganging) refused(pod *cluster.Pod, gang *gangs.Gang, err error) error {
 	s := g.state(pod, gang)
 	now := g.o.Ledger.Clock.Now()
@@ -269,7 +269,7 @@ func (g *ganging) refused(pod *cluster.Pod, gang *gangs.Gang, err error) error {
 	s.asked, s.why = now, err.Error()
 	reason := reasonOf(err)
 	if reason != ledger.GangWaits {
-		s.judged, s.behind = time.Time{}, "" // it could not start: who comes first is to be asked anew
+		s.judged, s.behind = time.Time{}, "" // it could not start: whether another one comes first is asked anew
 	}
 	if reason.OfGang() {
 		g.o.Metrics.ObserveGangRefusal(reason.String())
@@ -309,7 +309,7 @@ func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []
 	if m.grows() || s.half.IsZero() {
 		s.half, s.bound, s.short = now, m.bound-m.binding, false
 	}
-	if m.grows() { // it has started to, and goes on like others
+	if m.grows() { // it has started to grow, and goes on like others
 		g.o.Gangs.Settle(s.Key)
 		s.Former = 0
 	}
@@ -351,6 +351,6 @@ func (g *ganging) giveUp(s *startingGang, count int) {
 // end ends the slots of some pods, but for what somebody has reserved for them since.
 func (g *ganging) end(pods []ledger.PodRef) {
 	if len(pods) > 0 {
-		_ = g.o.Ledger.Exchange(&ledger.Exchange{GiveUp: pods}) // which asks for nothing that could be refused
+		_ = g.o.Ledger.Exchange(&ledger.Exchange{GiveUp: pods}) // it asks for nothing that could be refused
 	}
 }

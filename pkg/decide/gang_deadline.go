@@ -36,7 +36,7 @@ func (g *ganging) lend(s *startingGang) {
 	}
 }
 
-// endAt has a gang's slots end at a moment that is later than before. g.mu is held.
+// endAt puts off the end of a gang's slots to a later moment than before. g.mu is held.
 func (g *ganging) endAt(s *startingGang, at time.Time) {
 	s.deadline = at
 	pods := append(make([]ledger.PodRef, 0, len(s.reserved)+len(s.kept)), s.reserved...)
@@ -47,7 +47,7 @@ func (g *ganging) endAt(s *startingGang, at time.Time) {
 func (g *ganging) ttl() time.Duration     { return g.o.Policy.Current().Gangs.Deadline.Duration }
 func (g *ganging) longest() time.Duration { return g.ttl() * 3 / 2 }
 
-// deadlineFor is when slots end that are made now for members of a gang: with those that it has. g.mu is held.
+// deadlineFor returns when slots end that are made now for members of a gang: together with its others. g.mu is held.
 func (g *ganging) deadlineFor(key kinds.Key) time.Time {
 	now := g.o.Ledger.Clock.Now()
 	if s := g.of[key]; s != nil && !s.half.IsZero() && now.Before(s.deadline) {
@@ -56,9 +56,9 @@ func (g *ganging) deadlineFor(key kinds.Key) time.Time {
 	return now.Add(g.longest())
 }
 
-// outlast has what somebody has reserved for members last as long as the gang counts on it, whatever its own deadline.
-// For members with a slot of a Reservation object it makes slots in memory within that, as for other members. g.mu is
-// held.
+// outlast makes what somebody has reserved for members last as long as the gang counts on it, whatever its own
+// deadline. For members with a slot of a Reservation object it makes slots in memory within that, as for other members.
+// g.mu is held.
 func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
 	var choices []ledger.Choice
 	within := map[ledger.PodRef]*cluster.Pod{}
@@ -83,8 +83,8 @@ func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
 	}
 }
 
-// resting refuses a member of a gang whose last binds have failed, for a while: for each capacity is kept for the rest.
-// g.mu is held.
+// resting refuses a member of a gang whose last binds have failed, for a while: each such bind keeps capacity for the
+// rest. g.mu is held.
 func (g *ganging) resting(gang *gangs.Gang, p *ledger.Placement) error {
 	s := g.of[gang.Key]
 	now := g.o.Ledger.Clock.Now()

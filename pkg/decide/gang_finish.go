@@ -35,7 +35,7 @@ const (
 	mostFinishing = 16
 )
 
-// finish has members bound that capacity is kept for, where no bind of one has started for a while, and goes on with
+// finish binds members that capacity is kept for, where no bind of a member has started for a while. It goes on with
 // others as long as they are bound. g.mu is held.
 func (g *ganging) finish(s *startingGang, kept []*cluster.Pod, now time.Time) {
 	due := now.Sub(s.moved) >= finishAfter
@@ -81,9 +81,9 @@ func (g *ganging) move(s *startingGang, member *cluster.Pod, from string) bool {
 	return g.o.Ledger.Exchange(&ledger.Exchange{GiveUp: []ledger.PodRef{member.Ref}, Keep: choices}) == nil
 }
 
-// leaves says why the server binds no member itself of a gang that has started, "" where it may, on a node that will
-// do. scheduler is that of those which are bound, as far as the watch has brought them. Nor is any bound of a gang of
-// which nobody has read how many it needs.
+// leaves returns why the server does not itself bind a member of a gang that has started, "" where it may, on a node
+// that will do. scheduler is that of the bound members, as far as the watch has brought them. The server binds no
+// member of a gang of which nobody has read how many it needs.
 func (g *ganging) leaves(gang *gangs.Gang, member *cluster.Pod, scheduler string) (why string) {
 	switch {
 	case gang.Unread:
@@ -214,7 +214,7 @@ func (a *Arbiter) countFinishing(namespace string, by int) {
 	}
 }
 
-// boundForGang tells how a bind of the server's own has ended. Nothing is told where the gang's scheduler was faster.
+// boundForGang reports how a bind of the server's own has ended, unless the gang's scheduler was faster.
 func (a *Arbiter) boundForGang(gang kinds.Key, f *flight) {
 	var e *gates.Error
 	failed := errors.As(f.err, &e) && (e.Outcome == gates.Refused || e.Outcome == gates.Failed)

@@ -57,7 +57,7 @@ func (w *gangWorld) deny(is bool) {
 	}
 }
 
-// What a scheduler leaves of a gang the server binds, where it is kept, and tells the pods. A scheduler that binds
+// The server binds what a scheduler leaves of a gang, where it is kept, with Events on the pods. A scheduler that binds
 // members itself is not disturbed.
 func TestRestOfAGangIsBound(t *testing.T) {
 	redirectTest(t, 2, 2, func(w *gangWorld) {
@@ -186,7 +186,7 @@ func TestServerStandsBackAgain(t *testing.T) {
 	})
 }
 
-// Where a scheduler was faster nothing is told, and nothing is put off.
+// Where a scheduler was faster nothing is reported, and nothing is put off.
 func TestSchedulerIsFaster(t *testing.T) {
 	cases := map[string]bool{"bound": true, "being bound": false}
 	eachGang(t, 1, 4, cases, func(t *testing.T, w *gangWorld, confirmed bool) {

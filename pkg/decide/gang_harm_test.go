@@ -223,7 +223,7 @@ func TestGangWakesWhoWaits(t *testing.T) {
 }
 
 // A server that could not decide for longer than slots last, while nobody else did, keeps again for what had started.
-// Where it cannot tell any more how many members a gang needs, what it knew before counts.
+// Where it does not know any more how many members a gang needs, what it knew before counts.
 func TestGangsGoOnWhenTheServerDecidesAgain(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		w.starting(4, 4, nil)

@@ -102,7 +102,7 @@ func (m *muster) byTask(others ...[]*cluster.Pod) map[string]int {
 	return has
 }
 
-// choose returns those of some members that a gang needs which has so many of each task.
+// choose returns those of some members that a gang needs, where it has so many of each task already.
 func (m *muster) choose(has map[string]int, from []*cluster.Pod) (chosen []*cluster.Pod) {
 	lacks := m.gang.Lacks(has)
 	for _, member := range from {

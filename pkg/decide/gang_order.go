@@ -84,7 +84,7 @@ func (g *ganging) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Place
 		}
 		other := s.Key.String()
 		if s.Key.Namespace != gang.Key.Namespace {
-			other = "a gang of another namespace" // whoever is told may not see it
+			other = "a gang of another namespace" // the reader of the refusal may not see it
 		}
 		return fmt.Sprintf("%s could start now and comes first; it has been waiting since %s",
 			other, g.o.Ledger.Clock.WallAt(s.since).UTC().Format(time.RFC3339))
@@ -185,7 +185,7 @@ func (g *ganging) bindsAlone(pod *cluster.Pod) bool {
 
 // hasRoom reports whether there seems to be capacity for some members together, in slots of reservations and beside
 // them. It looks at members that ask for the same together, and leaves out what the others take. Where members ask for
-// many different things it says yes, and the bind finds out.
+// many different things it returns true, and the bind finds out.
 func (g *ganging) hasRoom(members []*cluster.Pod, caller string) bool {
 	if g.isDiverse(members) {
 		return true
@@ -196,7 +196,7 @@ func (g *ganging) hasRoom(members []*cluster.Pod, caller string) bool {
 			switch {
 			case !suits(usable.Node):
 			case usable.Shared:
-				room += int64(len(a.slots)) // who knows how many of them share it
+				room += int64(len(a.slots)) // how many of them share it is not known
 			default:
 				room++
 			}

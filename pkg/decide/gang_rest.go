@@ -37,7 +37,7 @@ func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluste
 
 // changePlaces starts the bind of a member that was refused because slots of other members keep the capacity of the
 // node. These make way, as a gang's scheduler decides itself which member goes where. They get slots in the place of
-// the member's own slot, on the same node, or on any other. Where that is impossible the first refusal stays: it tells
+// the member's own slot, on the same node, or on any other. Where that is impossible the first refusal stays: it says
 // where the member's own slot is. g.mu is held.
 func (g *ganging) changePlaces(
 	s *startingGang, pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, refused error,

@@ -123,7 +123,7 @@ func TestTasksOfAGang(t *testing.T) {
 		require.True(t, w.bindFailed(learner.Ref, "n0"))
 		assert.True(t, w.isKeptOn(learner.Ref, "n0"))
 		for range 2 * w.longest() / time.Minute {
-			w.setMinimum(3) // what nothing is heard of for long does not count
+			w.setMinimum(3) // what there is no news of for long does not count
 			w.pass(30 * time.Second)
 		}
 		assert.Equal(t, GangShort, w.viewOf(learner).State)
@@ -283,7 +283,7 @@ func TestTasksThatAreNotReadAnyMore(t *testing.T) {
 		actors, learner := w.tasks("actor", 4, nil), w.tasks("learner", 1, nil)[0]
 		require.NoError(t, w.bind(actors[0], "n0"))
 		require.True(t, w.isKeptOn(learner.Ref, "n0"))
-		w.pass(w.longest() + time.Minute) // nothing is heard of PodGroups, and the slots end
+		w.pass(w.longest() + time.Minute) // there is no news of PodGroups, and the slots end
 		gang, _ := w.o.Gangs.Of(learner)
 		require.True(t, gang.Unread)
 		assert.Equal(t, 1, w.takeOver())
@@ -310,7 +310,7 @@ func TestMinimumThatGrowsIsNotRead(t *testing.T) {
 			return down.Load(), nil, errors.New("down")
 		})
 		gang := gangs.Gang{}
-		for range 15 * time.Minute / time.Second { // until the watch has ended, and nothing was heard of them for long
+		for range 15 * time.Minute / time.Second { // until the watch has ended, with no news of them for long
 			if gang, _ = w.o.Gangs.Of(more); !gang.Unread {
 				w.pass(time.Second)
 			}

@@ -70,7 +70,7 @@ func TestGangIsNotKeptWhatDRAGives(t *testing.T) {
 	})
 }
 
-// Pods that nobody can bind are missing, and whoever asks is told.
+// Pods that nobody can bind are missing, and each refusal says so.
 func TestGangOfTooFewPods(t *testing.T) {
 	gangTest(t, 1, 8, func(w *gangWorld) {
 		pods := w.gang("a", 2, 3, nil)
@@ -164,7 +164,7 @@ func TestGangChangesPlaces(t *testing.T) {
 	})
 }
 
-// The watch takes a node out of what is known of nodes before the ledger hears of it.
+// The watch takes a node out of what is known of nodes before the ledger receives that.
 func TestGangAndANodeThatWasJustDeleted(t *testing.T) {
 	gangTest(t, 2, 1, func(w *gangWorld) {
 		w.nodes.Remove("n1")
@@ -172,8 +172,8 @@ func TestGangAndANodeThatWasJustDeleted(t *testing.T) {
 	})
 }
 
-// Slots end at the deadline, which members that are bound put off; then it is told that the gang is short, and what is
-// missing is kept again with the next member that is bound.
+// Slots end at the deadline, which members that are bound put off. Then it is reported that the gang is short, and what
+// is missing is kept again with the next member that is bound.
 func TestGangFallsShort(t *testing.T) {
 	gangTest(t, 2, 4, func(w *gangWorld) {
 		pods := w.starting(5, 5, nil)

@@ -85,7 +85,7 @@ func (a *Arbiter) HalfGangTime() time.Duration {
 	return a.gangs.halfTime
 }
 
-// remembered is what people are told of a gang that is remembered.
+// remembered is what views show of a gang that is remembered.
 type remembered struct {
 	since, half, deadline time.Time
 	why                   string
@@ -169,7 +169,7 @@ func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 	return v
 }
 
-// mostNamed is how many nodes are named that are left out.
+// mostNamed is how many of the nodes that are left out are named.
 const mostNamed = 8
 
 // addWhy adds to why a gang is not whole what else is known of that.
@@ -189,7 +189,7 @@ func (g *ganging) addWhy(why string, gang *gangs.Gang, m *muster, closed []strin
 	return strings.Join(slices.DeleteFunc(all, func(why string) bool { return why == "" }), "; ")
 }
 
-// state says how far a gang is, and why, where its pods tell.
+// state returns how far a gang is, and why, where its pods show that.
 func (m *muster) state() (state GangState, why string) {
 	switch {
 	case m.gang.Problem != "":

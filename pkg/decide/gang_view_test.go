@@ -170,7 +170,7 @@ func TestHalfGangTime(t *testing.T) {
 	})
 }
 
-// Whoever is refused for its gang's sake is told and counted; what other reasons there are is not about gangs.
+// A refusal for a gang's sake is reported on the pod and counted; what other reasons there are is not about gangs.
 func TestGangRefusalsAreTold(t *testing.T) {
 	gangTest(t, 1, 3, func(w *gangWorld) {
 		pods := w.gang("a", 4, 4, nil)
@@ -191,7 +191,7 @@ func TestGangRefusalsAreTold(t *testing.T) {
 	})
 }
 
-// A gang that comes later is not told the name of one of another namespace.
+// A gang that comes later does not get the name of one of another namespace.
 func TestGangOfAnotherNamespaceIsNotNamed(t *testing.T) {
 	gangTest(t, 2, 2, func(w *gangWorld) {
 		filler, first, later := w.gang("f", 3, 3, nil), w.gang("secret", 3, 3, func(p *v1.Pod) { p.Namespace = "secret" }),

@@ -96,7 +96,7 @@ func (g *ganging) look(s *startingGang) {
 		}
 	}
 	if m.isStarted() {
-		g.wake(s) // who was refused a moment before it started
+		g.wake(s) // members that were refused a moment before it started
 		g.progress(s, &m, now)
 		g.finish(s, m.kept, now)
 	}
@@ -274,7 +274,7 @@ func (g *ganging) topUpMost(s *startingGang, rest []*cluster.Pod) {
 	}
 }
 
-// fallShort tells, once, that a gang has started and is not whole, and that nothing is kept for it any more. g.mu is
+// fallShort reports, once, that a gang has started and is not whole, and that nothing is kept for it any more. g.mu is
 // held.
 func (g *ganging) fallShort(s *startingGang, missing int) {
 	if s.short {
@@ -293,8 +293,8 @@ func (g *ganging) fallShort(s *startingGang, missing int) {
 	g.tellShort(&s.Gang, missing)
 }
 
-// tellShort tells a gang's object, and the pods that it lacks, what nobody may see otherwise: some of it run, and the
-// rest has nothing.
+// tellShort writes Events on a gang's object, and on the pods that it lacks. Otherwise nobody may see that some of it
+// run, and the rest has nothing.
 func (g *ganging) tellShort(gang *gangs.Gang, missing int) {
 	const reason, action = "GangShort", "KeepWhole"
 	note := fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them any more. "+
@@ -315,7 +315,7 @@ func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
 	}
 	current := g.moment()
 	if s.looked == current && s.behind == "" {
-		return // who is behind another one waits for time to pass
+		return // one that is behind another waits for time to pass
 	}
 	rest := m.rest()
 	if m.short(m.kept, rest) > 0 {
@@ -335,7 +335,7 @@ func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
 	g.wake(s)
 }
 
-// wake has those members of a gang tried again that were refused for the gang's sake. g.mu is held.
+// wake wakes those members of a gang that were refused for the gang's sake. g.mu is held.
 func (g *ganging) wake(s *startingGang) {
 	for uid, pod := range s.waiting {
 		delete(s.waiting, uid)
@@ -344,14 +344,14 @@ func (g *ganging) wake(s *startingGang) {
 }
 
 // takeOver keeps capacity for the rest of gangs that had started before this server decided, or decided again. It is
-// called before anything else is decided, and nobody could bind pods since. It returns how many gangs that are.
+// called before anything else is decided, and nobody could bind pods since. It returns the number of these gangs.
 func (g *ganging) takeOver() (count int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.of {
 		s.counted = g.o.Ledger.Clock.Now()
 	}
-	for _, key := range g.o.Gangs.Grown() { // who knows what they were since
+	for _, key := range g.o.Gangs.Grown() { // what they were since is not known
 		g.o.Gangs.Settle(key)
 	}
 	var unread []kinds.Key // last: they may need less than is kept for them
@@ -392,8 +392,8 @@ func (g *ganging) takeOverOne(key kinds.Key, gang *gangs.Gang) (count int) {
 	return 0
 }
 
-// assume fills in how many members a gang needs where that cannot be told now: as many as was known before, or else as
-// there are, as what is given away meanwhile is gone. It reports whether the number is of use. g.mu is held.
+// assume fills in how many members a gang needs where that is not known now. That is as many as was known before, or
+// else as there are, as what is given away meanwhile is gone. It reports whether the number is of use. g.mu is held.
 func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
 	s := g.of[gang.Key]
 	switch {
@@ -412,7 +412,7 @@ func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
 // these slots. reserved and rest are not both empty. g.mu is held.
 func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*cluster.Pod) bool {
 	s := g.state(append(slices.Clone(rest), reserved...)[0], gang)
-	s.caller = cmp.Or(s.caller, g.o.Pods.GangSize(key).Caller) // what is kept counts in the budget of who has started it
+	s.caller = cmp.Or(s.caller, g.o.Pods.GangSize(key).Caller) // what is kept counts in the budget of its starter
 	now := g.o.Ledger.Clock.Now()
 	if s.half.IsZero() {
 		s.half = now

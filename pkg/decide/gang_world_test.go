@@ -114,7 +114,7 @@ func (w *gangWorld) Eventf(on, _ runtime.Object, _, reason, _, note string, args
 	w.events = append(w.events, on.(*v1.ObjectReference).Name+": "+fmt.Sprintf(note, args...))
 }
 
-// short is what the log tells of gangs that have started and are not whole, in order.
+// short returns what the log says of gangs that have started and are not whole, in order.
 func (w *gangWorld) short() (told []string) {
 	for _, entry := range w.log.AllEntries() {
 		if missing, ok := entry.Data["missing"]; ok {
@@ -153,7 +153,7 @@ func (w *gangWorld) woken() []string {
 	return w.hosted.Woken()
 }
 
-// told are the refusals that pods were told.
+// told returns the Events on refused pods.
 func (w *gangWorld) told() []string { return w.writes.Told() }
 
 // pod makes a pod of a gang be there, of one CPU unless change says otherwise.

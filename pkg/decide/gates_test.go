@@ -40,7 +40,7 @@ type way struct {
 const tries = "nothing is remembered"
 
 // ways are those of single pods. Gangs, the placement of Reservation objects and the capacity of deleted pods are asked
-// for in the folder gang, in pkg/reservations and in its folder deletedpods.
+// for in the folder reserve, in pkg/reservations and in its folder deletedpods.
 var ways = map[string]way{
 	"filter": {path: requeue.Filter, ask: func(w *world, caller string, p *v1.Pod) error {
 		ctx, nodes := as(w.t.Context(), caller), []string{"b", "a"}
@@ -246,7 +246,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 }
 
 // Filter says so before, to the caller that would be refused and to nobody else. What is explained of a pod that waits
-// is what the caller was told that asked about it last.
+// is the answer to the caller that asked about it last.
 func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod("p")
@@ -278,7 +278,7 @@ func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 	})
 }
 
-// A caller that a gate refuses is not told which capacity is kept for a pod, and plans nothing for it.
+// A caller that a gate refuses does not learn which capacity is kept for a pod, and plans nothing for it.
 func TestGateAndScores(t *testing.T) {
 	p, alike := newPod("p"), newPod("alike")
 	w := newWorld(t, p, alike)

@@ -76,7 +76,7 @@ func (a *Arbiter) Release(p *ledger.Placement) {
 }
 
 // ReleaseAll ends what is kept for pods in memory, if the scheduler of each placement may give it back. The result
-// tells of those that it did not end. What a gang needs that starts is kept for the gang at once.
+// names those that it did not end. What a gang that is starting needs is kept for it at once.
 func (a *Arbiter) ReleaseAll(placements []ledger.Placement) ledger.Result {
 	return a.gangs.unreserve(placements)
 }

@@ -28,7 +28,7 @@ const withdrawnAnnotation = "globalreserve.io/binding-withdrawn"
 const (
 	tick           = 250 * time.Millisecond // how often pending bindings are looked through
 	settlers       = 8                      // how many are settled at the same time
-	round          = 4 * settlers           // how many are settled before it is looked again what is due
+	round          = 4 * settlers           // how many are settled before the next look at what is due
 	pendingTimeout = 3 * time.Second        // of one request to the API server
 	firstPending   = 250 * time.Millisecond // the first pause between tries to settle one; overdue binds have the longest
 	selfPause      = 5 * time.Second        // between tries to find out who the server is
@@ -101,7 +101,7 @@ func (s *pendings) crowded(namespace string, limit int) bool {
 	return s.in[namespace] >= limit-s.len()
 }
 
-// busy is what a namespace is told that has too many. mu is held.
+// busy returns the error for a namespace that has too many. mu is held.
 func (s *pendings) busy(pod ledger.PodRef, node string) *gates.Error {
 	e := &gates.Error{Outcome: gates.Busy, Pod: pod, Node: node, Soon: true}
 	if in := s.in[pod.Namespace]; in > 0 {
@@ -116,7 +116,7 @@ func (s *pendings) busy(pod ledger.PodRef, node string) *gates.Error {
 type pending struct {
 	ref       ledger.PodRef
 	node      string
-	from      string // that was asked for, where the Binding was redirected
+	from      string // the node asked for, where the Binding was redirected
 	scheduler string
 	request   *resources.Request
 	devices   *ledger.DeviceRequest
@@ -210,8 +210,8 @@ func (s *pendings) isSelf(user string) bool {
 	return s.self != "" && s.self == user
 }
 
-// settleAll forgets the pending bindings that the watch has told of, and settles those of the others that are chosen,
-// most of them at most. It reports whether it leaves others.
+// settleAll forgets the pending bindings whose outcome the watch has brought. Of the others it settles those that are
+// chosen, up to most of them. It reports whether it leaves others.
 func (a *Arbiter) settleAll(ctx context.Context, most int, chosen func(*pending) bool) (others bool) {
 	group := errgroup.Group{}
 	group.SetLimit(settlers)
@@ -226,7 +226,7 @@ func (a *Arbiter) settleAll(ctx context.Context, most int, chosen func(*pending)
 	return others
 }
 
-// takePending forgets what is over and returns the chosen rest, marked as being settled: most of them at most, of each
+// takePending forgets what is over and returns the chosen rest, marked as being settled: up to most of them, of each
 // namespace in turn. It reports whether there are others.
 func (a *Arbiter) takePending(most int, chosen func(*pending) bool) (taken []*pending, others bool) {
 	a.pending.mu.Lock()
@@ -252,7 +252,7 @@ func (a *Arbiter) takePending(most int, chosen func(*pending) bool) (taken []*pe
 	return taken, others
 }
 
-// isOver reports whether the allocation tells what became of a binding: it was carried
+// isOver reports whether the allocation shows what became of a binding: it was carried
 // out, or its pod is gone or elsewhere. a.pending.mu is held.
 func (a *Arbiter) isOver(p *pending) bool {
 	if p.resize {
@@ -343,7 +343,7 @@ func (a *Arbiter) forget(p *pending) {
 	}
 }
 
-// examine reads the pod and, where that does not tell what became of a binding or a resize, patches it so that none
+// examine reads the pod and, where that does not show what became of a binding or a resize, patches it so that none
 // that was allowed before can be carried out. It returns the pod as it is, with its UID, and what became of the
 // binding: any outcome but Bound, Changed and Unknown means that it never happens. The pod may not let itself be
 // patched, because of another webhook for example. Then abandoned counts: it says that the API server has abandoned the

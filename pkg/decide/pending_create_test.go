@@ -123,7 +123,7 @@ func TestTwoPodsOfANameAreCreated(t *testing.T) {
 	})
 }
 
-// A pod is created only if it tells what it is granted: whoever reads its annotations later believes them.
+// A pod is created only if it records what it is granted: whoever reads its annotations later believes them.
 func TestPodThatTellsSomethingElse(t *testing.T) {
 	eachCluster(t, map[string]func(map[string]string){
 		"nothing":             func(told map[string]string) { clear(told) },

@@ -160,7 +160,7 @@ func (c *apiCluster) create(name, cpu, node string) error {
 	return err
 }
 
-// createPod is create for a pod of a UID. It returns what the pod was told.
+// createPod is create for a pod of a UID. It returns the annotations that PlanPod said.
 func (c *apiCluster) createPod(p *v1.Pod, node, caller string) (told map[string]string, err error) {
 	p.ResourceVersion = ""
 	early := p.DeepCopy()
@@ -373,7 +373,7 @@ func TestPodGrowsInOneStep(t *testing.T) {
 	})
 }
 
-// A Binding that was allowed for the very version of a pod may still be carried out, with the devices that it tells,
+// A Binding that was allowed for the very version of a pod may still be carried out, with the devices that it names,
 // whatever has become of the claims meanwhile.
 func TestClaimsThatAreOthersByNow(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {

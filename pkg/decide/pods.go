@@ -19,8 +19,8 @@ const (
 	// maxLag is how long a decision waits for the watch of pods. It is usually some
 	// milliseconds behind a scheduler at most.
 	maxLag = 100 * time.Millisecond
-	// lagPause is for how long nobody waits after one wait was in vain: the watch is
-	// far behind, or somebody sends versions that do not exist.
+	// lagPause is for how long no decision waits after one wait was in vain: the watch is
+	// far behind, or a caller sends versions that do not exist.
 	lagPause = time.Second
 	// knownPods is how many pods are remembered that the watch has not brought.
 	knownPods = 4096
@@ -174,7 +174,7 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	return info, nil
 }
 
-// observe tells the ledger of a pod that was found before the watch has brought it. If the pod is bound, its capacity
+// observe passes to the ledger a pod that was found before the watch has brought it. If the pod is bound, its capacity
 // must not be granted to others in the meantime.
 func (p *pods) observe(pod *cluster.Pod) {
 	if pod.Bound() {
@@ -218,7 +218,7 @@ func (a *Arbiter) ReadPod(ctx context.Context, ref ledger.PodRef) (*cluster.Pod,
 }
 
 // Meet looks at pods for which something was reserved because they did not exist. The watch may have brought one of
-// them meanwhile, and Meet tells the ledger of it. The watch itself tells the ledger of pods that come later.
+// them meanwhile, and Meet passes it to the ledger. The watch itself passes pods that come later to the ledger.
 func (a *Arbiter) Meet(placements []ledger.Placement) {
 	for i := range placements {
 		p := &placements[i]

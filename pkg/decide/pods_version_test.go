@@ -167,7 +167,7 @@ func TestAdviceByTheCopy(t *testing.T) {
 	})
 }
 
-// What the copy is wrong about is the caller's to hear.
+// The caller gets the error of its copy.
 func TestCopyThatCannotBeRead(t *testing.T) {
 	wrong := errors.New("Pod: not a pod")
 	p := sized("p", "1", 5)

@@ -14,8 +14,8 @@ import (
 )
 
 // Preempt says on which nodes the ledger has capacity for a pod once the victims there, named by their UIDs, are gone,
-// and those pods of a lower priority that are being bound there: their schedulers alone know of these. A pod that no
-// node is left to is woken when there may be one.
+// and those pods of a lower priority that are being bound there: their schedulers alone know of these. A pod with no
+// node left is woken when there may be one.
 func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][]types.UID) (pod *cluster.Pod,
 	fits map[string]bool, err error,
 ) {
@@ -35,7 +35,7 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 		} else if err != nil {
 			continue
 		}
-		// nobody makes capacity for itself
+		// a pod makes no capacity for itself
 		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return uid == pod.Ref.UID })
 		a.o.Ledger.Try(func(t *ledger.Trial) {
 			t.Remove(uids...)

@@ -42,7 +42,7 @@ func (a *Arbiter) mayGoHome(ctx context.Context, k *admission) bool {
 }
 
 // clashes returns an error where there is a pod on a node that another one must not be with by its own anti-affinity,
-// or where that is not known. Of pods with a node labels are not kept, so they are read live. The rule is that of
+// or where that is not known. The labels of pods with a node are not kept, so they are read live. The rule is that of
 // kube-scheduler's satisfyPodAntiAffinity.
 func (a *Arbiter) clashes(ctx context.Context, pod *cluster.Pod, node string) error {
 	known, ok := a.o.Nodes.Node(node)
@@ -109,7 +109,7 @@ func (g *ganging) usesOwn(p *ledger.Placement) (uses bool) {
 }
 
 // mayBeOn reports whether a scheduler would take a node for a pod, if it has the capacity; false where the server
-// cannot tell.
+// cannot know.
 func (g *ganging) mayBeOn(pod *cluster.Pod, name string) bool {
 	node, known := g.o.Nodes.Node(name)
 	return known && pod.Constraints.NodesDecide() && g.suits(pod)(name) &&
@@ -149,7 +149,7 @@ func (g *ganging) mayRedirect(pod *cluster.Pod) bool {
 	return rule == kinds.RedirectWhenRefused && !g.o.AdmissionWarns
 }
 
-// redirected tells of a Binding that goes to another node than its sender named.
+// redirected reports a Binding that goes to another node than its sender named.
 func (a *Arbiter) redirected(pod *cluster.Pod, from, to string) {
 	a.o.Metrics.ObserveRedirect(pod.Scheduler)
 	a.o.RedirectEvents.Tell(informer.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeNormal,

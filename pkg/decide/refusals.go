@@ -21,13 +21,13 @@ const ReasonPodInvalid = "PodInvalid"
 // AdmissionWarns reports whether the admission webhook only warns of what the arbiter refuses, and allows it.
 func (a *Arbiter) AdmissionWarns() bool { return a.o.AdmissionWarns }
 
-// refuse remembers a refusal that a caller is told now. It returns the one before of a pod that waits, nil for none.
+// refuse remembers a refusal that a caller receives now. For a pod that waits it returns the one before, nil for none.
 func (a *Arbiter) refuse(r *requeue.Refusal) (before *requeue.Refusal, waits bool) {
 	r.At = a.o.Ledger.Clock.Wall()
 	return a.o.Waiting.Refused(r)
 }
 
-// Filtered takes note of what Filter has said, after it was answered: a pod that was refused nodes waits. fit is how
+// Filtered records what Filter has said, after it was answered: a pod that was refused nodes waits. fit is how
 // many nodes were left to it.
 func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string) (fit int) {
 	pod := advice.Pod

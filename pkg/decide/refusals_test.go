@@ -25,7 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-// A refusal of filter tells what was in the way where that was no node's capacity.
+// A refusal of filter says what was in the way where that was no node's capacity.
 func TestRefusalsOfFilterSayWhatIsInTheWay(t *testing.T) {
 	p := sized("p", "1", 5)
 	refuse := func(w *world, nodes ...string) *requeue.Refusal {
@@ -113,8 +113,8 @@ func TestRefusalsOfObjects(t *testing.T) {
 	assert.Empty(t, w.waiting.Waiters(func(string) bool { return true }))
 }
 
-// A pod that filter has left no node is told which reservation keeps the capacity that it lacks. Nobody else is: what a
-// caller sends of a pod that does not exist may be wrong.
+// A pod that filter has left no node gets an Event on which reservation keeps the capacity that it lacks. No other pod
+// does: what a caller sends of a pod that does not exist may be wrong.
 func TestWhoIsRefusedIsTold(t *testing.T) {
 	type testCase struct {
 		known bool
@@ -148,7 +148,7 @@ func TestWhoIsRefusedIsTold(t *testing.T) {
 		}
 		if tt.fit > 0 {
 			require.Empty(t, w.writes.Told())
-			ask(tt.nodes[:2]) // which is told at once: it was not looked at before
+			ask(tt.nodes[:2]) // it gets its Event at once: it was not looked at before
 		}
 		if tt.known {
 			require.Len(t, w.writes.Told(), 1)

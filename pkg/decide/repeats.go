@@ -19,7 +19,7 @@ const (
 	// maxRepeats is how many Bindings that were refused are remembered. Beyond it the one that was asked for longest ago
 	// is forgotten: its next refusal is taken for the first one.
 	maxRepeats = 16384
-	// firstTold is how often a Binding is refused before its pod is told. It is told again at ten times as many.
+	// firstTold is how often a Binding is refused before the first Event on its pod. The next is at ten times as many.
 	firstTold = 10
 )
 
@@ -39,12 +39,12 @@ type refusedBinding struct {
 	node, caller string
 }
 
-// repeated is how often.
+// repeated is how often that was, and for which reason.
 type repeated struct {
 	reason      string
 	since, last time.Time
 	times       int
-	tell        int // at how many times its pod is told
+	tell        int // at how many times the next Event on its pod is written
 }
 
 func newRepeats() repeats { return repeats{of: lru.New(maxRepeats)} }
@@ -79,7 +79,7 @@ func (a *Arbiter) noted(k *admission, err error) (times int) {
 	return r.Times
 }
 
-// countRepeat counts a refusal and says in it how many there were, and has the pod told where these are many.
+// countRepeat counts a refusal and writes the number into it. Where these are many, it writes an Event on the pod.
 func (a *Arbiter) countRepeat(key refusedBinding, k *admission, r *requeue.Refusal) {
 	now := a.o.Ledger.Clock.Now()
 	a.repeats.mu.Lock()

@@ -18,14 +18,14 @@ type ResizeQuery struct {
 	// Before is the pod as it is, and Pod as it is to be: of another spec, and of the same status.
 	Before, Pod *v1.Pod
 	DryRun      bool
-	// User is who wants it.
+	// User is the caller that asks for it.
 	User string
 }
 
 // AdmitResize decides whether a pod may be resized. A resize that takes no more than the pod counts for already is
 // always allowed. What is granted beyond that counts until it is known whether the resize was written. The API server
-// writes a resize on top of the version of the pod that it has shown, or asks again. So any newer version tells. Where
-// none shows up, the pod is patched, as for a Binding. The errors are those of AdmitBinding.
+// writes a resize on top of the version of the pod that it has shown, or asks again. So any newer version shows the
+// outcome. Where none shows up, the pod is patched, as for a Binding. The errors are those of AdmitBinding.
 func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, error) {
 	ref := ledger.PodRef{Namespace: q.Before.Namespace, Name: q.Before.Name, UID: q.Before.UID}
 	asked, grows, err := resources.ForResizedPod(a.o.Ledger.Table(), q.Before, q.Pod)
@@ -67,7 +67,7 @@ func (a *Arbiter) isWritten(p *pending, pod *v1.Pod) bool {
 	return err == nil && covers(&now, p.asked)
 }
 
-// resize has the ledger decide, and remembers what it granted to a pod. A pod that is neither bound nor being bound
+// resize asks the ledger, and remembers what it granted to a pod. A pod that is neither bound nor being bound
 // takes nothing yet: it is remembered, too, for a bind that begins before the resize is written.
 func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQuery, version uint64) error {
 	dry := q.DryRun
@@ -111,8 +111,8 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQue
 	return nil
 }
 
-// growAlike has a bind that has just begun count for an allowed resize of its pod as well. The bind may have looked at
-// a version of the pod from before the resize.
+// growAlike makes a bind that has just begun count for an allowed resize of its pod as well. The bind may have looked
+// at a version of the pod from before the resize.
 func (a *Arbiter) growAlike(pod *cluster.Pod, node string) error {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
@@ -134,7 +134,7 @@ func (a *Arbiter) isOverResize(p *pending) bool {
 	return ok && pod.Ref.UID == p.ref.UID && pod.ResourceVersion > p.version && covers(pod.Request, p.request)
 }
 
-// resizeShownBy is shownBy for a resize: any newer version of the pod tells, and the ledger counts it.
+// resizeShownBy is shownBy for a resize: any newer version of the pod shows the outcome, and the ledger counts it.
 func (a *Arbiter) resizeShownBy(p *pending, pod *v1.Pod) gates.Outcome {
 	if pod.UID != p.ref.UID {
 		return gates.UIDMismatch
@@ -152,7 +152,7 @@ func (a *Arbiter) resizeShownBy(p *pending, pod *v1.Pod) gates.Outcome {
 	return gates.Failed
 }
 
-// see tells the ledger of a pod that was read.
+// see passes a pod that was read to the ledger.
 func (a *Arbiter) see(pod *v1.Pod) {
 	if info, err := a.o.Question.Reader.NewPod(pod); err == nil && info.Bound() {
 		a.pods.observe(info)

@@ -122,7 +122,7 @@ func TestResize(t *testing.T) {
 func TestResizeThatDoesNotHappen(t *testing.T) {
 	type testCase struct {
 		meanwhile func(*apiCluster, *v1.Pod)
-		taken     time.Duration // for how long at least; 0: as long as the watch may tell
+		taken     time.Duration // for how long at least; 0: until the watch may show it
 		want      int64
 		patches   int
 		mayFollow bool // the API server has abandoned it, or has no such pod

@@ -13,7 +13,7 @@ const (
 	// longestUndone is the longest pause after something was allowed and did not happen, unless it has had its capacity
 	// for more than a tenth of that.
 	longestUndone = time.Minute
-	// undoneFor is for how long is remembered what did not happen, and maxUndone of how many pods, those of last.
+	// undoneFor is how long it is remembered what did not happen, and maxUndone for how many pods: the last ones.
 	undoneFor = 10 * time.Minute
 	maxUndone = 16384
 )
@@ -49,8 +49,8 @@ func (s *pendings) didNotHappen(p *pending) {
 	s.undone.Add(p.key(), u)
 }
 
-// pauseAfter is how long nothing is kept after what came to nothing so many times, the last time after it had its
-// capacity for a while.
+// pauseAfter returns how long nothing is kept for what came to nothing so many times. had is how long it had its
+// capacity the last time.
 func pauseAfter(times int, had time.Duration) time.Duration {
 	return min(had<<min(times-2, 8), max(longestUndone, 9*had))
 }

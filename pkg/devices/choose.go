@@ -154,8 +154,8 @@ func (c *chooser) exchange(from, to int) {
 	c.stale = true
 }
 
-// settle gives a request the devices with the first names that it can have at no cost. A device of
-// another party it can have so if that one is made good for it by exchanges that end with a device
+// settle gives a request the devices with the first names that it can have at no cost. It can have a
+// device of another party so if that party is compensated by exchanges that end with a device
 // which the request has and that is not settled.
 func (c *chooser) settle(r int) {
 	left := 0

@@ -38,7 +38,7 @@ type Verdict struct {
 	Name string
 }
 
-// Explain tells people why the requests that were asked about do not fit.
+// Explain says in words why the requests that were checked do not fit.
 func (v Verdict) Explain(requests []*Request) string {
 	if v.Reason == Fits {
 		return "the devices fit"
@@ -58,7 +58,7 @@ func (v Verdict) Explain(requests []*Request) string {
 	}
 }
 
-// Fits tells whether the free devices can serve all requests together. It is made to be asked for every
+// Fits reports whether the free devices can serve all requests together. It is made to be called for every
 // node: where a pool knows the shapes of the requests it allocates nothing, as long as a pod has at most
 // 16 claims and the node at most 256 devices.
 func (p *Pool) Fits(free Set, requests []*Request) Verdict {
@@ -78,8 +78,8 @@ type task struct {
 	large    []uint64 // instead of sets, where they are too few
 }
 
-// usableBy has the free devices a request selects, less those that a request names: whoever names a
-// device is the only one who can have it.
+// usableBy has the free devices a request selects, less those that a request names: only the request that
+// names a device can have it.
 func (t *task) usableBy(r int) Set { return t.set(2 + r) }
 
 // takenBy has what a request was given of these.

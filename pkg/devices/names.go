@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// Named reports whether a resource may be one that there are devices of: their names have a domain. Hugepages have
+// Named reports whether there may be devices of a resource: the names of such resources have a domain. Hugepages have
 // none, and are asked for by the million.
 func Named(resource string) bool { return strings.Contains(resource, "/") }
 

@@ -16,7 +16,7 @@ import (
 type Device struct {
 	Name       string // of the ExtendedResource object
 	Resource   string // such as nvidia.com/gpu
-	ID         string // what containers call it by; with Resource it tells the devices of a node apart
+	ID         string // what containers call it by; with Resource it identifies the device on its node
 	Properties map[string]string
 	// Unschedulable keeps the device from being given out.
 	Unschedulable bool
@@ -31,11 +31,11 @@ type identity struct{ resource, id string }
 type Pool struct {
 	devices []Device
 	index   map[string]int   // by name, other names included
-	byID    map[identity]int // by what tells devices apart
+	byID    map[identity]int // by what distinguishes devices
 	// amounts has those properties of each device that are numbers or quantities: to read one costs much more than to
 	// compare it.
 	amounts []map[string]resource.Quantity
-	// matches is what is known of how requests match the devices. What finds its places full takes that of another one.
+	// matches is what is known of how requests match the devices. A match that finds its places full replaces another one.
 	matches [maxMatches / ways][ways]atomic.Pointer[match]
 }
 
@@ -104,8 +104,8 @@ func (p *Pool) Schedulable() Set {
 }
 
 // maxMatches bounds what a pool remembers, and ways how many of that may have the same place. There are rarely more
-// shapes of requests than kinds of devices. Whoever makes up new ones, and has all pools asked for them, makes them
-// forget some, and no more: neither the memory nor what a new shape costs grow with those before.
+// shapes of requests than kinds of devices. A client that makes up new ones, for all pools, only makes the pools
+// forget some: neither the memory nor what a new shape costs grows with those before.
 const (
 	maxMatches = 128
 	ways       = 4

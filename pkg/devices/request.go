@@ -25,14 +25,14 @@ type Request struct {
 	hash  uint64 // of the shape
 }
 
-// shaped returns the request with its shape, which a text tells.
+// shaped returns the request with its shape, which a text describes.
 func (r *Request) shaped(text string) *Request {
 	r.shape, r.hash = unique.Make(text), maphash.String(shapeSeed, text)
 	return r
 }
 
-// Compile makes a Request of a claim's spec. The API server admits nothing that Compile refuses, as
-// long as it has the schema of this release. An error names every bad field, below path, and what to
+// Compile makes a Request of a claim's spec. It accepts all that the API server admits, as
+// long as that has the schema of this release. An error names every bad field, below path, and what to
 // write there.
 func Compile(path *field.Path, spec *v1alpha1.ExtendedResourceClaimSpec) (*Request, error) {
 	return compile(path, path.Child("selector"), spec)
@@ -53,7 +53,7 @@ func CompileSlot(path *field.Path, slot *v1alpha1.SlotDevices) (*Request, error)
 	return compile(path, path, &spec)
 }
 
-// Any asks for devices of a resource, whichever. Count is at least 1, and may be more than a claim may ask for.
+// Any returns a request for any devices of a resource. Count is at least 1, and may be more than a claim may ask for.
 func Any(resource string, count int) *Request {
 	spec := v1alpha1.ExtendedResourceClaimSpec{ResourceName: resource}
 	spec.Count = int32(count) //nolint:gosec // of devices there are
@@ -102,7 +102,7 @@ func (r *Request) Resource() string { return r.resource }
 // Count returns how many devices are wanted.
 func (r *Request) Count() int { return r.count }
 
-// String tells what is wanted, for people: "2 nvidia.com/gpu (memory Gt 8Gi; model In L4) with gpu-0".
+// String says what is wanted, for people: "2 nvidia.com/gpu (memory Gt 8Gi; model In L4) with gpu-0".
 func (r *Request) String() string {
 	text := fmt.Sprintf("%d %s", r.count, r.resource)
 	if s := r.selector.String(); s != "" {

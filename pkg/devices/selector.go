@@ -27,8 +27,8 @@ type requirement struct {
 	bound    resource.Quantity // of Gt and Lt
 }
 
-// amountPattern is what counts as a number or a quantity: all of it, resource.ParseQuantity reads, and
-// without the exponents that take forever. The schema has the same pattern.
+// amountPattern is what counts as a number or a quantity. resource.ParseQuantity reads all of it, and the
+// exponents that take forever are left out. The schema has the same pattern.
 var amountPattern = regexp.MustCompile(
 	`^[+-]?([0-9]{1,18}([.][0-9]{0,9})?|[.][0-9]{1,9})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$`,
 )
@@ -155,7 +155,7 @@ func (s *selector) wasted(properties map[string]string) int {
 	return n
 }
 
-// String returns what the selector asks for, the same text for selectors that mean the same but for
+// String returns what the selector asks for, the same text for selectors that differ only in
 // the order they were written in.
 func (s *selector) String() string { return s.text }
 

@@ -6,7 +6,7 @@ import "math/bits"
 // of different pools do not mix.
 type Set []uint64
 
-// Has tells whether device i is in the set.
+// Has reports whether device i is in the set.
 func (s Set) Has(i int) bool { return s[i>>6]>>(i&63)&1 != 0 }
 
 // Add puts device i into the set.

@@ -16,15 +16,15 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 )
 
-// offers tell where DRA gives devices for resources that pods ask for by count: where a slice has a device that a
+// offers know where DRA gives devices for resources that pods ask for by count: where a slice has a device that a
 // DeviceClass selects, for the resource of the class's spec.extendedResourceName, and for the one of its own name. Make
-// them with newOffers. A class that changes has its selectors tried on all devices, and a slice that changes those of
-// all classes: what was found is remembered.
+// them with newOffers. The selectors of a class that changes are tried on all devices, and those of all classes on a
+// slice that changes: what was found is remembered.
 type offers struct {
 	onOffered func(slice string, offered []cluster.DRAOffer)
 
-	mu     sync.Mutex // guards what follows, and orders what is told
-	listed bool       // all classes have been observed: nothing is told before
+	mu     sync.Mutex // guards what follows, and orders the calls of onOffered
+	listed bool       // all classes have been observed: nothing is offered before
 	byName map[string]*class
 	slices map[string]*slice
 }
@@ -71,7 +71,7 @@ func (o *offers) observeClass(now *resourcev1.DeviceClass) {
 	defer o.mu.Unlock()
 	if known := o.byName[now.Name]; known != nil && known.UID == now.UID &&
 		equality.Semantic.DeepEqual(known.Spec, now.Spec) {
-		return // every list anew tells of each class
+		return // every list anew delivers each class
 	}
 	c := &class{now, compile(now.Spec.Selectors)}
 	o.byName[now.Name] = c

@@ -22,7 +22,7 @@ import (
 // Options configures a Controller. All fields are needed.
 type Options struct {
 	Client kubernetes.Interface
-	// Discovery tells whether the cluster has the kinds.
+	// Discovery reports whether the cluster has the kinds.
 	Discovery discovery.DiscoveryInterfaceWithContext
 	// OnOffered is called with what a ResourceSlice offers to pods that ask by count, each time that may have changed. It
 	// must not call the Controller.
@@ -36,7 +36,7 @@ type Options struct {
 // waits for its webhook for 5 seconds.
 const patience = 3 * time.Second
 
-// Controller decides who is given which device. Make one with New; it can run once.
+// Controller decides which claim is given which device. Make one with New; it can run once.
 type Controller struct {
 	Options
 	account     *account.Account
@@ -94,7 +94,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.watch.Run(ctx, c.present, nil)
 }
 
-// Ages returns how long ago anything was heard of each kind, while it is watched.
+// Ages returns how long ago anything was received of each kind, while it is watched.
 func (c *Controller) Ages() map[string]time.Duration {
 	ages := map[string]time.Duration{}
 	maps.Copy(ages, c.watch.Ages())
@@ -116,7 +116,7 @@ type UndecidedError struct{ Why string }
 func (e *UndecidedError) Error() string { return e.Why }
 
 // Grant decides whether a write may give a claim what is in its status. Before the write the claim has the version
-// base, and size bytes in JSON. The error is an *UndecidedError; a refusal is no error. A dry one grants nothing.
+// base, and size bytes in JSON. The error is an *UndecidedError; a refusal is no error. A dry call grants nothing.
 func (c *Controller) Grant(ctx context.Context, claim *resourcev1.ResourceClaim, base int64, size int,
 	dry bool,
 ) (*account.Refusal, error) {
@@ -210,7 +210,7 @@ func (c *Controller) forget(claim *resourcev1.ResourceClaim) {
 	c.forgetUID(claim.UID)
 }
 
-// forgetUID is told of a claim that is gone. c.mu is held.
+// forgetUID drops a claim that is gone. c.mu is held.
 func (c *Controller) forgetUID(uid types.UID) {
 	c.account.ForgetClaim(uid)
 	delete(c.claims, uid)

@@ -354,7 +354,7 @@ func TestWriteIsSeen(t *testing.T) {
 	})
 }
 
-// A claim was granted devices, and is gone before the watch has told of it.
+// A claim was granted devices, and is gone before the watch has delivered it.
 func TestClaimWasNeverSeen(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		require.Nil(w.t, w.asks("gone", "gpu-0", 50))
@@ -365,7 +365,7 @@ func TestClaimWasNeverSeen(t *testing.T) {
 	})
 }
 
-// A claim was deleted and another one of its name was made while the watch was interrupted: a list tells of the new one
+// A claim was deleted and another one of its name was made while the watch was interrupted: a list has the new one
 // only.
 func TestClaimWasReplacedUnseen(t *testing.T) {
 	inWorld(t, []*resourcev1.ResourceClaim{claim("a", "gpu-0")}, func(w *world) {
@@ -391,7 +391,7 @@ func TestADryRunGrantsNothing(t *testing.T) {
 	})
 }
 
-// A double is told once, on both claims, and again when it comes again.
+// A double is reported once, on both claims, and again when it comes again.
 func TestDoublesAreTold(t *testing.T) {
 	inWorld(t, []*resourcev1.ResourceClaim{claim("a", "gpu-0"), claim("b", "gpu-0")}, func(w *world) {
 		pass(2 * settleDown)
@@ -411,7 +411,7 @@ func TestDoublesAreTold(t *testing.T) {
 	})
 }
 
-// Each owner is told in its namespace, which does not see the others.
+// Each owner has its Event in its namespace, which does not see the others.
 func TestDoublesNameNobodyOfAnotherNamespace(t *testing.T) {
 	secret := claim("secret", "gpu-0")
 	secret.Namespace = "others"
@@ -449,7 +449,7 @@ func TestClaimsOfPodsThatWait(t *testing.T) {
 	})
 }
 
-// There are more doubles than Events that may be written at once: all owners are told in the end, each once.
+// There are more doubles than Events that may be written at once: all owners get theirs in the end, each once.
 func TestManyDoublesAreTold(t *testing.T) {
 	const doubles = eventBurst - 10
 	var claims []*resourcev1.ResourceClaim

@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
-// Events beyond these are told later.
+// Events beyond these are written later.
 const (
 	eventsPerSecond = 5
 	eventBurst      = 50
@@ -22,10 +22,10 @@ const (
 // settleDown is how long changes are gathered before doubles are looked for: all devices are looked at for that.
 const settleDown = time.Second
 
-// Doubles are the devices that more is allocated of than there is.
+// Doubles returns the devices of which more is allocated than there is.
 func (c *Controller) Doubles() []account.Double { return c.account.Doubles() }
 
-// look has doubles looked for.
+// look makes tellDoubles look for doubles.
 func (c *Controller) look() {
 	select {
 	case c.news <- struct{}{}:
@@ -33,7 +33,7 @@ func (c *Controller) look() {
 	}
 }
 
-// tellDoubles tells each double once to each of its owners, until ctx ends.
+// tellDoubles writes one Event on each owner of a double, until ctx ends.
 func (c *Controller) tellDoubles(ctx context.Context) {
 	told := map[string]bool{}
 	for {
@@ -53,8 +53,8 @@ func (c *Controller) tellDoubles(ctx context.Context) {
 	}
 }
 
-// tell tells of a double what was not told of it, and adds to current what is told. Events that are too many now are
-// told in the next round.
+// tell logs a double and writes its Events, except for those that told has, and adds them to current. Events that are
+// too many now are written in the next round.
 func (c *Controller) tell(d *account.Double, told, current map[string]bool) {
 	key := fmt.Sprint(d.Device, d.Resource, d.Owners)
 	if current[key] = true; !told[key] {

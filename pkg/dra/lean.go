@@ -9,8 +9,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/dra/account"
 )
 
-// tooLarge is an annotation of what is kept of a claim that has more than MaxClaimSize in JSON, whoever measures it. No
-// claim can have it in the API server: that refuses names with spaces.
+// tooLarge is an annotation on the lean form of a claim of more than MaxClaimSize in JSON, whoever measures it. No
+// claim can have it in the API server, which refuses names with spaces.
 const tooLarge = "too large"
 
 // blanks is by how much a claim without devices may be larger in etcd and in a list, which are protobuf, than in JSON:
@@ -22,7 +22,7 @@ func isTooLarge(lean *resourcev1.ResourceClaim) bool {
 	return is
 }
 
-// leanClaim is a cache.TransformFunc. What a claim asks for is not kept: who allocates has looked at that.
+// leanClaim is a cache.TransformFunc. What a claim asks for is not kept: the allocator has looked at that.
 func leanClaim(obj any) (any, error) {
 	full, ok := obj.(*resourcev1.ResourceClaim)
 	if !ok {
@@ -46,7 +46,7 @@ func leanClaim(obj any) (any, error) {
 	return kept, nil
 }
 
-// leanSlice is a cache.TransformFunc. By the attributes of devices DeviceClasses select them.
+// leanSlice is a cache.TransformFunc. It keeps the attributes of devices: DeviceClasses select by them.
 func leanSlice(obj any) (any, error) {
 	full, ok := obj.(*resourcev1.ResourceSlice)
 	if !ok {

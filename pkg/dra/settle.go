@@ -21,7 +21,7 @@ const withdrawnAnnotation = "globalreserve.io/allocation-withdrawn"
 const (
 	// grace is how long a granted write has to show up before it is withdrawn for somebody else who wants its devices.
 	grace = 3 * time.Second
-	// abandonedAfter is when the API server has ended a request, where nothing else tells: it does so after 34s
+	// abandonedAfter is when the API server has ended a request, where nothing else shows it: it does so after 34s
 	// (kubernetes staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), or after its
 	// --request-timeout where that is shorter, and etcd may take some seconds for a write that it has begun.
 	abandonedAfter = 45 * time.Second
@@ -49,8 +49,8 @@ type claimKey struct {
 	uid types.UID
 }
 
-// expect remembers what was granted. It has as long as the API server gives it, as long as nobody else wants the same
-// devices: with another webhook that is slow, no write would ever be carried out. c.mu is held.
+// expect records what was granted. The write has as long as the API server gives it, while nobody else wants the same
+// devices: else, with another webhook that is slow, no write would ever be carried out. c.mu is held.
 func (c *Controller) expect(claim *resourcev1.ResourceClaim, base int64, now time.Time) {
 	w := c.open[claim.UID]
 	if w == nil {
@@ -61,7 +61,7 @@ func (c *Controller) expect(claim *resourcev1.ResourceClaim, base int64, now tim
 	c.queue.AddAfter(claimKey{w.claim, claim.UID}, abandonedAfter)
 }
 
-// hurry has the writes that a claim was refused for settled soon. c.mu is held.
+// hurry brings forward the settling of the writes that a claim was refused for. c.mu is held.
 func (c *Controller) hurry(refused types.UID, refusal *account.Refusal) {
 	for _, o := range refusal.Owners {
 		w := c.open[o.UID]
@@ -75,7 +75,7 @@ func (c *Controller) hurry(refused types.UID, refusal *account.Refusal) {
 	}
 }
 
-// present is called when all claims and slices have been told of: nobody else decides any more.
+// present is called when the watch has delivered all claims and slices: nobody else decides any more.
 func (c *Controller) present(ctx context.Context) {
 	c.Log.WithField("waiting", c.suspect()).Info("ResourceClaims are decided on")
 	<-ctx.Done()
@@ -115,7 +115,7 @@ func (c *Controller) close(uid types.UID) {
 	delete(c.open, uid)
 }
 
-// settleFormer counts writes of the server before that are settled: without any left, others are granted devices. c.mu
+// settleFormer counts the writes of the server before that are settled. When none is left, devices can be granted. c.mu
 // is held.
 func (c *Controller) settleFormer(settled int) {
 	if c.former -= settled; c.deciding && c.former == 0 {
@@ -148,7 +148,7 @@ func (c *Controller) settle(ctx context.Context, key claimKey) error {
 	return nil
 }
 
-// settleOne sees to it that a write is not carried out any more, unless it was. The error says why it could not.
+// settleOne makes sure that a write is not carried out any more, unless it was. The error says why it could not.
 func (c *Controller) settleOne(ctx context.Context, key claimKey) error {
 	asked, uid := time.Now(), key.uid
 	claim, failure := c.withdraw(ctx, uid, key.NamespacedName)
@@ -160,14 +160,14 @@ func (c *Controller) settleOne(ctx context.Context, key claimKey) error {
 	defer c.mu.Unlock()
 	now := c.open[uid]
 	switch {
-	case now == nil: // the watch has told
+	case now == nil: // the watch has reported it
 		return nil
 	case apierrors.IsNotFound(err) || err == nil && claim.UID != uid:
 		c.forgetUID(uid)
 		return nil
 	case err != nil:
 		return err
-	case claim.Status.Allocation != nil: // the watch tells
+	case claim.Status.Allocation != nil: // the watch reports it
 		return failure
 	case failure == nil && account.Version(claim.ResourceVersion) > now.base:
 		c.account.ObserveClaim(claim)
@@ -182,8 +182,8 @@ func (c *Controller) settleOne(ctx context.Context, key claimKey) error {
 	}
 }
 
-// withdraw makes a new version of a claim, and returns it. Where the author of the claim left no place for another
-// annotation, to have all wait for its claim, it is a label.
+// withdraw makes a new version of a claim by an annotation, and returns it. It writes a label where the author of the
+// claim left no place for another annotation, to keep all waiting for the claim.
 func (c *Controller) withdraw(ctx context.Context, uid types.UID,
 	name types.NamespacedName,
 ) (*resourcev1.ResourceClaim, error) {

@@ -16,8 +16,8 @@ import (
 // reasonRestored is of Events on pods whose annotations are put back.
 const reasonRestored = "DeviceAnnotationsRestored"
 
-// AnnotationsChanged is told of a bound pod whose annotations of devices somebody has changed. The ledger keeps to what
-// the pod was bound with, but after a restart it would believe what the pod says then: so that is put back.
+// AnnotationsChanged is called with a bound pod whose annotations of devices somebody has changed. The ledger keeps to
+// what the pod was bound with, but after a restart it would believe the annotations: so they are put back.
 func (c *Controller) AnnotationsChanged(pod *cluster.Pod) {
 	if marks, ok := c.wanted(pod.Ref); ok && !marks.Same(pod.Devices) {
 		c.queue.Add(object{pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID})
@@ -48,7 +48,7 @@ func (c *Controller) wanted(pod ledger.PodRef) (marks *cluster.DeviceAnnotations
 	return marks, marks.Given != ""
 }
 
-// asAsked returns the claims of a pod as a text asks for them that names these, and else as a plain list.
+// asAsked returns the claims of a pod as text asks for them where it names just these, and else as a plain list.
 func asAsked(pod ledger.PodRef, text string, claims []string) *cluster.DeviceAnnotations {
 	marks := cluster.NewDeviceAnnotations(pod, text)
 	if marks == nil || !slices.Equal(marks.Claims, claims) {

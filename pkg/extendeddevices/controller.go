@@ -30,13 +30,13 @@ type Options struct {
 	TemplateKind *informer.Kind
 	// StateSynced is open when all pods and nodes are in the ledger.
 	StateSynced *informer.Latch
-	// OnAdopted is told when devices and claims are known: only then Devices says which of them bound pods have. It is
-	// called without a lock.
+	// OnAdopted is called, without a lock, when devices and claims are known: only then Devices says which of them bound
+	// pods have.
 	OnAdopted func()
-	// OnClaimChanged is told of claims that came, went or were made anew: pods that wait for one have
-	// news, and those that are bound with one have to be observed again. It is called without a lock.
+	// OnClaimChanged is called, without a lock, with a claim that came, went or was made anew: that is news for
+	// pods that wait for it, and those that are bound with it have to be observed again.
 	OnClaimChanged func(namespace, name string)
-	// Term is what everything is written in.
+	// Term is the term of this server, which all writes carry.
 	Term *election.OwnTerm
 	// Annotate writes annotations of a pod.
 	Annotate func(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error
@@ -62,7 +62,7 @@ type Controller struct {
 	Options
 	// Watch is of devices and claims.
 	Watch *informer.Watch
-	// Templates are followed by themselves: only pods that name one depend on them.
+	// Templates have a watch of their own: only pods that name one depend on them.
 	Templates *informer.Watch
 	// Adopted is open when the ledger has the devices, and the claims can be resolved.
 	Adopted *informer.Latch
@@ -125,7 +125,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.Watch.Run(ctx, c.present, c.absent)
 }
 
-// present is called when all objects there are have been told of.
+// present is called when the watch has delivered all objects there are.
 func (c *Controller) present(ctx context.Context) {
 	c.adopt()
 	c.OnAdopted()
@@ -145,7 +145,7 @@ func (c *Controller) absent(ctx context.Context) {
 	c.start(ctx)
 }
 
-// start has everything brought up to date once pods and nodes are in the ledger.
+// start queues everything once pods and nodes are in the ledger.
 func (c *Controller) start(ctx context.Context) {
 	c.Adopted.Open()
 	if c.StateSynced.Wait(ctx) != nil {

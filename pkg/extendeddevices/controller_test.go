@@ -207,7 +207,7 @@ func TestResolving(t *testing.T) {
 	})
 }
 
-// A pod that was found bound before its claim was seen is told of again, and then has its devices.
+// A pod that was found bound before its claim was seen is observed again, and then has its devices.
 func TestClaimThatComesLate(t *testing.T) {
 	w := newWorld(t, device("a", "n1", "K80"))
 	w.observe(w.pod("p", "c", "n1", "GPU-a"))

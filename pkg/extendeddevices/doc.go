@@ -1,15 +1,15 @@
 /*
-Package extendeddevices brings the devices of the nodes and the claims of pods into the ledger, and makes
-their objects tell who has what. docs/devices.md tells users of both kinds.
+Package extendeddevices brings the devices of the nodes and the claims of pods into the ledger, and writes
+who has what into the status of their objects. docs/devices.md describes both kinds for users.
 
 ExtendedResource objects are the truth of which devices there are, and ExtendedResourceClaim objects of what is wanted.
-Which pod has which devices is said by the annotation extended-resources of a bound pod, as it is when the pod is first
-seen bound. A server that starts does not know what the annotation was then. So where the status of claims names the
+The annotation extended-resources of a bound pod, as it is when the pod is first seen bound, says which devices the pod
+has. A server that starts does not know what the annotation was then. So where the status of claims names the
 pod, the status counts (recorded.go). Otherwise the status of both kinds is a projection made from the ledger, and
 repaired where somebody else writes it. What lives where:
 
   - controller.go  the Controller: start, stop, where the definitions are missing
-  - observe.go     what the watches tell
+  - observe.go     what the watches report
   - inventory.go   the devices, by name and by node; pure
   - resolve.go     Controller.Devices: what the claims that a pod names ask for
   - templates.go   the claims that pods get from templates
@@ -32,8 +32,8 @@ A claim, and a device:
 Lost becomes Bound again when the device's object comes back while the pod still has it. A claim that is being deleted
 goes when the pod that has it is gone (a finalizer): until then its devices stay counted.
 
-Bound pods are observed anew once devices and claims are in the ledger, and only then do they have their devices there:
-a server that stands by may have seen the pods long before.
+Bound pods are observed anew once devices and claims are in the ledger. They have their devices there only then: a
+server that stands by may have seen the pods long before.
 
 Controller.mu guards everything but the queue. The ledger may be called with it held, the API server never is.
 

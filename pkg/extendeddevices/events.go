@@ -56,7 +56,7 @@ func (c *Controller) tellDevice(d *v1alpha1.ExtendedResource) {
 	}, v1.EventTypeWarning, d.Status.Conditions[0].Reason, d.Status.Conditions[0].Message)
 }
 
-// recent tells whether a condition has just changed: times have whole seconds.
+// recent reports whether a condition has just changed: times have whole seconds.
 func recent(transition time.Time) bool { return time.Since(transition) < 2*time.Second }
 
 func (c *Controller) event(on *v1.ObjectReference, kind, reason, note string) {

@@ -8,7 +8,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 )
 
-// identity is what tells devices of the cluster apart, whatever their objects are named.
+// identity is what distinguishes the devices of the cluster, whatever their objects are named.
 type identity struct{ node, resource, id string }
 
 func identityOf(d *v1alpha1.ExtendedResource) identity {

@@ -71,14 +71,14 @@ func (c *Controller) forgetDevice(last *v1alpha1.ExtendedResource) {
 	}
 }
 
-// tellLedger tells the ledger of the devices of a node. c.mu is held.
+// tellLedger passes the devices of a node to the ledger. c.mu is held.
 func (c *Controller) tellLedger(node string) {
 	if c.listed {
 		c.Ledger.ObserveDevices(node, c.devices.observed(node))
 	}
 }
 
-// bringDevice has the objects of a device, and the claim that has it, brought up to date. c.mu is held.
+// bringDevice queues the objects of a device, and the claim that has it. c.mu is held.
 func (c *Controller) bringDevice(key identity) {
 	for _, name := range c.devices.objectsOf(key) {
 		c.queue.Add(object{name: name})
@@ -113,7 +113,7 @@ func (c *Controller) forgetClaim(obj *v1alpha1.ExtendedResourceClaim) {
 	}
 }
 
-// adopt tells the ledger of the devices that were listed, node by node.
+// adopt passes the devices that were listed to the ledger, node by node.
 func (c *Controller) adopt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -99,13 +99,13 @@ type belief struct {
 	devices *inventory
 	node    string
 	claims  []ledger.GivenDevices // what each claim has
-	open    []int                 // those of the claims whose status does not tell all that they have
+	open    []int                 // those of the claims whose status does not name all that they have
 	left    []string              // what the pod says beyond that
 }
 
-// beliefOf puts together what is recorded of the claims of a pod and what the pod says. What it says beyond counts
-// where something is open, as a server may end before it has written all down, and as far as the pod asks for devices
-// by count.
+// beliefOf puts together what is recorded of the claims of a pod and what the pod says. What the pod says beyond that
+// counts where a claim is open, as a server may end before it has written all down, and as far as the pod asks for
+// devices by count.
 func (c *Controller) beliefOf(pod *cluster.Pod, said *ledger.DeviceRequest, recorded map[string]*claim) *belief {
 	b := &belief{devices: &c.devices, node: pod.Node}
 	b.left = slices.DeleteFunc(strings.Split(said.Given, ","), func(id string) bool { return id == "" })

@@ -134,7 +134,7 @@ func TestPodsWithoutDevicesCostLittle(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { w.controller.Devices(pod) }))
 }
 
-// A server that starts reads what its predecessor told the containers of a pod, also where that wrote no status.
+// A server that starts reads what its predecessor passed to the containers of a pod, also where that wrote no status.
 func TestDevicesOfContainersAfterAStart(t *testing.T) {
 	const asked, given = "main=one,two;log=two", "main=GPU-a,GPU-b,GPU-c;log=GPU-b,GPU-c"
 	for name, started := range map[string]struct{ claims, given string }{

@@ -19,7 +19,7 @@ type claimSet struct {
 	mu    sync.RWMutex // guards what follows
 	byKey map[types.NamespacedName]*claim
 	byPod map[types.UID][]types.NamespacedName // claims by the pod of their status, with devices or without
-	// templates are what claims are made from; nil for who does not follow them.
+	// templates are what claims are made from; nil where they are not followed.
 	templates map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate
 }
 

@@ -19,15 +19,15 @@ import (
 // reasonNotMade is of Events on pods whose claims the API server does not let the server make.
 const reasonNotMade = "DeviceClaimNotMade"
 
-// Waits is told of a pod without a node that was first seen, or names other claims now: those that it gets from
-// templates are made.
+// Waits is called with a pod without a node that was first seen, or names other claims now. The claims that it gets
+// from templates are made.
 func (c *Controller) Waits(pod *cluster.Pod) {
 	if c.Ready.IsOpen() { // until then start looks at all pods
 		c.makeFor(pod)
 	}
 }
 
-// makeFor has the claims made that a pod gets from templates and lacks.
+// makeFor queues a pod that gets claims from templates: those that it lacks are made.
 func (c *Controller) makeFor(pod *cluster.Pod) {
 	if pod.Node == "" && pod.Devices != nil && pod.Devices.Templates != nil {
 		c.queue.Add(object{pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID})
@@ -49,15 +49,15 @@ func (c *Controller) forgetTemplate(template *v1alpha1.ExtendedResourceClaimTemp
 	c.claims.removeTemplate(template)
 }
 
-// remake has a claim that is gone made again for the pod, if there is one, that gets it from a template.
+// remake queues the pod, if there is one, that gets the claim that is gone from a template: it is made again.
 func (c *Controller) remake(gone types.NamespacedName) {
 	for _, pod := range c.Pods.ClaimantsOf(gone.Namespace, gone.Name) {
 		c.makeFor(pod)
 	}
 }
 
-// bringPods has the claims made of all pods that lack some. It has the annotations of others put back that somebody has
-// changed while no server was there. Which pods have devices their claims tell: annotations can be taken off.
+// bringPods queues all pods that may lack claims, and bound pods whose annotations somebody has changed while no server
+// was there. It finds the bound pods by the status of claims, because annotations can be taken off.
 func (c *Controller) bringPods() {
 	for _, pod := range c.Pods.Claimants(metav1.NamespaceAll) {
 		c.makeFor(pod)

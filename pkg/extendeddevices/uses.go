@@ -37,7 +37,7 @@ func (c *Controller) boundTo(d identity) *use {
 	return nil
 }
 
-// first returns which of the uses that are meant counts: that of a bound pod before one that is only reserved, and
+// first returns the use that counts of those that are meant: that of a bound pod before one that is only reserved, and
 // then the first by name.
 func first(pods []ledger.AllocationView, meant func(g *ledger.GivenDevices) bool) (found *use) {
 	for i := range pods {
@@ -53,7 +53,7 @@ func first(pods []ledger.AllocationView, meant func(g *ledger.GivenDevices) bool
 	return found
 }
 
-// note has the objects brought up to date that an event concerns. c.mu is held.
+// note queues the objects that an event concerns. c.mu is held.
 func (c *Controller) note(e *ledger.Event) {
 	switch e.Type {
 	case ledger.NodeUpdated, ledger.NodeRemoved:
@@ -74,28 +74,28 @@ func (c *Controller) note(e *ledger.Event) {
 	}
 }
 
-// bringNode has the devices of a node brought up to date. c.mu is held.
+// bringNode queues the devices of a node. c.mu is held.
 func (c *Controller) bringNode(node string) {
 	for _, name := range c.devices.namesOn(node) {
 		c.queue.Add(object{name: name})
 	}
 }
 
-// bringClaims has the claims brought up to date whose status names a pod, all of them where that is empty.
+// bringClaims queues the claims whose status names a pod, all of them where that is empty.
 func (c *Controller) bringClaims(pod types.UID) {
 	for _, key := range c.claims.keys(pod) {
 		c.queue.Add(object{namespace: key.Namespace, name: key.Name})
 	}
 }
 
-// bringClaimOf has the claim brought up to date that was given devices.
+// bringClaimOf queues the claim that was given devices.
 func (c *Controller) bringClaimOf(g *ledger.GivenDevices) {
 	if g.Claim.Name != "" {
 		c.queue.Add(object{namespace: g.Claim.Namespace, name: g.Claim.Name})
 	}
 }
 
-// bringAll is for when more has happened than the ledger remembers, and for the start. c.mu is held.
+// bringAll queues everything: at the start, and when more has happened than the ledger remembers. c.mu is held.
 func (c *Controller) bringAll() {
 	for name := range c.devices.byName {
 		c.queue.Add(object{name: name})

@@ -308,7 +308,7 @@ func podObject(name, claims, node, given string) *v1.Pod {
 	return pod
 }
 
-// fits tells whether and why not the ledger would take a pod on a node.
+// fits returns why the ledger would not take a pod on a node, or that it would.
 func (w *world) fits(pod *cluster.Pod, node string) ledger.Reason {
 	p := pod.Placement(node)
 	p.Devices = w.controller.Devices(pod)
@@ -409,7 +409,7 @@ func (w *world) awaitEvent(text string) {
 	}
 }
 
-// assertTrouble checks what a pod is told of its claims when it is refused all nodes.
+// assertTrouble checks what Trouble says of a pod's claims when it is refused all nodes.
 func (w *world) assertTrouble(pod *cluster.Pod, want ledger.Reason, note string) {
 	reason, said := w.controller.Trouble(pod)
 	assert.Equal(w, want, reason, said)

@@ -24,7 +24,7 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// settleTime is how long a claim is kept although no pod has it after the watch told of its deletion: a decision that
+// settleTime is how long a claim that no pod has is kept after the watch has reported its deletion: a decision that
 // was made for it before has reached the ledger by then.
 const settleTime = 2 * time.Second
 
@@ -36,7 +36,7 @@ func (o object) String() string {
 	return o.namespace + "/" + o.name
 }
 
-// bring makes the API server's object what it has to be, once it is known what that is.
+// bring writes the API server's object, once it is known what it has to be.
 func (c *Controller) bring(ctx context.Context, key object) error {
 	if err := c.Ready.Wait(ctx); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (c *Controller) bring(ctx context.Context, key object) error {
 		err = c.bringClaim(ctx, types.NamespacedName{Namespace: key.namespace, Name: key.name})
 	}
 	if apierrors.IsNotFound(err) {
-		return nil // of an object that is gone the watch is about to tell
+		return nil // the watch is about to report that the object is gone
 	}
 	return err
 }
@@ -119,7 +119,7 @@ func (c *Controller) bringClaim(ctx context.Context, key types.NamespacedName) e
 	return nil
 }
 
-// claimToWrite says what has to be written of a claim, nil where that is nothing: the finalizers, where these are
+// claimToWrite returns what has to be written of a claim, nil where that is nothing: the finalizers, where these are
 // not right, before the status. former is the phase it has.
 func (c *Controller) claimToWrite(key types.NamespacedName) (
 	next *v1alpha1.ExtendedResourceClaim, former v1alpha1.ExtendedResourceClaimPhase, finalizers []string,

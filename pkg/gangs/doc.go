@@ -1,6 +1,6 @@
 // Package gangs knows which pods are useful only together, and how many of them are needed. It decides nothing, and
-// writes nothing. pkg/gangs/kinds reads what a pod says of its gang, and pkg/kube/cluster keeps it; this package follows the
-// objects that have the minimum, such as PodGroups, and puts both together.
+// writes nothing. pkg/gangs/kinds reads what a pod says of its gang, and pkg/kube/cluster keeps it. This package
+// follows the objects that have the minimum, such as PodGroups, and puts both together.
 //
 //	gangs.go    Gangs: start, stop, what a gang needs
 //	objects.go  the objects of one kind in one version
@@ -10,6 +10,6 @@
 // no minimum. What is wrong, such as a missing object, is the gang's Problem: its pods are members all the same.
 //
 // Of an object only its minimum and its time of creation are kept. Where objects of a kind cannot be read, or their
-// watch is silent for too long, only gangs of that kind wait. A lock per kind and version guards its objects. Nobody is
-// notified of changes with one held.
+// watch is silent for too long, only gangs of that kind wait. A lock per kind and version guards its objects. OnChanged
+// is called with none held.
 package gangs

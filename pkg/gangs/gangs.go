@@ -20,16 +20,16 @@ import (
 
 // Options configures Gangs. All fields are needed.
 type Options struct {
-	// Pods know who is a member of which gang.
+	// Pods know which pod is a member of which gang.
 	Pods *cluster.Pods
 	// Kinds are the kinds of gangs in use; those that Pods were read with.
 	Kinds *kinds.Table
 	// Client reads objects of any kind.
 	Client dynamic.Interface
-	// Discovery tells which kinds the API server has.
+	// Discovery reports which kinds the API server has.
 	Discovery discovery.DiscoveryInterfaceWithContext
-	// OnChanged is told of gangs that may need another number of members now, or have another problem. It is called
-	// without a lock, and must not block.
+	// OnChanged is called with a gang that may need another number of members now, or have another problem. It is
+	// called without a lock, and must not block.
 	OnChanged func(kinds.Key)
 	Log       logrus.FieldLogger
 }
@@ -119,7 +119,7 @@ func (g *Gangs) Run(ctx context.Context) error {
 	return nil
 }
 
-// giveUp has nobody wait any longer for what cannot be read.
+// giveUp ends the wait for what cannot be read, after patience.
 func (g *Gangs) giveUp(ctx context.Context) {
 	if !informer.Pause(ctx, patience) {
 		return
@@ -164,7 +164,7 @@ func (g *Gangs) Synced() bool {
 	return true
 }
 
-// Ages returns how long ago anything was heard of each kind, while it is watched.
+// Ages returns how long ago anything was received of each kind, while it is watched.
 func (g *Gangs) Ages() map[string]time.Duration {
 	ages := map[string]time.Duration{}
 	for o := range g.all {
@@ -182,7 +182,7 @@ func (g *Gangs) Troubles() map[string]error {
 	return troubles
 }
 
-// changed tells of all gangs of a kind that have members.
+// changed calls OnChanged with all gangs of a kind that have members.
 func (g *Gangs) changed(kind string) {
 	for key := range g.Pods.GangKeys() {
 		if key.Kind == kind {
@@ -268,7 +268,7 @@ type state int
 
 const (
 	notInstalled state = iota // or the kind has no objects
-	notListed                 // or not heard of for too long
+	notListed                 // or their watch is silent for too long
 	listed
 )
 

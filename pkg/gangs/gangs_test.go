@@ -178,7 +178,7 @@ func TestOfNewerPod(t *testing.T) {
 	})
 }
 
-// Objects come, change and go, and so do their definitions; whoever waits is told.
+// Objects come, change and go, and so do their definitions; OnChanged is called each time.
 func TestChanges(t *testing.T) {
 	run(t, vs(volcano), nil, func(t *testing.T, w *world) {
 		pod, key := w.pod("a", ofVolcano("g")), keyOf("volcano", "g")

@@ -90,7 +90,7 @@ func (o *objects) run(ctx context.Context) {
 	_ = o.watch.Run(ctx, o.news, o.news)
 }
 
-// news is told that all objects are known, or that there is no definition.
+// news is called when all objects are known, or when there is no definition.
 func (o *objects) news(context.Context) {
 	o.first.Open()
 	o.gangs.changed(o.kind.Name)
@@ -114,7 +114,7 @@ func (o *objects) set(obj *object, initial bool) {
 	}
 }
 
-// isMet reports whether a gang is whole by the object that has begun with so many members of each task.
+// isMet reports whether a gang that has begun with so many members of each task is whole by the object.
 func (o *object) isMet(begun map[string]int) bool {
 	return (&Gang{Minimum: int(o.minimum), Tasks: o.tasks}).Lacks(begun) <= 0
 }

@@ -155,7 +155,7 @@ func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context,
 	return &metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "podgroups"}}}, err
 }
 
-// settle waits until all is told that is under way, and looks at what was told of.
+// settle waits until the calls of OnChanged that are under way are over, and returns their gangs.
 func (w *world) settle() []kinds.Key {
 	w.Helper()
 	informer.Pause(w.Context(), 30*time.Second) // of the bubble's clock

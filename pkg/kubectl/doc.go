@@ -7,7 +7,7 @@
 //
 //   - root.go        the root command, its flags and Execute, which turns errors into exit codes
 //   - environment.go what all commands share; tests replace its connections and its clock
-//   - errors.go      exit codes, and what Kubernetes' and the network's errors are told as
+//   - errors.go      exit codes, and the texts of Kubernetes' and the network's errors
 //   - output.go, plain.go, amounts.go  -o table|wide|yaml|json|name, what is kept from the terminal, cores and Gi
 //   - complete.go    shell completion of names
 //   - the others are a command each

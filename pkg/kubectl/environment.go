@@ -39,7 +39,7 @@ type environment struct {
 	config *genericclioptions.ConfigFlags
 	// serverURL is --ledger-url, service is --service; the first wins.
 	serverURL, service string
-	// credentials are how the server knows who asks, and how it is known.
+	// credentials say who the client is, and how it knows the server.
 	credentials   client.Options
 	allNamespaces bool // of commands that have that flag
 

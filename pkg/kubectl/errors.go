@@ -62,7 +62,7 @@ func explainConfigError(err error) error {
 }
 
 // explainAPIError says what to do about an error of the Kubernetes API, where that is known. what
-// tells what was tried, such as "create reservation \"x\"".
+// says what was tried, such as "create reservation \"x\"".
 func explainAPIError(what string, err error) error {
 	var network *url.Error
 	switch {
@@ -86,7 +86,7 @@ func explainAPIError(what string, err error) error {
 	}
 }
 
-// isMissingDefinition tells whether the API server knows no such resource. It then answers with a bare
+// isMissingDefinition reports whether the API server knows no such resource. It then answers with a bare
 // 404, which client-go marks; of an object that is missing it sends a status of its own.
 func isMissingDefinition(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)

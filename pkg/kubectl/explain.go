@@ -118,7 +118,7 @@ func (o *command) printClosest(c *reserver.ClosestNode) {
 // others stands for names that the user may not see.
 const others = "others"
 
-// holderName tells whether a pod or a reservation holds capacity.
+// holderName names the pod or the reservation that holds capacity.
 func holderName(h *reserver.Holder) string {
 	if h.Namespace == "" {
 		return others

@@ -106,7 +106,7 @@ func wanted(g *reserver.Gang) string {
 	return strconv.Itoa(g.Minimum)
 }
 
-// gangField tells how far a gang is, in one line; nothing of none.
+// gangField says how far a gang is, in one line; "" where there is none.
 func gangField(g *reserver.Gang) string {
 	if g == nil {
 		return ""

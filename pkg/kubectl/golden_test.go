@@ -140,7 +140,7 @@ func (r *rig) routesInTests() {
 	}
 }
 
-// TestUnauthorized shows what people are told whose credentials do not count; other errors of the
+// TestUnauthorized shows the errors of people whose credentials do not count; other errors of the
 // cluster are shown in test/e2e/kubectl.
 func TestUnauthorized(t *testing.T) {
 	r := newRig(t)
@@ -153,7 +153,7 @@ func TestUnauthorized(t *testing.T) {
 		": the cluster does not know who you are: no: renew the credentials")
 }
 
-// TestServerErrors shows what people are told when the server does not answer as it should.
+// TestServerErrors shows the errors when the server does not answer as it should.
 func TestServerErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer any

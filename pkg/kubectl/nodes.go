@@ -91,7 +91,7 @@ func (o *nodesOptions) one(ctx context.Context, name string) error {
 		o.slotTable(answer.Slots), deviceTable(answer.Node.Devices), draTable(answer.DRADevices))
 }
 
-// draTable tells who has the devices of DRA that a node has.
+// draTable shows who has the DRA devices of a node.
 func draTable(devices []reserver.DRADevice) *metav1.Table {
 	table := newTable("DRA device", "Driver", "Pool", "Status", "Claim", "Pod")
 	for i := range devices {
@@ -116,7 +116,7 @@ func draTable(devices []reserver.DRADevice) *metav1.Table {
 	return table
 }
 
-// deviceTable tells who has the devices of a node, by the server's account.
+// deviceTable shows who has the devices of a node, by the server's account.
 func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
 	table := newTable("Device", "Resource", "ID", "Free", "Pod", "Reservation", "+Properties")
 	for i := range devices {
@@ -133,7 +133,7 @@ func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
 	return table
 }
 
-// slotTable tells what reservations keep on a node, and how much of it no pod uses yet.
+// slotTable shows what reservations keep on a node, and how much of it no pod uses yet.
 func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 	table := newTable("Reservation", "Slot", "Keeps", "Unused", "Used by", "Expires", "+Policy", "+Priority",
 		"+Preemptible", "+Host ports")
@@ -207,7 +207,7 @@ func shownResources(n *reserver.Node, all bool) []string {
 	})
 }
 
-// bar draws how much of a resource is bound and reserved, and tells the percentage of both.
+// bar draws how much of a resource is bound and reserved, and writes the percentage of both.
 func bar(a reserver.NodeAmount) string {
 	used := a.Allocatable - a.Free
 	switch {
@@ -221,7 +221,7 @@ func bar(a reserver.NodeAmount) string {
 		return "[" + strings.Repeat("!", barWidth) + "] " + percent
 	}
 	width, bound := int(share(used, a.Allocatable, barWidth)), int(share(a.Bound, a.Allocatable, barWidth))
-	// What is there is seen, however little it is, and free capacity, too.
+	// Used capacity shows, however little it is, and free capacity, too.
 	if used > 0 {
 		width = max(width, 1)
 	}

@@ -46,7 +46,7 @@ func (o *command) addOutput(cmd *cobra.Command, allowed ...string) {
 
 func (o *command) wide() bool { return o.format == outputWide }
 
-// forPeople tells whether people are to read the output.
+// forPeople reports whether people are to read the output.
 func (o *command) forPeople() bool {
 	return o.format == "" || o.format == outputTable || o.format == outputWide
 }
@@ -186,7 +186,7 @@ func printSection(w io.Writer, title string, table *metav1.Table) {
 	}
 }
 
-// until tells a moment as "in 9m", or "now" where it has come; nothing where there is none.
+// until writes a moment as "in 9m", or "now" where it has come; nothing where there is none.
 func until(t, now time.Time) string {
 	switch {
 	case t.IsZero():

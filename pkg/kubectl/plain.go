@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// plainWriter has a terminal show what is written, and do nothing else. Much of what the plugin prints was written by
+// plainWriter makes a terminal show what is written, and do nothing else. Much of what the plugin prints was written by
 // tenants, such as the scheduler's name in a pod: escape sequences in it could forge other lines, or type commands.
 type plainWriter struct{ to io.Writer }
 

@@ -124,7 +124,7 @@ func TestPlainTextsStay(t *testing.T) {
 	}
 }
 
-// What the server tells a caller of namespaces that it may not see has no names. It is shown as that of others.
+// What the server answers a caller about namespaces that it may not see has no names. It is shown as that of others.
 func TestOthersHaveNoNames(t *testing.T) {
 	r := newRig(t)
 	pod, node := pendingPod(), nodeAccounts()[1]

@@ -159,7 +159,7 @@ func podsOf(allocations []reserver.Allocation, slots []reserver.NodeSlot) []podC
 	return pods
 }
 
-// query checks the flags and makes parameters of all but the state of them.
+// query checks the flags and makes parameters of all of them but the state.
 func (o *podsOptions) query() (url.Values, error) {
 	if o.summary && !o.forPeople() {
 		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.format)

@@ -68,8 +68,8 @@ func (f *specFlags) addFlags(cmd *cobra.Command) {
 	flags.StringToStringVar(&f.object.Labels, "labels", nil, "key=value labels of the Reservation object; may be repeated")
 }
 
-// reservation makes the object that the flags describe. What the API server checks by itself and tells
-// as clearly, it is left to check.
+// reservation makes the object that the flags describe. It leaves to the API server what that checks by
+// itself and reports as clearly.
 func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, error) {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return nil, usageErrorf("NAME %q cannot be the name of an object: %s", name, strings.Join(problems, "; "))

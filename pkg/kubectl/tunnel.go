@@ -178,7 +178,7 @@ func readyPods(slice *discoveryv1.EndpointSlice) (names []string) {
 	return names
 }
 
-// schemeOf tells whether a Service's port speaks TLS: by its appProtocol or, without one, its name.
+// schemeOf reports whether a Service's port speaks TLS: by its appProtocol or, without one, its name.
 func schemeOf(name string, protocol *string) string {
 	if strings.HasPrefix(strings.ToLower(ptr.Deref(protocol, name)), "https") {
 		return "https"

@@ -74,7 +74,7 @@ func (o *uiOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// onlyLocal serves requests for this machine only: a site can have its own name point to 127.0.0.1.
+// onlyLocal serves requests for this machine only: a site can point its own name to 127.0.0.1.
 func onlyLocal(address string, next http.Handler) http.Handler {
 	_, port, _ := net.SplitHostPort(address)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -2,15 +2,15 @@ package ledger
 
 import "time"
 
-// Grant tells what StartBind found and gave.
+// Grant is what StartBind found and gave.
 type Grant struct {
 	// Before is the state the pod's allocation was in: Binding where another bind of
 	// the pod is in flight, Bound where the pod is on that node already, NoAllocation where
 	// this bind is the first.
 	Before State
-	// Slot is the slot the pod uses, or empty. The binding has to say so.
+	// Slot is the slot the pod uses, or empty. The binding has to name it.
 	Slot SlotRef
-	// Caller is whose budget the pod counts in: whoever reserved capacity for it in memory, or else began to bind it.
+	// Caller is the one whose budget the pod counts in: it reserved capacity for the pod in memory, or began to bind it.
 	Caller string
 	// Devices are the devices the pod was given, claim by claim: the binding has to
 	// carry them in the annotation extended-resources. The same for every repeat. They
@@ -79,7 +79,7 @@ func (l *account) bindElsewhere(own *entry, p *Placement) (Grant, *Rejection) {
 	return l.begin(p, i, h), nil
 }
 
-// named is a placement of the pod that has an entry, also where it names no UID: there may be others of the name.
+// named returns a placement with the UID of the entry's pod, also where it names none: there may be others of the name.
 func (e *entry) named(p *Placement) *Placement {
 	if p.Pod.UID != "" || e.pod.UID == "" {
 		return p
@@ -100,7 +100,7 @@ func (l *account) putBack(e *entry) {
 	l.attach(e)
 }
 
-// grant tells what was given before: nothing of a slot in memory.
+// grant returns what was given before: nothing for a slot in memory.
 func (e *entry) grant() Grant {
 	if !e.isAllocation() {
 		return Grant{}
@@ -124,10 +124,10 @@ func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 	return Grant{Slot: e.within.ref(), Caller: e.caller, Devices: e.given()}, nil
 }
 
-// ChangeBind has the allocation of a pod that is Binding count for what is asked now, in place of what it was granted:
-// in one step, so that what it has is never free for anybody else. It stays where it is, in the slot that it uses, and
-// keeps its devices as long as it asks for the same. Where there is no capacity for that it stays what it is, as what
-// was allowed may be carried out yet. It is StartBind for a pod without such an allocation on the node.
+// ChangeBind makes the allocation of a pod that is Binding count for what is asked now, not for what it was granted: in
+// one step, so that what it has is never free for anybody else. It stays on its node, in the slot that it uses, and
+// keeps its devices as long as it asks for the same. Where there is no capacity, it stays as it is, because what was
+// allowed may still be carried out. For a pod without such an allocation on the node, ChangeBind is StartBind.
 func (l *Ledger) ChangeBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

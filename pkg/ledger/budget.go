@@ -10,7 +10,7 @@ import (
 // BudgetKind says whose budget one is.
 type BudgetKind uint8
 
-// The kinds of budgets. Whatever uses capacity counts in one of each kind, where there are any.
+// The kinds of budgets. All that uses capacity counts in one of each kind, where there are any.
 const (
 	OfNamespace BudgetKind = iota
 	OfCaller
@@ -114,11 +114,11 @@ func (e *entry) budgetName(kind BudgetKind) string {
 // limited reports whether there is any budget of a kind.
 func (b *budgets) limited() bool { return b.rest != nil || len(b.byName) > 0 }
 
-// of returns the budget of a name, nil if it is not limited. One of a name that has nothing yet may be that of
-// the rest, which nothing counts in.
+// of returns the budget of a name, nil if it is not limited. For a name that has nothing yet it may be the budget of
+// the rest, in which nothing counts.
 func (b *budgets) of(name string) *budget {
 	if name == "" {
-		return nil // nobody knows whose it is
+		return nil // it is not known whose it is
 	}
 	if own := b.byName[name]; own != nil {
 		return own
@@ -126,7 +126,7 @@ func (b *budgets) of(name string) *budget {
 	return b.rest
 }
 
-// charge has an entry that is being put on the account count in its budgets.
+// charge counts an entry that is being put on the account in its budgets.
 func (l *account) charge(e *entry) {
 	for kind := range numBudgets {
 		if l.budgets[kind].limited() {

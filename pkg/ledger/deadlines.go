@@ -63,8 +63,8 @@ type deadlines []*entry
 
 func (h deadlines) Len() int { return len(h) }
 
-// Less puts slots in memory before others of the same moment, so that one that is
-// part of another still tells so when both expire.
+// Less puts slots in memory before others of the same moment, so that the event of
+// one that is part of another still says so when both expire.
 func (h deadlines) Less(i, j int) bool {
 	a, b := h[i], h[j]
 	return a.deadline < b.deadline || (a.deadline == b.deadline && a.inMemory() && !b.inMemory())

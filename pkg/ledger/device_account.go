@@ -21,12 +21,12 @@ type nodeDevices struct {
 
 // deviceGrant is which devices a claim or a slot has.
 type deviceGrant struct {
-	request *DeviceRequest // nil in replicas, which are not told of claims
+	request *DeviceRequest // nil in replicas, which do not receive claims
 	given   []GivenDevices
 	said    bool // the pod was seen bound, and said so
 }
 
-// deviceOwner is who has a claim of devices: a pod's claim, or a slot kept for the pod.
+// deviceOwner is the owner of a claim of devices: the pod with the claim, or a slot kept for the pod.
 type deviceOwner struct {
 	uid types.UID // of the claim of devices
 	by  *entry
@@ -40,7 +40,7 @@ func (e *entry) given() []GivenDevices {
 	return e.devices.given
 }
 
-// asks returns what the devices were asked for by.
+// asks returns the request that the devices were given for.
 func (e *entry) asks() *DeviceRequest {
 	if e.devices == nil {
 		return nil
@@ -137,7 +137,7 @@ func (l *account) recountDevices(i int32) {
 	}
 }
 
-// freeDevices returns the devices of a node that can be given out to those who use a slot,
+// freeDevices returns the devices of a node that can be given out to users of slot h,
 // or, where h is nil, to anybody.
 func (n *node) freeDevices(h *entry) devices.Set {
 	if h == nil {
@@ -165,7 +165,7 @@ func (n *node) countFreeDevices(but *entry) devices.Set {
 	return free
 }
 
-// takeUsed takes out of a set what is had, or kept, but by one slot.
+// takeUsed removes from a set the devices that any entry except one slot has or keeps.
 func (n *node) takeUsed(set devices.Set, but *entry) {
 	for e := n.first; e != nil; e = e.next {
 		if e.devices != nil && e != but {
@@ -263,8 +263,8 @@ func (l *account) disown(e *entry) {
 	l.recountDevices(e.node)
 }
 
-// ownerOf finds who else has a claim of devices that a pod asks for, nil where nobody
-// has. The slot it uses, and one that is kept for it, are nobody else.
+// ownerOf finds what else has a claim of devices that a pod asks for, nil where nothing
+// has. The slot that the pod uses, and one that is kept for it, do not count.
 func (l *account) ownerOf(p *Placement, h *entry) (ref DeviceClaimRef, owner *entry) {
 	for _, ref := range p.Devices.Claims {
 		for _, o := range l.deviceOwners[ref.key()] {

@@ -11,8 +11,8 @@ import (
 )
 
 // What follows keeps the devices of a node and the counts of their resource in one account: a node that offers four
-// of a resource and has four devices of it has four. Whoever claims devices is charged for them by count, too
-// (Counted), and a pod that asks by count is given devices as well, once it is bound.
+// of a resource and has four devices of it has four. A claim of devices is charged by count, too (Counted), and a pod
+// that asks by count is given devices as well, once it is bound.
 
 // counted is a resource that a node has devices of and that is counted.
 type counted struct {
@@ -20,15 +20,15 @@ type counted struct {
 	column   resources.Column
 	devices  devices.Set
 	// withheld is how many of them nobody can have although nobody is charged for them: they are not to be given
-	// out, or are had by a pod that does not say what for.
+	// out, or a pod has them and does not say what for.
 	withheld int64
 	// gone are the IDs of devices that somebody on the node has and that are not there any more.
 	gone []string
 }
 
 // free returns how much of the resource is free on a node that offers some by count, and of which some is used. A
-// node that offers none by count has its devices all the same, and who has one that is gone takes none of them. What is
-// offered beyond the devices has no device.
+// node that offers none by count has its devices all the same, and a pod with one that is gone takes none of them. What
+// is offered beyond the devices has no device.
 func (c *counted) free(offered, used int64) int64 {
 	all := int64(c.devices.Len())
 	if offered == 0 {
@@ -89,7 +89,7 @@ func (l *account) recountWithheld(i int32) {
 	l.refreshCounted(i)
 }
 
-// noteGone notes which devices of those given are not there any more.
+// noteGone records which devices of those given are not there any more.
 func (d *nodeDevices) noteGone(g *GivenDevices) {
 	k, ok := slices.BinarySearchFunc(d.counted, g.Resource, func(c counted,
 		name string,
@@ -155,7 +155,7 @@ func (r *DeviceRequest) countOf(resource string) (count int64) {
 }
 
 // Counted returns what is asked for with the devices counted: of each resource at least as much as devices of it are
-// asked for. A pod that asks for two by count, and by a claim for one, is to have two, of which the claim says one.
+// asked for. A pod that asks for two by count, and for one by a claim, is to have two, of which the claim chooses one.
 func (r *DeviceRequest) Counted(t *resources.Table, req *resources.Request) *resources.Request {
 	if r == nil {
 		return req
@@ -187,7 +187,7 @@ func countGiven(given []GivenDevices, resource string) (count int64) {
 }
 
 // giveCounted gives a pod that is bound devices for what it asks for by count, as far as there are any: they follow
-// those of its claims. Nobody is refused for want of these: the amounts tell how many there are.
+// those of its claims. No pod is refused for lack of these: the amounts say how many there are.
 func (l *account) giveCounted(i int32, req *resources.Request, a *deviceGrant, h *entry) *deviceGrant {
 	n := l.nodes[i]
 	if n.devices == nil {
@@ -240,8 +240,8 @@ func claimed(given []GivenDevices) []GivenDevices {
 	return given[:end]
 }
 
-// withoutCounted is what a slot keeps of the devices of a pod, which is bound no more: what it asked for by count the
-// slot keeps by count.
+// withoutCounted returns what a slot keeps of the devices of a pod that is not bound any more: what the pod asked for
+// by count, the slot keeps by count.
 func (a *deviceGrant) withoutCounted() *deviceGrant {
 	if a == nil || a.request == nil {
 		return nil

@@ -85,7 +85,7 @@ func (l *account) allot(i int32, r *DeviceRequest, h *entry) *deviceGrant {
 	return a
 }
 
-// chosen tells by resource and ID what was chosen.
+// chosen returns what was chosen, by resource and ID.
 func (n *node) chosen(r *DeviceRequest, choice [][]int) []GivenDevices {
 	given := make([]GivenDevices, len(r.Requests))
 	for k, request := range r.Requests {
@@ -102,7 +102,7 @@ func (n *node) chosen(r *DeviceRequest, choice [][]int) []GivenDevices {
 	return given
 }
 
-// giveEach gives what it can to each request by itself that has nothing in so far,
+// giveEach gives what it can, one by one, to the requests that have nothing in soFar,
 // which may be nil. It is for slots that are there whether they fit or not.
 func (n *node) giveEach(r *DeviceRequest, free devices.Set, soFar []GivenDevices) []GivenDevices {
 	given := n.chosen(r, nil)
@@ -129,8 +129,8 @@ func (r *DeviceRequest) ids() []string {
 	return strings.Split(r.Given, ",")
 }
 
-// split tells which of some IDs each request was given, and which are left. There are none where they are too few:
-// nobody knows what these are for.
+// split returns which of some IDs each request was given, and which are left. It returns none where there are too few:
+// then it is not known what the IDs are for.
 func (r *DeviceRequest) split(ids []string) (byRequest [][]string, rest []string) {
 	for _, request := range r.Requests {
 		count := request.Count()
@@ -216,9 +216,9 @@ func (e *entry) leftDevices() *deviceGrant {
 	return &deviceGrant{request: &DeviceRequest{Requests: r.Requests}, given: given}
 }
 
-// said returns what a pod that is bound was given by what it says itself: what its claims were, and then what it was
-// given for what it asks for by count. Where its claims are not known any more, or it names another number of
-// devices, nobody knows of which resource a device is, or which claim it was for. A pod without claims
+// said returns what a bound pod was given, as the pod itself says: the devices of its claims, and then those for what
+// it asks for by count. Where its claims are not known any more, or it names another number of devices, it is not
+// known of which resource a device is, or which claim it was for. A pod without claims
 // has no more devices than it asks for by count.
 func (l *account) said(r *DeviceRequest, req *resources.Request) []GivenDevices {
 	if r.Recorded != nil {
@@ -251,10 +251,10 @@ func (l *account) said(r *DeviceRequest, req *resources.Request) []GivenDevices 
 	return given
 }
 
-// observedDevices is what a pod has that is bound to the node of its entry, by what it
-// says. A pod has the devices it was bound with until it goes, whatever becomes of
-// its annotations: they can be edited, and its containers do not hear of that. Who cannot
-// tell any more what the devices were for tells nothing new either.
+// observedDevices returns what a pod that is bound to the node of its entry has, as the pod
+// says. A pod has the devices it was bound with until it goes. Its annotations can be
+// edited, but its containers do not get that change. An edit after which it is not known
+// what the devices were for changes nothing either.
 func (l *account) observedDevices(e *entry, o *PodObservation) *deviceGrant {
 	had, r := e.devices, o.Devices
 	var ids []string
@@ -282,8 +282,8 @@ func (l *account) observedDevices(e *entry, o *PodObservation) *deviceGrant {
 	return a
 }
 
-// keepSaid is what a pod has that is known to have devices, once it is observed anew: its
-// claims may be other objects of the same names, or be known at last.
+// keepSaid returns what a pod that is known to have devices has once it is observed anew:
+// its claims may be other objects of the same names, or be known at last.
 func (l *account) keepSaid(had *deviceGrant, ids []string, o *PodObservation) *deviceGrant {
 	r := o.Devices
 	if r == nil || r.Err != "" || len(r.Claims) == 0 || strings.Join(ids, ",") != r.Given {

@@ -7,7 +7,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 )
 
-// DeviceUsers returns what has a claim of devices, but the slots of reservations: allocations, and slots in memory,
+// DeviceUsers returns what has a claim of devices, except the slots of reservations: allocations, and slots in memory,
 // whose State is NoAllocation.
 func (l Reader) DeviceUsers(namespace, name string) (users []AllocationView) {
 	l.mu.RLock()

@@ -59,7 +59,7 @@ type GivenDevices struct {
 type DeviceView struct {
 	devices.Device
 
-	Pods []PodRef // who has it: one pod at most, unless somebody bound around the ledger
+	Pods []PodRef // those that have it: one at most, unless somebody bound around the ledger
 	Slot SlotRef  // what keeps it, or empty
 	Free bool     // it can be given out
 }
@@ -69,7 +69,7 @@ func (r *DeviceRequest) Same(o *DeviceRequest) bool {
 	return r.same(o, func(a, b DeviceClaimRef) bool { return a == b })
 }
 
-// matches is Same for what slots are for: their objects tell the names of claims. A
+// matches is Same for slots: their objects hold the names of claims, not UIDs. A
 // claim of which no UID is known is the same as one of its name.
 func (r *DeviceRequest) matches(o *DeviceRequest) bool {
 	return r.same(o, func(a, b DeviceClaimRef) bool {

@@ -10,9 +10,9 @@
 // are the same sum over all nodes, of a namespace and of a caller. What turns from a slot into an allocation adds
 // nothing.
 //
-// A decision (Reserve, StartBind) is granted only if of every resource that is named with a value above 0, what it adds
-// to used is at most what is free, and the pod count, host ports, devices and budgets allow it. A resource that is not
-// named is not checked, even where the node is overcommitted on it. What has expired makes way first.
+// A decision (Reserve, StartBind) is granted only if, of every resource that it names with a value above 0, it adds to
+// used at most what is free, and the pod count, host ports, devices and budgets allow it. A resource that is not
+// named is not checked, even where the node is overcommitted on it. What has expired ends first.
 //
 // An observation (a method of Observer) is always recorded, even where it overcommits the node, unless it is older than
 // what is known of its pod. Overcommit is reported (Stats, Nodes), and nothing more is granted there of that resource.
@@ -44,22 +44,22 @@
 //     pod of another namespace ever uses one. AllocatePolicy says how many may.
 //   - The first of a pod's slots that will do is used, else free capacity. A movable slot, one in memory for a pod of a
 //     gang, does not keep its pod from other nodes: a bind there that is granted ends it.
-//   - On a cordoned node only pods that tolerate that use a slot, and those whose capacity is kept in memory there.
+//   - On a cordoned node only pods that tolerate the cordon use a slot, and those with capacity kept there in memory.
 //   - A pod that says it was bound with a slot uses that, in whichever order the two are observed.
-//   - A device has one pod, or one slot, or is free. Which ones a pod has stays so while it asks for the same. Those of
-//     a plan are given one after another, or else together. A claim serves one pod at a time. Of a pod that is gone a
-//     slot keeps the devices of its claims while each is of the resource that is asked for, or none; by count, the
-//     count.
+//   - A device has one pod, or one slot, or is free. A pod keeps its devices while it asks for the same. Those of
+//     a plan are given one after another, or else together. A claim serves one pod at a time. A slot for a pod that is
+//     gone keeps the devices of its claims if each is of the resource that is asked for, else none; of what the pod
+//     asked for by count, it keeps the count.
 //   - Preemption ends whole reservations, all of whose slots are preemptible, of lower priority, and not being bound.
 //     It spares all it can, those of higher priority first, and ends nothing where that would not help.
-//   - A pod that is nominated for a node (Nominate) has less be free there, to pods of lower priority and to slots.
+//   - For a pod that is nominated for a node (Nominate), less is free there to pods of lower priority and to slots.
 //
 // Assumptions these rules stand on: a pod is identified by its UID, by its name only before it exists, and a short
-// memory of deleted UIDs tells late requests. A pod never goes back from bound to unbound. The same pod on the same
+// memory of deleted UIDs detects late requests. A pod never goes back from bound to unbound. The same pod on the same
 // node again is the same success; on another node it is a conflict that names where the pod is. For Reserve a slot for
 // the pod alone counts as where it is; StartBind may bind it elsewhere, which gives that slot back. A renewal only puts
 // deadlines off.
 //
-// What may be touched: who changes a rule changes its transcript in testdata and its law in test/ledgertest, too.
+// What may be touched: a change of a rule changes its transcript in testdata and its law in test/ledgertest, too.
 // Nothing in this package may import client-go, net/http or a logger.
 package ledger

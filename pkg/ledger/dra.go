@@ -50,7 +50,7 @@ func (n *node) usedByCount(c resources.Column) bool {
 
 // leave decides what of a node is left to DRA.
 func (n *node) leave() {
-	n.left = nil // and not cut: a Survey may have it
+	n.left = nil // not truncated: a Survey may have it
 	for _, c := range n.dra {
 		if at(n.allocatable, c) == 0 && !n.usedByCount(c) {
 			n.left = append(n.left, c)
@@ -84,7 +84,7 @@ func (l *account) somewhereLeftToDRA(c resources.Column) bool {
 	return slices.ContainsFunc(l.nodes, func(n *node) bool { return n != nil && slices.Contains(n.left, c) })
 }
 
-// draw notes that an entry comes to a node (1), or goes (-1), which may have something by DRA.
+// draw records what an entry that comes to a node (1), or goes (-1), has by DRA.
 func (l *account) draw(e *entry, sign int) {
 	if len(e.request.ByDRA) == 0 {
 		return
@@ -100,7 +100,7 @@ func (l *account) draw(e *entry, sign int) {
 	l.markDRA(e.node)
 }
 
-// markDRA marks nodes where DRA has a say, which most have not.
+// markDRA marks a node where DRA gives something, or has; most have no such mark.
 func (l *account) markDRA(i int32) {
 	l.flags[i] &^= usesDRA
 	if n := l.nodes[i]; len(n.dra)+len(n.drawn) > 0 {
@@ -108,8 +108,8 @@ func (l *account) markDRA(i int32) {
 	}
 }
 
-// byDRAOnly says in words which resource DRA gives some nodes' pods that an exchange is to keep; empty where there is
-// none.
+// byDRAOnly says in words which resource of those that an exchange is to keep is left to DRA by some node; empty where
+// there is none.
 func (l *account) byDRAOnly(x *Exchange) string {
 	for k := range x.Keep {
 		for _, slot := range x.Keep[k].Slots[:min(1, len(x.Keep[k].Slots))] {

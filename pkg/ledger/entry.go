@@ -61,7 +61,7 @@ type bond struct {
 	uid types.UID
 }
 
-// mayTouch reports whether what a caller asks for may change a slot in memory.
+// mayTouch reports whether a request of a caller may change a slot in memory.
 func (e *entry) mayTouch(caller string) bool { return MayAll(caller) || caller == e.caller }
 
 func (e *entry) isAllocation() bool { return e.state != NoAllocation }
@@ -85,8 +85,8 @@ func (e *entry) isFor(pod PodRef) bool {
 // used reports whether anybody uses the slot of a reservation.
 func (e *entry) used() bool { return len(e.slot.users) > 0 }
 
-// isOf reports whether the slot can be one of the reservation of a UID: it is
-// not only where both are known and differ.
+// isOf reports whether the slot can be one of the reservation of a UID. It returns
+// false only where both UIDs are known and differ.
 func (e *entry) isOf(uid types.UID) bool { return e.slot.uid == "" || uid == "" || e.slot.uid == uid }
 
 // binding reports whether a bind is in flight that uses the slot.
@@ -127,7 +127,7 @@ func (e *entry) rest() *resources.Request {
 // nothing is what a slot counts for while it is changed; it is never changed itself.
 var nothing = &resources.Request{}
 
-// setRest counts a slot anew, whose users have changed.
+// setRest counts a slot anew after its users have changed.
 func (l *account) setRest(e *entry) {
 	e.tally(-1)
 	was := e.counts
@@ -333,7 +333,7 @@ func (l *account) release(c *entry, why EventType) {
 	l.dropIfEmpty(i)
 }
 
-// endSlot drops a slot and tells why. pod is the consumer that ended it, if one did.
+// endSlot drops a slot and records why. pod is the consumer that ended it, if one did.
 func (l *account) endSlot(e *entry, why EventType, pod PodRef) {
 	l.detach(e)
 	l.endDetached(e, why, pod)
@@ -351,8 +351,8 @@ func (l *account) endDetached(e *entry, why EventType, pod PodRef) {
 	l.dropIfEmpty(i)
 }
 
-// settle does what a slot of a reservation has waited for until an allocation that uses it
-// stopped being bound.
+// settle ends a slot of a reservation, if it has to end, once an allocation that uses it
+// is not being bound any more.
 func (l *account) settle(e, c *entry) {
 	switch {
 	case l.slots[e.slot.ref] != e: // ended by something else meanwhile

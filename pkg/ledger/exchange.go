@@ -68,8 +68,8 @@ func (l *Ledger) Exchange(x *Exchange, now time.Time) *Rejection {
 	return rejection
 }
 
-// exchange gives up slots for good if all that is asked for can be had for them, or does nothing. The steps are to be
-// committed.
+// exchange gives up slots for good if all that is asked for can be had for them, or does nothing. Its caller commits
+// the steps.
 func (l *account) exchange(p *Placement, x *Exchange) ([]step, *Rejection) {
 	given, steps, rejection := l.tryExchange(p, x)
 	if rejection != nil {
@@ -159,8 +159,8 @@ func (l *account) setAllAside(pods []PodRef) (given []*entry) {
 	return given
 }
 
-// tryExchange sets aside what is given up, and makes a slot for the pod that is bound, if there is one, which is the
-// first of the steps, and those that are to be kept, without telling anybody.
+// tryExchange sets aside what is given up. It makes a slot for the pod that is bound, if there is one, as the first of
+// the steps, and the slots that are to be kept, without events.
 func (l *account) tryExchange(p *Placement, x *Exchange) (given []*entry, steps []step, rejection *Rejection) {
 	l.remember()
 	defer l.forgetBefore()
@@ -195,8 +195,8 @@ func (l *account) tryExchange(p *Placement, x *Exchange) (given []*entry, steps 
 	return given, steps, nil
 }
 
-// tryBound makes a slot for a pod that is to be bound. Where a slot is kept for the pod on the node already, that slot
-// will do, whoever reserved it. tryBound grants what startBind would.
+// tryBound makes a slot for a pod that is to be bound. A slot that is kept for the pod on the node already is used, no
+// matter who reserved it. tryBound grants what startBind would.
 func (l *account) tryBound(p *Placement) (step, *Rejection) {
 	spec := p.Slot(time.Time{})
 	spec.binds = true

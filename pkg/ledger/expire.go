@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// expireBatch is how much expires at most while everybody else waits. What one
-// decision needs to have expired is not bounded by it.
+// expireBatch is how many slots expire at most while everybody else waits. It does not
+// bound what one decision needs to have expired.
 const expireBatch = 256
 
 // Expire ends the slots whose deadline is not after now and returns how many there
@@ -44,7 +44,7 @@ func (l *account) expire(now time.Time) (count int, more bool) {
 	}
 }
 
-// lapse ends what is due and returns how much that was: nothing where
+// lapse ends a slot that is due and returns how many ended: 0 where
 // it has to wait for a bind.
 func (l *account) lapse(e *entry) int {
 	if e.binding() {

@@ -96,7 +96,7 @@ func (e *entry) rank() int {
 	}
 }
 
-// list makes an entry findable by its pod's name. An older allocation of the name is not any more.
+// list makes an entry findable by its pod's name. An older allocation of the name is not findable any more.
 func (l *account) list(e *entry) {
 	key, rank := e.pod.key(), e.rank()
 	var last *entry

@@ -21,8 +21,8 @@ func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
 	return v
 }
 
-// andDevices is what fit says of a pod with devices, or of a node with some, given what it says of the rest. Where the
-// claims of a pod are too many, by count as well, that is what is said. What is left to DRA is kept for nobody.
+// andDevices is the verdict on a pod with devices, or on a node with some, given that on the rest. Where the claims of
+// a pod are too many, by count as well, it is about the claims. What is left to DRA is not kept for any pod.
 func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) Verdict {
 	if p.Devices != nil {
 		if usable := l.claimsUsable(p, h); v.Reason != NodeUnknown && usable.Reason != Fits {
@@ -50,7 +50,7 @@ func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) 
 	return v
 }
 
-// fitCapacity is fit but for devices. row is what is free there.
+// fitCapacity is fit without devices. row is what is free there.
 func (l *account) fitCapacity(i int32, req *resources.Request, row []int64, h, place *entry) Verdict {
 	flags := l.flags[i]
 	if flags&nodeKnown == 0 {
@@ -150,7 +150,7 @@ func (l *account) fitInPlace(e *entry, p *Placement) Verdict {
 }
 
 // portTaken returns the first host port of the request that something on the node
-// collides with, or nil. A slot's own ports are free for those who use it. Where the node has no
+// collides with, or nil. A slot's own ports are free for its users. Where the node has no
 // hostname, anti-affinity by that does not hold there (kube-scheduler's InterPodAffinity).
 func (l *account) portTaken(i int32, req *resources.Request, h *entry) *resources.HostPort {
 	n := l.nodes[i]
@@ -303,7 +303,7 @@ func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more 
 }
 
 // Rooms calls visit for every node with free capacity for the pod, in no particular order, with how many pods like it
-// there is capacity for, until visit returns false. Of pods with host ports or devices that is one. Limits do not
+// there is capacity for, until visit returns false. For pods with host ports or devices that is one. Limits do not
 // count, and p.Node is not looked at. visit must not call the ledger.
 func (l Reader) Rooms(p *Placement, visit func(node string, count int64) (more bool)) {
 	l.mu.RLock()
@@ -318,7 +318,7 @@ func (l Reader) Rooms(p *Placement, visit func(node string, count int64) (more b
 	}
 }
 
-// howMany is for how many pods like one that fits a node there is capacity.
+// howMany returns how many pods like one that fits a node there is capacity for.
 func (l *account) howMany(i int32, p *Placement) int64 {
 	if len(p.Request.Ports) > 0 || p.Devices != nil {
 		return 1
@@ -343,8 +343,8 @@ func (l Reader) FitsAnywhere(p *Placement) (fits bool) {
 }
 
 // candidates lists the slots a pod may use: those kept for it alone, and those
-// its placement names, in that order. The caller has matched the named ones;
-// that none crosses a namespace is checked here again.
+// its placement names, in that order. The caller has matched the named ones.
+// candidates checks again that none crosses a namespace.
 func (l *account) candidates(p *Placement) []*entry {
 	if len(l.slots) == 0 {
 		return nil
@@ -358,7 +358,7 @@ func (l *account) candidates(p *Placement) []*entry {
 	return found
 }
 
-// fewCandidates are quickly looked through for each node a pod is asked about.
+// fewCandidates is how many are searched one by one for each node that a pod is checked against.
 const fewCandidates = 8
 
 // offers are the candidates of a pod, by node where there are many.

@@ -6,7 +6,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Template is a node as somebody says that it is, or would be.
+// Template is a node as a caller describes it.
 type Template struct {
 	Name string
 	// Offered is what it has, see resources.Offered; empty says nothing.
@@ -14,9 +14,9 @@ type Template struct {
 	Unschedulable bool
 }
 
-// FitTemplate says whether a pod would fit a node that does not exist here, if it were as somebody says. What pods use
-// that are bound to a node of the name counts. It is advice: of a node that does not exist nothing is ever given. No
-// claims of devices are met there, as nobody knows the devices.
+// FitTemplate returns whether a pod would fit a node that does not exist here, if it were as the caller says. What pods
+// use that are bound to a node of the name counts. It is advice: nothing is ever granted on a node that does not exist.
+// No claims of devices are met there, because its devices are not known.
 func (l Reader) FitTemplate(p *Placement, node *Template) Verdict {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -105,7 +105,7 @@ type EventDetails struct {
 	DRA           []resources.Column // what DRA gives devices for
 	Unschedulable bool
 	Labels        map[string]string // must not be changed
-	// Lapsed says that nothing is new but that what was kept for a nominated pod is free (NodeUpdated).
+	// Lapsed says that the only news is that what was kept for a nominated pod is free (NodeUpdated).
 	Lapsed      bool
 	NodeDevices []devices.Device // of DevicesUpdated
 }
@@ -154,7 +154,7 @@ func (l *account) wake() {
 	}
 }
 
-// record notes a change of an allocation or a slot; pod is the allocation's, or the only one that may
+// record records a change of an allocation or a slot; pod is the allocation's, or the only one that may
 // use the slot, or the one that ended it.
 func (l *account) record(kind EventType, e *entry, pod PodRef) { l.recordMove(kind, e, pod, "") }
 
@@ -178,7 +178,7 @@ func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) 
 	}
 }
 
-// recordNode notes a change of a node.
+// recordNode records a change of a node.
 func (l *account) recordNode(kind EventType, name string, details *EventDetails) {
 	*l.next() = change{kind: kind, node: name, deadline: never, details: details}
 }

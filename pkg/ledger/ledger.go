@@ -29,15 +29,15 @@ const (
 	defaultTombstoneCount = 1 << 14
 )
 
-// Reader is what may be asked of a ledger by those who decide nothing and observe
-// nothing: questions, views and the journal. It is a small value; copy it.
+// Reader is the part of a ledger that decides nothing and observes nothing:
+// questions, views and the journal. It is a small value; copy it.
 type Reader struct{ *account }
 
-// Observer is a Reader that also tells the ledger what is so: what the API server
+// Observer is a Reader that also records facts in the ledger: what the API server
 // says of nodes, pods and objects, and that time has passed.
 type Observer struct{ Reader }
 
-// observer is an Observer that a Ledger embeds without others being able to make a Ledger of theirs.
+// observer is the Observer that a Ledger embeds, unexported so that other packages cannot make a Ledger of their own.
 type observer = Observer
 
 // Ledger is an Observer that also decides. Make one with New; hand out its Reader
@@ -60,7 +60,7 @@ type account struct {
 
 	nodeIndex map[string]int32 // name -> index into nodes, names, flags and rows of free
 	nodes     []*node          // nil where an index is unused
-	names     []string         // of nodes: whoever asks about all of them need not touch each
+	names     []string         // of nodes: a question about all of them need not touch each
 	freeIndex []int32          // unused indexes
 	flags     []uint8          // per node: nodeKnown, nodeCordoned
 	// free holds allocatable-used for every node and column in rows of stride
@@ -77,7 +77,7 @@ type account struct {
 	named        map[nameKey]*entry
 	slots        map[SlotRef]*entry // of reservations
 	reservations map[nameKey][]*entry
-	// deviceOwners has who has each claim of devices, by its name.
+	// deviceOwners are the owners of each claim of devices, by its name.
 	deviceOwners map[nameKey][]deviceOwner
 	pool         *entry // of those that ended, linked by sameName
 	deadlines    deadlines

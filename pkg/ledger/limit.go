@@ -145,7 +145,7 @@ func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
 	return nil
 }
 
-// explainLimit tells how far a budget is used up.
+// explainLimit records in a rejection how far a budget is used up.
 func (l *account) explainLimit(r *Rejection, p *Placement, v Verdict, caller string) {
 	m := l.limiterOf(p, caller)
 	b := m.budgets[OfNamespace]
@@ -178,8 +178,8 @@ type BudgetView struct {
 	Slots      int64
 }
 
-// Budgets returns the budgets of a kind, ordered by name: those of names with limits of their own, and those
-// that the limits for the rest are for and that have anything.
+// Budgets returns the budgets of a kind, ordered by name: those of names with limits of their own, and, of the names
+// under the limits for the rest, those that have anything.
 func (l Reader) Budgets(kind BudgetKind) []BudgetView {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -31,7 +31,7 @@ type node struct {
 	drawn       []resources.Column // what entries have by DRA, of each its own
 	devices     *nodeDevices
 	nominated   []*nomination
-	details     *EventDetails // as it was told of last
+	details     *EventDetails // of its last event
 }
 
 // portUse is the use of a host port.
@@ -146,7 +146,7 @@ func (l *account) use(i int32, req *resources.Request, sign int64) {
 	}
 }
 
-// unuse takes a request off a node of which nothing else tells any more: a node
+// unuse takes a request off a node, once no entry of the node holds it any more: a node
 // whose sums saturated is recounted from what is left.
 func (l *account) unuse(i int32, req *resources.Request) {
 	if l.nodes[i].saturated {
@@ -156,7 +156,7 @@ func (l *account) unuse(i int32, req *resources.Request) {
 	l.use(i, req, -1)
 }
 
-// occupy records who uses a host port.
+// occupy records what uses a host port.
 func (n *node) occupy(p resources.HostPort, by *entry) {
 	if n.ports == nil {
 		n.ports = map[resources.PortKey][]portUse{}

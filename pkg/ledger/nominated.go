@@ -59,7 +59,7 @@ func (l Observer) Nominate(p *Placement, until time.Time) bool {
 	l.nominations.byPod[p.Pod.UID], l.nominations.soonest = n, min(l.nominations.soonest, n.until)
 	l.nodes[i].nominated = append(l.nodes[i].nominated, n)
 	l.flags[i] |= hasNominated
-	l.wake() // who ends it
+	l.wake() // for the subscriber that ends it
 	return true
 }
 
@@ -170,8 +170,8 @@ func (l *account) rowFor(i int32, p *Placement, place *entry) []int64 {
 	return kept
 }
 
-// remember has what is given up and made from now on, until forgetBefore, count as if it had never been free: it is for
-// those who gave it up.
+// remember makes what is given up and made from now on, until forgetBefore, count as if it had never been free: it is
+// for the pods that gave it up.
 func (l *account) remember() {
 	if len(l.nominations.byPod) == 0 {
 		return

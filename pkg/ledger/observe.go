@@ -112,7 +112,7 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 	}
 	outcome := l.observeInPlace(c, &o)
 	if l.flags[c.node]&usesDRA != 0 {
-		l.refreshDRA(c.node) // what it has it has not by DRA, which was not known before it was seen
+		l.refreshDRA(c.node) // only now it is known that what the pod has is not by DRA
 	}
 	return outcome
 }
@@ -154,7 +154,7 @@ func (l *account) observeNew(e *entry, o *PodObservation) Observed {
 	return outcome
 }
 
-// link tells an allocation, which is about to be placed, what its pod was bound with.
+// link records what the pod of an allocation, which is about to be placed, was bound with.
 func (l *account) link(c *entry, i int32, o *PodObservation) {
 	c.within, c.boundBy = nil, nil
 	if o.Slot != (SlotRef{}) {
@@ -166,8 +166,8 @@ func (l *account) link(c *entry, i int32, o *PodObservation) {
 }
 
 // usedSlot finds the slot a pod observed bound on a node was bound with: the one
-// it names, or the first kept for it alone. Whether it fits is not asked any
-// more. A reservation made anew under the name was not what the pod used.
+// it names, or the first kept for it alone. It need not fit any more. A reservation
+// made anew under the name is not the one that the pod used.
 func (l *account) usedSlot(i int32, o *PodObservation) *entry {
 	named := l.slots[o.Slot]
 	if named != nil && named.isOf(o.SlotUID) && named.node == i && named.mayBeUsedBy(o.Pod) {
@@ -238,7 +238,7 @@ func (l *account) observeInPlace(c *entry, o *PodObservation) Observed {
 }
 
 // ObserveUnbound records that a pod of a scheduler exists and has no node. That releases no
-// allocation, because what it tells may be older; one made before the pod existed gets the
+// allocation, because this state may be older; one made before the pod existed gets the
 // pod's UID. Slots that were kept for the pod before it existed, as another
 // scheduler's, give way: it returns how many those are.
 func (l Observer) ObserveUnbound(pod PodRef, scheduler string) int {

@@ -67,7 +67,7 @@ func (l *account) explainShortage(r *Rejection, i int32, p *Placement, v Verdict
 	r.Holders = l.holders(i, col)
 }
 
-// restrict says that what a pod may have is what is left of the slot that it uses, where that is so.
+// restrict sets Free to what is left of the slot that a pod uses, where that slot restricts the pod.
 func (r *Rejection) restrict(within *entry, col resources.Column) {
 	if within != nil && within.restricts(col) && within.counts.Value(col) < r.Requested {
 		r.Free = within.counts.Value(col)
@@ -115,8 +115,8 @@ func (e *entry) holder(amount int64) Holder {
 	return Holder{Pod: e.pod, Scheduler: e.scheduler, State: e.state, Amount: amount}
 }
 
-// Message says in words why the pod was refused and what would help. It comes to whoever may read the pod or the
-// reservation that was refused: it names nothing of another namespace.
+// Message says in words why the pod was refused and what would help. All who may read the refused pod or reservation
+// see it: it names nothing of another namespace.
 func (r *Rejection) Message() string {
 	switch r.Reason {
 	case NodeUnknown:
@@ -213,7 +213,7 @@ func (r *Rejection) keptText() string {
 	return fmt.Sprintf("; capacity is kept for it on node %q", r.AllocatedOn)
 }
 
-// Shortage names what was short for those who count refusals, in few words
+// Shortage names what was short, for counts of refusals, by few names
 // however many ports and resources clients invent: the resource, or "hostPort",
 // "antiAffinity", "devices" or "unlisted". ok is false where the pod was not refused for want of capacity.
 func (r *Rejection) Shortage() (name string, ok bool) {
@@ -240,7 +240,7 @@ func (r *Rejection) leftText() string {
 	return fmt.Sprintf("%s, %s of %s left", asked, left, resources.Number(name, r.Limit))
 }
 
-// Name says in words who the holder is.
+// Name says in words which holder it is.
 func (h *Holder) Name() string {
 	if h.Slot.Name != "" {
 		return "reservation " + h.Slot.String()
@@ -264,7 +264,7 @@ func (h *Holder) slotName() string {
 	return h.Name() + ", of another size,"
 }
 
-// namespace is that of who asked.
+// namespace is that of the slot or pod that was refused.
 func (r *Rejection) namespace() string {
 	if r.Slot.Name != "" {
 		return r.Slot.Namespace
@@ -272,7 +272,7 @@ func (r *Rejection) namespace() string {
 	return r.Pod.Namespace
 }
 
-// subject says in words who asked.
+// subject says in words which slot or pod was refused.
 func (r *Rejection) subject() string {
 	if r.Slot.Name != "" {
 		return "slot " + r.Slot.String()
@@ -280,7 +280,7 @@ func (r *Rejection) subject() string {
 	return "pod " + r.Pod.String()
 }
 
-// userText names who has the claim of devices.
+// userText names what has the claim of devices.
 func (r *Rejection) userText() string {
 	if len(r.Holders) == 0 || r.Holders[0].namespace() != r.namespace() {
 		return ""

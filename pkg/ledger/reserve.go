@@ -8,7 +8,7 @@ import (
 )
 
 // Reserve decides a plan in one step. What has expired at now is given back first. In mode
-// AllOrNothing nothing is kept unless everything is; the rejections then still tell of
+// AllOrNothing nothing is kept unless everything is; the rejections then still name
 // every slot that has no capacity next to the others.
 //
 // A slot for a pod that has capacity already is the same success. One in memory is renewed:
@@ -33,7 +33,7 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 	return result
 }
 
-// tryPlan decides a plan and makes its slots without telling anybody. Nothing is left
+// tryPlan decides a plan and makes its slots, without events. Nothing is left
 // of a plan that is refused.
 func (l *account) tryPlan(steps []step, plan *Plan) ([]step, Result) {
 	steps, result := l.trySlots(steps, plan.Slots, nil)
@@ -49,7 +49,7 @@ func (l *account) tryPlan(steps []step, plan *Plan) ([]step, Result) {
 	return steps, result
 }
 
-// trySlots makes slots without telling anybody. shares are the devices that are meant for
+// trySlots makes slots, without events. shares are the devices that are meant for
 // them, or nil. It appends what it did to steps.
 func (l *account) trySlots(steps []step, slots []Slot, shares [][]GivenDevices) ([]step, Result) {
 	var result Result
@@ -85,7 +85,7 @@ func (l *account) trySlots(steps []step, slots []Slot, shares [][]GivenDevices) 
 	return steps, result
 }
 
-// tryShared tries slots once more that lack devices. It returns the same result, and no
+// tryShared tries slots once more where they lack devices. It returns the same result, and no
 // steps, where that does not help.
 func (l *account) tryShared(steps []step, slots []Slot, result Result) ([]step, Result) {
 	l.undoAll(steps)
@@ -109,14 +109,14 @@ type step struct {
 	fresh      bool               // the plan made it
 	binds      bool               // its pod is being bound with it
 	identified bool               // it got its pod's UID
-	from       *entry             // the movable slot in the place of which it was made
+	from       *entry             // the movable slot that it replaced
 	pinned     bool               // it was movable before
 	was        *resources.Request // the size it had before, if that was another
 	had        *deviceGrant
 	deadline   int64 // what was asked for
 }
 
-// trySlot makes one slot without telling anybody, or finds the one that is there
+// trySlot makes one slot, without events, or finds the one that is there
 // already. A step without a slot means that the pod needs none.
 func (l *account) trySlot(spec *Slot, share []GivenDevices) (s step, existing *entry, rejection *Rejection) {
 	p := spec.Placement()
@@ -158,7 +158,7 @@ func (l *account) rejectSlot(spec *Slot, p *Placement, v Verdict, other *entry) 
 }
 
 // findSlot finds the slot of a reservation that is there already, or what is in the way
-// of it but want of capacity.
+// of it other than lack of capacity.
 func (l *account) findSlot(spec *Slot, p *Placement) (existing *entry, rejection *Rejection) {
 	refuse := func(reason Reason, other *entry) (*entry, *Rejection) {
 		return nil, l.rejectSlot(spec, p, Verdict{Reason: reason}, other)
@@ -226,7 +226,7 @@ func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (ste
 	return l.makeSlot(spec, p, share)
 }
 
-// replaceSlot makes a slot in memory for a pod in the place of its movable one on another node.
+// replaceSlot makes a slot in memory for a pod in place of its movable one on another node.
 func (l *account) replaceSlot(from *entry, spec *Slot, p *Placement, share []GivenDevices) (step, *Rejection) {
 	if at := from.named(p); at != p {
 		own := *spec
@@ -338,7 +338,7 @@ func (l *account) undo(s *step) {
 }
 
 // commit makes a step last: the slot gets its deadline and its place in the journal. A
-// renewal only ever puts a deadline off, and none at all is later than any.
+// renewal only ever puts a deadline off; to have none counts as later than any.
 func (l *account) commit(s *step) {
 	e := s.slot
 	later := !s.fresh && s.deadline > e.deadline
@@ -361,7 +361,7 @@ func (l *account) commit(s *step) {
 
 // Unreserve gives back what is kept for pods in memory. Of each placement only the pod
 // and, where not empty, the node, the scheduler and the caller count: they must be those of the slot.
-// A pod without one is a success, so that a repeat is one. Pods that are bound, or being
+// A pod without a slot is a success, so that a repeat succeeds. Pods that are bound, or being
 // bound, are refused: only their deletion frees what they have.
 func (l *Ledger) Unreserve(placements []Placement) Result {
 	l.mu.Lock()

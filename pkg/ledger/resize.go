@@ -9,16 +9,16 @@ import (
 )
 
 // growth is what an allocation counts for beyond what its pod was seen to ask for: a resize was granted that may
-// be written on top of one version of the pod, or never. Whatever is newer than that version tells how it went.
+// be written on top of one version of the pod, or never. Any newer version than that shows which.
 type growth struct {
 	observed, granted *resources.Request
 	version           uint64
 }
 
 // Resize decides whether a pod that is bound, or being bound, may come to ask for more where it is: in the slot that it
-// uses, and in the node's free capacity. Only what it asks more of than it counts for is looked at. What is granted
-// counts until the pod is seen at a version above the one that is resized, or SettleResize is called. What it
-// asks less of counts until it is seen to be so. found is false where the pod has no allocation.
+// uses, and in the node's free capacity. Only what it asks for beyond what it counts for is checked. What is granted
+// counts until the pod is seen at a version above the one that is resized, or SettleResize is called. Where it asks for
+// less, the larger amount counts until the pod is seen with less. found is false where the pod has no allocation.
 func (l *Ledger) Resize(pod PodRef, asked *resources.Request, version uint64,
 	now time.Time,
 ) (found bool, rejection *Rejection) {
@@ -84,7 +84,7 @@ func (l *account) fitResize(e *entry, asked *resources.Request) *Rejection {
 	return r
 }
 
-// SettleResize says that no resize of a pod at a version, or an older one, that was granted will be written any more.
+// SettleResize records that no granted resize of a pod at a version, or an older one, will be written any more.
 // It reports whether one was pending.
 func (l *Ledger) SettleResize(pod PodRef, version uint64) bool {
 	l.mu.Lock()
@@ -99,7 +99,7 @@ func (l *Ledger) SettleResize(pod PodRef, version uint64) bool {
 	return true
 }
 
-// count has an allocation count for another request.
+// count makes an allocation count for another request.
 func (l *account) count(e *entry, request *resources.Request) {
 	if request.Equal(e.request) {
 		return
@@ -110,7 +110,7 @@ func (l *account) count(e *entry, request *resources.Request) {
 	l.record(AllocationResized, e, e.pod)
 }
 
-// seen returns what an allocation counts for whose pod is seen to ask for a request at a version, 0 if unknown.
+// seen returns what an allocation counts for once its pod is seen to ask for request at a version, 0 if unknown.
 func (e *entry) seen(request *resources.Request, version uint64) *resources.Request {
 	switch {
 	case e.growth == nil:

@@ -46,7 +46,7 @@ const (
 type Slot struct {
 	Ref SlotRef
 	// UID is that of the reservation's object; empty where there was no object yet. It
-	// tells the slot from one of an earlier reservation of the same name. Views and
+	// distinguishes the slot from one of an earlier reservation of the same name. Views and
 	// events have neither UID nor Caller.
 	UID  types.UID
 	Node string
@@ -80,10 +80,10 @@ type Slot struct {
 	// expire while a pod is being bound that uses it.
 	Deadline time.Time
 	// AvailableAt is since when the slot's Reservation counts as available, by the wall clock; zero for a slot in memory.
-	// It is only told to readers.
+	// It is only for readers.
 	AvailableAt time.Time
 
-	binds bool // its pod is being bound: nothing is kept by it for later
+	binds bool // its pod is being bound: it keeps nothing for later
 }
 
 // InMemory reports whether nothing but the ledger knows of the slot.

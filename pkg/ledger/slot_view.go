@@ -19,7 +19,7 @@ type SlotView struct {
 	Rest *resources.Request
 	// Given are the devices the slot keeps, those its consumers have included.
 	Given []GivenDevices
-	// Lost are the IDs of those of them that the node has not, of a slot of a reservation, in the same order.
+	// Lost are the IDs of the Given that the node does not have, in the same order; only for slots of reservations.
 	Lost []string
 	// Overdue: its deadline has passed, and it waits for a bind in flight that uses it.
 	// No other pod may use it any more.
@@ -75,7 +75,7 @@ func (l Reader) InMemory(pod PodRef) (view SlotView, ok bool) {
 	return SlotView{}, false
 }
 
-// CallerOf returns whom the slot in memory belongs to that is kept for a pod; false where there is none.
+// CallerOf returns the owner of the slot in memory that is kept for a pod; ok is false where there is none.
 func (l Reader) CallerOf(pod PodRef) (caller string, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -93,7 +93,7 @@ func (l *account) entryOf(pod PodRef) *entry {
 	return l.durableFor(pod)
 }
 
-// Standing tells what a pod has: the state of its allocation, or that a slot is kept for it alone, in memory or of a
+// Standing returns what a pod has: the state of its allocation, or that a slot is kept for it alone, in memory or of a
 // reservation.
 func (l Reader) Standing(pod PodRef) (state State, kept bool) {
 	l.mu.RLock()
@@ -174,7 +174,7 @@ func (l Reader) UsableSlots(p *Placement) (usable []UsableSlot) {
 	return usable
 }
 
-// PreferredSlots is UsableSlots, and for a member of a gang that has started the slot that what is kept for it is part
+// PreferredSlots is UsableSlots, but for a member of a gang that has started, the slot that its slot in memory is part
 // of. It may be bound elsewhere, but then nobody uses that slot. No other pod is meant for it.
 func (l Reader) PreferredSlots(p *Placement) []UsableSlot {
 	if kept, ok := l.InMemory(p.Pod); ok && kept.Movable && kept.Within != (SlotRef{}) {
@@ -183,8 +183,8 @@ func (l Reader) PreferredSlots(p *Placement) []UsableSlot {
 	return l.UsableSlots(p)
 }
 
-// ExactFirst returns slots with those first that keep just what is requested, of all resources that they keep at all;
-// the others follow in their order. So a pod that is small does not take the slot of one that is large.
+// ExactFirst returns slots, first those that keep exactly what is requested of every resource that they keep;
+// the others follow in their order. So a small pod does not take the slot of a large one.
 func (l Reader) ExactFirst(refs []SlotRef, request *resources.Request) []SlotRef {
 	if len(refs) < 2 {
 		return refs
@@ -238,7 +238,7 @@ func compareSlots(a, b SlotRef) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
 }
 
-// lost returns the IDs of the devices that a slot keeps and its node has not.
+// lost returns the IDs of the devices that a slot keeps and its node does not have.
 func (l *account) lost(e *entry) []string {
 	if e.devices == nil {
 		return nil

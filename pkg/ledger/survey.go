@@ -12,8 +12,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Survey is a copy of what is free on every node, on which nodes can be chosen for many
-// pods, one next to the other, while nobody waits. It guides the choice only: the ledger
+// Survey is a copy of what is free on every node. Nodes can be chosen on it for many
+// pods, one next to the other, without a lock. It guides the choice only: the ledger
 // decides on what was chosen. It knows nothing of pods that have something already, nor
 // of slots that a pod may use, nor of budgets. It is for one goroutine.
 type Survey struct {
@@ -113,7 +113,7 @@ func (s *Survey) leftOver(i int32, request *resources.Request) (sum float64) {
 	return sum
 }
 
-// Largest is the most of a resource that one node has free, and which.
+// Largest is the most of a resource that one node has free, and that node.
 type Largest struct {
 	Resource        v1.ResourceName
 	Requested, Free int64
@@ -122,7 +122,7 @@ type Largest struct {
 
 // Largest returns, of every resource that a pod asks for, the most that one of the nodes allowed has free. Cordoned
 // nodes are left out, unless the pod tolerates them, and so is what one of the nodes leaves to DRA, unless it is to be
-// kept: nobody here knows how much there is. p.Node is not looked at.
+// kept: it is not known how much there is. p.Node is not looked at.
 func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest {
 	var list []Largest
 	left := map[v1.ResourceName]bool{}
@@ -198,7 +198,7 @@ func (s *Survey) Closest(p *Placement) (best string) {
 	return best
 }
 
-// lack tells how far a node is from having capacity for a pod, devices left out.
+// lack returns how far a node is from having capacity for a pod, devices left out.
 func (l *account) lack(i int32, p *Placement) (sum float64) {
 	free := l.row(i)
 	for _, a := range p.Request.Amounts {
@@ -212,7 +212,7 @@ func (l *account) lack(i int32, p *Placement) (sum float64) {
 	return sum
 }
 
-// Nearest says why a pod is refused the one of some nodes where it lacks least, devices aside; nil where there is
+// Nearest returns why a pod is refused on the one of some nodes where it lacks least, devices aside; nil where there is
 // capacity for it, or none of the nodes is known. p.Node is not looked at.
 func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
 	l.mu.RLock()
@@ -239,8 +239,8 @@ func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
 	return l.reject(&there, v, nil)
 }
 
-// FitsEmpty reports whether some node would have capacity for what a pod asks for if it were empty. Cordons are of no
-// account, nor are the devices of claims.
+// FitsEmpty reports whether some node would have capacity for what a pod asks for if it were empty. Cordons do not
+// count, nor do the devices of claims.
 func (l Reader) FitsEmpty(p *Placement) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -267,7 +267,7 @@ func (s *Survey) lack(i int32, p *Placement) float64 {
 	return sum
 }
 
-// lackOfDevices tells how far a node without free devices for a pod is from having them:
+// lackOfDevices returns how far a node without free devices for a pod is from having them:
 // nearest where somebody else has them, farthest where none are of the resource.
 func (n *node) lackOfDevices(requests []*devices.Request) float64 {
 	of := map[string]bool{}
@@ -290,7 +290,7 @@ func (n *node) lackOfDevices(requests []*devices.Request) float64 {
 }
 
 // Take subtracts what a pod, or a slot, asks for on its node, whether it fits or not. A
-// node that does not exist is passed over.
+// node that does not exist is left out.
 func (s *Survey) Take(p *Placement) {
 	i, ok := s.account.nodeIndex[p.Node]
 	if !ok {

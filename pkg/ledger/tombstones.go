@@ -38,14 +38,14 @@ func (t *tombstones) add(uid types.UID, version uint64) {
 	t.recent[uid] = max(t.recent[uid], version)
 }
 
-// forget takes back a tombstone that an observation newer than it disproved.
+// forget removes a tombstone that a newer observation disproved.
 func (t *tombstones) forget(uid types.UID) {
 	delete(t.recent, uid)
 	delete(t.earlier, uid)
 }
 
 // newerOrSame reports whether the pod went at resource version v or later, so
-// that an observation of version v tells nothing new. A version of 0 is unknown. Sources
+// that an observation of version v brings nothing new. A version of 0 is unknown. Sources
 // without versions report in order, so 0 is taken for newer.
 func (t *tombstones) newerOrSame(uid types.UID, v uint64) bool {
 	version, _ := t.at(uid)

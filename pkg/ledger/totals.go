@@ -13,7 +13,7 @@ const totalsAtOnce = 64
 type Totals struct {
 	// Amounts are by resource.
 	Amounts map[v1.ResourceName]*Total
-	// Reserved is what is kept by slots and used by allocations that are Binding, by who asked for it.
+	// Reserved is what is kept by slots and used by allocations that are Binding, by scheduler and resource.
 	Reserved map[ReservedBy]int64
 	// Devices are the devices observed, by resource.
 	Devices map[string]*DeviceTotal

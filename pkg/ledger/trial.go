@@ -15,9 +15,9 @@ type Trial struct {
 	undo []func() // the last change last
 }
 
-// Try lends the account to f. Nobody is told of what f changes, and nothing of it
-// stays. Everybody else waits as long as f runs, so it must be short; it must not call
-// the ledger but by its Trial, nor keep that. What is due by now is not ended.
+// Try lends the account to f. What f changes makes no events, and nothing of it
+// stays. Everybody else waits as long as f runs, so it must be short. It must not call
+// the ledger except by its Trial, nor keep that. What is due by now is not ended.
 func (l Reader) Try(f func(t *Trial)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (t *Trial) Remove(pods ...types.UID) {
 	if len(others) == 0 || t.memoryCount == 0 {
 		return
 	}
-	for _, e := range t.named { // few are asked for, of which the names are not known
+	for _, e := range t.named { // few pods are asked for, and their names are not known
 		for ; e != nil && e.slot == nil; e = e.sameName {
 			if e.inMemory() && e.pod.UID != "" && !e.away && slices.Contains(others, e.pod.UID) {
 				t.take(e)
@@ -105,7 +105,7 @@ func (t *Trial) GiveWay(pod PodRef, scheduler string) {
 	}
 }
 
-// Grant tells what StartBind would give a pod that fits on a node, which keeps what it has there.
+// Grant returns what StartBind would give a pod that fits on a node, which keeps what it has there.
 func (t *Trial) Grant(p *Placement) Grant {
 	own := t.find(p.Pod)
 	switch {

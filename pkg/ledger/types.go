@@ -71,8 +71,8 @@ type Placement struct {
 	Node      string
 	Request   *resources.Request // what the pod asks for; the ledger keeps it, so it must not be changed afterwards
 	Scheduler string             // the name of the scheduler that asks
-	// Caller is whose budget it counts in, empty for nobody's, and whom a slot in memory belongs to: another caller
-	// neither changes it nor gives it back, unless it is Trusted.
+	// Caller is the one whose budget it counts in, or empty, and the owner of a slot in memory: another caller
+	// neither changes the slot nor gives it back, unless it is Trusted.
 	Caller   string
 	Priority int32
 	// Slots are those the pod may use, the one it prefers first; slots kept for
@@ -89,7 +89,7 @@ type Placement struct {
 	// Unborn says that what is reserved is a promise for a pod of Scheduler that does not exist yet, see Slot.
 	Unborn bool
 
-	slotNamespace string // of what is asked for a slot of a reservation
+	slotNamespace string // of the reservation that a slot is asked for
 }
 
 // ToCome says that the pod is to come: DRA has given it nothing, whatever its status says of an attempt before.
@@ -138,7 +138,7 @@ type Result struct {
 	// Held has, by index in the plan, the slots in memory whose pods had an allocation or a slot in memory before. These
 	// were renewed or moved, and not made anew.
 	Held map[int]bool
-	// Rejections tells of each slot that was refused, in plan order.
+	// Rejections explains each slot that was refused, in plan order.
 	Rejections []Rejection
 	// Revision is the ledger's revision the answer is true for.
 	Revision uint64
@@ -154,7 +154,7 @@ const (
 	NodeUnschedulable           // cordoned, and the pod does not tolerate it
 	InsufficientResource        // a resource, or the pod count, has too little left
 	HostPortConflict            // a host port the pod asks for is taken
-	AntiAffinity                // the node is kept for a pod that it must not be with, or has one where it is to be kept
+	AntiAffinity                // the node has a pod, or is kept for one, that the pod must not be with
 	AllocatedElsewhere          // the pod already has an allocation on another node
 	PodGone                     // the pod was deleted, or has finished
 	NotOwner                    // it belongs to another scheduler, or caller
@@ -169,7 +169,7 @@ const (
 	SlotLimit                   // the namespace has as many slots as the policy allows
 	CallerLimit                 // what the caller was granted would be more than the policy allows
 	GangUnplaced                // there is no capacity for as many others of the pod's gang as it needs at least
-	GangIncomplete              // too few pods of its gang exist, or nobody knows how many it needs
+	GangIncomplete              // too few pods of its gang exist, or it is not known how many it needs
 	GangWaits                   // another gang that could start now comes first
 	numReasons
 )
@@ -191,7 +191,7 @@ type Rejection struct {
 	Slot   SlotRef // what was asked for, where that was a slot
 	Node   string
 	Reason Reason
-	// Resource is the resource there is too little of, or "hostPort/TCP/80"; of anti-affinity it is the term.
+	// Resource is the resource there is too little of, or "hostPort/TCP/80"; for anti-affinity it is the term.
 	Resource string
 	// Requested and Free are in milli-CPU for cpu, else in the resource's own
 	// unit. Free is negative where the node is overcommitted.
@@ -206,7 +206,7 @@ type Rejection struct {
 	AllocatedOn string
 	// Unlisted is true where nothing in the cluster has ever offered Resource.
 	Unlisted bool
-	// Holders are those who use most of the resource on the node.
+	// Holders are the allocations and slots that use most of the resource on the node.
 	Holders []Holder
 }
 
@@ -232,7 +232,7 @@ type NodeObservation struct {
 	DRA []resources.Column
 	// Unschedulable is spec.unschedulable (cordoned).
 	Unschedulable bool
-	// Labels are told to readers; they decide nothing here. The ledger keeps the map, so it must not be changed
+	// Labels are for readers; they decide nothing here. The ledger keeps the map, so it must not be changed
 	// afterwards.
 	Labels map[string]string
 }
@@ -244,7 +244,7 @@ type PodObservation struct {
 	Node      string
 	Request   *resources.Request
 	Scheduler string
-	Caller    string // see Placement; as far as the pod tells
+	Caller    string // see Placement; as far as the pod says
 	Priority  int32
 	// Slot is what the pod says it was bound with, or empty.
 	Slot            SlotRef
@@ -253,7 +253,7 @@ type PodObservation struct {
 	ResourceVersion uint64         // orders observations of the same pod; 0 means unknown
 }
 
-// Observed tells what an ObservePod changed.
+// Observed is what an ObservePod changed.
 type Observed uint8
 
 // The outcomes of ObservePod.

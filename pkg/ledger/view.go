@@ -31,8 +31,8 @@ type AmountView struct {
 	Allocatable int64
 	Bound       int64 // used by pods that are bound
 	Reserved    int64 // used by allocations that are Binding, and kept by slots
-	// Free is Allocatable - Bound - Reserved; negative if overcommitted. Of what the node has devices of it is less where
-	// some are not to be given out, and counts the devices where Allocatable is 0.
+	// Free is Allocatable - Bound - Reserved; negative if overcommitted. For a resource that the node has devices of, it
+	// is less where some are not to be given out, and counts the devices where Allocatable is 0.
 	Free int64
 }
 
@@ -104,7 +104,7 @@ func (l Reader) NodeSnapshot(name string) (s Snapshot, ok bool) {
 }
 
 // AppendNodeAllocations returns one node, and appends its allocations to dst in no
-// particular order: for readers who look at many nodes often. ok is false where
+// particular order: for readers that look at many nodes often. ok is false where
 // there is no such node.
 func (l Reader) AppendNodeAllocations(dst []AllocationView, name string) (view NodeView, allocations []AllocationView,
 	ok bool,

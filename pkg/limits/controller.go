@@ -25,14 +25,14 @@ type Options struct {
 	Ledger ledger.Observer
 	Client kubernetes.Interface
 	Policy *policy.Store
-	// OnChanged is told when some limit, or the policy, is another than before. It is called without a lock.
+	// OnChanged is called after a limit, or the policy, has changed, without a lock.
 	OnChanged func()
 	// Recorder gets the Events.
 	Recorder events.EventRecorder
 	Log      logrus.FieldLogger
 }
 
-// lookAgain is how often percentages are taken anew, and the Events beyond these are left out.
+// lookAgain is how often percentages are computed anew. Events beyond the other two are left out.
 const (
 	lookAgain       = time.Second
 	eventsPerSecond = 1
@@ -81,7 +81,7 @@ func (c *Controller) present(context.Context) {
 	c.Ready.Open()
 }
 
-// followNodes takes percentages anew as what the nodes offer changes.
+// followNodes computes percentages anew as what the nodes offer changes.
 func (c *Controller) followNodes(ctx context.Context) {
 	for informer.Pause(ctx, lookAgain) {
 		if c.Policy.Current().HasPercentages() {
@@ -122,13 +122,13 @@ func (c *Controller) gone(quota *v1.ResourceQuota) {
 	c.Update()
 }
 
-// PolicyChanged has another policy count. OnChanged is told in any case, because the gates go by the policy, too.
+// PolicyChanged applies another policy. It calls OnChanged in any case, because the gates go by the policy, too.
 func (c *Controller) PolicyChanged() {
 	c.apply()
 	c.OnChanged()
 }
 
-// Update has the quotas and the nodes count as they are now.
+// Update applies the quotas and the nodes as they are now.
 func (c *Controller) Update() {
 	if c.apply() {
 		c.OnChanged()
@@ -146,7 +146,7 @@ func (c *Controller) apply() (changed bool) {
 	return c.applyKind(ledger.OfCaller, c.ofCallers(p)) || changed
 }
 
-// applyKind has the ledger know the limits of a kind, by name. c.mu is held.
+// applyKind passes the limits of a kind that have changed, by name, to the ledger. c.mu is held.
 func (c *Controller) applyKind(kind ledger.BudgetKind, wanted map[string]*ledger.Limits) (changed bool) {
 	changes := map[string]*ledger.Limits{}
 	for name, limits := range wanted {
@@ -167,8 +167,8 @@ func (c *Controller) applyKind(kind ledger.BudgetKind, wanted map[string]*ledger
 	return true
 }
 
-// ofCallers returns the limits of the callers of all schedulers that have some. Of a caller of several the smallest
-// counts.
+// ofCallers returns the limits of the callers of all schedulers that have some. For a caller of several schedulers the
+// smallest counts.
 func (c *Controller) ofCallers(p *policy.Policy) map[string]*ledger.Limits {
 	use := map[string]v1.ResourceList{}
 	for i := range p.Schedulers {
@@ -223,7 +223,7 @@ func (c *Controller) ofNamespaces(p *policy.Policy) map[string]*ledger.Limits {
 	return wanted
 }
 
-// amounts returns what amounts of the policy are now.
+// amounts returns amounts of the policy as the quantities that they are now.
 func (c *Controller) amounts(of map[v1.ResourceName]policy.Amount) v1.ResourceList {
 	list := v1.ResourceList{}
 	for name, amount := range of {

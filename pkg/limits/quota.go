@@ -56,7 +56,7 @@ func limitsIn(quota *v1.ResourceQuota) (list v1.ResourceList, whole bool) {
 	return list, whole
 }
 
-// addSmaller makes of two limits the smaller one count.
+// addSmaller adds limits to a list. Of two for a resource the smaller one counts.
 func addSmaller(list, more v1.ResourceList) {
 	for resource, hard := range more {
 		if known, ok := list[resource]; !ok || hard.Cmp(known) < 0 {

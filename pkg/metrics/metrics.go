@@ -33,7 +33,7 @@ var durationBuckets = []float64{
 }
 
 // Metrics is the set of all collectors on a registry of its own. All methods are safe for
-// concurrent use, and those that tell of a decision do not allocate once a series exists.
+// concurrent use, and those that record a decision do not allocate once a series exists.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -100,7 +100,7 @@ func New() *Metrics {
 	m.addGangs()
 	m.bypassedBinds = m.counterVec("bypassed_binds_total",
 		"Pods found bound to a node without an allocation made before, by scheduler.", "scheduler")
-	m.bypassedBinds.WithLabelValues(other) // or who alerts on an increase would miss the first
+	m.bypassedBinds.WithLabelValues(other) // or alerts on an increase would miss the first
 	m.observed = m.counterVec("observed_conflicts_total",
 		"Pods that got a node although the capacity was taken, seen by a server that only observes (--observe), by "+
 			"scheduler and what was short.",
@@ -136,7 +136,7 @@ func (m *Metrics) addGangs() {
 		"Pods of gangs that the server bound on its own account, as their scheduler did not bind the rest of the gang, by "+
 			"result: bound or failed.",
 		"result")
-	m.gangBindings.WithLabelValues("bound") // or who alerts on an increase would miss the first
+	m.gangBindings.WithLabelValues("bound") // or alerts on an increase would miss the first
 	m.gangBindings.WithLabelValues("failed")
 }
 

@@ -48,7 +48,7 @@ type collector struct {
 	read     func(sums)
 }
 
-// register has read called on every scrape, from several goroutines. It has to be quick.
+// register calls read on every scrape, from several goroutines. read has to be quick.
 func (m *Metrics) register(read func(sums), families ...*family) {
 	m.registry.MustRegister(collector{families, read})
 }
@@ -69,7 +69,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// registerOne has the one value of a family read on every scrape.
+// registerOne reads the one value of a family on every scrape.
 func registerOne[N int | int64 | float64](m *Metrics, f *family, read func() N) {
 	m.register(func(s sums) { s.add(f, float64(read())) }, f)
 }
@@ -95,7 +95,7 @@ func (m *Metrics) RegisterLedger(stats func() ledger.Stats) {
 	}, allocations, inMemory, expired, nodes, overcommitted)
 }
 
-// RegisterWatches has the scrape tell, by ages, how long ago anything was heard of each kind of object.
+// RegisterWatches adds the age of the latest news of each kind of object, which ages returns.
 func (m *Metrics) RegisterWatches(ages func() map[string]time.Duration) {
 	age := gauges("watch_age_seconds",
 		"Time since anything was heard of a kind of object from the API server, which says something each minute. From 90 "+
@@ -107,7 +107,7 @@ func (m *Metrics) RegisterWatches(ages func() map[string]time.Duration) {
 	}, age)
 }
 
-// RegisterGangs has the scrape tell how many gangs are in each state, and for how long gangs have been half, all
+// RegisterGangs adds how many gangs are in each state, and for how long gangs have been half, all
 // together. It must be called once.
 func (m *Metrics) RegisterGangs(states func() map[string]int, half func() time.Duration) {
 	gangs := gauges("gangs",
@@ -122,7 +122,7 @@ func (m *Metrics) RegisterGangs(states func() map[string]int, half func() time.D
 }
 
 // RegisterElection adds what is known of the election: whether this server decides, whether the API server refuses what
-// one before it sends, and its term, 0 before it decides. It must be called once.
+// a server before it sends, and its term, 0 before it decides. It must be called once.
 func (m *Metrics) RegisterElection(observes bool, leads, fenced func() bool, term func() float64) {
 	number := func(is func() bool) func() int {
 		return func() int {

@@ -1,6 +1,6 @@
-// Package placement turns a pod into the question that the ledger is asked: what the pod requests, which slots of
+// Package placement turns a pod into the question to the ledger: what the pod requests, which slots of
 // reservations it may use, and which devices its claims ask for. Every integration path asks through it, so that all
-// ask the same. What schedulers are told of nodes that refuse a pod is here too, so that all hear the same.
+// ask the same. The texts for nodes that refuse a pod are here too, so that all schedulers receive the same.
 //
 //   - builder.go   the question
 //   - matcher.go   which reservations a pod may use
@@ -11,7 +11,7 @@
 // and never across namespaces. The ledger knows whether a slot still keeps capacity, and whether it is enough. Slots
 // that name their pod are left out, because the ledger finds those itself.
 //
-// What may be touched: whatever a decision must know of a pod is added here, once. The package asks nothing and decides
+// What may be touched: all that a decision must know of a pod is added here, once. The package asks nothing and decides
 // nothing. Texts in refusals.go never change with the cluster's state.
 package placement
 
@@ -33,7 +33,7 @@ type Builder struct {
 	Devices func(pod *cluster.Pod) *ledger.DeviceRequest
 }
 
-// For asks for capacity for a pod on a node; an empty node leaves open where. A
+// For returns the question for capacity for a pod on a node, or on any node where node is empty. A
 // resource that no node offered when the pod was read may be offered by now. Devices that the pod claims count, too.
 func (b *Builder) For(pod *cluster.Pod, node string) ledger.Placement {
 	p := pod.Placement(node)
@@ -56,7 +56,7 @@ func (b *Builder) Same(pod, other *cluster.Pod) bool {
 	return reflect.DeepEqual(&x, &y)
 }
 
-// Observation is what the ledger is told of a bound pod.
+// Observation returns what the ledger records of a bound pod.
 func (b *Builder) Observation(pod *cluster.Pod) ledger.PodObservation {
 	o := pod.Observation()
 	o.Devices = b.Devices(pod)

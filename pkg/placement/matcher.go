@@ -36,7 +36,7 @@ type namespace struct {
 	bySelector   []*entry
 }
 
-// gang names a gang of the namespace; of any kind, where it names none.
+// gang names a gang of the namespace; of any kind, where kind is empty.
 type gang struct{ kind, name string }
 
 // entry is one reservation that pods may match. It is not changed once made.
@@ -52,7 +52,7 @@ type entry struct {
 	godel      bool
 }
 
-// Set takes in a reservation, or its change. One that has ended, or that no pod
+// Set records a reservation, or its change. One that has ended, or that no pod
 // can match, is removed. The error says why the consumers cannot be understood;
 // no pod matches the reservation then.
 func (m *Matcher) Set(rsv *v1alpha1.Reservation) error {
@@ -113,7 +113,7 @@ func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.SlotRef {
 	return slots
 }
 
-// Origin tells of a reservation that pods may match: which object it is, and
+// Origin returns which object a reservation that pods may match is, and
 // whether it was asked for in the words of the Gödel scheduler, whose users
 // expect its annotation on the consumers.
 func (m *Matcher) Origin(namespace, name string) cluster.Origin {
@@ -164,7 +164,7 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 }
 
 // openSlots returns the slots that more pods may use, as far as the object
-// tells.
+// says.
 func openSlots(rsv *v1alpha1.Reservation) []ledger.SlotRef {
 	closed := map[string]bool{}
 	once := rsv.Spec.AllocatePolicy == v1alpha1.AllocateOnce || rsv.Spec.AllocatePolicy == ""

@@ -2,7 +2,7 @@ package placement
 
 import "github.com/globalreserve/globalreserve/pkg/ledger"
 
-// Refusal is what a pod's scheduler is told of a node that refuses the pod.
+// Refusal is what a pod's scheduler receives for a node that refuses the pod.
 type Refusal struct {
 	// Text goes into the pod's condition. It is constant: kube-scheduler takes a
 	// text that changes for news of the pod and tries it again at once.
@@ -69,6 +69,6 @@ var Refusals = [ledger.GangWaits + 1]Refusal{
 	},
 }
 
-// Uncountable is what is said of every node to a pod whose request cannot be counted. It is
+// Uncountable is the text for every node where a pod's request cannot be counted. It is
 // constant like the others: the log says what is wrong.
 const Uncountable = "GlobalReserve: the pod's request cannot be counted"

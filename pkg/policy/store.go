@@ -52,7 +52,7 @@ func (p *Policy) LimitsCallers() bool {
 // PrioritizeFor says which nodes are preferred for the pods of a scheduler.
 func (p *Policy) PrioritizeFor(scheduler string) Prioritize { return p.withOwn(p.Scheduler(scheduler)) }
 
-// withOwn is Prioritize with what a scheduler's rules say instead.
+// withOwn returns Prioritize with what a scheduler's rules say instead.
 func (p *Policy) withOwn(s *Scheduler) Prioritize {
 	rules := p.Prioritize
 	if s == nil || s.Prioritize == nil {
@@ -85,7 +85,7 @@ func (s *Store) KeepsDeletedPods() bool { return s.Current().DeletedPods.Enabled
 
 // deletedPodTTL returns how long the capacity of a deleted pod of a scheduler is kept that asks for asked, 0 for the
 // default: that of the policy for deleted pods or, where it has none, fallback. The default for other reservations has
-// no say. It asks for too much where it is more than for any reservation of the scheduler, or for any deleted pod.
+// no say. asked is refused where it is more than any reservation of the scheduler, or any deleted pod, may have.
 func (p *Policy) deletedPodTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
 	rules := *p
 	rules.Reservations.DefaultTTL = p.DeletedPods.DefaultTTL

@@ -41,7 +41,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// check acts on a change that two looks have found: who writes a file in place may be in the middle of it.
+// check acts on a change that two looks have found: a program that writes the file in place may be in the middle of it.
 func (w *Watcher) check() {
 	before := w.seen
 	data, err := w.look()
@@ -53,8 +53,8 @@ func (w *Watcher) check() {
 	}
 }
 
-// Load puts the file in force if it differs from what was acted on last. A server that starts calls it first, and does
-// without starting where it fails.
+// Load puts the file in force if it differs from what was acted on last. A server calls it first, and does not start
+// where it fails.
 func (w *Watcher) Load() error {
 	return w.act(w.look())
 }
@@ -67,7 +67,7 @@ func (w *Watcher) look() ([]byte, error) {
 	return data, err
 }
 
-// act returns why what was seen cannot be put in force: of the same bad file only once.
+// act puts what was seen in force, or returns why it cannot: for the same bad file only once.
 func (w *Watcher) act(data []byte, unread error) error {
 	if w.seen == w.acted {
 		return nil

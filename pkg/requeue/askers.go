@@ -2,10 +2,10 @@ package requeue
 
 import "sync"
 
-// maxAskers is of how many schedulers it is remembered who asks for them. Who may ask may make names up.
+// maxAskers is for how many schedulers the caller that asks is remembered. Callers may make up names of schedulers.
 const maxAskers = 1000
 
-// askers are who asks for schedulers.
+// askers are the callers that ask for schedulers.
 type askers struct {
 	mu     sync.RWMutex // guards what follows
 	byName map[string]string
@@ -30,8 +30,8 @@ func (w *Pods) Asks(scheduler, caller string) {
 	}
 }
 
-// AskedBy returns who has asked last where a pod of a scheduler may go. asks is false where nobody has: it may not be
-// known yet, or the scheduler binds pods without asking.
+// AskedBy returns the caller that asked last where a pod of a scheduler may go. asks is false where none has: it may
+// not be known yet, or the scheduler binds pods without asking.
 func (w *Pods) AskedBy(scheduler string) (caller string, asks bool) {
 	w.askers.mu.RLock()
 	defer w.askers.mu.RUnlock()

@@ -187,7 +187,7 @@ func (w *Pods) appendAttempts(dst []*attempt) []*attempt {
 	return dst
 }
 
-// tell notes news of a pod, to be looked at when it is due.
+// tell records news of a pod, to be looked at when it is due.
 func (w *Pods) tell(a *attempt, what news, due time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // claimFreed reports whether a claim of devices that the pod names was freed without the pod knowing, and
-// whether no event that schedulers watch told of it.
+// whether no event that schedulers watch reported that.
 func (f *freed) claimFreed(a *attempt) (news, silent bool) {
 	if a.pod.Devices == nil || len(f.claims) == 0 {
 		return false, false
@@ -23,7 +23,7 @@ func (f *freed) claimFreed(a *attempt) (news, silent bool) {
 }
 
 // noteClaims notes that claims of devices were given back. silent says that no event that schedulers watch
-// tells of it.
+// reports that.
 func (f *freed) noteClaims(e *ledger.Event, silent bool, now time.Time) {
 	for i := range e.Given {
 		claim := &e.Given[i].Claim

@@ -41,7 +41,7 @@ func (w *world) reserveDevices(p *cluster.Pod, node string, ttl time.Duration) {
 	require.Equal(w.t, 1, result.Granted, "%+v", result.Rejections)
 }
 
-// The ledger does not hear of a claim's object. A refusal may come after the object that it did not know.
+// The ledger does not receive a claim's object. A refusal may come after the object that it did not know.
 func TestNewClaimWakesItsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := deviceWorld(t)

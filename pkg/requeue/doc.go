@@ -3,7 +3,7 @@
 //
 //   - A record (refusal.go) has since when the pod waits, what it was refused for last, the attempt that nothing has
 //     woken it for yet (attempt.go), its plan (plan.go), whether it may end preemptible slots (preemptor.go), and when
-//     it is told by an Event again (notices.go). latest.go keeps the latest refusals of all pods.
+//     the next Event on it is due (notices.go). latest.go keeps the latest refusals of all pods.
 //   - freed.go keeps where capacity became free. One loop (wakeups.go) notes for each attempt which of it would do, and
 //     never waits for the API server. Another (wake.go) wakes pods with notes, the highest priority first. A note stays
 //     until the pod was woken or was seen not to fit.

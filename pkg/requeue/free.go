@@ -15,14 +15,14 @@ const (
 	// searchesPerSecond bounds what is spent on pods that samples refuse: each search looks at all nodes,
 	// and is followed by a write and an attempt to schedule the pod.
 	searchesPerSecond = 300
-	// After each attempt that failed a pod waits twice as long, up to shortPause. manyTries are as many as
-	// samples of 4% have all nodes in them; then it waits for longPause.
+	// After each attempt that failed a pod waits twice as long, up to shortPause. In manyTries attempts, samples of 4%
+	// have covered all nodes; then it waits for longPause.
 	shortPause = 4 * time.Second
 	manyTries  = 25
 	longPause  = time.Minute
 	// crowdedPause is when a pod is looked at again that fits nowhere but where others were sent.
 	crowdedPause = 2 * time.Second
-	// maxCrowded is on how many nodes where others were sent capacity beside them is looked for.
+	// maxCrowded is how many nodes where others were sent are searched for capacity beside them.
 	maxCrowded = 64
 )
 
@@ -51,8 +51,8 @@ func (p *plan) isSent() bool { return p.wanted != "" && p.wanted != searching &&
 
 // SearchLater finds a node for a pod that was refused all nodes of a sample, after the attempt has ended.
 // kube-scheduler looks at no others before it has another reason to try the pod. nominated is the node
-// that the scheduler's copy of the pod is nominated for: another one than ours is for whose pods were
-// evicted there, and is left alone.
+// that the scheduler's copy of the pod is nominated for: on another one than ours pods were evicted for it, and that
+// nomination is left alone.
 func (w *Pods) SearchLater(pod *cluster.Pod, nominated string, offered int) {
 	if offered < MinSample || pod.Ref.UID == "" || pod.Node != "" {
 		return
@@ -111,8 +111,8 @@ func (w *Pods) nominateNow(pod *cluster.Pod, offered int) bool {
 	return true
 }
 
-// Remind nominates a pod for the node where a slot is kept for it, also where it was before, and has it tried again:
-// its scheduler may have cleared the nomination when an attempt failed.
+// Remind nominates a pod for the node where a slot is kept for it, also where it was before, and so makes its scheduler
+// try it again: the scheduler may have cleared the nomination when an attempt failed.
 func (w *Pods) Remind(pod *cluster.Pod, node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +141,7 @@ func (w *Pods) freePlan(pod *cluster.Pod) *plan {
 	return r.plan
 }
 
-// meanFor has a pod nominated for a node. mu is held.
+// meanFor makes a node the one that a pod is to be nominated for. mu is held.
 func (w *Pods) meanFor(p *plan, node string) {
 	w.leave(p)
 	p.slot = ledger.UsableSlot{Node: node}

@@ -116,7 +116,7 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 	})
 }
 
-// The watch takes a node out of what is known of nodes before the ledger hears of it.
+// The watch takes a node out of what is known of nodes before the ledger receives that.
 func TestNodeThatWasJustDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
@@ -128,7 +128,7 @@ func TestNodeThatWasJustDeleted(t *testing.T) {
 }
 
 // Three pods of half a node come to two gaps: what one was sent to counts as its own until it is bound, or
-// was not heard of for long.
+// was not asked for for long.
 func TestSentPodsDoNotMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")

@@ -55,7 +55,7 @@ func (f *freed) clear() {
 	f.held = 0
 }
 
-// note takes note of an event. late says that schedulers may have known of it for
+// note records an event. late says that schedulers may have known of it for
 // long.
 func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	node, silent := e.Node, late
@@ -68,7 +68,7 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	case ledger.SlotPreempted, ledger.SlotConsumed:
 		silent = true // a consumed slot gives back what its pod did not need
 	case ledger.AllocationRemoved:
-		silent = late || e.State != ledger.Bound // schedulers hear only of bound pods going
+		silent = late || e.State != ledger.Bound // schedulers see only the end of bound pods
 	case ledger.AllocationMoved:
 		node, silent = e.MovedFrom, true
 	case ledger.SlotPlaced:
@@ -82,7 +82,7 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	case ledger.DevicesUpdated:
 		silent = true
 	case ledger.NodeUpdated:
-		silent = late || e.Lapsed || len(e.DRA) > 0 // schedulers may have heard of slices before this server
+		silent = late || e.Lapsed || len(e.DRA) > 0 // schedulers may have seen slices before this server
 	case ledger.AllocationResized:
 	default:
 		return
@@ -149,7 +149,7 @@ func (w *Pods) read(into *freed, since uint64, late bool) uint64 {
 		now := time.Now()
 		events, ok := w.Ledger.EventsSince(w.loop.events[:0], since, eventBatch)
 		if !ok {
-			since = w.Ledger.Revision() // too much has happened to tell where
+			since = w.Ledger.Revision() // too much has happened to know where
 			into.noteAll(w.Ledger, since, now)
 			events = events[:0]
 		}

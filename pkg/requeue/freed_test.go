@@ -41,7 +41,7 @@ func TestWhatWakesPods(t *testing.T) {
 		}
 	}
 	reserved := held(func(w *world) { w.reserve(holder(w), "a", time.Hour) })
-	boundFor := func(w *world) { // a pod that is bound, of which schedulers hear themselves
+	boundFor := func(w *world) { // a pod that is bound, which schedulers see themselves
 		w.observeBound(w.pod("filler", "4", 0), "b")
 		w.observeBound(holder(w), "a")
 		w.refuse(w.pod("waiting", "1", 0), "a")
@@ -120,7 +120,7 @@ func TestWhatWakesPods(t *testing.T) {
 			},
 			event: func(w *world) { w.unreserve(w.pod("p", "4", 0), "a") }, woken: []string{"p"},
 		},
-		// A pod's deletion reaches kube-scheduler by its own watch: only pods that were refused just before the ledger heard
+		// A pod's deletion reaches kube-scheduler by its own watch: only pods that were refused just before the ledger knew
 		// of it may have asked too early.
 		"a bound pod goes": {
 			before: func(w *world) {
@@ -138,7 +138,7 @@ func TestWhatWakesPods(t *testing.T) {
 			},
 			within: time.Minute, woken: []string{"too-early"},
 		},
-		// What the ledger hears late is news, however long ago the pod was refused.
+		// What the ledger receives late is news, however long ago the pod was refused.
 		"a bound pod goes, by a slow watch": {
 			before: boundFor, wait: 7500 * time.Millisecond, event: goes, within: announcedDelay, woken: waiting,
 		},

@@ -26,8 +26,8 @@ func (w *Pods) Refused(r *Refusal) (before *Refusal, waits bool) {
 	return w.refused(r)
 }
 
-// RefusedAgain remembers a refusal that is one more of many: as the last of its pod, but not among the latest of all,
-// out of which it would drive those of others.
+// RefusedAgain remembers a refusal that is one more of many. It is the last of its pod, but not among the latest of
+// all, as it would drive out those of others.
 func (w *Pods) RefusedAgain(r *Refusal) {
 	r.compact()
 	w.mu.Lock()

@@ -50,7 +50,7 @@ func (w *Pods) steer(ctx context.Context) {
 
 func namespaceOf(pod ledger.PodRef) string { return pod.Namespace }
 
-// begin has written from now on what plans want, and what they wanted before.
+// begin lets plans queue writes from now on, and queues what they wanted before.
 func (w *Pods) begin(queue workqueue.TypedRateLimitingInterface[ledger.PodRef]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +62,7 @@ func (w *Pods) begin(queue workqueue.TypedRateLimitingInterface[ledger.PodRef]) 
 	}
 }
 
-// writeLater has written after a while what the plan of a pod wants. mu is held.
+// writeLater queues the write of what the plan of a pod wants, after a while. mu is held.
 func (w *Pods) writeLater(pod ledger.PodRef, after time.Duration) {
 	if w.writes != nil {
 		w.writes.AddAfter(pod, after)
@@ -216,7 +216,7 @@ func (w *Pods) written(uid types.UID, wanted string, err error, last bool) bool 
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 	final := apierrors.IsForbidden(err) || last
 	switch {
-	case wanted == clearing && p.wanted != clearing: // it is for another node meanwhile, of which the next write tells
+	case wanted == clearing && p.wanted != clearing: // it is for another node meanwhile, which the next write sets
 		if err == nil || gone {
 			p.nominated = ""
 		}

@@ -13,10 +13,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// Each Event is a write to the API server. A pod is told the same at most once in
-// repeatAfter, and what reservations and limits keep from it is looked at once in lookAfter.
-// Beyond the burst of all pods Events are left out, as explain says the same. Those about claims
-// have a burst of their own: what is wrong there does not heal.
+// Each Event is a write to the API server. A pod gets the same one at most once in repeatAfter, and what reservations
+// and limits keep from it is looked at once in lookAfter. Beyond the burst of all pods Events are left out, as explain
+// says the same. Those about claims have a burst of their own: what is wrong there does not heal.
 const (
 	repeatAfter     = 5 * time.Minute
 	lookAfter       = 10 * time.Second
@@ -24,10 +23,10 @@ const (
 	eventBurst      = 50
 )
 
-// notice is what a pod was told, or looked at for.
+// notice is the last Event on a pod, or the last look at it.
 type notice struct {
 	note  string
-	until time.Time // it is told again then
+	until time.Time // when the next may follow
 }
 
 // The keys of notices; those of a gang have the name of the ledger's reason.
@@ -43,8 +42,8 @@ const reasonReserved = "CapacityReserved"
 // reasonRepeated is that of the Events about Bindings that are asked for again and again.
 const reasonRepeated = "BindingRepeated"
 
-// TellRefused tells a pod that was refused all nodes offered what is wrong with its claims, and what keeps it from the
-// nodes.
+// TellRefused writes Events on a pod that was refused all nodes offered: what is wrong with its claims, and what keeps
+// it from the nodes.
 func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
 	if pod.Devices.Asks() {
 		if reason, note := w.ClaimTrouble(pod); reason != ledger.Fits && w.isDue(pod.Ref, ofClaims, note) {
@@ -64,8 +63,8 @@ func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
 	}
 }
 
-// TellGangRefused tells a pod that it was refused for the sake of its gang, and why. The reason of the Event is the
-// ledger's. What reservations keep from it is of no account meanwhile.
+// TellGangRefused writes an Event on a pod that was refused for the sake of its gang, with the reason why. The reason
+// of the Event is the ledger's. What reservations keep from the pod is of no account meanwhile.
 func (w *Pods) TellGangRefused(pod *cluster.Pod, reason ledger.Reason, why string) {
 	w.putOff(pod.Ref, ofOthers, "", lookAfter)
 	if key := reason.String(); w.isDue(pod.Ref, key, "") {
@@ -73,7 +72,7 @@ func (w *Pods) TellGangRefused(pod *cluster.Pod, reason ledger.Reason, why strin
 	}
 }
 
-// TellRepeated tells a pod whose Binding was refused many times within a while, and reports whether the pod is told.
+// TellRepeated writes an Event on a pod whose Binding was refused many times within a while. It reports whether it did.
 func (w *Pods) TellRepeated(pod *cluster.Pod, r *Refusal, within time.Duration) bool {
 	why := r.Message
 	if why == "" {
@@ -89,8 +88,8 @@ func (w *Pods) TellRepeated(pod *cluster.Pod, r *Refusal, within time.Duration) 
 	return w.notices.Tell(about, v1.EventTypeWarning, reasonRepeated, fmt.Sprint("RefuseBinding", r.Times), note)
 }
 
-// isDue reports whether it is time to look at a pod, or to tell it a note, and puts that off: of several who ask at
-// once one goes on. It is always time for another note about claims.
+// isDue reports whether it is time to look at a pod, or to write a note on it, and puts off the next time: of several
+// callers at once one goes on. It is always time for another note about claims.
 func (w *Pods) isDue(pod ledger.PodRef, key, note string) bool {
 	if pod.UID == "" {
 		return false
@@ -105,7 +104,7 @@ func (w *Pods) isDue(pod ledger.PodRef, key, note string) bool {
 	return true
 }
 
-// putOff has a pod not told, or not looked at, for a while.
+// putOff keeps a pod from being looked at, or getting an Event, for a while.
 func (w *Pods) putOff(pod ledger.PodRef, key, note string, pause time.Duration) {
 	if pod.UID == "" {
 		return
@@ -124,13 +123,13 @@ func (r *record) putOff(key, note string, pause time.Duration) {
 	}
 }
 
-// tellPod writes an Event on a pod. Where that is left out, the pod is told when it is looked at next.
+// tellPod writes an Event on a pod. Where that is left out, the next look at the pod writes it.
 func (w *Pods) tellPod(to *informer.Events, pod ledger.PodRef, key, reason, action, note string) {
 	if !to.Tell(informer.PodReference(pod.Namespace, pod.Name, pod.UID), v1.EventTypeWarning, reason, action, note) {
 		return
 	}
 	if key != ofClaims {
-		note = "" // of the others it does not matter what they were told
+		note = "" // of the others it does not matter what they said
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +138,7 @@ func (w *Pods) tellPod(to *informer.Events, pod ledger.PodRef, key, reason, acti
 	}
 }
 
-// keptFrom says what keeps a pod from the nodes offered; reason is empty where there is nothing to tell.
+// keptFrom says what keeps a pod from the nodes offered; reason is empty where there is nothing to report.
 func (w *Pods) keptFrom(p *ledger.Placement, offered []string) (reason, note string) {
 	if err := w.Gates.Refuse(p); err != nil {
 		return gates.Reason, err.Error()

@@ -54,8 +54,8 @@ func TestRefusedForDevices(t *testing.T) {
 	}, w.events())
 }
 
-// A pod is told what is wrong with its claims, each thing once in a while, whatever it is told else. While something is
-// about to heal it is not told, and then at once if it has not.
+// A pod gets Events on what is wrong with its claims, each once in a while, whatever its other Events are. While
+// something is about to heal it gets none, and then one at once if it has not healed.
 func TestRefusedForClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRig(t, nil)
@@ -141,7 +141,7 @@ func TestTellRefused(t *testing.T) {
 	}
 }
 
-// TestHowOften checks that pods tried again and again are told now and then.
+// TestHowOften checks that pods tried again and again get Events now and then.
 func TestHowOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRig(t, nil)
@@ -163,7 +163,7 @@ func TestHowOften(t *testing.T) {
 	})
 }
 
-// A pod whose Binding is repeated is told who does so, how often, why it is refused and what to do.
+// A pod whose Binding is repeated gets an Event: who does so, how often, why it is refused and what to do.
 func TestTellRepeated(t *testing.T) {
 	w := newRig(t, nil)
 	p := pod("p")
@@ -183,7 +183,7 @@ func TestTellRepeated(t *testing.T) {
 	assert.False(t, w.TellRepeated(p, r, time.Second), "it is left out: too many are written")
 }
 
-// A pod that is refused by several at once is told once.
+// A pod that is refused by several at once gets one Event.
 func TestRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRig(t, nil)
@@ -198,7 +198,7 @@ func TestRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Who is refused for the sake of a gang is told why, now and then, and nothing else meanwhile.
+// A pod that is refused for the sake of a gang gets an Event on why, now and then, and no other meanwhile.
 func TestTellGangRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRig(t, nil)

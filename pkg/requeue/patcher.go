@@ -21,15 +21,13 @@ import (
 // APIPatcher is the Patcher and the Nominator that write to the API server.
 type APIPatcher struct {
 	Pods corev1client.PodsGetter
-	// Term is what everything is written in.
+	// Term is the term that everything is written in.
 	Term *election.OwnTerm
 }
 
-// Nominate sets status.nominatedNodeName of a pod, which makes kube-scheduler try
-// that node first. A pod that another one has taken the name of is refused, and so is one of another version, unless
-// that is 0. The same write has
-// a new RetryAnnotation: before its queueing hints of 1.32, kube-scheduler tries no pod again of which
-// only the status has changed.
+// Nominate sets status.nominatedNodeName of a pod, which makes kube-scheduler try that node first. Another pod of the
+// name is refused, and so is another version, unless that is 0. The same write has a new RetryAnnotation: before its
+// queueing hints of 1.32, kube-scheduler tries no pod again of which only the status has changed.
 func (p APIPatcher) Nominate(ctx context.Context, pod ledger.PodRef, version uint64, node string) error {
 	metadata := map[string]any{"uid": pod.UID, "annotations": map[string]string{v1alpha1.RetryAnnotation: rand.Text()}}
 	if version != 0 {

@@ -49,7 +49,7 @@ type plan struct {
 	givenUp bool // nominating has failed for good
 }
 
-// nominate has the plan's node nominated.
+// nominate makes the plan want a nomination for its node.
 func (p *plan) nominate() {
 	p.again = p.nominated == p.slot.Node
 	p.wanted, p.nominated = p.slot.Node, ""
@@ -211,7 +211,7 @@ func (w *Pods) setPlan(r *record, p *plan) {
 	}
 }
 
-// leave takes a plan off what others are kept away from. The slot may be another pod's by now. mu is held.
+// leave gives up what a plan keeps other pods away from. The slot may be another pod's by now. mu is held.
 func (w *Pods) leave(p *plan) {
 	uid := p.pod.Ref.UID
 	if w.bySlot[p.slot.Ref] == p {

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// maxPods is how many pods are remembered. For one more, that one is forgotten of which nothing was heard for longest;
-	// of those that the watch does not know, if there are any, because callers may make them up.
+	// maxPods is how many pods are remembered. For one more, the one touched longest ago is forgotten: one that the watch
+	// does not know, if there is any, because callers may make them up.
 	maxPods = 100_000
 	// forgetAfter is how long a pod may be missing from the watch before it is taken to be gone.
 	forgetAfter = time.Minute
@@ -88,7 +88,7 @@ type Pods struct {
 	// held.
 	mu    sync.Mutex
 	byUID map[types.UID]*record
-	// of *record: those that the watch knows and the others; what something was heard of last comes last
+	// heard holds each *record: those that the watch knows and the others; the one touched last comes last
 	heard  [2]list.List
 	latest latest
 	ready  *queue                                              // attempts with news, by priority
@@ -117,12 +117,12 @@ type record struct {
 	ref       ledger.PodRef
 	place     *list.Element
 	in        *list.List // of Pods.heard, where place is
-	touched   time.Time  // when something was heard of it last
+	touched   time.Time  // when record returned it last
 	attempt   *attempt   // the last that failed and that the pod was not woken for; nil if there is none
 	pause     pause
 	plan      *plan // nil if there is none
 	preemptor preemptor
-	notices   map[string]notice // what it was told of last
+	notices   map[string]notice // the last Events on it
 }
 
 // New returns Pods that nobody wakes or steers before Run.
@@ -169,15 +169,15 @@ func (w *Pods) Run(ctx context.Context) error {
 	return nil
 }
 
-// Host leaves the pods of a scheduler in the same process to other, which wakes them in the scheduler's queue. Other is
-// told what w is told of claims, reservations, limits and resources. It needs no CatchUp: all news is late to it.
+// Host leaves the pods of a scheduler in the same process to other, which wakes them in the scheduler's queue. w passes
+// on to other all news of claims, reservations, limits and resources. other needs no CatchUp: all news is late to it.
 func (w *Pods) Host(scheduler string, other *Pods) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hosted[scheduler] = other
 }
 
-// host returns who wakes the pods of a scheduler instead of w, nil if it is w.
+// host returns the Pods that wake a scheduler's pods instead of w, nil if w does.
 func (w *Pods) host(scheduler string) *Pods {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +233,7 @@ func (w *Pods) Waiters(wanted func(namespace string) bool) []Waiter {
 	return slices.DeleteFunc(list, func(a Waiter) bool { return !wanted(a.Last.Rejection.Pod.Namespace) })
 }
 
-// forget forgets a pod of which nothing was heard since a moment.
+// forget forgets a pod that was not touched since a moment.
 func (w *Pods) forget(pod types.UID, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,7 +253,7 @@ func (w *Pods) pod(ref ledger.PodRef) *cluster.Pod {
 	return nil
 }
 
-// record returns the record of a pod of which something was heard, made if there is none. mu is held.
+// record returns the record of a pod, made if there is none, and touches it. mu is held.
 func (w *Pods) record(pod ledger.PodRef) *record {
 	r := w.byUID[pod.UID]
 	if r == nil {
@@ -265,7 +265,7 @@ func (w *Pods) record(pod ledger.PodRef) *record {
 	}
 	r.touched = time.Now()
 	known := w.pod(r.ref) != nil
-	if !known && r.ref != pod { // who told of it first had the name wrong
+	if !known && r.ref != pod { // the first caller had the name wrong
 		r.ref, r.Waiter = pod, Waiter{}
 		known = w.pod(pod) != nil
 	}
@@ -316,7 +316,7 @@ func (w *Pods) remove(r *record) {
 	r.in.Remove(r.place)
 }
 
-// tidy removes a record that has nothing to tell any more. mu is held.
+// tidy removes a record that says nothing any more. mu is held.
 func (w *Pods) tidy(r *record) {
 	if r.Times == 0 && r.attempt == nil && r.pause == (pause{}) && r.plan == nil && r.preemptor == (preemptor{}) &&
 		len(r.notices) == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// preemptor is what is known of a pod that fits a node only if preemptible slots end, as far as filter calls could
-// tell.
+// preemptor is what is known of a pod that fits a node only if preemptible slots end, as far as filter calls have shown
+// that.
 type preemptor struct {
 	looks   int // filter calls in a row that found no other capacity
 	allowed bool
@@ -37,7 +37,7 @@ func (w *Pods) AllowPreempting(pod ledger.PodRef) {
 	w.record(pod).preemptor.allowed = true
 }
 
-// ForbidPreempting takes that back: the pod fits without, or it is being bound. Its looks count anew.
+// ForbidPreempting takes back AllowPreempting: the pod fits without, or it is being bound. Its looks count anew.
 func (w *Pods) ForbidPreempting(pod types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,9 +62,9 @@ const maxEvicts = 128
 // sameAttempt is how long after one another filter and preempt refuse a pod in one attempt to schedule it.
 const sameAttempt = time.Second
 
-// AwaitEvictions has a pod woken for which evictions did not help on some nodes: something else keeps the capacity that
-// it lacks there. That counts beside what filter has refused it for in the same attempt. A pod that a gate refuses is
-// left to filter.
+// AwaitEvictions remembers a pod, to be woken, for which evictions did not help on some nodes: something else keeps the
+// capacity that it lacks there. That counts beside what filter has refused it for in the same attempt. A pod that a
+// gate refuses is left to filter.
 func (w *Pods) AwaitEvictions(pod *cluster.Pod, revision uint64, nodes []string) {
 	placement := pod.Placement("")
 	if pod.Ref.UID == "" || w.Gates.Refuse(&placement) != nil {
@@ -117,11 +117,11 @@ func (w *Pods) makesWay(placement *ledger.Placement, nodes []string) bool {
 	return false
 }
 
-// noNode is what a pod is nominated for that is roused: no node has that name, so that nothing is kept for it there.
+// noNode is what rouse nominates a pod for: no node has that name, so that nothing is kept for it there.
 const noNode = "none.globalreserve.io"
 
-// rouse has kube-scheduler try a pod that its own filters refused everywhere, for which a change of annotations is no
-// reason to. A nomination that is taken back is one, as it counts like a pod that goes, for all pods of no higher
+// rouse makes kube-scheduler try a pod that its own filters refused everywhere: a change of annotations is no reason
+// for that. A nomination that is taken back is one, as it counts like a pod that goes, for all pods of no higher
 // priority (kubernetes 1.37 pkg/scheduler/eventhandlers.go, updatePodInSchedulingQueue). A pod that is nominated for a
 // node is left alone.
 func (w *Pods) rouse(ctx context.Context, pod ledger.PodRef) error {

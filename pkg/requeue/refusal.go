@@ -24,7 +24,7 @@ const (
 	Bind      = "bind"
 	Admission = "admission"
 	Reserve   = "reserve" // of /reserve, and of the Go API
-	Plugin    = "plugin"  // of the scheduler in the same process, and of plugins elsewhere that tell of it
+	Plugin    = "plugin"  // of the scheduler in the same process, and of plugins elsewhere that report it
 	Object    = "object"  // of a Reservation
 	Watch     = "watch"   // of a pod that was bound without asking; where a server only observes
 	Resize    = "resize"  // of a pod that has its node
@@ -46,7 +46,7 @@ type Refusal struct {
 	Observed bool
 	// Warned says that it went ahead all the same: the admission webhook only warns.
 	Warned bool
-	// Times is how often a Binding was refused by now that is asked for again and again, 0 where it is the first time.
+	// Times is how often a repeated Binding was refused by now, 0 where it is the first time.
 	// Among the latest refusals are those whose Times IsRound.
 	Times int
 	// Rejection has the pod and, where one node was asked about, that node; else the one where the pod lacked least.
@@ -95,7 +95,7 @@ type Waiter struct {
 	Times int
 }
 
-// IsRound reports whether a number of times is 1, 10, 100 and so on, or 0: those of which people are told.
+// IsRound reports whether a number of times is 1, 10, 100 and so on, or 0: the ones that are reported.
 func IsRound(times int) bool {
 	for times >= 10 && times%10 == 0 {
 		times /= 10

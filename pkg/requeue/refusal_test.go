@@ -114,7 +114,7 @@ func TestWhoWaits(t *testing.T) {
 	assert.EqualValues(t, 6, waiting[0].Last.Number)
 }
 
-// Of too many pods those are forgotten that callers may have made up, and then those of which nothing was heard for
+// Of too many pods those are forgotten that callers may have made up, and then those that were not touched for
 // longest.
 func TestPodsAreBounded(t *testing.T) {
 	w := makeWorld(t, "a")
@@ -156,7 +156,7 @@ func TestPodsAreBounded(t *testing.T) {
 	assert.Len(t, w.plans, 1)
 }
 
-// Who tells of a pod by a wrong name changes nothing of what is known of the pod.
+// A caller that gives a pod a wrong name changes nothing of what is known of the pod.
 func TestWrongName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := makeWorld(t, "a")
@@ -181,7 +181,7 @@ func TestWrongName(t *testing.T) {
 	})
 }
 
-// Nothing is left of a pod that is settled, or of which there is nothing to tell any more.
+// Nothing is left of a pod that is settled, or of which there is nothing to remember any more.
 func TestNothingIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := makeWorld(t, "a")

@@ -69,8 +69,8 @@ func (w *Pods) look(a *attempt, f *freed) {
 	w.tell(a, what, due)
 }
 
-// isLetIn reports whether no gate and no limit bars a pod any more that was barred: any node may do then. byGate says
-// that a gate did.
+// isLetIn reports whether a pod that was barred is barred by no gate and no limit any more: any node may do then.
+// byGate says that a gate barred it.
 func (w *Pods) isLetIn(a *attempt) (letIn, byGate bool) {
 	asked := &w.loop.asked
 	*asked = a.pod.Placement("")
@@ -185,7 +185,7 @@ func (w *Pods) fitsAnywhere(placement *ledger.Placement) bool {
 	return w.Ledger.FitsAnywhere(placement) || len(w.Ledger.UsableSlots(placement)) > 0
 }
 
-// dispatch has pods with news woken, the highest priority first.
+// dispatch wakes pods with news, the highest priority first.
 func (w *Pods) dispatch(ctx context.Context) {
 	var waking sync.WaitGroup
 	defer waking.Wait()

@@ -58,8 +58,8 @@ func TestBoundDuringTheStart(t *testing.T) {
 	})
 }
 
-// What is told of pods in general is told to who wakes those of another scheduler, and so is who of them is to be tried
-// again.
+// News of pods in general is passed on to the Pods that wake those of another scheduler, and so is which of them are to
+// be tried again.
 func TestHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, theirs := newWorld(t, "a"), deviceWorld(t)

@@ -22,19 +22,18 @@ const (
 	wakeupBurstInProcess      = 500
 )
 
-// raceWindow is how much later than a scheduler the ledger may hear of an event both watch: a scheduler that was
-// refused meanwhile does not ask again. It is longer than the longest pause of the reflectors in pkg/kube/cluster (7.5 s).
+// raceWindow is how much later than a scheduler the ledger may receive an event that both watch: a scheduler refused
+// meanwhile does not ask again. It is longer than the longest pause of the reflectors in pkg/kube/cluster (7.5 s).
 const raceWindow = 8 * time.Second
 
-// announcedDelay is how long a scheduler has to act on freed capacity that it hears of
-// itself, before its pods are woken for it.
+// announcedDelay is how long a scheduler has to act on freed capacity that it sees itself, before its pods are woken
+// for it.
 const announcedDelay = time.Second
 
 // catchUp is how long after a watch was resumed what it brings may be old.
 const catchUp = 3 * time.Second
 
-// restShare is how many times as long as a look at all attempts took the loop rests
-// before the next one.
+// restShare is how many times as long as a look at all attempts the loop rests after it.
 const restShare = 4
 
 // Patcher changes an annotation of a pod. The patch must apply only to the
@@ -44,9 +43,9 @@ type Patcher interface {
 }
 
 // loop is what brings freed capacity and attempts together. Pods are woken for all capacity of which only the ledger
-// knows that it was freed, or heard late. Where schedulers hear of it themselves, only pods that were refused just
-// before are woken (see raceWindow). Schedulers do not repeat to a server what one before it refused: once it is ready,
-// every pending pod counts as refused and every node as freed.
+// knows that it was freed, or learned late. Where schedulers see it themselves, only pods that were refused just before
+// are woken (see raceWindow). Schedulers do not repeat to a server what one before it refused: once it is ready, every
+// pending pod counts as refused and every node as freed.
 type loop struct {
 	history   freed // what attempts on their way here may not know of
 	fresh     freed // what no attempt was looked at for yet
@@ -61,9 +60,9 @@ func newLoop() loop {
 	return loop{history: newFreed(), fresh: newFreed(), events: make([]ledger.Event, 0, eventBatch)}
 }
 
-// Await has a pod woken for capacity that it was refused on at least one of the nodes
-// offered. revision is the ledger's from before that was decided, so that capacity
-// freed in between is not missed. barred says that it was refused whatever is free, by a gate or for a limit.
+// Await remembers a pod, to be woken for capacity that it was refused on at least one of the nodes offered. revision is
+// the ledger's from before that was decided, so that capacity freed in between is not missed. barred says that it was
+// refused whatever is free, by a gate or for a limit.
 func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred bool) {
 	if pod.Ref.UID == "" {
 		return
@@ -83,7 +82,7 @@ func (w *Pods) Await(pod *cluster.Pod, revision uint64, offered []string, barred
 	}
 }
 
-// await has a pod of which an attempt has failed woken.
+// await remembers an attempt that has failed, so that its pod is woken.
 func (w *Pods) await(a *attempt) {
 	w.failed(a)
 	if w.claimChanged(a.pod) {
@@ -96,7 +95,7 @@ func (w *Pods) await(a *attempt) {
 	}
 }
 
-// lookLate has an attempt looked at for what was freed since it began.
+// lookLate queues an attempt to be looked at for what was freed since it began.
 func (w *Pods) lookLate(a *attempt) {
 	if w.lastFreed.Load() > a.revision { // what it was refused for may be over by now
 		w.lookAt(a)
@@ -110,8 +109,8 @@ func (w *Pods) lookAt(a *attempt) {
 	w.kickLoop()
 }
 
-// AwaitGate has a pod that a gate refuses woken when the policy lets it in, and tells it why it is refused. A pod that
-// waits for somebody else who may have it is left to that caller.
+// AwaitGate remembers a pod that a gate refuses, to be woken when the policy lets it in, and writes an Event on why it
+// is refused. A pod that waits for another caller, whom the gates let in, is left to that caller.
 func (w *Pods) AwaitGate(pod *cluster.Pod, revision uint64, offered []string) {
 	if w.waitsForAnother(pod) {
 		return
@@ -133,7 +132,7 @@ func (w *Pods) waitsForAnother(pod *cluster.Pod) bool {
 }
 
 // isElsewhere reports whether capacity is kept for a pod on a node that its scheduler did not offer. The scheduler may
-// see no room there yet, for it has not heard of a pod that left, and nothing tells it to look again when it does.
+// see no room there yet, because it has not seen a pod leave, and nothing makes it look again when it does.
 func (w *Pods) isElsewhere(pod *cluster.Pod, offered []string) bool {
 	if len(offered) == 0 {
 		return false
@@ -182,7 +181,7 @@ func (w *Pods) Matched(namespace string) {
 	}
 }
 
-// LimitsChanged says that namespaces, or callers, may use more than before, or less, or that the policy is another one.
+// LimitsChanged is called when namespaces, or callers, may use more or less than before, or the policy has changed.
 func (w *Pods) LimitsChanged() {
 	w.mu.Lock()
 	w.asked.relimited = true
@@ -193,8 +192,8 @@ func (w *Pods) LimitsChanged() {
 	}
 }
 
-// CatchUp says that what the ledger has heard since a revision, and hears in the
-// next moments, schedulers may have known for long: a watch was broken.
+// CatchUp is called after a watch was broken: schedulers may have known for long what the ledger has received since a
+// revision, and what it receives in the next moments.
 func (w *Pods) CatchUp(since uint64) {
 	w.mu.Lock()
 	if !w.asked.resumed || since < w.asked.resumedAt {

@@ -151,7 +151,7 @@ func TestWakeupsAfterJournalOverrun(t *testing.T) {
 	})
 }
 
-// A pod that a gate refuses is told so, and is woken when the gate opens again and not for what becomes free before,
+// A pod that a gate refuses gets an Event, and is woken when the gate opens again and not for what becomes free before,
 // also where the gate closed after its refusal.
 func TestGateOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

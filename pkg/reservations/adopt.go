@@ -28,8 +28,8 @@ func (c *Controller) meet(rsv *v1alpha1.Reservation) {
 	c.queue.Add(r.key())
 }
 
-// begin makes an object wait for its placement, but for what was given back of it, unless it can never be placed. c.mu
-// is held.
+// begin makes an object wait for its placement, except for slots that were given back. An object that can never be
+// placed fails. c.mu is held.
 func (c *Controller) begin(r *record) {
 	names := givenBack(&r.status)
 	if r.status = *r.rsv.Status.DeepCopy(); r.status.Phase != v1alpha1.ReservationPending {

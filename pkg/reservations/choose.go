@@ -66,8 +66,8 @@ func countDevices(r *ledger.DeviceRequest) int {
 	return len(r.Requests)
 }
 
-// avoids tells in words why a slot, or its pod, does not want a node; empty if it does. The taint of a cordoned node
-// is the ledger's matter.
+// avoids returns in words why a slot, or its pod, does not want a node; empty if it does. The ledger checks the taint
+// of a cordoned node.
 func (c *Controller) avoids(slot *v1alpha1.Slot, name string) string {
 	node, ok := c.Nodes.Node(name)
 	if !ok {

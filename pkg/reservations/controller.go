@@ -31,7 +31,7 @@ type Options struct {
 	Client  versioned.Interface
 	Nodes   *cluster.Nodes
 	Pods    *cluster.Pods
-	Matcher *placement.Matcher // is told which reservations pods may use
+	Matcher *placement.Matcher // knows which reservations pods may use
 	// Kind is that of Reservations.
 	Kind *informer.Kind
 	// StateSynced is open when all pods and nodes are in the ledger.
@@ -39,12 +39,12 @@ type Options struct {
 	// MayDecide returns when new capacity may be given, or ctx ends. What was given
 	// before is held without waiting for that.
 	MayDecide func(ctx context.Context) error
-	// Term is what a status is written in.
+	// Term is the term of this server, which a write of a status carries.
 	Term *election.OwnTerm
 	// Policy says how long a reservation lasts.
 	Policy *policy.Store
-	// OnRefused is told of a slot that there is no capacity for, with the reason in words. Where the ledger was asked
-	// about a node, or a closest node is known, it is also told what the ledger says of that node. It must not use the
+	// OnRefused is called with a slot that there is no capacity for, and the reason in words. Where the ledger was asked
+	// about a node, or a closest node is known, said is what the ledger says of that node. It must not use the
 	// Controller.
 	OnRefused func(asked *ledger.Slot, said *ledger.Rejection, why string)
 	// FinishedTTL is how long objects are kept after their end.
@@ -55,7 +55,7 @@ type Options struct {
 }
 
 // maxOrphans is how many ends of slots are remembered while their objects are not known. An object that the server made
-// may be used up before the watch tells of it. The watch is never that far behind.
+// may be used up before the watch delivers it. The watch is never that far behind.
 const maxOrphans = 1 << 15
 
 // Thousands of reservations may end at once: more Events than these are left out.
@@ -127,7 +127,7 @@ func (c *Controller) Serving() bool {
 	return c.Kind.Installed() && c.Watch.Listed() && c.Ready.IsOpen()
 }
 
-// Known reports whether the watch has brought a Reservation of a name.
+// Known reports whether the watch has delivered a Reservation of a name.
 func (c *Controller) Known(namespace, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Controller) Known(namespace, name string) bool {
 	return ok
 }
 
-// present is called when all objects there are have been told of.
+// present is called when the watch has delivered all objects there are.
 func (c *Controller) present(ctx context.Context) {
 	if !c.start(ctx) {
 		return
@@ -185,14 +185,14 @@ func (c *Controller) count() int {
 	return len(c.records)
 }
 
-// set is told of every state of an object.
+// set is called with every state of an object.
 func (c *Controller) set(rsv *v1alpha1.Reservation, _ bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.observe(rsv)
 }
 
-// deleted is told of objects that are gone.
+// deleted is called with objects that are gone.
 func (c *Controller) deleted(rsv *v1alpha1.Reservation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +261,7 @@ func (c *Controller) explainEnd(r *record) {
 	}
 }
 
-// match tells the matcher of a reservation, which pods may use until it is final. c.mu is held.
+// match keeps a reservation in the matcher, for pods to use, until it is final. c.mu is held.
 func (c *Controller) match(r *record) {
 	if r.final() {
 		c.Matcher.Remove(r.rsv.Namespace, r.rsv.Name)
@@ -272,8 +272,8 @@ func (c *Controller) match(r *record) {
 	}
 }
 
-// forget drops an object that is gone, unless its name is another's by now, and
-// what is still held for it. c.mu is held.
+// forget drops an object that is gone, and releases what is still held for it, unless another object has its name by
+// now. c.mu is held.
 func (c *Controller) forget(key types.NamespacedName, uid types.UID) {
 	r := c.records[key]
 	if r == nil || r.rsv.UID != uid {
@@ -305,14 +305,14 @@ func (c *Controller) release(r *record) int {
 	return c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name, slots...)
 }
 
-// Retry has all pending reservations tried soon. Others call it for what no event of the ledger has it do so: labels
-// and taints of nodes, limits, resources that are left to DRA.
+// Retry makes a pass try all pending reservations soon. Others call it for changes without an event of the ledger:
+// labels and taints of nodes, limits, resources that are left to DRA.
 func (c *Controller) Retry() {
 	c.freed.Add(1)
 	c.wake()
 }
 
-// wake has the pending reservations tried soon that are due.
+// wake makes a pass try the pending reservations that are due soon.
 func (c *Controller) wake() {
 	select {
 	case c.kick <- struct{}{}:

@@ -81,7 +81,7 @@ func (w *world) bindClaiming(name, node, claim, model string, kept ...ledger.Slo
 	return strings.Join(convert.DeviceIDs(grant.Devices), ",")
 }
 
-// kept tells which devices the slots say that they keep.
+// kept returns which devices the slots say that they keep.
 func (w *world) kept(name string) (kept []string) {
 	for _, s := range w.get(name).Status.Slots {
 		kept = append(kept, s.Name+"@"+s.NodeName+":"+strings.Join(s.Devices, ","))

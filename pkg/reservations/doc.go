@@ -1,15 +1,15 @@
 /*
-Package reservations makes Reservation objects hold capacity in the ledger, and makes the objects tell
-what became of it. docs/reservations.md tells users of them.
+Package reservations makes Reservation objects hold capacity in the ledger, and reports in their status
+what became of it. docs/reservations.md describes them for users.
 
 The Controller follows the objects, on pkg/kube/informer. The object is the truth of what is wanted, the ledger of
 what is held; status is a projection of the ledger and decides nothing. What lives where:
 
-  - controller.go  the Controller: its parts, its start, what the watch tells
+  - controller.go  the Controller: its parts, its start, what the watch reports
   - adopt.go, restore.go  objects met for the first time, and those of the start that were granted capacity
   - record.go      what is known of one object, and every step of its life; pure, no clock
-  - pending.go, provisioning.go  what others are told of objects that wait, and what these say of requested nodes
-  - status.go, events.go  how status puts that in words, which is pure, and Events on the objects
+  - pending.go, provisioning.go  reports on objects that wait, and their condition about requested nodes
+  - status.go, events.go  the words of the status, which is pure, and Events on the objects
   - ledger.go      the ledger's events: pods took a slot, it expired, a node went
   - place.go, choose.go  the loop that places pending objects, and which nodes the server chooses, which is pure
   - write.go       what the workers write: status, and the deletion of objects
@@ -33,7 +33,7 @@ outcome must be known). The life of a Reservation:
 
 The objects are listed first (Listed), then pods and nodes. Before anything else is decided, objects get back the
 capacity that they say they had (restoreAll), the oldest first, each as a whole, and only where the capacity is free.
-Only the time of an object's creation cannot be written by anybody: the nodes and devices in status are a preference.
+Nobody can write an object's creation time. Others can write its status: the nodes and devices there are a preference.
 An object whose capacity is not free waits like a new one, unless some of its pods run already: then it fails.
 
 Controller.mu guards the records. The ledger may be called with it held, the API server never is. Code that relies on a

@@ -7,7 +7,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// tell writes an Event on the object, a Warning where it is no good news, and a line in the log.
+// tell writes an Event on the object, a Warning for bad news, and a line in the log.
 func (c *Controller) tell(r *record, reason, action, note string) {
 	kind := v1.EventTypeNormal
 	if reason == reasonTTLTooLong || r.status.Phase == v1alpha1.ReservationFailed ||

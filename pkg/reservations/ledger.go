@@ -58,7 +58,7 @@ const (
 	collectFrom    = 2 * time.Millisecond
 )
 
-// bringSoon has the object brought up to date.
+// bringSoon queues the object, which is then brought up to date.
 func (c *Controller) bringSoon(r *record) {
 	if delay := time.Duration(len(r.slots)) * collectPerSlot; delay >= collectFrom {
 		c.queue.AddAfter(r.key(), delay)
@@ -71,8 +71,8 @@ func reservationOf(ref ledger.SlotRef) types.NamespacedName {
 	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// devicesChanged has the objects brought up to date whose slots keep devices on a node: some may be lost, or be back.
-// c.mu is held.
+// devicesChanged queues the objects whose slots keep devices on a node: some devices may be lost, or be back. c.mu is
+// held.
 func (c *Controller) devicesChanged(node string) {
 	on, _ := c.Ledger.NodeSnapshot(node)
 	for i := range on.Slots {
@@ -102,8 +102,8 @@ func (c *Controller) fail(r *record, why cause) {
 	}
 }
 
-// lostTrack is for when more has happened than the ledger remembers: how slots
-// ended is concluded from how things are. c.mu is held.
+// lostTrack is called when more has happened than the ledger remembers. How slots ended is then concluded from the
+// present state. c.mu is held.
 func (c *Controller) lostTrack() {
 	if len(c.records) > 0 { // at a server's start there are none
 		c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")

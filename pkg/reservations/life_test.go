@@ -345,7 +345,7 @@ func TestLimitComesBeforeNewNodes(t *testing.T) {
 	})
 }
 
-// Whoever lists what waits is told what it asks for and the most there is of it.
+// A list of what waits shows what it asks for and the most there is of it.
 func TestPendingTellsWhatIsLacking(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n2")

@@ -96,7 +96,7 @@ func TestMadeByServer(t *testing.T) {
 				rsv := place(w, time.Minute)
 				w.create(rsv)
 				w.ledger.ReleaseSlots(testNamespace, "r") // given back, ...
-				place(w, time.Minute)                     // ... reserved again, and only then does the watch tell of the deletion
+				place(w, time.Minute)                     // ... reserved again, and only then the watch reports the deletion
 				objects := w.client.GlobalreserveV1alpha1().Reservations(testNamespace)
 				if err := objects.Delete(w.ctx(), "r", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 					assert.NoError(w.t, err) // else the controller was sooner

@@ -10,13 +10,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
-// Pending reservations are gone through at most every passPause, and for no more than a fifth of the time, unless a
-// pass takes long: in a busy cluster capacity is freed all the time. What one namespace asks for must not keep others
-// waiting: it may be thousands of objects, each of which takes a second to find no place for.
+// A pass over the pending reservations begins at most every passPause. Passes take no more than a fifth of the time,
+// unless one takes long: in a busy cluster capacity is freed all the time. One namespace must not keep others waiting:
+// it may have thousands of objects, and for each it may take a second to find no place.
 const (
 	passPause, passRest, passRestMost = 100 * time.Millisecond, 4, 3 * time.Second
-	// passAgain is after how long they are gone through if nothing says that capacity was freed: an allocation may get
-	// smaller without an event of that.
+	// passAgain is after how long a pass begins although no event says that capacity was freed: an allocation may get
+	// smaller without an event.
 	passAgain = 10 * time.Second
 	// turn is how long reservations of one namespace are tried in a pass. The attempt that goes on then ends. Those that
 	// it missed are tried in the next passes, before any other of the namespace.
@@ -46,8 +46,8 @@ func (c *Controller) placeLoop(ctx context.Context) {
 }
 
 // pass tries the pending reservations, each once: the highest priority first, among equals the oldest. One is tried
-// again when something was freed since, or passAgain is over. It returns after how long to go through them next: at
-// once where there are some whose turn it was not.
+// again when something was freed since, or passAgain is over. It returns after how long the next pass is to begin: at
+// once where some reservations had no turn.
 func (c *Controller) pass(ctx context.Context) time.Duration {
 	waiting, next := c.attempts()
 	if len(waiting) == 0 {

@@ -150,7 +150,7 @@ func TestOrderBesideMany(t *testing.T) {
 	})
 }
 
-// Nothing is tried again before something was freed, but for the case that nobody tells of that.
+// Nothing is tried again before something was freed, except where no event says so.
 func TestTriedOnceForWhatIsFreed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for i := range 10 {
@@ -184,7 +184,7 @@ func TestTriedOnceForWhatIsFreed(t *testing.T) {
 	})
 }
 
-// What nobody tells of is found in time, whatever else is tried meanwhile.
+// What no event reports is found in time, whatever else is tried meanwhile.
 func TestTriedAgainInTime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(gang("gang-0", 5))

@@ -56,8 +56,8 @@ func (c *Controller) Pending() []Pending {
 	return list
 }
 
-// Unplaced returns the slots that pods were granted through /reserve and have not any more, by index: a server that
-// took over found no capacity for them, and looks for some. It may have been for a pod of the name that did not exist.
+// Unplaced returns, by pod index, the slots that pods were granted through /reserve and lost: a server that took over
+// found no capacity for them, and looks for some. A slot may have been granted before the pod of its name existed.
 func (c *Controller) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
 	byName, found := map[types.NamespacedName][]int{}, map[int][]ledger.Slot{}
 	for i := range pods {
@@ -100,8 +100,8 @@ func (r *record) asked() *v1alpha1.Reservation {
 	return &rsv
 }
 
-// noteRefusal remembers what a pending reservation lacks. It tells of it the first time, and when it is something else:
-// it is tried again all the time. c.mu is held.
+// noteRefusal records what a pending reservation lacks. It calls OnRefused the first time, and when the slot or the
+// reason is another one: the reservation is tried again all the time. c.mu is held.
 func (c *Controller) noteRefusal(r *record, no *refused) {
 	if no.asked == nil {
 		return
@@ -117,7 +117,7 @@ func (c *Controller) noteRefusal(r *record, no *refused) {
 	}
 }
 
-// nearest says why a slot is not on the node where it lacks least of those it may be on; nil where it may be on none.
+// nearest returns why a slot does not fit on that node, of those it may be on, where it lacks least; nil without any.
 func (c *Controller) nearest(no *refused) *ledger.Rejection {
 	var nodes []string
 	c.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
@@ -127,7 +127,7 @@ func (c *Controller) nearest(no *refused) *ledger.Rejection {
 	}, nodes)
 }
 
-// lacksAnywhere is what a slot asks for, and the most that a node it may be on has of each.
+// lacksAnywhere returns what a slot asks for, and the most of each that is free on a node it may be on.
 func (c *Controller) lacksAnywhere(free *ledger.Survey, p *ledger.Placement, slot *v1alpha1.Slot) []Lack {
 	largest := free.Largest(p, func(node string) bool { return c.avoids(slot, node) == "" })
 	lacks := make([]Lack, len(largest))
@@ -137,7 +137,7 @@ func (c *Controller) lacksAnywhere(free *ledger.Survey, p *ledger.Placement, slo
 	return lacks
 }
 
-// lacksThere is what the ledger found too little of, where it was that.
+// lacksThere returns what the ledger found too little of; nil where it refused for another reason.
 func lacksThere(r *ledger.Rejection) []Lack {
 	if r.Resource == "" {
 		return nil

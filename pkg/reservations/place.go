@@ -107,7 +107,7 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 		kept[i].Priority, kept[i].AvailableAt, kept[i].Deadline = a.priority, p.availableAt, p.deadline
 	}
 	for i := range kept {
-		if err := c.Ledger.RefuseSlot(&kept[i]); err != nil { // before it is said that no node has capacity
+		if err := c.Ledger.RefuseSlot(&kept[i]); err != nil { // before the search for nodes: this reason counts first
 			return nil, &refused{cause: cause{reasonNotGranted, err.Error()}, asked: &kept[i], barred: true}
 		}
 	}
@@ -132,7 +132,7 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *proposal, no *refus
 	return p, nil
 }
 
-// placed tells where slots are, and which were given back before.
+// placed returns where slots are, and which were given back before.
 func (c *Controller) placed(a attempt, kept []ledger.Slot) []v1alpha1.SlotStatus {
 	slots := make([]v1alpha1.SlotStatus, len(a.rsv.Spec.Slots))
 	for i := range slots {
@@ -141,7 +141,7 @@ func (c *Controller) placed(a attempt, kept []ledger.Slot) []v1alpha1.SlotStatus
 			continue
 		}
 		slots[i].NodeName = kept[0].Node
-		if node, ok := c.Nodes.Node(kept[0].Node); ok { // else the ledger refuses, or soon tells of its end
+		if node, ok := c.Nodes.Node(kept[0].Node); ok { // else the ledger refuses, or soon reports its end
 			slots[i].NodeUID = node.UID
 		}
 		kept = kept[1:]
@@ -169,7 +169,7 @@ func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, kept []ledger
 	return no
 }
 
-// elsewhere tells which pod of the reservation has a slot of another one.
+// elsewhere returns which pod of the reservation has a slot of another one, nil where none has.
 func elsewhere(kept []ledger.Slot, existing map[int]ledger.SlotRef) *cause {
 	for i, ref := range existing {
 		if ref != kept[i].Ref {
@@ -204,7 +204,7 @@ func (c *Controller) endPlacing(a attempt, p *proposal, no *refused) {
 	}
 }
 
-// release releases slots that were granted, but those that were there before.
+// releaseSlots releases slots that were granted, except those that were there before.
 func (c *Controller) releaseSlots(kept []ledger.Slot, existing map[int]ledger.SlotRef) {
 	var made []string
 	for i := range kept {

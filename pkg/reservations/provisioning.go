@@ -7,8 +7,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// TellProvisioning has a reservation that waits for capacity say whether nodes were requested for it, and what came of
-// it.
+// TellProvisioning records in the status of a reservation that waits for capacity whether nodes were requested for it,
+// and what came of it.
 func (c *Controller) TellProvisioning(rsv *v1alpha1.Reservation, requested metav1.ConditionStatus, reason,
 	message string,
 ) {

@@ -35,7 +35,7 @@ type record struct {
 	why     cause
 	lacking string
 	lacks   []Lack
-	// refusedFor is why, and for which slot, OnRefused was told last.
+	// refusedFor is why, and for which slot, OnRefused was called last.
 	refusedFor string
 	// placing is true while the ledger is being asked for the slots: they may
 	// end before anybody knows that they were granted.
@@ -45,7 +45,7 @@ type record struct {
 	tried  time.Time
 	freed  uint64
 	missed bool
-	// refusedTTL is the last ttl that was refused, so that this is told once.
+	// refusedTTL is the last ttl that was refused, so that one Event is written of it.
 	refusedTTL time.Duration
 }
 
@@ -106,7 +106,7 @@ func (r *record) keepsOn(node string) bool {
 // reason does: messages have amounts, which change all the time.
 const tellAgain = 10 * time.Second
 
-// waits records why the reservation is not placed yet. It reports whether the object is to say something else.
+// waits records why the reservation is not placed yet. It reports whether that has changed the status.
 func (r *record) waits(why cause, now time.Time) bool {
 	r.why, r.lacking, r.lacks = why, "", nil
 	told := r.condition(v1alpha1.ConditionAvailable)
@@ -120,7 +120,7 @@ func (r *record) waits(why cause, now time.Time) bool {
 	return true
 }
 
-// givenBack returns the slots that a status says were given back, by name. What waits does not ask for them any more.
+// givenBack returns the slots that a status says were given back, by name. A pending reservation asks for the others.
 func givenBack(status *v1alpha1.ReservationStatus) map[string]bool {
 	names := map[string]bool{}
 	for i := range status.Slots {
@@ -131,7 +131,7 @@ func givenBack(status *v1alpha1.ReservationStatus) map[string]bool {
 	return names
 }
 
-// giveBack says of slots that they were given back, and nothing else of any: nothing is held yet.
+// giveBack writes into the status which slots were given back, and nothing of the others: nothing is held yet.
 func (r *record) giveBack(names map[string]bool) {
 	r.status.Slots = nil
 	for i := range r.rsv.Spec.Slots {
@@ -141,7 +141,7 @@ func (r *record) giveBack(names map[string]bool) {
 	}
 }
 
-// toGiveBack reports whether it would have to be written of a slot that it is given back.
+// toGiveBack reports whether it would still have to be written that a slot is given back.
 func (r *record) toGiveBack(slot string) bool {
 	if givenBack(&r.status)[slot] {
 		return !givenBack(&r.rsv.Status)[slot]
@@ -149,8 +149,8 @@ func (r *record) toGiveBack(slot string) bool {
 	return r.keeps(slot) || r.pending()
 }
 
-// granted records that the capacity is held since availableAt, on the nodes that slots
-// tell, but for those that were given back.
+// granted records that the capacity is held since availableAt, on the nodes in slots, except for slots that were given
+// back.
 func (r *record) granted(slots []v1alpha1.SlotStatus, availableAt, now time.Time) {
 	r.status.Phase = v1alpha1.ReservationAvailable
 	r.status.AvailableAt = &metav1.Time{Time: availableAt}
@@ -229,8 +229,8 @@ func (r *record) project(kept map[string]*ledger.SlotView, now time.Time) {
 	r.finish(phase, why, now)
 }
 
-// showConsumers shows the pods that use a slot, most of them at most: as many pods use a shared slot as fit, and the
-// object has to fit into etcd.
+// showConsumers shows the pods that use a slot, no more than most of them: as many pods use a shared slot as fit, and
+// the object has to fit into etcd.
 func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer, most int) {
 	status.State, status.Pods = v1alpha1.SlotReserved, nil
 	for _, c := range consumers {
@@ -254,7 +254,7 @@ func closeSlot(status *v1alpha1.SlotStatus, end ending) {
 	}
 }
 
-// winner says who took the capacity, to those who may read the reservation.
+// winner names the pod that took the capacity, for those who may read the reservation.
 func winner(namespace string, pod ledger.PodRef) string {
 	if pod.Namespace != namespace {
 		return "a pod of another namespace"
@@ -262,7 +262,7 @@ func winner(namespace string, pod ledger.PodRef) string {
 	return "pod " + pod.String()
 }
 
-// outcome tells how a reservation ended that holds nothing any more.
+// outcome returns how a reservation ended that holds nothing any more.
 func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
 	if r.failure != nil {
 		return v1alpha1.ReservationFailed, *r.failure

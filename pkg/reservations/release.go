@@ -19,22 +19,22 @@ var (
 	errNoReservation = errors.New("there is no such reservation")
 	// errNoSlot: the object has no slot of that name.
 	errNoSlot = errors.New("the reservation has no such slot")
-	// errPlacing: capacity is looked for, and what comes of that is not known yet.
+	// errPlacing: the server is looking for capacity, and the outcome is not known yet.
 	errPlacing = errors.New("the server looks for capacity for the reservation right now")
 )
 
-// placingMost is how long slots wait to be given back that are being placed, looked at every placingPause.
+// placingMost is how long ReleaseSlots waits for slots that are being placed. It looks every placingPause.
 const placingMost, placingPause = 2 * time.Second, 10 * time.Millisecond
 
-// ReleaseSlots gives back the capacity of single slots. The object says so first,
-// so that a restart does not hold it again, then the ledger follows. An error
-// means that the ledger has what it had, and that the object may not say so yet: ask again. Slots that keep nothing any
-// more are left as they are. Those of a reservation that waits are not asked for any more.
+// ReleaseSlots gives back the capacity of single slots. It writes the object first, so that a restart does not hold the
+// capacity again, and then changes the ledger. After an error the ledger has what it had, and the object may not say so
+// yet: call again. Slots that keep nothing any more stay as they are. A reservation that waits does not ask for the
+// slots any more.
 func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	r, names, err := c.mark(key, slots)
 	if errors.Is(err, errNoReservation) {
-		// It may be so new that the watch has not told of it.
+		// It may be so new that the watch has not delivered it.
 		if err = c.fetch(ctx, key); err == nil {
 			r, names, err = c.mark(key, slots)
 		}
@@ -100,7 +100,7 @@ func (r *record) releasing(slots []string, releasing bool) {
 	}
 }
 
-// fetch reads an object that the watch has not told of.
+// fetch reads an object that the watch has not delivered.
 func (c *Controller) fetch(ctx context.Context, key types.NamespacedName) error {
 	rsv, err := c.Client.GlobalreserveV1alpha1().Reservations(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {

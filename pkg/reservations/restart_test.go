@@ -253,7 +253,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestLimitsOfCallersAfterRestart checks that objects and pods tell a server whose limits they count against, and that
+// TestLimitsOfCallersAfterRestart checks that objects and pods show a server whose limits they count against, and that
 // what was not granted before is not beyond these.
 func TestLimitsOfCallersAfterRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

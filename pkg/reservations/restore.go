@@ -13,10 +13,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// restoreAll looks at the objects of the start, once all pods and nodes are in the ledger and before anything
-// else is decided. Those that say that capacity was granted to them are first, the oldest before the younger: when
-// an object was made is the one thing that nobody can write into it. So are those that the server made, whatever
-// their status says: one that did not decide any more may have written it. All others begin to wait.
+// restoreAll looks at the objects of the start, once all pods and nodes are in the ledger and before anything else is
+// decided. It restores those that say that capacity was granted to them, the oldest first: the creation time is the one
+// thing that nobody can write into an object. It also restores those that the server made, whatever their status says:
+// a server that did not decide any more may have written it. All others begin to wait.
 func (c *Controller) restoreAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,8 +38,8 @@ func (c *Controller) restoreAll() {
 	c.starting = false
 }
 
-// restore gives an object back what it says that it had, as far as that is free now. What it says of slots
-// that are used up or given back is believed: that gives nothing. c.mu is held.
+// restore gives an object back what it says that it had, as far as that is free now. It believes what the object says
+// of slots that are used up or given back, as that gives nothing. c.mu is held.
 func (c *Controller) restore(r *record) {
 	now := c.wall()
 	since, expiresAt, err := c.term(r.rsv, now)
@@ -86,8 +86,8 @@ func (c *Controller) restore(r *record) {
 	}
 }
 
-// term returns since when an object that says that it was available is so, and until when (zero: for ever). Its
-// status may say a later end than its ttl, which was longer then, as far as the policy allows that.
+// term returns since when an object that says that it was available is so, and until when (zero: for ever). The end in
+// its status may be later than by its ttl, which was longer then, as far as the policy allows that.
 func (c *Controller) term(rsv *v1alpha1.Reservation, now time.Time) (since, deadline time.Time, err error) {
 	ttl, err := c.ttl(rsv)
 	since = rsv.CreationTimestamp.Time
@@ -193,10 +193,10 @@ func (r *record) used() bool {
 }
 
 // reclaim keeps the slots again, all or none, and returns why it does not. It relies on nothing else being decided
-// meanwhile. Where the capacity was granted the gates have no say: what was given stays given, whatever the policy says
-// by now. c.mu is held.
+// meanwhile. Where the capacity was granted the gates do not count: it stays granted, whatever the policy says by now.
+// c.mu is held.
 func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
-	// What the name has already, of a pod that was deleted just now, does not tell what the object asks for.
+	// Slots that the name has already, of a pod that was deleted just now, are not what the object asks for.
 	if c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name) > 0 {
 		c.journal.CatchUp()
 	}
@@ -235,8 +235,8 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 	return nil
 }
 
-// meetPods has what was reserved for pods before they existed give way where they exist by now, and are another
-// scheduler's.
+// meetPods looks at pods that did not exist when capacity was reserved for them. Where they exist by now and are
+// another scheduler's, the capacity gives way.
 func (c *Controller) meetPods(kept []ledger.Slot) {
 	for i := range kept {
 		pod, ok := c.Pods.Pod(kept[i].Pod.Namespace, kept[i].Pod.Name)
@@ -262,7 +262,7 @@ func (c *Controller) restsOf(r *record) (rests []ledger.Slot) {
 	return rests
 }
 
-// keepToFree forgets which devices a slot is said to keep where one of them is not free: it is given others.
+// keepToFree forgets which devices a slot is said to keep where one of them is not free: it then gets others.
 func (c *Controller) keepToFree(h *ledger.Slot) {
 	if h.Devices == nil || h.Devices.Given == "" {
 		return

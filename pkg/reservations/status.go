@@ -12,8 +12,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
-// Reasons of the Available condition. Those of a refused slot are the ledger's,
-// and that of an end without another reason is the final phase.
+// Reasons of the Available condition. A refused slot has the ledger's reason. An end without another reason has the
+// final phase.
 const (
 	reasonHeld            = "AllSlotsHeld"
 	reasonReleased        = "AllSlotsReleased"

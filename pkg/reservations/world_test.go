@@ -54,9 +54,9 @@ type world struct {
 	matcher *placement.Matcher
 	c       *Controller
 	served  atomic.Bool
-	refused []refusedSlot // as OnRefused was told
+	refused []refusedSlot // as OnRefused was called
 	events  *recorder
-	// cordoned is whether nodes are, when the server is told of them.
+	// cordoned is whether nodes are, when the server observes them.
 	cordoned atomic.Bool
 	ahead    atomic.Int64 // how far the controller's clock is ahead
 	cost     atomic.Int64 // how far each look at it moves it on: once for each slot that a node is chosen for

@@ -27,7 +27,7 @@ const (
 	workers = 4
 )
 
-// bring makes the API server's object what it has to be, once it is known what that is.
+// bring writes or deletes the API server's object, once it is known what it has to be.
 func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error {
 	if err := c.Ready.Wait(ctx); err != nil {
 		return err
@@ -44,8 +44,8 @@ func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error 
 	return nil
 }
 
-// mayWrite returns why nothing may be written now. A server that decided before knows nothing of what the next one
-// has granted, and would say of its objects that they wait.
+// mayWrite returns why nothing may be written now. A server that no longer decides does not know what the next one has
+// granted, and would write of those objects that they wait.
 func (c *Controller) mayWrite() error {
 	if err := c.Ledger.Ready(); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (c *Controller) mayWrite() error {
 	return nil
 }
 
-// due returns an object that has served its time, nil where it has not.
+// due returns an object that has ended and is to be deleted now, nil where it is not.
 func (c *Controller) due(key types.NamespacedName) *v1alpha1.Reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,9 +127,9 @@ func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) 
 	return errConflicts
 }
 
-// toWrite projects the ledger on the record and returns the object with the status it is to have; nil where it has
-// it, or is to be deleted at once: the bindings of its pods are the record of what the server made. That a slot was
-// given back is written first: no binding says so.
+// toWrite projects the ledger on the record and returns the object with the status to write. It returns nil where the
+// object has it, or is to be deleted at once: the bindings of its pods are the record of what the server made. That a
+// slot was given back is written first: no binding says so.
 func (c *Controller) toWrite(key types.NamespacedName) *v1alpha1.Reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *Controller) toWrite(key types.NamespacedName) *v1alpha1.Reservation {
 	return &rsv
 }
 
-// take takes in a state of an object that the API server answered with.
+// take observes a state of an object that the API server has returned.
 func (c *Controller) take(rsv *v1alpha1.Reservation) {
 	rsv.ManagedFields = nil
 	c.mu.Lock()
@@ -160,8 +160,8 @@ func (c *Controller) take(rsv *v1alpha1.Reservation) {
 	}
 }
 
-// delete removes an object that has served its time, if it is still what that was concluded from: a delete carries no
-// term, and may arrive when another server has found that the object is to stay.
+// delete removes an object that is due, if it has not changed since: a delete carries no term, and may arrive when
+// another server has found that the object is to stay.
 func (c *Controller) delete(ctx context.Context, rsv *v1alpha1.Reservation) error {
 	if err := c.mayWrite(); err != nil {
 		return err
@@ -182,11 +182,10 @@ func (c *Controller) delete(ctx context.Context, rsv *v1alpha1.Reservation) erro
 	}
 }
 
-// gone drops an object that the API server does not have and the watch will not
-// tell of any more.
+// gone drops an object that the API server does not have and the watch will not report any more.
 func (c *Controller) gone(key types.NamespacedName, uid types.UID) {
 	if c.Watch.Get(key.String()) != nil {
-		return // the watch is about to
+		return // the watch is about to report its end
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

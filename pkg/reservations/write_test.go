@@ -242,7 +242,7 @@ func TestReleaseSlotsSaysSoInTheObjectFirst(t *testing.T) {
 	})
 }
 
-// TestReleaseSlotsOfANewObject gives back a slot that the watch has not told of.
+// TestReleaseSlotsOfANewObject gives back a slot of an object that the watch has not delivered.
 func TestReleaseSlotsOfANewObject(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		require.ErrorIs(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}), errNoReservation)

@@ -12,7 +12,7 @@
 //
 // # What an error means
 //
-//	*RefusedError         the answer is no; Answer tells why. Nothing was reserved.
+//	*RefusedError         the answer is no; Answer says why. Nothing was reserved.
 //	*BadRequestError      the request makes no sense; sending it again will not help.
 //	*UnauthorizedError    the caller may not do that, or is not known.
 //	*UnavailableError     there is no answer now, and nothing was done. Try later.

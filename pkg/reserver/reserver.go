@@ -36,7 +36,7 @@ const (
 	Partial Mode = "Partial"
 )
 
-// Request is what Reserve and Unreserve are asked. Fields that mean nothing to
+// Request is the request of Reserve and Unreserve. Fields that mean nothing to
 // Unreserve (Mode, TTLSeconds, DryRun, Durable, Name, Namespace) are left out there,
 // and Reservation is for Unreserve alone.
 type Request struct {
@@ -75,8 +75,8 @@ type Request struct {
 	Reservation string `json:",omitempty"`
 }
 
-// WhatIfRequest is what /v1/whatif is asked: what Reserve would answer, now or if
-// some pods were gone. Without Nodes the server proposes some.
+// WhatIfRequest is the request of /v1/whatif: what would Reserve answer, now or if
+// some pods were gone? Without Nodes the server proposes some.
 type WhatIfRequest struct {
 	Request
 	// Without are pods that are taken to be gone.

@@ -30,7 +30,7 @@ type Answer struct {
 	// Requests are what the pods that were granted ask for together, as it was counted.
 	Requests Amounts `json:",omitempty"`
 	// Warnings are of what was granted and may not be what was meant: DRA devices that are not kept, pods that ask for
-	// nothing, fields of pods that are none, pods without a namespace, and a gang that cannot be one object.
+	// nothing, fields that pods do not have, pods without a namespace, and a gang that cannot be one object.
 	Warnings []string `json:",omitempty"`
 }
 
@@ -116,7 +116,7 @@ type Node struct {
 	AllocationCount int
 	Resources       map[string]NodeAmount
 	Labels          map[string]string `json:",omitempty"`
-	// Pool is the pool of nodes it is of, as far as its labels tell: the OpenAPI document says which.
+	// Pool is the node's pool, as far as its labels name one: the OpenAPI document says which labels.
 	Pool string `json:",omitempty"`
 	// Devices are the node's devices, ordered by name.
 	Devices []NodeDevice `json:",omitempty"`

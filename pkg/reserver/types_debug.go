@@ -4,7 +4,7 @@ package reserver
 type DumpAnswer struct {
 	Server    string // its name in the election
 	Undecided string `json:",omitempty"` // why it does not decide
-	// Pods and Objects say what the account is complete in: pods and nodes, which every server
+	// Pods and Objects say which parts of the account are complete: pods and nodes, which every server
 	// follows, and reservations and devices, which only the one that decides has.
 	Pods, Objects bool
 	// IgnoredResources are extended resources that the account does not count.
@@ -24,7 +24,7 @@ type DiffAnswer struct {
 	More int `json:",omitzero"`
 }
 
-// Difference is one thing that an account has otherwise than the cluster.
+// Difference is one thing in which an account differs from the cluster.
 type Difference struct {
 	// Kind is what is wrong, such as missing_allocation.
 	Kind string

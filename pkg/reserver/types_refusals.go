@@ -5,11 +5,11 @@ import "time"
 // RefusalsAnswer is the answer to /v1/refusals.
 type RefusalsAnswer struct {
 	Revision uint64
-	// Instance tells this run of the server from others: the numbers of refusals begin anew with each.
+	// Instance distinguishes this run of the server from others: the numbers of refusals begin anew with each.
 	Instance string
 	// Refusals are in order, the oldest first.
 	Refusals []Refusal
-	// After is to be sent as ?after= to be told what comes next.
+	// After is to be sent as ?after= to get what comes next.
 	After uint64
 }
 
@@ -25,10 +25,10 @@ type Refusal struct {
 	Scheduler string `json:",omitempty"`
 	// Observed says that the pod has got the node all the same: the server only observes.
 	Observed bool `json:",omitzero"`
-	// Warned says that it went ahead all the same, with a warning to who asked: the server's admission webhook only warns.
+	// Warned says that it went ahead all the same, with a warning to the caller: the admission webhook only warns.
 	Warned bool `json:",omitzero"`
 	// Times is how often a Binding was refused by then that its scheduler asks for again and again: 10, 100 and so on.
-	// Those between are not told of. It is missing the first time.
+	// Those between are not reported. It is missing the first time.
 	Times int `json:",omitzero"`
 	// Reservation is namespace/name/slot of what was refused, where that was a slot of a Reservation object.
 	Reservation string `json:",omitempty"`
@@ -43,7 +43,7 @@ type PendingAnswer struct {
 	Revision uint64
 	// Pods are in order, those that wait longest first.
 	Pods []PendingPod
-	// Needs say of what size nodes have to be that are waited for, for those who add nodes: what the pods of this page
+	// Needs are the sizes of the nodes that are waited for, for those who add nodes: what the pods of this page
 	// need, and on the first page the Reservation objects that fit no node, 500 at most. Of a gang all pods without a node
 	// count.
 	Needs []NodeNeed
@@ -77,6 +77,6 @@ type PendingPod struct {
 	// WaitsFor is server, permission, gang, reservation, scheduler, limit, node, devices or capacity. It is node where
 	// no node has as much as it asks for, even empty.
 	WaitsFor string
-	// Explanation is what /v1/explain tells of it.
+	// Explanation is what /v1/explain answers for it.
 	Explanation ExplainAnswer
 }

@@ -47,8 +47,8 @@ type WatchSlot struct {
 // WatchNode is a change of a node.
 type WatchNode struct {
 	Revision uint64
-	// Type is NodeUpdated, also of a node that is new; NodeLabeled where nothing but its labels has changed: both tell all
-	// but Devices; NodeRemoved; or DevicesUpdated, which tells Name and Devices only.
+	// Type is NodeUpdated, also of a node that is new; NodeLabeled where nothing but its labels has changed: both have all
+	// but Devices; NodeRemoved; or DevicesUpdated, which has Name and Devices only.
 	Type string
 	Node WatchedNode
 }
@@ -71,15 +71,15 @@ const BatchMediaType = "application/x-ndjson"
 // life.
 type WatchBatch struct {
 	Instance string
-	// Revision is the ledger's after all that the batch tells; absent of a sign of life, and of a snapshot that
+	// Revision is the ledger's after all that the batch has; absent in a sign of life, and in a snapshot that
 	// is not complete.
 	Revision uint64         `json:",omitzero"`
 	Snapshot *WatchSnapshot `json:",omitempty"`
 	// Changes are in order, one for each revision.
 	Changes []WatchChange `json:",omitempty"`
-	// CaughtUp says once that all changes up to Revision have been told.
+	// CaughtUp says once that all changes up to Revision have been sent.
 	CaughtUp bool `json:",omitzero"`
-	// Time is when CaughtUp was told.
+	// Time is when CaughtUp was sent.
 	Time time.Time `json:",omitzero"`
 	// Expired ends a stream that was too slow to follow: changes after Revision were lost, and a new
 	// watch has to start anew.

@@ -14,8 +14,8 @@ import (
 // hash of that.
 const antiAffinity v1.Protocol = "AntiAffinity"
 
-// A pod may have so many terms, of so many bytes and namespaces, that count. Its author chooses, and the pods that each
-// means in each namespace are read live.
+// The most terms of a pod that count, and the most bytes and namespaces of each. The pod's author chooses the terms,
+// and the pods that each means in each namespace are read live.
 const (
 	maxTerms  = 8
 	maxTerm   = 512
@@ -27,7 +27,7 @@ func (p HostPort) IsTerm() bool { return p.Protocol == antiAffinity }
 
 // Apart returns what the required anti-affinity of a pod counts as on its node: a HostPort for each term that is about
 // nodes (kubernetes.io/hostname) and means the pod itself, as it then means every other pod with the same term, too.
-// Two such pods are as little on one node as two with the same port. But it is for their schedulers to see to that, and
+// Two such pods cannot be on one node, like two with the same port. But their schedulers have to see to that, and
 // no kubelet does: terms matter only where capacity is kept for a pod (Request.Kept), which is of no use to it beside
 // another one. all is false where the pod has other terms, or such that go by the labels of namespaces.
 func Apart(pod *v1.Pod) (ports []HostPort, all bool) {

@@ -3,7 +3,7 @@ package resources
 import "math"
 
 // Add returns a+b, or the nearest int64 where the sum has none; exact is false
-// then. Amounts from objects nobody validated may be absurdly large.
+// then. Amounts from objects that are not validated may be absurdly large.
 func Add(a, b int64) (sum int64, exact bool) {
 	sum = a + b
 	if (a >= 0) == (b >= 0) && (sum >= 0) != (a >= 0) {

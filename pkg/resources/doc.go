@@ -9,7 +9,7 @@
 //     included).
 //   - Allocatable: what one node offers.
 //   - HostPort and its collision rule.
-//   - saturating arithmetic, for objects nobody validated.
+//   - saturating arithmetic, for objects that are not validated.
 //
 // Units: CPU in milli-CPU, every other resource in its own unit (bytes, or a
 // count), rounded up once per pod after an exact sum.

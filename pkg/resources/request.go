@@ -117,7 +117,7 @@ func (r *Request) Plus(o *Request) *Request {
 
 // Relisted returns the request with every resource in its column that has one by
 // now; it is r itself where nothing is new. A request made before any node
-// offered a resource has it unlisted, and whoever keeps the request keeps it so.
+// offered a resource has it unlisted, and stays so where it is kept.
 func (r *Request) Relisted(t *Table) *Request {
 	listed := func(u NamedAmount) bool { _, ok := t.Lookup(u.Name); return ok }
 	if !slices.ContainsFunc(r.Unlisted, listed) {
@@ -133,7 +133,7 @@ func (r *Request) Relisted(t *Table) *Request {
 }
 
 // AtLeast returns the request with so much of a resource, where it asks for less; r itself where it does not, or where
-// nobody counts resources of the name. The name gets a column if there are any left for what pods name.
+// resources of the name are not counted. The name gets a column if there are any left for what pods name.
 func (r *Request) AtLeast(t *Table, name v1.ResourceName, value int64) *Request {
 	col, ok := t.Use(name)
 	if !ok {
@@ -149,7 +149,7 @@ func (r *Request) AtLeast(t *Table, name v1.ResourceName, value int64) *Request 
 	return &more
 }
 
-// add adds an amount of a resource that the request has none of yet. It is to be sorted then.
+// add adds an amount of a resource that the request has none of yet. The caller sorts it then.
 func (r *Request) add(t *Table, name v1.ResourceName, value int64) {
 	if col, ok := t.Lookup(name); ok {
 		r.Amounts = append(r.Amounts, Amount{Column: col, Value: value})

@@ -5,7 +5,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// statusOptions have an in-place resize, and what the devices of DRA take of the node's own resources, count as
+// statusOptions count an in-place resize, and what the devices of DRA take of the node's own resources, as
 // kube-scheduler's node cache counts it.
 var statusOptions = resourcehelper.PodResourcesOptions{
 	UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
@@ -50,8 +50,8 @@ func withoutInfeasible(pod *v1.Pod) *v1.Pod {
 	return &fresh
 }
 
-// isStale reports whether the kubelet has said that a resize is infeasible, of what the pod asked for before. Of what
-// it asks for now the kubelet may find otherwise, at any time.
+// isStale reports whether the kubelet has found infeasible what the pod asked for before, and not what it asks for now.
+// The kubelet may find that feasible, at any time.
 func isStale(pod *v1.Pod) bool {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]

@@ -24,7 +24,7 @@ const (
 // resource names to reach it.
 const maxColumns = 1024
 
-// maxUseColumns bounds the columns of resources that only pods name. Whoever may
+// maxUseColumns bounds the columns of resources that only pods name. A user who may
 // create a pod can set its node and invent resources; kubelets refuse such pods,
 // but the pods exist.
 const maxUseColumns = 128
@@ -45,7 +45,7 @@ type columns struct {
 }
 
 // NewTable returns a Table that knows cpu, memory, ephemeral-storage and pods.
-// The resources named are never counted, whoever offers or asks for them, like
+// The resources named are never counted, even where offered or asked for, like
 // the ignoredResources of NodeResourcesFit.
 func NewTable(ignored ...v1.ResourceName) *Table {
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods}

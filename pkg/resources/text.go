@@ -62,7 +62,7 @@ func (r *Request) Text(t *Table) string {
 	return strings.Join(texts, ", ")
 }
 
-// isBytes tells whether a resource is counted in bytes.
+// isBytes reports whether a resource is counted in bytes.
 func isBytes(name v1.ResourceName) bool {
 	switch name {
 	case v1.ResourceMemory, v1.ResourceStorage, v1.ResourceEphemeralStorage:

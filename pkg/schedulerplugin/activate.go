@@ -26,7 +26,7 @@ const (
 // activator wakes pods in the scheduler's own queue. It is a requeue.Patcher:
 // an annotation is how the pods of other schedulers are woken.
 //
-// A pod that has preempted others is woken more than once. The ledger often hears of a victim's end before the
+// A pod that has preempted others is woken more than once. The ledger often sees a victim's end before the
 // scheduler's cache does. A pod that is tried in between preempts the same victim again, and kube-scheduler keeps
 // it from its queue until that is done; it finds the victim gone, and forgets to let the pod in again (its flush
 // does, after five minutes). So such a pod is given a moment, and woken again until it is bound or gives its node up.
@@ -74,7 +74,7 @@ func (a *activator) Annotate(_ context.Context, ref ledger.PodRef, _, _ string) 
 	return nil
 }
 
-// again has a pod looked at from now on, with pauses that begin anew.
+// again looks at a pod from now on, with pauses that begin anew.
 func (a *activator) again(ref ledger.PodRef) {
 	a.woken.Forget(look{pod: ref})
 	a.woken.AddRateLimited(look{pod: ref})

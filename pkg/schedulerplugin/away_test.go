@@ -161,7 +161,7 @@ func TestBindThatMayHaveHappened(t *testing.T) {
 	})
 }
 
-// A profile that binds past the plugin is told of, once.
+// A profile that binds past the plugin is logged, once.
 func TestAnotherPluginBinds(t *testing.T) {
 	f := newFixture(t)
 	log, told := logtest.NewNullLogger()

@@ -23,7 +23,7 @@ type cycle struct {
 	pod *cluster.Pod
 	// placement asks for the pod's capacity; its Node is not set.
 	placement ledger.Placement
-	// surveyed: refusals tell of every node whether it has capacity, as of the revision.
+	// surveyed: refusals say of every node whether it has capacity, as of the revision.
 	surveyed bool
 	refusals map[string]ledger.Reason
 	// revision is the ledger's from before the first decision of the cycle.

@@ -19,24 +19,23 @@
 // kube-scheduler tries out what would be, for preemption, nominated pods and pod groups. None of that touches the
 // ledger: it is kept in the cycle's state (cycle.go) and comes on top of the account when Filter asks.
 //
-// With its gate GenericWorkload kube-scheduler places a pod group in one cycle. What a plugin of 1.37 hears of that:
+// With its gate GenericWorkload kube-scheduler places a pod group in one cycle. These calls reach a plugin of 1.37:
 //
 //	PreFilter, Filter, Score and Reserve   for each pod, one after another, in a state that says
 //	                                       IsPodGroupSchedulingCycle; extenders are sent each pod as any other
 //	PlacementFeasible                      after each pod: kube-scheduler's own, of its GangScheduling alone
 //	Unreserve                              for all, the last one first: the trial is over
 //	Reserve and Permit                     for each pod, one after another, in an ordinary state, when the trial has
-//	                                       found a place for enough of them. GangScheduling has pods wait in Permit until
-//	                                       there are enough.
+//	                                       found a place for enough of them. GangScheduling makes pods wait in Permit
+//	                                       until there are enough.
 //	PreBind, Bind                          for all of them at once
 //
-// So no extension point is told of the end of the trial. At the Reserve of the first pod after it all nodes are
-// known: there the plugin reserves the whole gang in one plan (group.go). kube-scheduler takes a gang that is refused
-// there for one that was placed and tries it at once, so it is held (hold.go), for longer each time. Gangs of other
-// kinds are placed pod by pod: the arbiter says at PreFilter whether one can start, and has its pods woken when it
-// may.
+// So no call reports the end of the trial. At the Reserve of the first pod after it all nodes are known: there the
+// plugin reserves the whole gang in one plan (group.go). kube-scheduler takes a gang that is refused there for one that
+// was placed and tries it at once, so it is held (hold.go), for longer each time. Gangs of other kinds are placed pod
+// by pod: the arbiter says at PreFilter whether one can start, and wakes its pods when it may.
 //
-// A refused pod is tried again at the ledger's word when capacity is freed that it fits (wake.go). The hints for
+// A refused pod is tried again when the ledger reports freed capacity that it fits (wake.go). The hints for
 // cluster events (enqueue.go) are there besides, for pods the ledger was not the only one to refuse.
 //
 // What may be touched: this is the one package besides the commands that may import pkg/app: server.go alone does.

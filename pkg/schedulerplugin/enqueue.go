@@ -9,9 +9,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// EventsToRegister implements fwk.EnqueueExtensions. The waker hears of freed capacity
-// from the ledger; a pod that other plugins have refused besides may need the event,
-// and the ledger may hear of it later than the scheduler. So a hint says whether an
+// EventsToRegister implements fwk.EnqueueExtensions. The ledger reports freed capacity
+// to the waker; a pod that other plugins have refused besides may need the event,
+// which may reach the ledger later than the scheduler. So a hint says whether an
 // event could help, and leaves it to Filter whether it does.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	pods := fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete | fwk.UpdatePodScaleDown}

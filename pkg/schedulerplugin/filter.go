@@ -57,7 +57,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	home, ok := l.PlaceOf(info.Ref)
 	if ok {
 		if slot, kept := l.InMemory(info.Ref); !kept || !slot.Movable {
-			p.refused(c, ledger.AllocatedElsewhere) // it cannot be anywhere else, of which Filter is not asked
+			p.refused(c, ledger.AllocatedElsewhere) // it cannot be anywhere else, and Filter is not called for other nodes
 			return &fwk.PreFilterResult{NodeNames: sets.New(home)}, nil
 		}
 		// It may be bound elsewhere, and what is kept for it may change places while nodes are looked at.
@@ -118,7 +118,7 @@ func fits(l ledger.Reader, placement *ledger.Placement, node string) ledger.Reas
 	return l.AppendFit(verdicts[:0], placement, nodes[:])[0].Reason
 }
 
-// refused has the pod woken when there is capacity for it that there was not at the
+// refused registers the pod to be woken when there is capacity for it that there was not at the
 // cycle's revision. reason is that of a node. Whether all nodes refuse the pod is not known yet; if one does
 // not, Reserve forgets it again.
 func (p *Plugin) refused(c *cycle, reason ledger.Reason) {

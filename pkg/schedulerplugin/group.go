@@ -21,10 +21,10 @@ type group struct {
 	pods []placed
 	// on is how many of pods count on a node.
 	on map[string]int
-	// decided: the server was asked for all of them, and err is what it said.
+	// decided: the server was asked for all of them, and err is its answer.
 	decided bool
 	err     error
-	// made are the pods that the server has made an allocation for, until they answer for it themselves.
+	// made are the pods that the server has made an allocation for, until their own Reserve or Unreserve takes it over.
 	made map[types.UID]bool
 }
 
@@ -79,7 +79,7 @@ func (g *group) placedOn(node string) (pods []ledger.Placement) {
 	return pods
 }
 
-// add gives a pod a node. Those that were taken back before were no end of the trial.
+// add gives a pod a node. It drops pods that were taken back before: that was not the end of the trial.
 func (g *group) add(p *ledger.Placement) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,7 +101,7 @@ func (g *group) remove(pod types.UID) {
 }
 
 // reserve asks the server, once, for capacity for all pods of the group where they were placed at the end of the
-// trial. It reports whether that was made for one of them.
+// trial. It reports whether that was made for pod.
 func (g *group) reserve(s *server, pod types.UID) (made bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,7 +132,7 @@ func (g *group) isRefused() bool {
 	return g.err != nil
 }
 
-// gaveBack reports whether capacity was made for a pod that has not answered for it yet, and has it answer for that.
+// gaveBack reports whether capacity was made for a pod that no call has taken over yet, and takes it over.
 func (g *group) gaveBack(pod types.UID) (made bool) {
 	if g == nil {
 		return false
@@ -145,7 +145,7 @@ func (g *group) gaveBack(pod types.UID) (made bool) {
 }
 
 // isGang reports whether kube-scheduler has placed a pod together with the others of its gang: then they are reserved
-// together, too. Of other pod groups each pod is good for something alone.
+// together, too. In other pod groups each pod is useful alone.
 func (p *Plugin) isGang(c *cycle, pod *v1.Pod) bool {
 	if c.group == nil || pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
 		return false

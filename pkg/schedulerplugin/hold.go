@@ -112,8 +112,8 @@ func (h *holds) end(gang kinds.Key, turn int) []*cluster.Pod {
 	return g.end()
 }
 
-// lift ends the hold of a gang, if there is one, whose members are woken otherwise. Not at first: what is freed then is
-// what they had themselves.
+// lift ends the hold of a gang, if there is one, whose members are woken otherwise. It does not at first: what is freed
+// then is what they had themselves.
 func (h *holds) lift(gang kinds.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,8 +140,8 @@ func (g *hold) end() []*cluster.Pod {
 	return members
 }
 
-// gangWaits says of a pod whose gang cannot start now that it is not to be looked at, nil for any other. A pod group
-// that kube-scheduler places as a whole is asked after as a whole, when it is placed.
+// gangWaits returns the refusal of a pod whose gang cannot start now, nil for any other. A pod group that
+// kube-scheduler places as a whole is checked as a whole, when it is placed.
 func (p *Plugin) gangWaits(c *cycle) *fwk.Status {
 	if c.gang == (kinds.Key{}) {
 		return nil
@@ -160,7 +160,7 @@ func (p *Plugin) gangWaits(c *cycle) *fwk.Status {
 	return nil
 }
 
-// gangRefused has a pod's gang held if that was refused, and not the pod alone.
+// gangRefused holds a pod's gang if that was refused, and not the pod alone.
 func (p *Plugin) gangRefused(c *cycle, refused *refusedError) bool {
 	ofGang := c.gang != (kinds.Key{}) && (refused.reason.OfGang() || c.group.isRefused())
 	if ofGang {
@@ -186,14 +186,14 @@ func (w *waker) holdGang(gang kinds.Key, pod *cluster.Pod, reason ledger.Reason,
 	})
 }
 
-// gangSettled has the members of a gang tried that wait for it: one is bound.
+// gangSettled wakes the members of a gang that wait for it: one is bound.
 func (w *waker) gangSettled(gang kinds.Key) {
 	if gang != (kinds.Key{}) {
 		w.wakeAll(w.holds.forget(gang))
 	}
 }
 
-// tryAgain has a pod tried again after a pause, if it is not bound by then.
+// tryAgain wakes a pod after a pause, if it is not bound by then.
 func (w *waker) tryAgain(pod *cluster.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +206,7 @@ func (w *waker) wakeAll(pods []*cluster.Pod) {
 	}
 }
 
-// woken has a pod that the waker wakes not be held for its gang's sake.
+// woken lifts the hold of a woken pod's gang, so that the pod is not held for its gang's sake.
 func (w *waker) woken(pod *v1.Pod) {
 	if info, err := w.server.question.Reader.NewPod(pod); err == nil {
 		w.holds.lift(gangOf(pod, info))

@@ -32,7 +32,7 @@ type Plugin struct {
 	waker  *waker
 	last   atomic.Pointer[read]
 
-	boundByOthers sync.Once // it was told
+	boundByOthers sync.Once // it was logged
 }
 
 // read is a pod as it was read last.
@@ -114,7 +114,7 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (*se
 	return f.server, nil
 }
 
-// use has all profiles use a server that was made from some args. f.mu is held.
+// use makes all profiles use a server that was made from some args. f.mu is held.
 func (f *Plugins) use(ctx context.Context, s *server, args *Args) {
 	f.server, f.args = s, *args
 	f.stopped.Go(func() { f.followReady(ctx, s) })
@@ -130,7 +130,7 @@ func (f *Plugins) plugins() []*Plugin {
 // lookEvery is how often it is looked whether decisions can be made.
 const lookEvery = 50 * time.Millisecond
 
-// followReady has the pods tried again that wait for the server, whenever that is ready, until ctx ends. A pod may
+// followReady wakes the pods that wait for the server, whenever that is ready, until ctx ends. A pod may
 // have come in a moment between two looks, so the pods that wait count, and not what was seen at the last look.
 func (f *Plugins) followReady(ctx context.Context, s *server) {
 	was := false

@@ -188,7 +188,7 @@ func TestUnreserve(t *testing.T) {
 	assert.Equal(t, "-", f.on(late), "a scheduler that dies leaves nothing behind")
 }
 
-// What the framework has chosen of DRA may take of the node's own resources: Reserve is the first to hear of it.
+// What the framework has chosen of DRA may take of the node's own resources: Reserve is the first that sees it.
 func TestReserveCountsWhatClaimsTake(t *testing.T) {
 	f := newFixture(t)
 	pod := newPod("p", "1")
@@ -412,7 +412,7 @@ func TestProfilesShareAServer(t *testing.T) {
 	require.NoError(t, plugins.Wait())
 }
 
-// A server that hears of devices of DRA for what a pod was refused for has it tried again.
+// A server that sees devices of DRA for what a pod was refused for wakes the pod.
 func TestWhatDRABeginsToGiveIsHeardOf(t *testing.T) {
 	const gpu = "example.com/gpu"
 	f := newFixture(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // PostFilter implements fwk.PostFilterPlugin: where no node is left for a pod, and the ledger has refused some, it
-// tells who remembers refusals. It never finds a node.
+// reports that to the arbiter, which remembers refusals. It never finds a node.
 func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, _ *v1.Pod,
 	statuses fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {

@@ -25,7 +25,7 @@ func (s fakeStatuses) NodesForStatusCode(_ fwk.NodeInfoLister, code fwk.Code) (n
 	return nodes, nil
 }
 
-// Where no node is left, it is told once which the account has refused; those that others have refused are not told.
+// Where no node is left, it is reported once which the account has refused; those that others have refused are not.
 func TestPostFilterTellsOfRefusals(t *testing.T) {
 	f := newFixture(t)
 	state, large := newState(), newPod("large", "3")

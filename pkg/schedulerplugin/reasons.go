@@ -7,7 +7,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement"
 )
 
-// otherwise is what it says where a gate has refused, and not the ledger.
+// otherwise is the text where a gate has refused, and not the ledger.
 const otherwise = "GlobalReserve: the capacity could not be reserved"
 
 // refuse returns the status of a refusal, also where its reason is not known. A status is

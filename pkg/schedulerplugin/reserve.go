@@ -13,11 +13,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// errNoCycle is what the later extension points say where PreFilter has not run.
+// errNoCycle is the error of the later extension points where PreFilter has not run.
 var errNoCycle = errors.New("GlobalReserve: PreFilter has not run; enable the plugin under multiPoint")
 
 // Reserve implements fwk.ReservePlugin. Where a pod group is only tried out, the pod
-// is remembered for the pods of the group that come after it, and nobody is asked.
+// is remembered for the pods of the group that come after it, and the server is not asked.
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	c := cycleOf(state)
 	if c == nil {
@@ -75,7 +75,7 @@ func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
 	}
 }
 
-// wait has a pod tried again when decisions can be made.
+// wait registers a pod to be tried again when decisions can be made.
 func (p *Plugin) wait(pod *cluster.Pod) *fwk.Status {
 	p.waker.await(pod)
 	return notNow()
@@ -115,7 +115,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, _ *v1.Pod, node
 	}
 }
 
-// PostBind implements fwk.PostBindPlugin. It tells of a configuration in which pods are
+// PostBind implements fwk.PostBindPlugin. It logs a configuration in which pods are
 // bound past the plugin, once.
 func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
 	p.waker.settled(pod.UID)

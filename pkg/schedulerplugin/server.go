@@ -112,7 +112,7 @@ type refusedError struct {
 	revision uint64
 }
 
-// errNotReady says that no decision can be made now. Its text is also what pods are told.
+// errNotReady says that no decision can be made now. Its text is also that of the pods' status.
 var errNotReady = errors.New("GlobalReserve: the ledger is not complete yet")
 
 // explain says in the plugin's own words what became of a reservation at a revision.

@@ -22,10 +22,9 @@ import (
 // wait for the scheduler's own retry.
 const maxAwaiting = 100_000
 
-// waker has pods tried again that the plugin refused. What capacity was freed, and who
-// fits it, is found out as for the pods of schedulers elsewhere, by
-// pkg/requeue; here the pods only have to be taken to the head of the
-// scheduler's queue.
+// waker wakes pods that the plugin refused. pkg/requeue finds out what capacity was freed, and
+// which pods fit it, as for the pods of schedulers elsewhere; here the pods only have to be taken to
+// the head of the scheduler's queue.
 type waker struct {
 	waiting *requeue.Pods
 	queue   *activator
@@ -113,7 +112,7 @@ func (w *waker) updated(before, after any) {
 	if info, err := w.server.question.Reader.NewPod(now); err == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.due, now.UID) // it may be due before the queue has heard
+		delete(w.due, now.UID) // it may be due before the queue has the change
 		w.wakeAfter(info, afterUpdate)
 	}
 }
@@ -128,7 +127,7 @@ func (w *waker) deleted(obj any) {
 	}
 }
 
-// forget has a pod not wait any more. While another scheduler has the ledger, all pods come here, and go without this
+// forget ends the wait of a pod. While another scheduler has the ledger, all pods come here, and go without this
 // one's doing.
 func (w *waker) forget(pod types.UID) {
 	w.settled(pod)
@@ -137,7 +136,7 @@ func (w *waker) forget(pod types.UID) {
 	delete(w.awaiting, pod)
 }
 
-// afterUpdate is how long the scheduler's queue has to hear of a change of a pod itself.
+// afterUpdate is how long the scheduler's queue has to receive a change of a pod itself.
 const afterUpdate = 100 * time.Millisecond
 
 // wakeAfter wakes a pod once a pause is over, if that is not due before anyway: an attempt calls it again, and where
@@ -167,7 +166,7 @@ func (w *waker) isDue(pod types.UID, moment time.Time) bool {
 	return still
 }
 
-// refused has a pod woken when there is capacity for it that there was not at a revision.
+// refused registers a pod to be woken when there is capacity for it that there was not at a revision.
 func (w *waker) refused(pod *cluster.Pod, revision uint64, barred bool) {
 	w.waiting.Await(pod, revision, nil, barred)
 }
@@ -180,7 +179,7 @@ func (w *waker) settled(pod types.UID) {
 	delete(w.races, pod)
 }
 
-// await has a pod woken when decisions can be made.
+// await registers a pod to be woken when decisions can be made.
 func (w *waker) await(pod *cluster.Pod) {
 	w.mu.Lock()
 	if len(w.awaiting) < maxAwaiting {

@@ -1,11 +1,11 @@
 // Package steady is the clock that deadlines run on. A step of the wall clock does not move it.
 //
-// There are two kinds of moments, both of type time.Time. What the ledger and those who decide
-// compare is of the steady clock. What is written in objects and answers is of the wall clock. A
-// moment is turned into the other kind where it crosses that border: when an object is read or
-// written, or a request is answered.
+// There are two kinds of moments, both of type time.Time. Moments that the ledger and decisions
+// compare are of the steady clock. Moments that are written in objects and answers are of the wall
+// clock. A moment is turned into the other kind where it crosses that border: when an object is read
+// or written, or a request is answered.
 //
-// What may be touched: nobody else reads the wall clock to decide anything.
+// What may be touched: no other package reads the wall clock to decide anything.
 package steady
 
 import (
@@ -16,7 +16,7 @@ import (
 // tolerance is how far two clocks may differ and still count as one. Objects have whole seconds.
 const tolerance = 2 * time.Second
 
-// atOnce is how far apart two clocks may be read that are compared: what comes between counts as a difference.
+// atOnce is how far apart in time two clocks may be read to be compared: the time between counts as a difference.
 const atOnce = 100 * time.Millisecond
 
 // looks is how often that is tried.
@@ -54,14 +54,14 @@ func look(wall func() time.Time) (shown, at time.Time) {
 	return shown, at
 }
 
-// Now is the steady clock's.
+// Now returns the time of the steady clock.
 func (c *Clock) Now() time.Time { return c.origin.Add(time.Since(c.begun)) }
 
 // Uptime is the time since a moment that stays the same: it goes on while the machine is suspended, when Now stands
 // still.
 func (c *Clock) Uptime() time.Duration { return c.uptime() }
 
-// Wall is the wall clock's now.
+// Wall returns the time of the wall clock.
 func (c *Clock) Wall() time.Time { return c.wall().Round(0) }
 
 // At returns when the wall clock, as it runs now, shows a moment. Zero stays zero.
@@ -80,8 +80,8 @@ func (c *Clock) WallAt(at time.Time) time.Time {
 	return at.Add(c.stepped())
 }
 
-// Ends returns when what the API server wrote just now ends. It says that it does so at a moment of the wall clock,
-// ttl after it was written. Where its clock is another one than this one's, ttl counts. Zero stays zero.
+// Ends returns when an object that the API server wrote just now ends. The object ends at a moment of the wall clock,
+// ttl after it was written. Where the API server's clock differs from this one's, ttl counts. Zero stays zero.
 func (c *Clock) Ends(wall time.Time, ttl time.Duration) time.Time {
 	said, counted := c.At(wall), c.Now().Add(ttl)
 	if said.IsZero() || said.Sub(counted).Abs() <= tolerance {

@@ -30,8 +30,8 @@ func (s *Scheduler) members(key string) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// podEvents says which events make which gangs worth a look: those of its own pods a gang, and
-// those that free capacity all gangs that wait for some.
+// podEvents returns the handler of pod events. An event of a gang's own pod queues that gang, and one that frees
+// capacity queues all gangs that wait for some.
 func (s *Scheduler) podEvents() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { s.podChanged(object.(*corev1.Pod)) },
@@ -97,7 +97,7 @@ func (s *Scheduler) forget(uid types.UID) {
 	delete(s.assumed, uid)
 }
 
-// knownNodes returns a function that tells the node of a pod, also when only this scheduler knows of it
+// knownNodes returns a function that returns the node of a pod, also when only this scheduler knows it
 // yet. Call it before the pods are read: an event in between makes the scheduler forget what it
 // assumed, and the pods that were read before it do not show their nodes.
 func (s *Scheduler) knownNodes() func(*corev1.Pod) string {
@@ -107,7 +107,7 @@ func (s *Scheduler) knownNodes() func(*corev1.Pod) string {
 	return func(pod *corev1.Pod) string { return cmp.Or(pod.Spec.NodeName, assumed[pod.UID]) }
 }
 
-// allExist tells whether every pod of the plan is still there, by what the informer knows now.
+// allExist reports whether every pod of the plan is still there, by what the informer knows now.
 func (s *Scheduler) allExist(plan []placement) bool {
 	for i := range plan {
 		pod, err := s.pods.Pods(plan[i].pod.Namespace).Get(plan[i].pod.Name)

@@ -44,10 +44,10 @@ type gang struct {
 	waiting []*corev1.Pod // those of them that have no node yet, by name
 }
 
-// complete tells whether all pods of the gang are there.
+// complete reports whether all pods of the gang are there.
 func (g *gang) complete() bool { return g.members >= g.size }
 
-// collect puts together a gang from its pods. bound tells of a pod that it has a node although the
+// collect puts together a gang from its pods. bound reports whether a pod has a node, also where the
 // pod given does not show it yet.
 func collect(pods []*corev1.Pod, bound func(*corev1.Pod) bool) (gang, error) {
 	var g gang

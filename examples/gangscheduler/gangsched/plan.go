@@ -20,10 +20,9 @@ type placement struct {
 	node    string
 }
 
-// plan finds a node for every pod next to the others, largest pod first, each on the node that has
-// least left afterwards or, where one finds none that way, on the first that has capacity; a pod that has
-// capacity reserved goes there, before all others. It returns false when one of them finds none. The view
-// is left as it was.
+// plan finds a node for every pod next to the others, largest pod first: by bestFit or, if a pod finds none that way,
+// all of them by firstFit. A pod that has capacity reserved goes there, before all others. plan returns false when a
+// pod finds no node. The view is left as it was.
 func (v *view) plan(pods []*corev1.Pod) ([]placement, bool, error) {
 	placements := make([]placement, 0, len(pods))
 	for _, pod := range pods {
@@ -71,7 +70,7 @@ func (v *view) place(placements []placement, choose func(p *placement,
 	return plan, placed == len(plan)
 }
 
-// firstFit returns the first node that has capacity for the pod, or "". Pods that find no place by bestFit may by this.
+// firstFit returns the first node that has capacity for the pod, or "". It may place pods that bestFit does not.
 func (v *view) firstFit(p *placement, names []string) string {
 	for _, name := range names {
 		if v.nodes[name].fits(p.pod, &p.request) {

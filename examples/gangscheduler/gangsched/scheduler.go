@@ -23,7 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// The reasons of a Rejection that this scheduler tells apart.
+// The reasons of a Rejection that this scheduler distinguishes.
 const (
 	reasonInsufficientResource = "InsufficientResource"
 	reasonClaimedElsewhere     = "AllocatedElsewhere"

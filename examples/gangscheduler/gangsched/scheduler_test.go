@@ -192,7 +192,7 @@ func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 				err := c.client.CoreV1().Pods("default").Delete(context.Background(), "g-1", metav1.DeleteOptions{})
 				assert.NoError(t, err)
 			}
-			<-time.After(time.Second) // the scheduler hears of it
+			<-time.After(time.Second) // the scheduler sees it
 			return &reserver.Answer{Revision: 1}
 		}}
 		c.run(s)

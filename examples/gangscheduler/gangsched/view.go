@@ -68,7 +68,7 @@ func (n *viewNode) giveBack(request *resources.Request) {
 	n.ports = n.ports[:len(n.ports)-len(request.Ports)]
 }
 
-// fits tells whether the pod may run on the node and has capacity there.
+// fits reports whether the pod may run on the node and has capacity there.
 func (n *viewNode) fits(pod *corev1.Pod, request *resources.Request) bool {
 	if n.closed || len(request.Unlisted) > 0 {
 		return false
@@ -86,7 +86,7 @@ func (n *viewNode) fits(pod *corev1.Pod, request *resources.Request) bool {
 	return n.takes(pod)
 }
 
-// takes tells whether cordon, taints, node selector and required affinity let the pod in.
+// takes reports whether cordon, taints, node selector and required affinity let the pod in.
 func (n *viewNode) takes(pod *corev1.Pod) bool {
 	taints := n.node.Spec.Taints
 	if n.node.Spec.Unschedulable {
@@ -102,8 +102,8 @@ func (n *viewNode) takes(pod *corev1.Pod) bool {
 	return err == nil && matches
 }
 
-// correct takes over what GlobalReserve knows better. It tells what is free next to all that others
-// were promised, which no informer shows. Placed is how much of that resource the refused plan itself
+// correct takes over what GlobalReserve knows better: what is free next to all that others were promised,
+// which no informer shows. placed is how much of that resource the refused plan itself
 // had put on the node before the refused pod: the answer's Free is what was left after it.
 func (v *view) correct(r reserver.Rejection, placed int64) {
 	n := v.nodes[r.Node]

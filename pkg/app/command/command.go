@@ -1,5 +1,5 @@
 // Package command is the command line of the server: it turns flags into app.Options and has the subcommands. It is
-// apart from the program, so that the reference in docs is made of it.
+// a package of its own, so that the reference in docs can be made from it.
 package command
 
 import (

@@ -1,4 +1,4 @@
-// Package decidetest makes Arbiters for the tests of those who ask one: all parts are
+// Package decidetest makes Arbiters for the tests of packages that use one: all parts are
 // the real ones, on an API server in memory.
 package decidetest
 
@@ -96,8 +96,8 @@ func NewWorld(l *ledger.Ledger) *World {
 	return w
 }
 
-// New returns an Arbiter that is stopped by the caller. change, if not nil, is told
-// of the options before.
+// New returns an Arbiter. The caller stops it. change, if not nil, is called with
+// the options before.
 func (w *World) New(t testing.TB, change func(*decide.Options)) *decide.Arbiter {
 	t.Helper()
 	o := decide.Options{

@@ -10,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// AddNode has the ledger and the watch see a node with capacity for 110 pods. Its UID is "uid-" and its name.
+// AddNode adds a node with capacity for 110 pods to the ledger and the watched nodes. Its UID is "uid-" and its name.
 func (w *World) AddNode(name, cpu, memory string) {
 	node := &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),

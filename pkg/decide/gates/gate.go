@@ -7,7 +7,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
-// Reason is what lists of refusals call that of a gate.
+// Reason is the reason that lists of refusals show where a gate refused.
 const Reason = "Refused"
 
 // Gates are the rules under the policy in force.
@@ -16,13 +16,13 @@ type Gates struct{ policy *policy.Store }
 // New returns the gates under the policies of a store.
 func New(p *policy.Store) *Gates { return &Gates{p} }
 
-// Refuse returns why something must not be given capacity under the policy, nil if it may. What is asked has the pod's
+// Refuse returns why something must not be given capacity under the policy, nil if it may. asked has the pod's
 // namespace and name, or the namespace alone for a slot that several pods may use. It has the scheduler that the pod
 // names, and the caller that it would be charged to. The caller has no name where it is the server itself, or not
 // known: see ledger.MayAll. The node is empty where many nodes are asked about. The error is an *Error.
 //
-// Nobody acts for a scheduler that has limits but the callers that the policy lists, because the limits are those of
-// these callers.
+// Only the callers that the policy lists act for a scheduler that has limits, because the limits are those of these
+// callers.
 func (g *Gates) Refuse(asked *ledger.Placement) error {
 	scheduler := g.policy.Current().Scheduler(asked.Scheduler)
 	if !scheduler.Limited() || ledger.MayAll(asked.Caller) || scheduler.Lists(asked.Caller) {

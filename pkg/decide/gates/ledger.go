@@ -68,7 +68,7 @@ func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
 	return granted(p, grant, rejection)
 }
 
-// ChangeBind has a bind that has begun count for what is asked now, if the gates let that pass and there is capacity
+// ChangeBind makes a bind that has begun count for what is asked now, if the gates let that pass and there is capacity
 // for it; see ledger.Ledger. The error is an *Error.
 func (l *GatedLedger) ChangeBind(p *ledger.Placement) (ledger.Grant, error) {
 	if err := l.Pass(p); err != nil {
@@ -112,7 +112,7 @@ func (l *GatedLedger) Exchange(x *ledger.Exchange) error {
 	return nil
 }
 
-// Resize has the allocation of a pod grow, if the gates let that pass and there is capacity for it; see ledger.Ledger.
+// Resize grows the allocation of a pod, if the gates let that pass and there is capacity for it; see ledger.Ledger.
 // Where dry is set it only tries. found is false where the pod has no allocation. The error is an *Error.
 func (l *GatedLedger) Resize(asked *ledger.Placement, version uint64, dry bool) (found bool, err error) {
 	if err := l.Pass(asked); err != nil {

@@ -86,7 +86,7 @@ func (a *Arbiter) mayReleaseObject(ctx context.Context, g *Request, key types.Na
 	}
 	object, err := a.o.Store.Get(ctx, key.Namespace, key.Name)
 	if err != nil || ownedBy(object, g.Caller) {
-		return nil //nolint:nilerr // whoever gives it back reads it again, and tells
+		return nil //nolint:nilerr // the release reads it again, and returns the error
 	}
 	return notYours("reservation " + key.String())
 }

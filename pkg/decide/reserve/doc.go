@@ -1,7 +1,7 @@
-// Package reserve keeps capacity for whole gangs that ask for it (/reserve), and gives it back (/unreserve). A gang may be
-// a single pod. It stands above pkg/decide, which finds the pods, and knows who may act for which scheduler and which
-// binds are under way. Pods that start together because they say so themselves are another matter: pkg/gangs knows
-// them, and pkg/decide binds them whole.
+// Package reserve keeps capacity for whole gangs that ask for it (/reserve), and gives it back (/unreserve). A gang may
+// be a single pod. It stands above pkg/decide, which finds the pods, and knows which caller may act for which scheduler
+// and which binds are under way. Pods that start together because they say so themselves are another matter: pkg/gangs
+// knows them, and pkg/decide binds them whole.
 //
 //	gang.go             what it is made of, its start and its end
 //	reserve.go          the pods of a gang, what they ask for, and a decision in memory

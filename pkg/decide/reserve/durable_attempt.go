@@ -15,7 +15,7 @@ import (
 // refused, has capacity already, or has got a slot.
 type gangAttempt struct {
 	gang       *Request
-	attempt    string // tells apart the writers of equal requests
+	attempt    string // distinguishes the writers of equal requests
 	key        types.NamespacedName
 	object     *v1alpha1.Reservation // nil where no pod may have capacity
 	placements []ledger.Placement

@@ -18,9 +18,9 @@ import (
 
 // The annotations of the objects that /reserve makes.
 const (
-	// requestAnnotation tells requests apart: a repeat has the same.
+	// requestAnnotation distinguishes requests: a repeat has the same.
 	requestAnnotation = "globalreserve.io/request"
-	// attemptAnnotation tells apart the writers of equal requests.
+	// attemptAnnotation distinguishes the writers of equal requests.
 	attemptAnnotation = "globalreserve.io/attempt"
 	// answeredAnnotation is on an object that a later attempt has found and answered for. Its value names that attempt.
 	answeredAnnotation = "globalreserve.io/answered"
@@ -83,7 +83,7 @@ func gangName(g *Request) string {
 func encodedSize(object *v1alpha1.Reservation) int {
 	data, err := json.Marshal(object)
 	if err != nil {
-		return 0 // the client would tell; an object made here can be encoded
+		return 0 // the client would report it; an object made here can be encoded
 	}
 	return len(data)
 }

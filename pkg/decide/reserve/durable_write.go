@@ -80,9 +80,9 @@ func (w *durableWrite) given() map[string][]ledger.GivenDevices {
 	return given
 }
 
-// settleOthers decides the gang, and makes sure that what was reserved for its pods
-// already is written down: another request may be writing it, and that may fail. why tells
-// what keeps the gang from being decided now; err is for a request that makes no sense.
+// settleOthers decides the gang, and makes sure that what was reserved for its pods already is written down: another
+// request may be writing it, and that may fail. why is what keeps the gang from being decided now. err is for a request
+// that makes no sense.
 func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error) {
 	for range allotTries {
 		if err := w.a.allot(w.gangAttempt); err != nil {
@@ -111,8 +111,8 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 }
 
 // settleBinds waits until it is known how the binds under way of the gang's pods end. A bind that fails leaves no
-// capacity, and the next server does not know of the bind. again tells that one has failed, why that it is not known in
-// time.
+// capacity, and the next server does not know of the bind. again is true where one has failed. why is set where that is
+// not known in time.
 func (w *durableWrite) settleBinds(ctx context.Context) (why string, again bool) {
 	for _, i := range w.allocated {
 		p := &w.placements[i]
@@ -126,7 +126,7 @@ func (w *durableWrite) settleBinds(ctx context.Context) (why string, again bool)
 	return "", again
 }
 
-// checkOthers looks the objects up in which pods of the gang have capacity.
+// checkOthers looks up the objects in which pods of the gang have capacity.
 func (w *durableWrite) checkOthers() (why string, err error) {
 	if w.granted() == 0 {
 		return "", nil
@@ -258,7 +258,7 @@ func (w *durableWrite) settleLater() {
 
 // settled reports whether it is known that the object is there, or cannot be created any more.
 func (w *durableWrite) settled() bool {
-	asked := time.Now() // the read tells of this moment or a later one
+	asked := time.Now() // the read shows this moment or a later one
 	found, err := w.a.o.Store.Get(w.a.ctx, w.key.Namespace, w.key.Name)
 	switch said := apiwrite.Of(reservationsResource, err); {
 	case said == apiwrite.Done:
@@ -273,7 +273,7 @@ func (w *durableWrite) settled() bool {
 	}
 }
 
-// found answers for an object that an earlier attempt has made, if it stands for the gang still when that is written.
+// found answers for an object that an earlier attempt has made, if it still stands for the gang when that is written.
 func (w *durableWrite) found() (*Decision, error) {
 	d, err := w.judge()
 	if d == nil && err == nil {
@@ -363,7 +363,7 @@ func (w *durableWrite) lostSlots() []string {
 	return slices.DeleteFunc(w.slots(), func(slot string) bool { return stands[slot] })
 }
 
-// persist sends a request until an answer tells its fate, the next try would be after
+// persist sends a request until an answer shows its fate, the next try would be after
 // the deadline, nothing can be decided any more, or Stop. It returns the last answer, or
 // why nothing can be decided.
 func (a *Arbiter) persist(deadline time.Time, send func() error) error {

@@ -39,7 +39,7 @@ type Options struct {
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
 	Unplaced     func(pods []ledger.PodRef) map[int][]ledger.Slot
-	// Rights tell who may reserve in which namespace.
+	// Rights check which caller may reserve in which namespace.
 	Rights *auth.Checks
 	// ReadTimeout bounds the time in which the pods of a gang are looked for.
 	ReadTimeout time.Duration
@@ -71,7 +71,7 @@ func New(o Options) *Arbiter {
 	}
 }
 
-// goOn has something done after its caller was answered; not after Stop.
+// goOn runs do in a goroutine, after its caller was answered; not after Stop.
 func (a *Arbiter) goOn(do func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

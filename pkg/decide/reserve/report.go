@@ -55,7 +55,7 @@ func (a *Arbiter) report(verb string, g *Request, d *Decision) {
 	a.o.Log.WithFields(fields).Info(verb + " " + result)
 }
 
-// remember has the refusals of a decision remembered.
+// remember passes the refusals of a decision to Waiting, which remembers them.
 func (a *Arbiter) remember(g *Request, d *Decision) {
 	for i := range d.Refusals {
 		said := &d.Refusals[i]
@@ -63,7 +63,7 @@ func (a *Arbiter) remember(g *Request, d *Decision) {
 			Path: requeue.Reserve, Caller: g.Caller, Scheduler: g.Scheduler, Reason: said.Reason,
 			Rejection: said.Rejection, At: a.o.Ledger.Clock.Wall(),
 		}
-		if said.Rejection.Reason == ledger.Fits { // it was not asked for
+		if said.Rejection.Reason == ledger.Fits { // the ledger was not asked
 			r.Message = said.Message
 		}
 		a.o.Waiting.Refused(r)
@@ -122,7 +122,7 @@ func totals(placements []ledger.Placement) (milliCPU, memory int64) {
 	return milliCPU, memory
 }
 
-// left tells what is free on the first nodes of the placements.
+// left returns what is free on the first nodes of the placements.
 func (a *Arbiter) left(placements []ledger.Placement) string {
 	var nodes []string
 	for i := range placements {

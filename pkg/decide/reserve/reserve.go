@@ -31,7 +31,7 @@ type Request struct {
 	// that does not matter. OrInMemory: a gang that cannot be one object may be kept in memory instead.
 	Durable, OrInMemory bool
 	Name                string
-	// RequestID names the request; Fingerprint tells requests apart by what they ask
+	// RequestID names the request; Fingerprint distinguishes requests by what they ask
 	// for. Repeats have the same ones.
 	RequestID, Fingerprint string
 	// Reservation is what Unreserve gives back instead of Pods; may be empty.
@@ -197,7 +197,7 @@ func (a *Arbiter) reserveInMemory(g *Request, placements []ledger.Placement, scr
 	deadline := clock.Now().Add(g.ttl)
 	plan := ledger.NewPlan(keep(placements, screened), g.Mode, deadline)
 	nothing := len(screened) > 0 && g.Mode == ledger.AllOrNothing
-	// If nothing, it is only tried, to learn what else is wrong.
+	// If nothing is true, the plan is only tried, to learn what else is wrong.
 	result, err := a.o.Ledger.Reserve(plan, nothing || g.DryRun)
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (a *Arbiter) reserveInMemory(g *Request, placements []ledger.Placement, scr
 	return d, nil
 }
 
-// resolve makes what the ledger is asked, and refuses pods that may have nothing.
+// resolve makes the placements that the ledger is asked for, and refuses pods that may have nothing.
 func (a *Arbiter) resolve(ctx context.Context, g *Request, pods []found) ([]ledger.Placement, []Refusal, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -257,11 +257,11 @@ func (a *Arbiter) mayHave(pod *cluster.Pod, p *ledger.Placement) error {
 		return err
 	}
 	own := *p
-	own.Scheduler = pod.Scheduler // the caller acts for that, too, whatever the request says
+	own.Scheduler = pod.Scheduler // the caller acts for that scheduler, too, whatever the request says
 	return a.o.Ledger.Refuse(&own)
 }
 
-// refusePod says of a pod why it was not even tried.
+// refusePod returns the refusal of a pod that was not even tried.
 func refusePod(i int, p *ledger.Placement, err error) Refusal {
 	r := Refusal{
 		Index: i, Reason: ReasonPodUnknown, Message: err.Error(),
@@ -375,7 +375,7 @@ func merge(placements []ledger.Placement, screened []Refusal, rejections []ledge
 	return all
 }
 
-// held returns the placements that were not refused, as far as they tell what is kept.
+// held returns the placements that were not refused, with the pod and the node alone.
 func held(placements []ledger.Placement, refusals []Refusal) []ledger.Placement {
 	kept := keep(placements, refusals)
 	list := make([]ledger.Placement, len(kept))

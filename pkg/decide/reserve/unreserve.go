@@ -136,9 +136,9 @@ func (a *Arbiter) unreserveWhole(ctx context.Context, g *Request) *Decision {
 	return d
 }
 
-// releaseObject deletes a reservation, or, where slots are named, notes in it that
-// they are given back, and then ends them in the ledger. One that is not there any more
-// is a success, so that a repeat is one. It returns why it was not given back.
+// releaseObject deletes a reservation, or, where slots are named, notes in it that they are given back, and then ends
+// them in the ledger. A reservation that is not there any more is a success, so that a repeat succeeds. It returns why
+// the reservation was not given back.
 func (a *Arbiter) releaseObject(ctx context.Context, g *Request, key types.NamespacedName, slots []string) *Refusal {
 	if !a.Durable() {
 		return notWritten("the cluster does not know the kind Reservation: install manifests/crd")

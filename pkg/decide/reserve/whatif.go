@@ -63,7 +63,7 @@ func (a *Arbiter) absent(gone []ledger.PodRef) ([]types.UID, error) {
 
 // propose chooses a node for each of the open pods, in order, each next to those before. A
 // pod that has capacity stays where it is. One that fits nowhere gets the node where
-// it lacks least, so that the ledger's refusal tells what is missing.
+// it lacks least, so that the ledger's refusal says what is missing.
 func (a *Arbiter) propose(placements []ledger.Placement, open []int, without []types.UID) {
 	gone := sets.New(without...)
 	s := a.o.Ledger.Survey(without...)

@@ -33,7 +33,7 @@ func (o Owner) compare(other Owner) int {
 		cmp.Compare(o.UID, other.UID))
 }
 
-// Account is who has which device. It is safe for concurrent use.
+// Account records which claim has which device. It is safe for concurrent use.
 type Account struct {
 	mu sync.RWMutex // guards everything below
 
@@ -53,7 +53,7 @@ func New() *Account {
 	}
 }
 
-// Version is the number that a resourceVersion is, and 0 where it is none.
+// Version returns a resourceVersion as a number, 0 where it is none.
 func Version(resourceVersion string) int64 {
 	version, err := strconv.ParseInt(resourceVersion, 10, 64)
 	if err != nil || version < 0 {

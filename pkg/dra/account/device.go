@@ -14,7 +14,7 @@ type device struct {
 	used      amounts // the sum of what its owners consume
 }
 
-// owner is what one claim may have of a device: of each of its allocations the most.
+// owner is what one claim may have of a device: the most over its allocations.
 type owner struct {
 	claim    *claim
 	whole    bool
@@ -47,8 +47,8 @@ func (d *device) publish(pub *publication) {
 	}
 }
 
-// charge takes the device's counters. A device charges them once, however many have shares of it. What one takes that
-// is in no slice nobody knows.
+// charge takes the device's counters. A device charges them once, however many have shares of it. What a device takes
+// that is in no slice is not known.
 func (d *device) charge() {
 	if d.published == nil {
 		d.pool.unpublished++

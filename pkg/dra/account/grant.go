@@ -95,7 +95,7 @@ func (c *claim) addGrant(wanted []holding, base int64, now time.Time) {
 	}
 }
 
-// take finds out whether the claim, which has nothing just now, can have all of it. It has nothing afterwards, too.
+// take returns why the claim, which has nothing just now, cannot have all of wanted. It has nothing afterwards either.
 func (c *claim) take(wanted []holding) *Refusal {
 	var refusal *Refusal
 	taken := 0

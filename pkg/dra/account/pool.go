@@ -113,7 +113,7 @@ func (a *Account) ForgetSlice(name string) {
 	}
 }
 
-// withdraw takes a slice out of its pool. It leaves it to the caller to settle the pool.
+// withdraw takes a slice out of its pool. The caller settles the pool.
 func (a *Account) withdraw(s *slice) {
 	p := s.pool
 	if s.published {
@@ -177,8 +177,8 @@ func (a *Account) poolOf(key poolKey) *pool {
 	return p
 }
 
-// complete says whether all slices of the pool are there: each of them says that there are so many. kube-scheduler
-// allocates nothing of another pool.
+// complete says whether all slices of the pool are there: each of them says how many there are. kube-scheduler
+// allocates nothing of a pool that is not complete.
 func (p *pool) complete() bool { return p.current > 0 && p.counts[p.current] == p.current }
 
 // outdate unpublishes all slices: others count now.
@@ -211,7 +211,7 @@ func (p *pool) publish(s *slice) {
 	}
 }
 
-// before says which of two slices counts that name one device. kube-scheduler takes nothing of such a pool.
+// before says whether pub counts, of two slices that name one device. kube-scheduler takes nothing of such a pool.
 func (pub *publication) before(other *publication) bool {
 	return other == nil || pub.slice.name < other.slice.name
 }

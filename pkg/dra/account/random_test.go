@@ -69,8 +69,8 @@ func drawSlice(t *rapid.T) *resourcev1.ResourceSlice {
 	return s
 }
 
-// Whatever came in whatever order: when all grants are decided, the account says and decides what one does that is told
-// the last state of everything, and keeps no more.
+// Whatever came in whatever order: when all grants are decided, the account says and decides what one does that has
+// observed only the last state of everything, and keeps no more.
 func TestNothingIsLeftOfWhatWas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, published, states := New(), map[string]*resourcev1.ResourceSlice{}, map[string]*resourcev1.ResourceClaim{}

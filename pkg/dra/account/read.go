@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Double is a device that more is allocated of than there is.
+// Double is a device of which more is allocated than there is.
 type Double struct {
 	Device   Device // without a name where it is a counter of the pool
 	Reason   Reason // Doubled, SharedCapacityExceeded or CountersExceeded
@@ -16,8 +16,8 @@ type Double struct {
 	Owners   []Owner
 }
 
-// Doubles returns what more is allocated of than there is, by device. Grants that were not seen yet are not
-// counted: they were given only where they fit, and what came around the account counts when it is allocated.
+// Doubles returns, by device, of what more is allocated than there is. Grants that were not seen yet are not
+// counted: they were given only where they fit. What bypassed the account counts when it is allocated.
 func (a *Account) Doubles() []Double {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -124,7 +124,7 @@ const (
 	Allocated State = "Allocated"
 )
 
-// DeviceState is a device and who has it.
+// DeviceState is a device and its owners.
 type DeviceState struct {
 	Device
 	Node      string // where its slice names one
@@ -134,7 +134,7 @@ type DeviceState struct {
 	Owners    []DeviceOwner
 }
 
-// DeviceOwner is who has a device, and how.
+// DeviceOwner is an owner of a device, and how it has the device.
 type DeviceOwner struct {
 	Owner
 	State State

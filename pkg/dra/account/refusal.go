@@ -15,7 +15,7 @@ type Reason string
 const (
 	// DeviceInUse: another claim has the device.
 	DeviceInUse Reason = "DeviceInUse"
-	// Doubled: more claims have the device than may. It is given to nobody until the last of them has lost it.
+	// Doubled: more claims have the device than may. It is given to no claim until the last of them has lost it.
 	Doubled Reason = "Doubled"
 	// SharedCapacityExceeded: the shares of the device would be more than the device.
 	SharedCapacityExceeded Reason = "SharedCapacityExceeded"
@@ -40,14 +40,14 @@ const (
 type Refusal struct {
 	Device Device // the first that cannot be given
 	Reason Reason
-	Owners []Owner // who has it, or the claim itself where that is what is wrong
+	Owners []Owner // the claims that have it, or the claim itself where that is what is wrong
 
 	// Of SharedCapacityExceeded and CountersExceeded.
 	Resource           string // the name of the capacity, or set/counter
 	Used, Asked, Limit resource.Quantity
 }
 
-// In is the refusal as it may be told in a namespace: schedulers copy it into the conditions of pods there. Claims of
+// In returns the refusal as a namespace may see it: schedulers copy it into the conditions of pods there. Claims of
 // others are not named.
 func (r *Refusal) In(namespace string) *Refusal {
 	told := *r
@@ -55,7 +55,7 @@ func (r *Refusal) In(namespace string) *Refusal {
 	return &told
 }
 
-// NamedIn has those of the owners named that are of a namespace.
+// NamedIn returns the owners, with only those named that are of a namespace.
 func NamedIn(namespace string, owners []Owner) []Owner {
 	owners = slices.Clone(owners)
 	for i := range owners {
@@ -166,7 +166,7 @@ func (d *device) ownerList(allocated bool) []Owner {
 	return owners
 }
 
-// ownersOf returns who has devices that charge a counter, or only those to whom they are allocated.
+// ownersOf returns the owners of devices that charge a counter, or only those to whom they are allocated.
 func (p *pool) ownersOf(c *counter, allocated bool) []Owner {
 	var owners []Owner
 	for _, d := range p.devices {
@@ -178,7 +178,7 @@ func (p *pool) ownersOf(c *counter, allocated bool) []Owner {
 	return slices.Compact(owners)
 }
 
-// ownersOfUnpublished returns who has devices of the pool that are in no slice that counts.
+// ownersOfUnpublished returns the owners of devices of the pool that are in no slice that counts.
 func (p *pool) ownersOfUnpublished() []Owner {
 	var owners []Owner
 	for _, d := range p.devices {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// read makes a slice of the pool. Nothing of it counts yet, but that its counters are named.
+// read makes a slice of the pool. Nothing of it counts yet, except that it names its counters.
 func (p *pool) read(s *resourcev1.ResourceSlice) *slice {
 	made := &slice{
 		pool: p, name: s.Name, node: ptr.Deref(s.Spec.NodeName, ""),

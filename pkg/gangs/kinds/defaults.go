@@ -6,7 +6,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// Default are the kinds that are known without any file. Ours comes first: who says it says it to this server.
+// Default are the kinds that are known without any file. Ours comes first: a pod that names it means this server.
 func Default() []Kind {
 	annotation := func(key string) string { return ".metadata.annotations['" + key + "']" }
 	label := func(key string) string { return ".metadata.labels['" + key + "']" }

@@ -1,6 +1,6 @@
 // Package kinds is the table of the kinds of gangs: how a pod says which gang it is a member of, and where the
-// gang's minimum is written. The table is part of the policy file, so that a scheduler nobody here has heard of needs
-// no code. The package is pure: it reads pods and objects that it is given, and asks nobody for any.
+// gang's minimum is written. The table is part of the policy file, so that an unknown scheduler needs no code.
+// The package is pure: it reads only the pods and objects that it is given.
 //
 //   - kind.go      Kind, as the policy file has it, and its rules
 //   - defaults.go  the kinds that are known without any file, and how a file's list goes with them
@@ -13,8 +13,8 @@
 // names a gang counts, alone. So a pod is a member of one gang at most. The name is that of a gang in the pod's own
 // namespace.
 //
-// What is wrong with what a pod says is part of its Mark and no error: the pod exists, and whoever asks about it
-// deserves an answer.
+// What is wrong with what a pod says is part of its Mark and no error: the pod exists, and a request about it needs an
+// answer.
 //
 // The markers are for docs/reference/policy.md, which is made of the types.
 //

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bounds of the table. Every pod is looked at by all of it.
+// Bounds of the table. Every pod is matched against all of it.
 const (
 	maxKinds    = 32
 	maxWays     = 8 // of one kind

@@ -178,7 +178,7 @@ func printable(name string) string {
 	}, name)
 }
 
-// Clip bounds a text: what is longer is kept as the beginning of it, which equals nothing.
+// Clip bounds a text. Of a longer one it keeps one byte more than most, which equals no text within the bound.
 func Clip(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -82,7 +82,7 @@ func checkBinding(binding *v1.Binding, request *admissionv1.AdmissionRequest) *m
 	}
 }
 
-// precondition adds those under which a Binding may be carried out.
+// precondition adds the preconditions under which a Binding may be carried out.
 func (p *patch) precondition(binding *v1.Binding, pod *cluster.Pod) {
 	if binding.UID == "" {
 		p.set("/metadata/uid", pod.Ref.UID)

@@ -26,7 +26,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
-// What tells what a pod was given only the webhook says of a Binding, whatever it came with.
+// Only the webhook records in a Binding what a pod was given, whatever it came with.
 func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 	forged := map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/forged/0", v1alpha1.CallerAnnotation: "another"}
 	for name, given := range map[string]metav1.ObjectMeta{
@@ -53,8 +53,8 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 	}
 }
 
-// A pod that is sent to a full node goes where capacity is kept for it alone, and is told so. The API server and the
-// ledger know it there.
+// A pod that is sent to a full node goes where capacity is kept for it alone, and the Binding says so. The API server
+// and the ledger know it there.
 func TestBindingIsRedirected(t *testing.T) {
 	w := newWorld(t)
 	w.add(pod("p", "3"))

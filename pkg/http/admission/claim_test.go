@@ -128,7 +128,7 @@ func TestBadResourceClaims(t *testing.T) {
 	})
 }
 
-// A server that does not decide grants nothing, and says so by an HTTP error, whose meaning the failurePolicy tells.
+// A server that does not decide grants nothing, and says so by an HTTP error, whose meaning the failurePolicy decides.
 // That holds also where it is found out only after the decision.
 func TestResourceClaimsWhileNobodyDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,13 +6,13 @@
 //   - A Binding is allowed with the pod's UID and resourceVersion as preconditions: see pkg/decide for why. It fails
 //     with a conflict where something else changed the pod since we looked at it.
 //   - A pod that is created with a node comes twice. The mutating webhook writes into the pod what it would be given,
-//     as nothing can be written into it later, and grants nothing: the pod has no UID yet. The validating webhook is
-//     asked about the very pod that will be written (apiserver pkg/registry/generic/registry, Store.create), and
-//     grants just what the pod tells.
-//   - The annotations that tell what a pod was given, and by whom, are taken out of Bindings and of pods that come
+//     as nothing can be written into it later, and grants nothing: the pod has no UID yet. The validating webhook
+//     sees the very pod that will be written (apiserver pkg/registry/generic/registry, Store.create), and
+//     grants just what the pod says.
+//   - The annotations that say what a pod was given, and by whom, are taken out of Bindings and of pods that come
 //     with a node, and written anew where something is granted.
 //   - Of a resize the resources of the new object count, and all else of the old one: the API server drops the rest
-//     of the new one. Of a ResourceClaim the old object tells which claim it is, and on which version the write is
+//     of the new one. Of a ResourceClaim the old object says which claim it is, and on which version the write is
 //     made.
 //
 // A refusal is an AdmissionReview with a status the caller gets: 403, 404, 409, 422, 429. What keeps the server from

@@ -43,7 +43,7 @@ func (p *patch) disownUnread(object []byte) {
 			Annotations map[string]string `json:"annotations"`
 		} `json:"metadata"`
 	}
-	_ = json.Unmarshal(object, &read) // what has other annotations than texts the API server refuses itself
+	_ = json.Unmarshal(object, &read) // the API server itself refuses annotations that are no texts
 	p.disown(read.Metadata.Annotations)
 }
 

@@ -32,7 +32,7 @@ func (a *Admission) planPod(ctx context.Context, request *admissionv1.AdmissionR
 		return v, nil
 	}
 	v.planned = true
-	if a.o.Arbiter.AdmissionWarns() { // it is created whatever decidePod says, and then tells nothing that may not be true
+	if a.o.Arbiter.AdmissionWarns() { // it is created whatever decidePod says, and then says nothing that may be untrue
 		return v, nil
 	}
 	if resources.ExceedsWhole(pod) {

@@ -71,7 +71,7 @@ func TestPodWithANodeIsCountedAsStored(t *testing.T) {
 }
 
 // The mutating webhook grants nothing: what comes of its pod nobody knows yet. The validating one grants nothing that
-// the pod does not tell, nor to a pod that nobody can know later.
+// the pod does not say, nor to a pod that nobody can know later.
 func TestPodWithANodeIsGrantedWhenItIsWritten(t *testing.T) {
 	w := newWorld(t)
 	p := withNode("p", "3", "a")
@@ -101,7 +101,7 @@ func TestPodWithANodeIsGrantedWhenItIsWritten(t *testing.T) {
 	assert.Contains(t, skipped.Warnings[0], "correct the rules of its webhook configuration")
 }
 
-// What tells what a pod was given only the webhook writes on one that is created with a node: where it writes nothing,
+// Only the webhook records what a pod was given on one that is created with a node: where it writes nothing,
 // as the pod was given nothing, or has only a warning, nothing is there. The kubelet's mirror pods are let through.
 func TestPodWithANodeBringsNoRecords(t *testing.T) {
 	forged := map[string]string{

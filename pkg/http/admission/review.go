@@ -34,7 +34,7 @@ const maxName = 253
 const (
 	resultGranted = "granted"
 	resultRefused = "refused"
-	resultWarned  = "warned"  // allowed, and said that it would be refused
+	resultWarned  = "warned"  // allowed, with a warning that it would be refused
 	resultSkipped = "skipped" // not ours to decide
 	resultPlanned = "planned" // what would be granted; a log line only
 )
@@ -173,7 +173,7 @@ func (a *Admission) decide(ctx context.Context, path string, request *admissionv
 	}
 }
 
-// decideKind tells the kinds of requests at Path apart.
+// decideKind decides by the kind of a request at Path.
 func (a *Admission) decideKind(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	resource := request.Resource.Resource
 	if request.SubResource != "" {
@@ -230,7 +230,7 @@ func (v *verdict) result() string {
 	}
 }
 
-// response puts a verdict into the API server's words.
+// response returns a verdict in the API server's form.
 func (v *verdict) response(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: v.refusal == nil || v.warned}
 	if v.warning != "" {

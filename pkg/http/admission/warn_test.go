@@ -43,7 +43,7 @@ func TestWarn(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, status, "the failurePolicy decides")
 }
 
-// What was only warned of is told apart from what was refused.
+// What was only warned of is distinguished from what was refused.
 func TestWarnedIsNotRefused(t *testing.T) {
 	w := warning(t)
 	w.add(pod("large", "5"))
@@ -69,7 +69,7 @@ func TestWarnedIsNotRefused(t *testing.T) {
 }
 
 // What is let pass with a warning uses no slot that it was not given, whatever it or its pod says. What cannot be read,
-// or names nothing that there is, tells nothing that is not so either.
+// or names nothing that there is, says nothing that is not so either.
 func TestWarnedUsesNoSlot(t *testing.T) {
 	forged := map[string]string{"other": "kept", v1alpha1.MatchedReservationAnnotation: slot.String()}
 	marked, named, elsewhere := pod("marked", "3"), binding("plain", "a"), binding("p", "a")
@@ -111,7 +111,7 @@ func TestWarnedUsesNoSlot(t *testing.T) {
 	}
 }
 
-// A pod with a node that would be refused is created with a warning, one only, and tells of nothing that it was given.
+// A pod with a node that would be refused is created with a warning, one only, and records nothing that it was given.
 func TestWarnedPodWithANode(t *testing.T) {
 	w := warning(t)
 	p := withNode("p", "5", "a")

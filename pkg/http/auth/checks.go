@@ -24,7 +24,7 @@ import (
 )
 
 // use is the verb, and schedulers the resource, of the right to act for a scheduler. reserve is the verb of the right
-// to have the server reserve in a namespace. That right does not let a caller write Reservation objects itself.
+// to reserve through the server in a namespace. That right does not let a caller write Reservation objects itself.
 const (
 	use          = "use"
 	schedulers   = "schedulers"
@@ -46,7 +46,7 @@ func NewChecks(client kubernetes.Interface, log logrus.FieldLogger) *Checks {
 	return &Checks{client: client, reviews: reviews, rights: newRights(client.AuthorizationV1(), reviews), log: log}
 }
 
-// Refused is how many requests were refused because they would have had the API server asked too often.
+// Refused is how many requests were refused because they would have put too many questions to the API server.
 func (c *Checks) Refused() int64 { return c.reviews.refused.Load() }
 
 // DeniedError refuses a caller what it has no right to.
@@ -55,7 +55,7 @@ type DeniedError struct{ Message string }
 // Error says which right is missing.
 func (e *DeniedError) Error() string { return e.Message }
 
-// Status is what an HTTP client is told of an error of a check.
+// Status is the HTTP status of a check's error.
 func Status(err error) int {
 	var denied *DeniedError
 	switch {
@@ -68,8 +68,8 @@ func Status(err error) int {
 	}
 }
 
-// MayUse says why a caller must not act for a scheduler, nil if it may. The error is a *DeniedError, or tells why
-// nobody knows.
+// MayUse says why a caller must not act for a scheduler, nil if it may. The error is a *DeniedError, or says why it is
+// not known.
 func (c *Checks) MayUse(ctx context.Context, caller user.Info, scheduler string) error {
 	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -155,9 +155,9 @@ type Entry struct {
 	// Open are the paths that everybody may ask for; nil: none.
 	Open []string
 	// Admission are the paths for the API server alone, nil for none, and AdmissionCallers are its names there.
-	// user.Anonymous among them stands for whoever reaches the port.
+	// user.Anonymous among them stands for everybody who reaches the port.
 	Admission, AdmissionCallers []string
-	// Intake refuses a caller that sends too many requests. Unknown callers are told apart by their address.
+	// Intake refuses a caller that sends too many requests. Unknown callers are distinguished by their address.
 	Intake *httpjson.Intake
 }
 
@@ -213,7 +213,7 @@ func (c *Checks) admit(e *Entry, known authenticator.Request, r *http.Request) (
 	return caller, nil
 }
 
-// authenticate returns who sent a request. A request of nobody known is refused, and so is one by the name of the
+// authenticate returns who sent a request. A request of an unknown caller is refused, and so is one by the name of the
 // trusted caller.
 func (c *Checks) authenticate(known authenticator.Request, r *http.Request) (user.Info, error) {
 	response, ok, err := known.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), shareKey{}, Share(r))))

@@ -219,7 +219,7 @@ func TestMayUse(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, Status(denied))
 }
 
-// Who may not ask for a path is told which right that takes.
+// A caller that may not ask for a path gets the name of the right that takes.
 func TestMayAsk(t *testing.T) {
 	checks := newAPIServer("a post /reserve").checks()
 	request := httptest.NewRequest(http.MethodPost, "/reserve?x=y", nil)

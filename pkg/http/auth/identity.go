@@ -68,12 +68,12 @@ func Name(ctx context.Context) string { return Of(ctx).GetName() }
 // Inside is for calls of this process.
 func Inside(ctx context.Context) context.Context { return As(ctx, trusted) }
 
-// As returns a context in which a caller asks.
+// As returns a context with a caller.
 func As(ctx context.Context, caller user.Info) context.Context {
 	return context.WithValue(ctx, key{}, caller)
 }
 
-// Insecure is for requests that come by plain HTTP: who reaches it may do everything.
+// Insecure is for requests that come by plain HTTP: everybody who reaches the port may do everything.
 func Insecure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		strip(r.Header)

@@ -80,7 +80,7 @@ func TestTellAndForwarded(t *testing.T) {
 	assert.Equal(t, anonymous, got)
 }
 
-// FuzzForwarded: whatever headers another server sends, none of them reaches a handler, and what was told of the caller
+// FuzzForwarded: whatever headers another server sends, none of them reaches a handler, and what was sent of the caller
 // is what is known of it.
 func FuzzForwarded(f *testing.F) {
 	f.Add("alice", "1", "system:authenticated", "scopes", "all")

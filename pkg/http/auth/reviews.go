@@ -26,16 +26,16 @@ import (
 // size. What follows is the part of them that is needed.
 
 const (
-	// cacheFor is how long an answer of the API server counts, a refusal included: so long after a right was taken
-	// away or given, it is not in force yet. It is what Kubernetes' own servers have.
+	// cacheFor is how long an answer of the API server counts, a refusal included: for so long, a change of rights may
+	// not be in force yet. Kubernetes' own servers use the same time.
 	cacheFor = 10 * time.Second
 	// reviewTimeout is how long the API server may take for one answer. kube-scheduler waits 5 seconds for ours.
 	reviewTimeout = 3 * time.Second
 	// maxAnswers bounds the answers that are remembered of each kind.
 	maxAnswers = 8192
 	// reviewsInFlight is how many questions the API server has at one time. A scheduler has one for each path and
-	// scheduler name in ten seconds; a tenant's list has one for each namespace, of 100 at most. Half of them are the most
-	// for one caller.
+	// scheduler name in ten seconds; a tenant's list has one for each namespace, of 100 at most. One caller has half of
+	// them at most.
 	reviewsInFlight = 16
 	// reviewRate is how many questions there may be in a second for one caller, or one address of those whose token is not
 	// known yet, and reviewBurst how many at once.
@@ -46,7 +46,7 @@ const (
 // ErrUnreachable is the error of a question that the API server has not answered.
 var ErrUnreachable = errors.New("the API server could not be asked")
 
-// errTooMany refuses what would have the API server asked too often.
+// errTooMany refuses what would put too many questions to the API server.
 var errTooMany = httpjson.Errorf(http.StatusTooManyRequests,
 	"too much of what you ask has to be asked of the API server: wait a second, and send fewer different tokens, "+
 		"paths, scheduler names and namespaces")
@@ -66,7 +66,7 @@ func newReviews() *reviews {
 	}
 }
 
-// enter waits until something may be asked for whom it is counted for. leave ends it.
+// enter waits until a question may be asked that counts for share. leave ends it.
 func (r *reviews) enter(ctx context.Context, share string) (leave func(), err error) {
 	if r.rates.Take(share, time.Now()) {
 		if leave, err = r.seats.Take(ctx, share, 1); err == nil {
@@ -92,8 +92,8 @@ func (a answers) add(question []byte, answer any) {
 
 type shareKey struct{}
 
-// tokens asks the API server whose a token is, and remembers the answers for a while. Those that nobody has
-// are apart: made-up ones push no others out.
+// tokens asks the API server whose a token is, and remembers the answers for a while. Tokens of nobody
+// are kept apart: made-up ones push no others out.
 type tokens struct {
 	client       authenticationclient.AuthenticationV1Interface
 	reviews      *reviews
@@ -104,7 +104,7 @@ func newTokens(client authenticationclient.AuthenticationV1Interface, reviews *r
 	return &tokens{client: client, reviews: reviews, good: newAnswers(), nobody: newAnswers()}
 }
 
-// AuthenticateToken implements authenticator.Token. The context has whom it is counted for.
+// AuthenticateToken implements authenticator.Token. The context has the share that it counts for.
 func (t *tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if answer, known := t.known(token); known {
 		return answer, answer != nil, nil
@@ -139,7 +139,7 @@ func (t *tokens) known(token string) (answer *authenticator.Response, known bool
 	return nil, known
 }
 
-// ask has the API server say whose a token is; nil is nobody's.
+// ask asks the API server whose a token is; nil is nobody's.
 func (t *tokens) ask(ctx context.Context, token string) (*authenticator.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
@@ -174,7 +174,7 @@ func newRights(client authorizationclient.AuthorizationV1Interface, reviews *rev
 	return &rights{client: client, reviews: reviews, answers: newAnswers()}
 }
 
-// may reports whether a caller has a right, which is given by what is set of spec. It sets the rest.
+// may reports whether a caller has the right that spec names. It fills in the caller.
 func (r *rights) may(ctx context.Context, who user.Info, spec *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	spec.User, spec.UID, spec.Groups = who.GetName(), who.GetUID(), who.GetGroups()
 	for key, values := range who.GetExtra() {

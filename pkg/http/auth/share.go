@@ -8,11 +8,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// ownNetwork is the part of an IPv6 address, in bits, that others do not give out: the rest is anybody's to choose.
+// ownNetwork is the part of an IPv6 address, in bits, that a client is assigned: it can choose the rest.
 const ownNetwork = 64
 
-// Share names whom a request is counted for where callers share something fairly: the caller, or the address of those
-// who need not say who they are. Of IPv6 that is the network.
+// Share returns the name that a request counts for where callers share something fairly: the caller, or the address of
+// a caller that need not say who it is. Of IPv6 that is the network.
 func Share(r *http.Request) string {
 	caller := Of(r.Context())
 	if caller.GetName() != user.Anonymous && !Trusted(caller) {

@@ -20,23 +20,23 @@ import (
 const (
 	// pause is the time between the two looks of a comparison.
 	pause = 3 * time.Second
-	// maxTold is how many differences are told one by one.
+	// maxTold is how many differences are listed one by one.
 	maxTold = 1000
 )
 
 // Comparer compares the account of the server it is part of. All fields are needed.
 type Comparer struct {
-	// Core lists pods and nodes. It is not the client that the ledger is kept by: what that one cuts off, or reads
-	// wrongly, is to show.
+	// Core lists pods and nodes. It is not the client that feeds the ledger: what that one cuts off, or reads
+	// wrongly, has to show here.
 	Core    kubernetes.Interface
 	Objects versioned.Interface
 	Ledger  ledger.Reader
-	// About returns what the account is complete in.
+	// About says which parts of the account are complete.
 	About func() reserver.DumpAnswer
 }
 
-// Diff compares the account of the server with what the API server lists. What differs counts if it still does at a
-// second look. Its errors are of package httpjson where they tell the caller what to do.
+// Diff compares the account of the server with what the API server lists. A difference counts if a second look finds it
+// again. The errors are of package httpjson where they say what the caller has to do.
 func (c *Comparer) Diff(ctx context.Context) (*reserver.DiffAnswer, error) {
 	first, err := c.once(ctx)
 	if err != nil || len(first.Differences) == 0 {
@@ -105,14 +105,14 @@ type look struct {
 
 func (l *look) add(d reserver.Difference) { l.found.Differences = append(l.found.Differences, d) }
 
-// listed is told of every pod.
+// listed is called with every pod.
 func (l *look) listed(pod *cluster.Pod) {
 	if pod.Bound() && pod.Devices != nil {
 		l.claiming = append(l.claiming, pod)
 	}
 }
 
-// differs is told of what differs in pods and nodes.
+// differs is called with every difference of pods and nodes.
 func (l *look) differs(d cluster.Difference) {
 	object, uid := "node "+d.Node, ""
 	if d.Pod.Name != "" {

@@ -201,7 +201,7 @@ func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*cluster.Pod, 
 	return info, nil
 }
 
-// asRefused gives the error of advice a status that tells who is to blame for it.
+// asRefused gives the error of advice a status that says whose fault it is.
 func asRefused(err error) error {
 	switch {
 	case errors.As(err, new(*decide.UncountableError)):

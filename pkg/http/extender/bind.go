@@ -57,8 +57,8 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// bindAnswer is an ExtenderBindingResult that tells programs apart what its text
-// tells people. kube-scheduler takes no notice of more fields.
+// bindAnswer is an ExtenderBindingResult with fields for programs beside its text
+// for people. kube-scheduler ignores these fields.
 type bindAnswer struct {
 	extenderv1.ExtenderBindingResult
 	// Outcome is a word for Error, such as refused or unknown.
@@ -129,7 +129,7 @@ func isUID(uid string) []string {
 }
 
 // reportBind counts and logs a bind: what was reserved, for whom, where, and
-// what is left. Who only observes knows nothing of that before the watch brings the pod.
+// what is left. A server that only observes knows nothing of that before the watch brings the pod.
 func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *cluster.Pod, err error, took time.Duration) {
 	if pod == nil {
 		pod = &cluster.Pod{Ref: ref, Request: &resources.Request{}}

@@ -40,7 +40,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 	case errors.As(err, new(*gates.Error)):
-		e.o.Metrics.ObserveDecision(verbFilter, "", resultFailed) // its status is 200, so no other metric tells
+		e.o.Metrics.ObserveDecision(verbFilter, "", resultFailed) // its status is 200, so no other metric shows it
 		answer := filterError{Error: err.Error(), Outcome: outcomeOf(err)}
 		return e.o.Intake.Send(w, r, httpjson.Encode(http.StatusOK, &answer))
 	default:
@@ -61,8 +61,8 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readArgs decodes what filter and prioritize are asked. release ends what they take. Who only observes has no question
-// about the pod.
+// readArgs decodes the arguments of filter and prioritize. release ends what they take. query is nil on a server that
+// only observes.
 func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request,
 	a *args,
 ) (query *decide.PodQuery, nodes *candidates, release func(), err error) {
@@ -75,11 +75,11 @@ func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request,
 	return query, nodes, release, err
 }
 
-// gateRefusal is what filter says of every node to a pod that may not be given any
-// capacity, as bind says, with the reason.
+// gateRefusal is filter's text for every node where a pod may not be given any
+// capacity; bind says the same, with the reason.
 const gateRefusal = "GlobalReserve: the pod may not be given capacity"
 
-// refusedText is what filter says of every node to a pod that is refused everywhere.
+// refusedText is filter's text for every node where a pod is refused everywhere.
 func refusedText(err error) string {
 	switch {
 	case err == nil:
@@ -91,7 +91,7 @@ func refusedText(err error) string {
 	}
 }
 
-// report tells of a filter decision after it was answered.
+// report counts, traces and logs a filter decision after the answer.
 func (e *Extender) report(ctx context.Context, advice *decide.Advice, fit, offered int) {
 	outcome := resultGranted
 	if fit == 0 {

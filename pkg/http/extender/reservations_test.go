@@ -64,8 +64,8 @@ func join(p *v1.Pod) { p.Labels = map[string]string{"team": "t"} }
 
 func urgent(p *v1.Pod) { p.Spec.Priority = ptr.To[int32](5) }
 
-// What a scheduler hears of a node the pod should not be on must not make it look for victims there. That is no error
-// where a limit keeps the pod from all nodes that are offered, and not from the slot that counts against it already.
+// The answer to a scheduler about a node the pod should not be on must not make it look for victims there. That is no
+// error where a limit keeps the pod from all nodes that are offered, not from the slot that already counts against it.
 func TestSentElsewhereIsUnresolvable(t *testing.T) {
 	for name, limited := range map[string]bool{"as its slot is there": false, "for a limit": true} {
 		t.Run(name, func(t *testing.T) {

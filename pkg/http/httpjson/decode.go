@@ -34,7 +34,7 @@ func Unmarshal(data []byte, into any, options ...json.Options) error {
 	return nil
 }
 
-// checkHeader refuses bodies that say of themselves that they are no plain JSON.
+// checkHeader refuses bodies whose headers say that they are no plain JSON.
 func checkHeader(r *http.Request) error {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return Errorf(http.StatusUnsupportedMediaType,
@@ -49,7 +49,7 @@ func checkHeader(r *http.Request) error {
 		Clip(contentType))
 }
 
-// isJSON tells whether a Content-Type names JSON in UTF-8.
+// isJSON reports whether a Content-Type names JSON in UTF-8.
 func isJSON(contentType string) bool {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil {

@@ -52,7 +52,7 @@ func Clip(s string) string {
 }
 
 // WriteError answers with err as an ErrorBody: with the status of the *Error in its chain, or with
-// 500 when there is none. Who is told to come back is told when: in a second, unless the header says already.
+// 500 when there is none. A 429 or 503 has a Retry-After of one second, unless the header is set already.
 func WriteError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	var e *Error

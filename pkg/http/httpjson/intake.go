@@ -26,8 +26,8 @@ const (
 	normalSize = 1 << 20
 	// smallAnswer is the length in bytes of answers that the kernel takes whether or not the client reads.
 	smallAnswer = 64 << 10
-	// grace and leastRate are how slow the other side of a connection may be: so long, and so many bytes
-	// in each second on top. Without both a few of them could keep what others wait for.
+	// grace and leastRate are how slow the other side of a connection may be: it has the time grace, and a second
+	// more for every leastRate bytes. Without both a few slow ones could keep what others wait for.
 	grace     = 3 * time.Second
 	leastRate = 4 << 20
 	// maxInFlight is how many requests of one caller are served at one time. kube-scheduler has one for each pod that
@@ -45,13 +45,13 @@ var errInFlight = Errorf(http.StatusTooManyRequests, "%d of your requests are be
 // integration paths of a server use one. A caller has half of each at most. It is for callers who may send requests:
 // others are to be refused before.
 type Intake struct {
-	// TooFast and TooMany count what was refused because its caller sends too many requests in a second, and has too many
-	// under way.
+	// TooFast counts requests that were refused because their caller sends too many in a second, and TooMany those
+	// whose caller has too many under way.
 	TooFast, TooMany atomic.Int64
 
 	caller func(*http.Request) string
-	// reads are the memory for answers to GET, and memory is for bodies and all other answers: who only looks at
-	// something, and is slow at it, takes nothing from those who have something decided.
+	// reads are the memory for answers to GET, and memory is for bodies and all other answers: a caller that only
+	// reads, and is slow at it, takes nothing from callers that need a decision.
 	memory, reads *Shares
 	// normal are the processors for bodies of normal size, and large for all else that takes one for long, which so
 	// never has all of them.
@@ -75,8 +75,8 @@ func NewIntake(size int64, caller func(*http.Request) string) *Intake {
 // Used is how many bytes requests have at present.
 func (in *Intake) Used() int64 { return in.memory.Had() + in.reads.Had() }
 
-// Decode reads the whole body of r, at most limit bytes, as one JSON value into the pointer into, in its turn. Until
-// release is called, which has to be, once or more, the memory of the body counts as used. After an error into may be
+// Decode reads the whole body of r, at most limit bytes, as one JSON value into the pointer into, in its turn. The
+// memory of the body counts as used until release is called, which has to be, once or more. After an error into may be
 // half filled and is not to be used. Every error is an *Error:
 //
 //   - 400: no body, no JSON, more than one value, invalid UTF-8, nested deeper than 10,000 levels,
@@ -112,8 +112,8 @@ func (in *Intake) Decode(w http.ResponseWriter, r *http.Request, limit int64, in
 	return release, Unmarshal(buf.Bytes(), into, options...)
 }
 
-// Body returns the whole body of a request, at most limit bytes, for who does not decode it. Its errors are those of
-// Decode, as is release.
+// Body returns the whole body of a request, at most limit bytes, for a caller that does not decode it. Its errors are
+// those of Decode, as is release.
 func (in *Intake) Body(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
 	var buf bytes.Buffer
 	release, err = in.read(w, r, limit, &buf)
@@ -125,7 +125,7 @@ func (in *Intake) Work(ctx context.Context, caller string) (leave func(), err er
 	return in.large.Take(ctx, caller, 1)
 }
 
-// Hold waits for memory for what is sent to somebody who only looks at it. release, to be called once or more, gives it
+// Hold waits for memory for what is sent to a client that only reads. release, to be called once or more, gives it
 // back.
 func (in *Intake) Hold(ctx context.Context, caller string, size int64) (release func(), err error) {
 	return in.reads.Take(ctx, caller, size)
@@ -195,8 +195,8 @@ func (in *Intake) deadline(begun time.Time, size int) time.Time {
 	return begun.Add(in.grace + time.Duration(size)*time.Second/leastRate)
 }
 
-// read appends the body of r to buf. It has the memory for what comes before that comes, and takes none on the word of
-// a header.
+// read appends the body of r to buf. It takes the memory for each part before it reads the part, and takes none on the
+// word of a header.
 func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64,
 	buf *bytes.Buffer,
 ) (release func(), err error) {
@@ -232,12 +232,12 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64,
 	return func() {}, readError(w, err, limit, buf.Len())
 }
 
-// readError is what a client is told whose body could not be read.
+// readError is the error for a client whose body could not be read.
 func readError(w http.ResponseWriter, err error, limit int64, got int) error {
 	var refused *Error
 	var tooLong *http.MaxBytesError
 	var netErr net.Error
-	w.Header().Set("Connection", "close") // what is left of the body cannot be told from the next request
+	w.Header().Set("Connection", "close") // what is left of the body cannot be distinguished from the next request
 	switch {
 	case errors.As(err, &refused):
 		return refused

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Handle makes a handler of serve, whose error it answers with WriteError, and tells observe of
-// every request: verb, the HTTP status, and the time from the first line of serve to its last. A
+// Handle makes a handler of serve. It answers an error of serve with WriteError, and calls observe for
+// every request: with verb, the HTTP status, and the time from the first line of serve to its last. A
 // request that ends in a panic before an answer was begun counts as 500.
 func Handle(
 	verb string, observe func(verb string, code int, took time.Duration),

@@ -10,8 +10,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Quantities makes a decoder of pods that clients send read quantities by
-// ReadQuantity.
+// Quantities is the option by which a decoder of clients' pods reads quantities
+// with ReadQuantity.
 var Quantities = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.Decoder,
 	q *resource.Quantity,
 ) (err error) {

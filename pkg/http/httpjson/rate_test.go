@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pace sends requests of a caller one after another, in no time, and returns how many were let through, and what the
-// last one was told.
+// pace sends requests of a caller one after another, in no time, and returns how many were let through, and the answer
+// to the last one.
 func pace(handler http.Handler, caller string, n int) (served int, last *httptest.ResponseRecorder) {
 	for range n {
 		r := httptest.NewRequest(http.MethodPost, "/", http.NoBody)

@@ -39,7 +39,7 @@ type portion struct {
 	size   int64
 }
 
-// NewShares returns so much of something, of which each caller has a part at most, and how long a request waits for it.
+// NewShares returns Shares of size, of which one caller has each at most. A request waits at most wait for its part.
 func NewShares(size, each int64, wait time.Duration) *Shares {
 	return &Shares{each: each, wait: wait, all: semaphore.NewWeighted(size), callers: map[string]*share{}}
 }
@@ -47,7 +47,7 @@ func NewShares(size, each int64, wait time.Duration) *Shares {
 // Had is how much requests have at present.
 func (s *Shares) Had() int64 { return s.had.Load() }
 
-// Take waits for so much, or all that one caller may have. giveBack is to be called, once or more. The error has the
+// Take waits for size, or all that one caller may have. giveBack is to be called, once or more. The error has the
 // status 503.
 func (s *Shares) Take(ctx context.Context, caller string, size int64) (giveBack func(), err error) {
 	p := s.begin(caller)
@@ -71,7 +71,7 @@ func (s *Shares) begin(caller string) *portion {
 	return &portion{of: s, caller: caller, own: own}
 }
 
-// grow waits until a portion is one of so much, or all that one caller may have.
+// grow waits until a portion has size, or all that one caller may have.
 func (p *portion) grow(ctx context.Context, size int64) error {
 	s := p.of
 	more, late := max(0, min(size, s.each)-p.size), time.Now().Add(s.wait)
@@ -87,7 +87,7 @@ func (p *portion) grow(ctx context.Context, size int64) error {
 	return nil
 }
 
-// acquire reports false where there is not so much in time.
+// acquire reports false where n did not become free in time.
 func acquire(ctx context.Context, from *semaphore.Weighted, n int64, late time.Time) bool {
 	if from.TryAcquire(n) {
 		return true

@@ -80,6 +80,6 @@ func (a Answer) Send(w http.ResponseWriter) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Content-Length", strconv.Itoa(a.body.Len()))
 	w.WriteHeader(a.status)
-	// An error here means that the client has gone: there is nobody left to tell.
+	// An error here means that the client has gone: nobody is left to report it to.
 	_, _ = w.Write(a.body.Bytes())
 }

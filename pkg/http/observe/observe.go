@@ -1,6 +1,6 @@
-// Package observe is what a server does that only observes (--observe). It decides nothing and refuses nothing:
-// schedulers and the API server are told yes, and it carries out the binds that it is asked for. It follows pods and
-// nodes, and of each pod that gets a node which the ledger would have refused, it remembers who had the capacity.
+// Package observe is what a server does that only observes (--observe). It decides nothing and refuses nothing: it
+// answers yes to schedulers and the API server, and carries out the binds that schedulers ask for. It follows pods and
+// nodes. Of each pod that gets a node which the ledger would have refused, it remembers who had the capacity.
 //
 // There is one place that finds conflicts: where the watch brings a pod that is bound. So each is found once, whether
 // it was bound through this server, past its webhook or without it, and in the order in which the API server took the
@@ -30,11 +30,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
-// ReserveText is what a caller that asks for capacity is told.
+// ReserveText is the answer to a caller that asks for capacity.
 const ReserveText = "nothing was reserved: this server only observes (--observe) and keeps no capacity for anybody; " +
 	"bind the pods as without GlobalReserve, or start the server without --observe"
 
-// maxAsked is how many of the latest binds are remembered, to tell who asked for them.
+// maxAsked is how many of the latest binds are remembered, to know who asked for them.
 const maxAsked = 10_000
 
 // Options are what an Observer works with. All are required.
@@ -86,7 +86,7 @@ func (o *Observer) Asked(path, caller string, pod ledger.PodRef, node string) {
 	o.asked.Add(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, asked{path, caller, node})
 }
 
-// Bound is told of pods that have got a node, once the ledger has been.
+// Bound is called for a pod that got a node, after the ledger has recorded it.
 func (o *Observer) Bound(pod *cluster.Pod) {
 	by := asked{path: requeue.Watch}
 	if known, ok := o.asked.Get(types.NamespacedName{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name}); ok {

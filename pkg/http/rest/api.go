@@ -39,11 +39,11 @@ type Options struct {
 	About func() reserver.DumpAnswer
 	// Diff compares the account with what the API server lists; see debugger.Comparer.
 	Diff func(ctx context.Context) (*reserver.DiffAnswer, error)
-	// Rights tell who may see the names of pods, reservations and claims of which namespace.
+	// Rights say who may see the names of pods, reservations and claims of which namespace.
 	Rights *auth.Checks
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
 	PendingReservations func() []reservations.Pending
-	// ResourceClaims tells who has which DRA device.
+	// ResourceClaims says who has which DRA device.
 	ResourceClaims *dra.Controller
 	// ReserveRefusal is why /reserve grants nothing to anybody, or "".
 	ReserveRefusal string
@@ -55,7 +55,7 @@ type API struct {
 	o         Options
 	comparing sync.Mutex // held while Options.Diff is called
 
-	instance string // tells this run of the server from others
+	instance string // distinguishes this run of the server from others
 	watchers *httpjson.Shares
 	batches  *batches
 	times    *times
@@ -146,7 +146,7 @@ func (a *API) read(build func(*query) (any, error), known ...string) func(http.R
 	}
 }
 
-// answer waits for a turn, has build make the answer in it, and sends that. The turn is
+// answer waits for a turn, builds the answer in it, and sends that. The turn is
 // over before anything is sent: a client that does not read must not keep others waiting.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, error)) error {
 	encode := func() (answer httpjson.Answer, err error) {

@@ -16,16 +16,16 @@ import (
 // same change.
 const keptBatches = 16
 
-// batches are changes of the ledger in the form that watchers are sent, encoded once for all of them.
+// batches are changes of the ledger in the form that watchers receive, encoded once for all of them.
 type batches struct {
-	mu     sync.Mutex // guards what follows; held while a batch is encoded: who else wants it waits
+	mu     sync.Mutex // guards what follows; held while a batch is encoded: others wait
 	kept   [keptBatches]batch
 	next   int // where the next batch goes in kept
 	events []ledger.Event
 	buf    bytes.Buffer
 }
 
-// batch is a line that tells the changes after one revision up to another one. It is not changed.
+// batch is a line with the changes after one revision up to another one. It is never changed.
 type batch struct {
 	after, last uint64
 	line        []byte

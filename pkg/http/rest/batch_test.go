@@ -18,8 +18,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Watchers share the bytes of what they are told: it is encoded for the first of them. Who is further behind is told as
-// much as leads to where the others are.
+// Watchers share the bytes of what they receive: it is encoded for the first of them. One that is further behind gets
+// as much as leads to where the others are.
 func TestBatchesAreEncodedOnce(t *testing.T) {
 	f := newFixture(t, Limits{})
 	start := f.ledger.Revision()
@@ -53,7 +53,7 @@ func TestBatchesAreEncodedOnce(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// The first change is told at once. What comes soon after that travels together.
+// The first change is sent at once. What comes soon after that travels together.
 func TestBatchesGatherChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBareFixture(t)
@@ -91,7 +91,7 @@ func TestBatchesGatherChanges(t *testing.T) {
 	})
 }
 
-// A reader that takes nothing holds nobody up: others go on being told.
+// A reader that takes nothing holds nobody up: others go on receiving.
 func TestSlowWatcherOfBatchesHoldsNobodyUp(t *testing.T) {
 	f := newFixture(t, Limits{WriteTimeout: time.Minute})
 	after := fmt.Sprint("?revision=", f.ledger.Revision())
@@ -110,7 +110,7 @@ func TestSlowWatcherOfBatchesHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// Whoever may make pods may give them a node and all ports there are. What a watcher is told at one time does not grow
+// A user who may make pods may give them a node and all ports. What a watcher is sent at one time does not grow
 // with that, in a snapshot or later.
 func TestPodsWithManyPortsAreSentInPieces(t *testing.T) {
 	f := newFixture(t, Limits{})

@@ -22,7 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// untilCaughtUp ends a watch when all there is was told.
+// untilCaughtUp ends a watch when all there is was sent.
 type untilCaughtUp struct {
 	*httptest.ResponseRecorder
 	end func()
@@ -72,7 +72,7 @@ func secrets(f *fixture) {
 	})
 }
 
-// Who may see some namespaces is told nothing of the others but amounts, on every path.
+// A caller that may see some namespaces gets nothing of the others but amounts, on every path.
 func TestForeignNamesAreNotTold(t *testing.T) {
 	f := newFixture(t, Limits{})
 	secrets(f)
@@ -106,7 +106,7 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 		request      any
 		want         int
 		has          string // what the tenant sees
-		told         bool   // that others are told
+		told         bool   // that others are shown
 	}{
 		"nodes":               {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
 		"node":                {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
@@ -228,7 +228,7 @@ func TestOnlyTheCallerGivesBack(t *testing.T) {
 	}
 }
 
-// A caller that may not reserve what a request names is told 403, and why, whatever else the request says. FailedPods
+// A caller that may not reserve what a request names gets 403, and why, whatever else the request says. FailedPods
 // has the pods, for clients of kube-globalreserve.
 func TestWhoMayNotReserveIsTold403(t *testing.T) {
 	theirs, foreign := aPod("theirs", "1", "1Gi"), aPod("foreign", "1", "1Gi")

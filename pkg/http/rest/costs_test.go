@@ -32,7 +32,7 @@ func TestCosts(t *testing.T) {
 	t.Run("watch", watchCosts)
 }
 
-// Four watchers are told of ten binds in one batch.
+// Four watchers receive ten binds in one batch.
 func watchCosts(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.AddNode("big", "4000", "8000Gi")

@@ -46,7 +46,7 @@ func (a *API) counted(g *asked, d *reserve.Decision) (requests reserver.Amounts,
 	return requests, warnings
 }
 
-// warned is an answer with what there is to say of the request itself.
+// warned is an answer with the warnings about the request itself.
 func (g *asked) warned(answer reserver.Answer) *reserver.Answer {
 	answer.Warnings = g.allWarnings(answer.Warnings, g.verb == verbReserve && answer.Error == "")
 	return &answer

@@ -10,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// What was granted is told in amounts, and where that may not be what was meant, in words.
+// What was granted is reported in amounts, and where that may not be what was meant, in words.
 func TestWhatWasCountedIsTold(t *testing.T) {
 	const asks = `"resources":{"requests":{"cpu":"1","memory":"1Gi"}}`
 	const inNS, spec = `"namespace":"ns",`, "Pods[0].spec.containers[0]."
@@ -58,7 +58,7 @@ func TestWhatWasCountedIsTold(t *testing.T) {
 					assert.Contains(t, answer.Warnings[i], want, "%d %s", turn, path)
 				}
 			}
-			// Of what is given back nothing is counted; a pod that may be another one than meant is told there, too.
+			// Of what is given back nothing is counted; a pod that may be another one than meant is reported there, too.
 			var answer reserver.Answer
 			f.post("/unreserve", `{"SchedulerName":"s",`+pods, &answer)
 			assert.Equal(t, tc.namespace == "", slices.Equal(answer.Warnings, []string{namespace}))

@@ -44,7 +44,7 @@ func (a *API) diff(w http.ResponseWriter, r *http.Request) error {
 	return a.o.Intake.Send(w, r, httpjson.Encode(http.StatusOK, answer))
 }
 
-// compare compares for one request at a time, as each has the API server list everything. It ends with the server.
+// compare compares for one request at a time, as each makes the API server list everything. It ends with the server.
 func (a *API) compare(ctx context.Context) (*reserver.DiffAnswer, error) {
 	if !a.comparing.TryLock() {
 		return nil, httpjson.Errorf(http.StatusTooManyRequests,

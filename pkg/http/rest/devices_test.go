@@ -83,7 +83,7 @@ func TestClosestNodeHasTheDevice(t *testing.T) {
 	assert.Equal(t, "node-2", closest("third"), "a device of the resource, though of another kind")
 }
 
-// The devices of DRA on a node are told with their claims, and those of other namespaces without names.
+// The devices of DRA on a node are listed with their claims, and those of other namespaces without names.
 func TestNodeWithDRADevices(t *testing.T) {
 	slice := &resourcev1.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "s", ResourceVersion: "1"},

@@ -1,8 +1,8 @@
 // Package rest is the HTTP interface for gang and batch schedulers and for people: POST /reserve and /unreserve, the
 // JSON read side under /v1/, the stream of changes GET /v1/watch, and /openapi.yaml, which describes them all.
-// docs/rest.md tells what callers may rely on.
+// docs/rest.md says what callers may rely on.
 //
-// It is a thin adapter around pkg/decide and its folder gang: a handler decodes a bounded request, checks every
+// It is a thin adapter around pkg/decide and its folder reserve: a handler decodes a bounded request, checks every
 // field, asks the arbiter once and writes the answer. Reads ask the ledger itself. Nothing here adds up resources, or
 // chooses nodes. An API is a reserver.Reserver, too (goapi.go): such calls skip the decoding alone.
 //
@@ -12,8 +12,8 @@
 // refusals are read by more people than the one who asked, so pkg/ledger puts nothing into them that is of another
 // namespace than the pod's.
 //
-// A request with a RequestID is decided once: its repeats get the first answer (replay.go), but never that capacity
-// is kept which is not. A durable /reserve writes its Reservation object before it answers:
+// A request with a RequestID is decided once: its repeats get the first answer (replay.go), but never one that grants
+// capacity which is not kept. A durable /reserve writes its Reservation object before it answers:
 //
 //	capacity in the ledger --> create --> known to be there -----------> 200, granted
 //	       |                 |    \-> known not to be there --------> capacity given back; 200, Error

@@ -46,7 +46,7 @@ func threeGangs(f *fixture) {
 	}
 }
 
-// Who adds nodes is told of all pods of a gang that waits for capacity, also of those that nobody has asked about yet.
+// The needs of nodes have all pods of a gang that waits for capacity, also of those that nobody has asked about yet.
 func TestNeedsOfGangs(t *testing.T) {
 	f := newFixture(t, Limits{})
 	threeGangs(f)
@@ -162,7 +162,7 @@ func TestGangsOfOthersAreNotTold(t *testing.T) {
 	}
 }
 
-// Explain tells the gang of a pod, and what it waits for.
+// Explain reports the gang of a pod, and what it waits for.
 func TestExplainTellsTheGang(t *testing.T) {
 	f := newFixture(t, Limits{})
 	threeGangs(f)

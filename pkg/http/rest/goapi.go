@@ -51,7 +51,7 @@ func (a *API) enter() (leave func(), err error) {
 	return nil, &reserver.UnavailableError{Err: errors.New(why)}
 }
 
-// call has a request decided that comes from this process.
+// call decides on a request that comes from this process.
 func (a *API) call(ctx context.Context, v verb, r *reserver.Request) (*reserver.Answer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &reserver.UnavailableError{Err: err}
@@ -93,7 +93,7 @@ func goError(ctx context.Context, r *reserver.Request, err error) error {
 	}
 }
 
-// newGangRequest is what decoding the request's JSON would make of it.
+// newGangRequest returns what decoding the request's JSON would return.
 func (a *API) newGangRequest(v verb, r *reserver.Request) *gangRequest {
 	req := &gangRequest{
 		SchedulerName: r.SchedulerName, Nodes: r.Nodes, Mode: ledger.Mode(r.Mode), TTLSeconds: r.TTLSeconds,
@@ -134,7 +134,7 @@ type calls struct {
 	group   sync.WaitGroup
 }
 
-// enter begins a call; why tells why it must not. leave ends it.
+// enter begins a call; why says why it must not. leave ends it.
 func (c *calls) enter() (leave func(), why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

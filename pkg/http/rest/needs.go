@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// needs says what size the nodes have to be that are waited for: by single pods, by all pods of a gang that have no
+// needs returns the sizes of the nodes that are waited for: by single pods, by all pods of a gang that have no
 // node, and, on the first page, by the first reservations that fit no node.
 func (a *API) needs(q *query, pods []decide.Waiting) []reserver.NodeNeed {
 	list := newNeedList(a)

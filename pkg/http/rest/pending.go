@@ -13,8 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// maxPending is how many pods one answer tells of. It is bounded because all nodes are looked at for each pod that fits
-// nowhere.
+// maxPending is how many pods one answer has at most. It is bounded because all nodes are looked at for each pod that
+// fits nowhere.
 const maxPending = 500
 
 // pending serves GET /v1/pending: the pods that were refused and have no node since, of the namespaces that the caller

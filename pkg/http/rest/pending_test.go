@@ -71,7 +71,7 @@ func TestPending(t *testing.T) {
 	assert.NotContains(t, text, "team-a")
 }
 
-// Who adds nodes is told of what size they have to be: for pods, and for Reservations that fit none.
+// Needs has the sizes of the nodes that are waited for: for pods, and for Reservations that fit none.
 func TestPendingNeeds(t *testing.T) {
 	f := newFixture(t, Limits{})
 	large := aPod("large", "5", "1Gi")
@@ -121,7 +121,7 @@ func TestPendingNeeds(t *testing.T) {
 	assert.NotContains(t, text, "team-b")
 }
 
-// A caller that may see one namespace of very many is told the same of it each time.
+// A caller that may see one namespace of very many gets the same of it each time.
 func TestPendingOfManyNamespaces(t *testing.T) {
 	f := newFixture(t, Limits{})
 	for k := range 2 * maxAsked {

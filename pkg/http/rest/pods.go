@@ -49,7 +49,7 @@ type slimPodSpec struct {
 	Overhead       resourceList       `json:"overhead"`
 	Resources      *slimResources     `json:"resources"`
 	Tolerations    few[v1.Toleration] `json:"tolerations"`
-	// ResourceClaims are not decided on, and the sender is told so.
+	// ResourceClaims are not decided on, and the answer says so.
 	ResourceClaims few[v1.PodResourceClaim] `json:"resourceClaims"`
 }
 
@@ -110,11 +110,11 @@ type podList struct {
 	identityOnly bool // the request gives capacity back, and need not say how much
 	entries      []podEntry
 	claims       bool // a pod names ResourceClaims
-	// warnings tell of the first pod without a namespace, and of the first with a field that does not exist.
+	// warnings are of the first pod without a namespace, and of the first with a field that does not exist.
 	warnings  []string
 	homeless  bool // there is one about namespaces
 	misspells bool // there is one about fields
-	// err is the first pod that was well-formed JSON and made no sense.
+	// err is the error of the first pod that was well-formed JSON and made no sense.
 	err error
 	// scratch is filled anew for each pod; nothing keeps a pointer to it.
 	scratch v1.Pod

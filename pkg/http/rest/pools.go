@@ -22,7 +22,7 @@ var poolLabels = []string{
 	v1.LabelInstanceTypeStable,
 }
 
-// poolOf returns the pool of a node, "" where its labels tell none.
+// poolOf returns the pool of a node, "" where its labels name none.
 func poolOf(of map[string]string) string {
 	for _, label := range poolLabels {
 		if pool := of[label]; pool != "" {

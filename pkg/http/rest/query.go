@@ -17,7 +17,7 @@ import (
 // maxQueryValue bounds a query parameter in bytes; names are shorter.
 const maxQueryValue = 1024
 
-// query is what a read is asked.
+// query has the parameters of a read, and its caller.
 type query struct {
 	url.Values
 	*reader // who asks

@@ -305,7 +305,7 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
-// A pod that fits nowhere is told what it lacks where it lacks least, also of
+// Explain says of a pod that fits nowhere what it lacks where it lacks least, also of
 // what no node offers.
 func TestExplainLacks(t *testing.T) {
 	f := newFixture(t, Limits{})

@@ -21,7 +21,7 @@ import (
 const maxAsked = 100
 
 // reader knows what the caller of one request may see: the names of all pods, or of those in some namespaces. Of
-// the others it is shown amounts.
+// the others it sees amounts only.
 type reader struct {
 	o      *Options
 	ctx    context.Context

@@ -98,7 +98,7 @@ func TestRefusalsThatWereNone(t *testing.T) {
 	}
 }
 
-// Who may not see a namespace is told amounts of its refusals, and finds none by a name.
+// A caller that may not see a namespace gets amounts of its refusals, and finds none by a name.
 func TestRefusalsOfOthersHaveNoNames(t *testing.T) {
 	f := newFixture(t, Limits{})
 	refuseSome(f)

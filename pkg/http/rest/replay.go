@@ -148,7 +148,7 @@ func (r *replays) drop(entry *replay) {
 	delete(r.byKey, entry.key)
 }
 
-// fingerprint tells requests apart by what they ask for. A repeat may be spelt
+// fingerprint identifies a request by what it asks for. A repeat may be spelt
 // differently: schedulers read their pods anew, and their status and resource
 // version change meanwhile. MinRevision may rise, too. The TTL, and whether it is durable, are as they were asked, and
 // not what they are by today's policy, or by what the server knows of the cluster so far.

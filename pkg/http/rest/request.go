@@ -59,7 +59,7 @@ func (l *many[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
 	return err
 }
 
-// asked is a request that makes sense: what the arbiter is asked.
+// asked is a request that passed the checks, as the arbiter gets it.
 type asked struct {
 	reserve.Request
 	verb        verb

@@ -211,8 +211,8 @@ func TestNodesWithReservations(t *testing.T) {
 	assert.NotNil(t, answer.Slots)
 }
 
-// Whoever may see a reservation is told its name where it is why a pod is refused. The message, which others read too,
-// does not name what is of another namespace.
+// A caller that may see a reservation gets its name where it is why a pod is refused. The message, which others read,
+// too, does not name what is of another namespace.
 func TestReservationsAsHolders(t *testing.T) {
 	f := newFixture(t, Limits{})
 	for i := 1; i <= 3; i++ {
@@ -327,7 +327,7 @@ func TestWatchSlots(t *testing.T) {
 	assert.Nil(t, change.Slot.By)
 }
 
-// A pending pod is told of capacity that is kept for pods like it.
+// The explanation of a pending pod names capacity that is kept for pods like it.
 func TestExplainPodWithAMatch(t *testing.T) {
 	f := newFixture(t, Limits{})
 	for i := 1; i <= 3; i++ {

@@ -30,7 +30,7 @@ type outcome struct {
 // retryAfter is when to ask a server again that is not ready, in seconds.
 const retryAfter = "1"
 
-// decide serves POST /reserve or /unreserve: it reads a gang, has it decided once,
+// decide serves POST /reserve or /unreserve: it reads a gang, decides on it once,
 // and answers.
 func (a *API) decide(v verb) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -89,7 +89,7 @@ func statusOf(err error) int {
 	}
 }
 
-// decideGang has a gang decided once, and answers repeats.
+// decideGang decides on a gang once, and answers repeats.
 func (a *API) decideGang(ctx context.Context, g *asked) (*reserver.Answer, error) {
 	fresh := func() (outcome, error) {
 		late, err := a.awaitRevision(ctx, g.minRevision)

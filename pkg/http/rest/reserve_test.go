@@ -75,7 +75,7 @@ func TestReserveAnswer(t *testing.T) {
 	assert.Equal(t, 2, f.Counted(t, "requests_total", "reserve", "200"))
 }
 
-// Capacity is kept for pods with ResourceClaims, and no device: whoever asks is told.
+// Capacity is kept for pods with ResourceClaims, and no device: the answer says so.
 func TestDRADevicesAreNotKept(t *testing.T) {
 	f := newFixture(t, Limits{})
 	pod := aPod("a", "1", "1Gi")

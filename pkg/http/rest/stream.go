@@ -9,8 +9,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// batchPause is how long a watcher is sent nothing after a batch that had all there was. To wake a process for a change
-// costs more than all else, so the changes of that time are sent together.
+// batchPause is how long nothing is sent to a watcher after a batch that had all there was. To wake a process for a
+// change costs more than all else, so the changes of that time are sent together.
 const batchPause = 10 * time.Millisecond
 
 // stream sends a watcher lines of reserver.WatchBatch. After the first error, which is that the client has gone or is
@@ -31,7 +31,7 @@ func (a *API) newStream(ctx context.Context, w http.ResponseWriter) *stream {
 	return &stream{api: a, w: w, control: http.NewResponseController(w), ctx: ctx, fail: fail}
 }
 
-// open reports whether there is somebody to send to, and the server goes on.
+// open reports whether the client is there, and the server goes on.
 func (s *stream) open() bool {
 	select {
 	case <-s.ctx.Done():

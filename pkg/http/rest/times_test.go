@@ -71,7 +71,7 @@ func TestTimesAreBounded(t *testing.T) {
 	}
 }
 
-// A step of the wall clock does not move the end of what is kept in memory. The end is told by the wall clock as it is
+// A step of the wall clock does not move the end of what is kept in memory. The end is shown by the wall clock as it is
 // now, and a repeat gets the answer that there was.
 func TestStepOfTheWallClock(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {

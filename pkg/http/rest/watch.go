@@ -20,7 +20,7 @@ const (
 	entrySize     = 512   // bytes of a node, allocation or slot in a snapshot, more or less
 	// snapshotTime is how long a watcher may take to accept a snapshot, whose memory others wait for.
 	snapshotTime = time.Minute
-	// watchParts is how many host ports, devices and consumers are told at one time. A pod that is made with a node may
+	// watchParts is how many host ports, devices and consumers are sent at one time. A pod that is made with a node may
 	// have as many ports as there are: a thousand such pods would be more than a watcher takes at once.
 	watchParts = 20_000
 )
@@ -184,7 +184,7 @@ func (s *stream) follow(revision uint64, wake <-chan struct{}) {
 	}
 }
 
-// eventsSince returns the changes after a revision that are told at one time, at most limit. into is memory for them.
+// eventsSince returns the changes after a revision that are sent at one time, at most limit. into is memory for them.
 func (a *API) eventsSince(into []ledger.Event, after uint64, limit int) (events []ledger.Event, ok bool) {
 	events, ok = a.o.Ledger.EventsSince(into[:0], after, limit)
 	a.note()
@@ -193,7 +193,7 @@ func (a *API) eventsSince(into []ledger.Event, after uint64, limit int) (events 
 	})], ok
 }
 
-// atOnce returns how many of n entries are told at one time: at least one, at most so many, and no more than have
+// atOnce returns how many of n entries are sent at one time: at least one, at most so many, and no more than have
 // watchParts parts together.
 func atOnce(n, most int, parts func(i int) int) int {
 	n = min(n, most)
@@ -246,7 +246,7 @@ func (a *API) change(e *ledger.Event) (change reserver.WatchChange) {
 	return change
 }
 
-// newWatchSlot tells a change of a slot. Its consumers are not told: their
+// newWatchSlot returns a change of a slot, without its consumers: their
 // allocations name it.
 func newWatchSlot(table *resources.Table, c *steady.Clock, e *ledger.Event) *reserver.WatchSlot {
 	view := ledger.SlotView{

@@ -255,7 +255,7 @@ func TestTooManyWatchers(t *testing.T) {
 	f.watch("")
 }
 
-// A watcher that the journal has run past is told so, not left with a gap.
+// A watcher that the journal has run past is notified, not left with a gap.
 func TestWatchFallsBehind(t *testing.T) {
 	f := newFixture(t, Limits{})
 	old := f.ledger.Revision()

@@ -16,7 +16,7 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// policy lets the page load and ask nothing but what comes from where it came from, and no other page show it.
+// policy lets the page load and ask only what comes from its own origin, and keeps other pages from showing it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -69,7 +69,7 @@ func New(api http.Handler) *Handler {
 	return h
 }
 
-// contentType is by the name: what the machine's own tables say of scripts is not always so.
+// contentType is by the name: what the machine's own tables say of scripts is not always right.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".js":
@@ -124,7 +124,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask passes on what the page asks. Another site may not have a visitor's browser ask it.
+// ask passes on what the page asks. It refuses what other sites send by a visitor's browser.
 func (h *Handler) ask(w http.ResponseWriter, r *http.Request) {
 	node := strings.TrimPrefix(r.URL.Path, nodePrefix)
 	isNode := node != r.URL.Path && node != "" && !strings.Contains(node, "/")

@@ -15,7 +15,7 @@ import (
 const maxWithout = 100
 
 // whatIf turns GET /v1/whatif?pod=namespace/name&without=namespace/name into the question it stands for: would there be
-// capacity for a pod if others were gone? ?node= has it asked of one node.
+// capacity for a pod if others were gone? ?node= asks it of one node.
 func (h *Handler) whatIf(w http.ResponseWriter, r *http.Request) {
 	body, err := newQuestion(r.URL.Query())
 	if err != nil {

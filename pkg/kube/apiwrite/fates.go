@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 )
 
-// Fate is what the answer to a request says became of it.
+// Fate is what became of a request, according to its answer.
 type Fate uint8
 
 // The fates. The zero value is that of a request of unknown fate.
@@ -34,8 +34,8 @@ const (
 	NotSent
 )
 
-// Of tells what the error of a request about one object of a resource, named
-// as in URLs, says of its fate.
+// Of returns the fate of a request about one object of a resource, named
+// as in URLs, according to the error of the request.
 func Of(resource string, err error) Fate {
 	var status apierrors.APIStatus
 	var op *net.OpError
@@ -55,10 +55,9 @@ func Of(resource string, err error) Fate {
 	}
 }
 
-// classifyCode relies on the order in which the API server works: what it answers
-// with a 4xx it found out before it wrote anything. 409 is the exception: it also
-// answers that for errors of its storage, timeouts included, that it has no better
-// code for.
+// classifyCode relies on the order in which the API server works: it answers with
+// a 4xx before it writes anything. 409 is the exception: it also answers that for
+// errors of its storage, timeouts included, that it has no better code for.
 func classifyCode(code int) Fate {
 	switch {
 	case code == http.StatusTooManyRequests:
@@ -103,8 +102,8 @@ type Write struct {
 	Lost time.Time
 }
 
-// Sent notes what was answered to a request. One whose fate is unknown may have been
-// carried out, or may be waiting in the API server yet.
+// Sent records the fate of a request. One whose fate is unknown may have been
+// carried out, or may still be waiting in the API server.
 func (w *Write) Sent(at time.Time, said Fate) {
 	if said == Unknown || said == Conflict {
 		w.Lost = at

@@ -42,7 +42,7 @@ type Annotations struct {
 	Godel bool
 	// Matched is the slot the pod was bound with, of the pod's own namespace.
 	Matched ledger.SlotRef
-	// MatchedUID is the UID of the reservation that slot was of, or empty.
+	// MatchedUID is the UID of that slot's reservation, or empty.
 	MatchedUID types.UID
 }
 
@@ -133,7 +133,7 @@ func (i *Pod) matchedUID() types.UID {
 	return i.Annotations.MatchedUID
 }
 
-// Origin is what pods are told of the reservation they are bound with.
+// Origin is what a pod's annotations say of the reservation it is bound with.
 type Origin struct {
 	// UID is that of its object; empty where there is none yet, or it is not known.
 	UID types.UID
@@ -141,11 +141,11 @@ type Origin struct {
 	Godel bool
 }
 
-// Matching returns the annotations that tell which slot the pod is bound with; an
+// Matching returns the annotations that say which slot the pod is bound with; an
 // empty slot means none. They are written with the binding. A pod that was
 // created with such an annotation, as a copy of another one, and uses no slot
-// loses its value: after a restart it would be taken for true. origin tells of
-// the reservation of a name.
+// loses its value: after a restart it would be taken for true. origin returns
+// the Origin of a reservation by its name.
 func (i *Pod) Matching(slot ledger.SlotRef, origin func(namespace, name string) Origin) map[string]string {
 	if slot == (ledger.SlotRef{}) {
 		if i.Matched() == (ledger.SlotRef{}) {

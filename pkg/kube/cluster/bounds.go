@@ -3,8 +3,8 @@ package cluster
 import v1 "k8s.io/api/core/v1"
 
 // The author of a pod chooses most of these texts, and the API server takes more than a megabyte of them. A thousand
-// such pods would fill the server's memory. So a text that is longer than all that it could be equal to is cut, and the
-// rest of it that is kept equals nothing.
+// such pods would fill the server's memory. So a text is cut where it is longer than all that it could be equal to.
+// What is kept of it then equals nothing.
 const (
 	maxText   = 253  // of names, as the API server bounds them
 	maxCaller = 1024 // of users, who have names of all kinds
@@ -14,7 +14,7 @@ const (
 	maxChoice = 4 << 10
 )
 
-// fewLabels are labels that are kept.
+// fewLabels returns the labels that are kept, nil where their size is above maxChoice.
 func fewLabels(labels map[string]string) map[string]string {
 	if sizeOf(labels) > maxChoice {
 		return nil

@@ -47,8 +47,8 @@ func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 func (c *Cache) Reader() Reader { return c.reader }
 
 // Run lists and watches until ctx ends; nothing reaches the ledger after that. See
-// WaitForSync. Nodes come first: pods may name resources that no node offers, and only so many of those are counted. So
-// it has to be known before what the nodes offer.
+// WaitForSync. Nodes come first, because it has to be known what they offer: pods may name resources that no node
+// offers, and only so many of those are counted.
 func (c *Cache) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { c.nodeWatch.run(ctx, &v1.Node{}, c.nodeSink()) })
@@ -74,8 +74,8 @@ func (c *Cache) WaitForSync(ctx context.Context) error {
 	return c.podWatch.synced.Wait(ctx)
 }
 
-// replaced records that a full state of one kind is in: the first one, or one after a gap, whose changes are those
-// after a revision.
+// replaced records that a full state of one kind is in: the first one, or one after a gap. Its changes are those after
+// revision since.
 func (c *Cache) replaced(kind *watched, objects int, since uint64) {
 	kind.pulse.Heard()
 	kind.objects.Store(int64(objects))

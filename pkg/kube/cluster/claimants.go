@@ -6,7 +6,7 @@ import (
 )
 
 // claimants are the pods that name claims of devices, by namespace, kept in step with the pods by Pods.list. A server
-// that takes over is told of every claim there is, so no claim may cost a walk over the claimants of others.
+// that takes over receives every claim there is, so no claim may cost a walk over the claimants of others.
 type claimants map[string]*namespaceClaimants
 
 type namespaceClaimants struct {
@@ -14,7 +14,7 @@ type namespaceClaimants struct {
 	byClaim map[string]map[*Pod]struct{}
 }
 
-// set takes in the state of the pod of a name; r is nil where it is gone.
+// set records the state of the pod of a name; r is nil where it is gone.
 func (c claimants) set(k podKey, r *Pod) {
 	of := c[k.namespace]
 	if of != nil {

@@ -18,10 +18,10 @@ type ComparerOptions struct {
 	// Interval is the time between looks at the cache, LiveInterval that between
 	// looks that list everything from the API server.
 	Interval, LiveInterval time.Duration
-	// OnDrift is told after every look how many differences of each kind there
-	// were, those of looks before that could not be repaired and 0 included. After
-	// a look that could not read all it had to, it is told no 0. It must not call
-	// the Comparer.
+	// OnDrift is called after every look with how many differences of each kind
+	// there were, including 0, and including those of earlier looks that could not
+	// be repaired. After a look that could not read all it had to, it is not called
+	// with 0. It must not call the Comparer.
 	OnDrift func(kind Kind, differences int)
 	Logger  logrus.FieldLogger
 }
@@ -59,7 +59,7 @@ type suspicion struct {
 	kind Kind
 	pod  ledger.PodRef // empty for nodes
 	node string        // empty for pods
-	live bool          // only the API server can tell
+	live bool          // only the API server knows
 }
 
 // source is where a suspicion was found.
@@ -156,7 +156,7 @@ func (c *Comparer) find(ctx context.Context, live bool) (map[suspicion]source, e
 }
 
 // report counts differences by kind and logs them. A look that was not complete
-// tells only of what it found.
+// reports only what it found.
 func (c *Comparer) report(differences []Difference, complete bool) {
 	counts := map[Kind]int{}
 	for i, d := range differences {

@@ -21,7 +21,7 @@ type Constraints struct {
 	nodeSelector map[string]string
 	affinity     *v1.NodeSelector // what the node must be
 	tolerations  []v1.Toleration
-	// others is what the pod asks for that a node's own labels and taints do not tell, or that is not kept, if anything.
+	// others is what the pod asks for that a node's own labels and taints do not show, or that is not kept, if anything.
 	others string
 }
 
@@ -36,7 +36,7 @@ func constraintsOf(pod *v1.Pod) *Constraints {
 	return c
 }
 
-// asksOthers says what of a pod makes it depend on other pods where it can be, but for those that count in the ledger
+// asksOthers says what makes the possible nodes of a pod depend on other pods, except those that count in the ledger
 // (resources.Apart), on volumes or on devices of DRA; "" for most pods.
 func asksOthers(pod *v1.Pod) string {
 	spec := &pod.Spec
@@ -84,8 +84,8 @@ func asksFeatures(spec *v1.PodSpec) bool {
 	})
 }
 
-// Accepts returns whether a node is one that the pod may be on, going by the node's labels and taints alone.
-// The taint of a cordoned node is the ledger's matter. Nil, of a pod that has its node, accepts none.
+// Accepts returns a function that reports whether the pod may be on a node, by the node's labels and taints alone. The
+// ledger judges the taint of a cordoned node. With nil, of a pod that has its node, it accepts no node.
 func (c *Constraints) Accepts() func(node *Node) bool {
 	if c == nil {
 		return func(*Node) bool { return false }
@@ -125,8 +125,8 @@ func (c *Constraints) Same(o *Constraints) bool {
 		})
 }
 
-// NodesDecide reports whether a node's labels, taints and capacity are all there is to judge it by, with what other
-// pods there say of those that they must not be with.
+// NodesDecide reports whether a node is judged by nothing but its labels, taints and capacity, and the anti-affinity of
+// other pods there.
 func (c *Constraints) NodesDecide() bool { return c != nil && c.others == "" }
 
 // Others says what of a pod that has no node makes it depend on more than that; "" for most pods.

@@ -54,8 +54,8 @@ func (m *DeviceAnnotations) Template(k int) string {
 // because it asks for them by count.
 func (m *DeviceAnnotations) Asks() bool { return m != nil && (len(m.Claims) > 0 || m.Err != "") }
 
-// ReadDeviceAnnotations reads the annotations of a pod; nil means that it claims no devices and has none,
-// as nearly all pods do not.
+// ReadDeviceAnnotations reads the annotations of a pod. It returns nil for a pod that claims no devices and has none,
+// as for nearly all pods.
 func ReadDeviceAnnotations(pod *v1.Pod) *DeviceAnnotations {
 	text, given := pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation],
 		pod.Annotations[v1alpha1.ExtendedResourcesAnnotation]
@@ -86,8 +86,8 @@ func ReadDeviceAnnotations(pod *v1.Pod) *DeviceAnnotations {
 	return marks
 }
 
-// NewDeviceAnnotations returns what a text says that stands in a pod's annotation extended-resource-claims, whatever
-// containers the pod has; nil where it names no claims.
+// NewDeviceAnnotations returns what a text in a pod's annotation extended-resource-claims says, whatever containers the
+// pod has; nil where it names no claims.
 func NewDeviceAnnotations(pod ledger.PodRef, text string) *DeviceAnnotations {
 	asked, err := devices.ReadAsked(text)
 	switch {
@@ -110,15 +110,15 @@ func NewDeviceAnnotations(pod ledger.PodRef, text string) *DeviceAnnotations {
 	return marks
 }
 
-// hasContainer reports whether a pod has a container of a name. Of a copy in a request the names may not be known.
+// hasContainer reports whether a pod has a container of a name. In a copy in a request the names may not be known.
 func hasContainer(spec *v1.PodSpec, name string) bool {
 	named := func(c v1.Container) bool { return c.Name == name || c.Name == "" }
 	return len(spec.Containers) == 0 || slices.ContainsFunc(spec.Containers, named) ||
 		slices.ContainsFunc(spec.InitContainers, named)
 }
 
-// Tell returns how the annotation extended-resources tells a pod what it was given. What it was given for what it asks
-// for by count is no container's in particular, and comes last.
+// Tell returns the text of the annotation extended-resources, which says what a pod was given. Devices for what it asks
+// for by count belong to no particular container, and come last.
 func (m *DeviceAnnotations) Tell(given []ledger.GivenDevices) string {
 	var all, byCount []string
 	byClaim := map[string][]string{}
@@ -181,7 +181,7 @@ func (m *DeviceAnnotations) GivenIDs(counts []int) string {
 	return strings.Join(ids, ",")
 }
 
-// byClaim returns the IDs of each claim, nil where what is said of the containers does not belong to the claims.
+// byClaim returns the IDs of each claim, nil where the sections of the containers do not match the claims.
 func (m *DeviceAnnotations) byClaim(sections [][]string, counts []int) [][]string {
 	if len(sections) != len(m.Containers) || len(counts) != len(m.Claims) {
 		return nil
@@ -202,10 +202,10 @@ func (m *DeviceAnnotations) byClaim(sections [][]string, counts []int) [][]strin
 	return ids
 }
 
-// Given adds to the annotations that are written with the pod's binding the devices it
-// was given. A pod that was created with that annotation, as a copy of another one,
-// gets its own in place of it. annotations may be nil, and is not changed where the pod
-// claims no devices and was given none.
+// Given adds the devices that the pod was given to the annotations that are written
+// with its binding. A pod that was created with that annotation, as a copy of another
+// one, gets its own in place of it. annotations may be nil, and is not changed where
+// the pod claims no devices and was given none.
 func (i *Pod) Given(annotations map[string]string, given []ledger.GivenDevices) map[string]string {
 	if i.Devices == nil && len(given) == 0 {
 		return annotations

@@ -33,17 +33,17 @@ var allKinds = []Kind{
 	MissingNode, StaleNode, WrongNodeAmount, WrongNodeState,
 }
 
-// Difference is one thing the ledger had otherwise than the cluster.
+// Difference is one thing in which the ledger differed from the cluster.
 type Difference struct {
 	Kind Kind
 	Pod  ledger.PodRef // empty for differences of nodes
 	Node string        // the allocation's node, or where there is no allocation the pod's
 	// Ledger and Cluster say in words what each side had.
 	Ledger, Cluster string
-	// Live tells that the cluster's side was read from the API server, not from
+	// Live says that the cluster's side was read from the API server, not from
 	// the cache.
 	Live bool
-	// Repaired tells that the ledger agrees now.
+	// Repaired says that the ledger agrees now.
 	Repaired bool
 }
 
@@ -100,7 +100,7 @@ func diagnoseNode(known, node *ledger.NodeObservation) Kind {
 	}
 }
 
-// observed is what the ledger was told of a node that it shows; nil where that does not exist.
+// observed returns the observation that the ledger has of a node it shows; nil where the node does not exist.
 func observed(t *resources.Table, view *ledger.NodeView) *ledger.NodeObservation {
 	if !view.Exists {
 		return nil

@@ -4,11 +4,11 @@
 //     the order of the API server (docs/decisions/0002). CatchUp waits until the ledger has what the API server has
 //     now.
 //   - Reader makes the compact form of a pod, wherever one comes from.
-//   - Pods and Nodes are what is known of them, members.go who is in which gang, claimants.go who names which device
-//     claims.
+//   - Pods and Nodes are what is known of them, members.go which pods are in which gang, claimants.go which pods name
+//     which device claims.
 //   - Comparer checks the ledger against the cache and the API server, and repairs what persists.
 //
-// What is seen, and what the ledger is told; what is missing after a gap in the watch was deleted:
+// What is seen, and the call that reports it to the ledger; what is missing after a gap in the watch was deleted:
 //
 //	pod bound, phase not Succeeded or Failed   ObservePod (terminating pods too)
 //	pod without a node                         ObserveUnbound, which releases no allocation
@@ -19,7 +19,7 @@
 //	other UID under a known name               the former object is removed first
 //
 // Cache.apply makes a change of the stores and the ledger one step: only the reflectors and the Comparer's repairs take
-// it, for one object at a time. Lookups take the read lock of one shard. Others are told of pods with no lock held.
+// it, for one object at a time. Lookups take the read lock of one shard. Pods are reported to others with no lock held.
 //
 // What may be touched: this package decides which facts lead to which observation. pkg/ledger decides what one does.
 package cluster

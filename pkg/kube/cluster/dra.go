@@ -12,11 +12,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// DRAOffer says for which resources that pods ask for by count a ResourceSlice puts devices on some nodes.
+// DRAOffer says for which resources a ResourceSlice puts devices on some nodes. Pods ask for these by count.
 type DRAOffer struct {
 	Node     string           // one node, or empty
 	Selector *v1.NodeSelector // where Node is empty: the nodes; nil for all of them
-	// Resources are the names, those of spec.extendedResourceName of DeviceClasses and those by their own names.
+	// Resources are the names: spec.extendedResourceName of DeviceClasses, and those by the names of the classes.
 	Resources []v1.ResourceName
 }
 
@@ -105,8 +105,8 @@ func (d *draOffers) forget(slice string, offers []draOffer) {
 	}
 }
 
-// on returns what DRA gives devices for on a node, in order. What the node's status.capacity has is its device
-// plugin's, which is away where none of it is allocatable: kube-scheduler takes that for DRA's, and finds no devices.
+// on returns the resources that DRA has devices for on a node, in order. Those in the node's status.capacity are its
+// device plugin's, which is away where none is allocatable: kube-scheduler takes them for DRA's, and finds no devices.
 func (d *draOffers) on(t *resources.Table, node *Node) (columns []resources.Column) {
 	for _, named := range []map[string]bool{d.byNode[node.Name], d.wide} {
 		for slice := range named {
@@ -143,14 +143,14 @@ func appendDRA(columns []resources.Column, t *resources.Table, node *Node, names
 	return columns
 }
 
-// tellNode tells the ledger what is known of a node. c.apply is held.
+// tellNode reports what is known of a node to the ledger. c.apply is held.
 func (c *Cache) tellNode(r *Node) {
 	o := r.observation()
 	o.DRA = c.dra.on(c.reader.Table, r)
 	c.ledger.ObserveNode(*o)
 }
 
-// pluginAway returns what a node has by status.capacity and offers none of: its device plugin is away.
+// pluginAway returns the resources in a node's status.capacity of which it offers none: their device plugin is away.
 func pluginAway(status *v1.NodeStatus) (names []v1.ResourceName) {
 	for _, name := range slices.Sorted(maps.Keys(status.Capacity)) {
 		capacity, allocatable := status.Capacity[name], status.Allocatable[name]

@@ -14,8 +14,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// CompareLive compares any ledger's pods and nodes with consistent lists from the API server. listed is told of every
-// pod, differs of every difference. What is being written shows up as well: only what is still there at
+// CompareLive compares any ledger's pods and nodes with consistent lists from the API server. listed is called with
+// every pod, differs with every difference. Changes under way show up as well: only what is still there at
 // a later look is a difference.
 func CompareLive(ctx context.Context, l ledger.Reader, client kubernetes.Interface, listed func(*Pod),
 	differs func(Difference),

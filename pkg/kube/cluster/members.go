@@ -18,8 +18,8 @@ type gangs struct {
 	byKey  map[kinds.Key]*gang
 	nextID uint64
 	done   *lru.Cache // by key: done, of gangs without members
-	// succeeded are members that have been seen so before they were deleted, and are still there. The API server says of
-	// each pod that it is being deleted before it is gone, whatever its grace period.
+	// succeeded are members that are still there, and were seen to have succeeded before they were deleted. The API server
+	// reports of each pod that it is being deleted before it is gone, whatever its grace period.
 	succeeded map[types.UID]bool
 }
 
@@ -31,7 +31,7 @@ type done struct {
 	tasks  map[string]string  // by name
 }
 
-// So many gangs without members have some that are done and gone, and each gang so many, at most.
+// mostGangsDone bounds how many gangs without members have a done, and mostDone how many members a done has.
 const (
 	mostGangsDone = 256
 	mostDone      = 256
@@ -48,14 +48,14 @@ type gang struct {
 	says     map[kinds.Mark]said // what the members say
 	owners   map[types.UID]int
 	done     *done // nil where there are none
-	// scheduler is that of the member that was seen last of those that have a node, and before there are any of all.
+	// scheduler is that of the last seen member that has a node; while none has one, that of the last seen member.
 	scheduler string
-	// caller is who had the member bound that was seen last of those that have a node.
+	// caller is the caller of the last seen member that has a node.
 	caller string
 }
 
 // said is what is known of the members that say the same of their gang: how many there are, how many of them have a
-// node or have succeeded, and when the newest that there was is from, in Unix seconds.
+// node or have succeeded, and when the newest that there ever was was created, in Unix seconds.
 type said struct {
 	members, begun int
 	newest         int64
@@ -67,7 +67,7 @@ func newGangs() gangs {
 	}
 }
 
-// set takes in the state of the pod of a name; r is nil where it is gone. A gang keeps its place while it has members.
+// set records the state of the pod of a name; r is nil where it is gone. A gang keeps its place while it has members.
 func (g *gangs) set(k podKey, r *Pod) {
 	held := g.of[k]
 	if held != nil && r != nil && r.Ref.UID != held.Ref.UID { // the watch did not see it go
@@ -97,7 +97,7 @@ func (g *gangs) set(k podKey, r *Pod) {
 	}
 }
 
-// comes forgets members that are done and gone where a pod that is there is one of another run.
+// comes forgets members that are done and gone where a pod is a member of another run.
 func (g *gangs) comes(name string, r, held *Pod) {
 	key := r.Gang.Key(r.Ref.Namespace)
 	gone := g.gone(key)
@@ -111,8 +111,8 @@ func (g *gangs) comes(name string, r, held *Pod) {
 	}
 }
 
-// isDone remembers a member that is done and gone. Of pods without a controller nobody can tell whether it is another
-// run.
+// isDone remembers a member that is done and gone. For pods without a controller it cannot be known whether a pod is of
+// another run.
 func (g *gangs) isDone(name string, held *Pod) {
 	if held.Gang.Owner == "" {
 		return
@@ -240,8 +240,8 @@ func (s *Pods) GangTasks(key kinds.Key) map[string]int {
 
 // Gang returns the members of a gang that wait for a node and may be bound (none that has a scheduling gate), in no
 // order, how many have a node and have not finished, and how many have succeeded, of which some may be gone. Those that
-// are being deleted count only where they have succeeded: a gang that is made anew under its name has not started
-// because its former pods still end.
+// are being deleted count only where they have succeeded: former pods that are still ending do not mean that a gang
+// that is made anew under its name has started.
 func (s *Pods) Gang(key kinds.Key) (pending []*Pod, bound, finished int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -256,8 +256,8 @@ func (s *Pods) Gang(key kinds.Key) (pending []*Pod, bound, finished int) {
 	return pending, g.bound, g.finished + s.gangs.gone(key).count()
 }
 
-// GangSize is how many members a gang has that wait for a node, that have one, and that have succeeded, as Gang has
-// them. Scheduler is that of one of them, of one with a node if there are any, and Caller who had one of them bound, as
+// GangSize is how many members a gang has that wait for a node, that have one, and that have succeeded, as Gang returns
+// them. Scheduler is that of one of them, of one with a node if there are any. Caller is that of one with a node, as
 // far as that is known.
 type GangSize struct {
 	Pending, Bound, Finished int
@@ -282,14 +282,14 @@ func (s *Pods) GangSize(key kinds.Key) GangSize {
 type Word struct {
 	kinds.Mark
 
-	// Agreed: no two of those that count say different things. Settled: members that say something else do not come to
-	// count, as some have begun, which have a node or have succeeded, or as there are none.
+	// Agreed: all members that count say the same. Settled: members that say something else will not come to count,
+	// because some have begun, which have a node or have succeeded, or because there are none.
 	Agreed, Settled bool
 }
 
 // GangSays returns what the members of a gang say of it. Those that have begun count, if there are any, and else the
-// newest; of several the one that says less. asks is a member that the watch may not have brought yet, nil where there
-// is none. known is false where the gang has no members.
+// newest; among several, the one with the lowest minimum. asks is a member that the watch may not have brought yet, nil
+// where there is none. known is false where the gang has no members.
 func (s *Pods) GangSays(key kinds.Key, asks *Pod) (word Word, known bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -324,7 +324,7 @@ func (s *Pods) GangSays(key kinds.Key, asks *Pod) (word Word, known bool) {
 	return word, all > 0
 }
 
-// GangKeys yields the gangs that have members, those first that were seen first. No lock is held while it yields.
+// GangKeys yields the gangs that have members, in the order they were first seen. No lock is held while it yields.
 func (s *Pods) GangKeys() iter.Seq[kinds.Key] {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

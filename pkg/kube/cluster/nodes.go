@@ -3,17 +3,17 @@ package cluster
 import "github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 
 // Nodes are the nodes of a cluster in compact form, as far as the watch has brought them: what nodes are chosen by, and
-// what the ledger is told of them. Make one with NewNodes. Lookups are safe for concurrent use. Only the Cache writes,
-// with Cache.apply held, so that the ledger is told, too.
+// what the ledger records of them. Make one with NewNodes. Lookups are safe for concurrent use. Only the Cache writes,
+// with Cache.apply held, so that the ledger has the change, too.
 type Nodes struct{ byName shard[string, Node] }
 
 // NewNodes returns an empty store.
 func NewNodes() *Nodes { return &Nodes{shard[string, Node]{kept: map[string]*Node{}}} }
 
-// Put takes in a state of a node, in the place of the one that had its name.
+// Put stores a state of a node, in the place of the one that had its name.
 func (s *Nodes) Put(node *Node) { s.byName.set(node.Name, node) }
 
-// Remove takes out the node of a name.
+// Remove removes the node of a name.
 func (s *Nodes) Remove(name string) { s.byName.remove(name) }
 
 // Node returns the node of a name; ok is false where there is none. The result is shared and must not be changed.

@@ -54,7 +54,7 @@ func (c *Cache) applyNode(r *Node) {
 		return
 	}
 	if held != nil && held.UID != r.UID {
-		// Deleted and made anew within a gap: who follows the ledger sees both.
+		// Deleted and made anew within a gap: followers of the ledger see both.
 		// The use of the pods on it stays.
 		c.ledger.RemoveNode(held.Name)
 	}

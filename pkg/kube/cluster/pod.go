@@ -10,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Pod is the compact form of a pod: who it is, who schedules it, where it is and what it
+// Pod is the compact form of a pod: which it is, who schedules it, where it is and what it
 // counts for. All pods of a cluster are kept in memory in this form, so a field belongs
 // here only if a decision, a log line or an answer needs it for every pod. It is not
 // changed once made, so it may be shared.
@@ -22,7 +22,7 @@ type Pod struct {
 	Created         int64  // Unix seconds; the time to bind is counted from here
 	Node            string // spec.nodeName; empty until bound
 	Scheduler       string // spec.schedulerName
-	Caller          string // the caller that had a bound pod bound, or that asks about a pod without a node
+	Caller          string // the caller whose request bound the pod, or that asks about a pod without a node
 	Priority        int32
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
 	Deleting        bool // has a deletionTimestamp: it uses its capacity until it is gone
@@ -45,15 +45,15 @@ type Pod struct {
 	// HasClaims: a pod without a node names ResourceClaims. Its scheduler writes what they are given into its status just
 	// before it binds the pod.
 	HasClaims bool
-	// Controller is what controls the pod: of a Deployment's pods the Deployment,
+	// Controller is what controls the pod: for a Deployment's pods the Deployment,
 	// not the ReplicaSet.
 	Controller Controller
 	// Annotations are the pod's annotations of reservations; nil for nearly all pods.
 	Annotations *Annotations
 	// Devices are the pod's annotations of devices; nil for nearly all pods.
 	Devices *DeviceAnnotations
-	// Gang is what the pod says of the gang it is a member of; nil for nearly all pods. One that failed is of no use to
-	// its gang and a member no more.
+	// Gang is what the pod says of the gang it is a member of; nil for nearly all pods. A pod that failed is of no use to
+	// its gang, and is no member any more.
 	Gang *kinds.Mark
 	// Labels are the pod's labels as long as it has no node: they choose the
 	// reservations it may use.
@@ -72,7 +72,7 @@ type Scheduling uint8
 // What the condition PodScheduled may say.
 const (
 	NotTried      Scheduling = iota // nothing, or something else than the next two
-	Unschedulable                   // its scheduler found no node for it, which autoscalers make nodes for
+	Unschedulable                   // its scheduler found no node for it; autoscalers make nodes for such pods
 	HeldBack                        // the same, with the reason v1alpha1.PodReasonHeldBack
 )
 
@@ -80,7 +80,7 @@ const (
 type Reader struct {
 	// Table has the columns that requests are counted in.
 	Table *resources.Table
-	// Gangs says which pods are members of gangs; nil has none of them be one.
+	// Gangs says which pods are members of gangs; with nil none is.
 	Gangs *kinds.Table
 }
 
@@ -163,7 +163,7 @@ func schedulingOf(pod *v1.Pod) Scheduling {
 // Bound reports whether the pod uses capacity on a node.
 func (i *Pod) Bound() bool { return i.Node != "" && !i.Finished }
 
-// WithCaller returns the pod as a caller asks about it, who pays for it.
+// WithCaller returns the pod as a caller asks about it; that caller pays for it.
 func (i *Pod) WithCaller(caller string) *Pod {
 	if i.Node != "" || i.Caller == caller {
 		return i
@@ -173,7 +173,7 @@ func (i *Pod) WithCaller(caller string) *Pod {
 	return &asked
 }
 
-// Placement asks for capacity for the pod on a node, or anywhere where that is empty.
+// Placement returns a request for capacity for the pod on a node, or anywhere where node is empty.
 func (i *Pod) Placement(node string) ledger.Placement {
 	p := ledger.Placement{
 		Pod: i.Ref, Node: node, Request: i.Request, Scheduler: i.Scheduler, Caller: i.Caller, Priority: i.Priority,
@@ -184,7 +184,7 @@ func (i *Pod) Placement(node string) ledger.Placement {
 	return p
 }
 
-// Observation is what the ledger is told of the pod once it is bound.
+// Observation returns what the ledger records of the pod once it is bound.
 func (i *Pod) Observation() ledger.PodObservation {
 	return ledger.PodObservation{
 		Pod: i.Ref, Node: i.Node, Request: i.Request, Scheduler: i.Scheduler, Caller: i.Caller,

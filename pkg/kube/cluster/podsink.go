@@ -30,11 +30,11 @@ func (c podFollower) remove(last *Pod) {
 
 func (c podFollower) seen(version uint64) { c.Seen(version) }
 
-// replace takes in a full state. What went in a gap of the watch is given back first.
+// replace records a full state. What was deleted in a gap of the watch is released first.
 func (c podFollower) replace(records []*Pod, version uint64) {
 	since := c.ledger.Revision()
 	c.removeAbsentPods(records, version)
-	var nominated []podChange // what they lack can be told once all others are known
+	var nominated []podChange // what they lack is known only once all others are
 	for _, r := range records {
 		if change, ok := c.observePod(r); ok && change.renominated() {
 			nominated = append(nominated, change)
@@ -62,7 +62,7 @@ func (c *Cache) removeAbsentPods(records []*Pod, version uint64) {
 	}
 }
 
-// podChange is what became of one pod, to be told.
+// podChange is what became of one pod, to be reported.
 type podChange struct {
 	from     *Pod // held before under the pod's name; may be a former pod
 	to       *Pod // nil: the pod is gone
@@ -70,7 +70,7 @@ type podChange struct {
 	observed ledger.Observed
 }
 
-// observePod records a state of a pod and tells of it. ok is false where it is older than what is held.
+// observePod records a state of a pod and reports it. ok is false where it is older than what is held.
 func (c *Cache) observePod(r *Pod) (change podChange, ok bool) {
 	c.apply.Lock()
 	change, ok = c.applyPod(r)
@@ -90,7 +90,7 @@ func (p *podChange) renominated() bool {
 	return p.to.Node == "" && !p.to.Finished && p.to.Nominated != before
 }
 
-// removePod records that a pod was deleted and tells of it. last is the
+// removePod records that a pod was deleted and reports it. last is the
 // pod's last state.
 func (c *Cache) removePod(pod ledger.PodRef, last *Pod, version uint64) {
 	c.apply.Lock()
@@ -133,9 +133,9 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) pod
 	return podChange{from: held, gone: pod}
 }
 
-// end tells the ledger that a pod uses its capacity no more: it was deleted, or has
-// finished while it was being deleted. Options.Keep may have a slot keep the capacity, in
-// the same step. c.apply is held.
+// end reports to the ledger that a pod uses its capacity no more: it was deleted, or has
+// finished while it was being deleted. Where Options.Keep returns a slot, that slot keeps
+// the capacity, in the same step. c.apply is held.
 func (c *Cache) end(last *Pod, version uint64) {
 	if last.Node != "" {
 		if slot, told, keep := c.options.Keep(last); keep {
@@ -167,8 +167,8 @@ func (c *Cache) tellLedger(r *Pod) ledger.Observed {
 	}
 }
 
-// ObserveUnbound tells a ledger of a pod that has no node. If capacity was reserved for the pod before it existed, for
-// another scheduler, that ends, and the log says so.
+// ObserveUnbound reports a pod that has no node to a ledger. If capacity was reserved for the pod before it existed,
+// for another scheduler, that ends, and the log says so.
 func ObserveUnbound(l ledger.Observer, log logrus.FieldLogger, pod *Pod) {
 	if n := l.ObserveUnbound(pod.Ref, pod.Scheduler); n > 0 {
 		log.WithFields(podFields(pod.Ref)).WithFields(logrus.Fields{"scheduler": pod.Scheduler, "slots": n}).
@@ -176,20 +176,20 @@ func ObserveUnbound(l ledger.Observer, log logrus.FieldLogger, pod *Pod) {
 	}
 }
 
-// observation is what the ledger is told of a bound pod. A pod that says nothing of devices may have some all the same:
-// its annotations can be taken off.
+// observation returns what the ledger records of a bound pod. A pod whose annotations name no devices may have some all
+// the same: the annotations can be removed.
 func (c *Cache) observation(r *Pod) ledger.PodObservation {
 	o := r.Observation()
 	o.Devices = c.options.Devices(r)
 	return o
 }
 
-// ObserveDevices tells the ledger anew of the bound pods that have devices. It is called when it is known which devices
-// and claims there are.
+// ObserveDevices reports the bound pods that have devices to the ledger again. It is called when it is known which
+// devices and claims there are.
 func (c *Cache) ObserveDevices() { c.observeDevices(c.allPods()) }
 
-// ObserveClaimants tells the ledger anew of the bound pods that name a device claim, when the claim's object came, went
-// or was made anew. Devices of these pods may be known now that were not, or belong to another claim.
+// ObserveClaimants reports the bound pods that name a device claim to the ledger again, when the claim's object came,
+// went or was made anew. Devices of these pods may be known now that were not, or belong to another claim.
 func (c *Cache) ObserveClaimants(namespace, claim string) {
 	c.observeDevices(c.ClaimantsOf(namespace, claim))
 }
@@ -206,11 +206,11 @@ func (c *Cache) observeDevices(pods []*Pod) {
 	}
 }
 
-// tell tells others of a change. No lock is held.
+// tell reports a change to the callbacks of Options. No lock is held.
 func (c *Cache) tell(change podChange) {
 	from, to := change.from, change.to
 	if to == nil {
-		// A former pod of the name, and one that has finished, were told of before.
+		// A former pod of the name, and one that has finished, were reported before.
 		if from == nil || (from.Ref.UID == change.gone.UID && !from.Finished) {
 			c.options.OnPodGone(change.gone)
 		}

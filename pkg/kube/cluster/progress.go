@@ -72,7 +72,7 @@ type watched struct {
 	*reached
 	// objects is how many were in the last full state.
 	objects atomic.Int64
-	// relist has everything listed anew; nil before the first list.
+	// relist makes run list everything anew; nil before the first list.
 	relist atomic.Pointer[context.CancelFunc]
 }
 
@@ -94,15 +94,15 @@ func (w *watched) run(ctx context.Context, expected runtime.Object, store cache.
 }
 
 const (
-	// quickToList is how many objects are listed sooner than a watch tells how far it is.
+	// quickToList is how many objects are listed sooner than a watch reports how far it is.
 	quickToList = 10_000
 	// hurriedFor is how long to wait for the bookmark of a hurried watch until another one is begun.
 	hurriedFor = 4 * time.Second
 )
 
 // CatchUp returns once the ledger has all changes of pods and nodes that the API server had carried out
-// when it was called, or the error of ctx. Few objects are listed anew. Where they are many the watch is begun
-// anew, as only those tell soon how far they are: within one or two seconds.
+// when it was called, or the error of ctx. Few objects are listed anew. Where there are many, the watch is begun
+// anew, because only a new watch reports soon how far it is: within one or two seconds.
 func (c *Cache) CatchUp(ctx context.Context) error {
 	running, ctx := errgroup.WithContext(ctx)
 	for _, w := range []*watched{&c.podWatch, &c.nodeWatch} {
@@ -129,7 +129,7 @@ func (w *watched) catchUp(ctx context.Context) error {
 			w.pulse.Hurry(ctx)
 		}
 		waiting, cancel := context.WithTimeout(ctx, hurriedFor)
-		_ = w.wait(waiting, version) // has tells how it ended
+		_ = w.wait(waiting, version) // has reports how it ended
 		cancel()
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("waiting for the changes of %s up to version %d: %w", w.plural, version, err)
@@ -149,7 +149,7 @@ func (c *Cache) Troubles() map[string]error {
 	return troubles
 }
 
-// Ages returns how long ago anything was heard of each kind.
+// Ages returns how long ago anything was received of each kind.
 func (c *Cache) Ages() map[string]time.Duration {
 	return map[string]time.Duration{c.podWatch.plural: c.podWatch.pulse.Age(), c.nodeWatch.plural: c.nodeWatch.pulse.Age()}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Uncountable is the resource that a pod asks for whose real request cannot be
-// counted. No node offers it, so every decision on such a pod is a refusal that
+// Uncountable is the resource that a pod is shown to ask for where its real request
+// cannot be counted. No node offers it, so every decision on such a pod is a refusal that
 // names it.
 const Uncountable v1.ResourceName = "globalreserve.io/uncountable-request"
 
@@ -38,7 +38,7 @@ type Node struct {
 	version     uint64 // resourceVersion
 }
 
-// observation is what the ledger is told of the node; nil where there is none.
+// observation returns what the ledger records of the node, or nil.
 func (r *Node) observation() *ledger.NodeObservation {
 	if r == nil {
 		return nil
@@ -65,7 +65,7 @@ func (r *Node) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind
 func (r *Node) DeepCopyObject() runtime.Object { return r }
 
 // Compact makes the form of a pod that is kept. A pod whose request cannot be counted is
-// kept too: it exists, and whoever asks about it deserves an answer.
+// kept too: it exists, and requests about it need an answer.
 func (r Reader) Compact(pod *v1.Pod) *Pod {
 	info, err := r.NewPod(pod)
 	if err != nil {
@@ -128,8 +128,8 @@ func ofAutoscalers(all map[string]string) (kept map[string]string) {
 }
 
 // ParseVersion returns a resource version as a number. Resource versions of built-in
-// resources are decimal numbers that grow. It returns 0, which tells no order, for any
-// other text.
+// resources are decimal numbers that grow. It returns 0, which has no place in an order,
+// for any other text.
 func ParseVersion(s string) uint64 {
 	version, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {

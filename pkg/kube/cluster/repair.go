@@ -12,8 +12,8 @@ import (
 )
 
 // judgeAll settles suspicions and returns those that were true. It asks the API
-// server for maxLookups objects at most; the rest stay suspects, as do those that
-// could not be read, which the error tells of.
+// server for maxLookups objects at most. The rest stay suspects, as do those that
+// could not be read, which the error reports.
 func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion) ([]Difference, error) {
 	since := c.ledger.Revision()
 	var differences []Difference
@@ -102,7 +102,7 @@ func (c *Comparer) fetchNode(ctx context.Context, name string) (*Node, error) {
 }
 
 // judgePod compares once more, with nothing changing meanwhile, and repairs. sure
-// is false where only the API server can tell who is right.
+// is false where only the API server knows which side is right.
 func (c *Comparer) judgePod(s suspicion, live answer) (d *Difference, sure bool) {
 	d, change, sure := c.settlePod(s, live)
 	if change != nil {
@@ -141,7 +141,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 	}
 	change = c.repairPod(s.pod, record)
 	if ignored := change != nil && record.bound() && change.observed == ledger.ObservedNothing; ignored {
-		// The ledger was told that the pod is beyond this state.
+		// By what the ledger has recorded, the pod is beyond this state.
 		if !s.live {
 			return nil, change, false
 		}

@@ -112,7 +112,7 @@ func newRepelling() repelling {
 	return repelling{of: map[podKey]*Pod{}, terms: map[string]*repelled{}, in: map[string]map[string]*repelled{}}
 }
 
-// set takes in the state of the pod of a name; r is nil where it is gone.
+// set records the state of the pod of a name; r is nil where it is gone.
 func (s *repelling) set(k podKey, r *Pod) {
 	if held := s.of[k]; held != nil {
 		delete(s.of, k)
@@ -170,8 +170,8 @@ func (s *repelling) matching(pod *Pod) (list []*repelled) {
 	return list
 }
 
-// Repelled returns whether pods keep another one, which has no node, away from a node, as kube-scheduler's
-// InterPodAffinity has it (satisfyExistingPodsAntiAffinity).
+// Repelled returns a function that reports whether pods keep another one, which has no node, away from a node, as
+// kube-scheduler's InterPodAffinity does (satisfyExistingPodsAntiAffinity).
 func (s *Pods) Repelled(pod *Pod, nodes *Nodes) func(node *Node) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -211,7 +211,7 @@ func (s *Pods) anyOn(terms []*repelled, node string) bool {
 	return slices.ContainsFunc(terms, func(t *repelled) bool { return t.on[node] > 0 })
 }
 
-// maxCompared is how many terms a pod is compared with to tell which pods are alike.
+// maxCompared is how many terms a pod is compared with to find which pods are alike.
 const maxCompared = 256
 
 // RepelledAs returns a text that is the same for pods of a namespace which the same pods keep away.
@@ -237,7 +237,7 @@ func (i *Pod) HasClashes() bool {
 	return slices.ContainsFunc(i.repels, func(r repulsion) bool { return r.key == v1.LabelHostname })
 }
 
-// Clashes yields which pods these are, by namespace, where "" is all.
+// Clashes yields selectors of these pods, by namespace, where "" is all.
 func (i *Pod) Clashes() iter.Seq2[string, labels.Selector] {
 	return func(yield func(string, labels.Selector) bool) {
 		for k := range i.repels {

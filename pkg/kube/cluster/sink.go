@@ -6,14 +6,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// follower is told of the objects of a kind: compact forms (R) of the API's objects (T) are observed in order.
+// follower receives the objects of a kind in order, as compact forms (R) of the API's objects (T).
 type follower[T, R any] interface {
 	compact(object *T) *R
 	observe(r *R)
 	remove(last *R)
-	// replace takes in a full state: the first one, and later that after a gap in the watch.
+	// replace receives a full state: the first one, and later the one after a gap in the watch.
 	replace(all []*R, version uint64)
-	// seen is told that everything up to a resource version was reported.
+	// seen is called when everything up to a resource version was reported.
 	seen(version uint64)
 }
 
@@ -77,5 +77,5 @@ func (s sink[T, R]) Bookmark(resourceVersion string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. The comparer does what it would be for.
+// Resync implements cache.ReflectorStore. The Comparer does what it would be for.
 func (sink[T, R]) Resync() error { return nil }

@@ -90,7 +90,7 @@ func (c *Cache) source(
 				pulse.Failed(err)
 			}
 			if utilnet.IsConnectionRefused(err) && o.SendInitialEvents != nil {
-				// Where its first request meets that, a reflector waits in a way that a stop has to wait for, too
+				// After such an error of its first request, a reflector waits in a way that a stop has to wait for, too
 				// (watchList of client-go 0.37); after other errors it lists.
 				err = errors.New(err.Error())
 			}

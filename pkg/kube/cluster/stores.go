@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// podKey finds a pod the way people name it.
+// podKey identifies a pod by namespace and name.
 type podKey struct{ namespace, name string }
 
 func keyOf(r *Pod) podKey { return podKey{r.Ref.Namespace, r.Ref.Name} }
@@ -20,7 +20,7 @@ const podShards = 64
 
 // Pods are the pods of a cluster in compact form, as far as the watch has brought
 // them. Make one with NewPods. Lookups are safe for concurrent use. Only the Cache
-// writes, with Cache.apply held, so that the ledger is told, too.
+// writes, with Cache.apply held, so that the ledger has the change, too.
 type Pods struct {
 	seed   maphash.Seed
 	shards [podShards]shard[podKey, Pod]
@@ -53,14 +53,14 @@ func (s *Pods) shard(k podKey) *shard[podKey, Pod] {
 // find returns the pod of a name, nil where there is none.
 func (s *Pods) find(k podKey) *Pod { return s.shard(k).get(k) }
 
-// Put takes in a state of a pod, in the place of the one that had its name.
+// Put stores a state of a pod, in the place of the one that had its name.
 func (s *Pods) Put(r *Pod) {
 	k := keyOf(r)
 	s.shard(k).set(k, r)
 	s.list(k, r)
 }
 
-// Remove takes out a pod, which must be what is held under its name.
+// Remove removes a pod, which must be the one that is held under its name.
 func (s *Pods) Remove(held *Pod) {
 	k := keyOf(held)
 	s.shard(k).remove(k)
@@ -81,8 +81,8 @@ func (s *Pods) list(k podKey, r *Pod) {
 }
 
 // Pod returns the pod of a name; ok is false where there is none. The
-// result is shared and must not be changed. Of a pod whose request cannot be
-// counted (see PodError) it says that it asks for the resource Uncountable.
+// result is shared and must not be changed. A pod whose request cannot be
+// counted (see PodError) is shown to ask for the resource Uncountable.
 func (s *Pods) Pod(namespace, name string) (pod *Pod, ok bool) {
 	if r := s.find(podKey{namespace, name}); r != nil {
 		return r, true

@@ -32,9 +32,9 @@ type Times struct {
 	Lease, Renew, Retry time.Duration
 }
 
-// DefaultTimes are those of Kubernetes' own components. A cluster that would rather be
-// without a leader for a shorter time, and asks the API server more often, takes 4s, 3s
-// and 1s.
+// DefaultTimes are those of Kubernetes' own components. 4s, 3s and 1s are for a cluster
+// that would rather be without a leader for a shorter time, and ask the API server more
+// often.
 func DefaultTimes() Times {
 	return Times{Lease: 15 * time.Second, Renew: 10 * time.Second, Retry: 2 * time.Second}
 }
@@ -70,16 +70,16 @@ type Options struct {
 	Namespace string
 	// Clock has an Uptime that deadlines of the Lease run on.
 	Clock *steady.Clock
-	// Identity tells this process from all others.
+	// Identity distinguishes this process from all others.
 	Identity string
 	Times    Times
 	// Bind is the time limit of a request that binds a pod, and Object that of one that creates a Reservation. Where the
 	// API server does not refuse what comes late, the next leader waits for as long.
 	Bind, Object time.Duration
-	// Follow is called when another server is seen to lead, and again: this one can prepare itself to take over.
+	// Follow is called each time that another server is seen to lead: this one can prepare itself to take over.
 	Follow func()
-	// Stale says which kinds this server has not heard of for too long to decide, or "". The server does not take the
-	// Lease while there are some.
+	// Stale returns the kinds of which this server has received nothing for too long to decide, or "". The server does not
+	// take the Lease while there are some.
 	Stale func() string
 	// StandBy reports whether another server is there that may take over.
 	StandBy func() bool
@@ -90,8 +90,8 @@ type Options struct {
 	// Resume brings the account up to date. It is called when the Lease could not be renewed for some time, is renewed
 	// again, and no other server had it meanwhile. Decisions wait for it. Its ctx ends with the Lease.
 	Resume func(ctx context.Context) error
-	// Alone has this server decide without the Lease. Nothing but the administrator keeps
-	// a second server from deciding beside it.
+	// Alone makes this server decide without the Lease. Only the administrator keeps a second
+	// server from deciding beside it.
 	Alone bool
 	Log   logrus.FieldLogger
 }
@@ -113,14 +113,14 @@ const (
 // remembers may be wrong by now.
 var errLost = errors.New("the lease of the ledger is lost: another server may be deciding now")
 
-// errStale is why a server that decided has to end: it knows too little to decide, and gave the Lease up for another
-// server to.
+// errStale is why a server that decided has to end: it knows too little to decide, and gave the Lease up so that
+// another server can.
 var errStale = errors.New("this server may not know of the latest changes, and has given the lease of the ledger up")
 
 // ever is longer ago than anything.
 const ever = time.Duration(math.MaxInt64)
 
-// poll is how often those who do not lead look whether the Lease was given up.
+// poll is how often a server that does not lead looks whether the Lease was given up.
 const poll = 500 * time.Millisecond
 
 // Elector takes part in the election of the server that decides. Make one with New.
@@ -137,7 +137,7 @@ type Elector struct {
 	decides chan struct{}
 	moved   chan struct{} // see Moved
 	decided sync.Once     // closes decides
-	// followed is the server that led when Follow was called last. It is used by one goroutine.
+	// followed is the server that led when Follow was called last. One goroutine uses it.
 	followed string
 	// url and publicKey are those of Advertise.
 	url       string
@@ -165,14 +165,14 @@ func New(o Options) (*Elector, error) {
 	return e, nil
 }
 
-// Advertise says where other servers reach this one, and with which key it answers them. It must be called
+// Advertise sets where other servers reach this one, and with which key it answers them. It must be called
 // before Run, if at all.
 func (e *Elector) Advertise(url string, key v1alpha1.PublicKey) { e.url, e.publicKey = url, key }
 
 // Identity is the name under which this server takes part.
 func (e *Elector) Identity() string { return e.o.Identity }
 
-// Writes are how what this server decides is written.
+// Writes returns the Writes that carry out what this server decides.
 func (e *Elector) Writes() *Writes { return e.writes }
 
 // mayWrite reports whether this server leads or is about to, and no other server can lead yet.
@@ -381,7 +381,7 @@ func (e *Elector) resume(ctx context.Context, led *leadership) error {
 	return e.decide(ctx, led)
 }
 
-// decide has this server decide, and returns when its leadership has to end, or nil when ctx does.
+// decide makes this server decide. It returns an error when its leadership has to end, and nil when ctx does.
 func (e *Elector) decide(ctx context.Context, led *leadership) error {
 	led.state.Store(deciding)
 	e.decided.Do(func() { close(e.decides) })

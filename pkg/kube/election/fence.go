@@ -23,7 +23,7 @@ const (
 	// fenceSpread is how much longer another API server than the one that was asked may
 	// take.
 	fenceSpread = 250 * time.Millisecond
-	// probePod is a pod that there is not: a Binding for it can only be refused.
+	// probePod is a pod that does not exist: a Binding for it can only be refused.
 	probePod = "globalreserve-fence-probe"
 )
 
@@ -50,7 +50,7 @@ func (e *Elector) prove(ctx context.Context, term Term) (Fence, error) {
 	_ = wait.PollUntilContextTimeout(ctx, fencePoll, fenceTimeout, true, func(ctx context.Context) (bool, error) {
 		last = e.probe(ctx, term-1)
 		return refused(last), nil
-	}) // the last answer tells how it ended
+	}) // the last answer says how it ended
 	if ctx.Err() != nil {
 		return Fence{}, ctx.Err()
 	}
@@ -85,7 +85,7 @@ func (e *Elector) look(ctx context.Context, led *leadership) {
 		case apierrors.IsNotFound(answer), apierrors.IsForbidden(answer): // of the pod, or of the server's rights
 			now = noRefusal(answer)
 		default:
-			return // an answer tells
+			return // only these answers say anything of the fence
 		}
 	}
 	led.fence.Store(&now)

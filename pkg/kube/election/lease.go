@@ -14,7 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// termLabel is on the Lease, with the latest term: the LedgerTerm goes with the definition of its kind.
+// termLabel is on the Lease, with the latest term: the LedgerTerm is removed with the definition of its kind.
 const termLabel = v1alpha1.TermAnnotation
 
 // lease is the Lease, and knows for how long it is surely held.
@@ -32,18 +32,18 @@ type lease struct {
 	renewed atomic.Int64
 	// trouble is why the Lease could not be read or written the last time; nil: it could.
 	trouble atomic.Pointer[string]
-	// known is who holds it, as far as is known.
+	// known is its holder, as far as is known.
 	known atomic.Pointer[string]
-	// acquired is set when an election was won. It is used by one goroutine, as what follows is.
+	// acquired is set when an election was won. One goroutine uses it and what follows.
 	acquired bool
 	// seen is the Lease as another server wrote it last, and since when it is like that.
 	seen  resourcelock.LeaderElectionRecord
 	since time.Duration
 	// led is when another server was last seen to have it; 0: never.
 	led time.Duration
-	// restored is set where the version of the Lease went back: nothing that this server knows holds.
+	// restored is set where the version of the Lease went back: nothing that this server knows is valid then.
 	restored atomic.Bool
-	// over is set where that one did not give it up, until nothing that it has sent can be under way any more.
+	// over is set where the other server did not give it up, until nothing that it has sent can be under way any more.
 	over atomic.Bool
 	// others is called when the Lease turns out to be another server's.
 	others func()
@@ -141,8 +141,7 @@ func same(a, b *resourcelock.LeaderElectionRecord) bool {
 		a.LeaderTransitions == b.LeaderTransitions
 }
 
-// holder returns the identity of who holds the Lease, "" where that is nobody or is not
-// known.
+// holder returns the identity of the Lease's holder, "" where there is none or it is not known.
 func (l *lease) holder() string {
 	if known := l.known.Load(); known != nil {
 		return *known

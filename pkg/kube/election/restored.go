@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// errRestored is why a server has to end and start anew: what it has read may never have been. Its watches wait for
-// versions that are long gone, and tell it nothing.
+// errRestored is why a server has to end and start anew: what it has read may not be so any more. Its watches wait for
+// versions that are long gone, and bring nothing.
 var errRestored = errors.New("the resource version of the lease of the ledger went back: etcd was restored from a " +
 	"backup, and what this server knows is not what there is; it starts anew. API servers that have run since before " +
 	"that have to be restarted, too")
 
-// versions is the Leases of a namespace. It notes the version in each answer: that of the Lease, which its holder
-// writes every few seconds, only grows, whoever deletes it, unless etcd was restored. It is used by one goroutine.
+// versions is the Leases of a namespace. It records the version in each answer. The Lease, which its holder writes
+// every few seconds, has a version that only grows, even if deleted, unless etcd was restored. One goroutine uses it.
 type versions struct {
 	v1.LeaseInterface
 

@@ -35,7 +35,7 @@ func (t Term) Annotate(annotations map[string]string) map[string]string {
 // String is how a term is written.
 func (t Term) String() string { return strconv.FormatInt(int64(t), 10) }
 
-// managerPrefix is what the fence knows the writes of servers by; the term follows.
+// managerPrefix is how the fence recognizes the writes of servers; the term follows.
 const managerPrefix = "globalreserve-term-"
 
 // Manager returns the field manager of what is written in the term, by which the API server knows that a write is late:
@@ -63,8 +63,8 @@ func (t *OwnTerm) Get() Term { return Term(t.number.Load()) }
 
 func (t *OwnTerm) set(term Term) { t.number.Store(int64(term)) }
 
-// raise begins a term. It returns 0 where the cluster has no definition of LedgerTerm. It gives up where
-// somebody else raises it meanwhile; that another server tells of itself in the status is no reason to.
+// raise begins a term. It returns 0 where the cluster has no definition of LedgerTerm. It gives up where another server
+// raises the term meanwhile, but not where one only writes its own entry in the status.
 func (e *Elector) raise(ctx context.Context) (Term, error) {
 	known, err := e.remembered(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (e *Elector) raise(ctx context.Context) (Term, error) {
 	}
 }
 
-// remembered is the term that the Lease tells of, 0 where it tells of none.
+// remembered returns the term that the Lease records, 0 where it records none.
 func (e *Elector) remembered(ctx context.Context) (Term, error) {
 	lease, err := e.o.Client.CoordinationV1().Leases(e.o.Namespace).Get(ctx, LeaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -116,7 +116,7 @@ func (e *Elector) remembered(ctx context.Context) (Term, error) {
 // write writes a term after the last one and the one that is known, unless the object has changed since; last is nil
 // where there is none.
 func (e *Elector) write(ctx context.Context, last *v1alpha1.LedgerTerm, known Term) (*v1alpha1.LedgerTerm, error) {
-	// Not one more: a term must grow even where somebody deletes the object, and the Lease, or restores older ones.
+	// Not just one more: a term must grow even where somebody deletes the object, and the Lease, or restores older ones.
 	term := max(time.Now().Unix(), int64(known)+1)
 	if last == nil {
 		return e.o.Terms.Create(ctx, e.newTerm(term), metav1.CreateOptions{})
@@ -126,8 +126,8 @@ func (e *Elector) write(ctx context.Context, last *v1alpha1.LedgerTerm, known Te
 	return e.o.Terms.Update(ctx, next, metav1.UpdateOptions{})
 }
 
-// keep looks after the term of a leadership, whose object goes with the definition of its kind and may come back from a
-// backup: the fence needs it. errLost says that there is a later term.
+// keep maintains the object of a leadership's term: it is removed with the definition of its kind, may come back from a
+// backup, and the fence needs it. errLost says that there is a later term.
 func (e *Elector) keep(ctx context.Context) error {
 	if !e.o.Alone && !e.lease.held() {
 		return nil // it may be for another server to do

@@ -17,7 +17,7 @@ func (t Times) write() time.Duration { return t.Retry - t.Retry/4 }
 // ErrNotSent is why a write is not sent: another server may be deciding.
 var ErrNotSent = errors.New("it was not sent, because another server may be deciding by now")
 
-// Writes are what a leader has the API server carry out. The fence refuses writes that arrive late. A write may be past
+// Writes are what a leader sends to the API server. The fence refuses writes that arrive late. A write may be past
 // the fence and not carried out yet, because a webhook or etcd is slow. Such writes are bounded in time: the API server
 // abandons each after the limit, and the next leader begins no sooner. Writes is safe for concurrent use.
 type Writes struct {
@@ -28,16 +28,16 @@ type Writes struct {
 	sent int
 	// open are the writes that have no answer yet, and until when each may be carried out.
 	open map[int]time.Time
-	// doubtful is until when a write may be carried out whose answer did not tell what became of it.
+	// doubtful is until when a write may be carried out whose answer did not report what became of it.
 	doubtful time.Time
 }
 
-// NewWrites returns Writes that last for up to a limit, and are sent while may says so.
+// NewWrites returns Writes that last for up to a limit, and are sent while may returns true.
 func NewWrites(limit time.Duration, may func() bool) *Writes {
 	return &Writes{limit: limit, may: may, open: map[int]time.Time{}}
 }
 
-// Do sends one request, and must be the only one that it sends. The deadline of its ctx must be told to the API server.
+// Do calls send, which sends no more than one request, and passes the deadline of its ctx to the API server.
 func (w *Writes) Do(ctx context.Context, send func(ctx context.Context) error) error {
 	write := w.begin()
 	if !w.may() { // after it has begun: settle either waits for it, or it is not sent
@@ -83,7 +83,7 @@ func (w *Writes) settle(ctx context.Context) error {
 }
 
 // tells reports whether an answer says what became of a write: it was carried out, or was refused before it was begun.
-// A 409 does not: the API server also answers 409 where its storage did not tell.
+// A 409 does not: the API server also answers 409 where its storage did not report that.
 func tells(err error) bool {
 	var status apierrors.APIStatus
 	switch {

@@ -4,7 +4,7 @@ follow them. It knows nothing of what the objects mean. Its parts:
 
   - Definitions, Kind  which kinds the API server knows: they are installed and removed at any time
   - Source, Watch      list and watch all objects of some kinds, for as long as these are installed
-  - Pulse              how long ago a watch last said anything, and what to do where that is too long
+  - Pulse              how long ago a watch last received anything, and what to do where that is too long
   - Queue              workers, with pauses that grow after failures
   - Journal            the ledger's events, each once and in order
   - Events             Events on objects, so many per second and no more
@@ -14,6 +14,6 @@ has ended.
 
 A process has one Definitions. Code that depends on a kind asks Kind.Installed each time before it acts, and calls Doubt
 where a 404 shows that the answer may be wrong. Where the objects have to be known as well, it asks Watch.Listed. When a
-definition goes, the Watch tells of each object that it is gone, and begins anew when the definition is back.
+definition is removed, the Watch reports each object as gone, and begins anew when the definition is back.
 */
 package informer

@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// repeatAfter is how long nobody is told the same again by TellAgain, and maxTold of how many objects that is
-// remembered.
+// repeatAfter is how long Warn does not repeat the same note on an object, and maxTold on how many objects it
+// remembers its notes.
 const (
 	repeatAfter = 5 * time.Minute
 	maxTold     = 4096
@@ -22,12 +22,12 @@ const (
 // maxNote is the longest note the API takes in an Event.
 const maxNote = 1024
 
-// Events writes Events. Each is a write to the API server: beyond the burst they are left out, so whatever one
-// says must be seen elsewhere, too. The limits of client-go's own recorder are per object, and there are many.
+// Events writes Events. Each is a write to the API server: beyond the burst they are dropped, so whatever one
+// says must be visible elsewhere, too. The limits of client-go's own recorder are per object, and there are many.
 type Events struct {
 	recorder events.EventRecorder
 	limiter  *rate.Limiter
-	warning  sync.Mutex // so that what several say at once is told once
+	warning  sync.Mutex // so that what several warn of at once is written once
 	told     *lru.Cache // by UID
 }
 
@@ -36,12 +36,12 @@ type told struct {
 	until time.Time
 }
 
-// NewEvents returns Events of at most so many per second, and of a burst.
+// NewEvents returns Events that write at most perSecond Events per second, after a burst.
 func NewEvents(recorder events.EventRecorder, perSecond rate.Limit, burst int) *Events {
 	return &Events{recorder: recorder, limiter: rate.NewLimiter(perSecond, burst), told: lru.New(maxTold)}
 }
 
-// Tell writes an Event of a type, Normal or Warning, and reports whether it is not left out.
+// Tell writes an Event of a type, Normal or Warning, and returns false where it is dropped.
 func (e *Events) Tell(on *v1.ObjectReference, kind, reason, action, note string) bool {
 	if !e.limiter.Allow() {
 		return false
@@ -50,7 +50,7 @@ func (e *Events) Tell(on *v1.ObjectReference, kind, reason, action, note string)
 	return true
 }
 
-// Warn tells an object something that stays true for long, once in a while.
+// Warn writes a Warning on an object, about something that stays true for long, once in a while.
 func (e *Events) Warn(on *v1.ObjectReference, reason, action, note string) {
 	e.warning.Lock()
 	defer e.warning.Unlock()
@@ -63,7 +63,7 @@ func (e *Events) Warn(on *v1.ObjectReference, reason, action, note string) {
 	}
 }
 
-// Clip bounds a text for people.
+// Clip bounds the length of a text for people.
 func Clip(text string, length int) string {
 	if len(text) <= length {
 		return text

@@ -20,8 +20,8 @@ type Journal struct {
 	buffer []ledger.Event
 }
 
-// NewJournal returns a Journal of what happens from now on. note is told of each event; lost where more has
-// happened than the ledger remembers, and what is known has to be concluded anew from how things are.
+// NewJournal returns a Journal of the events from now on. note is called with each event. lost is called where more has
+// happened than the ledger remembers: what is known has to be concluded anew from the current state.
 func NewJournal(l ledger.Reader, note func(e *ledger.Event), lost func()) *Journal {
 	return &Journal{ledger: l, note: note, lost: lost, seen: l.Revision()}
 }

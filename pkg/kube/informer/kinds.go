@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// askAgain is how often the API server is asked which kinds it knows, and askSoon how soon after an
-// answer that did not come, or that is in doubt.
+// askAgain is how often the API server is asked which kinds it knows. askSoon is the pause where no answer came, or
+// where the last one is in doubt.
 const (
 	askAgain = 10 * time.Second
 	askSoon  = time.Second
@@ -116,7 +116,7 @@ func (k *Kind) Absent() bool {
 	return now == absent
 }
 
-// Doubt has the API server asked at once: an answer of it did not go with what Installed says.
+// Doubt makes Run ask the API server again soon: an answer of it contradicted what Installed says.
 func (k *Kind) Doubt() {
 	select {
 	case k.definitions.doubts <- struct{}{}:
@@ -124,7 +124,7 @@ func (k *Kind) Doubt() {
 	}
 }
 
-// next returns what is known once it is another than was, or ctx ends.
+// next returns the state once it differs from was, or ctx ends.
 func (k *Kind) next(ctx context.Context, was state) state {
 	for {
 		now, changed := k.state()
@@ -138,7 +138,7 @@ func (k *Kind) next(ctx context.Context, was state) state {
 	}
 }
 
-// state returns what is known, and what is closed when there is news.
+// state returns the state, and a channel that is closed when there is news.
 func (k *Kind) state() (now state, changed <-chan struct{}) {
 	d := k.definitions
 	d.mu.Lock()

@@ -17,7 +17,7 @@ import (
 
 const (
 	// quiet is how long a watch may say nothing before it is ended for another one. An API server that has
-	// nothing to tell sends a bookmark each minute (defaultBookmarkFrequency of its watch cache).
+	// nothing to report sends a bookmark each minute (defaultBookmarkFrequency of its watch cache).
 	quiet = 70 * time.Second
 	// StaleAfter is how long a watch may say nothing until what is known by it is too old to decide on.
 	StaleAfter = 90 * time.Second
@@ -27,13 +27,13 @@ const (
 	// shortWatch is how long a watch has to last to be followed by another watch: client-go takes one that ended
 	// sooner, and said nothing, for a failure, and lists everything anew.
 	shortWatch = time.Second
-	// ahead is how many objects are decoded before the reader takes them. While all of a cluster comes, who decodes and
-	// who reads would have to wait for each other at each of them.
+	// ahead is how many objects are decoded before the reader takes them. While all of a cluster comes, the decoder and
+	// the reader would have to wait for each other at each of them.
 	ahead = 64
 )
 
-// Stale returns "" where all kinds were heard of lately, else which was heard of too long ago to decide on. ages are
-// by the plural names of kinds.
+// Stale returns "" where something was received of all kinds lately, else the kind whose watch has been silent for too
+// long to decide on what is known. ages are by the plural names of kinds.
 func Stale(ages map[string]time.Duration) string {
 	for _, plural := range slices.Sorted(maps.Keys(ages)) {
 		if age := ages[plural]; age > StaleAfter {
@@ -43,11 +43,11 @@ func Stale(ages map[string]time.Duration) string {
 	return ""
 }
 
-// Pulse knows when the watch of some kind last said anything. The zero value is usable.
+// Pulse records when the watch of some kind last received anything. The zero value is usable.
 type Pulse struct {
 	mu      sync.Mutex // guards what follows
 	heard   time.Time  // zero: never
-	trouble error      // why nothing could be had; nil where something was heard since
+	trouble error      // why nothing could be read; nil where something was received since
 	current *heardWatch
 	hurried bool // the next watch is to bring a bookmark soon
 }
@@ -59,14 +59,14 @@ func (p *Pulse) Heard() {
 	p.heard, p.trouble = time.Now(), nil
 }
 
-// Failed records why nothing could be had from the API server.
+// Failed records why nothing could be read from the API server.
 func (p *Pulse) Failed(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.trouble = err
 }
 
-// Trouble returns why nothing could be had, nil where something was heard since.
+// Trouble returns why nothing could be read, nil where something was received since.
 func (p *Pulse) Trouble() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func remedy(plural string, err error) string {
 	}
 }
 
-// Age returns how long ago anything was heard; 0 where nothing ever was.
+// Age returns how long ago anything was received; 0 where nothing ever was.
 func (p *Pulse) Age() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,7 @@ func (p *Pulse) Age() time.Duration {
 	return time.Since(p.heard)
 }
 
-// Watch begins a watch by begin, and listens to it.
+// Watch starts a watch with begin, and records what it receives.
 func (p *Pulse) Watch(
 	ctx context.Context, o metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) (watch.Interface, error) {
@@ -127,22 +127,22 @@ func (p *Pulse) Watch(
 	p.mu.Lock()
 	p.current = w
 	if p.hurried && !w.listing.Load() {
-		time.AfterFunc(shortWatch, w.Stop) // somebody was in a hurry while it began
+		time.AfterFunc(shortWatch, w.Stop) // Hurry was called while it began
 	}
 	p.mu.Unlock()
 	go w.pass()
 	return w, nil
 }
 
-// Hurry ends the watch for one that brings a bookmark within about a second. One that is still sending the full state
-// goes on: it tells as much when it has sent it, and would have to begin again.
+// Hurry ends the watch for one that brings a bookmark within about a second. A watch that is still sending the full
+// state goes on: it reports as much when it has sent it, and would have to begin again.
 func (p *Pulse) Hurry(ctx context.Context) {
 	if w := p.hurry(); w != nil && !w.listing.Load() {
 		w.end(ctx)
 	}
 }
 
-// hurry has the next watch bring a bookmark soon. It returns the present one, nil where there is none.
+// hurry makes the next watch bring a bookmark soon. It returns the present one, nil where there is none.
 func (p *Pulse) hurry() *heardWatch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +150,7 @@ func (p *Pulse) hurry() *heardWatch {
 	return p.current
 }
 
-// end stops a watch as soon as that is not taken for a failure.
+// end stops a watch as soon as client-go does not take that for a failure.
 func (w *heardWatch) end(ctx context.Context) {
 	select {
 	case <-time.After(shortWatch - time.Since(w.begun)):
@@ -159,8 +159,7 @@ func (w *heardWatch) end(ctx context.Context) {
 	}
 }
 
-// Run ends watches that have gone silent, until ctx ends: a connection may be dead without anybody
-// being told.
+// Run ends watches that have gone silent, until ctx ends: a connection may be dead without an error.
 func (p *Pulse) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := quiet - p.Age()
@@ -177,8 +176,8 @@ func (p *Pulse) Run(ctx context.Context) {
 	}
 }
 
-// heardWatch hands on the events of a watch, and has its pulse know. Its goroutine ends when it is stopped,
-// as its reader has to, or when the watch does.
+// heardWatch passes on the events of a watch, and records them in its pulse. Its goroutine ends when the reader
+// stops it, as the reader has to, or when the watch ends.
 type heardWatch struct {
 	watch.Interface
 	pulse   *Pulse

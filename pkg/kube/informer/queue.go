@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// refusedFirst is the pause after the API server has refused what is written for a key, by a quota, a policy or what
-	// an object may be: a repeat is refused as well, until somebody changes that. The pause after each repeat is twice as
-	// long, up to refusedMost. A key that is added during a pause is tried at once, as it may have changed.
+	// refusedFirst is the pause after the API server has refused what is written for a key, by a quota, a policy or
+	// validation: a repeat is refused as well, until somebody changes that. The pause after each repeat is twice as long,
+	// up to refusedMost. A key that is added during a pause is tried at once, as it may have changed.
 	refusedFirst, refusedMost = 5 * time.Second, 2 * time.Minute
 	// failuresPerSecond is how many failures are logged, after a burst.
 	failuresPerSecond, failureBurst = 1, 10
@@ -35,7 +35,7 @@ type QueueOptions[K comparable] struct {
 	Log         logrus.FieldLogger
 }
 
-// Queue has keys worked on: each key by one worker at a time, and again where the work fails. Keys may
+// Queue works on keys: on each key with one worker at a time, and again where the work fails. Keys may
 // be added before it runs. Make one with NewQueue.
 type Queue[K comparable] struct {
 	options QueueOptions[K]
@@ -46,7 +46,7 @@ type Queue[K comparable] struct {
 	refused map[K]pause // guarded by mu
 }
 
-// pause is the last one after a refusal.
+// pause is a key's last pause after a refusal.
 type pause struct {
 	length time.Duration
 	until  time.Time
@@ -63,10 +63,10 @@ func NewQueue[K comparable](o QueueOptions[K]) *Queue[K] {
 	}
 }
 
-// Add has a key worked on.
+// Add queues a key to be worked on.
 func (q *Queue[K]) Add(key K) { q.queue().Add(key) }
 
-// AddAfter has a key worked on after a while.
+// AddAfter queues a key to be worked on after a while.
 func (q *Queue[K]) AddAfter(key K, after time.Duration) { q.queue().AddAfter(key, after) }
 
 // Run works on the keys until ctx ends. A key is forgotten when work returns nil.
@@ -97,7 +97,7 @@ func (q *Queue[K]) next(ctx context.Context, work func(ctx context.Context, key 
 	case err == nil, ctx.Err() != nil:
 		queue.Forget(key)
 		q.accepted(key)
-	case apierrors.IsConflict(err): // somebody else wrote it, which the watch brings
+	case apierrors.IsConflict(err): // somebody else wrote the object: the watch brings it
 		queue.AddRateLimited(key)
 	case isRefused(err):
 		q.tell(key, err)
@@ -128,9 +128,9 @@ func (q *Queue[K]) accepted(key K) {
 	delete(q.refused, key)
 }
 
-// isRefused reports whether the API server refuses what was sent for what it is, and not for what the server is: one
-// without the right, or one that wrote in a term that is over. The API server tells these by their messages alone; who
-// can have it quote them has its own writes repeated more often.
+// isRefused reports whether the API server refuses a write for its content, and not for its sender: a server without
+// the right, or one that wrote in a term that is over. Only the messages distinguish these. A client that makes the API
+// server quote such a message only has its own writes repeated more often.
 func isRefused(err error) bool {
 	if LacksRight(err) ||
 		apierrors.IsInvalid(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'globalreserve-fence'") {
@@ -139,14 +139,14 @@ func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// LacksRight reports whether the API server does not know who sent a request, or finds no right of theirs to it. The
-// next try may succeed, as that is so for a moment where the API server starts or a token is changed.
+// LacksRight reports whether the API server cannot authenticate the sender of a request, or finds no right of theirs to
+// it. The next try may succeed: this happens for a moment where the API server starts or a token is changed.
 func LacksRight(err error) bool {
 	return apierrors.IsUnauthorized(err) ||
 		apierrors.IsForbidden(err) && strings.Contains(err.Error(), ` is forbidden: User "`)
 }
 
-// tell logs a failure, where there are not too many.
+// tell logs a failure, unless there are too many.
 func (q *Queue[K]) tell(key K, err error) {
 	if !q.lines.Allow() {
 		q.untold.Add(1)

@@ -37,12 +37,12 @@ func NewTurnsQueue[K comparable](name string, first, most time.Duration,
 		})
 }
 
-// turns is a workqueue.Queue in which namespaces take turns: one with many keys does not keep those of others waiting.
-// It is not safe for concurrent use, as workqueue has it.
+// turns is a workqueue.Queue in which namespaces take turns: one with many keys does not delay those of others.
+// It is not safe for concurrent use: workqueue does not require that.
 type turns[K any] struct {
 	namespaceOf func(K) string
-	keys        map[string][]K // by namespace, the first first; none is empty
-	next        []string       // the namespaces with keys, that whose turn it is first
+	keys        map[string][]K // by namespace, oldest first; no list is empty
+	next        []string       // the namespaces with keys, in the order of their turns
 	count       int
 }
 

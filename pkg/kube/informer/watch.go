@@ -25,25 +25,25 @@ type Object interface {
 	metav1.Object
 }
 
-// Client is the part of a typed client that following takes; L is its list.
+// Client is the part of a typed client that a Source uses; L is its list.
 type Client[L runtime.Object] interface {
 	List(ctx context.Context, o metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// Source is all objects of one kind, and who is told of them.
+// Source is all objects of one kind, and the callbacks that receive them.
 type Source struct {
 	plural  string
 	options cache.InformerOptions
 	gone    func(obj any)
-	failed  func(plural string, err error) // where it is followed says what it does
+	failed  func(plural string, err error) // set by NewWatch
 	store   atomic.Pointer[cache.Store]    // of what is known now
 	pulse   Pulse
 }
 
-// NewSource returns the objects of a client. set is told of every state of an object, and whether it is of
-// the first list; gone of objects that are deleted. Both are called one at a time. clients is the set that the
-// client is of: fake ones cannot do all that an API server can.
+// NewSource returns the objects of a client. set is called with every state of an object, and whether it is of the
+// first list; gone with objects that are deleted. Calls come one at a time. clients is the set that the client is of:
+// fake ones cannot do all that an API server can.
 func NewSource[T Object, L runtime.Object](
 	clients any, plural string, client Client[L], example T, set func(obj T, initial bool), gone func(obj T),
 ) *Source {
@@ -62,7 +62,7 @@ func NewSource[T Object, L runtime.Object](
 		Handler: cache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(obj any, initial bool) { set(obj.(T), initial) },
 			UpdateFunc: func(old, obj any) {
-				// Another object of the name: nothing tells that the first was deleted where the watch was interrupted.
+				// Another object of the name: where the watch was interrupted, no event reports that the first was deleted.
 				if old.(T).GetUID() != obj.(T).GetUID() {
 					gone(old.(T))
 				}
@@ -74,13 +74,13 @@ func NewSource[T Object, L runtime.Object](
 	return s
 }
 
-// MadeOf has the objects made from those of another type, which the client has, before anybody is told of them.
+// MadeOf makes the objects from those of another type, which the client has, before the callbacks receive them.
 func (s *Source) MadeOf(example runtime.Object, transform cache.TransformFunc) *Source {
 	s.options.ObjectType = example
 	return s.Keeping(transform)
 }
 
-// Keeping has objects cut down to what is kept of them before anybody is told of them.
+// Keeping cuts objects down to what is kept of them before the callbacks receive them.
 func (s *Source) Keeping(transform cache.TransformFunc) *Source {
 	s.options.Transform = transform
 	return s
@@ -89,7 +89,7 @@ func (s *Source) Keeping(transform cache.TransformFunc) *Source {
 func listWatch[L runtime.Object](s *Source, client Client[L]) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			// The newest state, where a reflector would take what some API server has cached: what was
+			// This asks for the newest state; a reflector would take what some API server has cached. What was
 			// acknowledged just before a restart must be in the first list.
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion, o.ResourceVersionMatch = "", ""
@@ -122,9 +122,9 @@ func (s *Source) report(ctx context.Context, err error) {
 	}
 }
 
-// withoutCause hides from a reflector that an API server refuses connections. Where that happens to
-// its first request, it waits for up to a minute and a stop has to wait as well (watchList of client-go
-// 0.37); after other errors it lists, and then waits in a way that a stop ends.
+// withoutCause hides from a reflector that an API server refuses connections. After such an error of its first
+// request, a reflector waits for up to a minute and a stop has to wait as well (watchList of client-go 0.37). After
+// other errors it lists, and then waits in a way that a stop ends.
 func withoutCause(err error) error {
 	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
 		return errors.New(err.Error())
@@ -151,7 +151,7 @@ type Watch struct {
 }
 
 // NewWatch returns a Watch that does not run. kind is nil for kinds that every API server has. The objects
-// of a source are told of once those of the sources before it are.
+// of a source are reported once those of the sources before it are.
 func NewWatch(kind *Kind, log logrus.FieldLogger, sources ...*Source) *Watch {
 	w := &Watch{kind: kind, sources: sources, log: log, advice: "to have them: kubectl apply -k manifests/crd"}
 	for _, s := range sources {
@@ -174,15 +174,15 @@ func (w *Watch) Foreign() *Watch {
 	return w
 }
 
-// Listed reports whether the kind is installed and every object there is has been told of.
+// Listed reports whether the kind is installed and every object there is has been reported.
 func (w *Watch) Listed() bool { return w.listed.Load() }
 
-// Stale reports whether nothing was heard of some kind for so long that what is known of it is too old to decide on.
+// Stale reports whether nothing was received of some kind for so long that what is known of it is too old to decide on.
 func (w *Watch) Stale() bool {
 	return slices.ContainsFunc(w.sources, func(s *Source) bool { return s.pulse.Age() > StaleAfter })
 }
 
-// Ages returns how long ago anything was heard of each kind, while they are listed.
+// Ages returns how long ago anything was received of each kind, while they are listed.
 func (w *Watch) Ages() map[string]time.Duration {
 	if !w.Listed() {
 		return nil
@@ -231,7 +231,7 @@ func (w *Watch) Get(key string) any {
 }
 
 // Run follows the objects until ctx ends. It calls present each time that the kind is installed and all
-// objects there are have been told of, and missing each time that it is not installed. Their ctx ends when
+// objects have been reported, and missing each time that it is not installed. Their ctx ends when
 // that changes. Either may be nil.
 func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Context)) error {
 	if w.kind == nil {
@@ -255,9 +255,9 @@ func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Conte
 	return nil
 }
 
-// whileInstalled follows the objects until the kind is not installed any more, and then tells that they are
-// gone: nobody may be told of that otherwise. It returns what it ended for: the kind may be installed again by
-// now, which is news that Run must not miss.
+// whileInstalled follows the objects until the kind is not installed any more, and then reports them as gone: nothing
+// else reports that. It returns the state that it ended for: the kind may be installed again by now, which is news that
+// Run must not miss.
 func (w *Watch) whileInstalled(ctx context.Context, present func(context.Context)) state {
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -50,7 +50,7 @@ func read(file string) (*tracingv1.TracingConfiguration, error) {
 }
 
 // Open returns a Tracer as a file says, the zero one where file is "". It connects in the background: a collector that
-// cannot be reached is told of in the log, and spans are dropped. Shutdown ends it.
+// cannot be reached is logged, and spans are dropped. Shutdown ends it.
 func Open(ctx context.Context, file string, log logrus.FieldLogger) (Tracer, error) {
 	if file == "" {
 		return Tracer{}, nil
@@ -63,11 +63,11 @@ func Open(ctx context.Context, file string, log logrus.FieldLogger) (Tracer, err
 		log.WithError(err).
 			Warn("traces go on without what is wrong in OTEL_RESOURCE_ATTRIBUTES, or in another variable of OpenTelemetry")
 	}))
-	environment, _ := resource.New(ctx, resource.WithFromEnv()) // what is right in it; the provider tells what is not
+	environment, _ := resource.New(ctx, resource.WithFromEnv()) // what is right in it; the provider reports what is not
 	provider, err := tracing.NewProvider(ctx, config, nil, []resource.Option{
 		resource.WithAttributes(
 			attribute.String("service.name", "globalreserve"), attribute.String("service.version", version.Get().GitVersion)),
-		resource.WithHost(), // tells the servers of a cluster apart: in a pod it is the pod's name
+		resource.WithHost(), // distinguishes the servers of a cluster: in a pod it is the pod's name
 		resource.WithAttributes(environment.Attributes()...),
 	})
 	if err != nil {

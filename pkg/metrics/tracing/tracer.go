@@ -60,7 +60,7 @@ type request struct {
 
 type requestKey struct{}
 
-// Handler has requests traced that Pod or Gang is called for.
+// Handler traces the requests that Pod or Gang is called for.
 func (t Tracer) Handler(next http.Handler) http.Handler {
 	if t.tracer == nil {
 		return next
@@ -132,7 +132,7 @@ func (r *request) options(ctx context.Context) []trace.SpanStartOption {
 	return options
 }
 
-// inTrace has the next span begin in the trace of a pod, below no other one.
+// inTrace makes the next span begin in the trace of a pod, below no other one.
 func inTrace(ctx context.Context, pod ledger.PodRef) context.Context {
 	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: TraceID(pod)}))
 }
@@ -154,7 +154,7 @@ func Start(ctx context.Context, name string) (context.Context, trace.Span) {
 	return above.TracerProvider().Tracer(scope).Start(ctx, name)
 }
 
-// Carry returns ctx with the span of another one, below which what goes on after that one's end is traced.
+// Carry returns ctx with the span of from, below which what goes on after the end of from is traced.
 func Carry(ctx, from context.Context) context.Context {
 	span := trace.SpanFromContext(from)
 	if !span.SpanContext().IsSampled() {
@@ -181,7 +181,7 @@ func Placed(span trace.Span, said, node string, err error) {
 	}
 }
 
-// Bound tells that a watch has brought a pod's node: the last of the pod's trace.
+// Bound records that a watch has brought a pod's node: the last span of the pod's trace.
 func (t Tracer) Bound(pod ledger.PodRef, node string, created, now time.Time) {
 	if t.tracer == nil {
 		return
@@ -191,8 +191,8 @@ func (t Tracer) Bound(pod ledger.PodRef, node string, created, now time.Time) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// Wrap has requests to the API server traced that are sent for a span. Watches, leases and what else the server does
-// by itself are not.
+// Wrap traces requests to the API server that are sent for a span. Watches, leases and what else the server does
+// by itself are not traced.
 func (t Tracer) Wrap(config *rest.Config) {
 	if t.tracer == nil {
 		return

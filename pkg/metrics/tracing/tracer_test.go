@@ -266,7 +266,7 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 	})
 }
 
-// What is wrong with a variable of OpenTelemetry is told, and stops no server.
+// What is wrong with a variable of OpenTelemetry is reported, and stops no server.
 func TestBadEnvironment(t *testing.T) {
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "zone=east,nonsense")
 	t.Setenv("OTEL_SERVICE_NAME", "ours")

@@ -26,7 +26,7 @@ func Nodes(l *ledger.Ledger, milliCPU int64, names ...string) {
 	}
 }
 
-// DRA has nodes with so much CPU, which offer none of a resource by count, have devices of DRA for it.
+// DRA adds nodes with so much CPU that offer none of a resource by count and have devices of DRA for it.
 func DRA(l *ledger.Ledger, milliCPU int64, resource string, names ...string) {
 	column, _ := l.Table().Offer(v1.ResourceName(resource))
 	for _, name := range names {
@@ -36,7 +36,7 @@ func DRA(l *ledger.Ledger, milliCPU int64, resource string, names ...string) {
 	}
 }
 
-// Plain are nodes without labels and taints.
+// Plain returns nodes without labels and taints.
 func Plain(names ...string) *cluster.Nodes {
 	nodes := cluster.NewNodes()
 	for _, name := range names {
@@ -45,7 +45,7 @@ func Plain(names ...string) *cluster.Nodes {
 	return nodes
 }
 
-// Request is what one pod asks for.
+// Request returns what one pod asks for.
 func Request(milliCPU int64) *resources.Request {
 	return &resources.Request{Amounts: []resources.Amount{
 		{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 1},
@@ -63,7 +63,7 @@ func GPUs(l *ledger.Ledger, node string, names ...string) {
 
 const gpu = "nvidia.com/gpu"
 
-// Claims is what the claims of a pod ask for. There are all but the one that is called missing.
+// Claims returns what the claims of a pod ask for. All claims exist except the one that is called missing.
 func Claims(pod *cluster.Pod) *ledger.DeviceRequest {
 	if !pod.Devices.Asks() {
 		return nil

@@ -1,4 +1,4 @@
-// Package requeuetest makes requeue.Pods for the tests of those who use them: what they write, Writes remembers.
+// Package requeuetest makes requeue.Pods for the tests of packages that use them. Writes remembers what they write.
 package requeuetest
 
 import (

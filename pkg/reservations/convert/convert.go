@@ -1,5 +1,5 @@
 // Package convert translates between Reservation objects and the ledger's slots,
-// and says what an object tells of what was granted to it. It is pure:
+// and reads from an object what was granted to it. It is pure:
 // the controller, the REST API and the keeper of deleted pods' capacity share it.
 package convert
 
@@ -74,7 +74,7 @@ func DeadlineAfter(from time.Time, ttl time.Duration) time.Time {
 // Slots returns what has to be asked of the ledger for the slots of an object,
 // in their order. A slot whose node the server is to choose has no Node yet.
 // Where the object names no priority it is 0: a caller that knows the slots' pods fills
-// in the priority of these. The deadline is as the object says it, by the wall clock. An error tells what of the spec
+// in the priority of these. The deadline is as the object says it, by the wall clock. An error says what of the spec
 // can never be met.
 func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error) {
 	var priority int32
@@ -115,7 +115,7 @@ func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error)
 
 // GrantedSlots returns the slots of an object as it says that they were granted,
 // without the slots that are used up or given back. A slot whose spec names no
-// node is on the one its status tells; where that tells none, it has no slot.
+// node is on that of its status; where that names none, the slot is left out.
 func GrantedSlots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error) {
 	all, err := Slots(t, rsv)
 	if err != nil {

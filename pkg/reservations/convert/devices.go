@@ -16,8 +16,8 @@ import (
 var errDeviceIDs = errors.New("deviceIDs are written by the server into the Reservations it makes: ask for certain " +
 	"devices by extendedResourceNames")
 
-// setDevices tells the slots of an object, one for each slot, which devices they are to keep. An error
-// tells what can never be met.
+// setDevices writes into the ledger's slots, one for each slot of an object, which devices they are to keep. An error
+// says what can never be met.
 func setDevices(slots []ledger.Slot, rsv *v1alpha1.Reservation) error {
 	slotOf := map[string]string{} // by claim
 	for i := range rsv.Spec.Slots {
@@ -68,8 +68,8 @@ func deviceRequest(rsv *v1alpha1.Reservation, slot *v1alpha1.Slot) (*ledger.Devi
 	return request, nil
 }
 
-// setGiven tells a slot that was granted which devices it had: those of the status, and before there is
-// one, those the server wrote when it made the object.
+// setGiven writes into a slot that was granted which devices it had: those of the status, and before there is one,
+// those the server wrote when it made the object.
 func setGiven(h *ledger.Slot, slot *v1alpha1.Slot, status *v1alpha1.SlotStatus) {
 	if h.Devices == nil {
 		return
@@ -94,8 +94,7 @@ func DeviceIDs(given []ledger.GivenDevices) []string {
 	return ids
 }
 
-// WithGiven returns what a slot asks for with what it was given, which says that it is to be
-// given the same again.
+// WithGiven returns what a slot asks for with what it was given, so that it is given the same again.
 func WithGiven(r *ledger.DeviceRequest, given []ledger.GivenDevices) *ledger.DeviceRequest {
 	if r == nil {
 		return nil

@@ -43,7 +43,7 @@ var (
 	errInUse = errors.New("a pod is being bound with the capacity")
 )
 
-// work brings one object about, in as many tries as it takes.
+// work creates the object of a task. After an error the queue tries again.
 func (k *Keeper) work(ctx context.Context, key types.NamespacedName) error {
 	k.mu.Lock()
 	t := k.tasks[key]
@@ -62,7 +62,7 @@ func (k *Keeper) work(ctx context.Context, key types.NamespacedName) error {
 	return nil
 }
 
-// try brings one object about. An error means that there is something left to do.
+// try creates the object of a task. An error means that there is something left to do.
 func (k *Keeper) try(ctx context.Context, t *task) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
@@ -150,8 +150,8 @@ func (t *task) made(object *v1alpha1.Reservation) bool {
 		object.Annotations[podUIDAnnotation] == string(t.pod.Ref.UID)
 }
 
-// nameTaken finds out whose object has the name: the one written by an earlier
-// try, or another's, which the slot then leaves the name to.
+// nameTaken finds out whose object has the name: that of an earlier try, or another one. The slot leaves the name to
+// another one.
 func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 	other, err := k.Store.Get(ctx, t.slot.Ref.Namespace, t.slot.Ref.Name)
 	switch {
@@ -204,8 +204,8 @@ func (k *Keeper) release(t *task) {
 	k.forget(t)
 }
 
-// forget takes back what the matcher was told, unless there is an object of that
-// name, for which it was told by others.
+// forget removes the reservation from the matcher, unless there is an object of that name: others have set that one in
+// the matcher.
 func (k *Keeper) forget(t *task) {
 	if !k.Taken(t.slot.Ref.Namespace, t.slot.Ref.Name) {
 		k.Matcher.Remove(t.slot.Ref.Namespace, t.slot.Ref.Name)

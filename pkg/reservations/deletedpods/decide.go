@@ -102,7 +102,7 @@ func consumersOf(pod *cluster.Pod) *v1alpha1.ConsumerSpec {
 	}}
 }
 
-// The longest name of an object, and how much of a UID tells objects apart.
+// The longest name of an object, and how much of a UID distinguishes objects.
 const (
 	maxName   = 253
 	uidSuffix = 8

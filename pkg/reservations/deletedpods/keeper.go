@@ -33,7 +33,7 @@ const podUIDAnnotation = "globalreserve.io/deleted-pod-uid"
 type Options struct {
 	Ledger *gates.GatedLedger
 	Store  *store.Store
-	// Matcher is told which reservations pods may use, and Matched the namespaces of those pods then.
+	// Matcher knows which reservations pods may use. Matched is then called with the namespace of those pods.
 	Matcher     *placement.Matcher
 	Matched     func(namespace string)
 	Deployments *Deployments
@@ -125,7 +125,7 @@ func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, told func(refused *l
 	}, true
 }
 
-// newTask says what is to be kept of a pod that ended at a time. complaints are about its ttls.
+// newTask returns what is to be kept of a pod that ended at a time. complaints are about its ttls.
 func (k *Keeper) newTask(last *cluster.Pod, deployment *cluster.Annotations,
 	ended time.Time,
 ) (t *task, complaints []string, keep bool) {
@@ -151,7 +151,7 @@ func (k *Keeper) newTask(last *cluster.Pod, deployment *cluster.Annotations,
 	return t, complaints, true
 }
 
-// begin has the object written of a slot that is in the ledger.
+// begin queues the writing of the object for a slot that is in the ledger.
 func (k *Keeper) begin(t *task, complaints []string) {
 	k.remember(t)
 	for _, complaint := range complaints {
@@ -187,8 +187,8 @@ func (k *Keeper) newSlot(pod *cluster.Pod, name string, deadline time.Time) ledg
 
 // remember makes a slot known to pods and puts its object into the queue.
 func (k *Keeper) remember(t *task) {
-	// The devices of the pod are kept for no claim in particular: its own is free for the one
-	// that comes after it, which is given them first.
+	// The pod's devices are kept for no claim in particular: its own claim is free for the pod that comes after it,
+	// which is given those devices first.
 	if view, ok := k.held(t); ok {
 		t.slot.Request, t.slot.Devices = view.Request, convert.WithGiven(view.Devices, view.Given)
 	}

@@ -16,7 +16,7 @@ const (
 	// missedFor is how long an end of a pod is remembered that this server did not decide on. It is more than a
 	// Lease lasts by default, and a write that was under way.
 	missedFor = 30 * time.Second
-	// overlap is for how long before it was last heard of a server may have missed the end of a pod, or not have
+	// overlap is for how long before its last sign of life a server may have missed the end of a pod, or not have
 	// written what was to be kept.
 	overlap = 2 * time.Second
 	// maxMissed bounds how many are remembered.
@@ -32,8 +32,8 @@ type missedPod struct {
 	at   time.Time
 }
 
-// podKey is a pod as the Reservation made for its capacity names it. Whoever writes a UID of their own into one cannot
-// mean the pods of other namespaces.
+// podKey is a pod as the Reservation made for its capacity names it. Users who write another UID into one cannot name
+// the pods of other namespaces.
 type podKey struct {
 	namespace string
 	uid       types.UID
@@ -61,7 +61,7 @@ func (k *Keeper) miss(last *cluster.Pod) bool {
 
 // TakeOver keeps the capacity of pods that ended while no server decided, as far as it is free: the server before this
 // one may have given it to others, or kept it. since is when the last server stopped deciding. The capacity of pods
-// that ended before was kept then, and may have been used up or given back since, which cannot be told. TakeOver is
+// that ended before was kept then, and may have been used up or given back since, which is not known. TakeOver is
 // called once, when reservations are known and before anything else is decided. It returns for how many pods it kept
 // capacity.
 func (k *Keeper) TakeOver(ctx context.Context, since time.Time) (kept int) {
@@ -112,8 +112,8 @@ func (k *Keeper) keepMissed(m missedPod) bool {
 	return true
 }
 
-// awaitDeployments waits for what the watch lists, if that matters for any of the pods. To read each Deployment would
-// take long; whether one still asks is read before an object is written.
+// awaitDeployments waits until the watch has listed Deployments, if that matters for any of the pods. To read each one
+// would take long. Whether a Deployment still asks is read before an object is written.
 func (k *Keeper) awaitDeployments(ctx context.Context) {
 	k.mu.Lock()
 	matters := slices.ContainsFunc(k.missed, func(m missedPod) bool { return m.last.Controller.Kind == kindDeployment })

@@ -42,7 +42,7 @@ type world struct {
 	taken    map[string]bool
 	serving  bool
 	rules    *policy.Store
-	told     []string // the candidates at the time somebody was told of a match
+	told     []string // the candidates at the times Matched was called
 }
 
 func deployment(name string, annotations map[string]string) *metav1.PartialObjectMetadata {

@@ -1,6 +1,6 @@
-// Package store reads and writes Reservation objects for those who must know
+// Package store reads and writes Reservation objects for callers that must know
 // whether a write was carried out. Every request is sent once, with a time limit
-// that the API server knows; apiwrite.Of tells what its answer says.
+// that the API server knows; apiwrite.Of reports what its answer says.
 package store
 
 import (
@@ -20,8 +20,8 @@ import (
 const (
 	// Timeout bounds one request.
 	Timeout = 7 * time.Second
-	// Settle is after how long no write of a Reservation can still be waiting in the API server. The writes tell it
-	// to give up on them after a few seconds.
+	// Settle is after how long no write of a Reservation can still be waiting in the API server. Each write asks it
+	// to give up after a few seconds.
 	Settle = 15 * time.Second
 )
 
@@ -35,7 +35,7 @@ type Store struct {
 // New returns a Store. What it creates or changes carries the term.
 func New(client versioned.Interface, term *election.OwnTerm, writes *election.Writes) *Store {
 	// The typed client would repeat a request whose answer asks to be tried later,
-	// and tell the outcome of the last one only.
+	// and return the outcome of the last one only.
 	return &Store{rest: client.GlobalreserveV1alpha1().RESTClient(), term: term, writes: writes}
 }
 
@@ -57,7 +57,7 @@ func (s *Store) Get(ctx context.Context, namespace, name string) (*v1alpha1.Rese
 }
 
 // Delete deletes an object as it was read: one that was changed since, or made anew, stays. A deletion carries no
-// term, so this is what keeps a late one from an object that another server has answered for.
+// term: without this a late one could remove an object that another server has answered for.
 func (s *Store) Delete(ctx context.Context, rsv *v1alpha1.Reservation) error {
 	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 		UID:             &rsv.UID,
@@ -90,7 +90,7 @@ func (s *Store) write(ctx context.Context, r *rest.Request) *rest.Request {
 	return once(ctx, r).Param("fieldManager", s.term.Get().Manager())
 }
 
-// once makes a request one that is sent once, and that here and there is given up in time.
+// once makes a request one that is sent once, and that the client and the API server give up in time.
 func once(ctx context.Context, r *rest.Request) *rest.Request {
 	limit := Timeout
 	if deadline, ok := ctx.Deadline(); ok {

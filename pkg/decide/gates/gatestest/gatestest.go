@@ -19,7 +19,7 @@ func Ledger(l *ledger.Ledger) *gates.GatedLedger {
 }
 
 // Limited is the default policy, where a scheduler has limits, for the callers that may act for it. There is always
-// one; no test is that.
+// one, somebody-else, which no test uses.
 func Limited(scheduler string, callers ...string) *policy.Policy {
 	p := policy.Default()
 	p.Schedulers = []policy.Scheduler{{

@@ -15,7 +15,7 @@ import (
 // Right is what the API server is asked about.
 type Right = authorizationv1.ResourceAttributes
 
-// Checks returns Checks by which a caller has the rights that may says. What it says is remembered for 10 seconds.
+// Checks returns Checks by which a caller has the rights that may grants. Its answers are remembered for 10 seconds.
 func Checks(may func(caller string, right *Right) bool) *auth.Checks {
 	client := &fake.Clientset{}
 	client.AddReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {

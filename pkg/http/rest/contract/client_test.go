@@ -29,7 +29,7 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 }
 
 // loseAnswers carries requests out and cuts the connection before the first n
-// answers. ids are told the RequestID of each try.
+// answers. ids receives the RequestID of each try.
 func loseAnswers(t *testing.T, s *system, n int64, ids chan<- string) *httptest.Server {
 	var tries atomic.Int64
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {

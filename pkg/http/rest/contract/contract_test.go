@@ -226,7 +226,7 @@ func TestDurableReserveAndUnreserve(t *testing.T) {
 	})
 }
 
-// What is wrong with a request is told in the same words, also of pods that no JSON could say.
+// What is wrong with a request is reported in the same words, also of pods that no JSON could say.
 func TestBadRequests(t *testing.T) {
 	cases := map[string]struct {
 		change func(*reserver.Request)

@@ -11,8 +11,8 @@
 //
 //	no connection was made              the request was not sent: it waits for a leader
 //	the other server does not decide    it says so, and has done nothing: the request waits for a leader
-//	no answer came                      it is not known what was done: the client is told so
+//	no answer came                      it is not known what was done: the client gets that as its answer
 //
-// So many requests wait, and for so long. The body is read before anything is sent, within a bound for each request and
-// one for all, so that it can be sent more than once.
+// The number of waiting requests is bounded, and so is their wait. The body is read before anything is sent, within a
+// bound for each request and one for all, so that it can be sent more than once.
 package forward

@@ -29,8 +29,8 @@ const ServerHeader = "X-GlobalReserve-Server"
 const notDoneHeader = "X-GlobalReserve-Not-Done"
 
 const (
-	// maxHold is how long a request waits for a leader, and maxWaiting how many do. Clients give an answer
-	// some seconds at least.
+	// maxHold is how long a request waits for a leader, and maxWaiting how many do. Clients wait for an answer
+	// for some seconds at least.
 	maxHold    = 3 * time.Second
 	maxWaiting = 1000
 	maxBody    = 32 << 20 // of the integration path that takes the longest
@@ -100,8 +100,8 @@ func New(o Options) (*Forwarder, error) {
 	return f, nil
 }
 
-// HandOver has this server decide no request any more that comes from now on: those are for the next leader, which
-// they wait for. Streams end. It returns when the requests under way are answered, or ctx ends. It is called once.
+// HandOver makes this server decide no request that comes from now on: those wait for the next leader. Streams end. It
+// returns when the requests under way are answered, or ctx ends. It is called once.
 func (f *Forwarder) HandOver(ctx context.Context) error {
 	f.mu.Lock()
 	f.leave()
@@ -145,7 +145,7 @@ func (f *Forwarder) exit() {
 	}
 }
 
-// decide has this server decide a request, and reports whether it does.
+// decide serves a request if this server decides, and reports whether it did.
 func (f *Forwarder) decide(w http.ResponseWriter, r *http.Request, local http.Handler) bool {
 	if f.enter() != "" {
 		return false
@@ -156,7 +156,7 @@ func (f *Forwarder) decide(w http.ResponseWriter, r *http.Request, local http.Ha
 	return true
 }
 
-// Run follows who leads until ctx ends, and tells the other servers of this one.
+// Run follows who leads until ctx ends, and announces this server to the others.
 func (f *Forwarder) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -180,7 +180,7 @@ func (f *Forwarder) probe(ctx context.Context) {
 	}
 }
 
-// ask asks a leader whether it decides. How that ends is taken down.
+// ask asks a leader whether it decides, and records the outcome.
 func (f *Forwarder) ask(ctx context.Context, to *leader) {
 	ctx, cancel := context.WithTimeout(ctx, f.probeFor)
 	defer cancel()
@@ -205,10 +205,10 @@ func (f *Forwarder) Unknown() float64 { return float64(f.unknown.Load()) }
 // Key is what the peer listener shows.
 func (f *Forwarder) Key() *Key { return f.key }
 
-// StandBy reports whether another server has told of itself lately.
+// StandBy reports whether another server has renewed its entry lately.
 func (f *Forwarder) StandBy() bool { return f.servers.standBy() }
 
-// Ages returns how long ago anything was heard of the kind that tells who decides, while it is watched.
+// Ages returns how long ago anything was received of the kind that says who decides, while it is watched.
 func (f *Forwarder) Ages() map[string]time.Duration { return f.servers.watch.Ages() }
 
 // Why says why requests cannot be passed on, as far as is known; "" where they can.
@@ -262,8 +262,8 @@ func (f *Forwarder) fromServer(r *http.Request) bool {
 	return ok
 }
 
-// Handler passes the requests on that passes names by their path while this server does not decide, with the caller
-// that is known by then. The others, and those that no server decides in time, are local's.
+// Handler passes requests on while this server does not decide, with the caller that is known by then, if passes
+// returns true for their path. local serves the others, and those that no server decides in time.
 func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) http.Handler {
 	remote := httpjson.Handle("forward", f.o.Metrics.ObserveRequest, func(w http.ResponseWriter, r *http.Request) error {
 		return f.forward(w, r, local)
@@ -281,7 +281,7 @@ func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) h
 // errNobody is why a request was not passed on, and nothing was done: it is for this server to answer.
 var errNobody = errors.New("no other server decides")
 
-// errLeft is why a request was not passed on whose client did not wait for a leader.
+// errLeft is why a request was not passed on: its client did not wait for a leader.
 var errLeft = errors.New("the client is gone")
 
 func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.Handler) error {
@@ -294,7 +294,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 	proxy := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			auth.Tell(p.In.Context(), p.Out)
-			p.Out.URL.RawQuery = p.In.URL.RawQuery // a malformed one is the other's to refuse
+			p.Out.URL.RawQuery = p.In.URL.RawQuery // the other server refuses a malformed one
 			// The body is here already. And a transport would send a request with a key of idempotence again.
 			for _, name := range []string{"Expect", "Idempotency-Key", "X-Idempotency-Key"} {
 				p.Out.Header.Del(name)
@@ -310,7 +310,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			if errors.Is(err, errNobody) {
 				if again := withBody(r, body); !f.decide(w, again, local) { // it may do so by now
-					w.Header().Set("Connection", "close") // another server may know of one
+					w.Header().Set("Connection", "close") // another server may know a leader
 					local.ServeHTTP(w, again)
 				}
 				return
@@ -339,7 +339,7 @@ func (f *Forwarder) holdOf(r *http.Request) time.Duration {
 	return f.hold
 }
 
-// send returns the answer of the server that decides. It waits for such a server. It does not send a request again
+// send returns the answer of the server that decides, and waits for such a server. It does not send a request again
 // where it is not known what was done.
 func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*http.Response, error) {
 	end := time.NewTimer(hold)
@@ -377,7 +377,7 @@ func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*h
 	}
 }
 
-// try asks a leader. errNobody says that it has not been asked.
+// try sends a request to a leader. errNobody says that the leader has done nothing.
 func (f *Forwarder) try(to *leader, out *http.Request, body []byte) (*http.Response, error) {
 	if to == nil || to.name == f.o.Name {
 		return nil, errNobody

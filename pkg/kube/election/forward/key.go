@@ -55,7 +55,7 @@ func publicKey(c *x509.Certificate) v1alpha1.PublicKey {
 	return v1alpha1.PublicKey(hex.EncodeToString(sum[:]))
 }
 
-// ServerTLS is for the peer listener. It has clients prove which key they have; which of them counts, Peers says.
+// ServerTLS is for the peer listener. Clients must prove which key they have; fromServer decides which key counts.
 func (k *Key) ServerTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{k.certificate}, ClientAuth: tls.RequireAnyClientCert,

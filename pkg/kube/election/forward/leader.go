@@ -18,7 +18,7 @@ import (
 
 const (
 	dialTimeout = time.Second
-	// leaveTimeout is how long a leader that another one has followed has to answer what it was asked.
+	// leaveTimeout is how long a leader that another one has followed may take to answer the requests that it has.
 	leaveTimeout = time.Second
 	// answerTimeout is how long the leader may take to begin an answer. It is above what a bind may take, and
 	// below what the server has for its own answer.
@@ -44,7 +44,7 @@ type leader struct {
 	failed  time.Time
 }
 
-// errUntried is why it is not known that a leader can be asked.
+// errUntried is why it is not known whether a leader can be asked.
 var errUntried = errors.New("it was not asked yet")
 
 // dialError says that no connection was made: nothing was sent.
@@ -111,7 +111,7 @@ func (l *leader) send(out *http.Request, body []byte) (*http.Response, error) {
 	return response, nil
 }
 
-// endingBody calls end when it is closed, as to let go of a request's context when the answer has been read.
+// endingBody calls end when it is closed, so that a request's context can be released once the answer has been read.
 type endingBody struct {
 	io.ReadCloser
 	end func()
@@ -122,8 +122,8 @@ func (b *endingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// leave ends, after a while, what is under way to a leader that another one has followed. One that lives says until
-// then that it has done nothing, and the outcome is known.
+// leave ends, after a while, the requests under way to a leader that another one has followed. Until then, a leader
+// that is alive answers that it has done nothing, and the outcome is known.
 func (l *leader) leave(after time.Duration) {
 	time.AfterFunc(after, func() {
 		l.stop()
@@ -131,7 +131,7 @@ func (l *leader) leave(after time.Duration) {
 	})
 }
 
-// tried takes down how a try ended.
+// tried records how a try ended.
 func (l *leader) tried(failure error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

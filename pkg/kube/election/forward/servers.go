@@ -20,7 +20,7 @@ const (
 	// renewEvery is how often a server renews its entry, and forgetAfter how long the leader waits for that.
 	renewEvery  = 5 * time.Minute
 	forgetAfter = 3 * renewEvery
-	// askAfter is how often the API server is asked at most who leads, where the one that is known does not.
+	// askAfter is how often at most the API server is asked who leads, where the known leader does not.
 	askAfter = 100 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ type servers struct {
 	news   chan struct{} // that the own entry is missing
 	// dialFor and leaveAfter are dialTimeout and leaveTimeout, but for tests.
 	dialFor, leaveAfter time.Duration
-	// renewed is what each server's entry last said, and since when by this server's clock. keepEntry's alone.
+	// renewed is what each server's entry last said, and since when by this server's clock. Only keepEntry uses it.
 	renewed map[string]renewal
 
 	mu      sync.Mutex // guards what follows
@@ -113,7 +113,7 @@ func (s *servers) others() bool {
 	return false
 }
 
-// observe takes in a state of the object that the watch tells of.
+// observe records a state of the object that the watch reports.
 func (s *servers) observe(term *v1alpha1.LedgerTerm) {
 	if term.Name != v1alpha1.LedgerTermName {
 		return
@@ -163,8 +163,8 @@ func (s *servers) standBy() bool {
 	return false
 }
 
-// follow is called under the lock. The watch may be behind of what was read, which is then of a later term. Where the
-// leader is reached may come later than its term, if the definition did not know of it.
+// follow is called under the lock. The watch may be behind what was read, which then has a later term. The leader's
+// address may come later than its term, if the definition did not know of the address.
 func (s *servers) follow(spec *v1alpha1.LedgerTermSpec) {
 	if s.leader != nil && spec.Term == s.leader.term {
 		if s.leader.url == nil && spec.URL != "" {
@@ -192,7 +192,7 @@ func (s *servers) forget() {
 	s.replace(nil)
 }
 
-// replace is called under the lock. What is under way to the leader before ends soon: it may be paused.
+// replace is called under the lock. Requests under way to the previous leader end soon: that server may be paused.
 func (s *servers) replace(next *leader) {
 	if s.leader != nil {
 		s.leader.leave(s.leaveAfter)
@@ -202,7 +202,7 @@ func (s *servers) replace(next *leader) {
 	s.changed = make(chan struct{})
 }
 
-// doubt has the API server asked who leads.
+// doubt makes askWhereInDoubt ask the API server who leads.
 func (s *servers) doubt() { poke(s.doubts) }
 
 func poke(c chan struct{}) {
@@ -230,7 +230,7 @@ func (s *servers) askWhereInDoubt(ctx context.Context) {
 	}
 }
 
-// keepEntry writes this server's entry, and renews it. Who leads also removes those that were not renewed.
+// keepEntry writes this server's entry, and renews it. The leader also removes entries that were not renewed.
 func (s *servers) keepEntry(ctx context.Context) {
 	wait := renewEvery
 	for {

@@ -33,8 +33,8 @@ func (w *streamWriter) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// limit begins a write of a stream, whose end it returns. A writer that knows no deadlines, as in tests, has none
-// to set.
+// limit begins a write of a stream, and returns the function that ends it. A writer that knows no deadlines, as in
+// tests, has none to set.
 func (w *streamWriter) limit() (end func()) {
 	if !w.streams {
 		return func() {}
@@ -44,7 +44,7 @@ func (w *streamWriter) limit() (end func()) {
 	return func() { _ = control.SetWriteDeadline(time.Time{}) }
 }
 
-// endWith is a stream that ends when ctx does, as if the other side had ended it.
+// endWith returns a stream that ends when ctx does, as if the other side had ended it.
 func endWith(ctx context.Context, stream io.ReadCloser) io.ReadCloser {
 	detach := context.AfterFunc(ctx, func() { _ = stream.Close() })
 	return &boundStream{endingBody{stream, func() { detach() }}, ctx}
@@ -63,7 +63,7 @@ func (s *boundStream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// withBody is a request whose body has been read, to be read again.
+// withBody returns a request whose body has been read, with that body to be read again.
 func withBody(r *http.Request, body []byte) *http.Request {
 	again := r.WithContext(r.Context())
 	again.Body, again.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

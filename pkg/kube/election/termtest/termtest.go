@@ -1,4 +1,4 @@
-// Package termtest has a fake API server with the LedgerTerm, for tests of those who raise the term and who follow it.
+// Package termtest has a fake API server with the LedgerTerm, for tests of code that raises the term or follows it.
 package termtest
 
 import (
@@ -33,7 +33,7 @@ func New(t testing.TB) *API {
 	return a
 }
 
-// refuseStale has the API server refuse to write over a state that the writer has not read, as a real one does: else
+// refuseStale makes the API server refuse to write over a state that the writer has not read, as a real one does: else
 // a server that writes its entry would take back a term that has begun meanwhile.
 func (a *API) refuseStale() {
 	writes := 0

@@ -1,5 +1,5 @@
 // Package storetest is an API server that has nothing but Reservations, for tests: it
-// keeps them in memory, and what becomes of each request can be told beforehand. It
+// keeps them in memory, and a test sets beforehand what becomes of each request. It
 // needs no network, so it may be used in a bubble of testing/synctest.
 package storetest
 
@@ -60,7 +60,7 @@ type Server struct {
 	Writes, CreateCount, GetCount, DeleteCount, PatchCount int
 }
 
-// New returns a Server whose controller tells a ledger what becomes of slots.
+// New returns a Server whose controller releases slots in a ledger.
 func New(l *ledger.Ledger) *Server {
 	return &Server{ledger: l, Objects: map[types.NamespacedName]*v1alpha1.Reservation{}}
 }
@@ -82,7 +82,7 @@ func (s *Server) NextCreates(fates ...Fate) {
 	s.Creates = fates
 }
 
-// Heal makes all requests that come end well.
+// Heal makes all requests to come succeed.
 func (s *Server) Heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +208,7 @@ func (s *Server) create(ctx context.Context, body []byte) (any, error) {
 func (s *Server) get(ctx context.Context, key types.NamespacedName) (any, error) {
 	var found *v1alpha1.Reservation
 	fate := s.next(&s.Gets, &s.GetCount)
-	fate.Commit = 0 // what is read after the answer is nothing to anybody
+	fate.Commit = 0 // nobody sees what is read after the answer
 	err := s.carryOut(ctx, fate, func() error {
 		if found = s.Object(key.Namespace, key.Name); found == nil {
 			return apierrors.NewNotFound(v1alpha1.Resource("reservations"), key.Name)
@@ -312,7 +312,7 @@ func (s *Server) delete(ctx context.Context, key types.NamespacedName, body []by
 		}
 		delete(s.Objects, key)
 		for i := range object.Spec.Slots {
-			if f.Err != nil { // the watch tells the controller, which releases the capacity
+			if f.Err != nil { // the watch notifies the controller, which releases the capacity
 				s.ledger.ReleaseSlots(key.Namespace, key.Name, object.Spec.Slots[i].Name)
 			}
 		}
