@@ -84,9 +84,9 @@ func (a *App) troubles() string {
 	return informer.Troubles(all)
 }
 
-// besides says why kinds cannot be read that only some pods need: those of gangs, with devices of DRA, with a template
+// notes says why kinds cannot be read that only some pods need: those of gangs, with devices of DRA, with a template
 // of claims, or whose Deployment keeps their capacity. It also says what cannot be written for autoscalers.
-func (a *App) besides() (lines string) {
+func (a *App) notes() (lines string) {
 	unread := a.gangs.Troubles()
 	maps.Copy(unread, a.claims.Troubles())
 	maps.Copy(unread, a.devices.Templates.Troubles())

@@ -26,8 +26,8 @@ type health struct {
 	fence    func() (fence election.Fence, known bool)
 	// unreachable says why the server that decides cannot be asked from here, or "".
 	unreachable func() string
-	// besides returns lines, each after a line break, about trouble that does not keep the server from deciding.
-	besides  func() string
+	// notes returns lines, each after a line break, about trouble that does not keep the server from deciding.
+	notes    func() string
 	metrics  *metrics.Metrics
 	stopping atomic.Bool
 }
@@ -111,7 +111,7 @@ func (h *health) register(router *httprouter.Router) {
 			text = "ok: this server only observes (--observe): it decides nothing and refuses nothing"
 		case r.URL.Query().Has("verbose"):
 			text += "\n" + h.aboutFence()
-			text += h.besides()
+			text += h.notes()
 		}
 		writeText(w, status, text)
 	}

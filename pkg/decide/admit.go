@@ -241,7 +241,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	}
 	if k.create && !a.isTold(k, &grant) {
 		a.gangs.bindFailed(ref, k.node)
-		return fail(gates.NotTold)
+		return fail(gates.NotAnnotated)
 	}
 	a.o.Waiting.ForbidPreempting(ref.UID)
 	if k.placement.Node != k.node {

@@ -98,7 +98,7 @@ func (a *Arbiter) beginCreation(k *admission) error {
 	case err != nil:
 		return err
 	case !a.isTold(k, &grant):
-		return &gates.Error{Outcome: gates.NotTold, Pod: k.pod.Ref, Node: k.node}
+		return &gates.Error{Outcome: gates.NotAnnotated, Pod: k.pod.Ref, Node: k.node}
 	}
 	byName := *k.pod
 	byName.Ref.UID = "" // it may never be

@@ -42,7 +42,7 @@ func (w *gangWorld) neighbor(node string, change func(*v1.Pod)) {
 
 // admit has a Binding decided as the webhook does, and returns where it goes.
 func (w *gangWorld) admit(pod *cluster.Pod, node string) (string, error) {
-	said, err := w.ganging.arbiter.AdmitBinding(w.t.Context(), &BindingQuery{Pod: pod.Ref, Node: node, User: "u"})
+	said, err := w.gangKeeper.arbiter.AdmitBinding(w.t.Context(), &BindingQuery{Pod: pod.Ref, Node: node, User: "u"})
 	if err == nil && said.RedirectTo != "" {
 		node = said.RedirectTo
 	}

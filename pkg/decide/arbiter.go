@@ -90,7 +90,7 @@ type Arbiter struct {
 	repeats repeats
 	// bursting is how many creations wait for others, see awaitCreated.
 	bursting atomic.Int32
-	gangs    *ganging
+	gangs    *gangKeeper
 
 	ctx    context.Context // of all flights; ends with Stop
 	cancel context.CancelFunc
@@ -116,7 +116,7 @@ func New(o Options) *Arbiter {
 		pending: newPendings(), repeats: newRepeats(),
 	}
 	a.pods = &pods{o: &a.o, known: lru.New(knownPods)}
-	a.gangs = newGanging(a)
+	a.gangs = newGangKeeper(a)
 	return a
 }
 

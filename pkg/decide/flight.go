@@ -54,7 +54,7 @@ func (a *Arbiter) decide(f *flight) (decided bool, err error) {
 		// Flights of this Arbiter are joined, so this one is not ours.
 		return true, f.fail(gates.InFlight, nil)
 	default:
-		err := a.growAlike(info, f.node)
+		err := a.applyAllowedResize(info, f.node)
 		if err == nil && f.chosen { // from now on pods that it must not be with are not sent there
 			err = a.clashes(ctx, info, f.node)
 		}
@@ -130,7 +130,7 @@ func (a *Arbiter) send(f *flight) error {
 			slow = said == apiwrite.Unknown || said == apiwrite.NotSent
 		}
 		if turn {
-			a.turns.give(slow)
+			a.turns.release(slow)
 		}
 		if undecided != nil && !f.InDoubt() {
 			return a.release(f, undecided.Of(f.pod, f.node))

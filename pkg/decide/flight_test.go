@@ -349,7 +349,7 @@ func TestTurnsAfterSlowAnswers(t *testing.T) {
 				n++
 			}
 			for range n {
-				turns.give(slow)
+				turns.release(slow)
 			}
 			return n
 		}

@@ -17,9 +17,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// ganging keeps gangs whole. The first member of a gang is bound only where there is capacity for as many others as the
-// gang needs: movable slots are made for these in the same step. From then on each member that is bound takes its slot
-// along, until the minimum is bound.
+// gangKeeper keeps gangs whole. The first member of a gang is bound only where there is capacity for as many others as
+// the gang needs: movable slots are made for these in the same step. From then on each member that is bound takes its
+// slot along, until the minimum is bound.
 //
 //	waits      no member is bound; the last try was refused, as there was no capacity for all that have to be there
 //	starts     some are bound, and slots are kept for the rest
@@ -28,7 +28,7 @@ import (
 //
 // Only gangs that are not whole are remembered. What is bound, and what is kept, is not remembered: the ledger is asked
 // each time.
-type ganging struct {
+type gangKeeper struct {
 	o       *Options
 	arbiter *Arbiter // binds what is left
 	// others counts changes that may let pods fit and that the ledger has no event for.
@@ -96,15 +96,15 @@ type moment struct {
 	others   uint64 // changes that the ledger has no event for
 }
 
-func (g *ganging) moment() moment { return moment{g.o.Ledger.Revision(), g.others.Load()} }
+func (g *gangKeeper) moment() moment { return moment{g.o.Ledger.Revision(), g.others.Load()} }
 
-func newGanging(a *Arbiter) *ganging {
-	return &ganging{o: &a.o, arbiter: a, of: map[kinds.Key]*startingGang{}}
+func newGangKeeper(a *Arbiter) *gangKeeper {
+	return &gangKeeper{o: &a.o, arbiter: a, of: map[kinds.Key]*startingGang{}}
 }
 
 // startBind starts the bind of any pod. For a member of a gang it also keeps what the gang needs. The bind may be
 // redirected to another node; p is for that node then. Where to is p's own node, the server has chosen it.
-func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement, to string) (ledger.Grant, error) {
+func (g *gangKeeper) startBind(pod *cluster.Pod, p *ledger.Placement, to string) (ledger.Grant, error) {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
 		grant, err := g.o.Ledger.StartBind(p)
@@ -133,10 +133,10 @@ func (g *ganging) startBind(pod *cluster.Pod, p *ledger.Placement, to string) (l
 
 // startCreated is startBind for a pod that is being created with a node. Such a pod starts no gang: it may never come,
 // and then the capacity would be kept for the others for nothing.
-func (g *ganging) startCreated(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
+func (g *gangKeeper) startCreated(pod *cluster.Pod, p *ledger.Placement) (ledger.Grant, error) {
 	if gang, ok := g.o.Gangs.Of(pod); ok {
 		g.mu.Lock()
-		m := g.muster(&gang, pod.Ref)
+		m := g.headcount(&gang, pod.Ref)
 		g.mu.Unlock()
 		if !m.isStarted() && m.lacks(pod) > 0 {
 			return ledger.Grant{}, gangError(p, ledger.GangIncomplete, fmt.Sprintf(
@@ -147,7 +147,7 @@ func (g *ganging) startCreated(pod *cluster.Pod, p *ledger.Placement) (ledger.Gr
 }
 
 // bindKept starts the bind of a member that a slot was made for when its gang was decided on. g.mu is held.
-func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placement, to string) (
+func (g *gangKeeper) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placement, to string) (
 	ledger.Grant, error,
 ) {
 	grant, _, err := g.bindWith(pod, p, nil, to)
@@ -156,7 +156,7 @@ func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placemen
 		s.last, s.moved = pod.Ref, g.o.Ledger.Clock.Now()
 		g.lend(s)
 		if len(s.kept) == 0 {
-			m := g.muster(&s.Gang, ledger.PodRef{})
+			m := g.headcount(&s.Gang, ledger.PodRef{})
 			g.granted(s, m.short() <= 0)
 		}
 	}
@@ -164,19 +164,19 @@ func (g *ganging) bindKept(s *startingGang, pod *cluster.Pod, p *ledger.Placemen
 }
 
 // granted records whether a gang's minimum is bound, or being bound. If so the gang is not half. g.mu is held.
-func (g *ganging) granted(s *startingGang, is bool) {
+func (g *gangKeeper) granted(s *startingGang, is bool) {
 	g.countHalf(s)
 	s.enough = is
 }
 
-func (g *ganging) isKeptOn(pod ledger.PodRef, node string) bool {
+func (g *gangKeeper) isKeptOn(pod ledger.PodRef, node string) bool {
 	home, ok := g.o.Ledger.HomeOf(pod)
 	return ok && home == node
 }
 
 // bindFailed gives back the capacity of a bind that has failed. A member of a gang that is not whole keeps the
 // capacity, as others would take it before the member is bound again.
-func (g *ganging) bindFailed(ref ledger.PodRef, node string) bool {
+func (g *gangKeeper) bindFailed(ref ledger.PodRef, node string) bool {
 	pod, ok := g.o.Pods.Pod(ref.Namespace, ref.Name)
 	if !ok || pod.Gang == nil || pod.Ref.UID != ref.UID || pod.Deleting || pod.Finished || pod.Node != "" {
 		return g.o.Ledger.BindFailed(ref, node)
@@ -187,7 +187,7 @@ func (g *ganging) bindFailed(ref ledger.PodRef, node string) bool {
 	if s == nil || !g.o.Ledger.Clock.Now().Before(s.deadline) {
 		return g.o.Ledger.BindFailed(ref, node)
 	}
-	if m := g.muster(&s.Gang, ref); s.unseen == ref && m.binding == 0 {
+	if m := g.headcount(&s.Gang, ref); s.unseen == ref && m.binding == 0 {
 		g.o.Ledger.BindFailed(ref, node)
 		g.failed(s)
 		return true
@@ -207,13 +207,13 @@ func (s *startingGang) isStartedWithout(gang *gangs.Gang) bool {
 }
 
 // decide starts the bind of a member that no slot of its own is used for. g.mu is held.
-func (g *ganging) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, to string) (
+func (g *gangKeeper) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, to string) (
 	ledger.Grant, error,
 ) {
 	if state, _ := g.o.Ledger.Standing(pod.Ref); state != ledger.NoAllocation {
 		return g.o.Ledger.StartBind(p)
 	}
-	m := g.muster(gang, pod.Ref)
+	m := g.headcount(gang, pod.Ref)
 	if err := m.incomplete(pod, p); err != nil {
 		return ledger.Grant{}, g.refused(pod, gang, err)
 	}
@@ -260,7 +260,7 @@ func reasonOf(err error) ledger.Reason {
 }
 
 // refused remembers that a member was refused, and reports it if that was for its gang's sake. g.mu is held.
-func (g *ganging) refused(pod *cluster.Pod, gang *gangs.Gang, err error) error {
+func (g *gangKeeper) refused(pod *cluster.Pod, gang *gangs.Gang, err error) error {
 	s := g.state(pod, gang)
 	now := g.o.Ledger.Clock.Now()
 	if s.since.IsZero() {
@@ -279,7 +279,7 @@ func (g *ganging) refused(pod *cluster.Pod, gang *gangs.Gang, err error) error {
 }
 
 // state returns what is remembered of a gang. g.mu is held.
-func (g *ganging) state(pod *cluster.Pod, gang *gangs.Gang) *startingGang {
+func (g *gangKeeper) state(pod *cluster.Pod, gang *gangs.Gang) *startingGang {
 	s := g.of[gang.Key]
 	if s == nil {
 		s = &startingGang{kept: map[ledger.PodRef]*cluster.Pod{}, waiting: map[types.UID]*cluster.Pod{}}
@@ -291,7 +291,9 @@ func (g *ganging) state(pod *cluster.Pod, gang *gangs.Gang) *startingGang {
 
 // started remembers a member whose bind has started, and what was kept for the rest. It gives up what is kept beyond
 // the gang's need. g.mu is held.
-func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []*cluster.Pod, dropped []ledger.PodRef) {
+func (g *gangKeeper) started(pod *cluster.Pod, gang *gangs.Gang, m *headcount, rest []*cluster.Pod,
+	dropped []ledger.PodRef,
+) {
 	s := g.state(pod, gang)
 	now := g.o.Ledger.Clock.Now()
 	delete(s.kept, pod.Ref)
@@ -327,7 +329,7 @@ func (g *ganging) started(pod *cluster.Pod, gang *gangs.Gang, m *muster, rest []
 
 // countHalf adds up for how long a gang has been half, until now. It is called before half, or enough, changes. g.mu is
 // held.
-func (g *ganging) countHalf(s *startingGang) {
+func (g *gangKeeper) countHalf(s *startingGang) {
 	now := g.o.Ledger.Clock.Now()
 	if !s.half.IsZero() && !s.enough {
 		g.halfTime += now.Sub(s.counted)
@@ -336,7 +338,7 @@ func (g *ganging) countHalf(s *startingGang) {
 }
 
 // giveUp ends so many of the slots that were made for a gang. g.mu is held.
-func (g *ganging) giveUp(s *startingGang, count int) {
+func (g *gangKeeper) giveUp(s *startingGang, count int) {
 	var pods []ledger.PodRef
 	for ref := range s.kept {
 		if len(pods) >= count {
@@ -349,7 +351,7 @@ func (g *ganging) giveUp(s *startingGang, count int) {
 }
 
 // end ends the slots of some pods, but for what somebody has reserved for them since.
-func (g *ganging) end(pods []ledger.PodRef) {
+func (g *gangKeeper) end(pods []ledger.PodRef) {
 	if len(pods) > 0 {
 		_ = g.o.Ledger.Exchange(&ledger.Exchange{GiveUp: pods}) // it asks for nothing that could be refused
 	}

@@ -15,7 +15,7 @@ import (
 // putOff puts off the end of a gang's slots when a member is bound: from then on they are kept for the time of the
 // policy at least. To go through all of them takes long. So they are given half as much again, and are left alone while
 // that suffices. A bind that has only started puts off nothing: it may fail, and be tried again for ever. g.mu is held.
-func (g *ganging) putOff(s *startingGang) {
+func (g *gangKeeper) putOff(s *startingGang) {
 	now, ttl := g.o.Ledger.Clock.Now(), g.ttl()
 	if s.deadline.Sub(now) >= ttl {
 		return
@@ -28,7 +28,7 @@ func (g *ganging) putOff(s *startingGang) {
 const lentFor = 15 * time.Second
 
 // lend puts off the end of a gang's slots until the bind that has just started can be seen, once. g.mu is held.
-func (g *ganging) lend(s *startingGang) {
+func (g *gangKeeper) lend(s *startingGang) {
 	now, least := g.o.Ledger.Clock.Now(), min(lentFor, g.ttl()/2)
 	if !s.lent && now.Before(s.deadline) && s.deadline.Sub(now) < least {
 		s.lent = true
@@ -37,18 +37,18 @@ func (g *ganging) lend(s *startingGang) {
 }
 
 // endAt puts off the end of a gang's slots to a later moment than before. g.mu is held.
-func (g *ganging) endAt(s *startingGang, at time.Time) {
+func (g *gangKeeper) endAt(s *startingGang, at time.Time) {
 	s.deadline = at
 	pods := append(make([]ledger.PodRef, 0, len(s.reserved)+len(s.kept)), s.reserved...)
 	g.o.Ledger.PutOff(slices.AppendSeq(pods, maps.Keys(s.kept)), at)
 }
 
 // ttl is how long slots are kept for the rest of a gang after a member was bound. longest is how long they are given.
-func (g *ganging) ttl() time.Duration     { return g.o.Policy.Current().Gangs.Deadline.Duration }
-func (g *ganging) longest() time.Duration { return g.ttl() * 3 / 2 }
+func (g *gangKeeper) ttl() time.Duration     { return g.o.Policy.Current().Gangs.Deadline.Duration }
+func (g *gangKeeper) longest() time.Duration { return g.ttl() * 3 / 2 }
 
 // deadlineFor returns when slots end that are made now for members of a gang: together with its others. g.mu is held.
-func (g *ganging) deadlineFor(key kinds.Key) time.Time {
+func (g *gangKeeper) deadlineFor(key kinds.Key) time.Time {
 	now := g.o.Ledger.Clock.Now()
 	if s := g.of[key]; s != nil && !s.half.IsZero() && now.Before(s.deadline) {
 		return s.deadline
@@ -59,7 +59,7 @@ func (g *ganging) deadlineFor(key kinds.Key) time.Time {
 // outlast makes what somebody has reserved for members last as long as the gang counts on it, whatever its own
 // deadline. For members with a slot of a Reservation object it makes slots in memory within that, as for other members.
 // g.mu is held.
-func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
+func (g *gangKeeper) outlast(s *startingGang, members []*cluster.Pod) {
 	var choices []ledger.Choice
 	within := map[ledger.PodRef]*cluster.Pod{}
 	for _, member := range members {
@@ -85,7 +85,7 @@ func (g *ganging) outlast(s *startingGang, members []*cluster.Pod) {
 
 // resting refuses a member of a gang whose last binds have failed, for a while: each such bind keeps capacity for the
 // rest. g.mu is held.
-func (g *ganging) resting(gang *gangs.Gang, p *ledger.Placement) error {
+func (g *gangKeeper) resting(gang *gangs.Gang, p *ledger.Placement) error {
 	s := g.of[gang.Key]
 	now := g.o.Ledger.Clock.Now()
 	if s == nil || now.Before(s.deadline) {
@@ -104,7 +104,7 @@ func (g *ganging) resting(gang *gangs.Gang, p *ledger.Placement) error {
 
 // failed ends the slots of a gang that were made with a bind that came to nothing. From the second time on no others
 // are made for a while. g.mu is held.
-func (g *ganging) failed(s *startingGang) {
+func (g *gangKeeper) failed(s *startingGang) {
 	now := g.o.Ledger.Clock.Now()
 	s.unseen, s.deadline = ledger.PodRef{}, now
 	if s.failures++; s.failures > 1 {

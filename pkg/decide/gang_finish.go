@@ -37,7 +37,7 @@ const (
 
 // finish binds members that capacity is kept for, where no bind of a member has started for a while. It goes on with
 // others as long as they are bound. g.mu is held.
-func (g *ganging) finish(s *startingGang, kept []*cluster.Pod, now time.Time) {
+func (g *gangKeeper) finish(s *startingGang, kept []*cluster.Pod, now time.Time) {
 	due := now.Sub(s.moved) >= finishAfter
 	binds := (s.finishing || due && !now.Before(s.again)) && g.arbiter.mayBindForGang(s.Key.Namespace)
 	if s.finishing = false; !due && !binds {
@@ -71,7 +71,7 @@ func (g *ganging) finish(s *startingGang, kept []*cluster.Pod, now time.Time) {
 
 // move keeps capacity for a member elsewhere than on a node that will not do any more. It reports false where there is
 // none. g.mu is held.
-func (g *ganging) move(s *startingGang, member *cluster.Pod, from string) bool {
+func (g *gangKeeper) move(s *startingGang, member *cluster.Pod, from string) bool {
 	if g.searches == 0 {
 		return false
 	}
@@ -84,7 +84,7 @@ func (g *ganging) move(s *startingGang, member *cluster.Pod, from string) bool {
 // leaves returns why the server does not itself bind a member of a gang that has started, "" where it may, on a node
 // that will do. scheduler is that of the bound members, as far as the watch has brought them. The server binds no
 // member of a gang of which nobody has read how many it needs.
-func (g *ganging) leaves(gang *gangs.Gang, member *cluster.Pod, scheduler string) (why string) {
+func (g *gangKeeper) leaves(gang *gangs.Gang, member *cluster.Pod, scheduler string) (why string) {
 	switch {
 	case gang.Unread:
 		return "how many pods the gang needs is not known"
@@ -100,7 +100,7 @@ func (g *ganging) leaves(gang *gangs.Gang, member *cluster.Pod, scheduler string
 }
 
 // schedulerOf returns the scheduler of a gang's members that are bound, "" where the watch has brought none yet.
-func (g *ganging) schedulerOf(key kinds.Key) string {
+func (g *gangKeeper) schedulerOf(key kinds.Key) string {
 	if size := g.o.Pods.GangSize(key); size.Bound+size.Finished > 0 {
 		return size.Scheduler
 	}
@@ -108,7 +108,7 @@ func (g *ganging) schedulerOf(key kinds.Key) string {
 }
 
 // whyLeft says which member, if any, the server leaves to its scheduler, of a gang that has started, and why.
-func (g *ganging) whyLeft(gang *gangs.Gang, m *muster) string {
+func (g *gangKeeper) whyLeft(gang *gangs.Gang, m *headcount) string {
 	scheduler := g.schedulerOf(gang.Key)
 	if scheduler == "" {
 		return ""
@@ -131,7 +131,7 @@ func (g *ganging) whyLeft(gang *gangs.Gang, m *muster) string {
 
 // resumeShort binds a member of a gang that is short where there is capacity for the rest of the gang by now. As with
 // each member that is bound, capacity is kept for the others in the same step. g.mu is held.
-func (g *ganging) resumeShort(s *startingGang, rest []*cluster.Pod, now time.Time) {
+func (g *gangKeeper) resumeShort(s *startingGang, rest []*cluster.Pod, now time.Time) {
 	current := g.moment()
 	if now.Sub(s.moved) < finishAfter || now.Before(s.again) || s.looked == current || g.searches == 0 {
 		return
@@ -162,7 +162,7 @@ func (g *ganging) resumeShort(s *startingGang, rest []*cluster.Pod, now time.Tim
 }
 
 // placesFor returns slots for members on nodes that have capacity for all of them together, nil where there is none.
-func (g *ganging) placesFor(members []*cluster.Pod, caller string) (slots []ledger.Slot) {
+func (g *gangKeeper) placesFor(members []*cluster.Pod, caller string) (slots []ledger.Slot) {
 	choices, _ := g.choices(members, caller, nil, true)
 	g.o.Ledger.Try(func(t *ledger.Trial) {
 		if t.Exchange(&ledger.Exchange{Keep: choices}) != nil {

@@ -76,7 +76,7 @@ func TestRestOfAGangIsBound(t *testing.T) {
 		slices.Sort(w.events)
 		require.Len(t, w.events, 2)
 		assert.Contains(t, w.events[1], `a-3: GlobalReserve has bound it to node "n1" itself`)
-		assert.Zero(t, w.ganging.arbiter.finishing)
+		assert.Zero(t, w.gangKeeper.arbiter.finishing)
 		assert.Equal(t, 2, metricstest.Counted(t, w.o.Metrics, "gang_bindings_total", "bound"))
 	})
 }
@@ -97,7 +97,7 @@ func TestRestOfLargeGangsIsBound(t *testing.T) {
 			return reply{commit: before, hang: true}
 		}
 		w.pass(finishAfter + 2*time.Second)
-		assert.Equal(t, mostFinishing/2, w.ganging.arbiter.finishing, "the answers are on their way")
+		assert.Equal(t, mostFinishing/2, w.gangKeeper.arbiter.finishing, "the answers are on their way")
 		other := w.gang("other", 2, 2, func(pod *v1.Pod) { pod.Namespace = "other" })
 		require.NoError(t, w.bind(other[0], "n2"))
 		w.pass(finishAfter + 2*time.Second)
@@ -199,7 +199,7 @@ func TestSchedulerIsFaster(t *testing.T) {
 		if confirmed {
 			require.True(t, w.ledger.Confirm(pods[1].Ref, "n0"))
 		}
-		require.True(t, w.ganging.arbiter.bindForGang(key, pods[1], "n0", "c"))
+		require.True(t, w.gangKeeper.arbiter.bindForGang(key, pods[1], "n0", "c"))
 		w.pass(time.Second)
 		assert.Zero(t, w.boundBy())
 		assert.Empty(t, w.events)

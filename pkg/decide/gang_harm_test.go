@@ -77,15 +77,15 @@ func TestMemberFinishesMeanwhile(t *testing.T) {
 		require.True(t, w.o.Ledger.Confirm(first.Ref, "n0"))
 		done := *first
 		done.Node, done.Finished = "n0", true
-		began, mustered := make(chan bool), make(chan muster)
+		began, counted := make(chan bool), make(chan headcount)
 		go func() {
 			close(began)
-			mustered <- w.muster(&gangs.Gang{Key: key}, ledger.PodRef{})
+			counted <- w.headcount(&gangs.Gang{Key: key}, ledger.PodRef{})
 		}()
 		<-began
 		w.o.Pods.Put(&done)
 		w.ledger.RemovePod(first.Ref, 2)
-		m := <-mustered
+		m := <-counted
 		require.Equal(t, 1, m.bound)
 		w.pod("", name, 0, withoutGang) // it goes
 	}

@@ -33,7 +33,7 @@ func (s *startingGang) compare(o *startingGang) int {
 
 // comesLater refuses a gang that would start in the place of a waiting gang that comes before it, unless filter has let
 // it pass. g.mu is held.
-func (g *ganging) comesLater(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) error {
+func (g *gangKeeper) comesLater(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) error {
 	if s := g.of[gang.Key]; s != nil && s.hasPassed(g.o.Ledger.Clock.Now()) {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (g *ganging) comesLater(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Place
 // whoIsFirst says which waiting gang comes before one that would start now, "" where none does. A waiting gang comes
 // first if it has a higher priority or was refused earlier, if it would fit now, and if it would not fit any more
 // beside the other. p has no node where any node will do. g.mu is held.
-func (g *ganging) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement,
+func (g *gangKeeper) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement,
 	rest []*cluster.Pod,
 ) (why string) {
 	now := g.o.Ledger.Clock.Now()
@@ -93,8 +93,8 @@ func (g *ganging) whoIsFirst(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Place
 }
 
 // takesFrom reports whether a gang that waits would fit now, and not beside some slots. g.mu is held.
-func (g *ganging) takesFrom(s *startingGang, own []ledger.Choice) (takes bool) {
-	m := g.muster(&s.Gang, ledger.PodRef{})
+func (g *gangKeeper) takesFrom(s *startingGang, own []ledger.Choice) (takes bool) {
+	m := g.headcount(&s.Gang, ledger.PodRef{})
 	members := m.rest()
 	if m.short(m.kept, members) > 0 || len(members) == 0 || g.isDiverse(members) || !g.hasRoom(members, s.caller) {
 		return false
@@ -113,7 +113,7 @@ func (s *startingGang) hasPassed(now time.Time) bool {
 
 // pass refuses a gang that would fit where another gang comes first. The answer is the same for all its members. g.mu
 // is held.
-func (g *ganging) pass(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) error {
+func (g *gangKeeper) pass(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, rest []*cluster.Pod) error {
 	s := g.state(pod, gang)
 	now := g.o.Ledger.Clock.Now()
 	if s.hasPassed(now) {
@@ -130,7 +130,7 @@ func (g *ganging) pass(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, 
 
 // advise says why all nodes are to be refused to a pod for its gang's sake, or Fits. It looks at the capacity of
 // nodes one by one and so may say Fits where the bind will not.
-func (g *ganging) advise(pod *cluster.Pod) ledger.Reason {
+func (g *gangKeeper) advise(pod *cluster.Pod) ledger.Reason {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
 		return ledger.Fits
@@ -138,7 +138,7 @@ func (g *ganging) advise(pod *cluster.Pod) ledger.Reason {
 	if state, kept := g.o.Ledger.Standing(pod.Ref); kept || state != ledger.NoAllocation {
 		return ledger.Fits
 	}
-	m := g.muster(&gang, pod.Ref)
+	m := g.headcount(&gang, pod.Ref)
 	if m.isStarted() {
 		return ledger.Fits
 	}
@@ -174,19 +174,19 @@ func (g *ganging) advise(pod *cluster.Pod) ledger.Reason {
 
 // bindsAlone reports whether nothing has to be kept for others when a pod is bound. Where something has to be kept, the
 // bind ends no preemptible slots: they would be gone even if there is no capacity for the rest.
-func (g *ganging) bindsAlone(pod *cluster.Pod) bool {
+func (g *gangKeeper) bindsAlone(pod *cluster.Pod) bool {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
 		return true
 	}
-	m := g.muster(&gang, pod.Ref)
+	m := g.headcount(&gang, pod.Ref)
 	return m.lacks(pod) <= 0 || len(m.unplaced) == 0
 }
 
 // hasRoom reports whether there seems to be capacity for some members together, in slots of reservations and beside
 // them. It looks at members that ask for the same together, and leaves out what the others take. Where members ask for
 // many different things it returns true, and the bind finds out.
-func (g *ganging) hasRoom(members []*cluster.Pod, caller string) bool {
+func (g *gangKeeper) hasRoom(members []*cluster.Pod, caller string) bool {
 	if g.isDiverse(members) {
 		return true
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // start starts the bind of a member, and makes slots for the rest in the same step. g.mu is held.
-func (g *ganging) start(p *ledger.Placement, rest []*cluster.Pod) (ledger.Grant, error) {
+func (g *gangKeeper) start(p *ledger.Placement, rest []*cluster.Pod) (ledger.Grant, error) {
 	if len(rest) == 0 {
 		return g.o.Ledger.StartBind(p)
 	}
@@ -22,7 +22,7 @@ func (g *ganging) start(p *ledger.Placement, rest []*cluster.Pod) (ledger.Grant,
 
 // bindWith is start for a member that may be refused because of the slots of others. dropped are the members whose
 // slots ended and that got no other slot. g.mu is held.
-func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, to string) (
+func (g *gangKeeper) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, to string) (
 	grant ledger.Grant, dropped []ledger.PodRef, err error,
 ) {
 	grant, err = g.start(p, rest)
@@ -39,7 +39,7 @@ func (g *ganging) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluste
 // node. These make way, as a gang's scheduler decides itself which member goes where. They get slots in the place of
 // the member's own slot, on the same node, or on any other. Where that is impossible the first refusal stays: it says
 // where the member's own slot is. g.mu is held.
-func (g *ganging) changePlaces(
+func (g *gangKeeper) changePlaces(
 	s *startingGang, pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, refused error,
 ) (grant ledger.Grant, dropped []ledger.PodRef, err error) {
 	first, giveUp := []string{p.Node}, []ledger.PodRef{pod.Ref}
@@ -73,7 +73,7 @@ func (g *ganging) changePlaces(
 }
 
 // exchange starts a bind, gives up slots and makes some for other members, on the nodes named first or any.
-func (g *ganging) exchange(p *ledger.Placement, giveUp []ledger.PodRef, keep []*cluster.Pod,
+func (g *gangKeeper) exchange(p *ledger.Placement, giveUp []ledger.PodRef, keep []*cluster.Pod,
 	first []string,
 ) (ledger.Grant, error) {
 	p.Slots = g.o.Ledger.ExactFirst(p.Slots, p.Request)
@@ -98,7 +98,9 @@ const maxPacked = 100
 
 // pack chooses nodes for members that ask for different things, the largest first. A member gets the node of a slot of
 // a reservation, or else the node where least is left over.
-func (g *ganging) pack(p *ledger.Placement, giveUp []ledger.PodRef, members []*cluster.Pod) (choices []ledger.Choice) {
+func (g *gangKeeper) pack(p *ledger.Placement, giveUp []ledger.PodRef, members []*cluster.Pod) (
+	choices []ledger.Choice,
+) {
 	uids := make([]types.UID, 0, len(giveUp))
 	for _, ref := range giveUp {
 		uids = append(uids, ref.UID)
@@ -140,7 +142,7 @@ func (g *ganging) pack(p *ledger.Placement, giveUp []ledger.PodRef, members []*c
 const restPerNode = time.Microsecond
 
 // mayLook reports whether capacity may be looked for now for some members. g.mu is held.
-func (g *ganging) mayLook(members []*cluster.Pod) bool {
+func (g *gangKeeper) mayLook(members []*cluster.Pod) bool {
 	if !g.isDiverse(members) {
 		return true
 	}
@@ -153,7 +155,7 @@ func (g *ganging) mayLook(members []*cluster.Pod) bool {
 }
 
 // isDiverse reports whether members ask for so many different things that a search for all of them takes long.
-func (g *ganging) isDiverse(members []*cluster.Pod) bool {
+func (g *gangKeeper) isDiverse(members []*cluster.Pod) bool {
 	if len(members) <= maxPacked {
 		return false
 	}
@@ -174,7 +176,7 @@ func (g *ganging) isDiverse(members []*cluster.Pod) bool {
 }
 
 // suits returns whether a pod may be on a node, going by what the pod says of nodes, and by what pods there say of it.
-func (g *ganging) suits(pod *cluster.Pod) func(node string) bool {
+func (g *gangKeeper) suits(pod *cluster.Pod) func(node string) bool {
 	accepts, repelled := pod.Constraints.Accepts(), g.o.Pods.Repelled(pod, g.o.Nodes)
 	return func(name string) bool {
 		node, ok := g.o.Nodes.Node(name)
@@ -183,7 +185,7 @@ func (g *ganging) suits(pod *cluster.Pod) func(node string) bool {
 }
 
 // open is suits without the nodes where members were found to clash. g.mu is held.
-func (g *ganging) open(pod *cluster.Pod) func(node string) bool {
+func (g *gangKeeper) open(pod *cluster.Pod) func(node string) bool {
 	suits := g.suits(pod)
 	s := g.of[pod.Gang.Key(pod.Ref.Namespace)]
 	if s == nil || len(s.closed) == 0 || !pod.HasClashes() {
@@ -205,7 +207,7 @@ type alike struct {
 }
 
 // group sorts members by what they ask for.
-func (g *ganging) group(members []*cluster.Pod, caller string) (groups []*alike) {
+func (g *gangKeeper) group(members []*cluster.Pod, caller string) (groups []*alike) {
 	for _, member := range members {
 		p := g.o.Question.For(member.WithCaller(caller), "")
 		p.ToCome()
@@ -246,7 +248,7 @@ func sameSlots(a, b []ledger.SlotRef) bool {
 // choices says where slots for members may be: on the nodes named first, then where reservations keep capacity for
 // them, then where there is free capacity. Members with the fewest places come first. Unless all nodes are asked for,
 // only as many nodes are listed as should do; more says that there are others.
-func (g *ganging) choices(members []*cluster.Pod, caller string, first []string,
+func (g *gangKeeper) choices(members []*cluster.Pod, caller string, first []string,
 	all bool,
 ) (choices []ledger.Choice, more bool) {
 	groups := g.group(members, caller)
@@ -285,7 +287,7 @@ func compareExtended(a, b *resources.Request) int {
 }
 
 // findNodes looks for nodes for some members that are alike. It may stop once the nodes have capacity for enough pods.
-func (g *ganging) findNodes(a *alike, first []string, enough int, all bool) (cut bool) {
+func (g *gangKeeper) findNodes(a *alike, first []string, enough int, all bool) (cut bool) {
 	a.nodes = slices.Clone(first)
 	for _, usable := range g.o.Ledger.UsableSlots(&a.placement) {
 		a.nodes = append(a.nodes, usable.Node)

@@ -194,7 +194,7 @@ func TestMinimumThatGrows(t *testing.T) {
 		assert.Contains(t, w.viewOf(pods[0]).Why, "; it had the 2 pods that it needed before its minimum became 4")
 		w.pass(30 * time.Second)
 		assert.Empty(t, w.short(), "it is as whole as it was")
-		assert.Zero(t, w.ganging.arbiter.HalfGangTime())
+		assert.Zero(t, w.gangKeeper.arbiter.HalfGangTime())
 		w.resize("n0", 8)
 		w.pass(2 * time.Second)
 		require.NoError(t, w.bind(pods[2], "n0"))

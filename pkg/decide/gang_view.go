@@ -100,7 +100,7 @@ func (s *startingGang) remembered() remembered {
 
 // views yields the gangs of the namespaces that are wanted, in no order. It does not hold the lock that decisions are
 // made with, so two gangs may be shown as they were at different moments.
-func (g *ganging) views(wanted func(namespace string) bool) func(yield func(GangView) bool) {
+func (g *gangKeeper) views(wanted func(namespace string) bool) func(yield func(GangView) bool) {
 	g.mu.Lock()
 	all := make(map[kinds.Key]remembered, len(g.of))
 	for key, s := range g.of {
@@ -117,7 +117,7 @@ func (g *ganging) views(wanted func(namespace string) bool) func(yield func(Gang
 }
 
 // viewOf returns what is known of the gang that a pod is a member of, nil where it is useful alone.
-func (g *ganging) viewOf(pod *cluster.Pod) *GangView {
+func (g *gangKeeper) viewOf(pod *cluster.Pod) *GangView {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
 		return nil
@@ -133,7 +133,7 @@ func (g *ganging) viewOf(pod *cluster.Pod) *GangView {
 }
 
 // view is what is known of a gang, by its pods, by the ledger, and by what is remembered of it.
-func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
+func (g *gangKeeper) view(gang *gangs.Gang, known remembered) GangView {
 	size := g.o.Pods.GangSize(gang.Key)
 	v := GangView{
 		Gang: *gang, Scheduler: size.Scheduler, Pending: size.Pending, Bound: size.Bound,
@@ -143,7 +143,7 @@ func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 		v.State = GangWhole
 		return v
 	}
-	m := g.muster(gang, ledger.PodRef{})
+	m := g.headcount(gang, ledger.PodRef{})
 	v.Pending, v.Kept = len(m.kept)+len(m.unplaced), len(m.kept)
 	v.Bound, v.Finished = m.bound-m.finished, m.finished
 	v.State, v.Why = m.state()
@@ -173,7 +173,7 @@ func (g *ganging) view(gang *gangs.Gang, known remembered) GangView {
 const mostNamed = 8
 
 // addWhy adds to why a gang is not whole what else is known of that.
-func (g *ganging) addWhy(why string, gang *gangs.Gang, m *muster, closed []string) string {
+func (g *gangKeeper) addWhy(why string, gang *gangs.Gang, m *headcount, closed []string) string {
 	all := []string{why}
 	if m.grows() {
 		all = append(all, fmt.Sprintf("it had the %d pods that it needed before its minimum became %d", gang.Former,
@@ -190,7 +190,7 @@ func (g *ganging) addWhy(why string, gang *gangs.Gang, m *muster, closed []strin
 }
 
 // state returns how far a gang is, and why, where its pods show that.
-func (m *muster) state() (state GangState, why string) {
+func (m *headcount) state() (state GangState, why string) {
 	switch {
 	case m.gang.Problem != "":
 		return GangIncomplete, m.gang.Problem

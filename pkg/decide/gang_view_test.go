@@ -17,7 +17,7 @@ import (
 )
 
 // arbiter is one that shares the gangs of the world.
-func (w *gangWorld) arbiter() *Arbiter { return &Arbiter{o: *w.o, gangs: w.ganging} }
+func (w *gangWorld) arbiter() *Arbiter { return &Arbiter{o: *w.o, gangs: w.gangKeeper} }
 
 // see returns the views of all gangs by name.
 func (w *gangWorld) see() map[string]GangView {

@@ -46,7 +46,7 @@ func (a *Arbiter) WatchGangs(ctx context.Context) error {
 }
 
 // watch looks once after the gangs that are not whole.
-func (g *ganging) watch() {
+func (g *gangKeeper) watch() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.o.Ledger.Ready() != nil {
@@ -77,13 +77,13 @@ func (g *ganging) watch() {
 
 // inTurn returns the gangs that are not whole, one of each namespace before the next one of any: what watch may do at a
 // time is bounded. The order is another one each time. g.mu is held.
-func (g *ganging) inTurn() []*startingGang {
+func (g *gangKeeper) inTurn() []*startingGang {
 	return informer.InTurn(slices.Collect(maps.Values(g.of)), func(s *startingGang) string { return s.Key.Namespace })
 }
 
 // look brings what is remembered of a gang up to date. g.mu is held.
-func (g *ganging) look(s *startingGang) {
-	m := g.muster(&s.Gang, ledger.PodRef{})
+func (g *gangKeeper) look(s *startingGang) {
+	m := g.headcount(&s.Gang, ledger.PodRef{})
 	g.granted(s, m.short() <= 0)
 	g.keepOnly(s, &m)
 	now := g.o.Ledger.Clock.Now()
@@ -128,13 +128,13 @@ func (g *ganging) look(s *startingGang) {
 }
 
 // isBound reports whether as many members as the gang needs are bound for certain.
-func (m *muster) isBound() bool {
+func (m *headcount) isBound() bool {
 	return m.short() <= 0 && m.bound-m.binding >= m.gang.Minimum && (m.tasks == nil || m.binding == 0)
 }
 
 // progress takes note of members that were bound since it was called last: these put off the end of the slots. Slots
 // that were made for a gang that was short end when the bind fails that they were made with. g.mu is held.
-func (g *ganging) progress(s *startingGang, m *muster, now time.Time) {
+func (g *gangKeeper) progress(s *startingGang, m *headcount, now time.Time) {
 	bound := m.bound - m.binding
 	isNew := s.unseen != ledger.PodRef{}
 	seen := bound > s.bound || isNew && g.isBound(s.unseen)
@@ -157,13 +157,13 @@ func (g *ganging) progress(s *startingGang, m *muster, now time.Time) {
 }
 
 // hasStarted reports whether the bind of a pod has started, and has not failed.
-func (g *ganging) hasStarted(pod ledger.PodRef) bool {
+func (g *gangKeeper) hasStarted(pod ledger.PodRef) bool {
 	state, _ := g.o.Ledger.Standing(pod)
 	return state != ledger.NoAllocation
 }
 
 // isBound reports whether a pod is known to be bound.
-func (g *ganging) isBound(ref ledger.PodRef) bool {
+func (g *gangKeeper) isBound(ref ledger.PodRef) bool {
 	state, _ := g.o.Ledger.Standing(ref)
 	pod, ok := g.o.Pods.Pod(ref.Namespace, ref.Name)
 	return state == ledger.Bound || ok && pod.Ref.UID == ref.UID && pod.Node != ""
@@ -173,7 +173,7 @@ func (g *ganging) isBound(ref ledger.PodRef) bool {
 // It ends the slots of those that cannot be bound any more: they are being deleted, or are not members of the gang any
 // more. It also forgets pods to be woken that are gone. A pod that the watch has not brought yet is not gone, so some
 // more than the members may be remembered. g.mu is held.
-func (g *ganging) keepOnly(s *startingGang, m *muster) {
+func (g *gangKeeper) keepOnly(s *startingGang, m *headcount) {
 	kept := map[ledger.PodRef]*cluster.Pod{}
 	for _, member := range m.kept {
 		if s.kept[member.Ref] != nil {
@@ -199,7 +199,7 @@ func (g *ganging) keepOnly(s *startingGang, m *muster) {
 }
 
 // forget ends what is kept for a gang and forgets it. g.mu is held.
-func (g *ganging) forget(s *startingGang) {
+func (g *gangKeeper) forget(s *startingGang) {
 	g.countHalf(s)
 	g.giveUp(s, len(s.kept))
 	g.wake(s)
@@ -208,7 +208,7 @@ func (g *ganging) forget(s *startingGang) {
 
 // unreserve gives back what was reserved for pods. Where a gang that has started counts on that, the capacity is kept
 // for the gang at once. If watch did so later, others would take it meanwhile.
-func (g *ganging) unreserve(placements []ledger.Placement) ledger.Result {
+func (g *gangKeeper) unreserve(placements []ledger.Placement) ledger.Result {
 	var members []kinds.Key
 	for i := range placements {
 		ref := placements[i].Pod
@@ -234,7 +234,7 @@ func (g *ganging) unreserve(placements []ledger.Placement) ledger.Result {
 
 // topUp keeps capacity for members in the place of others that are gone, as long as the gang has time left. g.mu is
 // held.
-func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) {
+func (g *gangKeeper) topUp(s *startingGang, rest []*cluster.Pod) {
 	if s.Unread {
 		g.topUpMost(s, rest)
 	} else {
@@ -243,7 +243,7 @@ func (g *ganging) topUp(s *startingGang, rest []*cluster.Pod) {
 }
 
 // topUpAll is topUp for all of the members or none. g.mu is held.
-func (g *ganging) topUpAll(s *startingGang, rest []*cluster.Pod) (kept bool) {
+func (g *gangKeeper) topUpAll(s *startingGang, rest []*cluster.Pod) (kept bool) {
 	if len(rest) == 0 {
 		return true
 	}
@@ -259,7 +259,7 @@ func (g *ganging) topUpAll(s *startingGang, rest []*cluster.Pod) (kept bool) {
 
 // topUpMost is topUp for as many of some members as there is capacity for: where nobody has read how many the gang
 // needs, it may be fewer. g.mu is held.
-func (g *ganging) topUpMost(s *startingGang, rest []*cluster.Pod) {
+func (g *gangKeeper) topUpMost(s *startingGang, rest []*cluster.Pod) {
 	for n := len(rest); n > 0; n = min(n, len(rest)) {
 		switch {
 		case g.topUpAll(s, rest[:n]):
@@ -276,7 +276,7 @@ func (g *ganging) topUpMost(s *startingGang, rest []*cluster.Pod) {
 
 // fallShort reports, once, that a gang has started and is not whole, and that nothing is kept for it any more. g.mu is
 // held.
-func (g *ganging) fallShort(s *startingGang, missing int) {
+func (g *gangKeeper) fallShort(s *startingGang, missing int) {
 	if s.short {
 		return
 	}
@@ -295,7 +295,7 @@ func (g *ganging) fallShort(s *startingGang, missing int) {
 
 // tellShort writes Events on a gang's object, and on the pods that it lacks. Otherwise nobody may see that some of it
 // run, and the rest has nothing.
-func (g *ganging) tellShort(gang *gangs.Gang, missing int) {
+func (g *gangKeeper) tellShort(gang *gangs.Gang, missing int) {
 	const reason, action = "GangShort", "KeepWhole"
 	note := fmt.Sprintf("%s has started and lacks %d of the %d pods it needs; no capacity is kept for them any more. "+
 		"It is again once a scheduler binds one of them", gang.Key, missing, gang.Minimum)
@@ -309,7 +309,7 @@ func (g *ganging) tellShort(gang *gangs.Gang, missing int) {
 }
 
 // wakeIfRoom wakes the members of a gang that waits, when there may be capacity for it. g.mu is held.
-func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
+func (g *gangKeeper) wakeIfRoom(s *startingGang, m *headcount, now time.Time) {
 	if len(s.waiting) == 0 || now.Before(s.notBefore) || s.Problem != "" || g.searches == 0 {
 		return
 	}
@@ -336,7 +336,7 @@ func (g *ganging) wakeIfRoom(s *startingGang, m *muster, now time.Time) {
 }
 
 // wake wakes those members of a gang that were refused for the gang's sake. g.mu is held.
-func (g *ganging) wake(s *startingGang) {
+func (g *gangKeeper) wake(s *startingGang) {
 	for uid, pod := range s.waiting {
 		delete(s.waiting, uid)
 		g.o.Waiting.Wake(pod)
@@ -345,7 +345,7 @@ func (g *ganging) wake(s *startingGang) {
 
 // takeOver keeps capacity for the rest of gangs that had started before this server decided, or decided again. It is
 // called before anything else is decided, and nobody could bind pods since. It returns the number of these gangs.
-func (g *ganging) takeOver() (count int) {
+func (g *gangKeeper) takeOver() (count int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.of {
@@ -371,13 +371,13 @@ func (g *ganging) takeOver() (count int) {
 }
 
 // takeOverOne is takeOver for one gang. g.mu is held.
-func (g *ganging) takeOverOne(key kinds.Key, gang *gangs.Gang) (count int) {
-	m := g.muster(gang, ledger.PodRef{})
+func (g *gangKeeper) takeOverOne(key kinds.Key, gang *gangs.Gang) (count int) {
+	m := g.headcount(gang, ledger.PodRef{})
 	if !g.assume(gang, &m) {
 		return 0
 	}
 	if m.gang = *gang; len(gang.Tasks) > 0 {
-		m = g.muster(gang, ledger.PodRef{})
+		m = g.headcount(gang, ledger.PodRef{})
 	}
 	if s := g.of[key]; s != nil && m.isStarted() {
 		g.putOff(s)
@@ -394,7 +394,7 @@ func (g *ganging) takeOverOne(key kinds.Key, gang *gangs.Gang) (count int) {
 
 // assume fills in how many members a gang needs where that is not known now. That is as many as was known before, or
 // else as there are, as what is given away meanwhile is gone. It reports whether the number is of use. g.mu is held.
-func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
+func (g *gangKeeper) assume(gang *gangs.Gang, m *headcount) bool {
 	s := g.of[gang.Key]
 	switch {
 	case gang.Problem == "":
@@ -410,7 +410,7 @@ func (g *ganging) assume(gang *gangs.Gang, m *muster) bool {
 
 // resume makes slots for the rest of a gang that has started. What somebody reserved for members of it lasts as long as
 // these slots. reserved and rest are not both empty. g.mu is held.
-func (g *ganging) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*cluster.Pod) bool {
+func (g *gangKeeper) resume(key kinds.Key, gang *gangs.Gang, reserved, rest []*cluster.Pod) bool {
 	s := g.state(append(slices.Clone(rest), reserved...)[0], gang)
 	s.caller = cmp.Or(s.caller, g.o.Pods.GangSize(key).Caller) // what is kept counts in the budget of its starter
 	now := g.o.Ledger.Clock.Now()

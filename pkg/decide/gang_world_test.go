@@ -40,7 +40,7 @@ import (
 // gangWorld is what decides about gangs, on a ledger, with the pods that the watch has brought. It runs in a synctest
 // bubble.
 type gangWorld struct {
-	*ganging
+	*gangKeeper
 	t      testing.TB
 	ledger *ledger.Ledger
 	reader cluster.Reader
@@ -77,7 +77,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.log = hook
-	w.ganging = New(Options{
+	w.gangKeeper = New(Options{
 		Ledger: gatestest.Ledger(w.ledger),
 		Pods:   pods, Policy: policy.NewStore(policy.Default(), time.Minute), Log: log,
 		Question:       question,
@@ -96,7 +96,7 @@ func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 		BindTimeout:    bindTimeout,
 	}).gangs
 	w.rule(kinds.RedirectNever)
-	t.Cleanup(func() { require.NoError(t, w.ganging.arbiter.Stop(context.Background())) })
+	t.Cleanup(func() { require.NoError(t, w.gangKeeper.arbiter.Stop(context.Background())) })
 	for k := range nodes + 1 { // one more may come later
 		w.label(fmt.Sprintf("n%d", k), "")
 	}

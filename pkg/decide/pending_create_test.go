@@ -39,7 +39,7 @@ func TestPodWithANodeThatWasPromised(t *testing.T) {
 		p := newPod("p")
 		promised := ledger.PodRef{Namespace: p.Namespace, Name: p.Name, UID: uid}
 		result, err := c.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
-			Pod: promised, Node: "a", Request: c.info(p).Request, Scheduler: "other", Caller: "for-other", Unborn: true,
+			Pod: promised, Node: "a", Request: c.info(p).Request, Scheduler: "other", Caller: "for-other", PodToCome: true,
 		}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), false)
 		require.NoError(t, err)
 		require.Equal(t, 1, result.Granted)
@@ -144,7 +144,7 @@ func TestPodThatTellsSomethingElse(t *testing.T) {
 		change(told.Annotations)
 		told.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "c"
 		_, err = c.AdmitPod(t.Context(), told, "a", "user", false)
-		assertOutcome(t, gates.NotTold, err)
+		assertOutcome(t, gates.NotAnnotated, err)
 		assert.Equal(t, "none", c.on(ref(p)), "nothing is kept for it")
 		_, err = c.AdmitPod(t.Context(), p, "a", "user", false)
 		require.NoError(t, err)
@@ -258,7 +258,7 @@ func TestKeptForThePodThatIsCreated(t *testing.T) {
 		require.Empty(t, c.ledger.Reserve(plan, time.Now()).Rejections)
 
 		_, err := c.AdmitPod(t.Context(), p, "a", "user", false)
-		assertOutcome(t, gates.NotTold, err)
+		assertOutcome(t, gates.NotAnnotated, err)
 		_, kept := c.ledger.InMemory(ref(p))
 		assert.True(t, kept)
 		told, err := c.createPod(claiming("p", "c"), "a", "user")

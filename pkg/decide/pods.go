@@ -217,14 +217,15 @@ func (a *Arbiter) ReadPod(ctx context.Context, ref ledger.PodRef) (*cluster.Pod,
 	return a.pods.read(ctx, ref, 0)
 }
 
-// Meet looks at pods for which something was reserved because they did not exist. The watch may have brought one of
-// them meanwhile, and Meet passes it to the ledger. The watch itself passes pods that come later to the ledger.
-func (a *Arbiter) Meet(placements []ledger.Placement) {
+// ObservePodsToCome looks at pods for which something was reserved because they did not exist. The watch may have
+// brought one of them meanwhile, and it passes it to the ledger. The watch itself passes pods that come later to the
+// ledger.
+func (a *Arbiter) ObservePodsToCome(placements []ledger.Placement) {
 	for i := range placements {
 		p := &placements[i]
 		info, ok := a.o.Pods.Pod(p.Pod.Namespace, p.Pod.Name)
 		// else what is known may be old
-		if ok && p.Unborn && info.Node == "" && (p.Pod.UID == "" || p.Pod.UID == info.Ref.UID) {
+		if ok && p.PodToCome && info.Node == "" && (p.Pod.UID == "" || p.Pod.UID == info.Ref.UID) {
 			a.pods.observe(info)
 		}
 	}

@@ -74,7 +74,7 @@ func (a *Arbiter) clashes(ctx context.Context, pod *cluster.Pod, node string) er
 // bindHome starts the bind of a pod that was refused a node, on the node where capacity is kept for it alone, and makes
 // slots for the rest of its gang in the same step. p is for that node then. It reports false where that may not be, or
 // is impossible. g.mu is held for a member of a gang.
-func (g *ganging) bindHome(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, to string, refused error) (
+func (g *gangKeeper) bindHome(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, to string, refused error) (
 	grant ledger.Grant, ok bool,
 ) {
 	if to == nowhere || !reasonOf(refused).OfCapacity() {
@@ -98,7 +98,7 @@ func (g *ganging) bindHome(pod *cluster.Pod, p *ledger.Placement, rest []*cluste
 }
 
 // usesOwn reports whether a pod would be bound with what is kept for it, and not beside that with what is free.
-func (g *ganging) usesOwn(p *ledger.Placement) (uses bool) {
+func (g *gangKeeper) usesOwn(p *ledger.Placement) (uses bool) {
 	if _, inMemory := g.o.Ledger.HomeOf(p.Pod); inMemory {
 		return true
 	}
@@ -110,7 +110,7 @@ func (g *ganging) usesOwn(p *ledger.Placement) (uses bool) {
 
 // mayBeOn reports whether a scheduler would take a node for a pod, if it has the capacity; false where the server
 // cannot know.
-func (g *ganging) mayBeOn(pod *cluster.Pod, name string) bool {
+func (g *gangKeeper) mayBeOn(pod *cluster.Pod, name string) bool {
 	node, known := g.o.Nodes.Node(name)
 	return known && pod.Constraints.NodesDecide() && g.suits(pod)(name) &&
 		(!node.Unschedulable || pod.Request.ToleratesUnschedulable) && // the ledger lets a pod have what is kept there
@@ -122,7 +122,7 @@ func (g *ganging) mayBeOn(pod *cluster.Pod, name string) bool {
 
 // clashed takes note of a node that was refused because of a pod which a member of a gang must not be with. What is
 // kept there for the member is of no use to it, and the node is left out when capacity is looked for the next time.
-func (g *ganging) clashed(pod *cluster.Pod, node string, refused error) {
+func (g *gangKeeper) clashed(pod *cluster.Pod, node string, refused error) {
 	if pod.Gang == nil || reasonOf(refused) != ledger.AntiAffinity {
 		return
 	}
@@ -144,7 +144,7 @@ func (g *ganging) clashed(pod *cluster.Pod, node string, refused error) {
 
 // mayRedirect reports whether the policy lets a Binding of a pod be redirected. Where refusals are only warnings
 // nothing is changed.
-func (g *ganging) mayRedirect(pod *cluster.Pod) bool {
+func (g *gangKeeper) mayRedirect(pod *cluster.Pod) bool {
 	rule := cmp.Or(g.o.Gangs.Redirect(pod), g.o.Policy.Current().Gangs.Redirect)
 	return rule == kinds.RedirectWhenRefused && !g.o.AdmissionWarns
 }

@@ -111,9 +111,9 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQue
 	return nil
 }
 
-// growAlike makes a bind that has just begun count for an allowed resize of its pod as well. The bind may have looked
-// at a version of the pod from before the resize.
-func (a *Arbiter) growAlike(pod *cluster.Pod, node string) error {
+// applyAllowedResize makes a bind that has just begun count for an allowed resize of its pod as well. The bind may have
+// looked at a version of the pod from before the resize.
+func (a *Arbiter) applyAllowedResize(pod *cluster.Pod, node string) error {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	p := a.pending.resizes[pod.Ref]

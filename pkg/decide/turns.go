@@ -48,8 +48,8 @@ func (t *turns) take(ctx context.Context) bool {
 	}
 }
 
-// give ends a turn. slow says that the answer came too late, or was that there are too many requests.
-func (t *turns) give(slow bool) {
+// release ends a turn. slow says that the answer came too late, or was that there are too many requests.
+func (t *turns) release(slow bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch now := time.Now(); {

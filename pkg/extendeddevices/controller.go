@@ -120,7 +120,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { _ = c.journal.Run(ctx, &c.mu) })
-	running.Go(func() { _ = c.queue.Run(ctx, c.bring) })
+	running.Go(func() { _ = c.queue.Run(ctx, c.sync) })
 	running.Go(func() { _ = c.Templates.Run(ctx, nil, nil) })
 	return c.Watch.Run(ctx, c.present, c.absent)
 }

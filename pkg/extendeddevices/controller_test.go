@@ -49,8 +49,8 @@ func TestReservedIsNotBound(t *testing.T) {
 	_, rejection := w.ledger.StartBind(&placement, time.Now())
 	require.Nil(t, rejection)
 	for range 2 { // the finalizer first, where it is not there yet
-		require.NoError(t, w.controller.bring(t.Context(), object{namespace: "default", name: "c"}))
-		require.NoError(t, w.controller.bring(t.Context(), object{name: "a"}))
+		require.NoError(t, w.controller.sync(t.Context(), object{namespace: "default", name: "c"}))
+		require.NoError(t, w.controller.sync(t.Context(), object{name: "a"}))
 	}
 	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimPending)
 	w.awaitDevice("a", v1alpha1.ExtendedResourceAvailable)

@@ -36,8 +36,8 @@ func (o object) String() string {
 	return o.namespace + "/" + o.name
 }
 
-// bring writes the API server's object, once it is known what it has to be.
-func (c *Controller) bring(ctx context.Context, key object) error {
+// sync writes the API server's object, once it is known what it has to be.
+func (c *Controller) sync(ctx context.Context, key object) error {
 	if err := c.Ready.Wait(ctx); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type entry struct {
 	listed    bool  // in named
 	overdue   bool  // its deadline passed while a bind was in flight
 	movable   bool  // of a slot in memory, see Slot
-	unborn    bool  // of a slot, see Slot
+	podToCome bool  // of a slot, see Slot
 	away      bool  // it is off the account for the length of a Trial
 	// counts is what it adds to its node's use: a slot counts for what it keeps beyond
 	// what its users ask for, so that both add up to the larger of the two.
@@ -235,7 +235,8 @@ func (l *account) addSlot(spec *Slot, i int32, within *entry, a *deviceGrant) *e
 	e := l.newEntry()
 	*e = entry{
 		pod: spec.Pod, request: spec.Request, scheduler: spec.Scheduler, caller: spec.Caller, priority: spec.Priority,
-		deadline: deadlineOf(spec.Deadline), due: -1, within: within, devices: a, movable: spec.Movable, unborn: spec.Unborn,
+		deadline: deadlineOf(spec.Deadline), due: -1, within: within, devices: a, movable: spec.Movable,
+		podToCome: spec.PodToCome,
 	}
 	if spec.InMemory() {
 		l.memoryCount++

@@ -266,7 +266,7 @@ func (l *account) giveWay(pod PodRef, scheduler string) (count int) {
 }
 
 // givesWayTo reports whether a slot was promised for a pod of another scheduler than the one it has.
-func (e *entry) givesWayTo(scheduler string) bool { return e.unborn && e.scheduler != scheduler }
+func (e *entry) givesWayTo(scheduler string) bool { return e.podToCome && e.scheduler != scheduler }
 
 // RemovePod records that a pod was deleted, or has finished (phase Succeeded or
 // Failed), and reports whether it had an allocation. resourceVersion is the newest

@@ -71,9 +71,9 @@ type Slot struct {
 	// Movable says that the pod of a slot in memory may be bound elsewhere, where there is capacity. That ends the slot,
 	// which is kept only so that the pod has a place at all.
 	Movable bool
-	// Unborn says that Pod did not exist when the slot was asked for: the slot is a promise for a pod of Scheduler. It
-	// gives way when the pod is observed and belongs to another scheduler. Views do not have Unborn.
-	Unborn bool
+	// PodToCome says that Pod did not exist when the slot was asked for: the slot is a promise for a pod of Scheduler. It
+	// gives way when the pod is observed and belongs to another scheduler. Views do not have PodToCome.
+	PodToCome bool
 	// NoDRA is for a request for a slot in memory, see Placement. No other slot has anything by DRA.
 	NoDRA bool
 	// Deadline is when the slot expires, by the clock of now; zero means never. A slot does not

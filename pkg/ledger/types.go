@@ -86,8 +86,8 @@ type Placement struct {
 	// NoDRA says that DRA gives the pod nothing beyond Request.ByDRA: it is being bound, or is to come (ToCome).
 	NoDRA bool
 
-	// Unborn says that what is reserved is a promise for a pod of Scheduler that does not exist yet, see Slot.
-	Unborn bool
+	// PodToCome says that what is reserved is a promise for a pod of Scheduler that does not exist yet, see Slot.
+	PodToCome bool
 
 	slotNamespace string // of the reservation that a slot is asked for
 }
@@ -108,7 +108,7 @@ func (p *Placement) Slot(deadline time.Time) Slot {
 	return Slot{
 		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority,
 		Pod:   p.Pod,
-		Slots: p.Slots, Devices: p.Devices, Deadline: deadline, Unborn: p.Unborn, NoDRA: p.NoDRA,
+		Slots: p.Slots, Devices: p.Devices, Deadline: deadline, PodToCome: p.PodToCome, NoDRA: p.NoDRA,
 	}
 }
 

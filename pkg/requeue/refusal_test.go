@@ -99,9 +99,9 @@ func TestWhoWaits(t *testing.T) {
 			assert.True(t, before == nil || before.Rejection.Pod == refusal(k).Rejection.Pod)
 		}
 	}
-	unborn, grows := refusal(2), refusal(3)
-	unborn.Rejection.Pod.UID, grows.Path = "", Resize
-	for _, r := range []*Refusal{unborn, grows} {
+	podToCome, grows := refusal(2), refusal(3)
+	podToCome.Rejection.Pod.UID, grows.Path = "", Resize
+	for _, r := range []*Refusal{podToCome, grows} {
 		_, waits := w.Refused(r)
 		assert.False(t, waits)
 	}

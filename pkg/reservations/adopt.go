@@ -10,9 +10,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// meet takes in an object for the first time. The objects of the start are looked at together, once pods and nodes
+// addRecord takes in an object for the first time. The objects of the start are looked at together, once pods and nodes
 // are known (restoreAll). A later object has what the ledger keeps for it. c.mu is held.
-func (c *Controller) meet(rsv *v1alpha1.Reservation) {
+func (c *Controller) addRecord(rsv *v1alpha1.Reservation) {
 	r := newRecord(rsv)
 	c.records[r.key()] = r
 	switch {
@@ -20,7 +20,7 @@ func (c *Controller) meet(rsv *v1alpha1.Reservation) {
 		c.explainEnd(r)
 	case c.starting:
 	case convert.MadeByServer(rsv):
-		c.link(r)
+		c.adopt(r)
 	default:
 		c.begin(r)
 	}
@@ -75,10 +75,10 @@ func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
 	return c.Policy.ReservationTTL(rsv.Spec.SchedulerName, asked)
 }
 
-// link takes in an object that the server made just now, for slots that it had
+// adopt takes in an object that the server made just now, for slots that it had
 // placed before. Some may have ended already. If none was ever there, the
 // object has to be placed like any other. c.mu is held.
-func (c *Controller) link(r *record) {
+func (c *Controller) adopt(r *record) {
 	placed := len(c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name)) > 0
 	c.journal.CatchUp() // the end of what is not held is known now, if it was held
 	// The UIDs of the nodes are filled in below.

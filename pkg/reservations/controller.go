@@ -118,7 +118,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { _ = c.journal.Run(ctx, &c.mu) })
 	running.Go(func() { c.placeLoop(ctx) })
-	running.Go(func() { _ = c.queue.Run(ctx, c.bring) })
+	running.Go(func() { _ = c.queue.Run(ctx, c.sync) })
 	return c.Watch.Run(ctx, c.present, c.absent)
 }
 
@@ -215,10 +215,10 @@ func (c *Controller) observe(rsv *v1alpha1.Reservation) {
 		c.forget(key, rsv.UID)
 		return
 	case r == nil:
-		c.meet(rsv)
+		c.addRecord(rsv)
 	case r.rsv.UID != rsv.UID:
 		c.forget(key, r.rsv.UID)
-		c.meet(rsv)
+		c.addRecord(rsv)
 	default:
 		c.follow(r, rsv)
 	}

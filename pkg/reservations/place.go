@@ -31,7 +31,7 @@ func (c *Controller) place(a attempt, free *ledger.Survey) {
 	for range choiceRounds {
 		taken := free.Taken()
 		if p, no = c.ask(a, free); no == nil {
-			c.meetPods(p.kept)
+			c.giveWayToPods(p.kept)
 			break
 		}
 		free.Undo(taken)

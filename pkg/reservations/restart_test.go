@@ -38,8 +38,8 @@ func TestRestart(t *testing.T) {
 		rsv.Spec.Slots[1] = slot("b", "n2", 2000)
 		return rsv
 	}
-	// unborn is what a caller reserved for a pod that did not exist then, and comes is that pod.
-	unborn := func(phase v1alpha1.ReservationPhase) *v1alpha1.Reservation {
+	// podToCome is what a caller reserved for a pod that did not exist then, and comes is that pod.
+	podToCome := func(phase v1alpha1.ReservationPhase) *v1alpha1.Reservation {
 		rsv := made()
 		rsv.Spec.SchedulerName, rsv.Spec.Slots[0].Pod.UID = "forger", ""
 		rsv.Annotations, rsv.Status.Phase = map[string]string{v1alpha1.CallerAnnotation: "c"}, phase
@@ -163,16 +163,16 @@ func TestRestart(t *testing.T) {
 			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved",
 		},
 		"made by the server for a pod that did not exist, and came meanwhile": {
-			between: func(w *world) { w.create(unborn("")); comes(w, "forger") },
+			between: func(w *world) { w.create(podToCome("")); comes(w, "forger") },
 			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved",
 		},
 		"made by the server for a pod that did not exist, and is another scheduler's": {
-			between: func(w *world) { w.create(unborn("")); comes(w, "owner") },
+			between: func(w *world) { w.create(podToCome("")); comes(w, "owner") },
 			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved",
 		},
 		"placed anew for a pod that did not exist, and is another scheduler's": {
 			between: func(w *world) {
-				w.create(unborn(""))
+				w.create(podToCome(""))
 				comes(w, "owner")
 				bound(w, "q", "n1", 3500, ledger.SlotRef{})
 			},

@@ -205,7 +205,7 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 		r.slots[r.byName[h.Ref.Slot]].end = ending{}
 		c.Ledger.ObserveSlot(h)
 	}
-	c.meetPods(kept)
+	c.giveWayToPods(kept)
 	c.journal.CatchUp() // some are used up, or their pods are elsewhere, or another scheduler's
 	rests := c.restsOf(r)
 	c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name)
@@ -235,12 +235,12 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 	return nil
 }
 
-// meetPods looks at pods that did not exist when capacity was reserved for them. Where they exist by now and are
+// giveWayToPods looks at pods that did not exist when capacity was reserved for them. Where they exist by now and are
 // another scheduler's, the capacity gives way.
-func (c *Controller) meetPods(kept []ledger.Slot) {
+func (c *Controller) giveWayToPods(kept []ledger.Slot) {
 	for i := range kept {
 		pod, ok := c.Pods.Pod(kept[i].Pod.Namespace, kept[i].Pod.Name)
-		if ok && kept[i].Unborn && pod.Node == "" && !pod.Finished {
+		if ok && kept[i].PodToCome && pod.Node == "" && !pod.Finished {
 			cluster.ObserveUnbound(c.Ledger.Observer(), c.Log, pod)
 		}
 	}

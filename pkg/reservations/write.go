@@ -27,8 +27,8 @@ const (
 	workers = 4
 )
 
-// bring writes or deletes the API server's object, once it is known what it has to be.
-func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error {
+// sync writes or deletes the API server's object, once it is known what it has to be.
+func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 	if err := c.Ready.Wait(ctx); err != nil {
 		return err
 	}

@@ -108,13 +108,13 @@ func (r *transcript) showBudgets(c *words, _ []*words) []string {
 }
 
 // slot reads "r/x node cpu=1 policy=Aligned priority=1 preemptible pod=a@1 ttl=10s
-// by=scheduler uid=1 unborn"; the policy is Once unless given.
+// by=scheduler uid=1 pod-to-come"; the policy is Once unless given.
 func (w *words) slot(r *transcript, first int, observed bool) ledger.Slot {
 	h := ledger.Slot{
 		Ref: slotRef(w.word(first)), UID: types.UID(w.value("uid")), Node: w.word(first + 1),
 		Request: w.request(r.ledger.Table(), observed),
 		Policy:  ledger.Once, Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")),
-		Preemptible: w.flag("preemptible"), Deadline: w.deadline(r), Unborn: w.flag("unborn"),
+		Preemptible: w.flag("preemptible"), Deadline: w.deadline(r), PodToCome: w.flag("pod-to-come"),
 	}
 	if policy := w.value("policy"); policy != "" {
 		h.Policy = ledger.AllocatePolicy(policy)

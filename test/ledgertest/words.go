@@ -174,12 +174,13 @@ func (w *words) request(table *resources.Table, observed bool) *resources.Reques
 	return r
 }
 
-// placement reads "pod node cpu=1 by=scheduler caller=who by-dra=example.com/gpu unborn no-dra" and what claimed reads.
+// placement reads "pod node cpu=1 by=scheduler caller=who by-dra=example.com/gpu pod-to-come no-dra" and what claimed
+// reads.
 func (w *words) placement(table *resources.Table, first int) ledger.Placement {
 	p := ledger.Placement{
 		Pod: podRef(w.word(first)), Node: w.word(first + 1), Request: w.request(table, false),
 		Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")), Slots: w.slots("slots"),
-		Unborn: w.flag("unborn"), NoDRA: w.flag("no-dra"), Devices: w.claimed(),
+		PodToCome: w.flag("pod-to-come"), NoDRA: w.flag("no-dra"), Devices: w.claimed(),
 	}
 	p.Request = p.Devices.Counted(table, p.Request)
 	return p

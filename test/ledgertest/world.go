@@ -332,7 +332,7 @@ func (w *World) Plan(t *rapid.T) ledger.Plan {
 	}
 	plan := ledger.NewPlan(w.Placements(t), w.Mode(t), deadline)
 	for k := range plan.Slots {
-		plan.Slots[k].Movable, plan.Slots[k].Unborn = Pick(t, "movable", 3) == 2, Pick(t, "unborn", 3) == 2
+		plan.Slots[k].Movable, plan.Slots[k].PodToCome = Pick(t, "movable", 3) == 2, Pick(t, "pod-to-come", 3) == 2
 	}
 	return plan
 }

@@ -62,7 +62,7 @@ func (w *World) Slot(t *rapid.T, observed bool) ledger.Slot {
 	// The slots of a reservation are mostly alike in this.
 	h.Preemptible = (h.Ref.Name != "r1") != (Pick(t, "odd", 16) == 15)
 	if Pick(t, "for one pod", 4) == 3 {
-		h.Pod, h.Unborn = w.Pod(t), Pick(t, "unborn", 2) == 1
+		h.Pod, h.PodToCome = w.Pod(t), Pick(t, "pod-to-come", 2) == 1
 	}
 	h.Caller = w.caller(t)
 	h.Devices = w.heldDevices(t, h.Pod)

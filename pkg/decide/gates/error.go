@@ -24,7 +24,7 @@ const (
 	NotReady       Outcome = "not_ready"       // nothing can be decided now; nothing was sent
 	Changed        Outcome = "changed"         // the pod has another version than the Binding asks for, or was decided on
 	NameTaken      Outcome = "name_taken"      // there is a pod of the name of the one to be created
-	NotTold        Outcome = "not_told"        // the pod to be created does not say what it would be given
+	NotAnnotated   Outcome = "not_annotated"   // the pod to be created does not say what it would be given
 	Gated          Outcome = "gated"           // the pod has scheduling gates: the API server does not bind it
 )
 
@@ -101,7 +101,7 @@ func (e *Error) what() string {
 		return fmt.Sprintf("pod %s has another resourceVersion by now: it has changed; look at it again", e.Pod)
 	case NameTaken:
 		return fmt.Sprintf("pod %s already exists", e.Pod)
-	case NotTold:
+	case NotAnnotated:
 		return fmt.Sprintf("pod %s was not created on node %q: its annotations do not tell what it would be given there, "+
 			"which others have got "+
 			"meanwhile or another webhook has changed; try again", e.Pod, e.Node)

@@ -77,7 +77,7 @@ func (t *gangAttempt) slot(i int) ledger.Slot {
 	return ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
 		Node: p.Node, Request: p.Request.Capacity(), Policy: ledger.Once, Scheduler: p.Scheduler,
-		Caller: p.Caller, Priority: p.Priority, Pod: p.Pod, Devices: p.Devices, Unborn: p.Unborn,
+		Caller: p.Caller, Priority: p.Priority, Pod: p.Pod, Devices: p.Devices, PodToCome: p.PodToCome,
 	}
 }
 

@@ -300,7 +300,7 @@ func TestWhoMayGiveBack(t *testing.T) {
 // What is reserved for a pod that does not exist yet keeps the pod from no node when it comes, and is another
 // scheduler's than the request said: in memory and in an object, when the watch brings it, when it is read, and when it
 // came while the request was decided.
-func TestUnbornPodsAreTheirSchedulers(t *testing.T) {
+func TestPodsToComeAreTheirSchedulers(t *testing.T) {
 	type testCase struct {
 		caller  string
 		durable bool
@@ -339,15 +339,15 @@ func TestUnbornPodsAreTheirSchedulers(t *testing.T) {
 				})
 			})
 		}
-		unborn := ledger.PodRef{Namespace: p.Namespace, Name: p.Name}
+		podToCome := ledger.PodRef{Namespace: p.Namespace, Name: p.Name}
 		g := &reserve.Request{
 			Scheduler: "other", Caller: tc.caller, Mode: ledger.AllOrNothing, Durable: tc.durable,
-			Pods: []reserve.Pod{{Ref: unborn, Node: "a", Request: w.info(p).Request}},
+			Pods: []reserve.Pod{{Ref: podToCome, Node: "a", Request: w.info(p).Request}},
 		}
 		d, err := w.Reserve(as(t.Context(), tc.caller), g)
 		require.NoError(t, err)
 		require.Empty(t, d.Error)
-		require.Equal(t, !tc.during, w.Has(unborn, "a"))
+		require.Equal(t, !tc.during, w.Has(podToCome, "a"))
 		w.API.Put(p)
 		if !tc.during {
 			tc.comes(w, p)
@@ -356,7 +356,9 @@ func TestUnbornPodsAreTheirSchedulers(t *testing.T) {
 		if tc.stays {
 			return
 		}
-		own := &reserve.Request{Scheduler: "scheduler", Caller: "for-scheduler", Pods: []reserve.Pod{{Ref: ref(p), Node: "b"}}}
+		own := &reserve.Request{
+			Scheduler: "scheduler", Caller: "for-scheduler", Pods: []reserve.Pod{{Ref: ref(p), Node: "b"}},
+		}
 		d, err = w.Reserve(as(t.Context(), "for-scheduler"), own)
 		require.NoError(t, err)
 		require.Empty(t, d.Error)

@@ -170,7 +170,7 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer a.o.Arbiter.Meet(placements)
+	defer a.o.Arbiter.ObservePodsToCome(placements)
 	if !g.Durable {
 		return a.reserveInMemory(g, placements, screened)
 	}
@@ -232,8 +232,8 @@ func (a *Arbiter) resolve(ctx context.Context, g *Request, pods []found) ([]ledg
 			*p = a.o.Question.For(pod, g.Pods[i].Node)
 			p.Scheduler, p.Caller = g.Scheduler, g.Caller
 			p.ToCome()
-			p.Unborn = pods[i].unborn && !ledger.MayAll(g.Caller)
-			if pods[i].unborn || g.Durable {
+			p.PodToCome = pods[i].podToCome && !ledger.MayAll(g.Caller)
+			if pods[i].podToCome || g.Durable {
 				p.Slots = nil // a durable gang has slots of its own
 			}
 			err = a.mayHave(pod, p)
@@ -290,11 +290,11 @@ const maxPodReads = 16
 var errNoSuchPod = errors.New("the API server has no such pod: create it first, or send the whole pod")
 
 // found is a pod of a gang: as the API server has it, or, where there is no such pod yet
-// (unborn), as the caller says it will be.
+// (podToCome), as the caller says it will be.
 type found struct {
-	info   *cluster.Pod
-	unborn bool
-	err    error
+	info      *cluster.Pod
+	podToCome bool
+	err       error
 }
 
 // findAll finds the pods of a gang. Those that are only named, and that the watch
@@ -311,7 +311,7 @@ func (a *Arbiter) findAll(ctx context.Context, g *Request) []found {
 		switch {
 		case pods[i].info != nil || pods[i].err != nil:
 		case pod.Request != nil:
-			pods[i] = found{unborn: true, info: &cluster.Pod{
+			pods[i] = found{podToCome: true, info: &cluster.Pod{
 				Ref: pod.Ref, Scheduler: g.Scheduler, Priority: pod.Priority, Request: pod.Request, Devices: pod.Devices,
 			}}
 		default:

@@ -218,9 +218,9 @@ func TestExplainStates(t *testing.T) {
 	f.Bring(pending)
 	finished.Status.Phase = v1.PodSucceeded
 	f.Bring(finished)
-	unborn := nameOnly(aPod("unborn", "1", "1Gi"))
-	unborn.Spec = pending.Spec
-	f.reserve(gangOf("node-3", unborn))
+	podToCome := nameOnly(aPod("pod-to-come", "1", "1Gi"))
+	podToCome.Spec = pending.Spec
+	f.reserve(gangOf("node-3", podToCome))
 	gpu := aPod("gpu", "1", "1Gi")
 	gpu.Spec.Containers[0].Resources.Requests["example.com/gpu"] = *gpu.Spec.Containers[0].Resources.Requests.Cpu()
 	f.Bring(gpu)
@@ -234,15 +234,15 @@ func TestExplainStates(t *testing.T) {
 	f.Bring(dying)
 	f.bind(leaving, "node-1")
 	tests := map[string]struct{ state, node, message string }{
-		"binding":  {"Binding", "node-3", "is being bound"},
-		"dying":    {"Deleting", "", "must not be scheduled"},
-		"leaving":  {"Deleting", "node-1", "uses its capacity until it is gone"},
-		"bound":    {"Bound", "node-1", `bound to node "node-1"`},
-		"reserved": {"Reserved", "node-2", `reserved on node "node-2" by scheduler "batch-scheduler"`},
-		"pending":  {"Pending", "", "capacity for the pod on 3 of 3 nodes"},
-		"finished": {"Finished", "", "has finished"},
-		"unborn":   {"Reserved", "node-3", "reserved on node"},
-		"gpu":      {"Pending", "", "example.com/gpu"},
+		"binding":     {"Binding", "node-3", "is being bound"},
+		"dying":       {"Deleting", "", "must not be scheduled"},
+		"leaving":     {"Deleting", "node-1", "uses its capacity until it is gone"},
+		"bound":       {"Bound", "node-1", `bound to node "node-1"`},
+		"reserved":    {"Reserved", "node-2", `reserved on node "node-2" by scheduler "batch-scheduler"`},
+		"pending":     {"Pending", "", "capacity for the pod on 3 of 3 nodes"},
+		"finished":    {"Finished", "", "has finished"},
+		"pod-to-come": {"Reserved", "node-3", "reserved on node"},
+		"gpu":         {"Pending", "", "example.com/gpu"},
 	}
 	for pod, tc := range tests {
 		answer := get[reserver.ExplainAnswer](f, "/v1/explain?namespace=team-a&pod="+pod)

@@ -100,7 +100,7 @@ func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error)
 		}
 		if slot.Pod != nil {
 			h.Pod = ledger.PodRef{Namespace: rsv.Namespace, Name: slot.Pod.Name, UID: slot.Pod.UID}
-			h.Unborn = rsv.Labels[MadeByLabel] == MadeByReserve && h.Pod.UID == "" && !ledger.MayAll(h.Caller)
+			h.PodToCome = rsv.Labels[MadeByLabel] == MadeByReserve && h.Pod.UID == "" && !ledger.MayAll(h.Caller)
 		}
 		result = append(result, h)
 	}

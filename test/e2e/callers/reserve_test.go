@@ -82,9 +82,9 @@ func TestReservingForOthers(t *testing.T) {
 		assert.Equal(t, before, c.revision())
 
 		name := map[bool]string{false: "in-memory", true: "durable"}[durable]
-		unborn := testbed.NewPod(name, team, "1")
-		unborn.Namespace = c.Namespace
-		status, answer = ask(forger, testbed.ReservePath, team, c.nodes[0], durable, unborn)
+		podToCome := testbed.NewPod(name, team, "1")
+		podToCome.Namespace = c.Namespace
+		status, answer = ask(forger, testbed.ReservePath, team, c.nodes[0], durable, podToCome)
 		require.Equal(t, http.StatusOK, status, answer)
 		require.Contains(t, answer, `"Error":""`)
 		pod := c.CreatePod(name, owner, "1")

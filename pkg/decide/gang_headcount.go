@@ -11,8 +11,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// muster is what the members of a gang have, but for one of them.
-type muster struct {
+// headcount is what the members of a gang have, but for one of them.
+type headcount struct {
 	gang     gangs.Gang
 	bound    int // being bound, bound, or done with what they are for
 	binding  int // of these, being bound
@@ -23,9 +23,9 @@ type muster struct {
 	tasks map[string]int
 }
 
-func (g *ganging) muster(gang *gangs.Gang, but ledger.PodRef) muster {
+func (g *gangKeeper) headcount(gang *gangs.Gang, but ledger.PodRef) headcount {
 	for {
-		m := muster{gang: *gang}
+		m := headcount{gang: *gang}
 		pending, bound, finished := g.o.Pods.Gang(gang.Key)
 		if len(gang.Tasks) > 0 {
 			if m.tasks = g.o.Pods.GangTasks(gang.Key); sum(m.tasks) != bound+finished {
@@ -43,7 +43,7 @@ func (g *ganging) muster(gang *gangs.Gang, but ledger.PodRef) muster {
 }
 
 // count asks the ledger about the members that wait for a node, all except one.
-func (g *ganging) count(m *muster, pending []*cluster.Pod, but ledger.PodRef) {
+func (g *gangKeeper) count(m *headcount, pending []*cluster.Pod, but ledger.PodRef) {
 	for _, member := range pending {
 		if member.Ref.Name == but.Name {
 			continue
@@ -69,7 +69,7 @@ func sum(counts map[string]int) (sum int) {
 	return sum
 }
 
-func (m *muster) bind(member *cluster.Pod) {
+func (m *headcount) bind(member *cluster.Pod) {
 	if m.bound++; m.tasks != nil {
 		m.tasks[member.Gang.Task]++
 	}
@@ -77,10 +77,10 @@ func (m *muster) bind(member *cluster.Pod) {
 
 // lacks is for how many more members capacity has to be kept before some may be bound. It is below 0 where there is
 // more than the gang needs.
-func (m *muster) lacks(with ...*cluster.Pod) int { return m.short(m.kept, with) }
+func (m *headcount) lacks(with ...*cluster.Pod) int { return m.short(m.kept, with) }
 
 // short is how many members the gang needs beside those that are bound, and some others.
-func (m *muster) short(others ...[]*cluster.Pod) int {
+func (m *headcount) short(others ...[]*cluster.Pod) int {
 	if m.tasks == nil {
 		there := m.bound
 		for _, list := range others {
@@ -92,7 +92,7 @@ func (m *muster) short(others ...[]*cluster.Pod) int {
 }
 
 // byTask is how many members there are of each task, of those that are bound and some others.
-func (m *muster) byTask(others ...[]*cluster.Pod) map[string]int {
+func (m *headcount) byTask(others ...[]*cluster.Pod) map[string]int {
 	has := maps.Clone(m.tasks)
 	for _, list := range others {
 		for _, member := range list {
@@ -103,7 +103,7 @@ func (m *muster) byTask(others ...[]*cluster.Pod) map[string]int {
 }
 
 // choose returns those of some members that a gang needs, where it has so many of each task already.
-func (m *muster) choose(has map[string]int, from []*cluster.Pod) (chosen []*cluster.Pod) {
+func (m *headcount) choose(has map[string]int, from []*cluster.Pod) (chosen []*cluster.Pod) {
 	lacks := m.gang.Lacks(has)
 	for _, member := range from {
 		if lacks == 0 {
@@ -118,7 +118,7 @@ func (m *muster) choose(has map[string]int, from []*cluster.Pod) (chosen []*clus
 }
 
 // needless returns the members with capacity that the gang does not need, where it has tasks.
-func (m *muster) needless() []*cluster.Pod {
+func (m *headcount) needless() []*cluster.Pod {
 	if m.tasks == nil {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (m *muster) needless() []*cluster.Pod {
 
 // rest returns those without capacity that the gang needs beside some that may be bound: the smallest first, as they
 // are the easiest to place, and of equals those of the highest priority.
-func (m *muster) rest(with ...*cluster.Pod) []*cluster.Pod {
+func (m *headcount) rest(with ...*cluster.Pod) []*cluster.Pod {
 	lacks := m.lacks(with...)
 	if lacks <= 0 {
 		return nil
@@ -145,15 +145,15 @@ func (m *muster) rest(with ...*cluster.Pod) []*cluster.Pod {
 
 // isStarted reports whether others of the gang are bound. One that was whole, and needs more members by now, starts
 // anew with the first of these: until then it does no harm that they are not bound.
-func (m *muster) isStarted() bool { return m.bound > 0 && !m.grows() }
+func (m *headcount) isStarted() bool { return m.bound > 0 && !m.grows() }
 
 // grows reports whether the gang has all members that it needed before its minimum grew.
-func (m *muster) grows() bool {
+func (m *headcount) grows() bool {
 	return 0 < m.gang.Former && m.gang.Former <= m.bound && m.bound < m.gang.Minimum
 }
 
 // incomplete refuses the first member of a gang that cannot be whole, whatever is free.
-func (m *muster) incomplete(pod *cluster.Pod, p *ledger.Placement) error {
+func (m *headcount) incomplete(pod *cluster.Pod, p *ledger.Placement) error {
 	detail := m.gang.Problem
 	if detail == "" && m.short(m.kept, m.unplaced, []*cluster.Pod{pod}) > 0 {
 		detail = m.tooFew(pod)
@@ -165,7 +165,7 @@ func (m *muster) incomplete(pod *cluster.Pod, p *ledger.Placement) error {
 }
 
 // tooFew says that a gang cannot start with as many pods as there are, and one more.
-func (m *muster) tooFew(more ...*cluster.Pod) string {
+func (m *headcount) tooFew(more ...*cluster.Pod) string {
 	there, wanted, kind := m.bound+len(m.kept)+len(m.unplaced)+len(more), m.gang.Minimum, ""
 	if m.tasks != nil && there >= wanted {
 		has := m.byTask(m.kept, m.unplaced, more)
