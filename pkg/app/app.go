@@ -57,7 +57,7 @@ type App struct {
 	comparer     *cluster.Comparer
 	question     *placement.Builder
 	arbiter      *decide.Arbiter
-	gangArbiter  *reserve.Arbiter
+	reserve      *reserve.Arbiter
 	observer     *observe.Observer // nil on a server that decides
 	waiting      *requeue.Pods
 	objects      *store.Store
@@ -228,7 +228,7 @@ func (a *App) followGangs(ctx context.Context) error {
 // arbitrate settles what the webhook has allowed, and ends the binds under way in the end. The writes of gangs end
 // after that: a gang may wait for binds.
 func (a *App) arbitrate(ctx context.Context) error {
-	defer a.gangArbiter.Stop()
+	defer a.reserve.Stop()
 	if a.secure != nil || a.peers != nil {
 		_ = a.arbiter.Run(ctx) // it has no errors
 	}

@@ -240,7 +240,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		RedirectEvents: informer.NewEvents(a.recorder, gangEventsPerSecond, gangEventBurst),
 		AdmissionWarns: a.options.Secure.AdmissionWarn,
 	})
-	a.gangArbiter = reserve.New(reserve.Options{
+	a.reserve = reserve.New(reserve.Options{
 		Arbiter: a.arbiter, Ledger: a.ledger, Question: a.question, Waiting: a.waiting, Policy: a.policies,
 		Metrics: a.metrics, Log: a.log,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
@@ -265,7 +265,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Core: clients.Whole, Objects: clients.Reservations, Ledger: a.ledger.Reader, About: a.about,
 	}
 	a.api = rest.New(rest.Options{
-		Arbiter: a.arbiter, Gangs: a.gangArbiter, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
+		Arbiter: a.arbiter, Reserve: a.reserve, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
 		Metrics: a.metrics, Done: a.streams, Intake: a.intake,
 		About: a.about, Diff: comparer.Diff, Rights: a.checks,
 		PendingReservations: a.reservations.Pending, ResourceClaims: a.claims, ReserveRefusal: a.reserveRefusal(),

@@ -120,9 +120,9 @@ func (w *World) New(t testing.TB, change func(*decide.Options)) *decide.Arbiter 
 	return decide.New(o)
 }
 
-// NewGangs returns what decides on gangs beside an Arbiter that New has made. It is stopped by the caller. change is as
+// NewReserve returns what decides on gangs beside an Arbiter that New has made. It is stopped by the caller. change is as
 // in New.
-func (w *World) NewGangs(t testing.TB, a *decide.Arbiter, change func(*reserve.Options)) *reserve.Arbiter {
+func (w *World) NewReserve(t testing.TB, a *decide.Arbiter, change func(*reserve.Options)) *reserve.Arbiter {
 	t.Helper()
 	o := reserve.Options{
 		Arbiter: a, Ledger: w.gated(), Question: w.Question, Waiting: w.Waiting, Policy: w.Policy, Metrics: w.Metrics,

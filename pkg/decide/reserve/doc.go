@@ -3,7 +3,7 @@
 // and which binds are under way. Pods that start together because they say so themselves are another matter: pkg/gangs
 // knows them, and pkg/decide binds them whole.
 //
-//	gang.go             what it is made of, its start and its end
+//	arbiter.go          what it is made of, its start and its end
 //	reserve.go          the pods of a gang, what they ask for, and a decision in memory
 //	durable.go          the same as a Reservation object: first capacity in the ledger, then the object, then the answer
 //	durable_object.go   the object of a gang, and its name

@@ -32,7 +32,7 @@ func (g *Request) notOneObject() string {
 
 // reserveDurable decides a durable gang: capacity in the ledger first, then an object that
 // says so, and only then the answer.
-func (a *Arbiter) reserveDurable(ctx context.Context, t *gangAttempt) (*Decision, error) {
+func (a *Arbiter) reserveDurable(ctx context.Context, t *durableAttempt) (*Decision, error) {
 	if t.gang.DryRun {
 		if err := a.allot(t); err != nil {
 			return nil, err
@@ -43,7 +43,7 @@ func (a *Arbiter) reserveDurable(ctx context.Context, t *gangAttempt) (*Decision
 	if !ok {
 		return nil, a.unknown(t.gang, notKnownYet(t.key))
 	}
-	w := &durableWrite{gangAttempt: t, a: a, deadline: time.Now().Add(storeTimeout), leave: leave}
+	w := &durableWrite{durableAttempt: t, a: a, deadline: time.Now().Add(storeTimeout), leave: leave}
 	defer func() { w.leave() }()
 	return w.run(ctx)
 }
@@ -53,12 +53,12 @@ func notKnownYet(key types.NamespacedName) string {
 }
 
 // conclude makes the decision known. written is the object that keeps the slots that were made; nil where none were.
-func (a *Arbiter) conclude(t *gangAttempt, written *v1alpha1.Reservation) *Decision {
+func (a *Arbiter) conclude(t *durableAttempt, written *v1alpha1.Reservation) *Decision {
 	d := newDecision(t.placements, t.refusals, t.revision)
 	d.Durable, d.Granted = true, t.granted()
 	switch {
 	case d.Granted == 0:
-		d.Error = d.gangError("nothing was reserved")
+		d.Error = d.errorText("nothing was reserved")
 		if len(a.o.Ledger.ReservationSlots(t.key.Namespace, t.key.Name)) > 0 {
 			d.Error += fmt.Sprintf("; reservation %s was made before and keeps what it has", t.key)
 		}
@@ -75,7 +75,7 @@ func (a *Arbiter) conclude(t *gangAttempt, written *v1alpha1.Reservation) *Decis
 
 // deadline is when the first of the gang's capacity is given back; zero where all
 // pods are bound.
-func (a *Arbiter) deadline(t *gangAttempt, written *v1alpha1.Reservation) (first time.Time) {
+func (a *Arbiter) deadline(t *durableAttempt, written *v1alpha1.Reservation) (first time.Time) {
 	sooner := func(at time.Time) {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at.UTC()
@@ -93,7 +93,7 @@ func (a *Arbiter) deadline(t *gangAttempt, written *v1alpha1.Reservation) (first
 }
 
 // others are the reservations that pods of the gang had capacity in before.
-func (t *gangAttempt) others() []types.NamespacedName {
+func (t *durableAttempt) others() []types.NamespacedName {
 	var keys []types.NamespacedName
 	for _, ref := range t.existing {
 		if key := (types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); !slices.Contains(keys, key) {
@@ -105,7 +105,7 @@ func (t *gangAttempt) others() []types.NamespacedName {
 
 // reservation names what the capacity of the gang is written in; nothing where that
 // is several objects, or all pods are bound.
-func (t *gangAttempt) reservation(written bool) types.NamespacedName {
+func (t *durableAttempt) reservation(written bool) types.NamespacedName {
 	others := t.others()
 	switch {
 	case written:

@@ -11,9 +11,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// gangAttempt is what the ledger says to the pods of a durable gang. Each pod is
+// durableAttempt is what the ledger says to the pods of a durable gang. Each pod is
 // refused, has capacity already, or has got a slot.
-type gangAttempt struct {
+type durableAttempt struct {
 	gang       *Request
 	attempt    string // distinguishes the writers of equal requests
 	key        types.NamespacedName
@@ -37,7 +37,7 @@ const allotTries = 3
 
 // allot asks the ledger for slots for all pods. One that is bound to its node, or being
 // bound, needs none.
-func (a *Arbiter) allot(t *gangAttempt) error {
+func (a *Arbiter) allot(t *durableAttempt) error {
 	wanted := notRefused(len(t.placements), t.screened)
 	t.allocated = nil
 	for {
@@ -63,7 +63,7 @@ func (a *Arbiter) allot(t *gangAttempt) error {
 }
 
 // granted returns how many pods have capacity.
-func (t *gangAttempt) granted() int {
+func (t *durableAttempt) granted() int {
 	if len(t.refusals) > 0 && t.gang.Mode == ledger.AllOrNothing {
 		return 0
 	}
@@ -72,7 +72,7 @@ func (t *gangAttempt) granted() int {
 
 // slot is what is asked of the ledger for one pod. It does not expire: its
 // deadline is set when its object is there and says when that is.
-func (t *gangAttempt) slot(i int) ledger.Slot {
+func (t *durableAttempt) slot(i int) ledger.Slot {
 	p, key := &t.placements[i], t.key
 	return ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
@@ -83,7 +83,7 @@ func (t *gangAttempt) slot(i int) ledger.Slot {
 
 // take notes what was granted, and what was refused. It returns those of the wanted pods
 // that are not yet bound, or being bound, to the node that was asked for.
-func (t *gangAttempt) take(wanted []int, plan *ledger.Plan, result *ledger.Result) (rest []int) {
+func (t *durableAttempt) take(wanted []int, plan *ledger.Plan, result *ledger.Result) (rest []int) {
 	rejections := result.Rejections
 	made := len(rejections) == 0 || plan.Mode == ledger.Partial
 	for k, i := range wanted {
@@ -106,7 +106,7 @@ func (t *gangAttempt) take(wanted []int, plan *ledger.Plan, result *ledger.Resul
 }
 
 // giveUp ends the slots that were made.
-func (a *Arbiter) giveUp(t *gangAttempt) {
+func (a *Arbiter) giveUp(t *durableAttempt) {
 	if slots := t.slots(); len(slots) > 0 && !t.gang.DryRun {
 		a.o.Ledger.ReleaseSlots(t.key.Namespace, t.key.Name, slots...)
 	}
@@ -114,7 +114,7 @@ func (a *Arbiter) giveUp(t *gangAttempt) {
 }
 
 // slots are the names of those that were made.
-func (t *gangAttempt) slots() []string {
+func (t *durableAttempt) slots() []string {
 	slots := make([]string, len(t.kept))
 	for i := range t.kept {
 		slots[i] = t.kept[i].Ref.Slot
@@ -123,7 +123,7 @@ func (t *gangAttempt) slots() []string {
 }
 
 // refuse notes that a pod has no capacity, in the words of /reserve.
-func (t *gangAttempt) refuse(i int, r *ledger.Rejection) {
+func (t *durableAttempt) refuse(i int, r *ledger.Rejection) {
 	p := &t.placements[i]
 	r.Pod, r.Node = p.Pod, p.Node
 	message := ""

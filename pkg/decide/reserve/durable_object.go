@@ -39,13 +39,13 @@ const reservationsResource = "reservations"
 // one object it returns why.
 func (a *Arbiter) newAttempt(
 	g *Request, placements []ledger.Placement, screened []Refusal,
-) (t *gangAttempt, why string) {
+) (t *durableAttempt, why string) {
 	if why := g.notOneObject(); why != "" {
 		return nil, why
 	}
-	t = &gangAttempt{
+	t = &durableAttempt{
 		gang: g, placements: placements, screened: screened, attempt: rand.Text(),
-		key: types.NamespacedName{Namespace: g.Pods[0].Ref.Namespace, Name: gangName(g)},
+		key: types.NamespacedName{Namespace: g.Pods[0].Ref.Namespace, Name: objectName(g)},
 	}
 	wanted := notRefused(len(placements), screened)
 	if len(wanted) == 0 {
@@ -66,9 +66,9 @@ func (a *Arbiter) newAttempt(
 	return t, ""
 }
 
-// gangName chooses the name of the object. That of a request with a RequestID
+// objectName chooses the name of the object. That of a request with a RequestID
 // follows from it, so that a repeat finds the object after a restart, too.
-func gangName(g *Request) string {
+func objectName(g *Request) string {
 	switch {
 	case g.Name != "":
 		return g.Name

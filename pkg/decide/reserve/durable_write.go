@@ -25,7 +25,7 @@ import (
 // As long as the fate of a create is not known, the create is sent again, or the object found. Where that takes too
 // long, the caller gets an UnknownError, and settle goes on.
 type durableWrite struct {
-	*gangAttempt
+	*durableAttempt
 	apiwrite.Write
 	a        *Arbiter
 	deadline time.Time
@@ -40,13 +40,13 @@ func (w *durableWrite) run(ctx context.Context) (*Decision, error) {
 	why, err := w.settleOthers(ctx)
 	switch {
 	case err != nil:
-		w.a.giveUp(w.gangAttempt)
+		w.a.giveUp(w.durableAttempt)
 		return nil, err
 	case why != "":
-		w.a.giveUp(w.gangAttempt)
+		w.a.giveUp(w.durableAttempt)
 		return w.failed(why), nil
 	case len(w.kept) == 0:
-		return w.a.conclude(w.gangAttempt, nil), nil
+		return w.a.conclude(w.durableAttempt, nil), nil
 	case w.stored != nil:
 		return w.found()
 	}
@@ -85,11 +85,11 @@ func (w *durableWrite) given() map[string][]ledger.GivenDevices {
 // that makes no sense.
 func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error) {
 	for range allotTries {
-		if err := w.a.allot(w.gangAttempt); err != nil {
+		if err := w.a.allot(w.durableAttempt); err != nil {
 			return "", err
 		}
 		if why, again := w.settleBinds(ctx); why != "" || again {
-			w.a.giveUp(w.gangAttempt)
+			w.a.giveUp(w.durableAttempt)
 			if why != "" {
 				return why, nil
 			}
@@ -102,7 +102,7 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 			return w.checkOthers()
 		}
 		other := w.others()[at]
-		w.a.giveUp(w.gangAttempt)
+		w.a.giveUp(w.durableAttempt)
 		if !w.a.writers.wait(ctx, other) {
 			return "", w.a.unknown(w.gang, notKnownYet(other))
 		}
@@ -197,13 +197,13 @@ func (w *durableWrite) write() (*Decision, error) {
 			return nil, w.a.unknown(w.gang, fmt.Sprintf("capacity of reservation %s has ended while it was written: send "+
 				"the same request again", w.key))
 		}
-		return w.a.conclude(w.gangAttempt, w.stored), nil
+		return w.a.conclude(w.durableAttempt, w.stored), nil
 	case w.InDoubt(), apiwrite.Of(reservationsResource, err) == apiwrite.Exists:
 		w.settleLater()
 		return nil, w.a.unknown(w.gang, fmt.Sprintf("it is not known whether reservation %s was written: send the same "+
 			"request again: %s", w.key, err))
 	default:
-		w.a.giveUp(w.gangAttempt)
+		w.a.giveUp(w.durableAttempt)
 		return w.failed(fmt.Sprintf("nothing was reserved: reservation %s could not be written: %s", w.key, err)), nil
 	}
 }
@@ -266,7 +266,7 @@ func (w *durableWrite) settled() bool {
 		w.keepStored()
 		return true
 	case said == apiwrite.Missing && w.Over(asked, store.Settle):
-		w.a.giveUp(w.gangAttempt)
+		w.a.giveUp(w.durableAttempt)
 		return true
 	default:
 		return false
@@ -280,7 +280,7 @@ func (w *durableWrite) found() (*Decision, error) {
 		if cause := w.answerFor(w.stored); cause == nil {
 			d, err = w.judge()
 		} else if why, unknown := w.unanswered(w.key, cause); unknown == nil {
-			w.a.giveUp(w.gangAttempt)
+			w.a.giveUp(w.durableAttempt)
 			d = w.failed(why)
 		} else {
 			err = unknown
@@ -290,7 +290,7 @@ func (w *durableWrite) found() (*Decision, error) {
 	if d != nil || err != nil {
 		return d, err
 	}
-	return w.a.conclude(w.gangAttempt, w.stored), nil
+	return w.a.conclude(w.durableAttempt, w.stored), nil
 }
 
 // answerFor writes into an object of an earlier attempt that this attempt answers for it, and brings it up to date. The
@@ -334,7 +334,7 @@ func (w *durableWrite) judge() (*Decision, error) {
 func (w *durableWrite) keepStored() {
 	l := w.a.o.Ledger
 	if !sameRequest(w.stored, w.object) {
-		w.a.giveUp(w.gangAttempt)
+		w.a.giveUp(w.durableAttempt)
 		return
 	}
 	if lost := w.lostSlots(); len(lost) > 0 && !w.created {

@@ -212,7 +212,7 @@ func (a *Arbiter) reserveInMemory(g *Request, placements []ledger.Placement, scr
 			d.Held = held(placements, d.Refusals)
 		}
 	} else {
-		d.Error = d.gangError("nothing was reserved")
+		d.Error = d.errorText("nothing was reserved")
 	}
 	a.report("reserve", g, d)
 	return d, nil
@@ -397,8 +397,8 @@ func newDecision(placements []ledger.Placement, refusals []Refusal, revision uin
 	return d
 }
 
-// gangError says what became of a gang that was refused, and why.
-func (d *Decision) gangError(what string) string {
+// errorText says what became of a gang that was refused, and why.
+func (d *Decision) errorText(what string) string {
 	return fmt.Sprintf("%s, %d of %d pods were refused: %s", what, len(d.Refusals), len(d.Placements),
 		d.Refusals[0].Message)
 }

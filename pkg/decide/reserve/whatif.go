@@ -40,7 +40,7 @@ func (a *Arbiter) whatIf(g *Request, placements []ledger.Placement, screened []R
 	d := newDecision(placements, merge(placements, screened, result.Rejections), result.Revision)
 	if d.Granted = len(placements) - len(d.Refusals); len(d.Refusals) > 0 &&
 		(g.Mode == ledger.AllOrNothing || d.Granted == 0) {
-		d.Granted, d.Error = 0, d.gangError("nothing would be reserved")
+		d.Granted, d.Error = 0, d.errorText("nothing would be reserved")
 	}
 	a.o.Metrics.ObserveDecision("whatif", g.Scheduler, resultOf(d.Granted, len(d.Refusals)))
 	return d

@@ -71,7 +71,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 func (w *world) server(change func(*reserve.Options)) *reserve.Arbiter {
 	rights := authtest.Checks(may)
 	w.single = w.New(w.t, func(o *decide.Options) { o.API, o.Rights = w.api, rights })
-	gangs := w.NewGangs(w.t, w.single, func(o *reserve.Options) {
+	gangs := w.NewReserve(w.t, w.single, func(o *reserve.Options) {
 		o.Rights = rights
 		if change != nil {
 			change(o)

@@ -37,7 +37,7 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 		})
 		return nil
 	}
-	decide, err := a.o.Gangs.WhatIf(r.Context(), &g.Request, g.without)
+	decide, err := a.o.Reserve.WhatIf(r.Context(), &g.Request, g.without)
 	if err != nil {
 		return httpjson.Errorf(statusOf(err), "%s", err)
 	}

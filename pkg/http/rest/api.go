@@ -26,7 +26,7 @@ import (
 type Options struct {
 	Arbiter *decide.Arbiter
 	// Gangs decides on /reserve, /unreserve and /v1/whatif.
-	Gangs   *reserve.Arbiter
+	Reserve *reserve.Arbiter
 	Waiting *requeue.Pods
 	Ledger  ledger.Reader
 	Clock   *steady.Clock // of the ledger's deadlines

@@ -15,7 +15,7 @@ func (a *API) checkDurable(g *asked, req *gangRequest) error {
 	if req.Durable != nil {
 		g.Durable, g.inMemory = *req.Durable, !*req.Durable
 	} else {
-		g.Durable, g.OrInMemory = a.o.Gangs.Durable(), req.Name+req.Namespace == ""
+		g.Durable, g.OrInMemory = a.o.Reserve.Durable(), req.Name+req.Namespace == ""
 	}
 	if !g.Durable {
 		if req.Name+req.Namespace != "" {

@@ -137,9 +137,9 @@ func (f *fixture) start(limits Limits) {
 	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
 	rights := authtest.Checks(f.may)
 	f.arbiter = f.New(f.t, func(o *decide.Options) { o.Rights = rights })
-	f.gangs = f.NewGangs(f.t, f.arbiter, func(o *reserve.Options) { o.Rights = rights })
+	f.gangs = f.NewReserve(f.t, f.arbiter, func(o *reserve.Options) { o.Rights = rights })
 	f.api = New(Options{
-		Arbiter: f.arbiter, Gangs: f.gangs, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock,
+		Arbiter: f.arbiter, Reserve: f.gangs, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock,
 		Metrics: f.Metrics, Done: f.done,
 		Limits: limits,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),

@@ -102,9 +102,9 @@ func (a *API) decideGang(ctx context.Context, g *asked) (*reserver.Answer, error
 		if a.o.ReserveRefusal != "" && g.verb == verbReserve && !g.DryRun {
 			return outcome{answer: a.failAll(g, a.o.ReserveRefusal), transient: true}, nil
 		}
-		ask := a.o.Gangs.Reserve
+		ask := a.o.Reserve.Reserve
 		if g.verb == verbUnreserve {
-			ask = a.o.Gangs.Unreserve
+			ask = a.o.Reserve.Unreserve
 		}
 		d, err := ask(ctx, &g.Request)
 		if err != nil {
@@ -165,7 +165,7 @@ func (a *API) repeat(g *asked, first *outcome, remembered time.Duration) reserve
 	var lost []string
 	for i := range first.held {
 		h := &first.held[i]
-		if !a.o.Gangs.Has(h.Pod, h.Node) {
+		if !a.o.Reserve.Has(h.Pod, h.Node) {
 			lost = append(lost, h.Pod.Name)
 		}
 	}

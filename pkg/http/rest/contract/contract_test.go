@@ -53,9 +53,9 @@ func newSystem(t *testing.T) *system {
 		return ""
 	}
 	decider := s.New(t, nil)
-	gangs := s.NewGangs(t, decider, nil)
+	gangs := s.NewReserve(t, decider, nil)
 	s.api = rest.New(rest.Options{
-		Arbiter: decider, Gangs: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics,
+		Arbiter: decider, Reserve: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics,
 		Limits:              rest.Limits{MinRevisionWait: 20 * time.Millisecond, Heartbeat: time.Hour},
 		Intake:              httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		PendingReservations: func() []reservations.Pending { return nil }, ResourceClaims: s.ResourceClaims,
