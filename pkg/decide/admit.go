@@ -30,7 +30,7 @@ type BindingQuery struct {
 // Admitted is what is known of a pod whose Binding, or creation, is asked about.
 type Admitted struct {
 	// Pod is nil where nothing is known of it. A Binding may be allowed only with its UID
-	// and its version as preconditions: see pending.
+	// and its version as preconditions: see allowance.
 	Pod *cluster.Pod
 	// Own says that the Binding belongs to a bind of this Arbiter, which looks after it itself.
 	// Such a Binding is to be allowed as it is.
@@ -46,7 +46,7 @@ type Admitted struct {
 }
 
 // AdmitBinding decides whether a Binding may be carried out. What it grants stays
-// granted until it is known what became of the Binding; see pending. An error that is
+// granted until it is known what became of the Binding; see allowance. An error that is
 // an *Error or an *UncountableError says why it may not.
 func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, error) {
 	ctx, span := tracing.Start(ctx, tracing.Decide)
@@ -59,7 +59,7 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 	if err := q.check(pod); err != nil {
 		return Admitted{Pod: pod}, err
 	}
-	k := &admission{pod: pod.WithCaller(q.User), node: q.Node, own: a.pending.isSelf(q.User)}
+	k := &admission{pod: pod.WithCaller(q.User), node: q.Node, own: a.allowances.isSelf(q.User)}
 	if k.own { // it has passed the gates for the caller that it belongs to
 		k.pod = pod.WithCaller(ledger.Trusted)
 	}
@@ -106,7 +106,7 @@ type admission struct {
 	told  map[string]string
 	nodes int
 	// beside holds the other creations where they fill the share that this one belongs to.
-	beside []*pending
+	beside []*allowance
 }
 
 // admit passes the gates and asks the ledger. A dry run grants nothing.
@@ -194,30 +194,30 @@ func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, 
 }
 
 func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err error) {
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
+	a.allowances.mu.Lock()
+	defer a.allowances.mu.Unlock()
 	ref := k.pod.Ref
 	k.beside = nil
 	fail := func(outcome gates.Outcome) (ledger.Grant, bool, error) {
 		return ledger.Grant{}, false, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.placement.Node}
 	}
-	before := a.pending.of[ref]
+	before := a.allowances.of[ref]
 	if before != nil && !k.own && before.from == k.node { // a repeat of what was redirected
 		preempt := k.placement.Preempt
 		k.placement = a.o.Question.For(k.pod, before.node)
 		k.placement.NoDRA, k.placement.Preempt = true, preempt
 	}
 	switch {
-	case a.pending.stopped:
+	case a.allowances.stopped:
 		return fail(gates.Stopping)
-	case before == nil && a.pending.crowded(ref.Namespace, a.o.MaxPending):
-		return ledger.Grant{}, false, a.pending.busy(ref, k.node)
+	case before == nil && a.allowances.crowded(ref.Namespace, a.o.MaxAllowances):
+		return ledger.Grant{}, false, a.allowances.busy(ref, k.node)
 	case k.create:
 		if err := a.beginCreation(k); err != nil {
 			return ledger.Grant{}, false, err
 		}
 	case !k.own:
-		if e := a.pending.tooOften(&pending{ref: ref, node: k.placement.Node}, before); e != nil {
+		if e := a.allowances.tooOften(&allowance{ref: ref, node: k.placement.Node}, before); e != nil {
 			return ledger.Grant{}, false, e
 		}
 	}
@@ -255,24 +255,24 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 
 // change makes an allowed Binding count for what is asked now, after the pod's request or the devices that it claims
 // have changed. Where the pod is no newer than what was allowed, the Binding is refused: what was allowed is withdrawn
-// before long. a.pending.mu is held.
-func (a *Arbiter) change(k *admission, before *pending) (ledger.Grant, error) {
+// before long. a.allowances.mu is held.
+func (a *Arbiter) change(k *admission, before *allowance) (ledger.Grant, error) {
 	if k.pod.ResourceVersion > before.version {
 		return a.o.Ledger.ChangeBind(&k.placement)
 	}
 	return ledger.Grant{}, &gates.Error{Outcome: gates.InFlight, Pod: k.pod.Ref, Node: k.node}
 }
 
-// remember makes a binding pending, or pending once more. a.pending.mu is held.
-func (a *Arbiter) remember(k *admission, before *pending) {
+// remember records an allowance, or extends it. a.allowances.mu is held.
+func (a *Arbiter) remember(k *admission, before *allowance) {
 	p := before
 	if p == nil || p.node != k.placement.Node {
-		p = &pending{
+		p = &allowance{
 			ref: k.pod.Ref, node: k.placement.Node, from: k.from, scheduler: k.pod.Scheduler,
 			request: k.placement.Request, create: k.create,
 			caller: k.pod.Caller,
 		}
-		a.pending.add(p)
+		a.allowances.add(p)
 	}
 	if !covers(p.request, k.placement.Request) {
 		p.request = k.placement.Request
@@ -287,7 +287,7 @@ func (a *Arbiter) remember(k *admission, before *pending) {
 
 // allow records that p is allowed, and has to show up within some time. A repeat gives more time only to what nothing
 // can stop once it is under way: others would have their capacity for ever.
-func (p *pending) allow(wait time.Duration) {
+func (p *allowance) allow(wait time.Duration) {
 	p.allowed = time.Now()
 	if p.generation == 0 {
 		p.since = p.allowed
@@ -299,7 +299,7 @@ func (p *pending) allow(wait time.Duration) {
 }
 
 // covers reports whether what is allowed already is enough for what is asked now.
-func (p *pending) covers(asked *ledger.Placement) bool {
+func (p *allowance) covers(asked *ledger.Placement) bool {
 	return covers(p.request, asked.Request) && p.devices.Same(asked.Devices)
 }
 

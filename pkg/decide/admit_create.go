@@ -49,7 +49,7 @@ func (a *Arbiter) PlanPod(ctx context.Context, pod *v1.Pod, node, user string, d
 
 // AdmitPod decides whether a user may create a pod on a node. The pod is what the API server is about to write, with
 // its UID, and without the node. Its annotations have to record what is granted, as PlanPod said. What is granted stays
-// so until it is known whether the pod was created; see pending. Its errors are those of AdmitBinding.
+// so until it is known whether the pod was created; see allowance. Its errors are those of AdmitBinding.
 func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node, user string, dryRun bool) (Admitted, error) {
 	return a.admitPod(ctx, pod, &admission{node: node, create: true, told: pod.Annotations}, user, dryRun)
 }
@@ -67,7 +67,7 @@ func (a *Arbiter) admitPod(ctx context.Context, pod *v1.Pod, k *admission, user 
 	if err != nil {
 		return Admitted{}, &UncountableError{Cause: err}
 	}
-	taken, err := a.pods.exists(ctx, ref, a.pending.creates(ref))
+	taken, err := a.pods.exists(ctx, ref, a.allowances.creates(ref))
 	switch {
 	case err != nil:
 		return Admitted{Pod: info}, err
@@ -88,7 +88,7 @@ func (a *Arbiter) isTold(k *admission, grant *ledger.Grant) bool {
 }
 
 // beginCreation returns why a pod may not be created with a node now. Where it may be, beginCreation ends what another
-// scheduler has reserved for a pod of the name. a.pending.mu is held.
+// scheduler has reserved for a pod of the name. a.allowances.mu is held.
 func (a *Arbiter) beginCreation(k *admission) error {
 	if err := a.overShare(k); err != nil {
 		return err
@@ -107,18 +107,18 @@ func (a *Arbiter) beginCreation(k *admission) error {
 }
 
 // overShare returns an error where the creations that may never happen keep as much as a namespace, or a caller, may
-// keep that way. a.pending.mu is held.
+// keep that way. a.allowances.mu is held.
 func (a *Arbiter) overShare(k *admission) error {
 	e := &gates.Error{Outcome: gates.Busy, Pod: k.pod.Ref, Node: k.node, Create: true}
 	namespace := k.pod.Ref.Namespace
-	if until, ok := a.pending.failed[namespace]; ok && time.Now().Before(until) {
+	if until, ok := a.allowances.failed[namespace]; ok && time.Now().Before(until) {
 		e.Why = fmt.Sprintf("a pod was to be created with a node in namespace %s and never was (its quota or another "+
 			"webhook refused it?), and kept its capacity for %s; the next may be created at %s",
 			namespace, createGrace, until.UTC().Format(time.RFC3339))
 		return e
 	}
-	inNamespace := a.unseen(func(p *pending) bool { return p.ref.Namespace == namespace && p.ref != k.pod.Ref })
-	ofCaller := a.unseen(func(p *pending) bool { return p.caller == k.pod.Caller && p.ref != k.pod.Ref })
+	inNamespace := a.unseen(func(p *allowance) bool { return p.ref.Namespace == namespace && p.ref != k.pod.Ref })
+	ofCaller := a.unseen(func(p *allowance) bool { return p.caller == k.pod.Caller && p.ref != k.pod.Ref })
 	const which = "pods of %s that were allowed to be created with a node are not there yet: %d, which is its share"
 	switch {
 	case len(inNamespace) >= min(max(1, k.nodes/failedShare), maxFailed):
@@ -132,9 +132,9 @@ func (a *Arbiter) overShare(k *admission) error {
 	return e
 }
 
-// unseen returns those of the creations that may never happen for which wanted is true. a.pending.mu is held.
-func (a *Arbiter) unseen(wanted func(*pending) bool) (unseen []*pending) {
-	for _, p := range a.pending.of {
+// unseen returns those of the creations that may never happen for which wanted is true. a.allowances.mu is held.
+func (a *Arbiter) unseen(wanted func(*allowance) bool) (unseen []*allowance) {
+	for _, p := range a.allowances.of {
 		if p.create && wanted(p) && !a.isOver(p) {
 			unseen = append(unseen, p)
 		}
@@ -167,9 +167,9 @@ func (a *Arbiter) awaitCreated(ctx context.Context, k *admission, until time.Tim
 }
 
 // look reports whether one of some creations is over, and whether one may still be seen soon.
-func (a *Arbiter) look(beside []*pending) (over, soon bool) {
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
+func (a *Arbiter) look(beside []*allowance) (over, soon bool) {
+	a.allowances.mu.Lock()
+	defer a.allowances.mu.Unlock()
 	for _, p := range beside {
 		over = over || a.isOver(p)
 		soon = soon || time.Since(p.allowed) < seenSoon

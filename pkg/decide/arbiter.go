@@ -52,9 +52,9 @@ type Options struct {
 	// below the callers' own timeout, and one request to the API server may take a third
 	// of it.
 	BindTimeout time.Duration
-	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096. MaxPending bounds what was
+	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096. MaxAllowances bounds what was
 	// allowed at the API server and whose fate is not known; 0 means 8192.
-	MaxInFlight, MaxPending int
+	MaxInFlight, MaxAllowances int
 	// AdmissionWarns makes the webhook only warn: what it would refuse goes ahead.
 	AdmissionWarns bool
 }
@@ -73,8 +73,8 @@ const (
 	// may take for a write it has begun.
 	createGrace = 45 * time.Second
 
-	defaultMaxInFlight = 4096
-	defaultMaxPending  = 8192
+	defaultMaxInFlight   = 4096
+	defaultMaxAllowances = 8192
 )
 
 // RequestTimeout returns how long one request to the API server may take within
@@ -84,17 +84,17 @@ func RequestTimeout(timeout time.Duration) time.Duration { return timeout / 3 }
 // Arbiter decides; see the package comment. Make one with New and end it with
 // Stop.
 type Arbiter struct {
-	o       Options
-	pods    *pods
-	pending pendings
-	repeats repeats
+	o          Options
+	pods       *pods
+	allowances allowances
+	repeats    repeats
 	// bursting is how many creations wait for others, see awaitCreated.
 	bursting atomic.Int32
 	gangs    *gangKeeper
 
 	ctx    context.Context // of all flights; ends with Stop
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // the goroutines of flights, and the last look at what is pending
+	wg     sync.WaitGroup // the goroutines of flights, and the last look at allowances
 	turns  *turns         // of the Bindings at the API server
 
 	// mu guards the rest.
@@ -109,11 +109,11 @@ type Arbiter struct {
 // New returns an Arbiter. It starts nothing.
 func New(o Options) *Arbiter {
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultMaxInFlight)
-	o.MaxPending = cmp.Or(o.MaxPending, defaultMaxPending)
+	o.MaxAllowances = cmp.Or(o.MaxAllowances, defaultMaxAllowances)
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, finishingIn: map[string]int{}, turns: newTurns(),
-		pending: newPendings(), repeats: newRepeats(),
+		allowances: newAllowances(), repeats: newRepeats(),
 	}
 	a.pods = &pods{o: &a.o, known: lru.New(knownPods)}
 	a.gangs = newGangKeeper(a)

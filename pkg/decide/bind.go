@@ -148,7 +148,7 @@ func (a *Arbiter) run(f *flight) {
 // is unknown. Meanwhile it settles what was allowed at the API server. It returns
 // an error where it cut off binds within their time.
 func (a *Arbiter) Stop(ctx context.Context) error {
-	a.wg.Go(func() { a.stopPending(ctx) })
+	a.wg.Go(func() { a.stopAllowances(ctx) })
 	a.mu.Lock()
 	a.stopped = true
 	waiting := make([]*flight, 0, len(a.flights))

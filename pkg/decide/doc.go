@@ -79,7 +79,7 @@
 // The API server asks about Bindings that others send, and about pods created with a
 // node (admit.go). Allowing is not binding: another webhook may refuse, the caller may
 // be gone, or the Binding may wait in the API server for long and be carried out
-// later. So it is pending (pending.go) until it shows up bound, and after grace it is
+// later. So it is an allowance (allowances.go) until it shows up bound, and after grace it is
 // withdrawn. Giving its capacity back while it may still be carried out could promise
 // it twice. Therefore every Binding is allowed with the pod's present resourceVersion
 // as a precondition, which the API server checks when it writes (kubernetes
@@ -107,13 +107,13 @@
 // The API server asks about resizes of pods, too (resize.go). Kubernetes counts a pod for the largest of what its spec
 // asks for, what its kubelet has allocated and what is in force, so a pod that grows counts for more from the write of
 // its spec on: no kubelet and no scheduler decides before. What takes no more than the pod counts for is allowed
-// without a look at anything. The rest is pending like a Binding. The write is conditional by itself: where the pod has
-// changed since the API server asked, the write fails, or is asked about again (kubernetes
+// without a look at anything. The rest is an allowance like a Binding. The write is conditional by itself: where the
+// pod has changed since the API server asked, the write fails, or is asked about again (kubernetes
 // staging/src/k8s.io/apiserver/pkg/registry/generic/registry, Store.Update). So any newer version of the pod shows what
 // became of the resize. Where there is none, the server makes one by a patch. A bind that begins before a resize of its
 // pod was seen counts for the resize as well.
 //
-// At most MaxPending Bindings, creations and resizes are remembered, in memory only. One
+// At most MaxAllowances Bindings, creations and resizes are remembered, in memory only. One
 // namespace may have as many as are still free, so no namespace can keep the others from
 // binding. Stop settles all but creations, which nothing can stop, so that nothing else is
 // under way when the next server reads the cluster. After a

@@ -62,7 +62,7 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 
 // isWritten reports whether a pod asks for all that its resize was allowed to make it ask for. Another change of the
 // pod says nothing of the resize.
-func (a *Arbiter) isWritten(p *pending, pod *v1.Pod) bool {
+func (a *Arbiter) isWritten(p *allowance, pod *v1.Pod) bool {
 	now, err := resources.ForIncomingPod(a.o.Ledger.Table(), pod)
 	return err == nil && covers(&now, p.asked)
 }
@@ -71,19 +71,19 @@ func (a *Arbiter) isWritten(p *pending, pod *v1.Pod) bool {
 // takes nothing yet: it is remembered, too, for a bind that begins before the resize is written.
 func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQuery, version uint64) error {
 	dry := q.DryRun
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
-	before := a.pending.resizes[pod.Ref]
+	a.allowances.mu.Lock()
+	defer a.allowances.mu.Unlock()
+	before := a.allowances.resizes[pod.Ref]
 	switch {
 	case dry:
-	case a.pending.stopped:
+	case a.allowances.stopped:
 		return &gates.Error{Outcome: gates.Stopping, Pod: pod.Ref, Node: pod.Node, Resize: true}
-	case before == nil && a.pending.crowded(pod.Ref.Namespace, a.o.MaxPending):
-		e := a.pending.busy(pod.Ref, pod.Node)
+	case before == nil && a.allowances.crowded(pod.Ref.Namespace, a.o.MaxAllowances):
+		e := a.allowances.busy(pod.Ref, pod.Node)
 		e.Resize = true
 		return e
 	default:
-		if e := a.pending.tooOften(&pending{ref: pod.Ref, node: pod.Node, resize: true}, before); e != nil {
+		if e := a.allowances.tooOften(&allowance{ref: pod.Ref, node: pod.Node, resize: true}, before); e != nil {
 			return e
 		}
 	}
@@ -99,8 +99,8 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQue
 	}
 	p := before
 	if p == nil {
-		p = &pending{ref: pod.Ref, node: pod.Node, scheduler: pod.Scheduler, resize: true}
-		a.pending.add(p)
+		p = &allowance{ref: pod.Ref, node: pod.Node, scheduler: pod.Scheduler, resize: true}
+		a.allowances.add(p)
 	}
 	spec, _ := resources.ForIncomingPod(a.o.Ledger.Table(), q.Pod)
 	if p.asked == nil || covers(&spec, p.asked) {
@@ -114,9 +114,9 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQue
 // applyAllowedResize makes a bind that has just begun count for an allowed resize of its pod as well. The bind may have
 // looked at a version of the pod from before the resize.
 func (a *Arbiter) applyAllowedResize(pod *cluster.Pod, node string) error {
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
-	p := a.pending.resizes[pod.Ref]
+	a.allowances.mu.Lock()
+	defer a.allowances.mu.Unlock()
+	p := a.allowances.resizes[pod.Ref]
 	if p == nil || pod.ResourceVersion > p.version {
 		return nil
 	}
@@ -128,20 +128,20 @@ func (a *Arbiter) applyAllowedResize(pod *cluster.Pod, node string) error {
 
 // isOverResize reports whether the pod shows that a resize was written. A newer version that does not count for it may
 // be one that its kubelet has found infeasible, or another's write beside which the API server tries the resize again.
-// a.pending.mu is held.
-func (a *Arbiter) isOverResize(p *pending) bool {
+// a.allowances.mu is held.
+func (a *Arbiter) isOverResize(p *allowance) bool {
 	pod, ok := a.o.Pods.Pod(p.ref.Namespace, p.ref.Name)
 	return ok && pod.Ref.UID == p.ref.UID && pod.ResourceVersion > p.version && covers(pod.Request, p.request)
 }
 
 // resizeShownBy is shownBy for a resize: any newer version of the pod shows the outcome, and the ledger counts it.
-func (a *Arbiter) resizeShownBy(p *pending, pod *v1.Pod) gates.Outcome {
+func (a *Arbiter) resizeShownBy(p *allowance, pod *v1.Pod) gates.Outcome {
 	if pod.UID != p.ref.UID {
 		return gates.UIDMismatch
 	}
-	a.pending.mu.Lock()
+	a.allowances.mu.Lock()
 	version, written := p.version, a.isWritten(p, pod)
-	a.pending.mu.Unlock()
+	a.allowances.mu.Unlock()
 	if cluster.ParseVersion(pod.ResourceVersion) <= version {
 		return gates.Unknown
 	}
@@ -160,10 +160,11 @@ func (a *Arbiter) see(pod *v1.Pod) {
 }
 
 // withdrawResize gives back what was granted to a resize that was not written. If it was written, that has been seen by
-// now. a.pending.mu is held.
-func (a *Arbiter) withdrawResize(p *pending) {
+// now. a.allowances.mu is held.
+func (a *Arbiter) withdrawResize(p *allowance) {
 	if a.o.Ledger.SettleResize(p.ref, p.version) {
 		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")
-		a.logPending(p).WithField("result", "withdrawn").Info("an allowed resize did not happen; its capacity was given back")
+		a.logAllowance(p).WithField("result", "withdrawn").
+			Info("an allowed resize did not happen; its capacity was given back")
 	}
 }

@@ -89,7 +89,7 @@ func TestResize(t *testing.T) {
 		_, err := c.AdmitResize(t.Context(), trial)
 		require.NoError(t, err)
 		assert.EqualValues(t, 1000, c.cpu(p), "a dry run takes nothing")
-		assert.Empty(t, c.pending.resizes)
+		assert.Empty(t, c.allowances.resizes)
 		trial = c.resizing("p", "3")
 		trial.DryRun = true
 		_, err = c.AdmitResize(t.Context(), trial)
@@ -101,19 +101,19 @@ func TestResize(t *testing.T) {
 			require.NoError(t, err)
 		}
 		assert.EqualValues(t, 2000, c.cpu(p))
-		assert.Equal(t, map[string]int{"ns": 1}, c.pending.in)
+		assert.Equal(t, map[string]int{"ns": 1}, c.allowances.in)
 		assertOutcome(t, gates.Refused, c.resize("other", "2100m"))
 		require.True(t, c.write(q, p))
 		c.show("p")
 		pass(afterGrace)
 		assert.EqualValues(t, 2000, c.cpu(p))
-		assert.Empty(t, c.pending.in)
+		assert.Empty(t, c.allowances.in)
 		gets, patches := c.sent()
 		assert.Zero(t, gets+patches, "the watch has told it all")
 
 		require.NoError(t, c.resize("other", "1"))
 		assert.EqualValues(t, 2000, c.cpu(other), "until it is seen")
-		assert.Empty(t, c.pending.resizes)
+		assert.Empty(t, c.allowances.resizes)
 	})
 }
 
@@ -155,7 +155,7 @@ func TestResizeThatDoesNotHappen(t *testing.T) {
 		assert.EqualValues(t, 3000, c.cpu(p))
 		pass(10 * time.Second)
 		assert.Equal(t, tc.want, c.cpu(p))
-		assert.Empty(t, c.pending.in)
+		assert.Empty(t, c.allowances.in)
 		if tc.mayFollow {
 			return
 		}
@@ -195,14 +195,14 @@ func TestResizeOfPodThatIsBound(t *testing.T) {
 		assertOutcome(t, gates.Refused, err)
 		assert.Equal(t, "none", c.on(ref(p)))
 		pass(afterGrace)
-		assert.Empty(t, c.pending.in)
+		assert.Empty(t, c.allowances.in)
 	})
 }
 
 // Resizes share a namespace's part of what may be pending.
 func TestPendingResizesOfOneNamespace(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
-		c.o.MaxPending = 4
+		c.o.MaxAllowances = 4
 		for i := range 3 {
 			c.running(fmt.Sprint("p", i), "100m", "a")
 		}
@@ -214,7 +214,7 @@ func TestPendingResizesOfOneNamespace(t *testing.T) {
 		require.NoError(t, c.resize("p0", "300m"), "one of them again")
 		require.NoError(t, c.resize("p2", "50m"), "less is always allowed")
 		pass(afterGrace)
-		assert.Empty(t, c.pending.in)
+		assert.Empty(t, c.allowances.in)
 	})
 }
 

@@ -24,7 +24,7 @@ type undoneKey struct {
 	resize bool
 }
 
-func (p *pending) key() undoneKey { return undoneKey{p.ref.UID, p.resize} }
+func (p *allowance) key() undoneKey { return undoneKey{p.ref.UID, p.resize} }
 
 // undone is how often that was allowed and did not happen, and until when it is not allowed again.
 type undone struct {
@@ -35,7 +35,7 @@ type undone struct {
 // didNotHappen takes note of a Binding or a resize that was allowed and did not happen. A policy, a quota or another
 // webhook may refuse it always, and its sender may try for ever. So from the second time on the pod has to wait, each
 // time for twice as long. mu is held.
-func (s *pendings) didNotHappen(p *pending) {
+func (s *allowances) didNotHappen(p *allowance) {
 	now := time.Now()
 	known, _ := s.undone.Get(p.key())
 	u, _ := known.(undone)
@@ -56,9 +56,9 @@ func pauseAfter(times int, had time.Duration) time.Duration {
 }
 
 // tooOften says why a Binding or a resize is not allowed now that was allowed before; nil where it may be. before is
-// what was allowed, as long as it is pending. Once it is overdue it is to be withdrawn, which a repeat must not put
-// off. mu is held.
-func (s *pendings) tooOften(p, before *pending) *gates.Error {
+// what was allowed, as long as its allowance stands. Once it is overdue it is to be withdrawn, which a repeat must not
+// put off. mu is held.
+func (s *allowances) tooOften(p, before *allowance) *gates.Error {
 	e := &gates.Error{Outcome: gates.Busy, Pod: p.ref, Node: p.node, Resize: p.resize}
 	known, _ := s.undone.Get(p.key())
 	u, _ := known.(undone)

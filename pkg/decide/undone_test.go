@@ -201,7 +201,7 @@ func TestBindingIsRepeatedOnce(t *testing.T) {
 			pass(afterGrace)
 			assert.Equal(t, "Bound on "+node, c.on(ref(p)))
 			pass(time.Minute)
-			assert.Zero(t, c.pending.undone.Len())
+			assert.Zero(t, c.allowances.undone.Len())
 		})
 	}
 }
@@ -209,7 +209,7 @@ func TestBindingIsRepeatedOnce(t *testing.T) {
 // However many bindings and pods a namespace has allowed that do not show up, others' are allowed.
 func TestPendingOfOneNamespace(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
-		c.o.MaxPending = 12
+		c.o.MaxAllowances = 12
 		bind := func(namespace string) (allowed int, err error) {
 			for ; err == nil; allowed++ {
 				p := sized(fmt.Sprint("p", allowed), "1m", 1)
@@ -233,8 +233,8 @@ func TestPendingOfOneNamespace(t *testing.T) {
 		require.NoError(t, c.carryOut(c.allow(p, "b")), "another namespace's binding")
 		c.show("bound")
 		pass(createGrace + grace)
-		assert.Empty(t, c.pending.of)
-		assert.Empty(t, c.pending.in)
+		assert.Empty(t, c.allowances.of)
+		assert.Empty(t, c.allowances.in)
 		got, _ := bind("greedy")
 		assert.Equal(t, 6, got)
 		c.end()
@@ -244,7 +244,7 @@ func TestPendingOfOneNamespace(t *testing.T) {
 // However long it takes to find out what became of many bindings of one namespace, those of others are settled soon.
 func TestNamespacesTakeTurnsInSettling(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *apiCluster) {
-		c.o.MaxPending = 1000
+		c.o.MaxAllowances = 1000
 		allow := func(namespace, name, node string) ledger.PodRef {
 			p := sized(name, "1m", 1)
 			p.Namespace, p.UID = namespace, types.UID(namespace+name)
@@ -263,7 +263,7 @@ func TestNamespacesTakeTurnsInSettling(t *testing.T) {
 		}
 		c.api.change(func() {
 			c.api.get = func(int) error {
-				<-time.After(pendingTimeout - time.Second)
+				<-time.After(settleTimeout - time.Second)
 				return nil
 			}
 		})
@@ -272,6 +272,6 @@ func TestNamespacesTakeTurnsInSettling(t *testing.T) {
 			assert.Equal(t, "none", c.on(other))
 		}
 		pass(2 * time.Minute)
-		assert.Empty(t, c.pending.of)
+		assert.Empty(t, c.allowances.of)
 	})
 }

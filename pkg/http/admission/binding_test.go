@@ -209,7 +209,7 @@ func TestBindingUsesASlot(t *testing.T) {
 
 func TestTooManyPending(t *testing.T) {
 	w := newWorld(t)
-	w.serve(func(o *decide.Options) { o.MaxPending = 1 })
+	w.serve(func(o *decide.Options) { o.MaxAllowances = 1 })
 	w.add(pod("p", "1"))
 	w.add(pod("q", "1"))
 	_, refusal := w.bind(binding("p", "a"))

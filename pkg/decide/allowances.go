@@ -26,20 +26,20 @@ import (
 const withdrawnAnnotation = "globalreserve.io/binding-withdrawn"
 
 const (
-	tick           = 250 * time.Millisecond // how often pending bindings are looked through
-	settlers       = 8                      // how many are settled at the same time
-	round          = 4 * settlers           // how many are settled before the next look at what is due
-	pendingTimeout = 3 * time.Second        // of one request to the API server
-	firstPending   = 250 * time.Millisecond // the first pause between tries to settle one; overdue binds have the longest
-	selfPause      = 5 * time.Second        // between tries to find out who the server is
+	tick             = 250 * time.Millisecond // how often allowances are looked through
+	settlers         = 8                      // how many are settled at the same time
+	round            = 4 * settlers           // how many are settled before the next look at what is due
+	settleTimeout    = 3 * time.Second        // of one request to the API server
+	firstSettlePause = 250 * time.Millisecond // between tries to settle one; overdue binds have the longest
+	selfPause        = 5 * time.Second        // between tries to find out who the server is
 	// earlyAge is the age from which on a binding may be withdrawn because its scheduler has turned to another node: by
 	// far most are carried out within milliseconds.
 	earlyAge = 500 * time.Millisecond
 )
 
-// pendings are the bindings and pods that were allowed and whose fate is not known.
+// allowances are the bindings and pods that were allowed and whose fate is not known.
 // See the package comment.
-type pendings struct {
+type allowances struct {
 	ctx    context.Context // of Run; ends when Stop begins to settle
 	cancel context.CancelFunc
 	loop   sync.Mutex // held by Run
@@ -49,34 +49,34 @@ type pendings struct {
 	mu      sync.Mutex
 	stopped bool
 	self    string // the user that the server is to the API server; empty if not known
-	of      map[ledger.PodRef]*pending
-	resizes map[ledger.PodRef]*pending
+	of      map[ledger.PodRef]*allowance
+	resizes map[ledger.PodRef]*allowance
 	in      map[string]int       // how many of them all are in a namespace
 	failed  map[string]time.Time // until when a namespace creates no pod with a node, as one was never created
 	undone  *lru.Cache           // by undoneKey
 }
 
-// beside are the pending ones of the same kind. mu is held.
-func (s *pendings) beside(p *pending) map[ledger.PodRef]*pending {
+// beside are the allowances of the same kind. mu is held.
+func (s *allowances) beside(p *allowance) map[ledger.PodRef]*allowance {
 	if p.resize {
 		return s.resizes
 	}
 	return s.of
 }
 
-// len is how many are pending. mu is held.
-func (s *pendings) len() int { return len(s.of) + len(s.resizes) }
+// len returns the number of allowances. mu is held.
+func (s *allowances) len() int { return len(s.of) + len(s.resizes) }
 
-// add makes a binding, or a resize, pending, in the place of another one of its pod if there is one. mu is held.
-func (s *pendings) add(p *pending) {
+// add records an allowance, in the place of another one of its pod if there is one. mu is held.
+func (s *allowances) add(p *allowance) {
 	if s.beside(p)[p.ref] == nil {
 		s.in[p.ref.Namespace]++
 	}
 	s.beside(p)[p.ref] = p
 }
 
-// remove forgets one that is pending. mu is held.
-func (s *pendings) remove(p *pending) {
+// remove forgets an allowance. mu is held.
+func (s *allowances) remove(p *allowance) {
 	delete(s.beside(p), p.ref)
 	if s.in[p.ref.Namespace]--; s.in[p.ref.Namespace] == 0 {
 		delete(s.in, p.ref.Namespace)
@@ -84,7 +84,7 @@ func (s *pendings) remove(p *pending) {
 }
 
 // creates reports whether a pod of a name is being created.
-func (s *pendings) creates(pod ledger.PodRef) bool {
+func (s *allowances) creates(pod ledger.PodRef) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ref, p := range s.of {
@@ -97,12 +97,12 @@ func (s *pendings) creates(pod ledger.PodRef) bool {
 
 // crowded reports whether one more of a namespace is too many. A namespace may have as many as are still free: so
 // there is always something left for the others, and however many fill the table, they share it evenly. mu is held.
-func (s *pendings) crowded(namespace string, limit int) bool {
+func (s *allowances) crowded(namespace string, limit int) bool {
 	return s.in[namespace] >= limit-s.len()
 }
 
 // busy returns the error for a namespace that has too many. mu is held.
-func (s *pendings) busy(pod ledger.PodRef, node string) *gates.Error {
+func (s *allowances) busy(pod ledger.PodRef, node string) *gates.Error {
 	e := &gates.Error{Outcome: gates.Busy, Pod: pod, Node: node, Soon: true}
 	if in := s.in[pod.Namespace]; in > 0 {
 		e.Why = fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet, which is its share",
@@ -111,9 +111,9 @@ func (s *pendings) busy(pod ledger.PodRef, node string) *gates.Error {
 	return e
 }
 
-// pending is an allowed binding, or an allowed creation of a pod, while it is not known
+// allowance is an allowed binding, or an allowed creation of a pod, while it is not known
 // whether it was carried out. Its allocation is Binding. Or it is an allowed resize; see AdmitResize.
-type pending struct {
+type allowance struct {
 	ref       ledger.PodRef
 	node      string
 	from      string // the node asked for, where the Binding was redirected
@@ -135,10 +135,10 @@ type pending struct {
 	settling   bool // somebody is settling it
 }
 
-func newPendings() pendings {
+func newAllowances() allowances {
 	ctx, cancel := context.WithCancel(context.Background())
-	return pendings{
-		ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, resizes: map[ledger.PodRef]*pending{},
+	return allowances{
+		ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*allowance{}, resizes: map[ledger.PodRef]*allowance{},
 		in: map[string]int{}, failed: map[string]time.Time{}, undone: lru.New(maxUndone),
 	}
 }
@@ -146,11 +146,11 @@ func newPendings() pendings {
 // Run settles what was allowed and has not shown up, until ctx ends or Stop is called,
 // which settles the rest. It is to be called once.
 func (a *Arbiter) Run(ctx context.Context) error {
-	a.pending.loop.Lock()
-	defer a.pending.loop.Unlock()
+	a.allowances.loop.Lock()
+	defer a.allowances.loop.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(a.pending.ctx, cancel)()
+	defer context.AfterFunc(a.allowances.ctx, cancel)()
 	var asked time.Time
 	known, pause := false, tick
 	for informer.Pause(ctx, pause) {
@@ -158,26 +158,26 @@ func (a *Arbiter) Run(ctx context.Context) error {
 			known, asked = a.askSelf(ctx), time.Now()
 		}
 		pause = tick
-		if a.settleAll(ctx, round, func(p *pending) bool { return !time.Now().Before(p.due) }) {
+		if a.settleAll(ctx, round, func(p *allowance) bool { return !time.Now().Before(p.due) }) {
 			pause = 0 // for others
 		}
 	}
 	return nil
 }
 
-// stopPending refuses to allow more and settles what is pending, until ctx ends. Nothing can stop the creation of a
+// stopAllowances refuses to allow more and settles the allowances, until ctx ends. Nothing can stop the creation of a
 // pod.
-func (a *Arbiter) stopPending(ctx context.Context) {
-	a.pending.mu.Lock()
-	a.pending.stopped = true
-	a.pending.mu.Unlock()
-	a.pending.cancel()
-	a.pending.loop.Lock()
-	defer a.pending.loop.Unlock()
-	a.settleAll(ctx, math.MaxInt, func(p *pending) bool { return !p.create })
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
-	if left := a.pending.len(); left > 0 {
+func (a *Arbiter) stopAllowances(ctx context.Context) {
+	a.allowances.mu.Lock()
+	a.allowances.stopped = true
+	a.allowances.mu.Unlock()
+	a.allowances.cancel()
+	a.allowances.loop.Lock()
+	defer a.allowances.loop.Unlock()
+	a.settleAll(ctx, math.MaxInt, func(p *allowance) bool { return !p.create })
+	a.allowances.mu.Lock()
+	defer a.allowances.mu.Unlock()
+	if left := a.allowances.len(); left > 0 {
 		a.o.Log.WithField("count", left).
 			Warn("stopped while bindings or pods that were allowed may still be carried out; the next server learns of them " +
 				"when they are")
@@ -187,7 +187,7 @@ func (a *Arbiter) stopPending(ctx context.Context) {
 // askSelf finds out who the server is to the API server. It reports false where
 // it should be tried again.
 func (a *Arbiter) askSelf(ctx context.Context) (known bool) {
-	asking, cancel := context.WithTimeout(ctx, pendingTimeout)
+	asking, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	name, err := a.o.API.Self(asking)
 	if err != nil {
@@ -198,27 +198,27 @@ func (a *Arbiter) askSelf(ctx context.Context) (known bool) {
 		}
 		return apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 	}
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
-	a.pending.self = name
+	a.allowances.mu.Lock()
+	defer a.allowances.mu.Unlock()
+	a.allowances.self = name
 	return true
 }
 
-func (s *pendings) isSelf(user string) bool {
+func (s *allowances) isSelf(user string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.self != "" && s.self == user
 }
 
-// settleAll forgets the pending bindings whose outcome the watch has brought. Of the others it settles those that are
+// settleAll forgets the allowances whose outcome the watch has brought. Of the others it settles those that are
 // chosen, up to most of them. It reports whether it leaves others.
-func (a *Arbiter) settleAll(ctx context.Context, most int, chosen func(*pending) bool) (others bool) {
+func (a *Arbiter) settleAll(ctx context.Context, most int, chosen func(*allowance) bool) (others bool) {
 	group := errgroup.Group{}
 	group.SetLimit(settlers)
-	taken, others := a.takePending(most, chosen)
+	taken, others := a.takeAllowance(most, chosen)
 	for _, p := range taken {
 		group.Go(func() error {
-			a.settlePending(ctx, p)
+			a.settleAllowance(ctx, p)
 			return nil
 		})
 	}
@@ -226,13 +226,13 @@ func (a *Arbiter) settleAll(ctx context.Context, most int, chosen func(*pending)
 	return others
 }
 
-// takePending forgets what is over and returns the chosen rest, marked as being settled: up to most of them, of each
+// takeAllowance forgets what is over and returns the chosen rest, marked as being settled: up to most of them, of each
 // namespace in turn. It reports whether there are others.
-func (a *Arbiter) takePending(most int, chosen func(*pending) bool) (taken []*pending, others bool) {
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
-	maps.DeleteFunc(a.pending.failed, func(_ string, until time.Time) bool { return !time.Now().Before(until) })
-	for _, all := range []map[ledger.PodRef]*pending{a.pending.of, a.pending.resizes} {
+func (a *Arbiter) takeAllowance(most int, chosen func(*allowance) bool) (taken []*allowance, others bool) {
+	a.allowances.mu.Lock()
+	defer a.allowances.mu.Unlock()
+	maps.DeleteFunc(a.allowances.failed, func(_ string, until time.Time) bool { return !time.Now().Before(until) })
+	for _, all := range []map[ledger.PodRef]*allowance{a.allowances.of, a.allowances.resizes} {
 		for _, p := range all {
 			switch {
 			case p.settling:
@@ -244,7 +244,7 @@ func (a *Arbiter) takePending(most int, chosen func(*pending) bool) (taken []*pe
 		}
 	}
 	if others = len(taken) > most; others {
-		taken = informer.InTurn(taken, func(p *pending) string { return p.ref.Namespace })[:most]
+		taken = informer.InTurn(taken, func(p *allowance) string { return p.ref.Namespace })[:most]
 	}
 	for _, p := range taken {
 		p.settling = true
@@ -253,8 +253,8 @@ func (a *Arbiter) takePending(most int, chosen func(*pending) bool) (taken []*pe
 }
 
 // isOver reports whether the allocation shows what became of a binding: it was carried
-// out, or its pod is gone or elsewhere. a.pending.mu is held.
-func (a *Arbiter) isOver(p *pending) bool {
+// out, or its pod is gone or elsewhere. a.allowances.mu is held.
+func (a *Arbiter) isOver(p *allowance) bool {
 	if p.resize {
 		return a.isOverResize(p)
 	}
@@ -262,84 +262,84 @@ func (a *Arbiter) isOver(p *pending) bool {
 	return !ok || allocation.Node != p.node || allocation.State != ledger.Binding
 }
 
-// over forgets what is over. a.pending.mu is held.
-func (a *Arbiter) over(p *pending) {
-	a.pending.remove(p)
+// over forgets what is over. a.allowances.mu is held.
+func (a *Arbiter) over(p *allowance) {
+	a.allowances.remove(p)
 	allocation, ok := a.o.Ledger.Allocation(p.ref)
 	if ok && allocation.State == ledger.Bound && !p.resize { // a resize may be another one
-		a.pending.undone.Remove(p.key())
+		a.allowances.undone.Remove(p.key())
 	}
 }
 
-// settleEarly settles the pending binding of a pod whose scheduler asks for
+// settleEarly settles the allowed binding of a pod whose scheduler asks for
 // another node, and reports whether that is out of the way.
 func (a *Arbiter) settleEarly(ctx context.Context, ref ledger.PodRef) bool {
-	a.pending.mu.Lock()
-	p := a.pending.of[ref]
+	a.allowances.mu.Lock()
+	p := a.allowances.of[ref]
 	if p == nil || p.settling || time.Since(p.allowed) < earlyAge {
-		a.pending.mu.Unlock()
+		a.allowances.mu.Unlock()
 		return false
 	}
 	p.settling = true
-	a.pending.mu.Unlock()
-	return a.settlePending(ctx, p)
+	a.allowances.mu.Unlock()
+	return a.settleAllowance(ctx, p)
 }
 
-// settlePending finds out what became of a binding, or makes sure that it never happens. It reports whether that
+// settleAllowance finds out what became of a binding, or makes sure that it never happens. It reports whether that
 // succeeded. p.settling is set when it is called.
-func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
-	a.pending.mu.Lock()
+func (a *Arbiter) settleAllowance(ctx context.Context, p *allowance) bool {
+	a.allowances.mu.Lock()
 	generation, abandoned := p.generation, time.Since(p.allowed) >= createGrace
-	a.pending.mu.Unlock()
+	a.allowances.mu.Unlock()
 	ref, what, err := a.examine(ctx, p, abandoned)
-	a.pending.mu.Lock()
-	defer a.pending.mu.Unlock()
+	a.allowances.mu.Lock()
+	defer a.allowances.mu.Unlock()
 	p.settling = false
 	switch {
 	case what == gates.Bound:
 		a.o.Ledger.Confirm(ref, p.node)
 		a.forget(p)
-		a.pending.undone.Remove(p.key())
+		a.allowances.undone.Remove(p.key())
 		return true
 	case what != gates.Unknown && p.generation != generation:
 		return false // allowed once more meanwhile, and that may happen
 	case what != gates.Unknown:
 		if what == gates.Failed && !p.create {
-			a.pending.didNotHappen(p)
+			a.allowances.didNotHappen(p)
 		}
 		a.withdraw(p)
 		return true
 	default:
-		p.pause = min(max(2*p.pause, firstPending), apiwrite.LongestPauseOverdue)
+		p.pause = min(max(2*p.pause, firstSettlePause), apiwrite.LongestPauseOverdue)
 		p.due = time.Now().Add(p.pause)
-		a.logPending(p).WithError(err).
+		a.logAllowance(p).WithError(err).
 			Warn("it is not known whether an allowed binding or resize was carried out; its capacity stays taken until it is")
 		return false
 	}
 }
 
-// withdraw ends the allocation of a binding that did not happen. a.pending.mu is held.
-func (a *Arbiter) withdraw(p *pending) {
+// withdraw ends the allocation of a binding that did not happen. a.allowances.mu is held.
+func (a *Arbiter) withdraw(p *allowance) {
 	a.forget(p)
 	if p.resize {
 		a.withdrawResize(p)
 		return
 	}
 	if p.create {
-		a.pending.failed[p.ref.Namespace] = time.Now().Add(failedPause)
+		a.allowances.failed[p.ref.Namespace] = time.Now().Add(failedPause)
 	}
 	if a.gangs.bindFailed(p.ref, p.node) {
 		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")
-		a.logPending(p).WithField("result", "withdrawn").
+		a.logAllowance(p).WithField("result", "withdrawn").
 			Info("an allowed binding did not happen; its capacity was given back")
 	}
 }
 
-// forget makes a binding not pending any more. Its pod may have another one that
-// is, for another node. a.pending.mu is held.
-func (a *Arbiter) forget(p *pending) {
-	if a.pending.beside(p)[p.ref] == p {
-		a.pending.remove(p)
+// forget removes an allowance. Its pod may have another one that
+// is, for another node. a.allowances.mu is held.
+func (a *Arbiter) forget(p *allowance) {
+	if a.allowances.beside(p)[p.ref] == p {
+		a.allowances.remove(p)
 	}
 }
 
@@ -348,8 +348,8 @@ func (a *Arbiter) forget(p *pending) {
 // binding: any outcome but Bound, Changed and Unknown means that it never happens. The pod may not let itself be
 // patched, because of another webhook for example. Then abandoned counts: it says that the API server has abandoned the
 // request by now.
-func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, gates.Outcome, error) {
-	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
+func (a *Arbiter) examine(ctx context.Context, p *allowance, abandoned bool) (ledger.PodRef, gates.Outcome, error) {
+	reading, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	pod, err := a.o.API.Get(reading, p.ref.Namespace, p.ref.Name)
 	switch {
@@ -362,7 +362,7 @@ func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledg
 	if what := a.shownBy(p, pod); what != gates.Unknown {
 		return ref, what, nil
 	}
-	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
+	patching, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	pod, err = a.o.API.Annotate(patching, p.ref, withdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
 	switch {
@@ -377,8 +377,8 @@ func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledg
 	return ref, gates.Failed, nil
 }
 
-// shownBy returns what a pod that was read shows of what is pending, Unknown where that may still be carried out.
-func (a *Arbiter) shownBy(p *pending, pod *v1.Pod) gates.Outcome {
+// shownBy returns what a pod that was read shows of an allowance, Unknown where that may still be carried out.
+func (a *Arbiter) shownBy(p *allowance, pod *v1.Pod) gates.Outcome {
 	if p.resize {
 		return a.resizeShownBy(p, pod)
 	}
@@ -389,7 +389,7 @@ func (a *Arbiter) shownBy(p *pending, pod *v1.Pod) gates.Outcome {
 	return what
 }
 
-func (a *Arbiter) logPending(p *pending) logrus.FieldLogger {
+func (a *Arbiter) logAllowance(p *allowance) logrus.FieldLogger {
 	return a.o.Log.WithFields(logrus.Fields{
 		"pod": p.ref.String(), "uid": p.ref.UID, "node": p.node, "scheduler": p.scheduler,
 	})
