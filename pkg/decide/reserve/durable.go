@@ -66,7 +66,7 @@ func (a *Arbiter) conclude(t *durableAttempt, written *v1alpha1.Reservation) *De
 		d.ExpiresAt = convert.DeadlineAfter(a.o.Ledger.Clock.Wall(), t.gang.ttl).UTC()
 	default:
 		d.Revision = a.o.Ledger.Revision() // that of the slots with their deadlines
-		d.Held, d.ExpiresAt = held(t.placements, t.refusals), a.deadline(t, written)
+		d.Kept, d.ExpiresAt = kept(t.placements, t.refusals), a.deadline(t, written)
 		d.Reservation = t.reservation(written != nil)
 	}
 	a.report("reserve", t.gang, d)

@@ -116,8 +116,8 @@ type Decision struct {
 	Error string
 	// Granted is how many pods have capacity now, or would have.
 	Granted int
-	// Held is what was granted and is kept now.
-	Held []ledger.Placement
+	// Kept is what was granted and is kept now.
+	Kept []ledger.Placement
 	// ExpiresAt is when the first of what was granted ends, by the wall clock. It is zero where nothing was granted, or
 	// all pods are bound.
 	ExpiresAt time.Time
@@ -209,7 +209,7 @@ func (a *Arbiter) reserveInMemory(g *Request, placements []ledger.Placement, scr
 	if d.Granted = result.Granted; d.Granted > 0 {
 		d.ExpiresAt = clock.WallAt(deadline).UTC().Truncate(time.Second)
 		if !g.DryRun {
-			d.Held = held(placements, d.Refusals)
+			d.Kept = kept(placements, d.Refusals)
 		}
 	} else {
 		d.Error = d.errorText("nothing was reserved")
@@ -376,7 +376,7 @@ func merge(placements []ledger.Placement, screened []Refusal, rejections []ledge
 }
 
 // held returns the placements that were not refused, with the pod and the node alone.
-func held(placements []ledger.Placement, refusals []Refusal) []ledger.Placement {
+func kept(placements []ledger.Placement, refusals []Refusal) []ledger.Placement {
 	kept := keep(placements, refusals)
 	list := make([]ledger.Placement, len(kept))
 	for i := range kept {

@@ -41,7 +41,7 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Request) (*Decision, error) 
 	refusals := merge(placements, nil, result.Rejections)
 	byName := func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }
 	for _, key := range slices.SortedFunc(maps.Keys(held), byName) {
-		refusals = append(refusals, a.unreserveHeld(ctx, g, key, placements, held[key])...)
+		refusals = append(refusals, a.unreserveKept(ctx, g, key, placements, held[key])...)
 	}
 	slices.SortStableFunc(refusals, func(a, b Refusal) int { return cmp.Compare(a.Index, b.Index) })
 	refusals = slices.CompactFunc(refusals, func(a, b Refusal) bool { return a.Index == b.Index })
@@ -89,8 +89,8 @@ func (a *Arbiter) toGiveBack(g *Request) ([]ledger.Placement, map[types.Namespac
 	return placements, held
 }
 
-// unreserveHeld gives back capacity of one reservation.
-func (a *Arbiter) unreserveHeld(
+// unreserveKept gives back capacity of one reservation.
+func (a *Arbiter) unreserveKept(
 	ctx context.Context, g *Request, key types.NamespacedName, placements []ledger.Placement, pods []heldPod,
 ) (refusals []Refusal) {
 	var slots []string

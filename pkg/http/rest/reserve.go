@@ -113,7 +113,7 @@ func (a *API) decideGang(ctx context.Context, g *asked) (*reserver.Answer, error
 		if len(g.Pods) > 1 {
 			tracing.Members(ctx, string(g.verb), d.Placements)
 		}
-		out := outcome{answer: newAnswer(d, a.readerOf(ctx)), held: d.Held, transient: d.Transient}
+		out := outcome{answer: newAnswer(d, a.readerOf(ctx)), held: d.Kept, transient: d.Transient}
 		if g.verb == verbReserve && d.Error == "" {
 			out.answer.Requests, out.answer.Warnings = a.counted(g, d)
 			if d.InMemory != "" {

@@ -1,6 +1,6 @@
 package v1alpha1
 
-// The annotations that ask for the capacity of a deleted pod and that tell which capacity a pod was given.
+// The annotations that ask for the capacity of a deleted pod and that show which capacity a pod was given.
 const (
 	// ReservationAnnotation set to "true" on a pod, or on the own metadata of the Deployment that
 	// owns it, keeps the pod's capacity when the pod is deleted.
@@ -19,7 +19,7 @@ const (
 	MatchedReservationAnnotation = "globalreserve.io/matched-reservation"
 
 	// MatchedReservationUIDAnnotation is written beside it where the Reservation had an object then:
-	// its metadata.uid, which tells it from a later one of the same name.
+	// its metadata.uid, which distinguishes it from a later one of the same name.
 	MatchedReservationUIDAnnotation = "globalreserve.io/matched-reservation-uid"
 
 	// CallerAnnotation names who reserved, on a Reservation, or had a pod bound, on the pod: what they

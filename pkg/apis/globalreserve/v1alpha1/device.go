@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ExtendedResource is one device of one node, such as a GPU, with the properties that tell it from
+// ExtendedResource is one device of one node, such as a GPU, with the properties that distinguish it from
 // the others. A count in a node's status.allocatable cannot do that.
 //
 // Whoever knows the devices writes these objects: a person, or an agent on the node. Which pod uses
@@ -73,7 +73,7 @@ type ExtendedResourceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="deviceID is immutable: delete the device and create another"
 	DeviceID string `json:"deviceID"`
 
-	// Properties tell the device from others of its resource: model: L4, memory: 24Gi; at most 64. Claims select
+	// Properties distinguish the device from others of its resource: model: L4, memory: 24Gi; at most 64. Claims select
 	// by them. Write names as those of labels; values are any text, and those that claims compare by
 	// Gt or Lt are numbers or quantities.
 	// +mapType=granular
@@ -90,7 +90,7 @@ type ExtendedResourceSpec struct {
 type ExtendedResourceStatus struct {
 	// Phase sums up whether the device can be had. Empty: the server has not seen it yet. Available: no pod has it. Bound:
 	// a pod has it. Offline: nobody can have it, as its node is gone or another object is the same device; the Online
-	// condition tells which.
+	// condition says which.
 	Phase ExtendedResourcePhase `json:"phase,omitempty"`
 
 	// ObservedGeneration is the metadata.generation that this status was made from.
@@ -118,12 +118,12 @@ const (
 	ExtendedResourceBound ExtendedResourcePhase = "Bound"
 
 	// ExtendedResourceOffline is a device nobody can use: its node is gone, or another object is the
-	// same device. The Online condition tells.
+	// same device. The Online condition shows it.
 	ExtendedResourceOffline ExtendedResourcePhase = "Offline"
 )
 
 // ConditionOnline is True while an ExtendedResource's node exists and the device is there to be used.
-// While False, its reason and message tell why not.
+// While False, its reason and message say why not.
 const ConditionOnline = "Online"
 
 // ExtendedResourceClaimReference names a claim.

@@ -189,7 +189,7 @@ const (
 )
 
 // ConditionBound is True while an ExtendedResourceClaim has its devices. While False, its reason and
-// message tell what is missing.
+// message say what is missing.
 const ConditionBound = "Bound"
 
 // ExtendedResourceClaimFinalizer keeps a claim that a pod uses from going before the pod, so that its

@@ -6,7 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 const LedgerTermName = "globalreserve"
 
 // TermAnnotation is on every Binding and Reservation that a server writes: the term in which it
-// decided. The API server merges a Binding's annotations into the pod, so a bound pod tells it too.
+// decided. The API server merges a Binding's annotations into the pod, so a bound pod has it, too.
 const TermAnnotation = "globalreserve.io/term"
 
 // LedgerTerm says which server decides. Each leadership has a term, a number that only grows. A server
@@ -61,7 +61,7 @@ type LedgerTermSpec struct {
 	// +optional
 	URL string `json:"url,omitempty"`
 
-	// PublicKey tells the leader from anyone else who answers at its URL.
+	// PublicKey distinguishes the leader from anyone else who answers at its URL.
 	// +optional
 	PublicKey PublicKey `json:"publicKey,omitempty"`
 
@@ -79,7 +79,7 @@ type PublicKey string
 // MaxServers is how many servers a LedgerTerm may list.
 const MaxServers = 64
 
-// LedgerTermStatus tells of all servers.
+// LedgerTermStatus reports on all servers.
 type LedgerTermStatus struct {
 	// Servers may pass requests on to the leader, which believes what they say of who sent them. Each
 	// server keeps its own entry, of at most 64; the leader removes those that are not renewed.
@@ -97,7 +97,7 @@ type LedgerServer struct {
 	// +kubebuilder:validation:MaxLength=512
 	Name string `json:"name"`
 
-	// PublicKey tells requests of the server from those of anyone else.
+	// PublicKey distinguishes requests of the server from those of anyone else.
 	PublicKey PublicKey `json:"publicKey"`
 
 	// Renewed changes while the server runs.

@@ -21,14 +21,14 @@ const (
 // Reservation keeps capacity on nodes for pods that are not there yet. No scheduler that asks
 // GlobalReserve gives that capacity to another pod.
 //
-// One Reservation may hold several slots on several nodes. Its slots become available together or
+// One Reservation may keep several slots on several nodes. Its slots become available together or
 // not at all, so that one object commits a whole gang.
 //
 // +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=rsv
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="NodeName",type=string,JSONPath=`.status.nodeName`,description="The node that holds the capacity, and how many more"
+// +kubebuilder:printcolumn:name="NodeName",type=string,JSONPath=`.status.nodeName`,description="The node with the capacity, and how many more"
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`,description="The phase of the reservation"
 // +kubebuilder:printcolumn:name="Consumed",type=string,JSONPath=`.status.consumed`,description="Slots that pods use, of all slots"
 // +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.expiresAt`,description="When unused capacity is given back"
@@ -107,7 +107,7 @@ type ReservationSpec struct {
 	// AllocatePolicy says what happens when a pod uses a slot that is larger or smaller than the pod. Once, the default:
 	// the first pod has the slot, and what it does not need is free at once. Aligned: pods share the slot until it ends,
 	// and what they ask for beyond it comes from what is free on the node. Restricted: pods share the slot and, of the
-	// resources it names, have no more than it holds together; one that asks for more does not fit it.
+	// resources it names, have no more than it keeps together; one that asks for more does not fit it.
 	// +kubebuilder:default=Once
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocatePolicy is immutable: delete the reservation and create another"
 	AllocatePolicy AllocatePolicy `json:"allocatePolicy,omitempty"`
@@ -142,7 +142,7 @@ const (
 	AllocateAligned AllocatePolicy = "Aligned"
 
 	// AllocateRestricted lets several pods share the slot and nothing but the slot: of the resources
-	// it names they may use no more than it holds.
+	// it names they may use no more than it keeps.
 	AllocateRestricted AllocatePolicy = "Restricted"
 )
 
@@ -294,7 +294,7 @@ type SlotDevices struct {
 	ExtendedResourceNames []string `json:"extendedResourceNames,omitempty"`
 
 	// DeviceIDs are the deviceIDs of the very devices, at most 64, in a Reservation that the server made for what
-	// it holds already: these are held again after a restart. Leave it out otherwise; to ask for
+	// it keeps already: these are kept again after a restart. Leave it out otherwise; to ask for
 	// certain devices use extendedResourceNames.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

@@ -6,10 +6,10 @@ import (
 )
 
 // ReservationStatus is what the server made of a Reservation. It is a projection: the ledger follows
-// the object, and this tells how far it got.
+// the object, and this shows how far it got.
 type ReservationStatus struct {
 	// Phase sums up where the reservation stands. Empty: the server has not seen it yet. Pending: it keeps nothing, as not
-	// all slots fit; the Available condition tells why. Available: it keeps all its slots, or pods use them. The rest are
+	// all slots fit; the Available condition says why. Available: it keeps all its slots, or pods use them. The rest are
 	// final. Succeeded: pods took the slots. Expired: the ttl was over, and what was unused is free. Failed: it lost its
 	// capacity, or can never have it. Preempted: a pod of higher priority has the capacity.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf || !(oldSelf in ['Succeeded', 'Expired', 'Failed', 'Preempted'])",message="a reservation that has ended stays as it ended"
@@ -18,11 +18,11 @@ type ReservationStatus struct {
 	// ObservedGeneration is the metadata.generation that this status was made from.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// NodeName is the node that holds the capacity; for slots on several nodes the first and the number
+	// NodeName is the node with the capacity; for slots on several nodes the first and the number
 	// of the others, "node-7 +3". It is for people; programs read slots.
 	NodeName string `json:"nodeName,omitempty"`
 
-	// Consumed tells how many slots pods use, of how many: "2/3". It is for people; programs read
+	// Consumed says how many slots pods use, of how many: "2/3". It is for people; programs read
 	// slots.
 	Consumed string `json:"consumed,omitempty"`
 
@@ -38,7 +38,7 @@ type ReservationStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Slots tell where each slot of the spec is and who uses it, in the order of the spec: at most 1000.
+	// Slots show where each slot of the spec is and who uses it, in the order of the spec: at most 1000.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Slots []SlotStatus `json:"slots,omitempty"`
@@ -51,10 +51,10 @@ type ReservationStatus struct {
 type ReservationPhase string
 
 const (
-	// ReservationPending holds nothing yet: not all slots fit. The Available condition tells why.
+	// ReservationPending keeps nothing yet: not all slots fit. The Available condition says why.
 	ReservationPending ReservationPhase = "Pending"
 
-	// ReservationAvailable holds all its slots.
+	// ReservationAvailable keeps all its slots.
 	ReservationAvailable ReservationPhase = "Available"
 
 	// ReservationSucceeded was used: pods took all its slots.
@@ -70,7 +70,7 @@ const (
 	ReservationPreempted ReservationPhase = "Preempted"
 )
 
-// IsFinal tells whether a reservation in this phase has ended: it holds nothing and never will.
+// IsFinal reports whether a reservation in this phase has ended: it keeps nothing and never will.
 func (p ReservationPhase) IsFinal() bool {
 	switch p {
 	case ReservationSucceeded, ReservationExpired, ReservationFailed, ReservationPreempted:
@@ -82,8 +82,8 @@ func (p ReservationPhase) IsFinal() bool {
 
 // Types of the conditions of a Reservation.
 const (
-	// ConditionAvailable is True while the reservation holds all its slots. While False, its reason
-	// and message tell what is missing, or how it ended.
+	// ConditionAvailable is True while the reservation keeps all its slots. While False, its reason
+	// and message say what is missing, or how it ended.
 	ConditionAvailable = "Available"
 
 	// ConditionFinished is True once the reservation has ended; its reason is the final phase. The
@@ -92,23 +92,23 @@ const (
 
 	// ConditionProvisioning is True once nodes were requested from an autoscaler, because the reservation fits none that
 	// there is: Requested, Accepted, Provisioned, CapacityRevoked or Failed is the reason, as the ProvisioningRequest
-	// says, which the message names. False: none can be, and the message tells why.
+	// says, which the message names. False: none can be, and the message says why.
 	ConditionProvisioning = "ProvisioningRequested"
 )
 
-// SlotStatus tells where a slot is and who uses it.
+// SlotStatus shows where a slot is and who uses it.
 type SlotStatus struct {
 	// Name is the slot's name in the spec.
 	Name string `json:"name"`
 
-	// NodeName is the node that holds the slot: the one of the spec, or the one the server chose.
+	// NodeName is the node of the slot: the one of the spec, or the one the server chose.
 	NodeName string `json:"nodeName,omitempty"`
 
 	// NodeUID is the UID of that node when it was taken. A node of the same name and another UID is
 	// another machine.
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
-	// State tells what became of the capacity. Reserved: it is kept, and no pod uses it. Consumed: a pod uses it.
+	// State says what became of the capacity. Reserved: it is kept, and no pod uses it. Consumed: a pod uses it.
 	// Released: it was given back unused. Pending reservations list only slots that were given back.
 	State SlotState `json:"state,omitempty"`
 
@@ -132,7 +132,7 @@ type SlotStatus struct {
 	LostDevices []string `json:"lostDevices,omitempty"`
 }
 
-// SlotState tells whether a slot's capacity is kept, used or given back.
+// SlotState says whether a slot's capacity is kept, used or given back.
 //
 // +kubebuilder:validation:Enum=Reserved;Consumed;Released
 type SlotState string
