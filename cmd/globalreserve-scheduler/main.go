@@ -1,10 +1,8 @@
-// Command globalreserve-scheduler is kube-scheduler with the plugin GlobalReserve of
-// pkg/schedulerplugin compiled in. It takes the place of the kube-scheduler binary:
-// it has the same flags and reads the same configuration, in which the plugin has a
-// section of its own; see scheduler-config/plugin/README.md.
+// Command globalreserve-scheduler is kube-scheduler with the plugin GlobalReserve of pkg/schedulerplugin compiled in.
+// It takes the place of the kube-scheduler binary: it has the same flags and reads the same configuration, in which the
+// plugin has a section of its own; see scheduler-config/plugin/README.md.
 //
-// It is a module of its own because k8s.io/kubernetes needs all its staging modules
-// replaced.
+// It is a module of its own because k8s.io/kubernetes needs all its staging modules replaced.
 package main
 
 import (

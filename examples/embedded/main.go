@@ -2,9 +2,8 @@
 // reserves and binds by Go calls on the ledger, without HTTP, while every other scheduler of the cluster
 // reaches the same ledger on the server's port. README.md says how to run it.
 //
-// The scheduling is that of examples/gangscheduler, unchanged: it is written for an interface, and does
-// not know where the server is. What is new is here: a program that starts the server, uses it and
-// stops it.
+// The scheduling is that of examples/gangscheduler, unchanged: it is written for an interface, and does not know where
+// the server is. What is new is here: a program that starts the server, uses it and stops it.
 package main
 
 import (

@@ -285,8 +285,7 @@ func (a *App) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Wait returns nil when ctx ends, or why the server cannot go on serving, which it
-// does not recover from: stop it then.
+// Wait returns nil when ctx ends, or why the server cannot go on serving, which it does not recover from: stop it then.
 func (a *App) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

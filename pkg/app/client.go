@@ -33,8 +33,7 @@ type Clients struct {
 	Objects dynamic.Interface
 }
 
-// clientsOf returns the clients for a kubeconfig file, or without one for the
-// service account of the pod.
+// clientsOf returns the clients for a kubeconfig file, or without one for the service account of the pod.
 func clientsOf(kubeconfig string, tracer tracing.Tracer) (Clients, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
@@ -44,11 +43,9 @@ func clientsOf(kubeconfig string, tracer tracing.Tracer) (Clients, error) {
 	return NewClients(config)
 }
 
-// NewClients returns clients without a rate limit of their own: binds would
-// queue behind it, and the API server has its own fairness. Nor do they ask for
-// compressed answers: kube-apiserver 1.37 would compress, change by change, what it
-// sends about all pods, which costs both sides more time than the network saves. The
-// configuration is not changed.
+// NewClients returns clients without a rate limit of their own: binds would queue behind it, and the API server has its
+// own fairness. Nor do they ask for compressed answers: kube-apiserver 1.37 would compress, change by change, what it
+// sends about all pods, which costs both sides more time than the network saves. The configuration is not changed.
 func NewClients(config *rest.Config) (Clients, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1

@@ -14,8 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
-// ElectionOptions configures the election of the server that decides, among all servers of
-// a cluster.
+// ElectionOptions configures the election of the server that decides, among all servers of a cluster.
 type ElectionOptions struct {
 	// LeaderElect false makes this server decide without being elected.
 	LeaderElect bool

@@ -25,8 +25,7 @@ func (a *App) Handler() http.Handler { return a.known }
 // pkg/schedulerplugin.
 func (a *App) Waiting() *requeue.Pods { return a.waiting }
 
-// Deciding reports whether the account can be decided on: it is complete, and the
-// server is not stopping.
+// Deciding reports whether the account can be decided on: it is complete, and the server is not stopping.
 func (a *App) Deciding() bool { return !a.health.stopping.Load() && a.health.undecided() == "" }
 
 // Ledger returns the account.

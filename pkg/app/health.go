@@ -14,8 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
-// health answers the probes, and keeps decisions from being made on an account
-// that is not complete yet.
+// health answers the probes, and keeps decisions from being made on an account that is not complete yet.
 type health struct {
 	synced func() bool
 	// troubles says why something cannot be read, and what to do about it, or "".

@@ -71,8 +71,7 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
-// A process that is not sure any more to be the only one that decides refuses everything, whatever
-// its account is.
+// A process that is not sure any more to be the only one that decides refuses everything, whatever its account is.
 func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held := true
 	h := newHealth()

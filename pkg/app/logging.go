@@ -12,8 +12,7 @@ import (
 // timestampFormat has the milliseconds that are needed to order decisions.
 const timestampFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// newLogger makes the server's logger. out may be nil for a logger that is only
-// checked.
+// newLogger makes the server's logger. out may be nil for a logger that is only checked.
 func newLogger(level, format string, out io.Writer) (*logrus.Logger, error) {
 	log := logrus.New()
 	log.SetOutput(out)
@@ -38,8 +37,7 @@ func newLogger(level, format string, out io.Writer) (*logrus.Logger, error) {
 	return log, nil
 }
 
-// routeKlog sends what client-go logs through klog to log. klog is global, so
-// only a main program should call it.
+// routeKlog sends what client-go logs through klog to log. klog is global, so only a main program should call it.
 func routeKlog(log *logrus.Logger) {
 	klog.SetLoggerWithOptions(logrusr.New(log.WithField("component", "client-go")), klog.ContextualLogger(true))
 }

@@ -19,8 +19,7 @@ const defaultPort = 23456
 
 // Options configures the server; DefaultOptions returns them filled in.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig file; empty means the service
-	// account of the pod the server runs in.
+	// Kubeconfig is the path of a kubeconfig file; empty means the service account of the pod the server runs in.
 	Kubeconfig string
 	// BindAddress is the IP address to serve plain HTTP on. Empty: it is not served.
 	BindAddress string
@@ -46,8 +45,7 @@ type Options struct {
 	Peers PeerOptions
 	// LogLevel is debug, info, warn or error; LogFormat is text or json.
 	LogLevel, LogFormat string
-	// ReservationTTL is how long a reservation lasts that names no time itself,
-	// unless the policy file says otherwise.
+	// ReservationTTL is how long a reservation lasts that names no time itself, unless the policy file says otherwise.
 	ReservationTTL time.Duration
 	// FinishedReservationTTL is how long Reservation objects are kept after their end.
 	FinishedReservationTTL time.Duration
@@ -148,8 +146,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"how often the ledger is compared with a list read live from the API server")
 }
 
-// Validate returns an error that says, for every option that is wrong, what to
-// give instead.
+// Validate returns an error that says, for every option that is wrong, what to give instead.
 func (o *Options) Validate() error {
 	var errs []error
 	if err := o.validateBindAddress(); err != nil {

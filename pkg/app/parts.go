@@ -11,13 +11,11 @@ import (
 // part is something that runs while the server does.
 type part struct {
 	name string
-	// run returns when ctx has ended and all that it started has, or with why it
-	// cannot go on, which ends the server.
+	// run returns when ctx has ended and all that it started has, or with why it cannot go on, which ends the server.
 	run func(ctx context.Context) error
 }
 
-// parts runs parts in the order they are started, and stops them in reverse. One goroutine starts and
-// stops them.
+// parts runs parts in the order they are started, and stops them in reverse. One goroutine starts and stops them.
 type parts struct {
 	failed chan error // why a part could not go on
 

@@ -20,9 +20,8 @@ import (
 // defaultSecurePort is the port GlobalReserve serves TLS on.
 const defaultSecurePort = 23457
 
-// SecureOptions configures serving over TLS, on a port of its own: schedulers on
-// the server's host may go on using plain HTTP on loopback, while those who come
-// from elsewhere are asked who they are.
+// SecureOptions configures serving over TLS, on a port of its own: schedulers on the server's host may go on using
+// plain HTTP on loopback, while those who come from elsewhere are asked who they are.
 type SecureOptions struct {
 	// CertFile and KeyFile are the paths of the certificate and its key in PEM.
 	// They are read again when they change. Both empty: TLS is not served.

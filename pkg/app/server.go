@@ -14,9 +14,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 )
 
-// Limits of the HTTP server. The idle timeout is longer than kube-scheduler's
-// own (90 s), so that it is never the server that closes a connection the
-// scheduler is about to use. A client that does not read its answer is cut off
+// Limits of the HTTP server. The idle timeout is longer than kube-scheduler's own (90 s), so that it is never the
+// server that closes a connection the scheduler is about to use. A client that does not read its answer is cut off
 // before a graceful stop would give up on it; streams set deadlines of their own.
 const (
 	maxConnections    = 4096 // of plain HTTP
@@ -81,9 +80,8 @@ func (s *httpServer) listen() error {
 	return nil
 }
 
-// run serves, over TLS if the server has a configuration for it, until ctx ends. It
-// then lets requests under way finish while draining's context lasts, and cuts off
-// the rest.
+// run serves, over TLS if the server has a configuration for it, until ctx ends. It then lets requests under way finish
+// while draining's context lasts, and cuts off the rest.
 func (s *httpServer) run(ctx context.Context, draining func() context.Context) error {
 	// A few more than there may be: each that comes in ends the one that is idle for the longest time.
 	listener := netutil.LimitListener(s.listener, s.most+spareConnections)

@@ -43,8 +43,7 @@ func New(o Options) (*Client, error) {
 	return &Client{options: o, base: base, http: httpClient}, nil
 }
 
-// Close closes connections that are kept for the next request. The client can
-// still be used.
+// Close closes connections that are kept for the next request. The client can still be used.
 func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
 // Reserve implements reserver.Reserver.

@@ -151,8 +151,7 @@ func (r *request) refused(response *http.Response, content []byte) error {
 	}
 }
 
-// retryAfter is how long a server asks to wait; 0 where it does not say so in
-// seconds.
+// retryAfter is how long a server asks to wait; 0 where it does not say so in seconds.
 func retryAfter(response *http.Response) time.Duration {
 	seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31)
 	if err != nil {

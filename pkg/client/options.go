@@ -19,8 +19,7 @@ import (
 type Options struct {
 	// URL is the server's, such as http://127.0.0.1:23456.
 	URL string
-	// CAFile has the authorities the server's certificate must come from, in PEM;
-	// empty: those of the system.
+	// CAFile has the authorities the server's certificate must come from, in PEM; empty: those of the system.
 	CAFile string
 	// CertFile and KeyFile are the client's own certificate, in PEM. Files that are
 	// renewed are read again within some minutes.
@@ -54,8 +53,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// validate returns the parsed URL, or what is wrong with the options and what to
-// give instead.
+// validate returns the parsed URL, or what is wrong with the options and what to give instead.
 func (o *Options) validate() (*url.URL, error) {
 	base, err := url.Parse(o.URL)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {

@@ -25,8 +25,7 @@ type request struct {
 	query        url.Values
 	body         any    // nil for none
 	id           string // its RequestID, where it has one
-	// writes: it may change something, so that one that is not answered is of unknown
-	// outcome.
+	// writes: it may change something, so that one that is not answered is of unknown outcome.
 	writes bool
 }
 
@@ -71,8 +70,7 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 
 var errOutOfTime = errors.New("no time is left for another try")
 
-// again waits for the next try, unless ctx ends or that would take beyond deadline: then it returns
-// why not.
+// again waits for the next try, unless ctx ends or that would take beyond deadline: then it returns why not.
 func (c *Client) again(ctx context.Context, r *request, why error, d time.Duration, deadline time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -97,8 +95,7 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// newBackoff is of pauses that double: each is between half of what it stands for and
-// one and a half times that.
+// newBackoff is of pauses that double: each is between half of what it stands for and one and a half times that.
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: firstPause / 2, Factor: 2, Jitter: 2, Steps: math.MaxInt, Cap: longestPause / 2}
 }

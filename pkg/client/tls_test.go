@@ -35,8 +35,7 @@ func newCertificate(t *testing.T, host string) (pair tls.Certificate, certFile, 
 	return pair, certFile, keyFile
 }
 
-// serveTLS runs a server that answers all requests with a revision, on a listener of its own or on
-// one that is given.
+// serveTLS runs a server that answers all requests with a revision, on a listener of its own or on one that is given.
 func serveTLS(t *testing.T, config *tls.Config, over net.Listener) *httptest.Server {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"Revision":7}`)

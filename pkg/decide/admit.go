@@ -45,9 +45,8 @@ type Admitted struct {
 	Times int
 }
 
-// AdmitBinding decides whether a Binding may be carried out. What it grants stays
-// granted until it is known what became of the Binding; see allowance. An error that is
-// an *Error or an *UncountableError says why it may not.
+// AdmitBinding decides whether a Binding may be carried out. What it grants stays granted until it is known what became
+// of the Binding; see allowance. An error that is an *Error or an *UncountableError says why it may not.
 func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, error) {
 	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()

@@ -19,9 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-// Two pods of three CPUs do not both get on a node of four, whatever has been said of
-// them elsewhere, whether or not the watch has brought them, and whether or not the
-// Bindings name their UIDs.
+// Two pods of three CPUs do not both get on a node of four, whatever has been said of them elsewhere, whether or not
+// the watch has brought them, and whether or not the Bindings name their UIDs.
 func TestAdmittedForWhatThePodIs(t *testing.T) {
 	two := func() []*v1.Pod { return []*v1.Pod{sized("p", "3", 5), sized("q", "3", 6)} }
 	for _, withUID := range []bool{true, false} {
@@ -79,8 +78,7 @@ func TestVersionOfABinding(t *testing.T) {
 	})
 }
 
-// A pod may end preemptible slots where a filter call has found no other capacity, and
-// a trial does not use that up.
+// A pod may end preemptible slots where a filter call has found no other capacity, and a trial does not use that up.
 func TestAdmittedPodEndsSlots(t *testing.T) {
 	p := sized("p", "3", 5)
 	important(p)

@@ -37,15 +37,13 @@ const (
 	earlyAge = 500 * time.Millisecond
 )
 
-// allowances are the bindings and pods that were allowed and whose fate is not known.
-// See the package comment.
+// allowances are the bindings and pods that were allowed and whose fate is not known. See the package comment.
 type allowances struct {
 	ctx    context.Context // of Run; ends when Stop begins to settle
 	cancel context.CancelFunc
 	loop   sync.Mutex // held by Run
 
-	// mu guards the rest. It is held over a decision of the ledger and what is
-	// remembered of it, so that the two agree.
+	// mu guards the rest. It is held over a decision of the ledger and what is remembered of it, so that the two agree.
 	mu      sync.Mutex
 	stopped bool
 	self    string // the user that the server is to the API server; empty if not known
@@ -184,8 +182,7 @@ func (a *Arbiter) stopAllowances(ctx context.Context) {
 	}
 }
 
-// askSelf finds out who the server is to the API server. It reports false where
-// it should be tried again.
+// askSelf finds out who the server is to the API server. It reports false where it should be tried again.
 func (a *Arbiter) askSelf(ctx context.Context) (known bool) {
 	asking, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -335,8 +332,7 @@ func (a *Arbiter) withdraw(p *allowance) {
 	}
 }
 
-// forget removes an allowance. Its pod may have another one that
-// is, for another node. a.allowances.mu is held.
+// forget removes an allowance. Its pod may have another one that is, for another node. a.allowances.mu is held.
 func (a *Arbiter) forget(p *allowance) {
 	if a.allowances.beside(p)[p.ref] == p {
 		a.allowances.remove(p)

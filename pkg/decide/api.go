@@ -43,9 +43,8 @@ func NewAPI(client kubernetes.Interface, writes *election.Writes) API {
 	return restClient{client.CoreV1().RESTClient(), client.AuthenticationV1(), writes}
 }
 
-// restClient does without the typed client because that repeats a request for
-// which the answer asks to be tried later (Retry-After, which the API server
-// sends with some 5xx too) and then returns the last error only.
+// restClient does without the typed client because that repeats a request for which the answer asks to be tried later
+// (Retry-After, which the API server sends with some 5xx too) and then returns the last error only.
 type restClient struct {
 	rest rest.Interface
 	auth authenticationclient.AuthenticationV1Interface
@@ -119,8 +118,7 @@ func newBinding(pod ledger.PodRef, version, node string, annotations map[string]
 	}
 }
 
-// classify sorts the replies to a POST of a Binding, which makes no object that could
-// be there before.
+// classify sorts the replies to a POST of a Binding, which makes no object that could be there before.
 func classify(err error) apiwrite.Fate {
 	if fate := apiwrite.Of("pods", err); fate != apiwrite.Exists {
 		return fate
@@ -128,6 +126,5 @@ func classify(err error) apiwrite.Fate {
 	return apiwrite.Conflict
 }
 
-// isNoPod reports whether an error is the API server itself saying that a pod does
-// not exist.
+// isNoPod reports whether an error is the API server itself saying that a pod does not exist.
 func isNoPod(err error) bool { return classify(err) == apiwrite.Missing }

@@ -20,8 +20,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// TestAPI checks what a real client sends: one request, bounded in time on
-// both sides, whatever the answer asks for.
+// TestAPI checks what a real client sends: one request, bounded in time on both sides, whatever the answer asks for.
 func TestAPI(t *testing.T) {
 	var requests []*http.Request
 	var body []byte // of the last one

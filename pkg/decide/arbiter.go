@@ -23,8 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
-// Options are what an Arbiter works with. A field is required unless its comment says
-// otherwise.
+// Options are what an Arbiter works with. A field is required unless its comment says otherwise.
 type Options struct {
 	Ledger   *gates.GatedLedger
 	Pods     *cluster.Pods
@@ -48,9 +47,8 @@ type Options struct {
 	Rights *auth.Checks
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term *election.OwnTerm
-	// BindTimeout is the time after which callers get an answer in any case. It must lie
-	// below the callers' own timeout, and one request to the API server may take a third
-	// of it.
+	// BindTimeout is the time after which callers get an answer in any case. It must lie below the callers' own
+	// timeout, and one request to the API server may take a third of it.
 	BindTimeout time.Duration
 	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096. MaxAllowances bounds what was
 	// allowed at the API server and whose fate is not known; 0 means 8192.
@@ -63,14 +61,12 @@ const (
 	// bindSettle is after how long no Binding can still be waiting in the API server. It
 	// must not lie below the API server's --request-timeout.
 	bindSettle = 90 * time.Second
-	// grace is how long a Binding allowed at the API server has to show up before it is
-	// withdrawn.
+	// grace is how long a Binding allowed at the API server has to show up before it is withdrawn.
 	grace = 3 * time.Second
-	// createGrace is how long an allowed creation of a pod has to show up, and an allowed
-	// Binding of a pod that cannot be patched. After 34s the API server abandons the creation
-	// of an object (kubernetes staging/src/k8s.io/apiserver/pkg/endpoints/handlers,
-	// requestTimeoutUpperBound). createGrace must be longer than that and the time that etcd
-	// may take for a write it has begun.
+	// createGrace is how long an allowed creation of a pod has to show up, and an allowed Binding of a pod that cannot
+	// be patched. After 34s the API server abandons the creation of an object (kubernetes
+	// staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound). createGrace must be longer than
+	// that and the time that etcd may take for a write it has begun.
 	createGrace = 45 * time.Second
 
 	defaultMaxInFlight   = 4096
@@ -81,8 +77,7 @@ const (
 // a bind that may take timeout: there is time for a repeat and a re-read.
 func RequestTimeout(timeout time.Duration) time.Duration { return timeout / 3 }
 
-// Arbiter decides; see the package comment. Make one with New and end it with
-// Stop.
+// Arbiter decides; see the package comment. Make one with New and end it with Stop.
 type Arbiter struct {
 	o          Options
 	pods       *pods

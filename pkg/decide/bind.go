@@ -48,9 +48,8 @@ type flight struct {
 	reported       bool // as overdue
 }
 
-// Bind binds a pod to a node, or joins the same bind where one is under way. It
-// returns what is known of the pod, nil where nothing is, and an *Error where
-// the pod was not bound or is not known to be. The end of ctx ends the waiting,
+// Bind binds a pod to a node, or joins the same bind where one is under way. It returns what is known of the pod, nil
+// where nothing is, and an *Error where the pod was not bound or is not known to be. The end of ctx ends the waiting,
 // not the bind. Where the caller may not act for the pod's scheduler, the error is that of MayUse.
 func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cluster.Pod, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
@@ -143,10 +142,9 @@ func (a *Arbiter) run(f *flight) {
 	f.cancel() // after done: callers must see the answer, not the deadline
 }
 
-// Stop refuses new binds, waits until those under way have answered their
-// callers, or ctx ends, and then ends what is left: binds of which the outcome
-// is unknown. Meanwhile it settles what was allowed at the API server. It returns
-// an error where it cut off binds within their time.
+// Stop refuses new binds, waits until those under way have answered their callers, or ctx ends, and then ends what is
+// left: binds of which the outcome is unknown. Meanwhile it settles what was allowed at the API server. It returns an
+// error where it cut off binds within their time.
 func (a *Arbiter) Stop(ctx context.Context) error {
 	a.wg.Go(func() { a.stopAllowances(ctx) })
 	a.mu.Lock()

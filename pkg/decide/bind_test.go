@@ -192,8 +192,7 @@ func assertOutcome(t *testing.T, want gates.Outcome, err error) {
 	assert.NotEmpty(t, err.Error())
 }
 
-// TestBeforeSending covers what is decided without a POST, and where the pod
-// comes from.
+// TestBeforeSending covers what is decided without a POST, and where the pod comes from.
 func TestBeforeSending(t *testing.T) {
 	brought := func(change func(*v1.Pod)) func(*world, *v1.Pod) {
 		return func(w *world, p *v1.Pod) {

@@ -1,6 +1,5 @@
-// Package decide and its folder reserve are the only place that decides on requests. Every
-// integration path (extender, REST, Go API, plugin, admission) decodes a
-// request, asks the arbiter, and encodes the answer.
+// Package decide and its folder reserve are the only place that decides on requests. Every integration path (extender,
+// REST, Go API, plugin, admission) decodes a request, asks the arbiter, and encodes the answer.
 //
 //	request -> which pod?          pods.go       the API server's copy, never the request's
 //	        -> the question        pkg/placement what it requests, its slots, its devices
@@ -18,10 +17,9 @@
 //	POST binding      with the UID and the resourceVersion as preconditions
 //	settle            Confirm, or BindFailed, or go on until it is known
 //
-// A bind runs in a goroutine of the Arbiter's own, a flight, keyed by pod and
-// node. A repeat of the same bind joins the flight, so there is one POST and
-// all get its answer; a caller that hangs up ends nothing. The same pod bound
-// to another node meanwhile is refused by the ledger.
+// A bind runs in a goroutine of the Arbiter's own, a flight, keyed by pod and node. A repeat of the same bind joins the
+// flight, so there is one POST and all get its answer; a caller that hangs up ends nothing. The same pod bound to
+// another node meanwhile is refused by the ledger.
 //
 // Only so many POSTs are under way at a time, and the flights take turns (turns.go). Otherwise each of them would take
 // longer than its time where a scheduler decides faster than the API server binds.
@@ -38,13 +36,11 @@
 //
 // # When the answer is lost
 //
-// A POST that times out, loses its connection or gets a 5xx may have been
-// carried out, or may still be waiting inside the API server and be carried
-// out later. The same holds for a 409 that a live read does not explain: the
-// API server answers 409 for every storage error it has no better code for,
-// storage timeouts included (kubernetes pkg/registry/core/pod/storage,
-// BindingREST.assignPod). Giving the capacity back then could promise it twice. So
-// the flight reads the pod live, which settles the matter where the pod is
+// A POST that times out, loses its connection or gets a 5xx may have been carried out, or may still be waiting inside
+// the API server and be carried out later. The same holds for a 409 that a live read does not explain: the API server
+// answers 409 for every storage error it has no better code for, storage timeouts included (kubernetes
+// pkg/registry/core/pod/storage, BindingREST.assignPod). Giving the capacity back then could promise it twice. So the
+// flight reads the pod live, which settles the matter where the pod is
 //
 //   - bound to our node: Confirm. The promise is kept, no matter whose POST it was.
 //   - bound elsewhere: BindFailed. Bindings are for ever, so ours can no longer
@@ -54,40 +50,31 @@
 //     POST from doing anything. The watch, not the arbiter, reports the deletion
 //     to the ledger: a 404 for the name alone must not outlaw a UID.
 //
-// Where the pod is still unbound, and at the same version, a POST may be under way. Sending the same
-// Binding again is harmless, because the API server carries out one of the two
-// and answers 409 to the other; its answer settles the matter like the first
-// one's. That goes on, with growing pauses, until the outcome is known. At the
-// deadline the callers get an Error of outcome Unknown and the flight goes on without
-// them. The allocation stays Binding until then.
+// Where the pod is still unbound, and at the same version, a POST may be under way. Sending the same Binding again is
+// harmless, because the API server carries out one of the two and answers 409 to the other; its answer settles the
+// matter like the first one's. That goes on, with growing pauses, until the outcome is known. At the deadline the
+// callers get an Error of outcome Unknown and the flight goes on without them. The allocation stays Binding until then.
 //
-// A definite refusal of the repeated POST (403 because rights were withdrawn,
-// 422 ...) says nothing of the one before it, which may have passed that check
-// already. It only counts once every earlier POST is certainly over: the API
-// server abandons a request after --request-timeout (60s by default), so when
-// bindSettle has passed since the last POST of unknown fate was sent, and the pod
-// is read live and is unbound, the capacity is given back. To make that moment
-// come whatever the answers are, a flight stops sending bindSettle after its
-// deadline and only reads from then on.
+// A definite refusal of the repeated POST (403 because rights were withdrawn, 422 ...) says nothing of the one before
+// it, which may have passed that check already. It only counts once every earlier POST is certainly over: the API
+// server abandons a request after --request-timeout (60s by default), so when bindSettle has passed since the last POST
+// of unknown fate was sent, and the pod is read live and is unbound, the capacity is given back. To make that moment
+// come whatever the answers are, a flight stops sending bindSettle after its deadline and only reads from then on.
 //
-// Flights end when their outcome is known, or when Stop cancels them; they are
-// bounded by Options.MaxInFlight. After a restart nothing is remembered: the
-// watch is the source of truth.
+// Flights end when their outcome is known, or when Stop cancels them; they are bounded by Options.MaxInFlight. After a
+// restart nothing is remembered: the watch is the source of truth.
 //
 // # Bindings of others
 //
-// The API server asks about Bindings that others send, and about pods created with a
-// node (admit.go). Allowing is not binding: another webhook may refuse, the caller may
-// be gone, or the Binding may wait in the API server for long and be carried out
-// later. So it is an allowance (allowances.go) until it shows up bound, and after grace it is
-// withdrawn. Giving its capacity back while it may still be carried out could promise
-// it twice. Therefore every Binding is allowed with the pod's present resourceVersion
-// as a precondition, which the API server checks when it writes (kubernetes
-// pkg/registry/core/pod/storage, BindingREST.setPodNodeAndMetadata). Before the
-// capacity is given back, the pod is patched, which changes its resourceVersion: if the
-// pod that the patch returns is unbound, no Binding allowed before can be carried out
-// any more. As long as the patch's outcome is not known, the allocation stays and the
-// patch is repeated.
+// The API server asks about Bindings that others send, and about pods created with a node (admit.go). Allowing is not
+// binding: another webhook may refuse, the caller may be gone, or the Binding may wait in the API server for long and
+// be carried out later. So it is an allowance (allowances.go) until it shows up bound, and after grace it is withdrawn.
+// Giving its capacity back while it may still be carried out could promise it twice. Therefore every Binding is allowed
+// with the pod's present resourceVersion as a precondition, which the API server checks when it writes (kubernetes
+// pkg/registry/core/pod/storage, BindingREST.setPodNodeAndMetadata). Before the capacity is given back, the pod is
+// patched, which changes its resourceVersion: if the pod that the patch returns is unbound, no Binding allowed before
+// can be carried out any more. As long as the patch's outcome is not known, the allocation stays and the patch is
+// repeated.
 //
 // A repeat of an allowed Binding is the same allocation, and does not put its end off. After that end a repeat is
 // refused until the first is withdrawn. A Binding that a policy or a quota refuses each time after it was allowed is
@@ -113,22 +100,18 @@
 // became of the resize. Where there is none, the server makes one by a patch. A bind that begins before a resize of its
 // pod was seen counts for the resize as well.
 //
-// At most MaxAllowances Bindings, creations and resizes are remembered, in memory only. One
-// namespace may have as many as are still free, so no namespace can keep the others from
-// binding. Stop settles all but creations, which nothing can stop, so that nothing else is
-// under way when the next server reads the cluster. After a
-// crash, or where the Lease is lost, nobody knows of them. The fence refuses a Binding
-// that was allowed in an earlier term, as it carries that term. It does not look at
-// creations and resizes of pods: one that another webhook holds up is carried out after the next
-// server has read the cluster. It is an observation like any other then, and may
-// overcommit its node.
+// At most MaxAllowances Bindings, creations and resizes are remembered, in memory only. One namespace may have as many
+// as are still free, so no namespace can keep the others from binding. Stop settles all but creations, which nothing
+// can stop, so that nothing else is under way when the next server reads the cluster. After a crash, or where the Lease
+// is lost, nobody knows of them. The fence refuses a Binding that was allowed in an earlier term, as it carries that
+// term. It does not look at creations and resizes of pods: one that another webhook holds up is carried out after the
+// next server has read the cluster. It is an observation like any other then, and may overcommit its node.
 //
 // # What may be touched
 //
 // Gangs that ask for capacity (/reserve) are decided on by the folder reserve, which stands above this package and uses
 // it. What a gang needs after its first pod is bound is kept here (gang.go and the files gang_*).
 //
-// The API server's answers are sorted in one place (pkg/kube/apiwrite).
-// The package knows nothing of HTTP handlers. What becomes of a pod that was refused
-// is pkg/requeue's.
+// The API server's answers are sorted in one place (pkg/kube/apiwrite). The package knows nothing of HTTP handlers.
+// What becomes of a pod that was refused is pkg/requeue's.
 package decide

@@ -1,7 +1,6 @@
 package decide
 
-// UncountableError says that a pod is well-formed but that what it requests cannot
-// be counted.
+// UncountableError says that a pod is well-formed but that what it requests cannot be counted.
 type UncountableError struct {
 	Cause error
 }

@@ -47,8 +47,7 @@ type ClosestNode struct {
 	Message string
 }
 
-// Explain says where a pod is, or why it is nowhere. It returns nil for a pod that
-// is not known.
+// Explain says where a pod is, or why it is nowhere. It returns nil for a pod that is not known.
 func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	info, _ := a.o.Pods.Pod(ref.Namespace, ref.Name)
 	if info != nil {
@@ -240,8 +239,7 @@ func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Slot {
 	return kept
 }
 
-// groupVerdicts counts the nodes by their verdict on the pod; kept are slots that the
-// pod fits.
+// groupVerdicts counts the nodes by their verdict on the pod; kept are slots that the pod fits.
 func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []ledger.Slot) {
 	groups := map[ledger.Verdict]*reserver.RefusalGroup{}
 	a.o.Ledger.FitAll(pod, func(node string, v ledger.Verdict) bool {

@@ -80,8 +80,7 @@ type fakeAPI struct {
 	pods  map[types.NamespacedName]*v1.Pod
 	posts int
 	gets  int
-	// bind and get say what becomes of a POST or a GET, counted from 0; nil
-	// means that all is well.
+	// bind and get say what becomes of a POST or a GET, counted from 0; nil means that all is well.
 	bind func(n int) reply
 	get  func(n int) error
 	// onBind is called with every POST that arrives, before bind is asked with the

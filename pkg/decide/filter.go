@@ -22,9 +22,8 @@ type PodQuery struct {
 	Version uint64
 	// Nominated is the node that the caller's copy is nominated for, or "".
 	Nominated string
-	// Copy decodes the caller's copy. It is called only where the API server has no
-	// such pod or cannot be read, and only advice is given on it. Its error goes back to
-	// the caller as it is.
+	// Copy decodes the caller's copy. It is called only where the API server has no such pod or cannot be read, and
+	// only advice is given on it. Its error goes back to the caller as it is.
 	Copy func() (*cluster.Pod, error)
 	// Node decodes the caller's copy of a node that it offers, and returns nil where the copy cannot be read. The function
 	// is nil where the caller sent names alone. It is called only for nodes that do not exist here.
@@ -66,9 +65,8 @@ func (s *Scratch) refuseAll(offered []string, reason ledger.Reason) []ledger.Ver
 	return s.verdicts
 }
 
-// Filter says which of the nodes offered have capacity for a pod. It grants nothing,
-// but may plan the pod for capacity that is reserved, and send it there. Its errors, and those of Prioritize and
-// Preempt, include those of MayUse.
+// Filter says which of the nodes offered have capacity for a pod. It grants nothing, but may plan the pod for capacity
+// that is reserved, and send it there. Its errors, and those of Prioritize and Preempt, include those of MayUse.
 func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *Scratch) (*Advice, error) {
 	ctx, span := tracing.Start(ctx, tracing.Decide)
 	defer span.End()
@@ -198,9 +196,8 @@ func fitsAny(verdicts []ledger.Verdict) bool {
 // be one the pod cannot be on, or one the scheduler has just not looked at.
 const looksBeforePreempting = 3
 
-// offerPreemptible takes a second look for a pod that fits none of the nodes: it
-// may fit once preemptible slots of lower priority end. Its bind may end them
-// then. again says that the pod should be tried again before that.
+// offerPreemptible takes a second look for a pod that fits none of the nodes: it may fit once preemptible slots of
+// lower priority end. Its bind may end them then. again says that the pod should be tried again before that.
 func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement, offered []string,
 	s *Scratch,
 ) (again bool) {
@@ -229,9 +226,8 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 	return false
 }
 
-// direct keeps a pod that could use reserved capacity on the node that has it, if
-// the policy puts that above everything else, or there is no other. elsewhere says that
-// this node is not among those offered.
+// direct keeps a pod that could use reserved capacity on the node that has it, if the policy puts that above everything
+// else, or there is no other. elsewhere says that this node is not among those offered.
 func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, nominated string, offered []string,
 	verdicts []ledger.Verdict, fits bool,
 ) (elsewhere bool) {

@@ -162,8 +162,7 @@ func (a *Arbiter) send(f *flight) error {
 	}
 }
 
-// settle ends the allocation if the answer to a POST, and where that is not enough a
-// live read, shows the outcome.
+// settle ends the allocation if the answer to a POST, and where that is not enough a live read, shows the outcome.
 func (a *Arbiter) settle(f *flight, said apiwrite.Fate, sent time.Time, cause error) (known bool, err error) {
 	switch {
 	case said == apiwrite.Done:

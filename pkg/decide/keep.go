@@ -81,8 +81,7 @@ func (a *Arbiter) ReleaseAll(placements []ledger.Placement) ledger.Result {
 	return a.gangs.unreserve(placements)
 }
 
-// BindKnown is Bind for a scheduler in this process that knows the pod at a version: it is not bound by
-// an older one.
+// BindKnown is Bind for a scheduler in this process that knows the pod at a version: it is not bound by an older one.
 func (a *Arbiter) BindKnown(ctx context.Context, pod *cluster.Pod, node string) error {
 	a.pods.named(pod.Ref.UID, pod.ResourceVersion)
 	_, err := a.Bind(auth.Inside(ctx), pod.Ref, node)

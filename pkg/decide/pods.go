@@ -47,9 +47,8 @@ type sighting struct {
 	live    *cluster.Pod // as it was read last; nil if it never was
 }
 
-// find returns a pod as the API server has it, in the state of a version or a newer
-// one as far as there is such a state. version is 0 where the caller knows none. Its
-// errors are an *Error and an *UncountableError.
+// find returns a pod as the API server has it, in the state of a version or a newer one as far as there is such a
+// state. version is 0 where the caller knows none. Its errors are an *Error and an *UncountableError.
 func (p *pods) find(ctx context.Context, ref ledger.PodRef, version uint64) (*cluster.Pod, error) {
 	if ref.UID != "" {
 		version = p.named(ref.UID, version)
@@ -65,8 +64,7 @@ func (p *pods) find(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	return p.read(ctx, ref, version)
 }
 
-// named records the version of a pod that a request names, and returns the newest
-// one named so far.
+// named records the version of a pod that a request names, and returns the newest one named so far.
 func (p *pods) named(uid types.UID, version uint64) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,9 +95,8 @@ func (p *pods) brought(ref ledger.PodRef, version uint64) (*cluster.Pod, error) 
 	return nil, nil
 }
 
-// isOf reports whether a pod that the watch has brought is the one that a request
-// names. Where the request names no UID, a pod that cannot be bound any more does not
-// count: it may be a former pod of the same name.
+// isOf reports whether a pod that the watch has brought is the one that a request names. Where the request names no
+// UID, a pod that cannot be bound any more does not count: it may be a former pod of the same name.
 func isOf(info *cluster.Pod, ref ledger.PodRef) bool {
 	if ref.UID == "" {
 		return info.Node == "" && !info.Finished && !info.Deleting
@@ -125,8 +122,7 @@ func (p *pods) exists(ctx context.Context, ref ledger.PodRef, created bool) (boo
 	}
 }
 
-// await waits for the watch to reach a version, not long, and reports whether it
-// is worth looking again.
+// await waits for the watch to reach a version, not long, and reports whether it is worth looking again.
 func (p *pods) await(ctx context.Context, version uint64) bool {
 	if version == 0 || p.o.Ledger.Clock.Now().UnixNano() < p.pausedUntil.Load() {
 		return false

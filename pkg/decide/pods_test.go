@@ -68,8 +68,7 @@ func (w *world) reasons(q *PodQuery, nodes ...string) (*Advice, map[string]ledge
 	return advice, said
 }
 
-// anywhere runs a test with a watch that has brought the pods, and with one that
-// has not.
+// anywhere runs a test with a watch that has brought the pods, and with one that has not.
 func anywhere(t *testing.T, pods func() []*v1.Pod, test func(t *testing.T, w *world, pods []*v1.Pod)) {
 	cases := map[string]bool{"the watch has brought the pods": true, "the watch has not": false}
 	bubble.Each(t, cases, func(t *testing.T, brought bool) {
@@ -114,8 +113,7 @@ func TestCopiesOfKnownPodsCountForNothing(t *testing.T) {
 	})
 }
 
-// TestFind looks for a pod that the API server has at version 7 and the watch has
-// brought at version 5.
+// TestFind looks for a pod that the API server has at version 7 and the watch has brought at version 5.
 func TestFind(t *testing.T) {
 	const soon = 30 * time.Millisecond
 	type testCase struct {

@@ -16,8 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-// A version that the API server does not have costs one live read, and not one for
-// each later look.
+// A version that the API server does not have costs one live read, and not one for each later look.
 func TestVersionThatDoesNotExist(t *testing.T) {
 	one := func() []*v1.Pod { return []*v1.Pod{sized("p", "1", 5)} }
 	anywhere(t, one, func(t *testing.T, w *world, pods []*v1.Pod) {
@@ -115,8 +114,7 @@ func TestFilterCountsBoundPod(t *testing.T) {
 	})
 }
 
-// Where the API server says nothing of a pod, advice is given on the caller's copy,
-// and nothing is done for it.
+// Where the API server says nothing of a pod, advice is given on the caller's copy, and nothing is done for it.
 func TestAdviceByTheCopy(t *testing.T) {
 	unknown := map[string]func(w *world, p *v1.Pod){
 		"the API server is away": func(w *world, _ *v1.Pod) { w.api.get = func(int) error { return errRefused } },

@@ -65,9 +65,8 @@ type factor struct {
 	request int64
 }
 
-// factors returns the resources that count for a pod and their columns. As in
-// NodeResourcesFit, an extended or another scalar resource only counts for pods
-// that ask for it.
+// factors returns the resources that count for a pod and their columns. As in NodeResourcesFit, an extended or another
+// scalar resource only counts for pods that ask for it.
 func factors(scoring *policy.Prioritize, table *resources.Table,
 	req *resources.Request,
 ) ([]factor, []resources.Column) {
@@ -91,12 +90,10 @@ func factors(scoring *policy.Prioritize, table *resources.Table,
 // the extender's: that of kube-scheduler's plugins (framework.MaxNodeScore).
 const maxNodeScore = 100
 
-// nodeScore is what NodeResourcesFit would give the node under the strategies
-// MostAllocated and LeastAllocated (kubernetes
-// pkg/scheduler/framework/plugins/noderesources), rounded to 0..10. There is one
-// difference: a container without requests counts nothing, where the plugin
-// assumes 100m of CPU and 200 MB of memory. own says that what the pod asks for
-// is in the node's use already.
+// nodeScore is what NodeResourcesFit would give the node under the strategies MostAllocated and LeastAllocated
+// (kubernetes pkg/scheduler/framework/plugins/noderesources), rounded to 0..10. There is one difference: a container
+// without requests counts nothing, where the plugin assumes 100m of CPU and 200 MB of memory. own says that what the
+// pod asks for is in the node's use already.
 func nodeScore(factors []factor, usage []ledger.Usage, leastAllocated, own bool) int64 {
 	var sum, weights int64
 	for i, f := range factors {
@@ -122,8 +119,7 @@ func nodeScore(factors []factor, usage []ledger.Usage, leastAllocated, own bool)
 	return (sum/weights + step/2) / step
 }
 
-// scaled returns part*maxNodeScore/whole for 0 <= part <= whole, without
-// overflow.
+// scaled returns part*maxNodeScore/whole for 0 <= part <= whole, without overflow.
 func scaled(part, whole int64) int64 {
 	high, low := bits.Mul64(uint64(part), maxNodeScore) //nolint:gosec // part is not below 0
 	quotient, _ := bits.Div64(high, low, uint64(whole)) //nolint:gosec // as above

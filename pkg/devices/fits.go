@@ -145,8 +145,7 @@ func (t *task) name(p *Pool, m *match, free Set, r *Request) Verdict {
 	return Verdict{}
 }
 
-// assign gives every request what it needs of what is usable, by augmenting paths. No cost is looked
-// at.
+// assign gives every request what it needs of what is usable, by augmenting paths. No cost is looked at.
 func (t *task) assign(requests []*Request) Verdict {
 	for i, r := range requests {
 		for k := len(r.names); k < r.count; k++ {

@@ -31,9 +31,8 @@ func (r *Request) shaped(text string) *Request {
 	return r
 }
 
-// Compile makes a Request of a claim's spec. It accepts all that the API server admits, as
-// long as that has the schema of this release. An error names every bad field, below path, and what to
-// write there.
+// Compile makes a Request of a claim's spec. It accepts all that the API server admits, as long as that has the schema
+// of this release. An error names every bad field, below path, and what to write there.
 func Compile(path *field.Path, spec *v1alpha1.ExtendedResourceClaimSpec) (*Request, error) {
 	return compile(path, path.Child("selector"), spec)
 }

@@ -79,8 +79,7 @@ type Controller struct {
 	listed  bool // all objects there are are known: changes go to the ledger one by one
 }
 
-// object is what is brought up to date: a claim, or a device, which has no namespace, or a pod, which has a
-// UID here.
+// object is what is brought up to date: a claim, or a device, which has no namespace, or a pod, which has a UID here.
 type object struct {
 	namespace, name string
 	pod             types.UID

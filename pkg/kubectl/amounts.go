@@ -12,8 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Amounts on the wire are integers: milli-CPU for cpu, bytes for memory, storage and huge pages, a
-// count for the rest.
+// Amounts on the wire are integers: milli-CPU for cpu, bytes for memory, storage and huge pages, a count for the rest.
 
 // amount writes an amount of the wire for people, in cores, binary units and plain counts, or as it is
 // there where raw. Cores are exact; bytes are rounded to a tenth of their unit.

@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Completions ask the Kubernetes API and never fail loudly: where it does not answer, there is nothing
-// to offer.
+// Completions ask the Kubernetes API and never fail loudly: where it does not answer, there is nothing to offer.
 
 // maxOffered bounds the names that a completion reads.
 const maxOffered = 500

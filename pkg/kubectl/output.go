@@ -51,8 +51,7 @@ func (o *command) forPeople() bool {
 	return o.format == "" || o.format == outputTable || o.format == outputWide
 }
 
-// newTable makes a table in the shape that kubectl's printers print. Columns that begin with + are
-// for -o wide only.
+// newTable makes a table in the shape that kubectl's printers print. Columns that begin with + are for -o wide only.
 func newTable(columns ...string) *metav1.Table {
 	table := &metav1.Table{}
 	for _, name := range columns {

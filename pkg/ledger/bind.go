@@ -4,27 +4,23 @@ import "time"
 
 // Grant is what StartBind found and gave.
 type Grant struct {
-	// Before is the state the pod's allocation was in: Binding where another bind of
-	// the pod is in flight, Bound where the pod is on that node already, NoAllocation where
-	// this bind is the first.
+	// Before is the state the pod's allocation was in: Binding where another bind of the pod is in flight, Bound where
+	// the pod is on that node already, NoAllocation where this bind is the first.
 	Before State
 	// Slot is the slot the pod uses, or empty. The binding has to name it.
 	Slot SlotRef
 	// Caller is the one whose budget the pod counts in: it reserved capacity for the pod in memory, or began to bind it.
 	Caller string
-	// Devices are the devices the pod was given, claim by claim: the binding has to
-	// carry them in the annotation extended-resources. The same for every repeat. They
-	// must not be changed.
+	// Devices are the devices the pod was given, claim by claim: the binding has to carry them in the annotation
+	// extended-resources. The same for every repeat. They must not be changed.
 	Devices []GivenDevices
 }
 
-// StartBind makes a pod Binding, in one step with finding capacity for it: the caller is
-// about to bind it and must call Confirm or BindFailed when it knows how that ended. What
-// is kept for the pod in memory turns into its allocation; else the first of the pod's slots on
-// the node that it can use is used; else the node's free capacity.
+// StartBind makes a pod Binding, in one step with finding capacity for it: the caller is about to bind it and must call
+// Confirm or BindFailed when it knows how that ended. What is kept for the pod in memory turns into its allocation;
+// else the first of the pod's slots on the node that it can use is used; else the node's free capacity.
 //
-// A slot in memory on a node that has vanished or lost capacity since is refused: the kubelet
-// would reject the pod.
+// A slot in memory on a node that has vanished or lost capacity since is refused: the kubelet would reject the pod.
 func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,8 +148,7 @@ func (l *Ledger) ChangeBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	return grant, nil
 }
 
-// admitBind admits a pod, if the placement allows that by ending preemptible
-// slots.
+// admitBind admits a pod, if the placement allows that by ending preemptible slots.
 func (l *account) admitBind(p *Placement) (int32, *entry, *Rejection) {
 	i, h, rejection := l.admit(p)
 	if rejection == nil || !p.Preempt || len(l.slots) == 0 {
@@ -168,9 +163,8 @@ func (l *account) admitBind(p *Placement) (int32, *entry, *Rejection) {
 	return l.admit(p)
 }
 
-// Confirm records that the API server has bound the pod to the node. It reports
-// whether the pod has an allocation there: false when an observation was faster and
-// the pod is gone or elsewhere already.
+// Confirm records that the API server has bound the pod to the node. It reports whether the pod has an allocation
+// there: false when an observation was faster and the pod is gone or elsewhere already.
 func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,8 +179,7 @@ func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 	return true
 }
 
-// bound turns an allocation Bound: a slot it used up ends, and so do other slots that
-// were kept for its pod alone.
+// bound turns an allocation Bound: a slot it used up ends, and so do other slots that were kept for its pod alone.
 func (l *account) bound(c *entry) {
 	l.setState(c, Bound)
 	l.record(AllocationBound, c, c.pod)

@@ -40,16 +40,14 @@ type budget struct {
 	entries    int
 }
 
-// budgets are all of one kind. There are none where nothing is limited, so that nobody pays for
-// them: rest has limits for names without limits of their own, and their budgets come and go
-// with what they count.
+// budgets are all of one kind. There are none where nothing is limited, so that nobody pays for them: rest has limits
+// for names without limits of their own, and their budgets come and go with what they count.
 type budgets struct {
 	byName map[string]*budget
 	rest   *budget // nil, or one that stays empty
 }
 
-// total is a sum of amounts that is never rounded, so that all of it can be taken back. It is not
-// below 0.
+// total is a sum of amounts that is never rounded, so that all of it can be taken back. It is not below 0.
 type total struct {
 	high int64
 	low  uint64
@@ -170,8 +168,7 @@ func (l *account) discharge(e *entry) {
 	}
 }
 
-// tally adds (sign 1) or takes back (sign -1) what an entry counts for, which is about to
-// change or has changed.
+// tally adds (sign 1) or takes back (sign -1) what an entry counts for, which is about to change or has changed.
 func (e *entry) tally(sign int64) {
 	for _, b := range e.budgets {
 		if b != nil {

@@ -14,9 +14,8 @@ import (
 
 const nodeCount = 5_000
 
-// fullCluster returns a ledger of 5,000 nodes with 64 CPUs and 256 GiB each, on
-// which 100,000 pods are bound; each node has capacity for some more. It has seen so
-// many changes that its journal and its memory of gone pods are full.
+// fullCluster returns a ledger of 5,000 nodes with 64 CPUs and 256 GiB each, on which 100,000 pods are bound; each node
+// has capacity for some more. It has seen so many changes that its journal and its memory of gone pods are full.
 func fullCluster() *ledger.Ledger {
 	l := ledger.New(ledger.Options{})
 	for i := range nodeCount {

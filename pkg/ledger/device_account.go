@@ -48,9 +48,8 @@ func (e *entry) asks() *DeviceRequest {
 	return e.devices.request
 }
 
-// ObserveDevices records which devices a node has now and reports whether that was
-// news. What a pod has of devices that are gone is kept: should a device with the same
-// resource and ID come back, the pod has it still.
+// ObserveDevices records which devices a node has now and reports whether that was news. What a pod has of devices that
+// are gone is kept: should a device with the same resource and ID come back, the pod has it still.
 func (l Observer) ObserveDevices(name string, list []devices.Device) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,8 +136,7 @@ func (l *account) recountDevices(i int32) {
 	}
 }
 
-// freeDevices returns the devices of a node that can be given out to users of slot h,
-// or, where h is nil, to anybody.
+// freeDevices returns the devices of a node that can be given out to users of slot h, or, where h is nil, to anybody.
 func (n *node) freeDevices(h *entry) devices.Set {
 	if h == nil {
 		return n.devices.free

@@ -38,8 +38,7 @@ func (l *account) fitsDevices(i int32, p *Placement, h *entry, had []GivenDevice
 	return Verdict{Reason: Fits}
 }
 
-// keepsDevices checks whether devices that were given are all there still, and nobody
-// else has one of them.
+// keepsDevices checks whether devices that were given are all there still, and nobody else has one of them.
 func (n *node) keepsDevices(had []GivenDevices, h *entry) bool {
 	others := n.allDevices()
 	if n.devices != nil {
@@ -143,8 +142,7 @@ func (r *DeviceRequest) split(ids []string) (byRequest [][]string, rest []string
 	return byRequest, ids
 }
 
-// givenBefore returns the devices that a slot was given when it was granted; nil where
-// that is not known.
+// givenBefore returns the devices that a slot was given when it was granted; nil where that is not known.
 func (r *DeviceRequest) givenBefore() []GivenDevices {
 	byRequest, rest := r.split(r.ids())
 	if r.Given == "" || len(byRequest) != len(r.Requests) || len(rest) > 0 {
@@ -251,10 +249,9 @@ func (l *account) said(r *DeviceRequest, req *resources.Request) []GivenDevices 
 	return given
 }
 
-// observedDevices returns what a pod that is bound to the node of its entry has, as the pod
-// says. A pod has the devices it was bound with until it goes. Its annotations can be
-// edited, but its containers do not get that change. An edit after which it is not known
-// what the devices were for changes nothing either.
+// observedDevices returns what a pod that is bound to the node of its entry has, as the pod says. A pod has the devices
+// it was bound with until it goes. Its annotations can be edited, but its containers do not get that change. An edit
+// after which it is not known what the devices were for changes nothing either.
 func (l *account) observedDevices(e *entry, o *PodObservation) *deviceGrant {
 	had, r := e.devices, o.Devices
 	var ids []string

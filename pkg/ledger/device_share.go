@@ -2,13 +2,11 @@ package ledger
 
 import "github.com/globalreserve/globalreserve/pkg/devices"
 
-// What follows is for plans of several pods or slots with devices. One after another, each is given
-// what suits it best, and that may be the only device for another one. A plan that is to be
-// granted as a whole and lacks devices that way is tried once more, with devices that are given to
-// all of them together.
+// What follows is for plans of several pods or slots with devices. One after another, each is given what suits it best,
+// and that may be the only device for another one. A plan that is to be granted as a whole and lacks devices that way
+// is tried once more, with devices that are given to all of them together.
 
-// deviceAsk is a part of a plan: which devices are wanted on which node; nil where they are
-// not to be shared out.
+// deviceAsk is a part of a plan: which devices are wanted on which node; nil where they are not to be shared out.
 type deviceAsk struct {
 	node    string
 	request *DeviceRequest

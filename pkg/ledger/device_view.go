@@ -45,8 +45,7 @@ func (n *node) deviceViews() []DeviceView {
 	return views
 }
 
-// explainDevices says which of the pod's claims of devices was the matter; h is the slot
-// it was to use.
+// explainDevices says which of the pod's claims of devices was the matter; h is the slot it was to use.
 func (l *account) explainDevices(r *Rejection, i int32, p *Placement, h *entry) {
 	switch r.Reason {
 	case DeviceClaimUnusable:

@@ -12,8 +12,7 @@ import (
 type DeviceClaimRef struct {
 	Namespace string
 	Name      string
-	// UID is empty where the claim's object was not found. A claim of the same name
-	// and another UID is another claim.
+	// UID is empty where the claim's object was not found. A claim of the same name and another UID is another claim.
 	UID types.UID
 }
 
@@ -36,9 +35,8 @@ type DeviceRequest struct {
 	// Asked is what the pod's annotation extended-resource-claims says, as it was when the
 	// pod was first seen bound; empty where that is not known. It is only kept here.
 	Asked string
-	// Given is, of a pod that is bound, the devices it was bound with, as its
-	// annotation extended-resources has them; of a slot that is observed, those it was
-	// granted with, in the same form, or empty where that is not known.
+	// Given is, of a pod that is bound, the devices it was bound with, as its annotation extended-resources has them;
+	// of a slot that is observed, those it was granted with, in the same form, or empty where that is not known.
 	Given string
 	// Recorded is, of a pod that is bound, which devices those of Given are, by better evidence than what its claims ask
 	// for now; nil where there is none. First come those of Claims, one for each, then those of none.

@@ -54,8 +54,7 @@ type slot struct {
 	users       []*entry // allocations, and slots in memory that are part of it
 }
 
-// bond is what a pod was bound with: a slot, and the UID of its reservation,
-// empty where it is not known.
+// bond is what a pod was bound with: a slot, and the UID of its reservation, empty where it is not known.
 type bond struct {
 	ref SlotRef
 	uid types.UID
@@ -151,8 +150,7 @@ func (l *account) put(e *entry, i int32) {
 	l.attach(e)
 }
 
-// attach puts an entry on its node's account, with the users it has, and where it was
-// in the node's list.
+// attach puts an entry on its node's account, with the users it has, and where it was in the node's list.
 func (l *account) attach(e *entry) {
 	n := l.nodes[e.node]
 	n.link(e)
@@ -289,8 +287,7 @@ func (l *account) recycle(e *entry) {
 	}
 }
 
-// leaveReservation takes a slot out of its reservation's list. That may be long: the last
-// of the list takes its place.
+// leaveReservation takes a slot out of its reservation's list. That may be long: the last of the list takes its place.
 func (l *account) leaveReservation(e *entry) {
 	key := e.slot.ref.reservation()
 	all := l.reservations[key]
@@ -321,8 +318,7 @@ func (l *account) setState(e *entry, s State) {
 	e.state = s
 }
 
-// release ends an allocation: its capacity is free when this returns, or, if it used a
-// slot, the slot's again.
+// release ends an allocation: its capacity is free when this returns, or, if it used a slot, the slot's again.
 func (l *account) release(c *entry, why EventType) {
 	i, used := c.node, c.within
 	l.drop(c)
@@ -352,8 +348,7 @@ func (l *account) endDetached(e *entry, why EventType, pod PodRef) {
 	l.dropIfEmpty(i)
 }
 
-// settle ends a slot of a reservation, if it has to end, once an allocation that uses it
-// is not being bound any more.
+// settle ends a slot of a reservation, if it has to end, once an allocation that uses it is not being bound any more.
 func (l *account) settle(e, c *entry) {
 	switch {
 	case l.slots[e.slot.ref] != e: // ended by something else meanwhile

@@ -9,9 +9,8 @@ import (
 // bound what one decision needs to have expired.
 const expireBatch = 256
 
-// Expire ends the slots whose deadline is not after now and returns how many there
-// were. A slot waits for a bind in flight
-// that uses it. Others get a turn in between where there are many.
+// Expire ends the slots whose deadline is not after now and returns how many there were. A slot waits for a bind in
+// flight that uses it. Others get a turn in between where there are many.
 func (l Observer) Expire(now time.Time) int {
 	count, more := l.expireSome(now)
 	for more {
@@ -28,8 +27,7 @@ func (l *account) expireSome(now time.Time) (count int, more bool) {
 	return l.expire(now)
 }
 
-// expire ends a batch of what is due, soonest first, and reports whether there
-// is more.
+// expire ends a batch of what is due, soonest first, and reports whether there is more.
 func (l *account) expire(now time.Time) (count int, more bool) {
 	at := nanos(now)
 	l.lapseNominations(at)
@@ -44,8 +42,7 @@ func (l *account) expire(now time.Time) (count int, more bool) {
 	}
 }
 
-// lapse ends a slot that is due and returns how many ended: 0 where
-// it has to wait for a bind.
+// lapse ends a slot that is due and returns how many ended: 0 where it has to wait for a bind.
 func (l *account) lapse(e *entry) int {
 	if e.binding() {
 		e.overdue = true
@@ -67,9 +64,8 @@ func (l *account) expireFor(p *Placement, now time.Time) {
 	}
 }
 
-// expireAround lets expire what is due of all that bears on a decision about a
-// pod, a node and a slot. Decisions call it where a batch was not all: they must
-// not have to pay for everything that is due in the cluster.
+// expireAround lets expire what is due of all that bears on a decision about a pod, a node and a slot. Decisions call
+// it where a batch was not all: they must not have to pay for everything that is due in the cluster.
 func (l *account) expireAround(pod PodRef, nodeName string, ref SlotRef, now time.Time) {
 	var due []*entry
 	add := func(e *entry) {

@@ -31,10 +31,9 @@ func placeMany(t *testing.T, l *ledger.Ledger, count, nodes int, deadline time.T
 	}
 }
 
-// backlog returns a ledger of full nodes whose 2,000 slots, and after them one
-// allocation on the last of the nodes, have all expired at the moment returned: more
-// than a decision lets expire for others. The last node is what the tests decide
-// about.
+// backlog returns a ledger of full nodes whose 2,000 slots, and after them one allocation on the last of the nodes,
+// have all expired at the moment returned: more than a decision lets expire for others. The last node is what the tests
+// decide about.
 func backlog(t *testing.T) (l *ledger.Ledger, now time.Time, last string) {
 	t.Helper()
 	const slots, nodes = 2000, 500
@@ -100,8 +99,7 @@ func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
 	}
 }
 
-// TestFarDeadlines: a deadline that has no int64 of nanoseconds is as far away as
-// it says, and not in the past.
+// TestFarDeadlines: a deadline that has no int64 of nanoseconds is as far away as it says, and not in the past.
 func TestFarDeadlines(t *testing.T) {
 	for name, at := range map[string]time.Time{
 		"in the year 5000": time.Date(5000, 1, 1, 0, 0, 0, 0, time.UTC),

@@ -2,9 +2,8 @@ package ledger
 
 import "k8s.io/apimachinery/pkg/types"
 
-// find returns what a pod has: its allocation, else the slot that is kept for it in memory, else
-// nil. Where the one or the other was made for a name, before the pod had a UID, it is the
-// pod's, unless the pod is known to be gone.
+// find returns what a pod has: its allocation, else the slot that is kept for it in memory, else nil. Where the one or
+// the other was made for a name, before the pod had a UID, it is the pod's, unless the pod is known to be gone.
 func (l *account) find(pod PodRef) *entry {
 	if pod.UID != "" {
 		if c := l.byUID[pod.UID]; c != nil && !c.away {
@@ -43,8 +42,7 @@ func (e *entry) keptFor(pod PodRef) (kept []*entry) {
 	return kept
 }
 
-// durableFor returns a slot of a reservation that is kept for one pod alone and has not
-// run out, or nil.
+// durableFor returns a slot of a reservation that is kept for one pod alone and has not run out, or nil.
 func (l *account) durableFor(pod PodRef) *entry {
 	if len(l.slots) == 0 {
 		return nil
@@ -82,9 +80,8 @@ func (l *account) adopt(e *entry, uid types.UID) {
 	l.record(kind, e, e.pod)
 }
 
-// rank orders what goes by one name: the newest allocation made for the name or from a slot in
-// memory, then those slots, the newest first, then slots of reservations in the order
-// they were made.
+// rank orders what goes by one name: the newest allocation made for the name or from a slot in memory, then those
+// slots, the newest first, then slots of reservations in the order they were made.
 func (e *entry) rank() int {
 	switch {
 	case e.isAllocation():

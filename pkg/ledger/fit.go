@@ -169,10 +169,9 @@ func (l *account) portTaken(i int32, req *resources.Request, h *entry) *resource
 	return nil
 }
 
-// AppendFit appends one Verdict per node name to dst: whether the pod's bind could begin
-// there now, with one of its slots or without, and, where p.Preempt says so, by ending
-// others. p.Node is not looked at. A pod that has an allocation, or a slot in memory, fits no
-// other node than that one, and that one as long as a slot there can be used.
+// AppendFit appends one Verdict per node name to dst: whether the pod's bind could begin there now, with one of its
+// slots or without, and, where p.Preempt says so, by ending others. p.Node is not looked at. A pod that has an
+// allocation, or a slot in memory, fits no other node than that one, and that one as long as a slot there can be used.
 func (l Reader) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	l.mu.RLock()
 	if own := l.find(p.Pod); !p.Preempt && (own == nil || own.isAllocation()) {
@@ -237,11 +236,10 @@ func (l *account) appendVerdicts(dst []Verdict, p *Placement, nodes []string, ow
 	return dst
 }
 
-// Refusals returns the nodes that exist and have no capacity for the pod, with the reasons,
-// and how many nodes exist: where a pod is to be looked at on many nodes, one look at all
-// of them costs much less than AppendFit for each. ok is false where more than most
-// refuse it, or where the answer is not only about capacity: the pod has an allocation, there is a
-// slot it might use, or it is gone.
+// Refusals returns the nodes that exist and have no capacity for the pod, with the reasons, and how many nodes exist:
+// where a pod is to be looked at on many nodes, one look at all of them costs much less than AppendFit for each. ok is
+// false where more than most refuse it, or where the answer is not only about capacity: the pod has an allocation,
+// there is a slot it might use, or it is gone.
 func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nodes int, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -269,10 +267,9 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 	return refused, nodes, true
 }
 
-// FitAll calls visit for every node that exists, in no particular order, with whether
-// the pod fits its free capacity, until visit returns false. It does not look at what
-// the pod may have already, nor at slots it may use, and p.Node is not looked at. visit
-// must not call the ledger.
+// FitAll calls visit for every node that exists, in no particular order, with whether the pod fits its free capacity,
+// until visit returns false. It does not look at what the pod may have already, nor at slots it may use, and p.Node is
+// not looked at. visit must not call the ledger.
 func (l Reader) FitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -342,9 +339,8 @@ func (l Reader) FitsAnywhere(p *Placement) (fits bool) {
 	return fits
 }
 
-// candidates lists the slots a pod may use: those kept for it alone, and those
-// its placement names, in that order. The caller has matched the named ones.
-// candidates checks again that none crosses a namespace.
+// candidates lists the slots a pod may use: those kept for it alone, and those its placement names, in that order. The
+// caller has matched the named ones. candidates checks again that none crosses a namespace.
 func (l *account) candidates(p *Placement) []*entry {
 	if len(l.slots) == 0 {
 		return nil

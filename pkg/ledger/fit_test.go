@@ -10,8 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// TestManyCandidates: of however many slots a pod may use, the first that will
-// do on the node is used.
+// TestManyCandidates: of however many slots a pod may use, the first that will do on the node is used.
 func TestManyCandidates(t *testing.T) {
 	l := newLedger(3, 100, 100, 110)
 	var plan ledger.Plan

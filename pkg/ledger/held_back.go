@@ -6,10 +6,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// HeldBack says which slot is in the way of a pod that fits none of the nodes:
-// the one that keeps most of what is short, on the first of the nodes that would
-// have capacity if it held nothing for others. ok is false where the pod fits a node,
-// has an allocation, or would not fit without the slots either. p.Node is not looked at.
+// HeldBack says which slot is in the way of a pod that fits none of the nodes: the one that keeps most of what is
+// short, on the first of the nodes that would have capacity if it held nothing for others. ok is false where the pod
+// fits a node, has an allocation, or would not fit without the slots either. p.Node is not looked at.
 func (l Reader) HeldBack(p *Placement, nodes []string) (ref SlotRef, node string, ok bool) {
 	l.mu.Lock() // slots are taken off the account for the length of the question
 	defer l.mu.Unlock()

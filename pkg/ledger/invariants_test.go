@@ -8,9 +8,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// CheckInvariants recounts everything from the allocations and returns an error that
-// names the first difference from what the ledger keeps. Tests call it after
-// every step; it walks the whole ledger, so nothing else should.
+// CheckInvariants recounts everything from the allocations and returns an error that names the first difference from
+// what the ledger keeps. Tests call it after every step; it walks the whole ledger, so nothing else should.
 func (l Reader) CheckInvariants() error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -70,8 +70,7 @@ type Event struct {
 	Type     EventType
 	Node     string
 
-	// Of allocations and slots. Pod is, of a slot, the only pod that may use it, or
-	// the one that ended it.
+	// Of allocations and slots. Pod is, of a slot, the only pod that may use it, or the one that ended it.
 	Pod       PodRef
 	State     State
 	Scheduler string
@@ -110,16 +109,14 @@ type EventDetails struct {
 	NodeDevices []devices.Device // of DevicesUpdated
 }
 
-// journal keeps the last changes in a ring: the change that made revision r is
-// at index r modulo the ring's size.
+// journal keeps the last changes in a ring: the change that made revision r is at index r modulo the ring's size.
 type journal struct {
 	ring  []change
 	first uint64 // the revision the ledger started at; no event made it
 	wakes []chan struct{}
 }
 
-// change is an Event as the journal keeps it. One is written for every step of
-// every pod, so it is small.
+// change is an Event as the journal keeps it. One is written for every step of every pod, so it is small.
 type change struct {
 	kind      EventType
 	node      string
@@ -136,8 +133,7 @@ func newJournal(size int, first uint64) journal {
 	return journal{ring: make([]change, size), first: first}
 }
 
-// next raises the revision, wakes the subscribers and returns where the change
-// has to be written.
+// next raises the revision, wakes the subscribers and returns where the change has to be written.
 func (l *account) next() *change {
 	l.revision++
 	l.wake()
@@ -199,10 +195,9 @@ func (j *journal) event(revision uint64) Event {
 	return e
 }
 
-// EventsSince appends to dst up to limit changes that came after revision and
-// returns them in order. ok is false where the journal no longer reaches back
-// that far, or revision is one the ledger has not reached: the caller must
-// start anew from a Snapshot.
+// EventsSince appends to dst up to limit changes that came after revision and returns them in order. ok is false where
+// the journal no longer reaches back that far, or revision is one the ledger has not reached: the caller must start
+// anew from a Snapshot.
 func (l Reader) EventsSince(dst []Event, revision uint64, limit int) (events []Event, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -11,16 +11,14 @@ import (
 
 // Options configures a Ledger. The zero value is usable.
 type Options struct {
-	// FirstRevision is where the revision counter starts. A server that starts
-	// it higher than any before (say, from the wall clock) keeps revisions
-	// comparable across restarts.
+	// FirstRevision is where the revision counter starts. A server that starts it higher than any before (say, from the
+	// wall clock) keeps revisions comparable across restarts.
 	FirstRevision uint64
 	// IgnoredResources are never counted, see resources.NewTable.
 	IgnoredResources []v1.ResourceName
 	// JournalSize is how many changes are kept for EventsSince; 0 means 32768.
 	JournalSize int
-	// TombstoneCount is how many UIDs of gone pods are remembered at least; 0
-	// means 16384.
+	// TombstoneCount is how many UIDs of gone pods are remembered at least; 0 means 16384.
 	TombstoneCount int
 }
 
@@ -40,8 +38,7 @@ type Observer struct{ Reader }
 // observer is the Observer that a Ledger embeds, unexported so that other packages cannot make a Ledger of their own.
 type observer = Observer
 
-// Ledger is an Observer that also decides. Make one with New; hand out its Reader
-// and its Observer.
+// Ledger is an Observer that also decides. Make one with New; hand out its Reader and its Observer.
 type Ledger struct{ observer }
 
 // Observer returns the part of the ledger that decides nothing.
@@ -51,8 +48,7 @@ func (l *Ledger) Observer() Observer { return l.observer }
 type account struct {
 	table *resources.Table
 
-	// mu guards everything below. Exported methods lock; unexported ones
-	// assume the lock is held.
+	// mu guards everything below. Exported methods lock; unexported ones assume the lock is held.
 	mu sync.RWMutex
 
 	revision uint64
@@ -71,9 +67,8 @@ type account struct {
 	stride int
 
 	byUID map[types.UID]*entry // allocations
-	// named has what goes by a pod's name, linked by sameName: slots for that pod alone, and
-	// allocations made for the name or from a slot in memory, whose callers may know no more of
-	// the pod.
+	// named has what goes by a pod's name, linked by sameName: slots for that pod alone, and allocations made for the
+	// name or from a slot in memory, whose callers may know no more of the pod.
 	named        map[nameKey]*entry
 	slots        map[SlotRef]*entry // of reservations
 	reservations map[nameKey][]*entry
@@ -119,8 +114,7 @@ func New(o Options) *Ledger {
 	}}}}
 }
 
-// Table returns the columns of the ledger's resources. Requests given to the
-// ledger must be made with it.
+// Table returns the columns of the ledger's resources. Requests given to the ledger must be made with it.
 func (l Reader) Table() *resources.Table { return l.table }
 
 // Revision returns the counter that every change raises.

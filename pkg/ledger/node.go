@@ -58,8 +58,7 @@ func (l *account) usedRow(i int32) []int64 {
 	return l.used[int(i)*l.stride : (int(i)+1)*l.stride]
 }
 
-// ensureNode returns the index of a node and makes an account for it, not known
-// to exist yet, where there is none.
+// ensureNode returns the index of a node and makes an account for it, not known to exist yet, where there is none.
 func (l *account) ensureNode(name string) int32 {
 	if i, ok := l.nodeIndex[name]; ok {
 		return i

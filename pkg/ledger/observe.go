@@ -52,10 +52,9 @@ func sameRow(a, b []int64) bool {
 	return true
 }
 
-// RemoveNode records that a node was deleted and offers nothing any more. What is kept
-// there in memory ends: until its deadline it would keep its pods from every other node.
-// Allocations and the slots of reservations stay: they count again should a node of that name
-// come back.
+// RemoveNode records that a node was deleted and offers nothing any more. What is kept there in memory ends: until its
+// deadline it would keep its pods from every other node. Allocations and the slots of reservations stay: they count
+// again should a node of that name come back.
 func (l Observer) RemoveNode(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,9 +164,8 @@ func (l *account) link(c *entry, i int32, o *PodObservation) {
 	}
 }
 
-// usedSlot finds the slot a pod observed bound on a node was bound with: the one
-// it names, or the first kept for it alone. It need not fit any more. A reservation
-// made anew under the name is not the one that the pod used.
+// usedSlot finds the slot a pod observed bound on a node was bound with: the one it names, or the first kept for it
+// alone. It need not fit any more. A reservation made anew under the name is not the one that the pod used.
 func (l *account) usedSlot(i int32, o *PodObservation) *entry {
 	named := l.slots[o.Slot]
 	if named != nil && named.isOf(o.SlotUID) && named.node == i && named.mayBeUsedBy(o.Pod) {
@@ -237,10 +235,9 @@ func (l *account) observeInPlace(c *entry, o *PodObservation) Observed {
 	}
 }
 
-// ObserveUnbound records that a pod of a scheduler exists and has no node. That releases no
-// allocation, because this state may be older; one made before the pod existed gets the
-// pod's UID. Slots that were kept for the pod before it existed, as another
-// scheduler's, give way: it returns how many those are.
+// ObserveUnbound records that a pod of a scheduler exists and has no node. That releases no allocation, because this
+// state may be older; one made before the pod existed gets the pod's UID. Slots that were kept for the pod before it
+// existed, as another scheduler's, give way: it returns how many those are.
 func (l Observer) ObserveUnbound(pod PodRef, scheduler string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -268,9 +265,8 @@ func (l *account) giveWay(pod PodRef, scheduler string) (count int) {
 // givesWayTo reports whether a slot was promised for a pod of another scheduler than the one it has.
 func (e *entry) givesWayTo(scheduler string) bool { return e.podToCome && e.scheduler != scheduler }
 
-// RemovePod records that a pod was deleted, or has finished (phase Succeeded or
-// Failed), and reports whether it had an allocation. resourceVersion is the newest
-// known of the pod, 0 if unknown.
+// RemovePod records that a pod was deleted, or has finished (phase Succeeded or Failed), and reports whether it had an
+// allocation. resourceVersion is the newest known of the pod, 0 if unknown.
 func (l Observer) RemovePod(pod PodRef, resourceVersion uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

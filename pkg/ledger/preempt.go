@@ -29,9 +29,8 @@ func (l *account) newPreemptor(priority int32, o offers) *preemptor {
 	}
 }
 
-// mayEnd returns the priority of a reservation and whether the pod may end it:
-// all its slots allow that, the pod's priority is higher than any of theirs, and
-// none is being bound.
+// mayEnd returns the priority of a reservation and whether the pod may end it: all its slots allow that, the pod's
+// priority is higher than any of theirs, and none is being bound.
 func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
 	if x.refused[key] {
 		return 0, false
@@ -52,8 +51,7 @@ func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
 	return priority, true
 }
 
-// all lists the reservations with slots on a node that the pod may end, lowest
-// priority first.
+// all lists the reservations with slots on a node that the pod may end, lowest priority first.
 func (x *preemptor) all(i int32) []victim {
 	var victims []victim
 	for _, h := range x.ledger.nodes[i].reservedSlots() {
@@ -76,8 +74,7 @@ func (x *preemptor) all(i int32) []victim {
 	return victims
 }
 
-// fits checks the pod against a node as if the victims had ended. What they have elsewhere
-// matters only to budgets.
+// fits checks the pod against a node as if the victims had ended. What they have elsewhere matters only to budgets.
 func (x *preemptor) fits(i int32, p *Placement, victims []victim) bool {
 	t := Trial{account: x.ledger}
 	defer t.revert()
@@ -97,9 +94,8 @@ func (x *preemptor) fits(i int32, p *Placement, victims []victim) bool {
 	return v.Reason == Fits
 }
 
-// find returns the reservations that have to end for the pod to fit a node: of
-// those it may end, as many are kept as can be, those of higher priority first.
-// ok is false where even all of them would not help.
+// find returns the reservations that have to end for the pod to fit a node: of those it may end, as many are kept as
+// can be, those of higher priority first. ok is false where even all of them would not help.
 func (x *preemptor) find(i int32, p *Placement) (victims []victim, ok bool) {
 	victims = x.all(i)
 	if len(victims) == 0 || !x.fits(i, p, victims) {
@@ -113,9 +109,8 @@ func (x *preemptor) find(i int32, p *Placement) (victims []victim, ok bool) {
 	return victims, true
 }
 
-// preempt ends the reservations that must end for a pod that does not fit a node
-// to fit there, and reports whether it fits then. A reservation ends as a whole,
-// on all its nodes. Nothing is ended where that would not help.
+// preempt ends the reservations that must end for a pod that does not fit a node to fit there, and reports whether it
+// fits then. A reservation ends as a whole, on all its nodes. Nothing is ended where that would not help.
 func (l *account) preempt(i int32, p *Placement) bool {
 	victims, ok := l.newPreemptor(p.Priority, newOffers(l.candidates(p))).find(i, p)
 	for _, v := range victims {

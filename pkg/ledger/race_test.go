@@ -52,9 +52,8 @@ func newLedger(nodes int, cpu, memory, pods int64) *ledger.Ledger {
 	return l
 }
 
-// TestConcurrentDecisionsNeverOvercommit lets many schedulers decide, bind and
-// delete at once while readers read and time passes, and then replays every
-// change: at none of them may a node have held more than it offers.
+// TestConcurrentDecisionsNeverOvercommit lets many schedulers decide, bind and delete at once while readers read and
+// time passes, and then replays every change: at none of them may a node have held more than it offers.
 func TestConcurrentDecisionsNeverOvercommit(t *testing.T) {
 	const workers, rounds, nodes = 8, 400, 6
 	l := newLedger(nodes, 9, 9, 5)

@@ -13,8 +13,7 @@ import (
 // hostPortPrefix starts Rejection.Resource where a host port is what is short.
 const hostPortPrefix = "hostPort/"
 
-// reject explains a refusal. own is the slot the pod has in memory, which is off the
-// account now, or nil.
+// reject explains a refusal. own is the slot the pod has in memory, which is off the account now, or nil.
 func (l *account) reject(p *Placement, v Verdict, own *entry) *Rejection {
 	r := &Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
 	var within *entry
@@ -93,8 +92,7 @@ func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, wit
 	}
 }
 
-// holders lists the allocations and slots that use most of a resource on a node, of equals the
-// oldest first.
+// holders lists the allocations and slots that use most of a resource on a node, of equals the oldest first.
 func (l *account) holders(i int32, col resources.Column) []Holder {
 	var top []Holder
 	for e := l.nodes[i].last; e != nil; e = e.prev {

@@ -7,15 +7,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Reserve decides a plan in one step. What has expired at now is given back first. In mode
-// AllOrNothing nothing is kept unless everything is; the rejections then still name
-// every slot that has no capacity next to the others.
+// Reserve decides a plan in one step. What has expired at now is given back first. In mode AllOrNothing nothing is kept
+// unless everything is; the rejections then still name every slot that has no capacity next to the others.
 //
-// A slot for a pod that has capacity already is the same success. One in memory is renewed:
-// its deadline is put off, and it is resized where that fits, unless it is another caller's. The same slot of a
-// reservation again on the same node, of the same size and for the same pod, is there
-// already, and so is another one for a pod that has one of that size there; their
-// deadlines stay as they are. An overdue slot is none of these.
+// A slot for a pod that has capacity already is the same success. One in memory is renewed: its deadline is put off,
+// and it is resized where that fits, unless it is another caller's. The same slot of a reservation again on the same
+// node, of the same size and for the same pod, is there already, and so is another one for a pod that has one of that
+// size there; their deadlines stay as they are. An overdue slot is none of these.
 func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,8 +31,7 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 	return result
 }
 
-// tryPlan decides a plan and makes its slots, without events. Nothing is left
-// of a plan that is refused.
+// tryPlan decides a plan and makes its slots, without events. Nothing is left of a plan that is refused.
 func (l *account) tryPlan(steps []step, plan *Plan) ([]step, Result) {
 	steps, result := l.trySlots(steps, plan.Slots, nil)
 	lacksDevices := func(r Rejection) bool { return r.Reason == InsufficientDevices }
@@ -203,8 +200,7 @@ func (l *account) keepsFor(h *entry, spec *Slot) bool {
 	return samePod && l.names[h.node] == spec.Node && h.request.Equal(spec.Request) && spec.Devices.matches(h.asks())
 }
 
-// tryMemory makes or renews a slot in memory. For a pod that has an allocation there is
-// nothing to keep.
+// tryMemory makes or renews a slot in memory. For a pod that has an allocation there is nothing to keep.
 func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (step, *Rejection) {
 	own := l.find(spec.Pod)
 	kept := own
@@ -359,10 +355,9 @@ func (l *account) commit(s *step) {
 	}
 }
 
-// Unreserve gives back what is kept for pods in memory. Of each placement only the pod
-// and, where not empty, the node, the scheduler and the caller count: they must be those of the slot.
-// A pod without a slot is a success, so that a repeat succeeds. Pods that are bound, or being
-// bound, are refused: only their deletion frees what they have.
+// Unreserve gives back what is kept for pods in memory. Of each placement only the pod and, where not empty, the node,
+// the scheduler and the caller count: they must be those of the slot. A pod without a slot is a success, so that a
+// repeat succeeds. Pods that are bound, or being bound, are refused: only their deletion frees what they have.
 func (l *Ledger) Unreserve(placements []Placement) Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// ObserveSlot records a slot that was granted before: its object says so. It is
-// never refused. It reports whether there was no such slot yet; one that was
-// there gets the deadline observed. Pods that were seen bound with the slot before
+// ObserveSlot records a slot that was granted before: its object says so. It is never refused. It reports whether there
+// was no such slot yet; one that was there gets the deadline observed. Pods that were seen bound with the slot before
 // it was observed are linked with it; it may end at once because of that.
 func (l Observer) ObserveSlot(spec Slot) bool {
 	l.mu.Lock()
@@ -71,8 +70,7 @@ func (l *account) setSlotDeadline(h *entry, at time.Time) {
 	l.record(SlotPlaced, h, h.pod)
 }
 
-// SetSlotDeadline changes when the slots of a reservation expire; zero means
-// never. It returns how many there are.
+// SetSlotDeadline changes when the slots of a reservation expire; zero means never. It returns how many there are.
 func (l Observer) SetSlotDeadline(namespace, name string, at time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,13 +96,12 @@ func (l Observer) ReleaseSlots(namespace, name string, slots ...string) int {
 	return count
 }
 
-// RemovePodHolding records that a bound pod is gone and keeps its capacity by a slot,
-// in one step: nobody else can take the capacity in between. The slot keeps what the
-// pod used, except what DRA gives, on its node: spec.Node, spec.Request and spec.Devices are not looked at. It reports
-// whether the slot was made. It is not made where the pod was not Bound, the node
-// does not exist, another slot has that name, or the pod used a slot that is
-// still there: that one keeps the capacity again. Nor is it made where the budgets, without
-// the pod, leave no space for a slot: refused says so.
+// RemovePodHolding records that a bound pod is gone and keeps its capacity by a slot, in one step: nobody else can take
+// the capacity in between. The slot keeps what the pod used, except what DRA gives, on its node: spec.Node,
+// spec.Request and spec.Devices are not looked at. It reports whether the slot was made. It is not made where the pod
+// was not Bound, the node does not exist, another slot has that name, or the pod used a slot that is still there: that
+// one keeps the capacity again. Nor is it made where the budgets, without the pod, leave no space for a slot: refused
+// says so.
 func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Slot) (made bool, refused *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 // SlotView is a slot as readers see it.
 type SlotView struct {
 	Slot
-	// Consumers are the pods that use it, those being bound included, and those that
-	// part of it is kept for in memory.
+	// Consumers are the pods that use it, those being bound included, and those that part of it is kept for in memory.
 	Consumers []Consumer
 	// Within is the slot that a slot in memory is part of, or empty.
 	Within SlotRef
@@ -53,8 +52,7 @@ func (l Reader) ReservationSlots(namespace, name string) []SlotView {
 	return views
 }
 
-// SlotFor returns the slot of a reservation that is kept for one pod alone; ok is false
-// where there is none.
+// SlotFor returns the slot of a reservation that is kept for one pod alone; ok is false where there is none.
 func (l Reader) SlotFor(pod PodRef) (view SlotView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -64,8 +62,7 @@ func (l Reader) SlotFor(pod PodRef) (view SlotView, ok bool) {
 	return SlotView{}, false
 }
 
-// InMemory returns the slot that is kept for a pod in memory; ok is false where there is
-// none.
+// InMemory returns the slot that is kept for a pod in memory; ok is false where there is none.
 func (l Reader) InMemory(pod PodRef) (view SlotView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -154,10 +151,9 @@ type UsableSlot struct {
 	Shared bool
 }
 
-// UsableSlots returns those of the pod's slots that it could be bound with now,
-// the one it prefers first. p.Node is not looked at. There are none for a pod
-// that has an allocation, or a slot in memory, because that says where it is bound, or
-// that is gone.
+// UsableSlots returns those of the pod's slots that it could be bound with now, the one it prefers first. p.Node is not
+// looked at. There are none for a pod that has an allocation, or a slot in memory, because that says where it is bound,
+// or that is gone.
 func (l Reader) UsableSlots(p *Placement) (usable []UsableSlot) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -12,10 +12,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Survey is a copy of what is free on every node. Nodes can be chosen on it for many
-// pods, one next to the other, without a lock. It guides the choice only: the ledger
-// decides on what was chosen. It knows nothing of pods that have something already, nor
-// of slots that a pod may use, nor of budgets. It is for one goroutine.
+// Survey is a copy of what is free on every node. Nodes can be chosen on it for many pods, one next to the other,
+// without a lock. It guides the choice only: the ledger decides on what was chosen. It knows nothing of pods that have
+// something already, nor of slots that a pod may use, nor of budgets. It is for one goroutine.
 type Survey struct {
 	account *account
 	order   []int32 // the nodes that exist, by name
@@ -88,10 +87,9 @@ func (l *account) survey() *Survey {
 	return s
 }
 
-// BestFit returns the node with capacity for a pod on which least is left over: the sum of
-// the shares, of what the node offers of each resource that the pod asks for, that stay
-// free. Of several it is the first by name. Nodes that are not allowed are left out. It
-// returns an empty name where there is no capacity anywhere. p.Node is not looked at.
+// BestFit returns the node with capacity for a pod on which least is left over: the sum of the shares, of what the node
+// offers of each resource that the pod asks for, that stay free. Of several it is the first by name. Nodes that are not
+// allowed are left out. It returns an empty name where there is no capacity anywhere. p.Node is not looked at.
 func (s *Survey) BestFit(p *Placement, allowed func(node string) bool) (best string) {
 	least := math.Inf(1)
 	for _, i := range s.order {
@@ -151,8 +149,7 @@ func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest
 	return list
 }
 
-// FitAll calls visit for every node that exists, by name, with whether a pod fits there
-// next to what was taken.
+// FitAll calls visit for every node that exists, by name, with whether a pod fits there next to what was taken.
 func (s *Survey) FitAll(p *Placement, visit func(node string, v Verdict)) {
 	for _, i := range s.order {
 		visit(s.account.names[i], s.fit(i, p))

@@ -2,9 +2,8 @@ package ledger
 
 import "k8s.io/apimachinery/pkg/types"
 
-// tombstones remembers the UIDs of the last pods that went, with the resource
-// version they went at: at least the last size of them, at most twice as many.
-// They are forgotten in bulk, which costs less than one by one.
+// tombstones remembers the UIDs of the last pods that went, with the resource version they went at: at least the last
+// size of them, at most twice as many. They are forgotten in bulk, which costs less than one by one.
 type tombstones struct {
 	size            int
 	recent, earlier map[types.UID]uint64 // recent slots at most size
@@ -44,9 +43,8 @@ func (t *tombstones) forget(uid types.UID) {
 	delete(t.earlier, uid)
 }
 
-// newerOrSame reports whether the pod went at resource version v or later, so
-// that an observation of version v brings nothing new. A version of 0 is unknown. Sources
-// without versions report in order, so 0 is taken for newer.
+// newerOrSame reports whether the pod went at resource version v or later, so that an observation of version v brings
+// nothing new. A version of 0 is unknown. Sources without versions report in order, so 0 is taken for newer.
 func (t *tombstones) newerOrSame(uid types.UID, v uint64) bool {
 	version, _ := t.at(uid)
 	return v != 0 && v <= version

@@ -13,9 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the answers the ledger gives into testdata")
 
-// TestTranscripts runs the transcripts in testdata: one for each change of state
-// and for each way observations can be late or out of order. RunTranscript says
-// how to read them.
+// TestTranscripts runs the transcripts in testdata: one for each change of state and for each way observations can be
+// late or out of order. RunTranscript says how to read them.
 func TestTranscripts(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "*.txt"))
 	require.NoError(t, err)

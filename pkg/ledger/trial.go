@@ -6,9 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Trial is the account to try things on: pods are taken away, slots and pods are added,
-// and any number of questions asked in between. When the function that was given it
-// returns, everything is put back.
+// Trial is the account to try things on: pods are taken away, slots and pods are added, and any number of questions
+// asked in between. When the function that was given it returns, everything is put back.
 type Trial struct {
 	*account
 

@@ -38,8 +38,7 @@ var stateNames = [numStates]string{"None", "Binding", "Bound"}
 // String returns the state's name as the API and the metrics show it.
 func (s State) String() string { return stateNames[s] }
 
-// OrReserved returns the name of the state of something that uses capacity: what a slot keeps
-// is Reserved.
+// OrReserved returns the name of the state of something that uses capacity: what a slot keeps is Reserved.
 func (s State) OrReserved() string {
 	if s == NoAllocation {
 		return "Reserved"
@@ -232,13 +231,11 @@ type NodeObservation struct {
 	DRA []resources.Column
 	// Unschedulable is spec.unschedulable (cordoned).
 	Unschedulable bool
-	// Labels are for readers; they decide nothing here. The ledger keeps the map, so it must not be changed
-	// afterwards.
+	// Labels are for readers; they decide nothing here. The ledger keeps the map, so it must not be changed afterwards.
 	Labels map[string]string
 }
 
-// PodObservation is what the API server says of a pod that is bound and has not
-// finished.
+// PodObservation is what the API server says of a pod that is bound and has not finished.
 type PodObservation struct {
 	Pod       PodRef
 	Node      string

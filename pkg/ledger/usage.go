@@ -13,9 +13,8 @@ type Usage struct {
 // Free returns what is left, negative where the node is overcommitted.
 func (u Usage) Free() int64 { return resources.Sub(u.Allocatable, u.Used) }
 
-// AppendUsage appends one Usage per node and column to dst: all columns of the
-// first node, then those of the next. A node that does not exist offers nothing.
-// It allocates nothing where dst has capacity.
+// AppendUsage appends one Usage per node and column to dst: all columns of the first node, then those of the next. A
+// node that does not exist offers nothing. It allocates nothing where dst has capacity.
 func (l Reader) AppendUsage(dst []Usage, nodes []string, columns []resources.Column) []Usage {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

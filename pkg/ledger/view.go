@@ -18,8 +18,7 @@ type NodeView struct {
 	Unschedulable bool
 	Allocations   int
 	Labels        map[string]string // must not be changed
-	// Amounts has an entry for every resource the node offers or its allocations use,
-	// ordered by name.
+	// Amounts has an entry for every resource the node offers or its allocations use, ordered by name.
 	Amounts []AmountView
 	// Devices are the node's devices, ordered by name.
 	Devices []DeviceView
@@ -73,8 +72,7 @@ func (l Reader) Nodes() ([]NodeView, uint64) {
 	return views, revision
 }
 
-// Node returns one node and its allocations, ordered by namespace and name; ok is
-// false where there is none.
+// Node returns one node and its allocations, ordered by namespace and name; ok is false where there is none.
 func (l Reader) Node(name string) (view NodeView, allocations []AllocationView, ok bool) {
 	s, ok := l.NodeSnapshot(name)
 	if !ok {
@@ -103,9 +101,8 @@ func (l Reader) NodeSnapshot(name string) (s Snapshot, ok bool) {
 	return s, true
 }
 
-// AppendNodeAllocations returns one node, and appends its allocations to dst in no
-// particular order: for readers that look at many nodes often. ok is false where
-// there is no such node.
+// AppendNodeAllocations returns one node, and appends its allocations to dst in no particular order: for readers that
+// look at many nodes often. ok is false where there is no such node.
 func (l Reader) AppendNodeAllocations(dst []AllocationView, name string) (view NodeView, allocations []AllocationView,
 	ok bool,
 ) {
@@ -118,8 +115,7 @@ func (l Reader) AppendNodeAllocations(dst []AllocationView, name string) (view N
 	return l.nodeView(i), l.appendAllocations(dst, i), true
 }
 
-// Allocations returns all allocations, ordered by namespace and name, and the revision
-// they are of.
+// Allocations returns all allocations, ordered by namespace and name, and the revision they are of.
 func (l Reader) Allocations() ([]AllocationView, uint64) {
 	l.mu.RLock()
 	views, revision := l.allocationViews(), l.revision
@@ -255,8 +251,7 @@ func sortAllocations(allocations []AllocationView) {
 	slices.SortFunc(allocations, func(a, b AllocationView) int { return comparePods(a.Pod, b.Pod) })
 }
 
-// VisitNodes calls visit with the name of every node that exists. visit must
-// not call the ledger.
+// VisitNodes calls visit with the name of every node that exists. visit must not call the ledger.
 func (l Reader) VisitNodes(visit func(name string)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -7,8 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// resourceOf returns the resource that a name in a quota limits, and false where it limits none that is
-// counted.
+// resourceOf returns the resource that a name in a quota limits, and false where it limits none that is counted.
 func resourceOf(name v1.ResourceName) (v1.ResourceName, bool) {
 	switch name {
 	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods:

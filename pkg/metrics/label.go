@@ -14,9 +14,8 @@ const other = "other"
 // maxLabelLength is that of a Kubernetes DNS subdomain name, plus as much for a resource's prefix.
 const maxLabelLength = 2 * 253
 
-// label bounds the values of one Prometheus label that clients can choose. The first limit values
-// seen are kept, and those an administrator named; everything else, and what is not printable, is
-// shown as "other".
+// label bounds the values of one Prometheus label that clients can choose. The first limit values seen are kept, and
+// those an administrator named; everything else, and what is not printable, is shown as "other".
 type label struct {
 	limit int
 

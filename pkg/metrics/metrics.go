@@ -3,10 +3,9 @@
 //
 // The names are a promise to dashboards and alerts: add metrics, never rename them.
 //
-// Two rules keep a scrape true and cheap. Gauges that mirror the ledger are read from it at the
-// moment of the scrape and never counted up and down beside it. Label values that come from
-// clients are bounded (see the label type), so that nobody can fill the server's memory by inventing
-// scheduler names.
+// Two rules keep a scrape true and cheap. Gauges that mirror the ledger are read from it at the moment of the scrape
+// and never counted up and down beside it. Label values that come from clients are bounded (see the label type), so
+// that nobody can fill the server's memory by inventing scheduler names.
 package metrics
 
 import (
@@ -19,8 +18,7 @@ import (
 
 const namespace = "globalreserve"
 
-// maxClientLabels is how many different scheduler names, and how many resource names, get series
-// of their own.
+// maxClientLabels is how many different scheduler names, and how many resource names, get series of their own.
 const maxClientLabels = 100
 
 // maxScrapes bounds how many scrapes are answered at the same time.

@@ -106,9 +106,8 @@ func (m *Metrics) PolicyLoaded(at time.Time) {
 // PolicyReloadFailed counts one reload that left the policy before in force.
 func (m *Metrics) PolicyReloadFailed() { m.reloadFailed.Inc() }
 
-// KeepSchedulers gives these schedulers series of their own however many other names were seen
-// before. It is meant for the names an administrator configured; they do not count against the
-// bound.
+// KeepSchedulers gives these schedulers series of their own however many other names were seen before. It is meant for
+// the names an administrator configured; they do not count against the bound.
 func (m *Metrics) KeepSchedulers(names ...string) {
 	for _, name := range names {
 		m.schedulers.keep(name)

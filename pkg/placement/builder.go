@@ -28,8 +28,7 @@ type Builder struct {
 	Reader cluster.Reader
 	// Matcher knows which reservations a pod may use.
 	Matcher *Matcher
-	// Devices returns what the device claims that a pod names ask for, nil for a pod
-	// that names none.
+	// Devices returns what the device claims that a pod names ask for, nil for a pod that names none.
 	Devices func(pod *cluster.Pod) *ledger.DeviceRequest
 }
 

@@ -16,9 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// Matcher finds reservations for pods. The zero value is ready for use. It is
-// safe for concurrent use, and asking it costs next to nothing while no
-// reservation has consumers.
+// Matcher finds reservations for pods. The zero value is ready for use. It is safe for concurrent use, and asking it
+// costs next to nothing while no reservation has consumers.
 type Matcher struct {
 	count atomic.Int64 // of entries
 
@@ -26,8 +25,7 @@ type Matcher struct {
 	namespaces map[string]*namespace
 }
 
-// namespace is what is known of the reservations of one namespace. Each list is
-// in the order of preference.
+// namespace is what is known of the reservations of one namespace. Each list is in the order of preference.
 type namespace struct {
 	byName       map[string]*entry
 	byIndex      map[string][]*entry
@@ -52,9 +50,8 @@ type entry struct {
 	godel      bool
 }
 
-// Set records a reservation, or its change. One that has ended, or that no pod
-// can match, is removed. The error says why the consumers cannot be understood;
-// no pod matches the reservation then.
+// Set records a reservation, or its change. One that has ended, or that no pod can match, is removed. The error says
+// why the consumers cannot be understood; no pod matches the reservation then.
 func (m *Matcher) Set(rsv *v1alpha1.Reservation) error {
 	e, err := newEntry(rsv)
 	m.mu.Lock()
@@ -73,10 +70,9 @@ func (m *Matcher) Remove(namespace, name string) {
 	m.remove(namespace, name)
 }
 
-// Candidates returns the slots the pod may use, the preferred ones first: what
-// names the pod's index, its gang or its controller comes before what a selector selects,
-// and older reservations before younger ones. The result is shared and must not
-// be changed; nil means none.
+// Candidates returns the slots the pod may use, the preferred ones first: what names the pod's index, its gang or its
+// controller comes before what a selector selects, and older reservations before younger ones. The result is shared and
+// must not be changed; nil means none.
 func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.SlotRef {
 	if m.count.Load() == 0 {
 		return nil
@@ -113,9 +109,8 @@ func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.SlotRef {
 	return slots
 }
 
-// Origin returns which object a reservation that pods may match is, and
-// whether it was asked for in the words of the Gödel scheduler, whose users
-// expect its annotation on the consumers.
+// Origin returns which object a reservation that pods may match is, and whether it was asked for in the words of the
+// Gödel scheduler, whose users expect its annotation on the consumers.
 func (m *Matcher) Origin(namespace, name string) cluster.Origin {
 	if m.count.Load() == 0 {
 		return cluster.Origin{}
@@ -163,8 +158,7 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 	return e, nil
 }
 
-// openSlots returns the slots that more pods may use, as far as the object
-// says.
+// openSlots returns the slots that more pods may use, as far as the object says.
 func openSlots(rsv *v1alpha1.Reservation) []ledger.SlotRef {
 	closed := map[string]bool{}
 	once := rsv.Spec.AllocatePolicy == v1alpha1.AllocateOnce || rsv.Spec.AllocatePolicy == ""

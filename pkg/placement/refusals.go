@@ -15,9 +15,8 @@ type Refusal struct {
 	Wakes bool
 }
 
-// Refusals has an entry for every reason a node can have. Only a lack of
-// something that pods use up on the node can be mended by evicting pods. The in-tree
-// plugins make the same difference (NodeResourcesFit and NodePorts against
+// Refusals has an entry for every reason a node can have. Only a lack of something that pods use up on the node can be
+// mended by evicting pods. The in-tree plugins make the same difference (NodeResourcesFit and NodePorts against
 // NodeUnschedulable).
 var Refusals = [ledger.GangWaits + 1]Refusal{
 	ledger.InsufficientResource: {Text: "GlobalReserve: not enough capacity left on the node", Wakes: true},

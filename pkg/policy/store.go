@@ -68,8 +68,7 @@ func (p *Policy) withOwn(s *Scheduler) Prioritize {
 	return rules
 }
 
-// ReservationTTL returns how long a reservation of scheduler lasts that asks for asked; see
-// Policy.reservationTTL.
+// ReservationTTL returns how long a reservation of scheduler lasts that asks for asked; see Policy.reservationTTL.
 func (s *Store) ReservationTTL(scheduler string, asked time.Duration) (time.Duration, error) {
 	return s.Current().reservationTTL(scheduler, asked, s.fallbackTTL)
 }
@@ -103,10 +102,9 @@ func (p *Policy) deletedPodTTL(scheduler string, asked, fallback time.Duration) 
 	}
 }
 
-// reservationTTL returns how long a reservation of scheduler lasts that asks for asked. 0 asks for
-// the default: that of the policy or, where it has none, fallback, and in any case no more than the
-// maximum. Asking for more than the maximum is an error rather than silently made shorter: the
-// scheduler would count on capacity that is already gone.
+// reservationTTL returns how long a reservation of scheduler lasts that asks for asked. 0 asks for the default: that of
+// the policy or, where it has none, fallback, and in any case no more than the maximum. Asking for more than the
+// maximum is an error rather than silently made shorter: the scheduler would count on capacity that is already gone.
 func (p *Policy) reservationTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
 	limit, whose := p.Reservations.MaxTTL.Duration, "the policy allows"
 	for _, s := range p.Schedulers {

@@ -22,8 +22,7 @@ const (
 	// maxGangDeadline is the most that the file may say.
 	maxGangDeadline = 24 * time.Hour
 
-	// maxSchedulerName is how long the name of a scheduler may be, in bytes. Kubernetes itself takes
-	// any name.
+	// maxSchedulerName is how long the name of a scheduler may be, in bytes. Kubernetes itself takes any name.
 	maxSchedulerName = 253
 	// maxWeight is the highest weight of a resource; the lowest is 1.
 	maxWeight = 100
@@ -32,8 +31,7 @@ const (
 	maxReservationMatch = 10
 )
 
-// Policy is one policy, as the file has it and with its defaults filled in. It is never changed once
-// it is in a Store.
+// Policy is one policy, as the file has it and with its defaults filled in. It is never changed once it is in a Store.
 //
 // +kubebuilder:object:root=true
 type Policy struct {

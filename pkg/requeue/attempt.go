@@ -27,12 +27,10 @@ const (
 // attempt is one to schedule a pod, in which it was refused capacity on some node.
 type attempt struct {
 	pod *cluster.Pod
-	// revision is of the ledger before that was decided: capacity freed
-	// after it is news to the pod.
+	// revision is of the ledger before that was decided: capacity freed after it is news to the pod.
 	revision uint64
 	at       time.Time
-	// offered are the nodes the scheduler asked about; empty where they are not
-	// known or many.
+	// offered are the nodes the scheduler asked about; empty where they are not known or many.
 	offered []unique.Handle[string]
 	sample  int // how many it asked about
 	// evicts are nodes where pods of a lower priority may be evicted for it, which did not help when it was tried. It is
@@ -97,15 +95,13 @@ func (n *news) merge(o news) {
 	n.held, n.sure = n.held || o.held, n.sure || o.sure
 }
 
-// pause keeps a pod from being woken again and again for nodes that it was not
-// offered, and so probably cannot run on.
+// pause keeps a pod from being woken again and again for nodes that it was not offered, and so probably cannot run on.
 type pause struct {
 	length time.Duration
 	until  time.Time
 }
 
-// byPriority puts the highest priority first, and among equals the pod that was
-// refused longest ago.
+// byPriority puts the highest priority first, and among equals the pod that was refused longest ago.
 func byPriority(a, b *attempt) bool {
 	return cmp.Or(cmp.Compare(b.pod.Priority, a.pod.Priority), a.at.Compare(b.at),
 		cmp.Compare(a.pod.Ref.UID, b.pod.Ref.UID)) < 0
@@ -215,9 +211,8 @@ func (w *Pods) note(a *attempt, what news, due time.Time) {
 	}
 }
 
-// take returns the attempt to look at next, with its news. It has to be given
-// back by wait, retry or woken. Where none is due it returns nil and when one
-// will be; that is zero if there is no such time.
+// take returns the attempt to look at next, with its news. It has to be given back by wait, retry or woken. Where none
+// is due it returns nil and when one will be; that is zero if there is no such time.
 func (w *Pods) take(now time.Time) (a *attempt, what news, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,8 +241,7 @@ func (w *Pods) wait(a *attempt, what news, until time.Time) {
 	w.note(a, what, until)
 }
 
-// retry gives back an attempt whose pod could not be woken, to be tried again
-// after a pause that grows.
+// retry gives back an attempt whose pod could not be woken, to be tried again after a pause that grows.
 func (w *Pods) retry(a *attempt, what news, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

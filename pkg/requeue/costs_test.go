@@ -48,8 +48,7 @@ func TestReadingEventsCostsLittle(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.readNew(w.Ledger.Revision()) }), "allocations for nothing new")
 }
 
-// TestLookingAtAttemptsCostsLittle has the largest number of pods wait while capacity is freed that none
-// of them fits.
+// TestLookingAtAttemptsCostsLittle has the largest number of pods wait while capacity is freed that none of them fits.
 func TestLookingAtAttemptsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	placementtest.Nodes(l, 0, "a")

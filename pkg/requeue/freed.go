@@ -13,11 +13,9 @@ const eventBatch = 1024
 // freedCapacity is the last time capacity was freed on a node.
 type freedCapacity struct {
 	revision uint64
-	// silent is the last revision at which it was freed without an event that
-	// schedulers watch; 0 if there was none.
+	// silent is the last revision at which it was freed without an event that schedulers watch; 0 if there was none.
 	silent uint64
-	// held is the last revision at which a slot was placed there; 0 if there was
-	// none.
+	// held is the last revision at which a slot was placed there; 0 if there was none.
 	held uint64
 	at   time.Time
 }
@@ -55,8 +53,7 @@ func (f *freed) clear() {
 	f.held = 0
 }
 
-// note records an event. late says that schedulers may have known of it for
-// long.
+// note records an event. late says that schedulers may have known of it for long.
 func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	node, silent := e.Node, late
 	switch e.Type {

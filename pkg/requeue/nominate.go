@@ -14,8 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// The loops that write. One write takes at most writeTimeout, and after
-// maxFailures a nomination is given up.
+// The loops that write. One write takes at most writeTimeout, and after maxFailures a nomination is given up.
 const (
 	writers      = 4
 	writeTimeout = 5 * time.Second
@@ -24,8 +23,7 @@ const (
 	retryMost    = 5 * time.Second
 )
 
-// Nominator writes status.nominatedNodeName of pods. Both writes must apply only
-// to the pod with the given UID.
+// Nominator writes status.nominatedNodeName of pods. Both writes must apply only to the pod with the given UID.
 type Nominator interface {
 	// Nominate applies only to a version of the pod, or to any where that is 0.
 	Nominate(ctx context.Context, pod ledger.PodRef, version uint64, node string) error

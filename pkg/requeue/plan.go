@@ -40,8 +40,7 @@ type plan struct {
 	since  time.Time // of the first attempt that cost some
 	asked  time.Time
 	search // of free capacity
-	// wanted is the node to nominate, nominated the one that has been; "" means
-	// none.
+	// wanted is the node to nominate, nominated the one that has been; "" means none.
 	wanted, nominated string
 	// again: the node had been nominated before. The pod may have it still, and to
 	// write what is there already wakes nobody.
@@ -63,10 +62,9 @@ func (p *plan) spend(effort int) {
 	p.effort += effort
 }
 
-// Plan chooses one of the slots a pod could be bound with for it, and returns
-// the slot's node. Slots on an offered node are preferred. ok is false where all
-// are meant for other pods, or none is on a node that is offered or may merely
-// not have been looked at.
+// Plan chooses one of the slots a pod could be bound with for it, and returns the slot's node. Slots on an offered node
+// are preferred. ok is false where all are meant for other pods, or none is on a node that is offered or may merely not
+// have been looked at.
 func (w *Pods) Plan(pod *cluster.Pod, usable []ledger.UsableSlot, offered []string) (node string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,9 +103,8 @@ func (w *Pods) Direct(pod *cluster.Pod, nominated string, usable []ledger.Usable
 	return "", true
 }
 
-// planNow plans a waiting pod for one of its slots and nominates that node, which
-// makes the scheduler try the pod again. It reports false where the pod could
-// not be planned, and so is not woken.
+// planNow plans a waiting pod for one of its slots and nominates that node, which makes the scheduler try the pod
+// again. It reports false where the pod could not be planned, and so is not woken.
 func (w *Pods) planNow(pod *cluster.Pod) bool {
 	placement := w.Question.For(pod, "")
 	usable := w.Ledger.UsableSlots(&placement)

@@ -114,8 +114,7 @@ func TestWhoWaits(t *testing.T) {
 	assert.EqualValues(t, 6, waiting[0].Last.Number)
 }
 
-// Of too many pods those are forgotten that callers may have made up, and then those that were not touched for
-// longest.
+// Of too many pods those are forgotten that callers may have made up, and then those that were not touched for longest.
 func TestPodsAreBounded(t *testing.T) {
 	w := makeWorld(t, "a")
 	const actual = 100

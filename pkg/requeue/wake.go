@@ -16,9 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// wakers is how many pods are woken at once, and patchTimeout bounds each: an API
-// server, or a webhook, that hangs for some pods keeps the others waiting no
-// longer.
+// wakers is how many pods are woken at once, and patchTimeout bounds each: an API server, or a webhook, that hangs for
+// some pods keeps the others waiting no longer.
 const (
 	wakers       = 16
 	patchTimeout = 2 * time.Second
@@ -176,8 +175,7 @@ func (w *Pods) why(a *attempt, what *news) reason {
 	}
 }
 
-// fitsAnywhere reports whether a pod fits some node: that of its allocation, if it has
-// one, else any.
+// fitsAnywhere reports whether a pod fits some node: that of its allocation, if it has one, else any.
 func (w *Pods) fitsAnywhere(placement *ledger.Placement) bool {
 	if node, ok := w.Ledger.HomeOf(placement.Pod); ok {
 		return len(w.fitting(placement, []string{node})) > 0
@@ -212,8 +210,7 @@ func (w *Pods) dispatch(ctx context.Context) {
 	}
 }
 
-// next waits for a pod that there is a reason to wake. It returns nil when ctx
-// ends.
+// next waits for a pod that there is a reason to wake. It returns nil when ctx ends.
 func (w *Pods) next(ctx context.Context) (*attempt, news, reason) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -250,8 +247,7 @@ func (w *Pods) next(ctx context.Context) (*attempt, news, reason) {
 	return nil, news{}, noReason
 }
 
-// wake wakes one pod, by sending it to a node if that is what it waited for, else
-// by a patch.
+// wake wakes one pod, by sending it to a node if that is what it waited for, else by a patch.
 func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	if !w.isLast(a) {
 		return // settled, or refused again meanwhile
@@ -308,8 +304,7 @@ func (w *Pods) send(a *attempt, why reason) bool {
 	}
 }
 
-// final reports whether the API server has understood a write and will refuse it
-// again.
+// final reports whether the API server has understood a write and will refuse it again.
 func final(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

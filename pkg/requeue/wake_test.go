@@ -106,8 +106,7 @@ func TestWakeupsAfterRestartAreRateLimited(t *testing.T) {
 	})
 }
 
-// Capacity that is freed while a pod is being woken must not be forgotten if that
-// fails.
+// Capacity that is freed while a pod is being woken must not be forgotten if that fails.
 func TestFreedWhileWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
@@ -192,8 +191,7 @@ func TestHangingPatches(t *testing.T) {
 	})
 }
 
-// A pod that can run on a few nodes is not woken each time capacity is freed
-// elsewhere, and never overlooks its own.
+// A pod that can run on a few nodes is not woken each time capacity is freed elsewhere, and never overlooks its own.
 func TestCapacityOnOtherNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")

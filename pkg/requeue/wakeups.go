@@ -12,8 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// The rate of wake-ups, and how many may come at once: each is a write to the
-// API server and a scheduling attempt.
+// The rate of wake-ups, and how many may come at once: each is a write to the API server and a scheduling attempt.
 const (
 	wakeupsPerSecond = 100
 	wakeupBurst      = 50
@@ -36,8 +35,7 @@ const catchUp = 3 * time.Second
 // restShare is how many times as long as a look at all attempts the loop rests after it.
 const restShare = 4
 
-// Patcher changes an annotation of a pod. The patch must apply only to the
-// pod with the given UID.
+// Patcher changes an annotation of a pod. The patch must apply only to the pod with the given UID.
 type Patcher interface {
 	Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error
 }
@@ -203,8 +201,7 @@ func (w *Pods) CatchUp(since uint64) {
 	w.kickLoop()
 }
 
-// seed takes pending pods for refused by a server that ran before, and every
-// node for freed since.
+// seed takes pending pods for refused by a server that ran before, and every node for freed since.
 func (w *Pods) seed(pending iter.Seq[*cluster.Pod]) {
 	for pod := range pending {
 		if pod.Deleting || pod.Ref.UID == "" || w.host(pod.Scheduler) != nil {

@@ -63,8 +63,7 @@ func (c *Controller) wanted(rsv *v1alpha1.Reservation) (kept []ledger.Slot, ttl 
 	return kept, ttl, nil
 }
 
-// ttl returns how long a reservation lasts from when it is available; 0 is until
-// it is deleted.
+// ttl returns how long a reservation lasts from when it is available; 0 is until it is deleted.
 func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
 	var asked time.Duration
 	if ttl := rsv.Spec.TTL; ttl != nil {
@@ -75,9 +74,8 @@ func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
 	return c.Policy.ReservationTTL(rsv.Spec.SchedulerName, asked)
 }
 
-// adopt takes in an object that the server made just now, for slots that it had
-// placed before. Some may have ended already. If none was ever there, the
-// object has to be placed like any other. c.mu is held.
+// adopt takes in an object that the server made just now, for slots that it had placed before. Some may have ended
+// already. If none was ever there, the object has to be placed like any other. c.mu is held.
 func (c *Controller) adopt(r *record) {
 	placed := len(c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name)) > 0
 	c.journal.CatchUp() // the end of what is not held is known now, if it was held
@@ -106,8 +104,7 @@ func (c *Controller) adopt(r *record) {
 	c.loseNodesOf(r)
 }
 
-// applyTTL moves the deadline of an available reservation whose ttl was extended.
-// c.mu is held.
+// applyTTL moves the deadline of an available reservation whose ttl was extended. c.mu is held.
 func (c *Controller) applyTTL(r *record) {
 	ttl := r.rsv.Spec.TTL
 	if ttl == nil || r.status.Phase != v1alpha1.ReservationAvailable {
@@ -129,8 +126,7 @@ func (c *Controller) applyTTL(r *record) {
 	c.tell(r, "Extended", "Extend", "the ttl is "+ttl.Duration.String()+" now")
 }
 
-// priority is that of the object or, where it names none, the highest of the
-// pods its slots name.
+// priority is that of the object or, where it names none, the highest of the pods its slots name.
 func (c *Controller) priority(rsv *v1alpha1.Reservation) int32 {
 	if rsv.Spec.Priority != nil {
 		return *rsv.Spec.Priority

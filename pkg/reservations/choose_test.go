@@ -16,9 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// TestChoose has the server choose among nodes of 4 CPUs: full has 1 free, half
-// 2, empty 4 and no pods; zone is empty and labeled, gpu is empty and tainted,
-// cordoned is what it says.
+// TestChoose has the server choose among nodes of 4 CPUs: full has 1 free, half 2, empty 4 and no pods; zone is empty
+// and labeled, gpu is empty and tainted, cordoned is what it says.
 func TestChoose(t *testing.T) {
 	taint := v1.Taint{Key: "gpu", Effect: v1.TaintEffectNoSchedule}
 	cordon := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}

@@ -64,8 +64,7 @@ const (
 	eventBurst      = 100
 )
 
-// Controller keeps Reservation objects and the ledger in step. Make one with
-// New; it can run once.
+// Controller keeps Reservation objects and the ledger in step. Make one with New; it can run once.
 type Controller struct {
 	Options
 	// Watch is of the objects.
@@ -147,8 +146,7 @@ func (c *Controller) present(ctx context.Context) {
 // absent is called when the API server knows no Reservations.
 func (c *Controller) absent(ctx context.Context) { c.start(ctx) }
 
-// start restores what objects had, once: when pods and nodes are in the ledger. It reports whether that is
-// done.
+// start restores what objects had, once: when pods and nodes are in the ledger. It reports whether that is done.
 func (c *Controller) start(ctx context.Context) bool {
 	if c.Ready.IsOpen() {
 		return true
@@ -290,8 +288,7 @@ func (c *Controller) forget(key types.NamespacedName, uid types.UID) {
 	c.Matcher.Remove(key.Namespace, key.Name)
 }
 
-// release gives back what a reservation holds and returns how many slots that
-// were. c.mu is held.
+// release gives back what a reservation holds and returns how many slots that were. c.mu is held.
 func (c *Controller) release(r *record) int {
 	var slots []string
 	for i := range r.slots {

@@ -65,8 +65,7 @@ func claimRequest(claim, model string) *ledger.DeviceRequest {
 	}
 }
 
-// bindClaiming binds a pod with a claim of a GPU of a model and returns its devices, or
-// why it was refused.
+// bindClaiming binds a pod with a claim of a GPU of a model and returns its devices, or why it was refused.
 func (w *world) bindClaiming(name, node, claim, model string, kept ...ledger.SlotRef) string {
 	p := ledger.Placement{
 		Pod: podRef(name), Node: node, Request: request(1000), Slots: kept,

@@ -10,9 +10,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
-// Expire releases reservations at their deadline until ctx ends. Decisions never wait
-// for it: the ledger expires what is due before it decides. It exists so that capacity
-// also becomes free, and is announced, while nobody asks.
+// Expire releases reservations at their deadline until ctx ends. Decisions never wait for it: the ledger expires what
+// is due before it decides. It exists so that capacity also becomes free, and is announced, while nobody asks.
 func Expire(ctx context.Context, l ledger.Observer, clock *steady.Clock, log logrus.FieldLogger) error {
 	wake, unsubscribe := l.Subscribe()
 	defer unsubscribe()

@@ -82,8 +82,7 @@ func (c *Controller) devicesChanged(node string) {
 	}
 }
 
-// nodeGone fails the reservations that hold capacity on a node that was deleted.
-// c.mu is held.
+// nodeGone fails the reservations that hold capacity on a node that was deleted. c.mu is held.
 func (c *Controller) nodeGone(node string) {
 	for _, r := range c.records {
 		if r.status.Phase == v1alpha1.ReservationAvailable && r.keepsOn(node) {

@@ -188,8 +188,7 @@ func (r *record) extended(ttl time.Duration) (expiresAt, deadline time.Time, lat
 	return expiresAt, r.deadline.Add(by), by > 0
 }
 
-// ended notes how a slot ended, for project to act on. It reports
-// false where the slot was none of this reservation's.
+// ended notes how a slot ended, for project to act on. It reports false where the slot was none of this reservation's.
 func (r *record) ended(slot string, end ending) bool {
 	i, ok := r.byName[slot]
 	if !ok || (!r.slots[i].held && !r.placing) {
@@ -241,8 +240,7 @@ func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer, mos
 	}
 }
 
-// closeSlot shows a slot that has ended. Pods that shared it keep what
-// they use.
+// closeSlot shows a slot that has ended. Pods that shared it keep what they use.
 func closeSlot(status *v1alpha1.SlotStatus, end ending) {
 	status.Devices, status.LostDevices = nil, nil
 	switch {

@@ -18,11 +18,9 @@ import (
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
-// TestRestart kills the server and starts another one, with changes in between
-// that nobody watched.
+// TestRestart kills the server and starts another one, with changes in between that nobody watched.
 func TestRestart(t *testing.T) {
-	// bound makes a pod that says what it was bound with, as if the binding was
-	// written and nobody has seen it.
+	// bound makes a pod that says what it was bound with, as if the binding was written and nobody has seen it.
 	bound := func(w *world, name, node string, milliCPU int64, slot ledger.SlotRef) {
 		info := &cluster.Pod{
 			Ref: podRef(name), Node: node, Request: request(milliCPU),
@@ -304,8 +302,7 @@ func TestPriorityAfterRestart(t *testing.T) {
 	})
 }
 
-// TestReadyComesLast checks that nobody decides before objects, pods and nodes
-// are matched.
+// TestReadyComesLast checks that nobody decides before objects, pods and nodes are matched.
 func TestReadyComesLast(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))

@@ -28,8 +28,7 @@ const (
 	reasonNotFinished = "NotFinished"
 )
 
-// describe writes what follows from the phase and the slots: the conditions and
-// the printer's columns.
+// describe writes what follows from the phase and the slots: the conditions and the printer's columns.
 func (r *record) describe(why cause, now time.Time) {
 	r.status.ObservedGeneration = r.rsv.Generation
 	r.status.Consumed = fmt.Sprintf("%d/%d", r.consumed(), len(r.slots))

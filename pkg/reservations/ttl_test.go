@@ -64,8 +64,7 @@ func TestTTLForever(t *testing.T) {
 	})
 }
 
-// TestExpiryWaitsForABind checks that neither the slot nor the phase end while a
-// bind is in flight.
+// TestExpiryWaitsForABind checks that neither the slot nor the phase end while a bind is in flight.
 func TestExpiryWaitsForABind(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000), slot("b", "n1", 1000)))

@@ -45,8 +45,7 @@ const (
 	finishedTTL   = time.Hour
 )
 
-// world is a controller between a ledger and an API server that is a fake. It
-// runs in a synctest bubble.
+// world is a controller between a ledger and an API server that is a fake. It runs in a synctest bubble.
 type world struct {
 	t       *testing.T
 	client  *fake.Clientset
@@ -267,8 +266,7 @@ func slotRef(rsv, slot string) ledger.SlotRef {
 	return ledger.SlotRef{Namespace: testNamespace, Name: rsv, Slot: slot}
 }
 
-// bind binds a pod of some milli-CPU, which may use a slot, and reports whether
-// there was capacity.
+// bind binds a pod of some milli-CPU, which may use a slot, and reports whether there was capacity.
 func (w *world) bind(name, node string, milliCPU int64, kept ...ledger.SlotRef) bool {
 	return w.bindPod(ledger.Placement{Pod: podRef(name), Node: node, Request: request(milliCPU), Slots: kept})
 }
@@ -339,8 +337,7 @@ func (w *world) create(rsv *v1alpha1.Reservation) {
 
 func (w *world) ctx() context.Context { return context.Background() }
 
-// settle lets everything happen that is due now, the pauses between placements
-// included.
+// settle lets everything happen that is due now, the pauses between placements included.
 func (w *world) settle() {
 	synctest.Wait()
 	w.pass(2 * passPause)
@@ -388,8 +385,7 @@ func (w *world) held(name string) []string {
 	return list
 }
 
-// shown puts an object in a line: phase, reason, nodes, consumed, and every slot
-// with its node, state and pods.
+// shown puts an object in a line: phase, reason, nodes, consumed, and every slot with its node, state and pods.
 func (w *world) shown(name string) string {
 	w.t.Helper()
 	rsv := w.get(name)

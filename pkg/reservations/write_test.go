@@ -64,8 +64,7 @@ func TestRefusedStatusIsLeftAlone(t *testing.T) {
 	})
 }
 
-// TestGoneBeforeItsStatus checks that an object deleted behind the watch's back
-// keeps nothing.
+// TestGoneBeforeItsStatus checks that an object deleted behind the watch's back keeps nothing.
 func TestGoneBeforeItsStatus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		rsv := newReservation("r", time.Minute, slot("a", "n1", 1000))

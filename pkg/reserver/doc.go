@@ -1,10 +1,9 @@
 // Package reserver is GlobalReserve as a Go program sees it: the interface Reserver
 // with the requests, answers and errors that belong to it.
 //
-// There are two implementations that behave alike, and one test suite runs against
-// both: App.Reserver of pkg/app, for a program that has the whole server in its own
-// process, and pkg/client, which asks a server elsewhere over REST. A scheduler
-// written for the interface works with either.
+// There are two implementations that behave alike, and one test suite runs against both: App.Reserver of pkg/app, for a
+// program that has the whole server in its own process, and pkg/client, which asks a server elsewhere over REST. A
+// scheduler written for the interface works with either.
 //
 // The types are those of the wire: JSON field names are the Go field names, and
 // /openapi.yaml describes them to everybody else. Amounts are integers: milli-CPU
@@ -23,7 +22,6 @@
 //
 // # What may be touched
 //
-// The package imports nothing but the Kubernetes API types, so that any scheduler
-// can use it. A field added here must be added to pkg/http/rest/openapi.yaml; a test
-// there compares both.
+// The package imports nothing but the Kubernetes API types, so that any scheduler can use it. A field added here must
+// be added to pkg/http/rest/openapi.yaml; a test there compares both.
 package reserver

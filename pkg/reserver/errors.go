@@ -27,8 +27,7 @@ type BadRequestError struct {
 // Error implements error.
 func (e *BadRequestError) Error() string { return e.Message }
 
-// UnauthorizedError says that the server does not know the caller, or the caller may not do
-// that. Nothing was done.
+// UnauthorizedError says that the server does not know the caller, or the caller may not do that. Nothing was done.
 type UnauthorizedError struct {
 	Status  int // 401 or 403
 	Message string
@@ -37,8 +36,7 @@ type UnauthorizedError struct {
 // Error implements error.
 func (e *UnauthorizedError) Error() string { return e.Message }
 
-// UnavailableError says that the server cannot answer now, or cannot be reached. Nothing was
-// done, and nothing will be.
+// UnavailableError says that the server cannot answer now, or cannot be reached. Nothing was done, and nothing will be.
 type UnavailableError struct {
 	// RetryAfter is how long the server asks to wait; 0 where it says nothing.
 	RetryAfter time.Duration
@@ -56,8 +54,7 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 // UnknownOutcomeError says that the request was sent, and that no answer came which says what became of it. It may have
 // been carried out, or may be yet.
 type UnknownOutcomeError struct {
-	// RequestID is what to send again to learn what became of it; empty where the
-	// request has none, as a bind.
+	// RequestID is what to send again to learn what became of it; empty where the request has none, as a bind.
 	RequestID string
 	Err       error
 }

@@ -6,12 +6,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reserver reserves capacity on nodes, for all schedulers of a cluster. Safe for
-// concurrent use.
+// Reserver reserves capacity on nodes, for all schedulers of a cluster. Safe for concurrent use.
 type Reserver interface {
-	// Reserve asks for capacity for each pod on its node. Where the answer is no it is
-	// returned with a *RefusedError; a Partial request that was granted in part is
-	// no error, its FailedPods are those left out.
+	// Reserve asks for capacity for each pod on its node. Where the answer is no it is returned with a *RefusedError; a
+	// Partial request that was granted in part is no error, its FailedPods are those left out.
 	//
 	// Every request should have a RequestID: the same one sent again gets the first
 	// answer, whatever became of that on the way.
@@ -36,9 +34,8 @@ const (
 	Partial Mode = "Partial"
 )
 
-// Request is the request of Reserve and Unreserve. Fields that mean nothing to
-// Unreserve (Mode, TTLSeconds, DryRun, Durable, Name, Namespace) are left out there,
-// and Reservation is for Unreserve alone.
+// Request is the request of Reserve and Unreserve. Fields that mean nothing to Unreserve (Mode, TTLSeconds, DryRun,
+// Durable, Name, Namespace) are left out there, and Reservation is for Unreserve alone.
 type Request struct {
 	// SchedulerName is the scheduler that asks, and which holds the capacity then.
 	SchedulerName string
@@ -57,21 +54,18 @@ type Request struct {
 	RequestID string `json:",omitempty"`
 	// DryRun asks what the answer would be and changes nothing.
 	DryRun bool `json:",omitempty"`
-	// MinRevision makes the server wait, for a few seconds at most, until its view is
-	// that new. 0 does not wait.
+	// MinRevision makes the server wait, for a few seconds at most, until its view is that new. 0 does not wait.
 	MinRevision uint64 `json:",omitempty"`
-	// Durable writes a Reservation object before the answer, so that the capacity
-	// survives the server. nil leaves it to the server: true where the cluster knows
-	// the kind, and the gang can be one object: at most 1,000 pods of one namespace, and 512 KiB;
-	// or it has a Name or Namespace.
-	// Capacity held in memory only is to be bound through the server's /bind.
+	// Durable writes a Reservation object before the answer, so that the capacity survives the server. nil leaves it to
+	// the server: true where the cluster knows the kind, and the gang can be one object: at most 1,000 pods of one
+	// namespace, and 512 KiB; or it has a Name or Namespace. Capacity held in memory only is to be bound through the
+	// server's /bind.
 	Durable *bool `json:",omitempty"`
 	// Name and Namespace are of the object a durable Reserve makes. The namespace is
 	// that of the pods; both may be left out.
 	Name      string `json:",omitempty"`
 	Namespace string `json:",omitempty"`
-	// Reservation is namespace/name of one that Unreserve gives back whole, instead
-	// of Pods.
+	// Reservation is namespace/name of one that Unreserve gives back whole, instead of Pods.
 	Reservation string `json:",omitempty"`
 }
 
@@ -90,7 +84,6 @@ type GonePod struct {
 	UID       string `json:",omitempty"`
 }
 
-// Granted reports whether all that was asked for was done. It is false for a Partial
-// request of which some pods were left out, and of an answer without a Revision: that is not the
-// ledger's.
+// Granted reports whether all that was asked for was done. It is false for a Partial request of which some pods were
+// left out, and of an answer without a Revision: that is not the ledger's.
 func (a *Answer) Granted() bool { return a.Revision != 0 && a.Error == "" && len(a.FailedPods) == 0 }

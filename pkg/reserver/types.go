@@ -18,9 +18,8 @@ type Answer struct {
 	// ExpiresAt is when the reservation ends unless its pods are bound by then.
 	// A reservation that was there before and lasts longer keeps its own end.
 	ExpiresAt time.Time `json:",omitzero"`
-	// Durable says that a Reservation object keeps the capacity, so that it outlives the
-	// server. Where it is false the capacity is kept in the server's memory: it ends with
-	// the server, and is to be bound through the server's /bind.
+	// Durable says that a Reservation object keeps the capacity, so that it outlives the server. Where it is false the
+	// capacity is kept in the server's memory: it ends with the server, and is to be bound through the server's /bind.
 	Durable bool
 	// Reservation is namespace/name of the object that the capacity is written in.
 	// Empty where it is kept in memory only, or in several objects that were made before.
@@ -39,17 +38,15 @@ type Rejection struct {
 	Namespace, Pod string
 	UID            string `json:",omitempty"`
 	Node           string
-	// Reason is the ledger's kind of refusal, such as InsufficientResource, or
-	// PodUnknown where the API server has no such pod or could not be asked,
-	// PodInvalid where what the pod requests cannot be counted, Refused where the pod may have no
-	// capacity whether or not there is some, and WriteFailed where
-	// the Reservation object could not be changed.
+	// Reason is the ledger's kind of refusal, such as InsufficientResource, or PodUnknown where the API server has no
+	// such pod or could not be asked, PodInvalid where what the pod requests cannot be counted, Refused where the pod
+	// may have no capacity whether or not there is some, and WriteFailed where the Reservation object could not be
+	// changed.
 	Reason string
 	// Resource is what there is too little of; "hostPort/TCP/80" for a port, and a term of anti-affinity where that keeps
 	// the pod from the node.
 	Resource string `json:",omitempty"`
-	// Requested and Free are amounts of Resource. Free is negative where the
-	// node is overcommitted.
+	// Requested and Free are amounts of Resource. Free is negative where the node is overcommitted.
 	Requested, Free int64
 	// Limit is what the namespace, or the caller, may have of Resource in all; Free is what is left of that then
 	// (QuotaExceeded, ReservedLimit, SlotLimit, CallerLimit).
@@ -64,8 +61,7 @@ type Rejection struct {
 	Message string
 }
 
-// Holder is an allocation or a reservation that holds some of what a refused pod asked
-// for.
+// Holder is an allocation or a reservation that holds some of what a refused pod asked for.
 type Holder struct {
 	Namespace string
 	Pod       string // of an allocation
@@ -182,8 +178,7 @@ type Allocation struct {
 	Priority       int32
 	Requests       Amounts
 	HostPorts      []string `json:",omitempty"` // "TCP/0.0.0.0:80"
-	// Reservation is namespace/name/slot of what the pod uses; of it and the
-	// pods that use it, the larger counts.
+	// Reservation is namespace/name/slot of what the pod uses; of it and the pods that use it, the larger counts.
 	Reservation string `json:",omitempty"`
 	// Devices are what the pod was given, claim by claim.
 	Devices []GivenDevices `json:",omitempty"`
@@ -272,8 +267,7 @@ type MissingAmount struct {
 type BindAnswer struct {
 	// Error says why the pod was not bound, or is not known to be; empty where it was.
 	Error string
-	// Outcome is a word for Error; see BindError. Also unknown, busy, stopping
-	// and not_ready.
+	// Outcome is a word for Error; see BindError. Also unknown, busy, stopping and not_ready.
 	Outcome string `json:",omitempty"`
 	// Reason is why the ledger has refused; empty where it was not the ledger but a gate.
 	Reason string `json:",omitempty"`

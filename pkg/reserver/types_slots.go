@@ -73,8 +73,7 @@ type Slot struct {
 	Movable bool `json:",omitempty"`
 	// Consumers are the pods that use it now.
 	Consumers []Consumer `json:",omitempty"`
-	// Within is namespace/name/slot of what a slot in memory is part of; of that and its users,
-	// the larger counts.
+	// Within is namespace/name/slot of what a slot in memory is part of; of that and its users, the larger counts.
 	Within string `json:",omitempty"`
 }
 
@@ -85,8 +84,7 @@ type Consumer struct {
 	State string // Binding or Bound, or Reserved where a slot in memory is part of the slot
 }
 
-// NodeSlot is a slot and whose it is. One in memory has neither Reservation nor a name: it is known
-// by its pod.
+// NodeSlot is a slot and whose it is. One in memory has neither Reservation nor a name: it is known by its pod.
 type NodeSlot struct {
 	Namespace   string
 	Reservation string

@@ -2,12 +2,10 @@ package reserver
 
 import "time"
 
-// WatchSnapshot is what a watch starts with. The
-// account may come in several of them; it is complete, and of revision
+// WatchSnapshot is what a watch starts with. The account may come in several of them; it is complete, and of revision
 // Revision, with the one that has More false.
 //
-// Instance is made up anew whenever a server starts: revisions can be compared
-// only where it is the same.
+// Instance is made up anew whenever a server starts: revisions can be compared only where it is the same.
 type WatchSnapshot struct {
 	Instance    string
 	Revision    uint64
@@ -21,11 +19,10 @@ type WatchSnapshot struct {
 // WatchAllocation is a change of an allocation.
 type WatchAllocation struct {
 	Revision uint64
-	// Type is AllocationBinding, AllocationBound, AllocationMoved, AllocationResized or
-	// AllocationLinked: Allocation is what holds now, and a slot that was kept in memory for the pod
-	// has turned into it. So it is after AllocationIdentified, where it stands for the allocation of
-	// the same name that had no UID. After AllocationBindFailed and AllocationRemoved the pod has no
-	// allocation; Allocation is what it was.
+	// Type is AllocationBinding, AllocationBound, AllocationMoved, AllocationResized or AllocationLinked: Allocation is
+	// what holds now, and a slot that was kept in memory for the pod has turned into it. So it is after
+	// AllocationIdentified, where it stands for the allocation of the same name that had no UID. After
+	// AllocationBindFailed and AllocationRemoved the pod has no allocation; Allocation is what it was.
 	Type       string
 	Allocation Allocation
 	MovedFrom  string `json:",omitempty"` // the node before, of AllocationMoved

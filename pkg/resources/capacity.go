@@ -8,17 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Capacity is what is kept on a node for one pod that is not there yet, in the words
-// of the Kubernetes API.
+// Capacity is what is kept on a node for one pod that is not there yet, in the words of the Kubernetes API.
 type Capacity struct {
 	Requests    v1.ResourceList
 	Ports       []HostPort
 	Tolerations []v1.Toleration
 }
 
-// ForCapacity returns the request that asks for a slot; it counts as one pod. It
-// returns an error that names the resource when an amount is negative or has no
-// int64, or when no node can offer a resource of that name.
+// ForCapacity returns the request that asks for a slot; it counts as one pod. It returns an error that names the
+// resource when an amount is negative or has no int64, or when no node can offer a resource of that name.
 func ForCapacity(t *Table, capacity *Capacity) (Request, error) {
 	req := Request{Amounts: []Amount{{Column: Pods, Value: 1}}}
 	for name, q := range capacity.Requests {

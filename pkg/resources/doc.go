@@ -14,7 +14,6 @@
 // Units: CPU in milli-CPU, every other resource in its own unit (bytes, or a
 // count), rounded up once per pod after an exact sum.
 //
-// The package knows nothing of the ledger and keeps no state but the Table. A
-// change of a rule here must be matched by the agreement test, which compares
-// the answers with the in-tree scheduler plugins.
+// The package knows nothing of the ledger and keeps no state but the Table. A change of a rule here must be matched by
+// the agreement test, which compares the answers with the in-tree scheduler plugins.
 package resources

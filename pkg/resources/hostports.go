@@ -25,10 +25,9 @@ type HostPort struct {
 	Kept bool
 }
 
-// CollidesWith reports whether both ports cannot be open on one node: same
-// protocol and port, and the same address or one of them 0.0.0.0. Source:
-// k8s.io/kube-scheduler framework.HostPortInfo.CheckConflict. Two terms collide
-// where they are the same and one of them is kept.
+// CollidesWith reports whether both ports cannot be open on one node: same protocol and port, and the same address or
+// one of them 0.0.0.0. Source: k8s.io/kube-scheduler framework.HostPortInfo.CheckConflict. Two terms collide where they
+// are the same and one of them is kept.
 func (p HostPort) CollidesWith(other HostPort) bool {
 	if p.IsTerm() && !p.Kept && !other.Kept {
 		return false
@@ -36,11 +35,9 @@ func (p HostPort) CollidesWith(other HostPort) bool {
 	return p.PortKey == other.PortKey && (p.IP == other.IP || p.IP == anyIP || other.IP == anyIP)
 }
 
-// hostPorts lists the host ports of a pod: those of its containers and of its
-// restartable init containers (sidecars), which run next to them. On the host's
-// network a port is the host port, too, before the API server says so. Sources:
-// kubernetes pkg/scheduler/util.GetHostPorts, pkg/apis/core/v1
-// defaultHostNetworkPorts.
+// hostPorts lists the host ports of a pod: those of its containers and of its restartable init containers (sidecars),
+// which run next to them. On the host's network a port is the host port, too, before the API server says so. Sources:
+// kubernetes pkg/scheduler/util.GetHostPorts, pkg/apis/core/v1 defaultHostNetworkPorts.
 func hostPorts(pod *v1.Pod) []HostPort {
 	var ports []HostPort
 	for i := range pod.Spec.Containers {

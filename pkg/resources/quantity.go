@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What a quantity may look like. Kubernetes' own parser and arithmetic take
-// seconds of CPU on an exponent of a few million, and read some exponents beyond
-// 32 bits as others.
+// What a quantity may look like. Kubernetes' own parser and arithmetic take seconds of CPU on an exponent of a few
+// million, and read some exponents beyond 32 bits as others.
 const (
 	maxQuantityLength   = 64
 	maxQuantityExponent = 24

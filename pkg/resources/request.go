@@ -13,8 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Amount is how much of one resource: milli-CPU for CPU, the resource's own
-// unit (bytes, a count) for everything else.
+// Amount is how much of one resource: milli-CPU for CPU, the resource's own unit (bytes, a count) for everything else.
 type Amount struct {
 	Column Column
 	Value  int64
@@ -26,8 +25,7 @@ type NamedAmount struct {
 	Value int64
 }
 
-// Request is what one pod asks of the node it runs on. It is not changed once
-// made, so it may be shared.
+// Request is what one pod asks of the node it runs on. It is not changed once made, so it may be shared.
 type Request struct {
 	// Amounts holds each resource with a value above 0 once, ordered by
 	// column. Pods is always among them with the value 1.
@@ -115,9 +113,8 @@ func (r *Request) Plus(o *Request) *Request {
 	return sum
 }
 
-// Relisted returns the request with every resource in its column that has one by
-// now; it is r itself where nothing is new. A request made before any node
-// offered a resource has it unlisted, and stays so where it is kept.
+// Relisted returns the request with every resource in its column that has one by now; it is r itself where nothing is
+// new. A request made before any node offered a resource has it unlisted, and stays so where it is kept.
 func (r *Request) Relisted(t *Table) *Request {
 	listed := func(u NamedAmount) bool { _, ok := t.Lookup(u.Name); return ok }
 	if !slices.ContainsFunc(r.Unlisted, listed) {
@@ -163,10 +160,9 @@ func (r *Request) sort() {
 	slices.SortFunc(r.Unlisted, func(a, b NamedAmount) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// ForIncomingPod returns the request of a pod that has no node yet, from its
-// spec alone, the way kube-scheduler's NodeResourcesFit computes it once the API
-// server has stored the pod: the pod may be one that it has not filled in yet. It
-// returns an error that names the field when a quantity is negative or has no int64.
+// ForIncomingPod returns the request of a pod that has no node yet, from its spec alone, the way kube-scheduler's
+// NodeResourcesFit computes it once the API server has stored the pod: the pod may be one that it has not filled in
+// yet. It returns an error that names the field when a quantity is negative or has no int64.
 func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
 	return forIncomingPod(t, pod, resourcehelper.PodResourcesOptions{})
 }
@@ -231,11 +227,10 @@ func newRequest(pod *v1.Pod, more int) Request {
 	}
 }
 
-// ForBoundPod returns what a pod on a node counts for. Where an in-place resize
-// is under way that is the largest of what is asked, allocated and actuated, as
-// kube-scheduler's node cache counts it; what its kubelet has found infeasible is left out, and comes back a moment
-// earlier than there, when something else is asked for. It never fails: what is on a node
-// counts, so a value without an int64 saturates and a negative one counts 0.
+// ForBoundPod returns what a pod on a node counts for. Where an in-place resize is under way that is the largest of
+// what is asked, allocated and actuated, as kube-scheduler's node cache counts it; what its kubelet has found
+// infeasible is left out, and comes back a moment earlier than there, when something else is asked for. It never fails:
+// what is on a node counts, so a value without an int64 saturates and a negative one counts 0.
 func ForBoundPod(t *Table, pod *v1.Pod) Request {
 	pod = asStored(pod)
 	list := countedList(pod)
@@ -314,9 +309,8 @@ var (
 	maxMilliCPU = *resource.NewMilliQuantity(math.MaxInt64, resource.DecimalSI)
 )
 
-// toInt64 rounds a quantity up to the unit it is counted in. Where that has no
-// int64 it saturates and says so: Quantity's own conversions would wrap around.
-// A negative quantity is 0.
+// toInt64 rounds a quantity up to the unit it is counted in. Where that has no int64 it saturates and says so:
+// Quantity's own conversions would wrap around. A negative quantity is 0.
 func toInt64(name v1.ResourceName, q resource.Quantity) (value int64, exact bool) {
 	switch {
 	case q.Sign() <= 0:
@@ -330,8 +324,7 @@ func toInt64(name v1.ResourceName, q resource.Quantity) (value int64, exact bool
 	}
 }
 
-// checkQuantities refuses negative quantities one by one: in a sum, one
-// negative request could hide another.
+// checkQuantities refuses negative quantities one by one: in a sum, one negative request could hide another.
 func checkQuantities(pod *v1.Pod) error {
 	check := func(where string, list v1.ResourceList) error {
 		for name, q := range list {

@@ -45,8 +45,7 @@ func named(t *Table, amounts []Amount) map[v1.ResourceName]int64 {
 
 type amounts map[v1.ResourceName]int64
 
-// TestRequestsOfIncomingPods also asks for the same pods as bound ones: without
-// a status both count the same.
+// TestRequestsOfIncomingPods also asks for the same pods as bound ones: without a status both count the same.
 func TestRequestsOfIncomingPods(t *testing.T) {
 	tests := map[string]struct {
 		pod  *v1.Pod

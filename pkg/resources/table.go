@@ -19,14 +19,12 @@ const (
 	Pods                           // a count; every pod asks for one
 )
 
-// maxColumns bounds a Table: every node has a number for each column. Columns
-// come from what nodes offer, so a cluster would need this many distinct
-// resource names to reach it.
+// maxColumns bounds a Table: every node has a number for each column. Columns come from what nodes offer, so a cluster
+// would need this many distinct resource names to reach it.
 const maxColumns = 1024
 
-// maxUseColumns bounds the columns of resources that only pods name. A user who may
-// create a pod can set its node and invent resources; kubelets refuse such pods,
-// but the pods exist.
+// maxUseColumns bounds the columns of resources that only pods name. A user who may create a pod can set its node and
+// invent resources; kubelets refuse such pods, but the pods exist.
 const maxUseColumns = 128
 
 // Table maps resource names to columns. A name keeps its column for the life of
@@ -44,9 +42,8 @@ type columns struct {
 	byName map[v1.ResourceName]Column
 }
 
-// NewTable returns a Table that knows cpu, memory, ephemeral-storage and pods.
-// The resources named are never counted, even where offered or asked for, like
-// the ignoredResources of NodeResourcesFit.
+// NewTable returns a Table that knows cpu, memory, ephemeral-storage and pods. The resources named are never counted,
+// even where offered or asked for, like the ignoredResources of NodeResourcesFit.
 func NewTable(ignored ...v1.ResourceName) *Table {
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods}
 	c := &columns{names: names, byName: make(map[v1.ResourceName]Column, len(names))}
@@ -73,11 +70,9 @@ func (t *Table) Lookup(name v1.ResourceName) (Column, bool) {
 	return c, ok
 }
 
-// Intern returns the column of name and gives it one if it has none yet. It
-// returns false only when the table is full.
+// Intern returns the column of name and gives it one if it has none yet. It returns false only when the table is full.
 //
-// Intern is for what nodes offer. Decisions use Lookup, so that requests of
-// clients cannot make the table grow.
+// Intern is for what nodes offer. Decisions use Lookup, so that requests of clients cannot make the table grow.
 func (t *Table) Intern(name v1.ResourceName) (Column, bool) { return t.intern(name, false) }
 
 // Use is Intern for what bound pods use, where resources of the name are counted. It also returns false where pods have

@@ -63,8 +63,7 @@ type ServerArgs struct {
 // defaultTTL is how long capacity is kept that a scheduler which died had reserved.
 const defaultTTL = 60 * time.Second
 
-// ReadArgs reads the plugin's section of the configuration. Unknown fields are
-// errors.
+// ReadArgs reads the plugin's section of the configuration. Unknown fields are errors.
 func ReadArgs(section runtime.Object) (*Args, error) {
 	args := &Args{ReservationTTL: metav1.Duration{Duration: defaultTTL}}
 	var raw []byte

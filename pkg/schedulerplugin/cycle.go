@@ -44,8 +44,7 @@ type cycle struct {
 	gang kinds.Key
 }
 
-// Clone implements fwk.StateData. Of the copies a cycle makes, each imagines
-// something else.
+// Clone implements fwk.StateData. Of the copies a cycle makes, each imagines something else.
 func (c *cycle) Clone() fwk.StateData {
 	clone := *c
 	clone.whatif.removed = slices.Clone(c.whatif.removed)
@@ -78,8 +77,7 @@ type whatif struct {
 
 func (w *whatif) empty() bool { return len(w.removed) == 0 && len(w.added) == 0 }
 
-// AddPod implements fwk.PreFilterExtensions: a nominated pod is taken to be on its
-// node, or a victim is spared.
+// AddPod implements fwk.PreFilterExtensions: a nominated pod is taken to be on its node, or a victim is spared.
 func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAdd fwk.PodInfo,
 	node fwk.NodeInfo,
 ) *fwk.Status {

@@ -87,8 +87,7 @@ func TestPodsWithClaimsHaveNoSignature(t *testing.T) {
 	}
 }
 
-// Preemption asks whether the device would be there without its pod. A pod that is
-// nominated is taken to have one.
+// Preemption asks whether the device would be there without its pod. A pod that is nominated is taken to have one.
 func TestPreemptionForDevices(t *testing.T) {
 	f := withDevices(t)
 	victim, pod := claiming("victim", "d"), claiming("p", "c")

@@ -9,10 +9,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// EventsToRegister implements fwk.EnqueueExtensions. The ledger reports freed capacity
-// to the waker; a pod that other plugins have refused besides may need the event,
-// which may reach the ledger later than the scheduler. So a hint says whether an
-// event could help, and leaves it to Filter whether it does.
+// EventsToRegister implements fwk.EnqueueExtensions. The ledger reports freed capacity to the waker; a pod that other
+// plugins have refused besides may need the event, which may reach the ledger later than the scheduler. So a hint says
+// whether an event could help, and leaves it to Filter whether it does.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	pods := fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete | fwk.UpdatePodScaleDown}
 	// A node that is uncordoned loses a taint.
@@ -40,8 +39,7 @@ func afterPod(_ klog.Logger, _ *v1.Pod, before, _ any) (fwk.QueueingHint, error)
 	return fwk.Queue, nil
 }
 
-// afterNode says whether a pod may fit after a node has changed: not where the node
-// could not take it if it were empty.
+// afterNode says whether a pod may fit after a node has changed: not where the node could not take it if it were empty.
 func (p *Plugin) afterNode(_ klog.Logger, pod *v1.Pod, _, after any) (fwk.QueueingHint, error) {
 	node, ok := after.(*v1.Node)
 	if !ok {

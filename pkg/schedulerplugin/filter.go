@@ -98,9 +98,8 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node
 	return refuse(reason)
 }
 
-// maxRefusals is up to how many nodes without capacity are noted before Filter is called;
-// it asks node by node where there are more, which are mostly nodes that the
-// scheduler's own plugins have refused by then.
+// maxRefusals is up to how many nodes without capacity are noted before Filter is called; it asks node by node where
+// there are more, which are mostly nodes that the scheduler's own plugins have refused by then.
 const maxRefusals = 512
 
 // survey looks at all nodes at once, where the ledger and the scheduler have the same
@@ -171,8 +170,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node 
 	return fwk.MinScore, nil
 }
 
-// ScoreExtensions implements fwk.ScorePlugin: the scores are in the framework's range
-// as they are.
+// ScoreExtensions implements fwk.ScorePlugin: the scores are in the framework's range as they are.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
 
 // SignPod implements fwk.SignPlugin. What Filter says depends on what the pod asks

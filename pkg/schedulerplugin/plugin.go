@@ -166,8 +166,7 @@ func (f *Plugins) Wait() error {
 // Name implements fwk.Plugin.
 func (p *Plugin) Name() string { return Name }
 
-// read returns the plugin's view of a pod that has no node yet. The framework asks
-// more than once for the same one.
+// read returns the plugin's view of a pod that has no node yet. The framework asks more than once for the same one.
 func (p *Plugin) read(pod *v1.Pod) (*cluster.Pod, error) {
 	if last := p.last.Load(); last != nil && last.from == pod && len(last.pod.Request.Unlisted) == 0 {
 		return last.pod, nil

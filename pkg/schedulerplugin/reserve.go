@@ -115,8 +115,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, _ *v1.Pod, node
 	}
 }
 
-// PostBind implements fwk.PostBindPlugin. It logs a configuration in which pods are
-// bound past the plugin, once.
+// PostBind implements fwk.PostBindPlugin. It logs a configuration in which pods are bound past the plugin, once.
 func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
 	p.waker.settled(pod.UID)
 	c := cycleOf(state)

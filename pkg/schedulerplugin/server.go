@@ -132,8 +132,7 @@ func explain(err error, revision uint64) error {
 	}
 }
 
-// serverOptions returns the options of the server; what the args leave out is as for
-// the globalreserve binary.
+// serverOptions returns the options of the server; what the args leave out is as for the globalreserve binary.
 func serverOptions(args *Args) app.Options {
 	s := &args.Server
 	o := app.DefaultOptions()

@@ -18,13 +18,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 )
 
-// maxAwaiting bounds the pods remembered that wait for the ledger. Those beyond it
-// wait for the scheduler's own retry.
+// maxAwaiting bounds the pods remembered that wait for the ledger. Those beyond it wait for the scheduler's own retry.
 const maxAwaiting = 100_000
 
-// waker wakes pods that the plugin refused. pkg/requeue finds out what capacity was freed, and
-// which pods fit it, as for the pods of schedulers elsewhere; here the pods only have to be taken to
-// the head of the scheduler's queue.
+// waker wakes pods that the plugin refused. pkg/requeue finds out what capacity was freed, and which pods fit it, as
+// for the pods of schedulers elsewhere; here the pods only have to be taken to the head of the scheduler's queue.
 type waker struct {
 	waiting *requeue.Pods
 	queue   *activator

@@ -1,9 +1,8 @@
 // Package steady is the clock that deadlines run on. A step of the wall clock does not move it.
 //
-// There are two kinds of moments, both of type time.Time. Moments that the ledger and decisions
-// compare are of the steady clock. Moments that are written in objects and answers are of the wall
-// clock. A moment is turned into the other kind where it crosses that border: when an object is read
-// or written, or a request is answered.
+// There are two kinds of moments, both of type time.Time. Moments that the ledger and decisions compare are of the
+// steady clock. Moments that are written in objects and answers are of the wall clock. A moment is turned into the
+// other kind where it crosses that border: when an object is read or written, or a request is answered.
 //
 // What may be touched: no other package reads the wall clock to decide anything.
 package steady

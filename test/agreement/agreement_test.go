@@ -159,8 +159,7 @@ func runningPods(t *rapid.T) []*v1.Pod {
 	return running
 }
 
-// allocatable draws what the node offers: mostly what it needs to, one unit more
-// or less, so that every rounding shows.
+// allocatable draws what the node offers: mostly what it needs to, one unit more or less, so that every rounding shows.
 func allocatable(t *rapid.T, info *framework.NodeInfo, incoming *v1.Pod) v1.ResourceList {
 	with := framework.NewNodeInfo()
 	with.AddPod(incoming)

@@ -14,8 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// created returns a pod as the API server would have stored it, as far as its
-// defaults go.
+// created returns a pod as the API server would have stored it, as far as its defaults go.
 func created(t *rapid.T, p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	corev1.SetObjectDefaults_Pod(p)

@@ -61,8 +61,7 @@ func resourceList(t *rapid.T) v1.ResourceList {
 	return list
 }
 
-// podLevelList draws amounts of what may be given for a pod as a whole, and of
-// what may not.
+// podLevelList draws amounts of what may be given for a pod as a whole, and of what may not.
 func podLevelList(t *rapid.T) v1.ResourceList {
 	list := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{"cpu", "memory", "hugepages-2Mi", "ephemeral-storage", "example.com/gpu"} {
@@ -143,8 +142,7 @@ func claimStatus(t *rapid.T) (s v1.NodeAllocatableResourceClaimStatus) {
 	return s
 }
 
-// run gives a pod the node and the status of one that was bound: in-place
-// resizes in any stage, phases, deletion.
+// run gives a pod the node and the status of one that was bound: in-place resizes in any stage, phases, deletion.
 func run(t *rapid.T, p *v1.Pod, node string) *v1.Pod {
 	p.Spec.NodeName = node
 	p.Status.Phase = oneOf(t, "phase", v1.PodRunning, v1.PodRunning, v1.PodPending, v1.PodPending, v1.PodSucceeded,

@@ -10,9 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Run has a part run until stop is called, at the latest at the end of the test. The
-// part must then end without an error. stop returns when it has, and may be called
-// again.
+// Run has a part run until stop is called, at the latest at the end of the test. The part must then end without an
+// error. stop returns when it has, and may be called again.
 func Run(t testing.TB, run func(ctx context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -18,17 +18,15 @@ import (
 
 const (
 	filterNodes = 500
-	// filterCalls is how many calls are measured together: a process's time is counted in steps of
-	// 10 ms.
+	// filterCalls is how many calls are measured together: a process's time is counted in steps of 10 ms.
 	filterCalls = 5000
 	gangPods    = 1000
 	gangCalls   = 20
 )
 
-// BenchmarkFilterOverHTTP measures the processor time that the whole server takes for a filter call
-// with a pod of 4 KB and 500 node names: with a pod it has been asked about before at that version, as
-// after every first call, and with one it has not; what it would take without an election, and what a follower takes
-// that passes such a call on.
+// BenchmarkFilterOverHTTP measures the processor time that the whole server takes for a filter call with a pod of 4 KB
+// and 500 node names: with a pod it has been asked about before at that version, as after every first call, and with
+// one it has not; what it would take without an election, and what a follower takes that passes such a call on.
 func BenchmarkFilterOverHTTP(b *testing.B) {
 	c := startCluster(b)
 	server := startServer(b, c)

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// clockTick is the unit of the times in /proc/PID/stat. The kernel's USER_HZ is 100 on every
-// architecture Go runs on.
+// clockTick is the unit of the times in /proc/PID/stat. The kernel's USER_HZ is 100 on every architecture Go runs on.
 const clockTick = time.Second / 100
 
 // cpuTime is the processor time a process has used so far, in user and kernel mode.

@@ -39,8 +39,7 @@ type podState struct {
 	// node is where the pod counts: empty while it is not bound, and once it has finished.
 	node    string
 	request resources.Request // what it counts for there
-	// refused: the pod had no capacity left on its node when it arrived, so that a kubelet would
-	// have failed it.
+	// refused: the pod had no capacity left on its node when it arrived, so that a kubelet would have failed it.
 	refused bool
 }
 

@@ -103,8 +103,7 @@ func (a *account) placeAll(pods []*corev1.Pod, gangName string, nodes []string) 
 	return fitting
 }
 
-// nodeFor returns the first of the nodes that takes the pod next to what is bound and what was
-// added, or "".
+// nodeFor returns the first of the nodes that takes the pod next to what is bound and what was added, or "".
 func (a *account) nodeFor(
 	pod *corev1.Pod, request *resources.Request, added map[string][]resources.Request, nodes []string,
 ) string {

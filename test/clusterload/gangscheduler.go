@@ -14,8 +14,7 @@ import (
 
 // GangSchedulerOptions says how to run the example gang scheduler as a process.
 type GangSchedulerOptions struct {
-	// Name is the name of the part, and SchedulerName the schedulerName of its pods. Name defaults
-	// to SchedulerName.
+	// Name is the name of the part, and SchedulerName the schedulerName of its pods. Name defaults to SchedulerName.
 	Name, SchedulerName string
 	// ServerURL is GlobalReserve's; empty: it binds on its own view.
 	ServerURL string

@@ -16,9 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
-// PluginSchedulerOptions says how to run bin/globalreserve-scheduler with a configuration of
-// scheduler-config/plugin, as kube-scheduler's own user with the rights of
-// manifests/scheduler/default.
+// PluginSchedulerOptions says how to run bin/globalreserve-scheduler with a configuration of scheduler-config/plugin,
+// as kube-scheduler's own user with the rights of manifests/scheduler/default.
 type PluginSchedulerOptions struct {
 	// Name is the name of the part, SchedulerName the schedulerName of its pods. Default:
 	// globalreserve-scheduler, and Name.

@@ -147,8 +147,7 @@ func serverKubeconfigThrough(ctx context.Context, cp *controlplane.ControlPlane,
 	return cp.Kubeconfig(serverUser, serverGangs...)
 }
 
-// grant creates the namespace of the server and the objects of an RBAC manifest, those that are not
-// there yet.
+// grant creates the namespace of the server and the objects of an RBAC manifest, those that are not there yet.
 func grant(ctx context.Context, cp *controlplane.ControlPlane, manifest ...string) error {
 	err := cp.CreateNamespace(ctx, serverNamespace)
 	if err != nil && !apierrors.IsAlreadyExists(err) {

@@ -90,8 +90,7 @@ func (w *Watcher) Reset() {
 
 // Snapshot is the state of the cluster after one event.
 type Snapshot struct {
-	// Pods counts all that exist, Bound those with a node that have not finished, Pending those
-	// that wait for a node.
+	// Pods counts all that exist, Bound those with a node that have not finished, Pending those that wait for a node.
 	Pods, Bound, Pending int
 	// Refused counts the bound pods that had no capacity left when they arrived at their node: a
 	// kubelet would have failed them with OutOfcpu or the like.
@@ -102,8 +101,7 @@ type Snapshot struct {
 	Gangs []Gang
 	// FittingPods lists the pods that wait although they would fit.
 	FittingPods []FittingPod
-	// LastBind is when a pod last got a node, LastChange when one last did that, appeared, finished
-	// or went.
+	// LastBind is when a pod last got a node, LastChange when one last did that, appeared, finished or went.
 	LastBind, LastChange time.Time
 }
 

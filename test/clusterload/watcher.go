@@ -21,10 +21,9 @@ import (
 // retryPause is the time between attempts to reach an API server that does not answer.
 const retryPause = 100 * time.Millisecond
 
-// Watcher follows every pod and node of a cluster from the API server and, after each single watch
-// event, compares the requests of the pods bound to a node with the node's allocatable. Pod events
-// come in the order in which etcd committed them, so no state between two binds is skipped, unless
-// Gaps says so. It is safe for concurrent use.
+// Watcher follows every pod and node of a cluster from the API server and, after each single watch event, compares the
+// requests of the pods bound to a node with the node's allocatable. Pod events come in the order in which etcd
+// committed them, so no state between two binds is skipped, unless Gaps says so. It is safe for concurrent use.
 type Watcher struct {
 	client kubernetes.Interface
 	look   []PodFunc

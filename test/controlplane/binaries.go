@@ -18,8 +18,7 @@ const BinDirEnv = "GLOBALRESERVE_CONTROLPLANE_BIN"
 
 const rootModule = "module github.com/globalreserve/globalreserve"
 
-// RepositoryRoot returns the directory of the repository's go.mod, looked for from the working
-// directory upwards.
+// RepositoryRoot returns the directory of the repository's go.mod, looked for from the working directory upwards.
 func RepositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -34,8 +34,7 @@ type Options struct {
 	FeatureGates map[string]bool
 	// APIServerArgs are added to the API server's command line.
 	APIServerArgs []string
-	// Dir is where the control plane makes its own directory. Default: the system's directory for
-	// temporary files.
+	// Dir is where the control plane makes its own directory. Default: the system's directory for temporary files.
 	Dir string
 	// Progress receives what the build of the binaries reports. Default: standard error.
 	Progress io.Writer
@@ -111,10 +110,9 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	return c.awaitNamespace(ctx, "default")
 }
 
-// Stop ends every process and removes the directory. The API server and etcd come last and are
-// killed at once, because nothing they would still write is kept; everything else gets SIGTERM, and
-// SIGKILL when it does not end by itself. An error means that a process or a file is left. Stopping
-// again does nothing.
+// Stop ends every process and removes the directory. The API server and etcd come last and are killed at once, because
+// nothing they would still write is kept; everything else gets SIGTERM, and SIGKILL when it does not end by itself. An
+// error means that a process or a file is left. Stopping again does nothing.
 func (c *ControlPlane) Stop() error {
 	c.mu.Lock()
 	if c.stopped {

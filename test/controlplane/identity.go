@@ -123,9 +123,8 @@ func (c *ControlPlane) AdminKubeconfig() (string, error) {
 	return c.Kubeconfig(AdminUser, AdminGroup)
 }
 
-// RESTConfig returns a client configuration for the user with the groups: no client-side limit on
-// requests per second, and protobuf where the type allows it. Set ContentType back for a client
-// of custom resources.
+// RESTConfig returns a client configuration for the user with the groups: no client-side limit on requests per second,
+// and protobuf where the type allows it. Set ContentType back for a client of custom resources.
 func (c *ControlPlane) RESTConfig(user string, groups ...string) (*rest.Config, error) {
 	return c.identities.restConfig(c.URL(), user, groups)
 }

@@ -60,8 +60,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// serving issues a server certificate for the loopback address and the names Kubernetes clients
-// use for the API server.
+// serving issues a server certificate for the loopback address and the names Kubernetes clients use for the API server.
 func (a *authority) serving() (keyPair, error) {
 	template, err := certificateTemplate(pkix.Name{CommonName: "localhost"})
 	if err != nil {

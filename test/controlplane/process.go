@@ -202,9 +202,8 @@ func (p *Process) launch() (*run, error) {
 	return r, nil
 }
 
-// live starts the program and waits for its end. The kernel's "kill the child when its parent
-// dies" is tied to the thread that started the child, so this goroutine keeps its thread for as
-// long as the child lives.
+// live starts the program and waits for its end. The kernel's "kill the child when its parent dies" is tied to the
+// thread that started the child, so this goroutine keeps its thread for as long as the child lives.
 func (r *run) live(cmd *exec.Cmd, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

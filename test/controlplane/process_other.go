@@ -7,8 +7,7 @@ import "syscall"
 // diesWithParent tells that a child ends even when this process is killed.
 const diesWithParent = false
 
-// childAttributes puts the child into its own process group, so that a Ctrl-C meant for the test
-// does not reach it.
+// childAttributes puts the child into its own process group, so that a Ctrl-C meant for the test does not reach it.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -18,10 +18,9 @@ const (
 	schedulerBurst = 10000
 )
 
-// StartScheduler starts a kube-scheduler with a KubeSchedulerConfiguration (v1, YAML or JSON). An
-// empty configuration means one profile with the scheduler's own name. The harness fills in what
-// belongs to it: the kubeconfig and the client limits unless the configuration gives them, and
-// leader election off unless it is asked for.
+// StartScheduler starts a kube-scheduler with a KubeSchedulerConfiguration (v1, YAML or JSON). An empty configuration
+// means one profile with the scheduler's own name. The harness fills in what belongs to it: the kubeconfig and the
+// client limits unless the configuration gives them, and leader election off unless it is asked for.
 func (c *ControlPlane) StartScheduler(ctx context.Context, name string, config []byte) error {
 	return c.RunScheduler(ctx, SchedulerOptions{Name: name, Config: config})
 }

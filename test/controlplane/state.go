@@ -38,11 +38,10 @@ func (c *ControlPlane) State(ctx context.Context) (*State, error) {
 	return &State{revisions: revisions}, nil
 }
 
-// Reset removes all objects that an earlier State does not have, and returns when the API server says
-// that they are gone. It deletes in etcd: no finalizer, no grace period, no controller that is not
-// there and no webhook whose server has ended holds it up. Whoever else writes objects has to be
-// stopped first. It is an error if objects of the State are gone, or there are other definitions of
-// kinds: what did that needs a control plane of its own.
+// Reset removes all objects that an earlier State does not have, and returns when the API server says that they are
+// gone. It deletes in etcd: no finalizer, no grace period, no controller that is not there and no webhook whose server
+// has ended holds it up. Whoever else writes objects has to be stopped first. It is an error if objects of the State
+// are gone, or there are other definitions of kinds: what did that needs a control plane of its own.
 func (c *ControlPlane) Reset(ctx context.Context, state *State) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

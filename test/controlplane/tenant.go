@@ -5,10 +5,9 @@ import (
 	"os"
 )
 
-// Tenant returns a control plane on the etcd, the API server, the controller manager and the kwok of
-// this one, with processes, files and logs of its own. Its Stop ends and removes what was started
-// through it and nothing else. It does not know the parts it stands on, so nobody can stop these
-// through it.
+// Tenant returns a control plane on the etcd, the API server, the controller manager and the kwok of this one, with
+// processes, files and logs of its own. Its Stop ends and removes what was started through it and nothing else. It does
+// not know the parts it stands on, so nobody can stop these through it.
 func (c *ControlPlane) Tenant() (*ControlPlane, error) {
 	if err := c.usable(); err != nil {
 		return nil, fmt.Errorf("make a tenant: %w", err)

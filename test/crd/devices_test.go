@@ -251,8 +251,7 @@ func (s *suite) testUpdateClaim(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// table asks for an object as kubectl prints it and returns the columns, the wide ones in brackets,
-// with the cells.
+// table asks for an object as kubectl prints it and returns the columns, the wide ones in brackets, with the cells.
 func table(t *testing.T, request *rest.Request) (columns []string, cells []any) {
 	t.Helper()
 	table := testbed.Table(t, request)

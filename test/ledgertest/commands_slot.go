@@ -166,8 +166,7 @@ func using(ref ledger.SlotRef) string {
 	return " using " + refText(ref)
 }
 
-// slotEvent says of which slot, and of which pod: the only one it was for, or
-// the one that ended it.
+// slotEvent says of which slot, and of which pod: the only one it was for, or the one that ended it.
 func (r *transcript) slotEvent(e *ledger.Event) string {
 	if e.Slot.Name == "" {
 		return inMemoryText(e.Pod, e.Node, e.Scheduler, e.Deadline) + within(e.Within)

@@ -10,13 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RunTranscript runs the transcript in a file against a fresh ledger and fails
-// where an answer differs from the one written down. With update it writes the
-// answers into the file instead.
+// RunTranscript runs the transcript in a file against a fresh ledger and fails where an answer differs from the one
+// written down. With update it writes the answers into the file instead.
 //
-// A transcript is a list of steps. Each is a command, for some commands followed
-// by indented lines with pods, then a line of four dashes, then the answer up to
-// an empty line:
+// A transcript is a list of steps. Each is a command, for some commands followed by indented lines with pods, then a
+// line of four dashes, then the answer up to an empty line:
 //
 //	reserve ttl=10s
 //	  a@1 n1 cpu=2 by=s1
@@ -24,15 +22,12 @@ import (
 //	granted 1
 //	r2 SlotPlaced in memory for a@1 on n1 by s1 until 10s
 //
-// After the answer itself come the events the step caused, each with its
-// revision. Lines that start with # are comments. The ledger's invariants are
-// checked after each step.
+// After the answer itself come the events the step caused, each with its revision. Lines that start with # are
+// comments. The ledger's invariants are checked after each step.
 //
-// a@1 is the pod ns/a with the UID a@1; a alone is one without a UID. Amounts are
-// plain numbers (milli-CPU, bytes, pieces). r/x is the slot x of the reservation
-// ns/r, and other/r/x that of other/r. Time starts at 0s and passes with
-// the command "time". The commands are methods of transcript: one for each
-// method of the ledger, and "show".
+// a@1 is the pod ns/a with the UID a@1; a alone is one without a UID. Amounts are plain numbers (milli-CPU, bytes,
+// pieces). r/x is the slot x of the reservation ns/r, and other/r/x that of other/r. Time starts at 0s and passes with
+// the command "time". The commands are methods of transcript: one for each method of the ledger, and "show".
 func RunTranscript(t *testing.T, path string, update bool, check Check) {
 	t.Helper()
 	text, err := os.ReadFile(path)

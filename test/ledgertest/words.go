@@ -123,8 +123,7 @@ func podText(ref ledger.PodRef) string {
 	return ref.Name
 }
 
-// amounts reads every pair whose key is a resource. Observations give unknown
-// resources a column; decisions list them.
+// amounts reads every pair whose key is a resource. Observations give unknown resources a column; decisions list them.
 func (w *words) amounts(table *resources.Table, observed bool) (amounts []resources.Amount,
 	unlisted []resources.NamedAmount,
 ) {
@@ -148,8 +147,7 @@ func (w *words) amounts(table *resources.Table, observed bool) (amounts []resour
 	return amounts, unlisted
 }
 
-// request reads what a pod asks for: its amounts, ports=TCP/80,UDP/10.0.0.1/53
-// and the word "tolerates".
+// request reads what a pod asks for: its amounts, ports=TCP/80,UDP/10.0.0.1/53 and the word "tolerates".
 func (w *words) request(table *resources.Table, observed bool) *resources.Request {
 	w.pairs["pods"] = "1"
 	r := &resources.Request{ToleratesUnschedulable: w.flag("tolerates")}

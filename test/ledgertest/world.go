@@ -14,8 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// World draws random things that happen to a ledger. Its pools are small, so
-// that pods and nodes meet again and again.
+// World draws random things that happen to a ledger. Its pools are small, so that pods and nodes meet again and again.
 type World struct {
 	Table *resources.Table
 	Now   time.Time

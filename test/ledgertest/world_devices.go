@@ -147,8 +147,7 @@ func (w *World) heldBefore(t *rapid.T, r *ledger.DeviceRequest) *ledger.DeviceRe
 	return &before
 }
 
-// observedDevices draws what a pod that is bound says of its devices: mostly what it
-// was given, if it was.
+// observedDevices draws what a pod that is bound says of its devices: mostly what it was given, if it was.
 func (w *World) observedDevices(t *rapid.T, pod ledger.PodRef, l *ledger.Ledger) *ledger.DeviceRequest {
 	r := w.DevicesOf(t, pod)
 	if !w.Devices || (r == nil && Pick(t, "says nothing", 3) == 2) {

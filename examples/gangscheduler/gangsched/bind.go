@@ -15,9 +15,8 @@ import (
 // giveBackTimeout bounds the giving back of capacity, which is tried even when the scheduler stops.
 const giveBackTimeout = 5 * time.Second
 
-// bindAll binds the pods of a plan one after the other. When one fails, those after it are not tried
-// and their capacity is given back; those before it are bound, which nothing can undo. The gang is tried
-// again for what is left of it.
+// bindAll binds the pods of a plan one after the other. When one fails, those after it are not tried and their capacity
+// is given back; those before it are bound, which nothing can undo. The gang is tried again for what is left of it.
 func (s *Scheduler) bindAll(ctx context.Context, plan []placement) error {
 	for i := range plan {
 		if err := s.bind(ctx, &plan[i]); err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// GangOf returns the gang a pod belongs to and the gang's size, or an empty name for a pod
-// without a gang.
+// GangOf returns the gang a pod belongs to and the gang's size, or an empty name for a pod without a gang.
 func GangOf(pod *corev1.Pod) (name string, size int, err error) {
 	name = pod.Annotations[v1alpha1.GangAnnotation]
 	if name == "" {

@@ -70,8 +70,7 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 		rejections []reserver.Rejection
 		want       map[string]string
 	}{
-		// What the answer calls free was left after the plan's own first pod, which therefore
-		// still fits on a.
+		// What the answer calls free was left after the plan's own first pod, which therefore still fits on a.
 		"too little for the second pod": {
 			rejections: []reserver.Rejection{rejected("g-1", "InsufficientResource", "cpu", 1000)},
 			want:       map[string]string{"g-0": "a", "g-1": "b"},

@@ -96,8 +96,7 @@ func NewWorld(l *ledger.Ledger) *World {
 	return w
 }
 
-// New returns an Arbiter. The caller stops it. change, if not nil, is called with
-// the options before.
+// New returns an Arbiter. The caller stops it. change, if not nil, is called with the options before.
 func (w *World) New(t testing.TB, change func(*decide.Options)) *decide.Arbiter {
 	t.Helper()
 	o := decide.Options{

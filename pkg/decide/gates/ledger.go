@@ -58,8 +58,7 @@ func askedFor(slot *ledger.Slot) *ledger.Placement {
 	return &asked
 }
 
-// StartBind begins a bind if the gates let the pod pass and there is capacity for it. The
-// error is an *Error.
+// StartBind begins a bind if the gates let the pod pass and there is capacity for it. The error is an *Error.
 func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
 	if err := l.Pass(p); err != nil {
 		return ledger.Grant{}, err

@@ -30,11 +30,10 @@ type Options struct {
 	Policy  *policy.Store
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
-	// Store keeps durable reservations. Serving reports whether it can be used: the
-	// cluster knows the kind Reservation. ReleaseSlots writes to an object that slots
-	// are given back, so that a restart does not forget it, and then ends them in the
-	// ledger. Unplaced returns the slots that pods had before a server took over that found
-	// no capacity for them, by index.
+	// Store keeps durable reservations. Serving reports whether it can be used: the cluster knows the kind Reservation.
+	// ReleaseSlots writes to an object that slots are given back, so that a restart does not forget it, and then ends
+	// them in the ledger. Unplaced returns the slots that pods had before a server took over that found no capacity for
+	// them, by index.
 	Store        *store.Store
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error

@@ -73,8 +73,7 @@ func (a *Arbiter) conclude(t *durableAttempt, written *v1alpha1.Reservation) *De
 	return d
 }
 
-// deadline is when the first of the gang's capacity is given back; zero where all
-// pods are bound.
+// deadline is when the first of the gang's capacity is given back; zero where all pods are bound.
 func (a *Arbiter) deadline(t *durableAttempt, written *v1alpha1.Reservation) (first time.Time) {
 	sooner := func(at time.Time) {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {

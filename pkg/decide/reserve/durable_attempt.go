@@ -22,8 +22,7 @@ type durableAttempt struct {
 	screened   []Refusal // refused before the ledger was asked
 
 	refusals []Refusal // in the order of the gang, those screened included
-	// kept are new. They are in the ledger unless the gang is a dry run, or
-	// all or nothing and something was refused.
+	// kept are new. They are in the ledger unless the gang is a dry run, or all or nothing and something was refused.
 	kept     []ledger.Slot
 	existing []ledger.SlotRef // what pods of the gang had before
 	// allocated are the pods, by their index, that need no slot.
@@ -31,12 +30,10 @@ type durableAttempt struct {
 	revision  uint64
 }
 
-// allotTries bounds how often a gang is decided anew because others are keeping
-// capacity for its pods.
+// allotTries bounds how often a gang is decided anew because others are keeping capacity for its pods.
 const allotTries = 3
 
-// allot asks the ledger for slots for all pods. One that is bound to its node, or being
-// bound, needs none.
+// allot asks the ledger for slots for all pods. One that is bound to its node, or being bound, needs none.
 func (a *Arbiter) allot(t *durableAttempt) error {
 	wanted := notRefused(len(t.placements), t.screened)
 	t.allocated = nil

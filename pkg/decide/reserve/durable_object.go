@@ -28,9 +28,8 @@ const (
 	requestIDAnnotation = "globalreserve.io/request-id"
 )
 
-// maxObjectBytes bounds the JSON of a Reservation as it is sent. The API server adds
-// a record of who wrote which field, and the slots' status: each is about as large
-// again, and etcd takes 1.5 MiB.
+// maxObjectBytes bounds the JSON of a Reservation as it is sent. The API server adds a record of who wrote which field,
+// and the slots' status: each is about as large again, and etcd takes 1.5 MiB.
 const maxObjectBytes = 512 << 10
 
 const reservationsResource = "reservations"

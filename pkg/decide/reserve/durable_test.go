@@ -32,8 +32,7 @@ func aDurableGang(w *world) *reserve.Request {
 	return g
 }
 
-// succeed returns the Arbiter of a server that has read the objects at its start, as
-// pkg/reservations does.
+// succeed returns the Arbiter of a server that has read the objects at its start, as pkg/reservations does.
 func (w *world) succeed(change func(*reserve.Options)) *reserve.Arbiter {
 	views, _ := w.Ledger.Slots()
 	for i := range views {
@@ -49,8 +48,7 @@ func (w *world) succeed(change func(*reserve.Options)) *reserve.Arbiter {
 	return w.server(change)
 }
 
-// The API server answers 409 for errors of its storage, too: what it says then may have
-// been written.
+// The API server answers 409 for errors of its storage, too: what it says then may have been written.
 func TestConflictThatWasWritten(t *testing.T) {
 	conflict := apierrors.NewConflict(rsvKind, "job", errors.New("storage"))
 	bubble.Each(t, map[string]storetest.Fate{

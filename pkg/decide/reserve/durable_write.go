@@ -215,8 +215,7 @@ func (w *durableWrite) keepsAll() bool {
 	return !slices.ContainsFunc(w.slots(), func(slot string) bool { _, kept := given[slot]; return !kept })
 }
 
-// create finds out which object is there in the end. After an error there is none,
-// unless the write is in doubt.
+// create finds out which object is there in the end. After an error there is none, unless the write is in doubt.
 func (w *durableWrite) create() error {
 	a := w.a
 	return a.persist(w.deadline, func() error {
@@ -363,9 +362,8 @@ func (w *durableWrite) lostSlots() []string {
 	return slices.DeleteFunc(w.slots(), func(slot string) bool { return stands[slot] })
 }
 
-// persist sends a request until an answer shows its fate, the next try would be after
-// the deadline, nothing can be decided any more, or Stop. It returns the last answer, or
-// why nothing can be decided.
+// persist sends a request until an answer shows its fate, the next try would be after the deadline, nothing can be
+// decided any more, or Stop. It returns the last answer, or why nothing can be decided.
 func (a *Arbiter) persist(deadline time.Time, send func() error) error {
 	for tries := (apiwrite.Write{}); ; {
 		if undecided := a.o.Ledger.Ready(); undecided != nil {

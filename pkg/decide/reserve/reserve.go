@@ -31,8 +31,7 @@ type Request struct {
 	// that does not matter. OrInMemory: a gang that cannot be one object may be kept in memory instead.
 	Durable, OrInMemory bool
 	Name                string
-	// RequestID names the request; Fingerprint distinguishes requests by what they ask
-	// for. Repeats have the same ones.
+	// RequestID names the request; Fingerprint distinguishes requests by what they ask for. Repeats have the same ones.
 	RequestID, Fingerprint string
 	// Reservation is what Unreserve gives back instead of Pods; may be empty.
 	Reservation types.NamespacedName
@@ -45,9 +44,8 @@ type Request struct {
 type Pod struct {
 	Ref  ledger.PodRef
 	Node string
-	// Request, Priority and Devices are what the caller says of the pod. They count
-	// as long as the API server has no such pod. Request is nil where the pod was
-	// only named.
+	// Request, Priority and Devices are what the caller says of the pod. They count as long as the API server has no
+	// such pod. Request is nil where the pod was only named.
 	Request  *resources.Request
 	Priority int32
 	Devices  *cluster.DeviceAnnotations
@@ -131,8 +129,7 @@ type Decision struct {
 	Transient bool
 }
 
-// Durable reports whether a gang that does not say is durable: the cluster knows
-// the kind Reservation.
+// Durable reports whether a gang that does not say is durable: the cluster knows the kind Reservation.
 func (a *Arbiter) Durable() bool { return a.o.Serving() }
 
 // Has reports whether a pod has capacity on a node: an allocation, or a slot.

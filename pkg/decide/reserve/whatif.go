@@ -10,9 +10,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// WhatIf decides what Reserve would, now or if some pods were gone, and chooses the
-// nodes where the gang names none. It changes nothing. Its errors are those of Reserve. It does all waiting itself and
-// returns decide, which only computes.
+// WhatIf decides what Reserve would, now or if some pods were gone, and chooses the nodes where the gang names none. It
+// changes nothing. Its errors are those of Reserve. It does all waiting itself and returns decide, which only computes.
 func (a *Arbiter) WhatIf(ctx context.Context, g *Request, gone []ledger.PodRef) (decide func() *Decision, err error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err

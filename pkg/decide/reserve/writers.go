@@ -42,8 +42,7 @@ func (w *writers) leave(key types.NamespacedName, done chan struct{}) {
 	close(done)
 }
 
-// wait waits until nobody writes an object. It reports false where that took too
-// long, or ctx ended.
+// wait waits until nobody writes an object. It reports false where that took too long, or ctx ended.
 func (w *writers) wait(ctx context.Context, key types.NamespacedName) bool {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -59,8 +58,7 @@ func (w *writers) wait(ctx context.Context, key types.NamespacedName) bool {
 	return true
 }
 
-// writing returns what is closed when the write of an object ends, nil where nobody
-// writes it.
+// writing returns what is closed when the write of an object ends, nil where nobody writes it.
 func (w *writers) writing(key types.NamespacedName) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,8 +20,7 @@ func invalid(message string) *metav1.Status {
 	return status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, message)
 }
 
-// refuse puts an error of the arbiter into the verdict, or into an HTTP error where
-// nothing could be decided.
+// refuse puts an error of the arbiter into the verdict, or into an HTTP error where nothing could be decided.
 func (v *verdict) refuse(err error) error {
 	if errors.As(err, new(*decide.UncountableError)) {
 		v.refusal = invalid(err.Error())

@@ -132,8 +132,7 @@ func splitNames(text string) ([]string, error) {
 	}
 }
 
-// escaped reports whether the character after text has an odd number of
-// backslashes before it.
+// escaped reports whether the character after text has an odd number of backslashes before it.
 func escaped(text string) bool {
 	return (len(text)-len(strings.TrimRight(text, `\`)))%2 == 1
 }
@@ -174,8 +173,7 @@ type named struct {
 	Status struct{ NominatedNodeName string }
 }
 
-// query names the pod of a request. The copy in the request is decoded only where
-// there is nothing better to go by.
+// query names the pod of a request. The copy in the request is decoded only where there is nothing better to go by.
 func (e *Extender) query(raw jsontext.Value) (*decide.PodQuery, error) {
 	query, err := identify(raw)
 	if err != nil {

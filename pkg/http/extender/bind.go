@@ -91,8 +91,7 @@ func outcomeOf(err error) string {
 	return string(gates.Failed)
 }
 
-// checkBinding refuses what cannot be the name of anything: the names go into
-// paths and log lines.
+// checkBinding refuses what cannot be the name of anything: the names go into paths and log lines.
 func checkBinding(a *extenderv1.ExtenderBindingArgs) error {
 	checks := []struct {
 		field, value string
@@ -114,8 +113,7 @@ func checkBinding(a *extenderv1.ExtenderBindingArgs) error {
 	return nil
 }
 
-// isUID accepts more than the API server makes, but nothing that could hide in
-// a log.
+// isUID accepts more than the API server makes, but nothing that could hide in a log.
 func isUID(uid string) []string {
 	if len(uid) > maxName {
 		return []string{fmt.Sprintf("must be no more than %d bytes", maxName)}

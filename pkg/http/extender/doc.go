@@ -2,8 +2,7 @@
 // POST /filter, /prioritize, /preempt and /bind. Unmodified kube-schedulers reserve from the ledger through it.
 // filter, prioritize and preempt are advice; bind is where a decision becomes true.
 //
-// Facts of kubernetes pkg/scheduler (extender.go, schedule_one.go and framework/preemption) that the handlers
-// respect:
+// Facts of kubernetes pkg/scheduler (extender.go, schedule_one.go and framework/preemption) that the handlers respect:
 //
 //   - It throws away the body of any answer but a 200. So a refusal is a 200, and a 4xx means only that the request
 //     was malformed.

@@ -54,8 +54,7 @@ const (
 	verbBind       = "bind"
 )
 
-// The results of decisions in metrics and log lines; binds add the words of
-// their errors.
+// The results of decisions in metrics and log lines; binds add the words of their errors.
 const (
 	resultGranted = "granted"
 	resultRefused = "refused"
@@ -77,8 +76,7 @@ func badRequest(format string, args ...any) error {
 	return httpjson.Errorf(http.StatusBadRequest, format, args...)
 }
 
-// debug returns the fields of a log line about a pod, and false where nobody
-// would read it.
+// debug returns the fields of a log line about a pod, and false where nobody would read it.
 func (e *Extender) debug(pod *cluster.Pod) (*logrus.Entry, bool) {
 	if !e.o.Log.IsLevelEnabled(logrus.DebugLevel) {
 		return nil, false

@@ -120,8 +120,7 @@ type filterError struct {
 	Outcome string
 }
 
-// filterResult is extenderv1.ExtenderFilterResult, written without making the
-// maps first.
+// filterResult is extenderv1.ExtenderFilterResult, written without making the maps first.
 type filterResult struct {
 	*candidates
 

@@ -318,8 +318,7 @@ func TestCopyOfAPod(t *testing.T) {
 	})
 }
 
-// A copy that cannot be read is the caller's mistake, but nobody looks at it where
-// the API server has the pod.
+// A copy that cannot be read is the caller's mistake, but nobody looks at it where the API server has the pod.
 func TestMalformedCopy(t *testing.T) {
 	const text = `{"Pod":{"metadata":{"namespace":"ns","name":"p","uid":"uid-p"},"spec":{"containers":5}},"NodeNames":["n"],` +
 		`"NodeNameToMetaVictims":{}}`
@@ -337,8 +336,7 @@ func TestFilterUncountablePod(t *testing.T) {
 		w, p := fillWorld(t), newPod("p")
 		p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
 		for range 2 {
-			// An error would have kube-scheduler try again and again; this waits for a
-			// change of the cluster.
+			// An error would have kube-scheduler try again and again; this waits for a change of the cluster.
 			got := w.filtered(p, allNodes...)
 			assert.Empty(t, got.Error)
 			assert.Empty(t, *got.NodeNames)

@@ -38,8 +38,7 @@ func FuzzNodeNames(f *testing.F) {
 	})
 }
 
-// FuzzVerbs: whatever is sent, the answer is whole JSON, a 200 or a 4xx, and
-// the ledger is as before.
+// FuzzVerbs: whatever is sent, the answer is whole JSON, a 200 or a 4xx, and the ledger is as before.
 func FuzzVerbs(f *testing.F) {
 	pod, err := json.Marshal(newPod("p"))
 	require.NoError(f, err)

@@ -37,8 +37,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
-// world is an Extender with everything around it. Nothing of it runs by itself but
-// what a test starts.
+// world is an Extender with everything around it. Nothing of it runs by itself but what a test starts.
 type world struct {
 	*Extender
 	*decidetest.World
@@ -217,8 +216,7 @@ func (w *world) create(p *v1.Pod) {
 	w.bring(p)
 }
 
-// wokenAfter returns who has been woken a while after something happened. The
-// caller is in a bubble.
+// wokenAfter returns who has been woken a while after something happened. The caller is in a bubble.
 func (w *world) wokenAfter(event func()) []string {
 	defer background.Run(w.t, w.Waiting.Run)()
 	event()

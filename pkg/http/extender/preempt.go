@@ -14,16 +14,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 )
 
-// preemptArgs is extenderv1.ExtenderPreemptionArgs, decoded no further than
-// needed.
+// preemptArgs is extenderv1.ExtenderPreemptionArgs, decoded no further than needed.
 type preemptArgs struct {
 	Pod                   jsontext.Value
 	NodeNameToVictims     byNode[*victims]
 	NodeNameToMetaVictims byNode[*victims]
 }
 
-// victims is extenderv1.Victims with no more of the pods than their UIDs, or
-// extenderv1.MetaVictims.
+// victims is extenderv1.Victims with no more of the pods than their UIDs, or extenderv1.MetaVictims.
 type victims struct {
 	Pods []*struct {
 		UID      string
@@ -83,8 +81,7 @@ func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 	return metas
 }
 
-// preempt keeps the nodes on which the ledger has capacity for the pod once the
-// victims are gone.
+// preempt keeps the nodes on which the ledger has capacity for the pod once the victims are gone.
 func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	var a preemptArgs
 	release, err := e.o.Intake.Decode(w, r, maxBody, &a)

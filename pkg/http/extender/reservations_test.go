@@ -21,9 +21,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// reserved is a world of the nodes a, b and c with two CPUs each, all but those
-// of a taken by slots: of b by one that pods of the team t may use, of c by one of
-// the lowest priority that may be ended.
+// reserved is a world of the nodes a, b and c with two CPUs each, all but those of a taken by slots: of b by one that
+// pods of the team t may use, of c by one of the lowest priority that may be ended.
 func reserved(t *testing.T) *world {
 	w := newWorld(t)
 	w.prefer(10)

@@ -300,8 +300,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A short entry of a body must not become a long one of an answer any number of
-// times.
+// A short entry of a body must not become a long one of an answer any number of times.
 func TestNumberOfNodesIsBounded(t *testing.T) {
 	tests := map[string]struct{ verb, open, entry, end string }{
 		"filter":       {"filter", `"NodeNames":[`, `"a"`, `]`},

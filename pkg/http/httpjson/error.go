@@ -23,8 +23,7 @@ type Error struct {
 // Error returns the message alone; the status travels beside it.
 func (e *Error) Error() string { return e.Message }
 
-// Errorf makes an *Error. Input of the client that goes into the message is to be passed through
-// Clip first.
+// Errorf makes an *Error. Input of the client that goes into the message is to be passed through Clip first.
 func Errorf(status int, format string, args ...any) *Error {
 	return &Error{Status: status, Message: fmt.Sprintf(format, args...)}
 }

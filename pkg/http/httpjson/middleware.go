@@ -27,10 +27,9 @@ func Handle(
 	})
 }
 
-// Recover answers 500 in JSON when next panics and hands the panic's value and stack to report, so
-// that one bad request never ends the server. Where the answer was already begun the connection is
-// cut instead, or the client would take half an answer for a whole one.
-// http.ErrAbortHandler is passed on, as net/http asks.
+// Recover answers 500 in JSON when next panics and hands the panic's value and stack to report, so that one bad request
+// never ends the server. Where the answer was already begun the connection is cut instead, or the client would take
+// half an answer for a whole one. http.ErrAbortHandler is passed on, as net/http asks.
 func Recover(report func(r *http.Request, value any, stack []byte), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}

@@ -10,8 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Quantities is the option by which a decoder of clients' pods reads quantities
-// with ReadQuantity.
+// Quantities is the option by which a decoder of clients' pods reads quantities with ReadQuantity.
 var Quantities = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.Decoder,
 	q *resource.Quantity,
 ) (err error) {

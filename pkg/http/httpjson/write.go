@@ -11,9 +11,8 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// encodeOptions write as encoding/json writes, with two differences that no JSON reader sees: the
-// order of map entries is left open, which spares the sorting of one entry per refused node, and
-// nothing is escaped for HTML.
+// encodeOptions write as encoding/json writes, with two differences that no JSON reader sees: the order of map entries
+// is left open, which spares the sorting of one entry per refused node, and nothing is escaped for HTML.
 var encodeOptions = json.JoinOptions(
 	jsonv1.DefaultOptionsV1(),
 	json.Deterministic(false),
@@ -51,8 +50,7 @@ type Answer struct {
 	body   *bytes.Buffer
 }
 
-// Encode builds what Write sends, for handlers that must let go of something before they wait for
-// a client to read.
+// Encode builds what Write sends, for handlers that must let go of something before they wait for a client to read.
 func Encode(status int, v any) Answer {
 	a := Answer{status: status, body: newBuffer()}
 	if err := json.MarshalWrite(a.body, v, encodeOptions); err != nil {

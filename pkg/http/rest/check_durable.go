@@ -9,8 +9,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 )
 
-// checkDurable finds out whether a /reserve is durable, and refuses fields that mean
-// nothing then.
+// checkDurable finds out whether a /reserve is durable, and refuses fields that mean nothing then.
 func (a *API) checkDurable(g *asked, req *gangRequest) error {
 	if req.Durable != nil {
 		g.Durable, g.inMemory = *req.Durable, !*req.Durable

@@ -315,8 +315,7 @@ func TestStopWhileAWriteIsSettled(t *testing.T) {
 
 func repeat(n int, f fate) []fate { return slices.Repeat([]fate{f}, n) }
 
-// While the fate of a write is not known, others that need it wait, and then
-// decide by what came of it.
+// While the fate of a write is not known, others that need it wait, and then decide by what came of it.
 func TestOthersWaitForAWrite(t *testing.T) {
 	same := func(b body) body { return b }
 	named := func(b body) body {

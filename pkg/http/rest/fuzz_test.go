@@ -61,8 +61,7 @@ func decided(t *testing.T, server *fixture, path string, body []byte) (code int,
 	return w.Code, answer
 }
 
-// Whatever the body, /reserve answers in JSON, and what it grants is
-// consistent.
+// Whatever the body, /reserve answers in JSON, and what it grants is consistent.
 func FuzzReserve(f *testing.F) {
 	seeds(f)
 	server := newFuzzServer(f)

@@ -38,8 +38,7 @@ func (a *API) Revision(context.Context) (uint64, error) {
 	return a.o.Ledger.Revision(), nil
 }
 
-// enter begins a call of this process. The error is a *reserver.UnavailableError;
-// leave ends the call.
+// enter begins a call of this process. The error is a *reserver.UnavailableError; leave ends the call.
 func (a *API) enter() (leave func(), err error) {
 	leave, why := a.calls.enter()
 	if why == "" {
@@ -126,8 +125,7 @@ func incoming(pod *v1.Pod) *v1.Pod {
 	return in
 }
 
-// calls keeps count of what goes on for this process, so that a stop can wait
-// for it.
+// calls keeps count of what goes on for this process, so that a stop can wait for it.
 type calls struct {
 	mu      sync.Mutex // guards stopped, and adding to group while a stop begins
 	stopped bool

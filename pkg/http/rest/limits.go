@@ -10,8 +10,7 @@ import (
 const (
 	// MaxPods is the most pods of one /reserve, /unreserve or what-if request.
 	MaxPods = 10_000
-	// maxProposals is the most pods of a what-if request that leaves the choice
-	// of the nodes to the server.
+	// maxProposals is the most pods of a what-if request that leaves the choice of the nodes to the server.
 	maxProposals = 1_000
 
 	maxBody                = 32 << 20         // bytes
@@ -32,8 +31,7 @@ type Limits struct {
 	MinRevisionWait time.Duration
 	// Heartbeat is the time between signs of life on a silent watch; default 15 s.
 	Heartbeat time.Duration
-	// WriteTimeout is how long a watcher may take to accept what is sent to it
-	// before its stream is cut; default 10 s.
+	// WriteTimeout is how long a watcher may take to accept what is sent to it before its stream is cut; default 10 s.
 	WriteTimeout time.Duration
 }
 

@@ -75,8 +75,7 @@ type misspelled struct{}
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (*misspelled) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return dec.SkipValue() }
 
-// resourceList is a v1.ResourceList whose quantities are checked before they are
-// parsed.
+// resourceList is a v1.ResourceList whose quantities are checked before they are parsed.
 type resourceList v1.ResourceList
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.

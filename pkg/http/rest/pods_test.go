@@ -75,8 +75,7 @@ func TestPodsTheInformerKnows(t *testing.T) {
 	}
 }
 
-// What the API server does not have, or cannot be asked about, is named, and may be
-// asked for again.
+// What the API server does not have, or cannot be asked about, is named, and may be asked for again.
 func TestPodsThatAreNotThere(t *testing.T) {
 	x, negative := nameOnly(aPod("x", "1", "1Gi")), aPod("x", "-1", "1Gi") // whose request cannot be counted
 	withUID := func(uid types.UID) *v1.Pod {

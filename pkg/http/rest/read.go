@@ -174,8 +174,7 @@ func continueAfter(r *reserver.Reservation) string {
 	return "//" + r.Namespace + "/" + r.Slots[0].Pod + "/" + r.Slots[0].UID
 }
 
-// slotMatches reports whether a slot is asked for. ?pod= is the only one that may
-// use it, or one that uses it.
+// slotMatches reports whether a slot is asked for. ?pod= is the only one that may use it, or one that uses it.
 func slotMatches(q *query, view *ledger.SlotView) bool {
 	at := append(strings.SplitN(q.Get("continue"), "/", 5), make([]string, 4)...)
 	after := cmp.Or(cmp.Compare(view.Ref.Namespace, at[0]), cmp.Compare(view.Ref.Name, at[1]))

@@ -305,8 +305,7 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
-// Explain says of a pod that fits nowhere what it lacks where it lacks least, also of
-// what no node offers.
+// Explain says of a pod that fits nowhere what it lacks where it lacks least, also of what no node offers.
 func TestExplainLacks(t *testing.T) {
 	f := newFixture(t, Limits{})
 	gpu := aPod("gpu", "5", "1Gi")

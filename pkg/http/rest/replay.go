@@ -17,9 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
-// replays keeps the answers to requests with a RequestID, so that a scheduler
-// that did not get its answer can ask again without reserving twice. What is
-// kept is bounded by age and by size, the oldest goes first.
+// replays keeps the answers to requests with a RequestID, so that a scheduler that did not get its answer can ask again
+// without reserving twice. What is kept is bounded by age and by size, the oldest goes first.
 type replays struct {
 	age  time.Duration
 	most int
@@ -30,8 +29,7 @@ type replays struct {
 	cost   int        // of the kept answers
 }
 
-// replayKey: schedulers choose their IDs independently, and the same ID may
-// name the gang in /reserve and /unreserve.
+// replayKey: schedulers choose their IDs independently, and the same ID may name the gang in /reserve and /unreserve.
 type replayKey struct {
 	verb      verb
 	scheduler string

@@ -22,8 +22,7 @@ const (
 	verbWhatIf    verb = "whatif"
 )
 
-// gangRequest is the body of all three. Which fields a verb takes is checked in
-// check.go.
+// gangRequest is the body of all three. Which fields a verb takes is checked in check.go.
 type gangRequest struct {
 	SchedulerName string
 	Pods          podList

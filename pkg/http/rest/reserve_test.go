@@ -156,8 +156,7 @@ func TestLogLine(t *testing.T) {
 	}, e.Data)
 }
 
-// Nobody who looks at FailedPods alone takes a server that decides nothing for one that
-// has granted everything.
+// Nobody who looks at FailedPods alone takes a server that decides nothing for one that has granted everything.
 func TestNotReady(t *testing.T) {
 	for _, path := range []string{"/reserve", "/unreserve"} {
 		for _, noKind := range []bool{false, true} {

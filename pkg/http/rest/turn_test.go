@@ -33,8 +33,7 @@ func (w *onWrite) Write(p []byte) (int, error) {
 
 func (w *onWrite) Flush() {}
 
-// The server cannot know whether a client reads: nothing that others wait for may
-// be held while it is sent to.
+// The server cannot know whether a client reads: nothing that others wait for may be held while it is sent to.
 func TestNoTurnIsHeldWhileAnAnswerIsSent(t *testing.T) {
 	const pod = `{"metadata":{"namespace":"default","name":"p","uid":"u"},"spec":{"containers":[{"name":"c"}]}}`
 	for path, asked := range map[string]string{ // which is posted, if there is anything

@@ -246,8 +246,7 @@ func (a *API) change(e *ledger.Event) (change reserver.WatchChange) {
 	return change
 }
 
-// newWatchSlot returns a change of a slot, without its consumers: their
-// allocations name it.
+// newWatchSlot returns a change of a slot, without its consumers: their allocations name it.
 func newWatchSlot(table *resources.Table, c *steady.Clock, e *ledger.Event) *reserver.WatchSlot {
 	view := ledger.SlotView{
 		Slot: ledger.Slot{

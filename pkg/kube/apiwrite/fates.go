@@ -55,9 +55,8 @@ func Of(resource string, err error) Fate {
 	}
 }
 
-// classifyCode relies on the order in which the API server works: it answers with
-// a 4xx before it writes anything. 409 is the exception: it also answers that for
-// errors of its storage, timeouts included, that it has no better code for.
+// classifyCode relies on the order in which the API server works: it answers with a 4xx before it writes anything. 409
+// is the exception: it also answers that for errors of its storage, timeouts included, that it has no better code for.
 func classifyCode(code int) Fate {
 	switch {
 	case code == http.StatusTooManyRequests:
@@ -73,10 +72,9 @@ func classifyCode(code int) Fate {
 	}
 }
 
-// isMissing reports whether the API server itself says that an object does not
-// exist. A 404 may also be about the namespace or the whole resource, be an
-// admission webhook's, or come from something on the way to the API server, which
-// then knows nothing of an earlier request.
+// isMissing reports whether the API server itself says that an object does not exist. A 404 may also be about the
+// namespace or the whole resource, be an admission webhook's, or come from something on the way to the API server,
+// which then knows nothing of an earlier request.
 func isMissing(resource string, err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -28,9 +28,8 @@ const (
 	KeepNo
 )
 
-// Annotations are what the annotations of reservations say, on a pod or on the
-// Deployment that controls it. They are accepted under either prefix; where both
-// say something, our own counts.
+// Annotations are what the annotations of reservations say, on a pod or on the Deployment that controls it. They are
+// accepted under either prefix; where both say something, our own counts.
 type Annotations struct {
 	// Index is the value of reservation-index.
 	Index string
@@ -50,8 +49,7 @@ var godelAnnotations = []string{
 	v1alpha1.GodelReservationAnnotation, v1alpha1.GodelReservationIndexAnnotation, v1alpha1.GodelReservationTTLAnnotation,
 }
 
-// ReadAnnotations reads the annotations of an object of the namespace; nil means that
-// it has none of them.
+// ReadAnnotations reads the annotations of an object of the namespace; nil means that it has none of them.
 func ReadAnnotations(namespace string, annotations map[string]string) *Annotations {
 	if len(annotations) == 0 {
 		return nil
@@ -79,8 +77,7 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 	return &m
 }
 
-// parseMatched reads the value of the matched-reservation annotation:
-// namespace/name/slot.
+// parseMatched reads the value of the matched-reservation annotation: namespace/name/slot.
 func parseMatched(value string) (ref ledger.SlotRef, ok bool) {
 	parts := strings.SplitN(value, "/", 4)
 	unnamed := func(part string) bool { return part == "" || len(part) > maxText }
@@ -90,11 +87,9 @@ func parseMatched(value string) (ref ledger.SlotRef, ok bool) {
 	return ledger.SlotRef{Namespace: parts[0], Name: parts[1], Slot: parts[2]}, true
 }
 
-// controllerOf returns what controls a pod. The ReplicaSets of a Deployment are
-// named after it and the hash of their pod template, which their pods carry as a
-// label (kubernetes pkg/controller/deployment, getNewReplicaSet): a pod of such
-// a ReplicaSet belongs to the Deployment, whose other ReplicaSets' pods are its
-// equals.
+// controllerOf returns what controls a pod. The ReplicaSets of a Deployment are named after it and the hash of their
+// pod template, which their pods carry as a label (kubernetes pkg/controller/deployment, getNewReplicaSet): a pod of
+// such a ReplicaSet belongs to the Deployment, whose other ReplicaSets' pods are its equals.
 func controllerOf(pod *v1.Pod) Controller {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
@@ -141,11 +136,9 @@ type Origin struct {
 	Godel bool
 }
 
-// Matching returns the annotations that say which slot the pod is bound with; an
-// empty slot means none. They are written with the binding. A pod that was
-// created with such an annotation, as a copy of another one, and uses no slot
-// loses its value: after a restart it would be taken for true. origin returns
-// the Origin of a reservation by its name.
+// Matching returns the annotations that say which slot the pod is bound with; an empty slot means none. They are
+// written with the binding. A pod that was created with such an annotation, as a copy of another one, and uses no slot
+// loses its value: after a restart it would be taken for true. origin returns the Origin of a reservation by its name.
 func (i *Pod) Matching(slot ledger.SlotRef, origin func(namespace, name string) Origin) map[string]string {
 	if slot == (ledger.SlotRef{}) {
 		if i.Matched() == (ledger.SlotRef{}) {

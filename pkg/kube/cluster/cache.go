@@ -13,8 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// Cache holds the cluster's pods and nodes in compact form and reports every
-// change to the ledger. Make one with New.
+// Cache holds the cluster's pods and nodes in compact form and reports every change to the ledger. Make one with New.
 type Cache struct {
 	ledger  ledger.Observer
 	reader  Reader
@@ -31,8 +30,7 @@ type Cache struct {
 	*Nodes
 }
 
-// New makes a Cache that will keep l in step with the cluster behind client. It
-// starts nothing.
+// New makes a Cache that will keep l in step with the cluster behind client. It starts nothing.
 func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 	c := &Cache{
 		ledger: l, reader: Reader{Table: l.Table(), Gangs: o.Gangs}, options: o, log: o.Logger,
@@ -61,12 +59,10 @@ func (c *Cache) Run(ctx context.Context) error {
 	return nil
 }
 
-// Synced reports whether all pods and nodes that existed at the start have
-// reached the ledger.
+// Synced reports whether all pods and nodes that existed at the start have reached the ledger.
 func (c *Cache) Synced() bool { return c.podWatch.synced.IsOpen() && c.nodeWatch.synced.IsOpen() }
 
-// WaitForSync returns nil once Synced is true, or the error of ctx if that ends
-// first.
+// WaitForSync returns nil once Synced is true, or the error of ctx if that ends first.
 func (c *Cache) WaitForSync(ctx context.Context) error {
 	if err := c.nodeWatch.synced.Wait(ctx); err != nil {
 		return err

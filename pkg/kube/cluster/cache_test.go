@@ -331,8 +331,7 @@ func TestItComesBackToARestartedAPIServerWithinSeconds(t *testing.T) {
 	})
 }
 
-// TestClientset goes through a real clientset's interface: pages are asked for
-// consistently and put together.
+// TestClientset goes through a real clientset's interface: pages are asked for consistently and put together.
 func TestClientset(t *testing.T) {
 	client := fake.NewClientset(aNode("n1", 1, "4"))
 	var asked []metav1.ListOptions

@@ -18,30 +18,25 @@ type ComparerOptions struct {
 	// Interval is the time between looks at the cache, LiveInterval that between
 	// looks that list everything from the API server.
 	Interval, LiveInterval time.Duration
-	// OnDrift is called after every look with how many differences of each kind
-	// there were, including 0, and including those of earlier looks that could not
-	// be repaired. After a look that could not read all it had to, it is not called
-	// with 0. It must not call the Comparer.
+	// OnDrift is called after every look with how many differences of each kind there were, including 0, and including
+	// those of earlier looks that could not be repaired. After a look that could not read all it had to, it is not
+	// called with 0. It must not call the Comparer.
 	OnDrift func(kind Kind, differences int)
 	Logger  logrus.FieldLogger
 }
 
 const (
-	// grace is for how long an allocation may be ahead of the cache before the API
-	// server is asked about its pod.
+	// grace is for how long an allocation may be ahead of the cache before the API server is asked about its pod.
 	grace = 15 * time.Second
-	// maxLookups is how many single objects one look asks the API server for. The
-	// rest waits for the next look.
+	// maxLookups is how many single objects one look asks the API server for. The rest waits for the next look.
 	maxLookups = 200
 	// maxLogged is how many differences of one look are logged one by one.
 	maxLogged = 50
 )
 
-// Comparer checks the ledger against the cluster. What it finds is only a
-// suspicion: changes are always under way. A suspicion that is still there at a
-// later look is judged under the cache's lock, and where the cache may merely be
-// behind, by asking the API server. What remains is counted, logged and
-// repaired.
+// Comparer checks the ledger against the cluster. What it finds is only a suspicion: changes are always under way. A
+// suspicion that is still there at a later look is judged under the cache's lock, and where the cache may merely be
+// behind, by asking the API server. What remains is counted, logged and repaired.
 type Comparer struct {
 	cache   *Cache
 	ledger  ledger.Observer
@@ -76,8 +71,7 @@ type suspect struct {
 	source source
 }
 
-// NewComparer makes a Comparer of the cache's ledger. client is used for live
-// reads. It starts nothing.
+// NewComparer makes a Comparer of the cache's ledger. client is used for live reads. It starts nothing.
 func NewComparer(c *Cache, client kubernetes.Interface, o ComparerOptions) *Comparer {
 	return &Comparer{
 		cache: c, ledger: c.ledger, client: client, options: o, log: o.Logger, now: time.Now,
@@ -155,8 +149,7 @@ func (c *Comparer) find(ctx context.Context, live bool) (map[suspicion]source, e
 	return found, nil
 }
 
-// report counts differences by kind and logs them. A look that was not complete
-// reports only what it found.
+// report counts differences by kind and logs them. A look that was not complete reports only what it found.
 func (c *Comparer) report(differences []Difference, complete bool) {
 	counts := map[Kind]int{}
 	for i, d := range differences {

@@ -21,8 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// world is a cache that was fed once, an API server that answers live reads, and
-// a comparer between them.
+// world is a cache that was fed once, an API server that answers live reads, and a comparer between them.
 type world struct {
 	*Cache
 	*Comparer
@@ -37,8 +36,7 @@ type world struct {
 	settling []func()
 }
 
-// newWorld has pods "a" and "b" bound to n1, "w" waiting, and nodes n1 and n2,
-// everywhere the same.
+// newWorld has pods "a" and "b" bound to n1, "w" waiting, and nodes n1 and n2, everywhere the same.
 func newWorld(t *testing.T) *world {
 	pods := objects(aPod("a", 10, on("n1")), aPod("b", 11, on("n1")), aPod("w", 12))
 	nodes := objects(aNode("n1", 5, "4"), aNode("n2", 6, "4"))

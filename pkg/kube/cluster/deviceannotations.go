@@ -24,8 +24,7 @@ type DeviceAnnotations struct {
 	Templates []string
 	// Containers say which claims each container has; nil where the pod does not say.
 	Containers []devices.ContainerClaims
-	// Err says what is wrong with the annotation where it cannot be read; Claims is nil
-	// then.
+	// Err says what is wrong with the annotation where it cannot be read; Claims is nil then.
 	Err string
 	// Given is what the pod was bound with: the annotation extended-resources as it was
 	// written. It counts once the pod has a node.
@@ -202,10 +201,9 @@ func (m *DeviceAnnotations) byClaim(sections [][]string, counts []int) [][]strin
 	return ids
 }
 
-// Given adds the devices that the pod was given to the annotations that are written
-// with its binding. A pod that was created with that annotation, as a copy of another
-// one, gets its own in place of it. annotations may be nil, and is not changed where
-// the pod claims no devices and was given none.
+// Given adds the devices that the pod was given to the annotations that are written with its binding. A pod that was
+// created with that annotation, as a copy of another one, gets its own in place of it. annotations may be nil, and is
+// not changed where the pod claims no devices and was given none.
 func (i *Pod) Given(annotations map[string]string, given []ledger.GivenDevices) map[string]string {
 	if i.Devices == nil && len(given) == 0 {
 		return annotations

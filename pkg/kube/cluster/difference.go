@@ -10,8 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Kind is how the ledger and the cluster differ. It is a label of the metric
-// globalreserve_ledger_drift.
+// Kind is how the ledger and the cluster differ. It is a label of the metric globalreserve_ledger_drift.
 type Kind string
 
 // The kinds of differences.
@@ -40,17 +39,15 @@ type Difference struct {
 	Node string        // the allocation's node, or where there is no allocation the pod's
 	// Ledger and Cluster say in words what each side had.
 	Ledger, Cluster string
-	// Live says that the cluster's side was read from the API server, not from
-	// the cache.
+	// Live says that the cluster's side was read from the API server, not from the cache.
 	Live bool
 	// Repaired says that the ledger agrees now.
 	Repaired bool
 }
 
-// diagnosePod says how an allocation differs from what is known of its pod; "" is not
-// at all. Either may be nil. An allocation made by name for a pod nobody has seen is no
-// difference: nothing can be observed of it. Nor is what a resize was granted that may not be written yet. Devices that
-// a pod was given count for it, too.
+// diagnosePod says how an allocation differs from what is known of its pod; "" is not at all. Either may be nil. An
+// allocation made by name for a pod nobody has seen is no difference: nothing can be observed of it. Nor is what a
+// resize was granted that may not be written yet. Devices that a pod was given count for it, too.
 func diagnosePod(t *resources.Table, allocation *ledger.AllocationView, pod *Pod) Kind {
 	bound := pod != nil && pod.Bound()
 	switch {

@@ -6,9 +6,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// cacheLook is one walk over the ledger next to the cache. It takes the ledger
-// node by node, so that no lock is held for longer than one node takes; what
-// changes meanwhile shows up as a suspicion that does not last.
+// cacheLook is one walk over the ledger next to the cache. It takes the ledger node by node, so that no lock is held
+// for longer than one node takes; what changes meanwhile shows up as a suspicion that does not last.
 type cacheLook struct {
 	*Comparer
 	found       map[suspicion]source
@@ -17,8 +16,7 @@ type cacheLook struct {
 	nodes       int                     // nodes that exist in the ledger, of those visited
 	allocations int                     // allocations on the nodes visited
 	onOne       []ledger.AllocationView // those on the node visited last; its memory is used again
-	// allocated collects the allocations whose pods the API server must know; nil where
-	// they are not wanted.
+	// allocated collects the allocations whose pods the API server must know; nil where they are not wanted.
 	allocated map[ledger.PodRef]struct{}
 }
 
@@ -113,8 +111,7 @@ func (l *cacheLook) compare(allocation *ledger.AllocationView, pod *Pod, ref led
 	}
 }
 
-// podOf returns the cache's pod of a reference: nil where the name is another
-// pod's by now.
+// podOf returns the cache's pod of a reference: nil where the name is another pod's by now.
 func (c *Cache) podOf(ref ledger.PodRef) *Pod {
 	r := c.find(podKey{ref.Namespace, ref.Name})
 	if r == nil || (ref.UID != "" && r.Ref.UID != ref.UID) {

@@ -54,8 +54,7 @@ func (c *Cache) applyNode(r *Node) {
 		return
 	}
 	if held != nil && held.UID != r.UID {
-		// Deleted and made anew within a gap: followers of the ledger see both.
-		// The use of the pods on it stays.
+		// Deleted and made anew within a gap: followers of the ledger see both. The use of the pods on it stays.
 		c.ledger.RemoveNode(held.Name)
 	}
 	c.Nodes.Put(r)
@@ -65,8 +64,7 @@ func (c *Cache) applyNode(r *Node) {
 	}
 }
 
-// removeNode records that a node was deleted, unless another node has its name
-// by now.
+// removeNode records that a node was deleted, unless another node has its name by now.
 func (c *Cache) removeNode(last *Node) {
 	c.apply.Lock()
 	defer c.apply.Unlock()

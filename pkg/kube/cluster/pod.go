@@ -10,14 +10,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Pod is the compact form of a pod: which it is, who schedules it, where it is and what it
-// counts for. All pods of a cluster are kept in memory in this form, so a field belongs
-// here only if a decision, a log line or an answer needs it for every pod. It is not
-// changed once made, so it may be shared.
+// Pod is the compact form of a pod: which it is, who schedules it, where it is and what it counts for. All pods of a
+// cluster are kept in memory in this form, so a field belongs here only if a decision, a log line or an answer needs it
+// for every pod. It is not changed once made, so it may be shared.
 type Pod struct {
 	Ref ledger.PodRef
-	// ResourceVersion orders states of the same pod; 0 where the pod did not
-	// come from the API server.
+	// ResourceVersion orders states of the same pod; 0 where the pod did not come from the API server.
 	ResourceVersion uint64
 	Created         int64  // Unix seconds; the time to bind is counted from here
 	Node            string // spec.nodeName; empty until bound
@@ -36,8 +34,7 @@ type Pod struct {
 	// (condition DisruptionTarget, reason PreemptionByScheduler).
 	Preempted  bool
 	Scheduling Scheduling
-	// Request is what the pod counts for: while it has no node by its spec,
-	// then by spec and status (in-place resize).
+	// Request is what the pod counts for: while it has no node by its spec, then by spec and status (in-place resize).
 	Request *resources.Request
 	// Claiming is what a pod without a node counts for as soon as it has one, where its status says that its
 	// ResourceClaims take some of the node's own resources; nil for nearly all pods.
@@ -45,8 +42,7 @@ type Pod struct {
 	// HasClaims: a pod without a node names ResourceClaims. Its scheduler writes what they are given into its status just
 	// before it binds the pod.
 	HasClaims bool
-	// Controller is what controls the pod: for a Deployment's pods the Deployment,
-	// not the ReplicaSet.
+	// Controller is what controls the pod: for a Deployment's pods the Deployment, not the ReplicaSet.
 	Controller Controller
 	// Annotations are the pod's annotations of reservations; nil for nearly all pods.
 	Annotations *Annotations
@@ -55,8 +51,7 @@ type Pod struct {
 	// Gang is what the pod says of the gang it is a member of; nil for nearly all pods. A pod that failed is of no use to
 	// its gang, and is no member any more.
 	Gang *kinds.Mark
-	// Labels are the pod's labels as long as it has no node: they choose the
-	// reservations it may use.
+	// Labels are the pod's labels as long as it has no node: they choose the reservations it may use.
 	Labels map[string]string
 	// Constraints are what the pod asks of nodes beside capacity, as long as it has none.
 	Constraints *Constraints
@@ -84,9 +79,8 @@ type Reader struct {
 	Gangs *kinds.Table
 }
 
-// NewPod makes the compact form of a pod. It returns an error, saying which field
-// is wrong, for a pod without a node whose requests are negative or too large
-// to count.
+// NewPod makes the compact form of a pod. It returns an error, saying which field is wrong, for a pod without a node
+// whose requests are negative or too large to count.
 func (r Reader) NewPod(pod *v1.Pod) (*Pod, error) {
 	info := &Pod{
 		Ref:       ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},

@@ -47,8 +47,7 @@ func (c podFollower) replace(records []*Pod, version uint64) {
 	c.replaced(&c.podWatch, len(records), since)
 }
 
-// removeAbsentPods removes what is held and not among records, the state of the
-// cluster at version.
+// removeAbsentPods removes what is held and not among records, the state of the cluster at version.
 func (c *Cache) removeAbsentPods(records []*Pod, version uint64) {
 	present := make(map[podKey]types.UID, len(records))
 	for _, r := range records {
@@ -90,8 +89,7 @@ func (p *podChange) renominated() bool {
 	return p.to.Node == "" && !p.to.Finished && p.to.Nominated != before
 }
 
-// removePod records that a pod was deleted and reports it. last is the
-// pod's last state.
+// removePod records that a pod was deleted and reports it. last is the pod's last state.
 func (c *Cache) removePod(pod ledger.PodRef, last *Pod, version uint64) {
 	c.apply.Lock()
 	change := c.applyRemovePod(pod, last, version)
@@ -114,9 +112,8 @@ func (c *Cache) applyPod(r *Pod) (change podChange, ok bool) {
 	return podChange{from: held, to: r, observed: c.tellLedger(r)}, true
 }
 
-// applyRemovePod takes a pod out of the store and the ledger. A newer pod of the
-// same name stays. last is the pod's last state, nil where it is not known.
-// c.apply is held.
+// applyRemovePod takes a pod out of the store and the ledger. A newer pod of the same name stays. last is the pod's
+// last state, nil where it is not known. c.apply is held.
 func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) podChange {
 	held := c.find(podKey{pod.Namespace, pod.Name})
 	if held != nil && held.Ref.UID == pod.UID {
@@ -133,9 +130,8 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) pod
 	return podChange{from: held, gone: pod}
 }
 
-// end reports to the ledger that a pod uses its capacity no more: it was deleted, or has
-// finished while it was being deleted. Where Options.Keep returns a slot, that slot keeps
-// the capacity, in the same step. c.apply is held.
+// end reports to the ledger that a pod uses its capacity no more: it was deleted, or has finished while it was being
+// deleted. Where Options.Keep returns a slot, that slot keeps the capacity, in the same step. c.apply is held.
 func (c *Cache) end(last *Pod, version uint64) {
 	if last.Node != "" {
 		if slot, told, keep := c.options.Keep(last); keep {
@@ -152,8 +148,7 @@ func (c *Cache) end(last *Pod, version uint64) {
 func (c *Cache) tellLedger(r *Pod) ledger.Observed {
 	switch {
 	case r.Finished && r.Deleting:
-		// The kubelet ends the containers of a pod that is being deleted, and says
-		// so, before the pod goes.
+		// The kubelet ends the containers of a pod that is being deleted, and says so, before the pod goes.
 		c.end(r, r.ResourceVersion)
 		return ledger.ObservedNothing
 	case r.Finished:

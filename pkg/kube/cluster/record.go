@@ -16,9 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Uncountable is the resource that a pod is shown to ask for where its real request
-// cannot be counted. No node offers it, so every decision on such a pod is a refusal that
-// names it.
+// Uncountable is the resource that a pod is shown to ask for where its real request cannot be counted. No node offers
+// it, so every decision on such a pod is a refusal that names it.
 const Uncountable v1.ResourceName = "globalreserve.io/uncountable-request"
 
 // Node is what is kept of one node. It is not changed once it is in a store.
@@ -48,9 +47,8 @@ func (r *Node) observation() *ledger.NodeObservation {
 	}
 }
 
-// Records are runtime.Objects, so that pages of them can stand for pages of API
-// objects where lists are put together. As nobody changes them, a copy is the
-// record itself.
+// Records are runtime.Objects, so that pages of them can stand for pages of API objects where lists are put together.
+// As nobody changes them, a copy is the record itself.
 
 // GetObjectKind implements runtime.Object.
 func (r *Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
@@ -86,8 +84,7 @@ func (r Reader) Compact(pod *v1.Pod) *Pod {
 	return info
 }
 
-// uncountable makes the compact form of an unbound pod without looking at what
-// its containers ask for.
+// uncountable makes the compact form of an unbound pod without looking at what its containers ask for.
 func (r Reader) uncountable(pod *v1.Pod) *Pod {
 	bare := &v1.Pod{
 		ObjectMeta: pod.ObjectMeta,
@@ -127,9 +124,8 @@ func ofAutoscalers(all map[string]string) (kept map[string]string) {
 	return kept
 }
 
-// ParseVersion returns a resource version as a number. Resource versions of built-in
-// resources are decimal numbers that grow. It returns 0, which has no place in an order,
-// for any other text.
+// ParseVersion returns a resource version as a number. Resource versions of built-in resources are decimal numbers that
+// grow. It returns 0, which has no place in an order, for any other text.
 func ParseVersion(s string) uint64 {
 	version, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {

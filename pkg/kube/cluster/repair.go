@@ -11,9 +11,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// judgeAll settles suspicions and returns those that were true. It asks the API
-// server for maxLookups objects at most. The rest stay suspects, as do those that
-// could not be read, which the error reports.
+// judgeAll settles suspicions and returns those that were true. It asks the API server for maxLookups objects at most.
+// The rest stay suspects, as do those that could not be read, which the error reports.
 func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion) ([]Difference, error) {
 	since := c.ledger.Revision()
 	var differences []Difference
@@ -68,12 +67,10 @@ func (c *Comparer) judge(ctx context.Context, s suspicion) (*Difference, error) 
 	return d, nil
 }
 
-// answer is what the API server said of a pod, nil where it is gone, and what
-// the cache held when it was asked.
+// answer is what the API server said of a pod, nil where it is gone, and what the cache held when it was asked.
 type answer struct{ pod, before *Pod }
 
-// fetchPod reads a pod from the API server, past every cache; nil is a pod that
-// is gone.
+// fetchPod reads a pod from the API server, past every cache; nil is a pod that is gone.
 func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*Pod, error) {
 	pod, err := c.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
@@ -171,9 +168,8 @@ func inFlight(kind Kind, allocation *ledger.AllocationView, pod *Pod, shown bool
 		(pod != nil && !pod.Finished || pod == nil && !shown)
 }
 
-// repairPod makes the cache and the ledger take a proven state of a pod; nil is
-// a pod that is gone. It returns nil where nothing can be done. The cache's lock
-// is held.
+// repairPod makes the cache and the ledger take a proven state of a pod; nil is a pod that is gone. It returns nil
+// where nothing can be done. The cache's lock is held.
 func (c *Comparer) repairPod(ref ledger.PodRef, record *Pod) *podChange {
 	if record == nil {
 		change := c.cache.applyRemovePod(ref, nil, 0)
@@ -208,8 +204,7 @@ func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, err
 	return c.settleNode(s, record), nil
 }
 
-// settleNode compares the ledger's node with the cluster's and repairs. The
-// cache's lock is held.
+// settleNode compares the ledger's node with the cluster's and repairs. The cache's lock is held.
 func (c *Comparer) settleNode(s suspicion, record *Node) *Difference {
 	table, known := c.ledger.Table(), c.known(s.node)
 	kind := diagnoseNode(known, record.observation())

@@ -48,8 +48,7 @@ func (s sink[T, R]) Update(obj any) error {
 	return err
 }
 
-// Delete implements cache.ReflectorStore. The object carries the resource
-// version of the deletion.
+// Delete implements cache.ReflectorStore. The object carries the resource version of the deletion.
 func (s sink[T, R]) Delete(obj any) error {
 	r, err := s.record(obj)
 	if err == nil {

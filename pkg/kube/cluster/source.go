@@ -19,9 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
-// The reflectors' back-off. client-go's own (0.8 s to 30 s, doubled by jitter)
-// suits controllers that may be late; a ledger that is late refuses capacity that is
-// free, so it comes back to a restarted API server sooner.
+// The reflectors' back-off. client-go's own (0.8 s to 30 s, doubled by jitter) suits controllers that may be late; a
+// ledger that is late refuses capacity that is free, so it comes back to a restarted API server sooner.
 const (
 	backoffFirst  = 200 * time.Millisecond
 	backoffMost   = 5 * time.Second
@@ -99,10 +98,9 @@ func (c *Cache) source(
 	}, client)
 }
 
-// consistent asks for the newest state instead of what a watch cache holds: the
-// API server pages only such lists, and a start must not begin in the past. A
-// list without a limit is the pager's way out of an expired page: it is left as
-// it is, because only a first page would come of it.
+// consistent asks for the newest state instead of what a watch cache holds: the API server pages only such lists, and a
+// start must not begin in the past. A list without a limit is the pager's way out of an expired page: it is left as it
+// is, because only a first page would come of it.
 func consistent(o metav1.ListOptions) metav1.ListOptions {
 	if o.Limit > 0 && o.Continue == "" {
 		o.ResourceVersion, o.ResourceVersionMatch = "", ""

@@ -18,9 +18,8 @@ func keyOf(r *Pod) podKey { return podKey{r.Ref.Namespace, r.Ref.Name} }
 // over all of them then holds each lock for some ten microseconds.
 const podShards = 64
 
-// Pods are the pods of a cluster in compact form, as far as the watch has brought
-// them. Make one with NewPods. Lookups are safe for concurrent use. Only the Cache
-// writes, with Cache.apply held, so that the ledger has the change, too.
+// Pods are the pods of a cluster in compact form, as far as the watch has brought them. Make one with NewPods. Lookups
+// are safe for concurrent use. Only the Cache writes, with Cache.apply held, so that the ledger has the change, too.
 type Pods struct {
 	seed   maphash.Seed
 	shards [podShards]shard[podKey, Pod]
@@ -80,9 +79,8 @@ func (s *Pods) list(k podKey, r *Pod) {
 	s.repelling.set(k, r)
 }
 
-// Pod returns the pod of a name; ok is false where there is none. The
-// result is shared and must not be changed. A pod whose request cannot be
-// counted (see PodError) is shown to ask for the resource Uncountable.
+// Pod returns the pod of a name; ok is false where there is none. The result is shared and must not be changed. A pod
+// whose request cannot be counted (see PodError) is shown to ask for the resource Uncountable.
 func (s *Pods) Pod(namespace, name string) (pod *Pod, ok bool) {
 	if r := s.find(podKey{namespace, name}); r != nil {
 		return r, true
@@ -120,10 +118,9 @@ func (s *Pods) allPods() []*Pod {
 	return records
 }
 
-// WaitForPods returns nil once the store, and the ledger with it, has all changes
-// of pods up to a resource version, or the error of ctx if that ends first. A caller
-// that has a pod which is newer than what the watch has brought may know that other
-// pods are gone, while the ledger still counts them.
+// WaitForPods returns nil once the store, and the ledger with it, has all changes of pods up to a resource version, or
+// the error of ctx if that ends first. A caller that has a pod which is newer than what the watch has brought may know
+// that other pods are gone, while the ledger still counts them.
 func (s *Pods) WaitForPods(ctx context.Context, version uint64) error { return s.wait(ctx, version) }
 
 // Seen records that all changes of pods up to a resource version are in.

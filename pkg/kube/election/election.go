@@ -26,21 +26,18 @@ const LeaseName = "globalreserve"
 
 // Times are those of the Lease; see DefaultTimes.
 type Times struct {
-	// Lease is after how long another server may take a Lease that is not renewed. Renew
-	// is how long its holder tries to renew it before it gives up. Retry is the time
-	// between tries.
+	// Lease is after how long another server may take a Lease that is not renewed. Renew is how long its holder tries
+	// to renew it before it gives up. Retry is the time between tries.
 	Lease, Renew, Retry time.Duration
 }
 
-// DefaultTimes are those of Kubernetes' own components. 4s, 3s and 1s are for a cluster
-// that would rather be without a leader for a shorter time, and ask the API server more
-// often.
+// DefaultTimes are those of Kubernetes' own components. 4s, 3s and 1s are for a cluster that would rather be without a
+// leader for a shorter time, and ask the API server more often.
 func DefaultTimes() Times {
 	return Times{Lease: 15 * time.Second, Renew: 10 * time.Second, Retry: 2 * time.Second}
 }
 
-// Validate returns what is wrong with the times, given how long one write of a leader may
-// take.
+// Validate returns what is wrong with the times, given how long one write of a leader may take.
 func (t Times) Validate(write time.Duration) error {
 	switch {
 	case t.Lease < time.Second || t.Lease%time.Second != 0:
@@ -327,8 +324,7 @@ func (e *Elector) follow() {
 	e.o.Follow()
 }
 
-// lead makes this server the one that decides until ctx ends. An error means that it
-// does not decide.
+// lead makes this server the one that decides until ctx ends. An error means that it does not decide.
 func (e *Elector) lead(ctx context.Context) error {
 	if led := e.led.Load(); led != nil {
 		return e.resume(ctx, led)

@@ -20,8 +20,7 @@ const (
 	// servers watch its parameter, and are behind by milliseconds.
 	fenceTimeout = 2 * time.Second
 	fencePoll    = 20 * time.Millisecond
-	// fenceSpread is how much longer another API server than the one that was asked may
-	// take.
+	// fenceSpread is how much longer another API server than the one that was asked may take.
 	fenceSpread = 250 * time.Millisecond
 	// probePod is a pod that does not exist: a Binding for it can only be refused.
 	probePod = "globalreserve-fence-probe"
@@ -34,8 +33,7 @@ type Fence struct {
 	Why string
 }
 
-// prove returns once the API server refuses what was decided before a term, or once it is
-// known that it will not.
+// prove returns once the API server refuses what was decided before a term, or once it is known that it will not.
 func (e *Elector) prove(ctx context.Context, term Term) (Fence, error) {
 	if term == 0 {
 		return noTerm, nil

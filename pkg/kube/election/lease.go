@@ -27,8 +27,7 @@ type lease struct {
 	writes *Writes
 	// sure is how long after sending a renewal no other server can have the Lease.
 	sure time.Duration
-	// renewed is when the last successful renewal was sent; 0 while the Lease is not
-	// held.
+	// renewed is when the last successful renewal was sent; 0 while the Lease is not held.
 	renewed atomic.Int64
 	// trouble is why the Lease could not be read or written the last time; nil: it could.
 	trouble atomic.Pointer[string]
@@ -149,8 +148,7 @@ func (l *lease) holder() string {
 	return ""
 }
 
-// RecordEvent implements resourcelock.Interface. It is called as soon as the Lease is
-// acquired.
+// RecordEvent implements resourcelock.Interface. It is called as soon as the Lease is acquired.
 func (l *lease) RecordEvent(event string) {
 	l.acquired = true
 	l.Interface.RecordEvent(event)
@@ -222,8 +220,7 @@ func (l *lease) resigns() bool {
 	}
 }
 
-// write renews or releases the Lease. It counts from before the request: when that was
-// carried out is not known.
+// write renews or releases the Lease. It counts from before the request: when that was carried out is not known.
 func (l *lease) write(
 	ctx context.Context, record resourcelock.LeaderElectionRecord,
 	do func(context.Context, resourcelock.LeaderElectionRecord) error,

@@ -19,8 +19,7 @@ import (
 // definition of LedgerTerm: its writes carry none.
 type Term int64
 
-// Annotate returns the annotations with the term; annotations may be nil, and are
-// changed.
+// Annotate returns the annotations with the term; annotations may be nil, and are changed.
 func (t Term) Annotate(annotations map[string]string) map[string]string {
 	if t == 0 {
 		return annotations
@@ -176,8 +175,7 @@ func (e *Elector) newTerm(term int64) *v1alpha1.LedgerTerm {
 	}
 }
 
-// notInstalled reports whether an answer says that the cluster has no definition of a
-// kind: such a 404 names no object.
+// notInstalled reports whether an answer says that the cluster has no definition of a kind: such a 404 names no object.
 func notInstalled(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {

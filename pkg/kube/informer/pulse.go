@@ -73,8 +73,7 @@ func (p *Pulse) Trouble() error {
 	return p.trouble
 }
 
-// Troubles says why kinds, by their plural names, cannot be read, and what to do about it; "" where none is in
-// trouble.
+// Troubles says why kinds, by their plural names, cannot be read, and what to do about it; "" where none is in trouble.
 func Troubles(troubles map[string]error) string {
 	var texts []string
 	for _, plural := range slices.Sorted(maps.Keys(troubles)) {

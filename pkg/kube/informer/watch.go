@@ -230,9 +230,8 @@ func (w *Watch) Get(key string) any {
 	return obj
 }
 
-// Run follows the objects until ctx ends. It calls present each time that the kind is installed and all
-// objects have been reported, and missing each time that it is not installed. Their ctx ends when
-// that changes. Either may be nil.
+// Run follows the objects until ctx ends. It calls present each time that the kind is installed and all objects have
+// been reported, and missing each time that it is not installed. Their ctx ends when that changes. Either may be nil.
 func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Context)) error {
 	if w.kind == nil {
 		w.follow(ctx, present)

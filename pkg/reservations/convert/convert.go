@@ -1,6 +1,5 @@
-// Package convert translates between Reservation objects and the ledger's slots,
-// and reads from an object what was granted to it. It is pure:
-// the controller, the REST API and the keeper of deleted pods' capacity share it.
+// Package convert translates between Reservation objects and the ledger's slots, and reads from an object what was
+// granted to it. It is pure: the controller, the REST API and the keeper of deleted pods' capacity share it.
 package convert
 
 import (
@@ -15,10 +14,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// MadeByLabel is on Reservations that the server made itself, with one of the
-// values below. Capacity is held in the ledger before such an object is created, so
-// it counts as available from its creation on. The label alone gives nothing: others
-// can write it, too.
+// MadeByLabel is on Reservations that the server made itself, with one of the values below. Capacity is held in the
+// ledger before such an object is created, so it counts as available from its creation on. The label alone gives
+// nothing: others can write it, too.
 const (
 	MadeByLabel = "globalreserve.io/made-by"
 	// MadeByReserve is the value for gangs reserved through /reserve.
@@ -37,18 +35,16 @@ func MadeByServer(rsv *v1alpha1.Reservation) bool {
 	}
 }
 
-// Granted reports whether an object says that its capacity was granted and has not
-// ended: by its status, or because the server made it and has written no status
-// yet. The policy globalreserve-records keeps others from writing either. Where that is missing this proves nothing. So
-// where capacity is given for it, the ledger decides like on anything new; only the gates are not asked again. Its
-// deadline may have passed; see Deadline.
+// Granted reports whether an object says that its capacity was granted and has not ended: by its status, or because the
+// server made it and has written no status yet. The policy globalreserve-records keeps others from writing either.
+// Where that is missing this proves nothing. So where capacity is given for it, the ledger decides like on anything
+// new; only the gates are not asked again. Its deadline may have passed; see Deadline.
 func Granted(rsv *v1alpha1.Reservation) bool {
 	return rsv.Status.Phase == v1alpha1.ReservationAvailable || (rsv.Status.Phase == "" && MadeByServer(rsv))
 }
 
-// Deadline returns when capacity that was granted expires, and zero where it never
-// does: status.expiresAt once that is written; before, for an object the server
-// made, its creation plus its ttl, rounded up to whole seconds as the API
+// Deadline returns when capacity that was granted expires, and zero where it never does: status.expiresAt once that is
+// written; before, for an object the server made, its creation plus its ttl, rounded up to whole seconds as the API
 // writes times. An object without a ttl has no deadline yet.
 func Deadline(rsv *v1alpha1.Reservation) time.Time {
 	switch ttl := rsv.Spec.TTL; {
@@ -71,11 +67,10 @@ func DeadlineAfter(from time.Time, ttl time.Duration) time.Time {
 	return at
 }
 
-// Slots returns what has to be asked of the ledger for the slots of an object,
-// in their order. A slot whose node the server is to choose has no Node yet.
-// Where the object names no priority it is 0: a caller that knows the slots' pods fills
-// in the priority of these. The deadline is as the object says it, by the wall clock. An error says what of the spec
-// can never be met.
+// Slots returns what has to be asked of the ledger for the slots of an object, in their order. A slot whose node the
+// server is to choose has no Node yet. Where the object names no priority it is 0: a caller that knows the slots' pods
+// fills in the priority of these. The deadline is as the object says it, by the wall clock. An error says what of the
+// spec can never be met.
 func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error) {
 	var priority int32
 	if rsv.Spec.Priority != nil {
@@ -113,9 +108,8 @@ func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error)
 	return result, nil
 }
 
-// GrantedSlots returns the slots of an object as it says that they were granted,
-// without the slots that are used up or given back. A slot whose spec names no
-// node is on that of its status; where that names none, the slot is left out.
+// GrantedSlots returns the slots of an object as it says that they were granted, without the slots that are used up or
+// given back. A slot whose spec names no node is on that of its status; where that names none, the slot is left out.
 func GrantedSlots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error) {
 	all, err := Slots(t, rsv)
 	if err != nil {
@@ -175,9 +169,8 @@ func objectSlot(t *resources.Table, h *ledger.Slot) v1alpha1.Slot {
 	return slot
 }
 
-// Object writes the slots of one reservation as the object the server creates
-// for them. ttl counts from its creation; the server's slots must get the
-// object's Deadline. madeBy is a value of MadeByLabel.
+// Object writes the slots of one reservation as the object the server creates for them. ttl counts from its creation;
+// the server's slots must get the object's Deadline. madeBy is a value of MadeByLabel.
 func Object(t *resources.Table, slots []ledger.Slot, ttl time.Duration, madeBy string) *v1alpha1.Reservation {
 	first, priority := &slots[0], slots[0].Priority
 	rsv := &v1alpha1.Reservation{

@@ -170,9 +170,8 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 	}
 }
 
-// rename moves the slot to the name that has the pod's UID in it. The new slot
-// is there before the old one goes: for a moment the capacity counts twice and
-// nobody can take it. While a pod is being bound with the slot, that has to wait.
+// rename moves the slot to the name that has the pod's UID in it. The new slot is there before the old one goes: for a
+// moment the capacity counts twice and nobody can take it. While a pod is being bound with the slot, that has to wait.
 func (k *Keeper) rename(t *task) error {
 	switch view, held := k.held(t); {
 	case !held:

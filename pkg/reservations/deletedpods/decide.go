@@ -18,8 +18,7 @@ const kindDeployment = "Deployment"
 type wish struct {
 	// ttls are the texts of the ttl annotations, the one that counts first.
 	ttls []string
-	// byDeployment: only the Deployment's annotation asks, which is to be looked
-	// at again.
+	// byDeployment: only the Deployment's annotation asks, which is to be looked at again.
 	byDeployment bool
 	godel        bool // asked for in the words of the Gödel scheduler
 }
@@ -71,9 +70,8 @@ func parseTTL(text string) (time.Duration, error) {
 	}
 }
 
-// chooseTTL returns how long capacity is kept: what the first ttl asks that can be
-// read and is allowed, else the default. complaints say what is wrong with those
-// before it.
+// chooseTTL returns how long capacity is kept: what the first ttl asks that can be read and is allowed, else the
+// default. complaints say what is wrong with those before it.
 func (k *Keeper) chooseTTL(scheduler string, ttls []string) (ttl time.Duration, complaints []string) {
 	for _, text := range ttls {
 		asked, err := parseTTL(text)
@@ -88,8 +86,7 @@ func (k *Keeper) chooseTTL(scheduler string, ttls []string) (ttl time.Duration, 
 	return ttl, complaints
 }
 
-// consumersOf says who may use the capacity of a pod; nil means only a pod of its
-// own name.
+// consumersOf says who may use the capacity of a pod; nil means only a pod of its own name.
 func consumersOf(pod *cluster.Pod) *v1alpha1.ConsumerSpec {
 	if index := pod.Index(); index != "" {
 		return &v1alpha1.ConsumerSpec{Index: index}

@@ -62,8 +62,7 @@ func (d *Deployments) run(ctx context.Context) {
 	_ = d.Watch.Run(ctx, func(context.Context) { d.listed.Open() }, nil)
 }
 
-// marks returns what the watch knows of a Deployment, nil where it has no
-// reservation annotations.
+// marks returns what the watch knows of a Deployment, nil where it has no reservation annotations.
 func (d *Deployments) marks(namespace, name string) *cluster.Annotations {
 	if deployment, ok := d.Watch.Get(namespace + "/" + name).(*metav1.PartialObjectMetadata); ok {
 		return cluster.ReadAnnotations(namespace, deployment.Annotations)
@@ -71,8 +70,7 @@ func (d *Deployments) marks(namespace, name string) *cluster.Annotations {
 	return nil
 }
 
-// live reads what the API server has of a Deployment. One that is gone has no
-// annotations.
+// live reads what the API server has of a Deployment. One that is gone has no annotations.
 func (d *Deployments) live(ctx context.Context, namespace, name string) (*cluster.Annotations, error) {
 	deployment, err := d.client.Resource(deployments).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {

@@ -19,9 +19,8 @@
 //	                                          earlier try made the object after all
 //	                 not known                tried again until the slot ends
 //
-// Until the object is there, the matcher knows of the slot from here, so that a pod which comes back at once finds
-// it. A slot that is used up before its object exists gets none: the annotation of the pod that used it is its
-// record.
+// Until the object is there, the matcher knows of the slot from here, so that a pod which comes back at once finds it.
+// A slot that is used up before its object exists gets none: the annotation of the pod that used it is its record.
 //
 //   - Only deletion keeps capacity: a pod that merely finished needs none any more. A pod that finishes while it is
 //     being deleted is deleted. One deleted for a pod of higher priority keeps none, or the other would never get it.

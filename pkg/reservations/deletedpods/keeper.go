@@ -22,8 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
-// slotName is the name of the one slot of a Reservation that keeps the capacity of a
-// deleted pod.
+// slotName is the name of the one slot of a Reservation that keeps the capacity of a deleted pod.
 const slotName = "deleted-pod"
 
 // podUIDAnnotation is on such a Reservation: the UID of the pod.
@@ -39,11 +38,9 @@ type Options struct {
 	Deployments *Deployments
 	// Policy says whether capacity is kept, and for how long.
 	Policy *policy.Store
-	// Serving reports whether Reservation objects can be created; while they
-	// cannot, no capacity is kept.
+	// Serving reports whether Reservation objects can be created; while they cannot, no capacity is kept.
 	Serving func() bool
-	// Taken reports whether there is a Reservation of a name already, as far as
-	// is known.
+	// Taken reports whether there is a Reservation of a name already, as far as is known.
 	Taken func(namespace, name string) bool
 	// Recorder gets Events on the deleted pods.
 	Recorder events.EventRecorder
@@ -69,8 +66,7 @@ const (
 	eventBurst      = 100
 )
 
-// task is a slot whose object is to be created. Only the worker that has its key
-// changes it.
+// task is a slot whose object is to be created. Only the worker that has its key changes it.
 type task struct {
 	pod   *cluster.Pod
 	slot  ledger.Slot
@@ -92,8 +88,7 @@ func New(o Options) *Keeper {
 	}
 }
 
-// Run watches Deployments and creates objects until ctx ends. Slots without an
-// object are lost with the process.
+// Run watches Deployments and creates objects until ctx ends. Slots without an object are lost with the process.
 func (k *Keeper) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -1,6 +1,5 @@
-// Package store reads and writes Reservation objects for callers that must know
-// whether a write was carried out. Every request is sent once, with a time limit
-// that the API server knows; apiwrite.Of reports what its answer says.
+// Package store reads and writes Reservation objects for callers that must know whether a write was carried out. Every
+// request is sent once, with a time limit that the API server knows; apiwrite.Of reports what its answer says.
 package store
 
 import (

@@ -41,8 +41,7 @@ func (c *cluster) fill(n int, prefix, cpu string) {
 	}
 }
 
-// deploy creates a Deployment with annotations of its own and of its pods, and waits until its pods
-// are bound.
+// deploy creates a Deployment with annotations of its own and of its pods, and waits until its pods are bound.
 func (c *cluster) deploy(name string, replicas int32, cpu string, own, ofPods map[string]string) {
 	c.T.Helper()
 	_, err := c.Client().AppsV1().Deployments(c.Namespace).Create(c.T.Context(), &appsv1.Deployment{

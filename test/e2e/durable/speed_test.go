@@ -142,8 +142,7 @@ func BenchmarkExpiry(b *testing.B) {
 		quantile(before, 50), quantile(before, 99), slices.Max(before), gone.Round(time.Millisecond), objects)
 }
 
-// alignDeadlines extends the ttl of all reservations so that they expire at the same moment, which it
-// returns.
+// alignDeadlines extends the ttl of all reservations so that they expire at the same moment, which it returns.
 func (c *cluster) alignDeadlines() time.Time {
 	c.T.Helper()
 	objects := c.ListReservations()

@@ -34,8 +34,7 @@ func TestReservedCapacityIsUsed(t *testing.T) {
 	c.RequireNeverOvercommitted()
 }
 
-// kube-scheduler's preemption works on a node that is full, and evicts nobody for capacity that others
-// have reserved.
+// kube-scheduler's preemption works on a node that is full, and evicts nobody for capacity that others have reserved.
 func TestPreemption(t *testing.T) {
 	c := newCluster(t, setup{nodes: 2, cpu: "4"})
 	c.CreatePriorityClass("low", 10, corev1.PreemptNever)

@@ -13,9 +13,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
-// A scheduler with the ledger in its process is suspended for longer than its lease lasts. Another one has
-// the lease by then and gives the capacity away; the first one wakes up with its ledger of before, must not
-// decide on it, and ends.
+// A scheduler with the ledger in its process is suspended for longer than its lease lasts. Another one has the lease by
+// then and gives the capacity away; the first one wakes up with its ledger of before, must not decide on it, and ends.
 func TestALedgerThatWasSuspended(t *testing.T) {
 	t.Parallel() // most of the time it waits for the end of the lease
 	c := newCluster(t, setup{nodes: 1, cpu: "4"})

@@ -67,8 +67,7 @@ func (c *cluster) get(name string) *v1alpha1.Reservation {
 	return rsv
 }
 
-// waitFor does what `kubectl wait --for=condition=...` does: it watches the object until the
-// condition is there.
+// waitFor does what `kubectl wait --for=condition=...` does: it watches the object until the condition is there.
 func (c *cluster) waitFor(name, condition string, status metav1.ConditionStatus) {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)

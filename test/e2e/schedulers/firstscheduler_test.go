@@ -45,8 +45,7 @@ func awaitBound(c *testbed.Cluster, pods int) map[string]bool {
 	return names
 }
 
-// The pods of examples/nginx.yaml are placed, those of others are left alone, and pods without capacity
-// wait for it.
+// The pods of examples/nginx.yaml are placed, those of others are left alone, and pods without capacity wait for it.
 func TestPlacesItsPods(t *testing.T) {
 	c := testbed.NewCluster(t, shared.StartT(t))
 	c.AddNodes(2, controlplane.NodeTemplate{})

@@ -64,8 +64,7 @@ func race(c *testbed.Cluster, prefix string) {
 	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
 }
 
-// settle waits for the end of a race. No node was ever overcommitted, all that fits is bound, and no gang
-// runs in part.
+// settle waits for the end of a race. No node was ever overcommitted, all that fits is bound, and no gang runs in part.
 func settle(c *testbed.Cluster) {
 	c.T.Helper()
 	limited, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)

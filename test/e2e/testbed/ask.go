@@ -120,8 +120,7 @@ func (c Caller) Get(ctx context.Context, path string, answer any) error {
 	return c.Call(ctx, http.MethodGet, path, nil, answer)
 }
 
-// TryBind asks for a bind, as a scheduler does, and returns why it is refused. An error means that no answer
-// came.
+// TryBind asks for a bind, as a scheduler does, and returns why it is refused. An error means that no answer came.
 func (c Caller) TryBind(ctx context.Context, pod *corev1.Pod, node string) (refusal string, err error) {
 	var answer extenderv1.ExtenderBindingResult
 	err = c.Post(ctx, BindPath, &extenderv1.ExtenderBindingArgs{

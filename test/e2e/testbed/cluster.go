@@ -200,8 +200,7 @@ func (c *Cluster) Eventually(condition func(t *assert.CollectT), what ...any) {
 	require.EventuallyWithT(c.T, condition, Soon, Poll, what...)
 }
 
-// RequireNeverOvercommitted fails if at any event a node had more bound than it offers, or a pod was bound
-// twice.
+// RequireNeverOvercommitted fails if at any event a node had more bound than it offers, or a pod was bound twice.
 func (c *Cluster) RequireNeverOvercommitted() {
 	c.T.Helper()
 	c.CatchUp()

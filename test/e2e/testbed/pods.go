@@ -186,8 +186,7 @@ func Refusal(pod *corev1.Pod) (message string) {
 // coarse time stamps it is measured by here.
 const backOff = 2 * time.Second
 
-// AwaitBackOffOver waits until no pod is left alone by its scheduler any more, as none is that has waited for
-// a while.
+// AwaitBackOffOver waits until no pod is left alone by its scheduler any more, as none is that has waited for a while.
 func (c *Cluster) AwaitBackOffOver() {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {

@@ -68,8 +68,7 @@ func File(t testing.TB, path ...string) string {
 	return file
 }
 
-// Program builds a program of examples/ and returns its file. It stays there: what did not change is not
-// built again.
+// Program builds a program of examples/ and returns its file. It stays there: what did not change is not built again.
 func Program(t testing.TB, example string) string {
 	t.Helper()
 	root := File(t)

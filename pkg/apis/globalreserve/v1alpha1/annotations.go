@@ -51,8 +51,7 @@ const (
 
 // The annotations of pods that are useful only together.
 const (
-	// GangAnnotation on a pod names the gang it is a member of: the pods of its namespace with the same
-	// value.
+	// GangAnnotation on a pod names the gang it is a member of: the pods of its namespace with the same value.
 	GangAnnotation = "globalreserve.io/gang"
 
 	// GangMinAnnotation on a pod says how many members the gang needs to be of use. Where members say

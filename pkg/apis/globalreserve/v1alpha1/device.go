@@ -58,8 +58,7 @@ type ExtendedResourceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeName is immutable: delete the device and create another"
 	NodeName string `json:"nodeName"`
 
-	// ResourceName is the resource the device is one of, with the domain of whoever defines it:
-	// nvidia.com/gpu.
+	// ResourceName is the resource the device is one of, with the domain of whoever defines it: nvidia.com/gpu.
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resourceName is immutable: delete the device and create another"

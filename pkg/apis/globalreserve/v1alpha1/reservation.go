@@ -61,10 +61,9 @@ type ReservationList struct {
 // All of it but the ttl is fixed at creation: what was promised is not changed behind the back of
 // whoever relies on it. Delete the reservation and create another instead.
 //
-// The rules compare values as they are written: 1000m is not "1", and 1 is not "1". Go clients rewrite
-// quantities, so change a Reservation by a patch, as kubectl does; an update of the whole object is
-// refused where a quantity was not written the way Go writes it. Comparing amounts is beyond what API
-// servers before 1.35 let a rule cost.
+// The rules compare values as they are written: 1000m is not "1", and 1 is not "1". Go clients rewrite quantities, so
+// change a Reservation by a patch, as kubectl does; an update of the whole object is refused where a quantity was not
+// written the way Go writes it. Comparing amounts is beyond what API servers before 1.35 let a rule cost.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.schedulerName) ? self.schedulerName : \"\") == (has(oldSelf.schedulerName) ? oldSelf.schedulerName : \"\")",message="schedulerName is immutable: delete the reservation and create another"
 // +kubebuilder:validation:XValidation:rule="has(self.priority) == has(oldSelf.priority) && (!has(self.priority) || self.priority == oldSelf.priority)",message="priority is immutable: delete the reservation and create another"
@@ -112,9 +111,8 @@ type ReservationSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocatePolicy is immutable: delete the reservation and create another"
 	AllocatePolicy AllocatePolicy `json:"allocatePolicy,omitempty"`
 
-	// Consumers says which pods of the Reservation's own namespace may use its slots. A slot that
-	// names a pod is for that pod alone, whatever stands here. Absent or empty: no other pod may, and
-	// the capacity is only kept free.
+	// Consumers says which pods of the Reservation's own namespace may use its slots. A slot that names a pod is for
+	// that pod alone, whatever stands here. Absent or empty: no other pod may, and the capacity is only kept free.
 	Consumers *ConsumerSpec `json:"consumers,omitempty"`
 
 	// Slots are the pieces of capacity, at least one and at most 1000, each on one node. They become
@@ -133,12 +131,10 @@ type ReservationSpec struct {
 type AllocatePolicy string
 
 const (
-	// AllocateOnce gives the slot to the first pod that uses it; what the pod does not need is
-	// released at once.
+	// AllocateOnce gives the slot to the first pod that uses it; what the pod does not need is released at once.
 	AllocateOnce AllocatePolicy = "Once"
 
-	// AllocateAligned lets several pods share the slot, each of which may use free capacity of the node
-	// beyond it.
+	// AllocateAligned lets several pods share the slot, each of which may use free capacity of the node beyond it.
 	AllocateAligned AllocatePolicy = "Aligned"
 
 	// AllocateRestricted lets several pods share the slot and nothing but the slot: of the resources
@@ -146,8 +142,7 @@ const (
 	AllocateRestricted AllocatePolicy = "Restricted"
 )
 
-// ConsumerSpec says which pods may use the slots. At most one way may be set. Pods of other
-// namespaces never match.
+// ConsumerSpec says which pods may use the slots. At most one way may be set. Pods of other namespaces never match.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.index), has(self.selector), has(self.controller), has(self.gang)].filter(way, way).size() <= 1",message="at most one of index, selector, controller and gang may be set"
 type ConsumerSpec struct {
@@ -156,8 +151,7 @@ type ConsumerSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	Index string `json:"index,omitempty"`
 
-	// Selector matches pods by their labels. An empty selector, {}, matches every pod of the
-	// namespace.
+	// Selector matches pods by their labels. An empty selector, {}, matches every pod of the namespace.
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
@@ -208,9 +202,8 @@ type Slot struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// NodeName is the node the capacity is on. Empty: the server chooses, by best fit among the nodes
-	// that nodeSelector selects and whose taints the slot tolerates. A Reservation that names a node
-	// that does not exist waits for it.
+	// NodeName is the node the capacity is on. Empty: the server chooses, by best fit among the nodes that nodeSelector
+	// selects and whose taints the slot tolerates. A Reservation that names a node that does not exist waits for it.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
 	NodeName string `json:"nodeName,omitempty"`
@@ -258,9 +251,8 @@ type Slot struct {
 
 // SlotDevices are devices that a slot keeps, in the words of an ExtendedResourceClaim's spec.
 type SlotDevices struct {
-	// ClaimName is the ExtendedResourceClaim, of the Reservation's namespace, that the devices are
-	// kept for. While they are kept no other pod can use that claim. Empty: for whichever claim the
-	// slot's pods have.
+	// ClaimName is the ExtendedResourceClaim, of the Reservation's namespace, that the devices are kept for. While they
+	// are kept no other pod can use that claim. Empty: for whichever claim the slot's pods have.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
 	ClaimName string `json:"claimName,omitempty"`

@@ -22,8 +22,7 @@ type ReservationStatus struct {
 	// of the others, "node-7 +3". It is for people; programs read slots.
 	NodeName string `json:"nodeName,omitempty"`
 
-	// Consumed says how many slots pods use, of how many: "2/3". It is for people; programs read
-	// slots.
+	// Consumed says how many slots pods use, of how many: "2/3". It is for people; programs read slots.
 	Consumed string `json:"consumed,omitempty"`
 
 	// AvailableAt is when all slots were held, to the whole second. The TTL counts from here.
@@ -44,8 +43,7 @@ type ReservationStatus struct {
 	Slots []SlotStatus `json:"slots,omitempty"`
 }
 
-// ReservationPhase sums up where a Reservation stands. Succeeded, Expired, Failed and Preempted are
-// final.
+// ReservationPhase sums up where a Reservation stands. Succeeded, Expired, Failed and Preempted are final.
 //
 // +kubebuilder:validation:Enum=Pending;Available;Succeeded;Expired;Failed;Preempted
 type ReservationPhase string
@@ -104,8 +102,7 @@ type SlotStatus struct {
 	// NodeName is the node of the slot: the one of the spec, or the one the server chose.
 	NodeName string `json:"nodeName,omitempty"`
 
-	// NodeUID is the UID of that node when it was taken. A node of the same name and another UID is
-	// another machine.
+	// NodeUID is the UID of that node when it was taken. A node of the same name and another UID is another machine.
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
 	// State says what became of the capacity. Reserved: it is kept, and no pod uses it. Consumed: a pod uses it.

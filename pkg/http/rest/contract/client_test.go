@@ -80,8 +80,7 @@ func TestAnswerThatIsAlwaysLost(t *testing.T) {
 	assert.Equal(t, 1, s.allocations())
 }
 
-// One connection serves all requests that come one after the other, also after
-// answers of no use.
+// One connection serves all requests that come one after the other, also after answers of no use.
 func TestConnectionIsReused(t *testing.T) {
 	s := newSystem(t)
 	server := httptest.NewUnstartedServer(s.handler)

@@ -272,8 +272,7 @@ func (s *servers) writeEntry(ctx context.Context) error {
 	})
 }
 
-// isStale reports whether an entry has said the same for too long, by this server's clock: those of others may
-// differ.
+// isStale reports whether an entry has said the same for too long, by this server's clock: those of others may differ.
 func (s *servers) isStale(one *v1alpha1.LedgerServer) bool {
 	last, known := s.renewed[one.Name]
 	if !known || !last.said.Equal(&one.Renewed) {

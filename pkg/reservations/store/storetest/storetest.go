@@ -1,6 +1,5 @@
-// Package storetest is an API server that has nothing but Reservations, for tests: it
-// keeps them in memory, and a test sets beforehand what becomes of each request. It
-// needs no network, so it may be used in a bubble of testing/synctest.
+// Package storetest is an API server that has nothing but Reservations, for tests: it keeps them in memory, and a test
+// sets beforehand what becomes of each request. It needs no network, so it may be used in a bubble of testing/synctest.
 package storetest
 
 import (
