@@ -129,7 +129,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.IgnoredResources, "ignored-resources", o.IgnoredResources,
 		"extended resources the ledger does not count")
 	fs.BoolVar(&o.Observe, "observe", o.Observe,
-		"decide nothing and refuse nothing: carry out the binds that schedulers ask for, and tell by /v1/refusals and the "+
+		"decide nothing and refuse nothing: carry out the binds that schedulers ask for, and report by /v1/refusals and the "+
 			"metric globalreserve_observed_conflicts_total which of them overcommit a node; the server takes part in no "+
 			"election and writes nothing else")
 	fs.StringVar(&o.PolicyFile, "policy-file", o.PolicyFile, "path of the policy file; it is read again when it changes")

@@ -51,7 +51,7 @@ func (o *SecureOptions) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Port, "secure-port", o.Port,
 		"port to serve TLS on, where there is a --tls-cert-file; 0 chooses a free one")
 	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
-		"path of the authorities, in PEM, whose client certificates tell who a caller is over TLS, as tokens of the "+
+		"path of the authorities, in PEM, whose client certificates name callers over TLS, as tokens of the "+
 			"cluster do; what callers may do is asked of the API server; the file is read again when it changes")
 	fs.StringSliceVar(&o.AdmissionClients, "admission-client-names", o.AdmissionClients,
 		"names of the callers that may call the admission webhook, which are the API server's; without it nobody may; "+

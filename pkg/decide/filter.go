@@ -42,6 +42,8 @@ type Advice struct {
 	Revision uint64
 	// Known says that the pod is the API server's: it may be remembered.
 	Known bool
+	// Nominated is the node that the scheduler's copy of the pod is nominated for, or "".
+	Nominated string
 	// TryAgain says that the pod was refused for now and is to be woken at once.
 	TryAgain bool
 	// Limit is the limit that keeps the pod from all nodes, so that no new node would help it. It is Fits where there is
@@ -78,15 +80,12 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	case err != nil:
 		return nil, err
 	}
-	advice := &Advice{Pod: pod, Known: known, Revision: a.o.Ledger.Revision()}
+	advice := &Advice{Pod: pod, Known: known, Nominated: q.Nominated, Revision: a.o.Ledger.Revision()}
 	placement := a.o.Question.For(pod, "")
 	if advice.Refused = a.o.Ledger.Pass(&placement); gates.IsNotReady(advice.Refused) {
 		return nil, advice.Refused
 	} else if advice.Refused != nil {
 		return advice, nil
-	}
-	if known { // callers may make up others
-		a.o.Waiting.Asks(pod.Scheduler, pod.Caller)
 	}
 	if known && pod.Gang != nil {
 		if reason := a.gangs.advise(pod); reason != ledger.Fits {
@@ -100,9 +99,6 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	advice.Verdicts = s.verdicts
 	if known && a.o.Ledger.HasSlots() {
 		a.useSlots(advice, &placement, q.Nominated, offered, s)
-	}
-	if known && !advice.ComesBack && !fitsAny(s.verdicts) {
-		a.o.Waiting.SearchLater(pod, q.Nominated, len(offered))
 	}
 	if pod.Gang == nil && !advice.ComesBack && !advice.TryAgain && a.o.Policy.Current().Autoscaling.HoldBackPods {
 		advice.Limit = limitOf(s.verdicts)

@@ -53,9 +53,14 @@ func (a *Arbiter) Filtered(ctx context.Context, advice *Advice, offered []string
 	if fit == 0 {
 		a.filterRefused(ctx, advice, offered)
 	}
+	if !advice.Known {
+		return fit // callers may make such pods up
+	}
+	a.o.Waiting.Asks(pod.Scheduler, pod.Caller)
+	if fit == 0 && !advice.ComesBack {
+		a.o.Waiting.SearchLater(pod, advice.Nominated, len(offered))
+	}
 	switch {
-	case !advice.Known:
-		return fit
 	case advice.TryAgain:
 		a.o.Waiting.Wake(pod)
 	case wakes && !advice.ComesBack:
@@ -132,7 +137,7 @@ func (a *Arbiter) explainFilter(r *requeue.Refusal, pod *cluster.Pod, offered []
 	placement := a.o.Question.For(pod, "")
 	switch reason := r.Rejection.Reason; {
 	case ofGang(reason):
-		r.Message = "the gang of the pod cannot start now: GET /v1/gangs tells what it waits for"
+		r.Message = "the gang of the pod cannot start now: GET /v1/gangs says what it waits for"
 	case reason == ledger.AllocatedElsewhere:
 		if node, ok := a.o.Ledger.HomeOf(pod.Ref); ok {
 			r.Rejection.AllocatedOn = node

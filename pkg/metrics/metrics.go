@@ -79,7 +79,7 @@ func New() *Metrics {
 	m.timeToBind = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "time_to_bind_seconds",
 		Help: "Time from a pod's creation to when it was seen bound, to the second, by scheduler. The server that decides " +
-			"tells.", Buckets: timeToBindBuckets,
+			"reports it.", Buckets: timeToBindBuckets,
 	}, []string{"scheduler"})
 	m.decisions = m.counterVec("decisions_total",
 		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
@@ -143,7 +143,7 @@ func (m *Metrics) addDrift() {
 	m.drift = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "ledger_drift",
 		Help: "Differences between the ledger and the cluster found by the last comparison, by kind. One that stays could " +
-			"not be repaired; the log tells of each.",
+			"not be repaired; the log has each.",
 	}, []string{"kind"})
 	m.driftFound = m.counterVec("ledger_drift_found_total",
 		"Differences between the ledger and the cluster found by all comparisons, by kind.", "kind")

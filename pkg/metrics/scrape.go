@@ -111,7 +111,7 @@ func (m *Metrics) RegisterWatches(ages func() map[string]time.Duration) {
 // together. It must be called once.
 func (m *Metrics) RegisterGangs(states func() map[string]int, half func() time.Duration) {
 	gangs := gauges("gangs",
-		"Gangs, by state: Incomplete, Waiting, Starting, Short or Whole. The server that decides tells.", "state")
+		"Gangs, by state: Incomplete, Waiting, Starting, Short or Whole. The server that decides reports it.", "state")
 	m.register(func(s sums) {
 		for state, count := range states() {
 			s.add(gangs, float64(count), state)

@@ -28,7 +28,7 @@ type Totals struct {
 func (m *Metrics) RegisterTotals(t Totals) {
 	m.registerCapacity(t.Capacity)
 	pending := gauges("pending_pods", "Pods that were refused capacity and have no node since, by scheduler and the "+
-		"reason of the last refusal. The server that decides tells.", "scheduler", "reason")
+		"reason of the last refusal. The server that decides reports it.", "scheduler", "reason")
 	m.register(func(s sums) {
 		for of, pods := range t.Pending() {
 			s.add(pending, float64(pods), m.schedulers.value(of.Scheduler), of.Reason)

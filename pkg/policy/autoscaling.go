@@ -22,7 +22,7 @@ const (
 	maxParameters, maxParameter = 100, 255
 )
 
-// Autoscaling says what cluster autoscalers are told.
+// Autoscaling is what the server writes for cluster autoscalers.
 type Autoscaling struct {
 	// ProtectNodes has nodes annotated, against being removed, that reservations keep capacity on which no pod uses.
 	// Default: true.

@@ -49,7 +49,7 @@ type Policy struct {
 	Prioritize Prioritize `json:"prioritize"`
 	// Gangs says which pods are useful only together.
 	Gangs Gangs `json:"gangs"`
-	// Autoscaling says what cluster autoscalers are told.
+	// Autoscaling is what the server writes for cluster autoscalers.
 	Autoscaling Autoscaling `json:"autoscaling"`
 }
 
