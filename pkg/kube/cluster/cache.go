@@ -21,6 +21,7 @@ type Cache struct {
 	log     logrus.FieldLogger
 
 	podWatch, nodeWatch watched
+	gaps                chan struct{} // a full state came after a gap in a watch
 
 	// apply is held while one object's change goes to the stores and to the
 	// ledger. Under it the change is in both or in neither.
@@ -34,7 +35,7 @@ type Cache struct {
 func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 	c := &Cache{
 		ledger: l, reader: Reader{Table: l.Table(), Gangs: o.Gangs}, options: o, log: o.Logger,
-		Pods: NewPods(), Nodes: NewNodes(), dra: newDRAOffers(),
+		Pods: NewPods(), Nodes: NewNodes(), dra: newDRAOffers(), gaps: make(chan struct{}, 1),
 	}
 	c.podWatch.follow("pods", c.podSource(client), &c.reached)
 	c.nodeWatch.follow("nodes", c.nodeSource(client), &reached{})
@@ -77,6 +78,10 @@ func (c *Cache) replaced(kind *watched, objects int, since uint64) {
 	kind.objects.Store(int64(objects))
 	if kind.synced.IsOpen() {
 		c.options.OnCatchUp(since)
+		select {
+		case c.gaps <- struct{}{}:
+		default:
+		}
 	}
 	kind.synced.Open()
 }

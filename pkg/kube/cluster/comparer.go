@@ -79,9 +79,10 @@ func NewComparer(c *Cache, client kubernetes.Interface, o ComparerOptions) *Comp
 	}
 }
 
-// Run looks until ctx ends. Looks before the cache is synced are left out.
+// Run looks until ctx ends, also after each gap in a watch. Looks before the cache is synced are left out.
 func (c *Comparer) Run(ctx context.Context) error {
 	looks, lists := time.NewTicker(c.options.Interval), time.NewTicker(c.options.LiveInterval)
+	var again <-chan time.Time
 	defer looks.Stop()
 	defer lists.Stop()
 	for {
@@ -90,11 +91,15 @@ func (c *Comparer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-looks.C:
+		case <-again:
+		case <-c.cache.gaps: // of a pod that was made, bound and deleted meanwhile the watch never shows anything
+			again = time.After(grace)
 		case <-lists.C:
 			live = true
 		}
 		if err := c.look(ctx, live); err != nil && ctx.Err() == nil {
-			c.log.WithError(err).Warn("the ledger could not be compared with the API server; trying again at the next look")
+			c.log.WithError(err).Warn("the ledger could not be compared with the API server; trying again soon")
+			again = time.After(grace)
 		}
 	}
 }

@@ -112,3 +112,22 @@ func TestComparerLooksOnItsClock(t *testing.T) {
 		assert.Equal(t, 11, looks)
 	})
 }
+
+// Of a pod that was made, bound and deleted while no watch was there no list shows anything.
+func TestComparerLooksAfterAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Comparer.options.Interval, w.Comparer.options.LiveInterval, w.now = 24*time.Hour, 24*time.Hour, time.Now
+		defer background.Run(t, w.Comparer.Run)()
+		w.confirmed(t, aPod("gone", 25), "n2")
+		pass(time.Minute)
+		assert.Equal(t, "Bound n2", w.allocationIs("gone"))
+		var all []any
+		for _, p := range w.allPods() {
+			all = append(all, p)
+		}
+		require.NoError(t, w.podSink().Replace(all, "30"))
+		pass(grace + time.Second)
+		assert.Equal(t, "none", w.allocationIs("gone"))
+	})
+}
