@@ -46,8 +46,9 @@ type judge struct {
 	// quota is that of the namespace, ofSchedulers what those may use, by name, and ofReservations what may be kept.
 	quota, ofReservations limits
 	ofSchedulers          map[string]limits
-	term                  int64 // the latest of a Binding that was carried out
-	bound                 int   // pods
+	term                  int64     // the latest of a Binding that was carried out
+	tookOver              time.Time // when the server that decides did
+	bound                 int       // pods
 }
 
 // nodeRecord is what a node had to give, and since when.
@@ -147,6 +148,9 @@ func (j *judge) observeLedgerTerm(before, after *v1alpha1.LedgerTerm) {
 		return
 	}
 	same := before.Spec.Leader == after.Spec.Leader
+	if !same {
+		j.tookOver = time.Now()
+	}
 	if after.Spec.Term < before.Spec.Term || !same && after.Spec.Term == before.Spec.Term {
 		j.cluster.fail("server %s takes over in term %d, after server %s decided in term %d", after.Spec.Leader,
 			after.Spec.Term, before.Spec.Leader, before.Spec.Term)
