@@ -27,7 +27,7 @@ type Options struct {
 	Port int
 	// AllowInsecureHTTP permits a BindAddress that is not loopback.
 	AllowInsecureHTTP bool
-	// HostNames are names that clients on loopback have for the server, notes localhost.
+	// HostNames are names that clients on loopback have for the server, besides localhost.
 	HostNames []string
 	// HealthAddress is an address and port for probes and metrics alone. Empty: they are on the other ports only.
 	HealthAddress string
@@ -102,7 +102,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"IP address to serve plain HTTP on, where everybody who reaches it may do everything; empty for none")
 	fs.IntVar(&o.Port, "port", o.Port, "port to serve plain HTTP on; 0 chooses a free one")
 	fs.StringSliceVar(&o.HostNames, "host-names", o.HostNames,
-		"names, notes localhost, that clients on loopback have for the server over plain HTTP; requests for others are "+
+		"names, besides localhost, that clients on loopback have for the server over plain HTTP; requests for others are "+
 			"refused, since a web site can have its name point to loopback")
 	fs.StringVar(&o.HealthAddress, "health-address", o.HealthAddress,
 		"address to serve probes and metrics on, over plain HTTP, apart from what decides, such as :23459; empty: on the "+

@@ -175,7 +175,8 @@ func TestFilterSendsPodThatASampleRefuses(t *testing.T) {
 		}
 		q := w.query(p, 0, small)
 		q.Nominated = tt.nominated
-		w.reasons(q, offered...)
+		advice, _ := w.reasons(q, offered...)
+		w.Filtered(t.Context(), advice, offered)
 		pass(time.Second)
 		assert.Equal(t, tt.want, w.writes.Nominated("p"))
 		if tt.want == "" {

@@ -24,7 +24,7 @@ type Document struct {
 
 // Read returns the document of the source tree.
 var Read = sync.OnceValues(func() (*Document, error) {
-	content, err := controlplane.ReadFile("pkg", "server", "rest", "openapi.yaml")
+	content, err := controlplane.ReadFile("pkg", "http", "rest", "openapi.yaml")
 	if err != nil {
 		return nil, err
 	}
