@@ -91,7 +91,7 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	given := map[string]bool{}
-	for reason := ledger.NodeUnknown; reason <= ledger.GangWaits; reason++ {
+	for reason := ledger.NodeUnknown; reason < ledger.NumReasons; reason++ {
 		given[reason.String()] = true
 	}
 	inspectProduct(t, func(node ast.Node) {

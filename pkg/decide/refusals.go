@@ -86,7 +86,7 @@ func (a *Arbiter) filterRefused(ctx context.Context, advice *Advice, offered []s
 		}
 		return
 	}
-	if len(advice.Verdicts) > 0 && (!advice.ComesBack || ofGang(advice.Verdicts[0].Reason)) {
+	if len(advice.Verdicts) > 0 && (!advice.ComesBack || advice.Verdicts[0].Reason.OfGang()) {
 		a.refuseNodes(r, advice.Pod, advice.Verdicts, offered)
 	}
 }
@@ -136,7 +136,7 @@ func (a *Arbiter) ObjectRefused(asked *ledger.Slot, said *ledger.Rejection, why 
 func (a *Arbiter) explainFilter(r *requeue.Refusal, pod *cluster.Pod, offered []string) {
 	placement := a.o.Question.For(pod, "")
 	switch reason := r.Rejection.Reason; {
-	case ofGang(reason):
+	case reason.OfGang():
 		r.Message = "the gang of the pod cannot start now: GET /v1/gangs says what it waits for"
 	case reason == ledger.AllocatedElsewhere:
 		if node, ok := a.o.Ledger.HomeOf(pod.Ref); ok {
@@ -151,10 +151,6 @@ func (a *Arbiter) explainFilter(r *requeue.Refusal, pod *cluster.Pod, offered []
 			r.Rejection = *nearest
 		}
 	}
-}
-
-func ofGang(reason ledger.Reason) bool {
-	return reason == ledger.GangUnplaced || reason == ledger.GangIncomplete || reason == ledger.GangWaits
 }
 
 // bindRefused remembers that a flight was refused, if it was.

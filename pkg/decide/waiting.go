@@ -85,7 +85,7 @@ func (a *Arbiter) waitsFor(e *Explanation, last *requeue.Refusal) WaitsFor {
 		return ForServer
 	case reason == gates.Reason:
 		return ForPermission
-	case ofGang(last.Rejection.Reason):
+	case last.Rejection.Reason.OfGang():
 		return ForGang
 	case e.State != statePending || e.Slot.Name != "":
 		return ForReservation

@@ -23,7 +23,7 @@ func (l Observer) ObserveNode(o NodeObservation) bool {
 	for _, a := range o.Allocatable {
 		allocatable[a.Column] = a.Value
 	}
-	kind := NodeUpdated
+	kind := NodeUpdated // a field that is not compared here never reaches readers of the journal
 	if l.flags[i] == flags && n.uid == o.UID && sameRow(n.allocatable, allocatable) && slices.Equal(n.dra, o.DRA) {
 		if maps.Equal(n.labels, o.Labels) {
 			return false

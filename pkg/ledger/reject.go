@@ -169,8 +169,10 @@ func (r *Rejection) Message() string {
 			r.Pod, r.Node, r.Requested, r.Free, r.detailText())
 	case GangIncomplete, GangWaits:
 		return fmt.Sprintf("pod %s is not bound without its gang: %s", r.Pod, r.Detail)
-	default:
+	case Fits:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)
+	default:
+		return fmt.Sprintf("%s is refused on node %q: %s", r.subject(), r.Node, r.Reason)
 	}
 }
 

@@ -170,10 +170,10 @@ const (
 	GangUnplaced                // there is no capacity for as many others of the pod's gang as it needs at least
 	GangIncomplete              // too few pods of its gang exist, or it is not known how many it needs
 	GangWaits                   // another gang that could start now comes first
-	numReasons
+	NumReasons                  // how many there are
 )
 
-var reasonNames = [numReasons]string{
+var reasonNames = [NumReasons]string{
 	"Fits", "NodeUnknown", "NodeUnschedulable", "InsufficientResource", "HostPortConflict", "AntiAffinity",
 	"AllocatedElsewhere", "PodGone", "NotOwner", "BindInFlight", "PodAllocated", "SlotExists",
 	"InsufficientDevices", "DeviceClaimInUse", "DeviceClaimUnusable",

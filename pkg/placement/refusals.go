@@ -18,7 +18,7 @@ type Refusal struct {
 // Refusals has an entry for every reason a node can have. Only a lack of something that pods use up on the node can be
 // mended by evicting pods. The in-tree plugins make the same difference (NodeResourcesFit and NodePorts against
 // NodeUnschedulable).
-var Refusals = [ledger.GangWaits + 1]Refusal{
+var Refusals = [ledger.NumReasons]Refusal{
 	ledger.InsufficientResource: {Text: "GlobalReserve: not enough capacity left on the node", Wakes: true},
 	ledger.HostPortConflict:     {Text: "GlobalReserve: a host port is taken on the node", Wakes: true},
 	ledger.AntiAffinity:         {Text: "GlobalReserve: required anti-affinity keeps the pod from the node", Wakes: true},

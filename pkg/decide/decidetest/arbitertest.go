@@ -119,7 +119,7 @@ func (w *World) New(t testing.TB, change func(*decide.Options)) *decide.Arbiter 
 	return decide.New(o)
 }
 
-// NewReserve returns what decides on gangs beside an Arbiter that New has made. It is stopped by the caller. change is as
+// NewReserve returns what decides on /reserve beside an Arbiter that New has made. The caller stops it. change is as
 // in New.
 func (w *World) NewReserve(t testing.TB, a *decide.Arbiter, change func(*reserve.Options)) *reserve.Arbiter {
 	t.Helper()

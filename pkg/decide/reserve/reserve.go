@@ -372,7 +372,7 @@ func merge(placements []ledger.Placement, screened []Refusal, rejections []ledge
 	return all
 }
 
-// held returns the placements that were not refused, with the pod and the node alone.
+// kept returns the placements that were not refused, with the pod and the node alone.
 func kept(placements []ledger.Placement, refusals []Refusal) []ledger.Placement {
 	kept := keep(placements, refusals)
 	list := make([]ledger.Placement, len(kept))

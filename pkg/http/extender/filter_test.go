@@ -284,7 +284,7 @@ func assertMap(t testing.TB, want, got extenderv1.FailedNodesMap) {
 // TestReasonsAreComplete: every verdict filter can meet has a text of its own.
 func TestReasonsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
-	for reason := ledger.NodeUnknown; reason <= ledger.GangWaits; reason++ {
+	for reason := ledger.NodeUnknown; reason < ledger.NumReasons; reason++ {
 		if reason > ledger.PodGone && reason < ledger.InsufficientDevices {
 			continue // of other integration paths
 		}
@@ -293,7 +293,7 @@ func TestReasonsAreComplete(t *testing.T) {
 		assert.False(t, seen[text], "%s has the text of another", reason)
 		seen[text] = true
 	}
-	assert.Len(t, placement.Refusals, int(ledger.GangWaits)+1)
+	assert.Len(t, placement.Refusals, int(ledger.NumReasons))
 }
 
 // TestCopyOfAPod: where the API server has the pod, the copy in a request says no more than a version, of which the

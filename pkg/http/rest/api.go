@@ -25,7 +25,7 @@ import (
 // Options are what an API works with. All fields are required but Limits.
 type Options struct {
 	Arbiter *decide.Arbiter
-	// Gangs decides on /reserve, /unreserve and /v1/whatif.
+	// Reserve decides on /reserve, /unreserve and /v1/whatif.
 	Reserve *reserve.Arbiter
 	Waiting *requeue.Pods
 	Ledger  ledger.Reader

@@ -24,6 +24,7 @@
 //
 // The object's name makes all of that repeatable (pkg/decide/reserve).
 //
-// What may be touched: a field or route added here must be added to openapi.yaml; a test compares both. Bounds on
+// What may be touched: a field or route added here must be added to openapi.yaml; a test compares both. A field of a
+// node also goes into reserver.WatchedNode (watch.go), or the live page's map never has it. Bounds on
 // what a client may send are in limits.go.
 package rest

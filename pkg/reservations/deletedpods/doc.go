@@ -1,7 +1,7 @@
 // Package deletedpods keeps the capacity of deleted pods for the pods that come back in their place: the workflow of
 // the Gödel scheduler. docs/reservations.md has the annotations that ask for it.
 //
-//   - decide.go       which pods' capacity is kept, for whom and for how long; pure
+//   - wish.go         which pods' capacity is kept, for whom and for how long; pure
 //   - keeper.go       the Keeper: called when a pod goes, it makes the slot
 //   - missed.go       what ends while another server decides, or none
 //   - create.go       the workers that write the Reservation objects

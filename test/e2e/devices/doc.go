@@ -14,7 +14,7 @@ What lives where:
   - walk_test.go     both setups of examples/extended-resources, and a server that is killed there
   - readme_test.go   the commands of its README, as they are written there
 
-How claims are resolved, and what becomes of binds that are lost and of servers that start, is in pkg/extendeddevices and
+How claims are resolved, and what becomes of lost binds and of servers that start, is in pkg/extendeddevices and
 pkg/decide. That all of it at once gives no device twice is in test/sim.
 */
 package devices
