@@ -43,6 +43,7 @@ type judge struct {
 	devices        map[string]*deviceRecord           // by node/ID
 	told           map[types.UID][]string             // the devices of pods, as they were told with their binding
 	used           map[types.UID]map[string]types.UID // which pods have used the slots of Reservations
+	early          map[types.UID]bool                 // pods that did so before that was available, by its status
 	// quota is that of the namespace, ofSchedulers what those may use, by name, and ofReservations what may be kept.
 	quota, ofReservations limits
 	ofSchedulers          map[string]limits
@@ -78,6 +79,7 @@ func newJudge(c *Cluster) *judge {
 	return &judge{
 		cluster: c, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*nodeRecord{}, gone: map[types.UID]bool{},
 		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]types.UID{},
+		early:  map[types.UID]bool{},
 		former: map[string]*promise{}, doubtful: map[types.UID]bool{}, crewRecords: map[string]*crewRecord{},
 		crewAsked: map[string]bool{},
 		podGroups: map[string]*groupRecord{}, defined: map[*groupKind]time.Time{},

@@ -186,6 +186,7 @@ func (j *judge) use(pod *v1.Pod) {
 		of := pod.Annotations[v1alpha1.MatchedReservationUIDAnnotation]
 		if len(name) == 3 && p.object.Namespace == name[0] && p.object.Name == name[1] && (of == "" || of == string(uid)) {
 			j.judgeUser(p, name[2], pod)
+			j.early[pod.UID] = p.object.Labels[madeBy] == "" && p.object.Status.Phase != v1alpha1.ReservationAvailable
 			if j.used[uid] == nil {
 				j.used[uid] = map[string]types.UID{}
 			}
@@ -195,14 +196,16 @@ func (j *judge) use(pod *v1.Pod) {
 }
 
 // judgeUser looks whether a slot is free, on the node of a pod, and for it. Where another pod has used it and is over
-// no server may have seen that.
+// no server may have seen that. A pod that used it before the status of a user's Reservation said that it is available
+// does not count where another server takes over: that one keeps the Reservation anew.
 func (j *judge) judgeUser(p *promise, slot string, pod *v1.Pod) {
 	at := slices.IndexFunc(p.object.Spec.Slots, func(s v1alpha1.Slot) bool { return s.Name == slot })
 	if at < 0 {
 		j.cluster.fail("pod %s uses slot %s of reservation %s, which it does not have", pod.Name, slot, p.object.Name)
 		return
 	}
-	if other := j.pods[j.used[p.object.UID][slot]]; other != nil && other.UID != pod.UID && !ended(other) {
+	other := j.pods[j.used[p.object.UID][slot]]
+	if other != nil && other.UID != pod.UID && !ended(other) && !j.early[other.UID] {
 		j.cluster.fail("pods %s and %s use slot %s of reservation %s both", pod.Name, other.Name, slot, p.object.Name)
 	}
 	s := &p.object.Spec.Slots[at]

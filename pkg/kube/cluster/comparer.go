@@ -79,27 +79,33 @@ func NewComparer(c *Cache, client kubernetes.Interface, o ComparerOptions) *Comp
 	}
 }
 
-// Run looks until ctx ends, also after each gap in a watch. Looks before the cache is synced are left out.
+// Run looks until ctx ends. Looks before the cache is synced are left out. Of a pod that was made, bound and deleted
+// in a gap of the watch no watch and no list shows anything: after a gap there are two more looks, in which such a pod
+// is suspected and judged.
 func (c *Comparer) Run(ctx context.Context) error {
 	looks, lists := time.NewTicker(c.options.Interval), time.NewTicker(c.options.LiveInterval)
-	var again <-chan time.Time
 	defer looks.Stop()
 	defer lists.Stop()
+	gaps, second := c.cache.gaps, (<-chan time.Time)(nil) // one of them is nil
 	for {
-		live := false
+		live, gap, judges := false, false, false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-looks.C:
-		case <-again:
-		case <-c.cache.gaps: // of a pod that was made, bound and deleted meanwhile the watch never shows anything
-			again = time.After(grace)
 		case <-lists.C:
 			live = true
+		case <-gaps:
+			gap = true
+		case <-second:
+			gaps, second, judges = c.cache.gaps, nil, true
 		}
-		if err := c.look(ctx, live); err != nil && ctx.Err() == nil {
-			c.log.WithError(err).Warn("the ledger could not be compared with the API server; trying again soon")
-			again = time.After(grace)
+		err := c.look(ctx, live)
+		if err != nil && ctx.Err() == nil {
+			c.log.WithError(err).Warn("the ledger could not be compared with the API server; trying again at the next look")
+		}
+		if gap || judges && err != nil {
+			gaps, second = nil, time.After(grace+time.Second)
 		}
 	}
 }

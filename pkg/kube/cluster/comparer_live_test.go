@@ -127,7 +127,7 @@ func TestComparerLooksAfterAGap(t *testing.T) {
 			all = append(all, p)
 		}
 		require.NoError(t, w.podSink().Replace(all, "30"))
-		pass(grace + time.Second)
+		pass(grace + 2*time.Second)
 		assert.Equal(t, "none", w.allocationIs("gone"))
 	})
 }
