@@ -79,7 +79,7 @@ func (a *App) build(clients Clients) (err error) {
 	}
 	a.objects = store.New(clients.Reservations, a.elector.Term(), a.elector.Writes())
 	a.health = &health{
-		synced: a.synced, troubles: a.troubles, leads: a.leads, observes: o.Observe, fence: a.elector.Fence,
+		synced: a.synced, troubles: a.troubles, notLeading: a.notLeading, observes: o.Observe, fence: a.elector.Fence,
 		unreachable: a.unreachable, metrics: a.metrics, notes: a.notes,
 	}
 	a.intake = httpjson.NewIntake(requestMemory, auth.Share)

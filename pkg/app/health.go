@@ -18,11 +18,11 @@ import (
 type health struct {
 	synced func() bool
 	// troubles says why something cannot be read, and what to do about it, or "".
-	troubles func() string
-	observes bool                   // it decides nothing
-	leads    func() string          // why this server is not the one that decides, or ""
-	stale    atomic.Pointer[string] // the kinds whose latest news is too old to decide on; nil or empty: none
-	fence    func() (fence election.Fence, known bool)
+	troubles   func() string
+	observes   bool                   // it decides nothing
+	notLeading func() string          // why this server is not the one that decides, or ""
+	stale      atomic.Pointer[string] // the kinds whose latest news is too old to decide on; nil or empty: none
+	fence      func() (fence election.Fence, known bool)
 	// unreachable says why the server that decides cannot be asked from here, or "".
 	unreachable func() string
 	// notes returns lines, each after a line break, about trouble that does not keep the server from deciding.
@@ -37,7 +37,7 @@ func (h *health) ready() string {
 	switch {
 	case h.stopping.Load():
 		return "the server is stopping; ask again in a moment"
-	case h.leads() != "" && h.unreachable() == "":
+	case h.notLeading() != "" && h.unreachable() == "":
 		return ""
 	default:
 		return h.undecided()
@@ -47,7 +47,7 @@ func (h *health) ready() string {
 // undecided returns "" once the account can be decided on, else why not. A
 // stopping server goes on: those who ask have been routed to it already.
 func (h *health) undecided() string {
-	if why := h.leads(); why != "" {
+	if why := h.notLeading(); why != "" {
 		if unreachable := h.unreachable(); unreachable != "" {
 			why += " (" + unreachable + ")"
 		}
@@ -138,8 +138,8 @@ var errorInBody = map[string]bool{"/filter": true, "/bind": true}
 // retryAfter is when to ask a server again that is not ready, in seconds.
 const retryAfter = "1"
 
-// gate refuses what needs the account until it is complete.
-func (h *health) gate(next http.Handler) http.Handler {
+// untilComplete refuses what needs the account until it is complete.
+func (h *health) untilComplete(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		why := h.undecided()
 		if why == "" || exempt(r.URL.Path) || (h.observes && refusesNothing(r.URL.Path)) {

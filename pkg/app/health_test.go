@@ -29,7 +29,7 @@ import (
 func newHealth() *health {
 	nothing := func() string { return "" }
 	return &health{
-		synced: func() bool { return true }, troubles: nothing, leads: nothing, unreachable: nothing,
+		synced: func() bool { return true }, troubles: nothing, notLeading: nothing, unreachable: nothing,
 		metrics: metrics.New(),
 	}
 }
@@ -45,7 +45,7 @@ func TestGateWhileTheServerBecomesReady(t *testing.T) {
 				return looks > 1 // from the second look on
 			}
 			decided := false
-			gate := h.gate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { decided = true }))
+			gate := h.untilComplete(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { decided = true }))
 			recorder := httptest.NewRecorder()
 			gate.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, path, http.NoBody))
 			assert.False(t, decided)
@@ -75,13 +75,15 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held := true
 	h := newHealth()
-	h.leads = func() string {
+	h.notLeading = func() string {
 		if held {
 			return ""
 		}
 		return "could not renew its lease"
 	}
-	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	gate := h.untilComplete(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
 	ask := func() *httptest.ResponseRecorder {
 		recorder := httptest.NewRecorder()
 		gate.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/bind", http.NoBody))
@@ -147,7 +149,9 @@ func newArbiter(t *testing.T, api decide.API, h *health) *decide.Arbiter {
 func TestGateOfAnObserver(t *testing.T) {
 	h := newHealth()
 	h.observes, h.synced = true, func() bool { return false }
-	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	gate := h.untilComplete(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
 	for path, want := range map[string]int{
 		"/filter": http.StatusTeapot, "/prioritize": http.StatusTeapot, "/preempt": http.StatusTeapot,
 		"/bind":        http.StatusTeapot,

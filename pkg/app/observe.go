@@ -52,8 +52,8 @@ func refusesNothing(path string) bool {
 	}
 }
 
-// leads returns "" while this server is the one to ask, else why it is not.
-func (a *App) leads() string {
+// notLeading returns "" while this server is the one to ask, else why it is not.
+func (a *App) notLeading() string {
 	if a.options.Observe {
 		return ""
 	}

@@ -106,7 +106,7 @@ func (a *App) buildPeers(clients Clients) (err error) {
 // not again where they are passed on. On a port of loopback all callers look the same, and may do everything anyhow:
 // with a bound, one that runs wild would keep out the scheduler, which without it gets at least its turns.
 func (a *App) serve(routes http.Handler) {
-	routes = a.health.gate(routes)
+	routes = a.health.untilComplete(routes)
 	if a.options.HealthAddress != "" {
 		a.listenOn(port{"HTTP of probes and metrics", "healthAddress", a.options.HealthAddress, "--health-address"},
 			notForBrowsers(a.options.HostNames, a.health.handler()), maxTLSConnections)
@@ -134,7 +134,7 @@ func (a *App) serve(routes http.Handler) {
 	a.buildPage(routes)
 	a.buildProfile()
 	all := func(path string) bool { return admission.Serves(path) || decides(path) }
-	a.known = a.health.lettingGo(a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.gate(hooks)))))
+	a.known = a.health.lettingGo(a.options.Tracer.Handler(a.intake.Limit(a.forwarded(all, a.health.untilComplete(hooks)))))
 	if secure := a.options.Secure; secure.enabled() {
 		at := port{"HTTPS", "secureAddress", hostPort(secure.BindAddress, secure.Port), "--secure-port"}
 		a.secure = &secureServer{

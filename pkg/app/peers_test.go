@@ -54,7 +54,7 @@ func TestDecides(t *testing.T) {
 // A server that passes requests on is ready; in its own process it decides nothing all the same.
 func TestFollowerIsReady(t *testing.T) {
 	unreachable, h := "", newHealth()
-	h.leads, h.unreachable = func() string { return "server a decides" }, func() string { return unreachable }
+	h.notLeading, h.unreachable = func() string { return "server a decides" }, func() string { return unreachable }
 	assert.Empty(t, h.ready())
 	assert.False(t, (&App{health: h}).Deciding())
 	unreachable = "no route"

@@ -19,14 +19,14 @@ import (
 
 // bind is a whole flight.
 func (a *Arbiter) bind(f *flight) error {
-	if decided, err := a.decide(f); decided {
+	if decided, err := a.allocate(f); decided {
 		return err
 	}
 	return a.send(f)
 }
 
-// decide makes the allocation, or returns true where there is nothing to send.
-func (a *Arbiter) decide(f *flight) (decided bool, err error) {
+// allocate makes the allocation, or returns true where there is nothing to send.
+func (a *Arbiter) allocate(f *flight) (decided bool, err error) {
 	ctx, span := tracing.Start(f.ctx, tracing.Decide)
 	defer span.End()
 	info, err := a.findToBind(ctx, f.pod, 0, f.node)

@@ -39,8 +39,8 @@ type gangKeeper struct {
 	mu       sync.Mutex
 	of       map[kinds.Key]*startingGang
 	searches int // how many watch may still make
-	// rests is the moment until which no search for capacity is made for members that ask for very different things.
-	rests time.Time
+	// nextSearch is the moment until which no search for capacity is made for members that ask for very different things.
+	nextSearch time.Time
 	// halfTime is how long gangs have been half, all together.
 	halfTime time.Duration
 }
@@ -54,14 +54,14 @@ type startingGang struct {
 	kept     map[ledger.PodRef]*cluster.Pod // the pods that movable slots were made for
 	reserved []ledger.PodRef                // those that somebody else keeps capacity for, for as long
 	deadline time.Time                      // of what is kept
-	// unseen is the member with whose bind the slots were made, until one was seen bound. They end when that bind, and all
-	// others that have started since, have failed.
-	unseen   ledger.PodRef
-	trial    time.Time // when the bind of unseen started
-	failures int       // how often that came to nothing
-	rests    time.Time // until when it is not tried again
-	lent     bool      // the slots last longer than their time, as a bind had started shortly before that ended
-	moved    time.Time // when a bind of a member started last, or members were sent to what is kept for them
+	// firstBind is the member with whose bind the slots were made, until one was seen bound. They end when that bind, and
+	// all others that have started since, have failed.
+	firstBind ledger.PodRef
+	trial     time.Time // when the bind of firstBind started
+	failures  int       // how often that came to nothing
+	retryAt   time.Time // until when it is not tried again
+	lent      bool      // the slots last longer than their time, as a bind had started shortly before that ended
+	moved     time.Time // when a bind of a member started last, or members were sent to what is kept for them
 
 	finishing bool          // the server has just bound a member on its own account, and goes on
 	again     time.Time     // until when it binds none, after such a bind has failed
@@ -128,7 +128,7 @@ func (g *gangKeeper) startBind(pod *cluster.Pod, p *ledger.Placement, to string)
 			return g.bindKept(s, pod, p, to)
 		}
 	}
-	return g.decide(pod, &gang, p, to)
+	return g.startMember(pod, &gang, p, to)
 }
 
 // startCreated is startBind for a pod that is being created with a node. Such a pod starts no gang: it may never come,
@@ -187,7 +187,7 @@ func (g *gangKeeper) bindFailed(ref ledger.PodRef, node string) bool {
 	if s == nil || !g.o.Ledger.Clock.Now().Before(s.deadline) {
 		return g.o.Ledger.BindFailed(ref, node)
 	}
-	if m := g.headcount(&s.Gang, ref); s.unseen == ref && m.binding == 0 {
+	if m := g.headcount(&s.Gang, ref); s.firstBind == ref && m.binding == 0 {
 		g.o.Ledger.BindFailed(ref, node)
 		g.failed(s)
 		return true
@@ -206,8 +206,8 @@ func (s *startingGang) isStartedWithout(gang *gangs.Gang) bool {
 	return gang.Unsettled && !s.half.IsZero()
 }
 
-// decide starts the bind of a member that no slot of its own is used for. g.mu is held.
-func (g *gangKeeper) decide(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, to string) (
+// startMember starts the bind of a member that no slot of its own is used for. g.mu is held.
+func (g *gangKeeper) startMember(pod *cluster.Pod, gang *gangs.Gang, p *ledger.Placement, to string) (
 	ledger.Grant, error,
 ) {
 	if state, _ := g.o.Ledger.Standing(pod.Ref); state != ledger.NoAllocation {
@@ -318,7 +318,7 @@ func (g *gangKeeper) started(pod *cluster.Pod, gang *gangs.Gang, m *headcount, r
 	g.wake(s)
 	g.giveUp(s, -m.short(m.kept, rest, []*cluster.Pod{pod})-len(dropped))
 	if !m.isStarted() || !now.Before(s.deadline) {
-		s.unseen, s.trial = pod.Ref, now
+		s.firstBind, s.trial = pod.Ref, now
 		g.putOff(s)
 	}
 	g.lend(s)

@@ -91,24 +91,24 @@ func (g *gangKeeper) resting(gang *gangs.Gang, p *ledger.Placement) error {
 	if s == nil || now.Before(s.deadline) {
 		return nil
 	}
-	if s.unseen != (ledger.PodRef{}) && !g.isBound(s.unseen) {
+	if s.firstBind != (ledger.PodRef{}) && !g.isBound(s.firstBind) {
 		g.failed(s)
 	}
-	if !now.Before(s.rests) {
+	if !now.Before(s.retryAt) {
 		return nil
 	}
 	return gangError(p, ledger.GangWaits, fmt.Sprintf(
 		"%d times a pod of %s was to be bound, and was not (does a policy, a quota or a webhook refuse it?); it may be "+
-			"tried again at %s", s.failures, gang.Key, g.o.Ledger.Clock.WallAt(s.rests).UTC().Format(time.RFC3339)))
+			"tried again at %s", s.failures, gang.Key, g.o.Ledger.Clock.WallAt(s.retryAt).UTC().Format(time.RFC3339)))
 }
 
 // failed ends the slots of a gang that were made with a bind that came to nothing. From the second time on no others
 // are made for a while. g.mu is held.
 func (g *gangKeeper) failed(s *startingGang) {
 	now := g.o.Ledger.Clock.Now()
-	s.unseen, s.deadline = ledger.PodRef{}, now
+	s.firstBind, s.deadline = ledger.PodRef{}, now
 	if s.failures++; s.failures > 1 {
-		s.rests = now.Add(pauseAfter(s.failures, now.Sub(s.trial)))
+		s.retryAt = now.Add(pauseAfter(s.failures, now.Sub(s.trial)))
 	}
 	g.giveUp(s, len(s.kept))
 }

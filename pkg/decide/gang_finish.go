@@ -155,7 +155,7 @@ func (g *gangKeeper) resumeShort(s *startingGang, rest []*cluster.Pod, now time.
 		member := mine[slot.Pod]
 		if member != nil && g.mayBeOn(member, slot.Node) && g.arbiter.bindForGang(s.Key, member, slot.Node, s.caller) {
 			s.moved = now
-			s.looked, g.rests = moment{}, time.Time{} // capacity was found, and the bind looks for it once more
+			s.looked, g.nextSearch = moment{}, time.Time{} // capacity was found, and the bind looks for it once more
 			return
 		}
 	}

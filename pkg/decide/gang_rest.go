@@ -147,10 +147,10 @@ func (g *gangKeeper) mayLook(members []*cluster.Pod) bool {
 		return true
 	}
 	now := g.o.Ledger.Clock.Now()
-	if now.Before(g.rests) {
+	if now.Before(g.nextSearch) {
 		return false
 	}
-	g.rests = now.Add(time.Duration(len(members)*g.o.Ledger.Stats().Nodes) * restPerNode)
+	g.nextSearch = now.Add(time.Duration(len(members)*g.o.Ledger.Stats().Nodes) * restPerNode)
 	return true
 }
 

@@ -105,7 +105,7 @@ func (g *gangKeeper) look(s *startingGang) {
 	case s.Problem == "" && m.isBound(), !m.isStarted() && len(m.kept)+len(m.unplaced) == 0:
 		g.forget(s)
 	case !m.isStarted():
-		if (s.unseen != ledger.PodRef{}) {
+		if (s.firstBind != ledger.PodRef{}) {
 			g.failed(s)
 		}
 		g.giveUp(s, len(s.kept)) // the bind that they were made with has failed
@@ -136,11 +136,11 @@ func (m *headcount) isBound() bool {
 // that were made for a gang that was short end when the bind fails that they were made with. g.mu is held.
 func (g *gangKeeper) progress(s *startingGang, m *headcount, now time.Time) {
 	bound := m.bound - m.binding
-	isNew := s.unseen != ledger.PodRef{}
-	seen := bound > s.bound || isNew && g.isBound(s.unseen)
+	isNew := s.firstBind != ledger.PodRef{}
+	seen := bound > s.bound || isNew && g.isBound(s.firstBind)
 	switch {
 	case seen:
-		s.unseen, s.failures = ledger.PodRef{}, 0
+		s.firstBind, s.failures = ledger.PodRef{}, 0
 		if now.Before(s.deadline) && !s.half.IsZero() {
 			g.putOff(s)
 		}
@@ -148,7 +148,7 @@ func (g *gangKeeper) progress(s *startingGang, m *headcount, now time.Time) {
 			s.short = false
 			g.outlast(s, m.kept)
 		}
-	case isNew && (!now.Before(s.deadline) || m.binding == 0 && !g.hasStarted(s.unseen)):
+	case isNew && (!now.Before(s.deadline) || m.binding == 0 && !g.hasStarted(s.firstBind)):
 		g.failed(s)
 	}
 	if bound != s.bound {

@@ -26,7 +26,7 @@ type entry struct {
 	overdue   bool  // its deadline passed while a bind was in flight
 	movable   bool  // of a slot in memory, see Slot
 	podToCome bool  // of a slot, see Slot
-	away      bool  // it is off the account for the length of a Trial
+	away      bool  // it is off the account until it is put back
 	// counts is what it adds to its node's use: a slot counts for what it keeps beyond
 	// what its users ask for, so that both add up to the larger of the two.
 	counts   *resources.Request

@@ -59,7 +59,7 @@ func TestLookingAtAttemptsCostsLittle(t *testing.T) {
 		w.Await(&cluster.Pod{Ref: ref, Request: placementtest.Request(1000)}, 1, []string{"a"}, false)
 	}
 	allocations := testing.AllocsPerRun(5, func() {
-		w.loop.fresh.nodes["a"] = freedCapacity{revision: 2, silent: 2}
+		w.loop.fresh.nodes["a"] = freedCapacity{revision: 2, unannounced: 2}
 		w.lookAtAll()
 	})
 	require.Less(t, allocations, maxPods/100.)

@@ -10,21 +10,21 @@ import (
 
 // claimFreed reports whether a claim of devices that the pod names was freed without the pod knowing, and
 // whether no event that schedulers watch reported that.
-func (f *freed) claimFreed(a *attempt) (news, silent bool) {
+func (f *freed) claimFreed(a *attempt) (news, unannounced bool) {
 	if a.pod.Devices == nil || len(f.claims) == 0 {
 		return false, false
 	}
 	for _, name := range a.pod.Devices.Claims {
 		if capacity := f.claims[podName{a.pod.Ref.Namespace, name}]; capacity.newsTo(a) {
-			news, silent = true, silent || capacity.silent > a.revision
+			news, unannounced = true, unannounced || capacity.unannounced > a.revision
 		}
 	}
-	return news, silent
+	return news, unannounced
 }
 
-// noteClaims notes that claims of devices were given back. silent says that no event that schedulers watch
+// noteClaims notes that claims of devices were given back. unannounced says that no event that schedulers watch
 // reports that.
-func (f *freed) noteClaims(e *ledger.Event, silent bool, now time.Time) {
+func (f *freed) noteClaims(e *ledger.Event, unannounced bool, now time.Time) {
 	for i := range e.Given {
 		claim := &e.Given[i].Claim
 		if claim.Name == "" {
@@ -32,8 +32,8 @@ func (f *freed) noteClaims(e *ledger.Event, silent bool, now time.Time) {
 		}
 		key := podName{claim.Namespace, claim.Name}
 		capacity := f.claims[key]
-		if capacity.at, capacity.revision = now, e.Revision; silent {
-			capacity.silent = e.Revision
+		if capacity.at, capacity.revision = now, e.Revision; unannounced {
+			capacity.unannounced = e.Revision
 		}
 		f.claims[key] = capacity
 	}

@@ -13,8 +13,8 @@ const eventBatch = 1024
 // freedCapacity is the last time capacity was freed on a node.
 type freedCapacity struct {
 	revision uint64
-	// silent is the last revision at which it was freed without an event that schedulers watch; 0 if there was none.
-	silent uint64
+	// unannounced is the last revision at which it was freed without an event that schedulers watch; 0 if there was none.
+	unannounced uint64
 	// held is the last revision at which a slot was placed there; 0 if there was none.
 	held uint64
 	at   time.Time
@@ -22,7 +22,7 @@ type freedCapacity struct {
 
 // newsTo reports whether a scheduler that was refused does not know of the capacity.
 func (f freedCapacity) newsTo(a *attempt) bool {
-	return f.silent > a.revision || (f.revision > a.revision && f.at.Sub(a.at) < raceWindow)
+	return f.unannounced > a.revision || (f.revision > a.revision && f.at.Sub(a.at) < raceWindow)
 }
 
 // podName finds a pod whose claim may have been made before the pod existed.
@@ -55,19 +55,19 @@ func (f *freed) clear() {
 
 // note records an event. late says that schedulers may have known of it for long.
 func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
-	node, silent := e.Node, late
+	node, unannounced := e.Node, late
 	switch e.Type {
 	case ledger.AllocationBindFailed, ledger.SlotReleased, ledger.SlotExpired:
-		silent = true
+		unannounced = true
 		if e.Pod.Name != "" {
 			f.pods[nameOf(e.Pod)] = freedCapacity{revision: e.Revision, at: now}
 		}
 	case ledger.SlotPreempted, ledger.SlotConsumed:
-		silent = true // a consumed slot gives back what its pod did not need
+		unannounced = true // a consumed slot gives back what its pod did not need
 	case ledger.AllocationRemoved:
-		silent = late || e.State != ledger.Bound // schedulers see only the end of bound pods
+		unannounced = late || e.State != ledger.Bound // schedulers see only the end of bound pods
 	case ledger.AllocationMoved:
-		node, silent = e.MovedFrom, true
+		node, unannounced = e.MovedFrom, true
 	case ledger.SlotPlaced:
 		if e.Slot.Name == "" {
 			return // in memory, for a pod whose scheduler knows; its size may be less now
@@ -77,18 +77,18 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 		f.nodes[node], f.held = capacity, max(f.held, e.Revision)
 		return
 	case ledger.DevicesUpdated:
-		silent = true
+		unannounced = true
 	case ledger.NodeUpdated:
-		silent = late || e.Lapsed || len(e.DRA) > 0 // schedulers may have seen slices before this server
+		unannounced = late || e.Lapsed || len(e.DRA) > 0 // schedulers may have seen slices before this server
 	case ledger.AllocationResized:
 	default:
 		return
 	}
-	f.noteClaims(e, silent, now)
+	f.noteClaims(e, unannounced, now)
 	capacity := f.nodes[node]
 	capacity.at, capacity.revision = now, e.Revision
-	if silent {
-		capacity.silent = e.Revision
+	if unannounced {
+		capacity.unannounced = e.Revision
 	}
 	f.nodes[node] = capacity
 }
@@ -97,7 +97,7 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 func (f *freed) noteAll(l ledger.Reader, revision uint64, now time.Time) {
 	f.held = revision
 	l.VisitNodes(func(name string) {
-		f.nodes[name] = freedCapacity{revision: revision, silent: revision, held: revision, at: now}
+		f.nodes[name] = freedCapacity{revision: revision, unannounced: revision, held: revision, at: now}
 	})
 }
 
@@ -124,7 +124,7 @@ func add[K comparable](to, from map[K]freedCapacity) {
 	for key, capacity := range from {
 		known := to[key]
 		to[key] = freedCapacity{
-			revision: max(capacity.revision, known.revision), silent: max(capacity.silent, known.silent),
+			revision: max(capacity.revision, known.revision), unannounced: max(capacity.unannounced, known.unannounced),
 			held: max(capacity.held, known.held), at: capacity.at,
 		}
 	}

@@ -33,25 +33,25 @@ func (w *Pods) look(a *attempt, f *freed) {
 	if f.held > a.revision {
 		what.held = w.fitsHeld(a, f)
 	}
-	silent := what.any()
+	unannounced := what.any()
 	claimFreed, silently := f.claimFreed(a)
-	silent = silent || silently
+	unannounced = unannounced || silently
 	var memory [maxLooked + 1]string // of the stack: most refusals find nothing
 	nodes := memory[:0]
 	for node, capacity := range f.nodes {
 		if !capacity.newsTo(a) {
 			continue
 		}
-		silent = silent || capacity.silent > a.revision
+		unannounced = unannounced || capacity.unannounced > a.revision
 		if nodes = append(nodes, node); len(nodes) > maxLooked {
 			break
 		}
 	}
 	switch letIn, byGate := w.isLetIn(a); {
 	case byGate: // nobody knows whether it fits: it may preempt
-		what.sure, silent = true, true
+		what.sure, unannounced = true, true
 	case letIn:
-		claimFreed, silent = true, true
+		claimFreed, unannounced = true, true
 	}
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
 		placement := w.Question.For(a.pod, "")
@@ -62,7 +62,7 @@ func (w *Pods) look(a *attempt, f *freed) {
 		return
 	}
 	due := time.Now()
-	if !silent {
+	if !unannounced {
 		due = due.Add(announcedDelay)
 	}
 	w.tell(a, what, due)

@@ -5,14 +5,12 @@
 //
 //	arbiter.go          what it is made of, its start and its end
 //	reserve.go          the pods of a gang, what they ask for, and a decision in memory
-//	durable.go          the same as a Reservation object: first capacity in the ledger, then the object, then the answer
-//	durable_object.go   the object of a gang, and its name
+//	durable.go          the same as a Reservation object: capacity in the ledger, then the object, then the answer
 //	durable_attempt.go  what the ledger says to each pod
 //	durable_write.go    the write, until its fate is known
 //	unreserve.go        the way back
 //	whatif.go           the same question, where nothing is kept
 //	callers.go          who may reserve, and give back
-//	writers.go          one request at a time writes an object
 //	report.go           what is logged, counted and remembered of a decision
 //
 // The package knows nothing of HTTP. What is promised as durable is written down before it is answered, in one write. A

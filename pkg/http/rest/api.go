@@ -85,8 +85,8 @@ type route struct {
 
 func (a *API) routes() []route {
 	return []route{
-		{http.MethodPost, "/reserve", "reserve", a.decide(verbReserve)},
-		{http.MethodPost, "/unreserve", "unreserve", a.decide(verbUnreserve)},
+		{http.MethodPost, "/reserve", "reserve", a.serveReserve(verbReserve)},
+		{http.MethodPost, "/unreserve", "unreserve", a.serveReserve(verbUnreserve)},
 		{http.MethodPost, "/v1/whatif", "whatif", a.whatIf},
 		{http.MethodGet, "/v1/revision", "revision", a.read(a.revision)},
 		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "pool", "labelSelector", "limit",

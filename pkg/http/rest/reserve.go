@@ -30,8 +30,8 @@ type outcome struct {
 // retryAfter is when to ask a server again that is not ready, in seconds.
 const retryAfter = "1"
 
-// decide serves POST /reserve or /unreserve: it reads a gang, decides on it once, and answers.
-func (a *API) decide(v verb) func(w http.ResponseWriter, r *http.Request) error {
+// serveReserve serves POST /reserve or /unreserve: it reads a gang, decides on it once, and answers.
+func (a *API) serveReserve(v verb) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		g, err := a.readGang(w, r, v)
 		if err != nil {
