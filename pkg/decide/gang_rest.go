@@ -274,16 +274,21 @@ func compareSizes(a, b *resources.Request) int {
 }
 
 // compareExtended puts what asks for less of extended resources first, and what no node has last.
-func compareExtended(a, b *resources.Request) int {
-	extended := func(r *resources.Request) []resources.Amount {
-		own := slices.DeleteFunc(slices.Clone(r.Amounts), func(a resources.Amount) bool { return a.Column <= resources.Pods })
-		slices.Reverse(own)
-		return own
+func compareExtended(a, b *resources.Request) (order int) {
+	last := func(r *resources.Request, i int) (amount resources.Amount) {
+		if k := len(r.Amounts) - i; k >= 0 && r.Amounts[k].Column > resources.Pods {
+			amount = r.Amounts[k]
+		}
+		return amount
 	}
-	return cmp.Or(cmp.Compare(len(a.Unlisted), len(b.Unlisted)),
-		slices.CompareFunc(extended(a), extended(b), func(a, b resources.Amount) int {
-			return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Value, b.Value))
-		}))
+	order = cmp.Compare(len(a.Unlisted), len(b.Unlisted))
+	for i := 1; order == 0; i++ {
+		x, y := last(a, i), last(b, i)
+		if order = cmp.Or(cmp.Compare(x.Column, y.Column), cmp.Compare(x.Value, y.Value)); x.Column == 0 {
+			break
+		}
+	}
+	return order
 }
 
 // findNodes looks for nodes for some members that are alike. It may stop once the nodes have capacity for enough pods.
