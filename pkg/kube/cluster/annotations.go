@@ -74,11 +74,15 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 	if m == (Annotations{}) {
 		return nil
 	}
-	return &m
+	kept := m // m itself is then no allocation for the many pods that have none of them
+	return &kept
 }
 
 // parseMatched reads the value of the matched-reservation annotation: namespace/name/slot.
 func parseMatched(value string) (ref ledger.SlotRef, ok bool) {
+	if value == "" {
+		return ledger.SlotRef{}, false
+	}
 	parts := strings.SplitN(value, "/", 4)
 	unnamed := func(part string) bool { return part == "" || len(part) > maxText }
 	if len(parts) != 3 || slices.ContainsFunc(parts, unnamed) {
