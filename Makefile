@@ -260,7 +260,7 @@ get   = $(if $(call needs,$(1)),$(MAKE_PART) $(call needs,$(1)))
 E2E_REST = $(if $(filter file,$(origin E2E_PKGS)),yes)
 
 .PHONY: e2e
-e2e: build scheduler controlplane $(GOTESTSUM) ## Run all tests on the real control plane (E2E_PKGS=./test/e2e/durable for one folder)
+e2e: build scheduler controlplane $(GOTESTSUM) ## Run the other tests on the real control plane (E2E_PKGS=./test/e2e/durable for one folder)
 	@$(call get,$(E2E_PKGS))
 	@command -v python3 >/dev/null || echo "e2e: examples/python is NOT RUN: there is no python3 here" >&2
 	@command -v openssl >/dev/null || echo "e2e: the commands of manifests/admission are NOT RUN: there is no openssl here" >&2
