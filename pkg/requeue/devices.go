@@ -59,7 +59,5 @@ func (w *Pods) DeviceClaimChanged(namespace, name string) {
 			w.tell(a, news{many: true}, now)
 		}
 	}
-	for _, other := range w.hosts() {
-		other.DeviceClaimChanged(namespace, name)
-	}
+	w.passOn(func(host *Pods) { host.DeviceClaimChanged(namespace, name) })
 }

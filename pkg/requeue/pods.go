@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/list"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 
@@ -98,7 +98,8 @@ type Pods struct {
 	byNode map[string]map[types.UID]*plan                      // of free capacity
 	writes workqueue.TypedRateLimitingInterface[ledger.PodRef] // of what plans want; nil before Run
 	asked  asked
-	hosted map[string]*Pods // by scheduler: see Host
+	hosted sets.Set[string] // schedulers whose pods are left to host
+	host   *Pods            // nil if there is none
 }
 
 // asked is what the loop was asked to look at.
@@ -135,7 +136,7 @@ func New(o Options) *Pods {
 		since: o.Ledger.Revision(), loop: newLoop(),
 		byUID: map[types.UID]*record{}, ready: newQueue(byPriority), later: newQueue(byDue),
 		plans: map[*plan]bool{}, bySlot: map[ledger.SlotRef]*plan{}, byNode: map[string]map[types.UID]*plan{},
-		asked: asked{matched: map[string]bool{}}, hosted: map[string]*Pods{},
+		asked: asked{matched: map[string]bool{}}, hosted: sets.Set[string]{},
 	}
 	if w.inProcess() {
 		w.wakes = rate.NewLimiter(wakeupsPerSecondInProcess, wakeupBurstInProcess)
@@ -169,26 +170,34 @@ func (w *Pods) Run(ctx context.Context) error {
 	return nil
 }
 
-// Host leaves the pods of a scheduler in the same process to other, which wakes them in the scheduler's queue. w passes
-// on to other all news of claims, reservations, limits and resources. other needs no CatchUp: all news is late to it.
-func (w *Pods) Host(scheduler string, other *Pods) {
+// Host leaves the pods of a scheduler in the same process to host, which wakes them in the scheduler's queue: one for
+// all such schedulers. w passes on to it all news of claims, reservations, limits and resources. It needs no CatchUp:
+// all news is late to it.
+func (w *Pods) Host(scheduler string, host *Pods) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.hosted[scheduler] = other
+	w.host = host
+	w.hosted.Insert(scheduler)
 }
 
-// host returns the Pods that wake a scheduler's pods instead of w, nil if w does.
-func (w *Pods) host(scheduler string) *Pods {
+// hostOf returns the Pods that wake a scheduler's pods instead of w, nil if w does.
+func (w *Pods) hostOf(scheduler string) *Pods {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hosted[scheduler]
+	if w.hosted.Has(scheduler) {
+		return w.host
+	}
+	return nil
 }
 
-// hosts returns all that w leaves pods to.
-func (w *Pods) hosts() []*Pods {
+// passOn has news reach the Pods that w leaves pods to, if there are any.
+func (w *Pods) passOn(news func(host *Pods)) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(maps.Values(w.hosted))
+	host := w.host
+	w.mu.Unlock()
+	if host != nil {
+		news(host)
+	}
 }
 
 // Settled forgets a pod: it is bound, or gone.

@@ -141,8 +141,8 @@ func (w *Pods) isElsewhere(pod *cluster.Pod, offered []string) bool {
 
 // Wake wakes a pod whatever is free: it was promised another attempt.
 func (w *Pods) Wake(pod *cluster.Pod) {
-	if other := w.host(pod.Scheduler); other != nil {
-		other.Wake(pod)
+	if host := w.hostOf(pod.Scheduler); host != nil {
+		host.Wake(pod)
 		return
 	}
 	a := &attempt{pod: pod, at: time.Now()}
@@ -174,9 +174,7 @@ func (w *Pods) Matched(namespace string) {
 	w.asked.matched[namespace] = true
 	w.mu.Unlock()
 	w.kickLoop()
-	for _, other := range w.hosts() {
-		other.Matched(namespace)
-	}
+	w.passOn(func(host *Pods) { host.Matched(namespace) })
 }
 
 // LimitsChanged is called when namespaces, or callers, may use more or less than before, or the policy has changed.
@@ -185,9 +183,7 @@ func (w *Pods) LimitsChanged() {
 	w.asked.relimited = true
 	w.mu.Unlock()
 	w.kickLoop()
-	for _, other := range w.hosts() {
-		other.LimitsChanged()
-	}
+	w.passOn((*Pods).LimitsChanged)
 }
 
 // CatchUp is called after a watch was broken: schedulers may have known for long what the ledger has received since a
@@ -204,7 +200,7 @@ func (w *Pods) CatchUp(since uint64) {
 // seed takes pending pods for refused by a server that ran before, and every node for freed since.
 func (w *Pods) seed(pending iter.Seq[*cluster.Pod]) {
 	for pod := range pending {
-		if pod.Deleting || pod.Ref.UID == "" || w.host(pod.Scheduler) != nil {
+		if pod.Deleting || pod.Ref.UID == "" || w.hostOf(pod.Scheduler) != nil {
 			continue
 		}
 		a := &attempt{pod: pod, at: time.Now()}

@@ -62,13 +62,14 @@ func (f *fixture) devices(pod *cluster.Pod) *ledger.DeviceRequest {
 // fakeHandle has what the plugin uses of the framework's.
 type fakeHandle struct {
 	fwk.Handle
+	profile   string
 	informers informers.SharedInformerFactory
 	activated chan string
 }
 
 func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
 func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister                 { return fakeSnapshot{} }
-func (h *fakeHandle) ProfileName() string                                    { return "profile" }
+func (h *fakeHandle) ProfileName() string                                    { return h.profile }
 func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for name := range pods {
 		h.activated <- name
@@ -201,12 +202,12 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(func() { assert.NoError(t, decider.Stop(context.Background())) })
 	stopped := make(chan struct{})
 	close(stopped)
-	f.Plugin = &Plugin{args: &Args{}, handle: f.handle, log: f.world.Log, server: &server{
+	f.Plugin = &Plugin{handle: f.handle, log: f.world.Log, server: &server{
 		ledger: l.Reader, gates: gates.New(f.world.Policy), question: f.world.Question, arbiter: decider,
 		waiting: f.world.Waiting, deciding: func() bool { return !f.unready.Load() }, ttl: time.Hour,
 		stopped: stopped,
 	}}
-	f.waker = newWaker(t.Context(), f.Plugin, klog.Background())
+	f.waker = newWaker(t.Context(), f.server, f.handle, f.world.Log)
 	f.waker.start()
 	t.Cleanup(f.waker.stop)
 	return f
@@ -226,7 +227,7 @@ func (f *fixture) plugins(ctx context.Context) *Plugins {
 	args, err := ReadArgs(&runtime.Unknown{Raw: []byte(`{}`)})
 	require.NoError(f.t, err)
 	plugins := NewPlugins(Options{Log: f.world.Log})
-	plugins.use(ctx, f.server, args)
+	plugins.use(ctx, newWaker(ctx, f.server, f.handle, f.world.Log), args)
 	return plugins
 }
 

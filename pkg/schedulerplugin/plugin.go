@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -25,11 +23,10 @@ const Name = "GlobalReserve"
 
 // Plugin is the plugin of one profile. Plugins.New makes it.
 type Plugin struct {
-	args   *Args
 	server *server
 	handle fwk.Handle
 	log    logrus.FieldLogger
-	waker  *waker
+	waker  *waker // of all profiles
 	last   atomic.Pointer[read]
 
 	boundByOthers sync.Once // it was logged
@@ -57,16 +54,15 @@ var (
 	_ fwk.SignPlugin          = &Plugin{}
 )
 
-// Plugins makes the plugins of one scheduler. All profiles share one server.
+// Plugins makes the plugins of one scheduler. All profiles share one server, and one waker.
 type Plugins struct {
 	Options
 
 	stopped sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	server *server
-	args   Args // of the first profile
-	made   []*Plugin
+	mu    sync.Mutex // guards what follows
+	waker *waker     // with the server; nil before the first profile
+	args  Args       // of the first profile
 }
 
 // NewPlugins returns the factory of a scheduler's plugins. The first one that is made starts the server.
@@ -78,53 +74,40 @@ func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Ha
 	if err != nil {
 		return nil, err
 	}
-	server, err := f.share(ctx, args, handle)
+	w, err := f.share(ctx, args, handle)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{args: args, server: server, handle: handle, log: f.Log}
-	p.waker = newWaker(ctx, p, klog.FromContext(ctx))
-	p.waker.start()
-	server.waiting.Host(handle.ProfileName(), p.waker.waiting)
-	f.mu.Lock()
-	f.made = append(f.made, p)
-	f.mu.Unlock()
-	f.stopped.Go(func() {
-		<-ctx.Done()
-		p.waker.stop()
-	})
-	return p, nil
+	w.server.waiting.Host(handle.ProfileName(), w.waiting)
+	return &Plugin{server: w.server, handle: handle, log: f.Log, waker: w}, nil
 }
 
-// share returns the server of the scheduler, and starts it for the first profile.
-func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (*server, error) {
+// share returns the waker of the scheduler, with the server. It starts both for the first profile.
+func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (*waker, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.server == nil {
+	if f.waker == nil {
 		server, err := f.startServer(ctx, args, handle)
 		if err != nil {
 			return nil, fmt.Errorf("plugin %s: %w", Name, err)
 		}
-		f.use(ctx, server, args)
+		f.use(ctx, newWaker(ctx, server, handle, f.Log), args)
 	}
 	if !reflect.DeepEqual(f.args, *args) {
 		return nil, fmt.Errorf("profile %q has other args for plugin %s than the profiles before it: give all of them the "+
 			"same, because they share one ledger", handle.ProfileName(), Name)
 	}
-	return f.server, nil
+	return f.waker, nil
 }
 
-// use makes all profiles use a server that was made from some args. f.mu is held.
-func (f *Plugins) use(ctx context.Context, s *server, args *Args) {
-	f.server, f.args = s, *args
-	f.stopped.Go(func() { f.followReady(ctx, s) })
-}
-
-// plugins are those made so far.
-func (f *Plugins) plugins() []*Plugin {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.made)
+// use makes all profiles use a waker, whose server was made from some args. f.mu is held.
+func (f *Plugins) use(ctx context.Context, w *waker, args *Args) {
+	f.waker, f.args = w, *args
+	w.start()
+	f.stopped.Go(func() {
+		f.followReady(ctx, w)
+		w.stop()
+	})
 }
 
 // lookEvery is how often it is looked whether decisions can be made.
@@ -132,21 +115,19 @@ const lookEvery = 50 * time.Millisecond
 
 // followReady wakes the pods that wait for the server, whenever that is ready, until ctx ends. A pod may
 // have come in a moment between two looks, so the pods that wait count, and not what was seen at the last look.
-func (f *Plugins) followReady(ctx context.Context, s *server) {
+func (f *Plugins) followReady(ctx context.Context, w *waker) {
 	was := false
 	wait.UntilWithContext(ctx, func(context.Context) {
-		now := s.deciding()
+		now := w.server.deciding()
 		switch {
 		case now == was:
 		case now:
-			f.Log.WithField("revision", s.ledger.Revision()).Info("Decisions can be made on the ledger")
+			f.Log.WithField("revision", w.server.ledger.Revision()).Info("Decisions can be made on the ledger")
 		default:
 			f.Log.Warn("No decisions can be made on the ledger")
 		}
 		was = now
-		for _, p := range f.plugins() {
-			p.waker.wakeIfReady()
-		}
+		w.wakeIfReady()
 	}, lookEvery)
 }
 
@@ -155,12 +136,12 @@ func (f *Plugins) followReady(ctx context.Context, s *server) {
 func (f *Plugins) Wait() error {
 	f.stopped.Wait()
 	f.mu.Lock()
-	s := f.server
+	w := f.waker
 	f.mu.Unlock()
-	if s == nil {
+	if w == nil {
 		return nil
 	}
-	return s.wait()
+	return w.server.wait()
 }
 
 // Name implements fwk.Plugin.

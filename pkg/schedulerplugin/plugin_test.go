@@ -396,15 +396,24 @@ func TestSignature(t *testing.T) {
 	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.unready.Store(false); return sign(one) }())
 }
 
+// Pods of every profile are woken in the scheduler's queue, which is one.
 func TestProfilesShareAServer(t *testing.T) {
 	f := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	plugins := f.plugins(ctx)
 	args := func(json string) runtime.Object { return &runtime.Unknown{Raw: []byte(json)} }
-	for range 2 {
-		made, err := plugins.New(ctx, args(`{}`), f.handle)
+	for _, profile := range []string{"one", "two"} {
+		handle := &fakeHandle{profile: profile, informers: f.handle.informers, activated: f.handle.activated}
+		made, err := plugins.New(ctx, args(`{}`), handle)
 		require.NoError(t, err)
 		assert.Same(t, f.server, made.(*Plugin).server)
+		pod := newPod(profile, "1")
+		pod.Spec.SchedulerName = profile
+		f.known(pod)
+		info, err := made.(*Plugin).read(pod)
+		require.NoError(t, err)
+		f.server.waiting.Wake(info)
+		assert.Equal(t, "ns/"+profile, f.woken())
 	}
 	_, err := plugins.New(ctx, args(`{"reservationTTL":"5s"}`), f.handle)
 	assert.ErrorContains(t, err, "give all of them the same")

@@ -5,10 +5,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
@@ -22,7 +24,8 @@ import (
 const maxAwaiting = 100_000
 
 // waker wakes pods that the plugin refused. pkg/requeue finds out what capacity was freed, and which pods fit it, as
-// for the pods of schedulers elsewhere; here the pods only have to be taken to the head of the scheduler's queue.
+// for the pods of schedulers elsewhere; here the pods only have to be taken to the head of the scheduler's queue, which
+// is one for all profiles.
 type waker struct {
 	waiting *requeue.Pods
 	queue   *activator
@@ -60,18 +63,17 @@ func pauseAfter(reason ledger.Reason, races int) time.Duration {
 	return min(firstPause<<min(races-2, 10), mostPause)
 }
 
-func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
-	informer := p.handle.SharedInformerFactory().Core().V1().Pods()
+func newWaker(ctx context.Context, s *server, handle fwk.Handle, log logrus.FieldLogger) *waker {
+	informer := handle.SharedInformerFactory().Core().V1().Pods()
 	w := &waker{
-		server: p.server, pods: informer.Informer(),
+		server: s, pods: informer.Informer(),
 		awaiting: map[types.UID]*cluster.Pod{}, races: map[types.UID]int{}, due: map[types.UID]time.Time{},
 		holds: holds{held: map[kinds.Key]*hold{}},
 	}
-	w.queue = newActivator(p.handle, informer.Lister(), w.woken, log)
+	w.queue = newActivator(handle, informer.Lister(), w.woken, klog.FromContext(ctx))
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.waiting = requeue.New(requeue.Options{
-		Ledger: p.server.ledger, Gates: p.server.gates, Question: p.server.question, Patcher: w.queue,
-		Log: p.log,
+		Ledger: s.ledger, Gates: s.gates, Question: s.question, Patcher: w.queue, Log: log,
 	})
 	return w
 }
