@@ -168,7 +168,7 @@ func (a *App) buildObjects(clients Clients) {
 		OnAdopted:      a.cache.ObserveDevices,
 		OnClaimChanged: a.deviceClaimChanged,
 		Term:           a.elector.Term(),
-		Annotate:       requeue.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}.AnnotateAll,
+		Annotate:       requeue.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term()}.Annotate,
 		Recorder:       a.recorder, Log: a.log,
 	})
 	a.gangs = gangs.New(gangs.Options{

@@ -213,9 +213,10 @@ func (w *Pods) note(a *attempt, what news, due time.Time) {
 
 // take returns the attempt to look at next, with its news. It has to be given back by wait, retry or woken. Where none
 // is due it returns nil and when one will be; that is zero if there is no such time.
-func (w *Pods) take(now time.Time) (a *attempt, what news, next time.Time) {
+func (w *Pods) take() (a *attempt, what news, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	now := time.Now()
 	for a, ok := w.later.Min(); ok; a, ok = w.later.Min() {
 		if a.due.After(now) {
 			next = a.due
@@ -242,9 +243,10 @@ func (w *Pods) wait(a *attempt, what news, until time.Time) {
 }
 
 // retry gives back an attempt whose pod could not be woken, to be tried again after a pause that grows.
-func (w *Pods) retry(a *attempt, what news, now time.Time) {
+func (w *Pods) retry(a *attempt, what news) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	now := time.Now()
 	a.taken = false
 	a.notBefore = now.Add(min(firstPause<<min(a.failures, 10), mostPause))
 	a.failures++
@@ -253,7 +255,7 @@ func (w *Pods) retry(a *attempt, what news, now time.Time) {
 
 // woken forgets an attempt whose pod was woken, unless the pod was refused again
 // meanwhile. stray says that this was for a node it was not offered.
-func (w *Pods) woken(a *attempt, stray bool, now time.Time) {
+func (w *Pods) woken(a *attempt, stray bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.byUID[a.pod.Ref.UID]
@@ -262,7 +264,7 @@ func (w *Pods) woken(a *attempt, stray bool, now time.Time) {
 	}
 	if stray && r.attempt != nil {
 		length := min(max(firstPause, 2*r.pause.length), mostPause)
-		r.pause = pause{length, now.Add(length)}
+		r.pause = pause{length, time.Now().Add(length)}
 	}
 	if r.attempt == a {
 		a.leave()

@@ -44,9 +44,10 @@ type fakeAPI struct {
 	nomination func(write string) error
 }
 
-func (a *fakeAPI) Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error {
-	if key != v1alpha1.RetryAnnotation || value == "" {
-		return fmt.Errorf("unexpected annotation %s=%q", key, value)
+func (a *fakeAPI) Annotate(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error {
+	value := annotations[v1alpha1.RetryAnnotation]
+	if len(annotations) != 1 || value == "" {
+		return fmt.Errorf("unexpected annotations %q", annotations)
 	}
 	if a.answer != nil {
 		if err := a.answer(ctx, pod); err != nil {

@@ -49,14 +49,9 @@ func (p APIPatcher) Clear(ctx context.Context, pod ledger.PodRef, node string) e
 	}, "status")
 }
 
-// Annotate sets one annotation of a pod, as AnnotateAll does.
-func (p APIPatcher) Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error {
-	return p.AnnotateAll(ctx, pod, map[string]string{key: value})
-}
-
-// AnnotateAll sets annotations of a pod by a merge patch that names the pod's UID: the
+// Annotate sets annotations of a pod by a merge patch that names the pod's UID: the
 // API server answers 409 where another pod has taken the name.
-func (p APIPatcher) AnnotateAll(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error {
+func (p APIPatcher) Annotate(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error {
 	return p.patch(ctx, "annotating", pod, types.MergePatchType, map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "annotations": annotations},
 	})

@@ -116,7 +116,7 @@ func TestPatches(t *testing.T) {
 		path, kind, body string
 	}{
 		"annotate": {
-			func(p APIPatcher) error { return p.Annotate(t.Context(), pod, "k", "v") },
+			func(p APIPatcher) error { return p.Annotate(t.Context(), pod, map[string]string{"k": "v"}) },
 			"/api/v1/namespaces/ns/pods/p", "application/merge-patch+json",
 			`{"metadata":{"uid":"u","annotations":{"k":"v"}}}`,
 		},
@@ -157,7 +157,7 @@ func TestPatches(t *testing.T) {
 			assert.Equal(t, tt.kind, kind)
 			assert.JSONEq(t, tt.body, random.ReplaceAllString(body, "RANDOM"))
 			server.Close()
-			assert.ErrorContains(t, patcher.Annotate(context.Background(), pod, "k", "v"), "ns/p")
+			assert.ErrorContains(t, patcher.Annotate(context.Background(), pod, nil), "ns/p")
 		})
 	}
 }

@@ -110,7 +110,7 @@ func (w *Pods) fitting(placement *ledger.Placement, nodes []string) []string {
 	var fitting []string
 	for i, v := range verdicts {
 		if v.Reason == ledger.Fits {
-			fitting = append(fitting, nodes[i]) //nolint:gosec // there is one verdict for each node
+			fitting = append(fitting, nodes[i])
 		}
 	}
 	return fitting
@@ -178,7 +178,7 @@ func (w *Pods) why(a *attempt, what *news) reason {
 // fitsAnywhere reports whether a pod fits some node: that of its allocation, if it has one, else any.
 func (w *Pods) fitsAnywhere(placement *ledger.Placement) bool {
 	if node, ok := w.Ledger.HomeOf(placement.Pod); ok {
-		return len(w.fitting(placement, []string{node})) > 0
+		return w.fits(placement, node)
 	}
 	return w.Ledger.FitsAnywhere(placement) || len(w.Ledger.UsableSlots(placement)) > 0
 }
@@ -216,7 +216,7 @@ func (w *Pods) next(ctx context.Context) (*attempt, news, reason) {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		w.looking.Lock()
-		a, what, due := w.take(time.Now())
+		a, what, due := w.take()
 		w.looking.Unlock()
 		if a == nil {
 			var timeout <-chan time.Time
@@ -256,7 +256,7 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	log := w.Log.WithFields(logrus.Fields{"pod": pod.Ref.String(), "uid": pod.Ref.UID, "priority": pod.Priority})
 	rouse := a.evicts.Load() != nil // its scheduler's own filters may have refused it
 	if !w.inProcess() && !rouse && w.send(a, why) {
-		w.woken(a, why == strayCapacity, time.Now())
+		w.woken(a, why == strayCapacity)
 		w.Metrics.ObserveWakeup()
 		log.WithField("reserved", why == heldCapacity).Info("sent a pending pod to a node that has capacity for it")
 		return
@@ -265,18 +265,18 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	defer cancel()
 	switch err := w.patch(ctx, pod.Ref, rouse); {
 	case err == nil:
-		w.woken(a, rouse || why == strayCapacity, time.Now())
+		w.woken(a, rouse || why == strayCapacity)
 		if !w.inProcess() {
 			w.Metrics.ObserveWakeup()
 		}
 		log.Info("woke a pending pod: capacity was freed for it")
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && w.pod(pod.Ref) == nil: // not one with another writer
-		w.woken(a, false, time.Now())
+		w.woken(a, false)
 	case final(err):
-		w.woken(a, false, time.Now())
+		w.woken(a, false)
 		log.WithError(err).Warn("the API server does not let a pending pod be woken; it waits for its scheduler's own retry")
 	default:
-		w.retry(a, what, time.Now())
+		w.retry(a, what)
 		log.WithError(err).Warn("could not wake a pending pod; will try again")
 	}
 }
@@ -288,7 +288,7 @@ func (w *Pods) patch(ctx context.Context, pod ledger.PodRef, rouse bool) error {
 	}
 	// A value that is there already would be no change, and wake nobody.
 	value := strconv.FormatUint(w.Ledger.Revision(), 10) + "-" + strconv.FormatUint(w.patches.Add(1), 10)
-	return w.Patcher.Annotate(ctx, pod, v1alpha1.RetryAnnotation, value)
+	return w.Patcher.Annotate(ctx, pod, map[string]string{v1alpha1.RetryAnnotation: value})
 }
 
 // send wakes a pod by a nomination for the node that it is woken for. It reports false where the pod has to be woken by

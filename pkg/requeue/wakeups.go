@@ -35,9 +35,9 @@ const catchUp = 3 * time.Second
 // restShare is how many times as long as a look at all attempts the loop rests after it.
 const restShare = 4
 
-// Patcher changes an annotation of a pod. The patch must apply only to the pod with the given UID.
+// Patcher sets annotations of a pod. The patch must apply only to the pod with the given UID.
 type Patcher interface {
-	Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error
+	Annotate(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error
 }
 
 // loop is what brings freed capacity and attempts together. Pods are woken for all capacity of which only the ledger

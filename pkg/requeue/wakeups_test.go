@@ -57,7 +57,7 @@ func TestWhoAskedAboutPodThatWaits(t *testing.T) {
 	}
 	w.Refused(&Refusal{Caller: "by the webhook", Path: Admission, Rejection: ledger.Rejection{Pod: pod.Ref}})
 	assert.Equal(t, "second", w.LastCaller(pod.Ref.UID), "it is woken for that one")
-	w.woken(w.attemptOf(pod.Ref.UID), false, time.Now())
+	w.woken(w.attemptOf(pod.Ref.UID), false)
 	assert.Equal(t, "by the webhook", w.LastCaller(pod.Ref.UID))
 	w.Settled(pod.Ref.UID)
 	assert.Empty(t, w.LastCaller(pod.Ref.UID))
@@ -219,10 +219,10 @@ func TestGateWhileAnotherIsWoken(t *testing.T) {
 	pod := w.pod("p", "1", 0)
 	w.policy.Set(gatestest.Limited(pod.Scheduler, "alice"))
 	w.Wake(pod.WithCaller("alice"))
-	a, _, _ := w.take(time.Now())
+	a, _, _ := w.take()
 	require.NotNil(t, a)
 	w.AwaitGate(pod.WithCaller("bob"), w.ledger.Revision(), []string{"a"})
-	w.woken(a, false, time.Now())
+	w.woken(a, false)
 	assert.Equal(t, "bob", w.LastCaller(pod.Ref.UID))
 }
 

@@ -56,7 +56,7 @@ func newActivator(handle fwk.Handle, pods corelisters.PodLister, first func(*v1.
 }
 
 // Annotate implements requeue.Patcher.
-func (a *activator) Annotate(_ context.Context, ref ledger.PodRef, _, _ string) error {
+func (a *activator) Annotate(_ context.Context, ref ledger.PodRef, _ map[string]string) error {
 	pod, err := a.pending(ref)
 	if err != nil {
 		return err

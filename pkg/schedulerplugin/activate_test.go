@@ -57,7 +57,7 @@ func TestPreemptingPodsAreWokenAgain(t *testing.T) {
 				defer cancel()
 				go a.run(ctx)
 				began := time.Now()
-				require.NoError(t, a.Annotate(ctx, ref, "", ""))
+				require.NoError(t, a.Annotate(ctx, ref, nil))
 				if test.after != nil {
 					<-time.After(50 * time.Millisecond)
 					require.NoError(t, store.Update(test.after))

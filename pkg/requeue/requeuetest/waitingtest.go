@@ -64,7 +64,7 @@ func (w *Writes) Eventf(on, _ runtime.Object, _, reason, _, note string, args ..
 }
 
 // Annotate implements requeue.Patcher.
-func (w *Writes) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) error {
+func (w *Writes) Annotate(_ context.Context, pod ledger.PodRef, _ map[string]string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.woken = append(w.woken, pod.Name)
