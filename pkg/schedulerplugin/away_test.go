@@ -81,7 +81,7 @@ func TestRefusedPodsThatAreGone(t *testing.T) {
 	info, err := f.read(pod)
 	require.NoError(t, err)
 	f.waker.again(info, ledger.Fits, time.Hour)
-	f.waker.refused(info, f.server.ledger.Revision(), false)
+	f.waker.waiting.Await(info, f.server.ledger.Revision(), nil, false)
 	require.True(t, f.waker.lost(pod.UID))
 	require.NotEmpty(t, f.waker.waiting.LastCaller(pod.UID))
 	f.waker.deleted(pod)

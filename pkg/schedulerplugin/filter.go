@@ -48,7 +48,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	c.gang = gangOf(pod, info)
 	state.Write(stateKey, c)
 	if p.server.arbiter.MayHave(&c.placement) != nil {
-		p.waker.refused(info, c.revision, true)
+		p.waker.waiting.Await(info, c.revision, nil, true)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, otherwise) // its victims would die in vain
 	}
 	if status := p.gangWaits(c); status != nil {
@@ -122,7 +122,7 @@ func fits(l ledger.Reader, placement *ledger.Placement, node string) ledger.Reas
 // not, Reserve forgets it again.
 func (p *Plugin) refused(c *cycle, reason ledger.Reason) {
 	if !c.refused.Load() && c.refused.CompareAndSwap(false, true) {
-		p.waker.refused(c.pod, c.revision, reason.OfLimit())
+		p.waker.waiting.Await(c.pod, c.revision, nil, reason.OfLimit())
 		if !slices.Equal(p.server.question.Matcher.Candidates(c.pod), c.placement.Slots) {
 			p.waker.waiting.Wake(c.pod) // it was looked at without a reservation that it may use by now
 		}

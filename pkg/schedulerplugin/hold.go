@@ -173,10 +173,10 @@ func (p *Plugin) gangRefused(c *cycle, refused *refusedError) bool {
 // freed that one of its members fits.
 func (w *waker) holdGang(gang kinds.Key, pod *cluster.Pod, reason ledger.Reason, revision uint64) {
 	turn, pause, fresh := w.holds.begin(gang, pod, reason)
-	w.refused(pod, revision, reason.OfLimit())
+	w.waiting.Await(pod, revision, nil, reason.OfLimit())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !fresh || w.stopped {
+	if !fresh || w.ctx.Err() != nil {
 		return
 	}
 	w.done.Go(func() {

@@ -39,7 +39,6 @@ type waker struct {
 	awaiting map[types.UID]*cluster.Pod // that decisions can be made
 	races    map[types.UID]int          // lost in a row, by pod
 	due      map[types.UID]time.Time    // when the pods are woken that wait for a pause
-	stopped  bool
 
 	holds holds // of gangs
 }
@@ -91,9 +90,8 @@ func (w *waker) start() {
 
 func (w *waker) stop() {
 	w.mu.Lock()
-	w.stopped = true
+	w.cancel() // whoever holds mu later sees that, and begins nothing
 	w.mu.Unlock()
-	w.cancel()
 	w.done.Wait()
 }
 
@@ -144,7 +142,7 @@ const afterUpdate = 100 * time.Millisecond
 func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration) {
 	now := time.Now()
 	due, before := now.Add(pause), w.due[pod.Ref.UID]
-	if w.stopped || before.After(now) && !due.Before(before) {
+	if w.ctx.Err() != nil || before.After(now) && !due.Before(before) {
 		return
 	}
 	w.due[pod.Ref.UID] = due
@@ -164,11 +162,6 @@ func (w *waker) isDue(pod types.UID, moment time.Time) bool {
 		delete(w.due, pod)
 	}
 	return still
-}
-
-// refused registers a pod to be woken when there is capacity for it that there was not at a revision.
-func (w *waker) refused(pod *cluster.Pod, revision uint64, barred bool) {
-	w.waiting.Await(pod, revision, nil, barred)
 }
 
 // settled forgets a pod: it has capacity.
@@ -207,9 +200,6 @@ func (w *waker) wakeIfReady() {
 func (w *waker) again(pod *cluster.Pod, reason ledger.Reason, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopped {
-		return
-	}
 	if len(w.races) >= maxAwaiting {
 		clear(w.races)
 	}
