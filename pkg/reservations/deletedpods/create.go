@@ -70,37 +70,7 @@ func (k *Keeper) try(ctx context.Context, t *task) error {
 		k.forget(t)
 		return nil
 	}
-	if t.wish.byDeployment {
-		marks, err := k.Deployments.live(ctx, t.pod.Ref.Namespace, t.pod.Controller.Name)
-		if err != nil || !k.confirm(t, marks) {
-			return err
-		}
-	}
 	return k.create(ctx, t)
-}
-
-// confirm takes the live annotations of the Deployment for those that count. It
-// returns false where they do not ask for the capacity any more, which is given back.
-func (k *Keeper) confirm(t *task, marks *cluster.Annotations) bool {
-	w, keep := wishOf(t.pod, marks)
-	if !keep {
-		k.release(t)
-		k.log(t).Info("the Deployment does not ask for the capacity of its deleted pods any more: given back")
-		return false
-	}
-	ttl, complaints := k.chooseTTL(t.pod.Scheduler, w.ttls)
-	if ttl != t.ttl {
-		for _, complaint := range complaints {
-			k.warn(t.pod, reasonInvalidTTL, complaint)
-		}
-		t.slot.Deadline = t.slot.Deadline.Add(ttl - t.ttl)
-		t.ttl = ttl
-		t.rsv.Spec.TTL = &metav1.Duration{Duration: ttl}
-		k.Ledger.SetSlotDeadline(t.slot.Ref.Namespace, t.slot.Ref.Name, t.slot.Deadline)
-	}
-	t.wish = w
-	t.wish.byDeployment = false
-	return true
 }
 
 // create writes the object. An error means that it has to be tried again. This is where a write of unknown fate

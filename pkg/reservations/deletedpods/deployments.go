@@ -2,13 +2,11 @@ package deletedpods
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 
 	"github.com/sirupsen/logrus"
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 
@@ -23,38 +21,31 @@ var deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
 type Deployments struct {
 	// Watch is of the Deployments.
 	Watch  *informer.Watch
-	client metadata.Interface
 	listed *informer.Latch // opened when all of them are known
 }
 
 // NewDeployments returns Deployments that are not watched yet.
 func NewDeployments(client metadata.Interface, log logrus.FieldLogger) *Deployments {
 	ignore := func(*metav1.PartialObjectMetadata) {}
-	return &Deployments{client: client, listed: informer.NewLatch(), Watch: informer.NewWatch(nil, log, informer.NewSource(
+	return &Deployments{listed: informer.NewLatch(), Watch: informer.NewWatch(nil, log, informer.NewSource(
 		client, deployments.Resource, client.Resource(deployments), &metav1.PartialObjectMetadata{},
 		func(*metav1.PartialObjectMetadata, bool) {}, ignore).Keeping(onlyMarks))}
 }
 
-// onlyMarks drops everything but the name and the reservation annotations.
+// onlyMarks drops everything but the name and the reservation annotations. Those of a Deployment that is being deleted
+// do not count, because no pod of it will come back.
 func onlyMarks(obj any) (any, error) {
 	full, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return obj, nil
 	}
-	marks := maps.Clone(asking(full))
-	maps.DeleteFunc(marks, func(key, _ string) bool { return !strings.Contains(key, "/reservation") })
+	marks := maps.Clone(full.Annotations)
+	maps.DeleteFunc(marks, func(key, _ string) bool {
+		return full.DeletionTimestamp != nil || !strings.Contains(key, "/reservation")
+	})
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: full.Namespace, Name: full.Name, ResourceVersion: full.ResourceVersion, Annotations: marks,
 	}}, nil
-}
-
-// asking returns the annotations that count: those of a Deployment that is being
-// deleted do not, because no pod of it will come back.
-func asking(deployment *metav1.PartialObjectMetadata) map[string]string {
-	if deployment.DeletionTimestamp != nil {
-		return nil
-	}
-	return deployment.Annotations
 }
 
 // run watches until ctx ends.
@@ -68,17 +59,4 @@ func (d *Deployments) marks(namespace, name string) *cluster.Annotations {
 		return cluster.ReadAnnotations(namespace, deployment.Annotations)
 	}
 	return nil
-}
-
-// live reads what the API server has of a Deployment. One that is gone has no annotations.
-func (d *Deployments) live(ctx context.Context, namespace, name string) (*cluster.Annotations, error) {
-	deployment, err := d.client.Resource(deployments).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading Deployment %s/%s: %w", namespace, name, err)
-	default:
-		return cluster.ReadAnnotations(namespace, asking(deployment)), nil
-	}
 }

@@ -5,14 +5,12 @@
 //   - keeper.go       the Keeper: called when a pod goes, it makes the slot
 //   - missed.go       what ends while another server decides, or none
 //   - create.go       the workers that write the Reservation objects
-//   - deployments.go  the annotations of Deployments, watched and read live
+//   - deployments.go  the annotations of Deployments, watched
 //
 // From a pod to a Reservation:
 //
 //	delete event   the pod's allocation becomes a slot, in one step of the ledger
-//	work queue     the Deployment is read live if only its annotation asks:
-//	                 no annotation any more   the slot is released
-//	               the Reservation is created, named after the pod:
+//	work queue     the Reservation is created, named after the pod:
 //	                 created                  the controller adopts the slot
 //	                 the name is taken        the slot moves to name-<uid>
 //	                 refused for good         the slot is released, with an Event, if no
@@ -24,6 +22,8 @@
 //
 //   - Only deletion keeps capacity: a pod that merely finished needs none any more. A pod that finishes while it is
 //     being deleted is deleted. One deleted for a pod of higher priority keeps none, or the other would never get it.
+//   - What counts of a Deployment is what the watch knows when the pod goes. One that is being deleted asks for
+//     nothing, as no pod of it will come back.
 //   - A ttl that cannot be read, or is longer than the policy allows, leads to an Event and the next best.
 //   - Devices are kept for no claim in particular: a pod that comes in its place may name the same claims, or others.
 //

@@ -13,9 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -102,50 +99,44 @@ func TestNotKept(t *testing.T) {
 	})
 }
 
-// What the Deployment says counts as it is when the pod is gone, read live.
+// What the Deployment says counts as it is when the pod goes.
 func TestDeployment(t *testing.T) {
 	asks := map[string]string{"globalreserve.io/reservation": "true", "globalreserve.io/reservation-ttl": "10m"}
 	type testCase struct {
-		live  *metav1.PartialObjectMetadata // nil: as it was watched
-		gone  bool
-		fails int
-		want  time.Duration // of the object; 0: none
+		now  *metav1.PartialObjectMetadata // nil: as it was listed
+		gone bool
+		want time.Duration // of the object; 0: none
 	}
 	tests := map[string]testCase{
 		"asks": {want: 10 * time.Minute},
-		"asks for another ttl now": {live: deployment("web", map[string]string{
+		"asks for another ttl now": {now: deployment("web", map[string]string{
 			"globalreserve.io/reservation":     "true",
 			"globalreserve.io/reservation-ttl": "20m",
 		}), want: 20 * time.Minute},
-		"does not ask any more":     {live: deployment("web", nil)},
-		"says false now":            {live: deployment("web", map[string]string{"globalreserve.io/reservation": "false"})},
-		"is gone":                   {gone: true},
-		"is going":                  {live: going(deployment("web", asks))},
-		"cannot be read for a time": {fails: 3, want: 10 * time.Minute},
+		"does not ask any more": {now: deployment("web", nil)},
+		"says false now":        {now: deployment("web", map[string]string{"globalreserve.io/reservation": "false"})},
+		"is gone":               {gone: true},
+		"is going":              {now: going(deployment("web", asks))},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
 		w := newWorld(t, deployment("web", asks))
 		synctest.Wait()
-		looked := make(chan struct{})
-		w.metadata.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
-			<-looked
-			if tt.fails--; tt.fails >= 0 {
-				return true, nil, errors.New("not now")
-			}
-			if tt.gone {
-				return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, "web")
-			}
-			return tt.live != nil, tt.live, nil
-		})
+		if tt.now != nil {
+			require.NoError(t, w.metadata.Tracker().Update(deployments, tt.now, "ns"))
+		}
+		if tt.gone {
+			require.NoError(t, w.metadata.Tracker().Delete(deployments, "ns", "web"))
+		}
+		synctest.Wait()
 		w.remove(pod("p", ofDeployment))
-		assert.Len(t, w.slots(), 1, "at once, by what was watched")
-		close(looked)
-		pass(5 * time.Second)
+		kept := len(w.slots())
+		synctest.Wait()
 		if tt.want == 0 {
-			assert.Empty(t, w.slots())
+			assert.Zero(t, kept)
 			assert.Empty(t, w.names())
 			return
 		}
+		assert.Equal(t, 1, kept, "at once")
 		require.Equal(t, []string{"p"}, w.names())
 		rsv := w.object("p")
 		assert.Equal(t, tt.want, rsv.Spec.TTL.Duration)

@@ -112,8 +112,7 @@ func (k *Keeper) keepMissed(m missedPod) bool {
 	return true
 }
 
-// awaitDeployments waits until the watch has listed Deployments, if that matters for any of the pods. To read each one
-// would take long. Whether a Deployment still asks is read before an object is written.
+// awaitDeployments waits until the watch has listed Deployments, if that matters for any of the pods.
 func (k *Keeper) awaitDeployments(ctx context.Context) {
 	k.mu.Lock()
 	matters := slices.ContainsFunc(k.missed, func(m missedPod) bool { return m.last.Controller.Kind == kindDeployment })

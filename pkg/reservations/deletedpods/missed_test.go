@@ -121,29 +121,6 @@ func TestTakeOverInTime(t *testing.T) {
 	})
 }
 
-// However many Deployments there are, what the watch lists is all that is read of them before anything is decided.
-func TestTakeOverReadsNoDeploymentOfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.standBy()
-		since := time.Now()
-		for i := range 5000 {
-			w.remove(pod(fmt.Sprint("p", i), func(p *cluster.Pod) {
-				p.Annotations, p.Controller = nil, cluster.Controller{Kind: "Deployment", Name: fmt.Sprint("web-", i)}
-			}))
-		}
-		require.Zero(t, w.TakeOver(t.Context(), since))
-		assert.Zero(t, time.Since(since))
-		gets := 0
-		for _, action := range w.metadata.Actions() {
-			if action.GetVerb() == "get" {
-				gets++
-			}
-		}
-		assert.Zero(t, gets)
-	})
-}
-
 // silent is a network on which nothing is ever answered.
 type silent struct{}
 

@@ -17,10 +17,8 @@ const kindDeployment = "Deployment"
 // wish is what the annotations ask for a pod that is gone.
 type wish struct {
 	// ttls are the texts of the ttl annotations, the one that counts first.
-	ttls []string
-	// byDeployment: only the Deployment's annotation asks, which is to be looked at again.
-	byDeployment bool
-	godel        bool // asked for in the words of the Gödel scheduler
+	ttls  []string
+	godel bool // asked for in the words of the Gödel scheduler
 }
 
 // wishOf says whether the capacity of a pod is to be kept. deployment has the marks
@@ -29,16 +27,14 @@ func wishOf(pod *cluster.Pod, deployment *cluster.Annotations) (w wish, keep boo
 	if pod.Preempted {
 		return wish{}, false
 	}
-	for k, marks := range []*cluster.Annotations{pod.Annotations, deployment} {
+	for _, marks := range []*cluster.Annotations{pod.Annotations, deployment} {
 		if marks == nil {
 			continue
 		}
 		if marks.Keep == cluster.KeepNo && !keep {
 			return wish{}, false
 		}
-		if marks.Keep == cluster.KeepYes && !keep {
-			keep, w.byDeployment = true, k > 0
-		}
+		keep = keep || marks.Keep == cluster.KeepYes
 		if marks.TTL != "" {
 			w.ttls = append(w.ttls, marks.TTL)
 		}

@@ -27,23 +27,23 @@ func TestWishOf(t *testing.T) {
 		"an index alone":                   {pod: unset},
 		"the pod asks":                     {pod: yes, want: &wish{}},
 		"the pod refuses":                  {pod: no},
-		"the Deployment asks":              {deployment: yes, want: &wish{byDeployment: true}},
+		"the Deployment asks":              {deployment: yes, want: &wish{}},
 		"the Deployment refuses":           {deployment: no},
 		"both ask":                         {pod: yes, deployment: yes, want: &wish{}},
 		"the pod asks, Deployment refuses": {pod: yes, deployment: no, want: &wish{}},
 		"the pod refuses, Deployment asks": {pod: no, deployment: yes},
 		"the Deployment asks, pod's ttl": {
-			pod: unset, deployment: yes, want: &wish{ttls: []string{"1m"}, byDeployment: true},
+			pod: unset, deployment: yes, want: &wish{ttls: []string{"1m"}},
 		},
 		"both have a ttl": {
 			pod: unset, deployment: &cluster.Annotations{Keep: cluster.KeepYes, TTL: "2m"},
-			want: &wish{ttls: []string{"1m", "2m"}, byDeployment: true},
+			want: &wish{ttls: []string{"1m", "2m"}},
 		},
 		"the pod asks, Deployment's ttl": {
 			pod: yes, deployment: &cluster.Annotations{TTL: "2m"}, want: &wish{ttls: []string{"2m"}},
 		},
 		"in Gödel's words": {
-			deployment: &cluster.Annotations{Keep: cluster.KeepYes, Godel: true}, want: &wish{byDeployment: true, godel: true},
+			deployment: &cluster.Annotations{Keep: cluster.KeepYes, Godel: true}, want: &wish{godel: true},
 		},
 		"deleted for a pod of higher priority": {pod: yes, preempted: true},
 	}
