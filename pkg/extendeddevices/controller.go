@@ -106,7 +106,6 @@ func New(o Options) *Controller {
 		informer.NewSource(o.Client, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll),
 			&v1alpha1.ExtendedResourceClaim{},
 			c.observeClaim, c.forgetClaim))
-	c.claims.templates = map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate{}
 	c.Templates = informer.NewWatch(o.TemplateKind, o.Log,
 		informer.NewSource(o.Client, "extendedresourceclaimtemplates",
 			kinds.ExtendedResourceClaimTemplates(metav1.NamespaceAll),

@@ -19,12 +19,15 @@ type claimSet struct {
 	mu    sync.RWMutex // guards what follows
 	byKey map[types.NamespacedName]*claim
 	byPod map[types.UID][]types.NamespacedName // claims by the pod of their status, with devices or without
-	// templates are what claims are made from; nil where they are not followed.
+	// templates are what claims are made from.
 	templates map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate
 }
 
 func newClaimSet() claimSet {
-	return claimSet{byKey: map[types.NamespacedName]*claim{}, byPod: map[types.UID][]types.NamespacedName{}}
+	return claimSet{
+		byKey: map[types.NamespacedName]*claim{}, byPod: map[types.UID][]types.NamespacedName{},
+		templates: map[types.NamespacedName]*v1alpha1.ExtendedResourceClaimTemplate{},
+	}
 }
 
 // set takes in a state of an object and reports whether it is news: another status alone is not.
@@ -90,26 +93,19 @@ func (c *Controller) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	return c.resolve(pod, pod.Devices)
 }
 
+// resolve puts together what the claims that a pod names, by marks, ask for.
 func (c *Controller) resolve(pod *cluster.Pod, marks *cluster.DeviceAnnotations) *ledger.DeviceRequest {
-	if marks == nil {
-		return nil // as of nearly all pods: that costs nothing
-	}
-	return c.claims.resolve(pod, marks, c.Kind.Installed())
-}
-
-// resolve puts together what the claims that a pod names, by marks, ask for. served says that the cluster knows claims.
-func (s *claimSet) resolve(pod *cluster.Pod, marks *cluster.DeviceAnnotations, served bool) *ledger.DeviceRequest {
 	if marks == nil || (!marks.Asks() && pod.Node == "") {
-		return nil
+		return nil // as of nearly all pods: that costs nothing
 	}
 	request := &ledger.DeviceRequest{Asked: marks.Asked, Err: marks.Err}
 	for k, name := range marks.Claims {
 		ref := ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name}
-		claim := s.get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
-		if claim == nil && !served && request.Err == "" {
+		claim := c.claims.get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+		if claim == nil && !c.Kind.Installed() && request.Err == "" {
 			request.Err = "the cluster has no definition of ExtendedResourceClaims: install manifests/crd"
 		}
-		compiled, uid, why := s.claimOf(pod, name, marks.Template(k), claim)
+		compiled, uid, why := c.claims.claimOf(pod, name, marks.Template(k), claim)
 		if ref.UID = uid; why != "" && request.Err == "" {
 			request.Err = why
 		}

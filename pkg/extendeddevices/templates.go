@@ -168,7 +168,7 @@ func (s *claimSet) whyNotMade(pod *cluster.Pod, template string) string {
 	case pod.Ref.UID == "":
 		return fmt.Sprintf("the claim from ExtendedResourceClaimTemplate %s is made for a pod that exists: create the pod",
 			template)
-	case s.templates != nil && s.templates[types.NamespacedName{Namespace: pod.Ref.Namespace, Name: template}] == nil:
+	case s.templates[types.NamespacedName{Namespace: pod.Ref.Namespace, Name: template}] == nil:
 		return fmt.Sprintf("there is no ExtendedResourceClaimTemplate %s in namespace %s: create it there; templates of "+
 			"other namespaces cannot be used",
 			template, pod.Ref.Namespace)

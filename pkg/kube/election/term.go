@@ -43,7 +43,7 @@ func (t Term) Manager() string {
 	if t == 0 {
 		return "globalreserve"
 	}
-	return managerPrefix + strconv.FormatInt(int64(t), 10)
+	return managerPrefix + t.String()
 }
 
 // OwnTerm is the term of this server. It stays the same after the server's leadership has ended: a write that is sent
