@@ -245,6 +245,19 @@ func (q *question) best() *answer {
 	return best
 }
 
+// serves reports whether a claim can have so many devices beside the claims before it, and what later ones name.
+func (q *question) serves(claim, count int) bool {
+	part := *q
+	part.specs = slices.Clone(q.specs[:claim+1])
+	part.specs[claim].Count = int32(count)
+	for _, spec := range q.specs[claim+1:] {
+		if spec.Count = int32(len(spec.ExtendedResourceNames)); spec.Count > 0 {
+			part.specs = append(part.specs, spec)
+		}
+	}
+	return part.best() != nil
+}
+
 // rounds is how many questions each of 100 checks (or -rapid.checks) asks: enough to meet every refusal.
 const rounds = 150
 
@@ -291,6 +304,10 @@ func checkAnswer(t *rapid.T, q *question) (Reason, int) {
 	require.Equal(t, want != nil, verdict.Reason == Fits, "%+v", verdict)
 	choice, again := p.Choose(free, preferred, requests)
 	require.Equal(t, verdict, again)
+	if verdict.Reason == Contended && len(q.specs[verdict.Request].ExtendedResourceNames) == 0 {
+		require.True(t, q.serves(verdict.Request, verdict.Have), "%+v", verdict)
+		require.False(t, q.serves(verdict.Request, verdict.Have+1), "%+v", verdict)
+	}
 	if want == nil {
 		require.Nil(t, choice)
 		require.NotEmpty(t, verdict.Explain(requests))
