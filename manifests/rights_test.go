@@ -43,7 +43,7 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"pods/binding":                         {"create"},
 		"resourcequotas":                       {"get", "list", "watch"},
 		"pods/status":                          {"patch"},
-		"apps/deployments":                     {"get", "list", "watch"},
+		"apps/deployments":                     {"list", "watch"},
 		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "patch", "delete"},
 		"globalreserve.io/reservations/status": {"update"},
 

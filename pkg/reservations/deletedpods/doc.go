@@ -22,8 +22,8 @@
 //
 //   - Only deletion keeps capacity: a pod that merely finished needs none any more. A pod that finishes while it is
 //     being deleted is deleted. One deleted for a pod of higher priority keeps none, or the other would never get it.
-//   - What counts of a Deployment is what the watch knows when the pod goes. One that is being deleted asks for
-//     nothing, as no pod of it will come back.
+//   - What counts of a Deployment is what the watch knows when the pod goes, or at a take-over. One that is being
+//     deleted asks for nothing, as no pod of it will come back.
 //   - A ttl that cannot be read, or is longer than the policy allows, leads to an Event and the next best.
 //   - Devices are kept for no claim in particular: a pod that comes in its place may name the same claims, or others.
 //
