@@ -32,8 +32,9 @@ type judge struct {
 	// answers are those about each pod.
 	answers  map[types.UID]*answers
 	promises map[types.UID]*promise
-	doubtful map[types.UID]bool  // pods that something was asked for which may still be carried out
-	former   map[string]*promise // by the names of Reservations that are gone
+	doubtful map[types.UID]bool      // pods that something was asked for which may still be carried out
+	resized  map[types.UID]time.Time // when a resize of a pod was asked for last: it counts while it may be carried out
+	former   map[string]*promise     // by the names of Reservations that are gone
 	// crewRecords, podGroups and crewAsked are of gangs, by name: of the last whether somebody wants a pod of it bound.
 	crewRecords    map[string]*crewRecord
 	crewAsked      map[string]bool
@@ -79,7 +80,7 @@ func newJudge(c *Cluster) *judge {
 	return &judge{
 		cluster: c, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*nodeRecord{}, gone: map[types.UID]bool{},
 		answers: map[types.UID]*answers{}, promises: map[types.UID]*promise{}, used: map[types.UID]map[string]types.UID{},
-		early:  map[types.UID]bool{},
+		early: map[types.UID]bool{}, resized: map[types.UID]time.Time{},
 		former: map[string]*promise{}, doubtful: map[types.UID]bool{}, crewRecords: map[string]*crewRecord{},
 		crewAsked: map[string]bool{},
 		podGroups: map[string]*groupRecord{}, defined: map[*groupKind]time.Time{},

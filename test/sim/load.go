@@ -332,6 +332,7 @@ func (c *Cluster) resizePods(ctx context.Context) {
 	}
 	pod := list[c.random.IntN(len(list))].DeepCopy()
 	pod.Spec.Containers[0].Resources.Requests = c.newRequests()
+	c.judge.resizes(pod.UID)
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := c.admin.CoreV1().Pods(pod.Namespace).UpdateResize(ctx, pod.Name, pod, metav1.UpdateOptions{})

@@ -411,10 +411,21 @@ func (j *judge) returned(name string) {
 	}
 }
 
-// refusedKept notes that a pod was refused for want of capacity on a node where some is kept for it.
+// resizes notes that a pod is to be resized.
+func (j *judge) resizes(pod types.UID) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.resized[pod] = time.Now()
+}
+
+// refusedKept notes that a pod was refused for want of capacity on a node where some is kept for it. What it was
+// resized to lately counts, although it may not have been carried out yet, or never will be.
 func (j *judge) refusedKept(pod *v1.Pod, node, why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if time.Since(j.resized[pod.UID]) < longUnknown {
+		return
+	}
 	for _, p := range j.promises {
 		for i := range p.object.Spec.Slots {
 			slot := &p.object.Spec.Slots[i]
