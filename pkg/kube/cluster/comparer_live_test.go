@@ -131,3 +131,20 @@ func TestComparerLooksAfterAGap(t *testing.T) {
 		assert.Equal(t, "none", w.allocationIs("gone"))
 	})
 }
+
+// A watch that is behind brings a pod which the comparer has found gone, and then that it was deleted: its capacity was
+// given back, and may be another's by now.
+func TestWhatIsGoneDoesNotComeBack(t *testing.T) {
+	w := newWorld(t)
+	w.Cache.options.Keep = (&keeper{}).Keep
+	gone := aPod("gone", 25, on("n2"), keepCapacity)
+	w.confirmed(t, gone, "n2")
+	w.nextLook(t, false)
+	w.nextLook(t, false)
+	require.Equal(t, map[Kind]int{StaleAllocation: 1}, w.found())
+	w.podEvent(aPod("gone", 26, on("n2"), keepCapacity))
+	assert.Equal(t, "none", w.allocationIs("gone"))
+	w.podDeleted(aPod("gone", 27, on("n2"), keepCapacity, terminating))
+	_, slots := w.used()
+	assert.Zero(t, slots, "there may be no capacity for it any more")
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,7 +173,8 @@ func inFlight(kind Kind, allocation *ledger.AllocationView, pod *Pod, shown bool
 // where nothing can be done. The cache's lock is held.
 func (c *Comparer) repairPod(ref ledger.PodRef, record *Pod) *podChange {
 	if record == nil {
-		change := c.cache.applyRemovePod(ref, nil, 0)
+		// No pod has this UID again, so whatever a watch that is behind still brings of it is old.
+		change := c.cache.applyRemovePod(ref, nil, math.MaxUint64)
 		return &change
 	}
 	if record.Node == "" && !record.Finished {
