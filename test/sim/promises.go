@@ -60,8 +60,7 @@ func (j *judge) observeReservation(before, after *v1alpha1.Reservation) {
 // are there and as large as ever, and nobody has used it or given it back. One that gives way may be ended at any time,
 // and one beyond a limit when another server takes over.
 func (j *judge) judgeEnd(p *promise, after *v1alpha1.Reservation) {
-	if j.cluster.jumped.Load() || j.cluster.options.Limited || p.object.Spec.Preemptible ||
-		slices.ContainsFunc(p.object.Spec.Slots, func(s v1alpha1.Slot) bool { return j.shrank(p.nodeOf(&s)) }) {
+	if j.cluster.jumped.Load() || j.cluster.options.Limited || p.object.Spec.Preemptible || j.lostNodes(p) {
 		return
 	}
 	for i := range p.object.Spec.Slots {
@@ -116,6 +115,12 @@ func (j *judge) breakPromises(node string) {
 	}
 }
 
+// lostNodes reports whether one of the nodes of a promise has less than it had: a server that takes over may then keep
+// nothing of it, on none of its nodes, as all of it is kept or nothing.
+func (j *judge) lostNodes(p *promise) bool {
+	return slices.ContainsFunc(p.object.Spec.Slots, func(s v1alpha1.Slot) bool { return j.shrank(p.nodeOf(&s)) })
+}
+
 // nodeOf returns the node of a slot, "" where it has none.
 func (p *promise) nodeOf(slot *v1alpha1.Slot) string {
 	for i := range p.object.Status.Slots {
@@ -136,7 +141,7 @@ func (j *judge) keptBy(p *promise, slot *v1alpha1.Slot) (node string, kept bool)
 	if end := r.Status.ExpiresAt; end != nil && time.Until(end.Time) < keptUntil && !p.isAcknowledged() {
 		return "", false
 	}
-	if p.isOver(slot) {
+	if p.isOver(slot) || j.tookOver.After(r.CreationTimestamp.Time) && j.lostNodes(p) {
 		return "", false
 	}
 	if slot.Pod != nil && !j.comes(slot.Pod) || j.used[r.UID][slot.Name] != "" {
@@ -433,7 +438,7 @@ func (j *judge) refusedKept(pod *v1.Pod, node, why string) {
 				j.pods[pod.UID] == nil || len(more(j.pods[pod.UID], slot.Requests)) > 0 {
 				continue
 			}
-			if on, kept := j.keptBy(p, slot); kept && on == node && !j.shrank(node) {
+			if on, kept := j.keptBy(p, slot); kept && on == node && !j.lostNodes(p) {
 				j.cluster.fail("pod %s is refused on %s, where reservation %s keeps capacity for it: %s", pod.Name, node,
 					p.object.Name, why)
 			}
