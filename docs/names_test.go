@@ -81,6 +81,22 @@ func TestNames(t *testing.T) {
 	assert.Greater(t, checked, 200)
 }
 
+// Tests that a document names as its evidence are there.
+func TestNamesOfTests(t *testing.T) {
+	there := map[string]bool{}
+	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, "_test.go") {
+			maps.Copy(there, set(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)`, read(t, path)))
+		}
+		return err
+	}))
+	for file, text := range documents(t) {
+		for name := range set(`\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`, text) {
+			assert.True(t, there[name], "%s names the test %s", file, name)
+		}
+	}
+}
+
 // Every reason that the server gives in an Event, a condition or a refusal is in the reference, and no other.
 func TestReasons(t *testing.T) {
 	page := read(t, "reference/events.md")
