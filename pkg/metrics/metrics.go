@@ -51,6 +51,7 @@ type Metrics struct {
 	drift         *prometheus.GaugeVec
 	driftFound    *prometheus.CounterVec
 	wakeups       prometheus.Counter
+	vainWakeups   prometheus.Counter
 	reloadFailed  prometheus.Counter
 	reloadedAt    prometheus.Gauge
 	autoscaling   *prometheus.CounterVec
@@ -110,6 +111,8 @@ func New() *Metrics {
 		"result")
 	m.wakeups = m.counter("wakeups_total",
 		"Pending pods that were woken up because capacity became free that no cluster event announces.")
+	m.vainWakeups = m.counter("wakeups_in_vain_total",
+		"Wake-ups after which GlobalReserve refused the pod all nodes again.")
 	m.reloadFailed = m.counter("policy_reload_failures_total",
 		"Reloads of the policy file that failed; the policy before stayed in force.")
 	m.reloadedAt = prometheus.NewGauge(prometheus.GaugeOpts{

@@ -56,6 +56,7 @@ func TestScrape(t *testing.T) {
 	m.ObserveBypassedBind("rogue")
 	m.ObserveBindOutcome("bound")
 	m.ObserveWakeup()
+	m.ObserveVainWakeup()
 	m.SetDrift("missing_pod", 4)
 	m.PolicyLoaded(time.Unix(100, 5e8))
 	m.PolicyReloadFailed()
@@ -119,6 +120,7 @@ func TestScrape(t *testing.T) {
 		`globalreserve_bypassed_binds_total{scheduler="rogue"} 1`,
 		`globalreserve_bind_outcomes_total{outcome="bound"} 1`,
 		`globalreserve_wakeups_total 1`,
+		`globalreserve_wakeups_in_vain_total 1`,
 		`globalreserve_reservations_expired_total 3`,
 		`globalreserve_ledger_drift{kind="missing_pod"} 4`,
 		`globalreserve_ledger_drift_found_total{kind="missing_pod"} 4`,

@@ -91,6 +91,9 @@ func outcome(failed bool, success string) string {
 // ObserveWakeup counts one pending pod that was woken up.
 func (m *Metrics) ObserveWakeup() { m.wakeups.Inc() }
 
+// ObserveVainWakeup counts one pod that was refused all nodes again after it was woken up.
+func (m *Metrics) ObserveVainWakeup() { m.vainWakeups.Inc() }
+
 // SetDrift records how many differences of one kind the last comparison found. Report 0 too, or
 // the last difference is shown for ever. kind is a fixed word of the caller's.
 func (m *Metrics) SetDrift(kind string, differences int) {

@@ -50,6 +50,10 @@ func (w *Pods) refused(r *Refusal) (before *Refusal, waits bool) {
 	}
 	before, known.Last = known.Last, r
 	known.Times++
+	if known.woken {
+		known.woken = false
+		w.Metrics.ObserveVainWakeup()
+	}
 	return before, true
 }
 

@@ -120,6 +120,7 @@ type record struct {
 	in        *list.List // of Pods.heard, where place is
 	touched   time.Time  // when record returned it last
 	attempt   *attempt   // the last that failed and that the pod was not woken for; nil if there is none
+	woken     bool       // by a write, and not refused since
 	pause     pause
 	plan      *plan // nil if there is none
 	preemptor preemptor

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -257,7 +258,7 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	rouse := a.evicts.Load() != nil // its scheduler's own filters may have refused it
 	if !w.inProcess() && !rouse && w.send(a, why) {
 		w.woken(a, why == strayCapacity)
-		w.Metrics.ObserveWakeup()
+		w.countWakeup(pod.Ref.UID)
 		log.WithField("reserved", why == heldCapacity).Info("sent a pending pod to a node that has capacity for it")
 		return
 	}
@@ -267,7 +268,7 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	case err == nil:
 		w.woken(a, rouse || why == strayCapacity)
 		if !w.inProcess() {
-			w.Metrics.ObserveWakeup()
+			w.countWakeup(pod.Ref.UID)
 		}
 		log.Info("woke a pending pod: capacity was freed for it")
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && w.pod(pod.Ref) == nil: // not one with another writer
@@ -278,6 +279,16 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 	default:
 		w.retry(a, what)
 		log.WithError(err).Warn("could not wake a pending pod; will try again")
+	}
+}
+
+// countWakeup counts that a pod was woken up by a write. If it is refused again, that was in vain.
+func (w *Pods) countWakeup(pod types.UID) {
+	w.Metrics.ObserveWakeup()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.byUID[pod]; r != nil {
+		r.woken = true
 	}
 }
 

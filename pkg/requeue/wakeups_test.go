@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/decide/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -43,6 +44,30 @@ func TestWakeupsOrderAndFit(t *testing.T) {
 		w.unreserve(holder, "a")
 		advance(time.Second)
 		assert.Equal(t, []string{"high", "middle-first", "middle-second", "low"}, w.api.names())
+	})
+}
+
+// A wake-up was in vain where the pod is refused all nodes again.
+func TestWakeupsInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		holder, bound, again := w.pod("holder", "4", 0), w.pod("bound", "1", 0), w.pod("again", "1", 0)
+		refuse := func(pod *cluster.Pod) {
+			w.Refused(&Refusal{Rejection: ledger.Rejection{Pod: pod.Ref}})
+			w.refuse(pod)
+		}
+		w.reserve(holder, "a", time.Hour)
+		refuse(bound)
+		refuse(again)
+		w.unreserve(holder, "a")
+		advance(time.Second)
+		assert.Equal(t, 2, w.count())
+		w.refuse(bound) // some nodes, not all
+		w.Settled(bound.Ref.UID)
+		for range 2 {
+			refuse(again)
+		}
+		assert.Equal(t, 1, metricstest.Counted(t, w.Metrics, "wakeups_in_vain_total"), "again, once")
 	})
 }
 

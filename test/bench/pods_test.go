@@ -98,7 +98,7 @@ func createPods(ctx context.Context, client kubernetes.Interface, n int,
 			if change != nil {
 				change(i, pod)
 			}
-			if pods[i], err = client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			if pods[i], err = client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 				return fmt.Errorf("create pod %s: %w", pod.Name, err)
 			}
 			return nil

@@ -59,27 +59,44 @@ func (r run) String() string {
 		r.extenderCPU.Round(time.Microsecond), r.schedulerCPU.Round(time.Microsecond))
 }
 
-// plain is kube-scheduler with its defaults, and passing the same with an extender that is asked about all that one
-// can be asked about at least. What else is measured are the files as they are shipped, of which the harness
-// changes the URLs, the kubeconfig, its client's limits and leader election, in all of them alike.
+// plain is a kube-scheduler without GlobalReserve, and passing the same with an extender that is asked about all that
+// one can be asked about at least. Their percentageOfNodesToScore is to be filled in: the shipped files have a small
+// one, so they are compared with schedulers that look at as many nodes. What else is measured are the files as they are
+// shipped, of which the harness changes URLs, the kubeconfig, limits of the client and leader election, in all alike.
 const (
-	plain = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{schedulerName: default-scheduler}]}`
+	plain = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, percentageOfNodesToScore: %d,
+  profiles: [{schedulerName: default-scheduler}]}`
 
-	passing = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{schedulerName: default-scheduler}],
+	passing = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, percentageOfNodesToScore: %d,
+  profiles: [{schedulerName: default-scheduler}],
   extenders: [{urlPrefix: %q, filterVerb: filter, bindVerb: bind, nodeCacheCapable: true, httpTimeout: 10s}]}`
+
+	// defaultSample has kube-scheduler choose: 10% of 5,000 nodes.
+	defaultSample = 0
+	// shippedSample is that of the files of scheduler-config/.
+	shippedSample = 2
+)
+
+// The setups that the others are compared with.
+const (
+	plainDefaults = iota
+	plainSample
+	passthroughSample
 )
 
 // BenchmarkSchedulingRate has one scheduler bind 2,000 waiting pods on 5,000 nodes, again and again: a plain
-// kube-scheduler, one with an extender that does nothing, and each of the configurations that people deploy.
+// kube-scheduler with its own sample of nodes and with that of the shipped files, one with an extender that does
+// nothing, and each of the configurations that people deploy.
 func BenchmarkSchedulingRate(b *testing.B) {
 	c := startCluster(b)
 	server := globalReserve()
 	setups := []setup{
-		{name: "plain", scheduler: kubeScheduler(func(string) ([]byte, error) { return []byte(plain), nil })},
+		{name: "plain", scheduler: plainScheduler(defaultSample)},
+		{name: "plain, 2%", scheduler: plainScheduler(shippedSample)},
 		{
-			name: "passthrough", start: passthrough(buildPassthrough(b)),
+			name: "passthrough, 2%", start: passthrough(buildPassthrough(b)),
 			scheduler: kubeScheduler(func(url string) ([]byte, error) {
-				return fmt.Appendf(nil, passing, url), nil
+				return fmt.Appendf(nil, passing, shippedSample, url), nil
 			}),
 		},
 		{name: "default-scheduler.yaml", start: server, scheduler: shipped("default-scheduler.yaml")},
@@ -105,16 +122,17 @@ func compare(b *testing.B, c *controlplane.ControlPlane, setups []setup) {
 	}
 	say("SUMMARY %d nodes, %d pods, medians of %d, processor time of scheduler and server per pod", nodes, ratePods,
 		*rateRounds)
-	say("SUMMARY | scheduler | pods/s | of plain | of passthrough | ms/pod | of plain |")
+	say("SUMMARY | scheduler | pods/s | of plain | of plain, 2%% | of passthrough, 2%% | ms/pod | of plain, 2%% |")
 	for _, s := range setups {
 		got := runs[s.name]
-		over := func(base setup, of func(run) float64) float64 { return ratio(got, runs[base.name], of) }
-		ofPlain, cpu := over(setups[0], run.rate), over(setups[0], run.cpu)
-		b.ReportMetric(typical(got, run.rate), s.name+"-pods/s")
-		b.ReportMetric(ofPlain, s.name+"-x-plain")
-		b.ReportMetric(cpu, s.name+"-cpu-x-plain")
-		say("SUMMARY | %s | %.0f | %.2f | %.2f | %.1f | %.2f |", s.name, typical(got, run.rate), ofPlain,
-			over(setups[1], run.rate), typical(got, run.cpu), cpu)
+		over := func(base int, of func(run) float64) float64 { return ratio(got, runs[setups[base].name], of) }
+		ofPlain, cpu := over(plainSample, run.rate), over(plainSample, run.cpu)
+		name := strings.ReplaceAll(s.name, ", ", "-")
+		b.ReportMetric(typical(got, run.rate), name+"-pods/s")
+		b.ReportMetric(ofPlain, name+"-x-plain-2%")
+		b.ReportMetric(cpu, name+"-cpu-x-plain-2%")
+		say("SUMMARY | %s | %.0f | %.2f | %.2f | %.2f | %.1f | %.2f |", s.name, typical(got, run.rate),
+			over(plainDefaults, run.rate), ofPlain, over(passthroughSample, run.rate), typical(got, run.cpu), cpu)
 	}
 }
 
@@ -185,14 +203,7 @@ func measure(b *testing.B, c *controlplane.ControlPlane, s setup) run {
 	}
 	pods, err := createPods(ctx, c.Client(), ratePods, nil)
 	require.NoError(b, err)
-	// The API server may end a watch when the machine is busy.
-	binds, err := toolswatch.NewRetryWatcherWithContext(ctx, latest(pods), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = "spec.nodeName!="
-			return c.Client().CoreV1().Pods(namespace).Watch(ctx, o)
-		},
-	})
-	require.NoError(b, err)
+	binds := watchPods(ctx, b, c, namespace, latest(pods), "spec.nodeName!=")
 	defer binds.Stop()
 	scheduler := startScheduler(b, c, s, url)
 	result := run{extenderCPU: -usedBy(b, extender), schedulerCPU: -usedBy(b, scheduler)}
@@ -208,6 +219,21 @@ func measure(b *testing.B, c *controlplane.ControlPlane, s setup) run {
 	}
 	require.NoError(b, clusterload.DeletePods(ctx, c.Client(), namespace))
 	return result
+}
+
+// watchPods watches the pods of a namespace that a field selector selects, from a resource version on. The API server
+// may end a watch when the machine is busy.
+func watchPods(ctx context.Context, b *testing.B, c *controlplane.ControlPlane, namespace, version, selector string,
+) watch.Interface {
+	b.Helper()
+	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return c.Client().CoreV1().Pods(namespace).Watch(ctx, o)
+		},
+	})
+	require.NoError(b, err)
+	return watcher
 }
 
 // usedBy is the processor time of a process, 0 for none.
@@ -237,7 +263,7 @@ func latest(pods []*corev1.Pod) string {
 // startScheduler starts the setup's scheduler, the first time with its configuration.
 func startScheduler(b *testing.B, c *controlplane.ControlPlane, s setup, url string) *controlplane.Process {
 	b.Helper()
-	name := "scheduler-" + strings.NewReplacer("/", "-", ".yaml", "").Replace(s.name)
+	name := "scheduler-" + strings.NewReplacer("/", "-", ".yaml", "", ", ", "-", "%", "").Replace(s.name)
 	process, err := c.Process(name)
 	if err != nil {
 		return s.scheduler(b, c, name, url)
@@ -258,6 +284,10 @@ func kubeScheduler(config func(url string) ([]byte, error)) func(*testing.B, *co
 		require.NoError(b, err)
 		return process
 	}
+}
+
+func plainScheduler(sample int) func(*testing.B, *controlplane.ControlPlane, string, string) *controlplane.Process {
+	return kubeScheduler(func(string) ([]byte, error) { return fmt.Appendf(nil, plain, sample), nil })
 }
 
 // shipped starts a kube-scheduler with a file of scheduler-config/.
