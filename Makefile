@@ -373,8 +373,9 @@ fuzz: ## Send random input to every decoder for ten minutes, FUZZTIME=30s each (
 	done
 
 .PHONY: bench
-bench: build scheduler controlplane ## Run the benchmarks (BENCH=regexp, BENCH_PKGS=packages)
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(TEST_ARGS) $(BENCH_PKGS)
+bench: build scheduler controlplane ## Run the benchmarks but those of an hour (BENCH=regexp, BENCH_PKGS=packages)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkConflicts$$' -benchmem -p 1 -timeout 60m $(TEST_ARGS) \
+	  $(BENCH_PKGS)
 
 .PHONY: bench-shipped
 bench-shipped: build scheduler controlplane ## Measure the configurations as they are shipped, beside a plain kube-scheduler
@@ -396,6 +397,11 @@ bench-scale: ## Measure the ledger and the cache with up to 30,000 nodes and 1,0
 
 # Sizes of bench-scale: nodes:pods.
 SCALE ?= 5000:150000 15000:500000 30000:1000000
+
+.PHONY: bench-conflicts
+bench-conflicts: build controlplane ## Measure schedulers side by side: with nothing between them, with pools, with GlobalReserve (40 minutes)
+	$(GO) test -run '^$$' -bench '^BenchmarkConflicts$$' -benchtime 1x -timeout 120m ./test/bench $(TEST_ARGS) | tee $(BIN)/conflicts.txt
+	grep '^conflicts:' $(BIN)/conflicts.txt > docs/performance/conflicts.txt
 
 .PHONY: bench-plots
 bench-plots: ## Draw the plots of docs/performance.md from docs/performance/*.txt

@@ -168,6 +168,12 @@ func (w *Pods) attemptOf(pod types.UID) *attempt {
 	return nil
 }
 
+// IsBarred reports whether a pod waits to be let in by a gate or a limit, whatever is free.
+func (w *Pods) IsBarred(pod types.UID) bool {
+	a := w.attemptOf(pod)
+	return a != nil && a.barred.Load()
+}
+
 // isLast reports whether an attempt is the pod's last one.
 func (w *Pods) isLast(a *attempt) bool { return w.attemptOf(a.pod.Ref.UID) == a }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // deviceWorld has nodes a and b with a GPU each.
@@ -67,5 +68,26 @@ func TestNewClaimWakesItsPods(t *testing.T) {
 		w.refuse(w.claimant("late", "new"), "a", "b")
 		advance(time.Minute)
 		assert.Len(t, w.api.names(), 2, "what is refused long after had other reasons")
+	})
+}
+
+// The devices that a pod claims count towards a limit each time that it is looked at.
+func TestLimitOfDevicesIsRaised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := deviceWorld(t)
+		column, _ := w.ledger.Table().Offer("nvidia.com/gpu")
+		limit := func(devices int64) {
+			w.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+				"default": {Use: []resources.Amount{{Column: column, Value: devices}}},
+			})
+			w.LimitsChanged()
+			advance(time.Minute)
+		}
+		limit(0)
+		w.Await(w.claimant("p", "c"), w.ledger.Revision(), []string{"a", "b"}, true)
+		advance(time.Minute)
+		assert.Empty(t, w.api.names())
+		limit(1)
+		assert.Equal(t, []string{"p"}, w.api.names())
 	})
 }

@@ -75,7 +75,11 @@ func (w *Pods) isLetIn(a *attempt) (letIn, byGate bool) {
 	asked := &w.loop.asked
 	*asked = a.pod.Placement("")
 	gated := w.Gates.Refuse(asked) != nil
-	barred := gated || w.Ledger.Limited() && w.Ledger.OverLimit(asked) != nil
+	barred := gated
+	if !gated && w.Ledger.Limited() {
+		*asked = w.Question.For(a.pod, "") // devices that it claims count
+		barred = w.Ledger.OverLimit(asked) != nil
+	}
 	wasGated := a.gated.Swap(gated)
 	letIn = a.barred.Swap(barred) && !barred
 	return letIn, letIn && wasGated

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // A pod that preempted others is woken again: kube-scheduler may keep it from its queue, and forget it there.
@@ -88,21 +89,31 @@ func TestHints(t *testing.T) {
 	tolerant := newPod("tolerant", "1")
 	tolerant.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists}}
 	cordoned := &v1.Node{Spec: v1.NodeSpec{Unschedulable: true}}
+	barred := newPod("barred", "1")
+	barred.Namespace = "limited"
+	info, err := f.read(barred)
+	require.NoError(t, err)
+	f.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+		"limited": {Use: []resources.Amount{{Column: resources.CPU, Value: 500}}},
+	})
+	f.waker.waiting.Await(info, f.server.ledger.Revision(), nil, true)
 	for name, tc := range map[string]struct {
 		hint          fwk.QueueingHintFn
 		pod           *v1.Pod
 		before, after any
 		want          fwk.QueueingHint
 	}{
-		"a bound pod is gone":               {afterPod, pod, bound, nil, fwk.Queue},
-		"a bound pod was gone":              {afterPod, pod, cache.DeletedFinalStateUnknown{Obj: bound}, nil, fwk.Queue},
-		"a pending pod is gone":             {afterPod, pod, unbound, nil, fwk.QueueSkip},
-		"nobody knows what is gone":         {afterPod, pod, nil, nil, fwk.Queue},
-		"a node":                            {f.afterNode, pod, nil, &v1.Node{}, fwk.Queue},
-		"a cordoned node":                   {f.afterNode, pod, nil, cordoned, fwk.QueueSkip},
-		"a cordoned node that is tolerated": {f.afterNode, tolerant, nil, cordoned, fwk.Queue},
-		"a pod that cannot be counted":      {f.afterNode, newPod("wrong", "-1"), nil, &v1.Node{}, fwk.QueueSkip},
-		"something else":                    {f.afterNode, pod, nil, nil, fwk.Queue},
+		"a bound pod is gone":                 {f.afterPod, pod, bound, nil, fwk.Queue},
+		"a bound pod was gone":                {f.afterPod, pod, cache.DeletedFinalStateUnknown{Obj: bound}, nil, fwk.Queue},
+		"a pending pod is gone":               {f.afterPod, pod, unbound, nil, fwk.QueueSkip},
+		"nobody knows what is gone":           {f.afterPod, pod, nil, nil, fwk.Queue},
+		"one over a limit, and a pod is gone": {f.afterPod, barred, bound, nil, fwk.QueueSkip},
+		"one over a limit, and a node":        {f.afterNode, barred, nil, &v1.Node{}, fwk.QueueSkip},
+		"a node":                              {f.afterNode, pod, nil, &v1.Node{}, fwk.Queue},
+		"a cordoned node":                     {f.afterNode, pod, nil, cordoned, fwk.QueueSkip},
+		"a cordoned node that is tolerated":   {f.afterNode, tolerant, nil, cordoned, fwk.Queue},
+		"a pod that cannot be counted":        {f.afterNode, newPod("wrong", "-1"), nil, &v1.Node{}, fwk.QueueSkip},
+		"something else":                      {f.afterNode, pod, nil, nil, fwk.Queue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tc.hint(klog.Background(), tc.pod, tc.before, tc.after)

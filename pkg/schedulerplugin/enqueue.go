@@ -22,14 +22,17 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 		ActionType: fwk.UpdatePodScaleDown | fwk.UpdatePodToleration | fwk.UpdatePodLabel,
 	}
 	return []fwk.ClusterEventWithHint{
-		{Event: pods, QueueingHintFn: afterPod},
+		{Event: pods, QueueingHintFn: p.afterPod},
 		{Event: nodes, QueueingHintFn: p.afterNode},
 		{Event: pod},
 	}, nil
 }
 
 // afterPod says whether a pod may fit after another one has ended or asks for less.
-func afterPod(_ klog.Logger, _ *v1.Pod, before, _ any) (fwk.QueueingHint, error) {
+func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, before, _ any) (fwk.QueueingHint, error) {
+	if p.waker.waiting.IsBarred(pod.UID) {
+		return fwk.QueueSkip, nil // it is woken when it is let in
+	}
 	if gone, ok := before.(cache.DeletedFinalStateUnknown); ok {
 		before = gone.Obj
 	}
@@ -41,6 +44,9 @@ func afterPod(_ klog.Logger, _ *v1.Pod, before, _ any) (fwk.QueueingHint, error)
 
 // afterNode says whether a pod may fit after a node has changed: not where the node could not take it if it were empty.
 func (p *Plugin) afterNode(_ klog.Logger, pod *v1.Pod, _, after any) (fwk.QueueingHint, error) {
+	if p.waker.waiting.IsBarred(pod.UID) {
+		return fwk.QueueSkip, nil // it is woken when it is let in
+	}
 	node, ok := after.(*v1.Node)
 	if !ok {
 		return fwk.Queue, nil

@@ -1,6 +1,6 @@
-// Package main is plots, which draws the plots of docs/performance.md: SVG, from what `make bench-scale` measured and
-// from figures that others have published. It is given the directory that has scale.txt and chain.txt, and writes its
-// plots there.
+// Package main is plots, which draws the plots of docs/performance.md: SVG, from what `make bench-scale` and
+// `make bench-conflicts` measured and from figures that others have published. It is given the directory that has
+// scale.txt, conflicts.txt and chain.txt, and writes its plots there.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fail("usage: plots DIRECTORY, which has scale.txt and chain.txt")
+		fail("usage: plots DIRECTORY, which has scale.txt, conflicts.txt and chain.txt")
 	}
 	if err := draw(os.Args[1]); err != nil {
 		fail(err.Error())
@@ -49,6 +49,10 @@ func draw(dir string) error {
 	if err != nil {
 		return err
 	}
+	conflicts, err := readConflicts(filepath.Join(dir, "conflicts.txt"))
+	if err != nil {
+		return err
+	}
 	plots := []plot{
 		{
 			file: "memory.svg", title: "Memory of the ledger and the pods beside it", unit: "MiB",
@@ -72,7 +76,7 @@ func draw(dir string) error {
 			return err
 		}
 	}
-	return nil
+	return os.WriteFile(filepath.Join(dir, "conflicts.svg"), curves(conflicts), 0o644)
 }
 
 // measured is one line of Go's benchmarks.

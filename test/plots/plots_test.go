@@ -14,7 +14,7 @@ const docs = "../../docs/performance"
 // The plots that are committed are those of the figures that are.
 func TestPlotsAreCurrent(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"scale.txt", "chain.txt"} {
+	for _, name := range []string{"scale.txt", "chain.txt", "conflicts.txt"} {
 		text, err := os.ReadFile(filepath.Join(docs, name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
@@ -22,7 +22,7 @@ func TestPlotsAreCurrent(t *testing.T) {
 	require.NoError(t, draw(dir))
 	drawn, err := filepath.Glob(filepath.Join(dir, "*.svg"))
 	require.NoError(t, err)
-	require.Len(t, drawn, 4)
+	require.Len(t, drawn, 5)
 	for _, path := range drawn {
 		want, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestPlotsAreCurrent(t *testing.T) {
 func TestNothingMeasured(t *testing.T) {
 	dir := t.TempDir()
 	assert.ErrorContains(t, draw(dir), "make bench-scale")
-	for _, name := range []string{"scale.txt", "chain.txt"} {
+	for _, name := range []string{"scale.txt", "chain.txt", "conflicts.txt"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	assert.ErrorContains(t, draw(dir), "nothing in scale.txt")
