@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/bombsimon/logrusr/v4"
 	"github.com/sirupsen/logrus"
@@ -24,16 +25,11 @@ func newLogger(level, format string, out io.Writer) (*logrus.Logger, error) {
 	default:
 		return nil, fmt.Errorf("--log-format %q is unknown; give text or json", format)
 	}
-	switch level {
-	case "debug", "info", "warn", "error":
-		parsed, err := logrus.ParseLevel(level)
-		if err != nil {
-			return nil, fmt.Errorf("--log-level %q: %w", level, err)
-		}
-		log.SetLevel(parsed)
-	default:
+	parsed, err := logrus.ParseLevel(level)
+	if err != nil || !slices.Contains([]string{"debug", "info", "warn", "error"}, level) {
 		return nil, fmt.Errorf("--log-level %q is unknown; give debug, info, warn or error", level)
 	}
+	log.SetLevel(parsed)
 	return log, nil
 }
 

@@ -148,23 +148,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 
 // Validate returns an error that says, for every option that is wrong, what to give instead.
 func (o *Options) Validate() error {
-	var errs []error
-	if err := o.validateBindAddress(); err != nil {
-		errs = append(errs, err)
-	}
-	if o.Port < 0 || o.Port > 65535 {
-		errs = append(errs, fmt.Errorf("--port %d is out of range; give 1 to 65535, or 0 for any free port", o.Port))
-	}
-	errs = append(errs, o.Secure.validate()...)
-	errs = append(errs, o.Peers.validate()...)
-	if err := validateAddress("--health-address", o.HealthAddress); err != nil {
-		errs = append(errs, err)
-	}
-	if err := o.validatePage(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := o.validateProfile(); err != nil {
-		errs = append(errs, err)
+	errs := []error{
+		o.validateBindAddress(), validatePort("--port", o.Port), o.Secure.validate(), o.Peers.validate(),
+		validateAddress("--health-address", o.HealthAddress), o.validatePage(), o.validateProfile(),
 	}
 	for _, d := range []struct {
 		flag  string
@@ -185,9 +171,7 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--shutdown-delay %s must not be negative, and below --shutdown-timeout, %s",
 			o.ShutdownDelay, o.ShutdownTimeout))
 	}
-	if err := o.Election.validate(o.BindTimeout); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, o.Election.validate(o.BindTimeout))
 	for _, name := range o.IgnoredResources {
 		if !strings.Contains(name, "/") {
 			errs = append(errs,
@@ -195,10 +179,16 @@ func (o *Options) Validate() error {
 					name))
 		}
 	}
-	if _, err := newLogger(o.LogLevel, o.LogFormat, nil); err != nil {
-		errs = append(errs, err)
+	_, err := newLogger(o.LogLevel, o.LogFormat, nil)
+	return errors.Join(append(errs, err)...)
+}
+
+// validatePort checks the number of a port to listen on.
+func validatePort(flag string, port int) error {
+	if port < 0 || port > 65535 {
+		return fmt.Errorf("%s %d is out of range; give 1 to 65535, or 0 for any free port", flag, port)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (o *Options) validateBindAddress() error {

@@ -36,11 +36,8 @@ func (o *PeerOptions) addFlags(fs *pflag.FlagSet) {
 			"on, by $POD_IP or by the name of this host")
 }
 
-func (o *PeerOptions) validate() []error {
-	var errs []error
-	if err := validateAddress("--peer-address", o.Address); err != nil {
-		errs = append(errs, err)
-	}
+func (o *PeerOptions) validate() error {
+	errs := []error{validateAddress("--peer-address", o.Address)}
 	if o.URL != "" {
 		u, err := url.Parse(o.URL)
 		if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
@@ -50,7 +47,7 @@ func (o *PeerOptions) validate() []error {
 			errs = append(errs, errors.New("--peer-advertise-url needs a --peer-address"))
 		}
 	}
-	return errs
+	return errors.Join(errs...)
 }
 
 // validateAddress checks an address and port to listen on, which may be left out.

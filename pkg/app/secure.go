@@ -61,8 +61,8 @@ func (o *SecureOptions) addFlags(fs *pflag.FlagSet) {
 			"requests nothing changes")
 }
 
-func (o *SecureOptions) validate() []error {
-	var errs []error
+func (o *SecureOptions) validate() error {
+	errs := []error{validatePort("--secure-port", o.Port)}
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file belong together; give both or none"))
 	}
@@ -70,13 +70,10 @@ func (o *SecureOptions) validate() []error {
 		errs = append(errs, fmt.Errorf("--secure-bind-address %q is not an IP address; give one, such as 0.0.0.0",
 			o.BindAddress))
 	}
-	if o.Port < 0 || o.Port > 65535 {
-		errs = append(errs, fmt.Errorf("--secure-port %d is out of range; give 1 to 65535, or 0 for any free port", o.Port))
-	}
 	if o.ClientCAFile != "" && !o.enabled() {
 		errs = append(errs, errors.New("--client-ca-file needs TLS; give --tls-cert-file and --tls-private-key-file too"))
 	}
-	return errs
+	return errors.Join(errs...)
 }
 
 // secureServer serves everything over TLS, to callers with the right to it.
