@@ -19,54 +19,30 @@ type Refusal struct {
 // mended by evicting pods. The in-tree plugins make the same difference (NodeResourcesFit and NodePorts against
 // NodeUnschedulable).
 var Refusals = [ledger.NumReasons]Refusal{
-	ledger.InsufficientResource: {Text: "GlobalReserve: not enough capacity left on the node", Wakes: true},
-	ledger.HostPortConflict:     {Text: "GlobalReserve: a host port is taken on the node", Wakes: true},
-	ledger.AntiAffinity:         {Text: "GlobalReserve: required anti-affinity keeps the pod from the node", Wakes: true},
-	ledger.NodeUnknown:          {Text: "GlobalReserve: the node is not in the ledger", Unresolvable: true, Wakes: true},
-	ledger.NodeUnschedulable:    {Text: "GlobalReserve: the node is cordoned", Unresolvable: true, Wakes: true},
-	ledger.AllocatedElsewhere: {
-		Text: "GlobalReserve: the pod holds a reservation on another node", Unresolvable: true,
-		Wakes: true,
-	},
-	ledger.PodGone: {Text: "GlobalReserve: the pod was deleted or has finished", Unresolvable: true},
-	ledger.InsufficientDevices: {
-		Text:  "GlobalReserve: the free devices of the node do not meet the pod's claims",
-		Wakes: true,
-	},
-	ledger.DeviceClaimInUse: {
-		Text: "GlobalReserve: another pod has a device claim of the pod", Unresolvable: true,
-		Wakes: true,
-	},
-	ledger.QuotaExceeded: {
-		Text:         "GlobalReserve: the pods and reservations of the namespace use up its ResourceQuota",
-		Unresolvable: true, Wakes: true,
-	},
-	ledger.ReservedLimit: {
-		Text:         "GlobalReserve: the reservations of the namespace keep all that the policy allows",
-		Unresolvable: true, Wakes: true,
-	},
-	ledger.SlotLimit: {
-		Text:         "GlobalReserve: the namespace has as many reservation slots as the policy allows",
-		Unresolvable: true, Wakes: true,
-	},
-	ledger.CallerLimit: {
-		Text:         "GlobalReserve: the pod's scheduler uses all that the policy allows it",
-		Unresolvable: true, Wakes: true,
-	},
-	ledger.GangUnplaced: {Text: "GlobalReserve: there is no capacity for the rest of the pod's gang", Wakes: true},
-	ledger.GangIncomplete: {
-		Text:         "GlobalReserve: too few pods of the pod's gang exist, or what it needs is not known",
-		Unresolvable: true, Wakes: true,
-	},
-	ledger.GangWaits: {
-		Text: "GlobalReserve: another gang that could start now comes first", Unresolvable: true,
-		Wakes: true,
-	},
-	ledger.DeviceClaimUnusable: {
-		Text: "GlobalReserve: a device claim of the pod cannot be used", Unresolvable: true,
-		Wakes: true,
-	},
+	ledger.InsufficientResource: lack("GlobalReserve: not enough capacity left on the node"),
+	ledger.HostPortConflict:     lack("GlobalReserve: a host port is taken on the node"),
+	ledger.AntiAffinity:         lack("GlobalReserve: required anti-affinity keeps the pod from the node"),
+	ledger.InsufficientDevices:  lack("GlobalReserve: the free devices of the node do not meet the pod's claims"),
+	ledger.GangUnplaced:         lack("GlobalReserve: there is no capacity for the rest of the pod's gang"),
+	ledger.NodeUnknown:          unresolvable("GlobalReserve: the node is not in the ledger"),
+	ledger.NodeUnschedulable:    unresolvable("GlobalReserve: the node is cordoned"),
+	ledger.AllocatedElsewhere:   unresolvable("GlobalReserve: the pod holds a reservation on another node"),
+	ledger.DeviceClaimInUse:     unresolvable("GlobalReserve: another pod has a device claim of the pod"),
+	ledger.DeviceClaimUnusable:  unresolvable("GlobalReserve: a device claim of the pod cannot be used"),
+	ledger.QuotaExceeded: unresolvable(
+		"GlobalReserve: the pods and reservations of the namespace use up its ResourceQuota"),
+	ledger.ReservedLimit: unresolvable("GlobalReserve: the reservations of the namespace keep all that the policy allows"),
+	ledger.SlotLimit:     unresolvable("GlobalReserve: the namespace has as many reservation slots as the policy allows"),
+	ledger.CallerLimit:   unresolvable("GlobalReserve: the pod's scheduler uses all that the policy allows it"),
+	ledger.GangIncomplete: unresolvable(
+		"GlobalReserve: too few pods of the pod's gang exist, or what it needs is not known"),
+	ledger.GangWaits: unresolvable("GlobalReserve: another gang that could start now comes first"),
+	ledger.PodGone:   {Text: "GlobalReserve: the pod was deleted or has finished", Unresolvable: true},
 }
+
+func lack(text string) Refusal { return Refusal{Text: text, Wakes: true} }
+
+func unresolvable(text string) Refusal { return Refusal{Text: text, Unresolvable: true, Wakes: true} }
 
 // Uncountable is the text for every node where a pod's request cannot be counted. It is
 // constant like the others: the log says what is wrong.
