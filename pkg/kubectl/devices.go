@@ -82,8 +82,7 @@ func (o *devicesOptions) run(ctx context.Context, names []string) error {
 		return err
 	}
 	names = namesOf(answer.Devices, func(d *deviceAnswer) string {
-		return "extendedresource." + v1alpha1.GroupName + "/" +
-			d.Name
+		return "extendedresource." + v1alpha1.GroupName + "/" + d.Name
 	})
 	return o.show(answer, names, "There are no devices to show.", o.table(answer.Devices))
 }
@@ -104,23 +103,21 @@ func (o *devicesOptions) read(ctx context.Context, cluster *cluster, names []str
 		claim := &claims.Items[i]
 		byName[claim.Namespace+"/"+claim.Name] = claim
 	}
-	answer := &devicesAnswer{Devices: []deviceAnswer{}}
-	missing := sets.New(names...)
-	for i := range list.Items {
-		d := &list.Items[i]
-		missing.Delete(d.Name)
-		if o.wants(d, names) {
-			answer.Devices = append(answer.Devices, answerOf(d, byName))
-		}
-	}
-	dra, err := o.readDRA(ctx, cluster, names)
+	all, err := readDRA(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	for i := range dra {
-		missing.Delete(dra[i].Name)
+	for i := range list.Items {
+		all = append(all, answerOf(&list.Items[i], byName))
 	}
-	answer.Devices = append(answer.Devices, dra...)
+	answer := &devicesAnswer{Devices: []deviceAnswer{}}
+	missing := sets.New(names...)
+	for i := range all {
+		missing.Delete(all[i].Name)
+		if o.wants(&all[i], names) {
+			answer.Devices = append(answer.Devices, all[i])
+		}
+	}
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("there is no device %s: kubectl reserve devices lists all",
 			strings.Join(sets.List(missing), ", "))
@@ -132,10 +129,10 @@ func (o *devicesOptions) read(ctx context.Context, cluster *cluster, names []str
 	return answer, nil
 }
 
-func (o *devicesOptions) wants(d *v1alpha1.ExtendedResource, names []string) bool {
-	free := d.Status.Phase == v1alpha1.ExtendedResourceAvailable && !d.Spec.Unschedulable
-	return (len(names) == 0 || slices.Contains(names, d.Name)) && (o.node == "" || o.node == d.Spec.NodeName) &&
-		(o.resource == "" || o.resource == d.Spec.ResourceName) && (!o.free || free)
+func (o *devicesOptions) wants(d *deviceAnswer, names []string) bool {
+	free := d.Phase == string(v1alpha1.ExtendedResourceAvailable) && !d.Unschedulable
+	return (len(names) == 0 || slices.Contains(names, d.Name)) && (o.node == "" || o.node == d.Node) &&
+		(o.resource == "" || o.resource == d.Resource) && (!o.free || free)
 }
 
 func answerOf(d *v1alpha1.ExtendedResource, claims map[string]*v1alpha1.ExtendedResourceClaim) deviceAnswer {

@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -16,9 +15,9 @@ import (
 // phaseDouble is shown of a DRA device of which more is allocated than there is.
 const phaseDouble = "Double"
 
-// readDRA returns the DRA devices that are asked for, none where the cluster has no DRA, or the user may not see them.
-// They are called driver/pool/device.
-func (o *devicesOptions) readDRA(ctx context.Context, cluster *cluster, names []string) ([]deviceAnswer, error) {
+// readDRA returns the DRA devices, none where the cluster has no DRA, or the user may not see them. They are called
+// driver/pool/device.
+func readDRA(ctx context.Context, cluster *cluster) ([]deviceAnswer, error) {
 	client := cluster.kube.ResourceV1()
 	published, err := client.ResourceSlices().List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
@@ -45,12 +44,7 @@ func (o *devicesOptions) readDRA(ctx context.Context, cluster *cluster, names []
 	}
 	var answers []deviceAnswer
 	for _, d := range known.AppendDevices(nil) {
-		answer := draAnswer(&d, pods)
-		if (len(names) == 0 || slices.Contains(names, answer.Name)) && (o.node == "" || o.node == answer.Node) &&
-			(o.resource == "" || o.resource == answer.Resource) && (!o.free ||
-			answer.Phase == string(v1alpha1.ExtendedResourceAvailable)) {
-			answers = append(answers, answer)
-		}
+		answers = append(answers, draAnswer(&d, pods))
 	}
 	return answers, nil
 }
