@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/julienschmidt/httprouter"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
@@ -71,12 +72,7 @@ func (h *health) aboutTroubles() string {
 }
 
 // staleKinds names the kinds whose latest news is too old to decide on, or is "".
-func (h *health) staleKinds() string {
-	if what := h.stale.Load(); what != nil {
-		return *what
-	}
-	return ""
-}
+func (h *health) staleKinds() string { return ptr.Deref(h.stale.Load(), "") }
 
 // aboutFence says whether this server found that the API server refuses what a server before it sends.
 func (h *health) aboutFence() string {

@@ -154,9 +154,8 @@ func New(o Options) (*Elector, error) {
 	e := &Elector{o: o, term: NewOwnTerm(0), decides: make(chan struct{}), moved: make(chan struct{}, 1)}
 	e.writes = NewWrites(o.Times.write(), e.mayWrite)
 	e.lease = &lease{
-		o: &e.o, writes: e.writes, others: func() {},
-		sure: o.Times.Lease - o.Times.Retry,
-		lock: lock, Interface: lock,
+		o: &e.o, writes: e.writes, others: func() {}, running: context.Background(),
+		sure: o.Times.Lease - o.Times.Retry, lock: lock, Interface: lock,
 	}
 	answers.l = e.lease
 	return e, nil
@@ -269,8 +268,7 @@ func (e *Elector) once(ctx context.Context) error {
 	}
 	running, resign := context.WithCancel(ctx)
 	defer resign()
-	e.lease.acquired, e.lease.others = false, resign
-	e.lease.resigned = running.Done()
+	e.lease.acquired, e.lease.others, e.lease.running = false, resign, running
 	led := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lease, Name: LeaseName, ReleaseOnCancel: true,

@@ -211,9 +211,9 @@ func TestLeaseOfOthersIsNotGivenUp(t *testing.T) {
 	require.ErrorIs(t, first.Update(t.Context(), resourcelock.LeaderElectionRecord{}), errOthers)
 	assert.Equal(t, "second", *w.lease().HolderIdentity)
 	require.ErrorIs(t, second.Update(t.Context(), resourcelock.LeaderElectionRecord{}), errKept, "it may go on")
-	resigned := make(chan struct{})
-	close(resigned)
-	second.resigned = resigned
+	resigned, resign := context.WithCancel(t.Context())
+	resign()
+	second.running = resigned
 	require.NoError(t, second.Update(t.Context(), resourcelock.LeaderElectionRecord{}))
 	assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
 }

@@ -46,8 +46,8 @@ type lease struct {
 	over atomic.Bool
 	// others is called when the Lease turns out to be another server's.
 	others func()
-	// resigned is closed when this server wants to be rid of the Lease.
-	resigned <-chan struct{}
+	// running ends when this server wants to be rid of the Lease.
+	running context.Context
 }
 
 // awaitFree returns when no server has the Lease: it does not exist, was given up, or was not renewed for as long as it
@@ -141,12 +141,7 @@ func same(a, b *resourcelock.LeaderElectionRecord) bool {
 }
 
 // holder returns the identity of the Lease's holder, "" where there is none or it is not known.
-func (l *lease) holder() string {
-	if known := l.known.Load(); known != nil {
-		return *known
-	}
-	return ""
-}
+func (l *lease) holder() string { return ptr.Deref(l.known.Load(), "") }
 
 // RecordEvent implements resourcelock.Interface. It is called as soon as the Lease is acquired.
 func (l *lease) RecordEvent(event string) {
@@ -198,9 +193,7 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 }
 
 // tried records how a try to read or write the Lease went.
-func (l *lease) tried(err error) {
-	l.trouble.Store(denied("leases", err))
-}
+func (l *lease) tried(err error) { l.trouble.Store(denied("leases", err)) }
 
 // denied says what right a server lacks, if that is why it was refused something, nil otherwise.
 func denied(plural string, err error) *string {
@@ -208,16 +201,6 @@ func denied(plural string, err error) *string {
 		return nil
 	}
 	return ptr.To(fmt.Sprintf("the API server denies this server %s (%s): apply manifests/base/rbac.yaml", plural, err))
-}
-
-// resigns reports whether this server wants to be rid of the Lease.
-func (l *lease) resigns() bool {
-	select {
-	case <-l.resigned:
-		return true
-	default:
-		return false
-	}
 }
 
 // write renews or releases the Lease. It counts from before the request: when that was carried out is not known.
@@ -234,7 +217,7 @@ func (l *lease) write(
 		switch {
 		case l.holder() != l.Identity():
 			return errOthers
-		case !l.resigns(), l.over.Load():
+		case l.running.Err() == nil, l.over.Load():
 			return errKept
 		}
 		if err := l.writes.settle(ctx); err != nil {
@@ -243,9 +226,8 @@ func (l *lease) write(
 	}
 	if own && l.renewed.Load() == 0 {
 		if what := l.o.Stale(); what != "" {
-			return fmt.Errorf(
-				"the lease is free, but this server may not know of the latest changes, so it does not take it: %s", what,
-			)
+			return fmt.Errorf("the lease is free, but this server may not know of the latest changes, so it does not "+
+				"take it: %s", what)
 		}
 	}
 	if term := Term(l.term.Load()); term != 0 {

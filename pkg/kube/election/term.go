@@ -169,8 +169,7 @@ func (e *Elector) newTerm(term int64) *v1alpha1.LedgerTerm {
 	return &v1alpha1.LedgerTerm{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName},
 		Spec: v1alpha1.LedgerTermSpec{
-			Term: term, Leader: e.o.Identity, URL: e.url, PublicKey: e.publicKey,
-			Since: metav1.Now(),
+			Term: term, Leader: e.o.Identity, URL: e.url, PublicKey: e.publicKey, Since: metav1.Now(),
 		},
 	}
 }
