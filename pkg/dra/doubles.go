@@ -26,12 +26,7 @@ const settleDown = time.Second
 func (c *Controller) Doubles() []account.Double { return c.account.Doubles() }
 
 // look makes tellDoubles look for doubles.
-func (c *Controller) look() {
-	select {
-	case c.news <- struct{}{}:
-	default:
-	}
-}
+func (c *Controller) look() { informer.Poke(c.news) }
 
 // tellDoubles writes one Event on each owner of a double, until ctx ends.
 func (c *Controller) tellDoubles(ctx context.Context) {

@@ -310,9 +310,4 @@ func (c *Controller) Retry() {
 }
 
 // wake makes a pass try the pending reservations that are due soon.
-func (c *Controller) wake() {
-	select {
-	case c.kick <- struct{}{}:
-	default:
-	}
-}
+func (c *Controller) wake() { informer.Poke(c.kick) }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -78,10 +79,7 @@ func (c *Cache) replaced(kind *watched, objects int, since uint64) {
 	kind.objects.Store(int64(objects))
 	if kind.synced.IsOpen() {
 		c.options.OnCatchUp(since)
-		select {
-		case c.gaps <- struct{}{}:
-		default:
-		}
+		informer.Poke(c.gaps)
 	}
 	kind.synced.Open()
 }

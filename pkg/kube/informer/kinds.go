@@ -117,12 +117,7 @@ func (k *Kind) Absent() bool {
 }
 
 // Doubt makes Run ask the API server again soon: an answer of it contradicted what Installed says.
-func (k *Kind) Doubt() {
-	select {
-	case k.definitions.doubts <- struct{}{}:
-	default:
-	}
-}
+func (k *Kind) Doubt() { Poke(k.definitions.doubts) }
 
 // next returns the state once it differs from was, or ctx ends.
 func (k *Kind) next(ctx context.Context, was state) state {
@@ -150,6 +145,14 @@ func (k *Kind) state() (now state, changed <-chan struct{}) {
 		return absent, d.changed
 	default:
 		return installed, d.changed
+	}
+}
+
+// Poke sends to a channel with room for one, unless something is in it: whoever receives from it looks at all there is.
+func Poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

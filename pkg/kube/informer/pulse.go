@@ -151,10 +151,8 @@ func (p *Pulse) hurry() *heardWatch {
 
 // end stops a watch as soon as client-go does not take that for a failure.
 func (w *heardWatch) end(ctx context.Context) {
-	select {
-	case <-time.After(shortWatch - time.Since(w.begun)):
+	if Pause(ctx, shortWatch-time.Since(w.begun)) {
 		w.Stop()
-	case <-ctx.Done():
 	}
 }
 
@@ -168,10 +166,7 @@ func (p *Pulse) Run(ctx context.Context) {
 			}
 			wait = hurriedTimeout * time.Second
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
+		Pause(ctx, wait)
 	}
 }
 

@@ -125,7 +125,7 @@ func (s *servers) observe(term *v1alpha1.LedgerTerm) {
 		s.keys[one.PublicKey] = one.Name
 	}
 	if s.keys[s.key.Public] != s.o.Name {
-		poke(s.news)
+		informer.Poke(s.news)
 	}
 	s.noteAlive(term.Status.Servers)
 	s.follow(&term.Spec)
@@ -203,14 +203,7 @@ func (s *servers) replace(next *leader) {
 }
 
 // doubt makes askWhereInDoubt ask the API server who leads.
-func (s *servers) doubt() { poke(s.doubts) }
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (s *servers) doubt() { informer.Poke(s.doubts) }
 
 func (s *servers) askWhereInDoubt(ctx context.Context) {
 	for {
