@@ -54,13 +54,11 @@ func newWhatIfAnswer(d *reserve.Decision, who *reader) *reserver.WhatIfAnswer {
 	said := newAnswer(d, who)
 	answer := &reserver.WhatIfAnswer{
 		FailedPods: said.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: said.Rejections,
-		Placements: make([]reserver.Assignment, len(d.Placements)),
-	}
-	for i := range d.Placements {
-		p := &d.Placements[i]
-		answer.Placements[i] = reserver.Assignment{
-			Namespace: p.Pod.Namespace, Pod: p.Pod.Name, UID: string(p.Pod.UID), Node: p.Node, Fits: true,
-		}
+		Placements: listOf(d.Placements, func(p *ledger.Placement) reserver.Assignment {
+			return reserver.Assignment{
+				Namespace: p.Pod.Namespace, Pod: p.Pod.Name, UID: string(p.Pod.UID), Node: p.Node, Fits: true,
+			}
+		}),
 	}
 	for i := range d.Refusals {
 		answer.Placements[d.Refusals[i].Index].Fits = false
@@ -98,8 +96,7 @@ func (a *API) newExplainAnswer(e *decide.Explanation) *reserver.ExplainAnswer {
 	}
 	if c := e.Closest; c != nil {
 		answer.Closest = &reserver.ClosestNode{
-			Node: c.Node, Missing: c.Missing, Holders: newHolders(c.Holders),
-			Message: c.Message,
+			Node: c.Node, Missing: c.Missing, Holders: newHolders(c.Holders), Message: c.Message,
 		}
 	}
 	if e.Gang != nil {

@@ -33,7 +33,7 @@ func (a *API) check(v verb, req *gangRequest, caller string) (*asked, error) {
 	}
 	g := &asked{
 		verb: v, minRevision: req.MinRevision, claims: req.Pods.claims, warnings: req.Pods.warnings,
-		without: make([]ledger.PodRef, len(req.Without)), Request: reserve.Request{
+		without: listOf(req.Without, goneRef), Request: reserve.Request{
 			Scheduler: req.SchedulerName, Caller: caller, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
 			DryRun: req.DryRun || v == verbWhatIf, Pods: make([]reserve.Pod, len(req.Pods.entries)),
 		},
@@ -43,9 +43,6 @@ func (a *API) check(v verb, req *gangRequest, caller string) (*asked, error) {
 		if len(req.Nodes) > 0 {
 			g.Pods[i].Node = req.Nodes[i]
 		}
-	}
-	for i, p := range req.Without {
-		g.without[i] = goneRef(p)
 	}
 	var err error
 	switch v {
@@ -176,7 +173,8 @@ func checkNodes(v verb, req *gangRequest) error {
 }
 
 func checkWithout(_ verb, req *gangRequest) error {
-	for i, gone := range req.Without {
+	for i := range req.Without {
+		gone := &req.Without[i]
 		if gone.UID != "" && gone.Name == "" {
 			continue
 		}
@@ -187,7 +185,7 @@ func checkWithout(_ verb, req *gangRequest) error {
 	return nil
 }
 
-func goneRef(p reserver.GonePod) ledger.PodRef {
+func goneRef(p *reserver.GonePod) ledger.PodRef {
 	return ledger.PodRef{Namespace: cmp.Or(p.Namespace, v1.NamespaceDefault), Name: p.Name, UID: types.UID(p.UID)}
 }
 

@@ -4,19 +4,19 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
-func newRejections(refusals []reserve.Refusal) []reserver.Rejection {
-	var list []reserver.Rejection
-	for i := range refusals {
-		list = append(list, newRejection(refusals[i].Reason, refusals[i].Message, &refusals[i].Rejection))
+// listOf makes something of each element of a list.
+func listOf[T, A any](list []T, of func(*T) A) []A {
+	made := make([]A, len(list))
+	for i := range list {
+		made[i] = of(&list[i])
 	}
-	return list
+	return made
 }
 
 // newRejection is a refusal on the wire. Its text is message, or where that is empty the refusal's own.
@@ -33,15 +33,12 @@ func newRejection(reason, message string, r *ledger.Rejection) reserver.Rejectio
 }
 
 func newHolders(holders []ledger.Holder) []reserver.Holder {
-	list := make([]reserver.Holder, 0, len(holders))
-	for i := range holders {
-		h := &holders[i]
-		list = append(list, reserver.Holder{
+	return listOf(holders, func(h *ledger.Holder) reserver.Holder {
+		return reserver.Holder{
 			Namespace: cmp.Or(h.Pod.Namespace, h.Slot.Namespace), Pod: h.Pod.Name, UID: string(h.Pod.UID),
 			Reservation: slotName(h.Slot), Scheduler: h.Scheduler, State: h.State.OrReserved(), Amount: h.Amount,
-		})
-	}
-	return list
+		}
+	})
 }
 
 func newNode(view *ledger.NodeView) reserver.Node {
@@ -86,20 +83,16 @@ func slotName(ref ledger.SlotRef) string {
 }
 
 func newSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) reserver.Slot {
-	s := reserver.Slot{
+	return reserver.Slot{
 		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
 		HostPorts: hostPortNames(view.Request), AvailableAt: utc(view.AvailableAt),
 		ExpiresAt: utc(c.WallAt(view.Deadline)), Overdue: view.Overdue,
 		Pod: view.Pod.Name, UID: string(view.Pod.UID), Movable: view.Movable, Devices: newGiven(view.Given),
 		Within: slotName(view.Within),
+		Consumers: listOf(view.Consumers, func(c *ledger.Consumer) reserver.Consumer {
+			return reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.OrReserved()}
+		}),
 	}
-	for _, one := range view.Consumers {
-		s.Consumers = append(s.Consumers, reserver.Consumer{
-			Pod: one.Pod.Name, UID: string(one.Pod.UID),
-			State: one.State.OrReserved(),
-		})
-	}
-	return s
 }
 
 // namespaceOf is the namespace of a slot's reservation, or of the pod of a slot in memory.

@@ -72,18 +72,12 @@ func (a *API) compare(ctx context.Context) (*reserver.DiffAnswer, error) {
 func (a *API) newSnapshot(
 	revision uint64, nodes []ledger.NodeView, allocations []ledger.AllocationView, slots []ledger.SlotView,
 ) reserver.WatchSnapshot {
-	s := reserver.WatchSnapshot{
-		Instance: a.instance, Revision: revision, Nodes: make([]reserver.Node, 0, len(nodes)),
-		Allocations: make([]reserver.Allocation, 0, len(allocations)), Slots: make([]reserver.NodeSlot, 0, len(slots)),
+	table := a.o.Ledger.Table()
+	return reserver.WatchSnapshot{
+		Instance: a.instance, Revision: revision, Nodes: listOf(nodes, newNode),
+		Allocations: listOf(allocations, func(view *ledger.AllocationView) reserver.Allocation {
+			return newAllocation(table, view)
+		}),
+		Slots: listOf(slots, func(view *ledger.SlotView) reserver.NodeSlot { return newNodeSlot(table, a.o.Clock, view) }),
 	}
-	for i := range nodes {
-		s.Nodes = append(s.Nodes, newNode(&nodes[i]))
-	}
-	for i := range allocations {
-		s.Allocations = append(s.Allocations, newAllocation(a.o.Ledger.Table(), &allocations[i]))
-	}
-	for i := range slots {
-		s.Slots = append(s.Slots, newNodeSlot(a.o.Ledger.Table(), a.o.Clock, &slots[i]))
-	}
-	return s
 }

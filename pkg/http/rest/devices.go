@@ -8,26 +8,23 @@ import (
 )
 
 func newGiven(given []ledger.GivenDevices) []reserver.GivenDevices {
-	list := make([]reserver.GivenDevices, len(given))
-	for i := range given {
-		g := &given[i]
-		list[i] = reserver.GivenDevices{
+	return listOf(given, func(g *ledger.GivenDevices) reserver.GivenDevices {
+		return reserver.GivenDevices{
 			Namespace: g.Claim.Namespace, Claim: g.Claim.Name, UID: string(g.Claim.UID), Resource: g.Resource, IDs: g.IDs,
 		}
-	}
-	return list
+	})
 }
 
 func newNodeDevices(views []ledger.DeviceView) []reserver.NodeDevice {
-	list := make([]reserver.NodeDevice, len(views))
-	for i := range views {
-		v := &views[i]
-		list[i] = reserver.NodeDevice{Device: newDevice(&v.Device), Free: v.Free, Reservation: slotName(v.Slot)}
-		for _, pod := range v.Pods {
-			list[i].Pods = append(list[i].Pods, reserver.PodName{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID)})
+	return listOf(views, func(v *ledger.DeviceView) reserver.NodeDevice {
+		return reserver.NodeDevice{
+			Device: newDevice(&v.Device), Free: v.Free, Reservation: slotName(v.Slot), Pods: listOf(v.Pods, newPodName),
 		}
-	}
-	return list
+	})
+}
+
+func newPodName(pod *ledger.PodRef) reserver.PodName {
+	return reserver.PodName{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID)}
 }
 
 func newDRADevices(claims *dra.Controller, node string) (list []reserver.DRADevice) {

@@ -58,18 +58,17 @@ func (a *API) node(q *query) (any, error) {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
+	account := a.newSnapshot(found.Revision, found.Nodes, found.Allocations, found.Slots)
 	answer := reserver.NodeAnswer{
-		Revision: found.Revision, Node: newNode(&found.Nodes[0]), Allocations: []reserver.Allocation{},
-		Slots: []reserver.NodeSlot{}, DRADevices: newDRADevices(a.o.ResourceClaims, name),
+		Revision: account.Revision, Node: account.Nodes[0], Allocations: account.Allocations, Slots: account.Slots,
+		DRADevices: newDRADevices(a.o.ResourceClaims, name),
 	}
 	q.hideNode(&answer.Node)
 	q.hideDRA(answer.DRADevices)
-	for i := range found.Allocations {
-		answer.Allocations = append(answer.Allocations, newAllocation(a.o.Ledger.Table(), &found.Allocations[i]))
+	for i := range answer.Allocations {
 		q.hideAllocation(&answer.Allocations[i])
 	}
-	for i := range found.Slots {
-		answer.Slots = append(answer.Slots, newNodeSlot(a.o.Ledger.Table(), a.o.Clock, &found.Slots[i]))
+	for i := range answer.Slots {
 		q.hideSlot(&answer.Slots[i])
 	}
 	return &answer, nil

@@ -185,11 +185,11 @@ func (r *reader) hideRefusals(d *reserve.Decision) {
 // newRejections are the refusals of a decision, as the caller may see them.
 func (r *reader) newRejections(d *reserve.Decision) []reserver.Rejection {
 	r.hideRefusals(d)
-	list := newRejections(d.Refusals)
-	for i := range list {
-		r.hideHolders(list[i].Holders)
-	}
-	return list
+	return listOf(d.Refusals, func(said *reserve.Refusal) reserver.Rejection {
+		rejection := newRejection(said.Reason, said.Message, &said.Rejection)
+		r.hideHolders(rejection.Holders)
+		return rejection
+	})
 }
 
 // seesSlot reports whether the caller may see a slot.

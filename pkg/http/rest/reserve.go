@@ -135,11 +135,8 @@ func (a *API) decideGang(ctx context.Context, g *asked) (*reserver.Answer, error
 func newAnswer(d *reserve.Decision, who *reader) reserver.Answer {
 	rejections := who.newRejections(d)
 	answer := reserver.Answer{
-		FailedPods: make([]string, 0, len(d.Failed)), Error: d.Error, Revision: d.Revision, ExpiresAt: utc(d.ExpiresAt),
-		Durable: d.Durable, Rejections: rejections,
-	}
-	for i := range d.Failed {
-		answer.FailedPods = append(answer.FailedPods, d.Failed[i].Name)
+		FailedPods: listOf(d.Failed, func(pod *ledger.PodRef) string { return pod.Name }), Error: d.Error,
+		Revision: d.Revision, ExpiresAt: utc(d.ExpiresAt), Durable: d.Durable, Rejections: rejections,
 	}
 	if d.Reservation.Name != "" {
 		answer.Reservation = d.Reservation.String()
@@ -149,13 +146,10 @@ func newAnswer(d *reserve.Decision, who *reader) reserver.Answer {
 
 // failAll refuses every pod of a gang, for a reason that does not lie with single pods.
 func (a *API) failAll(g *asked, why string) reserver.Answer {
-	answer := reserver.Answer{
-		FailedPods: make([]string, len(g.Pods)), Error: why, Revision: a.o.Ledger.Revision(), Durable: g.Durable,
+	return reserver.Answer{
+		FailedPods: listOf(g.Pods, func(pod *reserve.Pod) string { return pod.Ref.Name }), Error: why,
+		Revision: a.o.Ledger.Revision(), Durable: g.Durable,
 	}
-	for i := range g.Pods {
-		answer.FailedPods[i] = g.Pods[i].Ref.Name
-	}
-	return answer
 }
 
 // repeat returns the answer to a repeated request. It is the first answer, unless that

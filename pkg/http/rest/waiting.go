@@ -40,12 +40,10 @@ func newWaiting(p *reservations.Pending) reserver.Reservation {
 	r := p.Reservation
 	waits := &reserver.PendingReservation{
 		Since: r.CreationTimestamp.UTC(), Reason: p.Reason, Message: p.Message, SlotCount: len(r.Spec.Slots), Slot: p.Slot,
+		Lacks: listOf(p.Lacks, func(l *reservations.Lack) reserver.SlotLacks { return reserver.SlotLacks(*l) }),
 	}
 	if waits.Reason == "" {
 		waits.Reason, waits.Message = "NotTried", "it was not tried yet"
-	}
-	for _, l := range p.Lacks {
-		waits.Lacks = append(waits.Lacks, reserver.SlotLacks(l))
 	}
 	return reserver.Reservation{
 		Namespace: r.Namespace, Name: r.Name, Durable: true, Scheduler: r.Spec.SchedulerName, Priority: p.Priority,

@@ -228,11 +228,8 @@ func (a *API) change(e *ledger.Event) (change reserver.WatchChange) {
 			Node: reserver.WatchedNode{
 				Name: e.Node, UID: string(e.NodeUID), Unschedulable: e.Unschedulable,
 				Allocatable: requestAmounts(table, &resources.Request{Amounts: e.Allocatable}),
-				Labels:      e.Labels, Pool: poolOf(e.Labels),
+				Labels:      e.Labels, Pool: poolOf(e.Labels), Devices: listOf(e.NodeDevices, newDevice),
 			},
-		}
-		for i := range e.NodeDevices {
-			change.Node.Node.Devices = append(change.Node.Node.Devices, newDevice(&e.NodeDevices[i]))
 		}
 	default:
 		view := ledger.AllocationView{
@@ -259,7 +256,7 @@ func newWatchSlot(table *resources.Table, c *steady.Clock, e *ledger.Event) *res
 	event := &reserver.WatchSlot{Revision: e.Revision, Type: string(e.Type)}
 	switch e.Type {
 	case ledger.SlotConsumed, ledger.SlotPreempted:
-		event.By = &reserver.PodName{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID)}
+		event.By = new(newPodName(&e.Pod))
 	default:
 		view.Pod = e.Pod
 	}
