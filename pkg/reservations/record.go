@@ -81,9 +81,7 @@ func newRecord(rsv *v1alpha1.Reservation) *record {
 	return r
 }
 
-func (r *record) key() types.NamespacedName {
-	return types.NamespacedName{Namespace: r.rsv.Namespace, Name: r.rsv.Name}
-}
+func (r *record) key() types.NamespacedName { return keyOf(r.rsv) }
 
 func (r *record) final() bool { return r.status.Phase.IsFinal() }
 

@@ -44,15 +44,6 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 	return nil
 }
 
-// mayWrite returns why nothing may be written now. A server that no longer decides does not know what the next one has
-// granted, and would write of those objects that they wait.
-func (c *Controller) mayWrite() error {
-	if err := c.Ledger.Ready(); err != nil {
-		return err
-	}
-	return nil
-}
-
 // due returns an object that has ended and is to be deleted now, nil where it is not.
 func (c *Controller) due(key types.NamespacedName) *v1alpha1.Reservation {
 	c.mu.Lock()
@@ -95,7 +86,8 @@ func (c *Controller) project(r *record) {
 // errConflicts is returned when somebody else changed the object each time.
 var errConflicts = errors.New("somebody else keeps changing it")
 
-// writeStatus writes the record's status until the object has it.
+// writeStatus writes the record's status until the object has it. A server that no longer decides does not know what
+// the next one has granted, and would write of those objects that they wait: it writes nothing.
 func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -105,7 +97,7 @@ func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) 
 		if rsv == nil {
 			return nil
 		}
-		if err := c.mayWrite(); err != nil {
+		if err := c.Ledger.Ready(); err != nil {
 			return err
 		}
 		written, err := client.UpdateStatus(ctx, rsv, metav1.UpdateOptions{FieldManager: c.Term.Get().Manager()})
@@ -163,7 +155,7 @@ func (c *Controller) take(rsv *v1alpha1.Reservation) {
 // delete removes an object that is due, if it has not changed since: a delete carries no term, and may arrive when
 // another server has found that the object is to stay.
 func (c *Controller) delete(ctx context.Context, rsv *v1alpha1.Reservation) error {
-	if err := c.mayWrite(); err != nil {
+	if err := c.Ledger.Ready(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
