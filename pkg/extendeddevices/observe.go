@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -36,8 +37,8 @@ func (c *claim) sameAs(obj *v1alpha1.ExtendedResourceClaim) bool {
 		(c.obj.DeletionTimestamp == nil) == (obj.DeletionTimestamp == nil)
 }
 
-func keyOf(obj *v1alpha1.ExtendedResourceClaim) types.NamespacedName {
-	return types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
+func keyOf(obj metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
 // observeDevice takes in a state of a device.
@@ -105,11 +106,14 @@ func (c *Controller) observeClaim(obj *v1alpha1.ExtendedResourceClaim, _ bool) {
 	}
 }
 
-// forgetClaim drops a claim whose object is gone.
+// forgetClaim drops a claim whose object is gone. Where a pod gets it from a template it is made again.
 func (c *Controller) forgetClaim(obj *v1alpha1.ExtendedResourceClaim) {
-	if c.claims.remove(obj) {
-		c.OnClaimChanged(obj.Namespace, obj.Name)
-		c.remake(keyOf(obj))
+	if !c.claims.remove(obj) {
+		return
+	}
+	c.OnClaimChanged(obj.Namespace, obj.Name)
+	for _, pod := range c.Pods.ClaimantsOf(obj.Namespace, obj.Name) {
+		c.makeFor(pod)
 	}
 }
 

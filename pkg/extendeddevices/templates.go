@@ -36,7 +36,9 @@ func (c *Controller) makeFor(pod *cluster.Pod) {
 
 // observeTemplate takes in a template: pods may wait for it.
 func (c *Controller) observeTemplate(template *v1alpha1.ExtendedResourceClaimTemplate, _ bool) {
-	c.claims.setTemplate(template)
+	c.claims.mu.Lock()
+	c.claims.templates[keyOf(template)] = template
+	c.claims.mu.Unlock()
 	for _, pod := range c.Pods.Claimants(template.Namespace) {
 		if pod.Devices != nil && slices.Contains(pod.Devices.Templates, template.Name) {
 			c.makeFor(pod)
@@ -46,14 +48,9 @@ func (c *Controller) observeTemplate(template *v1alpha1.ExtendedResourceClaimTem
 
 // forgetTemplate drops a template whose object is gone. The claims that were made from it stay.
 func (c *Controller) forgetTemplate(template *v1alpha1.ExtendedResourceClaimTemplate) {
-	c.claims.removeTemplate(template)
-}
-
-// remake queues the pod, if there is one, that gets the claim that is gone from a template: it is made again.
-func (c *Controller) remake(gone types.NamespacedName) {
-	for _, pod := range c.Pods.ClaimantsOf(gone.Namespace, gone.Name) {
-		c.makeFor(pod)
-	}
+	c.claims.mu.Lock()
+	defer c.claims.mu.Unlock()
+	delete(c.claims.templates, keyOf(template))
 }
 
 // bringPods queues all pods that may lack claims, and bound pods whose annotations somebody has changed while no server
@@ -139,18 +136,6 @@ func (c *Controller) soon(pod *cluster.Pod) bool {
 		missing = true
 	}
 	return missing
-}
-
-func (s *claimSet) setTemplate(template *v1alpha1.ExtendedResourceClaimTemplate) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.templates[types.NamespacedName{Namespace: template.Namespace, Name: template.Name}] = template
-}
-
-func (s *claimSet) removeTemplate(template *v1alpha1.ExtendedResourceClaimTemplate) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.templates, types.NamespacedName{Namespace: template.Namespace, Name: template.Name})
 }
 
 // template returns a template, nil where there is none, or none is known.
