@@ -49,8 +49,7 @@ func (a *App) Reserver() reserver.Reserver { return a.api }
 // does. Its errors are those of client.Client.Bind.
 func (a *App) BindNamed(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
 	_, err := a.arbiter.Bind(auth.Inside(ctx), ledger.PodRef{
-		Namespace: args.PodNamespace, Name: args.PodName,
-		UID: args.PodUID,
+		Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID,
 	}, args.Node)
 	var failed *gates.Error
 	switch {

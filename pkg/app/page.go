@@ -17,8 +17,7 @@ func (o *Options) validatePage() error {
 	}
 	if o.UIAddress != "" && !isLocal(o.UIAddress) && !o.Secure.enabled() && !o.AllowInsecureHTTP {
 		return fmt.Errorf("--ui-address %s is not loopback and there is no --tls-cert-file: tokens would travel in the "+
-			"clear; "+
-			"serve it on 127.0.0.1, give --tls-cert-file and --tls-private-key-file, or add --allow-insecure-http where "+
+			"clear; serve it on 127.0.0.1, give --tls-cert-file and --tls-private-key-file, or add --allow-insecure-http where "+
 			"something in front of it speaks TLS", o.UIAddress)
 	}
 	return nil

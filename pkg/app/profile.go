@@ -17,8 +17,7 @@ func (o *Options) validateProfile() error {
 	}
 	if o.ProfileAddress != "" && !isLocal(o.ProfileAddress) {
 		return fmt.Errorf("--profile-address %s is not loopback: profiles tell what is in the server's memory to whoever "+
-			"asks; "+
-			"give an address such as 127.0.0.1:23461, and reach it by kubectl port-forward", o.ProfileAddress)
+			"asks; give an address such as 127.0.0.1:23461, and reach it by kubectl port-forward", o.ProfileAddress)
 	}
 	return nil
 }

@@ -81,7 +81,6 @@ func aboutDouble(d *account.Double, named []account.Owner) string {
 		what = fmt.Sprintf("%s of %s", d.Resource, d.Device)
 	}
 	return fmt.Sprintf("more of %s is allocated than there is, to ResourceClaims %s, by writes that GlobalReserve did "+
-		"not decide on; "+
-		"nothing more of it is given until they are gone: delete the pods of all of them but one", what,
+		"not decide on; nothing more of it is given until they are gone: delete the pods of all of them but one", what,
 		strings.Join(owners, ", "))
 }

@@ -108,8 +108,7 @@ func projectDevice(d *v1alpha1.ExtendedResource, facts *deviceFacts, now time.Ti
 		status.Phase = v1alpha1.ExtendedResourceBound
 		if claim := u.given.Claim; claim.Name != "" {
 			status.ClaimRef = &v1alpha1.ExtendedResourceClaimReference{
-				Namespace: claim.Namespace, Name: claim.Name,
-				UID: claim.UID,
+				Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 			}
 		}
 	}

@@ -89,9 +89,7 @@ func (o *command) printObject(object runtime.Object, done string) error {
 	var printer printers.ResourcePrinter
 	switch o.format {
 	case outputYAML:
-		printer = printers.ResourcePrinterFunc(func(object runtime.Object,
-			to io.Writer,
-		) error {
+		printer = printers.ResourcePrinterFunc(func(object runtime.Object, to io.Writer) error {
 			return writeYAML(object, to)
 		})
 	case outputJSON:

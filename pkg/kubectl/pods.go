@@ -138,10 +138,8 @@ func podsOf(allocations []reserver.Allocation, slots []reserver.NodeSlot) []podC
 	}
 	for i := range slots {
 		n, s := &slots[i], &slots[i].Slot
-		if s.Pod == "" || len(s.Consumers) > 0 || allocated[reserver.PodName{
-			Namespace: n.Namespace, Pod: s.Pod,
-			UID: s.UID,
-		}] {
+		name := reserver.PodName{Namespace: n.Namespace, Pod: s.Pod, UID: s.UID}
+		if s.Pod == "" || len(s.Consumers) > 0 || allocated[name] {
 			continue
 		}
 		reservation := s.Within

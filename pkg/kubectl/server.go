@@ -107,13 +107,11 @@ func (e *environment) explainServerError(err error) error {
 			"jsonpath='{.data.ca\\.crt}' | base64 -d", authority)
 	case errors.As(err, &name):
 		return unreachablef("the certificate of the GlobalReserve server has another name: %w: give "+
-			"--ledger-tls-server-name, "+
-			"such as globalreserve.globalreserve-system.svc", name)
+			"--ledger-tls-server-name, such as globalreserve.globalreserve-system.svc", name)
 	case errors.As(err, &away) && e.serverURL == "":
 		return unreachablef("the GlobalReserve server does not answer through the forwarded port: %w: "+
 			"see the log of its pod, or give its address with --ledger-url URL; over TLS it takes "+
-			"--ledger-certificate-authority, "+
-			"and --ledger-token or --ledger-client-certificate", away.Err)
+			"--ledger-certificate-authority, and --ledger-token or --ledger-client-certificate", away.Err)
 	case errors.As(err, &away):
 		return unreachablef("the GlobalReserve server does not answer at %s: %w: check --ledger-url and --request-timeout; "+
 			"without --ledger-url, a port is forwarded to the Service %s", e.serverURL, away.Err, defaultService)

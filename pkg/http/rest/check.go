@@ -224,10 +224,8 @@ func parseReservation(req *gangRequest) (types.NamespacedName, error) {
 		return none, nil
 	}
 	if len(req.Pods.entries) > 0 {
-		return none,
-			badRequest(
-				"Pods and Reservation are both given: send Reservation to give it back whole, or Pods to give back theirs",
-			)
+		return none, badRequest(
+			"Pods and Reservation are both given: send Reservation to give it back whole, or Pods to give back theirs")
 	}
 	namespace, name, ok := strings.Cut(req.Reservation, "/")
 	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || badName(name) != "" {

@@ -34,8 +34,7 @@ func (a *API) pending(q *query) (any, error) {
 		return q.has("namespace", namespace) && q.sees(namespace)
 	})
 	waiters = slices.DeleteFunc(waiters, func(w requeue.Waiter) bool {
-		return !q.has("scheduler", w.Last.Scheduler) ||
-			!q.isLater(&w)
+		return !q.has("scheduler", w.Last.Scheduler) || !q.isLater(&w)
 	})
 	if len(waiters) > limit {
 		waiters = waiters[:limit]

@@ -211,8 +211,7 @@ func (l *podList) convert(pod *v1.Pod) (podEntry, error) {
 func (l *podList) fill(pod *slimPod) {
 	spec := &pod.Spec
 	l.scratch.ObjectMeta = metav1.ObjectMeta{
-		Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name,
-		UID: pod.Metadata.UID,
+		Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID,
 	}
 	if claims := pod.Metadata.Annotations.Claims; claims != "" {
 		l.scratch.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}

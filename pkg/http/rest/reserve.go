@@ -173,8 +173,7 @@ func (a *API) repeat(g *asked, first *outcome, remembered time.Duration) reserve
 	return reserver.Answer{
 		FailedPods: lost, Durable: first.answer.Durable,
 		Error: fmt.Sprintf("this repeats RequestID \"%s\", granted at revision %d, but the capacity of %d of its pods has "+
-			"been "+
-			"given up since (TTL, /unreserve, or the pod is gone): reserve again with a new RequestID",
+			"been given up since (TTL, /unreserve, or the pod is gone): reserve again with a new RequestID",
 			httpjson.Clip(g.RequestID), first.answer.Revision, len(lost)),
 		Revision: a.o.Ledger.Revision(),
 	}
