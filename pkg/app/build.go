@@ -244,8 +244,8 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Arbiter: a.arbiter, Ledger: a.ledger, Question: a.question, Waiting: a.waiting, Policy: a.policies,
 		Metrics: a.metrics, Log: a.log,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
-		Unplaced: a.reservations.Unplaced,
-		Rights:   a.checks, ReadTimeout: a.options.BindTimeout,
+		ToGiveBack: a.reservations.ToGiveBack,
+		Rights:     a.checks, ReadTimeout: a.options.BindTimeout,
 	})
 	a.metrics.RegisterGangs(a.arbiter.CountGangs, a.arbiter.HalfGangTime)
 	a.metrics.RegisterTotals(metrics.Totals{

@@ -56,9 +56,10 @@ func (c *Controller) Pending() []Pending {
 	return list
 }
 
-// Unplaced returns, by pod index, the slots that pods were granted through /reserve and lost: a server that took over
-// found no capacity for them, and looks for some. A slot may have been granted before the pod of its name existed.
-func (c *Controller) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
+// ToGiveBack returns, by pod index, the slots that pods were granted through /reserve and that the objects do not say
+// are given back. Such a slot may have no capacity: its node went, or a server that took over looks for some. It then
+// has no node. A slot may have been granted before the pod of its name existed.
+func (c *Controller) ToGiveBack(pods []ledger.PodRef) map[int][]ledger.Slot {
 	byName, found := map[types.NamespacedName][]int{}, map[int][]ledger.Slot{}
 	for i := range pods {
 		key := types.NamespacedName{Namespace: pods[i].Namespace, Name: pods[i].Name}
@@ -77,12 +78,17 @@ func (c *Controller) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
 			}
 			for _, i := range byName[types.NamespacedName{Namespace: r.rsv.Namespace, Name: slot.Pod.Name}] {
 				same := slot.Pod.UID == "" || pods[i].UID == "" || slot.Pod.UID == pods[i].UID
-				if same && !r.keeps(slot.Name) && r.toGiveBack(slot.Name) {
-					found[i] = append(found[i], ledger.Slot{
-						Ref:       ledger.SlotRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: slot.Name},
-						Scheduler: r.rsv.Spec.SchedulerName, Caller: r.rsv.Annotations[v1alpha1.CallerAnnotation],
-					})
+				if !same || !r.toGiveBack(slot.Name) {
+					continue
 				}
+				kept := ledger.Slot{
+					Ref:       ledger.SlotRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: slot.Name},
+					Scheduler: r.rsv.Spec.SchedulerName, Caller: r.rsv.Annotations[v1alpha1.CallerAnnotation],
+				}
+				if r.keeps(slot.Name) {
+					kept.Node = r.status.Slots[s].NodeName
+				}
+				found[i] = append(found[i], kept)
 			}
 		}
 	}

@@ -144,7 +144,7 @@ func (r *record) toGiveBack(slot string) bool {
 	if givenBack(&r.status)[slot] {
 		return !givenBack(&r.rsv.Status)[slot]
 	}
-	return r.keeps(slot) || r.pending()
+	return r.slots[r.byName[slot]].held || r.pending()
 }
 
 // granted records that the capacity is held since availableAt, on the nodes in slots, except for slots that were given

@@ -16,6 +16,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/test/bubble"
@@ -186,7 +187,7 @@ func TestReleaseSlotsOfOneThatWaitsAgain(t *testing.T) {
 				if then == "are used" {
 					require.True(t, w.bind("q", "n1", 1000, slotRef("r", "b")))
 				}
-				assert.Len(t, w.c.Unplaced([]ledger.PodRef{podRef("p")}), 1)
+				assert.Len(t, w.c.ToGiveBack([]ledger.PodRef{podRef("p")}), 1)
 				require.ErrorContains(t, release(), "giving back slots of reservation ns/r")
 				w.failWrites(0, nil)
 				w.client.ReactionChain = w.client.ReactionChain[2:]
@@ -194,15 +195,35 @@ func TestReleaseSlotsOfOneThatWaitsAgain(t *testing.T) {
 				if r := w.get("r"); r != nil { // else it has ended, and is deleted by now
 					assert.Equal(t, v1alpha1.SlotReleased, r.Status.Slots[0].State)
 				}
-				assert.Empty(t, w.c.Unplaced([]ledger.PodRef{podRef("p")}))
+				assert.Empty(t, w.c.ToGiveBack([]ledger.PodRef{podRef("p")}))
 			})
 		})
 	}
 }
 
+// TestToGiveBackOfALostSlot loses the node of a slot: the ledger does not have the slot any more, and the object still
+// says that it is kept.
+func TestToGiveBackOfALostSlot(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n2")
+		w.putPod(podInfo("p"))
+		rsv := newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n2", 1000))
+		w.create(madeBy(forPod(rsv, "uid-of-p"), convert.MadeByReserve))
+		kept := func() []ledger.Slot { return w.c.ToGiveBack([]ledger.PodRef{podRef("p")})[0] }
+		assert.Equal(t, []ledger.Slot{{Ref: slotRef("r", "a"), Node: "n1"}}, kept())
+		w.c.MayDecide = informer.NewLatch().Wait // holds back what the controller writes by itself
+		w.removeNode("n1")
+		require.Empty(t, w.held("r"))
+		assert.Equal(t, []ledger.Slot{{Ref: slotRef("r", "a")}}, kept())
+		require.NoError(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
+		assert.Equal(t, "Failed NodeGone n1 +1 0/2 a@n1=Released b@n2=Released", w.shown("r"))
+		assert.Empty(t, kept())
+	})
+}
+
 // A pod is found in what waits by its name and UID, in what /reserve was asked for alone, as long as it is not given
 // back, and others do not count what was.
-func TestUnplaced(t *testing.T) {
+func TestToGiveBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.bind("other", "n1", 3500)
 		w.putPod(podInfo("p"))
@@ -220,9 +241,9 @@ func TestUnplaced(t *testing.T) {
 			{Namespace: "other", Name: "p"},
 		}
 		want := ledger.Slot{Ref: slotRef("r", "a"), Scheduler: "mine"}
-		assert.Equal(t, map[int][]ledger.Slot{1: {want}, 2: {want}}, w.c.Unplaced(pods))
+		assert.Equal(t, map[int][]ledger.Slot{1: {want}, 2: {want}}, w.c.ToGiveBack(pods))
 		require.NoError(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
-		assert.Empty(t, w.c.Unplaced(pods))
+		assert.Empty(t, w.c.ToGiveBack(pods))
 		for _, p := range w.c.Pending() {
 			assert.Len(t, p.Reservation.Spec.Slots, map[string]int{"r": 1, "by-hand": 2}[p.Reservation.Name])
 		}

@@ -126,8 +126,8 @@ func (w *World) NewReserve(t testing.TB, a *decide.Arbiter, change func(*reserve
 	o := reserve.Options{
 		Arbiter: a, Ledger: w.gated(), Question: w.Question, Waiting: w.Waiting, Policy: w.Policy, Metrics: w.Metrics,
 		Log: w.Log, Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
-		Unplaced: w.Store.Unplaced,
-		Rights:   authtest.All(), ReadTimeout: bindTimeout,
+		ToGiveBack: w.Store.ToGiveBack,
+		Rights:     authtest.All(), ReadTimeout: bindTimeout,
 	}
 	if change != nil {
 		change(&o)

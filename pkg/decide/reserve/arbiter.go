@@ -32,12 +32,12 @@ type Options struct {
 	Log     logrus.FieldLogger
 	// Store keeps durable reservations. Serving reports whether it can be used: the cluster knows the kind Reservation.
 	// ReleaseSlots writes to an object that slots are given back, so that a restart does not forget it, and then ends
-	// them in the ledger. Unplaced returns the slots that pods had before a server took over that found no capacity for
-	// them, by index.
+	// them in the ledger. ToGiveBack returns, by index, the slots that pods were granted and that the objects do not say
+	// are given back.
 	Store        *store.Store
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
-	Unplaced     func(pods []ledger.PodRef) map[int][]ledger.Slot
+	ToGiveBack   func(pods []ledger.PodRef) map[int][]ledger.Slot
 	// Rights check which caller may reserve in which namespace.
 	Rights *auth.Checks
 	// ReadTimeout bounds the time in which the pods of a gang are looked for.

@@ -70,12 +70,12 @@ func (a *Arbiter) toGiveBack(g *Request) ([]ledger.Placement, map[types.Namespac
 		}
 		placements[i] = ledger.Placement{Pod: pods[i], Node: g.Pods[i].Node, Scheduler: g.Scheduler, Caller: g.Caller}
 	}
-	held, unplaced := map[types.NamespacedName][]heldPod{}, a.o.Unplaced(pods)
+	held, granted := map[types.NamespacedName][]heldPod{}, a.o.ToGiveBack(pods)
 	for i := range pods {
 		if _, allocated := a.o.Ledger.Allocation(pods[i]); allocated {
 			continue
 		}
-		slots := slices.DeleteFunc(unplaced[i], func(slot ledger.Slot) bool { // what others have reserved is not given back
+		slots := slices.DeleteFunc(granted[i], func(slot ledger.Slot) bool { // what others have reserved is not given back
 			return slot.Scheduler != "" && slot.Scheduler != g.Scheduler || !ledger.MayAll(g.Caller) && slot.Caller != g.Caller
 		})
 		if view, ok := a.o.Ledger.SlotFor(pods[i]); ok {
@@ -112,7 +112,7 @@ func (a *Arbiter) unreserveKept(
 		return refusals
 	}
 	slices.Sort(slots)
-	slots = slices.Compact(slots) // one may have been found as it was placed, and so twice
+	slots = slices.Compact(slots) // most are granted and in the ledger, and so found twice
 	if refusal := a.releaseObject(ctx, g, key, slots); refusal != nil {
 		for _, p := range mine {
 			r := *refusal

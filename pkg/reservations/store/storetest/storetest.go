@@ -337,8 +337,8 @@ func (s *Server) ReleaseSlots(_ context.Context, namespace, name string, slots [
 	return nil
 }
 
-// Unplaced does what the controller does.
-func (s *Server) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
+// ToGiveBack does what the controller does.
+func (s *Server) ToGiveBack(pods []ledger.PodRef) map[int][]ledger.Slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := map[int][]ledger.Slot{}
@@ -346,12 +346,18 @@ func (s *Server) Unplaced(pods []ledger.PodRef) map[int][]ledger.Slot {
 		for key, object := range s.Objects {
 			for k := range object.Spec.Slots {
 				slot := &object.Spec.Slots[k]
-				ref := ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: slot.Name}
-				if object.Status.Phase == v1alpha1.ReservationPending && slot.Pod != nil && pods[i].Name == slot.Pod.Name {
-					found[i] = append(found[i], ledger.Slot{
-						Ref: ref, Scheduler: object.Spec.SchedulerName, Caller: object.Annotations[v1alpha1.CallerAnnotation],
-					})
+				back := slices.ContainsFunc(object.Status.Slots, func(s v1alpha1.SlotStatus) bool { return s.Name == slot.Name })
+				if back || slot.Pod == nil || pods[i].Name != slot.Pod.Name {
+					continue
 				}
+				kept := ledger.Slot{
+					Ref:       ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: slot.Name},
+					Scheduler: object.Spec.SchedulerName, Caller: object.Annotations[v1alpha1.CallerAnnotation],
+				}
+				if object.Status.Phase != v1alpha1.ReservationPending {
+					kept.Node = slot.NodeName
+				}
+				found[i] = append(found[i], kept)
 			}
 		}
 	}
