@@ -23,9 +23,21 @@ func slot(field string) string {
 	return "spec: {slots: [{name: a, requests: {cpu: 1}, " + field + "}]}"
 }
 
-// amount is a spec whose only slot requests one amount.
-func amount(value string) string {
-	return "spec: {slots: [{name: a, requests: {cpu: " + value + "}}]}"
+// requests is a spec whose only slot requests amounts, and amount one that requests one.
+func requests(amounts string) string {
+	return "spec: {slots: [{name: a, requests: {" + amounts + "}}]}"
+}
+func amount(value string) string { return requests("cpu: " + value) }
+
+// named is a spec whose only slot is good but for its name.
+func named(name string) string { return "spec: {slots: [{name: " + name + ", requests: {cpu: 1}}]}" }
+
+// consumers is a spec that says who may use it.
+func consumers(who string) string { return one("consumers: {" + who + "}") }
+
+// selector is a spec for the pods that one expression selects.
+func selector(expression string) string {
+	return consumers("selector: {matchExpressions: [{" + expression + "}]}")
 }
 
 func manySlots(count int) string {
@@ -36,15 +48,17 @@ func manySlots(count int) string {
 	return "spec: {slots: [" + slots.String() + "]}"
 }
 
+const (
+	onlyOne       = `at most one of index, selector, controller and gang`
+	notInTenYears = `ttl must be a duration such as 10m, of at most 87600h`
+)
+
 // refused has what the schema must refuse, with a part of the message its author gets.
 var refused = map[string]refusal{
-	"empty object":   {``, `spec: Required value`},
-	"empty spec":     {`spec: {}`, `spec.slots: Required value`},
-	"spec is a list": {`spec: []`, `spec: Invalid value`},
-	"no slots": {
-		`spec: {slots: []}`,
-		`spec.slots: Invalid value: 0: spec.slots in body should have at least 1 items`,
-	},
+	"empty object":        {``, `spec: Required value`},
+	"empty spec":          {`spec: {}`, `spec.slots: Required value`},
+	"spec is a list":      {`spec: []`, `spec: Invalid value`},
+	"no slots":            {`spec: {slots: []}`, `spec.slots in body should have at least 1 items`},
 	"empty slot":          {`spec: {slots: [{}]}`, `spec.slots[0].requests: Required value`},
 	"slot without a name": {`spec: {slots: [{requests: {cpu: 1}}]}`, `spec.slots[0].name: Required value`},
 	"unknown field":       {one(`nodes: 3`), `unknown field "spec.nodes"`},
@@ -53,27 +67,21 @@ var refused = map[string]refusal{
 		`spec: {slots: [{name: a, requests: {cpu: 1}}, {name: a, requests: {cpu: 2}}]}`,
 		`spec.slots[1]: Duplicate value: {"name":"a"}`,
 	},
-	"slot name with capitals": {`spec: {slots: [{name: Worker, requests: {cpu: 1}}]}`, `spec.slots[0].name`},
+	"slot name with capitals": {named(`Worker`), `spec.slots[0].name`},
 	"slot name too long": {
-		`spec: {slots: [{name: ` + strings.Repeat("a", 254) + `, requests: {cpu: 1}}]}`,
+		named(strings.Repeat("a", 254)),
 		`spec.slots[0].name: Too long: may not be more than 253 bytes`,
 	},
-	"slot name with a line break": {`spec: {slots: [{name: "a\nb", requests: {cpu: 1}}]}`, `spec.slots[0].name`},
+	"slot name with a line break": {named(`"a\nb"`), `spec.slots[0].name`},
 
-	"no requests": {`spec: {slots: [{name: a}]}`, `spec.slots[0].requests: Required value`},
-	"empty requests": {
-		`spec: {slots: [{name: a, requests: {}}]}`,
-		`spec.slots[0].requests in body should have at least 1 properties`,
-	},
+	"no requests":           {`spec: {slots: [{name: a}]}`, `spec.slots[0].requests: Required value`},
+	"empty requests":        {requests(``), `spec.slots[0].requests in body should have at least 1 properties`},
 	"negative amount":       {amount(`"-1"`), `spec.slots[0].requests: Invalid value: an amount must not be negative`},
 	"negative whole number": {amount(`-1`), `an amount must not be negative`},
 	"amount of words":       {amount(`lots`), `spec.slots[0].requests.cpu: Invalid value: "lots"`},
 	"empty amount":          {amount(`""`), `spec.slots[0].requests.cpu: Invalid value`},
 	"amount with a space":   {amount(`"1 "`), `spec.slots[0].requests.cpu: Invalid value`},
-	"fraction as a number": {
-		amount(`0.5`),
-		`spec.slots[0].requests.cpu in body must be of type integer,string: "number"`,
-	},
+	"fraction":              {amount(`0.5`), `spec.slots[0].requests.cpu in body must be of type integer,string: "number"`},
 	"fractional exponent":   {amount(`"1e1.5"`), `spec.slots[0].requests.cpu: Invalid value`},
 	"huge exponent":         {amount(`"1e999999999"`), `spec.slots[0].requests.cpu: Invalid value`},
 	"overflowing exponent":  {amount(`"1e99999999999999999999"`), `spec.slots[0].requests.cpu: Invalid value`},
@@ -81,29 +89,20 @@ var refused = map[string]refusal{
 	"number beyond 64 bits": {amount(`100000000000000000000`), `spec.slots[0].requests.cpu: Invalid value`},
 	"amount is null":        {amount(`null`), `spec.slots[0].requests`},
 	"amount is a list":      {amount(`[1]`), `spec.slots[0].requests.cpu: Invalid value`},
-	"pod count": {
-		`spec: {slots: [{name: a, requests: {cpu: 1, pods: 2}}]}`,
-		`leave out pods: a slot always counts as one pod`,
-	},
-	"resource without name": {
-		`spec: {slots: [{name: a, requests: {"": 1}}]}`,
-		`a resource's name has 1 to 317 characters`,
-	},
+	"pod count":             {requests(`cpu: 1, pods: 2`), `leave out pods: a slot always counts as one pod`},
+	"resource without name": {requests(`"": 1`), `a resource's name has 1 to 317 characters`},
 
 	"absurd ttl": {
 		one(`ttl: 87601h`),
 		`spec.ttl: Invalid value: "87601h": ttl must be a duration such as 10m, of at most 87600h (ten years)`,
 	},
-	"overflowing ttl": {one(`ttl: 9999999999999h`), `ttl must be a duration such as 10m, of at most 87600h`},
-	"overflow by addition": {
-		one(`ttl: 999999h999999h999999h999999h`),
-		`ttl must be a duration such as 10m, of at most 87600h`,
-	},
-	"negative ttl":       {one(`ttl: -5m`), `spec.ttl: Invalid value: "-5m"`},
-	"ttl in days":        {one(`ttl: 2d`), `ttl must be a duration such as 10m`},
-	"ttl without a unit": {one(`ttl: "600"`), `ttl must be a duration such as 10m`},
-	"ttl as a number":    {one(`ttl: 600`), `spec.ttl in body must be of type string: "integer"`},
-	"empty ttl":          {one(`ttl: ""`), `spec.ttl`},
+	"overflowing ttl":      {one(`ttl: 9999999999999h`), notInTenYears},
+	"overflow by addition": {one(`ttl: 999999h999999h999999h999999h`), notInTenYears},
+	"negative ttl":         {one(`ttl: -5m`), `spec.ttl: Invalid value: "-5m"`},
+	"ttl in days":          {one(`ttl: 2d`), `ttl must be a duration such as 10m`},
+	"ttl without a unit":   {one(`ttl: "600"`), `ttl must be a duration such as 10m`},
+	"ttl as a number":      {one(`ttl: 600`), `spec.ttl in body must be of type string: "integer"`},
+	"empty ttl":            {one(`ttl: ""`), `spec.ttl`},
 	"ttl too long to be read": {
 		one(`ttl: ` + strings.Repeat("1s", 17)),
 		`spec.ttl: Too long: may not be more than 32 bytes`,
@@ -122,121 +121,81 @@ var refused = map[string]refusal{
 	"preemptible is a word": {one(`preemptible: "yes"`), `spec.preemptible in body must be of type boolean: "string"`},
 
 	"index and selector": {
-		one(`consumers: {index: a, selector: {}}`),
+		consumers(`index: a, selector: {}`),
 		`spec.consumers: Invalid value: at most one of index, selector, controller and gang may be set`,
 	},
-	"selector and controller": {
-		one(`consumers: {selector: {}, controller: {kind: Job, name: a}}`),
-		`at most one of index, selector, controller and gang`,
-	},
-	"index and gang": {
-		one(`consumers: {index: a, gang: {name: a}}`),
-		`at most one of index, selector, controller and gang`,
-	},
-	"gang without a name": {one(`consumers: {gang: {kind: volcano}}`), `spec.consumers.gang.name: Required value`},
+	"selector and controller": {consumers(`selector: {}, controller: {kind: Job, name: a}`), onlyOne},
+	"index and gang":          {consumers(`index: a, gang: {name: a}`), onlyOne},
+	"gang without a name":     {consumers(`gang: {kind: volcano}`), `spec.consumers.gang.name: Required value`},
 	"gang of another namespace": {
-		one(`consumers: {gang: {name: other/training}}`),
+		consumers(`gang: {name: other/training}`),
 		`spec.consumers.gang.name: Invalid value: "other/training"`,
 	},
 	"gang of a PodGroup's kind": {
-		one(`consumers: {gang: {name: training, kind: PodGroup}}`),
+		consumers(`gang: {name: training, kind: PodGroup}`),
 		`spec.consumers.gang.kind: Invalid value: "PodGroup"`,
 	},
-	"empty index": {
-		one(`consumers: {index: ""}`),
-		`spec.consumers.index in body should be at least 1 chars long`,
-	},
-	"controller without name": {
-		one(`consumers: {controller: {kind: Job}}`),
-		`spec.consumers.controller.name: Required value`,
-	},
+	"empty index":             {consumers(`index: ""`), `spec.consumers.index in body should be at least 1 chars long`},
+	"controller without name": {consumers(`controller: {kind: Job}`), `spec.consumers.controller.name: Required value`},
 	"controller in lower case": {
-		one(`consumers: {controller: {kind: job, name: a}}`),
+		consumers(`controller: {kind: job, name: a}`),
 		`spec.consumers.controller.kind: Invalid value: "job"`,
 	},
-	"unknown operator": {
-		one(`consumers: {selector: {matchExpressions: [{key: a, operator: Is}]}}`),
-		`operator must be In, NotIn, Exists or DoesNotExist`,
-	},
-	"In without values": {
-		one(`consumers: {selector: {matchExpressions: [{key: a, operator: In}]}}`),
-		`In and NotIn need values`,
-	},
-	"Exists with values": {
-		one(`consumers: {selector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}`),
-		`Exists and DoesNotExist take none`,
-	},
+	"unknown operator":   {selector(`key: a, operator: Is`), `operator must be In, NotIn, Exists or DoesNotExist`},
+	"In without values":  {selector(`key: a, operator: In`), `In and NotIn need values`},
+	"Exists with values": {selector(`key: a, operator: Exists, values: [b]`), `Exists and DoesNotExist take none`},
+}
 
+// refusedSlots has the same for one more field of a slot that is good but for it. A message may begin with where it is
+// in the slot.
+var refusedSlots = map[string]refusal{
 	"node and node selector": {
-		slot(`nodeName: node-1, nodeSelector: {zone: a}`),
-		`spec.slots[0]: Invalid value: nodeSelector is for a node the server chooses`,
+		`nodeName: node-1, nodeSelector: {zone: a}`,
+		`: Invalid value: nodeSelector is for a node the server chooses`,
 	},
-	"node name": {slot(`nodeName: "a/b"`), `spec.slots[0].nodeName: Invalid value: "a/b"`},
+	"node name": {`nodeName: "a/b"`, `.nodeName: Invalid value: "a/b"`},
 	"label too long": {
-		slot(`nodeSelector: {zone: ` + strings.Repeat("a", 64) + `}`),
+		`nodeSelector: {zone: ` + strings.Repeat("a", 64) + `}`,
 		`a label's name has 1 to 317 characters, its value at most 63`,
 	},
 	"toleration's operator": {
-		slot(`tolerations: [{key: a, operator: In}]`),
+		`tolerations: [{key: a, operator: In}]`,
 		`a toleration's operator must be Exists, Equal, Lt or Gt`,
 	},
 	"toleration's effect": {
-		slot(`tolerations: [{key: a, effect: Never}]`),
+		`tolerations: [{key: a, effect: Never}]`,
 		`a toleration's effect must be NoSchedule, PreferNoSchedule or NoExecute`,
 	},
-	"toleration beyond 64 bits": {
-		slot(`tolerations: [{key: a, tolerationSeconds: 100000000000000000000}]`),
-		`tolerationSeconds`,
-	},
-	"port 0": {
-		slot(`hostPorts: [{port: 0}]`),
-		`spec.slots[0].hostPorts[0].port in body should be greater than or equal to 1`,
-	},
-	"port 65536": {
-		slot(`hostPorts: [{port: 65536}]`),
-		`spec.slots[0].hostPorts[0].port in body should be less than or equal to 65535`,
-	},
-	"unknown protocol": {
-		slot(`hostPorts: [{port: 80, protocol: HTTP}]`),
-		`spec.slots[0].hostPorts[0].protocol: Unsupported value: "HTTP"`,
-	},
-	"host IP": {
-		slot(`hostPorts: [{port: 80, hostIP: localhost}]`),
-		`spec.slots[0].hostPorts[0].hostIP: Invalid value: "localhost"`,
-	},
-	"pod without a name": {slot(`pod: {uid: u}`), `spec.slots[0].pod.name: Required value`},
-	"pod of another namespace": {
-		slot(`pod: {name: kube-system/a}`),
-		`spec.slots[0].pod.name: Invalid value: "kube-system/a"`,
-	},
-	"devices of nothing": {slot(`devices: [{count: 1}]`), `spec.slots[0].devices[0].resourceName: Required value`},
-	"devices of a core resource": {
-		slot(`devices: [{resourceName: cpu}]`),
-		`spec.slots[0].devices[0].resourceName: Invalid value: "cpu"`,
-	},
+	"toleration of more": {`tolerations: [{key: a, tolerationSeconds: 100000000000000000000}]`, `tolerationSeconds`},
+	"port 0":             {`hostPorts: [{port: 0}]`, `.hostPorts[0].port in body should be greater than or equal to 1`},
+	"port 65536":         {`hostPorts: [{port: 65536}]`, `.hostPorts[0].port in body should be less than or equal to 65535`},
+	"unknown protocol":   {`hostPorts: [{port: 80, protocol: HTTP}]`, `.hostPorts[0].protocol: Unsupported value: "HTTP"`},
+	"host IP":            {`hostPorts: [{port: 80, hostIP: localhost}]`, `.hostPorts[0].hostIP: Invalid value: "localhost"`},
+	"pod without a name": {`pod: {uid: u}`, `.pod.name: Required value`},
+	"pod elsewhere":      {`pod: {name: kube-system/a}`, `.pod.name: Invalid value: "kube-system/a"`},
+	"devices of nothing": {`devices: [{count: 1}]`, `.devices[0].resourceName: Required value`},
+	"devices of core":    {`devices: [{resourceName: cpu}]`, `.devices[0].resourceName: Invalid value: "cpu"`},
 	"no devices": {
-		slot(`devices: [{resourceName: x.io/gpu, count: 0}]`),
-		`spec.slots[0].devices[0].count in body should be greater than or equal to 1`,
+		`devices: [{resourceName: x.io/gpu, count: 0}]`,
+		`.devices[0].count in body should be greater than or equal to 1`,
 	},
 	"65 devices": {
-		slot(`devices: [{resourceName: x.io/gpu, count: 65}]`),
-		`spec.slots[0].devices[0].count in body should be less than or equal to 64`,
+		`devices: [{resourceName: x.io/gpu, count: 65}]`,
+		`.devices[0].count in body should be less than or equal to 64`,
 	},
 	"17 kinds of devices": {
-		slot(`devices: [` + strings.Repeat(`{resourceName: x.io/gpu}, `, 17) + `]`),
-		`spec.slots[0].devices: Too many: 17: must have at most 16 items`,
+		`devices: [` + strings.Repeat(`{resourceName: x.io/gpu}, `, 17) + `]`,
+		`.devices: Too many: 17: must have at most 16 items`,
 	},
-	"claim of another namespace": {
-		slot(`devices: [{resourceName: x.io/gpu, claimName: other/c}]`),
-		`spec.slots[0].devices[0].claimName: Invalid value: "other/c"`,
+	"claim elsewhere": {
+		`devices: [{resourceName: x.io/gpu, claimName: other/c}]`,
+		`.devices[0].claimName: Invalid value: "other/c"`,
 	},
-	"unknown device operator": {slot(
+	"unknown device operator": {
 		`devices: [{resourceName: x.io/gpu, matchExpressions: [{key: a, operator: Like, values: [b]}]}]`,
-	), `operator: Unsupported value: "Like"`},
-	"pod with a namespace field": {
-		slot(`pod: {name: a, namespace: kube-system}`),
-		`unknown field "spec.slots[0].pod.namespace"`,
+		`operator: Unsupported value: "Like"`,
 	},
+	"pod with a namespace": {`pod: {name: a, namespace: kube-system}`, `unknown field "spec.slots[0].pod.namespace"`},
 }
 
 // accepted has what the schema must let through, hand-written forms and what the server judges later.
@@ -247,7 +206,7 @@ var accepted = map[string]string{
 	"named-and-tolerated": slot(
 		`nodeName: node-1, tolerations: [{key: a, operator: Equal, value: b, effect: NoExecute, tolerationSeconds: 5}]`,
 	),
-	"unknown-resource":   `spec: {slots: [{name: a, requests: {example.com/gpu: 8}}]}`,
+	"unknown-resource":   requests(`example.com/gpu: 8`),
 	"more-than-any-node": amount(`"999999999999999999E"`),
 	"exponents":          amount(`"1e3"`),
 	"large-exponents":    amount(`"1e99"`),
@@ -263,15 +222,15 @@ var accepted = map[string]string{
 	"zero-in-hours":      one(`ttl: 0h0m0s`),
 	"compound-ttl":       one(`ttl: 1h30m0.5s`),
 	"milliseconds":       one(`ttl: 1500ms`),
-	"nobody":             one(`consumers: {}`),
-	"every-pod":          one(`consumers: {selector: {}}`),
+	"nobody":             consumers(``),
+	"every-pod":          consumers(`selector: {}`),
 	"by-labels": one(
 		`consumers: {selector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d]}]}}`,
 	),
-	"by-index":           one(`consumers: {index: any text even this}`),
-	"by-controller":      one(`consumers: {controller: {kind: Deployment, name: web.v2}}`),
-	"by-gang":            one(`consumers: {gang: {name: training}}`),
-	"by-gang-of-a-kind":  one(`consumers: {gang: {name: "any text, even this", kind: volcano}}`),
+	"by-index":           consumers(`index: any text even this`),
+	"by-controller":      consumers(`controller: {kind: Deployment, name: web.v2}`),
+	"by-gang":            consumers(`gang: {name: training}`),
+	"by-gang-of-a-kind":  consumers(`gang: {name: "any text, even this", kind: volcano}`),
 	"any-scheduler-name": one(`schedulerName: StupidScheduler`),
 	"scheduler-in-words": one(`schedulerName: "Планировщик Nr. 1/β"`),
 	"longest-scheduler":  one(`schedulerName: ` + strings.Repeat("é", 126) + "S"),

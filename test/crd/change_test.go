@@ -19,7 +19,11 @@ const (
 
 	slotsFixed = "spec.slots: Invalid value: slots are immutable: delete the reservation and create another"
 	notShorter = "ttl may be extended, not shortened: delete the reservation to end it early"
+	andB       = `, {"name": "b", "requests": {"cpu": 1}}`
 )
+
+// slots is a patch of all slots.
+func slots(all string) string { return `{"spec": {"slots": [` + all + `]}}` }
 
 var changes = map[string]change{
 	"ttl extended":          {from: full, patch: `{"spec": {"ttl": "11m"}}`},
@@ -35,30 +39,18 @@ var changes = map[string]change{
 	"ttl absurd":            {full, `{"spec": {"ttl": "87601h"}}`, "of at most 87600h"},
 	"labels":                {from: full, patch: `{"metadata": {"labels": {"a": "b"}}}`},
 	"scheduler named empty": {from: bare, patch: `{"spec": {"schedulerName": ""}}`},
-	"slot's amount": {
-		full,
-		`{"spec": {"slots": [{"name": "a", "nodeName": "node-1", "requests": {"cpu": 2}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed,
-	},
-	"slot's node": {
-		full,
-		`{"spec": {"slots": [{"name": "a", "nodeName": "m", "requests": {"cpu": 1}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed,
-	},
-	"slot removed": {
-		full,
-		`{"spec": {"slots": [{"name": "a", "nodeName": "node-1", "requests": {"cpu": 1}}]}}`, slotsFixed,
-	},
-	"slot added": {
-		bare,
-		`{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed,
-	},
-	"slot renamed": {bare, `{"spec": {"slots": [{"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
-	"devices stay": {from: withDevices, patch: `{"spec": {"ttl": "11m"}}`},
+	"slot's amount":         {full, slots(`{"name": "a", "nodeName": "node-1", "requests": {"cpu": 2}}` + andB), slotsFixed},
+	"slot's node":           {full, slots(`{"name": "a", "nodeName": "m", "requests": {"cpu": 1}}` + andB), slotsFixed},
+	"slot removed":          {full, slots(`{"name": "a", "nodeName": "node-1", "requests": {"cpu": 1}}`), slotsFixed},
+	"slot added":            {bare, slots(`{"name": "a", "requests": {"cpu": 1}}` + andB), slotsFixed},
+	"slot renamed":          {bare, slots(`{"name": "b", "requests": {"cpu": 1}}`), slotsFixed},
+	"devices stay":          {from: withDevices, patch: `{"spec": {"ttl": "11m"}}`},
 	"slot's devices": {
 		withDevices,
-		`{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}, "devices": [{"resourceName": "x.io/gpu", "count": 1}]}]}}`,
+		slots(`{"name": "a", "requests": {"cpu": 1}, "devices": [{"resourceName": "x.io/gpu", "count": 1}]}`),
 		slotsFixed,
 	},
-	"slot's devices removed":   {withDevices, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}}]}}`, slotsFixed},
+	"slot's devices removed":   {withDevices, slots(`{"name": "a", "requests": {"cpu": 1}}`), slotsFixed},
 	"slots removed":            {bare, `{"spec": {"slots": null}}`, "spec.slots: Required value"},
 	"scheduler":                {full, `{"spec": {"schedulerName": "t"}}`, "schedulerName is immutable"},
 	"scheduler added":          {bare, `{"spec": {"schedulerName": "t"}}`, "schedulerName is immutable"},

@@ -14,6 +14,13 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
+const nvidia = "nvidia.com/gpu"
+
+// identified is a device by what nobody may change of it.
+func identified(node, resource, id string) string {
+	return fmt.Sprintf("spec: {nodeName: %s, resourceName: %s, deviceID: %s}", node, resource, id)
+}
+
 // device is a good device but for what is added.
 func device(more string) string {
 	return "spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: GPU-0, " + more + "}"
@@ -27,65 +34,42 @@ func manyProperties(count int) string {
 	return "properties: {" + properties.String() + "}"
 }
 
+const (
+	badName      = `a property's name has 1 to 317 characters`
+	badValue     = `a property's value has at most 253 characters`
+	needNumber   = `Gt and Lt need one value that is a number or a quantity`
+	tooManyNames = `extendedResourceNames names more devices than count asks for`
+	fixedDevice  = " is immutable: delete the device and create another"
+)
+
 var refusedDevices = map[string]refusal{
-	"empty object": {``, `spec: Required value`},
-	"no node":      {`spec: {resourceName: nvidia.com/gpu, deviceID: d}`, `spec.nodeName: Required value`},
-	"no resource":  {`spec: {nodeName: node-1, deviceID: d}`, `spec.resourceName: Required value`},
-	"no ID":        {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu}`, `spec.deviceID: Required value`},
-	"empty node": {
-		`spec: {nodeName: "", resourceName: nvidia.com/gpu, deviceID: d}`,
-		`spec.nodeName: Invalid value: ""`,
-	},
-	"bad node": {
-		`spec: {nodeName: a/b, resourceName: nvidia.com/gpu, deviceID: d}`,
-		`spec.nodeName: Invalid value: "a/b"`,
-	},
-	"resource without slash": {
-		`spec: {nodeName: node-1, resourceName: gpu, deviceID: d}`,
-		`spec.resourceName: Invalid value: "gpu"`,
-	},
-	"empty ID": {
-		`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: ""}`,
-		`spec.deviceID: Invalid value: ""`,
-	},
-	"ID with a comma": {
-		`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a,b"}`,
-		`spec.deviceID: Invalid value: "a,b"`,
-	},
-	"ID with a semicolon": {
-		`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a;b"}`,
-		`spec.deviceID: Invalid value: "a;b"`,
-	},
-	"ID with =": {
-		`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a=b"}`,
-		`spec.deviceID: Invalid value: "a=b"`,
-	},
-	"ID with a line break": {
-		`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a\nb"}`,
-		`spec.deviceID: Invalid value`,
-	},
-	"long ID": {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: ` +
-		strings.Repeat("a", 254) + `}`, `spec.deviceID: Too long`},
-	"too many properties":   {device(manyProperties(v1alpha1.MaxProperties + 1)), `spec.properties: Too many`},
-	"number as a value":     {device(`properties: {memory: 12}`), `spec.properties.memory: Invalid value: "integer"`},
-	"property without name": {device(`properties: {"": c}`), `a property's name has 1 to 317 characters`},
-	"long property": {
-		device(`properties: {` + strings.Repeat("a", 318) + `: c}`),
-		`a property's name has 1 to 317 characters`,
-	},
-	"long value": {
-		device(`properties: {a: ` + strings.Repeat("a", 254) + `}`),
-		`a property's value has at most 253 characters`,
-	},
-	"unknown field": {device(`count: 2`), `unknown field "spec.count"`},
+	"empty object":           {``, `spec: Required value`},
+	"no node":                {`spec: {resourceName: nvidia.com/gpu, deviceID: d}`, `spec.nodeName: Required value`},
+	"no resource":            {`spec: {nodeName: node-1, deviceID: d}`, `spec.resourceName: Required value`},
+	"no ID":                  {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu}`, `spec.deviceID: Required value`},
+	"empty node":             {identified(`""`, nvidia, "d"), `spec.nodeName: Invalid value: ""`},
+	"bad node":               {identified("a/b", nvidia, "d"), `spec.nodeName: Invalid value: "a/b"`},
+	"resource without slash": {identified("node-1", "gpu", "d"), `spec.resourceName: Invalid value: "gpu"`},
+	"empty ID":               {identified("node-1", nvidia, `""`), `spec.deviceID: Invalid value: ""`},
+	"ID with a comma":        {identified("node-1", nvidia, `"a,b"`), `spec.deviceID: Invalid value: "a,b"`},
+	"ID with a semicolon":    {identified("node-1", nvidia, `"a;b"`), `spec.deviceID: Invalid value: "a;b"`},
+	"ID with =":              {identified("node-1", nvidia, `"a=b"`), `spec.deviceID: Invalid value: "a=b"`},
+	"ID with a line break":   {identified("node-1", nvidia, `"a\nb"`), `spec.deviceID: Invalid value`},
+	"long ID":                {identified("node-1", nvidia, strings.Repeat("a", 254)), `spec.deviceID: Too long`},
+	"too many properties":    {device(manyProperties(v1alpha1.MaxProperties + 1)), `spec.properties: Too many`},
+	"number as a value":      {device(`properties: {memory: 12}`), `spec.properties.memory: Invalid value: "integer"`},
+	"property without name":  {device(`properties: {"": c}`), badName},
+	"long property":          {device(`properties: {` + strings.Repeat("a", 318) + `: c}`), badName},
+	"long value":             {device(`properties: {a: ` + strings.Repeat("a", 254) + `}`), badValue},
+	"unknown field":          {device(`count: 2`), `unknown field "spec.count"`},
 }
 
 var acceptedDevices = map[string]string{
 	"bare":            device(``),
 	"gpu":             device(`properties: {model: K80, memory: 12Gi, nvidia.com/cuda-cores: "4992"}`),
-	"uuid":            `spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: GPU-4b1e7b0e-6c1f-4b57-9a39-2f6c6a3f5a11}`,
-	"path":            `spec: {nodeName: node-1.example, resourceName: example.com/disk, deviceID: /dev/nvme0n1}`,
-	"pci-address":     `spec: {nodeName: node-1, resourceName: intel.com/sriov, deviceID: "0000:3b:00.1"}`,
+	"uuid":            identified("node-1", nvidia, "GPU-4b1e7b0e-6c1f-4b57-9a39-2f6c6a3f5a11"),
+	"path":            identified("node-1.example", "example.com/disk", "/dev/nvme0n1"),
+	"pci-address":     identified("node-1", "intel.com/sriov", `"0000:3b:00.1"`),
 	"unschedulable":   device(`unschedulable: true`),
 	"null-value":      device(`properties: {a: null}`),
 	"no-properties":   device(`properties: {}`),
@@ -100,19 +84,10 @@ var deviceChanges = map[string]change{
 	"no properties": {from: goodDevice, patch: `{"spec": {"properties": null}}`},
 	"unschedulable": {from: goodDevice, patch: `{"spec": {"unschedulable": true}}`},
 	"labels":        {from: goodDevice, patch: `{"metadata": {"labels": {"a": "b"}}}`},
-	"node": {
-		from: goodDevice, patch: `{"spec": {"nodeName": "node-2"}}`,
-		refusal: "nodeName is immutable: delete the device and create another",
-	},
-	"resource": {
-		from: goodDevice, patch: `{"spec": {"resourceName": "amd.com/gpu"}}`,
-		refusal: "resourceName is immutable: delete the device and create another",
-	},
-	"ID": {
-		from: goodDevice, patch: `{"spec": {"deviceID": "GPU-1"}}`,
-		refusal: "deviceID is immutable: delete the device and create another",
-	},
-	"no ID": {from: goodDevice, patch: `{"spec": {"deviceID": null}}`, refusal: "spec.deviceID: Required value"},
+	"node":          {goodDevice, `{"spec": {"nodeName": "node-2"}}`, "nodeName" + fixedDevice},
+	"resource":      {goodDevice, `{"spec": {"resourceName": "amd.com/gpu"}}`, "resourceName" + fixedDevice},
+	"ID":            {goodDevice, `{"spec": {"deviceID": "GPU-1"}}`, "deviceID" + fixedDevice},
+	"no ID":         {goodDevice, `{"spec": {"deviceID": null}}`, "spec.deviceID: Required value"},
 }
 
 func (s *suite) testDeviceStatus(t *testing.T) {
@@ -131,21 +106,15 @@ func requirement(fields string) string {
 }
 
 var refusedClaims = map[string]refusal{
-	"empty object":     {``, `spec: Required value`},
-	"no resource":      {`spec: {count: 1}`, `spec.resourceName: Required value`},
-	"bad resource":     {`spec: {resourceName: gpu}`, `spec.resourceName: Invalid value: "gpu"`},
-	"count 0":          {claim(`count: 0`), `spec.count in body should be greater than or equal to 1`},
-	"negative count":   {claim(`count: -1`), `spec.count in body should be greater than or equal to 1`},
-	"huge count":       {claim(`count: 65`), `spec.count in body should be less than or equal to 64`},
-	"fractional count": {claim(`count: 1.5`), `spec.count`},
-	"more names than one": {
-		claim(`extendedResourceNames: [a, b]`),
-		`extendedResourceNames names more devices than count asks for`,
-	},
-	"more names than two": {
-		claim(`count: 2, extendedResourceNames: [a, b, c]`),
-		`extendedResourceNames names more devices than count asks for`,
-	},
+	"empty object":        {``, `spec: Required value`},
+	"no resource":         {`spec: {count: 1}`, `spec.resourceName: Required value`},
+	"bad resource":        {`spec: {resourceName: gpu}`, `spec.resourceName: Invalid value: "gpu"`},
+	"count 0":             {claim(`count: 0`), `spec.count in body should be greater than or equal to 1`},
+	"negative count":      {claim(`count: -1`), `spec.count in body should be greater than or equal to 1`},
+	"huge count":          {claim(`count: 65`), `spec.count in body should be less than or equal to 64`},
+	"fractional count":    {claim(`count: 1.5`), `spec.count`},
+	"more names than one": {claim(`extendedResourceNames: [a, b]`), tooManyNames},
+	"more names than two": {claim(`count: 2, extendedResourceNames: [a, b, c]`), tooManyNames},
 	"a name twice": {
 		claim(`count: 2, extendedResourceNames: [a, a]`),
 		`spec.extendedResourceNames[1]: Duplicate value: "a"`,
@@ -154,44 +123,23 @@ var refusedClaims = map[string]refusal{
 	"empty name":            {claim(`extendedResourceNames: [""]`), `spec.extendedResourceNames[0]`},
 	"labels":                {claim(`selector: {matchLabels: {model: K80}}`), `unknown field "spec.selector.matchLabels"`},
 	"number as a value":     {claim(`selector: {matchProperties: {memory: 12}}`), `spec.selector.matchProperties.memory`},
-	"property without name": {claim(`selector: {matchProperties: {"": c}}`), `a property's name has 1 to 317 characters`},
-	"long value": {
-		claim(`selector: {matchProperties: {a: ` + strings.Repeat("a", 254) + `}}`),
-		`a property's value has at most 253 characters`,
-	},
-	"no key":      {requirement(`operator: Exists`), `spec.selector.matchExpressions[0].key: Required value`},
-	"bad key":     {requirement(`key: "a b", operator: Exists`), `spec.selector.matchExpressions[0].key`},
-	"no operator": {requirement(`key: a`), `spec.selector.matchExpressions[0].operator: Required value`},
+	"property without name": {claim(`selector: {matchProperties: {"": c}}`), badName},
+	"long value":            {claim(`selector: {matchProperties: {a: ` + strings.Repeat("a", 254) + `}}`), badValue},
+	"no key":                {requirement(`operator: Exists`), `spec.selector.matchExpressions[0].key: Required value`},
+	"bad key":               {requirement(`key: "a b", operator: Exists`), `spec.selector.matchExpressions[0].key`},
+	"no operator":           {requirement(`key: a`), `spec.selector.matchExpressions[0].operator: Required value`},
 	"unknown operator": {
 		requirement(`key: a, operator: Ge, values: ["1"]`),
 		`spec.selector.matchExpressions[0].operator: Unsupported value: "Ge"`,
 	},
 	"In without values":    {requirement(`key: a, operator: In`), `In and NotIn need values`},
 	"NotIn without values": {requirement(`key: a, operator: NotIn, values: []`), `In and NotIn need values`},
-	"Exists with values": {
-		requirement(`key: a, operator: Exists, values: [b]`),
-		`Exists and DoesNotExist take no values`,
-	},
-	"Gt without values": {
-		requirement(`key: a, operator: Gt`),
-		`Gt and Lt need one value that is a number or a quantity`,
-	},
-	"Gt with two": {
-		requirement(`key: a, operator: Gt, values: ["1", "2"]`),
-		`Gt and Lt need one value that is a number or a quantity`,
-	},
-	"Lt with a word": {
-		requirement(`key: a, operator: Lt, values: [large]`),
-		`Gt and Lt need one value that is a number or a quantity`,
-	},
-	"Gt with GiB": {
-		requirement(`key: a, operator: Gt, values: [12GiB]`),
-		`Gt and Lt need one value that is a number or a quantity`,
-	},
-	"Gt with exponent": {
-		requirement(`key: a, operator: Gt, values: ["1e999999999"]`),
-		`Gt and Lt need one value that is a number or a quantity`,
-	},
+	"Exists with values":   {requirement(`key: a, operator: Exists, values: [b]`), `DoesNotExist take no values`},
+	"Gt without values":    {requirement(`key: a, operator: Gt`), needNumber},
+	"Gt with two":          {requirement(`key: a, operator: Gt, values: ["1", "2"]`), needNumber},
+	"Lt with a word":       {requirement(`key: a, operator: Lt, values: [large]`), needNumber},
+	"Gt with GiB":          {requirement(`key: a, operator: Gt, values: [12GiB]`), needNumber},
+	"Gt with exponent":     {requirement(`key: a, operator: Gt, values: ["1e999999999"]`), needNumber},
 	"too many expressions": {claim(`selector: {matchExpressions: [` + strings.Repeat(`{key: a, operator: Exists}, `, 33) +
 		`]}`), `spec.selector.matchExpressions: Too many`},
 	"too many values": {
@@ -219,16 +167,13 @@ var goodClaim = claim(`count: 2, selector: {matchProperties: {model: K80}}, exte
 const fixed = "a claim's spec is immutable: delete the claim and create another"
 
 var claimChanges = map[string]change{
-	"labels":   {from: goodClaim, patch: `{"metadata": {"labels": {"a": "b"}}}`},
-	"resource": {from: goodClaim, patch: `{"spec": {"resourceName": "amd.com/gpu"}}`, refusal: fixed},
-	"count":    {from: goodClaim, patch: `{"spec": {"count": 3}}`, refusal: fixed},
-	"selector": {
-		from: goodClaim, patch: `{"spec": {"selector": {"matchProperties": {"model": "T4"}}}}`,
-		refusal: fixed,
-	},
-	"no selector": {from: goodClaim, patch: `{"spec": {"selector": null}}`, refusal: fixed},
-	"names":       {from: goodClaim, patch: `{"spec": {"extendedResourceNames": ["b"]}}`, refusal: fixed},
-	"no names":    {from: goodClaim, patch: `{"spec": {"extendedResourceNames": null}}`, refusal: fixed},
+	"labels":      {from: goodClaim, patch: `{"metadata": {"labels": {"a": "b"}}}`},
+	"resource":    {goodClaim, `{"spec": {"resourceName": "amd.com/gpu"}}`, fixed},
+	"count":       {goodClaim, `{"spec": {"count": 3}}`, fixed},
+	"selector":    {goodClaim, `{"spec": {"selector": {"matchProperties": {"model": "T4"}}}}`, fixed},
+	"no selector": {goodClaim, `{"spec": {"selector": null}}`, fixed},
+	"names":       {goodClaim, `{"spec": {"extendedResourceNames": ["b"]}}`, fixed},
+	"no names":    {goodClaim, `{"spec": {"extendedResourceNames": null}}`, fixed},
 }
 
 const fixedTemplate = "a template's spec is immutable: delete the template and create another; the claims that were " +
@@ -236,8 +181,8 @@ const fixedTemplate = "a template's spec is immutable: delete the template and c
 
 var templateChanges = map[string]change{
 	"labels":      {from: goodClaim, patch: `{"metadata": {"labels": {"a": "b"}}}`},
-	"count":       {from: goodClaim, patch: `{"spec": {"count": 3}}`, refusal: fixedTemplate},
-	"no selector": {from: goodClaim, patch: `{"spec": {"selector": null}}`, refusal: fixedTemplate},
+	"count":       {goodClaim, `{"spec": {"count": 3}}`, fixedTemplate},
+	"no selector": {goodClaim, `{"spec": {"selector": null}}`, fixedTemplate},
 }
 
 // An update of the whole object that leaves the spec is no change of it.

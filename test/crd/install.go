@@ -3,6 +3,7 @@ package crd
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,17 +17,17 @@ import (
 
 const pollInterval = 20 * time.Millisecond
 
-// kinds are those that manifests/crd defines, by their plural names.
-var kinds = map[string]string{
-	"reservations": "Reservation", "extendedresources": "ExtendedResource",
-	"extendedresourceclaims": "ExtendedResourceClaim",
-	"ledgerterms":            "LedgerTerm", "extendedresourceclaimtemplates": "ExtendedResourceClaimTemplate",
+// kinds are those that manifests/crd defines.
+var kinds = []string{
+	"Reservation", "ExtendedResource", "ExtendedResourceClaim", "ExtendedResourceClaimTemplate", "LedgerTerm",
 }
+
+func plural(kind string) string { return strings.ToLower(kind) + "s" }
 
 // Definitions are those of all kinds, as manifests/crd has them.
 func Definitions() (all []*unstructured.Unstructured, err error) {
-	for plural := range kinds {
-		content, err := controlplane.ReadFile("manifests", "crd", "globalreserve.io_"+plural+".yaml")
+	for _, kind := range kinds {
+		content, err := controlplane.ReadFile("manifests", "crd", "globalreserve.io_"+plural(kind)+".yaml")
 		if err != nil {
 			return nil, err
 		}

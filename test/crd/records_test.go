@@ -2,13 +2,13 @@ package crd
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,54 +27,40 @@ import (
 type record struct{ kind, name, patch string }
 
 func (r *record) subresources() []string {
-	status := `{"status"`
-	if len(r.patch) > len(status) && r.patch[:len(status)] == status {
+	if strings.HasPrefix(r.patch, `{"status"`) {
 		return []string{"status"}
 	}
 	return nil
 }
 
+// annotation is a patch of one.
+func annotation(name, value string) string {
+	return fmt.Sprintf(`{"metadata": {"annotations": {"globalreserve.io/%s": %s}}}`, name, value)
+}
+
 // records are all that only a server may write; own are what anybody who may write the objects may write.
 var records = map[string]record{
-	"status of a reservation": {"Reservation", "r", `{"status": {"phase": "Available"}}`},
-	"status of a claim":       {"ExtendedResourceClaim", "c", `{"status": {"phase": "Bound"}}`},
-	"status of a device":      {"ExtendedResource", "d", `{"status": {"phase": "Bound"}}`},
-	"label":                   {"Reservation", "r", `{"metadata": {"labels": {"globalreserve.io/made-by": "reserve"}}}`},
-	"label taken off":         {"Reservation", "made", `{"metadata": {"labels": {"globalreserve.io/made-by": null}}}`},
-	"caller":                  {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
-	"caller in another's place": {
-		"Reservation", "made",
-		`{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`,
-	},
-	"answered": {"Reservation", "made", `{"metadata": {"annotations": {"globalreserve.io/answered": "x"}}}`},
-	"request":  {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/request": "x"}}}`},
-	"deleted pod": {
-		"Reservation", "r",
-		`{"metadata": {"annotations": {"globalreserve.io/deleted-pod-uid": "x"}}}`,
-	},
-	"devices": {
-		"Pod", "pending",
-		`{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-0"}}}`,
-	},
-	"devices of a bound pod": {
-		"Pod", "bound",
-		`{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`,
-	},
-	"caller of a bound pod": {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/caller": "another"}}}`},
-	"devices taken off": {
-		"Pod", "bound",
-		`{"metadata": {"annotations": {"globalreserve.io/extended-resources": null}}}`,
-	},
-	"claims of a bound pod": {
-		"Pod", "bound",
-		`{"metadata": {"annotations": {"globalreserve.io/extended-resource-claims": "other"}}}`,
-	},
+	"status of a reservation":   {"Reservation", "r", `{"status": {"phase": "Available"}}`},
+	"status of a claim":         {"ExtendedResourceClaim", "c", `{"status": {"phase": "Bound"}}`},
+	"status of a device":        {"ExtendedResource", "d", `{"status": {"phase": "Bound"}}`},
+	"label":                     {"Reservation", "r", `{"metadata": {"labels": {"globalreserve.io/made-by": "reserve"}}}`},
+	"label taken off":           {"Reservation", "made", `{"metadata": {"labels": {"globalreserve.io/made-by": null}}}`},
+	"caller":                    {"Reservation", "r", annotation("caller", `"me"`)},
+	"caller in another's place": {"Reservation", "made", annotation("caller", `"me"`)},
+	"answered":                  {"Reservation", "made", annotation("answered", `"x"`)},
+	"request":                   {"Reservation", "r", annotation("request", `"x"`)},
+	"deleted pod":               {"Reservation", "r", annotation("deleted-pod-uid", `"x"`)},
+	"devices":                   {"Pod", "pending", annotation("extended-resources", `"gpu-0"`)},
+	"devices of a bound pod":    {"Pod", "bound", annotation("extended-resources", `"gpu-1"`)},
+	"caller of a bound pod":     {"Pod", "bound", annotation("caller", `"another"`)},
+	"devices taken off":         {"Pod", "bound", annotation("extended-resources", `null`)},
+	"claims of a bound pod":     {"Pod", "bound", annotation("extended-resource-claims", `"other"`)},
 	"devices by the status": {
 		"Pod", "bound",
 		`{"status": {"message": "m"}, "metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`,
 	},
-	"slot":    {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/matched-reservation": "default/r/a"}}}`},
-	"slot id": {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/matched-reservation-uid": "u"}}}`},
+	"slot":    {"Pod", "bound", annotation("matched-reservation", `"default/r/a"`)},
+	"slot id": {"Pod", "bound", annotation("matched-reservation-uid", `"u"`)},
 }
 
 var own = map[string]record{
@@ -91,6 +77,8 @@ var own = map[string]record{
 // What objects say that a server did is written by servers, whatever else somebody may write.
 func (s *suite) testRecords(t *testing.T) {
 	tenant, err := s.RESTConfig("tenant")
+	require.NoError(t, err)
+	admin, err := s.AdminRESTConfig()
 	require.NoError(t, err)
 	kubeconfig, err := clusterload.ServerKubeconfig(t.Context(), s.ControlPlane)
 	require.NoError(t, err)
@@ -126,21 +114,17 @@ func (s *suite) testRecords(t *testing.T) {
 			if err := write(server, r, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}); apierrors.IsForbidden(err) {
 				assert.NotContains(t, err.Error(), "ValidatingAdmissionPolicy 'globalreserve-records'")
 			}
-			require.NoError(t, write(s.adminConfig(t), r, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}))
+			require.NoError(t, write(admin, r, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}))
 		})
 	}
 	for name, r := range own {
 		t.Run("own "+name, func(t *testing.T) { require.NoError(t, write(tenant, r, metav1.PatchOptions{})) })
 	}
 	for name, object := range map[string]string{
-		"label": "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, " +
-			"labels: {globalreserve.io/made-by: reserve}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
-		"caller": "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, " +
-			"annotations: {globalreserve.io/caller: me}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
-		"devices": "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: " +
-			"{globalreserve.io/extended-resources: gpu-0}}\nspec: {containers: [{name: c, image: i}]}",
-		"slot": "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: " +
-			"{globalreserve.io/matched-reservation: records/r/a}}\nspec: {containers: [{name: c, image: i}]}",
+		"label":                       fmt.Sprintf(newReservation, "labels: {globalreserve.io/made-by: reserve}"),
+		"caller":                      fmt.Sprintf(newReservation, "annotations: {globalreserve.io/caller: me}"),
+		"devices":                     fmt.Sprintf(newPod, "globalreserve.io/extended-resources: gpu-0"),
+		"slot":                        fmt.Sprintf(newPod, "globalreserve.io/matched-reservation: records/r/a"),
 		"caller of a pod with a node": fmt.Sprintf(placed, "another"),
 	} {
 		t.Run("create with "+name, func(t *testing.T) {
@@ -159,6 +143,14 @@ func (s *suite) testRecords(t *testing.T) {
 		metav1.CreateOptions{})
 	require.NoError(t, err, "its creator's own name, as the admission webhook writes it")
 }
+
+// Objects with what only servers may write.
+const (
+	newReservation = "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, %s}\n" +
+		"spec: {slots: [{name: a, requests: {cpu: 1}}]}"
+	newPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {%s}}\n" +
+		"spec: {containers: [{name: c, image: i}]}"
+)
 
 // placed is a pod that names who had it bound, and has a node from the beginning.
 const placed = `
@@ -235,78 +227,62 @@ func (s *suite) testCreators(t *testing.T) {
 	}
 	require.ErrorContains(t, extend(), "no-expiry")
 
-	_, err = s.Client().RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "privileges"}, Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"privileges"},
-			ResourceNames: []string{"priority", "no-expiry"}, Verbs: []string{"use"},
-		}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = s.Client().RbacV1().RoleBindings(c.Namespace).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "privileges"}, RoleRef: rbacv1.RoleRef{
-			APIGroup: rbacv1.GroupName,
-			Kind:     "ClusterRole", Name: "privileges",
-		},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "creator"}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	require.NoError(t, s.ControlPlane.Apply(t.Context(), []byte(privileges), c.Namespace))
 	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, extend()) })
 	_, err = create("urgent", "", "priority: 1, ttl: 0s, ")
 	require.NoError(t, err)
 }
 
+const privileges = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: privileges}
+rules: [{apiGroups: [globalreserve.io], resources: [privileges], resourceNames: [priority, no-expiry], verbs: [use]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: privileges}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: privileges}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: creator}]
+`
+
 // mayWriteAll gives a user all rights to the objects of tenants, and to the devices, which are in no namespace.
 func (s *suite) mayWriteAll(t *testing.T, user string) {
 	t.Helper()
-	rules := []rbacv1.PolicyRule{
-		{
-			APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"},
-			Verbs: []string{"*"},
-		},
-		{APIGroups: []string{v1alpha1.SchemeGroupVersion.Group}, Verbs: []string{"*"}, Resources: []string{
-			"reservations", "reservations/status", "extendedresourceclaims", "extendedresourceclaims/status",
-			"extendedresources", "extendedresources/status",
-		}},
-	}
-	api := s.Client().RbacV1()
-	_, err := api.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: user},
-		Rules:      rules,
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	binding, err := api.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{
-			APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
-			Name: user,
-		},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.NoError(t, s.AwaitRights(t.Context(), (*rbacv1.RoleBinding)(binding)))
+	require.NoError(t, s.ControlPlane.Apply(t.Context(), fmt.Appendf(nil, allRights, user), ""))
 }
+
+const allRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: %[1]s}
+rules:
+- {apiGroups: [""], resources: [pods, pods/status, pods/ephemeralcontainers, pods/resize], verbs: ["*"]}
+- apiGroups: [globalreserve.io]
+  resources: [reservations, reservations/status, extendedresources, extendedresources/status, extendedresourceclaims,
+    extendedresourceclaims/status]
+  verbs: ["*"]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]
+`
 
 // as reaches the objects of a kind as somebody.
 func (s *suite) as(t *testing.T, config *rest.Config, kind, namespace string) dynamic.ResourceInterface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
-	resource := corev1.SchemeGroupVersion.WithResource("pods")
-	for plural, k := range kinds {
-		if k == kind {
-			resource = v1alpha1.SchemeGroupVersion.WithResource(plural)
-		}
+	resource := v1alpha1.SchemeGroupVersion.WithResource(plural(kind))
+	if kind == "Pod" {
+		resource = corev1.SchemeGroupVersion.WithResource("pods")
 	}
 	if kind == "ExtendedResource" {
 		return client.Resource(resource)
 	}
 	return client.Resource(resource).Namespace(namespace)
-}
-
-func (s *suite) adminConfig(t *testing.T) *rest.Config {
-	t.Helper()
-	config, err := s.AdminRESTConfig()
-	require.NoError(t, err)
-	return config
 }
 
 func parse(t *testing.T, text string) *unstructured.Unstructured {
