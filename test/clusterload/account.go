@@ -1,6 +1,7 @@
 package clusterload
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -222,12 +223,7 @@ func (a *account) judge(n *nodeState) []excess {
 			})
 		}
 	}
-	slices.SortFunc(found, func(x, y excess) int {
-		if x.resource < y.resource {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(found, func(x, y excess) int { return cmp.Compare(x.resource, y.resource) })
 	return found
 }
 

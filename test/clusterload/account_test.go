@@ -33,9 +33,7 @@ func newNode(name string, amounts ...string) *corev1.Node {
 
 func newPod(name, node string, amounts ...string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1",
-		},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
 		Spec: corev1.PodSpec{
 			NodeName: node, SchedulerName: "s",
 			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list(amounts...)}}},
@@ -60,29 +58,25 @@ func inGang(name string, size int) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { gangsched.Mark(pod, name, size) }
 }
 
-// seen is what happened to one object; gone marks a deletion.
-type seen struct {
-	object any
-	gone   bool
-}
+// podGone and nodeGone are deletions: of the pod of a UID, and of the node of a name.
+type (
+	podGone  types.UID
+	nodeGone string
+)
 
-func feed(t *testing.T, a *account, events ...seen) []excess {
+func feed(t *testing.T, a *account, events ...any) []excess {
 	t.Helper()
 	var found []excess
-	for _, e := range events {
-		switch object := e.object.(type) {
+	for _, event := range events {
+		switch event := event.(type) {
 		case *corev1.Node:
-			if e.gone {
-				a.removeNode(object.Name)
-			} else {
-				found = append(found, a.setNode(object)...)
-			}
+			found = append(found, a.setNode(event)...)
 		case *corev1.Pod:
-			if e.gone {
-				found = append(found, a.removePod(object.UID)...)
-			} else {
-				found = append(found, a.setPod(object)...)
-			}
+			found = append(found, a.setPod(event)...)
+		case nodeGone:
+			a.removeNode(string(event))
+		case podGone:
+			found = append(found, a.removePod(types.UID(event))...)
 		default:
 			require.Fail(t, "not an object that is watched")
 		}
@@ -96,72 +90,60 @@ func TestOvercommitIsFound(t *testing.T) {
 	}
 	n := newNode("n", "cpu", "4")
 	cases := map[string]struct {
-		events []seen
+		events []any
 		want   []excess
 		last   int // overcommitted nodes in the end
 	}{
-		"full is not over": {events: []seen{{object: n}, {object: newPod("a", "n", "cpu", "4")}}},
+		"full is not over": {events: []any{n, newPod("a", "n", "cpu", "4")}},
 		"one milli-CPU too much": {
-			events: []seen{{object: n}, {object: newPod("a", "n", "cpu", "4")}, {object: newPod("b", "n", "cpu", "1m")}},
+			events: []any{n, newPod("a", "n", "cpu", "4"), newPod("b", "n", "cpu", "1m")},
 			want:   []excess{over("cpu", 4001, 4000)}, last: 1,
 		},
 		"for a moment only": {
-			events: []seen{{object: n}, {object: newPod("a", "n", "cpu", "5")}, {object: newPod("a", "n"), gone: true}},
+			events: []any{n, newPod("a", "n", "cpu", "5"), podGone("uid-a")},
 			want:   []excess{over("cpu", 5000, 4000)},
 		},
 		"each amount once, and again when it comes back": {
-			events: []seen{
-				{object: n},
-				{object: newPod("a", "n", "cpu", "5")},
-				{object: newPod("a", "n", "cpu", "5")},
-				{object: newPod("b", "n", "cpu", "1")},
-				{object: newPod("a", "n"), gone: true},
-				{object: newPod("c", "n", "cpu", "4")},
+			events: []any{
+				n, newPod("a", "n", "cpu", "5"), newPod("a", "n", "cpu", "5"), newPod("b", "n", "cpu", "1"), podGone("uid-a"),
+				newPod("c", "n", "cpu", "4"),
 			},
 			want: []excess{over("cpu", 5000, 4000), over("cpu", 6000, 4000), over("cpu", 5000, 4000)}, last: 1,
 		},
 		"memory, a device and the pod count": {
-			events: []seen{
-				{object: newNode("n", "memory", "1Ki", "example.com/gpu", "1", "pods", "1")},
-				{object: newPod("a", "n", "memory", "1Ki", "example.com/gpu", "1")},
-				{object: newPod("b", "n", "memory", "1", "example.com/gpu", "1")},
+			events: []any{
+				newNode("n", "memory", "1Ki", "example.com/gpu", "1", "pods", "1"),
+				newPod("a", "n", "memory", "1Ki", "example.com/gpu", "1"),
+				newPod("b", "n", "memory", "1", "example.com/gpu", "1"),
 			},
 			want: []excess{over("example.com/gpu", 2, 1), over("memory", 1025, 1024), over("pods", 2, 1)}, last: 1,
 		},
 		"finished pods use nothing": {
-			events: []seen{
-				{object: n},
-				{object: with(newPod("a", "n", "cpu", "4"), phase(corev1.PodSucceeded))},
-				{object: with(newPod("b", "n", "cpu", "4"), phase(corev1.PodFailed))},
-				{object: newPod("c", "n", "cpu", "4")},
+			events: []any{
+				n, with(newPod("a", "n", "cpu", "4"), phase(corev1.PodSucceeded)),
+				with(newPod("b", "n", "cpu", "4"), phase(corev1.PodFailed)), newPod("c", "n", "cpu", "4"),
 			},
 		},
 		"terminating pods do": {
-			events: []seen{
-				{object: n}, {object: with(newPod("a", "n", "cpu", "4"), terminating)}, {object: newPod("b", "n", "cpu", "1")},
-			},
-			want: []excess{over("cpu", 5000, 4000)}, last: 1,
+			events: []any{n, with(newPod("a", "n", "cpu", "4"), terminating), newPod("b", "n", "cpu", "1")},
+			want:   []excess{over("cpu", 5000, 4000)}, last: 1,
 		},
 		"a pod that finishes makes capacity": {
-			events: []seen{
-				{object: n},
-				{object: newPod("a", "n", "cpu", "4")},
-				{object: with(newPod("a", "n", "cpu", "4"), phase(corev1.PodSucceeded))},
-				{object: newPod("b", "n", "cpu", "4")},
+			events: []any{
+				n, newPod("a", "n", "cpu", "4"), with(newPod("a", "n", "cpu", "4"), phase(corev1.PodSucceeded)),
+				newPod("b", "n", "cpu", "4"),
 			},
 		},
 		"a node that shrinks": {
-			events: []seen{{object: n}, {object: newPod("a", "n", "cpu", "4")}, {object: newNode("n", "cpu", "3")}},
+			events: []any{n, newPod("a", "n", "cpu", "4"), newNode("n", "cpu", "3")},
 			want:   []excess{over("cpu", 4000, 3000)}, last: 1,
 		},
 		"a node that comes later than its pods": {
-			events: []seen{{object: newPod("a", "n", "cpu", "5")}, {object: n}},
+			events: []any{newPod("a", "n", "cpu", "5"), n},
 			want:   []excess{over("cpu", 5000, 4000)}, last: 1,
 		},
-		"a node that is gone offers nothing to overcommit": {
-			events: []seen{{object: n}, {object: n, gone: true}, {object: newPod("a", "n", "cpu", "5")}},
-		},
-		"pending pods use nothing": {events: []seen{{object: n}, {object: newPod("a", "", "cpu", "5")}}},
+		"a node that is gone offers nothing to overcommit": {events: []any{n, nodeGone("n"), newPod("a", "n", "cpu", "5")}},
+		"pending pods use nothing":                         {events: []any{n, newPod("a", "", "cpu", "5")}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -174,20 +156,18 @@ func TestOvercommitIsFound(t *testing.T) {
 
 func TestRebindsAreFound(t *testing.T) {
 	a := newAccount()
-	feed(t, a, seen{object: newPod("a", "")}, seen{object: newPod("a", "n")}, seen{object: newPod("a", "n")},
-		seen{object: newPod("a", "m")})
+	feed(t, a, newPod("a", ""), newPod("a", "n"), newPod("a", "n"), newPod("a", "m"))
 	assert.Equal(t, []string{`default/a from "n" to "m"`}, a.rebinds)
 }
 
 func TestKubeletWouldRefuse(t *testing.T) {
 	a := newAccount()
 	feed(t, a,
-		seen{object: newNode("n", "cpu", "4")}, seen{object: newPod("first", "n", "cpu", "2")},
-		seen{object: newPod("second", "n", "cpu", "2")}, seen{object: newPod("third", "n", "cpu", "2")},
-		seen{object: newPod("empty", "n")},
+		newNode("n", "cpu", "4"), newPod("first", "n", "cpu", "2"),
+		newPod("second", "n", "cpu", "2"), newPod("third", "n", "cpu", "2"), newPod("empty", "n"),
 		// A kubelet has failed the third pod by now: it uses nothing there.
-		seen{object: newPod("first", "n"), gone: true}, seen{object: newPod("fourth", "n", "cpu", "2")},
-		seen{object: newPod("third", "n", "cpu", "2")},
+		podGone("uid-first"), newPod("fourth", "n", "cpu", "2"),
+		newPod("third", "n", "cpu", "2"),
 	)
 	refused := map[string]bool{}
 	for _, p := range a.pods {
@@ -246,9 +226,7 @@ func TestFittingPods(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := newAccount()
-			for _, object := range test.objects {
-				feed(t, a, seen{object: object})
-			}
+			feed(t, a, test.objects...)
 			var got []string
 			for _, p := range a.fittingPods() {
 				got = append(got, p.Name)

@@ -45,6 +45,6 @@ func DeletePods(ctx context.Context, client kubernetes.Interface, namespace stri
 		if len(left.Items) == 0 {
 			return nil
 		}
-		pause(ctx, retryPause)
+		pause(ctx)
 	}
 }

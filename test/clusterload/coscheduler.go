@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -27,33 +26,6 @@ var podGroupKind = schema.GroupVersionKind{Group: "scheduling.x-k8s.io", Version
 
 var coscheduler = other{name: "coscheduler", module: "sigs.k8s.io/scheduler-plugins"}
 
-// coschedulerRights are what a kube-scheduler may do, and reading PodGroups.
-const coschedulerRights = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: coscheduler}
-rules:
-- {apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: coscheduler}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: coscheduler}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: coscheduler}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: coscheduler-is-a-scheduler}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:kube-scheduler}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: coscheduler}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: coscheduler-binds-volumes}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:volume-scheduler}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: coscheduler}]
-`
-
 // DefinePodGroups creates the definition of PodGroups that Coscheduling brings, and waits until the API server serves
 // them.
 func DefinePodGroups(ctx context.Context, cp *controlplane.ControlPlane) error {
@@ -68,7 +40,7 @@ func PodGroup(namespace, name string, minMember int) *unstructured.Unstructured 
 // StartCoscheduler starts a gang scheduler that is not ours and knows nothing of GlobalReserve: kube-scheduler with
 // Coscheduling, which has its own configuration but for its name. It ends with its control plane.
 func StartCoscheduler(ctx context.Context, cp *controlplane.ControlPlane, name string) (*controlplane.Process, error) {
-	path, err := coscheduler.program()
+	path, err := program(coscheduler.name, coscheduler.name)
 	if err != nil {
 		return nil, err
 	}
@@ -76,24 +48,12 @@ func StartCoscheduler(ctx context.Context, cp *controlplane.ControlPlane, name s
 	if err != nil {
 		return nil, err
 	}
-	objects, err := controlplane.Documents([]byte(coschedulerRights))
+	kubeconfig, err := cp.Kubeconfig("coscheduler", controlplane.AdminGroup)
 	if err != nil {
 		return nil, err
 	}
-	for _, object := range objects {
-		if err := cp.CreateObject(ctx, object, ""); err != nil && !apierrors.IsAlreadyExists(err) {
-			return nil, err
-		}
-	}
-	kubeconfig, err := cp.Kubeconfig("coscheduler")
-	if err != nil {
-		return nil, err
-	}
-	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{
-		Name: name, Config: config, Path: path,
-		Kubeconfig: kubeconfig,
-	})
-	if err != nil {
+	options := controlplane.SchedulerOptions{Name: name, Config: config, Path: path, Kubeconfig: kubeconfig}
+	if err := cp.RunScheduler(ctx, options); err != nil {
 		return nil, err
 	}
 	return cp.Process(name)

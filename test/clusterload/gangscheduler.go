@@ -2,6 +2,7 @@ package clusterload
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -27,9 +28,7 @@ type GangSchedulerOptions struct {
 func StartGangScheduler(
 	ctx context.Context, cp *controlplane.ControlPlane, options GangSchedulerOptions,
 ) (*controlplane.Process, error) {
-	if options.Name == "" {
-		options.Name = options.SchedulerName
-	}
+	options.Name = cmp.Or(options.Name, options.SchedulerName)
 	// The user kube-scheduler runs as may do all that a scheduler needs.
 	kubeconfig, err := cp.Kubeconfig("system:kube-scheduler")
 	if err != nil {

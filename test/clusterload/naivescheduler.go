@@ -6,16 +6,12 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 )
-
-// naivePause is how long a naive scheduler waits between two looks at its pods.
-const naivePause = 100 * time.Millisecond
 
 // NaiveScheduler binds the pods of its name to any node, looks at nothing, and tries another node
 // where that failed: a scheduler that has never heard of capacity, nor of GlobalReserve.
@@ -46,10 +42,7 @@ func (s *NaiveScheduler) Run(ctx context.Context) {
 				s.schedule(ctx, &pods.Items[i])
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(naivePause):
-		}
+		pause(ctx)
 	}
 }
 

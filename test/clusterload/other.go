@@ -23,24 +23,11 @@ type other struct {
 	module string
 }
 
-// program returns the path of the scheduler's program.
-func (o other) program() (string, error) {
-	root, err := controlplane.RepositoryRoot()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(root, "bin", o.name)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("there is no %s: %w; build it with 'make %s'", o.name, err, o.name)
-	}
-	return path, nil
-}
-
 // start runs the scheduler, as its options say, until its log says that it places pods. It ends with its control plane.
 func (o other) start(ctx context.Context, cp *controlplane.ControlPlane, ready string,
 	options controlplane.ProcessOptions,
 ) (*controlplane.Process, error) {
-	path, err := o.program()
+	path, err := program(o.name, o.name)
 	if err != nil {
 		return nil, err
 	}

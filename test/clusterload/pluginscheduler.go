@@ -5,12 +5,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"strconv"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -26,8 +22,6 @@ type PluginSchedulerOptions struct {
 	Args map[string]any
 	// ServerArgs are put into the args of the server in it.
 	ServerArgs map[string]any
-	// Path is the binary. Default: bin/globalreserve-scheduler.
-	Path string
 	// Change changes the configuration before it is used; nil leaves it.
 	Change func(config map[string]any)
 }
@@ -44,13 +38,9 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane,
 	o PluginSchedulerOptions,
 ) (*PluginScheduler, error) {
 	o.Name = cmp.Or(o.Name, "globalreserve-scheduler")
-	root, err := controlplane.RepositoryRoot()
+	path, err := program("globalreserve-scheduler", "scheduler")
 	if err != nil {
 		return nil, err
-	}
-	o.Path = cmp.Or(o.Path, filepath.Join(root, "bin", "globalreserve-scheduler"))
-	if _, err := os.Stat(o.Path); err != nil {
-		return nil, fmt.Errorf("there is no globalreserve-scheduler: %w; build it with 'make scheduler'", err)
 	}
 	for _, right := range []string{"base/rbac.yaml", "scheduler/default/rbac-local.yaml"} {
 		if err := grant(ctx, cp, right); err != nil {
@@ -71,7 +61,7 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane,
 		return nil, fmt.Errorf("the configuration of %s: %w", o.Name, err)
 	}
 	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{
-		Name: o.Name, Config: config, Path: o.Path,
+		Name: o.Name, Config: config, Path: path,
 		LeaderElection: true, // as it is shipped: none but that of the ledger
 	})
 	if err != nil {
@@ -88,11 +78,7 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane,
 
 // AwaitReady returns when the ledger in the scheduler can decide.
 func (s *PluginScheduler) AwaitReady(ctx context.Context) error {
-	ready := controlplane.HTTPReady(s.URL+"/readyz", nil)
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
-		func(ctx context.Context) (bool, error) {
-			return ready(ctx) == nil, nil
-		})
+	return controlplane.Await(ctx, "the ledger in "+s.Name()+" can decide", controlplane.HTTPReady(s.URL+"/readyz", nil))
 }
 
 // pluginConfig returns scheduler-config/plugin/local.yaml for a scheduler of another name, with the given args besides

@@ -1,6 +1,7 @@
 package clusterload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -30,20 +31,15 @@ const (
 
 var serverGangs = []string{"system:serviceaccounts", "system:serviceaccounts:" + serverNamespace}
 
-// ServerOptions says how to run the globalreserve binary. The zero value is one server with the
-// flags' defaults and the rights of manifests/base.
+// ServerOptions says how to run the globalreserve binary. The zero value is one server with the flags' defaults, as the
+// service account of manifests/base, with exactly the rights given there.
 type ServerOptions struct {
 	// Name is the name of the part. Default: ServerName.
 	Name string
 	// Binary is the file to run. Default: bin/globalreserve of the repository.
 	Binary string
-	// Kubeconfig says who the server is. Default: the service account of manifests/base, with
-	// exactly the rights given there.
-	Kubeconfig string
-	// Proxy stands between the server and the API server, with the default Kubeconfig only.
+	// Proxy stands between the server and the API server.
 	Proxy *controlplane.FaultProxy
-	// Port to serve on. Default: a free one.
-	Port int
 	// Args are added to the command line, and Env to the environment, as KEY=value.
 	Args, Env []string
 	// StandBy has StartServer return as soon as the server serves: it may have to wait for another one that decides.
@@ -77,32 +73,32 @@ type Server struct {
 
 // StartServer starts a GlobalReserve server and returns when it is ready to decide.
 func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options ServerOptions) (*Server, error) {
-	if options.Name == "" {
-		options.Name = ServerName
+	if options.Binary == "" {
+		var err error
+		if options.Binary, err = program("globalreserve", "build"); err != nil {
+			return nil, err
+		}
 	}
-	var err error
-	if options.Binary, err = serverBinary(options.Binary); err != nil {
+	kubeconfig, err := ServerKubeconfig(ctx, cp)
+	if err == nil && options.Proxy != nil {
+		kubeconfig, err = options.Proxy.Kubeconfig(serverUser, serverGangs...)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if options.Kubeconfig == "" {
-		if options.Kubeconfig, err = serverKubeconfigThrough(ctx, cp, options.Proxy); err != nil {
-			return nil, err
-		}
+	free, err := cp.FreePort()
+	if err != nil {
+		return nil, err
 	}
-	if options.Port == 0 {
-		if options.Port, err = cp.FreePort(); err != nil {
-			return nil, err
-		}
-	}
-	port := strconv.Itoa(options.Port)
+	port := strconv.Itoa(free)
 	url := "http://127.0.0.1:" + port
 	ready := "/readyz"
 	if options.StandBy {
 		ready = "/livez"
 	}
 	process, err := cp.StartProcess(ctx, controlplane.ProcessOptions{
-		Name: options.Name, Path: options.Binary,
-		Args: append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port, "--peer-address=127.0.0.1:0"},
+		Name: cmp.Or(options.Name, ServerName), Path: options.Binary,
+		Args: append([]string{"--kubeconfig=" + kubeconfig, "--port=" + port, "--peer-address=127.0.0.1:0"},
 			options.Args...),
 		Env:   options.Env,
 		Ready: controlplane.HTTPReady(url+ready, nil), ReadyTimeout: options.ReadyTimeout,
@@ -113,16 +109,15 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 	return &Server{Process: process, URL: url}, nil
 }
 
-func serverBinary(path string) (string, error) {
-	if path == "" {
-		root, err := controlplane.RepositoryRoot()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(root, "bin", "globalreserve")
+// program returns the path of a program in bin/, which a target of make builds.
+func program(name, target string) (string, error) {
+	root, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return "", err
 	}
+	path := filepath.Join(root, "bin", name)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("there is no globalreserve binary: %w; build it with 'make build'", err)
+		return "", fmt.Errorf("there is no %s: %w; build it with 'make %s'", name, err, target)
 	}
 	return path, nil
 }
@@ -130,19 +125,8 @@ func serverBinary(path string) (string, error) {
 // ServerKubeconfig grants the service account of manifests/base the rights that are written there,
 // and returns the path of a kubeconfig that authenticates as it.
 func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (string, error) {
-	return serverKubeconfigThrough(ctx, cp, nil)
-}
-
-// serverKubeconfigThrough is ServerKubeconfig for a server that reaches the API server through a proxy, unless that is
-// nil.
-func serverKubeconfigThrough(ctx context.Context, cp *controlplane.ControlPlane,
-	proxy *controlplane.FaultProxy,
-) (string, error) {
 	if err := grant(ctx, cp, "base", "rbac.yaml"); err != nil {
 		return "", err
-	}
-	if proxy != nil {
-		return proxy.Kubeconfig(serverUser, serverGangs...)
 	}
 	return cp.Kubeconfig(serverUser, serverGangs...)
 }

@@ -8,12 +8,8 @@ import (
 	"time"
 )
 
-const (
-	// settlePoll bounds how often the state is judged while it changes.
-	settlePoll = 100 * time.Millisecond
-	// namedPods is how many stuck pods an error names.
-	namedPods = 5
-)
+// namedPods is how many stuck pods an error names.
+const namedPods = 5
 
 // ErrStuck means that a pod was left waiting although it would fit.
 var ErrStuck = errors.New("pods wait although they would fit")
@@ -33,7 +29,7 @@ func (w *Watcher) AwaitSettled(ctx context.Context, quiet time.Duration) (Snapsh
 				return now, nil
 			}
 		}
-		pause(ctx, settlePoll)
+		pause(ctx)
 		if ctx.Err() == nil {
 			continue
 		}

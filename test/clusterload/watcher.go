@@ -18,8 +18,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// retryPause is the time between attempts to reach an API server that does not answer.
-const retryPause = 100 * time.Millisecond
+// pauseLength is the time between two looks at what may have changed, and between attempts to reach an API server that
+// does not answer.
+const pauseLength = 100 * time.Millisecond
 
 // Watcher follows every pod and node of a cluster from the API server and, after each single watch event, compares the
 // requests of the pods bound to a node with the node's allocatable. Pod events come in the order in which etcd
@@ -86,12 +87,10 @@ func (w *Watcher) Stop() {
 func (w *Watcher) nodes() stream {
 	api := w.client.CoreV1().Nodes()
 	return stream{
-		name: "nodes",
-		list: func(ctx context.Context) (runtime.Object, error) { return api.List(ctx, metav1.ListOptions{}) },
-		watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return api.Watch(ctx, options)
-		},
-		set: func(object runtime.Object) []excess { return w.account.setNode(object.(*corev1.Node)) },
+		name:  "nodes",
+		list:  func(ctx context.Context) (runtime.Object, error) { return api.List(ctx, metav1.ListOptions{}) },
+		watch: api.Watch,
+		set:   func(object runtime.Object) []excess { return w.account.setNode(object.(*corev1.Node)) },
 		remove: func(object runtime.Object) []excess {
 			w.account.removeNode(object.(*corev1.Node).Name)
 			return nil
@@ -109,17 +108,11 @@ func (w *Watcher) nodes() stream {
 func (w *Watcher) pods() stream {
 	api := w.client.CoreV1().Pods(metav1.NamespaceAll)
 	return stream{
-		name: "pods",
-		list: func(ctx context.Context) (runtime.Object, error) { return api.List(ctx, metav1.ListOptions{}) },
-		watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return api.Watch(ctx, options)
-		},
-		set: func(object runtime.Object) []excess {
-			return w.account.setPod(w.show(object, false))
-		},
-		remove: func(object runtime.Object) []excess {
-			return w.account.removePod(w.show(object, true).UID)
-		},
+		name:   "pods",
+		list:   func(ctx context.Context) (runtime.Object, error) { return api.List(ctx, metav1.ListOptions{}) },
+		watch:  api.Watch,
+		set:    func(object runtime.Object) []excess { return w.account.setPod(w.show(object, false)) },
+		remove: func(object runtime.Object) []excess { return w.account.removePod(w.show(object, true).UID) },
 		prune: func(listed map[types.UID]bool) {
 			for uid := range w.account.pods {
 				if !listed[uid] {
@@ -155,7 +148,7 @@ func (w *Watcher) relist(ctx context.Context, s stream) (version string, err err
 	}
 	listed := make(map[types.UID]bool, len(objects))
 	for _, object := range objects {
-		listed[uidOf(object)] = true
+		listed[metaOf(object).GetUID()] = true
 	}
 	w.mu.Lock()
 	s.prune(listed)
@@ -180,7 +173,7 @@ func (w *Watcher) follow(ctx context.Context, s stream, version string) {
 			}
 		}
 		if err != nil {
-			pause(ctx, retryPause)
+			pause(ctx)
 		}
 	}
 }
@@ -208,7 +201,7 @@ func (w *Watcher) watchOnce(ctx context.Context, s stream, version string) (stri
 			case watch.Deleted:
 				w.take(event.Object, s.remove)
 			}
-			version = versionOf(event.Object)
+			version = metaOf(event.Object).GetResourceVersion()
 		}
 	}
 }
@@ -221,7 +214,7 @@ func (w *Watcher) take(object runtime.Object, change func(runtime.Object) []exce
 	binds, moves := w.account.binds, w.account.moves
 	for _, e := range change(object) {
 		w.violations = append(w.violations, Violation{
-			At: now, ResourceVersion: versionOf(object), Node: e.node, Resource: e.resource,
+			At: now, ResourceVersion: metaOf(object).GetResourceVersion(), Node: e.node, Resource: e.resource,
 			Used: e.used, Allocatable: e.allocatable,
 		})
 	}
@@ -249,7 +242,7 @@ func (w *Watcher) CatchUp(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
-		case <-time.After(retryPause):
+		case <-time.After(pauseLength):
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the watch of the pods to catch up: %w", ctx.Err())
 		}
@@ -285,25 +278,17 @@ func (w *Watcher) Changed() <-chan struct{} {
 	return w.changed
 }
 
-func versionOf(object runtime.Object) string {
+func metaOf(object runtime.Object) metav1.Object {
 	accessor, err := meta.Accessor(object)
 	if err != nil {
-		return ""
+		return &metav1.ObjectMeta{}
 	}
-	return accessor.GetResourceVersion()
+	return accessor
 }
 
-func uidOf(object runtime.Object) types.UID {
-	accessor, err := meta.Accessor(object)
-	if err != nil {
-		return ""
-	}
-	return accessor.GetUID()
-}
-
-func pause(ctx context.Context, length time.Duration) {
+func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(length):
+	case <-time.After(pauseLength):
 	}
 }

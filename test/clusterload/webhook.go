@@ -7,12 +7,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -142,18 +140,10 @@ const pods = "pods.globalreserve.io"
 
 // Uninstall takes the webhook away again and returns when the API server asks it no more.
 func (w *Webhook) Uninstall(ctx context.Context, cp *controlplane.ControlPlane) error {
-	configuration, err := w.Configuration()
-	if err != nil {
-		return err
-	}
-	validating, err := w.Validating("pods.yaml")
-	if err != nil {
-		return err
-	}
 	hooks := cp.Client().AdmissionregistrationV1()
-	err = errors.Join(
-		hooks.MutatingWebhookConfigurations().Delete(ctx, configuration.Name, metav1.DeleteOptions{}),
-		hooks.ValidatingWebhookConfigurations().Delete(ctx, validating.Name, metav1.DeleteOptions{}),
+	err := errors.Join(
+		hooks.MutatingWebhookConfigurations().Delete(ctx, "zz-globalreserve", metav1.DeleteOptions{}),
+		hooks.ValidatingWebhookConfigurations().Delete(ctx, "zz-globalreserve", metav1.DeleteOptions{}),
 	)
 	if err != nil {
 		return fmt.Errorf("uninstall the webhook: %w", err)
@@ -170,18 +160,15 @@ func awaitWebhook(ctx context.Context, cp *controlplane.ControlPlane, hook strin
 		Spec:       corev1.PodSpec{NodeName: nowhere, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, controlplane.Patience, true,
-		func(ctx context.Context) (bool, error) {
-			_, last = cp.Client().CoreV1().Pods(corev1.NamespaceDefault).Create(ctx, probe, dryRun)
-			if hook == "" {
-				return last == nil, nil
-			}
-			return last != nil && strings.Contains(last.Error(), nowhere) && strings.Contains(last.Error(), strconv.Quote(hook)),
-				nil
-		})
-	if err != nil {
-		return fmt.Errorf("wait until the API server asks the webhook %q: %w", hook, errors.Join(err, last))
-	}
-	return nil
+	return controlplane.Await(ctx, fmt.Sprintf("the webhook %q is asked", hook), func(ctx context.Context) error {
+		_, err := cp.Client().CoreV1().Pods(corev1.NamespaceDefault).Create(ctx, probe, dryRun)
+		if hook == "" {
+			return err
+		}
+		if err != nil && strings.Contains(err.Error(), nowhere) &&
+			strings.Contains(err.Error(), strconv.Quote(hook)) {
+			return nil
+		}
+		return errors.Join(errors.New("it is not"), err)
+	})
 }

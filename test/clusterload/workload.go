@@ -24,8 +24,6 @@ type Batch struct {
 	// GangSize makes gangs of so many pods, named after the prefix. Count is then the number of
 	// gangs times GangSize. 0: no gangs.
 	GangSize int
-	// Change may adapt each pod.
-	Change func(*corev1.Pod)
 }
 
 // Pods makes the pods of the batch; nothing is created yet.
@@ -47,9 +45,6 @@ func (b Batch) Pods() []*corev1.Pod {
 			pod.Name = fmt.Sprintf("%s-%d", name, i%b.GangSize)
 			gangsched.Mark(pod, name, b.GangSize)
 		}
-		if b.Change != nil {
-			b.Change(pod)
-		}
 		pods = append(pods, pod)
 	}
 	return pods
@@ -70,8 +65,6 @@ type RaceOptions struct {
 	GangScheduler string
 	GangSize      int
 	GangPercent   int
-	// Change may adapt each pod.
-	Change func(*corev1.Pod)
 }
 
 // Race makes the pods of a race, those of the schedulers in turn, so that none has all of its pods
@@ -88,7 +81,7 @@ func Race(o RaceOptions) []*corev1.Pod {
 		part := (demand - forGangs - cpuOf(batches)) / left
 		batches = append(batches, Batch{
 			Namespace: o.Namespace, Prefix: scheduler, Scheduler: scheduler, Sizes: o.Sizes,
-			Count: o.countFor(part), Change: o.Change,
+			Count: o.countFor(part),
 		}.Pods())
 	}
 	if forGangs > 0 {
@@ -96,7 +89,7 @@ func Race(o RaceOptions) []*corev1.Pod {
 		count += (o.GangSize - count%o.GangSize) % o.GangSize
 		batches = append(batches, Batch{
 			Namespace: o.Namespace, Prefix: "group", Scheduler: o.GangScheduler, Sizes: o.Sizes,
-			Count: count, GangSize: o.GangSize, Change: o.Change,
+			Count: count, GangSize: o.GangSize,
 		}.Pods())
 	}
 	return inTurn(batches)

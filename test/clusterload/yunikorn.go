@@ -26,20 +26,13 @@ const yuniKornReady = "scheduler state initialized"
 
 var yuniKorn = other{name: YuniKorn, module: "github.com/apache/yunikorn-k8shim"}
 
-// taskGroup is what YuniKorn makes placeholders of.
-type taskGroup struct {
-	Name        string              `json:"name"`
-	MinMember   int                 `json:"minMember"`
-	MinResource corev1.ResourceList `json:"minResource"`
-}
-
 // MarkYuniKornGang makes a pod a member of an application of one task group for YuniKorn, and of a gang for the
 // verdict. To GlobalReserve it is no gang: YuniKorn does not follow a placeholder that is redirected.
 func MarkYuniKornGang(pod *corev1.Pod, name string, size int) {
 	const group = "members"
-	groups, err := json.Marshal([]taskGroup{{
+	groups, err := json.Marshal([]map[string]any{{ // what YuniKorn makes placeholders of
 		// Of more or less than a pod requests YuniKorn makes no room for it.
-		Name: group, MinMember: size, MinResource: pod.Spec.Containers[0].Resources.Requests,
+		"name": group, "minMember": size, "minResource": pod.Spec.Containers[0].Resources.Requests,
 	}})
 	if err != nil {
 		panic(err) // quantities and names can always be written

@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"io"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
@@ -103,18 +101,11 @@ func (c *ControlPlane) Resource(object *unstructured.Unstructured,
 func (c *ControlPlane) AwaitServed(ctx context.Context, kind schema.GroupVersionKind) error {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(kind)
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, Patience, true, func(ctx context.Context) (bool, error) {
+	return Await(ctx, kind.Kind+" is served", func(ctx context.Context) error {
 		resource, err := c.Resource(object, metav1.NamespaceDefault)
 		if err == nil {
 			_, err = resource.List(ctx, metav1.ListOptions{})
 		}
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("wait until %s is served: %w", kind.Kind, err)
-	}
-	return nil
 }

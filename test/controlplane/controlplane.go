@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,6 @@ type Options struct {
 	FeatureGates map[string]bool
 	// APIServerArgs are added to the API server's command line.
 	APIServerArgs []string
-	// Dir is where the control plane makes its own directory. Default: the system's directory for temporary files.
-	Dir string
 	// Progress receives what the build of the binaries reports. Default: standard error.
 	Progress io.Writer
 }
@@ -73,7 +72,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(options.Dir, "globalreserve-controlplane-")
+	dir, err := os.MkdirTemp("", "globalreserve-controlplane-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the control plane: %w", err)
 	}
@@ -244,12 +243,8 @@ func (c *ControlPlane) Process(name string) (*Process, error) {
 // StartProcess runs a program that belongs to the control plane from now on: Stop ends it before
 // the API server. LogFile defaults to a file in LogDir named after the program.
 func (c *ControlPlane) StartProcess(ctx context.Context, options ProcessOptions) (*Process, error) {
-	if options.Name == "" {
-		options.Name = filepath.Base(options.Path)
-	}
-	if options.LogFile == "" {
-		options.LogFile = filepath.Join(c.LogDir(), options.Name+".log")
-	}
+	options.Name = cmp.Or(options.Name, filepath.Base(options.Path))
+	options.LogFile = cmp.Or(options.LogFile, filepath.Join(c.LogDir(), options.Name+".log"))
 	p := NewProcess(options)
 	if err := c.add(p); err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,7 +43,7 @@ func (i *identities) pair(user string, groups []string) (keyPair, error) {
 	if pair, known := i.pairs[key]; known {
 		return pair, nil
 	}
-	pair, err := i.authority.client(user, groups)
+	pair, err := i.authority.client(certificateLife, user, groups)
 	if err != nil {
 		return keyPair{}, err
 	}
@@ -77,12 +76,8 @@ func (i *identities) kubeconfig(server, user string, groups []string) (string, e
 	}
 	const entry = "globalreserve-test"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[entry] = &clientcmdapi.Cluster{
-		Server: server, CertificateAuthorityData: i.authority.pem,
-	}
-	config.AuthInfos[entry] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: pair.certificate, ClientKeyData: pair.key,
-	}
+	config.Clusters[entry] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: i.authority.pem}
+	config.AuthInfos[entry] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.certificate, ClientKeyData: pair.key}
 	config.Contexts[entry] = &clientcmdapi.Context{Cluster: entry, AuthInfo: entry}
 	config.CurrentContext = entry
 	path := filepath.Join(i.dir, kubeconfigName(server, user, groups))
@@ -100,15 +95,7 @@ func (i *identities) kubeconfig(server, user string, groups []string) (string, e
 // kubeconfigName is readable and yet different for every identity and server.
 func kubeconfigName(server, user string, groups []string) string {
 	hash := sha256.Sum256([]byte(strings.Join(append([]string{server, user}, groups...), "\x00")))
-	readable := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-':
-			return r
-		default:
-			return '_'
-		}
-	}, user)
-	return readable + "-" + hex.EncodeToString(hash[:4]) + ".kubeconfig"
+	return fmt.Sprintf("%s-%x.kubeconfig", strings.NewReplacer(":", "_", "/", "_").Replace(user), hash[:4])
 }
 
 // Kubeconfig returns the path of a kubeconfig that authenticates as the user with the groups, by a

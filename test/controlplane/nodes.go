@@ -1,18 +1,16 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const nodeWriters = 16
@@ -52,11 +50,7 @@ func (c *ControlPlane) CreateNodes(ctx context.Context, n int, template NodeTemp
 }
 
 func (t NodeTemplate) node(i int) *corev1.Node {
-	prefix := t.Prefix
-	if prefix == "" {
-		prefix = "node-"
-	}
-	name := prefix + strconv.Itoa(i)
+	name := cmp.Or(t.Prefix, "node-") + strconv.Itoa(i)
 	labels := map[string]string{corev1.LabelHostname: name}
 	maps.Copy(labels, t.Labels)
 	allocatable := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
@@ -90,20 +84,11 @@ func (c *ControlPlane) CreateNamespace(ctx context.Context, name string) error {
 
 // awaitNamespace waits for the namespace and, where pods need one, its default service account.
 func (c *ControlPlane) awaitNamespace(ctx context.Context, name string) error {
-	var missing error
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, Patience, true,
-		func(ctx context.Context) (bool, error) {
-			_, missing = c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-			if missing == nil && c.options.Workloads {
-				_, missing = c.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
-			}
-			if apierrors.IsNotFound(missing) {
-				return false, nil
-			}
-			return missing == nil, missing
-		})
-	if err != nil {
-		return fmt.Errorf("wait for namespace %s: %w", name, errors.Join(err, missing))
-	}
-	return nil
+	return Await(ctx, "namespace "+name+" can be used", func(ctx context.Context) error {
+		_, err := c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && c.options.Workloads {
+			_, err = c.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		}
+		return err
+	})
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
 )
 
 const (
@@ -45,13 +46,13 @@ func (c *ControlPlane) setUpIdentities() error {
 	if err != nil {
 		return err
 	}
-	accountKey, accountPublicKey, err := newServiceAccountKey()
+	accountKey, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return err
 	}
 	files := map[string][]byte{
 		c.CAFile(): ca.pem, c.servingCertificate(): serving.certificate, c.servingKey(): serving.key,
-		c.accountKey(): accountKey, c.accountPublicKey(): accountPublicKey,
+		c.accountKey(): accountKey,
 	}
 	for path, content := range files {
 		if err := writePrivate(path, content); err != nil {
@@ -79,7 +80,6 @@ func (c *ControlPlane) CAFile() string             { return c.path("pki", "ca.cr
 func (c *ControlPlane) servingCertificate() string { return c.path("pki", "serving.crt") }
 func (c *ControlPlane) servingKey() string         { return c.path("pki", "serving.key") }
 func (c *ControlPlane) accountKey() string         { return c.path("pki", "service-account.key") }
-func (c *ControlPlane) accountPublicKey() string   { return c.path("pki", "service-account.pub") }
 
 func (c *ControlPlane) startEtcdAndAPIServer(ctx context.Context) error {
 	clientPort, err := c.ports.take()
@@ -157,8 +157,8 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, etcdURL string) error
 		// Unused, but every part logs an error for as long as it is not set.
 		"--requestheader-client-ca-file=" + c.CAFile(), "--requestheader-allowed-names=front-proxy-client",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + c.accountPublicKey(),
-		"--service-account-signing-key-file=" + c.accountKey(),
+		// With its private half the controller manager signs, too, and the API server reads the public one out of it.
+		"--service-account-key-file=" + c.accountKey(), "--service-account-signing-key-file=" + c.accountKey(),
 		"--service-cluster-ip-range=" + serviceCIDR,
 		"--authorization-mode=Node,RBAC",
 		"--admission-control-config-file=" + admission,

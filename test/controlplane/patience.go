@@ -1,9 +1,14 @@
 package controlplane
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // PatienceEnv names the environment variable with the factor by which Patience is longer, for slow machines.
@@ -19,4 +24,17 @@ func patience(factor string) time.Duration {
 		return time.Duration(f * float64(one))
 	}
 	return one
+}
+
+// Await asks until there is nothing in the way any more, and says what it waits for where that takes too long.
+func Await(ctx context.Context, what string, ask func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, Patience, true, func(ctx context.Context) (bool, error) {
+		last = ask(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s: %w", what, errors.Join(err, last))
+	}
+	return nil
 }

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,14 +8,16 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // certificateLife is far longer than any run; clocks may differ by an hour backwards.
-const certificateLife = 365 * 24 * time.Hour
+const certificateLife, clocksDiffer = 365 * 24 * time.Hour, time.Hour
 
 // authority is a certificate authority that lives as long as one control plane.
 type authority struct {
@@ -35,22 +36,14 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the CA key: %w", err)
 	}
-	template, err := certificateTemplate(pkix.Name{CommonName: "globalreserve-test-ca"})
-	if err != nil {
-		return nil, err
-	}
-	template.IsCA = true
-	template.BasicConstraintsValid = true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	certificate, err := cert.NewSelfSignedCACert(cert.Config{
+		CommonName: "globalreserve-test-ca", NotBefore: time.Now().Add(-clocksDiffer),
+	}, key)
 	if err != nil {
 		return nil, fmt.Errorf("sign the CA certificate: %w", err)
 	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("read the CA certificate back: %w", err)
-	}
-	return &authority{key: key, certificate: certificate, pem: encodePEM("CERTIFICATE", der)}, nil
+	encoded, err := cert.EncodeCertificates(certificate)
+	return &authority{key: key, certificate: certificate, pem: encoded}, err
 }
 
 // pool holds the CA alone.
@@ -62,104 +55,45 @@ func (a *authority) pool() *x509.CertPool {
 
 // serving issues a server certificate for the loopback address and the names Kubernetes clients use for the API server.
 func (a *authority) serving() (keyPair, error) {
-	template, err := certificateTemplate(pkix.Name{CommonName: "localhost"})
-	if err != nil {
-		return keyPair{}, err
-	}
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstServiceIP}
-	return a.issue(template)
+	return a.issue(certificateLife, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "localhost"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstServiceIP},
+	})
 }
 
-// client issues a client certificate: Kubernetes reads the user from the common name and the
-// groups from the organizations.
-func (a *authority) client(user string, groups []string) (keyPair, error) {
-	return a.clientFor(certificateLife, user, groups)
+// client issues a client certificate for so long from now on, or until so long ago: Kubernetes reads the user from the
+// common name and the groups from the organizations.
+func (a *authority) client(life time.Duration, user string, groups []string) (keyPair, error) {
+	return a.issue(life, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: user, Organization: groups},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
 }
 
-// clientFor is client for so long from now on, or until so long ago.
-func (a *authority) clientFor(life time.Duration, user string, groups []string) (keyPair, error) {
-	template, err := certificateTemplate(pkix.Name{CommonName: user, Organization: groups})
-	if err != nil {
-		return keyPair{}, err
-	}
-	template.NotAfter = time.Now().Add(life)
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	return a.issue(template)
-}
-
-func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
+func (a *authority) issue(life time.Duration, template *x509.Certificate) (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return keyPair{}, fmt.Errorf("make a key: %w", err)
 	}
+	template.NotBefore, template.NotAfter = time.Now().Add(-clocksDiffer), time.Now().Add(life)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
 		return keyPair{}, fmt.Errorf("sign the certificate of %q: %w", template.Subject.CommonName, err)
 	}
-	keyPEM, err := encodeKey(key)
-	if err != nil {
-		return keyPair{}, err
-	}
-	return keyPair{certificate: encodePEM("CERTIFICATE", der), key: keyPEM}, nil
-}
-
-func certificateTemplate(subject pkix.Name) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, fmt.Errorf("draw a serial number: %w", err)
-	}
-	now := time.Now()
-	return &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      subject,
-		NotBefore:    now.Add(-time.Hour),
-		NotAfter:     now.Add(certificateLife),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-	}, nil
-}
-
-// newServiceAccountKey returns the key pair of service account tokens: the API server and the
-// controller manager sign with the private half, the API server checks with the public one.
-func newServiceAccountKey() (private, public []byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make the service account key: %w", err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, nil, fmt.Errorf("encode the service account key: %w", err)
-	}
-	private, err = encodeKey(key)
-	return private, encodePEM("PUBLIC KEY", der), err
-}
-
-func encodeKey(key crypto.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a key: %w", err)
-	}
-	return encodePEM("PRIVATE KEY", der), nil
-}
-
-func encodePEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
+	return keyPair{pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), encoded}, err
 }
 
 // writePrivate writes a file only its owner can read.
-func writePrivate(path string, content []byte) error {
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
-}
+func writePrivate(path string, content []byte) error { return os.WriteFile(path, content, 0o600) }
 
 // ClientCertificate makes a client certificate of an identity that is valid for so long, or was, in PEM.
 func (c *ControlPlane) ClientCertificate(life time.Duration, user string,
 	groups ...string,
 ) (certificate, key []byte, err error) {
-	pair, err := c.identities.authority.clientFor(life, user, groups)
+	pair, err := c.identities.authority.client(life, user, groups)
 	return pair.certificate, pair.key, err
 }
 

@@ -44,10 +44,12 @@ func (p *ports) take() (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("lock port %d: %w", port, err)
 		}
-		if !bindable(port) {
+		listener, err := listen(port)
+		if err != nil {
 			lock.Close()
 			continue
 		}
+		listener.Close()
 		p.mu.Lock()
 		p.locks = append(p.locks, lock)
 		p.mu.Unlock()
@@ -78,15 +80,6 @@ func lockFile(path string) (*os.File, error) {
 		return nil, err
 	}
 	return file, nil
-}
-
-func bindable(port int) bool {
-	listener, err := listen(port)
-	if err != nil {
-		return false
-	}
-	listener.Close()
-	return true
 }
 
 func listen(port int) (net.Listener, error) {

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,8 +33,6 @@ type ProcessOptions struct {
 	Args []string
 	// Env is added to the environment of the calling process, as KEY=value.
 	Env []string
-	// Dir is the working directory. Default: that of the calling process.
-	Dir string
 	// LogFile receives standard output and standard error. It is appended to, so that the log of a
 	// restarted program keeps what came before.
 	LogFile string
@@ -65,15 +64,9 @@ type run struct {
 
 // NewProcess returns a Process that is not started yet.
 func NewProcess(options ProcessOptions) *Process {
-	if options.Name == "" {
-		options.Name = filepath.Base(options.Path)
-	}
-	if options.ReadyTimeout <= 0 {
-		options.ReadyTimeout = Patience
-	}
-	if options.StopTimeout <= 0 {
-		options.StopTimeout = Patience
-	}
+	options.Name = cmp.Or(options.Name, filepath.Base(options.Path))
+	options.ReadyTimeout = cmp.Or(options.ReadyTimeout, Patience)
+	options.StopTimeout = cmp.Or(options.StopTimeout, Patience)
 	return &Process{options: options}
 }
 
@@ -182,7 +175,6 @@ func (p *Process) launch() (*run, error) {
 	//nolint:noctx // the program outlives the call that starts it; Stop and Kill end it
 	cmd := exec.Command(p.options.Path, p.options.Args...)
 	cmd.Env = append(os.Environ(), p.options.Env...)
-	cmd.Dir = p.options.Dir
 	cmd.SysProcAttr = childAttributes()
 	if p.options.LogFile != "" {
 		log, err := os.OpenFile(p.options.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -44,7 +44,7 @@ func shell(t *testing.T, script string, stopTimeout time.Duration) *Process {
 	t.Helper()
 	dir := t.TempDir()
 	p := NewProcess(ProcessOptions{
-		Name: "script", Path: "/bin/sh", Args: []string{"-c", script}, Dir: dir,
+		Name: "script", Path: "/bin/sh", Args: []string{"-c", "cd '" + dir + "'; " + script},
 		LogFile: filepath.Join(dir, "log"), StopTimeout: stopTimeout,
 		Ready: func(context.Context) error {
 			_, err := os.Stat(filepath.Join(dir, "ready"))

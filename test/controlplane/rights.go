@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // noticed waits, where the object is a binding of a role, until the API server knows of it.
@@ -41,15 +40,16 @@ func (c *ControlPlane) AwaitRights(ctx context.Context, binding *rbacv1.RoleBind
 				continue // these are given everywhere or not at all
 			}
 			review := &authorizationv1.SubjectAccessReview{Spec: reviewOf(&subject, &rules[i], binding.Namespace)}
-			var last error // a review that fails is asked for again
-			err := wait.PollUntilContextTimeout(ctx, pollInterval, Patience, true, func(ctx context.Context) (bool, error) {
+			what := fmt.Sprint(subject.Kind, " ", subject.Name, " has the rights of ", binding.RoleRef.Name)
+			err := Await(ctx, what, func(ctx context.Context) error {
 				answer, err := c.Client().AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-				last = err
-				return err == nil && answer.Status.Allowed, nil
+				if err == nil && !answer.Status.Allowed {
+					return errors.New("it has not")
+				}
+				return err
 			})
 			if err != nil {
-				return fmt.Errorf("wait until %s %s has the rights of %s %s: %w", subject.Kind, subject.Name,
-					binding.RoleRef.Kind, binding.RoleRef.Name, errors.Join(err, last))
+				return err
 			}
 		}
 	}
@@ -57,26 +57,20 @@ func (c *ControlPlane) AwaitRights(ctx context.Context, binding *rbacv1.RoleBind
 }
 
 // rules are those of a binding's role.
-func (c *ControlPlane) rules(ctx context.Context, binding *rbacv1.RoleBinding) ([]rbacv1.PolicyRule, error) {
+func (c *ControlPlane) rules(ctx context.Context, binding *rbacv1.RoleBinding) (rules []rbacv1.PolicyRule, err error) {
 	if binding.RoleRef.Kind == "Role" {
-		role, err := c.Client().RbacV1().Roles(binding.Namespace).Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, ignoreNotFound(err)
-		}
-		return role.Rules, nil
+		var role *rbacv1.Role
+		role, err = c.Client().RbacV1().Roles(binding.Namespace).Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+		rules = role.Rules
+	} else {
+		var role *rbacv1.ClusterRole
+		role, err = c.Client().RbacV1().ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+		rules = role.Rules
 	}
-	role, err := c.Client().RbacV1().ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, ignoreNotFound(err)
-	}
-	return role.Rules, nil
-}
-
-func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
-		return nil
+		return nil, nil
 	}
-	return err
+	return rules, err
 }
 
 // reviewOf asks whether a subject may do the first thing of a rule.

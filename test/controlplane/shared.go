@@ -7,6 +7,9 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Shared is a control plane that the tests of a package use one after another. It starts when the
@@ -23,8 +26,8 @@ type Shared struct {
 
 	mu    sync.Mutex // guards what follows
 	base  *ControlPlane
-	state *State
-	user  string // the test that has it
+	state map[string]string // the objects of the beginning, as etcdKeys returns them
+	user  string            // the test that has it
 }
 
 // Run runs the tests of a package, ends the control planes they share and returns the exit code.
@@ -46,23 +49,16 @@ func (s *Shared) StartT(t testing.TB) *ControlPlane {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.user != "" {
-		t.Fatalf("%s has the shared control plane", s.user)
-	}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	tenant, err := s.base.Tenant()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.Empty(t, s.user, "has the shared control plane")
+	require.NoError(t, s.start(t.Context()))
+	base := s.base
+	tenant, err := base.Tenant()
+	require.NoError(t, err)
 	s.user = t.Name()
 	t.Cleanup(func() {
-		if err := s.leave(tenant, t.Failed()); err != nil {
-			t.Errorf("leave the shared control plane: %v", err)
-		}
+		assert.NoError(t, s.leave(tenant, t.Failed()), "leave the shared control plane")
 		if t.Failed() {
-			t.Logf("logs: %s, of the control plane: %s", tenant.LogDir(), s.logDir())
+			t.Logf("logs: %s, of the control plane: %s", tenant.LogDir(), base.LogDir())
 		}
 	})
 	return tenant
@@ -79,9 +75,9 @@ func (s *Shared) start(ctx context.Context) error {
 	if s.Prepare != nil {
 		err = s.Prepare(ctx, base)
 	}
-	var state *State
+	var state map[string]string
 	if err == nil {
-		state, err = base.State(ctx)
+		state, err = base.etcdKeys(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, base.Stop())
@@ -99,7 +95,7 @@ func (s *Shared) leave(tenant *ControlPlane, failed bool) error {
 		tenant.KeepLogs()
 		s.base.KeepLogs()
 	}
-	err := errors.Join(tenant.Stop(), s.base.Reset(context.Background(), s.state))
+	err := errors.Join(tenant.Stop(), s.base.reset(context.Background(), s.state))
 	if err == nil {
 		return nil
 	}
@@ -107,15 +103,6 @@ func (s *Shared) leave(tenant *ControlPlane, failed bool) error {
 	base := s.base
 	s.base = nil
 	return errors.Join(err, base.Stop())
-}
-
-func (s *Shared) logDir() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.base == nil {
-		return "its own directory, see above"
-	}
-	return s.base.LogDir()
 }
 
 func (s *Shared) discard() error {

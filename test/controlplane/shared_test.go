@@ -9,20 +9,24 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
+
+// newShared has a namespace prepared.
+func newShared(t *testing.T) *Shared {
+	t.Helper()
+	shared := &Shared{Prepare: func(ctx context.Context, c *ControlPlane) error {
+		return c.CreateNamespace(ctx, "prepared")
+	}}
+	t.Cleanup(func() { require.NoError(t, shared.discard()) })
+	return shared
+}
 
 // TestShared has one control plane serve several tests: each finds what was prepared, and of the tests
 // before neither an object nor a process.
 func TestShared(t *testing.T) {
-	shared := Shared{Prepare: func(ctx context.Context, c *ControlPlane) error {
-		return c.CreateNamespace(ctx,
-			"prepared")
-	}}
-	t.Cleanup(func() { require.NoError(t, shared.discard()) })
+	shared := newShared(t)
 	var first *Process
 	for _, round := range []string{"first", "second"} {
 		t.Run(round, func(t *testing.T) {
@@ -79,23 +83,7 @@ func leaveBehind(t *testing.T, c *ControlPlane) {
 	require.NoError(t, c.Client().CoreV1().Pods("default").Delete(ctx, "held", metav1.DeleteOptions{}))
 	require.NoError(t, c.CreateNamespace(ctx, "ends"))
 	require.NoError(t, c.Client().CoreV1().Namespaces().Delete(ctx, "ends", metav1.DeleteOptions{}))
-	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().
-		Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: "nowhere"},
-			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Name:         "nowhere.example.com",
-				ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
-				Rules: []admissionregistrationv1.RuleWithOperations{{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-					Rule: admissionregistrationv1.Rule{
-						APIGroups: []string{""}, APIVersions: []string{"v1"},
-						Resources: []string{"pods"},
-					},
-				}},
-				SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-			}},
-		}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	require.NoError(t, c.Apply(ctx, []byte(nowhere), ""))
 	require.Eventually(t, func() bool {
 		_, err := c.Client().CoreV1().Pods("default").Create(ctx, testPod("refused", "nobody", "1"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -103,14 +91,22 @@ func leaveBehind(t *testing.T, c *ControlPlane) {
 	}, Patience, pollInterval, "the webhook is asked")
 }
 
+const nowhere = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: nowhere}
+webhooks:
+- name: nowhere.example.com
+  clientConfig: {url: "https://127.0.0.1:1/"}
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`
+
 // TestSharedIsGivenUp has a test take away what all tests are to find: it is told, and the next one gets a
 // control plane that is whole.
 func TestSharedIsGivenUp(t *testing.T) {
-	shared := Shared{Prepare: func(ctx context.Context, c *ControlPlane) error {
-		return c.CreateNamespace(ctx,
-			"prepared")
-	}}
-	t.Cleanup(func() { require.NoError(t, shared.discard()) })
+	shared := newShared(t)
 	ctx := t.Context()
 	require.NoError(t, shared.start(ctx))
 	base := shared.base

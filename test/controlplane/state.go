@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,53 +12,34 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/dynamic"
 )
 
-const (
-	resetPoll = 20 * time.Millisecond
-	// reactionTime is what the controller manager needs to hear of the end of a workload, and to
-	// write what it was about to.
-	reactionTime = 200 * time.Millisecond
-)
+// reactionTime is what the controller manager needs to hear of the end of a workload, and to write what it meant to.
+const reactionTime = 200 * time.Millisecond
 
-// State says which objects a control plane had at one moment.
-type State struct {
-	revisions map[string]string // of the last changes, by etcd's keys
-}
-
-// State returns which objects are there now.
-func (c *ControlPlane) State(ctx context.Context) (*State, error) {
-	revisions, err := c.etcdKeys(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the state of the control plane: %w", err)
-	}
-	return &State{revisions: revisions}, nil
-}
-
-// Reset removes all objects that an earlier State does not have, and returns when the API server says that they are
-// gone. It deletes in etcd: no finalizer, no grace period, no controller that is not there and no webhook whose server
-// has ended holds it up. Whoever else writes objects has to be stopped first. It is an error if objects of the State
-// are gone, or there are other definitions of kinds: what did that needs a control plane of its own.
-func (c *ControlPlane) Reset(ctx context.Context, state *State) error {
+// reset removes all objects that were not there earlier, when etcdKeys returned what it is given, and returns when the
+// API server says that they are gone. It deletes in etcd: no finalizer, no grace period, no controller that is missing
+// and no webhook whose server has ended holds it up. Who else writes objects has to be stopped first. It is an error if
+// earlier objects are gone, or there are other definitions of kinds: what did that needs a control plane of its own.
+func (c *ControlPlane) reset(ctx context.Context, earlier map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	removed := map[string][]string{} // names, by kind
 	for {
 		now, err := c.etcdKeys(ctx)
 		if err != nil {
-			return fmt.Errorf("reset the control plane: %w", err)
+			return err
 		}
-		if err := c.requireKept(state, now); err != nil {
-			return fmt.Errorf("reset the control plane: %w", err)
+		if err := c.requireKept(earlier, now); err != nil {
+			return err
 		}
-		added := c.added(state, now)
+		added := c.added(earlier, now)
 		if len(added) == 0 {
-			break
+			return c.awaitRemoved(ctx, removed)
 		}
 		if err := c.remove(ctx, added); err != nil {
-			return fmt.Errorf("reset the control plane: %w", err)
+			return err
 		}
 		for _, key := range added {
 			kind, name := splitKey(key)
@@ -69,16 +49,12 @@ func (c *ControlPlane) Reset(ctx context.Context, state *State) error {
 			<-time.After(reactionTime)
 		}
 	}
-	if err := c.awaitRemoved(ctx, removed); err != nil {
-		return fmt.Errorf("reset the control plane: %w", err)
-	}
-	return nil
 }
 
 // requireKept fails if an object is gone, or a definition was changed or added: the API server takes its
 // time to serve that, and more of it to forget it.
-func (c *ControlPlane) requireKept(s *State, now map[string]string) error {
-	for key, revision := range s.revisions {
+func (c *ControlPlane) requireKept(earlier, now map[string]string) error {
+	for key, revision := range earlier {
 		current, there := now[key]
 		kind, name := splitKey(key)
 		if !there && kind != "events" && !c.isOwn(kind, name) {
@@ -89,7 +65,7 @@ func (c *ControlPlane) requireKept(s *State, now map[string]string) error {
 		}
 	}
 	for key := range now {
-		if _, known := s.revisions[key]; isDefinition(key) && !known {
+		if _, known := earlier[key]; isDefinition(key) && !known {
 			return fmt.Errorf("%s is new: the test needs a control plane of its own", key)
 		}
 	}
@@ -100,13 +76,13 @@ func isDefinition(key string) bool {
 	return strings.HasPrefix(key, registry+"apiextensions.k8s.io/customresourcedefinitions/")
 }
 
-// added are the keys of objects that the State does not have: workloads alone as long as there are any,
+// added are the keys of objects that were not there earlier: workloads alone as long as there are any,
 // so that nothing is made for them any more when the rest goes.
-func (c *ControlPlane) added(state *State, now map[string]string) []string {
+func (c *ControlPlane) added(earlier, now map[string]string) []string {
 	var all, workloads []string
 	for key := range now {
 		kind, name := splitKey(key)
-		if _, known := state.revisions[key]; known || c.isOwn(kind, name) {
+		if _, known := earlier[key]; known || c.isOwn(kind, name) {
 			continue
 		}
 		all = append(all, key)
@@ -156,14 +132,6 @@ func splitKey(key string) (kind, name string) {
 // awaitRemoved waits until the API server lists none of the objects, and asks no webhook any more that
 // was among them. Its lists are as fresh as etcd, and what it serves later is no older.
 func (c *ControlPlane) awaitRemoved(ctx context.Context, removed map[string][]string) error {
-	config, err := c.AdminRESTConfig()
-	if err != nil {
-		return err
-	}
-	lists, err := metadata.NewForConfig(config)
-	if err != nil {
-		return err
-	}
 	webhooks := false
 	group, listCtx := errgroup.WithContext(ctx)
 	for kind, names := range removed {
@@ -172,7 +140,7 @@ func (c *ControlPlane) awaitRemoved(ctx context.Context, removed map[string][]st
 		if err != nil {
 			return err
 		}
-		group.Go(func() error { return awaitGone(listCtx, lists.Resource(resource), names) })
+		group.Go(func() error { return awaitGone(listCtx, c.dynamic.Resource(resource), names) })
 	}
 	if err := group.Wait(); err != nil || !webhooks {
 		return err
@@ -198,30 +166,20 @@ func (c *ControlPlane) resourceOf(kind string) (schema.GroupVersionResource, err
 }
 
 // awaitGone waits until the API server lists none of the objects, given by their namespaces and names.
-func awaitGone(ctx context.Context, api metadata.ResourceInterface, names []string) error {
-	gone := map[string]bool{}
-	for _, name := range names {
-		gone[name] = true
-	}
-	var left []string
-	err := wait.PollUntilContextCancel(ctx, resetPoll, true, func(ctx context.Context) (bool, error) {
+func awaitGone(ctx context.Context, api dynamic.ResourceInterface, names []string) error {
+	return Await(ctx, "the API server has forgotten what was removed", func(ctx context.Context) error {
 		list, err := api.List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return false, err
+			return err
 		}
-		left = nil
 		for i := range list.Items {
-			name := strings.TrimPrefix(list.Items[i].Namespace+"/"+list.Items[i].Name, "/")
-			if gone[name] {
-				left = append(left, name)
+			name := strings.TrimPrefix(list.Items[i].GetNamespace()+"/"+list.Items[i].GetName(), "/")
+			if slices.Contains(names, name) {
+				return fmt.Errorf("there is %s", name)
 			}
 		}
-		return len(left) == 0, nil
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("the API server still has %v: %w", left, err)
-	}
-	return nil
 }
 
 // awaitNoWebhook waits until the API server creates and binds pods without asking anybody. It does
@@ -234,22 +192,16 @@ func (c *ControlPlane) awaitNoWebhook(ctx context.Context) error {
 		Spec:       corev1.PodSpec{NodeName: "no-such-node", Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}
 	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: probe.Name}, Target: corev1.ObjectReference{
-			Kind: "Node",
-			Name: probe.Spec.NodeName,
-		},
+		ObjectMeta: metav1.ObjectMeta{Name: probe.Name},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: probe.Spec.NodeName},
 	}
-	var last error
-	err := wait.PollUntilContextCancel(ctx, resetPoll, true, func(ctx context.Context) (bool, error) {
-		_, last = pods.Create(ctx, probe, dryRun)
-		created := last == nil
-		if created {
-			last = pods.Bind(ctx, binding, dryRun)
+	return Await(ctx, "the API server asks no webhook any more", func(ctx context.Context) error {
+		if _, err := pods.Create(ctx, probe, dryRun); err != nil {
+			return err
 		}
-		return created && apierrors.IsNotFound(last), nil // there is no such pod
+		if err := pods.Bind(ctx, binding, dryRun); !apierrors.IsNotFound(err) { // there is no such pod
+			return fmt.Errorf("a binding of no pod: %w", err)
+		}
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("the API server still asks a webhook: %w", errors.Join(err, last))
-	}
-	return nil
 }

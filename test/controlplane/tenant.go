@@ -12,7 +12,7 @@ func (c *ControlPlane) Tenant() (*ControlPlane, error) {
 	if err := c.usable(); err != nil {
 		return nil, fmt.Errorf("make a tenant: %w", err)
 	}
-	dir, err := os.MkdirTemp(c.options.Dir, "globalreserve-tenant-")
+	dir, err := os.MkdirTemp("", "globalreserve-tenant-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for a tenant: %w", err)
 	}

@@ -2,6 +2,10 @@ package controlplane
 
 import (
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // StartT starts a control plane for a test and stops it at the test's end. The logs of a test that
@@ -9,17 +13,30 @@ import (
 func StartT(t testing.TB, options Options) *ControlPlane {
 	t.Helper()
 	c, err := Start(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			c.KeepLogs()
 			t.Logf("control plane logs: %s", c.LogDir())
 		}
-		if err := c.Stop(); err != nil {
-			t.Errorf("stop the control plane: %v", err)
-		}
+		assert.NoError(t, c.Stop(), "stop the control plane")
 	})
 	return c
+}
+
+// Never fails the test if the condition comes to hold within a time. It asks in the test's own
+// goroutine, unlike require.Never, which may still be asking when the test has ended.
+func Never(t testing.TB, condition func() bool, within, tick time.Duration, what ...any) {
+	t.Helper()
+	end := time.After(within)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		require.False(t, condition(), what...)
+		select {
+		case <-end:
+			return
+		case <-ticker.C:
+		}
+	}
 }

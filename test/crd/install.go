@@ -2,20 +2,15 @@ package crd
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strings"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
-
-const pollInterval = 20 * time.Millisecond
 
 // kinds are those that manifests/crd defines.
 var kinds = []string{
@@ -72,18 +67,13 @@ func awaitCreators(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err != nil {
 		return err
 	}
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, controlplane.Patience, true,
-		func(ctx context.Context) (bool, error) {
-			created, err := resource.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if apierrors.IsServiceUnavailable(err) {
-				return false, nil
-			}
-			return err == nil && created.GetAnnotations()[v1alpha1.CallerAnnotation] != "", err
-		})
-	if err != nil {
-		return fmt.Errorf("wait until Reservations can be created: %w", err)
-	}
-	return nil
+	return controlplane.Await(ctx, "Reservations can be created", func(ctx context.Context) error {
+		created, err := resource.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && created.GetAnnotations()[v1alpha1.CallerAnnotation] == "" {
+			return errors.New("nobody writes who makes them")
+		}
+		return err
+	})
 }
 
 // Define creates the definitions of all kinds and waits until the API server serves them.
