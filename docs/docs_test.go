@@ -6,13 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
@@ -34,25 +37,29 @@ var (
 	inHeading = regexp.MustCompile(`\]\([^)]*\)|[^\p{L}\p{N} _-]`)
 )
 
-// documents are all Markdown files of the repository, by their paths from its root.
-func documents(t *testing.T) map[string]string {
+// files are those of the repository whose names end in one of some ways, by their paths from its root.
+func files(t *testing.T, ends ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	require.NoError(t, filepath.WalkDir("..", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == "bin" || entry.Name() == ".git"):
+		case entry.IsDir() && slices.Contains([]string{"node_modules", "bin", ".git", "dist"}, entry.Name()):
 			return filepath.SkipDir
-		case strings.HasSuffix(name, ".md"):
-			content, err := os.ReadFile(name)
-			require.NoError(t, err)
-			all[strings.TrimPrefix(filepath.ToSlash(name), "../")] = string(content)
+		case slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(name, end) }):
+			all[strings.TrimPrefix(filepath.ToSlash(name), "../")] = read(t, name)
 		}
 		return nil
 	}))
 	require.Greater(t, len(all), 50)
 	return all
+}
+
+// documents are all Markdown files of the repository.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	return files(t, ".md")
 }
 
 // anchors are the names that a page's headings have for links, as GitHub makes them.
@@ -122,12 +129,17 @@ func TestLinesAreWrapped(t *testing.T) {
 // rules is a part of a policy: it begins with one of its fields.
 var rules = regexp.MustCompile(`^    (schedulers|namespaces|deletedPods|reservations|prioritize|gangs|autoscaling):`)
 
-// Each policy in a document is one that a server takes, and each part of one, in a file with the head that it needs.
+// Each policy in a document is one that a server takes, and each part of one, in a file with the head that it needs. So
+// is each Reservation.
 func TestPolicies(t *testing.T) {
 	const head = "    apiVersion: config.globalreserve.io/v1alpha1\n    kind: GlobalReservePolicy\n"
-	checked := 0
+	checked, reservations := 0, 0
 	for file, text := range documents(t) {
 		for _, block := range code.FindAllString(text, -1) {
+			if strings.HasPrefix(block, "    apiVersion: globalreserve.io/v1alpha1\n    kind: Reservation\n") {
+				assert.NoError(t, yaml.UnmarshalStrict([]byte(block), &v1alpha1.Reservation{}), "in %s", file)
+				reservations++
+			}
 			if rules.MatchString(block) {
 				block = head + block
 			} else if !strings.HasPrefix(block, "    apiVersion: config.globalreserve.io/") {
@@ -139,6 +151,7 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 	assert.Greater(t, checked, 5)
+	assert.Positive(t, reservations)
 }
 
 // Every page of docs can be found from the index, and the README is short.

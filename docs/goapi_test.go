@@ -2,8 +2,6 @@ package docs
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,10 +15,8 @@ func TestVersionsOfGoAPI(t *testing.T) {
 	page, start := read(t, "go-api.md"), read(t, "../README.md")
 	version := regexp.MustCompile(`(?m)^go (\S+)$|k8s\.io/(?:api|apimachinery|client-go|kube-scheduler) (v\S+)`)
 	for _, module := range []string{"pkg/client", "pkg/reserver"} {
-		content, err := os.ReadFile(filepath.Join("..", module, "go.mod"))
-		require.NoError(t, err)
 		found := map[string]bool{}
-		for _, m := range version.FindAllStringSubmatch(string(content), -1) {
+		for _, m := range version.FindAllStringSubmatch(read(t, "../"+module+"/go.mod"), -1) {
 			found[m[1]+m[2]] = true
 		}
 		require.Len(t, found, 2, "one version of Go and one of Kubernetes in %s: %v", module, found)

@@ -1,12 +1,11 @@
 package docs
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,6 +51,7 @@ var otherFlags = map[string]bool{
 func TestNames(t *testing.T) {
 	all := documents(t)
 	flags := set("--([a-z][a-z-]+)", all["docs/reference/flags.md"], all["docs/reference/kubectl-reserve.md"])
+	maps.Copy(flags, otherFlags)
 	metrics := set("`(globalreserve_[a-z_]+)`", all["docs/reference/metrics.md"])
 	targets := set(`(?m)^([a-z0-9-]+):`, read(t, "../Makefile"))
 	routes := set("### `[A-Z]+ (/[a-z0-9/.-]+)", all["docs/reference/rest.md"])
@@ -60,22 +60,20 @@ func TestNames(t *testing.T) {
 		if strings.HasPrefix(file, "docs/reference/") || file == "CHANGELOG.md" {
 			continue
 		}
-		for name := range set("`--([a-z][a-z-]+)", text) {
-			assert.True(t, flags[name] || otherFlags[name], "%s names the flag --%s", file, name)
-			checked++
-		}
-		for name := range set(`\b(globalreserve_[a-z_]+[a-z])\b`, text) {
-			base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
-			assert.True(t, metrics[name] || metrics[base], "%s names the metric %s", file, name)
-			checked++
-		}
-		for name := range set("(?m)(?:`|^    )make ([a-z0-9-]+)", text) {
-			assert.True(t, targets[name], "%s names the target %s", file, name)
-			checked++
-		}
-		for name := range set("`(?:GET |POST )?(/v1/[a-z]+)", text) {
-			assert.True(t, routes[name], "%s names the route %s", file, name)
-			checked++
+		for _, kind := range []struct {
+			pattern string
+			there   map[string]bool
+		}{
+			{"`--([a-z][a-z-]+)", flags},
+			{`\b(globalreserve_[a-z_]+[a-z])\b`, metrics},
+			{"(?m)(?:`|^    )make ([a-z0-9-]+)", targets},
+			{"`(?:GET |POST )?(/v1/[a-z]+)", routes},
+		} {
+			for name := range set(kind.pattern, text) {
+				base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "") // of a metric
+				assert.True(t, kind.there[name] || kind.there[base], "%s names %s, found by %s", file, name, kind.pattern)
+				checked++
+			}
 		}
 	}
 	assert.Greater(t, checked, 200)
@@ -84,12 +82,9 @@ func TestNames(t *testing.T) {
 // Tests that a document names as its evidence are there.
 func TestNamesOfTests(t *testing.T) {
 	there := map[string]bool{}
-	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
-		if strings.HasSuffix(path, "_test.go") {
-			maps.Copy(there, set(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)`, read(t, path)))
-		}
-		return err
-	}))
+	for _, text := range files(t, "_test.go") {
+		maps.Copy(there, set(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)`, text))
+	}
 	for file, text := range documents(t) {
 		for name := range set(`\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`, text) {
 			assert.True(t, there[name], "%s names the test %s", file, name)
@@ -127,18 +122,17 @@ func TestReasons(t *testing.T) {
 // inspectProduct shows all nodes of the syntax of pkg, but for its tests.
 func inspectProduct(t *testing.T, look func(ast.Node)) {
 	t.Helper()
-	require.NoError(t, filepath.WalkDir("../pkg", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return err
+	for name, text := range files(t, ".go") {
+		if !strings.HasPrefix(name, "pkg/") || strings.HasSuffix(name, "_test.go") {
+			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
 		require.NoError(t, err)
 		ast.Inspect(file, func(node ast.Node) bool {
 			look(node)
 			return true
 		})
-		return nil
-	}))
+	}
 }
 
 // reasonsIn are the reasons that a declaration, an assignment or a call names: constants and variables called reason,
@@ -168,26 +162,22 @@ func reasonsIn(node ast.Node) (all []string) {
 			}
 		}
 	case *ast.CallExpr:
-		called, ok := n.Fun.(*ast.SelectorExpr)
 		place := map[string]int{"Eventf": 3, "Tell": 2, "Warn": 1, "tell": 1}
-		if at, tells := place[nameOf(called, ok)]; tells && len(n.Args) > at+1 {
-			add(n.Args[at])
+		if called, ok := n.Fun.(*ast.SelectorExpr); ok {
+			if at, tells := place[called.Sel.Name]; tells && len(n.Args) > at+1 {
+				add(n.Args[at])
+			}
 		}
 	}
 	return all
 }
 
-func nameOf(called *ast.SelectorExpr, ok bool) string {
-	if !ok {
-		return ""
-	}
-	return called.Sel.Name
-}
-
-// Every command of ours that a document names, in a sentence, too, is there with its flags.
+// Every command of ours that a document names, in a sentence, too, is there with its flags. One that keeps capacity for
+// a gang makes a Reservation.
 func TestCommands(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // not that of whoever runs the tests
 	streams := genericiooptions.NewTestIOStreamsDiscard()
-	checked := 0
+	checked, made := 0, 0
 	for file, text := range documents(t) {
 		if file == "CHANGELOG.md" {
 			continue
@@ -210,9 +200,18 @@ func TestCommands(t *testing.T) {
 				}
 			}
 			checked++
+			if cmd.Name() == "create" && strings.Contains(line, " --gang ") {
+				var out bytes.Buffer
+				streams := genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &out, ErrOut: &out}
+				code := kubectl.Execute(t.Context(), streams, append(words[1:], "--dry-run=client", "-o", "yaml"))
+				assert.Zero(t, code, "%s: %s: %s", file, line, &out)
+				assert.Contains(t, out.String(), "gang:", "%s: %s", file, line)
+				made++
+			}
 		}
 	}
 	assert.Greater(t, checked, 60)
+	assert.Equal(t, 4, made)
 }
 
 // TestChartValues: the values that documents tell people to set are the chart's.
@@ -249,25 +248,14 @@ func TestNamesOfDocumentsElsewhere(t *testing.T) {
 	all, checked := documents(t), 0
 	named := regexp.MustCompile(
 		`(?:^|[\s"'(` + "`" + `]|/blob/main/)((?:docs|manifests|scheduler-config|examples|charts)/[\w./-]+\.md)(?:#([\w-]+))?`)
-	require.NoError(t, filepath.WalkDir("..", func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && slices.Contains([]string{"node_modules", "bin", ".git", "dist"}, entry.Name()):
-			return filepath.SkipDir
-		case entry.Name() != "Makefile" && !slices.Contains([]string{".go", ".yaml", ".ts", ".txt"}, filepath.Ext(name)):
-			return nil
-		}
-		content, err := os.ReadFile(name)
-		require.NoError(t, err)
-		for _, m := range named.FindAllStringSubmatch(string(content), -1) {
+	for name, content := range files(t, "/Makefile", ".go", ".yaml", ".ts", ".txt") {
+		for _, m := range named.FindAllStringSubmatch(content, -1) {
 			checked++
 			if text, there := all[m[1]]; assert.True(t, there, "%s names %s", name, m[1]) && m[2] != "" {
 				assert.Contains(t, anchors(text), m[2], "%s names %s#%s", name, m[1], m[2])
 			}
 		}
-		return nil
-	}))
+	}
 	assert.Greater(t, checked, 50)
 }
 

@@ -2,8 +2,6 @@ package docs
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -13,8 +11,7 @@ import (
 
 // TestVersionsOfSkew compares what skew.md says was tested with what the modules pin.
 func TestVersionsOfSkew(t *testing.T) {
-	page, err := os.ReadFile("skew.md")
-	require.NoError(t, err)
+	page := read(t, "skew.md")
 	server := pinned(t, "test/binaries")
 	for module, row := range map[string]string{
 		"test/oldscheduler":           "| %s | " + server + " | `TestOlderKubeSchedulers`",
@@ -23,18 +20,16 @@ func TestVersionsOfSkew(t *testing.T) {
 		"cmd/globalreserve-scheduler": "| %s with the plugin | " + server + " |",
 	} {
 		version := pinned(t, module)
-		assert.Contains(t, string(page), "\n"+fmt.Sprintf(row, version), "what %s pins", module)
+		assert.Contains(t, page, "\n"+fmt.Sprintf(row, version), "what %s pins", module)
 	}
-	rows := regexp.MustCompile(`(?m)^\| v1\.`).FindAll(page, -1)
+	rows := regexp.MustCompile(`(?m)^\| v1\.`).FindAllString(page, -1)
 	assert.Len(t, rows, 4, "no version that nothing pins")
 }
 
 // pinned is the release of Kubernetes that a module of the repository pins.
 func pinned(t *testing.T, module string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", module, "go.mod"))
-	require.NoError(t, err)
-	pin := regexp.MustCompile(`(?m)^\s+k8s\.io/kubernetes (v\S+)`).FindSubmatch(content)
+	pin := regexp.MustCompile(`(?m)^\s+k8s\.io/kubernetes (v\S+)`).FindStringSubmatch(read(t, "../"+module+"/go.mod"))
 	require.NotNil(t, pin, module)
-	return string(pin[1])
+	return pin[1]
 }
