@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -56,9 +57,9 @@ components:
 func TestViolations(t *testing.T) {
 	doc, err := Parse([]byte(document))
 	require.NoError(t, err)
-	const one = `{"Name": "n"}`
+	const one, refusal = `{"Name": "n"}`, `{"Error": "e"}`
 	for name, tt := range map[string]struct {
-		method, url, asked string
+		method, url, asked string // the usual ones are GET, and /things?of=x
 		status             int
 		answer             string
 		want               string // what the only violation contains, or nothing
@@ -68,57 +69,42 @@ func TestViolations(t *testing.T) {
 			answer: `{"Name": "n", "Kind": "a", "Parts": [{"Kind": "b"}], "Sizes": {"x": 1}, "Any": {"y": 2}, "Since": "2026-01-02T03:04:05Z"}`,
 		},
 		"right, by name":       {url: "/things/n", answer: one},
-		"an error":             {url: "/things?of=x", status: 400, answer: `{"Error": "e"}`},
-		"an error of no route": {url: "/nothing", status: 404, answer: `{"Error": "e"}`},
-		"of no method":         {method: http.MethodDelete, url: "/things", status: 405, answer: `{"Error": "e"}`},
+		"an error":             {status: 400, answer: refusal},
+		"an error of no route": {url: "/nothing", status: 404, answer: refusal},
+		"of no method":         {method: http.MethodDelete, url: "/things", status: 405, answer: refusal},
 		"no route": {
 			url: "/nothing", answer: one,
 			want: "GET /nothing: the route is not in the document, and was answered with 200",
 		},
 		"an error that is none": {url: "/nothing", status: 404, answer: `{}`, want: `property "Error" is missing`},
 		"a status": {
-			url: "/things?of=x", status: 503, answer: `{"Error": "e"}`,
+			status: 503, answer: refusal,
 			want: "GET /things, answer 503: the status is not in the document",
 		},
-		"a type": {
-			url: "/things?of=x", answer: `{"Name": 1}`,
-			want: "GET /things, answer 200: /Name: value must be a string",
-		},
+		"a type": {answer: `{"Name": 1}`, want: "GET /things, answer 200: /Name: value must be a string"},
 		"a type, deep": {
 			url: "/things/n", answer: `{"Name": "n", "Sizes": {"x": "1"}}`,
 			want: "GET /things/{name}, answer 200: /Sizes/x: value must be an integer",
 		},
 		"an enum": {
-			url: "/things?of=x", answer: `{"Name": "n", "Parts": [{"Kind": "c"}]}`,
-			want: "/Parts/0/Kind: value is not one of the allowed values",
+			answer: `{"Name": "n", "Parts": [{"Kind": "c"}]}`,
+			want:   "/Parts/0/Kind: value is not one of the allowed values",
 		},
-		"a format": {url: "/things?of=x", answer: `{"Name": "n", "Since": "today"}`, want: "/Since: "},
-		"null": {
-			url: "/things?of=x", answer: `{"Name": "n", "Parts": null}`,
-			want: "/Parts: Value is not nullable",
-		},
-		"required": {url: "/things?of=x", answer: `{}`, want: `/Name: property "Name" is missing`},
-		"an unknown field": {
-			url: "/things?of=x", answer: `{"Name": "n", "More": 1}`,
-			want: "/More: the field is not in the document",
-		},
+		"a format":         {answer: `{"Name": "n", "Since": "today"}`, want: "/Since: "},
+		"null":             {answer: `{"Name": "n", "Parts": null}`, want: "/Parts: Value is not nullable"},
+		"required":         {answer: `{}`, want: `/Name: property "Name" is missing`},
+		"an unknown field": {answer: `{"Name": "n", "More": 1}`, want: "/More: the field is not in the document"},
 		"an unknown field, deep": {
-			url: "/things?of=x", answer: `{"Name": "n", "Parts": [{"More": 1}]}`,
-			want: "/Parts/0/More: the field is not in the document",
+			answer: `{"Name": "n", "Parts": [{"More": 1}]}`,
+			want:   "/Parts/0/More: the field is not in the document",
 		},
-		"no JSON":                {url: "/things?of=x", answer: `ok`, want: "not JSON"},
+		"no JSON":                {answer: `ok`, want: "not JSON"},
 		"asked, in another case": {method: http.MethodPost, url: "/things", asked: `{"name": "n"}`},
 		"asked, required":        {url: "/things", answer: one, want: "parameter of is missing"},
 		"asked, a parameter":     {url: "/things?of=x&or=y", answer: one, want: "there is no parameter or"},
-		"asked, its type": {
-			url: "/things?of=x&limit=all", answer: one,
-			want: "parameter limit: /: value must be an integer",
-		},
-		"asked, its value": {
-			url: "/things?of=x&limit=0", answer: one,
-			want: "parameter limit: /: number must be at least 1",
-		},
-		"asked and refused": {url: "/things?of=x&limit=0", status: 400, answer: `{"Error": "e"}`},
+		"asked, its type":        {url: "/things?of=x&limit=all", answer: one, want: "limit: /: value must be an integer"},
+		"asked, its value":       {url: "/things?of=x&limit=0", answer: one, want: "limit: /: number must be at least 1"},
+		"asked and refused":      {url: "/things?of=x&limit=0", status: 400, answer: refusal},
 		"asked, a body": {
 			method: http.MethodPost, url: "/things", asked: `{}`,
 			want: "POST /things: the document does not allow what was asked, and it was answered with 200: /Name",
@@ -127,21 +113,15 @@ func TestViolations(t *testing.T) {
 			method: http.MethodPost, url: "/things", asked: one, answer: one,
 			want: "Content-Type application/json is not in the document",
 		},
-		"asked and refused, a body": {
-			method: http.MethodPost, url: "/things", asked: `{`, status: 400,
-			answer: `{"Error": "e"}`,
-		},
+		"asked and refused, a body": {method: http.MethodPost, url: "/things", asked: `{`, status: 400, answer: refusal},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address, err := url.Parse(tt.url)
+			address, err := url.Parse(cmp.Or(tt.url, "/things?of=x"))
 			require.NoError(t, err)
 			e := &Exchange{
-				Method: max(tt.method, http.MethodGet), URL: address, Type: "application/json", Asked: []byte(tt.asked),
-				Status: max(tt.status, http.StatusOK), Answer: []byte(tt.answer),
+				Method: cmp.Or(tt.method, http.MethodGet), URL: address, Type: "application/json", Asked: []byte(tt.asked),
+				Status: cmp.Or(tt.status, http.StatusOK), Answer: []byte(tt.answer),
 				Header: http.Header{"Content-Type": {"application/json"}},
-			}
-			if tt.method == http.MethodDelete {
-				e.Method = tt.method
 			}
 			if tt.answer == "" {
 				e.Header.Set("Content-Type", "text/plain; charset=utf-8")
@@ -161,14 +141,11 @@ func TestViolations(t *testing.T) {
 // it is read.
 func TestProxy(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := `{"Revision": "1", "Term": 2}`
-		switch r.URL.Path {
-		case "/v1/watch":
-			w.Header().Set("Content-Type", "application/x-ndjson")
-			body = "{\"Instance\": 1}\n"
-		default:
-			w.Header().Set("Content-Type", "application/json")
+		body, kind := `{"Revision": "1", "Term": 2}`, "application/json"
+		if r.URL.Path == "/v1/watch" {
+			body, kind = "{\"Instance\": 1}\n", "application/x-ndjson"
 		}
+		w.Header().Set("Content-Type", kind)
 		_, _ = io.WriteString(w, body)
 	}))
 	defer server.Close()
@@ -202,10 +179,7 @@ type reports struct {
 	cleanups []func()
 }
 
-func (r *reports) Errorf(format string, args ...any) {
-	r.errors = append(r.errors, args[0].(string))
-	_ = format
-}
+func (r *reports) Errorf(_ string, args ...any) { r.errors = append(r.errors, args[0].(string)) }
 
 func (r *reports) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 

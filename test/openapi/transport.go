@@ -95,27 +95,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // copyBody returns the body of a request, and the request as it is to be sent.
 func copyBody(r *http.Request) (*http.Request, []byte, error) {
-	switch {
-	case r.Body == nil || r.Body == http.NoBody:
+	if r.Body == nil || r.Body == http.NoBody {
 		return r, nil, nil
-	case r.GetBody != nil:
-		body, err := r.GetBody()
-		if err != nil {
-			return nil, nil, err
-		}
-		defer body.Close()
-		content, err := io.ReadAll(body)
-		return r, content, err
-	default:
-		content, err := io.ReadAll(r.Body)
-		_ = r.Body.Close()
-		if err != nil {
-			return nil, nil, err
-		}
-		sent := r.Clone(r.Context())
-		sent.Body = io.NopCloser(bytes.NewReader(content))
-		return sent, content, nil
 	}
+	content, err := io.ReadAll(r.Body)
+	_ = r.Body.Close()
+	sent := r.Clone(r.Context())
+	sent.Body = io.NopCloser(bytes.NewReader(content))
+	return sent, content, err
 }
 
 // rest is a body that was read already.
