@@ -180,13 +180,9 @@ func allocatable(t *rapid.T, info *framework.NodeInfo, incoming *v1.Pod) v1.Reso
 	offer("memory", used.Memory, asked.Memory, false)
 	offer("ephemeral-storage", used.EphemeralStorage, asked.EphemeralStorage, false)
 	offer("pods", int64(len(info.Pods)), 1, false)
-	names := map[v1.ResourceName]bool{}
-	for name := range used.ScalarResources {
-		names[name] = true
-	}
-	for name := range asked.ScalarResources {
-		names[name] = true
-	}
+	names := map[v1.ResourceName]int64{}
+	maps.Copy(names, used.ScalarResources)
+	maps.Copy(names, asked.ScalarResources)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		offer(name, used.ScalarResources[name], asked.ScalarResources[name], false)
 	}
@@ -195,9 +191,14 @@ func allocatable(t *rapid.T, info *framework.NodeInfo, incoming *v1.Pod) v1.Reso
 
 // observe tells the ledger what the API server would.
 func observe(t *rapid.T, l *ledger.Ledger, node *v1.Node, running []*v1.Pod) {
+	observeNode := func() {
+		l.ObserveNode(ledger.NodeObservation{
+			Name: node.Name, UID: node.UID, Allocatable: resources.Allocatable(l.Table(), node),
+		})
+	}
 	nodeFirst := rapid.Bool().Draw(t, "node first")
 	if nodeFirst {
-		observeNode(l, node)
+		observeNode()
 	}
 	for _, p := range running {
 		info, err := cluster.Reader{Table: l.Table()}.NewPod(p)
@@ -209,7 +210,7 @@ func observe(t *rapid.T, l *ledger.Ledger, node *v1.Node, running []*v1.Pod) {
 		}
 	}
 	if !nodeFirst {
-		observeNode(l, node)
+		observeNode()
 	}
 }
 
@@ -256,11 +257,4 @@ func requireSameDecision(t *rapid.T, l *ledger.Ledger, asked *cluster.Pod, want 
 	}
 	require.Equal(t, want, dry.Rejections[0].Reason)
 	require.Equal(t, want, rejection.Reason)
-}
-
-func observeNode(l *ledger.Ledger, node *v1.Node) {
-	l.ObserveNode(ledger.NodeObservation{
-		Name: node.Name, UID: node.UID,
-		Allocatable: resources.Allocatable(l.Table(), node),
-	})
 }

@@ -240,18 +240,14 @@ func amountOf(t *rapid.T, values ...string) resource.Quantity {
 
 func drawDevice(t *rapid.T, n int, counters bool) resourcev1.Device {
 	name := "device-" + strconv.Itoa(n)
-	d := resourcev1.Device{
-		Name:       name,
-		Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"name": {StringValue: &name}},
-	}
+	attributes := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"name": {StringValue: &name}}
+	d := resourcev1.Device{Name: name, Attributes: attributes}
 	if chance(t, "shareable", 2) {
 		d.AllowMultipleAllocations = ptr.To(true)
-		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
-			"memory": {
-				Value:         amountOf(t, "4", "5500m"),
-				RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: ptr.To(resource.MustParse("1"))},
-			},
-		}
+		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {
+			Value:         amountOf(t, "4", "5500m"),
+			RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: ptr.To(resource.MustParse("1"))},
+		}}
 		if chance(t, "no policy", 4) {
 			d.Capacity["cores"] = resourcev1.DeviceCapacity{Value: amountOf(t, "2", "3")}
 		}

@@ -2,6 +2,7 @@ package agreement
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -35,10 +36,8 @@ var (
 // quantity draws an amount. Extended resources are whole numbers in pods that
 // the API server accepted; the others may be any fraction.
 func quantity(t *rapid.T, name v1.ResourceName) resource.Quantity {
-	for _, core := range coreNames {
-		if name == core {
-			return resource.MustParse(oneOf(t, "fraction", fractions...))
-		}
+	if slices.Contains(coreNames, name) {
+		return resource.MustParse(oneOf(t, "fraction", fractions...))
 	}
 	return resource.MustParse(oneOf(t, "whole", wholes...))
 }
@@ -164,17 +163,9 @@ func run(t *rapid.T, p *v1.Pod, node string) *v1.Pod {
 		p.Status.AllocatedResources = podLevelList(t)
 		p.Status.Resources = &v1.ResourceRequirements{Requests: podLevelList(t)}
 	}
-	switch ledgertest.Pick(t, "resize", 5) {
-	case 3:
-		p.Status.Conditions = []v1.PodCondition{{
-			Type: v1.PodResizePending, Status: v1.ConditionTrue,
-			Reason: v1.PodReasonInfeasible,
-		}}
-	case 4:
-		p.Status.Conditions = []v1.PodCondition{{
-			Type: v1.PodResizePending, Status: v1.ConditionTrue,
-			Reason: v1.PodReasonDeferred,
-		}}
+	if n := ledgertest.Pick(t, "resize", 5); n >= 3 {
+		reason := []string{v1.PodReasonInfeasible, v1.PodReasonDeferred}[n-3]
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: reason}}
 	}
 	return p
 }

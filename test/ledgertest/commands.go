@@ -152,10 +152,7 @@ func (r *transcript) granted(grant ledger.Grant, rejection *ledger.Rejection) []
 		return []string{"refused: " + r.rejection(rejection)}
 	}
 	text := "granted, was " + grant.Before.String()
-	if grant.Slot.Name != "" {
-		text += ", uses " + refText(grant.Slot)
-	}
-	return []string{text + givenText(grant.Devices)}
+	return []string{text + with(", uses ", grant.Slot) + givenText(grant.Devices)}
 }
 
 // confirm pod node
@@ -271,7 +268,7 @@ func (r *transcript) show(*words, []*words) []string {
 		out = append(out, "slot "+r.slotView(&s.Slots[i]))
 	}
 	for _, c := range s.Allocations {
-		out = append(out, "allocation "+r.allocation(c.Pod, c.Node, c.State, c.Scheduler)+using(c.Slot)+givenText(c.Given))
+		out = append(out, "allocation "+r.allocation(c.Pod, c.Node, c.State, c.Scheduler, c.Slot, c.Given))
 	}
 	return append(out, fmt.Sprintf("%d nodes, %d overcommitted", r.ledger.Stats().Nodes,
 		r.ledger.Stats().OvercommittedNodes))
@@ -302,12 +299,14 @@ func (r *transcript) rejection(j *ledger.Rejection) string {
 	return fmt.Sprintf("%s: %s", j.Reason, j.Message())
 }
 
-func (r *transcript) allocation(pod ledger.PodRef, node string, state ledger.State, by string) string {
+func (r *transcript) allocation(pod ledger.PodRef, node string, state ledger.State, by string, slot ledger.SlotRef,
+	given []ledger.GivenDevices,
+) string {
 	text := fmt.Sprintf("%s on %s %s", podText(pod), node, state)
 	if by != "" {
 		text += " by " + by
 	}
-	return text
+	return text + with(" using ", slot) + givenText(given)
 }
 
 func (r *transcript) event(e *ledger.Event) string {
@@ -318,7 +317,7 @@ func (r *transcript) event(e *ledger.Event) string {
 	case e.Pod.Name == "":
 		return text + e.Node
 	}
-	text += r.allocation(e.Pod, e.Node, e.State, e.Scheduler) + using(e.Slot) + givenText(e.Given)
+	text += r.allocation(e.Pod, e.Node, e.State, e.Scheduler, e.Slot, e.Given)
 	if e.MovedFrom != "" {
 		text += " from " + e.MovedFrom
 	}

@@ -1,6 +1,7 @@
 package ledgertest
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,14 +20,10 @@ import (
 func (r *transcript) devices(c *words, lines []*words) []string {
 	var list []devices.Device
 	for _, line := range lines {
-		d := devices.Device{
-			Name: line.value("name"), ID: line.word(0), Resource: line.word(1), Unschedulable: line.flag("unschedulable"),
-			Properties: map[string]string{"model": line.value("model")},
-		}
-		if d.Name == "" {
-			d.Name = d.ID
-		}
-		list = append(list, d)
+		list = append(list, devices.Device{
+			Name: cmp.Or(line.value("name"), line.word(0)), ID: line.word(0), Resource: line.word(1),
+			Properties: map[string]string{"model": line.value("model")}, Unschedulable: line.flag("unschedulable"),
+		})
 	}
 	return yesNo(r.ledger.ObserveDevices(c.word(1), list), "changed", "nothing new")
 }
@@ -117,8 +114,5 @@ func deviceText(node string, d *ledger.DeviceView) string {
 	for _, pod := range d.Pods {
 		text += " " + podText(pod)
 	}
-	if d.Slot.Name != "" {
-		text += " kept by " + refText(d.Slot)
-	}
-	return text
+	return text + with(" kept by ", d.Slot)
 }

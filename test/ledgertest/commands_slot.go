@@ -1,6 +1,7 @@
 package ledgertest
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -112,12 +113,10 @@ func (r *transcript) showBudgets(c *words, _ []*words) []string {
 func (w *words) slot(r *transcript, first int, observed bool) ledger.Slot {
 	h := ledger.Slot{
 		Ref: slotRef(w.word(first)), UID: types.UID(w.value("uid")), Node: w.word(first + 1),
-		Request: w.request(r.ledger.Table(), observed),
-		Policy:  ledger.Once, Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")),
+		Request:   w.request(r.ledger.Table(), observed),
+		Policy:    ledger.AllocatePolicy(cmp.Or(w.value("policy"), string(ledger.Once))),
+		Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")),
 		Preemptible: w.flag("preemptible"), Deadline: w.deadline(r), PodToCome: w.flag("pod-to-come"),
-	}
-	if policy := w.value("policy"); policy != "" {
-		h.Policy = ledger.AllocatePolicy(policy)
 	}
 	if pod := w.value("pod"); pod != "" {
 		h.Pod = podRef(pod)
@@ -159,17 +158,18 @@ func slotRef(text string) ledger.SlotRef {
 
 func refText(ref ledger.SlotRef) string { return strings.TrimPrefix(ref.String(), "ns/") }
 
-func using(ref ledger.SlotRef) string {
+// with is a slot after a word, if there is one.
+func with(word string, ref ledger.SlotRef) string {
 	if ref.Name == "" {
 		return ""
 	}
-	return " using " + refText(ref)
+	return word + refText(ref)
 }
 
 // slotEvent says of which slot, and of which pod: the only one it was for, or the one that ended it.
 func (r *transcript) slotEvent(e *ledger.Event) string {
 	if e.Slot.Name == "" {
-		return inMemoryText(e.Pod, e.Node, e.Scheduler, e.Deadline) + within(e.Within)
+		return inMemoryText(e.Pod, e.Node, e.Scheduler, e.Deadline) + with(" within ", e.Within)
 	}
 	text := slotText(e.Slot, e.Node, e.Policy, e.Deadline, e.Overdue)
 	if e.Pod.Name == "" {
@@ -184,7 +184,7 @@ func (r *transcript) slotEvent(e *ledger.Event) string {
 // slotView tells a slot, what it keeps beyond its pods, and those.
 func (r *transcript) slotView(h *ledger.SlotView) string {
 	if h.InMemory() {
-		return inMemoryText(h.Pod, h.Node, h.Scheduler, h.Deadline) + within(h.Within)
+		return inMemoryText(h.Pod, h.Node, h.Scheduler, h.Deadline) + with(" within ", h.Within)
 	}
 	text := slotText(h.Ref, h.Node, h.Policy, h.Deadline, h.Overdue)
 	if h.Pod.Name != "" {
@@ -206,10 +206,7 @@ func (r *transcript) slotView(h *ledger.SlotView) string {
 
 // slotText tells a slot of a reservation.
 func slotText(ref ledger.SlotRef, node string, policy ledger.AllocatePolicy, deadline time.Time, overdue bool) string {
-	text := fmt.Sprintf("%s on %s %s", refText(ref), node, policy)
-	if !deadline.IsZero() {
-		text += " until " + deadline.Sub(at(0)).String()
-	}
+	text := fmt.Sprintf("%s on %s %s%s", refText(ref), node, policy, until(deadline))
 	if overdue {
 		text += ", overdue"
 	}
@@ -222,15 +219,13 @@ func inMemoryText(pod ledger.PodRef, node, by string, deadline time.Time) string
 	if by != "" {
 		text += " by " + by
 	}
-	if !deadline.IsZero() {
-		text += " until " + deadline.Sub(at(0)).String()
-	}
-	return text
+	return text + until(deadline)
 }
 
-func within(ref ledger.SlotRef) string {
-	if ref.Name == "" {
+// until tells a deadline, if there is one.
+func until(deadline time.Time) string {
+	if deadline.IsZero() {
 		return ""
 	}
-	return " within " + refText(ref)
+	return " until " + deadline.Sub(at(0)).String()
 }

@@ -91,9 +91,9 @@ func (e *Explorer) Actions(w *World) []func(*rapid.T) {
 			func(t *rapid.T) { e.Confirm(w.Pod(t), w.Node(t)) },
 			func(t *rapid.T) { e.BindFailed(w.Pod(t), w.Node(t)) },
 			func(t *rapid.T) { w.Pass(t) },
-			func(t *rapid.T) { e.ObserveUnbound(w.Pod(t), w.Scheduler(t)) },
+			func(t *rapid.T) { e.ObserveUnbound(w.Pod(t), oneOf(t, "scheduler", schedulers)) },
 			func(t *rapid.T) { e.RemovePod(w.Pod(t), w.Version(t)) },
-			func(t *rapid.T) { w.Recreate(t) },
+			func(t *rapid.T) { w.Next(oneOf(t, "pod", podNames)) },
 			func(t *rapid.T) { e.ObserveNode(w.RepeatedNode(t)) },
 		)
 	}

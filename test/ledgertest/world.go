@@ -95,16 +95,16 @@ func (w *World) Pod(t *rapid.T) ledger.PodRef {
 	if w.Calm && Pick(t, "odd", 4) > 0 {
 		which = 0
 	}
-	switch turn := w.incarnation[name]; which {
+	turn := w.incarnation[name]
+	switch which {
 	case 8, 9:
 		return ref
 	case 6:
-		ref.UID = types.UID(fmt.Sprintf("%s-%d", name, turn-1))
+		turn--
 	case 7:
-		ref.UID = types.UID(fmt.Sprintf("%s-%d", name, turn+1))
-	default:
-		ref.UID = types.UID(fmt.Sprintf("%s-%d", name, turn))
+		turn++
 	}
+	ref.UID = types.UID(fmt.Sprintf("%s-%d", name, turn))
 	return ref
 }
 
@@ -123,12 +123,7 @@ func (w *World) ExistingPodNamed(t *rapid.T, name string) ledger.PodRef {
 	return ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, turn))}
 }
 
-// Recreate lets the pod of a name be made anew from now on.
-func (w *World) Recreate(t *rapid.T) {
-	w.Next(oneOf(t, "pod", podNames))
-}
-
-// Next lets the pod of this name be made anew.
+// Next lets the pod of this name be made anew from now on.
 func (w *World) Next(name string) { w.incarnation[name]++ }
 
 // Request draws a request. Decisions may ask for resources that nothing has
@@ -310,9 +305,6 @@ func (w *World) Placement(t *rapid.T) ledger.Placement {
 	p.NoDRA = w.DRA && Pick(t, "keep", 3) == 2
 	return p
 }
-
-// Scheduler draws whose a pod is.
-func (w *World) Scheduler(t *rapid.T) string { return oneOf(t, "scheduler", schedulers) }
 
 // Placements draws a few of them.
 func (w *World) Placements(t *rapid.T) []ledger.Placement {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"strings"
 
@@ -35,12 +36,8 @@ func alertsPage() (string, error) {
 	page.WriteString(table("alert", "severity", "for", "says", "expression"))
 	for _, group := range r.Spec.Groups {
 		for _, rule := range group.Rules {
-			duration := rule.For
-			if duration == "" {
-				duration = "0s"
-			}
-			page.WriteString(row("["+rule.Alert+"](../runbooks/"+rule.Alert+".md)", rule.Labels["severity"], duration,
-				cell(rule.Annotations["summary"]), "`"+strings.Join(strings.Fields(rule.Expr), " ")+"`"))
+			page.WriteString(row("["+rule.Alert+"](../runbooks/"+rule.Alert+".md)", rule.Labels["severity"],
+				cmp.Or(rule.For, "0s"), cell(rule.Annotations["summary"]), "`"+strings.Join(strings.Fields(rule.Expr), " ")+"`"))
 		}
 	}
 	return page.String(), nil

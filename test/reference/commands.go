@@ -20,12 +20,8 @@ func serverPage() (string, error) {
 	page.WriteString("# globalreserve\n\nThe server, and what else its program does. ")
 	page.WriteString("[The policy file](../policy.md) has what may change while it runs.\n\n## Flags of the server\n\n")
 	page.WriteString(flags(cmd.Flags()))
-	for _, sub := range cmd.Commands() {
-		if err := pages(&page, sub); err != nil {
-			return "", err
-		}
-	}
-	return page.String(), nil
+	err := pages(&page, cmd.Commands())
+	return page.String(), err
 }
 
 func pluginPage() (string, error) {
@@ -34,12 +30,8 @@ func pluginPage() (string, error) {
 	page.WriteString("# kubectl reserve\n\n[What it is for and what it needs](../kubectl.md).\n\n```\n" + cmd.Long +
 		"\n```\n\n")
 	page.WriteString("## Flags of every command\n\n" + flags(cmd.PersistentFlags()))
-	for _, sub := range cmd.Commands() {
-		if err := pages(&page, sub); err != nil {
-			return "", err
-		}
-	}
-	return page.String(), nil
+	err := pages(&page, cmd.Commands())
+	return page.String(), err
 }
 
 // flags is a table of flags.
@@ -59,21 +51,21 @@ func flags(set *pflag.FlagSet) string {
 	return text.String()
 }
 
-// pages writes a command and those below it, without the flags that all have and links to pages that there are not.
-func pages(to *strings.Builder, cmd *cobra.Command) error {
-	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
-		return nil
-	}
-	cmd.DisableAutoGenTag = true
-	var text bytes.Buffer
-	if err := doc.GenMarkdown(cmd, &text); err != nil {
-		return err
-	}
-	section, _, _ := strings.Cut(text.String(), "### SEE ALSO")
-	section, _, _ = strings.Cut(section, "### Options inherited from parent commands")
-	to.WriteString("\n" + section)
-	for _, sub := range cmd.Commands() {
-		if err := pages(to, sub); err != nil {
+// pages writes commands and those below them, without the flags that all have and links to pages that there are not.
+func pages(to *strings.Builder, commands []*cobra.Command) error {
+	for _, cmd := range commands {
+		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
+			continue
+		}
+		cmd.DisableAutoGenTag = true
+		var text bytes.Buffer
+		if err := doc.GenMarkdown(cmd, &text); err != nil {
+			return err
+		}
+		section, _, _ := strings.Cut(text.String(), "### SEE ALSO")
+		section, _, _ = strings.Cut(section, "### Options inherited from parent commands")
+		to.WriteString("\n" + section)
+		if err := pages(to, cmd.Commands()); err != nil {
 			return err
 		}
 	}
