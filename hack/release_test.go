@@ -37,24 +37,15 @@ type releaser struct {
 
 // plugin is what krew reads of a manifest.
 type plugin struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   map[string]string `json:"metadata"`
-	Spec       struct {
-		Version          string `json:"version"`
-		Homepage         string `json:"homepage"`
-		ShortDescription string `json:"shortDescription"`
-		Description      string `json:"description"`
-		Caveats          string `json:"caveats"`
-		Platforms        []struct {
-			URI      string `json:"uri"`
-			Sha256   string `json:"sha256"`
-			Bin      string `json:"bin"`
-			Selector struct {
-				MatchLabels map[string]string `json:"matchLabels"`
-			} `json:"selector"`
-		} `json:"platforms"`
-	} `json:"spec"`
+	APIVersion, Kind string
+	Metadata         map[string]string
+	Spec             struct {
+		Version, Homepage, ShortDescription, Description, Caveats string
+		Platforms                                                 []struct {
+			URI, Sha256, Bin string
+			Selector         struct{ MatchLabels map[string]string }
+		}
+	}
 }
 
 func readFile(t *testing.T, path ...string) string {

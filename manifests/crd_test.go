@@ -16,14 +16,12 @@ import (
 
 // property is what a schema says of a field, as far as `kubectl explain` has a place for it.
 type property struct {
-	Description   string              `json:"description"`
-	Enum          []string            `json:"enum"`
-	Default       any                 `json:"default"`
-	Maximum       *int64              `json:"maximum"`
-	MaxItems      *int64              `json:"maxItems"`
-	MaxProperties *int64              `json:"maxProperties"`
-	Properties    map[string]property `json:"properties"`
-	Items         *property           `json:"items"`
+	Description                      string
+	Enum                             []string
+	Default                          any
+	Maximum, MaxItems, MaxProperties *int64
+	Properties                       map[string]property
+	Items                            *property
 }
 
 // What `kubectl explain` tells of a field of ours is enough to fill it in: what it is, what each of its values does,

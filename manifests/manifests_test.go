@@ -3,11 +3,7 @@
 package manifests_test
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,8 +20,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -34,6 +29,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/app"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 const (
@@ -73,26 +69,21 @@ func load(t *testing.T, folder string) []metav1.Object {
 }
 
 // decode reads objects strictly: an unknown kind or field fails the test.
-func decode(t *testing.T, from string, content []byte) []metav1.Object {
+func decode(t *testing.T, from string, content []byte) (objects []metav1.Object) {
 	t.Helper()
-	var objects []metav1.Object
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		require.NoError(t, err, from)
-		var header metav1.TypeMeta
-		require.NoError(t, yaml.Unmarshal(document, &header), from)
-		if slices.Contains(foreign, header.Kind) {
+	documents, err := controlplane.Documents(content)
+	require.NoError(t, err, from)
+	for _, document := range documents {
+		if slices.Contains(foreign, document.GetKind()) {
 			continue
 		}
-		object, err := scheme.Scheme.New(schema.FromAPIVersionAndKind(header.APIVersion, header.Kind))
+		object, err := scheme.Scheme.New(document.GroupVersionKind())
 		require.NoError(t, err, from)
-		require.NoError(t, yaml.UnmarshalStrict(document, object), from)
+		convert := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation
+		require.NoError(t, convert(document.Object, object, true), from)
 		objects = append(objects, object.(metav1.Object))
 	}
+	return objects
 }
 
 // all returns the objects of a type.
@@ -166,8 +157,7 @@ func TestDeployment(t *testing.T) {
 	deployment := one[*appsv1.Deployment](t, objects)
 	pod := deployment.Spec.Template.Spec
 
-	require.NotNil(t, deployment.Spec.Replicas)
-	assert.EqualValues(t, 2, *deployment.Spec.Replicas)
+	assert.Equal(t, new(int32(2)), deployment.Spec.Replicas)
 	assert.Equal(t, appsv1.RollingUpdateDeploymentStrategyType, deployment.Spec.Strategy.Type)
 	assert.Zero(t, deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(), "one that can decide is always there")
 	labels := deployment.Spec.Template.Labels
@@ -175,8 +165,7 @@ func TestDeployment(t *testing.T) {
 	assert.Equal(t, labels, apart[0].PodAffinityTerm.LabelSelector.MatchLabels)
 	assert.Equal(t, labels, pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
 	assert.Equal(t, one[*corev1.ServiceAccount](t, objects).Name, pod.ServiceAccountName)
-	require.NotNil(t, pod.AutomountServiceAccountToken)
-	assert.True(t, *pod.AutomountServiceAccountToken)
+	assert.Equal(t, new(true), pod.AutomountServiceAccountToken)
 	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
 	assert.Equal(t, corev1.DefaultSchedulerName, pod.SchedulerName)
 	checkServerPod(t, pod)
