@@ -80,8 +80,7 @@ func (p *page) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, file := range map[string]string{"/{$}": "index.html", "/page.js": "page.js", "/page.css": "page.css"} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			http.ServeFileFS(w, r, pageFiles, "page/"+
-				file)
+			http.ServeFileFS(w, r, pageFiles, "page/"+file)
 		})
 	}
 	mux.HandleFunc("GET /state.json", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, p.state()) })
@@ -91,9 +90,7 @@ func (p *page) handler() http.Handler {
 		writeJSON(w, p.recording)
 	})
 	mux.HandleFunc("POST /switch", p.flip)
-	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter,
-		_ *http.Request,
-	) {
+	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	return p.guard(http.NewCrossOriginProtection().Handler(mux))

@@ -94,9 +94,7 @@ func (c *cluster) run(server GlobalReserve) {
 	c.t.Helper()
 	log, _ := logrustest.NewNullLogger()
 	var err error
-	c.scheduler, err = New(Options{
-		Client: c.client, SchedulerName: testScheduler, Log: log, GlobalReserve: server,
-	})
+	c.scheduler, err = New(Options{Client: c.client, SchedulerName: testScheduler, Log: log, GlobalReserve: server})
 	require.NoError(c.t, err)
 	background.Run(c.t, c.scheduler.Run)
 	<-c.scheduler.Ready()
@@ -156,7 +154,7 @@ type server struct {
 	onReserve func(try int, request *reserver.Request) *reserver.Answer
 	onBind    func(try int, request *extenderv1.ExtenderBindingArgs) error
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards what follows; who has waited for the scheduler may read it
 	reserves   []*reserver.Request
 	unreserves []*reserver.Request
 	binds      []*extenderv1.ExtenderBindingArgs
@@ -196,13 +194,6 @@ func refusal(rejections ...reserver.Rejection) *reserver.Answer {
 		answer.FailedPods = append(answer.FailedPods, r.Pod)
 	}
 	return answer
-}
-
-// asked returns every request so far.
-func (s *server) asked() (reserves, unreserves []*reserver.Request, binds []*extenderv1.ExtenderBindingArgs) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append(reserves, s.reserves...), append(unreserves, s.unreserves...), append(binds, s.binds...)
 }
 
 func names(pods []*corev1.Pod) []string {

@@ -34,9 +34,9 @@ const (
 	plansPerAttempt = 5
 	// firstBackOff and longestBackOff bound the time between attempts that failed.
 	firstBackOff, longestBackOff = 50 * time.Millisecond, 5 * time.Second
-	// defaultRecheck is how often a gang without capacity is looked at again. Mostly an event in the
+	// recheck is how often a gang without capacity is looked at again. Mostly an event in the
 	// cluster wakes it before; capacity that another scheduler had reserved and gave back makes none.
-	defaultRecheck = 5 * time.Second
+	recheck = 5 * time.Second
 	// reservationTTL bounds how long the capacity of a gang stays reserved if this scheduler dies
 	// between its reserve and its binds. It is more than two changes of the server that decides, one after
 	// the other, take with the default times of the Lease.
@@ -55,8 +55,6 @@ type Options struct {
 	// GlobalReserve reserves and binds: a client of the server (NewClient), or the server itself
 	// where it is in this process. Nil: bind on this scheduler's own view.
 	GlobalReserve GlobalReserve
-	// Recheck is how often a gang without capacity is looked at again. Default: 5 s.
-	Recheck time.Duration
 	// Log receives what the scheduler does. Default: logrus's standard logger.
 	Log logrus.FieldLogger
 }
@@ -80,7 +78,6 @@ type Scheduler struct {
 	client   kubernetes.Interface
 	name     string
 	server   GlobalReserve // may be nil
-	recheck  time.Duration
 	log      logrus.FieldLogger
 	factory  informers.SharedInformerFactory
 	podIndex cache.Indexer
@@ -100,11 +97,8 @@ func New(o Options) (*Scheduler, error) {
 		return nil, errors.New("the scheduler's name is empty; give the schedulerName of the pods to place")
 	}
 	s := &Scheduler{
-		client: o.Client, server: o.GlobalReserve, name: o.SchedulerName, recheck: o.Recheck, log: o.Log,
+		client: o.Client, server: o.GlobalReserve, name: o.SchedulerName, log: o.Log,
 		ready: make(chan struct{}), assumed: map[types.UID]string{}, waiting: map[string]bool{},
-	}
-	if s.recheck <= 0 {
-		s.recheck = defaultRecheck
 	}
 	if s.log == nil {
 		s.log = logrus.StandardLogger()
@@ -188,7 +182,7 @@ func (s *Scheduler) handle(ctx context.Context, key string) {
 		return
 	case result == noCapacity:
 		log.Debug("no capacity for the gang, waiting")
-		s.queue.AddAfter(key, s.recheck)
+		s.queue.AddAfter(key, recheck)
 	case result == placed:
 		log.Info("gang placed")
 	}

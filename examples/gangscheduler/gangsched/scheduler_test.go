@@ -28,8 +28,7 @@ func TestGangWaitsUntilItIsComplete(t *testing.T) {
 		c := newCluster(t, oneNode("3"), pods[:2]...)
 		s := &server{onBind: c.bindAsked}
 		c.run(s)
-		reserves, _, _ := s.asked()
-		assert.Empty(t, reserves)
+		assert.Empty(t, s.reserves)
 
 		c.create(pods[2])
 		assert.Equal(t, map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"}, c.bound())
@@ -46,16 +45,15 @@ func TestGrantedGangIsBoundThroughTheServer(t *testing.T) {
 		c.run(s)
 		assert.Equal(t, map[string]string{"g-0": "n", "g-1": "n"}, c.bound())
 
-		reserves, unreserves, binds := s.asked()
-		require.Len(t, reserves, 1)
-		assert.Equal(t, testScheduler, reserves[0].SchedulerName)
-		assert.Equal(t, []string{"g-0", "g-1"}, names(reserves[0].Pods))
-		assert.Equal(t, []string{"n", "n"}, reserves[0].Nodes)
-		assert.NotEmpty(t, reserves[0].RequestID)
-		assert.Positive(t, reserves[0].TTLSeconds)
-		assert.Empty(t, unreserves)
-		require.Len(t, binds, 2)
-		assert.EqualValues(t, "uid-g-0", binds[0].PodUID)
+		require.Len(t, s.reserves, 1)
+		assert.Equal(t, testScheduler, s.reserves[0].SchedulerName)
+		assert.Equal(t, []string{"g-0", "g-1"}, names(s.reserves[0].Pods))
+		assert.Equal(t, []string{"n", "n"}, s.reserves[0].Nodes)
+		assert.NotEmpty(t, s.reserves[0].RequestID)
+		assert.Positive(t, s.reserves[0].TTLSeconds)
+		assert.Empty(t, s.unreserves)
+		require.Len(t, s.binds, 2)
+		assert.EqualValues(t, "uid-g-0", s.binds[0].PodUID)
 		for _, action := range c.client.Actions() {
 			assert.NotEqual(t, "binding", action.GetSubresource(), "the server binds, not the scheduler")
 		}
@@ -107,10 +105,9 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 				}
 				c.run(s)
 				assert.Equal(t, test.want, c.bound())
-				reserves, _, _ := s.asked()
-				require.Len(t, reserves, 2)
-				assert.Equal(t, []string{"a", "a"}, reserves[0].Nodes)
-				assert.NotEqual(t, reserves[0].RequestID, reserves[1].RequestID, "another plan is another request")
+				require.Len(t, s.reserves, 2)
+				assert.Equal(t, []string{"a", "a"}, s.reserves[0].Nodes)
+				assert.NotEqual(t, s.reserves[0].RequestID, s.reserves[1].RequestID, "another plan is another request")
 			})
 		})
 	}
@@ -125,8 +122,7 @@ func TestRefusedGangIsNotBoundInParts(t *testing.T) {
 			})
 		}}
 		c.run(s)
-		reserves, _, _ := s.asked()
-		assert.Greater(t, len(reserves), 2, "it looks again after a while, for capacity that no event announces")
+		assert.Greater(t, len(s.reserves), 2, "it looks again after a while, for capacity that no event announces")
 		assert.Empty(t, c.bound())
 	})
 }
@@ -172,9 +168,8 @@ func TestCapacityLeftFromBeforeIsUsed(t *testing.T) {
 				}
 				c.run(s)
 				assert.Equal(t, tc.want, c.bound())
-				_, unreserves, _ := s.asked()
 				var given []string
-				for _, u := range unreserves {
+				for _, u := range s.unreserves {
 					given = append(given, u.Nodes...)
 				}
 				assert.Equal(t, tc.unreserved, given)
@@ -195,9 +190,8 @@ func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 			return &reserver.Answer{Revision: 1}
 		}}
 		c.run(s)
-		_, unreserves, binds := s.asked()
-		assert.Equal(t, []string{"g-0", "g-1"}, names(unreserves[0].Pods), "all of the capacity is given back")
-		assert.Empty(t, binds)
+		assert.Equal(t, []string{"g-0", "g-1"}, names(s.unreserves[0].Pods), "all of the capacity is given back")
+		assert.Empty(t, s.binds)
 		assert.Empty(t, c.bound())
 	})
 }
@@ -214,11 +208,10 @@ func TestBindFailsHalfWay(t *testing.T) {
 		c.run(s)
 		assert.Equal(t, map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"}, c.bound())
 
-		reserves, unreserves, _ := s.asked()
-		require.Len(t, unreserves, 1)
-		assert.Equal(t, []string{"g-1", "g-2"}, names(unreserves[0].Pods), "what is not bound is given back")
-		require.Len(t, reserves, 2)
-		assert.Equal(t, []string{"g-1", "g-2"}, names(reserves[1].Pods), "what is bound is not planned again")
+		require.Len(t, s.unreserves, 1)
+		assert.Equal(t, []string{"g-1", "g-2"}, names(s.unreserves[0].Pods), "what is not bound is given back")
+		require.Len(t, s.reserves, 2)
+		assert.Equal(t, []string{"g-1", "g-2"}, names(s.reserves[1].Pods), "what is bound is not planned again")
 	})
 }
 
@@ -260,9 +253,8 @@ func TestPodThatShowsItsNodeMeanwhile(t *testing.T) {
 	result, err := scheduler.attempt(t.Context(), "default/g")
 	require.NoError(t, err)
 	assert.Equal(t, placed, result)
-	_, _, binds := s.asked()
-	require.Len(t, binds, 1)
-	assert.Equal(t, "g-1", binds[0].PodName, "what is bound is not planned again")
+	require.Len(t, s.binds, 1)
+	assert.Equal(t, "g-1", s.binds[0].PodName, "what is bound is not planned again")
 
 	scheduler.assume(pods[0].UID, "n")
 	v, err := scheduler.view(scheduler.knownNodes())

@@ -55,22 +55,15 @@ type World struct {
 	Logs           *logtest.Hook
 	// NoKind: the cluster does not know the kind Reservation.
 	NoKind bool
-	// Undecided, if not nil, returns why nothing can be decided, or "".
+	// Undecided returns why nothing can be decided, or "", as at first.
 	Undecided func() string
 	// Policy is the one in force, at first the default.
 	Policy *policy.Store
 }
 
-func (w *World) undecided() string {
-	if w.Undecided == nil {
-		return ""
-	}
-	return w.Undecided()
-}
-
 // gated is the ledger behind its gates.
 func (w *World) gated() *gates.GatedLedger {
-	return gates.NewGatedLedger(w.Ledger, w.Clock, gates.New(w.Policy), w.undecided)
+	return gates.NewGatedLedger(w.Ledger, w.Clock, gates.New(w.Policy), func() string { return w.Undecided() })
 }
 
 const bindTimeout = 8 * time.Second
@@ -86,6 +79,7 @@ func NewWorld(l *ledger.Ledger) *World {
 		Matcher: &placement.Matcher{},
 		Metrics: metrics.New(), Policy: policy.NewStore(policy.Default(), TTL),
 		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
+		Undecided: func() string { return "" },
 	}
 	w.Question = &placement.Builder{
 		Reader: cluster.Reader{Table: l.Table(), Gangs: ownGangs()}, Matcher: w.Matcher,

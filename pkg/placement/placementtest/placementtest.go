@@ -19,8 +19,12 @@ func NewBuilder(l *ledger.Ledger) *placement.Builder {
 
 // Nodes adds nodes with so much CPU and capacity for 110 pods to a ledger.
 func Nodes(l *ledger.Ledger, milliCPU int64, names ...string) {
+	nodes(l, milliCPU, nil, names)
+}
+
+func nodes(l *ledger.Ledger, milliCPU int64, dra []resources.Column, names []string) {
 	for _, name := range names {
-		l.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
+		l.ObserveNode(ledger.NodeObservation{Name: name, DRA: dra, Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 110},
 		}})
 	}
@@ -29,11 +33,7 @@ func Nodes(l *ledger.Ledger, milliCPU int64, names ...string) {
 // DRA adds nodes with so much CPU that offer none of a resource by count and have devices of DRA for it.
 func DRA(l *ledger.Ledger, milliCPU int64, resource string, names ...string) {
 	column, _ := l.Table().Offer(v1.ResourceName(resource))
-	for _, name := range names {
-		l.ObserveNode(ledger.NodeObservation{Name: name, DRA: []resources.Column{column}, Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 110},
-		}})
-	}
+	nodes(l, milliCPU, []resources.Column{column}, names)
 }
 
 // Plain returns nodes without labels and taints.

@@ -2,7 +2,6 @@
 package authtest
 
 import (
-	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,13 +22,9 @@ func Checks(may func(caller string, right *Right) bool) *auth.Checks {
 		review.Status.Allowed = may(review.Spec.User, review.Spec.ResourceAttributes)
 		return true, review, nil
 	})
-	return auth.NewChecks(client, silent())
+	log, _ := logtest.NewNullLogger()
+	return auth.NewChecks(client, log)
 }
 
 // All returns Checks by which everybody may do everything.
 func All() *auth.Checks { return Checks(func(string, *Right) bool { return true }) }
-
-func silent() logrus.FieldLogger {
-	log, _ := logtest.NewNullLogger()
-	return log
-}

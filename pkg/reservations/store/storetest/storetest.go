@@ -56,7 +56,7 @@ type Server struct {
 	// Release is the error of ReleaseSlots.
 	Release error
 	// Writes counts the requests that were carried out, the others those that came.
-	Writes, CreateCount, GetCount, DeleteCount, PatchCount int
+	Writes, CreateCount, GetCount, DeleteCount, patchCount int
 }
 
 // New returns a Server whose controller releases slots in a ledger.
@@ -242,7 +242,7 @@ func (s *Server) patch(ctx context.Context, key types.NamespacedName, body []byt
 		return nil, err
 	}
 	var stored *v1alpha1.Reservation
-	err := s.carryOut(ctx, s.next(&s.Patches, &s.PatchCount), func() error {
+	err := s.carryOut(ctx, s.next(&s.Patches, &s.patchCount), func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		object, err := s.find(key, &metav1.Preconditions{UID: &change.Metadata.UID})
