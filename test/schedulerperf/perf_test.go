@@ -14,7 +14,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -114,7 +113,8 @@ func TestMain(m *testing.M) {
 // BenchmarkSchedulerPerf prints the throughput of every case in every arm: medians of the rounds, and of the ratios
 // within a round. The arms take turns, so that what else the machine does meets all of them alike.
 func BenchmarkSchedulerPerf(b *testing.B) {
-	kubernetes := strings.TrimSpace(run(b, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
+	folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+	must(b, err)
 	repository, err := filepath.Abs(root)
 	must(b, err)
 	table, err := filepath.Abs(*path)
@@ -136,7 +136,7 @@ func BenchmarkSchedulerPerf(b *testing.B) {
 				r := &runner{arm: a, repository: repository, results: b.TempDir()}
 				rate := 0.0
 				b.Run(fmt.Sprintf("%s/%s/%d", c.name, a.name, round), func(b *testing.B) {
-					b.Chdir(filepath.Join(kubernetes, "test", "integration", "scheduler_perf", c.dir))
+					b.Chdir(filepath.Join(strings.TrimSpace(string(folder)), "test", "integration", "scheduler_perf", c.dir))
 					rate, floor = r.measure(b, c)
 				})
 				if rate == 0 {
@@ -269,23 +269,16 @@ func (r *runner) prepare(tCtx ktesting.TContext) error {
 
 func awaitReady(tCtx ktesting.TContext, url string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
-	var why string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && tCtx.Err() == nil; {
 		if answer, err := client.Get(url); err == nil {
-			body, _ := io.ReadAll(answer.Body)
 			_ = answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {
 				return nil
 			}
-			why = string(body)
 		}
-		select {
-		case <-tCtx.Done():
-			return tCtx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
+		time.Sleep(100 * time.Millisecond)
 	}
-	return fmt.Errorf("%s was not ready within a minute: %s", url, why)
+	return fmt.Errorf("%s was not ready within a minute", url)
 }
 
 // throughput reads what the benchmark wrote.
@@ -352,12 +345,6 @@ func freePort(b *testing.B) int {
 	must(b, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-func run(b *testing.B, name string, args ...string) string {
-	out, err := exec.Command(name, args...).Output()
-	must(b, err)
-	return string(out)
 }
 
 func must(b *testing.B, err error) {
