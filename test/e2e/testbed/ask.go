@@ -7,9 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"net/http"
+	"strings"
+	"testing"
 
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
@@ -166,8 +174,107 @@ func (c Caller) Filter(ctx context.Context, pod *corev1.Pod, nodes ...string) (m
 	return reasons, err
 }
 
+// Host is the address in a URL.
+func Host(url string) string {
+	_, address, _ := strings.Cut(url, "://")
+	address, _, _ = strings.Cut(address, "/")
+	return address
+}
+
 // Metric adds up the series of a metric that carry the labels given as name, value, name, value.
 func (c Caller) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
 	families, err := c.Metrics(ctx)
 	return families.Sum(name, labels...), err
+}
+
+// Families are the metrics of a server at one moment, by name.
+type Families map[string]*dto.MetricFamily
+
+// Metrics reads the metrics of a server.
+func (c Caller) Metrics(ctx context.Context) (Families, error) {
+	reply, err := c.Send(ctx, http.MethodGet, MetricsPath, nil)
+	if err == nil && reply.Status != http.StatusOK {
+		err = fmt.Errorf("%s: status %d", MetricsPath, reply.Status)
+	}
+	if err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(bytes.NewReader(reply.Body))
+}
+
+// Sum adds up the series of a metric that carry the labels given as name, value, name, value. It is 0 where
+// there are none.
+func (f Families) Sum(name string, labels ...string) float64 {
+	sum := 0.0
+	for _, m := range f[name].GetMetric() {
+		if !carries(m, labels) {
+			continue
+		}
+		switch f[name].GetType() {
+		case dto.MetricType_COUNTER:
+			sum += m.GetCounter().GetValue()
+		case dto.MetricType_GAUGE:
+			sum += m.GetGauge().GetValue()
+		case dto.MetricType_HISTOGRAM:
+			sum += float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func carries(m *dto.Metric, labels []string) bool {
+	for i := 0; i < len(labels); i += 2 {
+		found := false
+		for _, pair := range m.GetLabel() {
+			found = found || pair.GetName() == labels[i] && pair.GetValue() == labels[i+1]
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// AwaitRefusal waits until the server tells of a refusal that matches a query of /v1/refusals, and returns the latest
+// one.
+func (c *Cluster) AwaitRefusal(query string) (latest reserver.Refusal) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		var answer reserver.RefusalsAnswer
+		require.NoError(t, c.Ledger.Get(c.T.Context(), "/v1/refusals?limit=1&"+query, &answer))
+		if assert.Len(t, answer.Refusals, 1, query) {
+			latest = answer.Refusals[0]
+		}
+	})
+	return latest
+}
+
+// Changes follows the ledger of a server from now on, until ctx ends. What it returns is to be ranged over at once, or
+// changes are read late.
+func Changes(ctx context.Context, t testing.TB, url string) iter.Seq[reserver.WatchChange] {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+WatchPath, http.NoBody)
+	require.NoError(t, err)
+	response, err := Streaming.Do(request)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = response.Body.Close() })
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	lines := json.NewDecoder(response.Body)
+	next := func() (batch reserver.WatchBatch, ok bool) { return batch, lines.Decode(&batch) == nil }
+	for {
+		if batch, ok := next(); !ok || batch.CaughtUp {
+			require.True(t, ok, "the watch has ended")
+			break
+		}
+	}
+	return func(yield func(reserver.WatchChange) bool) {
+		for batch, ok := next(); ok; batch, ok = next() {
+			for _, change := range batch.Changes {
+				if !yield(change) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,17 @@ func (c *Cluster) StartServer(o clusterload.ServerOptions) {
 	c.Ledger = c.Server.Caller
 }
 
+// StartAsked starts the server, and has the API server ask it about pods and bindings.
+func (c *Cluster) StartAsked(o clusterload.ServerOptions) *clusterload.Webhook {
+	c.T.Helper()
+	webhook, err := clusterload.NewWebhook(c.ControlPlane)
+	require.NoError(c.T, err)
+	o.Args = slices.Concat(webhook.Args, o.Args)
+	c.StartServer(o)
+	require.NoError(c.T, webhook.Install(c.T.Context(), c.ControlPlane, nil))
+	return webhook
+}
+
 // StartKubeScheduler starts a kube-scheduler with a file of scheduler-config/, in front of the ledger or,
 // without one, on its own. edits are texts of the file, each with what is put in its place.
 func (c *Cluster) StartKubeScheduler(name, file string, edits ...string) {
@@ -121,25 +133,35 @@ func (c *Cluster) DocumentedTLS(server, user string) (url string) {
 	require.NoError(c.T, err)
 	serving, err := tls.LoadX509KeyPair(certFile, keyFile)
 	require.NoError(c.T, err)
-	certificate, key, err := c.ClientCertificate(time.Hour, user)
-	require.NoError(c.T, err)
-	asking, err := tls.X509KeyPair(certificate, key)
-	require.NoError(c.T, err)
-	ca, err := os.ReadFile(c.CAFile())
-	require.NoError(c.T, err)
-	trusted := x509.NewCertPool()
-	require.True(c.T, trusted.AppendCertsFromPEM(ca))
+	asks := c.ClientTLS(user)
 	return openapi.TLSProxy(c.T, server,
 		&tls.Config{
 			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{serving},
-			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusted,
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: asks.RootCAs,
 			VerifyConnection: func(with tls.ConnectionState) error {
 				if shown := with.PeerCertificates[0].Subject.CommonName; shown != user {
 					return fmt.Errorf("this is for %s, and not for %s", user, shown)
 				}
 				return nil
 			},
-		}, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{asking}, RootCAs: trusted})
+		}, asks)
+}
+
+// ClientTLS is how a user speaks TLS, with a certificate of the cluster's authority; "" is somebody without one.
+func (c *Cluster) ClientTLS(user string, groups ...string) *tls.Config {
+	c.T.Helper()
+	ca, err := os.ReadFile(c.CAFile())
+	require.NoError(c.T, err)
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	require.True(c.T, config.RootCAs.AppendCertsFromPEM(ca))
+	if user != "" {
+		certificate, key, err := c.ClientCertificate(time.Hour, user, groups...)
+		require.NoError(c.T, err)
+		pair, err := tls.X509KeyPair(certificate, key)
+		require.NoError(c.T, err)
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config
 }
 
 // AddNodes creates nodes, of 4 CPUs and 16 GiB unless the template says otherwise.
@@ -284,20 +306,6 @@ func (c *Cluster) Allocations() reserver.AllocationsAnswer {
 	allocations, err := c.Ledger.Allocations(c.T.Context())
 	require.NoError(c.T, err)
 	return allocations
-}
-
-// Kept are the slots in the server's memory.
-func (c *Cluster) Kept() []reserver.Slot {
-	c.T.Helper()
-	answer, err := c.Ledger.Reservations(c.T.Context())
-	require.NoError(c.T, err)
-	kept := []reserver.Slot{}
-	for _, r := range answer.Reservations {
-		if !r.Durable {
-			kept = append(kept, r.Slots...)
-		}
-	}
-	return kept
 }
 
 // Held lists the slots that the server keeps, as namespace/name/slot@node.

@@ -5,11 +5,8 @@ What a test makes of the answers is its own.
 
   - cluster.go  Cluster: a control plane in the hands of one test, with a server and what judges it
   - pods.go     creates, binds and awaits pods; objects.go does so with our kinds, and reads Events
-  - load.go     a random load on a server that is killed again and again
-  - service.go  one address for several servers, as a Service of Kubernetes is
   - testbed.go  the server's process, and programs and files of the repository
-  - ask.go      questions to a server; the paths are written here
-  - metric.go   reads the server's metrics
+  - ask.go      questions to a server, its metrics, refusals and changes; the paths are written here
 
 Verdicts still come from the API server (see package e2e): nothing here decides what is right.
 */

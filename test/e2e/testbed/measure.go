@@ -2,8 +2,10 @@ package testbed
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -13,6 +15,12 @@ type problems []string
 
 // Errorf is what assertions call.
 func (p *problems) Errorf(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
+
+// Quantile is the time that so many of 100 took no longer than.
+func Quantile(times []time.Duration, percent int) time.Duration {
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
 
 // Measure passes when one of so many tries finds nothing wrong. It is for what is measured in time, on a machine that
 // others use, too: what is too slow is so each time. What has to hold always is no matter of it.

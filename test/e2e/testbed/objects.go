@@ -48,20 +48,14 @@ func (c *Cluster) ApplyFile(path ...string) (remove func()) {
 	return c.Apply(string(content))
 }
 
-// ServerConfig has the rights of a server, as manifests/base/rbac.yaml has them.
-func (c *Cluster) ServerConfig() *rest.Config {
+// AsServer reaches objects as a server does, with the rights that manifests/base/rbac.yaml has.
+func (c *Cluster) AsServer() dynamic.Interface {
 	c.T.Helper()
 	kubeconfig, err := clusterload.ServerKubeconfig(c.T.Context(), c.ControlPlane)
 	require.NoError(c.T, err)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	require.NoError(c.T, err)
-	return config
-}
-
-// AsServer reaches objects as a server does.
-func (c *Cluster) AsServer() dynamic.Interface {
-	c.T.Helper()
-	server, err := dynamic.NewForConfig(c.ServerConfig())
+	server, err := dynamic.NewForConfig(config)
 	require.NoError(c.T, err)
 	return server
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
 const (
@@ -70,6 +72,18 @@ func Pairs(pairs ...string) map[string]string {
 		m[pairs[i]] = pairs[i+1]
 	}
 	return m
+}
+
+// Token makes a ServiceAccount in the test's namespace, and returns a token of it.
+func (c *Cluster) Token(account string) string {
+	c.T.Helper()
+	accounts := c.Client().CoreV1().ServiceAccounts(c.Namespace)
+	_, err := accounts.Create(c.T.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}},
+		metav1.CreateOptions{})
+	require.NoError(c.T, err)
+	token, err := accounts.CreateToken(c.T.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+	return token.Status.Token
 }
 
 // Create creates pods in the test's namespace and returns them as the API server has them, in the same order.
@@ -139,6 +153,13 @@ func (c *Cluster) Delete(names ...string) {
 		require.NoError(c.T, c.Client().CoreV1().Pods(c.Namespace).Delete(c.T.Context(), name, metav1.DeleteOptions{}))
 		c.Eventually(func(t *assert.CollectT) { assert.Nil(t, c.FindPod(name)) })
 	}
+}
+
+// Clear deletes all pods of the test's namespace, and waits until the server has noticed.
+func (c *Cluster) Clear() {
+	c.T.Helper()
+	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), c.Namespace))
+	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
 }
 
 // BindDirectly binds a pod as a scheduler does that has never heard of GlobalReserve.

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,6 +79,57 @@ func Program(t testing.TB, example string) string {
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	return program
+}
+
+// Shell runs commands in a folder as an administrator of the cluster does, with folders before the PATH, and returns
+// what they print.
+func (c *Cluster) Shell(folder, commands string, path ...string) (printed string, err error) {
+	c.T.Helper()
+	kubeconfig, err := c.AdminKubeconfig()
+	require.NoError(c.T, err)
+	ctx, cancel := context.WithTimeout(c.T.Context(), Soon)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
+	path = append(path, c.BinDir(), os.Getenv("PATH"))
+	shell.Dir, shell.Env = folder, append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+folder,
+		"PATH="+strings.Join(path, string(os.PathListSeparator)))
+	output, err := shell.CombinedOutput()
+	return string(output), err
+}
+
+// Browser is the browser that web/e2e drives, or why there is none.
+func Browser() (path, missing string) {
+	if _, err := exec.LookPath("node"); err != nil {
+		return "", "there is no node"
+	}
+	root, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return "", err.Error()
+	}
+	if _, err := os.Stat(filepath.Join(root, "web", "node_modules", "playwright-core")); err != nil {
+		return "", "web/node_modules is not there; run make web-tools"
+	}
+	for _, name := range []string{os.Getenv("BROWSER"), "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, ""
+		}
+	}
+	return "", "there is no chromium"
+}
+
+// Policy writes a policy with these rules, and returns its file.
+func Policy(t testing.TB, rules string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "policy.yaml")
+	ChangePolicy(t, file, rules)
+	return file
+}
+
+// ChangePolicy writes a policy with other rules in its place.
+func ChangePolicy(t testing.TB, file, rules string) {
+	t.Helper()
+	const head = "apiVersion: config.globalreserve.io/v1alpha1\nkind: GlobalReservePolicy\n"
+	require.NoError(t, os.WriteFile(file, []byte(head+rules), 0o600))
 }
 
 // Tail returns the last lines of a file, or why it cannot be read.
