@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -181,4 +183,65 @@ func requireSwitch(t *testing.T, url string) {
 	require.NoError(t, err)
 	defer response.Body.Close()
 	assert.Equal(t, http.StatusForbidden, response.StatusCode, "by another name")
+}
+
+// requirePage has a browser look at the page, flip its switches and see overcommit rise and go. Where there is none, it
+// says so in one line.
+func requirePage(t *testing.T, url string) {
+	t.Helper()
+	browser, missing := testbed.Browser()
+	if missing != "" {
+		t.Log("LEFT OUT: no browser looks at the demo's page: " + missing)
+		return
+	}
+	look := exec.CommandContext(t.Context(), "node", "e2e/demo.mjs", url)
+	look.Dir, look.Env = testbed.File(t, "web"), append(os.Environ(), "BROWSER="+browser)
+	output, err := look.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+}
+
+// said returns what the only command that begins so has said.
+func said(t *testing.T, all map[string]string, command string) string {
+	t.Helper()
+	var found []string
+	for typed, answer := range all {
+		if strings.HasPrefix(typed, command) {
+			found = append(found, answer)
+		}
+	}
+	require.Len(t, found, 1, "commands that begin with %q", command)
+	return found[0]
+}
+
+// TestCluster starts `make cluster`, does what it says and what the documents say, and has it cleared away.
+func TestCluster(t *testing.T) {
+	policy := testbed.Policy(t, "namespaces: {limited: {maxSlots: 2}}\n")
+	p := start(t, "cluster", "--nodes=3", "--cpus=4", "--policy-file="+policy)
+	answers := p.typeIn(append(p.commands(), "  kubectl create namespace limited",
+		"  ! kubectl reserve create three -n limited --cpu 1m --replicas 3 --wait=10s --ledger-url $URL"))
+	for command, want := range map[string]string{
+		"kubectl get nodes":      "node-2",
+		"kubectl rollout status": "successfully rolled out",
+		"kubectl run mine":       "pod/mine created",
+		"curl -sS $URL/v1/alloc": `"Pod":"mine"`,
+		"kubectl wait":           "condition met",
+		"kubectl reserve create": "kept available on",
+		"kubectl get rsv":        "0/2",
+		"! kubectl reserve":      "namespaces.maxSlots",
+		"kubectl reserve nodes":  "#",
+		`curl -sS -H 'Content-Type: application/json' -d "{\"Sch`: `"FailedPods":[],"Error":""`,
+		`curl -sS -H 'Content-Type: application/json' -d "{\"Pod`: `"Error":""`,
+	} {
+		assert.Contains(t, said(t, answers, command), want, command)
+	}
+	printed := p.text()
+	for _, want := range []string{
+		"default-scheduler, second-scheduler and gang-scheduler", "my-scheduler", "filterVerb: filter", "/reserve",
+		"/openapi.yaml",
+		"export KUBECONFIG=", "page        http://",
+	} {
+		assert.Contains(t, printed, want)
+	}
+	p.runDocuments(t)
+	p.interrupt()
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // soon is how long the page may take for what has to come.
@@ -27,37 +28,11 @@ var soon = controlplane.Patience
 var shared = controlplane.Shared{Prepare: crd.Prepare}
 
 func TestMain(m *testing.M) {
-	if why := cannotDrive(); why != "" {
-		fmt.Println("test/e2e/ui: LEFT OUT, the page is not looked at with a browser: " + why)
+	if _, missing := testbed.Browser(); missing != "" {
+		fmt.Println("test/e2e/ui: LEFT OUT, the page is not looked at with a browser: " + missing)
 		os.Exit(0)
 	}
 	os.Exit(controlplane.Run(m, &shared))
-}
-
-// browserPath is where the browser is, "" where there is none.
-func browserPath() string {
-	for _, name := range []string{os.Getenv("BROWSER"), "chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	return ""
-}
-
-func webFolder() string { return filepath.Join("..", "..", "..", "web") }
-
-// cannotDrive says what is missing to drive a browser.
-func cannotDrive() string {
-	if _, err := exec.LookPath("node"); err != nil {
-		return "there is no node"
-	}
-	if browserPath() == "" {
-		return "there is no chromium"
-	}
-	if _, err := os.Stat(filepath.Join(webFolder(), "node_modules", "playwright-core")); err != nil {
-		return "web/node_modules is not there; run make web-tools"
-	}
-	return ""
 }
 
 // browser is one page of a browser of its own.
@@ -70,8 +45,9 @@ type browser struct {
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	driver := exec.Command("node", "e2e/driver.mjs") // it ends with its input
-	driver.Dir, driver.Stderr = webFolder(), os.Stderr
-	driver.Env = append(os.Environ(), "BROWSER="+browserPath())
+	path, _ := testbed.Browser()
+	driver.Dir, driver.Stderr = testbed.File(t, "web"), os.Stderr
+	driver.Env = append(os.Environ(), "BROWSER="+path)
 	in, err := driver.StdinPipe()
 	require.NoError(t, err)
 	out, err := driver.StdoutPipe()

@@ -33,8 +33,7 @@ const (
 type cluster struct {
 	testbed.Cluster
 	nodes         []string
-	page, guarded string // URLs
-	slow          *cutter
+	page, guarded *documented
 	browser       *browser
 }
 
@@ -51,8 +50,8 @@ func newCluster(t *testing.T) *cluster {
 	testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{
 		Name: "follower", Args: []string{fmt.Sprintf("--ui-address=0.0.0.0:%d", ports[1]), "--allow-insecure-http"},
 	})
-	c.slow = newCutter(t, testbed.Host(documented(t, fmt.Sprintf("http://127.0.0.1:%d", ports[0]))))
-	c.page, c.guarded = "http://"+c.slow.Address(), documented(t, fmt.Sprintf("http://127.0.0.1:%d", ports[1]))
+	c.page = newDocumented(t, fmt.Sprintf("http://127.0.0.1:%d", ports[0]))
+	c.guarded = newDocumented(t, fmt.Sprintf("http://127.0.0.1:%d", ports[1]))
 	return c
 }
 
@@ -73,7 +72,7 @@ func (c *cluster) in(t *testing.T) *cluster {
 func TestLive(t *testing.T) {
 	c := newCluster(t)
 	c.browser = startBrowser(t)
-	c.browser.open(c.page)
+	c.browser.open(c.page.URL)
 	c.browser.wait(soon, "globalreserve.account.value?.nodes.size === %d", raceNodes)
 	for _, test := range []struct {
 		name string
@@ -176,7 +175,7 @@ func (c *cluster) sameAsServer() {
 
 // waiting: the row of a pod that waits says what kubectl reserve explain says.
 func waiting(c *cluster) {
-	c.browser.open(c.page + "/#/waiting")
+	c.browser.open(c.page.URL + "/#/waiting")
 	c.browser.wait(soon, "document.querySelectorAll('[data-pod]').length > 0")
 	plugin := testbed.File(c.T, "bin", "kubectl-reserve")
 	var pod, row string
@@ -228,14 +227,14 @@ func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // conflicts: who was refused, and a pod that was bound without asking.
 func conflicts(c *cluster) {
-	c.browser.open(c.page + "/#/map")
+	c.browser.open(c.page.URL + "/#/map")
 	c.browser.click("input[type=checkbox]")
 	c.CreatePod("bypasses", testbed.Nobody, "3500m", func(pod *corev1.Pod) { pod.Spec.NodeName = c.nodes[0] })
 	c.browser.shows("1 node overcommitted, by ")
 	c.browser.wait(soon, "(%s)[%q] > 0", pixels(c.nodes[0]), "211,33,45")
 	c.browser.fine("map by pool")
 	c.browser.picture("map")
-	c.browser.open(c.page + "/#/conflicts")
+	c.browser.open(c.page.URL + "/#/conflicts")
 	c.browser.shows("Who was refused, by who holds most")
 	c.browser.shows("1 pod bound without asking")
 	c.browser.wait(soon, "document.querySelectorAll('.uplot canvas').length === 1")
@@ -245,14 +244,14 @@ func conflicts(c *cluster) {
 
 // node: all about one node, as it changes.
 func node(c *cluster) {
-	c.browser.open(c.page + "/#/node/" + c.nodes[0])
+	c.browser.open(c.page.URL + "/#/node/" + c.nodes[0])
 	const listed = "[...document.querySelectorAll('th')].some(t => t.innerText === 'default/bypasses')"
 	c.browser.wait(soon, listed)
 	c.Delete("bypasses")
 	c.browser.wait(soon, "!"+listed)
 	c.browser.shows("pod default/bypasses is gone")
 	c.browser.fine("node")
-	c.browser.open(c.page + "/#/node/" + c.nodes[1])
+	c.browser.open(c.page.URL + "/#/node/" + c.nodes[1])
 	c.browser.shows("Node " + c.nodes[1])
 	c.CreateDevice("card", c.nodes[1], "H100")
 	c.browser.shows("-scheduler\tBound\t")
@@ -269,7 +268,7 @@ func node(c *cluster) {
 func reservations(c *cluster) {
 	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), testbed.Namespace))
 	c.browser.open("about:blank")
-	c.browser.open(c.page + "/#/reservations") // anew: what was there before has its beginning all the same
+	c.browser.open(c.page.URL + "/#/reservations") // anew: what was there before has its beginning all the same
 	c.row("default/kept/a", "unused")
 	c.CreateReservation("short",
 		fmt.Sprintf(`{ttl: 30s, consumers: {index: nobody}, slots: [{name: a, nodeName: %s, requests: {cpu: 1}}]}`,
@@ -319,16 +318,16 @@ func (c *cluster) row(slot, text string) {
 // lostConnection: what happens while the connection is lost is told later, without a new snapshot, and all numbers are
 // right.
 func lostConnection(c *cluster) {
-	c.browser.open(c.page + "/#/map")
+	c.browser.open(c.page.URL + "/#/map")
 	c.browser.do(command{Do: "eval", Script: "window.before = globalreserve.account.value, true"}, nil)
-	c.slow.cut()
+	c.page.cut()
 	c.browser.shows("connection lost")
 	for i := range 8 {
 		c.CreatePod(fmt.Sprintf("meanwhile-%d", i), testbed.Nobody, "250m",
 			func(pod *corev1.Pod) { pod.Spec.NodeName = c.nodes[i] })
 	}
 	c.Delete("user")
-	c.slow.mend()
+	c.page.mend()
 	c.browser.shows("live")
 	c.sameAsServer()
 	var same bool
@@ -345,7 +344,7 @@ func lostConnection(c *cluster) {
 
 // keyboard: a node can be found, and opened, without a mouse.
 func keyboard(c *cluster) {
-	c.browser.open(c.page + "/#/map")
+	c.browser.open(c.page.URL + "/#/map")
 	c.browser.wait(soon, "document.querySelector('canvas')?.height > 40")
 	for _, key := range []string{"Home", "ArrowRight", "ArrowRight"} {
 		c.browser.do(command{Do: "press", Selector: "canvas", Text: key}, nil)
