@@ -3,17 +3,14 @@ package callers
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -38,7 +35,6 @@ type cluster struct {
 	testbed.Cluster
 	nodes   []string
 	servers []server
-	trusted *x509.CertPool
 }
 
 type server struct {
@@ -48,15 +44,12 @@ type server struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t)), trusted: x509.NewCertPool()}
+	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t))}
 	c.nodes = c.AddNodes(2,
 		controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
 			corev1.ResourceCPU:    resource.MustParse("64"),
 			corev1.ResourceMemory: resource.MustParse("64Gi"),
 		}})
-	ca, err := os.ReadFile(c.CAFile())
-	require.NoError(t, err)
-	require.True(t, c.trusted.AppendCertsFromPEM(ca))
 	for _, name := range []string{"leader", "follower"} {
 		webhook, err := clusterload.NewWebhook(c.ControlPlane)
 		require.NoError(t, err)
@@ -70,16 +63,22 @@ func newCluster(t *testing.T) *cluster {
 
 // grant gives a subject one of our roles, and returns when the API server knows: who asked before would be denied for a
 // while.
-func (c *cluster) grant(role string, subject rbacv1.Subject) {
+func (c *cluster) grant(role, subject string) {
 	c.T.Helper()
-	binding, err := c.Client().RbacV1().ClusterRoleBindings().Create(c.T.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects:   []rbacv1.Subject{subject},
-	}, metav1.CreateOptions{})
-	require.NoError(c.T, err)
-	require.NoError(c.T, c.AwaitRights(c.T.Context(), (*rbacv1.RoleBinding)(binding)))
+	c.Apply(fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {generateName: test-}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}
+subjects: [%s]
+`, role, subject))
 }
+
+func accountOf(name string) string {
+	return fmt.Sprintf("{kind: ServiceAccount, namespace: %s, name: %s}", testbed.Namespace, name)
+}
+
+func userOf(name string) string { return fmt.Sprintf("{kind: User, name: %s}", name) }
 
 // role makes a role.
 func (c *cluster) role(name string, rules ...rbacv1.PolicyRule) {
@@ -95,44 +94,18 @@ type caller struct {
 	token  string
 }
 
-func (c *cluster) newCaller(certificate *tls.Certificate, token string) *caller {
-	config := &tls.Config{RootCAs: c.trusted, MinVersion: tls.VersionTLS12}
-	if certificate != nil {
-		config.Certificates = []tls.Certificate{*certificate}
-	}
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+func (c *cluster) newCaller(token, user string, groups ...string) *caller {
+	transport := &http.Transport{TLSClientConfig: c.ClientTLS(user, groups...), ForceAttemptHTTP2: true}
 	c.T.Cleanup(transport.CloseIdleConnections)
 	return &caller{&http.Client{Transport: testbed.Documented(transport), Timeout: testbed.Soon}, token}
 }
 
 // withCertificate is a user with a certificate of the cluster's authority.
 func (c *cluster) withCertificate(user string, groups ...string) *caller {
-	c.T.Helper()
-	certificate, key, err := c.ClientCertificate(time.Hour, user, groups...)
-	require.NoError(c.T, err)
-	pair, err := tls.X509KeyPair(certificate, key)
-	require.NoError(c.T, err)
-	return c.newCaller(&pair, "")
+	return c.newCaller("", user, groups...)
 }
 
-func (c *cluster) withToken(account string) *caller {
-	c.T.Helper()
-	accounts := c.Client().CoreV1().ServiceAccounts(c.Namespace)
-	_, err := accounts.Create(c.T.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}},
-		metav1.CreateOptions{})
-	require.NoError(c.T, err)
-	token, err := accounts.CreateToken(c.T.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	require.NoError(c.T, err)
-	return c.newCaller(nil, token.Status.Token)
-}
-
-func accountOf(name string) rbacv1.Subject {
-	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: testbed.Namespace, Name: name}
-}
-
-func userOf(name string) rbacv1.Subject {
-	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
-}
+func (c *cluster) withToken(account string) *caller { return c.newCaller(c.Token(account), "") }
 
 // ask sends a request, and returns the status and the beginning of the answer.
 func (w *caller) ask(ctx context.Context, method, url string, question any) (status int, answer string, err error) {

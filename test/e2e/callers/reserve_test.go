@@ -3,14 +3,13 @@
 package callers
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
@@ -22,21 +21,18 @@ const owner = "owner-scheduler"
 // reserveIn lets a ServiceAccount reserve in the tests' namespace, by a Role there.
 func (c *cluster) reserveIn(account string) {
 	c.T.Helper()
-	rbac := c.Client().RbacV1()
-	rule := rbacv1.PolicyRule{
-		Verbs: []string{"reserve"}, APIGroups: []string{"globalreserve.io"},
-		Resources: []string{"reservations"},
-	}
-	_, err := rbac.Roles(c.Namespace).Create(c.T.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: account}, Rules: []rbacv1.PolicyRule{rule},
-	}, metav1.CreateOptions{})
-	require.NoError(c.T, err)
-	binding, err := rbac.RoleBindings(c.Namespace).Create(c.T.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: account}, Subjects: []rbacv1.Subject{accountOf(account)},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
-	}, metav1.CreateOptions{})
-	require.NoError(c.T, err)
-	require.NoError(c.T, c.AwaitRights(c.T.Context(), binding))
+	c.Apply(fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: %[1]s}
+rules: [{apiGroups: [globalreserve.io], resources: [reservations], verbs: [reserve]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[1]s}
+subjects: [%[2]s]
+`, account, accountOf(account)))
 }
 
 // A scheduler that may reserve in one namespace, over TLS and by its token, reserves for no pod of another scheduler

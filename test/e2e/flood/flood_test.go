@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,8 +24,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
+
+var shared = controlplane.Shared{Prepare: crd.Prepare}
+
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 
 const (
 	nodes = 5000
@@ -51,8 +55,8 @@ func TestFlood(t *testing.T) {
 	filter, err := json.Marshal(&extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names})
 	require.NoError(t, err)
 	others := []*asker{
-		{name: "filter", send: post(server.client(t, "scheduler"), server.url+testbed.FilterPath, filter)},
-		{name: "admission", send: post(server.client(t, controlplane.WebhookClient), server.admission, review(t))},
+		{name: "filter", send: post(server.client("scheduler"), server.url+testbed.FilterPath, filter)},
+		{name: "admission", send: post(server.client(controlplane.WebhookClient), server.admission, review(t))},
 		{name: "livez", send: get(http.DefaultClient, server.health+"/livez", server.liveness), late: server.lateProbes},
 		{name: "readyz", send: get(http.DefaultClient, server.health+"/readyz", server.readiness), late: server.lateProbes},
 	}
@@ -63,12 +67,13 @@ func TestFlood(t *testing.T) {
 		hostile.stop()
 		for _, o := range others {
 			t.Logf("%-9s without the flood %5d answers, 99 of 100 within %s; with it %5d within %s", o.name,
-				len(quiet[o.name]), quantile(quiet[o.name], 0.99), len(loud[o.name]), quantile(loud[o.name], 0.99))
+				len(quiet[o.name]), testbed.Quantile(quiet[o.name], 99), len(loud[o.name]),
+				testbed.Quantile(loud[o.name], 99))
 		}
 		peak := server.peak(t)
 		t.Logf("memory at most %d MiB of %d MiB; %s", peak>>20, server.memory>>20, hostile)
-		assert.Less(try, quantile(loud["filter"], 0.99), slower*quantile(quiet["filter"], 0.99)+stalled)
-		assert.Less(try, quantile(loud["admission"], 0.99), admissionWithin)
+		assert.Less(try, testbed.Quantile(loud["filter"], 99), slower*testbed.Quantile(quiet["filter"], 99)+stalled)
+		assert.Less(try, testbed.Quantile(loud["admission"], 99), admissionWithin)
 		assert.Less(t, peak, server.memory)
 		hostile.assertTried(t)
 	})
@@ -116,12 +121,6 @@ func askAll(t *testing.T, others []*asker) map[string][]time.Duration {
 		require.NotEmpty(t, times[o.name])
 	}
 	return times
-}
-
-// quantile is the time that so much of all took no longer than.
-func quantile(times []time.Duration, part float64) time.Duration {
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[min(len(sorted)-1, int(part*float64(len(sorted))))]
 }
 
 func post(client *http.Client, url string, body []byte) func(context.Context) error {

@@ -75,9 +75,9 @@ func attack(t *testing.T, s *shipped, filter []byte) *hostile {
 		t.Logf("only %d files may be open here (ulimit -n): %d idle connections instead of %d", files.Cur, room, h.idle)
 		h.idle = room
 	}
-	address := host(t, s.url)
+	address := testbed.Host(s.url)
 	// each has half of the places at most
-	watching := []*http.Client{s.client(t, "watcher"), s.client(t, "another watcher")}
+	watching := []*http.Client{s.client("watcher"), s.client("another watcher")}
 	for i := range watchers {
 		h.watch(t, s.url, watching[i%len(watching)])
 	}
@@ -86,15 +86,15 @@ func attack(t *testing.T, s *shipped, filter []byte) *hostile {
 		require.NoError(t, err)
 		context.AfterFunc(h.ctx, func() { _ = conn.Close() })
 	}
-	slow := &tls.Dialer{Config: s.as(t, "slow")}
+	slow := &tls.Dialer{Config: s.cluster.ClientTLS("slow", clients)}
 	for range slowClients {
 		h.running.Go(func() { h.sendSlowly(address, slow) })
 	}
-	greedy := s.client(t, "greedy")
+	greedy := s.client("greedy")
 	for i := range floods {
 		client, path, body := greedy, testbed.FilterPath, filter // half of them are one caller who asks for much
 		if i%2 == 1 {
-			client, path, body = s.client(t, fmt.Sprintf("flood-%d", i)), testbed.BindPath, []byte(`{"PodName": "no such pod"}`)
+			client, path, body = s.client(fmt.Sprintf("flood-%d", i)), testbed.BindPath, []byte(`{"PodName": "no such pod"}`)
 		}
 		h.running.Go(func() { h.flood(post(client, s.url+path, body)) })
 	}

@@ -3,11 +3,8 @@
 package flood
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -32,7 +27,6 @@ type shipped struct {
 	*clusterload.Server
 	cluster                *testbed.Cluster
 	url, admission, health string
-	authorities            *x509.CertPool
 	memory                 int64 // the limit, in bytes
 	liveness, readiness    time.Duration
 	lateProbes             int // one after another, that the kubelet lets pass
@@ -49,13 +43,12 @@ func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
 	require.NoError(t, err)
 	s := &shipped{
 		cluster: c, url: strings.TrimSuffix(webhook.URL, "/admission"), admission: webhook.URL,
-		health: fmt.Sprintf("http://127.0.0.1:%d", health), authorities: x509.NewCertPool(),
+		health:     fmt.Sprintf("http://127.0.0.1:%d", health),
 		memory:     container.Resources.Limits.Memory().Value(),
 		liveness:   seconds(container.LivenessProbe.TimeoutSeconds),
 		readiness:  seconds(container.ReadinessProbe.TimeoutSeconds),
 		lateProbes: int(min(container.LivenessProbe.FailureThreshold, container.ReadinessProbe.FailureThreshold)) - 1,
 	}
-	require.True(t, s.authorities.AppendCertsFromPEM(webhook.CA))
 	// What belongs to this machine is another: ports, and where files are. Those of TLS come last.
 	local := map[string]string{
 		"--bind-address": "127.0.0.1", "--health-address": fmt.Sprintf("127.0.0.1:%d", health),
@@ -77,35 +70,23 @@ func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
 	})
 	require.NoError(t, err)
 	require.NoError(t, clusterload.GrantRoles(t.Context(), c.ControlPlane))
-	binding, err := c.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: clients},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "globalreserve-admin"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: clients}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.NoError(t, c.AwaitRights(t.Context(), (*rbacv1.RoleBinding)(binding)))
+	c.Apply(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: clients}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: globalreserve-admin}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: clients}]
+`)
 	return s
 }
 
 // clients is the group of those who may ask the server.
 const clients = "clients"
 
-// as is what somebody shows to the server, and believes of it.
-func (s *shipped) as(t *testing.T, user string) *tls.Config {
-	certificate, key, err := s.cluster.ClientCertificate(time.Hour, user, clients)
-	require.NoError(t, err)
-	pair, err := tls.X509KeyPair(certificate, key)
-	require.NoError(t, err)
-	return &tls.Config{
-		Certificates: []tls.Certificate{pair}, RootCAs: s.authorities, MinVersion: tls.VersionTLS12,
-		ServerName: "127.0.0.1",
-	}
-}
-
 // client is one with a certificate for a user.
-func (s *shipped) client(t *testing.T, user string) *http.Client {
+func (s *shipped) client(user string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		TLSClientConfig: s.as(t, user), MaxIdleConnsPerHost: floods,
+		TLSClientConfig: s.cluster.ClientTLS(user, clients), MaxIdleConnsPerHost: floods,
 		DisableCompression: true,
 	}}
 }
@@ -125,11 +106,4 @@ func read(t *testing.T, object any, name string) {
 	content, err := controlplane.ReadFile("manifests", "base", name)
 	require.NoError(t, err)
 	require.NoError(t, yaml.UnmarshalStrict(content, object))
-}
-
-// host is the address of a URL.
-func host(t *testing.T, of string) string {
-	u, err := url.Parse(of)
-	require.NoError(t, err)
-	return u.Host
 }

@@ -4,7 +4,6 @@ package install
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -26,7 +25,7 @@ var block = regexp.MustCompile(`(?m)(?:^    .*\n)+`)
 // The commands of docs/install-helm.md, as they are written there, install a release, have it decide after it has
 // observed, put files onto a node, and have the API server ask it. What uninstalls it leaves the definitions.
 func TestCommands(t *testing.T) {
-	cp := controlplane.StartT(t, controlplane.Options{})
+	c := testbed.NewCluster(t, controlplane.StartT(t, controlplane.Options{}))
 	text, err := os.ReadFile(testbed.File(t, "docs", "install-helm.md"))
 	require.NoError(t, err)
 	commands := block.FindAllString(string(text), -1)
@@ -39,12 +38,15 @@ func TestCommands(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(folder, "etc", name), 0o700))
 	}
 	shell := func(commands string) string {
-		return execute(t, cp, folder, strings.ReplaceAll(commands, "/etc/", folder+"/etc/"))
+		commands = strings.ReplaceAll(commands, "/etc/", folder+"/etc/")
+		printed, err := c.Shell(folder, commands, testbed.File(t, "bin", "tools"))
+		require.NoError(t, err, "%s\n%s", commands, printed)
+		return printed
 	}
 	const upgrade = "helm upgrade globalreserve charts/globalreserve --namespace globalreserve-system --reuse-values " +
 		"--set "
 	args := func() []string {
-		deployment, err := cp.Client().AppsV1().Deployments(namespace).Get(t.Context(), "globalreserve", metav1.GetOptions{})
+		deployment, err := c.Client().AppsV1().Deployments(namespace).Get(t.Context(), "globalreserve", metav1.GetOptions{})
 		require.NoError(t, err)
 		return deployment.Spec.Template.Spec.Containers[0].Args
 	}
@@ -58,7 +60,7 @@ func TestCommands(t *testing.T) {
 	assert.Contains(t, args(), "--admission-client-names=kube-apiserver-kubelet-client")
 	ca, err := os.ReadFile(filepath.Join(folder, "ca.crt"))
 	require.NoError(t, err)
-	webhooks, err := cp.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().
+	webhooks, err := c.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().
 		Get(t.Context(), "zz-globalreserve", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, string(ca), string(webhooks.Webhooks[0].ClientConfig.CABundle))
@@ -78,24 +80,9 @@ func TestCommands(t *testing.T) {
 		Group: "apiextensions.k8s.io", Version: "v1",
 		Kind: "CustomResourceDefinition",
 	})
-	definitions, err := cp.Resource(definition, "")
+	definitions, err := c.Resource(definition, "")
 	require.NoError(t, err)
 	left, err := definitions.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Len(t, left.Items, 5)
-}
-
-// execute runs commands as the administrator of the cluster, and returns what they print.
-func execute(t *testing.T, cp *controlplane.ControlPlane, folder, commands string) string {
-	t.Helper()
-	kubeconfig, err := cp.AdminKubeconfig()
-	require.NoError(t, err)
-	shell := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
-	shell.Dir = folder
-	path := []string{testbed.File(t, "bin", "tools"), cp.BinDir(), os.Getenv("PATH")}
-	shell.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+folder, "PATH="+
-		strings.Join(path, string(os.PathListSeparator)))
-	output, err := shell.CombinedOutput()
-	require.NoError(t, err, "%s\n%s", commands, output)
-	return string(output)
 }

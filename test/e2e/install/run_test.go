@@ -5,8 +5,6 @@ package install
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -16,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -162,18 +159,7 @@ func (c *cluster) caller(t *testing.T, server *program) *caller {
 	if server.has("--port") {
 		return &caller{&http.Client{Timeout: testbed.Soon}, server.url("http", "23456")}
 	}
-	ca, err := os.ReadFile(c.CAFile())
-	require.NoError(t, err)
-	trusted := x509.NewCertPool()
-	require.True(t, trusted.AppendCertsFromPEM(ca))
-	certificate, key, err := c.ClientCertificate(time.Hour, kubeScheduler)
-	require.NoError(t, err)
-	pair, err := tls.X509KeyPair(certificate, key)
-	require.NoError(t, err)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{
-		RootCAs: trusted, Certificates: []tls.Certificate{pair},
-		MinVersion: tls.VersionTLS12,
-	}}
+	transport := &http.Transport{TLSClientConfig: c.ClientTLS(kubeScheduler)}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &caller{
 		&http.Client{Transport: testbed.Documented(transport), Timeout: testbed.Soon},
