@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -60,19 +59,12 @@ func (c *cluster) run(t *testing.T, tests map[string]func(*testing.T, *cluster))
 		t.Run(name, func(t *testing.T) {
 			inner := *c
 			inner.T = t
-			defer inner.clear()
+			defer inner.Clear()
 			test(t, &inner)
 			inner.RequireNeverOvercommitted()
 		})
 	}
 	require.Zero(t, c.bypassed(naive))
-}
-
-// clear deletes all pods and waits until the server has noticed.
-func (c *cluster) clear() {
-	c.T.Helper()
-	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), testbed.Namespace))
-	c.Eventually(func(t *assert.CollectT) { assert.Zero(t, c.allocationsIn("Bound")+c.allocationsIn("Binding")) })
 }
 
 // create creates a pod for the naive scheduler.

@@ -111,14 +111,8 @@ func (c *cluster) shell(blocks ...string) (folder string) {
 
 func (c *cluster) shellIn(folder string, blocks ...string) {
 	c.T.Helper()
-	kubeconfig, err := c.AdminKubeconfig()
-	require.NoError(c.T, err)
-	run := exec.CommandContext(c.T.Context(), "bash", "-euo", "pipefail", "-c", strings.Join(blocks, "\n"))
-	run.Dir = folder
-	run.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+c.BinDir()+string(os.PathListSeparator)+
-		os.Getenv("PATH"))
-	output, err := run.CombinedOutput()
-	require.NoError(c.T, err, "%s", output)
+	printed, err := c.Shell(folder, strings.Join(blocks, "\n"))
+	require.NoError(c.T, err, "%s", printed)
 }
 
 // requireNamed fails where the certificate in a folder is not for a name, or not of the authority beside it.

@@ -4,6 +4,7 @@ package admission
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,11 +25,7 @@ func TestFromNothing(t *testing.T) {
 	require.NoError(t, crd.Prepare(t.Context(), cp))
 	c := &cluster{Cluster: testbed.NewCluster(t, cp)}
 	c.AddNodes(2, controlplane.NodeTemplate{})
-	var err error
-	c.webhook, err = clusterload.NewWebhook(cp)
-	require.NoError(t, err)
-	c.StartServer(clusterload.ServerOptions{Args: c.webhook.Args})
-	require.NoError(t, c.webhook.Install(t.Context(), cp, nil))
+	c.webhook = c.StartAsked(clusterload.ServerOptions{})
 	claims, err := c.webhook.Validating("resourceclaims.yaml")
 	require.NoError(t, err)
 	_, err = c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().
@@ -76,4 +73,23 @@ func (c *cluster) allocationState(pod *corev1.Pod) string {
 		return a.State
 	}
 	return "none"
+}
+
+// What pods leave that were evicted for another one is kept for that one, where schedulers are not behind the extender,
+// too: it is known by the node that the pod is nominated for.
+func TestEvictionsAreForThePreemptor(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	c.CreatePriorityClass("high", 1000)
+	alone := c.Cluster
+	alone.Ledger = testbed.Caller{}
+	alone.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	alone.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
+	low := c.StartWorkload("low", 8, time.Second, func(name string) *corev1.Pod {
+		return testbed.NewPod(name, "second-scheduler", "1")
+	})
+	low.AwaitFull(4)
+	high := c.CreatePod("high", "default-scheduler", "4", func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "high" })
+	c.AwaitBound(high.Name)
+	require.Equal(t, 4, low.Evicted())
+	c.RequireNeverOvercommitted()
 }

@@ -4,7 +4,6 @@ package admission
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,15 +35,11 @@ func TestLatencyOfABinding(t *testing.T) {
 			arbitrated = append(arbitrated, c.bindings("arbitrated")-without[i])
 			require.NoError(t, c.webhook.Uninstall(t.Context(), c.ControlPlane))
 		}
-		added, least := median(arbitrated), median(allowed)
-		t.Logf("a binding takes %v; a webhook that allows everything adds %v, ours %v", median(without), least, added)
+		added, least := testbed.Quantile(arbitrated, 50), testbed.Quantile(allowed, 50)
+		t.Logf("a binding takes %v; a webhook that allows everything adds %v, ours %v", testbed.Quantile(without, 50),
+			least, added)
 		assert.LessOrEqual(try, added, max(mostAdded, 2*least))
 	})
-}
-
-func median(times []time.Duration) time.Duration {
-	slices.Sort(times)
-	return times[len(times)/2]
 }
 
 // bindings binds pods one after another, and returns how long a binding takes in the median.
@@ -56,8 +51,8 @@ func (c *cluster) bindings(name string) time.Duration {
 		require.NoError(c.T, c.BindDirectly(pod.Name, fmt.Sprintf("node-%d", i%2)))
 		took = append(took, time.Since(start))
 	}
-	c.clear() // also of the account: a node has 110 pods at most
-	return median(took)
+	c.Clear() // also of the account: a node has 110 pods at most
+	return testbed.Quantile(took, 50)
 }
 
 // allowingHook is a webhook that allows everything, and counts what it is asked.

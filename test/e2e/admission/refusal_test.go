@@ -53,7 +53,7 @@ func bindings(t *testing.T, c *cluster) {
 		require.NoError(t, bind(second, "node-1"))
 		assert.Equal(t, "node-0", c.Pod(first).Spec.NodeName)
 		assert.Equal(t, "node-1", c.Pod(second).Spec.NodeName)
-		c.clear()
+		c.Clear()
 	}
 	err := c.BindDirectly("no-such-pod", "node-0")
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)

@@ -38,10 +38,10 @@ func clusterOn(t *testing.T, plane *controlplane.Shared, args ...string) *cluste
 	return c
 }
 
-// startScheduler starts the kube-scheduler; edits are those of StartKubeScheduler.
-func (c *cluster) startScheduler(edits ...string) {
+// startScheduler starts the kube-scheduler.
+func (c *cluster) startScheduler() {
 	c.T.Helper()
-	c.StartKubeScheduler(scheduler, "default-scheduler.yaml", edits...)
+	c.StartKubeScheduler(scheduler, "default-scheduler.yaml")
 }
 
 // in returns the same cluster for a subtest with a namespace of its own.

@@ -3,8 +3,6 @@
 package deletedpods
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -74,8 +72,6 @@ spec:
 `
 
 const provisioningPolicy = `
-apiVersion: config.globalreserve.io/v1alpha1
-kind: GlobalReservePolicy
 autoscaling:
   provisioningRequests:
     className: best-effort-atomic-scale-up.autoscaling.x-k8s.io
@@ -91,9 +87,7 @@ var provisioningKind = schema.GroupVersionKind{
 // Nodes are requested once for a reservation that fits none, however often the server is killed and whether or not the
 // definition is there. What comes of it is told, and the request goes when nobody waits for it.
 func TestNodesAreRequestedOnce(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(provisioningPolicy), 0o600))
-	c := newCluster(t, "--policy-file="+file)
+	c := newCluster(t, "--policy-file="+testbed.Policy(t, provisioningPolicy))
 	c.nodes(1)
 	c.CreateReservation("large", `{ttl: 10m, slots: [
 		{name: a, requests: {cpu: 6}}, {name: b, requests: {cpu: 6}, nodeSelector: {disk: ssd}}, {name: c, requests: {cpu: 6}}]}`)

@@ -2,7 +2,6 @@ package devices
 
 import (
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,10 +52,7 @@ func newCluster(t *testing.T, s setup) *cluster {
 	c := &cluster{testbed.NewCluster(t, cp)}
 	c.AddNodes(s.nodes, controlplane.NodeTemplate{})
 	if s.admission {
-		webhook, err := clusterload.NewWebhook(cp)
-		require.NoError(t, err)
-		c.StartServer(clusterload.ServerOptions{Args: slices.Concat(s.args, webhook.Args)})
-		require.NoError(t, webhook.Install(t.Context(), cp, nil))
+		c.StartAsked(clusterload.ServerOptions{Args: s.args})
 		return c
 	}
 	c.StartServer(clusterload.ServerOptions{Args: s.args})

@@ -3,9 +3,7 @@
 package devices
 
 import (
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -67,16 +65,8 @@ func walkReadme(c *cluster) {
 	require.NoError(c.T, err)
 	commands := readmeCommands(string(text))
 	require.Greater(c.T, len(commands), 20, "the README is not understood")
-	environment := c.environment()
 	for _, step := range commands {
-		run := func() (string, error) {
-			ctx, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)
-			defer cancel()
-			process := exec.CommandContext(ctx, "bash", "-c", step.line)
-			process.Dir, process.Env = directory, environment
-			output, err := process.CombinedOutput()
-			return string(output), err
-		}
+		run := func() (string, error) { return c.Shell(directory, step.line, testbed.File(c.T, "bin")) }
 		if !looks(step.line) {
 			output, err := run()
 			c.T.Logf("$ %s\n%s", step.line, output)
@@ -103,14 +93,4 @@ func walkReadme(c *cluster) {
 func looks(line string) bool {
 	return strings.HasPrefix(line, "kubectl get ") || strings.HasPrefix(line, "kubectl reserve ") ||
 		strings.HasPrefix(line, "kubectl describe ")
-}
-
-// environment is that of somebody with a kubeconfig, and kubectl and its plugin on the PATH.
-func (c *cluster) environment() []string {
-	c.T.Helper()
-	kubeconfig, err := c.AdminKubeconfig()
-	require.NoError(c.T, err)
-	bin := testbed.File(c.T, "bin")
-	return append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+c.T.TempDir(),
-		"PATH="+strings.Join([]string{bin, c.BinDir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
 }

@@ -63,13 +63,14 @@ func measureDurable(b *testing.B, size, rounds int) {
 			reserve, create = append(reserve, took), append(create, bare)
 		}
 	}
-	ratio := float64(quantile(reserve, 50)) / float64(quantile(create, 50))
-	b.ReportMetric(float64(quantile(reserve, 50).Microseconds())/1000, "reserve-p50-ms")
-	b.ReportMetric(float64(quantile(create, 50).Microseconds())/1000, "create-p50-ms")
+	ratio := float64(testbed.Quantile(reserve, 50)) / float64(testbed.Quantile(create, 50))
+	b.ReportMetric(float64(testbed.Quantile(reserve, 50).Microseconds())/1000, "reserve-p50-ms")
+	b.ReportMetric(float64(testbed.Quantile(create, 50).Microseconds())/1000, "create-p50-ms")
 	b.ReportMetric(ratio, "x-create")
 	fmt.Printf("SUMMARY durable /reserve of %d pods: p50 %s, p99 %s; bare create of the same object: p50 %s, p99 %s; "+
 		"ratio of the medians %.2f (goal: at most 2)\n",
-		size, quantile(reserve, 50), quantile(reserve, 99), quantile(create, 50), quantile(create, 99), ratio)
+		size, testbed.Quantile(reserve, 50), testbed.Quantile(reserve, 99), testbed.Quantile(create, 50),
+		testbed.Quantile(create, 99), ratio)
 }
 
 // awaitIdle waits until no object and no slot is left of what was measured before.
@@ -79,12 +80,6 @@ func (c *cluster) awaitIdle() {
 		assert.Empty(t, c.ListReservations())
 		assert.Empty(t, c.Held())
 	})
-}
-
-// quantile returns the p-th percentile.
-func quantile(times []time.Duration, p int) time.Duration {
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
 }
 
 // BenchmarkExpiry measures filter calls while 10,000 slots expire at the same moment. The goal for
@@ -131,15 +126,15 @@ func BenchmarkExpiry(b *testing.B) {
 	}
 	watching.Wait()
 	objects := len(c.ListReservations())
-	b.ReportMetric(float64(quantile(after, 99).Microseconds())/1000, "p99-ms")
-	b.ReportMetric(float64(quantile(firstSecond, 99).Microseconds())/1000, "first-second-p99-ms")
+	b.ReportMetric(float64(testbed.Quantile(after, 99).Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(testbed.Quantile(firstSecond, 99).Microseconds())/1000, "first-second-p99-ms")
 	b.ReportMetric(float64(slices.Max(after).Microseconds())/1000, "max-ms")
 	fmt.Printf("SUMMARY filter while %d holds expire at once: %d calls, p50 %s, p99 %s, slowest %s; in the first "+
 		"second %d calls, p99 %s (before: p50 %s, p99 %s, slowest %s); holds gone %s after the deadline, %d objects left "+
 		"after 10 s (goal: p99 at most 10ms)\n",
-		gangs*size, len(after), quantile(after, 50), quantile(after, 99), slices.Max(after), len(firstSecond),
-		quantile(firstSecond, 99),
-		quantile(before, 50), quantile(before, 99), slices.Max(before), gone.Round(time.Millisecond), objects)
+		gangs*size, len(after), testbed.Quantile(after, 50), testbed.Quantile(after, 99), slices.Max(after),
+		len(firstSecond), testbed.Quantile(firstSecond, 99), testbed.Quantile(before, 50),
+		testbed.Quantile(before, 99), slices.Max(before), gone.Round(time.Millisecond), objects)
 }
 
 // alignDeadlines extends the ttl of all reservations so that they expire at the same moment, which it returns.

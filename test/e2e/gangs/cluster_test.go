@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -35,11 +34,6 @@ const shipped = policy.DefaultGangDeadline
 
 // long is a deadline that no test waits for.
 var long = 2 * testbed.Soon
-
-const policyOf = `apiVersion: config.globalreserve.io/v1alpha1
-kind: GlobalReservePolicy
-gangs: {deadline: %s}
-`
 
 // shared is the control plane of most tests, with our definitions and those of Coscheduling's PodGroups.
 var shared = controlplane.Shared{Prepare: prepare}
@@ -80,12 +74,8 @@ func newClusterOn(t *testing.T, cp *controlplane.ControlPlane, o others, nodes i
 // startServer starts the server, and has the API server ask it.
 func (c *cluster) startServer() {
 	c.T.Helper()
-	webhook, err := clusterload.NewWebhook(c.ControlPlane)
-	require.NoError(c.T, err)
-	file := filepath.Join(c.T.TempDir(), "policy.yaml")
-	require.NoError(c.T, os.WriteFile(file, fmt.Appendf(nil, policyOf, c.deadline), 0o600))
-	c.StartServer(clusterload.ServerOptions{Args: append(webhook.Args, "--policy-file="+file)})
-	require.NoError(c.T, webhook.Install(c.T.Context(), c.ControlPlane, nil))
+	policy := testbed.Policy(c.T, fmt.Sprintf("gangs: {deadline: %s}\n", c.deadline))
+	c.StartAsked(clusterload.ServerOptions{Args: []string{"--policy-file=" + policy}})
 }
 
 // startGangScheduler starts the gang scheduler.
@@ -117,13 +107,6 @@ func (c *cluster) gangPods(name string) []*corev1.Pod {
 	return testbed.NewPods(gangSize, name, c.others.scheduler, "1", func(pod *corev1.Pod) {
 		c.others.mark(pod, name, gangSize)
 	})
-}
-
-// clear deletes all pods and waits until the server has noticed.
-func (c *cluster) clear() {
-	c.T.Helper()
-	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), c.Namespace))
-	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
 }
 
 // admitted is how many bindings of the gang scheduler admission has allowed, and decided how many ended in another way.

@@ -51,7 +51,7 @@ func (c *cluster) requireRaces() {
 		assert.NotZero(c.T, whole, "%s took no part", c.others.scheduler)
 		assert.Zero(c.T, half, "gangs that are half")
 		assert.LessOrEqual(c.T, fit, 1, "gangs that wait although they would fit")
-		c.clear()
+		c.Clear()
 	}
 	assert.Positive(c.T, c.decided("refused"), "admission had nothing to refuse: this was no race")
 }

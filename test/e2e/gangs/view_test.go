@@ -3,10 +3,6 @@
 package gangs
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,32 +16,19 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// shortDeadline is a policy by which what is kept for the rest of a gang ends soon, and not before all has been looked
-// at. The server leaves the rest to its scheduler.
-const shortDeadline = `apiVersion: config.globalreserve.io/v1alpha1
-kind: GlobalReservePolicy
-gangs: {deadline: 15s, redirect: Never}
-`
-
 // views is what tells people of gangs.
 type views struct {
 	testbed.Cluster
-	kubeconfig string
 }
 
 func newViews(t *testing.T) *views {
 	t.Helper()
 	v := &views{Cluster: testbed.NewCluster(t, shared.StartT(t))}
 	v.AddNodes(2, controlplane.NodeTemplate{})
-	var err error
-	v.kubeconfig, err = v.AdminKubeconfig()
-	require.NoError(t, err)
-	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	require.NoError(t, os.WriteFile(policy, []byte(shortDeadline), 0o600))
-	webhook, err := clusterload.NewWebhook(v.ControlPlane)
-	require.NoError(t, err)
-	v.StartServer(clusterload.ServerOptions{Args: append(webhook.Args, "--policy-file="+policy)})
-	require.NoError(t, webhook.Install(t.Context(), v.ControlPlane, nil))
+	// What is kept for the rest of a gang ends soon, and not before all has been looked at. The server leaves the rest to
+	// its scheduler.
+	policy := testbed.Policy(t, "gangs: {deadline: 15s, redirect: Never}\n")
+	v.StartAsked(clusterload.ServerOptions{Args: []string{"--policy-file=" + policy}})
 	return v
 }
 
@@ -89,19 +72,15 @@ func (v *views) of(name, state string) (gang reserver.Gang) {
 // row is what kubectl reserve gangs prints of a gang, up to how long it waits.
 func (v *views) row(name string) []string {
 	v.T.Helper()
-	cmd := exec.CommandContext(v.T.Context(), testbed.File(v.T, "bin", "kubectl-reserve"), "gangs", "-n", v.Namespace,
-		"--ledger-url", v.Documented())
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+v.kubeconfig, "HOME="+v.T.TempDir())
-	var failure bytes.Buffer
-	cmd.Stderr = &failure
-	out, err := cmd.Output()
-	require.NoError(v.T, err, failure.String())
-	for line := range strings.Lines(string(out)) {
+	out, err := v.Shell(v.T.TempDir(), "kubectl-reserve gangs -n "+v.Namespace+" --ledger-url "+v.Documented(),
+		testbed.File(v.T, "bin"))
+	require.NoError(v.T, err, out)
+	for line := range strings.Lines(out) {
 		if cells := strings.Fields(line); cells[0] == name {
 			return cells[:7]
 		}
 	}
-	require.Fail(v.T, "the gang is not shown", string(out))
+	require.Fail(v.T, "the gang is not shown", out)
 	return nil
 }
 

@@ -3,16 +3,17 @@
 package limits
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -59,30 +60,6 @@ func TestAutoscalersMakeNoNodesForLimitedPods(t *testing.T) {
 	inner.AwaitBound("asked")
 	awaitReason(&inner, "not-asked", corev1.PodReasonUnschedulable, "no limit holds the pod back")
 	outer.RequireNeverOvercommitted()
-}
-
-// TestNodesThatDoNotExistYet: who sends the nodes themselves is told of one that the cluster does not have whether the
-// pod fits it, within the pod's limits. Nothing can be bound to it.
-func TestNodesThatDoNotExistYet(t *testing.T) {
-	c := newCluster(t, 1)
-	template := func(name, cpu string) corev1.Node {
-		capacity := testbed.Requests(cpu)
-		capacity[corev1.ResourcePods] = resource.MustParse("110")
-		return corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
-		}
-	}
-	pod := c.CreatePod("large", testbed.Nobody, "6")
-	args := extenderv1.ExtenderArgs{Pod: pod, Nodes: &corev1.NodeList{Items: []corev1.Node{
-		template("template-4", "4"), template("template-8", "8"),
-	}}}
-	var answer extenderv1.ExtenderFilterResult
-	require.NoError(t, c.Ledger.Post(t.Context(), testbed.FilterPath, args, &answer))
-	require.Empty(t, answer.Error)
-	require.Len(t, answer.Nodes.Items, 1)
-	assert.Equal(t, "template-8", answer.Nodes.Items[0].Name)
-	assert.Contains(t, answer.FailedNodes, "template-4")
-	assert.Contains(t, c.Bind(pod, "template-8"), "not in the ledger")
 }
 
 // awaitReason waits until the condition PodScheduled of a pod has a reason, and a message with some text.
@@ -141,4 +118,38 @@ func limit(c *testbed.Cluster, cpu string) {
 		_, err = c.Ledger.Filter(c.T.Context(), probe, "node-0")
 		assert.ErrorContains(t, err, "ResourceQuota")
 	})
+}
+
+// TestOnlyListedCallersActForALimitedScheduler: who is not listed gets nothing for the scheduler's pods on paths that
+// the server does not carry out itself, and what waits for that goes on when the policy lists it.
+func TestOnlyListedCallersActForALimitedScheduler(t *testing.T) {
+	policy := func(more string) string {
+		return fmt.Sprintf("schedulers: [{name: %s, callers: [somebody-else%s], limits: {cpu: 100%%}}]\n",
+			testbed.Nobody, more)
+	}
+	file := testbed.Policy(t, policy(""))
+	c := newCluster(t, 1, "--policy-file="+file)
+	me, err := c.Client().AuthenticationV1().SelfSubjectReviews().
+		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	c.CreatePod("p", testbed.Nobody, "1")
+	require.ErrorContains(t, c.BindDirectly("p", "node-0"), "may not act for scheduler")
+	placed := testbed.NewPod("placed", testbed.Nobody, "1", func(p *corev1.Pod) { p.Spec.NodeName = "node-0" })
+	_, err = c.Client().CoreV1().Pods(c.Namespace).Create(t.Context(), placed, metav1.CreateOptions{})
+	require.ErrorContains(t, err, "may not act for scheduler")
+	c.CreateReservation("by-hand", "{ttl: 10m, schedulerName: "+testbed.Nobody+", slots: [{name: a, requests: {cpu: 1}}]}")
+	c.Eventually(func(t *assert.CollectT) {
+		rsv, err := c.Reservations().Get(context.Background(), "by-hand", metav1.GetOptions{})
+		if assert.NoError(t, err) && assert.NotEmpty(t, rsv.Status.Conditions) {
+			assert.Contains(t, rsv.Status.Conditions[0].Message, "may not act for scheduler")
+		}
+	})
+	trusted := c.CreatePod("trusted", testbed.Nobody, "1")
+	require.Empty(t, c.Bind(trusted, "node-0"), "plain HTTP may act for all")
+
+	testbed.ChangePolicy(t, file, policy(", "+me.Status.UserInfo.Username))
+	c.AwaitReservation("by-hand", "Available")
+	require.NoError(t, c.BindDirectly("p", "node-0"))
+	c.RequireNeverOvercommitted()
 }

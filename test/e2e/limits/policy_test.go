@@ -3,7 +3,6 @@ package limits
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,17 +12,30 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-const policyHead = "apiVersion: config.globalreserve.io/v1alpha1\nkind: GlobalReservePolicy\n"
+// shared is the control plane of all tests, with our definitions.
+var shared = controlplane.Shared{Prepare: crd.Prepare}
+
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
+
+// newCluster starts a cluster of so many nodes of 4 CPUs, whose API server asks the server about bindings.
+func newCluster(t *testing.T, nodes int, args ...string) *testbed.Cluster {
+	t.Helper()
+	c := testbed.NewCluster(t, shared.StartT(t))
+	c.AddNodes(nodes, controlplane.NodeTemplate{})
+	c.StartAsked(clusterload.ServerOptions{Args: args})
+	return &c
+}
 
 // TestPolicyLimits: what the policy limits is refused with a reason of its own on each path, while others go on; a
 // changed policy counts, a bad file leaves the one before in force.
 func TestPolicyLimits(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	write := func(rules string) { require.NoError(t, os.WriteFile(file, []byte(policyHead+rules), 0o600)) }
-	write("namespaces: {limited: {maxReserved: {cpu: 25%}, maxSlots: 2}}\n") // of 8
+	file := testbed.Policy(t, "namespaces: {limited: {maxReserved: {cpu: 25%}, maxSlots: 2}}\n") // of 8
 	outer := newCluster(t, 2, "--policy-file="+file)
 	inner := outer.In(t, "limited")
 	c := &inner
@@ -62,10 +74,10 @@ func TestPolicyLimits(t *testing.T) {
 	c.Delete("kept")
 	c.AwaitEvent("Pod", "kept", "CapacityNotKept", "maxSlots")
 
-	write("namespaces: {limited: {maxReserved: {cpu: 25%}, maxSlots: 3}}\n")
+	testbed.ChangePolicy(t, file, "namespaces: {limited: {maxReserved: {cpu: 25%}, maxSlots: 3}}\n")
 	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, reserve(c, "c", "100m", false).Error) })
 	failed := c.Metric("globalreserve_policy_reload_failures_total")
-	write("namespaces: {limited: {maxSlots: many}}\n")
+	testbed.ChangePolicy(t, file, "namespaces: {limited: {maxSlots: many}}\n")
 	c.Eventually(func(t *assert.CollectT) {
 		assert.Greater(t, c.Metric("globalreserve_policy_reload_failures_total"), failed)
 	})

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -57,7 +59,7 @@ func (r rectangle) overlaps(o rectangle) bool {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	content, err := os.ReadFile(root(t, "manifests", "monitoring", "dashboard.json"))
+	content, err := os.ReadFile(testbed.File(t, "manifests", "monitoring", "dashboard.json"))
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(content, &d))
 	return d
@@ -95,9 +97,7 @@ func TestDashboardHasData(t *testing.T) {
 	cluster := testbed.NewCluster(t, shared.StartT(t))
 	c := &cluster
 	c.AddNodes(2, controlplane.NodeTemplate{})
-	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "apiVersion: config.globalreserve.io/v1alpha1\n"+
-		"kind: GlobalReservePolicy\nnamespaces: {%s: {maxSlots: 1}}\n", c.Namespace), 0o600))
+	policy := testbed.Policy(t, fmt.Sprintf("namespaces: {%s: {maxSlots: 1}}\n", c.Namespace))
 	c.StartServer(clusterload.ServerOptions{Args: []string{"--policy-file=" + policy}})
 	p := startPrometheus(t, c)
 	load(c)
@@ -132,7 +132,7 @@ func TestDashboardHasData(t *testing.T) {
 		assert.Contains(t, alerts, "GlobalReserveOvercommit")
 		assert.Contains(t, alerts, "GlobalReserveHalfGang")
 	})
-	rules, err := os.ReadFile(root(t, "manifests", "monitoring", "rules.yaml"))
+	rules, err := os.ReadFile(testbed.File(t, "manifests", "monitoring", "rules.yaml"))
 	require.NoError(t, err)
 	names := sets.New(regexp.MustCompile(`\bglobalreserve_\w+`).FindAllString(string(rules), -1)...)
 	// These appear with the first of what they count.
@@ -189,7 +189,7 @@ scrape_configs:
 	require.NoError(t, err)
 	p := prometheus{fmt.Sprintf("http://127.0.0.1:%d", port)}
 	_, err = c.StartProcess(t.Context(), controlplane.ProcessOptions{
-		Path: root(t, "bin", "monitoring", "prometheus"),
+		Path: testbed.File(t, "bin", "monitoring", "prometheus"),
 		Args: []string{
 			"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(folder, "data"),
 			fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
@@ -224,4 +224,36 @@ func (p prometheus) query(expr string) ([]series, error) {
 		return nil, fmt.Errorf("%s", answer.Error)
 	}
 	return answer.Data.Result, nil
+}
+
+// writeRules writes the rules of the PrometheusRule the way Prometheus itself reads them.
+func writeRules(t *testing.T, folder string) (file string) {
+	t.Helper()
+	content, err := os.ReadFile(testbed.File(t, "manifests", "monitoring", "rules.yaml"))
+	require.NoError(t, err)
+	var object struct {
+		Spec any `json:"spec"`
+	}
+	require.NoError(t, yaml.Unmarshal(content, &object))
+	rules, err := yaml.Marshal(object.Spec)
+	require.NoError(t, err)
+	file = filepath.Join(folder, "rules.yaml")
+	require.NoError(t, os.WriteFile(file, rules, 0o600))
+	return file
+}
+
+// TestAlerts: each alert fires for what it is about, after its time, and none in an hour of normal churn; see
+// testdata/alerts.yaml.
+func TestAlerts(t *testing.T) {
+	folder := t.TempDir()
+	rules := writeRules(t, folder)
+	content, err := os.ReadFile(filepath.Join("testdata", "alerts.yaml"))
+	require.NoError(t, err)
+	tests := filepath.Join(folder, "alerts.yaml")
+	require.NoError(t, os.WriteFile(tests, content, 0o600))
+	promtool := testbed.File(t, "bin", "monitoring", "promtool")
+	for _, args := range [][]string{{"check", "rules", rules}, {"test", "rules", tests}} {
+		said, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
+		require.NoError(t, err, "%s; `make prometheus` builds promtool", said)
+	}
 }

@@ -38,8 +38,7 @@ func TestFourSchedulersAtOnce(t *testing.T) {
 			for round := range rounds {
 				race(&c, fmt.Sprintf("round-%d-", round))
 				settle(&c)
-				require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
-				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
+				c.Clear()
 			}
 			refused, tooLate := blind.Refused()
 			t.Logf("the naive scheduler: %d bindings refused for want of capacity, %d too late", refused, tooLate)

@@ -98,8 +98,7 @@ func (f *full) clear(schedulers []string, promised *reserver.Request) {
 		require.NoError(f.T, f.StopPart(name))
 	}
 	require.True(f.T, f.Unreserve(promised).Granted())
-	require.NoError(f.T, clusterload.DeletePods(f.T.Context(), f.Client(), namespace))
-	f.Eventually(func(t *assert.CollectT) { assert.Empty(t, f.Allocations().Allocations) })
+	f.Clear()
 }
 
 // use has each of the nodes filled by a pod.
