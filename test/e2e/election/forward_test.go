@@ -11,12 +11,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/kube/election/forward"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
@@ -33,17 +31,6 @@ func TestAnyServerAnswers(t *testing.T) {
 	require.False(t, decides(t.Context(), follower))
 	c.Ledger = follower.Caller
 
-	t.Run("reserve", func(t *testing.T) {
-		pod := c.CreatePod("reserved", nobody, "1")
-		request := &reserver.Request{SchedulerName: nobody, Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1], TTLSeconds: 600}
-		assert.Empty(t, c.Reserve(request).Error)
-		ours, theirs := c.Held(), (&testbed.Cluster{T: t, Ledger: leader.Caller}).Held()
-		assert.NotEmpty(t, ours)
-		assert.Equal(t, theirs, ours)
-		assert.Empty(t, c.Unreserve(request).Error)
-		assert.Empty(t, c.Held())
-		assert.Empty(t, c.Bind(pod, c.nodes[0]))
-	})
 	t.Run("watch", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testbed.Soon)
 		defer cancel()

@@ -4,7 +4,6 @@ package kubectl
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -40,12 +39,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// newBareBench has neither the definition nor a server.
-func newBareBench(t *testing.T) *bench {
-	t.Helper()
-	return benchOn(t, shared.StartT(t))
-}
-
+// benchOn has neither the definition nor a server.
 func benchOn(t *testing.T, cp *controlplane.ControlPlane) *bench {
 	t.Helper()
 	b := &bench{Cluster: testbed.NewCluster(t, cp), plugin: testbed.File(t, "bin", "kubectl-reserve")}
@@ -69,17 +63,12 @@ type result struct {
 	code     int
 }
 
-func (b *bench) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, b.plugin, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.kubeconfig, "HOME="+b.T.TempDir())
-	return cmd
-}
-
 // run runs the plugin as a user does, without --ledger-url.
 func (b *bench) run(args ...string) result {
 	b.T.Helper()
 	var out, errOut bytes.Buffer
-	cmd := b.command(b.T.Context(), args...)
+	cmd := exec.CommandContext(b.T.Context(), b.plugin, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.kubeconfig, "HOME="+b.T.TempDir())
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
 	var exit *exec.ExitError

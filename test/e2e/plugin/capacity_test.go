@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -73,4 +74,116 @@ func TestKeptCapacityWakesThePodItIsFor(t *testing.T) {
 	c.bound("second")
 	assert.Contains(t, c.Pod("second").Annotations[v1alpha1.MatchedReservationAnnotation], testbed.Namespace+"/first")
 	c.RequireNeverOvercommitted()
+}
+
+// A pod the ledger refused is bound when capacity is freed, whatever frees it: that no event of the cluster tells of a
+// reservation's end is what the plugin has to make up for. kube-scheduler itself would try the pod again after five
+// minutes, for which nobody waits here.
+func TestRefusedPodsWake(t *testing.T) {
+	c := newCluster(t, setup{nodes: 1, cpu: "4"})
+	node := c.nodes[0]
+	// Each takes the node, has the pod refused, and frees the node.
+	for name, free := range map[string]func(c *cluster){
+		"a reservation is given back": func(c *cluster) {
+			r := c.reserve("other", "4", node, time.Hour)
+			c.refusedPod()
+			refusal := c.AwaitRefusal("path=plugin&pod=waiting")
+			assert.Equal(c.T, map[string]int{"InsufficientResource": 1}, refusal.Reasons)
+			c.unreserve(r)
+		},
+		"a reservation expires": func(c *cluster) {
+			c.reserve("other", "4", node, 12*time.Second) // the pod is refused within it
+			c.refusedPod()
+		},
+		"a pod is deleted": func(c *cluster) {
+			c.create("other", "4")
+			c.bound("other")
+			c.refusedPod()
+			c.Delete("other")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := c.in(t)
+			free(c)
+			assert.Equal(t, node, c.bound("waiting"))
+			c.Delete("waiting")
+			c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
+		})
+	}
+}
+
+// refusedPod makes the pod "waiting" that needs a whole node and is refused.
+func (c *cluster) refusedPod() {
+	c.T.Helper()
+	c.create("waiting", "4")
+	c.AwaitRefused("waiting")
+}
+
+// A pod whose volume cannot be bound fails in PreBind, long after Reserve: its capacity is given back, at
+// once and not at the deadline.
+func TestReserveIsUndoneWhenTheCycleFailsLater(t *testing.T) {
+	options := setup{nodes: 1, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{
+		Args: map[string]any{"reservationTTL": "1h"},
+		Change: func(config map[string]any) {
+			for _, p := range config["profiles"].([]any) {
+				profile := p.(map[string]any)
+				profile["pluginConfig"] = append(profile["pluginConfig"].([]any), map[string]any{
+					"name": "VolumeBinding", "args": map[string]any{"bindTimeoutSeconds": 3},
+				})
+			}
+		},
+	}}
+	c := newCluster(t, options)
+	c.createWithoutVolume()
+	c.awaitClaims(1, "Reserve has taken the capacity")
+	c.awaitClaims(0, "and Unreserve has given it back")
+	assert.Empty(t, c.Pod("unlucky").Spec.NodeName)
+}
+
+// createWithoutVolume creates the pod "unlucky" with a volume that is waited for in PreBind and never comes: nobody
+// provisions it.
+func (c *cluster) createWithoutVolume() {
+	c.T.Helper()
+	c.Apply(`
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: nobody}
+provisioner: example.com/nobody
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: nobody, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`)
+	c.create("unlucky", "4", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}
+	})
+}
+
+// TestAutoscalersMakeNoNodesForLimitedPods: a pod over its scheduler's limit is not Unschedulable, which autoscalers
+// make nodes for, and is placed when the limit lets it in.
+func TestAutoscalersMakeNoNodesForLimitedPods(t *testing.T) {
+	file := testbed.Policy(t,
+		"schedulers: [{name: "+scheduler+", callers: [\"globalreserve:trusted\"], limits: {cpu: 1}}]\n")
+	c := newCluster(t, setup{nodes: 1, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{
+		ServerArgs: map[string]any{"policyFile": file},
+	}})
+	c.create("first", "1")
+	c.bound("first")
+	c.create("second", "1")
+	c.Eventually(func(t *assert.CollectT) {
+		for _, condition := range c.Pod("second").Status.Conditions {
+			if condition.Type == corev1.PodScheduled {
+				assert.Equal(t, v1alpha1.PodReasonHeldBack, condition.Reason)
+				assert.Contains(t, condition.Message, "schedulers.limits")
+				return
+			}
+		}
+		assert.Fail(t, "nobody has tried it yet")
+	})
+	c.Delete("first")
+	c.bound("second")
 }

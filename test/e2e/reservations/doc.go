@@ -10,7 +10,6 @@ What lives where:
 
   - cluster_test.go  the cluster, and what every test asks of it
   - life_test.go     phases and conditions, gangs, shared slots, nodes that go, Events
-  - pending_test.go  what the server says of a Reservation that waits
   - autoscaler_test.go  nodes that are annotated against being removed
 
 Restarts, ends, and objects that make no sense are in pkg/reservations, what the definition refuses in test/crd.

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // TestLife follows Reservations through their phases, as kubectl shows them.
@@ -18,7 +20,6 @@ func TestLife(t *testing.T) {
 	for name, test := range map[string]func(*cluster){
 		"phases":      phases,
 		"shared":      sharedSlot,
-		"made-anew":   madeAnew,
 		"cordoned":    cordoned,
 		"other-class": chosenByLabels,
 	} {
@@ -34,6 +35,15 @@ func phases(c *cluster) {
 	rsv := c.AwaitReservation("r", v1alpha1.ReservationPending)
 	assert.Equal(c.T, "NodeUnknown", reason(rsv))
 	assert.Equal(c.T, "<nil>|Pending|0/1", c.columns("r"))
+	refusal := c.AwaitRefusal("path=object&namespace=phases")
+	assert.Equal(c.T, []string{"phases/r/a", "NodeUnknown"}, []string{refusal.Reservation, refusal.Rejection.Reason})
+	c.Eventually(func(t *assert.CollectT) {
+		var listed reserver.ReservationsAnswer
+		require.NoError(t, c.Ledger.Get(c.T.Context(), testbed.ReservationsPath+"?namespace=phases", &listed))
+		require.Len(t, listed.Reservations, 1)
+		require.NotNil(t, listed.Reservations[0].Pending)
+		assert.Equal(t, "NodeUnknown", listed.Reservations[0].Pending.Reason)
+	})
 
 	node := c.nodes(1)[0]
 	c.waitFor("r", v1alpha1.ConditionAvailable, metav1.ConditionTrue)
@@ -91,29 +101,6 @@ func sharedSlot(c *cluster) {
 		rsv := c.get("r")
 		assert.Empty(t, rsv.Status.Slots[0].Pods)
 		assert.Equal(t, v1alpha1.SlotReserved, rsv.Status.Slots[0].State)
-	})
-}
-
-// madeAnew: the pods of a reservation that was deleted do not use the next one of its name, not even
-// for a server that reads all of them anew.
-func madeAnew(c *cluster) {
-	node := c.nodes(1)[0]
-	const spec = `{ttl: 10m, allocatePolicy: Aligned, consumers: {selector: {}}, slots: [{name: a, nodeName: made-anew-0, requests: {cpu: 2}}]}`
-	c.CreateReservation("r", spec)
-	c.AwaitReservation("r", v1alpha1.ReservationAvailable)
-	require.Empty(c.T, c.Bind(c.createPod("first", "1", ""), node))
-	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, "made-anew-0|Available|1/1", c.columns("r")) })
-	require.NoError(c.T, c.Reservations().Delete(c.T.Context(), "r", metav1.DeleteOptions{}))
-	c.CreateReservation("r", spec)
-	c.AwaitReservation("r", v1alpha1.ReservationAvailable)
-	c.Server.Crash(c.T)
-	assert.Empty(c.T, c.Bind(c.createPod("second", "2", ""), node), "all of the capacity is there")
-	assert.NotEmpty(c.T, c.Bind(c.createPod("third", "2", ""), node), "1 of 4 is free")
-	c.Eventually(func(t *assert.CollectT) {
-		pods := c.get("r").Status.Slots[0].Pods
-		if assert.Len(t, pods, 1) {
-			assert.Equal(t, "second", pods[0].Name)
-		}
 	})
 }
 
