@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/stretchr/testify/assert"
@@ -20,105 +18,61 @@ import (
 func (c *cluster) requireAgreement() {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
-		pods := c.Pods()
-		differences := append(c.allocationDifferences(t, pods), c.nodeDifferences(t, pods)...)
-		assert.Empty(t, differences, "the server and the API server differ")
+		pods := slices.DeleteFunc(c.Pods(), func(pod corev1.Pod) bool {
+			return pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		})
+		want, got := map[string]string{}, map[string]string{}
+		for i := range pods {
+			want[string(pods[i].UID)] = pods[i].Name + " is Bound on " + pods[i].Spec.NodeName
+		}
+		for _, a := range c.Allocations().Allocations {
+			got[a.UID] = a.Pod + " is " + a.State + " on " + a.Node
+		}
+		assert.Equal(t, want, got, "pods by the API server, and by the server")
+		assert.Equal(t, c.amounts(t, pods), c.accounts(), "nodes by the API server, and by the server")
 		assert.Zero(t, c.Metric("globalreserve_ledger_drift"))
 	})
 }
 
-func isCounted(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
-// allocationDifferences compares the allocations with the pods that are bound.
-func (c *cluster) allocationDifferences(t require.TestingT, pods []corev1.Pod) []string {
-	allocations := map[string]reserver.Allocation{}
-	for _, allocation := range c.Allocations().Allocations {
-		allocations[allocation.UID] = allocation
-	}
-	var differences []string
-	for i := range pods {
-		pod := &pods[i]
-		if !isCounted(pod) {
-			continue
-		}
-		allocation, known := allocations[string(pod.UID)]
-		delete(allocations, string(pod.UID))
-		if !known || allocation.Node != pod.Spec.NodeName || allocation.State != "Bound" {
-			differences = append(differences, fmt.Sprintf("%s is on %s, its allocation is %+v", pod.Name, pod.Spec.NodeName,
-				allocation))
-		}
-	}
-	for _, allocation := range allocations {
-		differences = append(differences, fmt.Sprintf("allocation without a bound pod: %+v", allocation))
-	}
-	return differences
-}
-
-// nodeDifferences compares what is bound to each node.
-func (c *cluster) nodeDifferences(t require.TestingT, pods []corev1.Pod) []string {
-	table := resources.NewTable()
-	used := map[string]map[string]int64{}
-	for i := range pods {
-		if !isCounted(&pods[i]) {
-			continue
-		}
-		node := pods[i].Spec.NodeName
-		if used[node] == nil {
-			used[node] = map[string]int64{}
-		}
-		for _, asked := range resources.ForBoundPod(table, &pods[i]).Amounts {
-			used[node][string(table.Name(asked.Column))] += asked.Value
+// amounts are what each node has of each resource by the API server, where pods are bound.
+func (c *cluster) amounts(t require.TestingT, bound []corev1.Pod) map[string]reserver.NodeAmount {
+	table, amounts := resources.NewTable(), map[string]reserver.NodeAmount{}
+	add := func(node string, column resources.Column, offered, used int64) {
+		key := node + " " + string(table.Name(column))
+		a := amounts[key]
+		amounts[key] = reserver.NodeAmount{
+			Allocatable: a.Allocatable + offered, Bound: a.Bound + used, Free: a.Free + offered - used,
 		}
 	}
 	list, err := c.Client().CoreV1().Nodes().List(c.T.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	accounts := map[string]reserver.Node{}
-	for _, node := range c.nodes() {
-		accounts[node.Name] = node
-	}
-	var differences []string
 	for i := range list.Items {
-		node := &list.Items[i]
-		account, known := accounts[node.Name]
-		delete(accounts, node.Name)
-		if !known {
-			differences = append(differences, "node unknown to the server: "+node.Name)
-			continue
+		for _, offered := range resources.Allocatable(table, &list.Items[i]) {
+			add(list.Items[i].Name, offered.Column, offered.Value, 0)
 		}
-		differences = append(differences, compareNode(&account, offers(table, node), used[node.Name])...)
 	}
-	for name := range accounts {
-		differences = append(differences, "node unknown to the API server: "+name)
-	}
-	return differences
-}
-
-func offers(table *resources.Table, node *corev1.Node) map[string]int64 {
-	amounts := map[string]int64{}
-	for _, offered := range resources.Allocatable(table, node) {
-		amounts[string(table.Name(offered.Column))] = offered.Value
+	for i := range bound {
+		for _, asked := range resources.ForBoundPod(table, &bound[i]).Amounts {
+			add(bound[i].Spec.NodeName, asked.Column, 0, asked.Value)
+		}
 	}
 	return amounts
 }
 
-func compareNode(account *reserver.Node, offered, used map[string]int64) []string {
-	names := slices.Sorted(maps.Keys(offered))
-	for name := range used {
-		if _, known := offered[name]; !known {
-			names = append(names, name)
+// accounts are what each node has of each resource by the server.
+func (c *cluster) accounts() map[string]reserver.NodeAmount {
+	c.T.Helper()
+	answer, err := c.Ledger.Nodes(c.T.Context())
+	require.NoError(c.T, err)
+	amounts := map[string]reserver.NodeAmount{}
+	for _, node := range answer.Nodes {
+		for resource, amount := range node.Resources {
+			if amount != (reserver.NodeAmount{}) {
+				amounts[node.Name+" "+resource] = amount
+			}
 		}
 	}
-	var differences []string
-	for _, name := range names {
-		got := account.Resources[name]
-		want := reserver.NodeAmount{Allocatable: offered[name], Bound: used[name], Free: offered[name] - used[name]}
-		if got != want {
-			differences = append(differences, fmt.Sprintf("%s of %s: %+v, by the API server %+v", name, account.Name, got, want))
-		}
-	}
-	return differences
+	return amounts
 }
 
 // driftFound counts what the server's comparisons have found since it started.

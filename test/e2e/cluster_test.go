@@ -36,14 +36,6 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	return clusterOn(t, shared.StartT(t), nodes)
 }
 
-// newOwnCluster is newCluster for a test that stops parts of the control plane.
-func newOwnCluster(t *testing.T, nodes int) *cluster {
-	t.Helper()
-	cp := controlplane.StartT(t, controlplane.Options{})
-	require.NoError(t, crd.Prepare(t.Context(), cp))
-	return clusterOn(t, cp, nodes)
-}
-
 func clusterOn(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster {
 	t.Helper()
 	c := &cluster{testbed.NewCluster(t, cp)}
@@ -63,7 +55,7 @@ func newServedCluster(t *testing.T, nodes int) *cluster {
 func (c *cluster) addServed(nodes int) (names []string) {
 	c.T.Helper()
 	names = c.AddNodes(nodes, controlplane.NodeTemplate{})
-	c.startServer(clusterload.ServerOptions{})
+	c.StartServer(clusterload.ServerOptions{})
 	return names
 }
 
@@ -77,14 +69,6 @@ func (c *cluster) in(t *testing.T) *cluster {
 // run runs a subtest.
 func (c *cluster) run(name string, test func(c *cluster)) bool {
 	return c.T.(*testing.T).Run(name, func(t *testing.T) { test(c.in(t)) })
-}
-
-func (c *cluster) startServer(o clusterload.ServerOptions) {
-	c.T.Helper()
-	if o.Proxy == nil {
-		o.Proxy = c.Proxy
-	}
-	c.StartServer(o)
 }
 
 // awaitSettled waits until nothing is left to do for any scheduler.
@@ -109,32 +93,18 @@ func (c *cluster) clear() {
 	c.Watcher.Reset()
 }
 
-// nodes are the accounts that the server has of the nodes.
-func (c *cluster) nodes() []reserver.Node {
-	c.T.Helper()
-	answer, err := c.Ledger.Nodes(c.T.Context())
-	require.NoError(c.T, err)
-	return answer.Nodes
-}
-
 // gangOf asks for capacity, in memory, for one pod on each of the nodes.
 func gangOf(pods []*corev1.Pod, nodes ...string) *reserver.Request {
 	return &reserver.Request{SchedulerName: nobody, Pods: pods, Nodes: nodes, Durable: new(bool)}
 }
 
 // newProxiedCluster is a cluster whose server, and nobody else, reaches the API server through a proxy.
-func newProxiedCluster(t *testing.T, nodes int, args ...string) (*cluster, *controlplane.FaultProxy) {
+func newProxiedCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	c := newCluster(t, nodes)
-	proxy := c.startProxiedServer(args...)
-	return c, proxy
-}
-
-func (c *cluster) startProxiedServer(args ...string) *controlplane.FaultProxy {
-	c.T.Helper()
 	var err error
 	c.Proxy, err = c.StartFaultProxy()
-	require.NoError(c.T, err)
-	c.startServer(clusterload.ServerOptions{Args: args})
-	return c.Proxy
+	require.NoError(t, err)
+	c.StartServer(clusterload.ServerOptions{Proxy: c.Proxy})
+	return c
 }

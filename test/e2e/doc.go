@@ -14,14 +14,14 @@ What lives where:
 
   - cluster_test.go    a control plane with a server; what is common to all folders is in testbed
   - agreement_test.go  compares what the server says with what the API server has
-  - race_test.go       schedulers compete for less capacity than they ask for
   - badinput_test.go   malformed, hostile and slow requests to the whole server
   - expiry_test.go     reservations that end wake the pods that wait for their capacity
   - skew_test.go       kube-schedulers of older releases: docs/skew.md
-  - scheduler_test.go, preemption_test.go  kube-scheduler's side
+  - scheduler_test.go  each file of scheduler-config/, and schedulers that compete for less capacity than they ask for
+  - preemption_test.go the rest of kube-scheduler's side
   - observe_test.go    a server that only observes
   - trace_test.go      spans of pods, as a collector gets them
-  - bypass_test.go, lifecycle_test.go  the rest, by what it is about
+  - lifecycle_test.go  a server that is stopped or misled, and binds that pass it by
 
 Verdicts come from the API server: from every single watch event (clusterload.Watcher), and from lists
 at the end. What the server says of itself is compared with those, never trusted. The tests

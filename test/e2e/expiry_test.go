@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -20,45 +19,19 @@ func TestWaitingPodsWakeUp(t *testing.T) {
 	c := newServedCluster(t, 1)
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	const ttl = 10 * time.Second // long enough to have pods refused before
-	reservation := func(seconds time.Duration) *reserver.Request {
-		request := gangOf([]*corev1.Pod{testbed.NewPod("never-comes", nobody, "4")}, "node-0")
-		request.TTLSeconds = int64(seconds / time.Second)
-		return request
+	reservation := gangOf([]*corev1.Pod{testbed.NewPod("never-comes", nobody, "4")}, "node-0")
+	reservation.TTLSeconds = int64(ttl / time.Second)
+	asked := time.Now()
+	require.True(t, c.Reserve(reservation).Granted())
+	waiting := c.Create(testbed.NewPods(3, "waiting", "default-scheduler", "1")...)
+	c.awaitRefused(waiting)
+	for _, pod := range waiting {
+		_, at := c.AwaitBound(pod.Name)
+		late := at.Sub(asked.Add(ttl))
+		t.Logf("%s bound %s after the reservation's end", pod.Name, late.Round(time.Millisecond))
+		require.Positive(t, late, "it did not wait for the reservation")
 	}
-	// Each returns the earliest moment at which the capacity may have become free.
-	ends := map[string]func(*cluster, func()) time.Time{
-		"when a reservation expires": func(c *cluster, refusePods func()) time.Time {
-			asked := time.Now()
-			require.True(c.T, c.Reserve(reservation(ttl)).Granted())
-			refusePods()
-			return asked.Add(ttl)
-		},
-		"when a reservation is given back": func(c *cluster, refusePods func()) time.Time {
-			require.True(c.T, c.Reserve(reservation(time.Hour)).Granted())
-			refusePods()
-			c.AwaitBackOffOver()
-			asked := time.Now()
-			require.True(c.T, c.Unreserve(reservation(0)).Granted())
-			return asked
-		},
-	}
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			c := c.in(t)
-			c.clear()
-			var waiting []*corev1.Pod
-			ended := end(c, func() {
-				waiting = c.Create(testbed.NewPods(3, "waiting", "default-scheduler", "1")...)
-				c.awaitRefused(waiting)
-			})
-			for _, pod := range waiting {
-				_, at := c.AwaitBound(pod.Name)
-				t.Logf("%s bound %s after the reservation's end", pod.Name, at.Sub(ended).Round(time.Millisecond))
-				require.Greater(t, at.Sub(ended), time.Duration(0), "it did not wait for the reservation")
-			}
-			c.requireAgreement()
-		})
-	}
+	c.requireAgreement()
 	require.NotZero(t, c.Metric("globalreserve_wakeups_total"))
 	c.RequireNeverOvercommitted()
 }

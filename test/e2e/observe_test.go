@@ -5,8 +5,6 @@ package e2e
 import (
 	"io"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,7 +16,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
-	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -27,7 +24,7 @@ import (
 func TestObserve(t *testing.T) {
 	c := newCluster(t, 1)
 	leads := c.lease()
-	c.startServer(clusterload.ServerOptions{Args: []string{"--observe"}})
+	c.StartServer(clusterload.ServerOptions{Args: []string{"--observe"}})
 	c.StartKubeScheduler("default-scheduler-observed", "default-scheduler.yaml")
 	c.CreatePod("first", "default-scheduler", "3")
 	c.AwaitBound("first")
@@ -64,62 +61,6 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// TestObserveRace has two kube-schedulers race for more than there is, behind a server that only observes. All pods are
-// bound, as without it, and every pod beyond what its node offers is a conflict.
-func TestObserveRace(t *testing.T) {
-	const nodes = 10
-	c := newCluster(t, nodes)
-	c.startProxiedServer("--observe", "--bind-timeout=1m50s", "--leader-elect-lease-duration=1h",
-		"--leader-elect-renew-deadline=30m")
-	for _, name := range []string{"default-scheduler", "second-scheduler"} {
-		c.StartKubeScheduler(name, name+".yaml", "httpTimeout: 10s", "httpTimeout: 2m") // no bind ends before all have come
-	}
-	pods := clusterload.Race(clusterload.RaceOptions{
-		Namespace: testbed.Namespace, Capacity: nodes * nodeCPU, Percent: 120, Sizes: sizes("1"),
-		Schedulers: []string{"default-scheduler", "second-scheduler"},
-	})
-	c.bindAtOnce(len(pods))
-	require.NoError(t, clusterload.CreatePods(t.Context(), c.Client(), pods))
-	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, len(pods), c.Watcher.Snapshot().Bound) })
-	placed, beyond, total := map[string]int{}, map[string]int{}, 0
-	for _, pod := range c.Pods() {
-		placed[pod.Spec.NodeName]++
-	}
-	for node, bound := range placed {
-		if over := bound - nodeCPU/1000; over > 0 {
-			beyond[node] = over
-			total += over
-		}
-	}
-	require.Len(t, beyond, c.Watcher.Snapshot().OvercommittedNodes)
-	c.Eventually(func(t *assert.CollectT) {
-		assert.Equal(t, total, c.Metric("globalreserve_observed_conflicts_total"))
-	})
-	c.requireAgreement()
-	require.Equal(t, beyond, c.requireConflictsNamed())
-}
-
-// bindAtOnce holds the server's first binds until there are so many of them. So no scheduler has seen a pod of another
-// one before it has placed all of its own.
-func (c *cluster) bindAtOnce(binds int) {
-	var came sync.Map // by the path of the request
-	var count atomic.Int64
-	all := make(chan struct{})
-	c.Proxy.SetFault(func(r *http.Request) (lost bool) {
-		if !controlplane.IsBinding(r) {
-			return false
-		}
-		if _, again := came.LoadOrStore(r.URL.Path, true); !again && count.Add(1) == int64(binds) {
-			close(all)
-		}
-		select {
-		case <-all:
-		case <-r.Context().Done():
-		}
-		return false
-	})
-}
-
 // lease is the version of the Lease of who decides, "" where there is none.
 func (c *cluster) lease() string {
 	c.T.Helper()
@@ -133,8 +74,8 @@ func (c *cluster) lease() string {
 }
 
 // requireConflictsNamed has each node that has too much be one of a conflict that the server has seen, with the pod and
-// those who had the capacity, and all conflicts be such. It returns how many there are of each node.
-func (c *cluster) requireConflictsNamed() (named map[string]int) {
+// those who had the capacity, and all conflicts be such.
+func (c *cluster) requireConflictsNamed() {
 	c.T.Helper()
 	pods := map[string]string{}
 	for _, pod := range c.Pods() {
@@ -142,8 +83,7 @@ func (c *cluster) requireConflictsNamed() (named map[string]int) {
 	}
 	var answer reserver.RefusalsAnswer
 	require.NoError(c.T, c.Ledger.Get(c.T.Context(), "/v1/refusals", &answer))
-	named = map[string]int{}
-	paths := map[string]int{}
+	named := map[string]int{}
 	for i := range answer.Refusals {
 		r := &answer.Refusals[i]
 		require.True(c.T, r.Observed, "%+v", r)
@@ -153,7 +93,6 @@ func (c *cluster) requireConflictsNamed() (named map[string]int) {
 			require.Equal(c.T, r.Rejection.Node, pods[h.Pod], "%+v", r)
 		}
 		named[r.Rejection.Node]++
-		paths[r.Path]++
 	}
 	var overcommitted reserver.NodesAnswer
 	require.NoError(c.T, c.Ledger.Get(c.T.Context(), testbed.NodesPath+"?overcommitted=true", &overcommitted))
@@ -165,6 +104,4 @@ func (c *cluster) requireConflictsNamed() (named map[string]int) {
 		require.Positive(c.T, named[v.Node], v.String())
 	}
 	require.Len(c.T, answer.Refusals, c.Metric("globalreserve_observed_conflicts_total"))
-	c.T.Logf("%d conflicts on %d nodes: %v", len(answer.Refusals), len(named), paths)
-	return named
 }

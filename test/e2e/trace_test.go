@@ -100,12 +100,9 @@ func startCollector(t *testing.T) (c *collector, file string) {
 func TestTraces(t *testing.T) {
 	c := newCluster(t, 2)
 	collected, file := startCollector(t)
-	webhook, err := clusterload.NewWebhook(c.ControlPlane)
-	require.NoError(t, err)
-	c.startServer(clusterload.ServerOptions{
-		Args: append(webhook.Args, "--tracing-config-file="+file), Env: []string{"OTEL_BSP_SCHEDULE_DELAY=100"},
+	webhook := c.StartAsked(clusterload.ServerOptions{
+		Args: []string{"--tracing-config-file=" + file}, Env: []string{"OTEL_BSP_SCHEDULE_DELAY=100"},
 	})
-	require.NoError(t, webhook.Install(t.Context(), c.ControlPlane, nil))
 	t.Cleanup(func() { require.NoError(t, webhook.Uninstall(context.WithoutCancel(t.Context()), c.ControlPlane)) })
 	c.StartKubeScheduler("two-profiles", "two-profiles.yaml")
 

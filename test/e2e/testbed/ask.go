@@ -28,7 +28,6 @@ import (
 // Paths of the server.
 const (
 	FilterPath       = "/filter"
-	PrioritizePath   = "/prioritize"
 	PreemptPath      = "/preempt"
 	BindPath         = "/bind"
 	ReservePath      = "/reserve"
