@@ -35,10 +35,16 @@ type Builder struct {
 // For returns the question for capacity for a pod on a node, or on any node where node is empty. A
 // resource that no node offered when the pod was read may be offered by now. Devices that the pod claims count, too.
 func (b *Builder) For(pod *cluster.Pod, node string) ledger.Placement {
+	p := b.WithoutSlots(pod, node)
+	p.Slots = b.Matcher.Candidates(pod)
+	return p
+}
+
+// WithoutSlots is For without the slots that the pod may use, which take the longest to find.
+func (b *Builder) WithoutSlots(pod *cluster.Pod, node string) ledger.Placement {
 	p := pod.Placement(node)
 	p.Devices = b.Devices(pod)
 	p.Request = p.Devices.Counted(b.Reader.Table, p.Request.Relisted(b.Reader.Table))
-	p.Slots = b.Matcher.Candidates(pod)
 	return p
 }
 

@@ -70,12 +70,13 @@ type news struct {
 	many  bool     // capacity was freed on more nodes than are listed
 	held  bool     // there are new slots it may use
 	sure  bool     // it has to be woken whatever is free
+	letIn bool     // it has to be woken whatever is free, unless it is over its limit again
 	// evictions are nodes with capacity freed where evictions may help by now.
 	evictions []string
 }
 
 func (n *news) any() bool {
-	return len(n.nodes) > 0 || n.many || n.held || n.sure || len(n.evictions) > 0
+	return len(n.nodes) > 0 || n.many || n.held || n.sure || n.letIn || len(n.evictions) > 0
 }
 
 func (n *news) merge(o news) {
@@ -92,7 +93,7 @@ func (n *news) merge(o news) {
 	if n.many = n.many || o.many || len(n.nodes) > maxLooked; n.many {
 		n.nodes = nil
 	}
-	n.held, n.sure = n.held || o.held, n.sure || o.sure
+	n.held, n.sure, n.letIn = n.held || o.held, n.sure || o.sure, n.letIn || o.letIn
 }
 
 // pause keeps a pod from being woken again and again for nodes that it was not offered, and so probably cannot run on.

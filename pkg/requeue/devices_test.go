@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // deviceWorld has nodes a and b with a GPU each.
@@ -73,7 +74,7 @@ func TestNewClaimWakesItsPods(t *testing.T) {
 
 // The devices that a pod claims count towards a limit each time that it is looked at.
 func TestLimitOfDevicesIsRaised(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Each(t, map[string]bool{"refused by filter": false, "by preempt": true}, func(t *testing.T, preempt bool) {
 		w := deviceWorld(t)
 		column, _ := w.ledger.Table().Offer("nvidia.com/gpu")
 		limit := func(devices int64) {
@@ -84,7 +85,12 @@ func TestLimitOfDevicesIsRaised(t *testing.T) {
 			advance(time.Minute)
 		}
 		limit(0)
-		w.Await(w.claimant("p", "c"), w.ledger.Revision(), []string{"a", "b"}, true)
+		if p := w.claimant("p", "c"); preempt {
+			w.put(p)
+			w.AwaitEvictions(p, w.ledger.Revision(), []string{"a", "b"})
+		} else {
+			w.Await(p, w.ledger.Revision(), []string{"a", "b"}, true)
+		}
 		advance(time.Minute)
 		assert.Empty(t, w.api.names())
 		limit(1)

@@ -66,7 +66,7 @@ const sameAttempt = time.Second
 // capacity that it lacks there. That counts beside what filter has refused it for in the same attempt. A pod that a
 // gate refuses is left to filter.
 func (w *Pods) AwaitEvictions(pod *cluster.Pod, revision uint64, nodes []string) {
-	placement := pod.Placement("")
+	placement := w.Question.WithoutSlots(pod, "")
 	if pod.Ref.UID == "" || w.Gates.Refuse(&placement) != nil {
 		return
 	}
@@ -84,7 +84,7 @@ func (w *Pods) AwaitEvictions(pod *cluster.Pod, revision uint64, nodes []string)
 		a.offered = handles(nodes)
 	}
 	a.evicts.Store(&evicts)
-	a.barred.Store(w.Ledger.Limited() && w.Ledger.OverLimit(&placement) != nil)
+	a.barred.Store(w.isOver(&placement))
 	w.await(a)
 }
 

@@ -53,6 +53,7 @@ func (w *Pods) look(a *attempt, f *freed) {
 		what.sure, unannounced = true, true
 	case letIn:
 		claimFreed, unannounced = true, true
+		what.letIn = w.inProcess()
 	}
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
 		placement := w.Question.For(a.pod, "")
@@ -73,13 +74,9 @@ func (w *Pods) look(a *attempt, f *freed) {
 // byGate says that a gate barred it.
 func (w *Pods) isLetIn(a *attempt) (letIn, byGate bool) {
 	asked := &w.loop.asked
-	*asked = a.pod.Placement("")
+	*asked = w.Question.WithoutSlots(a.pod, "")
 	gated := w.Gates.Refuse(asked) != nil
-	barred := gated
-	if !gated && w.Ledger.Limited() {
-		*asked = w.Question.For(a.pod, "") // devices that it claims count
-		barred = w.Ledger.OverLimit(asked) != nil
-	}
+	barred := gated || w.isOver(asked)
 	wasGated := a.gated.Swap(gated)
 	letIn = a.barred.Swap(barred) && !barred
 	return letIn, letIn && wasGated
@@ -93,6 +90,21 @@ func (w *Pods) isKeptOut(a *attempt, placement *ledger.Placement) bool {
 	a.barred.Store(true)
 	a.gated.Store(true)
 	return w.Gates.Refuse(placement) != nil // the policy may have changed before barred
+}
+
+// isOver reports whether a pod could be bound nowhere but with a slot, whatever is free, because of a limit.
+func (w *Pods) isOver(placement *ledger.Placement) bool {
+	return w.Ledger.Limited() && w.Ledger.OverLimit(placement) != nil
+}
+
+// mayTry reports whether a pod that fits nowhere is to be tried: it was let in, and may preempt. Where others have used
+// up its limit meanwhile, it is let in again.
+func (w *Pods) mayTry(a *attempt, placement *ledger.Placement, what *news) bool {
+	if w.isOver(placement) {
+		a.barred.Store(true)
+		return !w.isOver(placement) // the limit may have changed before barred
+	}
+	return what.letIn
 }
 
 // lookAtSlots notes that a refused pod may use a slot, however long it has been there.
@@ -175,6 +187,8 @@ func (w *Pods) why(a *attempt, what *news) reason {
 		return evictions
 	case anywhere, len(w.fitting(&placement, others)) > 0:
 		return strayCapacity
+	case w.mayTry(a, &placement, what):
+		return owed
 	default:
 		return noReason
 	}

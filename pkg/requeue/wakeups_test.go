@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
@@ -258,7 +260,7 @@ func TestLimitIsRaised(t *testing.T) {
 		w := newWorld(t, "a")
 		theirs := w
 		if hosted {
-			theirs = newWorld(t, "a")
+			theirs = inProcess(t, "a")
 			w.Host("theirs", theirs.Pods)
 		}
 		limit := func(cpu int64) {
@@ -276,9 +278,52 @@ func TestLimitIsRaised(t *testing.T) {
 		limit(2000)
 		assert.Equal(t, []string{"p"}, theirs.api.names())
 		limit(100_000)
-		assert.Equal(t, []string{"p"}, theirs.api.names(), "no node is as large")
+		woken := []string{"p"}
+		if hosted {
+			woken = append(woken, "large") // its scheduler says that no node is as large
+		}
+		assert.Equal(t, woken, theirs.api.names())
 		theirs.Await(theirs.pod("late", "2", 0), theirs.ledger.Revision(), []string{"a"}, true)
 		advance(time.Minute)
-		assert.Equal(t, []string{"p", "late"}, theirs.api.names(), "the limit was raised before its refusal was told")
+		assert.Equal(t, append(woken, "late"), theirs.api.names(), "the limit was raised before its refusal was told")
+	})
+}
+
+// inProcess is newWorld for a scheduler in the same process.
+func inProcess(t *testing.T, nodes ...string) *world {
+	w := makeWorld(t, nodes...)
+	w.Nominator = nil
+	w.Stop = background.Run(t, w.Run)
+	return w
+}
+
+// A pod that no limit bars any more may preempt: its scheduler, in the same process, tries it where it fits nowhere,
+// as long as others have not used up the limit first.
+func TestLetInToPreempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inProcess(t, "a")
+		w.wakes = rate.NewLimiter(rate.Every(time.Minute), 1)
+		limit := func(cpu int64) {
+			w.ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+				"default": {Use: []resources.Amount{{Column: resources.CPU, Value: cpu}}},
+			})
+			w.LimitsChanged()
+		}
+		limit(3000)
+		w.observeBound(w.pod("low", "3", 0), "a")
+		pods := []*cluster.Pod{w.pod("p-0", "2", 10), w.pod("p-1", "2", 10), w.pod("p-2", "2", 10)}
+		for _, p := range pods {
+			w.Await(p, w.ledger.Revision(), []string{"a"}, true)
+			advance(time.Second)
+		}
+		limit(5000)
+		advance(time.Second)
+		assert.Equal(t, []string{"p-0"}, w.api.names(), "p-1 waits for the limit on wake-ups")
+		w.observeBound(pods[0], "a") // beside low, which ends
+		advance(time.Hour)
+		assert.Equal(t, []string{"p-0", "p-1"}, w.api.names(), "the limit is used up again")
+		limit(7000)
+		advance(time.Hour)
+		assert.Equal(t, []string{"p-0", "p-1", "p-2"}, w.api.names())
 	})
 }
