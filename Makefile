@@ -387,7 +387,7 @@ bench-scheduler: build controlplane ## Run cases of Kubernetes' scheduler_perf, 
 	  . -args -table=../bench/README.md $(BENCH_ARGS)
 
 .PHONY: bench-scale
-bench-scale: ## Measure the ledger and the cache with up to 30,000 nodes and 1,000,000 pods (5 minutes); writes docs/performance/scale.txt
+bench-scale: ## Measure the ledger and the cache with up to 130,000 nodes and 1,000,000 pods (8 minutes); writes docs/performance/scale.txt
 	@mkdir -p $(BIN); for size in $(SCALE); do \
 	  echo "size: $${size%:*} nodes, $${size#*:} pods"; \
 	  $(GO) test -run '^$$' -bench '^BenchmarkScale$$' -benchmem -benchtime 0.3s -p 1 -timeout 20m ./pkg/ledger ./pkg/kube/cluster \
@@ -396,12 +396,16 @@ bench-scale: ## Measure the ledger and the cache with up to 30,000 nodes and 1,0
 	@cp $(BIN)/scale.txt docs/performance/scale.txt
 
 # Sizes of bench-scale: nodes:pods.
-SCALE ?= 5000:150000 15000:500000 30000:1000000
+SCALE ?= 5000:150000 15000:500000 30000:1000000 130000:1000000
 
 .PHONY: bench-conflicts
 bench-conflicts: build controlplane ## Measure schedulers side by side: with nothing between them, with pools, with GlobalReserve (40 minutes)
 	$(GO) test -run '^$$' -bench '^BenchmarkConflicts$$' -benchtime 1x -timeout 120m ./test/bench $(TEST_ARGS) | tee $(BIN)/conflicts.txt
 	grep '^conflicts:' $(BIN)/conflicts.txt > docs/performance/conflicts.txt
+
+.PHONY: bench-large
+bench-large: build ## Measure a server behind eight model schedulers, with 30,000 nodes (3 minutes)
+	cd test/sim && $(GO) test -run '^$$' -bench '^BenchmarkLarge$$' -benchtime 1x -timeout 30m ./large $(TEST_ARGS)
 
 .PHONY: bench-plots
 bench-plots: ## Draw the plots of docs/performance.md from docs/performance/*.txt
