@@ -373,7 +373,7 @@ fuzz: ## Send random input to every decoder for ten minutes, FUZZTIME=30s each (
 	done
 
 .PHONY: bench
-bench: build scheduler controlplane ## Run the benchmarks but those of an hour (BENCH=regexp, BENCH_PKGS=packages)
+bench: build scheduler controlplane ## Run the benchmarks that have no target of their own (BENCH=regexp, BENCH_PKGS=packages)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkConflicts$$' -benchmem -p 1 -timeout 60m $(TEST_ARGS) \
 	  $(BENCH_PKGS)
 
@@ -387,7 +387,7 @@ bench-scheduler: build controlplane ## Run cases of Kubernetes' scheduler_perf, 
 	  . -args -table=../bench/README.md $(BENCH_ARGS)
 
 .PHONY: bench-scale
-bench-scale: ## Measure the ledger and the cache with up to 130,000 nodes and 1,000,000 pods (8 minutes); writes docs/performance/scale.txt
+bench-scale: ## Measure the ledger and the cache with up to 130,000 nodes and 1,000,000 pods (5 minutes); writes docs/performance/scale.txt
 	@mkdir -p $(BIN); for size in $(SCALE); do \
 	  echo "size: $${size%:*} nodes, $${size#*:} pods"; \
 	  $(GO) test -run '^$$' -bench '^BenchmarkScale$$' -benchmem -benchtime 0.3s -p 1 -timeout 20m ./pkg/ledger ./pkg/kube/cluster \

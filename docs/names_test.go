@@ -41,7 +41,7 @@ var otherFlags = map[string]bool{
 	"set": true, "set-file": true, // of helm
 	"once": true, "nodes": true, "cpus": true, // of the demo
 	"scheduler-name": true, "globalreserve-url": true, "globalreserve-token-file": true, "globalreserve-ca-file": true,
-	"feature-gates": true, "runtime-config": true, "subresource": true, "full-nodes": true, "force": true,
+	"feature-gates": true, "runtime-config": true, "subresource": true, "force": true,
 	"grace-period":                 true,
 	"enable-provisioning-requests": true, // of cluster-autoscaler
 	"ignore-not-found":             true, "dry-run": true, "field-selector": true, "target": true,

@@ -50,8 +50,8 @@ func (p *plot) svg() []byte {
 	if p.goal > 0 {
 		at := left + x(p.goal)
 		fmt.Fprintf(&out, "<path d=\"M%.1f %d V%d\" stroke=\"#b03030\" stroke-dasharray=\"5 4\"/>\n", at, top-8, height-20)
-		fmt.Fprintf(&out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"#b03030\">goal: at most %s %s</text>\n",
-			min(at, width-110), height-6, amount(p.goal), html.EscapeString(p.unit))
+		fmt.Fprintf(&out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"#b03030\">%s: at most %s %s</text>\n",
+			min(at, width-110), height-6, "goal for 30,000 nodes", amount(p.goal), html.EscapeString(p.unit))
 	}
 	out.WriteString("</svg>\n")
 	return out.Bytes()

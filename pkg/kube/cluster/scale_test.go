@@ -18,7 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/costs"
 )
 
-// The size of BenchmarkScale. `make bench-scale` runs it with 30,000 nodes and 1,000,000 pods.
+// The size of BenchmarkScale. `make bench-scale` runs it with up to 130,000 nodes and 1,000,000 pods.
 var (
 	scaleNodes = flag.Int("scale-nodes", 5_000, "how many nodes BenchmarkScale has")
 	scalePods  = flag.Int("scale-pods", 150_000, "how many pods BenchmarkScale has")

@@ -132,6 +132,20 @@ func (a *apiServer) createPods(b *testing.B, prefix string, count int, milli int
 	return created
 }
 
+// requireNothingOvercommitted adds up what the pods of each node ask for.
+func (a *apiServer) requireNothingOvercommitted(b *testing.B) {
+	b.Helper()
+	list, err := a.client.CoreV1().Pods(namespace).List(b.Context(), metav1.ListOptions{})
+	require.NoError(b, err)
+	used := map[string]int64{}
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		require.NotEmpty(b, spec.NodeName)
+		used[spec.NodeName] += spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+		require.LessOrEqual(b, used[spec.NodeName], int64(nodeMilli), spec.NodeName)
+	}
+}
+
 func inParallel(b *testing.B, count int, do func(ctx context.Context, i int) error) {
 	b.Helper()
 	group, ctx := errgroup.WithContext(b.Context())

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,10 +70,10 @@ type scheduler struct {
 
 // figures are what one scheduler has seen.
 type figures struct {
-	filters, binds []time.Duration
-	asked, unfit   int // nodes offered, and those that the server had no room on
-	bound, refused int // binds
-	noNode         int // filter calls that left no node
+	filters, binds []time.Duration // those that ended well
+	asked, unfit   int             // nodes offered, and those that the server had no room on
+	bound, refused int             // binds
+	noNode         int             // filter calls that left no node
 }
 
 // run binds all pods that come.
@@ -113,8 +115,9 @@ func (s *scheduler) schedule(ctx context.Context, pod *corev1.Pod) error {
 		if err != nil {
 			return fmt.Errorf("bind: %w", err)
 		}
-		if s.answered(node, milli, result, time.Since(began)) {
-			return nil
+		bound, err := s.answered(node, milli, result, time.Since(began))
+		if bound || err != nil {
+			return err
 		}
 	}
 	return ctx.Err()
@@ -155,22 +158,25 @@ func (s *scheduler) filtered(names []string, answer *extenderv1.ExtenderFilterRe
 	return (*answer.NodeNames)[s.dice.IntN(len(*answer.NodeNames))]
 }
 
-// answered notes how a bind went.
+// answered notes how a bind went. It is an error that it was refused for anything but that the node is full.
 func (s *scheduler) answered(node string, milli int64, result *extenderv1.ExtenderBindingResult,
 	took time.Duration,
-) (bound bool) {
+) (bound bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.binds = append(s.binds, took)
-	if result.Error != "" {
+	switch {
+	case strings.Contains(result.Error, "too little cpu"):
 		s.refused++
 		s.view[s.index[node]] = 0
-		return false
+		return false, nil
+	case result.Error != "":
+		return false, errors.New(result.Error)
 	}
 	s.bound++
+	s.binds = append(s.binds, took)
 	s.view[s.index[node]] -= milli
 	s.truth.take(s.index[node], milli)
-	return true
+	return true, nil
 }
 
 func (s *scheduler) ask(ctx context.Context, path string, args, answer any) error {
