@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -269,16 +270,23 @@ func (r *runner) prepare(tCtx ktesting.TContext) error {
 
 func awaitReady(tCtx ktesting.TContext, url string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && tCtx.Err() == nil; {
+	var why string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if answer, err := client.Get(url); err == nil {
+			body, _ := io.ReadAll(answer.Body)
 			_ = answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {
 				return nil
 			}
+			why = string(body)
 		}
-		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-tCtx.Done():
+			return tCtx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
-	return fmt.Errorf("%s was not ready within a minute", url)
+	return fmt.Errorf("%s was not ready within a minute: %s", url, why)
 }
 
 // throughput reads what the benchmark wrote.
