@@ -67,7 +67,7 @@ func TestNames(t *testing.T) {
 			{"`--([a-z][a-z-]+)", flags},
 			{`\b(globalreserve_[a-z_]+[a-z])\b`, metrics},
 			{"(?m)(?:`|^    )make ([a-z0-9-]+)", targets},
-			{"`(?:GET |POST )?(/v1/[a-z]+)", routes},
+			{"`(?:GET |POST )?(/v1/[a-z]+(?:/[a-z]+)*)", routes},
 		} {
 			for name := range set(kind.pattern, text) {
 				base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "") // of a metric

@@ -100,6 +100,7 @@ func TestRolesOfCallers(t *testing.T) {
 			deciding + ",get /v1/*,get /openapi.yaml,get /metrics,get /debug/*", "all",
 			"get+list+watch+create+update+patch+delete+reserve",
 		},
+		"globalreserve-drainer":               {"post /v1/drain/plan", "", "get+list+create+patch+delete"},
 		"globalreserve-use-default-scheduler": {"", "default-scheduler", ""},
 	} {
 		var paths []string
@@ -187,6 +188,8 @@ var notOfServers = map[string]string{
 	"extended-resource-claim-template": "for people; the owner of the claim counts",
 	"extended-resource-claim-in-use":   "a finalizer",
 	"uncountable-request":              "a resource",
+	"drain":                            "of the Reservations of those who drain, for whom alone it counts",
+	"drained-nodes":                    "the same, for people",
 }
 
 // What servers write down for servers to come is theirs to write: each annotation and label that the product knows is

@@ -13,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/autoscaling"
 	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/drain"
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/dra"
@@ -268,6 +269,9 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Arbiter: a.arbiter, Reserve: a.reserve, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
 		Metrics: a.metrics, Done: a.streams, Intake: a.intake,
 		About: a.about, Diff: comparer.Diff, Rights: a.checks,
+		Drains: drain.New(drain.Options{
+			Ledger: a.ledger, Question: a.question, Nodes: a.cache.Nodes, Pods: a.cache.Pods, Client: clients.Whole,
+		}),
 		PendingReservations: a.reservations.Pending, ResourceClaims: a.claims, ReserveRefusal: a.reserveRefusal(),
 	})
 	a.api.Register(router)

@@ -241,6 +241,11 @@ func (c *Client) WhatIf(ctx context.Context, r *reserver.WhatIfRequest) (*reserv
 	return call[reserver.WhatIfAnswer](ctx, c, &request{method: http.MethodPost, path: "/v1/whatif", body: &sent}, nil)
 }
 
+// PlanDrain reports where the pods of nodes would go, if the nodes were drained. It changes nothing.
+func (c *Client) PlanDrain(ctx context.Context, r *reserver.DrainPlanRequest) (*reserver.DrainPlanAnswer, error) {
+	return call[reserver.DrainPlanAnswer](ctx, c, &request{method: http.MethodPost, path: "/v1/drain/plan", body: r}, nil)
+}
+
 // Get reads the answer of a route that has no method of its own here.
 func Get[A any](ctx context.Context, c *Client, path string, query url.Values) (*A, error) {
 	return call[A](ctx, c, &request{method: http.MethodGet, path: path, query: query}, nil)

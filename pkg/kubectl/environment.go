@@ -48,6 +48,8 @@ type environment struct {
 	cluster func() (*cluster, error)
 	forward func(ctx context.Context, target podPort) (address string, stop func(), err error)
 
+	// retryFor is how long the server is asked again that does not answer.
+	retryFor time.Duration
 	// server is nil until it is asked something; closeTunnel is nil where no port is forwarded.
 	server      *client.Client
 	closeTunnel func()
@@ -56,7 +58,10 @@ type environment struct {
 func newEnvironment(streams genericiooptions.IOStreams) *environment {
 	config := genericclioptions.NewConfigFlags(true)
 	streams.Out, streams.ErrOut = plainWriter{streams.Out}, plainWriter{streams.ErrOut}
-	env := &environment{IOStreams: streams, clock: clock.RealClock{}, config: config, service: defaultService}
+	env := &environment{
+		IOStreams: streams, clock: clock.RealClock{}, config: config, service: defaultService,
+		retryFor: time.Nanosecond, // a person tries again, or not
+	}
 	env.cluster, env.forward = env.connectCluster, env.forwardPort
 	return env
 }

@@ -18,6 +18,7 @@ of a cluster, keeps.
   create                                  a Reservation object, through the Kubernetes API
   devices                                 ExtendedResource objects and who has them, through the Kubernetes API
   nodes, explain, pods, gangs, pending    what the ledger has, from the GlobalReserve server
+  drain                                   nodes, once each of their pods has a place elsewhere
   ui                                      the live page of all that, on this machine
 
 kubectl itself shows and deletes Reservations: kubectl get, describe and delete rsv.
@@ -92,7 +93,7 @@ func newCommand(env *environment) *cobra.Command {
 	env.completeGlobalFlags(cmd)
 	cmd.AddCommand(
 		newCreateCommand(env), newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newGangsCommand(env),
-		newPendingCommand(env), newDevicesCommand(env), newUICommand(env), newVersionCommand(env),
+		newPendingCommand(env), newDevicesCommand(env), newDrainCommand(env), newUICommand(env), newVersionCommand(env),
 	)
 	return cmd
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -40,8 +39,7 @@ func (e *environment) connectServer(ctx context.Context) error {
 			options.ServerName = cmp.Or(options.ServerName, name) // of the Service, not of this end of the tunnel
 		}
 	}
-	// A person tries again, or not.
-	options.URL, options.Timeout, options.RetryFor, options.MaxAnswer = address, timeout, time.Nanosecond, maxAnswer
+	options.URL, options.Timeout, options.RetryFor, options.MaxAnswer = address, timeout, e.retryFor, maxAnswer
 	e.server, err = client.New(options)
 	if err != nil {
 		return usageErrorf("--ledger-url: %w", err)

@@ -16,8 +16,9 @@ import (
 // without a lock. It guides the choice only: the ledger decides on what was chosen. It knows nothing of pods that have
 // something already, nor of slots that a pod may use, nor of budgets. It is for one goroutine.
 type Survey struct {
-	account *account
-	order   []int32 // the nodes that exist, by name
+	Revision uint64 // that it is of
+	account  *account
+	order    []int32 // the nodes that exist, by name
 	// wanted are, by node, the devices that what was taken asks for. They are not given
 	// out one after another: all of a node's requests have to be met together.
 	wanted [][]*devices.Request
@@ -53,7 +54,7 @@ func (l *account) survey() *Survey {
 		nodeIndex: make(map[string]int32, len(l.nodeIndex)), nodes: make([]*node, len(l.nodes)),
 		deviceOwners: make(map[nameKey][]deviceOwner, len(l.deviceOwners)),
 	}
-	s := &Survey{account: c, wanted: make([][]*devices.Request, len(l.nodes))}
+	s := &Survey{Revision: l.revision, account: c, wanted: make([][]*devices.Request, len(l.nodes))}
 	copies := make([]node, len(l.nodes))
 	for i, n := range l.nodes {
 		if n == nil || l.flags[i]&nodeKnown == 0 {

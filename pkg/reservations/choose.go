@@ -3,9 +3,7 @@ package reservations
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -50,7 +49,8 @@ func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1a
 		p.Node = free.BestFit(p, func(node string) bool { return c.avoids(slot, node) == "" })
 		if p.Node == "" {
 			why := cause{reasonNoNodeFits, fmt.Sprintf("slot %s asks for %s: %s", slot.Name, p.Request.Text(c.Ledger.Table()),
-				c.whyNowhere(free, p, slot))}
+				placement.WhyNowhere(c.Ledger.Table(), free, p,
+					func(node string) string { return c.avoids(slot, node) }))}
 			return &refused{cause: why, asked: &kept[i], slot: slot, lacks: c.lacksAnywhere(free, p, slot)}
 		}
 		kept[i].Node = p.Node
@@ -85,68 +85,4 @@ func (c *Controller) avoids(slot *v1alpha1.Slot, name string) string {
 		return "with a taint the slot does not tolerate"
 	}
 	return ""
-}
-
-// whyNowhere counts the nodes by the reason why a slot cannot be there, the most frequent reason first. Where a
-// resource is short it also says where most of it is free.
-func (c *Controller) whyNowhere(free *ledger.Survey, p *ledger.Placement, slot *v1alpha1.Slot) string {
-	nodes, refused, most := 0, map[string]int{}, map[string]largest{}
-	free.FitAll(p, func(node string, v ledger.Verdict) {
-		nodes++
-		avoided := c.avoids(slot, node)
-		toDRA := v.Reason == ledger.InsufficientResource && !v.Unlisted && free.LeftToDRA(node, v.Column)
-		reason := cmp.Or(avoided, c.inWords(v, p.Request, toDRA))
-		refused[reason]++
-		if avoided == "" && v.Reason == ledger.InsufficientResource && !v.Unlisted && !toDRA {
-			if there := (largest{free.Free(node, v.Column), node, v.Column}); most[reason].node == "" ||
-				there.amount > most[reason].amount {
-				most[reason] = there
-			}
-		}
-	})
-	if nodes == 0 {
-		return "there are no nodes"
-	}
-	reasons := slices.SortedFunc(maps.Keys(refused), func(a, b string) int {
-		return cmp.Or(cmp.Compare(refused[b], refused[a]), cmp.Compare(a, b))
-	})
-	for i, reason := range reasons {
-		reasons[i] = fmt.Sprintf("%d %s", refused[reason], reason)
-		if m := most[reason]; m.node != "" {
-			_, amount := resources.Shortage(c.Ledger.Table().Name(m.column), p.Request.Value(m.column), m.amount)
-			reasons[i] += fmt.Sprintf(" (at most %s free, on %s)", amount, m.node)
-		}
-	}
-	return fmt.Sprintf("no node of %d fits: %s", nodes, strings.Join(reasons, ", "))
-}
-
-// largest is the node where most is free of the resource that is short.
-type largest struct {
-	amount int64
-	node   string
-	column resources.Column
-}
-
-func (c *Controller) inWords(v ledger.Verdict, req *resources.Request, toDRA bool) string {
-	switch v.Reason {
-	case ledger.NodeUnschedulable:
-		return "cordoned"
-	case ledger.HostPortConflict:
-		return "with a host port taken"
-	case ledger.InsufficientDevices:
-		return "with too few free devices"
-	case ledger.DeviceClaimInUse:
-		return "because another pod has a claim that the slot keeps devices for"
-	case ledger.InsufficientResource:
-		if v.Unlisted {
-			return "without " + string(req.Unlisted[0].Name)
-		}
-		name := string(c.Ledger.Table().Name(v.Column))
-		if toDRA {
-			return "where DRA gives " + name + ", whose devices are kept for no pod to come"
-		}
-		return "with too little " + name
-	default:
-		return v.Reason.String()
-	}
 }

@@ -63,14 +63,14 @@ func CapacityOf(t *Table, req *Request) Capacity {
 	for _, a := range req.Amounts {
 		if a.Column != Pods {
 			name := t.Name(a.Column)
-			capacity.Requests[name] = quantity(name, a.Value)
+			capacity.Requests[name] = Quantity(name, a.Value)
 		}
 	}
 	for _, a := range req.Unlisted {
-		capacity.Requests[a.Name] = quantity(a.Name, a.Value)
+		capacity.Requests[a.Name] = Quantity(a.Name, a.Value)
 	}
 	if len(capacity.Requests) == 0 {
-		capacity.Requests[v1.ResourceCPU] = quantity(v1.ResourceCPU, 0)
+		capacity.Requests[v1.ResourceCPU] = Quantity(v1.ResourceCPU, 0)
 	}
 	if req.ToleratesUnschedulable {
 		capacity.Tolerations = []v1.Toleration{{
@@ -80,8 +80,8 @@ func CapacityOf(t *Table, req *Request) Capacity {
 	return capacity
 }
 
-// quantity writes an amount the way people do: memory in binary units.
-func quantity(name v1.ResourceName, value int64) resource.Quantity {
+// Quantity writes an amount, in milli-CPU for cpu, the way people do: memory in binary units.
+func Quantity(name v1.ResourceName, value int64) resource.Quantity {
 	switch {
 	case name == v1.ResourceCPU:
 		return *resource.NewMilliQuantity(value, resource.DecimalSI)

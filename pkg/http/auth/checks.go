@@ -30,6 +30,7 @@ const (
 	schedulers   = "schedulers"
 	reserve      = "reserve"
 	reservations = "reservations"
+	nodes        = "nodes"
 )
 
 // Checks finds out who callers are and what they may do. Make one with NewChecks.
@@ -98,6 +99,14 @@ func (c *Checks) MayRead(ctx context.Context, caller user.Info, namespace string
 	})
 }
 
+// MayDrain says why a caller must not plan where the pods of nodes go, nil if it may: it is for those who may cordon
+// nodes. The error is that of MayUse.
+func (c *Checks) MayDrain(ctx context.Context, caller user.Info) error {
+	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Version: "v1", Resource: nodes},
+	})
+}
+
 func (c *Checks) mayAsk(r *http.Request, caller user.Info) error {
 	return c.check(r.Context(), caller, &authorizationv1.SubjectAccessReviewSpec{
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: strings.ToLower(r.Method), Path: r.URL.Path},
@@ -135,6 +144,8 @@ func describe(right *authorizationv1.SubjectAccessReviewSpec) string {
 	case reservations:
 		return fmt.Sprintf("reserve in %s: a role has to give it the verb %s on %s.%s there",
 			where(object.Namespace), reserve, reservations, v1alpha1.GroupName)
+	case nodes:
+		return "plan to drain nodes: a role has to let it patch nodes"
 	default:
 		return fmt.Sprintf("see pods of %s: a role has to let it list pods there", where(object.Namespace))
 	}

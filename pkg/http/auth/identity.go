@@ -17,6 +17,7 @@
 //	to ask a path               the method in lower case on that nonResourceURL
 //	to act for a scheduler      the verb use on its name in schedulers.globalreserve.io, a resource without objects
 //	to reserve in a namespace   the verb reserve on reservations.globalreserve.io in that namespace
+//	to plan a drain             the verb patch on nodes, and list on the pods of all namespaces
 package auth
 
 import (

@@ -10,6 +10,7 @@ import (
 	"github.com/julienschmidt/httprouter"
 
 	"github.com/globalreserve/globalreserve/pkg/decide"
+	"github.com/globalreserve/globalreserve/pkg/decide/drain"
 	"github.com/globalreserve/globalreserve/pkg/decide/reserve"
 	"github.com/globalreserve/globalreserve/pkg/dra"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
@@ -27,6 +28,8 @@ type Options struct {
 	Arbiter *decide.Arbiter
 	// Reserve decides on /reserve, /unreserve and /v1/whatif.
 	Reserve *reserve.Arbiter
+	// Drains plans where the pods of nodes go that are drained.
+	Drains  *drain.Planner
 	Waiting *requeue.Pods
 	Ledger  ledger.Reader
 	Clock   *steady.Clock // of the ledger's deadlines
@@ -88,6 +91,7 @@ func (a *API) routes() []route {
 		{http.MethodPost, "/reserve", "reserve", a.serveReserve(verbReserve)},
 		{http.MethodPost, "/unreserve", "unreserve", a.serveReserve(verbUnreserve)},
 		{http.MethodPost, "/v1/whatif", "whatif", a.whatIf},
+		{http.MethodPost, "/v1/drain/plan", "drainplan", a.planDrain},
 		{http.MethodGet, "/v1/revision", "revision", a.read(a.revision)},
 		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "pool", "labelSelector", "limit",
 			"continue")},

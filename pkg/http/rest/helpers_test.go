@@ -68,6 +68,8 @@ type fixture struct {
 	server  *httptest.Server // of listen
 	// notReady is why nothing can be decided.
 	notReady string
+	// whole are the pods that the API server lists.
+	whole []*v1.Pod
 	// waiting are the Reservation objects that wait for capacity.
 	waiting []reservations.Pending
 	// diff compares with a cluster; nil finds what names a secret.
@@ -139,8 +141,8 @@ func (f *fixture) start(limits Limits) {
 	f.arbiter = f.New(f.t, func(o *decide.Options) { o.Rights = rights })
 	f.gangs = f.NewReserve(f.t, f.arbiter, func(o *reserve.Options) { o.Rights = rights })
 	f.api = New(Options{
-		Arbiter: f.arbiter, Reserve: f.gangs, Waiting: f.Waiting, Ledger: f.ledger.Reader, Clock: f.Clock,
-		Metrics: f.Metrics, Done: f.done,
+		Arbiter: f.arbiter, Reserve: f.gangs, Drains: f.NewDrains(&f.whole), Waiting: f.Waiting, Ledger: f.ledger.Reader,
+		Clock: f.Clock, Metrics: f.Metrics, Done: f.done,
 		Limits: limits,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		Rights: rights, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,

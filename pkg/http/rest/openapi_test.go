@@ -93,7 +93,8 @@ func TestSchemasMatchTypes(t *testing.T) {
 		"DiffAnswer": reserver.DiffAnswer{}, "GangsAnswer": reserver.GangsAnswer{}, "DumpAnswer": reserver.DumpAnswer{},
 		"RevisionAnswer": reserver.RevisionAnswer{}, "WatchSnapshot": reserver.WatchSnapshot{},
 		"WatchAllocation": reserver.WatchAllocation{}, "WatchNode": reserver.WatchNode{}, "WatchSlot": reserver.WatchSlot{},
-		"WatchBatch": reserver.WatchBatch{},
+		"WatchBatch": reserver.WatchBatch{}, "DrainPlanAnswer": reserver.DrainPlanAnswer{},
+		"DrainPlanRequest": reserver.DrainPlanRequest{},
 	} {
 		check(name, reflect.TypeOf(value))
 	}

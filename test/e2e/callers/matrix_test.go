@@ -61,6 +61,7 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"GET", "/v1/explain?namespace=" + pod.Namespace + "&pod=" + pod.Name, nil, looks},
 		{"GET", "/v1/watch", nil, looks},
 		{"POST", "/v1/whatif", &reserver.Request{Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1]}, looks},
+		{"POST", "/v1/drain/plan", &reserver.DrainPlanRequest{Nodes: c.nodes[:1]}, "drainer"},
 		{"POST", "/filter", args, schedules},
 		{"POST", "/prioritize", args, schedules},
 		{"POST", "/preempt", preempt, schedules},
@@ -127,12 +128,14 @@ func (c *cluster) callers() map[string]*caller {
 	c.grant("use-team", accountOf("reserver"))
 	c.reserveIn("reserver")
 	c.grant("globalreserve-viewer", accountOf("viewer"))
+	c.grant("globalreserve-drainer", accountOf("drainer"))
 	c.grant("globalreserve-scheduler", userOf("scheduler"))
 	c.grant("use-team", userOf("scheduler"))
 	c.grant("globalreserve-admin", userOf("admin-of-reservations"))
 	return map[string]*caller{
 		"kubelet":           c.withCertificate("system:node:"+c.nodes[0], "system:nodes"),
 		"without the right": c.withToken("stranger"), "reserver": c.withToken("reserver"), "viewer": c.withToken("viewer"),
+		"drainer":   c.withToken("drainer"),
 		"scheduler": c.withCertificate("scheduler"), "admin": c.withCertificate("admin-of-reservations"),
 		"API server": c.withCertificate(controlplane.WebhookClient),
 	}

@@ -31,6 +31,14 @@ const (
 	RedirectedFromAnnotation = "globalreserve.io/redirected-from"
 )
 
+const (
+	// DrainLabel on a Reservation names the drain that keeps places by it for the pods of nodes that are drained.
+	DrainLabel = "globalreserve.io/drain"
+
+	// DrainedNodesAnnotation names the nodes of that drain, separated by commas.
+	DrainedNodesAnnotation = "globalreserve.io/drained-nodes"
+)
+
 // The annotations of pods that claim devices.
 const (
 	// ExtendedResourceClaimsAnnotation on a pod names the ExtendedResourceClaims of its namespace that

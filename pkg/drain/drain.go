@@ -1,0 +1,231 @@
+// Package drain drains nodes without a pod that has nowhere to go: it has the server plan a place for each pod that has
+// to go, keeps the places by Reservations, and only then cordons the nodes and evicts the pods, one after another of
+// each owner, as their PodDisruptionBudgets allow. It is the engine of kubectl reserve drain, and for controllers.
+//
+//   - drain.go  what a Drain is, and its steps
+//   - plan.go   which pods go where, by the server's plan and kubectl drain's own rules
+//   - keep.go   the Reservations that keep the places
+//   - evict.go  evicts a pod, and waits for the one that is made for it
+//
+// All that a Drain knows is in the cluster: the Reservations have its label, and the nodes are cordoned. So the same
+// Drain, run again after it was killed at any step, goes on, and Undo takes it back.
+package drain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	kubectldrain "k8s.io/kubectl/pkg/drain"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+)
+
+// DefaultTTL is how long places are kept that no pod comes for, once nobody goes on with a drain.
+const DefaultTTL = 10 * time.Minute
+
+// Options say what is drained, and how. Kube, Reservations, Server, Nodes, Out and ErrOut are required.
+type Options struct {
+	Kube         kubernetes.Interface
+	Reservations versioned.Interface
+	Server       *client.Client
+	// Nodes are drained together: no pod of one goes to another. The same nodes are the same drain.
+	Nodes []string
+	// SkipNamespaces are namespaces whose pods stay.
+	SkipNamespaces []string
+	// Force, IgnoreDaemonSets and DeleteEmptyDirData are as for kubectl drain. Force is also for the pods of kinds that
+	// are not known to make others.
+	Force, IgnoreDaemonSets, DeleteEmptyDirData bool
+	// GracePeriod is how long an evicted pod has to end, in seconds; negative: as long as the pod says.
+	GracePeriod int
+	// AllowUnplaced is how many pods may be evicted that have no place.
+	AllowUnplaced int
+	// Parallel is of how many owners pods are evicted at once; 0 is 1.
+	Parallel int
+	// UntilReady waits until the pods that are made are ready, and not only bound.
+	UntilReady bool
+	// TTL is how long places are kept once nobody goes on; 0 is DefaultTTL.
+	TTL time.Duration
+	// Out has a line for each pod, and ErrOut what delays it.
+	Out, ErrOut io.Writer
+}
+
+// Drain drains some nodes. Make one with New. Its methods are not for several goroutines at once.
+type Drain struct {
+	Options
+	name  string
+	mu    sync.Mutex // guards Out and ErrOut
+	moved int
+}
+
+// New returns a Drain. It changes nothing.
+func New(o Options) *Drain {
+	o.Nodes = slices.Compact(slices.Sorted(slices.Values(o.Nodes)))
+	o.Parallel, o.TTL = max(o.Parallel, 1), cmp.Or(o.TTL, DefaultTTL)
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(strings.Join(o.Nodes, ",")))
+	return &Drain{Options: o, name: fmt.Sprintf("drain-%08x", hash.Sum32())}
+}
+
+// Name is the value of the label on all Reservations of the drain, and what their names begin with.
+func (d *Drain) Name() string { return d.name }
+
+// Run drains the nodes. Before all places are kept nothing is changed: then the error is an *UnplacedError, or says
+// what stood in the way. After that the nodes stay cordoned and the places kept, whatever the error: Run again goes on.
+func (d *Drain) Run(ctx context.Context) error {
+	plan, err := d.secure(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.cordon(ctx, true); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { d.putOff(ctx) })
+	err = d.empty(ctx, plan)
+	cancel()
+	keeping.Wait()
+	return err
+}
+
+// empty evicts pods until none is left that has to go, and then gives back what was not used.
+func (d *Drain) empty(ctx context.Context, plan *Plan) (err error) {
+	for {
+		before := d.moved
+		if err := d.evictAll(ctx, plan); err != nil {
+			return err
+		}
+		// Pods may have come before the nodes were cordoned, and places may be gone.
+		next, err := d.secure(ctx)
+		var unplaced *UnplacedError
+		switch {
+		case errors.As(err, &unplaced) && d.moved > before && unplaced.Plan.hasPlaces():
+			next = unplaced.Plan
+		case err != nil:
+			return err
+		case len(next.Go) == 0:
+			d.say("%s drained: %d pods went, and each had a place\n", d.describe(), d.moved)
+			return d.giveBack(ctx)
+		case d.moved == before:
+			return fmt.Errorf("%d pods are left, and none of them could be evicted: run it again", len(next.Go))
+		}
+		plan = next
+	}
+}
+
+// secure plans, and has a place kept for each pod that has to go. The error is an *UnplacedError where that is not
+// possible, and nothing is kept then that was not before.
+func (d *Drain) secure(ctx context.Context) (*Plan, error) {
+	const attempts = 5 // others may take what is only planned
+	for attempt := 1; ; attempt++ {
+		plan, err := d.Plan(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := plan.Check(d.AllowUnplaced); err != nil {
+			return nil, err
+		}
+		kept, err := d.keep(ctx, plan)
+		if err != nil || kept {
+			return plan, err
+		}
+		if attempt == attempts {
+			return nil, fmt.Errorf("others took the places %d times while they were being kept: run it again", attempts)
+		}
+	}
+}
+
+// evictAll evicts the pods of a plan: one owner's one after another, and Parallel owners' at once.
+func (d *Drain) evictAll(ctx context.Context, plan *Plan) error {
+	byOwner := map[owner][]*Pod{}
+	var owners []owner
+	for _, pod := range plan.Go {
+		of := pod.owner()
+		if byOwner[of] == nil {
+			owners = append(owners, of)
+		}
+		byOwner[of] = append(byOwner[of], pod)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(d.Parallel)
+	for _, of := range owners {
+		group.Go(func() error {
+			for _, pod := range byOwner[of] {
+				if err := d.move(ctx, pod); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// Undo makes the nodes schedulable again, and gives back the places that no pod has used.
+func (d *Drain) Undo(ctx context.Context) error {
+	return errors.Join(d.cordon(ctx, false), d.giveBack(ctx))
+}
+
+// cordon cordons the nodes, or makes them schedulable again.
+func (d *Drain) cordon(ctx context.Context, cordoned bool) error {
+	done := map[bool]string{true: "cordoned", false: "uncordoned"}[cordoned]
+	for _, name := range d.Nodes {
+		node, err := d.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("reading node %q: %w", name, err)
+		}
+		if node.Spec.Unschedulable == cordoned {
+			continue
+		}
+		if err := kubectldrain.RunCordonOrUncordon(d.helper(ctx), node, cordoned); err != nil {
+			return fmt.Errorf("node %q could not be %s: %w", name, done, err)
+		}
+		d.say("node/%s %s\n", name, done)
+	}
+	return nil
+}
+
+// helper is what kubectl drain works with.
+func (d *Drain) helper(ctx context.Context) *kubectldrain.Helper {
+	skip := func(pod v1.Pod) kubectldrain.PodDeleteStatus {
+		if slices.Contains(d.SkipNamespaces, pod.Namespace) {
+			return kubectldrain.MakePodDeleteStatusSkip()
+		}
+		return kubectldrain.MakePodDeleteStatusOkay()
+	}
+	return &kubectldrain.Helper{
+		Ctx: ctx, Client: d.Kube, Force: d.Force, GracePeriodSeconds: d.GracePeriod,
+		IgnoreAllDaemonSets: d.IgnoreDaemonSets, DeleteEmptyDirData: d.DeleteEmptyDirData,
+		AdditionalFilters: []kubectldrain.PodFilter{skip}, Out: io.Discard, ErrOut: d.ErrOut,
+	}
+}
+
+func (d *Drain) describe() string {
+	if len(d.Nodes) == 1 {
+		return "node/" + d.Nodes[0]
+	}
+	return fmt.Sprintf("%d nodes", len(d.Nodes))
+}
+
+func (d *Drain) say(format string, args ...any) { d.write(d.Out, format, args...) }
+
+func (d *Drain) complain(format string, args ...any) { d.write(d.ErrOut, format, args...) }
+
+func (d *Drain) write(to io.Writer, format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintf(to, format, args...)
+}

@@ -1,0 +1,97 @@
+package rest
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/globalreserve/globalreserve/pkg/decide/drain"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
+	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// maxDrained bounds the nodes of one plan: each is a question to the API server.
+const maxDrained = 500
+
+// drainRequest is the body of POST /v1/drain/plan: a reserver.DrainPlanRequest.
+type drainRequest struct {
+	Nodes, SkipNamespaces few[string]
+	Drain                 string
+}
+
+// planDrain serves POST /v1/drain/plan. It names the pods of nodes, and so is for those who may see all pods, and may
+// cordon nodes.
+func (a *API) planDrain(w http.ResponseWriter, r *http.Request) error {
+	req := drainRequest{}
+	release, err := a.o.Intake.Decode(w, r, maxBody, &req, json.RejectUnknownMembers(true))
+	defer release()
+	if err != nil {
+		return err
+	}
+	if err := a.o.Rights.MayDrain(r.Context(), auth.Of(r.Context())); err != nil {
+		return httpjson.Errorf(statusOf(err), "%s", err)
+	}
+	if err := a.readerOf(r.Context()).allOnly(); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	choose, err := a.o.Drains.Plan(r.Context(), &drain.Request{
+		Nodes: req.Nodes, SkipNamespaces: req.SkipNamespaces, Drain: req.Drain,
+	})
+	switch {
+	case errors.Is(err, drain.ErrUnknownNode):
+		return httpjson.Errorf(http.StatusNotFound, "%s: kubectl get nodes lists those that are", err)
+	case err != nil:
+		return httpjson.Errorf(statusOf(err), "%s", err)
+	}
+	return a.answer(w, r, func() (any, error) { return newDrainPlan(a.o.Ledger.Table(), choose()), nil })
+}
+
+func (req *drainRequest) check() error {
+	if n := len(req.Nodes); n == 0 || n > maxDrained {
+		return badRequest("Nodes has %d names: send those of 1 to %d nodes", n, maxDrained)
+	}
+	seen := map[string]bool{}
+	for i, node := range req.Nodes {
+		if problem := badName(node); problem != "" {
+			return badRequest("Nodes[%d] \"%s\": %s", i, httpjson.Clip(node), problem)
+		}
+		if seen[node] {
+			return badRequest("Nodes[%d] is \"%s\" again: send every node once", i, httpjson.Clip(node))
+		}
+		seen[node] = true
+	}
+	for i, namespace := range req.SkipNamespaces {
+		if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+			return badRequest("SkipNamespaces[%d] \"%s\": %s", i, httpjson.Clip(namespace), problems[0])
+		}
+	}
+	if problem := badName(req.Drain); req.Drain != "" && problem != "" {
+		return badRequest("Drain \"%s\": %s", httpjson.Clip(req.Drain), problem)
+	}
+	return nil
+}
+
+func newDrainPlan(t *resources.Table, plan *drain.Plan) *reserver.DrainPlanAnswer {
+	answer := &reserver.DrainPlanAnswer{Revision: plan.Revision, Pods: []reserver.DrainPod{}}
+	for _, pod := range plan.Pods {
+		if pod.Action == reserver.DrainMove && pod.To == "" {
+			answer.Unplaced++
+		}
+		next := pod.Next
+		answer.Pods = append(answer.Pods, reserver.DrainPod{
+			Namespace: pod.Ref.Namespace, Pod: pod.Ref.Name, UID: string(pod.Ref.UID), Node: pod.Node,
+			OwnerKind: next.Controller.Kind, OwnerName: next.Controller.Name, Scheduler: next.Scheduler,
+			Priority: next.Priority, Requests: requestAmounts(t, next.Request), HostPorts: hostPortNames(next.Request),
+			Action: pod.Action, To: pod.To, Slot: slotName(pod.Slot), Why: pod.Why, Unmanaged: pod.Unmanaged,
+			Warnings: pod.Warnings,
+		})
+	}
+	return answer
+}

@@ -1,0 +1,52 @@
+//go:build e2e
+
+package drain
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestWalk goes the way of somebody who looks where the pods of a node would go, drains it, takes that back, and wants
+// to drain one more, for which there is no capacity.
+func TestWalk(t *testing.T) {
+	b := newBench(t, 4)
+	b.deploy("web", 8, "1")
+	b.deployStateful("db", 3, "1")
+	node := b.nodes[0]
+	had := b.on(node, "web", "db")
+	require.Positive(t, had, "or the test shows nothing")
+
+	out, code := b.drain(node, "--dry-run=server")
+	require.Zero(t, code, out)
+	assert.Contains(t, out, "Deployment/web")
+	assert.NotContains(t, out, "nowhere")
+	assert.Equal(t, had, b.on(node, "web", "db"))
+	assert.False(t, b.cordoned(node))
+	assert.Empty(t, b.ListReservations())
+
+	out, code = b.drain(node)
+	require.Zero(t, code, out)
+	assert.Contains(t, out, "node/"+node+" cordoned")
+	assert.Contains(t, out, "drained")
+	assert.True(t, b.cordoned(node))
+	b.awaitPods("web", 8)
+	b.awaitPods("db", 3)
+	assert.Zero(t, b.on(node, "web", "db"))
+	assert.Empty(t, b.ListReservations(), "nothing is kept")
+
+	// 11 of 12 CPUs are used now, so that the pods of one more node have no place.
+	out, code = b.drain(b.nodes[1])
+	assert.Equal(t, 1, code, out)
+	assert.Contains(t, out, "nowhere: no node of 4 fits")
+	assert.Contains(t, out, "there is no place for")
+	assert.False(t, b.cordoned(b.nodes[1]))
+	assert.Empty(t, b.ListReservations())
+
+	out, code = b.drain(node, "--undo")
+	require.Zero(t, code, out)
+	assert.False(t, b.cordoned(node))
+	b.RequireNeverOvercommitted()
+}
