@@ -189,7 +189,7 @@ var notOfServers = map[string]string{
 	"extended-resource-claim-in-use":   "a finalizer",
 	"uncountable-request":              "a resource",
 	"drain":                            "of the Reservations of those who drain, for whom alone it counts",
-	"drained-nodes":                    "the same, for people",
+	"drained-nodes":                    "the same, for people", "drained-owner": "the same",
 }
 
 // What servers write down for servers to come is theirs to write: each annotation and label that the product knows is

@@ -6,6 +6,7 @@
 //   - plan.go   which pods go where, by the server's plan and kubectl drain's own rules
 //   - keep.go   the Reservations that keep the places
 //   - evict.go  evicts a pod, and waits for the one that is made for it
+//   - owner.go  how many pods an owner is to have, and has
 //
 // All that a Drain knows is in the cluster: the Reservations have its label, and the nodes are cordoned. So the same
 // Drain, run again after it was killed at any step, goes on, and Undo takes it back.
@@ -65,9 +66,11 @@ type Options struct {
 // Drain drains some nodes. Make one with New. Its methods are not for several goroutines at once.
 type Drain struct {
 	Options
-	name  string
-	mu    sync.Mutex // guards Out and ErrOut
-	moved int
+	name string
+
+	mu sync.Mutex // guards Out, ErrOut, and what follows
+	// moved is how many pods went, and unplaced how many of them without a place that they needed.
+	moved, unplaced int
 }
 
 // New returns a Drain. It changes nothing.
@@ -117,13 +120,28 @@ func (d *Drain) empty(ctx context.Context, plan *Plan) (err error) {
 		case err != nil:
 			return err
 		case len(next.Go) == 0:
-			d.say("%s drained: %d pods went, and each had a place\n", d.describe(), d.moved)
-			return d.giveBack(ctx)
+			return d.finish(ctx)
 		case d.moved == before:
 			return fmt.Errorf("%d pods are left, and none of them could be evicted: run it again", len(next.Go))
 		}
 		plan = next
 	}
+}
+
+// finish waits until the pods that were made have their places, and gives back the others. One may not have come yet
+// where Run was ended after its eviction.
+func (d *Drain) finish(ctx context.Context) error {
+	list, err := d.list(ctx, metav1.NamespaceAll)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := d.awaitOwner(ctx, &list[i]); err != nil {
+			return err
+		}
+	}
+	d.say("%s drained: %d pods went, and %d of them had no place\n", d.describe(), d.moved, d.unplaced)
+	return d.giveBack(ctx)
 }
 
 // secure plans, and has a place kept for each pod that has to go. The error is an *UnplacedError where that is not
@@ -135,7 +153,7 @@ func (d *Drain) secure(ctx context.Context) (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := plan.Check(d.AllowUnplaced); err != nil {
+		if err := plan.Check(d.AllowUnplaced - d.unplaced); err != nil {
 			return nil, err
 		}
 		kept, err := d.keep(ctx, plan)

@@ -3,6 +3,7 @@ package drain
 import (
 	"bytes"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -78,77 +78,80 @@ func TestEvictsThePodItself(t *testing.T) {
 func TestAwaitsWhatIsMade(t *testing.T) {
 	for _, untilReady := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			pod := podOf("ReplicaSet", "web", "web-1", "old")
-			d, _, client := newDrain(&appsv1.ReplicaSet{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"},
-				Spec:       appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(3))},
-			}, podOf("ReplicaSet", "web", "web-2", "other").Object, podOf("ReplicaSet", "web", "web-x", "another").Object)
-			d.UntilReady = untilReady
-			set := func(name, node string, ready bool) {
-				made := podOf("ReplicaSet", "web", name, name).Object
-				if made.Spec.NodeName = node; ready {
+			pod, labels := podOf("Deployment", "web", "web-1", "old"), map[string]string{"app": "web"}
+			web := func(name, node string, ready bool) *v1.Pod {
+				made := podOf("Deployment", "web", name, name).Object
+				made.Labels, made.Spec.NodeName = labels, node
+				if ready {
 					made.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 				}
-				_ = client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("pods"), "team", name)
-				assert.NoError(t, client.Tracker().Add(made))
+				return made
 			}
-			var steps []string
+			d, _, client := newDrain(&appsv1.Deployment{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}, Spec: appsv1.DeploymentSpec{
+					Replicas: ptr.To(int32(4)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+				},
+			}, web("web-1", "a", true), web("web-2", "b", true), web("waited before", "", false))
+			d.UntilReady = untilReady
+			before, err := d.standing(t.Context(), pod.owner())
+			require.NoError(t, err)
+			require.Len(t, before.pods, 3)
+			pods := v1.SchemeGroupVersion.WithResource("pods")
+			require.NoError(t, client.Tracker().Delete(pods, "team", "web-1"))
+			var steps atomic.Int32
 			go func() {
-				for _, step := range []struct {
-					name, node string
-					ready      bool
-				}{{"web-3", "", false}, {"web-4", "", false}, {"web-3", "b", true}, {"web-4", "c", false}, {"web-4", "c", true}} {
+				for _, step := range []*v1.Pod{
+					web("web-3", "", false), web("web-4", "", false), web("web-3", "b", true), web("web-4", "c", false),
+					web("web-4", "c", true),
+				} {
 					time.Sleep(10 * poll) //nolint:forbidigo // in a bubble
-					steps = append(steps, fmt.Sprint(step))
-					set(step.name, step.node, step.ready)
+					steps.Add(1)
+					_ = client.Tracker().Delete(pods, "team", step.Name)
+					assert.NoError(t, client.Tracker().Add(step))
 				}
 			}()
-			what, err := d.await(t.Context(), pod, sets.New[types.UID]("other", "another"))
+			what, err := d.await(t.Context(), pod, before)
 			require.NoError(t, err)
 			assert.Equal(t, "evicted; web-3 is on b", what)
-			assert.Len(t, steps, map[bool]int{false: 4, true: 5}[untilReady])
+			assert.Equal(t, map[bool]int32{false: 4, true: 5}[untilReady], steps.Load())
 			time.Sleep(time.Minute) //nolint:forbidigo // in a bubble: for the steps that are left
 		})
 	}
 }
 
 func TestOwnersThatMakeNoOther(t *testing.T) {
-	meta := metav1.ObjectMeta{Namespace: "team", Name: "o"}
+	meta, labels := metav1.ObjectMeta{Namespace: "team", Name: "o"}, map[string]string{"app": "o"}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
 	job := func(change func(*batchv1.Job)) *batchv1.Job {
 		j := &batchv1.Job{ObjectMeta: meta}
-		j.Spec.Parallelism, j.Spec.Completions = ptr.To(int32(2)), ptr.To(int32(4))
+		j.Spec.Parallelism, j.Spec.Completions, j.Spec.Selector = ptr.To(int32(3)), ptr.To(int32(9)), selector
 		change(j)
 		return j
 	}
-	set := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
-		Replicas: ptr.To(int32(2)), Ordinals: &appsv1.StatefulSetOrdinals{Start: 1},
-	}}
 	tests := map[string]struct {
-		kind, pod string
-		owner     runtime.Object
-		has       int
-		want      bool
+		kind  string
+		owner runtime.Object
+		want  bool
 	}{
-		"a ReplicaSet with too few": {"ReplicaSet", "o-1", &appsv1.ReplicaSet{
-			ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(3))},
-		}, 2, false},
-		"a ReplicaSet that was scaled down": {"ReplicaSet", "o-1", &appsv1.ReplicaSet{
-			ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(2))},
-		}, 2, true},
-		"a ReplicaSet that is gone": {"ReplicaSet", "o-1", nil, 0, true},
-		"a controller": {"ReplicationController", "o-1", &v1.ReplicationController{
-			ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Replicas: ptr.To(int32(2))},
-		}, 1, false},
-		"a StatefulSet's own":     {"StatefulSet", "o-2", set, 0, false},
-		"a StatefulSet's former":  {"StatefulSet", "o-3", set, 0, true},
-		"before the first":        {"StatefulSet", "o-0", set, 0, true},
-		"a Job":                   {"Job", "o-1", job(func(*batchv1.Job) {}), 1, false},
-		"a Job with enough":       {"Job", "o-1", job(func(j *batchv1.Job) { j.Status.Succeeded = 3 }), 1, true},
-		"a Job that is suspended": {"Job", "o-1", job(func(j *batchv1.Job) { j.Spec.Suspend = ptr.To(true) }), 0, true},
-		"a Job that has failed": {"Job", "o-1", job(func(j *batchv1.Job) {
+		"a Deployment": {"Deployment", &appsv1.Deployment{
+			ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: ptr.To(int32(3)), Selector: selector},
+		}, false},
+		"a ReplicaSet that was scaled down": {"ReplicaSet", &appsv1.ReplicaSet{
+			ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(2)), Selector: selector},
+		}, true},
+		"a StatefulSet": {"StatefulSet", &appsv1.StatefulSet{
+			ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To(int32(3)), Selector: selector},
+		}, false},
+		"a controller": {"ReplicationController", &v1.ReplicationController{
+			ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Replicas: ptr.To(int32(3)), Selector: labels},
+		}, false},
+		"one that is gone":        {"ReplicaSet", nil, true},
+		"a Job":                   {"Job", job(func(*batchv1.Job) {}), false},
+		"a Job with enough":       {"Job", job(func(j *batchv1.Job) { j.Status.Succeeded = 7 }), true},
+		"a Job that is suspended": {"Job", job(func(j *batchv1.Job) { j.Spec.Suspend = ptr.To(true) }), true},
+		"a Job that has failed": {"Job", job(func(j *batchv1.Job) {
 			j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: v1.ConditionTrue}}
-		}), 0, true},
-		"another kind": {"CloneSet", "o-1", nil, 5, false},
+		}), true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -156,10 +159,21 @@ func TestOwnersThatMakeNoOther(t *testing.T) {
 			if tc.owner != nil {
 				objects = append(objects, tc.owner)
 			}
+			before := &standing{known: true, wants: 3}
+			for i := range 3 { // two of which are left
+				pod := podOf(tc.kind, "o", fmt.Sprint("o-", i), fmt.Sprint(i)).Object
+				pod.Labels = labels
+				before.pods = append(before.pods, *pod)
+				if i == 2 {
+					pod.DeletionTimestamp = ptr.To(metav1.Now())
+				}
+				objects = append(objects, pod)
+			}
 			d, _, _ := newDrain(objects...)
-			got, err := d.wantsNoMore(t.Context(), podOf(tc.kind, "o", tc.pod, "u"), tc.has)
+			now, err := d.standing(t.Context(), owner{"team", tc.kind, "o"})
 			require.NoError(t, err)
-			assert.Equal(t, tc.want, got)
+			require.True(t, now.known)
+			assert.Equal(t, tc.want, now.settled(before, false))
 		})
 	}
 }

@@ -55,6 +55,9 @@ func (d *Drain) keep(ctx context.Context, plan *Plan) (kept bool, err error) {
 	return true, nil
 }
 
+// podName is the label of a StatefulSet's pod with its own name.
+const podName = "statefulset.kubernetes.io/pod-name"
+
 // String names an owner.
 func (o owner) String() string { return fmt.Sprintf("%s %s/%s", o.kind, o.namespace, o.name) }
 
@@ -63,8 +66,11 @@ func (o owner) String() string { return fmt.Sprintf("%s %s/%s", o.kind, o.namesp
 func (d *Drain) reservation(of owner, pods []*Pod) *v1alpha1.Reservation {
 	rsv := &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: d.name + "-" + of.name[:min(len(of.name), 100)] + "-", Namespace: of.namespace,
-		Labels:      map[string]string{v1alpha1.DrainLabel: d.name},
-		Annotations: map[string]string{v1alpha1.DrainedNodesAnnotation: strings.Join(d.Nodes, ",")},
+		Labels: map[string]string{v1alpha1.DrainLabel: d.name},
+		Annotations: map[string]string{
+			v1alpha1.DrainedNodesAnnotation: strings.Join(d.Nodes, ","),
+			v1alpha1.DrainedOwnerAnnotation: of.kind + "/" + of.name,
+		},
 	}, Spec: v1alpha1.ReservationSpec{
 		SchedulerName: pods[0].Scheduler, TTL: &metav1.Duration{Duration: d.TTL},
 		Consumers: &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: of.kind, Name: of.name}},
@@ -129,9 +135,7 @@ func (d *Drain) list(ctx context.Context, namespace string) ([]v1alpha1.Reservat
 func (d *Drain) hasSlot(ctx context.Context, pod *Pod) (bool, error) {
 	list, err := d.list(ctx, pod.Namespace)
 	return slices.ContainsFunc(list, func(rsv v1alpha1.Reservation) bool {
-		return keepsFor(&rsv, pod) && slices.ContainsFunc(rsv.Status.Slots, func(s v1alpha1.SlotStatus) bool {
-			return s.State == v1alpha1.SlotReserved
-		})
+		return keepsFor(&rsv, pod) && hasReserved(&rsv)
 	}), err
 }
 
@@ -145,6 +149,37 @@ func keepsFor(rsv *v1alpha1.Reservation, pod *Pod) bool {
 	default:
 		return slices.Contains(of.Selector.MatchExpressions[0].Values, pod.Pod)
 	}
+}
+
+// lastPods is how long pods are waited for at the end that were made and have a place.
+const lastPods = time.Minute
+
+// awaitOwner waits until the owner that a Reservation keeps places for has all its pods, and none of them waits, if
+// there are places left.
+func (d *Drain) awaitOwner(ctx context.Context, rsv *v1alpha1.Reservation) error {
+	kind, name, _ := strings.Cut(rsv.Annotations[v1alpha1.DrainedOwnerAnnotation], "/")
+	of := owner{rsv.Namespace, kind, name}
+	err := wait.PollUntilContextTimeout(ctx, poll, lastPods, true, func(ctx context.Context) (bool, error) {
+		now, err := d.in(rsv.Namespace).Get(ctx, rsv.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && !hasReserved(now) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		standing, err := d.standing(ctx, of)
+		return err == nil && (!standing.known || len(standing.pods) >= standing.wants && standing.count(unbound) == 0), err
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("pods of %s wait that have a place: see kubectl reserve pending, and run it again", of)
+	}
+	return err
+}
+
+func hasReserved(rsv *v1alpha1.Reservation) bool {
+	return slices.ContainsFunc(rsv.Status.Slots, func(s v1alpha1.SlotStatus) bool {
+		return s.State == v1alpha1.SlotReserved
+	})
 }
 
 // putOff puts off the end of the places as long as the drain goes on.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -146,6 +147,39 @@ func TestPutsOffTheEnd(t *testing.T) {
 		}
 		assert.Empty(t, complaints.String())
 	})
+}
+
+// At the end pods are waited for that were made before the command was run again, and have a place still.
+func TestWaitsForTheLastPods(t *testing.T) {
+	for name, comes := range map[string]bool{"it comes": true, "it stays away": false} {
+		synctest.Test(t, func(t *testing.T) {
+			labels := map[string]string{"app": "web"}
+			web := podOf("Deployment", "web", "web-1", "u1")
+			waits := web.Object.DeepCopy()
+			waits.Labels, waits.Spec.NodeName = labels, ""
+			d, _, cluster := newDrain(waits, &appsv1.Deployment{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"},
+				Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
+			})
+			d.Reservations = decided(available)
+			_, err := d.keep(t.Context(), &Plan{Go: []*Pod{web}})
+			require.NoError(t, err)
+			if comes {
+				time.AfterFunc(10*time.Second, func() {
+					bound := waits.DeepCopy()
+					bound.Spec.NodeName = "b"
+					assert.NoError(t, cluster.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), bound, "team"))
+				})
+			}
+			began := time.Now()
+			err = d.finish(t.Context())
+			assert.Equal(t, comes, err == nil, "%s: %v", name, err)
+			assert.GreaterOrEqual(t, time.Since(began), 10*time.Second)
+			list, err := d.list(t.Context(), "")
+			require.NoError(t, err)
+			assert.Equal(t, comes, len(list) == 0, "places stay kept for those that wait")
+		})
+	}
 }
 
 // The same nodes are the same drain, in whatever order; the names of its Reservations are no other's.

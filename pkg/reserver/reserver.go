@@ -58,8 +58,8 @@ type Request struct {
 	MinRevision uint64 `json:",omitempty"`
 	// Durable writes a Reservation object before the answer, so that the capacity survives the server. nil leaves it to
 	// the server: true where the cluster knows the kind, and the gang can be one object: at most 1,000 pods of one
-	// namespace, and 512 KiB; or it has a Name or Namespace. Capacity held in memory only is to be bound through the
-	// server's /bind.
+	// namespace, and 512 KiB; or it has a Name or Namespace. A gang that fits only with what Reservations keep for its
+	// pods already is given that, in memory. Capacity held in memory only is to be bound through the server's /bind.
 	Durable *bool `json:",omitempty"`
 	// Name and Namespace are of the object a durable Reserve makes. The namespace is
 	// that of the pods; both may be left out.

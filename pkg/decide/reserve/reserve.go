@@ -172,6 +172,9 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 		return a.reserveInMemory(g, placements, screened)
 	}
 	t, why := a.newAttempt(g, placements, screened)
+	if why == "" && g.OrInMemory && len(screened) == 0 {
+		why = a.needsSlots(pods, placements)
+	}
 	switch {
 	case why == "":
 		return a.reserveDurable(ctx, t)
@@ -187,6 +190,29 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 		d.InMemory = why
 	}
 	return d, err
+}
+
+// needsSlots returns why a durable gang can only be kept in memory: slots of Reservations are kept for its pods on the
+// nodes that it names, and it does not fit beside them. It is empty where that is not so.
+func (a *Arbiter) needsSlots(pods []found, placements []ledger.Placement) string {
+	for i := range placements {
+		if pods[i].podToCome {
+			continue
+		}
+		asked := a.o.Question.For(pods[i].info, placements[i].Node)
+		for _, slot := range a.o.Ledger.UsableSlots(&asked) {
+			if slot.Node != placements[i].Node {
+				continue
+			}
+			plan := ledger.NewPlan(placements, ledger.AllOrNothing, time.Time{})
+			if tried, err := a.o.Ledger.Reserve(plan, true); err != nil || len(tried.Rejections) == 0 {
+				return ""
+			}
+			return fmt.Sprintf("reservation %s/%s keeps capacity for its pods, which it is given", slot.Ref.Namespace,
+				slot.Ref.Name)
+		}
+	}
+	return ""
 }
 
 func (a *Arbiter) reserveInMemory(g *Request, placements []ledger.Placement, screened []Refusal) (*Decision, error) {

@@ -4,14 +4,17 @@ package drain
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -19,17 +22,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-const scheduler = "default-scheduler"
+const (
+	scheduler     = "default-scheduler"
+	gangScheduler = "gang-scheduler"
+)
 
-var shared = controlplane.Shared{Options: controlplane.Options{Workloads: true}, Prepare: crd.Prepare}
+// shared is the control plane of the tests with workloads, and plain that of those without.
+var (
+	shared = controlplane.Shared{Options: controlplane.Options{Workloads: true}, Prepare: crd.Prepare}
+	plain  = controlplane.Shared{Prepare: crd.Prepare}
+)
 
-func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared, &plain)) }
 
 // bench is a cluster with a server, one kube-scheduler behind it, and the command.
 type bench struct {
@@ -38,16 +49,23 @@ type bench struct {
 	nodes              []string
 }
 
-// newBench has so many nodes of 4 CPUs.
-func newBench(t *testing.T, nodes int) *bench {
+// newBench has so many nodes with so many CPUs. look sees every event of a pod.
+func newBench(t *testing.T, nodes int, cpus string, look ...clusterload.PodFunc) *bench {
 	t.Helper()
-	b := &bench{Cluster: testbed.NewCluster(t, shared.StartT(t)), plugin: testbed.File(t, "bin", "kubectl-reserve")}
+	b := &bench{
+		Cluster: testbed.NewCluster(t, shared.StartT(t), look...), plugin: testbed.File(t, "bin", "kubectl-reserve"),
+	}
 	b.StartServer(clusterload.ServerOptions{})
 	b.StartKubeScheduler(scheduler, "default-scheduler.yaml")
 	var err error
 	b.kubeconfig, err = b.AdminKubeconfig()
 	require.NoError(t, err)
-	b.nodes = b.AddNodes(nodes, controlplane.NodeTemplate{Labels: testbed.Pairs("pool", "all")})
+	b.nodes = b.AddNodes(nodes, controlplane.NodeTemplate{
+		Labels: testbed.Pairs("pool", "all"),
+		Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpus), corev1.ResourceMemory: resource.MustParse("64Gi"),
+		},
+	})
 	b.AwaitUntainted("pool=all")
 	return b
 }
@@ -55,11 +73,7 @@ func newBench(t *testing.T, nodes int) *bench {
 // drain runs the command, with more flags, and returns what it printed and its exit code.
 func (b *bench) drain(args ...string) (printed string, code int) {
 	b.T.Helper()
-	var out bytes.Buffer
-	args = append([]string{"drain", "--ignore-daemonsets", "--ledger-url=" + b.Documented()}, args...)
-	cmd := exec.CommandContext(b.T.Context(), b.plugin, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.kubeconfig, "HOME="+b.T.TempDir())
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd, out := b.command(args...)
 	err := cmd.Run()
 	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		require.NoError(b.T, err)
@@ -67,60 +81,74 @@ func (b *bench) drain(args ...string) (printed string, code int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// template is that of pods of an app that ask for so many CPUs.
-func template(app, cpu string) corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: testbed.Pairs("app", app)},
+func (b *bench) command(args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
+	b.T.Helper()
+	args = append([]string{"drain", "--ignore-daemonsets", "--ledger-url=" + b.Documented()}, args...)
+	cmd, out = exec.CommandContext(b.T.Context(), b.plugin, args...), &bytes.Buffer{}
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.kubeconfig, "HOME="+b.T.TempDir())
+	cmd.Stdout, cmd.Stderr = out, out
+	return cmd, out
+}
+
+// app is one owner of pods, of which one at a time may be away.
+type app struct {
+	name, kind, scheduler string
+	replicas              int
+	cpu                   string
+}
+
+// deploy creates an app, and waits until its pods run.
+func (b *bench) deploy(a app) {
+	b.T.Helper()
+	a.scheduler = cmp.Or(a.scheduler, scheduler)
+	meta, ctx := metav1.ObjectMeta{Name: a.name, Namespace: b.Namespace}, b.T.Context()
+	selector, replicas := &metav1.LabelSelector{MatchLabels: testbed.Pairs("app", a.name)}, ptr.To(int32(a.replicas))
+	var err error
+	switch a.kind {
+	case "Deployment":
+		_, err = b.Client().AppsV1().Deployments(b.Namespace).Create(ctx, &appsv1.Deployment{
+			ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: replicas, Selector: selector, Template: a.template()},
+		}, metav1.CreateOptions{})
+	case "StatefulSet":
+		_, err = b.Client().AppsV1().StatefulSets(b.Namespace).Create(ctx, &appsv1.StatefulSet{
+			ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
+				Replicas: replicas, Selector: selector, Template: a.template(), PodManagementPolicy: appsv1.ParallelPodManagement,
+			},
+		}, metav1.CreateOptions{})
+	case "Job":
+		_, err = b.Client().BatchV1().Jobs(b.Namespace).Create(ctx, &batchv1.Job{
+			ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: replicas, Completions: replicas, Template: a.template()},
+		}, metav1.CreateOptions{})
+	}
+	require.NoError(b.T, err)
+	_, err = b.Client().PolicyV1().PodDisruptionBudgets(b.Namespace).Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: meta,
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			Selector: selector, MinAvailable: ptr.To(intstr.FromInt(a.replicas - 1)),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(b.T, err)
+	b.awaitPods(a.name, a.replicas)
+}
+
+// template is that of the app's pods. Those of the gang scheduler are a gang.
+func (a app) template() corev1.PodTemplateSpec {
+	t := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: testbed.Pairs("app", a.name, "keeps-running", "true")},
 		Spec: corev1.PodSpec{
-			SchedulerName: scheduler, TerminationGracePeriodSeconds: ptr.To(int64(0)),
+			SchedulerName: a.scheduler, TerminationGracePeriodSeconds: ptr.To(int64(0)),
 			Containers: []corev1.Container{{Name: "main", Image: "none", Resources: corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(a.cpu)},
 			}}},
 		},
 	}
-}
-
-// deploy creates a Deployment, of which one pod at a time may be away, and waits until its pods are bound.
-func (b *bench) deploy(app string, replicas int, cpu string) {
-	b.T.Helper()
-	b.create(app, func(meta metav1.ObjectMeta, selector *metav1.LabelSelector) error {
-		_, err := b.Client().AppsV1().Deployments(b.Namespace).Create(b.T.Context(), &appsv1.Deployment{
-			ObjectMeta: meta,
-			Spec: appsv1.DeploymentSpec{
-				Replicas: ptr.To(int32(replicas)), Selector: selector, Template: template(app, cpu),
-			},
-		}, metav1.CreateOptions{})
-		return err
-	})
-	b.awaitPods(app, replicas)
-}
-
-// deployStateful is deploy for a StatefulSet.
-func (b *bench) deployStateful(app string, replicas int, cpu string) {
-	b.T.Helper()
-	b.create(app, func(meta metav1.ObjectMeta, selector *metav1.LabelSelector) error {
-		_, err := b.Client().AppsV1().StatefulSets(b.Namespace).Create(b.T.Context(), &appsv1.StatefulSet{
-			ObjectMeta: meta,
-			Spec: appsv1.StatefulSetSpec{
-				Replicas: ptr.To(int32(replicas)), Selector: selector, Template: template(app, cpu),
-				PodManagementPolicy: appsv1.ParallelPodManagement,
-			},
-		}, metav1.CreateOptions{})
-		return err
-	})
-	b.awaitPods(app, replicas)
-}
-
-func (b *bench) create(app string, create func(metav1.ObjectMeta, *metav1.LabelSelector) error) {
-	b.T.Helper()
-	meta := metav1.ObjectMeta{Name: app, Namespace: b.Namespace}
-	selector := &metav1.LabelSelector{MatchLabels: testbed.Pairs("app", app)}
-	require.NoError(b.T, create(meta, selector))
-	_, err := b.Client().PolicyV1().PodDisruptionBudgets(b.Namespace).Create(b.T.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: meta,
-		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector, MaxUnavailable: ptr.To(intstr.FromInt32(1))},
-	}, metav1.CreateOptions{})
-	require.NoError(b.T, err)
+	if a.kind == "Job" {
+		t.Spec.RestartPolicy = corev1.RestartPolicyNever
+	}
+	if a.scheduler == gangScheduler {
+		t.Annotations = testbed.Pairs(v1alpha1.GangAnnotation, a.name, v1alpha1.GangMinAnnotation, strconv.Itoa(a.replicas))
+	}
+	return t
 }
 
 // awaitPods waits until an app has so many pods, all of them ready, and returns them by name.

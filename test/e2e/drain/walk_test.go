@@ -12,9 +12,9 @@ import (
 // TestWalk goes the way of somebody who looks where the pods of a node would go, drains it, takes that back, and wants
 // to drain one more, for which there is no capacity.
 func TestWalk(t *testing.T) {
-	b := newBench(t, 4)
-	b.deploy("web", 8, "1")
-	b.deployStateful("db", 3, "1")
+	b := newBench(t, 4, "4")
+	b.deploy(app{name: "web", kind: "Deployment", replicas: 8, cpu: "1"})
+	b.deploy(app{name: "db", kind: "StatefulSet", replicas: 3, cpu: "1"})
 	node := b.nodes[0]
 	had := b.on(node, "web", "db")
 	require.Positive(t, had, "or the test shows nothing")

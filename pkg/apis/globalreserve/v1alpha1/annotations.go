@@ -37,6 +37,9 @@ const (
 
 	// DrainedNodesAnnotation names the nodes of that drain, separated by commas.
 	DrainedNodesAnnotation = "globalreserve.io/drained-nodes"
+
+	// DrainedOwnerAnnotation names the owner of these pods: its kind, a slash, and its name.
+	DrainedOwnerAnnotation = "globalreserve.io/drained-owner"
 )
 
 // The annotations of pods that claim devices.
