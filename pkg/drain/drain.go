@@ -26,7 +26,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubectldrain "k8s.io/kubectl/pkg/drain"
 
@@ -71,6 +73,8 @@ type Drain struct {
 	mu sync.Mutex // guards Out, ErrOut, and what follows
 	// moved is how many pods went, and unplaced how many of them without a place that they needed.
 	moved, unplaced int
+	// relied are the Reservations that pods have their places in, and when they were made or last extended.
+	relied map[types.NamespacedName]time.Time
 }
 
 // New returns a Drain. It changes nothing.
@@ -79,7 +83,9 @@ func New(o Options) *Drain {
 	o.Parallel, o.TTL = max(o.Parallel, 1), cmp.Or(o.TTL, DefaultTTL)
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(strings.Join(o.Nodes, ",")))
-	return &Drain{Options: o, name: fmt.Sprintf("drain-%08x", hash.Sum32())}
+	return &Drain{
+		Options: o, name: fmt.Sprintf("drain-%08x", hash.Sum32()), relied: map[types.NamespacedName]time.Time{},
+	}
 }
 
 // Name is the value of the label on all Reservations of the drain, and what their names begin with.
@@ -104,28 +110,33 @@ func (d *Drain) Run(ctx context.Context) error {
 	return err
 }
 
+// maxRounds bounds how often pods are evicted that have come to the nodes meanwhile.
+const maxRounds = 20
+
 // empty evicts pods until none is left that has to go, and then gives back what was not used.
 func (d *Drain) empty(ctx context.Context, plan *Plan) (err error) {
-	for {
+	for range maxRounds {
 		before := d.moved
 		if err := d.evictAll(ctx, plan); err != nil {
 			return err
 		}
 		// Pods may have come before the nodes were cordoned, and places may be gone.
-		next, err := d.secure(ctx)
-		var unplaced *UnplacedError
+		plan, err = d.secure(ctx)
+		if unplaced := (*UnplacedError)(nil); errors.As(err, &unplaced) && d.moved > before {
+			if plan = unplaced.Plan.keptOnly(); len(plan.Go) > 0 { // first what can go
+				continue
+			}
+		}
 		switch {
-		case errors.As(err, &unplaced) && d.moved > before && unplaced.Plan.hasPlaces():
-			next = unplaced.Plan
 		case err != nil:
 			return err
-		case len(next.Go) == 0:
+		case len(plan.Go) == 0:
 			return d.finish(ctx)
 		case d.moved == before:
-			return fmt.Errorf("%d pods are left, and none of them could be evicted: run it again", len(next.Go))
+			return fmt.Errorf("%d pods are left, and none of them could be evicted: run it again", len(plan.Go))
 		}
-		plan = next
 	}
+	return fmt.Errorf("pods come to the nodes all the time, %d rounds long: which scheduler sends them there?", maxRounds)
 }
 
 // finish waits until the pods that were made have their places, and gives back the others. One may not have come yet
@@ -135,8 +146,10 @@ func (d *Drain) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	limited, cancel := context.WithTimeout(ctx, lastPods)
+	defer cancel()
 	for i := range list {
-		if err := d.awaitOwner(ctx, &list[i]); err != nil {
+		if err := d.awaitOwner(limited, &list[i]); err != nil {
 			return err
 		}
 	}
@@ -149,6 +162,9 @@ func (d *Drain) finish(ctx context.Context) error {
 func (d *Drain) secure(ctx context.Context) (*Plan, error) {
 	const attempts = 5 // others may take what is only planned
 	for attempt := 1; ; attempt++ {
+		if err := d.removeUndecided(ctx); err != nil {
+			return nil, err
+		}
 		plan, err := d.Plan(ctx)
 		if err != nil {
 			return nil, err
@@ -156,12 +172,12 @@ func (d *Drain) secure(ctx context.Context) (*Plan, error) {
 		if err := plan.Check(d.AllowUnplaced - d.unplaced); err != nil {
 			return nil, err
 		}
-		kept, err := d.keep(ctx, plan)
-		if err != nil || kept {
+		why, err := d.keep(ctx, plan)
+		if err != nil || why == "" {
 			return plan, err
 		}
 		if attempt == attempts {
-			return nil, fmt.Errorf("others took the places %d times while they were being kept: run it again", attempts)
+			return nil, fmt.Errorf("places could not be kept, %d times: the last time %s", attempts, why)
 		}
 	}
 }
@@ -202,6 +218,9 @@ func (d *Drain) cordon(ctx context.Context, cordoned bool) error {
 	done := map[bool]string{true: "cordoned", false: "uncordoned"}[cordoned]
 	for _, name := range d.Nodes {
 		node, err := d.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) && !cordoned {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("reading node %q: %w", name, err)
 		}
@@ -225,8 +244,8 @@ func (d *Drain) helper(ctx context.Context) *kubectldrain.Helper {
 		return kubectldrain.MakePodDeleteStatusOkay()
 	}
 	return &kubectldrain.Helper{
-		Ctx: ctx, Client: d.Kube, Force: d.Force, GracePeriodSeconds: d.GracePeriod,
-		IgnoreAllDaemonSets: d.IgnoreDaemonSets, DeleteEmptyDirData: d.DeleteEmptyDirData,
+		Ctx: ctx, Client: d.Kube, GracePeriodSeconds: d.GracePeriod, IgnoreAllDaemonSets: d.IgnoreDaemonSets,
+		Force: true, DeleteEmptyDirData: true, // refuse says what is not evicted without these
 		AdditionalFilters: []kubectldrain.PodFilter{skip}, Out: io.Discard, ErrOut: d.ErrOut,
 	}
 }

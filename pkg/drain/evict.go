@@ -2,107 +2,169 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 )
 
+// patience is how long a pod may take that is made for another one, until its owner is named.
+const patience = 30 * time.Second
+
+// errNoPlace is that the place of a pod is gone.
+var errNoPlace = errors.New("its place is gone")
+
+// moving is a pod that is being evicted.
+type moving struct {
+	*Drain
+	pod    *Pod
+	placed bool // it needs a place, and has one
+	// before is what its owner had just before the eviction, and places how many slots were open; nil where somebody else
+	// has deleted the pod.
+	before *standing
+	places int
+	said   string
+}
+
 // move evicts a pod that has a place, and waits until the one that is made for it is bound. A pod whose place is gone
 // by now stays for the next plan.
 func (d *Drain) move(ctx context.Context, pod *Pod) error {
-	name := pod.Namespace + "/" + pod.Pod
-	placed := pod.needsPlace() && pod.To != ""
-	if placed {
-		if has, err := d.hasSlot(ctx, pod); err != nil || !has {
-			return err
-		}
-	}
-	before, err := d.standing(ctx, pod.owner())
-	if err != nil {
-		return err
-	}
-	if err := d.evict(ctx, pod); err != nil {
-		return fmt.Errorf("evicting pod %s: %w", name, err)
+	m := &moving{Drain: d, pod: pod, placed: pod.needsPlace() && pod.To != ""}
+	switch err := m.evict(ctx); {
+	case errors.Is(err, errNoPlace):
+		return nil
+	case err != nil:
+		return fmt.Errorf("evicting pod %s: %w", pod, err)
 	}
 	what := "evicted"
-	switch {
-	case placed:
-		if what, err = d.await(ctx, pod, before); err != nil {
-			return fmt.Errorf("waiting for what is made for pod %s: %w", name, err)
+	if m.placed && m.before != nil {
+		var err error
+		if what, err = m.await(ctx); err != nil {
+			return fmt.Errorf("waiting for what is made for pod %s: %w", pod, err)
 		}
-	case pod.needsPlace():
+	} else if pod.needsPlace() && !m.placed {
 		what = "evicted without a place: " + pod.Why
 	}
 	d.mu.Lock()
-	if d.moved++; pod.needsPlace() && !placed {
+	if d.moved++; pod.needsPlace() && !m.placed {
 		d.unplaced++
 	}
 	d.mu.Unlock()
-	d.say("pod/%s %s\n", name, what)
+	d.say("pod/%s %s\n", pod, what)
 	return nil
 }
 
-// await waits until the owner of a pod that was evicted has as many pods as before, or as it is to have, and no more of
-// them wait than before. It returns in words what became of the pod.
-func (d *Drain) await(ctx context.Context, pod *Pod, before *standing) (what string, err error) {
-	err = wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
-		now, err := d.standing(ctx, pod.owner())
-		if err != nil {
-			return false, err
+// evict evicts the pod once its PodDisruptionBudgets allow it, and waits until it is gone. That may take hours: each
+// try looks first whether the place is there still. kubectl's own helper names no UID: after a wait it might evict the
+// pod of a StatefulSet that was made for this one.
+func (m *moving) evict(ctx context.Context) error {
+	pods, name := m.Kube.CoreV1().Pods(m.pod.Namespace), m.pod.Pod
+	eviction := &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: m.pod.Namespace, Name: name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(m.pod.UID)},
+	}
+	if m.GracePeriod >= 0 {
+		eviction.DeleteOptions.GracePeriodSeconds = ptr.To(int64(m.GracePeriod))
+	}
+	return wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+		now, err := pods.Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && string(now.UID) != m.pod.UID:
+			return true, nil
+		case err == nil && now.DeletionTimestamp != nil:
+			return false, nil
+		case err == nil:
+			err = m.look(ctx)
 		}
-		if !now.known { // then its pods come to its slots
-			has, err := d.hasSlot(ctx, pod)
-			what = "evicted; another one has its place"
-			return !has, err
+		if err == nil {
+			err = m.Kube.PolicyV1().Evictions(m.pod.Namespace).Evict(ctx, eviction)
+		}
+		if apierrors.IsTooManyRequests(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) ||
+			apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			m.waits(err)
+			return false, nil
+		}
+		return false, m.unlessPassing(err)
+	})
+}
+
+// look looks whether the place is there still, and what the owner has.
+func (m *moving) look(ctx context.Context) (err error) {
+	if !m.placed {
+		return nil
+	}
+	places, usable, err := m.open(ctx, m.pod)
+	if err != nil {
+		return err
+	}
+	if !usable {
+		return errNoPlace
+	}
+	m.places = places
+	m.before, err = m.standing(ctx, m.pod.maker())
+	return err
+}
+
+// waits says, once, why the pod is not evicted yet.
+func (m *moving) waits(err error) {
+	if apierrors.IsTooManyRequests(err) && m.said != err.Error() {
+		m.said = err.Error()
+		m.complain("pod/%s has to wait: %v\n", m.pod, err)
+	}
+}
+
+// unlessPassing returns an error, unless the API server may answer otherwise in a moment.
+func (d *Drain) unlessPassing(err error) error {
+	if apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
+		utilnet.IsProbableEOF(err) {
+		return nil
+	}
+	return err
+}
+
+// await waits until the owner has as many pods as before, or as it is to have, and no more of them wait than before. It
+// returns in words what became of the pod.
+func (m *moving) await(ctx context.Context) (what string, err error) {
+	if !m.before.known {
+		return m.awaitUse(ctx)
+	}
+	began, said := time.Now(), false
+	err = wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+		now, err := m.standing(ctx, m.pod.maker())
+		if err != nil {
+			return false, m.unlessPassing(err)
+		}
+		if !said && time.Since(began) > patience {
+			said = true
+			m.complain("pod/%s was evicted, and %s has %d of %d pods, %d of them without a node: see kubectl reserve "+
+				"pending\n", m.pod, m.pod.maker(), len(now.pods), now.wants, now.count(unbound))
 		}
 		what = "evicted; its owner makes no other"
-		if made := now.since(before); made != nil {
+		if made := now.since(m.before); made != nil {
 			what = fmt.Sprintf("evicted; %s is on %s", made.Name, made.Spec.NodeName)
 		}
-		return now.settled(before, d.UntilReady), nil
+		return now.settled(m.before, m.UntilReady), nil
 	})
 	return what, err
 }
 
-// evict evicts a pod once its PodDisruptionBudgets allow it, and waits until it is gone. kubectl's own helper names no
-// UID: after a wait it might evict the pod of a StatefulSet that was made for this one.
-func (d *Drain) evict(ctx context.Context, pod *Pod) error {
-	eviction := &policyv1.Eviction{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Object.Namespace, Name: pod.Object.Name},
-		DeleteOptions: &metav1.DeleteOptions{
-			Preconditions: metav1.NewUIDPreconditions(string(pod.Object.UID)),
-		},
-	}
-	if d.GracePeriod >= 0 {
-		eviction.DeleteOptions.GracePeriodSeconds = ptr.To(int64(d.GracePeriod))
-	}
-	said := ""
-	return wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
-		now, err := d.Kube.CoreV1().Pods(pod.Object.Namespace).Get(ctx, pod.Object.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err) || err == nil && now.UID != pod.Object.UID:
-			return true, nil
-		case err != nil:
-			return false, err
-		case now.DeletionTimestamp != nil:
-			return false, nil
-		}
-		err = d.Kube.PolicyV1().Evictions(pod.Object.Namespace).Evict(ctx, eviction)
-		switch {
-		case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
-			if said != err.Error() {
-				said = err.Error()
-				d.complain("pod/%s/%s has to wait: %v\n", pod.Object.Namespace, pod.Object.Name, err)
-			}
-			return false, nil
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-			return false, nil
-		}
-		return false, err
+// awaitUse waits, not for ever, until one of the places is used that were open before: of an owner that does not say
+// how many pods it is to have.
+func (m *moving) awaitUse(ctx context.Context) (what string, err error) {
+	err = wait.PollUntilContextTimeout(ctx, poll, lastPods, true, func(ctx context.Context) (bool, error) {
+		open, _, err := m.open(ctx, m.pod)
+		return err == nil && open < m.places, m.unlessPassing(err)
 	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Sprintf("evicted; no other has come within %v", lastPods), nil
+	}
+	return "evicted; another one has its place", err
 }

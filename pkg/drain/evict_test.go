@@ -67,7 +67,7 @@ func TestEvictsThePodItself(t *testing.T) {
 			return true, nil, apierrors.NewTooManyRequests("the budget needs 1 pod", 0)
 		})
 		began := time.Now()
-		require.NoError(t, d.evict(t.Context(), pod))
+		require.NoError(t, (&moving{Drain: d, pod: pod}).evict(t.Context()))
 		assert.Equal(t, []types.UID{"old", "old", "old"}, asked)
 		assert.Equal(t, 3*poll, time.Since(began))
 		assert.Equal(t, "pod/team/db-0 has to wait: the budget needs 1 pod\n", complaints.String(), "once")
@@ -78,24 +78,26 @@ func TestEvictsThePodItself(t *testing.T) {
 func TestAwaitsWhatIsMade(t *testing.T) {
 	for _, untilReady := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			pod, labels := podOf("Deployment", "web", "web-1", "old"), map[string]string{"app": "web"}
+			pod, labels := podOf("ReplicaSet", "web", "web-1", "old"), map[string]string{"app": "web"}
 			web := func(name, node string, ready bool) *v1.Pod {
-				made := podOf("Deployment", "web", name, name).Object
+				made := podOf("ReplicaSet", "web", name, name).Object
 				made.Labels, made.Spec.NodeName = labels, node
 				if ready {
 					made.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 				}
 				return made
 			}
-			d, _, client := newDrain(&appsv1.Deployment{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}, Spec: appsv1.DeploymentSpec{
+			d, _, client := newDrain(&appsv1.ReplicaSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}, Spec: appsv1.ReplicaSetSpec{
 					Replicas: ptr.To(int32(4)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 				},
 			}, web("web-1", "a", true), web("web-2", "b", true), web("waited before", "", false))
 			d.UntilReady = untilReady
-			before, err := d.standing(t.Context(), pod.owner())
+			m := &moving{Drain: d, pod: pod, placed: true}
+			var err error
+			m.before, err = d.standing(t.Context(), pod.maker())
 			require.NoError(t, err)
-			require.Len(t, before.pods, 3)
+			require.Len(t, m.before.pods, 3)
 			pods := v1.SchemeGroupVersion.WithResource("pods")
 			require.NoError(t, client.Tracker().Delete(pods, "team", "web-1"))
 			var steps atomic.Int32
@@ -110,7 +112,7 @@ func TestAwaitsWhatIsMade(t *testing.T) {
 					assert.NoError(t, client.Tracker().Add(step))
 				}
 			}()
-			what, err := d.await(t.Context(), pod, before)
+			what, err := m.await(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, "evicted; web-3 is on b", what)
 			assert.Equal(t, map[bool]int32{false: 4, true: 5}[untilReady], steps.Load())
@@ -163,6 +165,13 @@ func TestOwnersThatMakeNoOther(t *testing.T) {
 			for i := range 3 { // two of which are left
 				pod := podOf(tc.kind, "o", fmt.Sprint("o-", i), fmt.Sprint(i)).Object
 				pod.Labels = labels
+				if tc.kind == "Deployment" {
+					pod.Labels = map[string]string{"app": "o", appsv1.DefaultDeploymentUniqueLabelKey: "hash"}
+					pod.OwnerReferences[0].Kind, pod.OwnerReferences[0].Name = "ReplicaSet", "o-hash"
+				}
+				foreign := pod.DeepCopy() // which the selector selects, too
+				foreign.Name, foreign.OwnerReferences[0].Name = "foreign-"+pod.Name, "other"
+				objects = append(objects, foreign)
 				before.pods = append(before.pods, *pod)
 				if i == 2 {
 					pod.DeletionTimestamp = ptr.To(metav1.Now())
@@ -170,7 +179,7 @@ func TestOwnersThatMakeNoOther(t *testing.T) {
 				objects = append(objects, pod)
 			}
 			d, _, _ := newDrain(objects...)
-			now, err := d.standing(t.Context(), owner{"team", tc.kind, "o"})
+			now, err := d.standing(t.Context(), owner{namespace: "team", kind: tc.kind, name: "o"})
 			require.NoError(t, err)
 			require.True(t, now.known)
 			assert.Equal(t, tc.want, now.settled(before, false))

@@ -1,9 +1,11 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +23,15 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
+const (
+	// lastPods is how long pods are waited for at the end that were made and have a place.
+	lastPods = time.Minute
+	// lastWrites is how long it may take to remove what is not needed, also after an interrupt.
+	lastWrites = time.Minute
+	// decision is how long the server may take to decide on a Reservation.
+	decision = time.Minute
+)
+
 // poll is how often an object is looked at that is waited for. Polling needs no right but get and list.
 const poll = 500 * time.Millisecond
 
@@ -29,8 +40,17 @@ func (d *Drain) in(namespace string) typed.ReservationInterface {
 }
 
 // keep makes Reservations for the planned places that are not kept yet, one for each owner, and waits until all keep
-// theirs. It reports false, and keeps none of them, where one cannot.
-func (d *Drain) keep(ctx context.Context, plan *Plan) (kept bool, err error) {
+// theirs. Where one cannot it leaves none of them, and returns why.
+func (d *Drain) keep(ctx context.Context, plan *Plan) (why string, err error) {
+	before, err := d.list(ctx, metav1.NamespaceAll)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil || why != "" {
+			err = errors.Join(err, d.removeBut(ctx, before))
+		}
+	}()
 	byOwner := map[owner][]*Pod{}
 	for _, pod := range plan.Go {
 		if pod.needsPlace() && pod.To != "" && pod.Slot == "" {
@@ -42,45 +62,93 @@ func (d *Drain) keep(ctx context.Context, plan *Plan) (kept bool, err error) {
 		for some := range slices.Chunk(pods, v1alpha1.MaxSlots) {
 			rsv, err := d.in(of.namespace).Create(ctx, d.reservation(of, some), metav1.CreateOptions{})
 			if err != nil {
-				return false, errors.Join(fmt.Errorf("keeping places for %s: %w", of, err), d.remove(ctx, made))
+				return "", fmt.Errorf("keeping places for %s: %w", of, err)
 			}
 			made = append(made, rsv)
 		}
 	}
 	for _, rsv := range made {
-		if kept, err := d.isKept(ctx, rsv); err != nil || !kept {
-			return false, errors.Join(err, d.remove(ctx, made))
+		if why, err := d.awaitKept(ctx, rsv); err != nil || why != "" {
+			return why, err
 		}
 	}
-	return true, nil
+	d.relyOn(plan, made)
+	return "", nil
+}
+
+// removeUndecided removes Reservations of the drain that keep nothing, of a run that was killed.
+func (d *Drain) removeUndecided(ctx context.Context) error {
+	list, err := d.list(ctx, metav1.NamespaceAll)
+	if err != nil {
+		return err
+	}
+	return d.removeBut(ctx, slices.DeleteFunc(list, func(rsv v1alpha1.Reservation) bool {
+		return rsv.Status.Phase == "" || rsv.Status.Phase == v1alpha1.ReservationPending
+	}))
+}
+
+// relyOn remembers the Reservations that pods which have to go have their places in. Others may have the drain's label,
+// too: anybody can put it on Reservations of its own.
+func (d *Drain) relyOn(plan *Plan, made []*v1alpha1.Reservation) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, rsv := range made {
+		d.relied[types.NamespacedName{Namespace: rsv.Namespace, Name: rsv.Name}] = time.Now()
+	}
+	for _, pod := range plan.Go {
+		if parts := strings.Split(pod.Slot, "/"); len(parts) == 3 {
+			key := types.NamespacedName{Namespace: parts[0], Name: parts[1]}
+			if _, known := d.relied[key]; !known { // of a run before this one: it is not known how long it has
+				d.relied[key] = time.Time{}
+			}
+		}
+	}
+}
+
+// removeBut removes the Reservations of the drain but some. The answer to the creation of one may have been lost.
+func (d *Drain) removeBut(ctx context.Context, some []v1alpha1.Reservation) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
+	defer cancel()
+	list, err := d.list(ctx, metav1.NamespaceAll)
+	for i := range list {
+		stays := func(rsv v1alpha1.Reservation) bool { return rsv.UID == list[i].UID }
+		if slices.ContainsFunc(some, stays) {
+			continue
+		}
+		e := d.in(list[i].Namespace).Delete(ctx, list[i].Name, metav1.DeleteOptions{})
+		if !apierrors.IsNotFound(e) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // podName is the label of a StatefulSet's pod with its own name.
 const podName = "statefulset.kubernetes.io/pod-name"
 
-// String names an owner.
-func (o owner) String() string { return fmt.Sprintf("%s %s/%s", o.kind, o.namespace, o.name) }
-
 // reservation keeps the places of pods of one owner. What is made for a StatefulSet's pod has its name; other owners'
 // pods are all alike.
 func (d *Drain) reservation(of owner, pods []*Pod) *v1alpha1.Reservation {
 	rsv := &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: d.name + "-" + of.name[:min(len(of.name), 100)] + "-", Namespace: of.namespace,
-		Labels: map[string]string{v1alpha1.DrainLabel: d.name},
+		GenerateName: d.name + "-" + strings.TrimRight(of.name[:min(len(of.name), 100)], ".-") + "-",
+		Namespace:    of.namespace,
+		Labels:       map[string]string{v1alpha1.DrainLabel: d.name},
 		Annotations: map[string]string{
 			v1alpha1.DrainedNodesAnnotation: strings.Join(d.Nodes, ","),
-			v1alpha1.DrainedOwnerAnnotation: of.kind + "/" + of.name,
 		},
 	}, Spec: v1alpha1.ReservationSpec{
 		SchedulerName: pods[0].Scheduler, TTL: &metav1.Duration{Duration: d.TTL},
 		Consumers: &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: of.kind, Name: of.name}},
 	}}
+	if !of.unknown {
+		rsv.Annotations[v1alpha1.DrainedOwnerAnnotation] = of.kind + "/" + of.name
+	}
 	var names []string
 	for _, pod := range pods {
 		names = append(names, pod.Pod)
 		rsv.Spec.Slots = append(rsv.Spec.Slots, slotFor(pod))
 	}
-	if of.kind == "StatefulSet" {
+	if of.kind == "StatefulSet" && !of.unknown {
 		rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{
 			MatchExpressions: []metav1.LabelSelectorRequirement{{
 				Key: podName, Operator: metav1.LabelSelectorOpIn, Values: names,
@@ -108,18 +176,27 @@ func slotFor(pod *Pod) v1alpha1.Slot {
 	return slot
 }
 
-// isKept waits until the server has decided on a Reservation, and reports whether it keeps its places.
-func (d *Drain) isKept(ctx context.Context, rsv *v1alpha1.Reservation) (kept bool, err error) {
-	err = wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+// awaitKept waits until the server has decided on a Reservation, and returns why it does not keep its places.
+func (d *Drain) awaitKept(ctx context.Context, rsv *v1alpha1.Reservation) (why string, err error) {
+	err = wait.PollUntilContextTimeout(ctx, poll, decision, true, func(ctx context.Context) (bool, error) {
 		now, err := d.in(rsv.Namespace).Get(ctx, rsv.Name, metav1.GetOptions{})
 		if err != nil {
-			return false, err
+			return false, d.unlessPassing(err)
 		}
 		available := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionAvailable)
-		kept = now.Status.Phase == v1alpha1.ReservationAvailable || now.Status.Phase == v1alpha1.ReservationSucceeded
-		return kept || available != nil, nil
+		if now.Status.Phase == v1alpha1.ReservationAvailable || now.Status.Phase == v1alpha1.ReservationSucceeded {
+			return true, nil
+		}
+		if available != nil {
+			why = cmp.Or(available.Message, available.Reason)
+		}
+		return available != nil, nil
 	})
-	return kept, err
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		err = fmt.Errorf("the server did not decide on reservation %s/%s within %v: does it follow Reservations?",
+			rsv.Namespace, rsv.Name, decision)
+	}
+	return why, err
 }
 
 // list returns the Reservations of the drain in a namespace, or in all.
@@ -131,12 +208,27 @@ func (d *Drain) list(ctx context.Context, namespace string) ([]v1alpha1.Reservat
 	return list.Items, nil
 }
 
-// hasSlot reports whether the slot that is meant for a pod is kept still, or another one for pods of its owner.
-func (d *Drain) hasSlot(ctx context.Context, pod *Pod) (bool, error) {
+// open returns how many slots are kept still for pods of a pod's owner; for a StatefulSet's pod, that have its name.
+// usable says that one of them is on a node that takes pods.
+func (d *Drain) open(ctx context.Context, pod *Pod) (n int, usable bool, err error) {
 	list, err := d.list(ctx, pod.Namespace)
-	return slices.ContainsFunc(list, func(rsv v1alpha1.Reservation) bool {
-		return keepsFor(&rsv, pod) && hasReserved(&rsv)
-	}), err
+	for i := range list {
+		if !keepsFor(&list[i], pod) {
+			continue
+		}
+		n += reserved(&list[i])
+		for _, slot := range list[i].Status.Slots {
+			if usable || slot.State != v1alpha1.SlotReserved {
+				continue
+			}
+			node, err := d.Kube.CoreV1().Nodes().Get(ctx, slot.NodeName, metav1.GetOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return 0, false, err
+			}
+			usable = err == nil && !node.Spec.Unschedulable
+		}
+	}
+	return n, usable, err
 }
 
 func keepsFor(rsv *v1alpha1.Reservation, pod *Pod) bool {
@@ -147,39 +239,45 @@ func keepsFor(rsv *v1alpha1.Reservation, pod *Pod) bool {
 	case of.Controller != nil:
 		return of.Controller.Kind == pod.OwnerKind && of.Controller.Name == pod.OwnerName
 	default:
-		return slices.Contains(of.Selector.MatchExpressions[0].Values, pod.Pod)
+		return of.Selector != nil && len(of.Selector.MatchExpressions) == 1 &&
+			slices.Contains(of.Selector.MatchExpressions[0].Values, pod.Pod)
 	}
 }
-
-// lastPods is how long pods are waited for at the end that were made and have a place.
-const lastPods = time.Minute
 
 // awaitOwner waits until the owner that a Reservation keeps places for has all its pods, and none of them waits, if
 // there are places left.
 func (d *Drain) awaitOwner(ctx context.Context, rsv *v1alpha1.Reservation) error {
 	kind, name, _ := strings.Cut(rsv.Annotations[v1alpha1.DrainedOwnerAnnotation], "/")
-	of := owner{rsv.Namespace, kind, name}
-	err := wait.PollUntilContextTimeout(ctx, poll, lastPods, true, func(ctx context.Context) (bool, error) {
+	of := owner{namespace: rsv.Namespace, kind: kind, name: name}
+	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 		now, err := d.in(rsv.Namespace).Get(ctx, rsv.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && !hasReserved(now) {
+		if apierrors.IsNotFound(err) || err == nil && reserved(now) == 0 {
 			return true, nil
 		}
 		if err != nil {
-			return false, err
+			return false, d.unlessPassing(err)
 		}
 		standing, err := d.standing(ctx, of)
-		return err == nil && (!standing.known || len(standing.pods) >= standing.wants && standing.count(unbound) == 0), err
+		return err == nil && standing.known && len(standing.pods) >= standing.wants && standing.count(unbound) == 0,
+			d.unlessPassing(err)
 	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && kind == "":
+		return nil // it is not known whether its owner makes others
+	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("pods of %s wait that have a place: see kubectl reserve pending, and run it again", of)
 	}
 	return err
 }
 
-func hasReserved(rsv *v1alpha1.Reservation) bool {
-	return slices.ContainsFunc(rsv.Status.Slots, func(s v1alpha1.SlotStatus) bool {
-		return s.State == v1alpha1.SlotReserved
-	})
+// reserved returns how many slots of a Reservation no pod uses yet.
+func reserved(rsv *v1alpha1.Reservation) (n int) {
+	for i := range rsv.Status.Slots {
+		if rsv.Status.Slots[i].State == v1alpha1.SlotReserved {
+			n++
+		}
+	}
+	return n
 }
 
 // putOff puts off the end of the places as long as the drain goes on.
@@ -187,51 +285,46 @@ func (d *Drain) putOff(ctx context.Context) {
 	ticker := time.NewTicker(d.TTL / 4)
 	defer ticker.Stop()
 	for {
+		d.mu.Lock()
+		relied := maps.Clone(d.relied)
+		d.mu.Unlock()
+		for key, last := range relied {
+			if err := d.extend(ctx, key, last); err != nil && ctx.Err() == nil {
+				d.complain("the end of the places in reservation %s could not be put off: %v\n", key, err)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		list, err := d.list(ctx, metav1.NamespaceAll)
-		for i := range list {
-			if list[i].Status.Phase == v1alpha1.ReservationAvailable && list[i].Status.AvailableAt != nil {
-				err = errors.Join(err, d.extend(ctx, &list[i]))
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			d.complain("the places' end could not be put off: %v\n", err)
-		}
 	}
 }
 
-func (d *Drain) extend(ctx context.Context, rsv *v1alpha1.Reservation) error {
-	ttl := (time.Since(rsv.Status.AvailableAt.Time) + d.TTL).Truncate(time.Second)
-	if rsv.Spec.TTL != nil && ttl <= rsv.Spec.TTL.Duration {
+// extend makes a Reservation last as much longer as time has gone by since it was made, or extended: by the clock of
+// this process, which may differ from the server's. Where that is not known, it is the whole TTL.
+func (d *Drain) extend(ctx context.Context, key types.NamespacedName, last time.Time) error {
+	by := d.TTL
+	if !last.IsZero() {
+		by = time.Since(last).Truncate(time.Second)
+	}
+	now := time.Now()
+	rsv, err := d.in(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	_, err := d.in(rsv.Namespace).Patch(ctx, rsv.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"ttl":%q}}`, ttl), metav1.PatchOptions{})
+	if err != nil || by == 0 || rsv.Status.Phase != v1alpha1.ReservationAvailable || rsv.Spec.TTL == nil {
+		return err
+	}
+	_, err = d.in(rsv.Namespace).Patch(ctx, rsv.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"ttl":%q}}`, rsv.Spec.TTL.Duration+by), metav1.PatchOptions{})
+	if err == nil {
+		d.mu.Lock()
+		d.relied[key] = now
+		d.mu.Unlock()
+	}
 	return err
 }
 
 // giveBack removes the Reservations of the drain. Pods that use their slots keep their capacity.
-func (d *Drain) giveBack(ctx context.Context) error {
-	list, err := d.list(ctx, metav1.NamespaceAll)
-	var all []*v1alpha1.Reservation
-	for i := range list {
-		all = append(all, &list[i])
-	}
-	return errors.Join(err, d.remove(ctx, all))
-}
-
-// remove removes Reservations, also where ctx has ended meanwhile.
-func (d *Drain) remove(ctx context.Context, list []*v1alpha1.Reservation) (err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
-	for _, rsv := range list {
-		if e := d.in(rsv.Namespace).Delete(ctx, rsv.Name, metav1.DeleteOptions{}); !apierrors.IsNotFound(e) {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
-}
+func (d *Drain) giveBack(ctx context.Context) error { return d.removeBut(ctx, nil) }

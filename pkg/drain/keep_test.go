@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -28,12 +29,13 @@ func decided(answer func(rsv *v1alpha1.Reservation) v1alpha1.ReservationPhase) *
 		rsv := a.(clienttesting.CreateAction).GetObject().(*v1alpha1.Reservation)
 		made++
 		rsv.Name = rsv.GenerateName + string(rune('a'+made))
+		rsv.UID = types.UID(rsv.Name)
 		rsv.Status.Phase = answer(rsv)
 		rsv.Status.AvailableAt = &metav1.Time{Time: time.Now()}
-		rsv.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable}}
+		rsv.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable, Message: "no node"}}
 		for i := range rsv.Spec.Slots {
 			rsv.Status.Slots = append(rsv.Status.Slots, v1alpha1.SlotStatus{
-				Name: rsv.Spec.Slots[i].Name, State: v1alpha1.SlotReserved,
+				Name: rsv.Spec.Slots[i].Name, NodeName: rsv.Spec.Slots[i].NodeName, State: v1alpha1.SlotReserved,
 			})
 		}
 		return false, nil, nil
@@ -45,7 +47,8 @@ func available(*v1alpha1.Reservation) v1alpha1.ReservationPhase { return v1alpha
 
 func TestKeepsPlaces(t *testing.T) {
 	client := decided(available)
-	d := New(Options{Reservations: client, Nodes: []string{"b", "a", "b"}, TTL: 5 * time.Minute})
+	d, _, _ := newDrain(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
+	d.Nodes, d.TTL, d.Reservations = []string{"a", "b"}, 5*time.Minute, client
 	web, db := podOf("Deployment", "web", "web-1", "u1"), podOf("StatefulSet", "db", "db-0", "u2")
 	web.Requests = reserver.Amounts{"cpu": 1500, "memory": 1 << 30, "pods": 1, "nvidia.com/gpu": 2}
 	web.HostPorts = []string{"TCP/10.0.0.1:80", "UDP/fd00::1:53"}
@@ -53,9 +56,9 @@ func TestKeepsPlaces(t *testing.T) {
 	there.Slot = "team/drain-x/y"
 	nowhere, bare := podOf("Deployment", "web", "web-3", "u4"), podOf("", "", "bare", "u5")
 	nowhere.To = ""
-	kept, err := d.keep(t.Context(), &Plan{Go: []*Pod{web, db, there, nowhere, bare}})
+	why, err := d.keep(t.Context(), &Plan{Go: []*Pod{web, db, there, nowhere, bare}})
 	require.NoError(t, err)
-	assert.True(t, kept)
+	assert.Empty(t, why)
 	list, err := d.list(t.Context(), "team")
 	require.NoError(t, err)
 	require.Len(t, list, 2)
@@ -80,14 +83,16 @@ func TestKeepsPlaces(t *testing.T) {
 	assert.Equal(t, []string{"db-0"}, of[false].Spec.Consumers.Selector.MatchExpressions[0].Values)
 
 	for _, pod := range []*Pod{web, db} {
-		has, err := d.hasSlot(t.Context(), pod)
+		open, usable, err := d.open(t.Context(), pod)
 		require.NoError(t, err)
-		assert.True(t, has, pod.Pod)
+		assert.Equal(t, 1, open, pod.Pod)
+		assert.True(t, usable, pod.Pod)
 	}
 	for _, pod := range []*Pod{podOf("Deployment", "other", "o", "u"), podOf("StatefulSet", "db", "db-1", "u")} {
-		has, err := d.hasSlot(t.Context(), pod)
+		open, usable, err := d.open(t.Context(), pod)
 		require.NoError(t, err)
-		assert.False(t, has, pod.Pod)
+		assert.Zero(t, open, pod.Pod)
+		assert.False(t, usable, pod.Pod)
 	}
 	require.NoError(t, d.giveBack(t.Context()))
 	list, err = d.list(t.Context(), "")
@@ -119,9 +124,9 @@ func TestKeepsAllPlacesOrNone(t *testing.T) {
 			for _, owner := range []string{"a", "b", "c", "d"} {
 				plan.Go = append(plan.Go, podOf("Deployment", owner, owner+"-1", owner))
 			}
-			kept, err := d.keep(t.Context(), plan)
+			why, err := d.keep(t.Context(), plan)
 			assert.Equal(t, refused, err != nil, err)
-			assert.False(t, kept)
+			assert.Equal(t, !refused, why == "no node", why)
 			list, err := d.list(t.Context(), "")
 			require.NoError(t, err)
 			assert.Empty(t, list)
@@ -129,24 +134,81 @@ func TestKeepsAllPlacesOrNone(t *testing.T) {
 	}
 }
 
-// The end of the places moves along as long as the drain goes on.
-func TestPutsOffTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, complaints := decided(available), &bytes.Buffer{}
-		d := New(Options{Reservations: client, Nodes: []string{"a"}, TTL: 4 * time.Minute, ErrOut: complaints})
-		_, err := d.keep(t.Context(), &Plan{Go: []*Pod{podOf("Deployment", "web", "web-1", "u1")}})
-		require.NoError(t, err)
-		go d.putOff(t.Context())
-		for range 10 {
-			time.Sleep(time.Minute) //nolint:forbidigo // in a bubble
-			synctest.Wait()
-			list, err := d.list(t.Context(), "team")
-			require.NoError(t, err)
-			end := list[0].Status.AvailableAt.Add(list[0].Spec.TTL.Duration)
-			assert.InDelta(t, 4*time.Minute, time.Until(end), float64(2*time.Second))
-		}
-		assert.Empty(t, complaints.String())
+// A Reservation goes again whose creation was not answered; what was kept before stays.
+func TestLostAnswerOfACreation(t *testing.T) {
+	client := decided(available)
+	d := New(Options{Reservations: client, Nodes: []string{"a"}})
+	why, err := d.keep(t.Context(), &Plan{Go: []*Pod{podOf("Deployment", "web", "web-1", "u1")}})
+	require.NoError(t, err)
+	require.Empty(t, why)
+	client.PrependReactor("create", "reservations", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		rsv := a.(clienttesting.CreateAction).GetObject().(*v1alpha1.Reservation)
+		rsv.Name, rsv.UID = "lost", "lost"
+		assert.NoError(t, client.Tracker().Create(a.GetResource(), rsv, rsv.Namespace))
+		return true, nil, apierrors.NewTimeoutError("it took too long", 1)
 	})
+	_, err = d.keep(t.Context(), &Plan{Go: []*Pod{podOf("Deployment", "other", "other-1", "u2")}})
+	require.Error(t, err)
+	list, err := d.list(t.Context(), "")
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, "web", list[0].Spec.Consumers.Controller.Name)
+}
+
+// Anybody can put the label on Reservations of its own: they keep nothing for other pods, and are not put off.
+func TestForeignReservationsWithTheLabel(t *testing.T) {
+	client := decided(available)
+	d := New(Options{Reservations: client, Nodes: []string{"a"}})
+	_, err := client.GlobalreserveV1alpha1().Reservations("team").Create(t.Context(), &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "mine-", Labels: map[string]string{v1alpha1.DrainLabel: d.Name()}},
+		Spec: v1alpha1.ReservationSpec{
+			Consumers: &v1alpha1.ConsumerSpec{Index: "mine"}, Slots: []v1alpha1.Slot{{Name: "0"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	open, _, err := d.open(t.Context(), podOf("StatefulSet", "db", "db-0", "u"))
+	require.NoError(t, err)
+	assert.Zero(t, open)
+	_, err = d.keep(t.Context(), &Plan{Go: []*Pod{podOf("Deployment", "web", "web-1", "u1")}})
+	require.NoError(t, err)
+	require.Len(t, d.relied, 1)
+	for key := range d.relied {
+		assert.Contains(t, key.Name, "-web-")
+	}
+}
+
+// The end of the places moves along as long as the drain goes on; that of a run before this one is put off at once.
+func TestPutsOffTheEnd(t *testing.T) {
+	for _, resumed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			client, complaints := decided(available), &bytes.Buffer{}
+			options := Options{Reservations: client, Nodes: []string{"a"}, TTL: 4 * time.Minute, ErrOut: complaints}
+			d, web := New(options), podOf("Deployment", "web", "web-1", "u1")
+			_, err := d.keep(t.Context(), &Plan{Go: []*Pod{web}})
+			require.NoError(t, err)
+			left := func() time.Duration {
+				list, err := d.list(t.Context(), "team")
+				require.NoError(t, err)
+				return time.Until(list[0].Status.AvailableAt.Add(list[0].Spec.TTL.Duration))
+			}
+			if resumed {
+				time.Sleep(3*time.Minute + 50*time.Second) //nolint:forbidigo // in a bubble
+				list, err := d.list(t.Context(), "team")
+				require.NoError(t, err)
+				d, web.Slot = New(options), "team/"+list[0].Name+"/web-1"
+				_, err = d.keep(t.Context(), &Plan{Go: []*Pod{web}})
+				require.NoError(t, err)
+			}
+			go d.putOff(t.Context())
+			for range 10 {
+				synctest.Wait()
+				assert.Greater(t, left(), 4*time.Minute-2*time.Second)
+				assert.Less(t, left(), 5*time.Minute)
+				time.Sleep(time.Minute + time.Millisecond) //nolint:forbidigo // in a bubble
+			}
+			assert.Empty(t, complaints.String())
+		})
+	}
 }
 
 // At the end pods are waited for that were made before the command was run again, and have a place still.
@@ -156,7 +218,8 @@ func TestWaitsForTheLastPods(t *testing.T) {
 			labels := map[string]string{"app": "web"}
 			web := podOf("Deployment", "web", "web-1", "u1")
 			waits := web.Object.DeepCopy()
-			waits.Labels, waits.Spec.NodeName = labels, ""
+			waits.Labels, waits.Spec.NodeName = map[string]string{"app": "web", "pod-template-hash": "h"}, ""
+			waits.OwnerReferences[0].Kind, waits.OwnerReferences[0].Name = "ReplicaSet", "web-h"
 			d, _, cluster := newDrain(waits, &appsv1.Deployment{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"},
 				Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,9 @@ type standing struct {
 
 // standing reads what an owner is to have, and then what it has. One that is gone is to have nothing.
 func (d *Drain) standing(ctx context.Context, of owner) (*standing, error) {
+	if of.unknown {
+		return &standing{}, nil
+	}
 	s, selector, err := d.wants(ctx, of)
 	if apierrors.IsNotFound(err) {
 		return &standing{known: true}, nil
@@ -40,9 +44,22 @@ func (d *Drain) standing(ctx context.Context, of owner) (*standing, error) {
 		return nil, err
 	}
 	s.pods = slices.DeleteFunc(list.Items, func(p v1.Pod) bool {
-		return p.DeletionTimestamp != nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+		return !of.controls(&p) || p.DeletionTimestamp != nil || p.Status.Phase == v1.PodSucceeded ||
+			p.Status.Phase == v1.PodFailed
 	})
 	return s, nil
+}
+
+// controls reports whether a pod is the owner's. A selector may select others, too.
+func (o owner) controls(pod *v1.Pod) bool {
+	by := metav1.GetControllerOf(pod)
+	if by == nil {
+		return false
+	}
+	if o.kind == "Deployment" {
+		return by.Kind == "ReplicaSet" && by.Name == o.name+"-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	}
+	return by.Kind == o.kind && by.Name == o.name
 }
 
 // wants reads how many pods an owner is to have, and how they are selected.

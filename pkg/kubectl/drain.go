@@ -83,6 +83,9 @@ func (o *drainOptions) run(ctx context.Context, args []string) error {
 	if (len(args) == 0) == (o.selector == "") {
 		return usageErrorf("drain takes the names of nodes, or --selector: see kubectl reserve drain --help")
 	}
+	if o.undo && o.dryRun != dryRunNone {
+		return usageErrorf("--undo is not tried out: leave out --dry-run")
+	}
 	if o.Parallel < 1 || o.AllowUnplaced < 0 || o.TTL < time.Minute {
 		return usageErrorf("--parallel is 1 or more, --allow-unplaced 0 or more, and --reservation-ttl 1m or more")
 	}

@@ -2,7 +2,7 @@
 // that has to go, next to those of the others. It changes nothing. Who drains keeps the places by Reservations, and
 // evicts no pod before it has one (pkg/drain).
 //
-//   - plan.go  chooses the places, as of one revision of the ledger
+//   - plan.go  chooses the places on a copy of one revision of the ledger, beside the slots that are kept already
 //   - pods.go  which pods have to go, as the API server lists them
 //
 // A place has the capacity that the pod's owner asks for another pod, on a node that the pod's selectors, tolerations
@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -120,15 +121,13 @@ func (p *Planner) apart(ctx context.Context, pods []*Pod) (map[*Pod]sets.Set[str
 }
 
 func (p *Planner) nodesWith(ctx context.Context, namespace string, selector labels.Selector) (sets.Set[string], error) {
-	listed, err := p.o.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
-	if err != nil {
-		return nil, err
+	nodes, pods := sets.New[string](), p.o.Client.CoreV1().Pods(namespace)
+	list := func(ctx context.Context, o metav1.ListOptions) (*v1.PodList, error) {
+		o.LabelSelector = selector.String()
+		return pods.List(ctx, o)
 	}
-	nodes := sets.New[string]()
-	for i := range listed.Items {
-		nodes.Insert(listed.Items[i].Spec.NodeName)
-	}
-	return nodes, nil
+	err := cluster.EachListed(ctx, "pods by their labels", list, func(pod *v1.Pod) { nodes.Insert(pod.Spec.NodeName) })
+	return nodes, err
 }
 
 // choice is where places are chosen.
@@ -173,14 +172,30 @@ func (c *choice) hasSlot(pod *Pod, drain string) bool {
 		return false
 	}
 	asked := c.o.Question.For(pod.Next, "")
+	asked.Slots = c.o.Ledger.ExactFirst(asked.Slots, asked.Request)
 	for _, slot := range c.o.Ledger.UsableSlots(&asked) {
-		if strings.HasPrefix(slot.Ref.Name, c.prefix) && !c.taken.Has(slot.Ref) && !c.draining.Has(slot.Node) {
+		if strings.HasPrefix(slot.Ref.Name, c.prefix) && !c.taken.Has(slot.Ref) && c.takesPods(slot.Node) &&
+			c.holds(slot.Ref, asked.Request) {
 			c.taken.Insert(slot.Ref)
 			pod.To, pod.Slot = slot.Node, slot.Ref
 			return true
 		}
 	}
 	return false
+}
+
+// takesPods reports whether pods may go to a node.
+func (c *choice) takesPods(name string) bool {
+	node, ok := c.o.Nodes.Node(name)
+	return ok && !node.Unschedulable && !c.draining.Has(name)
+}
+
+// holds reports whether a slot has all of a request, so that nothing of it depends on what is free beside.
+func (c *choice) holds(ref ledger.SlotRef, request *resources.Request) bool {
+	return slices.ContainsFunc(c.o.Ledger.ReservationSlots(ref.Namespace, ref.Name), func(slot ledger.SlotView) bool {
+		return slot.Ref == ref && len(request.Unlisted) == 0 &&
+			!slices.ContainsFunc(request.Amounts, func(a resources.Amount) bool { return a.Value > slot.Rest.Value(a.Column) })
+	})
 }
 
 // place gives a pod a place next to those before it, or says why there is none.
@@ -195,6 +210,9 @@ func (c *choice) place(pod *Pod) {
 	asked.Node = c.free.BestFit(&asked, func(node string) bool { return avoids(node) == "" })
 	if asked.Node == "" {
 		pod.Why = placement.WhyNowhere(c.o.Ledger.Table(), c.free, &asked, avoids) + c.inTheWay(pod, &asked, avoids)
+		if kept := c.kept[pod.Ref.Namespace]; len(kept) > 0 { // overLimit counted it
+			c.kept[pod.Ref.Namespace] = kept[:len(kept)-1]
+		}
 		return
 	}
 	pod.To = asked.Node
@@ -239,8 +257,8 @@ func (c *choice) overLimit(pod *Pod, asked *ledger.Placement) string {
 	return "a place for it cannot be kept beside it: " + over.Message()
 }
 
-// avoids returns a function that says why a pod does not go to a node, whatever is free there; "" if it may. The ledger
-// judges the taint of a cordoned node.
+// avoids returns a function that says why a pod does not go to a node, whatever is free there; "" if it may. A cordoned
+// node is no place, whatever the pod tolerates: somebody is about to drain it.
 func (c *choice) avoids(pod *Pod) func(node string) string {
 	accepts, repelled := pod.Next.Constraints.Accepts(), c.o.Pods.Repelled(pod.Next, c.o.Nodes)
 	return func(name string) string {
@@ -250,6 +268,8 @@ func (c *choice) avoids(pod *Pod) func(node string) string {
 			return "just deleted"
 		case c.draining.Has(name):
 			return "being drained"
+		case node.Unschedulable:
+			return "cordoned"
 		case !accepts(node):
 			return "that it does not select, or with a taint that it does not tolerate"
 		case c.apart[pod].Has(name) || repelled(node):

@@ -76,6 +76,25 @@ func (w *world) plan(q drain.Request) *drain.Plan {
 	return plan
 }
 
+// keep has a Reservation keep a slot for the pods of the Deployment.
+func (w *world) keep(name, node, cpu string) {
+	w.t.Helper()
+	rsv := &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
+		Spec: v1alpha1.ReservationSpec{
+			Consumers: &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "Deployment", Name: "web"}},
+			Slots: []v1alpha1.Slot{{
+				Name: "0", NodeName: node, Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)},
+			}},
+		},
+	}
+	require.NoError(w.t, w.Matcher.Set(rsv))
+	slots, err := convert.Slots(w.Ledger.Table(), rsv)
+	require.NoError(w.t, err)
+	result := w.Ledger.Reserve(ledger.Plan{Slots: slots, Mode: ledger.AllOrNothing}, time.Time{})
+	require.Empty(w.t, result.Rejections)
+}
+
 // one is the plan of the only pod of node a.
 func (w *world) one() *drain.Pod {
 	w.t.Helper()
@@ -84,8 +103,11 @@ func (w *world) one() *drain.Pod {
 	return plan.Pods[0]
 }
 
-func ownedBy(kind, name string) func(*v1.Pod) {
-	return func(pod *v1.Pod) { pod.OwnerReferences[0].Kind, pod.OwnerReferences[0].Name = kind, name }
+func ownedBy(version, kind, name string) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		by := &pod.OwnerReferences[0]
+		by.APIVersion, by.Kind, by.Name = version, kind, name
+	}
 }
 
 func TestWhichPodsGo(t *testing.T) {
@@ -98,10 +120,15 @@ func TestWhichPodsGo(t *testing.T) {
 		warning   string
 	}{
 		"of a Deployment":  {nil, reserver.DrainMove, "b", "", false, ""},
-		"of a StatefulSet": {ownedBy("StatefulSet", "db"), reserver.DrainMove, "b", "", false, ""},
-		"of a Job":         {ownedBy("Job", "once"), reserver.DrainMove, "b", "", false, ""},
-		"of another kind":  {ownedBy("CloneSet", "c"), reserver.DrainMove, "b", "", true, "whether a CloneSet makes"},
-		"of a DaemonSet":   {ownedBy("DaemonSet", "agent"), reserver.DrainStay, "", "DaemonSet", false, ""},
+		"of a StatefulSet": {ownedBy("apps/v1", "StatefulSet", "db"), reserver.DrainMove, "b", "", false, ""},
+		"of a Job":         {ownedBy("batch/v1", "Job", "once"), reserver.DrainMove, "b", "", false, ""},
+		"of another kind": {
+			ownedBy("apps.kruise.io/v1alpha1", "CloneSet", "c"), reserver.DrainMove, "b", "", true, "whether a CloneSet makes",
+		},
+		"of another Job": {
+			ownedBy("batch.volcano.sh/v1alpha1", "Job", "v"), reserver.DrainMove, "b", "", true, "whether a Job makes",
+		},
+		"of a DaemonSet": {ownedBy("apps/v1", "DaemonSet", "agent"), reserver.DrainStay, "", "DaemonSet", false, ""},
 		"static": {func(pod *v1.Pod) {
 			pod.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 		}, reserver.DrainStay, "", "static", false, ""},
@@ -176,6 +203,12 @@ func TestWherePodsGo(t *testing.T) {
 		"no taint it does not tolerate": {to: "c", prepare: func(w *world) {
 			w.Nodes.Put(&cluster.Node{Name: "b", Taints: []v1.Taint{{Key: "gpu", Effect: v1.TaintEffectNoSchedule}}})
 		}},
+		"no cordoned node, whatever it tolerates": {
+			to: "c", change: func(pod *v1.Pod) {
+				pod.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+			},
+			prepare: func(w *world) { w.Nodes.Put(&cluster.Node{Name: "b", Unschedulable: true}) },
+		},
 		"not beside its like": {to: "c", change: apart, prepare: func(w *world) {
 			w.bind("other", "b", "1", func(pod *v1.Pod) { pod.OwnerReferences[0].Name = "x-1" })
 		}},
@@ -264,27 +297,42 @@ func TestPlacesOfPodsThatMustBeApart(t *testing.T) {
 	assert.ElementsMatch(t, []string{"b", "c"}, []string{plan.Pods[0].To, plan.Pods[1].To})
 }
 
+// What found no place does not count for the limit of its namespace.
+func TestLimitsCountPlacesAlone(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	w.bind("large", "a", "3", nil)
+	w.bind("small", "a", "1", nil)
+	w.bind("other", "b", "2", nil)
+	column, _ := w.Ledger.Table().Intern(v1.ResourceCPU)
+	w.Ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
+		"team": {Use: []resources.Amount{{Column: column, Value: 9000}}}, // 6 are used
+	})
+	plan := w.plan(drain.Request{Nodes: []string{"a"}})
+	assert.Contains(t, plan.Pods[0].Why, "too little cpu")
+	assert.Equal(t, "b", plan.Pods[1].To, plan.Pods[1].Why)
+}
+
+// A slot that is too small is no place, and a pod has the slot of its own size before a larger one.
+func TestSizesOfKeptPlaces(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	w.bind("large", "a", "2", nil)
+	w.bind("small", "a", "1", nil)
+	for name, cpu := range map[string]string{"drain-a-1": "1", "drain-a-2": "1500m"} {
+		w.keep(name, "b", cpu)
+	}
+	plan := w.plan(drain.Request{Nodes: []string{"a"}, Drain: "drain-a"})
+	assert.Zero(t, plan.Pods[0].Slot, "none is large enough")
+	assert.Contains(t, plan.Pods[0].Why, "too little cpu")
+	assert.Equal(t, "drain-a-1", plan.Pods[1].Slot.Name)
+}
+
 // A place that a Reservation of the drain keeps already is taken up, once, and no other is chosen.
 func TestPlacesThatAreKept(t *testing.T) {
 	w := newWorld(t, "a", "b", "c")
 	w.bind("web-1", "a", "2", nil)
 	w.bind("web-2", "a", "2", nil)
-	for _, name := range []string{"drain-a-1", "others-1"} {
-		rsv := &v1alpha1.Reservation{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
-			Spec: v1alpha1.ReservationSpec{
-				Consumers: &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "Deployment", Name: "web"}},
-				Slots: []v1alpha1.Slot{{
-					Name: "0", NodeName: "c", Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")},
-				}},
-			},
-		}
-		require.NoError(t, w.Matcher.Set(rsv))
-		slots, err := convert.Slots(w.Ledger.Table(), rsv)
-		require.NoError(t, err)
-		result := w.Ledger.Reserve(ledger.Plan{Slots: slots, Mode: ledger.AllOrNothing}, time.Time{})
-		require.Empty(t, result.Rejections)
-	}
+	w.keep("drain-a-1", "c", "2")
+	w.keep("others-1", "c", "2")
 	plan := w.plan(drain.Request{Nodes: []string{"a"}, Drain: "drain-a"})
 	assert.Equal(t, ledger.SlotRef{Namespace: "team", Name: "drain-a-1", Slot: "0"}, plan.Pods[0].Slot)
 	assert.Equal(t, "c", plan.Pods[0].To)

@@ -8,14 +8,24 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// makers are the kinds that make another pod for one that is evicted. Of a Deployment's pods the ReplicaSet does.
-var makers = []string{"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job"}
+// makers are the kinds, with their groups, that make another pod for one that is evicted.
+var makers = map[string]string{
+	"ReplicaSet": "apps", "StatefulSet": "apps", "Job": "batch", "ReplicationController": "",
+}
+
+// makesAnother reports whether the controller of a pod is known to make another one.
+func makesAnother(by *metav1.OwnerReference) bool {
+	of, err := schema.ParseGroupVersion(by.APIVersion)
+	group, known := makers[by.Kind]
+	return known && err == nil && group == of.Group
+}
 
 // list returns the pods of the nodes, as far as they can be told without the ledger.
 func (p *Planner) list(ctx context.Context, q *Request) ([]*Pod, error) {
@@ -55,10 +65,10 @@ func (p *Planner) read(pod *v1.Pod, q *Request) *Pod {
 		out.Why = "it has ResourceClaims, and nothing of DRA is kept for a pod to come"
 	case next.Devices.Asks():
 		out.Why = "it claims devices, and none are kept for a pod to come"
-	case !slices.Contains(makers, next.Controller.Kind):
+	}
+	if by := metav1.GetControllerOf(pod); by != nil && !makesAnother(by) {
 		out.Unmanaged = true
-		out.Warnings = append(out.Warnings,
-			fmt.Sprintf("it is not known whether a %s makes another pod for it", next.Controller.Kind))
+		out.Warnings = append(out.Warnings, fmt.Sprintf("it is not known whether a %s makes another pod for it", by.Kind))
 	}
 	out.warn(pod)
 	return out

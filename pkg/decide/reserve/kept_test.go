@@ -27,12 +27,14 @@ func TestUsesWhatIsKeptForItsPods(t *testing.T) {
 		node    string // of the slot
 		beside  string // CPUs that others use on node a, of 4
 		says    bool   // that it is durable
+		partial bool   // it takes what it gets
 		refused bool
 		durable bool
 	}{
 		"it fits beside it":          {node: "a", beside: "1", durable: true},
 		"it does not":                {node: "a", beside: "3"},
 		"it does not, and says so":   {node: "a", beside: "3", says: true, refused: true},
+		"it takes what it gets":      {node: "a", beside: "3", partial: true, refused: true},
 		"what is kept is not there":  {node: "b", beside: "4", refused: true},
 		"another one has it already": {node: "a", beside: "used", refused: true},
 	}
@@ -69,6 +71,9 @@ func TestUsesWhatIsKeptForItsPods(t *testing.T) {
 
 			g := onA("", p)
 			g.Durable, g.OrInMemory = true, !tc.says
+			if tc.partial {
+				g.Mode = ledger.Partial
+			}
 			d, err := w.Reserve(t.Context(), g)
 			require.NoError(t, err)
 			assert.Equal(t, tc.refused, d.Error != "", d.Error)

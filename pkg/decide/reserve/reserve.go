@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -172,7 +173,7 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 		return a.reserveInMemory(g, placements, screened)
 	}
 	t, why := a.newAttempt(g, placements, screened)
-	if why == "" && g.OrInMemory && len(screened) == 0 {
+	if why == "" && g.OrInMemory && g.Mode == ledger.AllOrNothing && len(screened) == 0 {
 		why = a.needsSlots(pods, placements)
 	}
 	switch {
@@ -192,27 +193,31 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Request) (*Decision, error) {
 	return d, err
 }
 
-// needsSlots returns why a durable gang can only be kept in memory: slots of Reservations are kept for its pods on the
-// nodes that it names, and it does not fit beside them. It is empty where that is not so.
+// needsSlots returns why a durable gang can only be kept in memory: it fits with slots that Reservations keep for its
+// pods on the nodes that it names, and not beside them. It is empty where that is not so.
 func (a *Arbiter) needsSlots(pods []found, placements []ledger.Placement) string {
-	for i := range placements {
+	with, first := slices.Clone(placements), ledger.SlotRef{}
+	for i := range with {
 		if pods[i].podToCome {
 			continue
 		}
-		asked := a.o.Question.For(pods[i].info, placements[i].Node)
-		for _, slot := range a.o.Ledger.UsableSlots(&asked) {
-			if slot.Node != placements[i].Node {
-				continue
+		with[i].Slots = a.o.Question.For(pods[i].info, with[i].Node).Slots
+		for _, slot := range a.o.Ledger.UsableSlots(&with[i]) {
+			if first.Name == "" && slot.Node == with[i].Node {
+				first = slot.Ref
 			}
-			plan := ledger.NewPlan(placements, ledger.AllOrNothing, time.Time{})
-			if tried, err := a.o.Ledger.Reserve(plan, true); err != nil || len(tried.Rejections) == 0 {
-				return ""
-			}
-			return fmt.Sprintf("reservation %s/%s keeps capacity for its pods, which it is given", slot.Ref.Namespace,
-				slot.Ref.Name)
 		}
 	}
-	return ""
+	if first.Name == "" || a.fits(placements) || !a.fits(with) {
+		return ""
+	}
+	return fmt.Sprintf("reservation %s/%s keeps capacity for its pods, which it is given", first.Namespace, first.Name)
+}
+
+// fits reports whether a gang would be granted, all of it.
+func (a *Arbiter) fits(placements []ledger.Placement) bool {
+	tried, err := a.o.Ledger.Reserve(ledger.NewPlan(placements, ledger.AllOrNothing, time.Time{}), true)
+	return err == nil && len(tried.Rejections) == 0
 }
 
 func (a *Arbiter) reserveInMemory(g *Request, placements []ledger.Placement, screened []Refusal) (*Decision, error) {

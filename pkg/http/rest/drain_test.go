@@ -19,7 +19,9 @@ func (f *fixture) onNode(name, node, cpu string) {
 	pod := aPod(name, cpu, "1Gi")
 	pod.Spec.NodeName = node
 	pod.Labels = map[string]string{"pod-template-hash": "5d4f8c7b9"}
-	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web-5d4f8c7b9", Controller: ptr.To(true)}}
+	pod.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-5d4f8c7b9", Controller: ptr.To(true),
+	}}
 	f.bind(pod, node)
 	f.whole = append(f.whole, pod)
 }

@@ -42,7 +42,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared, &plain)) }
 
-// bench is a cluster with a server, one kube-scheduler behind it, and the command.
+// bench is a cluster with a server, one kube-scheduler behind it, and the command, of a user with the role for it.
 type bench struct {
 	testbed.Cluster
 	plugin, kubeconfig string
@@ -57,8 +57,16 @@ func newBench(t *testing.T, nodes int, cpus string, look ...clusterload.PodFunc)
 	}
 	b.StartServer(clusterload.ServerOptions{})
 	b.StartKubeScheduler(scheduler, "default-scheduler.yaml")
+	require.NoError(t, clusterload.GrantRoles(t.Context(), b.ControlPlane))
+	b.Apply(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {generateName: test-}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: globalreserve-drainer}
+subjects: [{kind: User, name: drainer}]
+`)
 	var err error
-	b.kubeconfig, err = b.AdminKubeconfig()
+	b.kubeconfig, err = b.Kubeconfig("drainer")
 	require.NoError(t, err)
 	b.nodes = b.AddNodes(nodes, controlplane.NodeTemplate{
 		Labels: testbed.Pairs("pool", "all"),

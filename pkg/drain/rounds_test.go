@@ -1,0 +1,163 @@
+package drain
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// rounds is a Drain of node a, whose owners are gone, so that nothing is made for a pod that is evicted.
+type rounds struct {
+	*Drain
+	cluster *fake.Clientset
+	plans   []reserver.DrainPlanAnswer // one after another; the last one stays
+	evicted []string
+	forbids bool // a budget does
+}
+
+// newRounds has pods on node a, and places on node b.
+func newRounds(t *testing.T, pods ...*Pod) *rounds {
+	r := &rounds{}
+	objects := []runtime.Object{
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
+	}
+	for _, pod := range pods {
+		objects = append(objects, pod.Object)
+	}
+	r.Drain, _, r.cluster = newDrain(objects...)
+	r.Reservations = decided(available)
+	r.cluster.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if r.forbids {
+			return true, nil, apierrors.NewTooManyRequests("the budget needs it", 0)
+		}
+		name := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).Name
+		r.evicted = append(r.evicted, name)
+		return true, nil, r.cluster.Tracker().Delete(v1.SchemeGroupVersion.WithResource("pods"), "team", name)
+	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		assert.NoError(t, json.NewEncoder(w).Encode(r.plans[0]))
+		if len(r.plans) > 1 {
+			r.plans = r.plans[1:]
+		}
+	}))
+	t.Cleanup(server.Close)
+	var err error
+	r.Server, err = client.New(client.Options{URL: server.URL, RetryFor: time.Nanosecond})
+	require.NoError(t, err)
+	t.Cleanup(r.Server.Close)
+	return r
+}
+
+func planOf(pods ...*Pod) (answer reserver.DrainPlanAnswer) {
+	answer.Revision = 1
+	for _, pod := range pods {
+		answer.Pods = append(answer.Pods, *pod.DrainPod)
+	}
+	return answer
+}
+
+// What has no place stays, also where others have gone before it was found that it has none.
+func TestNothingGoesWithoutAPlace(t *testing.T) {
+	nowhere := podOf("Job", "job", "job-1", "u1")
+	nowhere.To, nowhere.Why = "", "no node fits"
+	first := podOf("Deployment", "web", "web-1", "u2")
+	r := newRounds(t, first, nowhere)
+	r.plans = []reserver.DrainPlanAnswer{planOf(first, nowhere)}
+	err := r.Run(t.Context())
+	require.ErrorAs(t, err, new(*UnplacedError))
+	assert.EqualError(t, err, "there is no place for 1 pods: team/job-1")
+	assert.Empty(t, r.evicted)
+	node, err := r.cluster.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.False(t, node.Spec.Unschedulable)
+	list, err := r.list(t.Context(), "")
+	require.NoError(t, err)
+	assert.Empty(t, list)
+}
+
+// After the first round, too, a pod stays that has no place, and others go that have theirs.
+func TestNothingGoesWithoutAPlaceLater(t *testing.T) {
+	first, late := podOf("Deployment", "web", "web-1", "u1"), podOf("Deployment", "web", "web-2", "u2")
+	nowhere := podOf("Job", "job", "job-1", "u3")
+	nowhere.To, nowhere.Why = "", "no node fits"
+	r := newRounds(t, first)
+	came := false
+	r.cluster.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if len(r.evicted) == 1 && !came {
+			came = true
+			assert.NoError(t, r.cluster.Tracker().Add(late.Object))
+			assert.NoError(t, r.cluster.Tracker().Add(nowhere.Object))
+		}
+		return false, nil, nil
+	})
+	late.Slot = "team/" + r.Name() + "-web-b/web-1" // that of the first, which its replacement has not used
+	r.plans = []reserver.DrainPlanAnswer{planOf(first), planOf(late, nowhere), planOf(nowhere)}
+	err := r.Run(t.Context())
+	assert.EqualError(t, err, "there is no place for 1 pods: team/job-1")
+	assert.Equal(t, []string{"web-1", "web-2"}, r.evicted)
+}
+
+// While a budget keeps a pod from going its place may go: then the pod stays, whatever the budget allows by then.
+func TestAPlaceThatGoesWhileTheBudgetForbids(t *testing.T) {
+	web := podOf("Deployment", "web", "web-1", "u1")
+	r := newRounds(t, web)
+	why, err := r.keep(t.Context(), &Plan{Go: []*Pod{web}})
+	require.NoError(t, err)
+	require.Empty(t, why)
+	m := &moving{Drain: r.Drain, pod: web, placed: true}
+	require.NoError(t, m.look(t.Context()))
+	for name, lose := range map[string]func(){
+		"its node is cordoned": func() {
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1.NodeSpec{Unschedulable: true}}
+			require.NoError(t, r.cluster.Tracker().Update(v1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+		},
+		"it is given back": func() { require.NoError(t, r.giveBack(t.Context())) },
+	} {
+		lose()
+		require.NoError(t, r.move(t.Context(), web), name)
+		assert.Empty(t, r.evicted, name)
+	}
+}
+
+// The rules of kubectl drain do not hold for namespaces that are skipped.
+func TestFlagsThatPodsNeed(t *testing.T) {
+	files := podOf("Deployment", "web", "web-1", "u1")
+	files.Object.Spec.Volumes = []v1.Volume{{
+		Name: "t", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}},
+	}}
+	bare := podOf("", "", "bare", "u2")
+	bare.To, bare.Why, bare.Unmanaged, bare.Object.OwnerReferences = "", "nothing controls it", true, nil
+	r := newRounds(t, files, bare)
+	r.plans = []reserver.DrainPlanAnswer{planOf(files, bare)}
+	_, err := r.Plan(t.Context())
+	assert.EqualError(t, err, strings.Join([]string{
+		"pod team/web-1: what is in its emptyDir is lost (use --delete-emptydir-data to evict it)",
+		"pod team/bare: nothing controls it (use --force to evict it)",
+	}, "\n"))
+	r.Force, r.DeleteEmptyDirData = true, true
+	plan, err := r.Plan(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, plan.Go, 2)
+	require.NoError(t, plan.Check(0), "nothing is made for a bare pod")
+	r.Force, r.DeleteEmptyDirData, r.SkipNamespaces = false, false, []string{"team"}
+	plan, err = r.Plan(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, plan.Go)
+}
