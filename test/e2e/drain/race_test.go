@@ -109,7 +109,7 @@ func TestRace(t *testing.T) {
 	})
 	t.Run("kubectl reserve drain", func(t *testing.T) {
 		b, j, drained := raced(t)
-		out, code := b.drain(append(drained, "--parallel=20", "--timeout=4m")...)
+		out, code := b.drain(append(drained, "--parallel=20", "--timeout=8m")...)
 		require.Zero(t, code, out)
 		b.CatchUp()
 		assert.Empty(t, j.waits(), out)
