@@ -20,6 +20,7 @@ import (
 	"hash/fnv"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	kubectldrain "k8s.io/kubectl/pkg/drain"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 )
@@ -51,8 +53,8 @@ type Options struct {
 	// Force, IgnoreDaemonSets and DeleteEmptyDirData are as for kubectl drain. Force is also for the pods of kinds that
 	// are not known to make others.
 	Force, IgnoreDaemonSets, DeleteEmptyDirData bool
-	// GracePeriod is how long an evicted pod has to end, in seconds; negative: as long as the pod says.
-	GracePeriod int
+	// GracePeriod is how long an evicted pod has to end, in seconds; nil: as long as the pod says.
+	GracePeriod *int64
 	// AllowUnplaced is how many pods may be evicted that have no place.
 	AllowUnplaced int
 	// Parallel is of how many owners pods are evicted at once; 0 is 1.
@@ -146,6 +148,10 @@ func (d *Drain) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Owners of which it is not known what they make come last: they take all of the time.
+	slices.SortStableFunc(list, func(a, b v1alpha1.Reservation) int {
+		return -cmp.Compare(a.Annotations[v1alpha1.DrainedOwnerAnnotation], b.Annotations[v1alpha1.DrainedOwnerAnnotation])
+	})
 	limited, cancel := context.WithTimeout(ctx, lastPods)
 	defer cancel()
 	for i := range list {
@@ -153,7 +159,11 @@ func (d *Drain) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("%s drained: %d pods went, and %d of them had no place\n", d.describe(), d.moved, d.unplaced)
+	without := "none"
+	if d.unplaced > 0 {
+		without = strconv.Itoa(d.unplaced)
+	}
+	d.say("%s drained: %d pods went, %s of them without a place\n", d.describe(), d.moved, without)
 	return d.giveBack(ctx)
 }
 
@@ -244,7 +254,7 @@ func (d *Drain) helper(ctx context.Context) *kubectldrain.Helper {
 		return kubectldrain.MakePodDeleteStatusOkay()
 	}
 	return &kubectldrain.Helper{
-		Ctx: ctx, Client: d.Kube, GracePeriodSeconds: d.GracePeriod, IgnoreAllDaemonSets: d.IgnoreDaemonSets,
+		Ctx: ctx, Client: d.Kube, IgnoreAllDaemonSets: d.IgnoreDaemonSets,
 		Force: true, DeleteEmptyDirData: true, // refuse says what is not evicted without these
 		AdditionalFilters: []kubectldrain.PodFilter{skip}, Out: io.Discard, ErrOut: d.ErrOut,
 	}

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
 )
 
 // patience is how long a pod may take that is made for another one, until its owner is named.
@@ -67,11 +66,10 @@ func (d *Drain) move(ctx context.Context, pod *Pod) error {
 func (m *moving) evict(ctx context.Context) error {
 	pods, name := m.Kube.CoreV1().Pods(m.pod.Namespace), m.pod.Pod
 	eviction := &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: m.pod.Namespace, Name: name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(m.pod.UID)},
-	}
-	if m.GracePeriod >= 0 {
-		eviction.DeleteOptions.GracePeriodSeconds = ptr.To(int64(m.GracePeriod))
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.pod.Namespace, Name: name},
+		DeleteOptions: &metav1.DeleteOptions{
+			Preconditions: metav1.NewUIDPreconditions(m.pod.UID), GracePeriodSeconds: m.GracePeriod,
+		},
 	}
 	return wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 		now, err := pods.Get(ctx, name, metav1.GetOptions{})
@@ -91,7 +89,7 @@ func (m *moving) evict(ctx context.Context) error {
 			m.waits(err)
 			return false, nil
 		}
-		return false, m.unlessPassing(err)
+		return false, unlessPassing(err)
 	})
 }
 
@@ -121,7 +119,7 @@ func (m *moving) waits(err error) {
 }
 
 // unlessPassing returns an error, unless the API server may answer otherwise in a moment.
-func (d *Drain) unlessPassing(err error) error {
+func unlessPassing(err error) error {
 	if apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsInternalError(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
 		utilnet.IsProbableEOF(err) {
@@ -140,7 +138,7 @@ func (m *moving) await(ctx context.Context) (what string, err error) {
 	err = wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 		now, err := m.standing(ctx, m.pod.maker())
 		if err != nil {
-			return false, m.unlessPassing(err)
+			return false, unlessPassing(err)
 		}
 		if !said && time.Since(began) > patience {
 			said = true
@@ -161,7 +159,7 @@ func (m *moving) await(ctx context.Context) (what string, err error) {
 func (m *moving) awaitUse(ctx context.Context) (what string, err error) {
 	err = wait.PollUntilContextTimeout(ctx, poll, lastPods, true, func(ctx context.Context) (bool, error) {
 		open, _, err := m.open(ctx, m.pod)
-		return err == nil && open < m.places, m.unlessPassing(err)
+		return err == nil && open < m.places, unlessPassing(err)
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return fmt.Sprintf("evicted; no other has come within %v", lastPods), nil

@@ -46,7 +46,7 @@ func podOf(kind, owner, name, uid string) *Pod {
 func newDrain(objects ...runtime.Object) (*Drain, *bytes.Buffer, *fake.Clientset) {
 	client, complaints := fake.NewClientset(objects...), &bytes.Buffer{}
 	return New(Options{
-		Kube: client, Nodes: []string{"a"}, GracePeriod: -1, Out: &bytes.Buffer{}, ErrOut: complaints,
+		Kube: client, Nodes: []string{"a"}, Out: &bytes.Buffer{}, ErrOut: complaints,
 	}), complaints, client
 }
 
@@ -101,22 +101,20 @@ func TestAwaitsWhatIsMade(t *testing.T) {
 			pods := v1.SchemeGroupVersion.WithResource("pods")
 			require.NoError(t, client.Tracker().Delete(pods, "team", "web-1"))
 			var steps atomic.Int32
-			go func() {
-				for _, step := range []*v1.Pod{
-					web("web-3", "", false), web("web-4", "", false), web("web-3", "b", true), web("web-4", "c", false),
-					web("web-4", "c", true),
-				} {
-					time.Sleep(10 * poll) //nolint:forbidigo // in a bubble
+			for i, step := range []*v1.Pod{
+				web("web-3", "", false), web("web-4", "", false), web("web-3", "b", true), web("web-4", "c", false),
+				web("web-4", "c", true),
+			} {
+				time.AfterFunc(time.Duration(i+1)*10*poll, func() {
 					steps.Add(1)
 					_ = client.Tracker().Delete(pods, "team", step.Name)
 					assert.NoError(t, client.Tracker().Add(step))
-				}
-			}()
+				})
+			}
 			what, err := m.await(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, "evicted; web-3 is on b", what)
 			assert.Equal(t, map[bool]int32{false: 4, true: 5}[untilReady], steps.Load())
-			time.Sleep(time.Minute) //nolint:forbidigo // in a bubble: for the steps that are left
 		})
 	}
 }

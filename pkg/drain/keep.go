@@ -181,7 +181,7 @@ func (d *Drain) awaitKept(ctx context.Context, rsv *v1alpha1.Reservation) (why s
 	err = wait.PollUntilContextTimeout(ctx, poll, decision, true, func(ctx context.Context) (bool, error) {
 		now, err := d.in(rsv.Namespace).Get(ctx, rsv.Name, metav1.GetOptions{})
 		if err != nil {
-			return false, d.unlessPassing(err)
+			return false, unlessPassing(err)
 		}
 		available := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionAvailable)
 		if now.Status.Phase == v1alpha1.ReservationAvailable || now.Status.Phase == v1alpha1.ReservationSucceeded {
@@ -255,11 +255,11 @@ func (d *Drain) awaitOwner(ctx context.Context, rsv *v1alpha1.Reservation) error
 			return true, nil
 		}
 		if err != nil {
-			return false, d.unlessPassing(err)
+			return false, unlessPassing(err)
 		}
 		standing, err := d.standing(ctx, of)
 		return err == nil && standing.known && len(standing.pods) >= standing.wants && standing.count(unbound) == 0,
-			d.unlessPassing(err)
+			unlessPassing(err)
 	})
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && kind == "":

@@ -192,7 +192,7 @@ func TestPutsOffTheEnd(t *testing.T) {
 				return time.Until(list[0].Status.AvailableAt.Add(list[0].Spec.TTL.Duration))
 			}
 			if resumed {
-				time.Sleep(3*time.Minute + 50*time.Second) //nolint:forbidigo // in a bubble
+				<-time.After(3*time.Minute + 50*time.Second)
 				list, err := d.list(t.Context(), "team")
 				require.NoError(t, err)
 				d, web.Slot = New(options), "team/"+list[0].Name+"/web-1"
@@ -204,7 +204,7 @@ func TestPutsOffTheEnd(t *testing.T) {
 				synctest.Wait()
 				assert.Greater(t, left(), 4*time.Minute-2*time.Second)
 				assert.Less(t, left(), 5*time.Minute)
-				time.Sleep(time.Minute + time.Millisecond) //nolint:forbidigo // in a bubble
+				<-time.After(time.Minute + time.Millisecond)
 			}
 			assert.Empty(t, complaints.String())
 		})
@@ -243,6 +243,28 @@ func TestWaitsForTheLastPods(t *testing.T) {
 			assert.Equal(t, comes, len(list) == 0, "places stay kept for those that wait")
 		})
 	}
+}
+
+// An owner of which it is not known what it makes takes no time from those that are known.
+func TestUnknownOwnersComeLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := podOf("CloneSet", "a", "a-1", "u1")
+		other.Unmanaged = true
+		d, _, _ := newDrain()
+		client := decided(available)
+		d.Reservations = client
+		_, err := d.keep(t.Context(), &Plan{Go: []*Pod{other, podOf("Deployment", "web", "web-1", "u2")}})
+		require.NoError(t, err)
+		client.ClearActions()
+		began := time.Now()
+		require.NoError(t, d.finish(t.Context()))
+		assert.Equal(t, lastPods, time.Since(began), "its pod may come still")
+		looked := client.Actions()[1].(clienttesting.GetAction) // after the list
+		assert.Contains(t, looked.GetName(), "-web-")
+		list, err := d.list(t.Context(), "")
+		require.NoError(t, err)
+		assert.Empty(t, list)
+	})
 }
 
 // The same nodes are the same drain, in whatever order; the names of its Reservations are no other's.

@@ -146,6 +146,8 @@ func (d *Drain) refuse(plan *Plan) error {
 		hasFiles := slices.ContainsFunc(pod.Object.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
 		switch {
 		case pod.Action == reserver.DrainEnd:
+		case pod.Action == reserver.DrainStay && !d.Force: // kubectl drain looks for the DaemonSet, too
+			refuse(pod, "its DaemonSet is gone, so no other pod is made for it", "--force")
 		case pod.Unmanaged && !d.Force:
 			refuse(pod, strings.Join(slices.DeleteFunc(append(pod.Warnings, pod.Why),
 				func(text string) bool { return text == "" }), "; "), "--force")

@@ -144,17 +144,21 @@ func TestFlagsThatPodsNeed(t *testing.T) {
 	}}
 	bare := podOf("", "", "bare", "u2")
 	bare.To, bare.Why, bare.Unmanaged, bare.Object.OwnerReferences = "", "nothing controls it", true, nil
-	r := newRounds(t, files, bare)
-	r.plans = []reserver.DrainPlanAnswer{planOf(files, bare)}
+	orphan := podOf("DaemonSet", "agent", "agent-1", "u3")
+	orphan.Action, orphan.To, orphan.Why = reserver.DrainStay, "", "it is of a DaemonSet"
+	r := newRounds(t, files, bare, orphan)
+	r.IgnoreDaemonSets = true
+	r.plans = []reserver.DrainPlanAnswer{planOf(files, bare, orphan)}
 	_, err := r.Plan(t.Context())
 	assert.EqualError(t, err, strings.Join([]string{
 		"pod team/web-1: what is in its emptyDir is lost (use --delete-emptydir-data to evict it)",
 		"pod team/bare: nothing controls it (use --force to evict it)",
+		"pod team/agent-1: its DaemonSet is gone, so no other pod is made for it (use --force to evict it)",
 	}, "\n"))
 	r.Force, r.DeleteEmptyDirData = true, true
 	plan, err := r.Plan(t.Context())
 	require.NoError(t, err)
-	assert.Len(t, plan.Go, 2)
+	assert.Len(t, plan.Go, 3)
 	require.NoError(t, plan.Check(0), "nothing is made for a bare pod")
 	r.Force, r.DeleteEmptyDirData, r.SkipNamespaces = false, false, []string{"team"}
 	plan, err = r.Plan(t.Context())

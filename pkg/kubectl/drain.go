@@ -29,6 +29,7 @@ type drainOptions struct {
 	selector, dryRun, waitFor string
 	undo                      bool
 	timeout                   time.Duration
+	grace                     int64
 }
 
 func newDrainCommand(env *environment) *cobra.Command {
@@ -36,8 +37,8 @@ func newDrainCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain NODE...",
 		Short: "Drain nodes once each of their pods has a place elsewhere",
-		Long: `Drain nodes as kubectl drain does, but keep a place on another node for each pod that is made for one that goes, before
-anything is changed. Where one pod has no place the exit code is 1, and no node is cordoned.
+		Long: `Drain nodes as kubectl drain does, but keep a place on another node for each pod that is made for one that
+goes, before anything is changed. Where one pod has no place the exit code is 1, and no node is cordoned.
 
 The places are Reservations, one for each owner. Then the nodes are cordoned, and pods evicted: one owner's one after
 another, as their PodDisruptionBudgets allow, each once the pod that is made for the one before is bound.
@@ -62,7 +63,7 @@ and places that no pod uses are given back.`,
 	flags.BoolVar(&o.Force, "force", false, "evict pods, too, that nothing is known to make again")
 	flags.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false, "leave the pods of DaemonSets where they are")
 	flags.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "evict pods, too, whose emptyDir is lost")
-	flags.IntVar(&o.GracePeriod, "grace-period", -1, "seconds that a pod has to end; negative: as many as it says")
+	flags.Int64Var(&o.grace, "grace-period", -1, "seconds that a pod has to end; negative: as many as it says")
 	flags.StringSliceVar(&o.SkipNamespaces, "skip-namespace", nil, "leave the pods of these namespaces where they are")
 	flags.IntVar(&o.AllowUnplaced, "allow-unplaced", 0, "evict pods, too, that have no place, at most so many")
 	flags.IntVar(&o.Parallel, "parallel", 1, "of how many owners pods are evicted at once")
@@ -88,6 +89,9 @@ func (o *drainOptions) run(ctx context.Context, args []string) error {
 	}
 	if o.Parallel < 1 || o.AllowUnplaced < 0 || o.TTL < time.Minute {
 		return usageErrorf("--parallel is 1 or more, --allow-unplaced 0 or more, and --reservation-ttl 1m or more")
+	}
+	if o.grace >= 0 {
+		o.GracePeriod = &o.grace
 	}
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
