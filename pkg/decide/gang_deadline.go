@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/gangs"
-	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -47,11 +46,14 @@ func (g *gangKeeper) endAt(s *startingGang, at time.Time) {
 func (g *gangKeeper) ttl() time.Duration     { return g.o.Policy.Current().Gangs.Deadline.Duration }
 func (g *gangKeeper) longest() time.Duration { return g.ttl() * 3 / 2 }
 
-// deadlineFor returns when slots end that are made now for members of a gang: together with its others. g.mu is held.
-func (g *gangKeeper) deadlineFor(key kinds.Key) time.Time {
+// deadlineFor returns when slots end that are made now for members of one gang: together with its others. g.mu is held.
+func (g *gangKeeper) deadlineFor(members []*cluster.Pod) time.Time {
 	now := g.o.Ledger.Clock.Now()
-	if s := g.of[key]; s != nil && !s.half.IsZero() && now.Before(s.deadline) {
-		return s.deadline
+	if len(members) > 0 {
+		s := g.of[members[0].Gang.Key(members[0].Ref.Namespace)]
+		if s != nil && !s.half.IsZero() && now.Before(s.deadline) {
+			return s.deadline
+		}
 	}
 	return now.Add(g.longest())
 }

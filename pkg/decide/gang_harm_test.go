@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -219,6 +220,19 @@ func TestGangWakesWhoWaits(t *testing.T) {
 		w.of[pods[0].Gang.Key("ns")].waiting[pods[1].Ref.UID] = pods[1] // refused a moment before
 		w.watch()
 		assert.Equal(t, []string{"a-1"}, w.woken())
+	})
+}
+
+// Many pods are filtered at once, beside binds of gangs.
+func TestGangsAreAdvisedAtOnce(t *testing.T) {
+	gangTest(t, 1, 2, func(w *gangWorld) {
+		var advised sync.WaitGroup
+		for i := range 20 {
+			pods := w.gang(fmt.Sprint("g-", i), 4, 4, nil)
+			advised.Go(func() { assert.Equal(t, ledger.GangUnplaced, w.advise(pods[0])) })
+		}
+		advised.Wait()
+		assert.Len(t, w.of, 20)
 	})
 }
 

@@ -190,7 +190,7 @@ func (g *gangKeeper) hasRoom(members []*cluster.Pod, caller string) bool {
 	if g.isDiverse(members) {
 		return true
 	}
-	for _, a := range g.group(members, caller) {
+	for _, a := range g.group(members, caller, time.Time{}) {
 		suits, room := g.suits(a.pod), int64(0)
 		for _, usable := range g.o.Ledger.UsableSlots(&a.placement) {
 			switch {

@@ -119,7 +119,7 @@ func (g *gangKeeper) pack(p *ledger.Placement, giveUp []ledger.PodRef, members [
 	if reserved(g.o.Ledger.UsableSlots(p), func(node string) bool { return node == p.Node }) == "" {
 		survey.Take(p)
 	}
-	groups := g.group(members, p.Caller)
+	groups := g.group(members, p.Caller, g.deadlineFor(members))
 	slices.SortStableFunc(groups, (*alike).compare)
 	for _, a := range groups {
 		suits, usable := g.open(a.pod), g.o.Ledger.UsableSlots(&a.placement)
@@ -206,13 +206,13 @@ type alike struct {
 	room  int64
 }
 
-// group sorts members by what they ask for.
-func (g *gangKeeper) group(members []*cluster.Pod, caller string) (groups []*alike) {
+// group sorts members by what they ask for. Their slots end at a moment.
+func (g *gangKeeper) group(members []*cluster.Pod, caller string, end time.Time) (groups []*alike) {
 	for _, member := range members {
 		p := g.o.Question.For(member.WithCaller(caller), "")
 		p.ToCome()
 		p.Request = p.Request.Kept()
-		slot := p.Slot(g.deadlineFor(member.Gang.Key(member.Ref.Namespace)))
+		slot := p.Slot(end)
 		slot.Movable = true
 		as := g.o.Pods.RepelledAs(member)
 		k := slices.IndexFunc(groups, func(a *alike) bool { return a.isLike(member, as, &p) })
@@ -251,7 +251,7 @@ func sameSlots(a, b []ledger.SlotRef) bool {
 func (g *gangKeeper) choices(members []*cluster.Pod, caller string, first []string,
 	all bool,
 ) (choices []ledger.Choice, more bool) {
-	groups := g.group(members, caller)
+	groups := g.group(members, caller, g.deadlineFor(members))
 	for _, a := range groups {
 		more = g.findNodes(a, first, 2*len(members)+8, all) || more
 	}
