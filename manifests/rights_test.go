@@ -100,7 +100,9 @@ func TestRolesOfCallers(t *testing.T) {
 			deciding + ",get /v1/*,get /openapi.yaml,get /metrics,get /debug/*", "all",
 			"get+list+watch+create+update+patch+delete+reserve",
 		},
-		"globalreserve-drainer":               {"post /v1/drain/plan", "", "get+list+create+patch+delete"},
+		"globalreserve-drainer": {
+			"post /v1/drain/plan,get /v1/reservations", "", "get+list+create+patch+delete",
+		},
 		"globalreserve-use-default-scheduler": {"", "default-scheduler", ""},
 	} {
 		var paths []string
@@ -190,6 +192,7 @@ var notOfServers = map[string]string{
 	"uncountable-request":              "a resource",
 	"drain":                            "of the Reservations of those who drain, for whom alone it counts",
 	"drained-nodes":                    "the same, for people", "drained-owner": "the same",
+	"drain-waits-for": "the same",
 }
 
 // What servers write down for servers to come is theirs to write: each annotation and label that the product knows is

@@ -272,7 +272,8 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		Drains: drain.New(drain.Options{
 			Ledger: a.ledger, Question: a.question, Nodes: a.cache.Nodes, Pods: a.cache.Pods, Client: clients.Whole,
 		}),
-		PendingReservations: a.reservations.Pending, ResourceClaims: a.claims, ReserveRefusal: a.reserveRefusal(),
+		PendingReservations: a.reservations.Pending, DrainReservations: a.reservations.Drained,
+		ResourceClaims: a.claims, ReserveRefusal: a.reserveRefusal(),
 	})
 	a.api.Register(router)
 	a.health.register(router)

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
 // patience is how long a pod may take that is made for another one, until its owner is named.
@@ -29,7 +31,9 @@ type moving struct {
 	// has deleted the pod.
 	before *standing
 	places int
-	said   string
+	// at is the Reservation with its place, and said what the pod waits for.
+	at   *v1alpha1.Reservation
+	said string
 }
 
 // move evicts a pod that has a place, and waits until the one that is made for it is bound. A pod whose place is gone
@@ -50,6 +54,9 @@ func (d *Drain) move(ctx context.Context, pod *Pod) error {
 		}
 	} else if pod.needsPlace() && !m.placed {
 		what = "evicted without a place: " + pod.Why
+	}
+	if m.at != nil {
+		d.mark(ctx, m.at, "")
 	}
 	d.mu.Lock()
 	if d.moved++; pod.needsPlace() && !m.placed {
@@ -98,23 +105,22 @@ func (m *moving) look(ctx context.Context) (err error) {
 	if !m.placed {
 		return nil
 	}
-	places, usable, err := m.open(ctx, m.pod)
-	if err != nil {
+	if m.places, m.at, err = m.open(ctx, m.pod); err != nil {
 		return err
 	}
-	if !usable {
+	if m.at == nil {
 		return errNoPlace
 	}
-	m.places = places
+	m.mark(ctx, m.at, m.said)
 	m.before, err = m.standing(ctx, m.pod.maker())
 	return err
 }
 
-// waits says, once, why the pod is not evicted yet.
+// waits says, once, why the pod is not evicted yet. The next look writes it on the Reservation.
 func (m *moving) waits(err error) {
-	if apierrors.IsTooManyRequests(err) && m.said != err.Error() {
-		m.said = err.Error()
-		m.complain("pod/%s has to wait: %v\n", m.pod, err)
+	if text := fmt.Sprintf("pod/%s has to wait: %v", m.pod, err); apierrors.IsTooManyRequests(err) && m.said != text {
+		m.said = text
+		m.complain("%s\n", text)
 	}
 }
 
@@ -142,8 +148,10 @@ func (m *moving) await(ctx context.Context) (what string, err error) {
 		}
 		if !said && time.Since(began) > patience {
 			said = true
-			m.complain("pod/%s was evicted, and %s has %d of %d pods, %d of them without a node: see kubectl reserve "+
-				"pending\n", m.pod, m.pod.maker(), len(now.pods), now.wants, now.count(unbound))
+			text := fmt.Sprintf("pod/%s was evicted, and %s has %d of %d pods, %d of them without a node: see kubectl reserve "+
+				"pending", m.pod, m.pod.maker(), len(now.pods), now.wants, now.count(unbound))
+			m.complain("%s\n", text)
+			m.mark(ctx, m.at, text)
 		}
 		what = "evicted; its owner makes no other"
 		if made := now.since(m.before); made != nil {

@@ -105,7 +105,7 @@ func TestAwaitsWhatIsMade(t *testing.T) {
 				web("web-3", "", false), web("web-4", "", false), web("web-3", "b", true), web("web-4", "c", false),
 				web("web-4", "c", true),
 			} {
-				time.AfterFunc(time.Duration(i+1)*10*poll, func() {
+				time.AfterFunc(time.Duration(i+1)*10*poll+poll/2, func() { // while nobody looks
 					steps.Add(1)
 					_ = client.Tracker().Delete(pods, "team", step.Name)
 					assert.NoError(t, client.Tracker().Add(step))

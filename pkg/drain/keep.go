@@ -3,6 +3,7 @@ package drain
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -208,9 +209,9 @@ func (d *Drain) list(ctx context.Context, namespace string) ([]v1alpha1.Reservat
 	return list.Items, nil
 }
 
-// open returns how many slots are kept still for pods of a pod's owner; for a StatefulSet's pod, that have its name.
-// usable says that one of them is on a node that takes pods.
-func (d *Drain) open(ctx context.Context, pod *Pod) (n int, usable bool, err error) {
+// open returns how many slots are kept still for pods of a pod's owner; for a StatefulSet's pod, that have its name. at
+// is a Reservation with one of them on a node that takes pods; nil where there is none.
+func (d *Drain) open(ctx context.Context, pod *Pod) (n int, at *v1alpha1.Reservation, err error) {
 	list, err := d.list(ctx, pod.Namespace)
 	for i := range list {
 		if !keepsFor(&list[i], pod) {
@@ -218,17 +219,30 @@ func (d *Drain) open(ctx context.Context, pod *Pod) (n int, usable bool, err err
 		}
 		n += reserved(&list[i])
 		for _, slot := range list[i].Status.Slots {
-			if usable || slot.State != v1alpha1.SlotReserved {
+			if at != nil || slot.State != v1alpha1.SlotReserved {
 				continue
 			}
 			node, err := d.Kube.CoreV1().Nodes().Get(ctx, slot.NodeName, metav1.GetOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
-				return 0, false, err
+				return 0, nil, err
 			}
-			usable = err == nil && !node.Spec.Unschedulable
+			if err == nil && !node.Spec.Unschedulable {
+				at = &list[i]
+			}
 		}
 	}
-	return n, usable, err
+	return n, at, err
+}
+
+// mark writes on a Reservation what a pod with a place by it waits for. That is for people: a drain goes on without.
+func (d *Drain) mark(ctx context.Context, rsv *v1alpha1.Reservation, waitsFor string) {
+	if rsv.Annotations[v1alpha1.DrainWaitsForAnnotation] == waitsFor {
+		return
+	}
+	metav1.SetMetaDataAnnotation(&rsv.ObjectMeta, v1alpha1.DrainWaitsForAnnotation, waitsFor)
+	quoted, _ := json.Marshal(waitsFor) // a string always can be
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.DrainWaitsForAnnotation, quoted)
+	_, _ = d.in(rsv.Namespace).Patch(ctx, rsv.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
 func keepsFor(rsv *v1alpha1.Reservation, pod *Pod) bool {

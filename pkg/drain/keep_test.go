@@ -83,16 +83,16 @@ func TestKeepsPlaces(t *testing.T) {
 	assert.Equal(t, []string{"db-0"}, of[false].Spec.Consumers.Selector.MatchExpressions[0].Values)
 
 	for _, pod := range []*Pod{web, db} {
-		open, usable, err := d.open(t.Context(), pod)
+		open, at, err := d.open(t.Context(), pod)
 		require.NoError(t, err)
 		assert.Equal(t, 1, open, pod.Pod)
-		assert.True(t, usable, pod.Pod)
+		assert.NotNil(t, at, pod.Pod)
 	}
 	for _, pod := range []*Pod{podOf("Deployment", "other", "o", "u"), podOf("StatefulSet", "db", "db-1", "u")} {
-		open, usable, err := d.open(t.Context(), pod)
+		open, at, err := d.open(t.Context(), pod)
 		require.NoError(t, err)
 		assert.Zero(t, open, pod.Pod)
-		assert.False(t, usable, pod.Pod)
+		assert.Nil(t, at, pod.Pod)
 	}
 	require.NoError(t, d.giveBack(t.Context()))
 	list, err = d.list(t.Context(), "")

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -134,6 +136,33 @@ func TestAPlaceThatGoesWhileTheBudgetForbids(t *testing.T) {
 		require.NoError(t, r.move(t.Context(), web), name)
 		assert.Empty(t, r.evicted, name)
 	}
+}
+
+// While a pod waits its Reservation says for what, also after a run that was killed said something else.
+func TestSaysWhatAPodWaitsFor(t *testing.T) {
+	web := podOf("Deployment", "web", "web-1", "u1")
+	r := newRounds(t, web) // its server is none for a bubble, and nobody asks it
+	synctest.Test(t, func(t *testing.T) {
+		_, err := r.keep(t.Context(), &Plan{Go: []*Pod{web}})
+		require.NoError(t, err)
+		says := func() string {
+			list, err := r.list(t.Context(), "team")
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			return list[0].Annotations[v1alpha1.DrainWaitsForAnnotation]
+		}
+		list, err := r.list(t.Context(), "team")
+		require.NoError(t, err)
+		r.mark(t.Context(), &list[0], "what was long ago")
+		require.Equal(t, "what was long ago", says())
+		r.forbids = true
+		time.AfterFunc(poll/2, func() { assert.Empty(t, says()) })
+		time.AfterFunc(5*poll/2, func() { assert.Equal(t, "pod/team/web-1 has to wait: the budget needs it", says()) })
+		time.AfterFunc(7*poll/2, func() { r.forbids = false })
+		require.NoError(t, r.move(t.Context(), web))
+		assert.Equal(t, []string{"web-1"}, r.evicted)
+		assert.Empty(t, says())
+	})
 }
 
 // The rules of kubectl drain do not hold for namespaces that are skipped.

@@ -130,7 +130,20 @@ func inMemory() reserver.ReservationsAnswer {
 			Namespace: "default", Name: "web-capacity", Durable: true, Policy: "Aligned",
 			Slots: []reserver.Slot{slots()[0].Slot},
 		},
-	}}
+		{Namespace: "default", Name: "drain-1-web-x", Durable: true, Policy: "Once", Slots: []reserver.Slot{{Node: "gpu-1"}}},
+		{
+			Namespace: "default", Name: "large", Scheduler: "batch-scheduler", Durable: true, Policy: "Once",
+			Slots: []reserver.Slot{}, Pending: &reserver.PendingReservation{SlotCount: 3, Message: "no node fits slot large-0"},
+		},
+	}, Drains: []reserver.Drain{{Name: "drain-1", Nodes: []string{"node-1", "node-2"}, Owners: []reserver.DrainOwner{
+		{
+			Namespace: "default", Reservation: "drain-1-web-x", Owner: "Deployment/web", Done: 4, Left: 2,
+			WaitsFor: "pod/default/web-1 has to wait: the budget\nneeds 5",
+		},
+		{Namespace: "default", Reservation: "drain-1-job-x", Done: 1},
+	}}, {Name: "drain-2", Nodes: []string{"node-3"}, Owners: []reserver.DrainOwner{
+		{Namespace: "default", Reservation: "drain-2-db-x", Owner: "StatefulSet/db", Left: 1},
+	}}}}
 }
 
 func slots() []reserver.NodeSlot {

@@ -93,7 +93,8 @@ func newCommand(env *environment) *cobra.Command {
 	env.completeGlobalFlags(cmd)
 	cmd.AddCommand(
 		newCreateCommand(env), newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newGangsCommand(env),
-		newPendingCommand(env), newDevicesCommand(env), newDrainCommand(env), newUICommand(env), newVersionCommand(env),
+		newPendingCommand(env), newListCommand(env), newDevicesCommand(env), newDrainCommand(env), newUICommand(env),
+		newVersionCommand(env),
 	)
 	return cmd
 }

@@ -55,3 +55,22 @@ type DrainPod struct {
 	// Warnings say what of the pod is lost, or is not looked at.
 	Warnings []string `json:",omitempty"`
 }
+
+// Drain is what the Reservations of one drain have come to.
+type Drain struct {
+	Name  string
+	Nodes []string
+	// Owners are what the places are kept for, by namespace and reservation; an owner of many pods has several.
+	Owners []DrainOwner
+}
+
+// DrainOwner is what one Reservation of a drain keeps for the pods of one owner.
+type DrainOwner struct {
+	Namespace, Reservation string
+	// Owner is a kind, a slash and a name; empty where it is not known what the owner makes.
+	Owner string `json:",omitempty"`
+	// Done is how many places are used by the pods that were made, and Left how many are kept for those to come.
+	Done, Left int
+	// WaitsFor says in words what delays the next pod.
+	WaitsFor string `json:",omitempty"`
+}

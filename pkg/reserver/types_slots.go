@@ -6,7 +6,10 @@ import "time"
 type ReservationsAnswer struct {
 	Revision     uint64
 	Reservations []Reservation
-	Continue     string `json:",omitempty"`
+	// Drains are those that go on, by name: what they keep in the namespaces that are asked for and seen. They are on the
+	// first page.
+	Drains   []Drain `json:",omitempty"`
+	Continue string  `json:",omitempty"`
 }
 
 // Reservation is the capacity that one Reservation object keeps now, or the server's memory for

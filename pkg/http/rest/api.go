@@ -46,6 +46,8 @@ type Options struct {
 	Rights *auth.Checks
 	// PendingReservations are the Reservation objects that wait for capacity, by namespace and name.
 	PendingReservations func() []reservations.Pending
+	// DrainReservations are those that a drain keeps places by, by namespace and name.
+	DrainReservations func() []reservations.Drained
 	// ResourceClaims says who has which DRA device.
 	ResourceClaims *dra.Controller
 	// ReserveRefusal is why /reserve grants nothing to anybody, or "".

@@ -1,12 +1,17 @@
 package rest
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide/drain"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
@@ -76,6 +81,35 @@ func (req *drainRequest) check() error {
 		return badRequest("Drain \"%s\": %s", httpjson.Clip(req.Drain), problem)
 	}
 	return nil
+}
+
+// drains are the drains that go on, as far as the caller sees them.
+func (a *API) drains(q *query) (list []reserver.Drain) {
+	at := map[string]int{}
+	for _, d := range a.o.DrainReservations() {
+		rsv := d.Reservation
+		if !q.has("namespace", rsv.Namespace) || !q.sees(rsv.Namespace) {
+			continue
+		}
+		name := rsv.Labels[v1alpha1.DrainLabel]
+		if _, ok := at[name]; !ok {
+			at[name] = len(list)
+			nodes := strings.Split(rsv.Annotations[v1alpha1.DrainedNodesAnnotation], ",")
+			list = append(list, reserver.Drain{Name: name, Nodes: nodes})
+		}
+		of := reserver.DrainOwner{
+			Namespace: rsv.Namespace, Reservation: rsv.Name, Owner: rsv.Annotations[v1alpha1.DrainedOwnerAnnotation],
+			Done: d.Used, Left: d.Unused, WaitsFor: rsv.Annotations[v1alpha1.DrainWaitsForAnnotation],
+		}
+		switch d.Phase {
+		case v1alpha1.ReservationAvailable, v1alpha1.ReservationSucceeded:
+		default:
+			of.WaitsFor = fmt.Sprintf("its places are not kept (%s): %s", d.Phase, d.Message)
+		}
+		list[at[name]].Owners = append(list[at[name]].Owners, of)
+	}
+	slices.SortFunc(list, func(a, b reserver.Drain) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }
 
 func newDrainPlan(t *resources.Table, plan *drain.Plan) *reserver.DrainPlanAnswer {

@@ -10,7 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/http/auth/authtest"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -44,6 +46,47 @@ func TestDrainPlan(t *testing.T) {
 	}, answer.Pods[0])
 	assert.Empty(t, answer.Pods[1].To)
 	assert.Contains(t, answer.Pods[1].Why, "it would fit if fewer pods went with it")
+}
+
+// A drain is one thing, of what the caller sees of it.
+func TestDrainsThatGoOn(t *testing.T) {
+	f := newFixture(t, Limits{})
+	add := func(drain, namespace, name, waitsFor string, d reservations.Drained) {
+		d.Reservation = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.DrainLabel: drain},
+			Annotations: map[string]string{
+				v1alpha1.DrainedNodesAnnotation: "a,b", v1alpha1.DrainedOwnerAnnotation: "Deployment/" + name,
+				v1alpha1.DrainWaitsForAnnotation: waitsFor,
+			},
+		}}
+		f.drained = append(f.drained, d)
+	}
+	add("second", "team-a", "db", "", reservations.Drained{Phase: "Available", Unused: 1, Message: "all is kept"})
+	add("first", "team-a", "web", "the budget", reservations.Drained{Phase: "Available", Used: 2, Unused: 3})
+	add("first", "team-b", "job", "", reservations.Drained{Phase: "Succeeded", Used: 4, Message: "pods used 4 of 4"})
+	add("first", "team-b", "late", "", reservations.Drained{Phase: "Expired", Used: 1, Message: "the ttl is over"})
+	web := reserver.DrainOwner{
+		Namespace: "team-a", Reservation: "web", Owner: "Deployment/web", Done: 2, Left: 3, WaitsFor: "the budget",
+	}
+	job := reserver.DrainOwner{Namespace: "team-b", Reservation: "job", Owner: "Deployment/job", Done: 4}
+	late := reserver.DrainOwner{
+		Namespace: "team-b", Reservation: "late", Owner: "Deployment/late", Done: 1,
+		WaitsFor: "its places are not kept (Expired): the ttl is over",
+	}
+	db := reserver.DrainOwner{Namespace: "team-a", Reservation: "db", Owner: "Deployment/db", Left: 1}
+	drain := func(name string, owners ...reserver.DrainOwner) reserver.Drain {
+		return reserver.Drain{Name: name, Nodes: []string{"a", "b"}, Owners: owners}
+	}
+	drains := func(query string) []reserver.Drain {
+		return get[reserver.ReservationsAnswer](f, "/v1/reservations"+query).Drains
+	}
+	assert.Equal(t, []reserver.Drain{drain("first", web, job, late), drain("second", db)}, drains(""))
+	assert.Equal(t, []reserver.Drain{drain("first", job, late)}, drains("?namespace=team-b"))
+	assert.Empty(t, drains("?continue=a/b"), "they are on the first page")
+	f.reads = map[string]bool{"team-a": true}
+	answer := reserver.ReservationsAnswer{}
+	f.getAs("/v1/reservations", &answer)
+	assert.Equal(t, []reserver.Drain{drain("first", web), drain("second", db)}, answer.Drains)
 }
 
 func TestDrainPlansThatMakeNoSense(t *testing.T) {

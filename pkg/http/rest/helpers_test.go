@@ -72,6 +72,7 @@ type fixture struct {
 	whole []*v1.Pod
 	// waiting are the Reservation objects that wait for capacity.
 	waiting []reservations.Pending
+	drained []reservations.Drained
 	// diff compares with a cluster; nil finds what names a secret.
 	diff func(context.Context) (*reserver.DiffAnswer, error)
 	// reads are the namespaces whose names a caller may see; nil: all.
@@ -146,7 +147,7 @@ func (f *fixture) start(limits Limits) {
 		Limits: limits,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		Rights: rights, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
-		ResourceClaims: f.ResourceClaims,
+		DrainReservations: func() []reservations.Drained { return f.drained }, ResourceClaims: f.ResourceClaims,
 	})
 	f.handler = testRouter(f.api, f.log)
 }

@@ -128,6 +128,9 @@ func (a *API) reservations(q *query) (any, error) {
 	}
 	views, revision := a.o.Ledger.Slots()
 	answer := reserver.ReservationsAnswer{Revision: revision, Reservations: []reserver.Reservation{}}
+	if q.Get("continue") == "" {
+		answer.Drains = a.drains(q)
+	}
 	list := &answer.Reservations
 	add := func(r reserver.Reservation) bool {
 		if len(*list) == limit {

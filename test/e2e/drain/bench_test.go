@@ -17,6 +17,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -78,10 +79,16 @@ subjects: [{kind: User, name: drainer}]
 	return b
 }
 
-// drain runs the command, with more flags, and returns what it printed and its exit code.
+// drain runs kubectl reserve drain, with more flags, and returns what it printed and its exit code.
 func (b *bench) drain(args ...string) (printed string, code int) {
 	b.T.Helper()
-	cmd, out := b.command(args...)
+	return b.run("drain", args...)
+}
+
+// run is drain for any command.
+func (b *bench) run(name string, args ...string) (printed string, code int) {
+	b.T.Helper()
+	cmd, out := b.command(name, args...)
 	err := cmd.Run()
 	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		require.NoError(b.T, err)
@@ -89,9 +96,12 @@ func (b *bench) drain(args ...string) (printed string, code int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-func (b *bench) command(args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
+func (b *bench) command(name string, args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
 	b.T.Helper()
-	args = append([]string{"drain", "--ignore-daemonsets", "--ledger-url=" + b.Documented()}, args...)
+	args = append([]string{name, "--ledger-url=" + b.Documented()}, args...)
+	if name == "drain" {
+		args = append(args, "--ignore-daemonsets")
+	}
 	cmd, out = exec.CommandContext(b.T.Context(), b.plugin, args...), &bytes.Buffer{}
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.kubeconfig, "HOME="+b.T.TempDir())
 	cmd.Stdout, cmd.Stderr = out, out
@@ -129,14 +139,26 @@ func (b *bench) deploy(a app) {
 		}, metav1.CreateOptions{})
 	}
 	require.NoError(b.T, err)
-	_, err = b.Client().PolicyV1().PodDisruptionBudgets(b.Namespace).Create(ctx, &policyv1.PodDisruptionBudget{
-		ObjectMeta: meta,
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			Selector: selector, MinAvailable: ptr.To(intstr.FromInt(a.replicas - 1)),
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(b.T, err)
+	b.budget(a.name, a.replicas-1)
 	b.awaitPods(a.name, a.replicas)
+}
+
+// budget says how many pods of an app have to be available.
+func (b *bench) budget(app string, available int) {
+	b.T.Helper()
+	pdbs, pdb := b.Client().PolicyV1().PodDisruptionBudgets(b.Namespace), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			Selector:     &metav1.LabelSelector{MatchLabels: testbed.Pairs("app", app)},
+			MinAvailable: ptr.To(intstr.FromInt(available)),
+		},
+	}
+	err := pdbs.Delete(b.T.Context(), app, metav1.DeleteOptions{})
+	if !apierrors.IsNotFound(err) {
+		require.NoError(b.T, err)
+	}
+	_, err = pdbs.Create(b.T.Context(), pdb, metav1.CreateOptions{})
+	require.NoError(b.T, err)
 }
 
 // template is that of the app's pods. Those of the gang scheduler are a gang.

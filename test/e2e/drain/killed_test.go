@@ -30,7 +30,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				node := b.nodes[0]
 				had := b.on(node, "web", "db")
 				require.Greater(t, had, 2, "or the test shows nothing")
-				cmd, _ := b.command(node)
+				cmd, _ := b.command("drain", node)
 				require.NoError(t, cmd.Start())
 				b.Eventually(func(t *assert.CollectT) { assert.True(t, reached(b, had)) })
 				require.NoError(t, cmd.Process.Kill())
@@ -62,7 +62,7 @@ func TestLeaderChange(t *testing.T) {
 	node := b.nodes[0]
 	had := b.on(node, "web")
 	require.Greater(t, had, 2, "or the test shows nothing")
-	cmd, out := b.command(node)
+	cmd, out := b.command("drain", node)
 	require.NoError(t, cmd.Start())
 	b.Eventually(func(t *assert.CollectT) { assert.Less(t, b.on(node, "web"), had) })
 	first.KillAlone(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWalk goes the way of somebody who looks where the pods of a node would go, drains it, takes that back, and wants
-// to drain one more, for which there is no capacity.
+// TestWalk goes the way of somebody who looks where the pods of a node would go, drains it, sees what the drain waits
+// for, wants to drain one more, for which there is no capacity, and takes the first one back.
 func TestWalk(t *testing.T) {
 	b := newBench(t, 4, "4")
 	b.deploy(app{name: "web", kind: "Deployment", replicas: 8, cpu: "1"})
@@ -27,10 +27,23 @@ func TestWalk(t *testing.T) {
 	assert.False(t, b.cordoned(node))
 	assert.Empty(t, b.ListReservations())
 
-	out, code = b.drain(node)
-	require.Zero(t, code, out)
+	b.budget("web", 8) // no pod of it may go
+	cmd, printed := b.command("drain", node)
+	require.NoError(t, cmd.Start())
+	b.Eventually(func(t *assert.CollectT) {
+		out, code = b.run("list", "-A")
+		assert.Zero(t, code, out)
+		assert.Regexp(t, `drain-\w+ +`+node+` +\d+ +[1-9]\d* +Deployment/web: pod/\S+ has to wait: .*disruption budget`, out)
+	})
+	assert.NotContains(t, out, "RESERVATION", "its parts are not listed again")
+	b.budget("web", 7)
+	require.NoError(t, cmd.Wait(), printed)
+	out = printed.String()
 	assert.Contains(t, out, "node/"+node+" cordoned")
 	assert.Contains(t, out, "drained")
+	listed, code := b.run("list", "-A")
+	require.Zero(t, code, listed)
+	assert.Equal(t, "Nothing is reserved.\n", listed)
 	assert.True(t, b.cordoned(node))
 	b.awaitPods("web", 8)
 	b.awaitPods("db", 3)

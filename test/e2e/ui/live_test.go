@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -270,6 +271,12 @@ func reservations(c *cluster) {
 	c.browser.open("about:blank")
 	c.browser.open(c.page.URL + "/#/reservations") // anew: what was there before has its beginning all the same
 	c.row("default/kept/a", "unused")
+	_, err := c.Reservations().Patch(c.T.Context(), "kept", types.MergePatchType, fmt.Appendf(nil, `{"metadata": {
+		"labels": {%q: "drain-1"}, "annotations": {%q: "node-a,node-b", %q: "the budget"}
+	}}`, v1alpha1.DrainLabel, v1alpha1.DrainedNodesAnnotation, v1alpha1.DrainWaitsForAnnotation), metav1.PatchOptions{})
+	require.NoError(c.T, err)
+	c.browser.wait(soon, "/drain-1\\s+node-a, node-b\\s+0\\s+2\\s+kept: the budget/.test(document.querySelector("+
+		"'[data-drain=drain-1]')?.innerText)")
 	c.CreateReservation("short",
 		fmt.Sprintf(`{ttl: 30s, consumers: {index: nobody}, slots: [{name: a, nodeName: %s, requests: {cpu: 1}}]}`,
 			c.nodes[3]))

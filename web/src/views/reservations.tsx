@@ -1,7 +1,7 @@
 import {Problem, useAnswer} from '../answer'
 import {pages} from '../api'
 import {account, now, revision} from '../store'
-import type {Reservation, ReservationsAnswer, Slot} from '../types'
+import type {Drain, Reservation, ReservationsAnswer, Slot} from '../types'
 import {amount, amounts, count, duration} from '../units'
 import {shortOf} from './fits'
 
@@ -30,11 +30,24 @@ export function ReservationsView() {
     <h1>Reservations</h1>
     <Problem text={problem} />
     {!answer.value && <p role="status">Loading …</p>}
+    <Drains list={answer.value?.flatMap(p => p.Drains ?? []) ?? []} />
     <Pending list={waiting} />
     {answer.value && <p>{count(lines.filter(l => !l.ended).length, 'slot keeps', 'slots keep')} capacity now, of the namespaces whose pods you may see.</p>}
     {lines.length > 0 && <Chart lines={lines} />}
   </section>
 }
+
+function Drains({list}: {list: Drain[]}) {
+  if (!list.length) return null
+  return <table><caption>Drains of nodes that go on</caption>
+    <thead><tr><th scope="col">Drain</th><th scope="col">Nodes</th><th scope="col">Done</th><th scope="col">Left</th><th scope="col">Waits for</th></tr></thead>
+    <tbody>{list.map(d => <tr key={d.Name} data-drain={d.Name}>
+      <th scope="row"><b>{d.Name}</b></th><td>{d.Nodes.join(', ')}</td><td>{total(d, 'Done')}</td><td>{total(d, 'Left')}</td>
+      <td>{d.Owners.filter(o => o.WaitsFor).map(o => <small key={o.Namespace + '/' + o.Reservation}>{o.Owner || o.Reservation}: {o.WaitsFor}<br /></small>)}</td>
+    </tr>)}</tbody></table>
+}
+
+const total = (d: Drain, of: 'Done' | 'Left') => d.Owners.reduce((sum, o) => sum + o[of], 0)
 
 function Pending({list}: {list: Reservation[]}) {
   if (!list.length) return null

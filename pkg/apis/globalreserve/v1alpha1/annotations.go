@@ -40,6 +40,9 @@ const (
 
 	// DrainedOwnerAnnotation names the owner of these pods: its kind, a slash, and its name.
 	DrainedOwnerAnnotation = "globalreserve.io/drained-owner"
+
+	// DrainWaitsForAnnotation says in words what one of these pods waits for; it is empty while nothing delays them.
+	DrainWaitsForAnnotation = "globalreserve.io/drain-waits-for"
 )
 
 // The annotations of pods that claim devices.

@@ -58,7 +58,8 @@ func newSystem(t *testing.T) *system {
 		Arbiter: decider, Reserve: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics,
 		Limits:              rest.Limits{MinRevisionWait: 20 * time.Millisecond, Heartbeat: time.Hour},
 		Intake:              httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
-		PendingReservations: func() []reservations.Pending { return nil }, ResourceClaims: s.ResourceClaims,
+		PendingReservations: func() []reservations.Pending { return nil },
+		DrainReservations:   func() []reservations.Drained { return nil }, ResourceClaims: s.ResourceClaims,
 	})
 	s.api.Register(s.router)
 	s.handler = auth.Insecure(s.router)
