@@ -85,10 +85,11 @@ type App struct {
 	health *health
 	// listeners are all ports, in the order they are served on. They stop in reverse.
 	listeners []*httpServer
-	page      *httpServer   // nil where the page is not served
-	secure    *secureServer // nil without TLS
-	peers     *httpServer   // nil where other servers cannot reach this one
-	streams   chan struct{} // closed when watchers have to go
+	page      *httpServer     // nil where the page is not served
+	secure    *secureServer   // nil without TLS
+	peers     *httpServer     // nil where other servers cannot reach this one
+	streaming context.Context // ends when watchers have to go
+	endStream context.CancelFunc
 	// base, electing and serving run from the start, account from when this server decides. Stop has the order in which
 	// they end.
 	base, electing, account, serving *parts
@@ -171,7 +172,7 @@ func (a *App) baseParts() []part {
 	}
 	return append(list, part{"pods and nodes", a.followCluster},
 		part{"gangs", a.followGangs}, part{"ages of watches", a.watchAges},
-		part{"times of changes", a.api.Run}, part{"other servers", a.forwarder.Run})
+		part{"other servers", a.forwarder.Run})
 }
 
 // accountParts keep the account and act on it.
@@ -306,7 +307,7 @@ func (a *App) Wait(ctx context.Context) error {
 // go to when it listens no more. All of that ends with ctx at the latest.
 func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
-	close(a.streams)
+	a.endStream()
 	a.stopping.Store(&ctx)
 	delay := time.After(a.options.ShutdownDelay)
 	a.api.Stop()

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,8 +57,10 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		return nil, err
 	}
 	o = o.observing()
+	streaming, endStream := context.WithCancel(context.Background())
 	a := &App{
-		options: o, log: log, metrics: metrics.New(), streams: make(chan struct{}),
+		streaming: streaming, endStream: endStream,
+		options: o, log: log, metrics: metrics.New(),
 		base: newParts(), electing: newParts(), account: newParts(), serving: newParts(),
 		mayFollow: informer.NewLatch(), caughtUp: informer.NewLatch(),
 		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
@@ -267,7 +270,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 	}
 	a.api = rest.New(rest.Options{
 		Arbiter: a.arbiter, Reserve: a.reserve, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
-		Metrics: a.metrics, Done: a.streams, Intake: a.intake,
+		Metrics: a.metrics, Serving: a.streaming, Intake: a.intake,
 		About: a.about, Diff: comparer.Diff, Rights: a.checks,
 		Drains: drain.New(drain.Options{
 			Ledger: a.ledger, Question: a.question, Nodes: a.cache.Nodes, Pods: a.cache.Pods, Client: clients.Whole,

@@ -25,7 +25,6 @@ func (a *App) startObserving(ctx context.Context) {
 	a.base.start(ctx, []part{
 		{"pods and nodes", a.followCluster},
 		{"ages of watches", a.watchAges},
-		{"times of changes", a.api.Run},
 	}...)
 	a.mayFollow.Open()
 	a.account.start(ctx, []part{

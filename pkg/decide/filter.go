@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
@@ -25,9 +24,6 @@ type PodQuery struct {
 	// Copy decodes the caller's copy. It is called only where the API server has no such pod or cannot be read, and
 	// only advice is given on it. Its error goes back to the caller as it is.
 	Copy func() (*cluster.Pod, error)
-	// Node decodes the caller's copy of a node that it offers, and returns nil where the copy cannot be read. The function
-	// is nil where the caller sent names alone. It is called only for nodes that do not exist here.
-	Node func(i int) *v1.Node
 }
 
 // Advice is what filter says of the nodes offered to a pod.
@@ -95,7 +91,6 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	}
 	s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], &placement, offered)
 	a.awaitNominated(ctx, q.Nominated, &placement, offered, s)
-	a.answerTemplates(q, &placement, s.verdicts)
 	advice.Verdicts = s.verdicts
 	if known && a.o.Ledger.HasSlots() {
 		a.useSlots(advice, &placement, q.Nominated, offered, s)

@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
@@ -228,20 +227,4 @@ func (c *class) selects(driver string, d *resourcev1.Device) bool {
 		}
 	}
 	return true
-}
-
-// leanClass is a cache.TransformFunc.
-func leanClass(obj any) (any, error) {
-	full, ok := obj.(*resourcev1.DeviceClass)
-	if !ok {
-		return obj, nil
-	}
-	return &resourcev1.DeviceClass{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: full.Name, UID: full.UID, ResourceVersion: full.ResourceVersion, CreationTimestamp: full.CreationTimestamp,
-		},
-		Spec: resourcev1.DeviceClassSpec{
-			Selectors: full.Spec.Selectors, ExtendedResourceName: full.Spec.ExtendedResourceName,
-		},
-	}, nil
 }

@@ -73,7 +73,7 @@ func New(o Options) *Controller {
 	c.classes = informer.NewWatch(c.definitions.Kind("deviceclasses"), o.Log, informer.NewSource(
 		o.Client, "deviceclasses", kinds.DeviceClasses(), &resourcev1.DeviceClass{},
 		func(class *resourcev1.DeviceClass, _ bool) { c.offers.observeClass(class) }, c.offers.forgetClass,
-	).Keeping(leanClass)).Foreign()
+	)).Foreign()
 	c.watch = informer.NewWatch(c.definitions.Kind("resourceclaims", "resourceslices"), o.Log,
 		informer.NewSource(o.Client, "resourceslices", kinds.ResourceSlices(), &resourcev1.ResourceSlice{}, c.observeSlice,
 			c.forgetSlice).Keeping(leanSlice),

@@ -193,13 +193,8 @@ func TestAdviceOnWhatIsLeftToDRA(t *testing.T) {
 	later.NoDRA = true
 	assert.False(t, n.FitsEmpty(&later), "nothing of it is kept here")
 	assert.True(t, n.FitsEmpty(p), "another node is no help that this one would not be")
-	node := &ledger.Template{Name: "new", Offered: map[v1.ResourceName]int64{v1.ResourcePods: 10}}
-	assert.Equal(t, ledger.Fits, n.FitTemplate(p, node).Reason, "as the node that is there")
 	assert.True(t, n.AppendUsage(nil, []string{"n"}, []resources.Column{column})[0].Elsewhere)
 	all := func(string) bool { return true }
 	assert.Equal(t, []ledger.Largest{{Resource: v1.ResourcePods, Requested: 1, Free: 100, Node: "n"}},
 		n.Survey().Largest(p, all))
-	assert.Equal(t, ledger.InsufficientResource, n.FitTemplate(&later, node).Reason)
-	node.Offered[gpuName] = 1
-	assert.Equal(t, ledger.InsufficientResource, n.FitTemplate(p, node).Reason, "it offers some by count")
 }

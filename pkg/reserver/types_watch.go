@@ -83,10 +83,8 @@ type WatchBatch struct {
 	Expired bool `json:",omitzero"`
 }
 
-// WatchChange is one change of the ledger. One field beside Time is set.
+// WatchChange is one change of the ledger. One field is set.
 type WatchChange struct {
-	// Time is when it was made, to 10 ms; missing where that is the Time of the change before it.
-	Time       *time.Time       `json:",omitempty"`
 	Allocation *WatchAllocation `json:",omitempty"`
 	Slot       *WatchSlot       `json:",omitempty"`
 	Node       *WatchNode       `json:",omitempty"`

@@ -288,18 +288,6 @@ func Allocatable(t *Table, node *v1.Node) []Amount {
 	return amounts
 }
 
-// Offered returns what a node offers by name, of what is counted. It gives no resource a column: anybody may have made
-// up the node.
-func Offered(t *Table, node *v1.Node) map[v1.ResourceName]int64 {
-	offered := make(map[v1.ResourceName]int64, len(node.Status.Allocatable))
-	for name, q := range node.Status.Allocatable {
-		if value, _ := toInt64(name, q); t.counts(name) {
-			offered[name] = value
-		}
-	}
-	return offered
-}
-
 func sortAmounts(amounts []Amount) {
 	slices.SortFunc(amounts, func(a, b Amount) int { return cmp.Compare(a.Column, b.Column) })
 }

@@ -52,16 +52,16 @@ func history(t *rapid.T) []stage {
 	w := ledgertest.NewWorld(l.Table())
 	w.Devices = rapid.Bool().Draw(t, "devices")
 	w.ListAll()
-	done := make(chan struct{})
+	serving, stop := context.WithCancel(context.Background())
 	api := rest.New(rest.Options{
-		Ledger: l.Reader, Clock: steady.Process, Metrics: metrics.New(), Done: done,
+		Ledger: l.Reader, Clock: steady.Process, Metrics: metrics.New(), Serving: serving,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 	})
 	router := httpjson.NewRouter()
 	api.Register(router)
 	server := httptest.NewServer(auth.Insecure(router))
 	defer func() {
-		close(done)
+		stop()
 		server.Close()
 		api.Stop()
 	}()

@@ -192,7 +192,6 @@ export class Account {
   }
 
   private change(c: WatchChange) {
-    if (c.Time) this.at = Date.parse(c.Time)
     const revision = c.Allocation?.Revision ?? c.Slot?.Revision ?? c.Node?.Revision ?? 0
     if (revision <= this.revision) return // told before the connection was lost
     this.revision = revision

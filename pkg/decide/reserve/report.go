@@ -2,14 +2,12 @@ package reserve
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 const loggedPods = 3 // placements spelt out in a log line
@@ -41,14 +39,11 @@ func (a *Arbiter) report(verb string, g *Request, d *Decision) {
 		fields["notDurable"] = g.notDurable
 	}
 	if verb == "reserve" {
-		cpu, memory := totals(keep(d.Placements, d.Refusals))
-		fields["milliCPU"], fields["memoryBytes"] = cpu, memory
 		fields["ttl"] = g.ttl.String()
 	}
 	if d.Reservation.Name != "" {
 		fields["reservation"] = d.Reservation.String()
 	}
-	fields["left"] = a.left(d.Placements)
 	if len(d.Refusals) > 0 {
 		fields["reason"] = d.Refusals[0].Message
 	}
@@ -112,33 +107,4 @@ func firstPlacements(placements []ledger.Placement) string {
 		fmt.Fprintf(&b, " and %d more", more)
 	}
 	return b.String()
-}
-
-func totals(placements []ledger.Placement) (milliCPU, memory int64) {
-	for i := range placements {
-		milliCPU, _ = resources.Add(milliCPU, placements[i].Request.Value(resources.CPU))
-		memory, _ = resources.Add(memory, placements[i].Request.Value(resources.Memory))
-	}
-	return milliCPU, memory
-}
-
-// left returns what is free on the first nodes of the placements.
-func (a *Arbiter) left(placements []ledger.Placement) string {
-	var nodes []string
-	for i := range placements {
-		if node := placements[i].Node; node != "" && !slices.Contains(nodes, node) {
-			nodes = append(nodes, node)
-		}
-		if len(nodes) == loggedPods {
-			break
-		}
-	}
-	columns := []resources.Column{resources.CPU, resources.Memory}
-	usage := a.o.Ledger.AppendUsage(nil, nodes, columns)
-	parts := make([]string, len(nodes))
-	for i, node := range nodes {
-		cpu, memory := usage[i*len(columns)], usage[i*len(columns)+1]
-		parts[i] = fmt.Sprintf("%s cpu=%dm memory=%d", node, cpu.Free(), memory.Free())
-	}
-	return strings.Join(parts, ", ")
 }

@@ -59,20 +59,6 @@ func (a *args) candidates() (*candidates, error) {
 	}
 }
 
-// object returns what decodes one of the nodes; nil where the request had names only.
-func (c *candidates) object() func(i int) *v1.Node {
-	if c.items == nil {
-		return nil
-	}
-	return func(i int) *v1.Node {
-		node := &v1.Node{}
-		if httpjson.Unmarshal(c.items[i], node, httpjson.Quantities) != nil || node.Name != c.names[i] {
-			return nil
-		}
-		return node
-	}
-}
-
 // nodeNames is a list of strings that share one copy of the request's text.
 type nodeNames struct {
 	names []string // nil where there was none

@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -37,7 +38,7 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	ctx, span := tracing.Pod(r.Context(), verbBind, ref)
 	defer span.End()
 	var pod *cluster.Pod
-	var answer bindAnswer
+	var answer reserver.BindAnswer // kube-scheduler reads its Error
 	if e.o.Observer != nil {
 		err = e.o.Observer.Bind(ctx, ref, a.Node)
 	} else {
@@ -57,21 +58,9 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// bindAnswer is an ExtenderBindingResult with fields for programs beside its text
-// for people. kube-scheduler ignores these fields.
-type bindAnswer struct {
-	extenderv1.ExtenderBindingResult
-	// Outcome is a word for Error, such as refused or unknown.
-	Outcome string `json:",omitempty"`
-	// Reason is why the ledger has refused, and Revision the ledger's at that moment.
-	Reason   string `json:",omitempty"`
-	Revision uint64 `json:",omitempty"`
-}
-
 // refusal is the answer that an error stands for.
-func (e *Extender) refusal(err error) bindAnswer {
-	answer := bindAnswer{Outcome: outcomeOf(err)}
-	answer.Error = err.Error()
+func (e *Extender) refusal(err error) reserver.BindAnswer {
+	answer := reserver.BindAnswer{Error: err.Error(), Outcome: outcomeOf(err)}
 	var refused *gates.Error
 	if errors.As(err, &refused) && refused.Outcome == gates.Refused {
 		answer.Revision = e.o.Ledger.Revision()

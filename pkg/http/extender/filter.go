@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics/tracing"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // filter says on which nodes the ledger has capacity for the pod.
@@ -35,13 +36,12 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	defer span.End()
 	s := e.scratch.Get().(*decide.Scratch)
 	defer e.scratch.Put(s)
-	query.Node = nodes.object()
 	advice, err := e.o.Arbiter.Filter(ctx, query, nodes.names, s)
 	switch {
 	case err == nil:
 	case errors.As(err, new(*gates.Error)):
 		e.o.Metrics.ObserveDecision(verbFilter, "", resultFailed) // its status is 200, so no other metric shows it
-		answer := filterError{Error: err.Error(), Outcome: outcomeOf(err)}
+		answer := reserver.BindAnswer{Error: err.Error(), Outcome: outcomeOf(err)}
 		return e.o.Intake.Send(w, r, httpjson.Encode(http.StatusOK, &answer))
 	default:
 		return asRefused(err)
@@ -50,7 +50,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	answer := httpjson.EncodeAppended(result.appendJSON)
 	if limit := advice.Limit; limit != ledger.Fits {
 		answer = httpjson.Encode(http.StatusOK,
-			&filterError{Error: placement.Refusals[limit].Text, Outcome: string(gates.Refused)})
+			&reserver.BindAnswer{Error: placement.Refusals[limit].Text, Outcome: string(gates.Refused)})
 	}
 	release()
 	if err := e.o.Intake.Send(w, r, answer); err != nil {
@@ -110,14 +110,6 @@ func (e *Extender) report(ctx context.Context, advice *decide.Advice, fit, offer
 	log.WithFields(logrus.Fields{
 		"nodes": offered, "fit": fit, "refused": reasons, "result": outcome, "revision": advice.Revision,
 	}).Debug("filter")
-}
-
-// filterError is the extenderv1.ExtenderFilterResult of a pod that could not be judged, or that a limit keeps from all
-// nodes. kube-scheduler shows the text only where the status is 200.
-type filterError struct {
-	Error string
-	// Outcome is a word for Error, as bind has it.
-	Outcome string
 }
 
 // filterResult is extenderv1.ExtenderFilterResult, written without making the maps first.

@@ -231,47 +231,6 @@ func TestStoppedWhileAsked(t *testing.T) {
 	assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "other", "failed"), "its answer has the status 200")
 }
 
-// A node that does not exist here is answered by the caller's copy of it, if that says what the node has: an autoscaler
-// may ask whether one would help. It is advice, and no bind there succeeds.
-func TestFilterOfTemplates(t *testing.T) {
-	template := func(name string, change func(*v1.Node)) v1.Node {
-		n := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-			"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10"),
-			"example.com/fpga": resource.MustParse("1"),
-		}}}
-		change(&n)
-		return n
-	}
-	synctest.Test(t, func(t *testing.T) {
-		w := fillWorld(t)
-		nodes := &v1.NodeList{Items: []v1.Node{
-			template("full", func(*v1.Node) {}), // which exists
-			template("new", func(*v1.Node) {}),
-			template("small", func(n *v1.Node) { n.Status.Allocatable["cpu"] = resource.MustParse("500m") }),
-			template("no-pods", func(n *v1.Node) { delete(n.Status.Allocatable, "pods") }),
-			template("cordoned-new", func(n *v1.Node) { n.Spec.Unschedulable = true }),
-			template("says-nothing", func(n *v1.Node) { n.Status.Allocatable = nil }),
-		}}
-		const short, cordoned, unknown = "GlobalReserve: not enough capacity left on the node",
-			"GlobalReserve: the node is cordoned", "GlobalReserve: the node is not in the ledger"
-		for _, amount := range []v1.ResourceName{"cpu", "example.com/fpga"} { // nobody has ever offered the latter
-			p := newPod("p-" + string(amount[:3]))
-			one := resource.MustParse("1")
-			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": one, amount: one}
-			w.create(p)
-			got := ask[extenderv1.ExtenderFilterResult](w, "filter", extenderv1.ExtenderArgs{Pod: p, Nodes: nodes})
-			require.Len(t, got.Nodes.Items, 1, "%+v", got)
-			assert.Equal(t, "new", got.Nodes.Items[0].Name)
-			assertMap(t, extenderv1.FailedNodesMap{"full": short, "small": short, "no-pods": short}, got.FailedNodes)
-			assertMap(t, extenderv1.FailedNodesMap{"cordoned-new": cordoned, "says-nothing": unknown},
-				got.FailedAndUnresolvableNodes)
-			assert.NotEmpty(t, w.bound(p, "new").Error)
-		}
-		_, named := w.o.Ledger.Table().Lookup("example.com/fpga")
-		assert.False(t, named, "who makes up a node fills no table")
-	})
-}
-
 func assertMap(t testing.TB, want, got extenderv1.FailedNodesMap) {
 	t.Helper()
 	if len(want) == 0 {

@@ -33,6 +33,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
 )
@@ -162,9 +163,9 @@ func (w *world) preempted(p *v1.Pod, of map[string]*extenderv1.MetaVictims) map[
 }
 
 // bound asks for a pod to be bound.
-func (w *world) bound(p *v1.Pod, node string) bindAnswer {
+func (w *world) bound(p *v1.Pod, node string) reserver.BindAnswer {
 	w.t.Helper()
-	return ask[bindAnswer](w, "bind", extenderv1.ExtenderBindingArgs{
+	return ask[reserver.BindAnswer](w, "bind", extenderv1.ExtenderBindingArgs{
 		PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: node,
 	})
 }

@@ -34,8 +34,8 @@ type Options struct {
 	Ledger  ledger.Reader
 	Clock   *steady.Clock // of the ledger's deadlines
 	Metrics *metrics.Metrics
-	// Done ends all streams when it is closed, as the server stops.
-	Done <-chan struct{}
+	// Serving ends as the server stops, and all streams with it.
+	Serving context.Context
 	// Intake is what requests wait for.
 	Intake *httpjson.Intake
 	// About says which server's account it is, and which parts of it are complete.
@@ -62,8 +62,6 @@ type API struct {
 
 	instance string // distinguishes this run of the server from others
 	watchers *httpjson.Shares
-	batches  *batches
-	times    *times
 	replays  *replays
 	calls    *calls // of this process
 }
@@ -74,8 +72,7 @@ func New(o Options) *API {
 	return &API{
 		o: o, instance: rand.Text()[:10], calls: &calls{},
 		watchers: httpjson.NewShares(int64(o.Limits.MaxWatchers), int64(o.Limits.MaxWatchers/2), 0),
-		batches:  &batches{}, times: &times{},
-		replays: newReplays(replayAge, replayCost),
+		replays:  newReplays(replayAge, replayCost),
 	}
 }
 

@@ -18,41 +18,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Watchers share the bytes of what they receive: it is encoded for the first of them. One that is further behind gets
-// as much as leads to where the others are.
-func TestBatchesAreEncodedOnce(t *testing.T) {
-	f := newFixture(t, Limits{})
-	start := f.ledger.Revision()
-	change := func() { f.reserve(gangOf("node-1", aPod(fmt.Sprint("p", f.ledger.Revision()), "1m", "1Mi"))) }
-	for range 4 {
-		change()
-	}
-	later, ok := f.api.batchAfter(start + 2)
-	require.True(t, ok)
-	assert.Equal(t, []uint64{start + 2, start + 4}, []uint64{later.after, later.last})
-	change()
-	for range 3 {
-		same, ok := f.api.batchAfter(start + 2)
-		require.True(t, ok)
-		assert.Same(t, &later.line[0], &same.line[0])
-	}
-	behind, ok := f.api.batchAfter(start)
-	require.True(t, ok)
-	assert.Equal(t, []uint64{start, start + 2}, []uint64{behind.after, behind.last})
-	next, ok := f.api.batchAfter(later.last)
-	require.True(t, ok)
-	assert.Equal(t, start+5, next.last)
-	none, ok := f.api.batchAfter(next.last)
-	assert.True(t, ok)
-	assert.Equal(t, batch{after: start + 5, last: start + 5}, none)
-	for range 70 { // more than the journal keeps, and than batches are kept
-		change()
-		f.api.batchAfter(f.ledger.Revision() - 1)
-	}
-	_, ok = f.api.batchAfter(start)
-	assert.False(t, ok)
-}
-
 // The first change is sent at once. What comes soon after that travels together.
 func TestBatchesGatherChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +42,7 @@ func TestBatchesGatherChanges(t *testing.T) {
 			<-time.After(apart)
 		}
 		<-time.After(batchPause)
-		close(f.done)
+		f.endAll()
 		<-ended
 		assert.Equal(t, []time.Duration{0, 0, batchPause, 2 * batchPause}, w.at,
 			"that it has caught up, one change, and two times three")

@@ -17,8 +17,6 @@ const (
 	// asksForNothing warns of pods without requests: these may stand where the server does not read them.
 	asksForNothing = "%s asks for nothing, so that only its place among the node's pods is kept: give it " +
 		"spec.containers[].resources.requests, unless that is meant"
-	// noSuchField warns of what is not read.
-	noSuchField = "%s is no field of a pod and was not read: it is called %s"
 	// noNamespace warns of pods without a namespace: other pods may be meant.
 	noNamespace = "Pods[%d] has no metadata.namespace: it was taken for %s"
 )

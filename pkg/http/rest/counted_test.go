@@ -24,21 +24,6 @@ func TestWhatWasCountedIsTold(t *testing.T) {
 		"as it should be":     {inNS, asks, both, nil},
 		"without a namespace": {"", asks, both, []string{namespace}},
 		"nothing":             {inNS, `"image":"i"`, reserver.Amounts{"pods": 2}, []string{nothing}},
-		"resource": {
-			inNS, `"resource":{"requests":{"cpu":"1"}}`,
-			reserver.Amounts{"pods": 2},
-			[]string{spec + "resource is no field of a pod and was not read: it is called resources", nothing},
-		},
-		"request": {
-			inNS, `"resources":{"request":{"cpu":"1"}}`,
-			reserver.Amounts{"pods": 2},
-			[]string{spec + "resources.request is no field", nothing},
-		},
-		"limit": {
-			inNS, `"resources":{"limit":{"cpu":"4"},"requests":{"cpu":"1"}}`,
-			reserver.Amounts{"cpu": 2000, "pods": 2},
-			[]string{spec + "resources.limit is no field"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, Limits{})

@@ -51,15 +51,10 @@ func (a *API) compare(ctx context.Context) (*reserver.DiffAnswer, error) {
 			"the ledger is being compared for another request: ask again in a moment")
 	}
 	defer a.comparing.Unlock()
+	ctx, stop := a.untilStopped(ctx)
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, diffTime)
 	defer cancel()
-	go func() {
-		select {
-		case <-a.o.Done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	answer, err := a.o.Diff(ctx)
 	var refused *httpjson.Error
 	if err != nil && !errors.As(err, &refused) {

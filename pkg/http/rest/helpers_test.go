@@ -63,9 +63,10 @@ type fixture struct {
 	handler http.Handler
 	ledger  *ledger.Ledger
 	log     *logrus.Logger
-	done    chan struct{}
-	found   *openapi.Found   // what is not as the API's document has it; nil: nothing is held against that
-	server  *httptest.Server // of listen
+	serving context.Context
+	endAll  context.CancelFunc // of what is served
+	found   *openapi.Found     // what is not as the API's document has it; nil: nothing is held against that
+	server  *httptest.Server   // of listen
 	// notReady is why nothing can be decided.
 	notReady string
 	// whole are the pods that the API server lists.
@@ -122,7 +123,8 @@ func newDurable(t testing.TB) *fixture {
 // newBareFixture is newDurable without the API.
 func newBareFixture(t testing.TB) *fixture {
 	w := decidetest.NewWorld(ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}))
-	f := &fixture{World: w, t: t, ledger: w.Ledger, log: w.Log, done: make(chan struct{}), found: &openapi.Found{}}
+	f := &fixture{World: w, t: t, ledger: w.Ledger, log: w.Log, found: &openapi.Found{}}
+	f.serving, f.endAll = context.WithCancel(context.Background())
 	f.found.Report(t)
 	f.Undecided = func() string { return f.notReady }
 	for i := 1; i <= 3; i++ {
@@ -143,7 +145,7 @@ func (f *fixture) start(limits Limits) {
 	f.gangs = f.NewReserve(f.t, f.arbiter, func(o *reserve.Options) { o.Rights = rights })
 	f.api = New(Options{
 		Arbiter: f.arbiter, Reserve: f.gangs, Drains: f.NewDrains(&f.whole), Waiting: f.Waiting, Ledger: f.ledger.Reader,
-		Clock: f.Clock, Metrics: f.Metrics, Done: f.done,
+		Clock: f.Clock, Metrics: f.Metrics, Serving: f.serving,
 		Limits: limits,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		Rights: rights, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,

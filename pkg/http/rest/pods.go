@@ -57,23 +57,12 @@ type slimContainer struct {
 	Resources     slimResources              `json:"resources"`
 	Ports         many[v1.ContainerPort]     `json:"ports"`
 	RestartPolicy *v1.ContainerRestartPolicy `json:"restartPolicy"`
-	// Resource is no field of a container.
-	Resource *misspelled `json:"resource"`
 }
 
 type slimResources struct {
 	Requests resourceList `json:"requests"`
 	Limits   resourceList `json:"limits"`
-	// Request and Limit are no fields.
-	Request *misspelled `json:"request"`
-	Limit   *misspelled `json:"limit"`
 }
-
-// misspelled is the value of a field that does not exist in a pod. The value is not looked at.
-type misspelled struct{}
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (*misspelled) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return dec.SkipValue() }
 
 // resourceList is a v1.ResourceList whose quantities are checked before they are parsed.
 type resourceList v1.ResourceList
@@ -108,11 +97,8 @@ type podList struct {
 	table        *resources.Table
 	identityOnly bool // the request gives capacity back, and need not say how much
 	entries      []podEntry
-	claims       bool // a pod names ResourceClaims
-	// warnings are of the first pod without a namespace, and of the first with a field that does not exist.
-	warnings  []string
-	homeless  bool // there is one about namespaces
-	misspells bool // there is one about fields
+	claims       bool     // a pod names ResourceClaims
+	warnings     []string // of the first pod without a namespace
 	// err is the error of the first pod that was well-formed JSON and made no sense.
 	err error
 	// scratch is filled anew for each pod; nothing keeps a pointer to it.
@@ -121,8 +107,7 @@ type podList struct {
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (l *podList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	l.entries, l.err, l.claims = nil, nil, false
-	l.warnings, l.homeless, l.misspells = nil, false, false
+	l.entries, l.err, l.claims, l.warnings = nil, nil, false, nil
 	i := 0
 	_, err := httpjson.Each(dec, '[', MaxPods, func() error {
 		var pod slimPod
@@ -131,9 +116,6 @@ func (l *podList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		}
 		l.claims = l.claims || len(pod.Spec.ResourceClaims) > 0
 		l.fill(&pod)
-		if !l.misspells && !l.identityOnly {
-			l.warnOfFields(i, &pod.Spec)
-		}
 		l.add(i, &l.scratch)
 		i++
 		return nil
@@ -152,29 +134,8 @@ func (l *podList) add(i int, pod *v1.Pod) {
 		return
 	}
 	l.entries = append(l.entries, entry)
-	if pod.Namespace == "" && !l.homeless {
-		l.homeless = true
+	if pod.Namespace == "" && l.warnings == nil {
 		l.warnings = append(l.warnings, fmt.Sprintf(noNamespace, i, entry.Ref))
-	}
-}
-
-// warnOfFields warns where what a pod asks for may be in a field that is not read.
-func (l *podList) warnOfFields(i int, spec *slimPodSpec) {
-	warn := func(path, name string) {
-		l.misspells = true
-		l.warnings = append(l.warnings, fmt.Sprintf(noSuchField, fmt.Sprintf("Pods[%d].spec.%s", i, path), name))
-	}
-	for k := range spec.Containers {
-		switch c := &spec.Containers[k]; {
-		case l.misspells:
-			return
-		case c.Resource != nil:
-			warn(fmt.Sprintf("containers[%d].resource", k), "resources")
-		case c.Resources.Request != nil:
-			warn(fmt.Sprintf("containers[%d].resources.request", k), "requests")
-		case c.Resources.Limit != nil:
-			warn(fmt.Sprintf("containers[%d].resources.limit", k), "limits")
-		}
 	}
 }
 

@@ -199,7 +199,7 @@ func (a *API) awaitRevision(ctx context.Context, revision uint64) (late string, 
 		case <-wake:
 		case <-ctx.Done():
 			return "", errClientGone
-		case <-a.o.Done:
+		case <-a.o.Serving.Done():
 			return "the server is stopping: send the request again", nil
 		case <-timer.C:
 			return fmt.Sprintf("nothing was done: MinRevision is %d and the ledger is at revision %d still after %s; "+

@@ -151,8 +151,7 @@ func TestLogLine(t *testing.T) {
 	assert.Equal(t, logrus.Fields{
 		"verb": "reserve", "scheduler": testScheduler, "requestID": "job-1", "result": "granted", "pods": 5, "refused": 0,
 		"placements": "team-a/p0->node-1, team-a/p1->node-1, team-a/p2->node-1 and 2 more",
-		"milliCPU":   int64(2500), "memoryBytes": int64(5 * gib), "ttl": "1m0s",
-		"left": fmt.Sprintf("node-1 cpu=1500m memory=%d", 3*gib),
+		"ttl":        "1m0s",
 	}, e.Data)
 }
 

@@ -6,6 +6,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -22,25 +26,21 @@ type stream struct {
 	ctx     context.Context // ends when the client has gone, or after an error
 	fail    context.CancelFunc
 	buf     bytes.Buffer
-	sentAll time.Time // when the last batch was sent, if that had all there was
+	events  []ledger.Event // scratch
+	sentAll time.Time      // when the last batch was sent, if that had all there was
 }
 
-// newStream makes a stream for the time of a request; fail is to be called at its end.
+// newStream makes a stream for the time of a request, or until the server stops; fail is to be called at its end.
 func (a *API) newStream(ctx context.Context, w http.ResponseWriter) *stream {
-	ctx, fail := context.WithCancel(ctx)
+	ctx, fail := a.untilStopped(ctx)
 	return &stream{api: a, w: w, control: http.NewResponseController(w), ctx: ctx, fail: fail}
 }
 
-// open reports whether the client is there, and the server goes on.
-func (s *stream) open() bool {
-	select {
-	case <-s.ctx.Done():
-		return false
-	case <-s.api.o.Done:
-		return false
-	default:
-		return true
-	}
+// untilStopped returns a context that ends with the server, too.
+func (a *API) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	detach := context.AfterFunc(a.o.Serving, cancel)
+	return ctx, func() { detach(); cancel() }
 }
 
 // begin sends the header.
@@ -56,38 +56,26 @@ func (s *stream) begin() {
 // send sends one line.
 func (s *stream) send(b *reserver.WatchBatch) {
 	s.buf.Reset()
-	if writeBatch(&s.buf, b) != nil {
+	if json.MarshalWrite(&s.buf, b) != nil {
 		s.fail() // what was written of it is no line
 	}
+	s.buf.WriteByte('\n')
 	s.write(s.buf.Bytes())
 }
 
 // changes sends what came after a revision, as far as it goes at once, and returns up to which revision that is. ok is
 // false where the journal does not have that any more.
 func (s *stream) changes(after uint64) (last uint64, ok bool) {
-	s.pause()
-	b, ok := s.api.batchAfter(after)
-	if !ok || b.last == after {
+	informer.Pause(s.ctx, batchPause-time.Since(s.sentAll))
+	if s.events, ok = s.api.eventsSince(s.events, after); len(s.events) == 0 {
 		return after, ok
 	}
-	s.write(b.line)
-	if b.last == s.api.o.Ledger.Revision() {
+	last = s.events[len(s.events)-1].Revision
+	s.send(&reserver.WatchBatch{Instance: s.api.instance, Revision: last, Changes: listOf(s.events, s.api.change)})
+	if last == s.api.o.Ledger.Revision() {
 		s.sentAll = time.Now()
 	}
-	return b.last, true
-}
-
-// pause waits until it is time to send the next changes.
-func (s *stream) pause() {
-	wait := batchPause - time.Since(s.sentAll)
-	if wait <= 0 {
-		return
-	}
-	select {
-	case <-time.After(wait):
-	case <-s.ctx.Done():
-	case <-s.api.o.Done:
-	}
+	return last, true
 }
 
 // write sends bytes at once. A client that does not take them in time is cut off:

@@ -60,7 +60,7 @@ func TestNoTurnIsHeldWhileAnAnswerIsSent(t *testing.T) {
 				}
 			}}
 			if path == "/v1/watch" {
-				close(f.done) // it ends once it has caught up
+				f.endAll() // it ends once it has caught up
 			}
 			testRouter(f.api, f.log).ServeHTTP(w, request)
 			assert.Positive(t, w.writes, recorder.Body)
@@ -84,7 +84,7 @@ func TestOneRequestIsComparedForAtATime(t *testing.T) {
 		assert.Equal(t, http.StatusTooManyRequests, second.Code)
 		assert.Contains(t, second.Body.String(), "ask again in a moment")
 		began := time.Now()
-		close(f.done)
+		f.endAll()
 		assert.Equal(t, http.StatusServiceUnavailable, <-first)
 		assert.Zero(t, time.Since(began), "it ended with the server, and not with its time")
 	})

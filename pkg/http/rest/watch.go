@@ -127,8 +127,7 @@ func (a *API) snapshot(ctx context.Context, caller string) (*ledger.Snapshot, er
 func (s *stream) sendSnapshot(snapshot *ledger.Snapshot) (revision uint64) {
 	a := s.api
 	nodes, allocations, slots := snapshot.Nodes, snapshot.Allocations, snapshot.Slots
-	a.note()
-	at := a.times.of(snapshot.Revision)
+	at := a.o.Clock.Wall().UTC().Truncate(time.Millisecond)
 	for more := true; more; {
 		n := atOnce(len(nodes), snapshotBatch, func(i int) int { return len(nodes[i].Devices) + len(nodes[i].Labels) })
 		c := atOnce(len(allocations), snapshotBatch, func(i int) int {
@@ -157,7 +156,7 @@ func (s *stream) follow(revision uint64, wake <-chan struct{}) {
 	heartbeat := time.NewTicker(a.o.Limits.Heartbeat)
 	defer heartbeat.Stop()
 	caughtUp := false
-	for s.open() {
+	for s.ctx.Err() == nil && a.o.Serving.Err() == nil {
 		last, ok := s.changes(revision)
 		switch {
 		case !ok:
@@ -178,17 +177,14 @@ func (s *stream) follow(revision uint64, wake <-chan struct{}) {
 		case <-heartbeat.C:
 			s.send(&reserver.WatchBatch{Instance: a.instance})
 		case <-s.ctx.Done():
-		case <-a.o.Done:
-			return
 		}
 	}
 }
 
-// eventsSince returns the changes after a revision that are sent at one time, at most limit. into is memory for them.
-func (a *API) eventsSince(into []ledger.Event, after uint64, limit int) (events []ledger.Event, ok bool) {
-	events, ok = a.o.Ledger.EventsSince(into[:0], after, limit)
-	a.note()
-	return events[:atOnce(len(events), limit, func(i int) int {
+// eventsSince returns the changes after a revision that are sent at one time. into is memory for them.
+func (a *API) eventsSince(into []ledger.Event, after uint64) (events []ledger.Event, ok bool) {
+	events, ok = a.o.Ledger.EventsSince(into[:0], after, watchBatch)
+	return events[:atOnce(len(events), watchBatch, func(i int) int {
 		return partsOf(events[i].Request, events[i].Given) + len(events[i].NodeDevices) + len(events[i].Labels)
 	})], ok
 }
@@ -215,7 +211,7 @@ func partsOf(r *resources.Request, given []ledger.GivenDevices) (parts int) {
 	return parts
 }
 
-// change is a change of the ledger as the wire has it, without its time.
+// change is a change of the ledger as the wire has it.
 func (a *API) change(e *ledger.Event) (change reserver.WatchChange) {
 	table := a.o.Ledger.Table()
 	switch e.Type {

@@ -130,8 +130,6 @@ func TestWatchFromSnapshot(t *testing.T) {
 
 	f.AddNode("node-4", "4", "8Gi")
 	change, _ = w.change()
-	require.NotNil(t, change.Time)
-	assert.WithinDuration(t, time.Now(), *change.Time, time.Minute)
 	assert.Equal(t, &reserver.WatchNode{
 		Revision: start + 3, Type: "NodeUpdated",
 		Node: reserver.WatchedNode{
@@ -218,7 +216,7 @@ func TestWatchEndsWithTheServer(t *testing.T) {
 	f := newFixture(t, Limits{})
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
 	w.caughtUp()
-	close(f.done)
+	f.endAll()
 	assert.Nil(t, w.next())
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -233,7 +231,7 @@ func TestWatchWithABacklogEndsWithTheServer(t *testing.T) {
 		f.AddNode(fmt.Sprint("new-", i), "1", "1Gi")
 	}
 	after := max(begin, f.ledger.Revision()-60)
-	close(f.done)
+	f.endAll()
 	sent := &recordedStream{}
 	f.api.newStream(t.Context(), sent).follow(after, make(chan struct{}))
 	assert.Empty(t, sent.String())

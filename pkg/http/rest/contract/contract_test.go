@@ -55,7 +55,7 @@ func newSystem(t *testing.T) *system {
 	decider := s.New(t, nil)
 	gangs := s.NewReserve(t, decider, nil)
 	s.api = rest.New(rest.Options{
-		Arbiter: decider, Reserve: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics,
+		Arbiter: decider, Reserve: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics, Serving: t.Context(),
 		Limits:              rest.Limits{MinRevisionWait: 20 * time.Millisecond, Heartbeat: time.Hour},
 		Intake:              httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		PendingReservations: func() []reservations.Pending { return nil },
