@@ -61,7 +61,7 @@ func TestCompletion(t *testing.T) {
 		"outputs of explain":      {"explain -o ", []string{"table", "wide", "yaml", "json"}},
 		"policies":                {"create x --policy ", []string{"Once", "Aligned", "Restricted"}},
 		"dry runs":                {"create x --dry-run ", []string{"none", "client", "server"}},
-		"states":                  {"pods --state ", []string{"Reserved", "Binding", "Bound"}},
+		"states":                  {"pods --state ", []string{"Binding", "Bound"}},
 		"states of gangs":         {"gangs --state ", []string{"Incomplete", "Waiting", "Starting", "Short", "Whole"}},
 		"what pods wait for": {"pending --waits ", []string{
 			"server", "permission", "gang", "reservation", "scheduler",

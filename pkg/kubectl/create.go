@@ -26,7 +26,7 @@ const (
 type createOptions struct {
 	command
 	spec   specFlags
-	wait   waitFlag
+	wait   time.Duration
 	dryRun string
 }
 
@@ -49,19 +49,13 @@ namespace always. Without any of them no pod may: the capacity is only kept free
 
   # See the object that would be created
   kubectl reserve create buffer --cpu 2 --memory 4Gi --replicas 5 --preemptible --dry-run=client -o yaml`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 && o.wait > 0 && new(waitFlag).Set(args[1]) == nil {
-				return usageErrorf("the time to wait takes an equals sign: --wait=%s", args[1])
-			}
-			return takes("exactly one NAME", cobra.ExactArgs(1))(cmd, args)
-		},
+		Args:              takes("exactly one NAME", cobra.ExactArgs(1)),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.spec.addFlags(cmd)
-	waits := cmd.Flags().VarPF(&o.wait, "wait", "",
-		"wait until the capacity is available, for at most so long (--wait alone: "+defaultWait.String()+")")
-	waits.DefValue, waits.NoOptDefVal = "false", defaultWait.String()
+	cmd.Flags().DurationVar(&o.wait, "wait", 0, "wait until the capacity is available, for at most so long: --wait=2m")
+	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
 	addChoice(cmd, &o.dryRun, "dry-run", "",
 		"none, client (only print the object) or server (let the API server check it, too)",
 		dryRunNone, dryRunClient, dryRunServer)
@@ -77,6 +71,9 @@ namespace always. Without any of them no pod may: the capacity is only kept free
 }
 
 func (o *createOptions) run(ctx context.Context, name string) error {
+	if o.wait < 0 {
+		return usageErrorf("--wait %s is negative: give one such as 2m", o.wait)
+	}
 	if o.dryRun != dryRunNone && o.wait > 0 {
 		return usageErrorf("--wait makes no sense with --dry-run=%s: nothing is created; leave one of them out", o.dryRun)
 	}
@@ -113,7 +110,7 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	if o.format == "" {
 		fmt.Fprintf(o.Out, "reservation.%s/%s %s\n", v1alpha1.GroupName, name, done)
 	}
-	available, err := awaitAvailable(ctx, cluster, namespace, name, time.Duration(o.wait))
+	available, err := awaitAvailable(ctx, cluster, namespace, name, o.wait)
 	if err != nil {
 		return err
 	}
@@ -122,30 +119,6 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 
 // defaultWait is what --wait without a time means.
 const defaultWait = time.Minute
-
-// waitFlag is --wait[=timeout]; 0 does not wait.
-type waitFlag time.Duration
-
-// String, Set and Type make it a pflag.Value.
-func (w *waitFlag) String() string { return time.Duration(*w).String() }
-
-// Set takes a duration, or true and false as kubectl's own --wait does.
-func (w *waitFlag) Set(text string) error {
-	timeout, err := time.ParseDuration(text)
-	switch {
-	case text == "true":
-		timeout = defaultWait
-	case text == "false":
-		timeout = 0
-	case err != nil || timeout <= 0:
-		return fmt.Errorf("it is not a duration above 0; write --wait, or --wait=2m with the equals sign")
-	}
-	*w = waitFlag(timeout)
-	return nil
-}
-
-// Type is the placeholder in the help.
-func (w *waitFlag) Type() string { return "timeout" }
 
 // waitPoll is how often a reservation that is waited for is looked at. Polling needs no right but get.
 const waitPoll = 250 * time.Millisecond

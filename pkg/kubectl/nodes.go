@@ -87,7 +87,7 @@ func (o *nodesOptions) one(ctx context.Context, name string) error {
 		return err
 	}
 	nodes := []reserver.Node{answer.Node}
-	return o.show(answer, nodeNames(nodes), "", o.table(nodes), o.podTable(podsOf(answer.Allocations, answer.Slots), true),
+	return o.show(answer, nodeNames(nodes), "", o.table(nodes), o.podTable(answer.Allocations, true),
 		o.slotTable(answer.Slots), deviceTable(answer.Node.Devices), draTable(answer.DRADevices))
 }
 
@@ -144,7 +144,7 @@ func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 		case n.Namespace == "":
 			name = others
 		case n.Reservation == "":
-			continue // one in memory is shown with its pod
+			name = "pod " + n.Namespace + "/" + slot.Pod // in memory
 		}
 		users := namesOf(slot.Consumers, func(c *reserver.Consumer) string { return c.Pod })
 		addRow(table, name, orNone(slot.Name), amountList(slot.Requests, o.wide()), amountList(slot.Free, o.wide()),

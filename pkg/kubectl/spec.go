@@ -71,9 +71,6 @@ func (f *specFlags) addFlags(cmd *cobra.Command) {
 // reservation makes the object that the flags describe. It leaves to the API server what that checks by
 // itself and reports as clearly.
 func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, error) {
-	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return nil, usageErrorf("NAME %q cannot be the name of an object: %s", name, strings.Join(problems, "; "))
-	}
 	f.object.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation"}
 	f.object.Namespace, f.object.Name = namespace, name
 	spec := &f.object.Spec
@@ -92,28 +89,15 @@ func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, 
 		spec.Priority = &f.priority
 	}
 	if f.given("ttl") {
-		if err := checkTTL(f.ttl); err != nil {
-			return nil, err
-		}
 		spec.TTL = &metav1.Duration{Duration: f.ttl}
 	}
 	return &f.object, nil
 }
 
 func (f *specFlags) slots(name string) ([]v1alpha1.Slot, error) {
-	switch {
-	case f.replicas < 1 || f.replicas > v1alpha1.MaxSlots:
+	if f.replicas < 1 || f.replicas > v1alpha1.MaxSlots {
 		return nil, usageErrorf("--replicas %d is out of range: one reservation has 1 to %d slots; make several for more",
 			f.replicas, v1alpha1.MaxSlots)
-	case f.slot.NodeName != "" && len(f.slot.NodeSelector) > 0:
-		return nil,
-			usageErrorf("--node and --node-selector exclude each other: name the node, or say which ones the server may " +
-				"choose from")
-	}
-	last := name + "-" + strconv.Itoa(f.replicas-1)
-	if len(last) > validation.DNS1123SubdomainMaxLength {
-		return nil, usageErrorf("NAME is too long: its slots are named after it, and %d characters are the limit of %s-...",
-			validation.DNS1123SubdomainMaxLength, name)
 	}
 	slots := make([]v1alpha1.Slot, f.replicas)
 	for i := range slots {
@@ -139,9 +123,6 @@ func (f *specFlags) requests() (corev1.ResourceList, error) {
 		if !ok || text == "" {
 			return nil, usageErrorf("--resource %q has no amount: write name=amount, such as nvidia.com/gpu=2", pair)
 		}
-		if name == string(corev1.ResourcePods) {
-			return nil, usageErrorf("--resource pods is not to be given: a slot always counts as one pod")
-		}
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 			return nil, usageErrorf("--resource %q names no resource: %s", pair, strings.Join(problems, "; "))
 		}
@@ -163,8 +144,6 @@ func addAmount(requests corev1.ResourceList, flag, name, text string) error {
 		return usageErrorf("the amount of %s is given twice: give it once", name)
 	case err != nil:
 		return usageErrorf("%s %q is not an amount: write it like a pod's request, such as 4, 500m or 8Gi", flag, text)
-	case quantity.Sign() < 0:
-		return usageErrorf("%s %q is negative: give 0 or more", flag, text)
 	}
 	requests[corev1.ResourceName(name)] = quantity
 	return nil
@@ -172,48 +151,35 @@ func addAmount(requests corev1.ResourceList, flag, name, text string) error {
 
 // consumers say which pods may use the capacity.
 func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
-	given := slices.DeleteFunc([]string{f.index, f.selector, f.controller, f.gang},
-		func(text string) bool { return text == "" })
-	switch {
-	case len(given) > 1:
-		return nil, usageErrorf("--index, --selector, --controller and --gang exclude each other: give one of them")
-	case f.index != "":
-		return &v1alpha1.ConsumerSpec{Index: f.index}, nil
-	case f.selector != "":
+	spec := &v1alpha1.ConsumerSpec{Index: f.index}
+	if f.selector != "" {
 		selector, err := metav1.ParseToLabelSelector(f.selector)
 		if err != nil {
 			return nil, usageErrorf("--selector %q is not a label selector: %w: write it like app=web or 'tier in (a,b)'",
 				f.selector, err)
 		}
-		return &v1alpha1.ConsumerSpec{Selector: selector}, nil
-	case f.controller != "":
+		spec.Selector = selector
+	}
+	if f.controller != "" {
 		kind, name, ok := strings.Cut(f.controller, "/")
-		if !ok || kind == "" || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		if !ok {
 			return nil, usageErrorf("--controller %q names no controller: write Kind/name, such as Deployment/web", f.controller)
 		}
-		kind, err := controllerKind(kind)
-		if err != nil {
-			return nil, err
-		}
-		return &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: kind, Name: name}}, nil
-	case f.gang != "":
-		kind, name, ok := strings.Cut(f.gang, "/")
-		if !ok {
-			kind, name = "", f.gang
-		}
-		if name == "" || strings.Contains(name, "/") || (ok && len(validation.IsDNS1123Label(kind)) > 0) {
-			return nil,
-				usageErrorf("--gang %q names no gang: write NAME, or KIND/NAME with a kind of the policy, such as volcano/training",
-					f.gang)
-		}
-		return &v1alpha1.ConsumerSpec{Gang: &v1alpha1.GangReference{Kind: kind, Name: name}}, nil
-	default:
+		spec.Controller = &v1alpha1.ControllerReference{Kind: controllerKind(kind), Name: name}
+	}
+	if kind, name, ok := strings.Cut(f.gang, "/"); ok {
+		spec.Gang = &v1alpha1.GangReference{Kind: kind, Name: name}
+	} else if f.gang != "" {
+		spec.Gang = &v1alpha1.GangReference{Name: f.gang}
+	}
+	if *spec == (v1alpha1.ConsumerSpec{}) {
 		return nil, nil
 	}
+	return spec, nil
 }
 
 // controllerKind completes what kubectl's users write for a kind: deployment, deployments, deploy.
-func controllerKind(text string) (string, error) {
+func controllerKind(text string) string {
 	known := map[string][]string{
 		"Deployment": {"deploy"}, "StatefulSet": {"sts"}, "ReplicaSet": {"rs"}, "DaemonSet": {"ds"}, "Job": nil,
 		"ReplicationController": {"rc"},
@@ -221,29 +187,8 @@ func controllerKind(text string) (string, error) {
 	lower := strings.ToLower(text)
 	for kind, short := range known {
 		if name := strings.ToLower(kind); lower == name || lower == name+"s" || slices.Contains(short, lower) {
-			return kind, nil
+			return kind
 		}
 	}
-	if text[0] < 'A' || text[0] > 'Z' {
-		return "",
-			usageErrorf("--controller: %q is not a kind known here: write it as in the controller's YAML, such as Deployment",
-				text)
-	}
-	return text, nil
-}
-
-func checkTTL(ttl time.Duration) error {
-	switch {
-	case ttl < 0:
-		return usageErrorf(
-			"--ttl %s is negative: give a duration such as 10m, or 0s to keep the capacity until it is deleted", ttl,
-		)
-	case ttl > v1alpha1.MaxTTL:
-		return usageErrorf("--ttl %s is longer than ten years: give a shorter one, or 0s to keep the capacity until it is "+
-			"deleted", ttl)
-	case ttl%time.Millisecond != 0:
-		return usageErrorf("--ttl %s is finer than a millisecond: give a duration such as 10m", ttl)
-	default:
-		return nil
-	}
+	return text
 }

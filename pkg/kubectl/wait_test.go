@@ -41,7 +41,7 @@ func TestCreateWaits(t *testing.T) {
 			out:   "reservation.globalreserve.io/new created\nreservation.globalreserve.io/new available on node-1\n",
 		},
 		"used before anybody looked": {
-			args:  []string{"--wait=true"},
+			args:  []string{"--wait"},
 			after: func(r *rig) { r.become(time.Second, v1alpha1.ReservationSucceeded, "") },
 			out:   "reservation.globalreserve.io/new created\nreservation.globalreserve.io/new available on node-1\n",
 		},
@@ -78,7 +78,7 @@ func TestCreateWaits(t *testing.T) {
 			says: "error: reservation \"new\" was deleted while it was waited for\n",
 		},
 		"not waited for": {
-			args: []string{"--wait=false"},
+			args: []string{"--wait=0s"},
 			out:  "reservation.globalreserve.io/new created\n",
 		},
 	} {

@@ -56,9 +56,20 @@ func (b *bench) checkCreate() {
 	out = b.must(b.run("create", "other", "--cpu", "1", "--dry-run=server", "-o", "yaml"))
 	assert.Contains(b.T, out, "uid: ", "the API server has seen it")
 	// What the plugin leaves to the schema to refuse.
-	got := b.run("create", "other", "--cpu", "1", "--scheduler", strings.Repeat("n", 254))
-	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, "spec.schedulerName")
+	for flags, says := range map[string]string{
+		"--scheduler=" + strings.Repeat("n", 254): "spec.schedulerName", "--cpu=-1": "an amount must not be negative",
+		"--resource=pods=2": "leave out pods", "--node=n --node-selector=a=b": "nodeSelector is for a node",
+		"--ttl=-1m": "spec.ttl", "--ttl=100000h": "at most 87600h", "--index=i --gang=a": "at most one of index",
+		"--controller=rollout/web": "spec.consumers.controller.kind", "--controller=Deployment/": "controller.name",
+		"--gang=volcano/ns/a": "spec.consumers.gang.name", "--gang=volcano/": "spec.consumers.gang.name",
+		"--gang=PodGroup/a": "spec.consumers.gang.kind",
+	} {
+		got := b.run(append([]string{"create", "other", "--cpu", "1"}, strings.Fields(flags)...)...)
+		assert.Equal(b.T, 1, got.code, flags)
+		assert.Contains(b.T, got.err, says, flags)
+	}
+	got := b.run("create", "Other", "--cpu", "1")
+	assert.Contains(b.T, got.err, "metadata.name")
 }
 
 func (b *bench) checkTooLarge() {
@@ -73,7 +84,7 @@ func (b *bench) checkPods() {
 	b.CreatePod("small", "default-scheduler", "500m")
 	pod, _ := b.AwaitBound("small")
 	b.Eventually(func(t *assert.CollectT) {
-		assert.Equal(t, []string{"default-scheduler", "small", "Bound", pod.Spec.NodeName, "0.5", "64Mi", "<none>", "<none>"},
+		assert.Equal(t, []string{"default-scheduler", "small", "Bound", pod.Spec.NodeName, "0.5", "64Mi", "<none>"},
 			strings.Fields(line(t, b.ask("pods").out, "default-scheduler")))
 	})
 	assert.Contains(b.T, b.must(b.ask("explain", "small")), "State:      Bound")
