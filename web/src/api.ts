@@ -1,4 +1,4 @@
-// Questions to the server. All are GET, and go where the page came from.
+// Questions to the server. They change nothing, and go where the page came from.
 
 /** Refused is an answer that is none: the status, and what the server says. */
 export class Refused extends Error {

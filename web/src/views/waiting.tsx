@@ -1,6 +1,6 @@
 import {useSignal} from '@preact/signals'
 import {Problem, useAnswer} from '../answer'
-import {get} from '../api'
+import {ask, get} from '../api'
 import {colourOf, schedulerName} from '../colours'
 import {now} from '../store'
 import type {Gang, GangsAnswer, Holder, PendingAnswer, PendingPod, WhatIfAnswer} from '../types'
@@ -53,10 +53,11 @@ function Row({pod}: {pod: PendingPod}) {
 function Holders({pod}: {pod: PendingPod}) {
   const said = useSignal('')
   const e = pod.Explanation, first = e.Closest?.Missing?.[0]
-  const ask = async (h: Holder) => {
+  const askWithout = async (h: Holder) => {
     said.value = 'asking …'
     try {
-      const a = await get<WhatIfAnswer>('/v1/whatif', {pod: e.Namespace + '/' + e.Pod, without: h.Namespace + '/' + h.Pod, node: e.Closest!.Node!})
+      const question = {Pods: [{metadata: {namespace: e.Namespace, name: e.Pod}}], Nodes: [e.Closest!.Node], Without: [{Namespace: h.Namespace, Name: h.Pod}]}
+      const a: WhatIfAnswer = await (await ask('/v1/whatif', {}, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(question)})).json()
       const fits = a.Placements.length > 0 && a.Placements.every(p => p.Fits)
       said.value = `Without ${holderName(h)}: ` + (fits ? `it would fit on ${e.Closest!.Node}.` : a.Rejections?.[0]?.Message || a.Error || 'it would not fit.')
     } catch (problem) {
@@ -66,7 +67,7 @@ function Holders({pod}: {pod: PendingPod}) {
   if (!e.Closest?.Holders?.length) return <>–</>
   return <><ul class="holders">{e.Closest.Holders.map((h, i) => <li key={i}>
     {holderName(h)}: {amount(first?.Resource ?? '', h.Amount ?? 0)}
-    {h.Pod && <button type="button" class="small" aria-label={`if gone? ${holderName(h)}`} onClick={() => void ask(h)}>if gone?</button>}
+    {h.Pod && <button type="button" class="small" aria-label={`if gone? ${holderName(h)}`} onClick={() => void askWithout(h)}>if gone?</button>}
   </li>)}</ul><small role="status">{said}</small></>
 }
 
