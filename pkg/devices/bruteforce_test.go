@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -158,91 +157,82 @@ func wasted(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
 	return n
 }
 
-func (q *question) excess(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
-	for i, r := range spec.Selector.MatchExpressions {
-		again := slices.ContainsFunc(spec.Selector.MatchExpressions[:i],
-			func(e v1alpha1.PropertyRequirement) bool { return reflect.DeepEqual(e, r) })
-		if again || r.Operator != v1alpha1.PropertyGt && r.Operator != v1alpha1.PropertyLt {
-			continue
+// ranked returns the devices that a claim selects and may have, the best first.
+func (q *question) ranked(spec *v1alpha1.ExtendedResourceClaimSpec) (ranked []*Device) {
+	for i := range q.devices {
+		if d := &q.devices[i]; q.free[d.Name] && selects(spec, d) {
+			ranked = append(ranked, d)
 		}
-		own := d.Properties[r.Key]
-		var between []string
-		for i := range q.devices {
-			if !selects(spec, &q.devices[i]) {
-				continue
-			}
-			other := q.devices[i].Properties[r.Key]
-			closer := compareAmounts(other, own) == -1
-			if r.Operator == v1alpha1.PropertyLt {
-				closer = compareAmounts(other, own) == 1
-			}
-			known := slices.ContainsFunc(between, func(o string) bool { return compareAmounts(o, other) == 0 })
-			if closer && !known {
-				between = append(between, other)
-			}
-		}
-		n += len(between)
 	}
-	return n
-}
-
-// answer is a way to serve all claims, with what tells which way is best.
-type answer struct {
-	outside, wasted, excess int
-	names                   [][]string
-}
-
-func compareAnswers(a, b *answer) int {
-	return cmp.Or(cmp.Compare(a.outside, b.outside), cmp.Compare(a.wasted, b.wasted), cmp.Compare(a.excess, b.excess),
-		slices.CompareFunc(a.names, b.names, slices.Compare))
-}
-
-// best tries everything.
-func (q *question) best() *answer {
-	var best *answer
-	taken := map[string]bool{}
-	current := &answer{}
-	var serve func(claim, from int, chosen []string)
-	serve = func(claim, from int, chosen []string) {
-		if claim == len(q.specs) {
-			if best == nil || compareAnswers(current, best) < 0 {
-				copied := *current
-				copied.names = slices.Clone(current.names)
-				best = &copied
+	r, err := Compile(field.NewPath("spec"), spec)
+	if err != nil {
+		panic(err)
+	}
+	slices.SortStableFunc(ranked, func(a, b *Device) int {
+		if q.preferred[a.Name] != q.preferred[b.Name] {
+			return map[bool]int{true: -1, false: 1}[q.preferred[a.Name]]
+		}
+		by := cmp.Compare(wasted(spec, a), wasted(spec, b))
+		for _, bound := range r.selector.requirements { // in which order they count is not promised
+			closer := map[v1alpha1.PropertyOperator]int{v1alpha1.PropertyGt: 1, v1alpha1.PropertyLt: -1}[bound.operator]
+			if closer != 0 {
+				by = cmp.Or(by, closer*compareAmounts(a.Properties[bound.key], b.Properties[bound.key]))
 			}
-			return
+		}
+		return by
+	})
+	return ranked
+}
+
+// best tries everything: the first claim has the best devices that it can have beside the others, then the second, and
+// so on. It is nil where there is no way to serve all claims.
+func (q *question) best() [][]string {
+	inside := *q
+	inside.free = map[string]bool{}
+	for name := range q.free {
+		inside.free[name] = q.free[name] && q.preferred[name]
+	}
+	if choice := inside.first(); choice != nil {
+		return choice
+	}
+	return q.first()
+}
+
+func (q *question) first() [][]string {
+	taken, choice := map[string]bool{}, make([][]string, len(q.specs))
+	var serve func(claim, from int) bool
+	serve = func(claim, from int) bool {
+		if claim == len(q.specs) {
+			return true
 		}
 		spec := &q.specs[claim]
-		if len(chosen) == int(spec.Count) {
+		if len(choice[claim]) == int(spec.Count) {
 			for _, name := range spec.ExtendedResourceNames {
-				if !slices.Contains(chosen, name) {
-					return
+				if !slices.Contains(choice[claim], name) {
+					return false
 				}
 			}
-			current.names = append(current.names, slices.Clone(chosen))
-			serve(claim+1, 0, nil)
-			current.names = current.names[:claim]
-			return
+			return serve(claim+1, 0)
 		}
-		for i := from; i < len(q.devices); i++ {
-			d := &q.devices[i]
-			if taken[d.Name] || !q.free[d.Name] || !selects(spec, d) {
-				continue
+		ranked := q.ranked(spec)
+		for i := from; i < len(ranked); i++ {
+			if name := ranked[i].Name; !taken[name] {
+				taken[name], choice[claim] = true, append(choice[claim], name)
+				if serve(claim, i+1) {
+					return true
+				}
+				taken[name], choice[claim] = false, choice[claim][:len(choice[claim])-1]
 			}
-			before := *current
-			if !q.preferred[d.Name] {
-				current.outside++
-			}
-			current.wasted += wasted(spec, d)
-			current.excess += q.excess(spec, d)
-			taken[d.Name] = true
-			serve(claim, i+1, append(chosen, d.Name))
-			taken[d.Name] = false
-			current.outside, current.wasted, current.excess = before.outside, before.wasted, before.excess
 		}
+		return false
 	}
-	serve(0, 0, nil)
-	return best
+	if !serve(0, 0) {
+		return nil
+	}
+	for i := range choice {
+		slices.Sort(choice[i])
+	}
+	return choice
 }
 
 // serves reports whether a claim can have so many devices beside the claims before it, and what later ones name.
@@ -312,7 +302,7 @@ func checkAnswer(t *rapid.T, q *question) (Reason, int) {
 		require.Nil(t, choice)
 		require.NotEmpty(t, verdict.Explain(requests))
 	} else {
-		require.Equal(t, append([][]string{}, want.names...), namesOf(p, choice), "%+v", want)
+		require.Equal(t, want, namesOf(p, choice))
 	}
 	return verdict.Reason, len(requests)
 }

@@ -122,9 +122,9 @@ func TestChoose(t *testing.T) {
 		},
 		"any takes the plain":  {node: "plain and special", claims: []string{k80}, want: [][]string{{"c"}}},
 		"asked for is no loss": {node: "plain and special", claims: []string{nvlink}, want: [][]string{{"b"}}},
-		"together the least": {
+		"the first have the best": {
 			node: "plain and special", claims: []string{k80, nvlink, `{}`},
-			want: [][]string{{"a"}, {"b"}, {"c"}},
+			want: [][]string{{"c"}, {"b"}, {"a"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -43,8 +44,7 @@ type Pool struct {
 type match struct {
 	shape unique.Handle[string]
 	set   Set
-	// costs says how badly each device of the set suits the request, see cost.
-	costs []int64
+	order []int // the devices of the set, the best for the request first
 }
 
 // NewPool returns the pool of a node's devices. Objects that are the same device, by resource and ID,
@@ -132,61 +132,36 @@ func (p *Pool) match(r *Request) *match {
 	return m
 }
 
-// The terms of a cost, the one that counts less in the lower bits. Each is limited so that the sum
-// over all devices a pod can be given, 16 claims of 64 devices, stays within its bits.
-const (
-	wasteShift   = 28
-	outsideShift = wasteShift + 20
-	maxExcess    = 1<<17 - 1
-	maxWaste     = 1<<9 - 1
-)
-
 func (p *Pool) newMatch(r *Request) *match {
-	m := &match{shape: r.shape, set: p.NewSet(), costs: make([]int64, len(p.devices))}
+	m := &match{shape: r.shape, set: p.NewSet()}
+	wasted := make([]int, len(p.devices))
 	for i := range p.devices {
 		d := &p.devices[i]
 		if d.Resource == r.resource && r.selector.selects(d.Properties, p.amounts[i]) {
 			m.set.Add(i)
-			m.costs[i] = int64(min(r.selector.wasted(d.Properties), maxWaste)) << wasteShift
+			m.order = append(m.order, i)
+			wasted[i] = r.selector.wasted(d.Properties)
 		}
 	}
-	excess := make([]int, len(p.devices))
-	for i := range r.selector.requirements {
-		p.addExcess(excess, &r.selector.requirements[i], m.set)
-	}
-	for i, n := range excess {
-		m.costs[i] += int64(min(n, maxExcess))
-	}
+	slices.SortStableFunc(m.order, func(a, b int) int {
+		by := cmp.Compare(wasted[a], wasted[b])
+		for i := 0; by == 0 && i < len(r.selector.requirements); i++ {
+			by = p.compareBy(&r.selector.requirements[i], a, b)
+		}
+		return by
+	})
 	return m
 }
 
-// addExcess adds, for each device of the set, how many different amounts of other devices of the set
-// lie between a requirement's bound and the device's own.
-func (p *Pool) addExcess(excess []int, r *requirement, set Set) {
-	if r.operator != v1alpha1.PropertyGt && r.operator != v1alpha1.PropertyLt {
-		return
-	}
-	order := make([]int, 0, len(p.devices))
-	for i := range p.devices {
-		if set.Has(i) {
-			order = append(order, i)
-		}
-	}
-	compare := func(a, b int) int {
-		x, y := p.amounts[a][r.key], p.amounts[b][r.key]
+// compareBy puts the device first whose amount is closer to the bound of a requirement.
+func (p *Pool) compareBy(r *requirement, a, b int) int {
+	x, y := p.amounts[a][r.key], p.amounts[b][r.key]
+	switch r.operator {
+	case v1alpha1.PropertyGt:
 		return x.Cmp(y)
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		if r.operator == v1alpha1.PropertyLt {
-			a, b = b, a
-		}
-		return compare(a, b)
-	})
-	steps := 0
-	for k, i := range order {
-		if k > 0 && compare(i, order[k-1]) != 0 {
-			steps++
-		}
-		excess[i] += steps
+	case v1alpha1.PropertyLt:
+		return y.Cmp(x)
+	default:
+		return 0
 	}
 }
