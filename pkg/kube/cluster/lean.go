@@ -2,11 +2,11 @@ package cluster
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"net/http"
 	"sync"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,7 +27,7 @@ import (
 
 // cut says what to leave out of one kind of message. A field that it maps to nil is left out altogether. Of a field
 // that it maps to another cut, that cut says what is left out.
-type cut map[uint64]cut
+type cut map[protowire.Number]cut
 
 var (
 	containerCut = cut{
@@ -125,97 +125,58 @@ func (d leanDecoder) Decode(data []byte, defaults *schema.GroupVersionKind,
 // kindOf returns the kind of an object of the core group that is encoded as protobuf, or "".
 func kindOf(data []byte) string {
 	body, ok := bytes.CutPrefix(data, protobufPrefix)
-	if !ok {
+	number, _, n := protowire.ConsumeTag(body)
+	if !ok || n < 0 || number != 1 {
 		return ""
 	}
-	f, ok := nextField(body)
-	if !ok || f.number != 1 {
+	rest, n := protowire.ConsumeBytes(body[n:])
+	if n < 0 {
 		return ""
 	}
-	var version, kind string
-	for rest := f.value; len(rest) > 0; rest = rest[f.length:] {
-		if f, ok = nextField(rest); !ok {
+	var of [3]string // its version and kind are fields 1 and 2
+	for len(rest) > 0 {
+		number, _, n := protowire.ConsumeTag(rest)
+		if n < 0 || number > 2 {
 			return ""
 		}
-		switch f.number {
-		case 1:
-			version = string(f.value)
-		case 2:
-			kind = string(f.value)
+		value, m := protowire.ConsumeBytes(rest[n:])
+		if m < 0 {
+			return ""
 		}
+		of[number], rest = string(value), rest[n+m:]
 	}
-	if version != "v1" {
+	if of[1] != "v1" {
 		return ""
 	}
-	return kind
-}
-
-// wireField is one field of an encoded message.
-type wireField struct {
-	number        uint64
-	value         []byte // of a field with a length
-	header, lead  int    // how long the tag with the length is, and the tag alone
-	length        int    // of all of it
-	lengthEncoded bool
-}
-
-// nextField reads the first field of a message. ok is false where it cannot be read.
-func nextField(message []byte) (f wireField, ok bool) {
-	tag, n := binary.Uvarint(message)
-	if n <= 0 {
-		return f, false
-	}
-	f.number, f.lead, f.header = tag>>3, n, n
-	var size uint64
-	switch tag & 7 {
-	case 0: // a number
-		_, m := binary.Uvarint(message[n:])
-		if m <= 0 {
-			return f, false
-		}
-		size = uint64(m)
-	case 1:
-		size = 8
-	case 2: // bytes, text or a message
-		var m int
-		if size, m = binary.Uvarint(message[n:]); m <= 0 {
-			return f, false
-		}
-		f.header, f.lengthEncoded = n+m, true
-	case 5:
-		size = 4
-	default:
-		return f, false
-	}
-	if size > uint64(len(message)-f.header) { //nolint:gosec // the header is part of the message
-		return f, false
-	}
-	f.length = f.header + int(size)
-	f.value = message[f.header:f.length]
-	return f, true
+	return of[2]
 }
 
 // apply appends to dst what is left of a message. ok is false where it cannot be read.
 func (c cut) apply(dst, message []byte) (left []byte, ok bool) {
 	for len(message) > 0 {
-		f, ok := nextField(message)
-		if !ok {
+		number, kind, lead := protowire.ConsumeTag(message)
+		if lead < 0 {
 			return dst, false
 		}
-		inner, listed := c[f.number]
+		size := protowire.ConsumeFieldValue(number, kind, message[lead:])
+		if size < 0 {
+			return dst, false
+		}
+		inner, listed := c[number]
 		switch {
 		case !listed:
-			dst = append(dst, message[:f.length]...)
-		case inner != nil && f.lengthEncoded:
+			dst = append(dst, message[:lead+size]...)
+		case inner != nil && kind == protowire.BytesType:
 			// The length has as many bytes as before, of which some add nothing to it.
-			dst = append(dst, message[:f.header]...)
+			value, _ := protowire.ConsumeBytes(message[lead:])
+			dst = append(dst, message[:lead+size-len(value)]...)
 			first := len(dst)
-			if dst, ok = inner.apply(dst, f.value); !ok {
+			if dst, ok = inner.apply(dst, value); !ok {
 				return dst, false
 			}
-			putLength(dst[first-(f.header-f.lead):first], len(dst)-first)
+			putLength(dst[first-(size-len(value)):first], len(dst)-first)
 		}
-		message = message[f.length:]
+		message = message[lead+size:]
 	}
 	return dst, true
 }
