@@ -64,8 +64,8 @@ type nodeNames struct {
 	plain bool
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom. kube-scheduler writes no spaces, and no name needs an escape: such a
-// list is not read name by name.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. kube-scheduler writes no spaces, and no name needs an escape: such
+// a list is not read name by name.
 func (n *nodeNames) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	raw, err := dec.ReadValue()
 	if err != nil {

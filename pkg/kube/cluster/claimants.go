@@ -1,82 +1,54 @@
 package cluster
 
-import (
-	"maps"
-	"slices"
-)
+import "k8s.io/client-go/tools/cache"
 
-// claimants are the pods that name claims of devices, by namespace, kept in step with the pods by Pods.list. A server
-// that takes over receives every claim there is, so no claim may cost a walk over the claimants of others.
-type claimants map[string]*namespaceClaimants
+// byClaim is the index of the pods that name a claim of devices, by its namespace, a slash and its name. A server that
+// takes over receives every claim there is, so no claim may cost a walk over the claimants of others.
+const byClaim = "claim"
 
-type namespaceClaimants struct {
-	byName  map[string]*Pod
-	byClaim map[string]map[*Pod]struct{}
+// newClaimants returns a store of the pods that name claims of devices, kept in step with the pods by Pods.list.
+func newClaimants() cache.ThreadSafeStore {
+	return cache.NewThreadSafeStore(cache.Indexers{
+		byClaim: func(pod any) (keys []string, err error) {
+			of := pod.(*Pod)
+			for _, claim := range of.Devices.Claims {
+				keys = append(keys, of.Ref.Namespace+"/"+claim)
+			}
+			return keys, nil
+		},
+		cache.NamespaceIndex: func(pod any) ([]string, error) { return []string{pod.(*Pod).Ref.Namespace}, nil },
+	}, cache.Indices{})
 }
 
-// set records the state of the pod of a name; r is nil where it is gone.
-func (c claimants) set(k podKey, r *Pod) {
-	of := c[k.namespace]
-	if of != nil {
-		of.remove(k.name)
-	}
-	switch {
-	case r != nil && r.Devices != nil && len(r.Devices.Claims) > 0:
-		if of == nil {
-			of = &namespaceClaimants{byName: map[string]*Pod{}, byClaim: map[string]map[*Pod]struct{}{}}
-			c[k.namespace] = of
-		}
-		of.add(k.name, r)
-	case of != nil && len(of.byName) == 0:
-		delete(c, k.namespace)
-	}
-}
-
-func (n *namespaceClaimants) add(name string, r *Pod) {
-	n.byName[name] = r
-	for _, claim := range r.Devices.Claims {
-		if n.byClaim[claim] == nil {
-			n.byClaim[claim] = map[*Pod]struct{}{}
-		}
-		n.byClaim[claim][r] = struct{}{}
-	}
-}
-
-// remove drops what was held under a name, if anything was.
-func (n *namespaceClaimants) remove(name string) {
-	held := n.byName[name]
-	if held == nil {
-		return
-	}
-	delete(n.byName, name)
-	for _, claim := range held.Devices.Claims {
-		if delete(n.byClaim[claim], held); len(n.byClaim[claim]) == 0 {
-			delete(n.byClaim, claim)
-		}
+// setClaimant records the state of the pod of a name; r is nil where it is gone.
+func (s *Pods) setClaimant(k podKey, r *Pod) {
+	key := k.namespace + "/" + k.name
+	if r != nil && r.Devices != nil && len(r.Devices.Claims) > 0 {
+		s.claimants.Update(key, r)
+	} else {
+		s.claimants.Delete(key)
 	}
 }
 
 // ClaimantsOf returns the pods that name a claim of devices, in no order.
 func (s *Pods) ClaimantsOf(namespace, claim string) []*Pod {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	of := s.claimants[namespace]
-	if of == nil {
-		return nil
-	}
-	return slices.Collect(maps.Keys(of.byClaim[claim]))
+	list, _ := s.claimants.ByIndex(byClaim, namespace+"/"+claim) // the index is there
+	return podsOf(list)
 }
 
 // Claimants returns, in no order, the pods of a namespace, or of all where that is empty, that name claims of devices.
-func (s *Pods) Claimants(namespace string) (pods []*Pod) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+func (s *Pods) Claimants(namespace string) []*Pod {
 	if namespace == "" {
-		for _, of := range s.claimants {
-			pods = slices.AppendSeq(pods, maps.Values(of.byName))
-		}
-	} else if of := s.claimants[namespace]; of != nil {
-		pods = slices.AppendSeq(pods, maps.Values(of.byName))
+		return podsOf(s.claimants.List())
+	}
+	list, _ := s.claimants.ByIndex(cache.NamespaceIndex, namespace)
+	return podsOf(list)
+}
+
+func podsOf(list []any) []*Pod {
+	pods := make([]*Pod, len(list))
+	for i := range list {
+		pods[i] = list[i].(*Pod)
 	}
 	return pods
 }

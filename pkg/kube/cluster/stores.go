@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"k8s.io/client-go/tools/cache"
 )
 
 // podKey identifies a pod by namespace and name.
@@ -24,9 +26,9 @@ type Pods struct {
 	seed   maphash.Seed
 	shards [podShards]shard[podKey, Pod]
 
-	mu        sync.RWMutex    // guards what follows
-	pending   map[podKey]*Pod // those without a node that have not finished
-	claimants claimants
+	mu        sync.RWMutex          // guards what follows
+	pending   map[podKey]*Pod       // those without a node that have not finished
+	claimants cache.ThreadSafeStore // see newClaimants
 	gangs     gangs
 	repelling repelling
 
@@ -36,7 +38,7 @@ type Pods struct {
 // NewPods returns an empty store.
 func NewPods() *Pods {
 	s := &Pods{
-		seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimants: claimants{}, gangs: newGangs(),
+		seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimants: newClaimants(), gangs: newGangs(),
 		repelling: newRepelling(),
 	}
 	for i := range s.shards {
@@ -74,7 +76,7 @@ func (s *Pods) list(k podKey, r *Pod) {
 	if r != nil && r.Node == "" && !r.Finished {
 		s.pending[k] = r
 	}
-	s.claimants.set(k, r)
+	s.setClaimant(k, r)
 	s.gangs.set(k, r)
 	s.repelling.set(k, r)
 }
