@@ -43,7 +43,7 @@ func TestPageOnLoopback(t *testing.T) {
 	assert.Equal(t, http.StatusOK, code, nodes)
 	assert.Contains(t, nodes, `"Name":"a"`)
 	for _, target := range []string{
-		"POST /reserve", "POST /bind", "POST /v1/whatif", "GET /debug/ledger",
+		"POST /reserve", "POST /bind", "GET /v1/whatif", "GET /debug/ledger",
 		"GET /debug/diff", "GET /metrics", "GET /readyz",
 	} {
 		method, path, _ := strings.Cut(target, " ")
@@ -52,8 +52,8 @@ func TestPageOnLoopback(t *testing.T) {
 	}
 	code, _ = askPage(t, http.DefaultClient, http.MethodGet, url+"/", "evil.example.com")
 	assert.Equal(t, http.StatusMisdirectedRequest, code, "a site had its name point to loopback")
-	code, _ = askPage(t, http.DefaultClient, http.MethodGet, url+"/v1/whatif?pod=none", "")
-	assert.Equal(t, http.StatusBadRequest, code)
+	code, answer := askPage(t, http.DefaultClient, http.MethodPost, url+"/v1/whatif", "")
+	assert.Equal(t, http.StatusBadRequest, code, answer)
 }
 
 // Without plain HTTP whoever reaches loopback is nobody in particular there, and so on the page's port: a port that is
@@ -65,8 +65,9 @@ func TestPageAsksWhoYouAre(t *testing.T) {
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
 	code, _ := askPage(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "page")+"/", "")
 	assert.Equal(t, http.StatusOK, code, "the page itself says nothing about the cluster")
-	for _, path := range []string{"/v1/nodes", "/v1/nodes/a", "/v1/watch", "/v1/whatif?pod=a/b"} {
-		code, answer := askPage(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "page")+path, "")
+	for _, target := range []string{"GET /v1/nodes", "GET /v1/nodes/a", "GET /v1/watch", "POST /v1/whatif"} {
+		method, path, _ := strings.Cut(target, " ")
+		code, answer := askPage(t, http.DefaultClient, method, "http://"+addrOf(a, "page")+path, "")
 		assert.Equal(t, http.StatusUnauthorized, code, answer)
 	}
 }

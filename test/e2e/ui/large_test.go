@@ -3,6 +3,7 @@
 package ui
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -52,17 +53,17 @@ func serveLarge(t *testing.T) (l *ledger.Ledger, url string) {
 	}
 	world := decidetest.NewWorld(l)
 	asked := world.New(t, nil)
-	done := make(chan struct{})
+	serving, stop := context.WithCancel(t.Context())
 	api := rest.New(rest.Options{
-		Arbiter: asked, Waiting: world.Waiting, Ledger: l.Reader, Clock: world.Clock, Metrics: world.Metrics, Done: done,
-		ResourceClaims: world.ResourceClaims,
-		Intake:         httpjson.NewIntake(96<<20, func(*http.Request) string { return "" }),
+		Arbiter: asked, Waiting: world.Waiting, Ledger: l.Reader, Clock: world.Clock, Metrics: world.Metrics,
+		Serving: serving, ResourceClaims: world.ResourceClaims,
+		Intake: httpjson.NewIntake(96<<20, func(*http.Request) string { return "" }),
 	})
 	router := httpjson.NewRouter()
 	api.Register(router)
 	server := httptest.NewServer(ui.New(auth.Insecure(router)))
 	t.Cleanup(func() {
-		close(done)
+		stop()
 		server.CloseClientConnections()
 		server.Close()
 		api.Stop()
