@@ -123,19 +123,18 @@ func (c *controller) drain(ctx, wanted context.Context, node string) {
 	how.Nodes = []string{node}
 	d := drain.New(how)
 	for wanted.Err() == nil {
-		err := d.Run(wanted)
-		if err == nil {
-			<-wanted.Done()
-		} else if wanted.Err() == nil {
+		if err := d.Run(wanted); err != nil && wanted.Err() == nil { // again also where it is drained: pods may come
 			log.WithError(err).Warn("not drained, trying again")
-			c.pause(wanted)
 		}
+		c.pause(wanted)
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	if err := d.Undo(ctx); err != nil {
-		log.WithError(err).Warn("the drain could not be taken back: kubectl reserve drain --undo does so")
+	for ctx.Err() == nil {
+		err := d.Undo(ctx)
+		if err == nil {
+			break
+		}
+		log.WithError(err).Warn("not taken back, trying again")
+		c.pause(ctx)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,44 +6,31 @@ import "slices"
 // may be given. preferred are those of them that are kept for the pod and had best be given; it may be nil. The package
 // comment says which devices are best. Where there is no choice, the verdict says why.
 func (p *Pool) Choose(free, preferred Set, requests []*Request) ([][]int, Verdict) {
-	if v := p.Fits(free, requests); v.Reason != Fits {
+	if preferred != nil {
+		inside := slices.Clone(free)
+		for w := range inside {
+			inside[w] &= preferred[w]
+		}
+		if p.Fits(inside, requests).Reason == Fits {
+			free = inside
+		}
+	}
+	var t task
+	v := t.prepare(p, free, requests)
+	if v.Reason == Fits {
+		v = t.assign(requests)
+	}
+	if v.Reason != Fits {
 		return nil, v
 	}
-	left := slices.Clone(free)
-	if preferred != nil {
-		for w := range left {
-			left[w] &= preferred[w]
-		}
-		if p.Fits(left, requests).Reason != Fits {
-			left = slices.Clone(free)
-		}
-	}
-	choice, rest := make([][]int, len(requests)), make([]*Request, len(requests))
-	give := func(r, device int) {
-		left.Remove(device)
-		choice[r] = append(choice[r], device)
-		rest[r].count--
-	}
+	choice := make([][]int, len(requests))
 	for r, request := range requests {
-		open := *request
-		rest[r], open.names = &open, nil
 		for _, name := range request.names {
-			give(r, p.index[name])
+			choice[r] = append(choice[r], p.index[name])
 		}
-	}
-	for r, request := range requests {
 		for _, device := range p.match(request).ordered(preferred) {
-			if rest[r].count == 0 {
-				break
-			}
-			if !left.Has(device) {
-				continue
-			}
-			give(r, device)
-			if r < len(rest)-1 && p.Fits(left, rest[r:]).Reason != Fits { // others need it
-				left.Add(device)
-				choice[r] = choice[r][:len(choice[r])-1]
-				rest[r].count++
+			if len(choice[r]) < request.count && t.usableBy(r).Has(device) && t.settle(r, device) {
+				choice[r] = append(choice[r], device)
 			}
 		}
 		slices.Sort(choice[r])
@@ -56,9 +43,38 @@ func (m *match) ordered(preferred Set) []int {
 	if preferred == nil {
 		return m.order
 	}
-	order := slices.Clone(m.order)
-	slices.SortStableFunc(order, func(a, b int) int {
-		return int(preferred.bit(b)) - int(preferred.bit(a))
-	})
-	return order
+	inside := func(device int) bool { return preferred.Has(device) }
+	outside := func(device int) bool { return !preferred.Has(device) }
+	return append(slices.DeleteFunc(slices.Clone(m.order), outside), slices.DeleteFunc(slices.Clone(m.order), inside)...)
+}
+
+// settle gives a request, for good, a device in the place of one that it was given by assign, and reports whether that
+// leaves enough for all requests. What is settled is used, and nobody has it.
+func (t *task) settle(r, device int) bool {
+	owner := -1
+	for o := range t.requests {
+		if t.takenBy(o).Has(device) {
+			owner = o
+		}
+	}
+	if owner < 0 && t.used().Has(device) { // it is settled
+		return false
+	}
+	own, _ := firstCommon(t.takenBy(r), t.takenBy(r), 0)
+	if owner == r {
+		own = device
+	}
+	t.takenBy(r).Remove(own)
+	t.used().Remove(own)
+	t.used().Add(device)
+	if owner >= 0 && owner != r {
+		t.takenBy(owner).Remove(device)
+		if !t.augment(owner) {
+			t.takenBy(owner).Add(device)
+			t.takenBy(r).Add(own)
+			t.used().Add(own)
+			return false
+		}
+	}
+	return true
 }

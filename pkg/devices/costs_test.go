@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/costs"
 )
 
 func TestFitsAllocatesNothing(t *testing.T) {
@@ -38,6 +39,27 @@ func TestLargestClaim(t *testing.T) {
 	_, err := Compile(field.NewPath("spec"), &spec)
 	require.NoError(t, err)
 	assert.Less(t, allocated()-before, uint64(12*size))
+}
+
+// TestCosts: the ledger is locked while devices are chosen, also where many claims want first what others need.
+func TestCosts(t *testing.T) {
+	const devices = 256
+	var all []Device
+	var requests []*Request
+	for i := range devices {
+		all = append(all, gpuOf(fmt.Sprintf("gpu-%03d", i), "number", fmt.Sprint(i)))
+		request := ``
+		if i >= devices/2 { // one of those that come first by name
+			request = fmt.Sprintf(`selector: {matchProperties: {number: "%d"}}`, i-devices/2)
+		}
+		requests = append(requests, requestOf(t, request))
+	}
+	p := NewPool(all)
+	free := p.Schedulable()
+	costs.Check(t, "choose 256 contended devices", func() {
+		_, v := p.Choose(free, nil, requests)
+		require.Equal(t, Fits, v.Reason)
+	})
 }
 
 // allocated is how much memory was taken so far.

@@ -7,9 +7,7 @@ import "math/bits"
 type Set []uint64
 
 // Has reports whether device i is in the set.
-func (s Set) Has(i int) bool { return s.bit(i) != 0 }
-
-func (s Set) bit(i int) uint64 { return s[i>>6] >> (i & 63) & 1 }
+func (s Set) Has(i int) bool { return s[i>>6]>>(i&63)&1 != 0 }
 
 // Add puts device i into the set.
 func (s Set) Add(i int) { s[i>>6] |= 1 << (i & 63) }

@@ -75,6 +75,7 @@ type Drain struct {
 	mu sync.Mutex // guards Out, ErrOut, and what follows
 	// moved is how many pods went, and unplaced how many of them without a place that they needed.
 	moved, unplaced int
+	summary         string // that was said last
 	// relied are the Reservations that pods have their places in, and when they were made or last extended.
 	relied map[types.NamespacedName]time.Time
 }
@@ -163,7 +164,11 @@ func (d *Drain) finish(ctx context.Context) error {
 	if d.unplaced > 0 {
 		without = strconv.Itoa(d.unplaced)
 	}
-	d.say("%s drained: %d pods went, %s of them without a place\n", d.describe(), d.moved, without)
+	summary := fmt.Sprintf("%s drained: %d pods went, %s of them without a place\n", d.describe(), d.moved, without)
+	if summary != d.summary { // Run may be called again and again, so that the nodes stay as they are
+		d.say("%s", summary)
+	}
+	d.summary = summary
 	return d.giveBack(ctx)
 }
 

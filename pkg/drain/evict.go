@@ -31,15 +31,16 @@ type moving struct {
 	// has deleted the pod.
 	before *standing
 	places int
-	// at is the Reservation with its place, and said what the pod waits for.
-	at   *v1alpha1.Reservation
-	said string
+	// at is the Reservation with its place, shown that which says what the pod waits for, and said what that is.
+	at, shown *v1alpha1.Reservation
+	said      string
 }
 
 // move evicts a pod that has a place, and waits until the one that is made for it is bound. A pod whose place is gone
 // by now stays for the next plan.
 func (d *Drain) move(ctx context.Context, pod *Pod) error {
 	m := &moving{Drain: d, pod: pod, placed: pod.needsPlace() && pod.To != ""}
+	defer m.show(context.WithoutCancel(ctx), "")
 	switch err := m.evict(ctx); {
 	case errors.Is(err, errNoPlace):
 		return nil
@@ -54,9 +55,6 @@ func (d *Drain) move(ctx context.Context, pod *Pod) error {
 		}
 	} else if pod.needsPlace() && !m.placed {
 		what = "evicted without a place: " + pod.Why
-	}
-	if m.at != nil {
-		d.mark(ctx, m.at, "")
 	}
 	d.mu.Lock()
 	if d.moved++; pod.needsPlace() && !m.placed {
@@ -90,6 +88,9 @@ func (m *moving) evict(ctx context.Context) error {
 		}
 		if err == nil {
 			err = m.Kube.PolicyV1().Evictions(m.pod.Namespace).Evict(ctx, eviction)
+			if err == nil {
+				m.show(ctx, "")
+			}
 		}
 		if apierrors.IsTooManyRequests(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) ||
 			apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -108,12 +109,22 @@ func (m *moving) look(ctx context.Context) (err error) {
 	if m.places, m.at, err = m.open(ctx, m.pod); err != nil {
 		return err
 	}
+	m.show(ctx, m.said)
 	if m.at == nil {
 		return errNoPlace
 	}
-	m.mark(ctx, m.at, m.said)
 	m.before, err = m.standing(ctx, m.pod.maker())
 	return err
+}
+
+// show writes on the Reservation with the pod's place what the pod waits for, and takes it off another one.
+func (m *moving) show(ctx context.Context, waitsFor string) {
+	if m.shown != nil && (m.at == nil || m.at.UID != m.shown.UID) {
+		m.mark(ctx, m.shown, "")
+	}
+	if m.shown = m.at; m.at != nil {
+		m.mark(ctx, m.at, waitsFor)
+	}
 }
 
 // waits says, once, why the pod is not evicted yet. The next look writes it on the Reservation.
@@ -151,7 +162,7 @@ func (m *moving) await(ctx context.Context) (what string, err error) {
 			text := fmt.Sprintf("pod/%s was evicted, and %s has %d of %d pods, %d of them without a node: see kubectl reserve "+
 				"pending", m.pod, m.pod.maker(), len(now.pods), now.wants, now.count(unbound))
 			m.complain("%s\n", text)
-			m.mark(ctx, m.at, text)
+			m.show(ctx, text)
 		}
 		what = "evicted; its owner makes no other"
 		if made := now.since(m.before); made != nil {

@@ -239,6 +239,8 @@ func (d *Drain) mark(ctx context.Context, rsv *v1alpha1.Reservation, waitsFor st
 	if rsv.Annotations[v1alpha1.DrainWaitsForAnnotation] == waitsFor {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, lastWrites)
+	defer cancel()
 	metav1.SetMetaDataAnnotation(&rsv.ObjectMeta, v1alpha1.DrainWaitsForAnnotation, waitsFor)
 	quoted, _ := json.Marshal(waitsFor) // a string always can be
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.DrainWaitsForAnnotation, quoted)

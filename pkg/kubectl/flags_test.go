@@ -68,6 +68,7 @@ func TestBadCommandLines(t *testing.T) {
 		},
 		"bad selector":            {[]string{"create", "a", "--cpu", "1", "--selector", "a=b=c"}, "is not a label selector"},
 		"controller without kind": {[]string{"create", "a", "--cpu", "1", "--controller", "web"}, "Kind/name"},
+		"gang of no kind":         {[]string{"create", "a", "--cpu", "1", "--gang", "/a"}, "names no kind"},
 		"unknown policy": {
 			[]string{"create", "a", "--cpu", "1", "--policy", "Twice"},
 			"give one of Once, Aligned, Restricted",

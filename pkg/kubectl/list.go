@@ -73,7 +73,7 @@ func drainTable(drains []reserver.Drain) *metav1.Table {
 				waits = append(waits, fmt.Sprintf("%s: %s", cmp.Or(of.Owner, of.Reservation), of.WaitsFor))
 			}
 		}
-		addRow(table, d.Name, strings.Join(d.Nodes, ","), strconv.Itoa(done), strconv.Itoa(left),
+		addRow(table, d.Name, firstOf(d.Nodes), strconv.Itoa(done), strconv.Itoa(left),
 			orNone(strings.Join(waits, "; ")))
 	}
 	return table
@@ -104,7 +104,7 @@ func (o *listOptions) table(answer *reserver.ReservationsAnswer) *metav1.Table {
 		}
 		nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 		addRow(table, r.Namespace, reservationName(r), orNone(r.Scheduler), fmt.Sprintf("%d/%d", used, slots),
-			orNone(strings.Join(nodes, ",")), orNone(until(r.ExpiresAt, o.clock.Now())), orNone(waits))
+			orNone(firstOf(nodes)), orNone(until(r.ExpiresAt, o.clock.Now())), orNone(waits))
 	}
 	if !o.allNamespaces {
 		dropColumn(table, 0)
@@ -118,4 +118,13 @@ func reservationName(r *reserver.Reservation) string {
 		return "pod/" + r.Slots[0].Pod
 	}
 	return r.Name
+}
+
+// firstOf names the first of some nodes, and says how many more there are.
+func firstOf(nodes []string) string {
+	const most = 3
+	if len(nodes) <= most {
+		return strings.Join(nodes, ",")
+	}
+	return fmt.Sprintf("%s +%d", strings.Join(nodes[:most], ","), len(nodes)-most)
 }

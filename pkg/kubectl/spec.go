@@ -167,7 +167,9 @@ func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
 		}
 		spec.Controller = &v1alpha1.ControllerReference{Kind: controllerKind(kind), Name: name}
 	}
-	if kind, name, ok := strings.Cut(f.gang, "/"); ok {
+	if kind, name, ok := strings.Cut(f.gang, "/"); ok && kind == "" {
+		return nil, usageErrorf("--gang %q names no kind: write NAME, or KIND/NAME", f.gang)
+	} else if ok {
 		spec.Gang = &v1alpha1.GangReference{Kind: kind, Name: name}
 	} else if f.gang != "" {
 		spec.Gang = &v1alpha1.GangReference{Name: f.gang}

@@ -56,7 +56,8 @@ type DrainPod struct {
 	Warnings []string `json:",omitempty"`
 }
 
-// Drain is what the Reservations of one drain have come to.
+// Drain is what the Reservations of one drain have come to: at most 1000 are in an answer. Anybody who may make
+// Reservations may put the label of a drain on them.
 type Drain struct {
 	Name  string
 	Nodes []string

@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/decide/drain"
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -83,32 +84,40 @@ func (req *drainRequest) check() error {
 	return nil
 }
 
-// drains are the drains that go on, as far as the caller sees them.
+// maxDrainOwners bounds the Reservations of drains in an answer, and maxDrainText, in bytes, each of their annotations:
+// anybody may write these on Reservations of their own.
+const maxDrainOwners, maxDrainText = 1_000, 4_000
+
+// drains are the drains that go on, as far as the caller sees them. One is known by its name and its nodes.
 func (a *API) drains(q *query) (list []reserver.Drain) {
-	at := map[string]int{}
+	owners, at := 0, map[[2]string]int{}
 	for _, d := range a.o.DrainReservations() {
 		rsv := d.Reservation
-		if !q.has("namespace", rsv.Namespace) || !q.sees(rsv.Namespace) {
+		if !q.has("namespace", rsv.Namespace) || !q.sees(rsv.Namespace) || owners == maxDrainOwners {
 			continue
 		}
-		name := rsv.Labels[v1alpha1.DrainLabel]
-		if _, ok := at[name]; !ok {
-			at[name] = len(list)
-			nodes := strings.Split(rsv.Annotations[v1alpha1.DrainedNodesAnnotation], ",")
-			list = append(list, reserver.Drain{Name: name, Nodes: nodes})
+		owners++
+		key := [2]string{rsv.Labels[v1alpha1.DrainLabel], rsv.Annotations[v1alpha1.DrainedNodesAnnotation]}
+		if _, ok := at[key]; !ok {
+			at[key] = len(list)
+			nodes := strings.FieldsFunc(informer.Clip(key[1], maxDrainText), func(c rune) bool { return c == ',' })
+			list = append(list, reserver.Drain{Name: key[0], Nodes: nodes})
 		}
 		of := reserver.DrainOwner{
-			Namespace: rsv.Namespace, Reservation: rsv.Name, Owner: rsv.Annotations[v1alpha1.DrainedOwnerAnnotation],
-			Done: d.Used, Left: d.Unused, WaitsFor: rsv.Annotations[v1alpha1.DrainWaitsForAnnotation],
+			Namespace: rsv.Namespace, Reservation: rsv.Name, Done: d.Used, Left: d.Unused,
+			Owner:    informer.Clip(rsv.Annotations[v1alpha1.DrainedOwnerAnnotation], maxDrainText),
+			WaitsFor: informer.Clip(rsv.Annotations[v1alpha1.DrainWaitsForAnnotation], maxDrainText),
 		}
 		switch d.Phase {
 		case v1alpha1.ReservationAvailable, v1alpha1.ReservationSucceeded:
 		default:
 			of.WaitsFor = fmt.Sprintf("its places are not kept (%s): %s", d.Phase, d.Message)
 		}
-		list[at[name]].Owners = append(list[at[name]].Owners, of)
+		list[at[key]].Owners = append(list[at[key]].Owners, of)
 	}
-	slices.SortFunc(list, func(a, b reserver.Drain) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b reserver.Drain) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), slices.Compare(a.Nodes, b.Nodes))
+	})
 	return list
 }
 

@@ -1,7 +1,9 @@
 package rest
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -87,6 +89,22 @@ func TestDrainsThatGoOn(t *testing.T) {
 	answer := reserver.ReservationsAnswer{}
 	f.getAs("/v1/reservations", &answer)
 	assert.Equal(t, []reserver.Drain{drain("first", web), drain("second", db)}, answer.Drains)
+	f.reads = nil
+
+	// Anybody may write labels and annotations: another one's nodes are not shown as this one's, and texts are bounded.
+	add("first", "aaa", "false", strings.Repeat("long ", 10_000), reservations.Drained{Phase: "Available"})
+	f.drained[4].Reservation.Annotations[v1alpha1.DrainedNodesAnnotation] = strings.Repeat(",", 200_000) + "x"
+	all := drains("")
+	require.Len(t, all, 3)
+	assert.Equal(t, []string{"..."}, all[0].Nodes)
+	assert.Len(t, all[0].Owners[0].WaitsFor, maxDrainText)
+	assert.Equal(t, drain("first", web, job, late), all[1])
+	for i := range 2 * maxDrainOwners {
+		add("many", "team-c", fmt.Sprint(i), "", reservations.Drained{Phase: "Available"})
+	}
+	all = drains("?namespace=team-c")
+	require.Len(t, all, 1)
+	assert.Len(t, all[0].Owners, maxDrainOwners)
 }
 
 func TestDrainPlansThatMakeNoSense(t *testing.T) {
