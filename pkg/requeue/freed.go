@@ -7,9 +7,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// eventBatch is how many events are read at once.
-const eventBatch = 1024
-
 // freedCapacity is the last time capacity was freed on a node.
 type freedCapacity struct {
 	revision uint64
@@ -53,8 +50,9 @@ func (f *freed) clear() {
 	f.held = 0
 }
 
-// note records an event. late says that schedulers may have known of it for long.
-func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
+// note records an event, and reports whether it frees capacity. late says that schedulers may have known of it for
+// long.
+func (f *freed) note(e *ledger.Event, late bool, now time.Time) bool {
 	node, unannounced := e.Node, late
 	switch e.Type {
 	case ledger.AllocationBindFailed, ledger.SlotReleased, ledger.SlotExpired:
@@ -70,19 +68,19 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 		node, unannounced = e.MovedFrom, true
 	case ledger.SlotPlaced:
 		if e.Slot.Name == "" {
-			return // in memory, for a pod whose scheduler knows; its size may be less now
+			return false // in memory, for a pod whose scheduler knows; its size may be less now
 		}
 		capacity := f.nodes[node]
 		capacity.at, capacity.held = now, e.Revision
 		f.nodes[node], f.held = capacity, max(f.held, e.Revision)
-		return
+		return true
 	case ledger.DevicesUpdated:
 		unannounced = true
 	case ledger.NodeUpdated:
 		unannounced = late || e.Lapsed || len(e.DRA) > 0 // schedulers may have seen slices before this server
 	case ledger.AllocationResized:
 	default:
-		return
+		return false
 	}
 	f.noteClaims(e, unannounced, now)
 	capacity := f.nodes[node]
@@ -91,6 +89,7 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 		capacity.unannounced = e.Revision
 	}
 	f.nodes[node] = capacity
+	return true
 }
 
 // noteAll treats every node as silently freed.
@@ -112,50 +111,20 @@ func prune[K comparable](m map[K]freedCapacity, oldest time.Time) {
 	maps.DeleteFunc(m, func(_ K, capacity freedCapacity) bool { return capacity.at.Before(oldest) })
 }
 
-// add takes over what is newer in o.
-func (f *freed) add(o *freed) {
-	add(f.nodes, o.nodes)
-	add(f.pods, o.pods)
-	add(f.claims, o.claims)
-	f.held = max(f.held, o.held)
-}
-
-func add[K comparable](to, from map[K]freedCapacity) {
-	for key, capacity := range from {
-		known := to[key]
-		to[key] = freedCapacity{
-			revision: max(capacity.revision, known.revision), unannounced: max(capacity.unannounced, known.unannounced),
-			held: max(capacity.held, known.held), at: capacity.at,
-		}
+// noteFreed records an event for the attempts to come, and for those on their way here.
+func (w *Pods) noteFreed(e *ledger.Event) {
+	l := &w.loop
+	late := w.inProcess() || l.now.Before(l.lateUntil)
+	l.history.note(e, late, l.now)
+	if l.fresh.note(e, late, l.now) {
+		w.lastFreed.Store(max(w.lastFreed.Load(), e.Revision))
 	}
 }
 
-// newest returns the newest revision noted.
-func (f *freed) newest() uint64 {
-	newest := f.held
-	for _, capacity := range f.nodes {
-		newest = max(newest, capacity.revision)
-	}
-	return newest
-}
-
-// read notes what was freed since a revision and returns the revision it read up
-// to. late says that schedulers may have known of all of it for long.
-func (w *Pods) read(into *freed, since uint64, late bool) uint64 {
-	for {
-		now := time.Now()
-		events, ok := w.Ledger.EventsSince(w.loop.events[:0], since, eventBatch)
-		if !ok {
-			since = w.Ledger.Revision() // too much has happened to know where
-			into.noteAll(w.Ledger, since, now)
-			events = events[:0]
-		}
-		for i := range events {
-			since = events[i].Revision
-			into.note(&events[i], late, now)
-		}
-		if len(events) < eventBatch {
-			return since
-		}
-	}
+// lostTrack is called where too much has happened to know where capacity was freed.
+func (w *Pods) lostTrack() {
+	revision := w.Ledger.Revision()
+	w.loop.fresh.noteAll(w.Ledger, revision, w.loop.now)
+	w.loop.history.noteAll(w.Ledger, revision, w.loop.now)
+	w.lastFreed.Store(revision)
 }

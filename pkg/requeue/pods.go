@@ -81,8 +81,7 @@ type Pods struct {
 	// taken before mu.
 	looking, searching sync.Mutex
 
-	since uint64 // the ledger's revision when this was made: nothing before is news
-	loop  loop   // of Run alone
+	loop loop // of Run alone
 
 	// mu guards what follows. A search takes it with the ledger's lock held, so that nobody may ask the ledger with mu
 	// held.
@@ -134,11 +133,12 @@ func New(o Options) *Pods {
 		searches:      rate.NewLimiter(searchesPerSecond, searchesPerSecond),
 		changedClaims: cache.NewExpiring(),
 		changed:       make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		since: o.Ledger.Revision(), loop: newLoop(),
+		loop:  loop{history: newFreed(), fresh: newFreed()},
 		byUID: map[types.UID]*record{}, ready: newQueue(byPriority), later: newQueue(byDue),
 		plans: map[*plan]bool{}, bySlot: map[ledger.SlotRef]*plan{}, byNode: map[string]map[types.UID]*plan{},
 		asked: asked{matched: map[string]bool{}}, hosted: sets.Set[string]{},
 	}
+	w.loop.journal = informer.NewJournal(o.Ledger, w.noteFreed, w.lostTrack) // nothing before now is news
 	if w.inProcess() {
 		w.wakes = rate.NewLimiter(wakeupsPerSecondInProcess, wakeupBurstInProcess)
 	}

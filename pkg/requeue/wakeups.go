@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -45,17 +46,14 @@ type Patcher interface {
 // are woken (see raceWindow). Schedulers do not repeat to a server what one before it refused: once it is ready, every
 // pending pod counts as refused and every node as freed.
 type loop struct {
-	history   freed // what attempts on their way here may not know of
-	fresh     freed // what no attempt was looked at for yet
+	journal   *informer.Journal
+	history   freed     // what attempts on their way here may not know of
+	fresh     freed     // what no attempt was looked at for yet
+	now       time.Time // when the journal is read
 	lateUntil time.Time
 	nextLook  time.Time
-	events    []ledger.Event   // empty; memory that is used again for every read
-	attempts  []*attempt       // empty; the same for every look
+	attempts  []*attempt       // empty; memory that is used again for every look
 	asked     ledger.Placement // memory that is used again for every pod that is looked at
-}
-
-func newLoop() loop {
-	return loop{history: newFreed(), fresh: newFreed(), events: make([]ledger.Event, 0, eventBatch)}
 }
 
 // Await remembers a pod, to be woken for capacity that it was refused on at least one of the nodes offered. revision is
@@ -224,7 +222,6 @@ func (w *Pods) kickLoop() {
 
 // lookWhenFreed looks at the attempts when capacity was freed, until ctx ends.
 func (w *Pods) lookWhenFreed(ctx context.Context, changes <-chan struct{}) {
-	seen := w.since
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
@@ -237,7 +234,7 @@ func (w *Pods) lookWhenFreed(ctx context.Context, changes <-chan struct{}) {
 		}
 		// Those late now were added when history had at most what is read next.
 		late, all := w.takeLate()
-		seen = w.readNew(seen)
+		w.readNew()
 		for _, a := range late {
 			w.look(a, &w.loop.history)
 		}
@@ -268,27 +265,18 @@ func (w *Pods) takeLate() (late []*attempt, all bool) {
 	return late, len(w.asked.matched) > 0 || w.asked.relimited
 }
 
-// readNew reads the ledger's changes since a revision and returns the newest.
-func (w *Pods) readNew(seen uint64) uint64 {
-	now := time.Now()
+// readNew reads the ledger's changes.
+func (w *Pods) readNew() {
+	l := &w.loop
 	w.mu.Lock()
 	resumed, since := w.asked.resumed, w.asked.resumedAt
 	w.asked.resumed = false
 	w.mu.Unlock()
-	if resumed {
-		w.loop.lateUntil = now.Add(catchUp)
-		seen = min(seen, since)
+	if l.now = time.Now(); resumed {
+		l.lateUntil = l.now.Add(catchUp)
+		l.journal.Rewind(since)
 	}
-	got := newFreed()
-	seen = w.read(&got, seen, w.inProcess() || now.Before(w.loop.lateUntil))
-	if !got.empty() {
-		w.loop.fresh.add(&got)
-		w.loop.history.add(&got)
-		if newest := got.newest(); newest > w.lastFreed.Load() {
-			w.lastFreed.Store(newest)
-		}
-	}
-	return seen
+	l.journal.CatchUp()
 }
 
 // lookAtAll looks at every attempt for what was freed. It costs time that grows

@@ -276,6 +276,12 @@ func TestJournal(t *testing.T) {
 		l.ObserveNode(ledger.NodeObservation{Name: "n"})
 		synctest.Wait()
 		assert.Len(t, noted, 3)
+		mu.Lock()
+		defer mu.Unlock()
+		j.Rewind(l.Revision() - 2)
+		j.Rewind(l.Revision()) // it goes back only
+		j.CatchUp()
+		assert.Equal(t, []string{string(ledger.NodeRemoved) + " x", string(ledger.NodeUpdated) + " n"}, noted[3:])
 	})
 }
 

@@ -10,8 +10,8 @@ import (
 // eventBatch is how many of the ledger's events are read at once.
 const eventBatch = 1024
 
-// Journal reads the ledger's events, each once and in order. It has no lock of its own: CatchUp is called with
-// the lock of the listener held. Make one with NewJournal.
+// Journal reads the ledger's events, each once and in order. It has no lock of its own: CatchUp and Rewind are called
+// with the lock of the listener held. Make one with NewJournal.
 type Journal struct {
 	ledger ledger.Reader
 	note   func(e *ledger.Event)
@@ -45,6 +45,9 @@ func (j *Journal) CatchUp() {
 		}
 	}
 }
+
+// Rewind has the events since a revision read again.
+func (j *Journal) Rewind(revision uint64) { j.seen = min(j.seen, revision) }
 
 // Run reads the events as they come, with lock held, until ctx ends.
 func (j *Journal) Run(ctx context.Context, lock sync.Locker) error {
