@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/third_party/forked/golang/btree"
 
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // maxOffered is how many offered nodes are remembered of an attempt. A pod that
@@ -212,10 +213,7 @@ func (w *Pods) note(a *attempt, what news, due time.Time) {
 		a.due = a.notBefore
 	}
 	a.enter(w.later)
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	informer.Poke(w.changed)
 }
 
 // take returns the attempt to look at next, with its news. It has to be given back by wait, retry or woken. Where none

@@ -213,12 +213,7 @@ func (w *Pods) seed(pending iter.Seq[*cluster.Pod]) {
 	}
 }
 
-func (w *Pods) kickLoop() {
-	select {
-	case w.kick <- struct{}{}:
-	default:
-	}
-}
+func (w *Pods) kickLoop() { informer.Poke(w.kick) }
 
 // lookWhenFreed looks at the attempts when capacity was freed, until ctx ends.
 func (w *Pods) lookWhenFreed(ctx context.Context, changes <-chan struct{}) {
