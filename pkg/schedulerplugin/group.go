@@ -21,9 +21,10 @@ type group struct {
 	pods []placed
 	// on is how many of pods count on a node.
 	on map[string]int
-	// decided: the server was asked for all of them, and err is its answer.
-	decided bool
-	err     error
+	// decided: the arbiter was asked for all of them, and err is its answer, at a revision of the ledger.
+	decided  bool
+	err      error
+	revision uint64
 	// made are the pods that the server has made an allocation for, until their own Reserve or Unreserve takes it over.
 	made map[types.UID]bool
 }
@@ -100,9 +101,9 @@ func (g *group) remove(pod types.UID) {
 	}
 }
 
-// reserve asks the server, once, for capacity for all pods of the group where they were placed at the end of the
+// reserve asks the arbiter, once, for capacity for all pods of the group where they were placed at the end of the
 // trial. It reports whether that was made for pod.
-func (g *group) reserve(s *server, pod types.UID) (made bool, err error) {
+func (g *group) reserve(s *server, pod types.UID) (made bool, revision uint64, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.decided {
@@ -112,14 +113,14 @@ func (g *group) reserve(s *server, pod types.UID) (made bool, err error) {
 			gang[i] = g.pods[i].Placement
 		}
 		var all []bool
-		all, g.err = s.reserveAll(gang)
+		all, g.revision, g.err = s.arbiter.KeepAll(gang, s.ttl)
 		for i := range all {
 			g.made[gang[i].Pod.UID] = all[i]
 		}
 	}
 	made = g.made[pod]
 	delete(g.made, pod)
-	return made, g.err
+	return made, g.revision, g.err
 }
 
 // isRefused reports whether the server has refused the group.

@@ -160,11 +160,11 @@ func (p *Plugin) gangWaits(c *cycle) *fwk.Status {
 	return nil
 }
 
-// gangRefused holds a pod's gang if that was refused, and not the pod alone.
-func (p *Plugin) gangRefused(c *cycle, refused *refusedError) bool {
-	ofGang := c.gang != (kinds.Key{}) && (refused.reason.OfGang() || c.group.isRefused())
+// gangRefused holds a pod's gang if that was refused at a revision, and not the pod alone.
+func (p *Plugin) gangRefused(c *cycle, reason ledger.Reason, revision uint64) bool {
+	ofGang := c.gang != (kinds.Key{}) && (reason.OfGang() || c.group.isRefused())
 	if ofGang {
-		p.waker.holdGang(c.gang, c.pod, refused.reason, max(c.revision, refused.revision))
+		p.waker.holdGang(c.gang, c.pod, reason, max(c.revision, revision))
 	}
 	return ofGang
 }

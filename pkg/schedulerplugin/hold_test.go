@@ -39,7 +39,7 @@ func (f *fixture) bindRefused(pod *v1.Pod, reason ledger.Reason) {
 	f.t.Helper()
 	state := f.begin(pod)
 	require.True(f.t, f.Reserve(f.t.Context(), state, pod, "a").IsSuccess())
-	require.True(f.t, f.gangRefused(cycleOf(state), &refusedError{reason: reason}))
+	require.True(f.t, f.gangRefused(cycleOf(state), reason, 0))
 	f.Unreserve(f.t.Context(), state, pod, "a")
 	synctest.Wait()
 	require.NotNil(f.t, f.refusedFirst(pod))

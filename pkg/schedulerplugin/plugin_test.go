@@ -2,7 +2,6 @@ package schedulerplugin
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +16,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/decide/gates/gatestest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
@@ -224,7 +224,7 @@ func TestReserveLosesARace(t *testing.T) {
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 	assert.Equal(t, "GlobalReserve: not enough capacity left on the node", status.Message())
 	assert.Equal(t, "ns/p", f.woken())
-	status = f.notReserved(cycleOf(state), &refusedError{error: errors.New("a gate is closed")})
+	status = f.notReserved(cycleOf(state), &gates.Error{Outcome: gates.Refused, Why: "a gate is closed"}, 0)
 	assert.Equal(t, fwk.Unschedulable, status.Code(), "whatever the reason")
 	assert.Equal(t, otherwise, status.Message(), "a constant text")
 }
@@ -469,10 +469,10 @@ func TestGateRefuses(t *testing.T) {
 	assert.Equal(t, otherwise, status.Message())
 	require.Len(t, f.refusals(), 1)
 	asked := info.WithCaller("batch").Placement("a")
-	_, err = f.server.reserve(&asked)
-	var refused *refusedError
-	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, ledger.Fits, refused.reason, "a gate's")
+	_, _, err = f.server.arbiter.KeepAll([]ledger.Placement{asked}, time.Minute)
+	reason, refused := refusal(err)
+	require.True(t, refused)
+	assert.Equal(t, ledger.Fits, reason, "a gate's")
 	f.world.Policy.Set(gatestest.Limited("profile", "batch"))
 	f.waker.waiting.LimitsChanged()
 	assert.Equal(t, "ns/p", f.woken())

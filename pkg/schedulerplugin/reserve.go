@@ -24,22 +24,26 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 		return fwk.AsStatus(errNoCycle)
 	}
 	placement, err := p.claiming(c, pod, node)
+	if err != nil {
+		return fwk.AsStatus(fmt.Errorf("reserving capacity: %w", err))
+	}
+	var revision uint64 // the ledger's when it was asked
 	switch {
-	case err != nil:
-		return p.notReserved(c, err)
 	case state.IsPodGroupSchedulingCycle():
 		c.group.add(placement)
 		return nil
 	case p.isGang(c, pod):
-		c.reserved, err = c.group.reserve(p.server, pod.UID)
+		c.reserved, revision, err = c.group.reserve(p.server, pod.UID)
 	default:
-		c.reserved, err = p.server.reserve(placement)
+		var made []bool
+		made, revision, err = p.server.arbiter.KeepAll([]ledger.Placement{*placement}, p.server.ttl)
+		c.reserved = err == nil && made[0]
 	}
 	if err == nil {
 		p.waker.settled(c.pod.Ref.UID)
 		return nil
 	}
-	return p.notReserved(c, err)
+	return p.notReserved(c, err, revision)
 }
 
 // claiming asks for the capacity of a pod on a node for which the framework has chosen devices of its ResourceClaims:
@@ -58,21 +62,17 @@ func (p *Plugin) claiming(c *cycle, pod *v1.Pod, node string) (*ledger.Placement
 	return &placement, nil
 }
 
-// notReserved says what becomes of a pod for which Reserve has failed.
-func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
-	var refused *refusedError
-	switch {
-	case errors.As(err, &refused) && p.gangRefused(c, refused):
-		return refuse(refused.reason)
-	case errors.As(err, &refused):
-		// Somebody was faster. There may be capacity on another node, so the pod is tried again.
-		p.waker.again(c.pod, refused.reason, 0)
-		return refuse(refused.reason)
-	case errors.Is(err, errNotReady):
+// notReserved says what becomes of a pod for which the arbiter has kept no capacity, at a revision.
+func (p *Plugin) notReserved(c *cycle, err error, revision uint64) *fwk.Status {
+	reason, refused := refusal(err)
+	if !refused { // the lease was lost since it was asked
 		return p.wait(c.pod)
-	default:
-		return fwk.AsStatus(fmt.Errorf("reserving capacity: %w", err))
 	}
+	if !p.gangRefused(c, reason, revision) {
+		// Somebody was faster. There may be capacity on another node, so the pod is tried again.
+		p.waker.again(c.pod, reason, 0)
+	}
+	return refuse(reason)
 }
 
 // wait registers a pod to be tried again when decisions can be made.
@@ -101,15 +101,15 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, _ *v1.Pod, node
 		return fwk.AsStatus(errNoCycle)
 	}
 	c.bound = true
-	err := p.server.bind(ctx, c.pod, node)
-	var refused *refusedError
-	switch {
+	err := p.server.arbiter.BindKnown(ctx, c.pod, node)
+	switch reason, _ := refusal(err); {
 	case err == nil:
 		p.waker.gangSettled(c.gang)
 		return nil
-	case errors.As(err, &refused):
-		p.gangRefused(c, refused) // of another pod, kube-scheduler's own back-off is right: Reserve had granted it
-		return refuse(refused.reason)
+	case reason.OfGang():
+		// Of another pod, kube-scheduler's own back-off is right: Reserve had granted it.
+		p.gangRefused(c, reason, p.server.ledger.Revision())
+		return refuse(reason)
 	default:
 		return fwk.AsStatus(err)
 	}

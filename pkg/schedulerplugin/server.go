@@ -15,7 +15,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/app"
 	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
-	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
@@ -78,58 +77,17 @@ func (s *server) wait() error {
 	return s.err
 }
 
-// reserve takes capacity for a pod on the placement's node. made says that the pod had no allocation before, so that
-// Arbiter.Release may end it. The error is a *refusedError, or errNotReady.
-func (s *server) reserve(p *ledger.Placement) (made bool, err error) {
-	all, err := s.reserveAll([]ledger.Placement{*p})
-	return err == nil && all[0], err
-}
-
-// reserveAll takes capacity for the pods of a gang, for all of them or for none. made says of each what reserve says of
-// one, and the errors are the same; where there is one nothing was done.
-func (s *server) reserveAll(gang []ledger.Placement) (made []bool, err error) {
-	made, revision, err := s.arbiter.KeepAll(gang, s.ttl)
-	return made, explain(err, revision)
-}
-
-// bind binds a pod, and reserves its capacity where that was not done or has ended. Where the pod's gang was refused
-// the error is a *refusedError.
-func (s *server) bind(ctx context.Context, pod *cluster.Pod, node string) error {
-	err := s.arbiter.BindKnown(ctx, pod, node)
-	var refused *gates.Error
-	if errors.As(err, &refused) && refused.Rejection != nil && refused.Rejection.Reason.OfGang() {
-		return explain(err, s.ledger.Revision())
+// refusal reports whether an error of the arbiter says that there is no capacity for a pod on a node, and why: reason
+// is Fits where a gate has refused, and not the ledger.
+func refusal(err error) (reason ledger.Reason, refused bool) {
+	var e *gates.Error
+	if !errors.As(err, &e) || e.Outcome != gates.Refused {
+		return ledger.Fits, false
 	}
-	return err
-}
-
-// refusedError says that there is no capacity for a pod on a node.
-type refusedError struct {
-	error
-	// reason is Fits where a gate has refused, and not the ledger.
-	reason ledger.Reason
-	// revision is the ledger's at that moment.
-	revision uint64
-}
-
-// errNotReady says that no decision can be made now. Its text is also that of the pods' status.
-var errNotReady = errors.New("GlobalReserve: the ledger is not complete yet")
-
-// explain says in the plugin's own words what became of a reservation at a revision.
-func explain(err error, revision uint64) error {
-	var refused *gates.Error
-	switch {
-	case errors.As(err, &refused) && refused.Outcome == gates.Refused:
-		failed := &refusedError{error: err, revision: revision}
-		if refused.Rejection != nil { // else it is a gate's
-			failed.reason = refused.Rejection.Reason
-		}
-		return failed
-	case err != nil: // the lease was lost since it was asked
-		return fmt.Errorf("%w: %w", errNotReady, err)
-	default:
-		return nil
+	if e.Rejection != nil {
+		reason = e.Rejection.Reason
 	}
+	return reason, true
 }
 
 // serverOptions returns the options of the server; what the args leave out is as for the globalreserve binary.
