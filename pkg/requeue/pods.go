@@ -69,7 +69,8 @@ type Pods struct {
 	lastFreed atomic.Uint64
 	patches   atomic.Uint64 // so far
 
-	askers askers
+	asking sync.Mutex        // guards askers
+	askers map[string]string // the callers that ask, by the schedulers they ask for
 
 	changedClaims *cache.Expiring // the objects of device claims that came, went or were made anew just before, by podName
 
@@ -130,9 +131,9 @@ type record struct {
 func New(o Options) *Pods {
 	w := &Pods{
 		Options: o, wakes: rate.NewLimiter(wakeupsPerSecond, wakeupBurst),
-		searches:      rate.NewLimiter(searchesPerSecond, searchesPerSecond),
-		changedClaims: cache.NewExpiring(),
-		changed:       make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		searches: rate.NewLimiter(searchesPerSecond, searchesPerSecond),
+		askers:   map[string]string{}, changedClaims: cache.NewExpiring(),
+		changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
 		loop:  loop{history: newFreed(), fresh: newFreed()},
 		byUID: map[types.UID]*record{}, ready: newQueue(byPriority), later: newQueue(byDue),
 		plans: map[*plan]bool{}, bySlot: map[ledger.SlotRef]*plan{}, byNode: map[string]map[types.UID]*plan{},
