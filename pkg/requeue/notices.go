@@ -23,17 +23,8 @@ const (
 	eventBurst      = 50
 )
 
-// notice is the last Event on a pod, or the last look at it.
-type notice struct {
-	note  string
-	until time.Time // when the next may follow
-}
-
-// The keys of notices; those of a gang have the name of the ledger's reason.
-const (
-	ofOthers = ""
-	ofClaims = "claims"
-)
+// ofOthers is a key of notices; those of a gang have the name of the ledger's reason.
+const ofOthers = ""
 
 // reasonReserved is that of the Events about reservations; those about a limit, claims or a gang have the
 // name of the ledger's reason.
@@ -45,30 +36,31 @@ const reasonRepeated = "BindingRepeated"
 // TellRefused writes Events on a pod that was refused all nodes offered: what is wrong with its claims, and what keeps
 // it from the nodes.
 func (w *Pods) TellRefused(pod *cluster.Pod, offered []string) {
-	if pod.Devices.Asks() {
-		if reason, note := w.ClaimTrouble(pod); reason != ledger.Fits && w.isDue(pod.Ref, ofClaims, note) {
+	if pod.Devices.Asks() && pod.Ref.UID != "" {
+		if reason, note := w.ClaimTrouble(pod); reason != ledger.Fits {
 			// Of Events that differ in the note alone only the first is written, and then counted.
 			action := fmt.Sprintf("Filter%x", crc32.ChecksumIEEE([]byte(note)))
-			w.tellPod(w.claimNotices, pod.Ref, ofClaims, reason.String(), action, note)
+			about := informer.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID)
+			w.claimNotices.Warn(about, reason.String(), action, note)
 		}
 	}
 	placement := pod.Placement("")
 	mayTell := w.Ledger.HasSlots() || w.Ledger.Limited() || w.Gates.Refuse(&placement) != nil
-	if !mayTell || !w.isDue(pod.Ref, ofOthers, "") {
+	if !mayTell || !w.isDue(pod.Ref, ofOthers) {
 		return
 	}
 	placement = w.Question.For(pod, "")
 	if reason, note := w.keptFrom(&placement, offered); reason != "" {
-		w.tellPod(w.notices, pod.Ref, ofOthers, reason, "Filter", note)
+		w.tellPod(pod.Ref, ofOthers, reason, "Filter", note)
 	}
 }
 
 // TellGangRefused writes an Event on a pod that was refused for the sake of its gang, with the reason why. The reason
 // of the Event is the ledger's. What reservations keep from the pod is of no account meanwhile.
 func (w *Pods) TellGangRefused(pod *cluster.Pod, reason ledger.Reason, why string) {
-	w.putOff(pod.Ref, ofOthers, "", lookAfter)
-	if key := reason.String(); w.isDue(pod.Ref, key, "") {
-		w.tellPod(w.notices, pod.Ref, key, key, "KeepWhole", why)
+	w.putOff(pod.Ref, ofOthers, lookAfter)
+	if key := reason.String(); w.isDue(pod.Ref, key) {
+		w.tellPod(pod.Ref, key, key, "KeepWhole", why)
 	}
 }
 
@@ -89,52 +81,50 @@ func (w *Pods) TellRepeated(pod *cluster.Pod, r *Refusal, within time.Duration) 
 }
 
 // isDue reports whether it is time to look at a pod, or to write a note on it, and puts off the next time: of several
-// callers at once one goes on. It is always time for another note about claims.
-func (w *Pods) isDue(pod ledger.PodRef, key, note string) bool {
+// callers at once one goes on.
+func (w *Pods) isDue(pod ledger.PodRef, key string) bool {
 	if pod.UID == "" {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.record(pod)
-	if last := r.notices[key]; last.note == note && time.Now().Before(last.until) {
+	if time.Now().Before(r.notices[key]) {
 		return false
 	}
-	r.putOff(key, note, lookAfter)
+	r.putOff(key, lookAfter)
 	return true
 }
 
 // putOff keeps a pod from being looked at, or getting an Event, for a while.
-func (w *Pods) putOff(pod ledger.PodRef, key, note string, pause time.Duration) {
+func (w *Pods) putOff(pod ledger.PodRef, key string, pause time.Duration) {
 	if pod.UID == "" {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.record(pod).putOff(key, note, pause)
+	w.record(pod).putOff(key, pause)
 }
 
-func (r *record) putOff(key, note string, pause time.Duration) {
+func (r *record) putOff(key string, pause time.Duration) {
 	if r.notices == nil {
-		r.notices = map[string]notice{}
+		r.notices = map[string]time.Time{}
 	}
-	if until := time.Now().Add(pause); note != r.notices[key].note || until.After(r.notices[key].until) {
-		r.notices[key] = notice{note, until}
+	if until := time.Now().Add(pause); until.After(r.notices[key]) {
+		r.notices[key] = until
 	}
 }
 
 // tellPod writes an Event on a pod. Where that is left out, the next look at the pod writes it.
-func (w *Pods) tellPod(to *informer.Events, pod ledger.PodRef, key, reason, action, note string) {
-	if !to.Tell(informer.PodReference(pod.Namespace, pod.Name, pod.UID), v1.EventTypeWarning, reason, action, note) {
+func (w *Pods) tellPod(pod ledger.PodRef, key, reason, action, note string) {
+	about := informer.PodReference(pod.Namespace, pod.Name, pod.UID)
+	if !w.notices.Tell(about, v1.EventTypeWarning, reason, action, note) {
 		return
-	}
-	if key != ofClaims {
-		note = "" // of the others it does not matter what they said
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r := w.byUID[pod.UID]; r != nil {
-		r.putOff(key, note, repeatAfter)
+		r.putOff(key, repeatAfter)
 	}
 }
 

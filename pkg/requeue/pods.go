@@ -124,7 +124,7 @@ type record struct {
 	pause     pause
 	plan      *plan // nil if there is none
 	preemptor preemptor
-	notices   map[string]notice // the last Events on it
+	notices   map[string]time.Time // when the next Events on it, or looks at it, may follow
 }
 
 // New returns Pods that nobody wakes or steers before Run.
