@@ -148,18 +148,6 @@ func (w *Pods) failed(a *attempt) {
 	r.attempt = a
 }
 
-// failedFirst remembers an attempt to schedule a pod that none is known of. It reports whether that was so.
-func (w *Pods) failedFirst(a *attempt) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r := w.record(a.pod.Ref)
-	if r.attempt != nil {
-		return false
-	}
-	r.attempt = a
-	return true
-}
-
 // attemptOf returns the last attempt to schedule a pod, nil where there is none that it was not woken for.
 func (w *Pods) attemptOf(pod types.UID) *attempt {
 	w.mu.Lock()

@@ -198,13 +198,11 @@ func (w *Pods) CatchUp(since uint64) {
 // seed takes pending pods for refused by a server that ran before, and every node for freed since.
 func (w *Pods) seed(pending iter.Seq[*cluster.Pod]) {
 	for pod := range pending {
-		if pod.Deleting || pod.Ref.UID == "" || w.hostOf(pod.Scheduler) != nil {
+		if pod.Deleting || pod.Ref.UID == "" || w.hostOf(pod.Scheduler) != nil || w.attemptOf(pod.Ref.UID) != nil {
 			continue
 		}
 		a := &attempt{pod: pod, at: time.Now()}
-		if !w.failedFirst(a) {
-			continue
-		}
+		w.failed(a) // one that comes in between is replaced: this one is looked at for all there is
 		if now := w.pod(pod.Ref); now == nil || now.Node != "" || now.Finished {
 			w.Settled(pod.Ref.UID) // it was settled before it was remembered
 			continue
