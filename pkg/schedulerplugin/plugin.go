@@ -141,7 +141,8 @@ func (f *Plugins) Wait() error {
 	if w == nil {
 		return nil
 	}
-	return w.server.wait()
+	<-w.server.stopped
+	return w.server.err
 }
 
 // Name implements fwk.Plugin.

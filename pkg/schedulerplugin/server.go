@@ -71,12 +71,6 @@ func (o *Options) startServer(ctx context.Context, args *Args, handle fwk.Handle
 	return s, nil
 }
 
-// wait returns when the server has stopped, after its context has ended, and reports what was wrong with its end.
-func (s *server) wait() error {
-	<-s.stopped
-	return s.err
-}
-
 // refusal reports whether an error of the arbiter says that there is no capacity for a pod on a node, and why: reason
 // is Fits where a gate has refused, and not the ledger.
 func refusal(err error) (reason ledger.Reason, refused bool) {
