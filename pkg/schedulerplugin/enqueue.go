@@ -30,14 +30,12 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 
 // afterPod says whether a pod may fit after another one has ended or asks for less.
 func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, before, _ any) (fwk.QueueingHint, error) {
-	if p.waker.waiting.IsBarred(pod.UID) {
-		return fwk.QueueSkip, nil // it is woken when it is let in
-	}
 	if gone, ok := before.(cache.DeletedFinalStateUnknown); ok {
 		before = gone.Obj
 	}
-	if other, ok := before.(*v1.Pod); ok && other.Spec.NodeName == "" {
-		return fwk.QueueSkip, nil // it had no capacity to give back
+	// A pod that is barred is woken when it is let in. One without a node had no capacity to give back.
+	if other, ok := before.(*v1.Pod); p.waker.waiting.IsBarred(pod.UID) || ok && other.Spec.NodeName == "" {
+		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil
 }
@@ -52,11 +50,8 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *v1.Pod, _, after any) (fwk.Queuei
 		return fwk.Queue, nil
 	}
 	info, err := p.read(pod)
-	if err != nil {
+	if err != nil || node.Spec.Unschedulable && !info.Request.ToleratesUnschedulable {
 		return fwk.QueueSkip, nil //nolint:nilerr // no node takes a pod that cannot be counted
-	}
-	if node.Spec.Unschedulable && !info.Request.ToleratesUnschedulable {
-		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil
 }
