@@ -38,8 +38,9 @@ type Account struct {
 	mu sync.RWMutex // guards everything below
 
 	pools  map[poolKey]*pool
-	slices map[string]*slice // by the name of the ResourceSlice
+	slices map[string]*pool // by the name of the ResourceSlice
 	claims map[types.UID]*claim
+	stale  bool // some pools may be
 
 	scratch []holding // of the call that holds mu
 }
@@ -48,7 +49,7 @@ type Account struct {
 func New() *Account {
 	return &Account{
 		pools:  map[poolKey]*pool{},
-		slices: map[string]*slice{},
+		slices: map[string]*pool{},
 		claims: map[types.UID]*claim{},
 	}
 }

@@ -135,6 +135,7 @@ func TestGiveUpDropsWhatWasNeverSeen(t *testing.T) {
 	a.GiveUp("b", start.Add(time.Hour))
 	assert.Empty(t, a.claims)
 	a.ForgetSlice("stock")
+	assert.Empty(t, a.AppendDevices(nil))
 	assert.Empty(t, a.pools)
 }
 

@@ -1,75 +1,59 @@
 package account
 
 import (
-	"unique"
+	"slices"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// amounts are quantities by name, each name once. There are few, so a list is searched faster than a map.
-// Names are shared by all that have them.
+// amounts are quantities by name, each name once. There are few, so a list is smaller than a map, and searched as fast.
 type amounts []amount
 
 type amount struct {
-	name     unique.Handle[string]
+	name     resourcev1.QualifiedName
 	quantity resource.Quantity
 }
 
-func (list amounts) of(name unique.Handle[string]) *resource.Quantity {
+func (list amounts) value(name resourcev1.QualifiedName) resource.Quantity {
 	for i := range list {
 		if list[i].name == name {
-			return &list[i].quantity
+			return list[i].quantity
 		}
-	}
-	return nil
-}
-
-func (list amounts) value(name unique.Handle[string]) resource.Quantity {
-	if q := list.of(name); q != nil {
-		return *q
 	}
 	return resource.Quantity{}
 }
 
 // entry returns the quantity of a name, 0 where it was not there. A quantity that others are added to is never
 // a copy of another one: copies of very large ones share their digits.
-func (list *amounts) entry(name unique.Handle[string]) *resource.Quantity {
-	if q := list.of(name); q != nil {
-		return q
+func (list *amounts) entry(name resourcev1.QualifiedName) *resource.Quantity {
+	for i := range *list {
+		if (*list)[i].name == name {
+			return &(*list)[i].quantity
+		}
 	}
 	*list = append(*list, amount{name: name})
 	return &(*list)[len(*list)-1].quantity
 }
 
-func (list *amounts) add(others amounts) {
+// each does something with each entry whose name others have, such as to add theirs.
+func (list *amounts) each(others amounts, do func(*resource.Quantity, resource.Quantity)) {
 	for i := range others {
-		list.entry(others[i].name).Add(others[i].quantity)
+		do(list.entry(others[i].name), others[i].quantity)
 	}
 }
 
-func (list *amounts) sub(others amounts) {
-	for i := range others {
-		list.entry(others[i].name).Sub(others[i].quantity)
-	}
-}
-
-// raise makes each quantity as large as that of the others.
-func (list *amounts) raise(others amounts) {
-	for i := range others {
-		if q := list.entry(others[i].name); q.Cmp(others[i].quantity) < 0 {
-			*q = others[i].quantity.DeepCopy()
-		}
+// raise makes q as large as other.
+func raise(q *resource.Quantity, other resource.Quantity) {
+	if q.Cmp(other) < 0 {
+		*q = other.DeepCopy()
 	}
 }
 
 func (list amounts) equal(others amounts) bool {
-	if len(list) != len(others) {
-		return false
-	}
-	for i := range list {
-		if q := others.of(list[i].name); q == nil || q.Cmp(list[i].quantity) != 0 {
-			return false
-		}
-	}
-	return true
+	return len(list) == len(others) && !slices.ContainsFunc(list, func(a amount) bool {
+		return !slices.ContainsFunc(others, func(o amount) bool {
+			return o.name == a.name && o.quantity.Cmp(a.quantity) == 0
+		})
+	})
 }

@@ -21,6 +21,7 @@ func big(b testing.TB) *Account {
 		}
 	}
 	require.Len(b, a.claims, 9000)
+	a.Doubles()
 	return a
 }
 
@@ -131,4 +132,46 @@ func BenchmarkRead(b *testing.B) {
 			list = a.AppendDevices(list[:0])
 		}
 	})
+}
+
+// A slice of one pool of 10,000 changes before each grant: that makes the pool anew.
+func BenchmarkGrantAfterAChangeOf10000Slices(b *testing.B) {
+	a := New()
+	slices := make([]*resourcev1.ResourceSlice, 10000)
+	for i := range slices {
+		slices[i] = nodeSlice(i, 1)
+		slices[i].Spec.Pool = resourcev1.ResourcePool{Name: "node-1", Generation: 1, ResourceSliceCount: 10000}
+		slices[i].Spec.Devices[0].Name = slices[i].Name
+		slices[i].Spec.NodeName = nil
+		a.ObserveSlice(slices[i])
+		if i%10 > 0 {
+			a.ObserveClaim(state("claim-"+strconv.Itoa(i), 1, whole(slices[i].Name)))
+		}
+	}
+	asked := state("new", 0, whole("slice-0"))
+	b.ReportAllocs()
+	for b.Loop() {
+		a.ObserveSlice(slices[500])
+		if refusal := a.Try(asked, 1); refusal != nil {
+			b.Fatal(refusal.Message())
+		}
+	}
+}
+
+// BenchmarkGrantShare is BenchmarkGrant for a share of a device that takes counters, too.
+func BenchmarkGrantShare(b *testing.B) {
+	a := New()
+	device := shareable("gpu-0", "10Gi")
+	device.ConsumesCounters = partition("", "30Gi").ConsumesCounters
+	a.ObserveSlice(countersOf("c", 1, 2, "40Gi"))
+	a.ObserveSlice(sliceOf("s", 1, 2, device))
+	a.ObserveClaim(state("other", 1, share("gpu-0", "1Gi")))
+	a.Doubles()
+	asked := state("new", 0, share("gpu-0", "1Gi"))
+	b.ReportAllocs()
+	for b.Loop() {
+		if refusal := a.Try(asked, 1); refusal != nil {
+			b.Fatal(refusal.Message())
+		}
+	}
 }

@@ -1,15 +1,21 @@
 package account
 
 import (
+	"cmp"
 	"slices"
-	"unique"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
 
 // device is a device that is in a slice, or that somebody has.
 type device struct {
 	pool      *pool
-	name      unique.Handle[string]
-	published *publication // nil where no slice names it
+	name      string
+	slice     *resourcev1.ResourceSlice // nil where none that counts names it
+	published *resourcev1.Device        // in the slice
+	charges   []charge
 	owners    []owner
 	used      amounts // the sum of what its owners consume
 }
@@ -22,7 +28,7 @@ type owner struct {
 }
 
 func (d *device) key() Device {
-	return Device{Driver: d.pool.key.driver, Pool: d.pool.key.name, Name: d.name.Value()}
+	return Device{Driver: d.pool.key.driver, Pool: d.pool.key.name, Name: d.name}
 }
 
 // node returns the node that the device is on, where its slice names one.
@@ -30,44 +36,25 @@ func (d *device) node() string {
 	if d.published == nil {
 		return ""
 	}
-	if d.published.node != "" {
-		return d.published.node
-	}
-	return d.published.slice.node
+	return cmp.Or(ptr.Deref(d.published.NodeName, ""), ptr.Deref(d.slice.Spec.NodeName, ""))
 }
 
-// publish makes another slice say what the device is, or none.
-func (d *device) publish(pub *publication) {
-	if len(d.owners) > 0 {
-		d.discharge()
-	}
-	d.published = pub
-	if len(d.owners) > 0 {
-		d.charge()
-	}
+func (d *device) shareable() bool {
+	return d.published != nil && ptr.Deref(d.published.AllowMultipleAllocations, false)
 }
 
-// charge takes the device's counters. A device charges them once, however many have shares of it. What a device takes
-// that is in no slice is not known.
-func (d *device) charge() {
+// charge takes the device's counters, or gives them back, as count is 1 or -1. A device charges them once, however many
+// have shares of it. What a device takes that is in no slice is not known.
+func (d *device) charge(count int) {
 	if d.published == nil {
-		d.pool.unpublished++
-		return
+		d.pool.unpublished += count
 	}
-	for i := range d.published.charges {
-		c := &d.published.charges[i]
-		c.counter.used.Add(c.quantity)
-	}
-}
-
-func (d *device) discharge() {
-	if d.published == nil {
-		d.pool.unpublished--
-		return
-	}
-	for i := range d.published.charges {
-		c := &d.published.charges[i]
-		c.counter.used.Sub(c.quantity)
+	for i := range d.charges {
+		if c := &d.charges[i]; count > 0 {
+			c.counter.used.Add(c.quantity)
+		} else {
+			c.counter.used.Sub(c.quantity)
+		}
 	}
 }
 
@@ -79,15 +66,15 @@ func (d *device) join(c *claim, h *holding) {
 		i = len(d.owners)
 		d.owners = append(d.owners, owner{claim: c})
 		if i == 0 {
-			d.charge()
+			d.charge(1)
 		}
 	}
 	o := &d.owners[i]
 	o.whole = o.whole || h.whole
 	if len(h.consumed) > 0 {
-		d.used.sub(o.consumed)
-		o.consumed.raise(h.consumed)
-		d.used.add(o.consumed)
+		d.used.each(o.consumed, (*resource.Quantity).Sub)
+		o.consumed.each(h.consumed, raise)
+		d.used.each(o.consumed, (*resource.Quantity).Add)
 	}
 }
 
@@ -97,11 +84,11 @@ func (d *device) leave(c *claim) {
 	if i < 0 {
 		return
 	}
-	d.used.sub(d.owners[i].consumed)
+	d.used.each(d.owners[i].consumed, (*resource.Quantity).Sub)
 	d.owners = slices.Delete(d.owners, i, i+1)
 	if len(d.owners) == 0 {
 		d.used = nil
-		d.discharge()
+		d.charge(-1)
 	}
 }
 

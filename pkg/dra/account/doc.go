@@ -24,8 +24,11 @@ can be made, so they are no obstacle to each other: of what they consume of one 
 kube-scheduler takes no notice of shares when it allocates a device whole that was shareable before. The account does.
 
   - account.go, device.go, amounts.go  the types: who has what by which state, owners and counters, quantities by name
-  - observe.go, pool.go, slice.go      what claims and slices say, and which slices count
+  - observe.go, pool.go                what claims and slices say, and which slices count
   - grant.go, refusal.go, read.go      Grant, why something is refused, and reads
+
+A change of a slice only makes its pool stale. The next grant of a device of the pool, or the next read, makes it anew
+from the slices; until then who has a device is kept up to date, and what slices say of it is not looked at.
 
 Account.mu guards everything, and nothing is called with it held. Nothing in this package may do I/O, read a clock or
 import client-go.

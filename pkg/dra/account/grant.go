@@ -49,6 +49,11 @@ func (a *Account) decide(of *resourcev1.ResourceClaim, base int64, now time.Time
 	if len(wanted) == 0 {
 		return nil
 	}
+	if a.stale {
+		for i := range wanted { // before grant: refresh would drop devices that it takes from the claim for a moment
+			wanted[i].device.pool.refresh()
+		}
+	}
 	if refusal == nil {
 		refusal = a.grant(of, wanted, base, now, dry)
 	}
@@ -134,18 +139,22 @@ func (h *holding) checkShare() *Refusal {
 	switch {
 	case d.published == nil:
 		return d.refuse(NotKnown)
-	case !d.published.shareable:
+	case !d.shareable():
 		return d.refuse(NotShareable)
 	}
-	for i := range d.published.capacity {
-		limit := &d.published.capacity[i]
-		used, asked := d.used.value(limit.name), h.consumed.value(limit.name)
-		if exceeds(used, asked, limit.quantity) {
-			return d.exceeded(SharedCapacityExceeded, limit.name.Value(), d.ownerList(false), used, asked, limit.quantity)
+	var first *Refusal // by name
+	for name, limit := range d.published.Capacity {
+		used, asked := d.used.value(name), h.consumed.value(name)
+		if exceeds(used, asked, limit.Value) && (first == nil || string(name) < first.Resource) {
+			first = d.exceeded(SharedCapacityExceeded, string(name), d.ownerList(false), used, asked, limit.Value)
 		}
 	}
+	if first != nil {
+		return first
+	}
 	for i := range h.consumed {
-		if asked := &h.consumed[i]; !asked.quantity.IsZero() && d.published.capacity.of(asked.name) == nil {
+		asked := &h.consumed[i]
+		if _, known := d.published.Capacity[asked.name]; !known && !asked.quantity.IsZero() {
 			return d.refuse(NotKnown)
 		}
 	}
@@ -157,20 +166,20 @@ func (d *device) checkCounters() *Refusal {
 	if d.published == nil {
 		return d.refuse(NotKnown)
 	}
-	if len(d.published.charges) > 0 && d.pool.unpublished > 0 {
+	if len(d.charges) > 0 && d.pool.unpublished > 0 {
 		refusal := d.refuse(PoolIncomplete)
 		refusal.Owners = d.pool.ownersOfUnpublished()
 		return refusal
 	}
-	if len(d.published.charges) > 0 && !d.pool.complete() {
+	if len(d.charges) > 0 && !d.pool.complete {
 		return d.refuse(PoolIncomplete)
 	}
-	for i := range d.published.charges {
-		c := &d.published.charges[i]
+	for i := range d.charges {
+		c := &d.charges[i]
 		if len(c.counter.limits) != 1 {
 			return d.refuse(PoolIncomplete)
 		}
-		if limit := c.counter.limits[0].quantity; !c.quantity.IsZero() && exceeds(c.counter.used, c.quantity, limit) {
+		if limit := c.counter.limits[0]; !c.quantity.IsZero() && exceeds(c.counter.used, c.quantity, limit) {
 			return d.exceeded(CountersExceeded, c.counter.key.String(), d.pool.ownersOf(c.counter, false), c.counter.used,
 				c.quantity, limit)
 		}

@@ -3,7 +3,6 @@ package account
 import (
 	"slices"
 	"time"
-	"unique"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -112,7 +111,7 @@ func (a *Account) read(of *resourcev1.ResourceClaim) ([]holding, *Refusal) {
 func (a *Account) readResult(list []holding, of *resourcev1.ResourceClaim,
 	r *resourcev1.DeviceRequestAllocationResult,
 ) ([]holding, *Refusal) {
-	d := a.deviceOf(r)
+	d := a.poolOf(poolKey{r.Driver, r.Pool}).deviceOf(r.Device)
 	i := slices.IndexFunc(list, func(h holding) bool { return h.device == d })
 	if i < 0 {
 		i = len(list)
@@ -128,7 +127,7 @@ func (a *Account) readResult(list []holding, of *resourcev1.ResourceClaim,
 			if quantity.Sign() < 0 { // the API server lets it pass
 				wrong = true
 			} else {
-				h.consumed.entry(unique.Make(string(name))).Add(quantity)
+				h.consumed.entry(name).Add(quantity)
 			}
 		}
 	}
@@ -136,12 +135,4 @@ func (a *Account) readResult(list []holding, of *resourcev1.ResourceClaim,
 		return list, &Refusal{Device: d.key(), Reason: Malformed, Owners: []Owner{newClaim(of).owner()}}
 	}
 	return list, nil
-}
-
-func (a *Account) deviceOf(r *resourcev1.DeviceRequestAllocationResult) *device {
-	p := a.poolOf(poolKey{r.Driver, r.Pool})
-	if d := p.devices[r.Device]; d != nil {
-		return d
-	}
-	return p.deviceOf(unique.Make(r.Device))
 }

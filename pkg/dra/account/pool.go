@@ -1,11 +1,12 @@
 package account
 
 import (
+	"maps"
 	"slices"
-	"unique"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
 
 type poolKey struct{ driver, name string }
@@ -14,54 +15,15 @@ type poolKey struct{ driver, name string }
 // there is. A node may write slices for any pool, if they are of that node: in a pool that is named after a node that
 // has slices there, as drivers of nodes do it, the slices of other nodes do not count.
 type pool struct {
-	key        poolKey
-	generation int64
-	slices     map[string]*slice // of every generation
-	own        int               // of them, those of the node that the pool is named after
-	current    int64             // slices of the highest generation that counts
-	counts     map[int64]int64   // of them, by how many they say that there are
-	devices    map[string]*device
-	counters   map[counterKey]*counter
-	duplicates int // devices that a further slice of the highest generation names, too
-	// unpublished is how many devices somebody has that are in no slice that counts.
-	unpublished int
-}
+	key     poolKey
+	slices  map[string]*resourcev1.ResourceSlice // of every generation
+	devices map[string]*device
 
-// slice is a ResourceSlice.
-type slice struct {
-	pool       *pool
-	name       string
-	node       string
-	generation int64
-	count      int64
-	published  bool // it is of the highest generation
-	devices    []publication
-	limits     []limit
-}
-
-// publication is a device in a slice.
-type publication struct {
-	name   unique.Handle[string]
-	device *device // while the slice is of the highest generation
-	slice  *slice
-	*properties
-}
-
-// properties are what only some devices have.
-type properties struct {
-	node      string // where the slice names none
-	shareable bool
-	capacity  amounts // of those that are shareable
-	charges   []limit // what the device takes of shared counters while somebody has it
-}
-
-// plain are the properties of a device that has none.
-var plain = &properties{}
-
-// limit is an amount of a shared counter.
-type limit struct {
-	counter  *counter
-	quantity resource.Quantity
+	// stale says that slices have changed since refresh made the rest, and what devices have of slices.
+	stale       bool
+	complete    bool // all slices are there: each of them says how many there are; kube-scheduler needs that, too
+	counters    map[counterKey]*counter
+	unpublished int // devices that somebody has and that are in no slice that counts
 }
 
 type counterKey struct{ set, name string }
@@ -71,199 +33,169 @@ func (k counterKey) String() string { return k.set + "/" + k.name }
 // counter is a shared counter of a pool.
 type counter struct {
 	key    counterKey
-	slices int               // that name it, of every generation
-	limits []*limit          // by the slices of the highest generation: one, or they contradict each other
-	used   resource.Quantity // by the devices that somebody has
+	limits []resource.Quantity // by the slices that count: one, or they contradict each other
+	used   resource.Quantity   // by the devices that somebody has
 }
 
-// ObserveSlice records a ResourceSlice as it is now.
+// charge is what a device takes of a shared counter while somebody has it.
+type charge struct {
+	counter  *counter
+	quantity resource.Quantity
+}
+
+// ObserveSlice records a ResourceSlice as it is now. The account keeps it, so nobody may change it afterwards. What it
+// says is read when that is next asked for: many slices of a pool often change one after the other.
 func (a *Account) ObserveSlice(s *resourcev1.ResourceSlice) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	key := poolKey{s.Spec.Driver, s.Spec.Pool.Name}
-	if old := a.slices[s.Name]; old != nil {
-		a.withdraw(old)
-		if old.pool.key != key {
-			a.settle(old.pool)
-		}
+	p := a.poolOf(poolKey{s.Spec.Driver, s.Spec.Pool.Name})
+	if old := a.slices[s.Name]; old != nil && old != p {
+		delete(old.slices, s.Name)
+		old.stale = true
 	}
-	p := a.poolOf(key)
-	made := p.read(s)
-	a.slices[s.Name], p.slices[s.Name] = made, made
-	if made.own() {
-		p.own++
-	}
-	if made.own() && p.own == 1 || made.counts() && made.generation > p.generation {
-		p.outdate()
-	}
-	if p.current > 0 && made.counts() && made.generation == p.generation {
-		p.publish(made)
-	}
-	a.settle(p)
+	a.slices[s.Name], p.slices[s.Name] = p, s
+	a.stale, p.stale = true, true
 }
 
 // ForgetSlice records that a ResourceSlice is gone.
 func (a *Account) ForgetSlice(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := a.slices[name]; s != nil {
-		a.withdraw(s)
-		a.settle(s.pool)
+	if p := a.slices[name]; p != nil {
+		delete(a.slices, name)
+		delete(p.slices, name)
+		a.stale, p.stale = true, true
 	}
 }
 
-// withdraw takes a slice out of its pool. The caller settles the pool.
-func (a *Account) withdraw(s *slice) {
-	p := s.pool
-	if s.published {
-		p.unpublish(s)
+// reading locks the account to read it, with no pool stale. What it returns unlocks the account.
+func (a *Account) reading() (unlock func()) {
+	a.mu.RLock()
+	if !a.stale {
+		return a.mu.RUnlock
 	}
-	delete(a.slices, s.name)
-	delete(p.slices, s.name)
-	if s.own() {
-		if p.own--; p.own == 0 {
-			p.outdate()
-		}
-	}
-	for c := range s.counters {
-		if c.slices--; c.slices == 0 {
-			delete(p.counters, c.key)
-		}
-	}
-}
-
-// settle publishes the slices of the highest generation where none of them is, and drops a pool of which nothing
-// is left.
-func (a *Account) settle(p *pool) {
-	if p.current > 0 {
-		return
-	}
-	if len(p.slices) == 0 {
+	a.mu.RUnlock()
+	a.mu.Lock() // until the end: others may make a pool stale again in between
+	for _, p := range a.pools {
+		p.refresh()
 		a.dropUnused(p)
+	}
+	a.stale = false
+	return a.mu.Unlock
+}
+
+// refresh makes a stale pool what its slices say now. Devices that nobody has and no slice names are dropped.
+func (p *pool) refresh() {
+	if !p.stale {
 		return
 	}
-	first := true
+	for _, d := range p.devices {
+		d.slice, d.published, d.charges = nil, nil, nil
+	}
+	p.stale, p.complete, p.unpublished = false, true, 0
+	clear(p.counters)
+	current := p.current()
+	for _, s := range current {
+		p.complete = p.complete && s.Spec.Pool.ResourceSliceCount == int64(len(current))
+		p.publish(s)
+	}
+	for _, d := range p.devices {
+		if d.published != nil && len(d.published.ConsumesCounters) > 0 {
+			d.charges = p.chargesOf(d.published)
+		}
+		if len(d.owners) > 0 {
+			d.charge(1)
+		}
+		p.dropUnused(d)
+	}
+}
+
+// current returns the slices that count.
+func (p *pool) current() []*resourcev1.ResourceSlice {
+	own := false // the node that the pool is named after has slices
 	for _, s := range p.slices {
-		if s.counts() && (first || s.generation > p.generation) {
-			p.generation, first = s.generation, false
+		own = own || ptr.Deref(s.Spec.NodeName, "") == p.key.name
+	}
+	list := make([]*resourcev1.ResourceSlice, 0, len(p.slices))
+	for _, s := range p.slices {
+		if node := ptr.Deref(s.Spec.NodeName, ""); own && node != "" && node != p.key.name {
+			continue
+		}
+		if len(list) > 0 && s.Spec.Pool.Generation > list[0].Spec.Pool.Generation {
+			list = list[:0]
+		}
+		if len(list) == 0 || s.Spec.Pool.Generation == list[0].Spec.Pool.Generation {
+			list = append(list, s)
 		}
 	}
-	for _, s := range p.slices {
-		if s.counts() && s.generation == p.generation {
-			p.publish(s)
+	return list
+}
+
+// publish makes the devices and counters of a slice count. Of two slices that name one device the first by name does:
+// kube-scheduler takes nothing of such a pool.
+func (p *pool) publish(s *resourcev1.ResourceSlice) {
+	for i := range s.Spec.SharedCounters {
+		set := &s.Spec.SharedCounters[i]
+		for name, of := range set.Counters {
+			c := p.counterOf(set.Name, name)
+			c.limits = append(c.limits, of.Value)
+		}
+	}
+	for i := range s.Spec.Devices {
+		published := &s.Spec.Devices[i]
+		if d := p.deviceOf(published.Name); d.slice == nil || s.Name < d.slice.Name {
+			d.slice, d.published = s, published
 		}
 	}
 }
 
-// own says whether the slice is of the node that its pool is named after.
-func (s *slice) own() bool { return s.node == s.pool.key.name }
+// chargesOf returns what a device takes, set by set in the order of names: a refusal names the first that is exceeded.
+func (p *pool) chargesOf(d *resourcev1.Device) (list []charge) {
+	for i := range d.ConsumesCounters {
+		set := &d.ConsumesCounters[i]
+		for _, name := range slices.Sorted(maps.Keys(set.Counters)) {
+			list = append(list, charge{p.counterOf(set.CounterSet, name), set.Counters[name].Value})
+		}
+	}
+	return list
+}
 
-// counts says whether the slice may say what there is in its pool.
-func (s *slice) counts() bool { return s.pool.own == 0 || s.node == "" || s.own() }
+func (p *pool) counterOf(set, name string) *counter {
+	key := counterKey{set, name}
+	c := p.counters[key]
+	if c == nil {
+		c = &counter{key: key}
+		p.counters[key] = c
+	}
+	return c
+}
 
+func (a *Account) poolOf(key poolKey) *pool {
+	p := a.pools[key]
+	if p == nil {
+		p = &pool{
+			key: key, slices: map[string]*resourcev1.ResourceSlice{}, devices: map[string]*device{},
+			counters: map[counterKey]*counter{},
+		}
+		a.pools[key] = p
+	}
+	return p
+}
+
+// dropUnused drops a pool of which nothing is left.
 func (a *Account) dropUnused(p *pool) {
 	if len(p.slices) == 0 && len(p.devices) == 0 {
 		delete(a.pools, p.key)
 	}
 }
 
-func (a *Account) poolOf(key poolKey) *pool {
-	p := a.pools[key]
-	if p == nil {
-		p = &pool{key: key, slices: map[string]*slice{}, devices: map[string]*device{}, counts: map[int64]int64{}}
-		a.pools[key] = p
-	}
-	return p
-}
-
-// complete says whether all slices of the pool are there: each of them says how many there are. kube-scheduler
-// allocates nothing of a pool that is not complete.
-func (p *pool) complete() bool { return p.current > 0 && p.counts[p.current] == p.current }
-
-// outdate unpublishes all slices: others count now.
-func (p *pool) outdate() {
-	for _, s := range p.slices {
-		if s.published {
-			p.unpublish(s)
-		}
-	}
-}
-
-// publish makes the devices and counters of a slice count.
-func (p *pool) publish(s *slice) {
-	s.published = true
-	p.current++
-	p.counts[s.count]++
-	for i := range s.limits {
-		c := s.limits[i].counter
-		c.limits = append(c.limits, &s.limits[i])
-	}
-	for i := range s.devices {
-		pub := &s.devices[i]
-		pub.device = p.deviceOf(pub.name)
-		if pub.device.published != nil {
-			p.duplicates++
-		}
-		if pub.before(pub.device.published) {
-			pub.device.publish(pub)
-		}
-	}
-}
-
-// before says whether pub counts, of two slices that name one device. kube-scheduler takes nothing of such a pool.
-func (pub *publication) before(other *publication) bool {
-	return other == nil || pub.slice.name < other.slice.name
-}
-
-// unpublish is the reverse of publish.
-func (p *pool) unpublish(s *slice) {
-	s.published = false
-	p.current--
-	if p.counts[s.count]--; p.counts[s.count] == 0 {
-		delete(p.counts, s.count)
-	}
-	for i := range s.limits {
-		c := s.limits[i].counter
-		c.limits = slices.DeleteFunc(c.limits, func(l *limit) bool { return l == &s.limits[i] })
-	}
-	for i := range s.devices {
-		pub := &s.devices[i]
-		d := pub.device
-		pub.device = nil
-		var next *publication
-		if p.duplicates > 0 {
-			next = p.find(d)
-		}
-		if next != nil {
-			p.duplicates--
-		}
-		if d.published == pub {
-			d.publish(next)
-		}
-		p.dropUnused(d)
-	}
-}
-
-// find looks for the first of the slices that count and name a device.
-func (p *pool) find(d *device) *publication {
-	var found *publication
-	for _, s := range p.slices {
-		for i := range s.devices {
-			if pub := &s.devices[i]; pub.device == d && pub.before(found) {
-				found = pub
-			}
-		}
-	}
-	return found
-}
-
 // deviceOf returns the device of a name, and makes an entry for one that is new.
-func (p *pool) deviceOf(name unique.Handle[string]) *device {
-	d := p.devices[name.Value()]
+func (p *pool) deviceOf(name string) *device {
+	d := p.devices[name]
 	if d == nil {
 		d = &device{pool: p, name: name}
-		p.devices[name.Value()] = d
+		p.devices[name] = d
 	}
 	return d
 }
@@ -271,6 +203,6 @@ func (p *pool) deviceOf(name unique.Handle[string]) *device {
 // dropUnused drops a device that is in no slice and that nobody has.
 func (p *pool) dropUnused(d *device) {
 	if d.published == nil && len(d.owners) == 0 {
-		delete(p.devices, d.name.Value())
+		delete(p.devices, d.name)
 	}
 }

@@ -2,6 +2,7 @@ package account
 
 import (
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -54,7 +55,8 @@ func TestADeviceThatMovesBetweenSlices(t *testing.T) {
 	a.ObserveSlice(sliceOf("s1", 1, 2, shareable("gpu-0", "10Gi")))
 	a.ObserveSlice(sliceOf("s2", 1, 2, shareable("gpu-0", "20Gi")))
 	limit := func() string {
-		return deviceOf(a, "gpu-0").published.capacity[0].quantity.String()
+		limit := deviceOf(a, "gpu-0").published.Capacity["memory"].Value
+		return limit.String()
 	}
 	assert.Equal(t, "10Gi", limit(), "the first by name counts")
 	a.ObserveSlice(sliceOf("s1", 1, 2))
@@ -64,6 +66,7 @@ func TestADeviceThatMovesBetweenSlices(t *testing.T) {
 	a.ForgetSlice("s1")
 	assert.Equal(t, "20Gi", limit())
 	a.ForgetSlice("s2")
+	assert.Empty(t, a.AppendDevices(nil))
 	assert.Empty(t, a.pools)
 }
 
@@ -116,6 +119,59 @@ func TestANodeCannotSpoilThePoolOfAnother(t *testing.T) {
 		a.ForgetSlice("b")
 		assert.Equal(t, []string{"gpu-0 evil"}, published(a))
 	}
+}
+
+// A pool is made anew when it is next asked: that must not lose what the claim has that asks.
+func TestADeviceOfNoSliceIsKeptWhileItsOwnerAsksForAnother(t *testing.T) {
+	both, one := resourcev1.Device{Name: "gpu-0"}, resourcev1.Device{Name: "gpu-1"}
+	for name, ask := range map[string]func(a *Account) *Refusal{
+		"granted": func(a *Account) *Refusal { return a.Grant(state("a", 0, whole("gpu-1")), 1, start) },
+		"tried":   func(a *Account) *Refusal { return a.Try(state("a", 0, whole("gpu-1"), whole("gpu-0")), 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := New()
+			a.ObserveSlice(sliceOf("s", 1, 1, both, one))
+			a.ObserveClaim(state("a", 1, whole("gpu-0")))
+			assert.Equal(t, []string{"gpu-0 node-1", "gpu-1 node-1"}, published(a))
+			a.ObserveSlice(sliceOf("s", 1, 1, one))
+			assert.Equal(t, name == "tried", ask(a) != nil)
+			assert.Equal(t, []string{"a Allocated"}, owners(a)["gpu-0"])
+			a.ObserveSlice(sliceOf("s", 1, 1, both, one))
+			refusal := a.Grant(state("b", 0, whole("gpu-0")), 1, start)
+			require.NotNil(t, refusal)
+			assert.Equal(t, DeviceInUse, refusal.Reason)
+		})
+	}
+}
+
+// Amounts of more than 64 bits have digits of their own, which copies share.
+func TestReadsWhileSlicesChange(t *testing.T) {
+	const large = "40000000000000000000000000000000"
+	device := shareable("gpu-0", large)
+	device.ConsumesCounters = partition("", large).ConsumesCounters
+	a := New()
+	a.ObserveSlice(countersOf("c", 1, 2, large))
+	var all sync.WaitGroup
+	for _, do := range []func(i int){
+		func(i int) { a.ObserveSlice(sliceOf("s", int64(1+i%2), 2, device)) },
+		func(int) { a.Doubles() },
+		func(int) { a.AppendDevices(nil) },
+		func(int) { a.OnNode("node-1") },
+		func(i int) { a.ObserveClaim(state("a", i, share("gpu-0", large))) },
+		func(i int) { a.Grant(state("b", 0, share("gpu-0", large)), int64(i), start) },
+	} {
+		all.Go(func() {
+			for i := range 300 {
+				do(i)
+			}
+		})
+	}
+	all.Wait()
+	a.ObserveSlice(sliceOf("s", 1, 2, device))
+	a.ForgetClaim("b")
+	assert.Equal(t, SharedCapacityExceeded, a.Grant(state("c", 0, share("gpu-0", "1")), 1, start).Reason)
+	a.ForgetClaim("a")
+	assert.Nil(t, a.Grant(state("c", 0, share("gpu-0", large)), 1, start))
 }
 
 func TestDriversAndPoolsAreApart(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
 
 // Double is a device of which more is allocated than there is.
@@ -19,8 +20,7 @@ type Double struct {
 // Doubles returns, by device, of what more is allocated than there is. Grants that were not seen yet are not
 // counted: they were given only where they fit. What bypassed the account counts when it is allocated.
 func (a *Account) Doubles() []Double {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+	defer a.reading()()
 
 	var all []Double
 	for _, p := range a.pools {
@@ -50,7 +50,7 @@ func (d *device) doubled() bool {
 	if len(d.owners) < 2 {
 		return false
 	}
-	owners, exclusive := 0, d.published != nil && !d.published.shareable
+	owners, exclusive := 0, d.published != nil && !d.shareable()
 	for i := range d.owners {
 		if h := d.owners[i].allocation(d); h != nil {
 			owners++
@@ -64,20 +64,19 @@ func (d *device) appendDoubles(all []Double) []Double {
 	if d.doubled() {
 		return append(all, Double{Device: d.key(), Reason: Doubled, Owners: d.ownerList(true)})
 	}
-	if len(d.used) == 0 || d.published == nil {
+	if len(d.used) == 0 || !d.shareable() {
 		return all
 	}
 	var sums amounts
 	for i := range d.owners {
 		if h := d.owners[i].allocation(d); h != nil {
-			sums.add(h.consumed)
+			sums.each(h.consumed, (*resource.Quantity).Add)
 		}
 	}
-	for i := range d.published.capacity {
-		limit := &d.published.capacity[i]
-		if sum := sums.value(limit.name); sum.Cmp(limit.quantity) > 0 {
+	for name, limit := range d.published.Capacity {
+		if sum := sums.value(name); sum.Cmp(limit.Value) > 0 {
 			all = append(all, Double{
-				Device: d.key(), Reason: SharedCapacityExceeded, Resource: limit.name.Value(), Owners: d.ownerList(true),
+				Device: d.key(), Reason: SharedCapacityExceeded, Resource: string(name), Owners: d.ownerList(true),
 			})
 		}
 	}
@@ -91,11 +90,11 @@ func (p *pool) appendDoubles(all []Double) []Double {
 	}
 	sums := map[*counter]*resource.Quantity{}
 	for _, d := range p.devices {
-		if d.published == nil || !slices.ContainsFunc(d.owners, func(o owner) bool { return o.allocation(d) != nil }) {
+		if len(d.charges) == 0 || !slices.ContainsFunc(d.owners, func(o owner) bool { return o.allocation(d) != nil }) {
 			continue
 		}
-		for i := range d.published.charges {
-			c := &d.published.charges[i]
+		for i := range d.charges {
+			c := &d.charges[i]
 			if sums[c.counter] == nil {
 				sums[c.counter] = &resource.Quantity{}
 			}
@@ -103,7 +102,7 @@ func (p *pool) appendDoubles(all []Double) []Double {
 		}
 	}
 	for c, sum := range sums {
-		if len(c.limits) == 1 && sum.Cmp(c.limits[0].quantity) > 0 {
+		if len(c.limits) == 1 && sum.Cmp(c.limits[0]) > 0 {
 			all = append(all, Double{
 				Device: Device{Driver: p.key.driver, Pool: p.key.name}, Reason: CountersExceeded, Resource: c.key.String(),
 				Owners: p.ownersOf(c, true),
@@ -142,8 +141,7 @@ type DeviceOwner struct {
 
 // AppendDevices appends all devices, by driver, pool and name.
 func (a *Account) AppendDevices(to []DeviceState) []DeviceState {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+	defer a.reading()()
 
 	// Sorting pool by pool moves much less than sorting all devices.
 	pools := slices.SortedFunc(maps.Values(a.pools), func(x, y *pool) int {
@@ -161,16 +159,16 @@ func (a *Account) AppendDevices(to []DeviceState) []DeviceState {
 
 // OnNode returns the devices whose slice names a node, by driver, pool and name.
 func (a *Account) OnNode(node string) (on []DeviceState) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+	defer a.reading()()
 
-	for _, s := range a.slices {
-		if s.node != "" && s.node != node {
+	for name, p := range a.slices {
+		s := p.slices[name]
+		if by := ptr.Deref(s.Spec.NodeName, ""); by != "" && by != node {
 			continue
 		}
-		for i := range s.devices {
-			pub := &s.devices[i]
-			if d := pub.device; d != nil && d.published == pub && d.node() == node {
+		for i := range s.Spec.Devices {
+			published := &s.Spec.Devices[i]
+			if d := p.devices[published.Name]; d != nil && d.published == published && d.node() == node {
 				on = append(on, d.state())
 			}
 		}
@@ -182,7 +180,7 @@ func (a *Account) OnNode(node string) (on []DeviceState) {
 func (d *device) state() DeviceState {
 	s := DeviceState{
 		Device: d.key(), Node: d.node(), Published: d.published != nil,
-		Shareable: d.published != nil && d.published.shareable, Double: len(d.appendDoubles(nil)) > 0,
+		Shareable: d.shareable(), Double: len(d.appendDoubles(nil)) > 0,
 	}
 	for i := range d.owners {
 		o := &d.owners[i]

@@ -170,7 +170,7 @@ func (d *device) ownerList(allocated bool) []Owner {
 func (p *pool) ownersOf(c *counter, allocated bool) []Owner {
 	var owners []Owner
 	for _, d := range p.devices {
-		if d.published != nil && slices.ContainsFunc(d.published.charges, func(l limit) bool { return l.counter == c }) {
+		if slices.ContainsFunc(d.charges, func(l charge) bool { return l.counter == c }) {
 			owners = append(owners, d.ownerList(allocated)...)
 		}
 	}

@@ -3,7 +3,6 @@ package account
 import (
 	"slices"
 	"testing"
-	"unique"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -273,8 +272,9 @@ func partition(name, memory string) resourcev1.Device {
 	}}}
 }
 
-// deviceOf is a device that there is.
+// deviceOf is a device that there is, with what its slice says now.
 func deviceOf(a *Account, name string) *device {
+	defer a.reading()()
 	for _, p := range a.pools {
 		if d := p.devices[name]; d != nil {
 			return d
@@ -285,6 +285,6 @@ func deviceOf(a *Account, name string) *device {
 
 // used is how much of a device's memory is used.
 func used(a *Account, device string) string {
-	used := deviceOf(a, device).used.value(unique.Make("memory"))
+	used := deviceOf(a, device).used.value("memory")
 	return used.String()
 }
