@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +31,7 @@ type rounds struct {
 	cluster *fake.Clientset
 	plans   []reserver.DrainPlanAnswer // one after another; the last one stays
 	evicted []string
-	forbids bool // a budget does
+	forbids atomic.Bool // a budget does
 }
 
 // newRounds has pods on node a, and places on node b.
@@ -45,7 +46,7 @@ func newRounds(t *testing.T, pods ...*Pod) *rounds {
 	r.Drain, _, r.cluster = newDrain(objects...)
 	r.Reservations = decided(available)
 	r.cluster.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if r.forbids {
+		if r.forbids.Load() {
 			return true, nil, apierrors.NewTooManyRequests("the budget needs it", 0)
 		}
 		name := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).Name
@@ -155,10 +156,10 @@ func TestSaysWhatAPodWaitsFor(t *testing.T) {
 		require.NoError(t, err)
 		r.mark(t.Context(), &list[0], "what was long ago")
 		require.Equal(t, "what was long ago", says())
-		r.forbids = true
+		r.forbids.Store(true)
 		time.AfterFunc(poll/2, func() { assert.Empty(t, says()) })
 		time.AfterFunc(5*poll/2, func() { assert.Equal(t, "pod/team/web-1 has to wait: the budget needs it", says()) })
-		time.AfterFunc(7*poll/2, func() { r.forbids = false })
+		time.AfterFunc(7*poll/2, func() { r.forbids.Store(false) })
 		require.NoError(t, r.move(t.Context(), web))
 		assert.Equal(t, []string{"web-1"}, r.evicted)
 		assert.Empty(t, says())
