@@ -40,7 +40,7 @@ var otherFlags = map[string]bool{
 	"config": true, "secure-port": true, "leader-elect": true, // of kube-scheduler
 	"set": true, "set-file": true, // of helm
 	"once": true, "nodes": true, "cpus": true, // of the demo
-	"taint": true, "every": true, // of examples/drain
+	"taint": true, "every": true, "responder": true, // of examples/drain and examples/evictions
 	"scheduler-name": true, "globalreserve-url": true, "globalreserve-token-file": true, "globalreserve-ca-file": true,
 	"feature-gates": true, "runtime-config": true, "subresource": true, "force": true,
 	"grace-period":                 true,

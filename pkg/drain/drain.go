@@ -48,6 +48,8 @@ type Options struct {
 	Server       *client.Client
 	// Nodes are drained together: no pod of one goes to another. The same nodes are the same drain.
 	Nodes []string
+	// Pods are the only ones that go, and the nodes are not cordoned; empty: all of the nodes.
+	Pods []types.UID
 	// SkipNamespaces are namespaces whose pods stay.
 	SkipNamespaces []string
 	// Force, IgnoreDaemonSets and DeleteEmptyDirData are as for kubectl drain. Force is also for the pods of kinds that
@@ -83,9 +85,13 @@ type Drain struct {
 // New returns a Drain. It changes nothing.
 func New(o Options) *Drain {
 	o.Nodes = slices.Compact(slices.Sorted(slices.Values(o.Nodes)))
+	o.Pods = slices.Sorted(slices.Values(o.Pods))
 	o.Parallel, o.TTL = max(o.Parallel, 1), cmp.Or(o.TTL, DefaultTTL)
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(strings.Join(o.Nodes, ",")))
+	for _, uid := range o.Pods {
+		_, _ = hash.Write([]byte(uid))
+	}
 	return &Drain{
 		Options: o, name: fmt.Sprintf("drain-%08x", hash.Sum32()), relied: map[types.NamespacedName]time.Time{},
 	}
@@ -165,7 +171,7 @@ func (d *Drain) finish(ctx context.Context) error {
 		without = strconv.Itoa(d.unplaced)
 	}
 	summary := fmt.Sprintf("%s drained: %d pods went, %s of them without a place\n", d.describe(), d.moved, without)
-	if summary != d.summary { // Run may be called again and again, so that the nodes stay as they are
+	if summary != d.summary && len(d.Pods) == 0 { // Run may be called again and again, so that the nodes stay as they are
 		d.say("%s", summary)
 	}
 	d.summary = summary
@@ -231,6 +237,9 @@ func (d *Drain) Undo(ctx context.Context) error {
 // cordon cordons the nodes, or makes them schedulable again.
 func (d *Drain) cordon(ctx context.Context, cordoned bool) error {
 	done := map[bool]string{true: "cordoned", false: "uncordoned"}[cordoned]
+	if len(d.Pods) > 0 {
+		return nil
+	}
 	for _, name := range d.Nodes {
 		node, err := d.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) && !cordoned {
@@ -253,7 +262,7 @@ func (d *Drain) cordon(ctx context.Context, cordoned bool) error {
 // helper is what kubectl drain works with.
 func (d *Drain) helper(ctx context.Context) *kubectldrain.Helper {
 	skip := func(pod v1.Pod) kubectldrain.PodDeleteStatus {
-		if slices.Contains(d.SkipNamespaces, pod.Namespace) {
+		if slices.Contains(d.SkipNamespaces, pod.Namespace) || len(d.Pods) > 0 && !slices.Contains(d.Pods, pod.UID) {
 			return kubectldrain.MakePodDeleteStatusSkip()
 		}
 		return kubectldrain.MakePodDeleteStatusOkay()

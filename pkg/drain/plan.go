@@ -95,7 +95,7 @@ func (d *Drain) Plan(ctx context.Context) (*Plan, error) {
 		plan := &Plan{}
 		var err error
 		if plan.Answer, err = d.Server.PlanDrain(ctx, &reserver.DrainPlanRequest{
-			Nodes: d.Nodes, SkipNamespaces: d.SkipNamespaces, Drain: d.name,
+			Nodes: d.Nodes, Pods: d.Pods, SkipNamespaces: d.SkipNamespaces, Drain: d.name,
 		}); err != nil {
 			return nil, err
 		}

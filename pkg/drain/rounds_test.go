@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -204,4 +205,30 @@ func TestFlagsThatPodsNeed(t *testing.T) {
 	plan, err = r.Plan(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, plan.Go)
+}
+
+// One pod alone goes without its node being cordoned, and is a drain of its own.
+func TestOnlyPods(t *testing.T) {
+	one, other := podOf("Deployment", "web", "web-1", "u1"), podOf("Deployment", "web", "web-2", "u2")
+	r := newRounds(t, one, other)
+	whole := r.Name()
+	how := r.Options
+	how.Pods = []types.UID{types.UID(one.UID)}
+	r.Drain = New(how)
+	assert.NotEqual(t, whole, r.Name())
+	stays := planOf(other)
+	stays.Pods[0].Action = reserver.DrainStay
+	r.plans = []reserver.DrainPlanAnswer{planOf(one, other), stays}
+	require.NoError(t, r.Run(t.Context()))
+	assert.Equal(t, []string{"web-1"}, r.evicted)
+	node, err := r.cluster.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.False(t, node.Spec.Unschedulable)
+	node.Spec.Unschedulable = true // by somebody else
+	_, err = r.cluster.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, r.Undo(t.Context()))
+	node, err = r.cluster.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.True(t, node.Spec.Unschedulable)
 }

@@ -19,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
@@ -49,10 +50,11 @@ type Planner struct{ o Options }
 // New returns a Planner.
 func New(o Options) *Planner { return &Planner{o} }
 
-// Request says which nodes are to be drained together, in which namespaces the pods stay, and what the names of the
-// Reservations begin with that keep places for this drain already.
+// Request says which nodes are to be drained together; which pods go only, if any are named; in which namespaces the
+// pods stay; and what the names of the Reservations begin with that keep places for this drain already.
 type Request struct {
 	Nodes, SkipNamespaces []string
+	Pods                  []types.UID
 	Drain                 string
 }
 

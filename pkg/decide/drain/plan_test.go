@@ -176,6 +176,21 @@ func TestWhichPodsGo(t *testing.T) {
 	}
 }
 
+// Pods that are not asked for stay, and no place is sought for them.
+func TestOnlyPods(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	w.bind("web-1", "a", "3", nil)
+	w.bind("web-2", "a", "1", nil)
+	w.bind("other", "b", "1", nil)
+	require.Empty(t, w.plan(drain.Request{Nodes: []string{"a"}}).Pods[1].To, "or the test shows nothing")
+	plan := w.plan(drain.Request{Nodes: []string{"a"}, Pods: []types.UID{"uid-web-2"}})
+	require.Len(t, plan.Pods, 2)
+	assert.Equal(t, []any{reserver.DrainStay, "", "it is not asked for"}, []any{
+		plan.Pods[0].Action, plan.Pods[0].To, plan.Pods[0].Why,
+	})
+	assert.Equal(t, "b", plan.Pods[1].To, plan.Pods[1].Why)
+}
+
 func TestWherePodsGo(t *testing.T) {
 	apart := func(pod *v1.Pod) {
 		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{

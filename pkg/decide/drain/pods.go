@@ -97,6 +97,8 @@ func actionOf(pod *v1.Pod, q *Request) (action reserver.DrainAction, why string)
 		return reserver.DrainStay, "it is a static pod"
 	case owner != nil && owner.Kind == "DaemonSet":
 		return reserver.DrainStay, "it is of a DaemonSet"
+	case len(q.Pods) > 0 && !slices.Contains(q.Pods, pod.UID):
+		return reserver.DrainStay, "it is not asked for"
 	case slices.Contains(q.SkipNamespaces, pod.Namespace):
 		return reserver.DrainStay, "its namespace is skipped"
 	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -26,6 +27,7 @@ const maxDrained = 500
 // drainRequest is the body of POST /v1/drain/plan: a reserver.DrainPlanRequest.
 type drainRequest struct {
 	Nodes, SkipNamespaces few[string]
+	Pods                  few[types.UID]
 	Drain                 string
 }
 
@@ -48,7 +50,7 @@ func (a *API) planDrain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	choose, err := a.o.Drains.Plan(r.Context(), &drain.Request{
-		Nodes: req.Nodes, SkipNamespaces: req.SkipNamespaces, Drain: req.Drain,
+		Nodes: req.Nodes, Pods: req.Pods, SkipNamespaces: req.SkipNamespaces, Drain: req.Drain,
 	})
 	switch {
 	case errors.Is(err, drain.ErrUnknownNode):

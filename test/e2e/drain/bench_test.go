@@ -37,8 +37,11 @@ const (
 
 // shared is the control plane of the tests with workloads, and plain that of those without.
 var (
-	shared = controlplane.Shared{Options: controlplane.Options{Workloads: true}, Prepare: crd.Prepare}
-	plain  = controlplane.Shared{Prepare: crd.Prepare}
+	shared = controlplane.Shared{Options: controlplane.Options{
+		Workloads: true, FeatureGates: map[string]bool{"EvictionRequestAPI": true},
+		APIServerArgs: []string{"--runtime-config=lifecycle.k8s.io/v1alpha1=true"},
+	}, Prepare: crd.Prepare}
+	plain = controlplane.Shared{Prepare: crd.Prepare}
 )
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared, &plain)) }
