@@ -25,12 +25,13 @@ import (
 // Sources: kubernetes pkg/apis/core/v1 SetDefaults_ResourceList and SetDefaults_Pod, and
 // pkg/api/pod.DefaultPodLevelResources, which pkg/registry/core/pod calls for pods that are created or resized.
 func asStored(pod *v1.Pod) *v1.Pod {
-	if !lacksDefaults(&pod.Spec) {
+	lacks := filler{}
+	if lacks.fill(pod); !lacks.found { // nearly no pod lacks any, so this look takes no memory
 		return pod
 	}
 	stored := *pod
-	stored.Spec = *pod.Spec.DeepCopy()
-	setDefaults(&stored)
+	stored.Spec = *pod.Spec.DeepCopy() // no cache may share the lists
+	(&filler{write: true}).fill(&stored)
 	return &stored
 }
 
@@ -50,94 +51,46 @@ func ExceedsWhole(pod *v1.Pod) bool {
 	return false
 }
 
-// lacksDefaults reports whether setDefaults changes what counts. Nearly no pod lacks any, so it takes no memory.
-func lacksDefaults(spec *v1.PodSpec) bool {
-	return containersLackDefaults(spec.Containers) || containersLackDefaults(spec.InitContainers) ||
-		isFractional(spec.Overhead) || (spec.Resources != nil && lacksPodLevelDefaults(spec, spec.Resources))
-}
+// filler fills in what a pod lacks, in place, or, unless it is to write, only finds that there is something.
+type filler struct{ write, found bool }
 
-func containersLackDefaults(containers []v1.Container) bool {
-	for i := range containers {
-		if r := &containers[i].Resources; isFractional(r.Requests) || lacks(r.Requests, r.Limits, isAny) {
-			return true
-		}
-	}
-	return false
-}
-
-func lacksPodLevelDefaults(spec *v1.PodSpec, own *v1.ResourceRequirements) bool {
-	if len(own.Requests) == 0 && len(own.Limits) == 0 {
-		return false
-	}
-	if isFractional(own.Requests) || lacks(own.Requests, own.Limits, resourcehelper.IsSupportedPodLevelResource) {
-		return true
+func (f *filler) fill(pod *v1.Pod) {
+	spec := &pod.Spec
+	f.roundUp(spec.Overhead)
+	own := spec.Resources
+	if own != nil && len(own.Requests)+len(own.Limits) == 0 {
+		own = nil
 	}
 	for _, containers := range [...][]v1.Container{spec.Containers, spec.InitContainers} {
 		for i := range containers {
 			r := &containers[i].Resources
-			if lacks(own.Requests, r.Requests, isOvercommitted) || lacks(own.Requests, r.Limits, isHugePages) {
-				return true
+			f.roundUp(r.Requests)
+			f.roundUp(r.Limits)
+			f.add(&r.Requests, r.Limits, isAny)
+			if own != nil && !f.write { // what they sum up to has the same names
+				f.add(&own.Requests, r.Requests, isOvercommitted)
+				f.add(&own.Requests, r.Limits, isHugePages)
 			}
 		}
 	}
-	return false
-}
-
-// lacks reports whether withDefaults would add to list.
-func lacks(list, defaults v1.ResourceList, wanted func(v1.ResourceName) bool) bool {
-	for name := range defaults {
-		if _, given := list[name]; !given && wanted(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// isFractional reports whether roundUp would change list.
-func isFractional(list v1.ResourceList) bool {
-	for _, q := range list {
-		if !q.RoundUp(resource.Milli) {
-			return true
-		}
-	}
-	return false
-}
-
-// setDefaults changes the lists of a pod in place: no cache may share them.
-func setDefaults(pod *v1.Pod) {
-	spec := &pod.Spec
-	roundUp(spec.Overhead)
-	setContainerDefaults(spec.Containers)
-	setContainerDefaults(spec.InitContainers)
-	if spec.Resources != nil {
-		roundUp(spec.Resources.Requests)
-		roundUp(spec.Resources.Limits)
-		setPodLevelDefaults(pod, spec.Resources)
+	if own != nil {
+		f.podLevel(pod, own)
 	}
 }
 
-func setContainerDefaults(containers []v1.Container) {
-	for i := range containers {
-		r := &containers[i].Resources
-		roundUp(r.Requests)
-		roundUp(r.Limits)
-		r.Requests = withDefaults(r.Requests, r.Limits, isAny)
-	}
-}
-
-func setPodLevelDefaults(pod *v1.Pod, own *v1.ResourceRequirements) {
-	if len(own.Requests) == 0 && len(own.Limits) == 0 {
-		return
-	}
-	none := resourcehelper.PodResourcesOptions{}
-	own.Limits = withDefaults(own.Limits, resourcehelper.AggregateContainerLimits(pod, none),
-		func(name v1.ResourceName) bool {
+func (f *filler) podLevel(pod *v1.Pod, own *v1.ResourceRequirements) {
+	f.roundUp(own.Requests)
+	f.roundUp(own.Limits)
+	if f.write {
+		none := resourcehelper.PodResourcesOptions{}
+		f.add(&own.Limits, resourcehelper.AggregateContainerLimits(pod, none), func(name v1.ResourceName) bool {
 			_, requested := own.Requests[name]
 			return isHugePages(name) && !requested
 		})
-	// Hugepages are not overcommitted: their requests follow the limits alone.
-	own.Requests = withDefaults(own.Requests, resourcehelper.AggregateContainerRequests(pod, none), isOvercommitted)
-	own.Requests = withDefaults(own.Requests, own.Limits, resourcehelper.IsSupportedPodLevelResource)
+		// Hugepages are not overcommitted: their requests follow the limits alone.
+		f.add(&own.Requests, resourcehelper.AggregateContainerRequests(pod, none), isOvercommitted)
+	}
+	f.add(&own.Requests, own.Limits, resourcehelper.IsSupportedPodLevelResource)
 }
 
 func isAny(v1.ResourceName) bool { return true }
@@ -151,25 +104,31 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// withDefaults adds to list what it lacks of the defaults that are wanted.
-func withDefaults(list, defaults v1.ResourceList, wanted func(v1.ResourceName) bool) v1.ResourceList {
+// add adds to a list what it lacks of the defaults that are wanted.
+func (f *filler) add(list *v1.ResourceList, defaults v1.ResourceList, wanted func(v1.ResourceName) bool) {
 	for name, q := range defaults {
-		if _, given := list[name]; given || !wanted(name) {
+		if _, given := (*list)[name]; given || !wanted(name) {
 			continue
 		}
-		if list == nil {
-			list = v1.ResourceList{}
+		f.found = true
+		if !f.write {
+			return
 		}
-		list[name] = q.DeepCopy()
+		if *list == nil {
+			*list = v1.ResourceList{}
+		}
+		(*list)[name] = q.DeepCopy()
 	}
-	return list
 }
 
-func roundUp(list v1.ResourceList) {
+func (f *filler) roundUp(list v1.ResourceList) {
 	for name, q := range list {
 		if q.RoundUp(resource.Milli) {
 			continue // it needed no rounding
 		}
-		list[name] = q
+		f.found = true
+		if f.write {
+			list[name] = q
+		}
 	}
 }

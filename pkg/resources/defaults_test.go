@@ -82,7 +82,7 @@ func TestPodsCountAsStored(t *testing.T) {
 
 			stored := asStored(tt.pod)
 			again := stored.DeepCopy()
-			setDefaults(again)
+			(&filler{write: true}).fill(again)
 			assert.Equal(t, stored, again, "a second time changes nothing")
 			assert.Same(t, stored, asStored(stored))
 		})
