@@ -24,7 +24,9 @@ func TestAnEventIsNoWalkOverAllClaims(t *testing.T) {
 	c.claims.set(other)
 	c.claims.byKey[keyOf(other)] = nil // who looks at it panics
 	pod := ledger.PodRef{Namespace: "default", Name: "p", UID: "uid-p"}
-	require.NotPanics(t, func() { c.note(&ledger.Event{Type: ledger.AllocationResized, Pod: pod}) })
+	require.NotPanics(t, func() {
+		c.note(&ledger.Event{Type: ledger.AllocationResized, Pod: pod, EventDetails: &ledger.EventDetails{}})
+	})
 	assert.Len(t, c.claims.keys(pod.UID), 2, "the status of both names the pod")
 	assert.Len(t, c.claims.recorded(pod), 1)
 }

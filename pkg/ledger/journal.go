@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -77,7 +76,8 @@ type Event struct {
 	Priority  int32
 	Request   *resources.Request
 	Deadline  time.Time // zero unless the slot expires
-	EventDetails
+	// EventDetails is never nil. It must not be changed: nearly all events of pods share one without any.
+	*EventDetails
 }
 
 // EventDetails is the part of an Event that only nodes, the slots of reservations, what uses
@@ -111,33 +111,17 @@ type EventDetails struct {
 
 // journal keeps the last changes in a ring: the change that made revision r is at index r modulo the ring's size.
 type journal struct {
-	ring  []change
+	ring  []Event
 	first uint64 // the revision the ledger started at; no event made it
 	wakes []chan struct{}
 }
 
-// change is an Event as the journal keeps it. One is written for every step of every pod, so it is small.
-type change struct {
-	kind      EventType
-	node      string
-	pod       PodRef
-	scheduler string
-	request   *resources.Request
-	deadline  int64 // Unix nanoseconds, or never
-	details   *EventDetails
-	priority  int32
-	state     State
-}
-
-func newJournal(size int, first uint64) journal {
-	return journal{ring: make([]change, size), first: first}
-}
-
-// next raises the revision, wakes the subscribers and returns where the change has to be written.
-func (l *account) next() *change {
+// write raises the revision, keeps the change that made it, and wakes the subscribers.
+func (l *account) write(e Event) {
 	l.revision++
+	e.Revision = l.revision
+	l.journal.ring[l.revision%uint64(len(l.journal.ring))] = e
 	l.wake()
-	return &l.journal.ring[l.revision%uint64(len(l.journal.ring))]
 }
 
 // wake wakes the subscribers.
@@ -154,10 +138,16 @@ func (l *account) wake() {
 // use the slot, or the one that ended it.
 func (l *account) record(kind EventType, e *entry, pod PodRef) { l.recordMove(kind, e, pod, "") }
 
+// noDetails are those of most events, and onceInMemory of a slot in memory for which there is nothing else to say.
+var noDetails, onceInMemory = &EventDetails{}, &EventDetails{Policy: Once}
+
 func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) {
-	var details *EventDetails
+	details := noDetails
+	if e.inMemory() {
+		details = onceInMemory
+	}
 	if e.slot != nil || e.within != nil || e.devices != nil || e.movable || from != "" {
-		details = &EventDetails{MovedFrom: from, Given: e.given(), Movable: e.movable}
+		details = &EventDetails{MovedFrom: from, Given: e.given(), Movable: e.movable, Policy: details.Policy}
 		if e.isAllocation() {
 			details.Slot = e.within.ref()
 		} else {
@@ -168,31 +158,15 @@ func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) 
 			details.AvailableAt = e.slot.availableAt
 		}
 	}
-	*l.next() = change{
-		kind: kind, node: l.names[e.node], pod: pod, scheduler: e.scheduler, request: e.request,
-		deadline: e.deadline, priority: e.priority, state: e.state, details: details,
-	}
+	l.write(Event{
+		Type: kind, Node: l.names[e.node], Pod: pod, State: e.state, Scheduler: e.scheduler, Priority: e.priority,
+		Request: e.request, Deadline: moment(e.deadline), EventDetails: details,
+	})
 }
 
 // recordNode records a change of a node.
 func (l *account) recordNode(kind EventType, name string, details *EventDetails) {
-	*l.next() = change{kind: kind, node: name, deadline: never, details: details}
-}
-
-// event returns the change that made a revision as readers see it.
-func (j *journal) event(revision uint64) Event {
-	c := &j.ring[revision%uint64(len(j.ring))]
-	e := Event{
-		Revision: revision, Type: c.kind, Node: c.node, Pod: c.pod, State: c.state,
-		Scheduler: c.scheduler, Priority: c.priority, Request: c.request, Deadline: moment(c.deadline),
-	}
-	if c.details != nil {
-		e.EventDetails = *c.details
-	}
-	if c.kind.OfSlot() {
-		e.Policy = cmp.Or(e.Policy, Once) // of a slot in memory
-	}
-	return e
+	l.write(Event{Type: kind, Node: name, EventDetails: details})
 }
 
 // EventsSince appends to dst up to limit changes that came after revision and returns them in order. ok is false where
@@ -206,7 +180,7 @@ func (l Reader) EventsSince(dst []Event, revision uint64, limit int) (events []E
 		return dst, false
 	}
 	for r := revision + 1; r <= l.revision && limit > 0; r++ {
-		dst = append(dst, l.journal.event(r))
+		dst = append(dst, l.journal.ring[r%size])
 		limit--
 	}
 	return dst, true

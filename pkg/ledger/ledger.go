@@ -98,7 +98,7 @@ func New(o Options) *Ledger {
 	return &Ledger{Observer{Reader{&account{
 		table:     resources.NewTable(o.IgnoredResources...),
 		revision:  o.FirstRevision,
-		journal:   newJournal(o.JournalSize, o.FirstRevision),
+		journal:   journal{ring: make([]Event, o.JournalSize), first: o.FirstRevision},
 		nodeIndex: map[string]int32{},
 		stride:    8,
 
