@@ -203,9 +203,9 @@ func (l *account) tryBound(p *Placement) (step, *Rejection) {
 	own := l.find(p.Pod)
 	switch {
 	case own == nil:
-		return l.makeSlot(&spec, p, nil)
+		return l.makeSlot(&spec, p)
 	case l.names[own.node] != p.Node && own.movable:
-		return l.replaceSlot(own, &spec, p, nil)
+		return l.replaceSlot(own, &spec, p)
 	case l.names[own.node] != p.Node:
 		return step{}, l.rejectElsewhere(p, own)
 	}
@@ -272,7 +272,7 @@ func (l *account) tryNodes(steps []step, c *Choice, placed int, usable map[int32
 			if (suits != nil && !suits(h)) || (v.Reason != Fits && !v.Reason.OfLimit()) {
 				break // nor would another one of the same
 			}
-			s, rejection := l.tryMemory(spec, &p, nil)
+			s, rejection := l.tryMemory(spec, &p)
 			if rejection != nil {
 				return steps, placed, rejection
 			}

@@ -33,32 +33,31 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 
 // tryPlan decides a plan and makes its slots, without events. Nothing is left of a plan that is refused.
 func (l *account) tryPlan(steps []step, plan *Plan) ([]step, Result) {
-	steps, result := l.trySlots(steps, plan.Slots, nil)
-	lacksDevices := func(r Rejection) bool { return r.Reason == InsufficientDevices }
-	if plan.Mode != Partial && slices.ContainsFunc(result.Rejections, lacksDevices) {
-		steps, result = l.tryShared(steps, plan.Slots, result)
-	}
+	steps, result := l.trySlots(steps, plan.Slots)
 	if len(result.Rejections) > 0 && plan.Mode != Partial {
 		l.undoAll(steps)
 		steps, result.Granted, result.Existing, result.Held = nil, 0, nil, nil
+		lacksDevices := func(r Rejection) bool { return r.Reason == InsufficientDevices }
+		if slices.ContainsFunc(result.Rejections, lacksDevices) {
+			if again, better := l.trySlots(nil, l.shareOut(plan.Slots)); len(better.Rejections) == 0 && better.Granted > 0 {
+				steps, result = again, better
+			} else {
+				l.undoAll(again)
+			}
+		}
 	}
 	result.Revision = l.revision
 	return steps, result
 }
 
-// trySlots makes slots, without events. shares are the devices that are meant for
-// them, or nil. It appends what it did to steps.
-func (l *account) trySlots(steps []step, slots []Slot, shares [][]GivenDevices) ([]step, Result) {
+// trySlots makes slots, without events. It appends what it did to steps.
+func (l *account) trySlots(steps []step, slots []Slot) ([]step, Result) {
 	var result Result
 	if len(slots) > cap(steps) {
 		steps = make([]step, 0, len(slots))
 	}
 	for k := range slots {
-		var share []GivenDevices
-		if shares != nil {
-			share = shares[k]
-		}
-		s, existing, rejection := l.trySlot(&slots[k], share)
+		s, existing, rejection := l.trySlot(&slots[k])
 		switch {
 		case rejection != nil:
 			result.Rejections = append(result.Rejections, *rejection)
@@ -82,24 +81,6 @@ func (l *account) trySlots(steps []step, slots []Slot, shares [][]GivenDevices) 
 	return steps, result
 }
 
-// tryShared tries slots once more where they lack devices. It returns the same result, and no
-// steps, where that does not help.
-func (l *account) tryShared(steps []step, slots []Slot, result Result) ([]step, Result) {
-	l.undoAll(steps)
-	asks := make([]deviceAsk, len(slots))
-	for k := range slots {
-		asks[k] = deviceAsk{slots[k].Node, l.wantsShare(&slots[k])}
-	}
-	if shares := l.shareOut(asks); shares != nil {
-		again, better := l.trySlots(nil, slots, shares)
-		if len(better.Rejections) == 0 {
-			return again, better
-		}
-		l.undoAll(again)
-	}
-	return nil, result
-}
-
 // step is one slot of a plan that was made, or renewed, and can still be undone.
 type step struct {
 	slot       *entry
@@ -115,10 +96,10 @@ type step struct {
 
 // trySlot makes one slot, without events, or finds the one that is there
 // already. A step without a slot means that the pod needs none.
-func (l *account) trySlot(spec *Slot, share []GivenDevices) (s step, existing *entry, rejection *Rejection) {
+func (l *account) trySlot(spec *Slot) (s step, existing *entry, rejection *Rejection) {
 	p := spec.Placement()
 	if spec.InMemory() {
-		s, rejection = l.tryMemory(spec, &p, share)
+		s, rejection = l.tryMemory(spec, &p)
 		return s, nil, rejection
 	}
 	if existing, rejection = l.findSlot(spec, &p); existing != nil || rejection != nil {
@@ -132,7 +113,7 @@ func (l *account) trySlot(spec *Slot, share []GivenDevices) (s step, existing *e
 	if v.Reason != Fits {
 		return step{}, nil, l.rejectSlot(spec, &p, v, nil)
 	}
-	return step{slot: l.addSlot(spec, i, nil, l.takeShare(i, spec.Devices, share, nil)), fresh: true}, nil, nil
+	return step{slot: l.addSlot(spec, i, nil, l.allotSlot(i, spec, nil)), fresh: true}, nil, nil
 }
 
 // Placement returns what the slot asks for, as its pod would.
@@ -201,7 +182,7 @@ func (l *account) keepsFor(h *entry, spec *Slot) bool {
 }
 
 // tryMemory makes or renews a slot in memory. For a pod that has an allocation there is nothing to keep.
-func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (step, *Rejection) {
+func (l *account) tryMemory(spec *Slot, p *Placement) (step, *Rejection) {
 	own := l.find(spec.Pod)
 	kept := own
 	if own == nil {
@@ -209,7 +190,7 @@ func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (ste
 	}
 	switch {
 	case kept != nil && l.names[kept.node] != spec.Node && kept.movable:
-		return l.replaceSlot(kept, spec, p, share)
+		return l.replaceSlot(kept, spec, p)
 	case kept != nil && l.names[kept.node] != spec.Node:
 		return step{}, l.rejectElsewhere(p, kept)
 	case own != nil && own.isAllocation():
@@ -219,18 +200,18 @@ func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (ste
 	case own != nil:
 		return l.renew(own, spec, p)
 	}
-	return l.makeSlot(spec, p, share)
+	return l.makeSlot(spec, p)
 }
 
 // replaceSlot makes a slot in memory for a pod in place of its movable one on another node.
-func (l *account) replaceSlot(from *entry, spec *Slot, p *Placement, share []GivenDevices) (step, *Rejection) {
+func (l *account) replaceSlot(from *entry, spec *Slot, p *Placement) (step, *Rejection) {
 	if at := from.named(p); at != p {
 		own := *spec
 		own.Pod = at.Pod
 		spec, p = &own, at
 	}
 	l.setAside(from)
-	s, rejection := l.makeSlot(spec, p, share)
+	s, rejection := l.makeSlot(spec, p)
 	if rejection != nil {
 		l.putBack(from)
 		rejection.AllocatedOn = l.names[from.node]
@@ -241,7 +222,7 @@ func (l *account) replaceSlot(from *entry, spec *Slot, p *Placement, share []Giv
 }
 
 // makeSlot makes a slot in memory for a pod that has none.
-func (l *account) makeSlot(spec *Slot, p *Placement, share []GivenDevices) (step, *Rejection) {
+func (l *account) makeSlot(spec *Slot, p *Placement) (step, *Rejection) {
 	i, within, rejection := l.admit(p)
 	if rejection == nil && !spec.binds {
 		m := l.limiterOf(p, p.Caller)
@@ -252,7 +233,7 @@ func (l *account) makeSlot(spec *Slot, p *Placement, share []GivenDevices) (step
 	if rejection != nil {
 		return step{}, rejection
 	}
-	return step{slot: l.addSlot(spec, i, within, l.takeShare(i, spec.Devices, share, within)), fresh: true}, nil
+	return step{slot: l.addSlot(spec, i, within, l.allotSlot(i, spec, within)), fresh: true}, nil
 }
 
 func (l *account) rejectElsewhere(p *Placement, other *entry) *Rejection {

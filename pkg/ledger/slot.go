@@ -75,7 +75,8 @@ type Slot struct {
 	// It is only for readers.
 	AvailableAt time.Time
 
-	binds bool // its pod is being bound: it keeps nothing for later
+	binds bool           // its pod is being bound: it keeps nothing for later
+	share []GivenDevices // the devices that are meant for it, or nil
 }
 
 // InMemory reports whether nothing but the ledger knows of the slot.
