@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 
@@ -33,19 +34,21 @@ var useLimits = [numBudgets]Reason{OfNamespace: QuotaExceeded, OfCaller: CallerL
 
 // budget is the account of all that belongs to one namespace, or one caller.
 type budget struct {
-	limits     *Limits
-	own        bool // limits are not those of the rest
 	used, kept []total
 	slots      int64
-	entries    int
+	entries    int64 // slots included
 }
 
-// budgets are all of one kind. There are none where nothing is limited, so that nobody pays for them: rest has limits
-// for names without limits of their own, and their budgets come and go with what they count.
+// budgets are all of one kind. Whoever has something has a budget, limited or not.
 type budgets struct {
 	byName map[string]*budget
-	rest   *budget // nil, or one that stays empty
+	limits map[string]*Limits // those of the name "" are for all that have none of their own
 }
+
+func newBudgets() budgets { return budgets{byName: map[string]*budget{}, limits: map[string]*Limits{}} }
+
+// empty is the budget of a name that has nothing yet.
+var empty = &budget{}
 
 // total is a sum of amounts that is never rounded, so that all of it can be taken back. It is not below 0.
 type total struct {
@@ -87,8 +90,10 @@ func addTo(totals []total, req *resources.Request, sign int64) []total {
 
 // count adds (sign 1) or takes back (sign -1) what an entry counts for.
 func (b *budget) count(e *entry, sign int64) {
+	b.entries += sign
 	b.used = addTo(b.used, e.counts, sign)
 	if !e.isAllocation() {
+		b.slots += sign
 		b.kept = addTo(b.kept, e.counts, sign)
 	}
 }
@@ -109,62 +114,46 @@ func (e *entry) budgetName(kind BudgetKind) string {
 	return e.caller
 }
 
-// limited reports whether there is any budget of a kind.
-func (b *budgets) limited() bool { return b.rest != nil || len(b.byName) > 0 }
-
-// of returns the budget of a name, nil if it is not limited. For a name that has nothing yet it may be the budget of
-// the rest, in which nothing counts.
-func (b *budgets) of(name string) *budget {
+// limitsOf returns the limits of a name, nil if it is not limited.
+func (b *budgets) limitsOf(name string) *Limits {
 	if name == "" {
 		return nil // it is not known whose it is
 	}
-	if own := b.byName[name]; own != nil {
-		return own
-	}
-	return b.rest
+	return cmp.Or(b.limits[name], b.limits[""])
 }
+
+// of returns the budget of a name, which may be empty.
+func (b *budgets) of(name string) *budget { return cmp.Or(b.byName[name], empty) }
 
 // charge counts an entry that is being put on the account in its budgets.
 func (l *account) charge(e *entry) {
 	for kind := range numBudgets {
-		if l.budgets[kind].limited() {
-			l.chargeOne(e, kind)
+		name := e.budgetName(kind)
+		if name == "" {
+			continue
 		}
+		b := l.budgets[kind].byName[name]
+		if b == nil {
+			b = &budget{}
+			l.budgets[kind].byName[name] = b
+		}
+		b.count(e, 1)
+		e.budgets[kind] = b
 	}
-}
-
-func (l *account) chargeOne(e *entry, kind BudgetKind) {
-	all, name := &l.budgets[kind], e.budgetName(kind)
-	b := all.of(name)
-	if b == nil {
-		return
-	}
-	if b == all.rest {
-		b = &budget{limits: b.limits}
-		all.byName[name] = b
-	}
-	b.entries++
-	if !e.isAllocation() {
-		b.slots++
-	}
-	b.count(e, 1)
-	e.budgets[kind] = b
 }
 
 // discharge takes an entry off its budgets.
 func (l *account) discharge(e *entry) {
-	for kind, b := range e.budgets {
-		if b == nil {
-			continue
+	e.tally(-1)
+	clear(e.budgets[:])
+}
+
+// dropBudgets forgets the budgets that an entry counted in where nothing else does.
+func (l *account) dropBudgets(e *entry) {
+	for kind := range numBudgets {
+		if name := e.budgetName(kind); l.budgets[kind].of(name).entries == 0 {
+			delete(l.budgets[kind].byName, name)
 		}
-		b.count(e, -1)
-		if !e.isAllocation() {
-			b.slots--
-		}
-		if b.entries--; b.entries == 0 && !b.own {
-			delete(l.budgets[kind].byName, e.budgetName(BudgetKind(kind)))
-		}
-		e.budgets[kind] = nil
 	}
 }
 
@@ -183,56 +172,11 @@ func (e *entry) tally(sign int64) {
 func (l Observer) SetLimits(kind BudgetKind, changes map[string]*Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	anew := false
 	for name, limits := range changes {
-		anew = l.budgets[kind].set(name, limits) || anew
-	}
-	if anew {
-		l.recountBudgets(kind)
-	}
-	for _, b := range l.budgets[kind].byName {
-		if !b.own {
-			b.limits = l.budgets[kind].rest.limits
-		}
-	}
-}
-
-// set sets the limits of one name, and reports whether all budgets have to be counted anew.
-func (b *budgets) set(name string, limits *Limits) (anew bool) {
-	one := b.byName[name]
-	switch {
-	case name == "":
-		anew = (b.rest == nil) != (limits == nil)
-		if b.rest = nil; limits != nil {
-			b.rest = &budget{limits: limits}
-		}
-	case limits == nil && one != nil:
-		one.own, anew = false, true
-	case limits != nil && one != nil:
-		one.limits, one.own = limits, true
-	case limits != nil:
-		b.byName[name], anew = &budget{limits: limits, own: true}, true
-	}
-	return anew
-}
-
-// recountBudgets makes all budgets of a kind anew.
-func (l *account) recountBudgets(kind BudgetKind) {
-	all := &l.budgets[kind]
-	for name, b := range all.byName {
-		if b.own {
-			all.byName[name] = &budget{limits: b.limits, own: true}
+		if limits == nil {
+			delete(l.budgets[kind].limits, name)
 		} else {
-			delete(all.byName, name)
-		}
-	}
-	for _, n := range l.nodes {
-		if n == nil {
-			continue
-		}
-		for e := n.first; e != nil; e = e.next {
-			e.budgets[kind] = nil
-			l.chargeOne(e, kind)
+			l.budgets[kind].limits[name] = limits
 		}
 	}
 }

@@ -30,7 +30,7 @@ type entry struct {
 	// counts is what it adds to its node's use: a slot counts for what it keeps beyond
 	// what its users ask for, so that both add up to the larger of the two.
 	counts   *resources.Request
-	budgets  [numBudgets]*budget // those it counts in; nil for each that is not limited
+	budgets  [numBudgets]*budget // those it counts in; nil where it is not known whose it is
 	within   *entry              // the slot of a reservation that it uses
 	slot     *slot               // of reservations
 	devices  *deviceGrant
@@ -277,6 +277,7 @@ func (l *account) forget(e *entry) {
 		l.leaveReservation(e)
 	}
 	l.unschedule(e)
+	l.dropBudgets(e)
 }
 
 // recycle lets an allocation, or a slot in memory, that was dropped be used for another one.

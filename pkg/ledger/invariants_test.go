@@ -56,18 +56,14 @@ func (l *account) checkBudgets() error {
 		for _, n := range l.nodes {
 			for e := n.begin(); e != nil; e = e.next {
 				name := e.budgetName(kind)
-				if b := all.of(name); b != e.budgets[kind] || (b != nil && b == all.rest) {
+				if e.budgets[kind] != all.byName[name] || (name != "") != (e.budgets[kind] != nil) {
 					return fmt.Errorf("%s%s does not count in the budget of %s", e.ref(), e.pod, name)
 				}
 				if again[name] == nil {
 					again[name] = &budget{}
 				}
 				sum := again[name]
-				sum.entries++
 				sum.count(e, 1)
-				if !e.isAllocation() {
-					sum.slots++
-				}
 			}
 		}
 		for name, b := range all.byName {
@@ -75,7 +71,7 @@ func (l *account) checkBudgets() error {
 			if sum == nil {
 				sum = &budget{}
 			}
-			if b.limits == nil || b.entries != sum.entries || b.slots != sum.slots || (b.entries == 0 && !b.own) {
+			if b.entries != sum.entries || b.slots != sum.slots || b.entries == 0 {
 				return fmt.Errorf("the budget of %s has %d entries and %d slots, counted as %d and %d", name, sum.entries,
 					sum.slots, b.entries, b.slots)
 			}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -9,6 +10,7 @@ import (
 
 // limiter says how much the budgets leave for a decision. The zero value limits nothing.
 type limiter struct {
+	limits  [numBudgets]*Limits // nil: none
 	budgets [numBudgets]*budget
 	// whole is the verdict on all that is asked for. Where all may be granted, any part of it may be.
 	whole Verdict
@@ -18,8 +20,8 @@ type limiter struct {
 func (l *account) limiterOf(p *Placement, caller string) (m limiter) {
 	names := [numBudgets]string{OfNamespace: p.namespace(), OfCaller: caller}
 	for kind := range l.budgets {
-		if all := &l.budgets[kind]; all.limited() {
-			m.budgets[kind] = all.of(names[kind])
+		if all := &l.budgets[kind]; len(all.limits) > 0 {
+			m.limits[kind], m.budgets[kind] = all.limitsOf(names[kind]), all.of(names[kind])
 		}
 	}
 	m.whole = m.use(p.Request, nil, nil)
@@ -32,11 +34,12 @@ func (p *Placement) namespace() string { return cmp.Or(p.slotNamespace, p.Pod.Na
 // use says whether a request may be granted: by use of slot h, or, where h is nil, without a slot. place is what
 // the pod has already, off the account: that much was granted before.
 func (m *limiter) use(req *resources.Request, h, place *entry) Verdict {
-	for kind, b := range m.budgets {
-		if b == nil {
+	for kind, limits := range m.limits {
+		if limits == nil {
 			continue
 		}
-		if col, over := b.exceeds(b.limits.Use, b.used, BudgetKind(kind), req, h, place); over {
+		b := m.budgets[kind]
+		if col, over := b.exceeds(limits.Use, b.used, BudgetKind(kind), req, h, place); over {
 			return Verdict{Reason: useLimits[kind], Column: col}
 		}
 	}
@@ -53,14 +56,14 @@ func (m *limiter) within(req *resources.Request, h *entry) Verdict {
 
 // keep says whether the namespace may keep a slot of what use grants.
 func (m *limiter) keep(req *resources.Request, h, place *entry) Verdict {
-	b := m.budgets[OfNamespace]
-	if b == nil {
+	limits, b := m.limits[OfNamespace], m.budgets[OfNamespace]
+	if limits == nil {
 		return Verdict{Reason: Fits}
 	}
-	if col, over := b.exceeds(b.limits.Keep, b.kept, OfNamespace, req, h, place); over {
+	if col, over := b.exceeds(limits.Keep, b.kept, OfNamespace, req, h, place); over {
 		return Verdict{Reason: ReservedLimit, Column: col}
 	}
-	if place == nil && b.limits.Slots != nil && b.slots >= *b.limits.Slots {
+	if place == nil && limits.Slots != nil && b.slots >= *limits.Slots {
 		return Verdict{Reason: SlotLimit}
 	}
 	return Verdict{Reason: Fits}
@@ -88,7 +91,7 @@ func (b *budget) exceeds(
 func (l Reader) Limited() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.budgets[OfNamespace].limited() || l.budgets[OfCaller].limited()
+	return len(l.budgets[OfNamespace].limits)+len(l.budgets[OfCaller].limits) > 0
 }
 
 // OverLimit returns why a pod that has nothing yet could be bound nowhere but with a slot, whatever is free: it
@@ -126,10 +129,9 @@ func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
 		if v.Reason == Fits {
 			v = m.keep(together.Request, nil, nil)
 		}
-		if b := m.budgets[OfNamespace]; v.Reason == Fits && b != nil {
-			if most := b.limits.Slots; most != nil && b.slots+count >= *most {
-				v = Verdict{Reason: SlotLimit}
-			}
+		if limits := m.limits[OfNamespace]; v.Reason == Fits && limits != nil && limits.Slots != nil &&
+			m.budgets[OfNamespace].slots+count >= *limits.Slots {
+			v = Verdict{Reason: SlotLimit}
 		}
 		if v.Reason != Fits {
 			r := l.rejectSlot(s, &p, v, nil)
@@ -148,17 +150,18 @@ func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
 // explainLimit records in a rejection how far a budget is used up.
 func (l *account) explainLimit(r *Rejection, p *Placement, v Verdict, caller string) {
 	m := l.limiterOf(p, caller)
-	b := m.budgets[OfNamespace]
+	kind := OfNamespace
 	if r.LimitOf = p.namespace(); v.Reason == CallerLimit {
-		r.LimitOf, b = caller, m.budgets[OfCaller]
+		r.LimitOf, kind = caller, OfCaller
 	}
-	limits, used := b.limits.Use, b.used
+	b, of := m.budgets[kind], m.limits[kind]
+	limits, used := of.Use, b.used
 	switch v.Reason {
 	case SlotLimit:
-		r.Resource, r.Requested, r.Limit, r.Free = "slots", 1, *b.limits.Slots, *b.limits.Slots-b.slots
+		r.Resource, r.Requested, r.Limit, r.Free = "slots", 1, *of.Slots, *of.Slots-b.slots
 		return
 	case ReservedLimit:
-		limits, used = b.limits.Keep, b.kept
+		limits, used = of.Keep, b.kept
 	}
 	r.Resource, r.Requested = string(l.table.Name(v.Column)), p.Request.Value(v.Column)
 	for _, limit := range limits {
@@ -168,7 +171,7 @@ func (l *account) explainLimit(r *Rejection, p *Placement, v Verdict, caller str
 	}
 }
 
-// BudgetView is a budget as readers see it.
+// BudgetView is a budget with limits as readers see it.
 type BudgetView struct {
 	Name   string
 	Limits *Limits // must not be changed
@@ -180,24 +183,24 @@ type BudgetView struct {
 
 // Budgets returns the budgets of a kind, ordered by name: those of names with limits of their own, and, of the names
 // under the limits for the rest, those that have anything.
-func (l Reader) Budgets(kind BudgetKind) []BudgetView {
+func (l Reader) Budgets(kind BudgetKind) (views []BudgetView) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	views := make([]BudgetView, 0, len(l.budgets[kind].byName))
-	for name, b := range l.budgets[kind].byName {
-		views = append(views, b.view(name))
+	all := &l.budgets[kind]
+	names := slices.AppendSeq(slices.Collect(maps.Keys(all.limits)), maps.Keys(all.byName))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if limits, b := all.limitsOf(name), all.of(name); limits != nil {
+			views = append(views, BudgetView{name, limits, held(b.used, limits.Use), held(b.kept, limits.Keep), b.slots})
+		}
 	}
-	slices.SortFunc(views, func(a, b BudgetView) int { return cmp.Compare(a.Name, b.Name) })
 	return views
 }
 
-func (b *budget) view(name string) BudgetView {
-	v := BudgetView{Name: name, Limits: b.limits, Slots: b.slots}
-	for _, limit := range b.limits.Use {
-		v.Used = append(v.Used, resources.Amount{Column: limit.Column, Value: totalAt(b.used, limit.Column)})
+// held returns what there is of what is limited.
+func held(totals []total, limits []resources.Amount) (amounts []resources.Amount) {
+	for _, limit := range limits {
+		amounts = append(amounts, resources.Amount{Column: limit.Column, Value: totalAt(totals, limit.Column)})
 	}
-	for _, limit := range b.limits.Keep {
-		v.Kept = append(v.Kept, resources.Amount{Column: limit.Column, Value: totalAt(b.kept, limit.Column)})
-	}
-	return v
+	return amounts
 }
