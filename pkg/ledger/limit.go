@@ -110,39 +110,35 @@ func (l Reader) OverLimit(p *Placement) *Rejection {
 // Slots whose pods have something already are not counted, and nodes are not looked at. It is nil where a pod is gone,
 // which is a reason to give the reservation up.
 func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+	l.mu.Lock() // slots are counted for the length of the question
+	defer l.mu.Unlock()
 	if slices.ContainsFunc(slots, func(s Slot) bool { return s.Pod.UID != "" && l.gone.has(s.Pod.UID) }) {
 		return nil
 	}
-	before, count := &resources.Request{}, int64(0)
+	var before []*entry
+	defer func() {
+		for _, e := range before {
+			l.discharge(e)
+			l.dropBudgets(e)
+		}
+	}()
 	for i := range slots {
 		s := &slots[i]
 		if s.Pod.Name != "" && l.find(s.Pod) != nil {
 			continue
 		}
 		p := s.Placement()
-		together := p
-		together.Request = before.Plus(s.Request)
-		m := l.limiterOf(&together, p.Caller)
+		m := l.limiterOf(&p, p.Caller)
 		v := m.whole
 		if v.Reason == Fits {
-			v = m.keep(together.Request, nil, nil)
-		}
-		if limits := m.limits[OfNamespace]; v.Reason == Fits && limits != nil && limits.Slots != nil &&
-			m.budgets[OfNamespace].slots+count >= *limits.Slots {
-			v = Verdict{Reason: SlotLimit}
+			v = m.keep(p.Request, nil, nil)
 		}
 		if v.Reason != Fits {
-			r := l.rejectSlot(s, &p, v, nil)
-			if v.Reason == SlotLimit {
-				r.Free -= count
-			} else {
-				r.Free -= before.Value(v.Column)
-			}
-			return r
+			return l.rejectSlot(s, &p, v, nil)
 		}
-		before, count = together.Request, count+1
+		e := &entry{slot: &slot{ref: s.Ref}, caller: s.Caller, counts: s.Request}
+		l.charge(e)
+		before = append(before, e)
 	}
 	return nil
 }
