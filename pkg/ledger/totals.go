@@ -52,9 +52,6 @@ func (l Reader) Totals() Totals {
 			t.Amounts[l.table.Name(resources.Column(col))] = total
 		}
 	}
-	for by, value := range t.reserved {
-		t.Reserved[ReservedBy{by.scheduler, l.table.Name(by.column)}] = value
-	}
 	return t.Totals
 }
 
@@ -62,13 +59,7 @@ func (l Reader) Totals() Totals {
 type totals struct {
 	Totals
 
-	columns  []*Total
-	reserved map[columnBy]int64
-}
-
-type columnBy struct {
-	scheduler string
-	column    resources.Column
+	columns []*Total
 }
 
 // addTotals adds up some nodes, and reports whether there may be more.
@@ -100,11 +91,8 @@ func (l *account) addNode(t *totals, i int32) {
 				continue
 			}
 			add(&total.Reserved, a.Value)
-			if t.reserved == nil {
-				t.reserved = map[columnBy]int64{}
-			}
-			by := columnBy{e.scheduler, a.Column}
-			t.reserved[by], _ = resources.Add(t.reserved[by], a.Value)
+			by := ReservedBy{e.scheduler, l.table.Name(a.Column)}
+			t.Reserved[by], _ = resources.Add(t.Reserved[by], a.Value)
 		}
 	}
 	for col, free := range l.row(i) {
