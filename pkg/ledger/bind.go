@@ -41,8 +41,12 @@ func (l *account) startBind(p *Placement) (Grant, *Rejection) {
 		grant.Devices = own.given()
 		l.adopt(own, p.Pod.UID)
 		return grant, nil
-	default:
-		return l.redeem(own, p)
+	default: // what is kept for the pod in memory there
+		s, rejection := l.tryBound(p)
+		if rejection != nil {
+			return Grant{}, rejection
+		}
+		return l.turnStep(&s, p), nil
 	}
 	i, h, rejection := l.admitBind(p)
 	if rejection != nil {
@@ -102,22 +106,6 @@ func (e *entry) grant() Grant {
 		return Grant{}
 	}
 	return Grant{Before: e.state, Slot: e.within.ref(), Caller: e.caller}
-}
-
-// redeem turns the slot that is kept for a pod in memory into the pod's allocation.
-func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
-	l.detach(e)
-	if v := l.fitInPlace(e, p); v.Reason != Fits {
-		rejection := l.reject(p, v, e)
-		l.attach(e)
-		return Grant{}, rejection
-	}
-	devices := l.giveCounted(e.node, p.Request, l.allotInPlace(e, p.Devices), e.within)
-	l.turn(e, p)
-	e.devices = devices
-	l.attach(e)
-	l.record(AllocationBinding, e, e.pod)
-	return Grant{Slot: e.within.ref(), Caller: e.caller, Devices: e.given()}, nil
 }
 
 // ChangeBind makes the allocation of a pod that is Binding count for what is asked now, not for what it was granted: in

@@ -104,29 +104,22 @@ func (t *Trial) GiveWay(pod PodRef, scheduler string) {
 	}
 }
 
-// Grant returns what StartBind would give a pod that fits on a node, which keeps what it has there.
+// Grant returns what StartBind would give a pod that fits on a node, which keeps what it has there. It leaves the slot
+// that it made for the questions that follow.
 func (t *Trial) Grant(p *Placement) Grant {
-	own := t.find(p.Pod)
-	switch {
-	case own == nil:
-	case own.isAllocation():
+	if own := t.allocationOf(p.Pod); own != nil {
 		grant := own.grant()
 		grant.Devices = own.given()
 		return grant
-	case t.names[own.node] == p.Node:
-		t.take(own)
-		a := t.giveCounted(own.node, p.Request, t.allotInPlace(own, p.Devices), own.within)
-		return Grant{Slot: own.within.ref(), Caller: own.caller, Devices: (&entry{devices: a}).given()}
-	default:
-		p = own.named(p)
-		t.take(own)
 	}
-	i, h, rejection := t.admit(p)
+	s, rejection := t.tryBound(p)
 	if rejection != nil {
 		return Grant{}
 	}
-	a := t.giveCounted(i, p.Request, t.allot(i, p.Devices, h), h)
-	return Grant{Slot: h.ref(), Caller: p.Caller, Devices: (&entry{devices: a}).given()}
+	t.undo = append(t.undo, func() { t.undoAll([]step{s}) })
+	e := s.slot
+	all := entry{devices: t.giveCounted(e.node, p.Request, e.devices, e.within)}
+	return Grant{Slot: e.within.ref(), Caller: e.caller, Devices: all.given()}
 }
 
 // AppendFit is Reader.AppendFit on what is tried.
