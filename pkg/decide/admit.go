@@ -200,7 +200,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	fail := func(outcome gates.Outcome) (ledger.Grant, bool, error) {
 		return ledger.Grant{}, false, &gates.Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.placement.Node}
 	}
-	before := a.allowances.of[ref]
+	before := a.allowances.of[allowanceKey{pod: ref}]
 	if before != nil && !k.own && before.from == k.node { // a repeat of what was redirected
 		preempt := k.placement.Preempt
 		k.placement = a.o.Question.For(k.pod, before.node)

@@ -271,7 +271,7 @@ func TestWhatIsNoRepeat(t *testing.T) {
 			_, err := r.bind(1)
 			require.NoError(r.t, err)
 			r.ledger.BindFailed(ref(r.pod), "a")
-			r.allowances.remove(r.allowances.of[ref(r.pod)])
+			r.allowances.remove(r.allowances.of[allowanceKey{pod: ref(r.pod)}])
 			r.observe(there())
 		}},
 	}, func(t *testing.T, change testCase) {

@@ -47,35 +47,31 @@ type allowances struct {
 	mu      sync.Mutex
 	stopped bool
 	self    string // the user that the server is to the API server; empty if not known
-	of      map[ledger.PodRef]*allowance
-	resizes map[ledger.PodRef]*allowance
-	in      map[string]int       // how many of them all are in a namespace
+	of      map[allowanceKey]*allowance
+	in      map[string]int       // how many are in a namespace
 	failed  map[string]time.Time // until when a namespace creates no pod with a node, as one was never created
-	undone  *lru.Cache           // by undoneKey
+	undone  *lru.Cache           // by allowanceKey
 }
 
-// beside are the allowances of the same kind. mu is held.
-func (s *allowances) beside(p *allowance) map[ledger.PodRef]*allowance {
-	if p.resize {
-		return s.resizes
-	}
-	return s.of
+// allowanceKey names a Binding of a pod, or a resize.
+type allowanceKey struct {
+	pod    ledger.PodRef
+	resize bool
 }
 
-// len returns the number of allowances. mu is held.
-func (s *allowances) len() int { return len(s.of) + len(s.resizes) }
+func (p *allowance) key() allowanceKey { return allowanceKey{p.ref, p.resize} }
 
 // add records an allowance, in the place of another one of its pod if there is one. mu is held.
 func (s *allowances) add(p *allowance) {
-	if s.beside(p)[p.ref] == nil {
+	if s.of[p.key()] == nil {
 		s.in[p.ref.Namespace]++
 	}
-	s.beside(p)[p.ref] = p
+	s.of[p.key()] = p
 }
 
 // remove forgets an allowance. mu is held.
 func (s *allowances) remove(p *allowance) {
-	delete(s.beside(p), p.ref)
+	delete(s.of, p.key())
 	if s.in[p.ref.Namespace]--; s.in[p.ref.Namespace] == 0 {
 		delete(s.in, p.ref.Namespace)
 	}
@@ -85,8 +81,8 @@ func (s *allowances) remove(p *allowance) {
 func (s *allowances) creates(pod ledger.PodRef) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ref, p := range s.of {
-		if p.create && ref.Namespace == pod.Namespace && ref.Name == pod.Name && ref.UID != pod.UID {
+	for _, p := range s.of {
+		if p.create && p.ref.Namespace == pod.Namespace && p.ref.Name == pod.Name && p.ref.UID != pod.UID {
 			return true
 		}
 	}
@@ -96,7 +92,7 @@ func (s *allowances) creates(pod ledger.PodRef) bool {
 // crowded reports whether one more of a namespace is too many. A namespace may have as many as are still free: so
 // there is always something left for the others, and however many fill the table, they share it evenly. mu is held.
 func (s *allowances) crowded(namespace string, limit int) bool {
-	return s.in[namespace] >= limit-s.len()
+	return s.in[namespace] >= limit-len(s.of)
 }
 
 // busy returns the error for a namespace that has too many. mu is held.
@@ -136,7 +132,7 @@ type allowance struct {
 func newAllowances() allowances {
 	ctx, cancel := context.WithCancel(context.Background())
 	return allowances{
-		ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*allowance{}, resizes: map[ledger.PodRef]*allowance{},
+		ctx: ctx, cancel: cancel, of: map[allowanceKey]*allowance{},
 		in: map[string]int{}, failed: map[string]time.Time{}, undone: lru.New(maxUndone),
 	}
 }
@@ -175,7 +171,7 @@ func (a *Arbiter) stopAllowances(ctx context.Context) {
 	a.settleAll(ctx, math.MaxInt, func(p *allowance) bool { return !p.create })
 	a.allowances.mu.Lock()
 	defer a.allowances.mu.Unlock()
-	if left := a.allowances.len(); left > 0 {
+	if left := len(a.allowances.of); left > 0 {
 		a.o.Log.WithField("count", left).
 			Warn("stopped while bindings or pods that were allowed may still be carried out; the next server learns of them " +
 				"when they are")
@@ -229,15 +225,13 @@ func (a *Arbiter) takeAllowance(most int, chosen func(*allowance) bool) (taken [
 	a.allowances.mu.Lock()
 	defer a.allowances.mu.Unlock()
 	maps.DeleteFunc(a.allowances.failed, func(_ string, until time.Time) bool { return !time.Now().Before(until) })
-	for _, all := range []map[ledger.PodRef]*allowance{a.allowances.of, a.allowances.resizes} {
-		for _, p := range all {
-			switch {
-			case p.settling:
-			case a.isOver(p):
-				a.over(p)
-			case chosen(p):
-				taken = append(taken, p)
-			}
+	for _, p := range a.allowances.of {
+		switch {
+		case p.settling:
+		case a.isOver(p):
+			a.over(p)
+		case chosen(p):
+			taken = append(taken, p)
 		}
 	}
 	if others = len(taken) > most; others {
@@ -272,7 +266,7 @@ func (a *Arbiter) over(p *allowance) {
 // another node, and reports whether that is out of the way.
 func (a *Arbiter) settleEarly(ctx context.Context, ref ledger.PodRef) bool {
 	a.allowances.mu.Lock()
-	p := a.allowances.of[ref]
+	p := a.allowances.of[allowanceKey{pod: ref}]
 	if p == nil || p.settling || time.Since(p.allowed) < earlyAge {
 		a.allowances.mu.Unlock()
 		return false
@@ -334,7 +328,7 @@ func (a *Arbiter) withdraw(p *allowance) {
 
 // forget removes an allowance. Its pod may have another one that is, for another node. a.allowances.mu is held.
 func (a *Arbiter) forget(p *allowance) {
-	if a.allowances.beside(p)[p.ref] == p {
+	if a.allowances.of[p.key()] == p {
 		a.allowances.remove(p)
 	}
 }

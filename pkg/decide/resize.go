@@ -73,7 +73,7 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQue
 	dry := q.DryRun
 	a.allowances.mu.Lock()
 	defer a.allowances.mu.Unlock()
-	before := a.allowances.resizes[pod.Ref]
+	before := a.allowances.of[allowanceKey{pod.Ref, true}]
 	switch {
 	case dry:
 	case a.allowances.stopped:
@@ -116,7 +116,7 @@ func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, q *ResizeQue
 func (a *Arbiter) applyAllowedResize(pod *cluster.Pod, node string) error {
 	a.allowances.mu.Lock()
 	defer a.allowances.mu.Unlock()
-	p := a.allowances.resizes[pod.Ref]
+	p := a.allowances.of[allowanceKey{pod.Ref, true}]
 	if p == nil || pod.ResourceVersion > p.version {
 		return nil
 	}

@@ -89,7 +89,7 @@ func TestResize(t *testing.T) {
 		_, err := c.AdmitResize(t.Context(), trial)
 		require.NoError(t, err)
 		assert.EqualValues(t, 1000, c.cpu(p), "a dry run takes nothing")
-		assert.Empty(t, c.allowances.resizes)
+		assert.Empty(t, c.allowances.of)
 		trial = c.resizing("p", "3")
 		trial.DryRun = true
 		_, err = c.AdmitResize(t.Context(), trial)
@@ -113,7 +113,7 @@ func TestResize(t *testing.T) {
 
 		require.NoError(t, c.resize("other", "1"))
 		assert.EqualValues(t, 2000, c.cpu(other), "until it is seen")
-		assert.Empty(t, c.allowances.resizes)
+		assert.Empty(t, c.allowances.of)
 	})
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 )
 
@@ -18,15 +16,7 @@ const (
 	maxUndone = 16384
 )
 
-// undoneKey is a Binding of a pod, or a resize.
-type undoneKey struct {
-	pod    types.UID
-	resize bool
-}
-
-func (p *allowance) key() undoneKey { return undoneKey{p.ref.UID, p.resize} }
-
-// undone is how often that was allowed and did not happen, and until when it is not allowed again.
+// undone is how often a Binding or a resize was allowed and did not happen, and until when it is not allowed again.
 type undone struct {
 	times int
 	until time.Time
