@@ -201,7 +201,7 @@ func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *en
 
 func (l *account) appendVerdicts(dst []Verdict, p *Placement, nodes []string, own *entry) []Verdict {
 	gone := own == nil && l.gone.has(p.Pod.UID)
-	offers, m := newOffers(l.candidates(p)), l.limiterOf(p, p.Caller)
+	offers, m := l.offersTo(p), l.limiterOf(p, p.Caller)
 	var x *preemptor
 	for _, name := range nodes {
 		var v Verdict
@@ -212,7 +212,7 @@ func (l *account) appendVerdicts(dst []Verdict, p *Placement, nodes []string, ow
 		case !known:
 			v.Reason = NodeUnknown
 		case own == nil:
-			_, v = l.fitAny(i, p, offers.on(i), &m)
+			_, v = l.fitAny(i, p, offers[i], &m)
 			if p.Preempt && (v.Reason.OfCapacity() || v.overLimit()) {
 				if x == nil {
 					x = l.newPreemptor(p.Priority, offers)
@@ -354,30 +354,13 @@ func (l *account) candidates(p *Placement) []*entry {
 	return found
 }
 
-// fewCandidates is how many are searched one by one for each node that a pod is checked against.
-const fewCandidates = 8
-
-// offers are the candidates of a pod, by node where there are many.
-type offers struct {
-	few    []*entry
-	byNode map[int32][]*entry
-}
-
-func newOffers(candidates []*entry) offers {
-	if len(candidates) <= fewCandidates {
-		return offers{few: candidates}
+// offersTo returns the candidates of a pod, by node.
+func (l *account) offersTo(p *Placement) (offers map[int32][]*entry) {
+	for _, h := range l.candidates(p) {
+		if offers == nil {
+			offers = map[int32][]*entry{}
+		}
+		offers[h.node] = append(offers[h.node], h)
 	}
-	byNode := make(map[int32][]*entry, len(candidates))
-	for _, h := range candidates {
-		byNode[h.node] = append(byNode[h.node], h)
-	}
-	return offers{byNode: byNode}
-}
-
-// on returns all candidates on a node, and perhaps others.
-func (o *offers) on(i int32) []*entry {
-	if o.byNode != nil {
-		return o.byNode[i]
-	}
-	return o.few
+	return offers
 }

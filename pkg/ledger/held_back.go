@@ -15,13 +15,13 @@ func (l Reader) HeldBack(p *Placement, nodes []string) (ref SlotRef, node string
 	if len(l.slots) == 0 || l.find(p.Pod) != nil || l.gone.has(p.Pod.UID) {
 		return SlotRef{}, "", false
 	}
-	offers, m := newOffers(l.candidates(p)), l.limiterOf(p, p.Caller)
+	offers, m := l.offersTo(p), l.limiterOf(p, p.Caller)
 	for _, name := range nodes {
 		i, known := l.nodeIndex[name]
 		if !known {
 			continue
 		}
-		_, v := l.fitAny(i, p, offers.on(i), &m)
+		_, v := l.fitAny(i, p, offers[i], &m)
 		if v.Reason == Fits {
 			return SlotRef{}, "", false
 		}

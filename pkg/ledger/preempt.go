@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -15,40 +16,30 @@ type victim struct {
 // preemptor finds what one pod may end. It remembers what it found of
 // reservations, which may have slots on many of the nodes it is asked about.
 type preemptor struct {
-	ledger     *account
-	priority   int32  // of the pod
-	offers     offers // what the pod may use itself
-	priorities map[nameKey]int32
-	refused    map[nameKey]bool
+	ledger   *account
+	priority int32              // of the pod
+	offers   map[int32][]*entry // what the pod may use itself, by node
+	known    map[nameKey]int32  // see priorityOf
 }
 
-func (l *account) newPreemptor(priority int32, o offers) *preemptor {
-	return &preemptor{
-		ledger: l, priority: priority, offers: o,
-		priorities: map[nameKey]int32{}, refused: map[nameKey]bool{},
-	}
+func (l *account) newPreemptor(priority int32, offers map[int32][]*entry) *preemptor {
+	return &preemptor{ledger: l, priority: priority, offers: offers, known: map[nameKey]int32{}}
 }
 
-// mayEnd returns the priority of a reservation and whether the pod may end it: all its slots allow that, the pod's
-// priority is higher than any of theirs, and none is being bound.
-func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
-	if x.refused[key] {
-		return 0, false
-	}
-	if priority, ok = x.priorities[key]; ok {
-		return priority, true
-	}
-	for k, h := range x.ledger.reservations[key] {
-		if !h.slot.preemptible || h.priority >= x.priority || h.binding() {
-			x.refused[key] = true
-			return 0, false
+// priorityOf returns the highest priority of the slots of a reservation. It is the highest there is where one of them is
+// being bound, or does not allow that it is ended.
+func (x *preemptor) priorityOf(key nameKey) int32 {
+	priority, ok := x.known[key]
+	if !ok {
+		priority = math.MinInt32
+		for _, h := range x.ledger.reservations[key] {
+			if priority = max(priority, h.priority); !h.slot.preemptible || h.binding() {
+				priority = math.MaxInt32
+			}
 		}
-		if k == 0 || h.priority > priority {
-			priority = h.priority
-		}
+		x.known[key] = priority
 	}
-	x.priorities[key] = priority
-	return priority, true
+	return priority
 }
 
 // all lists the reservations with slots on a node that the pod may end, lowest priority first.
@@ -56,8 +47,8 @@ func (x *preemptor) all(i int32) []victim {
 	var victims []victim
 	for _, h := range x.ledger.nodes[i].reservedSlots() {
 		key := h.slot.ref.reservation()
-		priority, ok := x.mayEnd(key)
-		if !ok {
+		priority := x.priorityOf(key)
+		if priority >= x.priority {
 			continue
 		}
 		k := slices.IndexFunc(victims, func(v victim) bool { return v.key == key })
@@ -90,7 +81,7 @@ func (x *preemptor) fits(i int32, p *Placement, victims []victim) bool {
 		}
 	}
 	m = t.limiterOf(p, p.Caller)
-	_, v := t.fitAny(i, p, x.offers.on(i), &m)
+	_, v := t.fitAny(i, p, x.offers[i], &m)
 	return v.Reason == Fits
 }
 
@@ -112,7 +103,7 @@ func (x *preemptor) find(i int32, p *Placement) (victims []victim, ok bool) {
 // preempt ends the reservations that must end for a pod that does not fit a node to fit there, and reports whether it
 // fits then. A reservation ends as a whole, on all its nodes. Nothing is ended where that would not help.
 func (l *account) preempt(i int32, p *Placement) bool {
-	victims, ok := l.newPreemptor(p.Priority, newOffers(l.candidates(p))).find(i, p)
+	victims, ok := l.newPreemptor(p.Priority, l.offersTo(p)).find(i, p)
 	for _, v := range victims {
 		for _, h := range l.reservation(v.key) {
 			l.endSlot(h, SlotPreempted, p.Pod)
