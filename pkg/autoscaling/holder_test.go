@@ -2,6 +2,7 @@ package autoscaling
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ type podsWorld struct {
 	rules  *policy.Policy
 	h      *Holder
 	now    time.Time
+	limits [2]map[string]*ledger.Limits // by kind
 }
 
 func newPodsWorld(t *testing.T) *podsWorld {
@@ -72,9 +74,12 @@ func newPodsWorld(t *testing.T) *podsWorld {
 }
 
 func (w *podsWorld) limit(kind ledger.BudgetKind, name string, milliCPU int64) {
-	w.ledger.SetLimits(kind, map[string]*ledger.Limits{
-		name: {Use: []resources.Amount{{Column: resources.CPU, Value: milliCPU}}},
-	})
+	w.limits[kind] = maps.Clone(w.limits[kind])
+	if w.limits[kind] == nil {
+		w.limits[kind] = map[string]*ledger.Limits{}
+	}
+	w.limits[kind][name] = &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: milliCPU}}}
+	w.ledger.SetLimits(kind, w.limits[kind])
 }
 
 // tried is a pod that its scheduler has found no node for.
@@ -162,7 +167,7 @@ func TestPutsBack(t *testing.T) {
 	for name, change := range map[string]func(w *podsWorld){
 		"switched off": func(w *podsWorld) { w.rules.Autoscaling.HoldBackPods = false },
 		"no limits": func(w *podsWorld) {
-			w.ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"small": nil})
+			w.ledger.SetLimits(ledger.OfNamespace, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +237,7 @@ func TestHoldsNothingBackThatMayBeBound(t *testing.T) {
 	for name, change := range map[string]func(w *podsWorld, pod *v1.Pod){
 		"the policy": func(w *podsWorld, _ *v1.Pod) { w.rules.Autoscaling.HoldBackPods = false },
 		"no limits": func(w *podsWorld, _ *v1.Pod) {
-			w.ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"small": nil})
+			w.ledger.SetLimits(ledger.OfNamespace, nil)
 		},
 		"an error": func(w *podsWorld, pod *v1.Pod) {
 			pod.Status.Conditions[1].Reason = v1.PodReasonSchedulerError

@@ -45,8 +45,6 @@ type budgets struct {
 	limits map[string]*Limits // those of the name "" are for all that have none of their own
 }
 
-func newBudgets() budgets { return budgets{byName: map[string]*budget{}, limits: map[string]*Limits{}} }
-
 // empty is the budget of a name that has nothing yet.
 var empty = &budget{}
 
@@ -166,17 +164,10 @@ func (e *entry) tally(sign int64) {
 	}
 }
 
-// SetLimits sets the limits of some budgets of a kind, by their names; nil takes limits away.
-// Those of the name "" are for all that have none of their own. Use beyond a limit stays, and
-// nothing that would add to it is granted. Limits are not changed afterwards.
-func (l Observer) SetLimits(kind BudgetKind, changes map[string]*Limits) {
+// SetLimits sets the limits of all budgets of a kind, by their names. Those of the name "" are for all that have none
+// of their own. Use beyond a limit stays, and nothing that would add to it is granted. Limits are not changed afterwards.
+func (l Observer) SetLimits(kind BudgetKind, limits map[string]*Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, limits := range changes {
-		if limits == nil {
-			delete(l.budgets[kind].limits, name)
-		} else {
-			l.budgets[kind].limits[name] = limits
-		}
-	}
+	l.budgets[kind].limits = limits
 }

@@ -108,7 +108,7 @@ func New(o Options) *Ledger {
 		reservations: map[nameKey][]*entry{},
 		deviceOwners: map[nameKey][]deviceOwner{},
 
-		budgets: [numBudgets]budgets{newBudgets(), newBudgets()},
+		budgets: [numBudgets]budgets{{byName: map[string]*budget{}}, {byName: map[string]*budget{}}},
 
 		gone: newTombstones(o.TombstoneCount),
 	}}}}

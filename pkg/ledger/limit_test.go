@@ -38,7 +38,7 @@ func TestKeptOverLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			assert.Nil(t, l.KeptOverLimit(slots), "nothing is limited")
 			l.SetLimits(tc.kind, map[string]*ledger.Limits{"": &tc.limits})
-			defer l.SetLimits(tc.kind, map[string]*ledger.Limits{"": nil})
+			defer l.SetLimits(tc.kind, nil)
 			before := l.Budgets(tc.kind)
 			over := l.KeptOverLimit(slots)
 			require.NotNil(t, over)

@@ -185,7 +185,7 @@ func benchmarkRelist(b *testing.B, l *ledger.Ledger) {
 }
 
 // benchmarkTakeOver is what the next leader does with an account that it has followed: begin revisions anew, learn the
-// limits, which counts what everybody uses, and decide.
+// limits, and decide.
 func benchmarkTakeOver(b *testing.B, l *ledger.Ledger) {
 	p := contenders(1)[0]
 	limits := map[string]*ledger.Limits{"": {Use: []resources.Amount{{Column: resources.CPU, Value: 1 << 50}}}}
@@ -199,7 +199,7 @@ func benchmarkTakeOver(b *testing.B, l *ledger.Ledger) {
 			b.Fatal(rejection.Message())
 		}
 		l.BindFailed(p.Pod, p.Node)
-		l.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"": nil})
+		l.SetLimits(ledger.OfNamespace, nil)
 	}
 	m.Stop()
 	m.Report(b, b.N)

@@ -146,23 +146,13 @@ func (c *Controller) apply() (changed bool) {
 	return c.applyKind(ledger.OfCaller, c.ofCallers(p)) || changed
 }
 
-// applyKind passes the limits of a kind that have changed, by name, to the ledger. c.mu is held.
+// applyKind passes the limits of a kind to the ledger where they have changed. c.mu is held.
 func (c *Controller) applyKind(kind ledger.BudgetKind, wanted map[string]*ledger.Limits) (changed bool) {
-	changes := map[string]*ledger.Limits{}
-	for name, limits := range wanted {
-		if !reflect.DeepEqual(c.applied[kind][name], limits) {
-			changes[name] = limits
-		}
-	}
-	for name := range c.applied[kind] {
-		if wanted[name] == nil {
-			changes[name] = nil
-		}
-	}
-	if len(changes) == 0 {
+	same := func(a, b *ledger.Limits) bool { return reflect.DeepEqual(a, b) }
+	if maps.EqualFunc(c.applied[kind], wanted, same) {
 		return false
 	}
-	c.Ledger.SetLimits(kind, changes)
+	c.Ledger.SetLimits(kind, wanted)
 	c.applied[kind] = wanted
 	return true
 }

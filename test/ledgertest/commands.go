@@ -17,6 +17,7 @@ type transcript struct {
 	now      time.Duration // since the beginning
 	told     uint64        // the revision up to which events were written
 	commands map[string]func(command *words, pods []*words) []string
+	limited  [2]map[string]*ledger.Limits // by kind
 }
 
 func newTranscript(check Check) *transcript {

@@ -75,7 +75,8 @@ func (r *transcript) limits(c *words, _ []*words) []string {
 	if name == "rest" {
 		name = ""
 	}
-	r.ledger.SetLimits(kind, map[string]*ledger.Limits{name: limits})
+	r.limited[kind] = merged(r.limited[kind], map[string]*ledger.Limits{name: limits})
+	r.ledger.SetLimits(kind, r.limited[kind])
 	return r.budgets(kind)
 }
 

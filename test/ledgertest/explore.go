@@ -28,7 +28,7 @@ func Explore(t *testing.T, check Check, kind World) {
 			}
 		}
 		if w.Limits { // else few runs would limit a caller at all
-			e.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"c1": w.limits(t), "c2": w.limits(t)})
+			e.limit(ledger.OfCaller, map[string]*ledger.Limits{"c1": w.limits(t), "c2": w.limits(t)})
 		}
 		steps := e.Actions(w)
 		t.Repeat(map[string]func(*rapid.T){

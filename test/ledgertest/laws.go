@@ -33,7 +33,8 @@ type Explorer struct {
 	t      *rapid.T
 	check  Check
 	mirror *Mirror
-	met    map[ledger.Reason]int // what was answered to those who asked
+	met    map[ledger.Reason]int        // what was answered to those who asked
+	limits [2]map[string]*ledger.Limits // by kind
 
 	nominated time.Time         // until when something may be kept for nominated pods
 	nominee   *ledger.Placement // of the last of them, until nomineeUntil at most

@@ -1,6 +1,8 @@
 package ledgertest
 
 import (
+	"maps"
+
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
@@ -53,5 +55,20 @@ func setLimits(t *rapid.T, e *Explorer, w *World) {
 	for range 1 + Pick(t, "changes", 2) {
 		changes[oneOf(t, "name", names)] = w.limits(t)
 	}
-	e.SetLimits(kind, changes)
+	e.limit(kind, changes)
+}
+
+// limit changes some of the limits of a kind; nil takes limits away.
+func (e *Explorer) limit(kind ledger.BudgetKind, changes map[string]*ledger.Limits) {
+	e.limits[kind] = merged(e.limits[kind], changes)
+	e.SetLimits(kind, e.limits[kind])
+}
+
+// merged returns limits with some changed.
+func merged(limits, changes map[string]*ledger.Limits) map[string]*ledger.Limits {
+	all := map[string]*ledger.Limits{}
+	maps.Copy(all, limits)
+	maps.Copy(all, changes)
+	maps.DeleteFunc(all, func(_ string, l *ledger.Limits) bool { return l == nil })
+	return all
 }
