@@ -182,19 +182,13 @@ func (d *nodeDevices) visit(given []GivenDevices, f func(int)) {
 // visitOf is visit for those of one claim.
 func (d *nodeDevices) visitOf(g *GivenDevices, f func(int)) {
 	for _, id := range g.IDs {
-		if g.Resource == "" {
-			d.visitID(id, f)
-		} else if k, ok := d.pool.Find(g.Resource, id); ok {
+		if k, ok := d.pool.Find(g.Resource, id); ok {
 			f(k)
 		}
-	}
-}
-
-// visitID calls f for every device with an ID, whatever its resource.
-func (d *nodeDevices) visitID(id string, f func(int)) {
-	for k := range d.pool.Len() {
-		if d.pool.Device(k).ID == id {
-			f(k)
+		for k := 0; g.Resource == "" && k < d.pool.Len(); k++ {
+			if d.pool.Device(k).ID == id {
+				f(k)
+			}
 		}
 	}
 }

@@ -38,15 +38,13 @@ func (c *counted) free(offered, used int64) int64 {
 	return min(resources.Sub(offered, used), max(0, resources.Sub(most, used)))
 }
 
+func (c counted) compare(name string) int { return strings.Compare(c.resource, name) }
+
 // countedOf lists the resources of devices that are counted, by name, and gives each a column.
 func countedOf(t *resources.Table, pool *devices.Pool) (all []counted) {
 	for k := range pool.Len() {
 		name := pool.Device(k).Resource
-		at, ok := slices.BinarySearchFunc(all, name, func(c counted,
-			name string,
-		) int {
-			return strings.Compare(c.resource, name)
-		})
+		at, ok := slices.BinarySearchFunc(all, name, counted.compare)
 		if !ok {
 			column, counts := t.Offer(v1.ResourceName(name))
 			if !counts {
@@ -91,11 +89,7 @@ func (l *account) recountWithheld(i int32) {
 
 // noteGone records which devices of those given are not there any more.
 func (d *nodeDevices) noteGone(g *GivenDevices) {
-	k, ok := slices.BinarySearchFunc(d.counted, g.Resource, func(c counted,
-		name string,
-	) int {
-		return strings.Compare(c.resource, name)
-	})
+	k, ok := slices.BinarySearchFunc(d.counted, g.Resource, counted.compare)
 	if !ok {
 		return
 	}
@@ -110,8 +104,7 @@ func (d *nodeDevices) noteGone(g *GivenDevices) {
 // charges reports whether an entry asks for the resource of a device by count.
 func (d *nodeDevices) charges(e *entry, device int) bool {
 	return slices.ContainsFunc(d.counted, func(c counted) bool {
-		return c.devices.Has(device) &&
-			e.request.Value(c.column) > 0
+		return c.devices.Has(device) && e.request.Value(c.column) > 0
 	})
 }
 

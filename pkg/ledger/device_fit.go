@@ -289,11 +289,8 @@ func (l *account) keepSaid(had *deviceGrant, ids []string, o *PodObservation) *d
 	if slices.ContainsFunc(had.given, func(g GivenDevices) bool { return g.Resource == "" }) {
 		return &deviceGrant{request: r, given: l.said(r, o.Request), said: true}
 	}
-	if !slices.EqualFunc(claimed(had.given), r.Claims, func(g GivenDevices,
-		ref DeviceClaimRef,
-	) bool {
-		return g.Claim.key() == ref.key()
-	}) {
+	same := func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim.key() == ref.key() }
+	if !slices.EqualFunc(claimed(had.given), r.Claims, same) {
 		return had
 	}
 	given := slices.Clone(had.given)

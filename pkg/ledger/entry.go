@@ -113,10 +113,8 @@ func (e *entry) rest() *resources.Request {
 		}
 	}
 	for _, p := range e.request.Ports {
-		if !slices.ContainsFunc(e.slot.users, func(u *entry) bool {
-			return slices.ContainsFunc(u.request.Ports,
-				p.CollidesWith)
-		}) {
+		taken := func(u *entry) bool { return slices.ContainsFunc(u.request.Ports, p.CollidesWith) }
+		if !slices.ContainsFunc(e.slot.users, taken) {
 			rest.Ports = append(rest.Ports, p)
 		}
 	}

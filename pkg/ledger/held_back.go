@@ -67,8 +67,7 @@ func (e *entry) keepsOf(p *Placement, v Verdict) int64 {
 	case v.Reason == InsufficientDevices:
 		return e.keepsDevicesFor(p.Devices)
 	case slices.ContainsFunc(p.Request.Ports, func(o resources.HostPort) bool {
-		return slices.ContainsFunc(e.request.Ports,
-			o.CollidesWith)
+		return slices.ContainsFunc(e.request.Ports, o.CollidesWith)
 	}):
 		return 1
 	default:

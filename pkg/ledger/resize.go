@@ -19,8 +19,8 @@ type growth struct {
 // uses, and in the node's free capacity. Only what it asks for beyond what it counts for is checked. What is granted
 // counts until the pod is seen at a version above the one that is resized, or SettleResize is called. Where it asks for
 // less, the larger amount counts until the pod is seen with less. found is false where the pod has no allocation.
-func (l *Ledger) Resize(pod PodRef, asked *resources.Request, version uint64,
-	now time.Time,
+func (l *Ledger) Resize(
+	pod PodRef, asked *resources.Request, version uint64, now time.Time,
 ) (found bool, rejection *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,9 +140,8 @@ func larger(request, other *resources.Request) *resources.Request {
 	sum := *request
 	sum.Amounts = slices.Clone(request.Amounts)
 	for _, a := range other.Amounts {
-		at, ok := slices.BinarySearchFunc(sum.Amounts, a, func(x, y resources.Amount) int {
-			return cmp.Compare(x.Column,
-				y.Column)
+		at, ok := slices.BinarySearchFunc(sum.Amounts, a.Column, func(x resources.Amount, c resources.Column) int {
+			return cmp.Compare(x.Column, c)
 		})
 		if ok {
 			sum.Amounts[at].Value = max(sum.Amounts[at].Value, a.Value)

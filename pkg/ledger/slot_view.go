@@ -221,8 +221,7 @@ func (l *account) slotViews() []SlotView {
 
 func sortSlots(views []SlotView) {
 	slices.SortFunc(views, func(a, b SlotView) int {
-		return cmp.Or(compareSlots(a.Ref, b.Ref),
-			comparePods(a.Pod, b.Pod))
+		return cmp.Or(compareSlots(a.Ref, b.Ref), comparePods(a.Pod, b.Pod))
 	})
 }
 
