@@ -34,7 +34,7 @@ func TestQuestion(t *testing.T) {
 		},
 	})
 	require.NoError(t, err)
-	column, ok := l.Table().Intern("example.com/gpu")
+	column, ok := l.Table().Offer("example.com/gpu")
 	require.True(t, ok)
 	m := &placement.Matcher{}
 	require.NoError(t, m.Set(&v1alpha1.Reservation{
@@ -92,7 +92,7 @@ func TestSame(t *testing.T) {
 		return pod
 	}
 	before := read(func(*v1.Pod) {})
-	_, ok := l.Table().Intern("example.com/gpu")
+	_, ok := l.Table().Offer("example.com/gpu")
 	require.True(t, ok)
 	for name, tt := range map[string]struct {
 		change func(p *v1.Pod)

@@ -165,7 +165,7 @@ func TestWhatWakesPods(t *testing.T) {
 			before: func(w *world) { w.refuse(w.pod("waiting", "1", 0, gpu), "b") },
 			wait:   100 * time.Millisecond,
 			event: func(w *world) {
-				column, ok := w.ledger.Table().Intern(gpu)
+				column, ok := w.ledger.Table().Offer(gpu)
 				require.True(w.t, ok)
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "b", Allocatable: []resources.Amount{
 					{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110}, {Column: column, Value: 8},

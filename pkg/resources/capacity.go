@@ -98,10 +98,10 @@ func ForLimits(t *Table, list v1.ResourceList) []Amount {
 	var amounts []Amount
 	for name, q := range list {
 		value, exact := toInt64(name, q)
-		if !exact || !t.counts(name) {
+		if !exact {
 			continue
 		}
-		if column, ok := t.Intern(name); ok {
+		if column, ok := t.Offer(name); ok {
 			amounts = append(amounts, Amount{Column: column, Value: max(0, value)})
 		}
 	}

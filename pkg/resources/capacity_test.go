@@ -73,8 +73,8 @@ func TestForCapacity(t *testing.T) {
 
 func TestCapacityOfIsTheReverse(t *testing.T) {
 	table := NewTable()
-	gpu, _ := table.Intern("example.com/gpu")
-	huge, _ := table.Intern("hugepages-2Mi")
+	gpu, _ := table.Offer("example.com/gpu")
+	huge, _ := table.Offer("hugepages-2Mi")
 	rapid.Check(t, func(t *rapid.T) {
 		req := Request{ToleratesUnschedulable: rapid.Bool().Draw(t, "tolerates")}
 		req.Amounts = append(req.Amounts, Amount{Pods, 1})

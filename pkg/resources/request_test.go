@@ -138,7 +138,7 @@ func TestUnlistedResources(t *testing.T) {
 	assert.Equal(t, []NamedAmount{{"example.com/a", 1}, {"example.com/b", 2}}, req.Unlisted)
 	assert.Equal(t, 4, table.Len())
 
-	_, ok := table.Intern("example.com/a")
+	_, ok := table.Offer("example.com/a")
 	require.True(t, ok)
 	listed, err := ForIncomingPod(table, pod)
 	require.NoError(t, err)
@@ -330,7 +330,7 @@ func TestRelisted(t *testing.T) {
 	require.Len(t, req.Unlisted, 2)
 	assert.Same(t, &req, req.Relisted(table), "nothing is new")
 	before := req
-	column, ok := table.Intern("example.com/gpu")
+	column, ok := table.Offer("example.com/gpu")
 	require.True(t, ok)
 	fresh := req.Relisted(table)
 	assert.EqualValues(t, 2, fresh.Value(column))

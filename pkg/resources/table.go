@@ -30,13 +30,13 @@ const maxUseColumns = 128
 // Table maps resource names to columns. A name keeps its column for the life of
 // the Table. It is safe for concurrent use; lookups take no lock.
 type Table struct {
-	mu      sync.Mutex // serializes Intern; guards used
+	mu      sync.Mutex // serializes new columns; guards used
 	used    int        // columns given to resources that only pods named
 	ignored map[v1.ResourceName]bool
 	current atomic.Pointer[columns]
 }
 
-// columns is never changed once published: Intern publishes a copy.
+// columns is never changed once published: a new column makes a copy.
 type columns struct {
 	names  []v1.ResourceName
 	byName map[v1.ResourceName]Column
@@ -64,38 +64,26 @@ func (t *Table) counts(name v1.ResourceName) bool {
 	return listed || (!t.ignored[name] && isCounted(name))
 }
 
-// Lookup returns the column of name, and false for a name never interned.
+// Lookup returns the column of name, and false for a name that has none.
 func (t *Table) Lookup(name v1.ResourceName) (Column, bool) {
 	c, ok := t.current.Load().byName[name]
 	return c, ok
 }
 
-// Intern returns the column of name and gives it one if it has none yet. It returns false only when the table is full.
+// Offer returns the column of a resource that nodes offer, and gives it one if it has none yet. It returns false where
+// resources of the name are not counted, or the table is full.
 //
-// Intern is for what nodes offer. Decisions use Lookup, so that requests of clients cannot make the table grow.
-func (t *Table) Intern(name v1.ResourceName) (Column, bool) { return t.intern(name, false) }
+// Decisions use Lookup, so that requests of clients cannot make the table grow.
+func (t *Table) Offer(name v1.ResourceName) (Column, bool) { return t.intern(name, false) }
 
-// Use is Intern for what bound pods use, where resources of the name are counted. It also returns false where pods have
+// Use is Offer for what bound pods use. It also returns false where pods have
 // named too many resources that no node has ever offered: a pod's use of those counts for nothing, as no node could be
 // short of them.
-func (t *Table) Use(name v1.ResourceName) (Column, bool) {
-	if !t.counts(name) {
-		return 0, false
-	}
-	return t.intern(name, true)
-}
-
-// Offer is Intern for a resource that a node offers, where resources of the name are counted.
-func (t *Table) Offer(name v1.ResourceName) (Column, bool) {
-	if !t.counts(name) {
-		return 0, false
-	}
-	return t.intern(name, false)
-}
+func (t *Table) Use(name v1.ResourceName) (Column, bool) { return t.intern(name, true) }
 
 func (t *Table) intern(name v1.ResourceName, use bool) (Column, bool) {
-	if c, ok := t.Lookup(name); ok {
-		return c, true
+	if c, ok := t.Lookup(name); ok || !t.counts(name) {
+		return c, ok
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

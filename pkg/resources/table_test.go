@@ -23,9 +23,9 @@ func TestTable(t *testing.T) {
 	}
 	_, ok := table.Lookup("example.com/gpu")
 	assert.False(t, ok)
-	gpu, ok := table.Intern("example.com/gpu")
+	gpu, ok := table.Offer("example.com/gpu")
 	assert.True(t, ok)
-	again, ok := table.Intern("example.com/gpu")
+	again, ok := table.Offer("example.com/gpu")
 	assert.True(t, ok)
 	assert.Equal(t, gpu, again)
 	assert.Equal(t, 5, table.Len())
@@ -40,9 +40,9 @@ func TestTableIsBounded(t *testing.T) {
 	}
 	table := NewTable()
 	table.current.Store(&columns{names: names, byName: byName})
-	_, ok := table.Intern("example.com/one-too-many")
+	_, ok := table.Offer("example.com/one-too-many")
 	assert.False(t, ok)
-	_, ok = table.Intern("example.com/7")
+	_, ok = table.Offer("example.com/7")
 	assert.True(t, ok)
 	assert.Equal(t, maxColumns, table.Len())
 }
@@ -93,7 +93,7 @@ func TestTableConcurrently(t *testing.T) {
 		all.Go(func() {
 			for i := range count {
 				name := v1.ResourceName(fmt.Sprintf("example.com/%d", (i*7+w*13)%count))
-				column, ok := table.Intern(name)
+				column, ok := table.Offer(name)
 				assert.True(t, ok)
 				assert.Equal(t, name, table.Name(column))
 				assert.Greater(t, table.Len(), int(column))

@@ -135,7 +135,7 @@ func (w *words) amounts(table *resources.Table, observed bool) (amounts []resour
 		value := w.number(key)
 		column, ok := table.Lookup(name)
 		if !ok && observed {
-			column, ok = table.Intern(name)
+			column, ok = table.Offer(name)
 		}
 		if ok {
 			amounts = append(amounts, resources.Amount{Column: column, Value: value})

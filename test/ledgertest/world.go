@@ -136,7 +136,7 @@ func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 	add := func(name v1.ResourceName, value int64) {
 		col, known := w.Table.Lookup(name)
 		if !known && observed {
-			col, known = w.Table.Intern(name)
+			col, known = w.Table.Offer(name)
 		}
 		switch {
 		case value == 0:
@@ -232,7 +232,7 @@ func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 		}),
 	}
 	offer := func(name v1.ResourceName, value int64) {
-		if col, _ := w.Table.Intern(name); value > 0 {
+		if col, _ := w.Table.Offer(name); value > 0 {
 			o.Allocatable = append(o.Allocatable, resources.Amount{Column: col, Value: value})
 		}
 	}

@@ -239,7 +239,7 @@ func TestWherePodsGo(t *testing.T) {
 			},
 		},
 		"its namespace's limit": {why: "a place for it cannot be kept beside it", prepare: func(w *world) {
-			column, _ := w.Ledger.Table().Intern(v1.ResourceCPU)
+			column, _ := w.Ledger.Table().Offer(v1.ResourceCPU)
 			w.Ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
 				"team": {Use: []resources.Amount{{Column: column, Value: 3000}}},
 			})
@@ -299,8 +299,8 @@ func TestPlacesOfPodsThatMustBeApart(t *testing.T) {
 	w.AddNode("z", "4", "8Gi")
 	for _, node := range []string{"a", "b", "c", "z"} {
 		view, _, _ := w.Ledger.Node(node)
-		column, _ := w.Ledger.Table().Intern(v1.ResourceCPU)
-		pods, _ := w.Ledger.Table().Intern(v1.ResourcePods)
+		column, _ := w.Ledger.Table().Offer(v1.ResourceCPU)
+		pods, _ := w.Ledger.Table().Offer(v1.ResourcePods)
 		w.Ledger.ObserveNode(ledger.NodeObservation{
 			Name: node, UID: view.UID, Labels: map[string]string{v1.LabelHostname: node},
 			Allocatable: []resources.Amount{{Column: column, Value: 4000}, {Column: pods, Value: 110}},
@@ -318,7 +318,7 @@ func TestLimitsCountPlacesAlone(t *testing.T) {
 	w.bind("large", "a", "3", nil)
 	w.bind("small", "a", "1", nil)
 	w.bind("other", "b", "2", nil)
-	column, _ := w.Ledger.Table().Intern(v1.ResourceCPU)
+	column, _ := w.Ledger.Table().Offer(v1.ResourceCPU)
 	w.Ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
 		"team": {Use: []resources.Amount{{Column: column, Value: 9000}}}, // 6 are used
 	})

@@ -57,7 +57,7 @@ func TestPrioritize(t *testing.T) {
 			w, p := newWorld(t), newPod("p")
 			w.create(p)
 			w.score(tt.scoring)
-			_, ok := w.Ledger.Table().Intern("example.com/gpu")
+			_, ok := w.Ledger.Table().Offer("example.com/gpu")
 			require.True(t, ok)
 			w.node("idle", 4000, 4e9)
 			w.node("half", 4000, 4e9)

@@ -187,7 +187,7 @@ func (f *fixture) label(name string, labels map[string]string) {
 	require.True(f.t, ok)
 	o := ledger.NodeObservation{Name: name, UID: view.UID, Unschedulable: view.Unschedulable, Labels: labels}
 	for _, a := range view.Amounts {
-		column, _ := f.ledger.Table().Intern(a.Resource)
+		column, _ := f.ledger.Table().Offer(a.Resource)
 		o.Allocatable = append(o.Allocatable, resources.Amount{Column: column, Value: a.Allocatable})
 	}
 	require.True(f.t, f.ledger.ObserveNode(o))

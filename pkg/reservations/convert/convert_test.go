@@ -112,7 +112,7 @@ func TestGrantedAndDeadline(t *testing.T) {
 // What the server writes down of its slots, it reads back as the same slots.
 func TestObjectIsTheReverseOfSlots(t *testing.T) {
 	table := resources.NewTable()
-	gpu, _ := table.Intern("example.com/gpu")
+	gpu, _ := table.Offer("example.com/gpu")
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.IntRange(1, 3).Draw(t, "slots")
 		want := make([]ledger.Slot, count)
