@@ -165,7 +165,8 @@ func (e *entry) tally(sign int64) {
 }
 
 // SetLimits sets the limits of all budgets of a kind, by their names. Those of the name "" are for all that have none
-// of their own. Use beyond a limit stays, and nothing that would add to it is granted. Limits are not changed afterwards.
+// of their own. Use beyond a limit stays, and nothing that would add to it is granted. The ledger keeps the map, so it
+// must not be changed afterwards.
 func (l Observer) SetLimits(kind BudgetKind, limits map[string]*Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

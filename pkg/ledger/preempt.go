@@ -26,8 +26,8 @@ func (l *account) newPreemptor(priority int32, offers map[int32][]*entry) *preem
 	return &preemptor{ledger: l, priority: priority, offers: offers, known: map[nameKey]int32{}}
 }
 
-// priorityOf returns the highest priority of the slots of a reservation. It is the highest there is where one of them is
-// being bound, or does not allow that it is ended.
+// priorityOf returns the highest priority of the slots of a reservation. It is the highest there is where one of them
+// is being bound, or does not allow that it is ended.
 func (x *preemptor) priorityOf(key nameKey) int32 {
 	priority, ok := x.known[key]
 	if !ok {
