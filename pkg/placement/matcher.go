@@ -27,27 +27,25 @@ type Matcher struct {
 
 // namespace is what is known of the reservations of one namespace. Each list is in the order of preference.
 type namespace struct {
-	byName       map[string]*entry
-	byIndex      map[string][]*entry
-	byController map[cluster.Controller][]*entry
-	byGang       map[gang][]*entry
-	bySelector   []*entry
+	byName map[string]*entry
+	byWay  map[way][]*entry
 }
 
-// gang names a gang of the namespace; of any kind, where kind is empty.
-type gang struct{ kind, name string }
+// way is what a reservation and its pods both name: byIndex, byController or byGang, with a kind and a name. A gang
+// without a kind is of any. The zero value is of the reservations with a selector.
+type way struct{ by, kind, name string }
+
+const byIndex, byController, byGang = "index", "controller", "gang"
 
 // entry is one reservation that pods may match. It is not changed once made.
 type entry struct {
-	name       string
-	uid        types.UID
-	created    metav1.Time
-	index      string
-	controller cluster.Controller
-	gang       gang
-	selector   labels.Selector
-	slots      []ledger.SlotRef // in the order of the slots
-	godel      bool
+	name     string
+	uid      types.UID
+	created  metav1.Time
+	way      way
+	selector labels.Selector
+	slots    []ledger.SlotRef // in the order of the slots
+	godel    bool
 }
 
 // Set records a reservation, or its change. One that has ended, or that no pod can match, is removed. The error says
@@ -85,16 +83,16 @@ func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.SlotRef {
 	}
 	var found []*entry
 	if index := pod.Index(); index != "" {
-		found = append(found, ns.byIndex[index]...)
+		found = append(found, ns.byWay[way{byIndex, "", index}]...)
 	}
 	if pod.Gang != nil {
-		found = append(found, ns.byGang[gang{pod.Gang.Kind, pod.Gang.Name}]...)
-		found = append(found, ns.byGang[gang{name: pod.Gang.Name}]...)
+		found = append(found, ns.byWay[way{byGang, pod.Gang.Kind, pod.Gang.Name}]...)
+		found = append(found, ns.byWay[way{byGang, "", pod.Gang.Name}]...)
 	}
-	if pod.Controller != (cluster.Controller{}) {
-		found = append(found, ns.byController[pod.Controller]...)
+	if c := pod.Controller; c != (cluster.Controller{}) {
+		found = append(found, ns.byWay[way{byController, c.Kind, c.Name}]...)
 	}
-	for _, e := range ns.bySelector {
+	for _, e := range ns.byWay[way{}] {
 		if e.selector.Matches(labels.Set(pod.Labels)) {
 			found = append(found, e)
 		}
@@ -131,27 +129,25 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 	if consumers == nil || rsv.Status.Phase.IsFinal() || rsv.DeletionTimestamp != nil {
 		return nil, nil
 	}
-	e := &entry{name: rsv.Name, uid: rsv.UID, created: rsv.CreationTimestamp, index: consumers.Index}
+	e := &entry{name: rsv.Name, uid: rsv.UID, created: rsv.CreationTimestamp, slots: openSlots(rsv)}
 	if marks := cluster.ReadAnnotations(rsv.Namespace, rsv.Annotations); marks != nil {
 		e.godel = marks.Godel
 	}
-	if c := consumers.Controller; c != nil {
-		e.controller = cluster.Controller{Kind: c.Kind, Name: c.Name}
-	}
-	if c := consumers.Gang; c != nil {
-		e.gang = gang{c.Kind, c.Name}
-	}
-	if consumers.Selector != nil {
-		selector, err := metav1.LabelSelectorAsSelector(consumers.Selector)
-		if err != nil {
+	switch c := consumers; { // the API server takes one way alone
+	case c.Index != "":
+		e.way = way{byIndex, "", c.Index}
+	case c.Selector != nil:
+		var err error
+		if e.selector, err = metav1.LabelSelectorAsSelector(c.Selector); err != nil {
 			return nil, fmt.Errorf("spec.consumers.selector of reservation %s/%s: %w", rsv.Namespace, rsv.Name, err)
 		}
-		e.selector = selector
-	}
-	if e.index == "" && e.controller == (cluster.Controller{}) && e.gang == (gang{}) && e.selector == nil {
+	case c.Gang != nil:
+		e.way = way{byGang, c.Gang.Kind, c.Gang.Name}
+	case c.Controller != nil:
+		e.way = way{byController, c.Controller.Kind, c.Controller.Name}
+	default:
 		return nil, nil
 	}
-	e.slots = openSlots(rsv)
 	if len(e.slots) == 0 {
 		return nil, nil
 	}
@@ -181,28 +177,14 @@ func openSlots(rsv *v1alpha1.Reservation) []ledger.SlotRef {
 func (m *Matcher) add(namespaceName string, e *entry) {
 	ns := m.namespaces[namespaceName]
 	if ns == nil {
-		ns = &namespace{
-			byName:       map[string]*entry{},
-			byIndex:      map[string][]*entry{},
-			byController: map[cluster.Controller][]*entry{},
-			byGang:       map[gang][]*entry{},
-		}
+		ns = &namespace{byName: map[string]*entry{}, byWay: map[way][]*entry{}}
 		if m.namespaces == nil {
 			m.namespaces = map[string]*namespace{}
 		}
 		m.namespaces[namespaceName] = ns
 	}
 	ns.byName[e.name] = e
-	switch {
-	case e.index != "":
-		ns.byIndex[e.index] = insert(ns.byIndex[e.index], e)
-	case e.selector != nil:
-		ns.bySelector = insert(ns.bySelector, e)
-	case e.gang != (gang{}):
-		ns.byGang[e.gang] = insert(ns.byGang[e.gang], e)
-	default:
-		ns.byController[e.controller] = insert(ns.byController[e.controller], e)
-	}
+	ns.byWay[e.way] = insert(ns.byWay[e.way], e)
 	m.count.Add(1)
 }
 
@@ -213,15 +195,12 @@ func (m *Matcher) remove(namespaceName, name string) {
 	}
 	e := ns.byName[name]
 	delete(ns.byName, name)
-	switch {
-	case e.index != "":
-		drop(ns.byIndex, e.index, e)
-	case e.selector != nil:
-		ns.bySelector = without(ns.bySelector, e)
-	case e.gang != (gang{}):
-		drop(ns.byGang, e.gang, e)
-	default:
-		drop(ns.byController, e.controller, e)
+	rest := ns.byWay[e.way]
+	at := slices.Index(rest, e)
+	if rest = slices.Delete(rest, at, at+1); len(rest) > 0 {
+		ns.byWay[e.way] = rest
+	} else {
+		delete(ns.byWay, e.way)
 	}
 	if len(ns.byName) == 0 {
 		delete(m.namespaces, namespaceName)
@@ -235,18 +214,4 @@ func insert(list []*entry, e *entry) []*entry {
 		return cmp.Or(a.created.Compare(b.created.Time), cmp.Compare(a.name, b.name))
 	})
 	return slices.Insert(list, at, e)
-}
-
-// without returns the list without an entry.
-func without(list []*entry, e *entry) []*entry {
-	at := slices.Index(list, e)
-	return slices.Delete(list, at, at+1)
-}
-
-func drop[K comparable](lists map[K][]*entry, key K, e *entry) {
-	if rest := without(lists[key], e); len(rest) > 0 {
-		lists[key] = rest
-	} else {
-		delete(lists, key)
-	}
 }
