@@ -232,38 +232,16 @@ func (g *gangKeeper) unreserve(placements []ledger.Placement) ledger.Result {
 	return result
 }
 
-// topUp keeps capacity for members in the place of others that are gone, as long as the gang has time left. g.mu is
-// held.
+// topUp keeps capacity for members in the place of others that are gone, as long as the gang has time left: for all of
+// them or none. Where nobody has read how many the gang needs, it may be fewer: as many as there is capacity for. g.mu
+// is held.
 func (g *gangKeeper) topUp(s *startingGang, rest []*cluster.Pod) {
-	if s.Unread {
-		g.topUpMost(s, rest)
-	} else {
-		g.topUpAll(s, rest)
-	}
-}
-
-// topUpAll is topUp for all of the members or none. g.mu is held.
-func (g *gangKeeper) topUpAll(s *startingGang, rest []*cluster.Pod) (kept bool) {
-	if len(rest) == 0 {
-		return true
-	}
-	choices, _ := g.choices(rest, s.caller, nil, true)
-	if g.o.Ledger.Exchange(&ledger.Exchange{Keep: choices}) != nil {
-		return false
-	}
-	for _, member := range rest {
-		s.kept[member.Ref] = member
-	}
-	return true
-}
-
-// topUpMost is topUp for as many of some members as there is capacity for: where nobody has read how many the gang
-// needs, it may be fewer. g.mu is held.
-func (g *gangKeeper) topUpMost(s *startingGang, rest []*cluster.Pod) {
 	for n := len(rest); n > 0; n = min(n, len(rest)) {
 		switch {
-		case g.topUpAll(s, rest[:n]):
+		case g.keepAll(s, rest[:n]):
 			rest = rest[n:]
+		case !s.Unread:
+			return
 		case n > 1:
 			n /= 2
 		default: // nor is there any for others like it
@@ -272,6 +250,18 @@ func (g *gangKeeper) topUpMost(s *startingGang, rest []*cluster.Pod) {
 			n = len(rest)
 		}
 	}
+}
+
+// keepAll keeps capacity for all of some members or none. g.mu is held.
+func (g *gangKeeper) keepAll(s *startingGang, members []*cluster.Pod) (kept bool) {
+	choices, _ := g.choices(members, s.caller, nil, true)
+	if g.o.Ledger.Exchange(&ledger.Exchange{Keep: choices}) != nil {
+		return false
+	}
+	for _, member := range members {
+		s.kept[member.Ref] = member
+	}
+	return true
 }
 
 // fallShort reports, once, that a gang has started and is not whole, and that nothing is kept for it any more. g.mu is
