@@ -19,7 +19,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
@@ -50,40 +49,28 @@ type Planner struct{ o Options }
 // New returns a Planner.
 func New(o Options) *Planner { return &Planner{o} }
 
-// Request says which nodes are to be drained together; which pods go only, if any are named; in which namespaces the
-// pods stay; and what the names of the Reservations begin with that keep places for this drain already.
-type Request struct {
-	Nodes, SkipNamespaces []string
-	Pods                  []types.UID
-	Drain                 string
-}
-
 // Plan says what becomes of the pods, by node, namespace and name. It is of one revision of the ledger.
 type Plan struct {
 	Revision uint64
 	Pods     []*Pod
 }
 
-// Pod is one pod of a node that is to be drained; see reserver.DrainPod.
+// Pod is one pod of a node that is to be drained, without what the pod asks for that is made for it.
 type Pod struct {
-	Ref  ledger.PodRef
-	Node string
+	reserver.DrainPod
+
 	// Next is the pod that is made for it.
-	Next      *cluster.Pod
-	Action    reserver.DrainAction
-	To        string
-	Slot      ledger.SlotRef
-	Why       string
-	Unmanaged bool
-	Warnings  []string
+	Next *cluster.Pod
 }
+
+func (p *Pod) ref() ledger.PodRef { return ledger.PodRef{Namespace: p.Namespace, Name: p.Pod} }
 
 // placed reports whether a pod needs no place any more.
 func (p *Pod) placed() bool { return p.Action != reserver.DrainMove || p.To != "" || p.Why != "" }
 
 // Plan reads what it has to from the API server, and returns choose, which only computes. The errors are a *gates.Error
 // while nothing can be decided, ErrUnknownNode, and those of the API server.
-func (p *Planner) Plan(ctx context.Context, q *Request) (choose func() *Plan, err error) {
+func (p *Planner) Plan(ctx context.Context, q *reserver.DrainPlanRequest) (choose func() *Plan, err error) {
 	if err := p.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
@@ -143,7 +130,7 @@ type choice struct {
 	kept     map[string][]ledger.Slot // by namespace: what the plan would keep there
 }
 
-func (p *Planner) choose(q *Request, pods []*Pod, apart map[*Pod]sets.Set[string]) *Plan {
+func (p *Planner) choose(q *reserver.DrainPlanRequest, pods []*Pod, apart map[*Pod]sets.Set[string]) *Plan {
 	c := &choice{
 		Planner: p, free: p.o.Ledger.Survey(), draining: sets.New(q.Nodes...), prefix: q.Drain + "-", apart: apart,
 		taken: sets.New[ledger.SlotRef](), kept: map[string][]ledger.Slot{},
@@ -162,8 +149,7 @@ func (p *Planner) choose(q *Request, pods []*Pod, apart map[*Pod]sets.Set[string
 		c.place(pod)
 	}
 	slices.SortFunc(pods, func(a, b *Pod) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Ref.Namespace, b.Ref.Namespace),
-			cmp.Compare(a.Ref.Name, b.Ref.Name))
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
 	})
 	return &Plan{Revision: c.free.Revision, Pods: pods}
 }
@@ -179,7 +165,7 @@ func (c *choice) hasSlot(pod *Pod, drain string) bool {
 		if strings.HasPrefix(slot.Ref.Name, c.prefix) && !c.taken.Has(slot.Ref) && c.takesPods(slot.Node) &&
 			c.holds(slot.Ref, asked.Request) {
 			c.taken.Insert(slot.Ref)
-			pod.To, pod.Slot = slot.Node, slot.Ref
+			pod.To, pod.Slot = slot.Node, slot.Ref.String()
 			return true
 		}
 	}
@@ -212,8 +198,8 @@ func (c *choice) place(pod *Pod) {
 	asked.Node = c.free.BestFit(&asked, func(node string) bool { return avoids(node) == "" })
 	if asked.Node == "" {
 		pod.Why = placement.WhyNowhere(c.o.Ledger.Table(), c.free, &asked, avoids) + c.inTheWay(pod, &asked, avoids)
-		if kept := c.kept[pod.Ref.Namespace]; len(kept) > 0 { // overLimit counted it
-			c.kept[pod.Ref.Namespace] = kept[:len(kept)-1]
+		if kept := c.kept[pod.Namespace]; len(kept) > 0 { // overLimit counted it
+			c.kept[pod.Namespace] = kept[:len(kept)-1]
 		}
 		return
 	}
@@ -237,7 +223,7 @@ func (c *choice) inTheWay(pod *Pod, asked *ledger.Placement, avoids func(node st
 	if nearest == nil {
 		return "; it would fit if fewer pods went with it"
 	}
-	nearest.Pod = pod.Ref
+	nearest.Pod = pod.ref()
 	return "; on the closest, " + nearest.Message()
 }
 
@@ -246,7 +232,7 @@ func (c *choice) overLimit(pod *Pod, asked *ledger.Placement) string {
 	if !c.o.Ledger.Limited() {
 		return ""
 	}
-	namespace := pod.Ref.Namespace
+	namespace := pod.Namespace
 	c.kept[namespace] = append(c.kept[namespace], ledger.Slot{
 		Ref: ledger.SlotRef{Namespace: namespace, Name: c.prefix}, Request: asked.Request, Scheduler: pod.Next.Scheduler,
 	})
@@ -255,7 +241,7 @@ func (c *choice) overLimit(pod *Pod, asked *ledger.Placement) string {
 		return ""
 	}
 	c.kept[namespace] = c.kept[namespace][:len(c.kept[namespace])-1]
-	over.Pod = pod.Ref
+	over.Pod = pod.ref()
 	return "a place for it cannot be kept beside it: " + over.Message()
 }
 

@@ -65,7 +65,7 @@ func (w *world) bind(name, node, cpu string, change func(*v1.Pod)) *v1.Pod {
 	return pod
 }
 
-func (w *world) plan(q drain.Request) *drain.Plan {
+func (w *world) plan(q reserver.DrainPlanRequest) *drain.Plan {
 	w.t.Helper()
 	before := w.Ledger.Revision()
 	choose, err := w.planner.Plan(w.t.Context(), &q)
@@ -98,7 +98,7 @@ func (w *world) keep(name, node, cpu string) {
 // one is the plan of the only pod of node a.
 func (w *world) one() *drain.Pod {
 	w.t.Helper()
-	plan := w.plan(drain.Request{Nodes: []string{"a"}})
+	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}})
 	require.Len(w.t, plan.Pods, 1)
 	return plan.Pods[0]
 }
@@ -162,7 +162,7 @@ func TestWhichPodsGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "a", "b")
 			w.bind("web-1", "a", "1", tc.change)
-			plan := w.plan(drain.Request{Nodes: []string{"a"}, SkipNamespaces: []string{"skipped"}})
+			plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}, SkipNamespaces: []string{"skipped"}})
 			require.Len(t, plan.Pods, 1)
 			got := plan.Pods[0]
 			assert.Equal(t, tc.action, got.Action)
@@ -182,8 +182,8 @@ func TestOnlyPods(t *testing.T) {
 	w.bind("web-1", "a", "3", nil)
 	w.bind("web-2", "a", "1", nil)
 	w.bind("other", "b", "1", nil)
-	require.Empty(t, w.plan(drain.Request{Nodes: []string{"a"}}).Pods[1].To, "or the test shows nothing")
-	plan := w.plan(drain.Request{Nodes: []string{"a"}, Pods: []types.UID{"uid-web-2"}})
+	require.Empty(t, w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}}).Pods[1].To, "or the test shows nothing")
+	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}, Pods: []types.UID{"uid-web-2"}})
 	require.Len(t, plan.Pods, 2)
 	assert.Equal(t, []any{reserver.DrainStay, "", "it is not asked for"}, []any{
 		plan.Pods[0].Action, plan.Pods[0].To, plan.Pods[0].Why,
@@ -270,7 +270,7 @@ func TestPlacesTogether(t *testing.T) {
 		w.bind(fmt.Sprintf("web-%d", i), "a", "2", nil)
 	}
 	w.bind("web-3", "b", "3", nil)
-	plan := w.plan(drain.Request{Nodes: []string{"a", "b"}})
+	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a", "b"}})
 	to := map[string]int{}
 	for _, pod := range plan.Pods {
 		to[pod.To]++
@@ -279,7 +279,7 @@ func TestPlacesTogether(t *testing.T) {
 	assert.Equal(t, "c", plan.Pods[3].To)
 	w.AddNode("d", "4", "8Gi")
 	w.AddNode("e", "2", "8Gi")
-	for _, pod := range w.plan(drain.Request{Nodes: []string{"a", "b"}}).Pods {
+	for _, pod := range w.plan(reserver.DrainPlanRequest{Nodes: []string{"a", "b"}}).Pods {
 		assert.Contains(t, "cde", pod.To)
 		assert.NotEmpty(t, pod.To, pod.Why)
 	}
@@ -308,7 +308,7 @@ func TestPlacesOfPodsThatMustBeApart(t *testing.T) {
 	}
 	w.bind("db-0", "a", "1", apart)
 	w.bind("db-1", "z", "1", apart)
-	plan := w.plan(drain.Request{Nodes: []string{"a", "z"}})
+	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a", "z"}})
 	assert.ElementsMatch(t, []string{"b", "c"}, []string{plan.Pods[0].To, plan.Pods[1].To})
 }
 
@@ -322,7 +322,7 @@ func TestLimitsCountPlacesAlone(t *testing.T) {
 	w.Ledger.Observer().SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{
 		"team": {Use: []resources.Amount{{Column: column, Value: 9000}}}, // 6 are used
 	})
-	plan := w.plan(drain.Request{Nodes: []string{"a"}})
+	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}})
 	assert.Contains(t, plan.Pods[0].Why, "too little cpu")
 	assert.Equal(t, "b", plan.Pods[1].To, plan.Pods[1].Why)
 }
@@ -335,10 +335,10 @@ func TestSizesOfKeptPlaces(t *testing.T) {
 	for name, cpu := range map[string]string{"drain-a-1": "1", "drain-a-2": "1500m"} {
 		w.keep(name, "b", cpu)
 	}
-	plan := w.plan(drain.Request{Nodes: []string{"a"}, Drain: "drain-a"})
-	assert.Zero(t, plan.Pods[0].Slot, "none is large enough")
+	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}, Drain: "drain-a"})
+	assert.Empty(t, plan.Pods[0].Slot, "none is large enough")
 	assert.Contains(t, plan.Pods[0].Why, "too little cpu")
-	assert.Equal(t, "drain-a-1", plan.Pods[1].Slot.Name)
+	assert.Contains(t, plan.Pods[1].Slot, "team/drain-a-1/")
 }
 
 // A place that a Reservation of the drain keeps already is taken up, once, and no other is chosen.
@@ -348,23 +348,23 @@ func TestPlacesThatAreKept(t *testing.T) {
 	w.bind("web-2", "a", "2", nil)
 	w.keep("drain-a-1", "c", "2")
 	w.keep("others-1", "c", "2")
-	plan := w.plan(drain.Request{Nodes: []string{"a"}, Drain: "drain-a"})
-	assert.Equal(t, ledger.SlotRef{Namespace: "team", Name: "drain-a-1", Slot: "0"}, plan.Pods[0].Slot)
+	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}, Drain: "drain-a"})
+	assert.Equal(t, "team/drain-a-1/0", plan.Pods[0].Slot)
 	assert.Equal(t, "c", plan.Pods[0].To)
 	assert.Equal(t, "b", plan.Pods[1].To)
-	assert.Zero(t, plan.Pods[1].Slot)
-	for _, pod := range w.plan(drain.Request{Nodes: []string{"a"}}).Pods {
+	assert.Empty(t, plan.Pods[1].Slot)
+	for _, pod := range w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}}).Pods {
 		assert.Equal(t, "b", pod.To, "without a name, none is the drain's")
 	}
-	plan = w.plan(drain.Request{Nodes: []string{"a", "c"}, Drain: "drain-a"})
+	plan = w.plan(reserver.DrainPlanRequest{Nodes: []string{"a", "c"}, Drain: "drain-a"})
 	assert.Equal(t, "b", plan.Pods[0].To, "a slot on a node that is drained is no place")
 }
 
 func TestNoPlan(t *testing.T) {
 	w := newWorld(t, "a")
-	_, err := w.planner.Plan(t.Context(), &drain.Request{Nodes: []string{"a", "x"}})
+	_, err := w.planner.Plan(t.Context(), &reserver.DrainPlanRequest{Nodes: []string{"a", "x"}})
 	require.ErrorIs(t, err, drain.ErrUnknownNode)
 	w.Undecided = func() string { return "another server decides" }
-	_, err = w.planner.Plan(t.Context(), &drain.Request{Nodes: []string{"a"}})
+	_, err = w.planner.Plan(t.Context(), &reserver.DrainPlanRequest{Nodes: []string{"a"}})
 	require.ErrorContains(t, err, "another server decides")
 }

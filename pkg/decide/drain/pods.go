@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -28,7 +27,7 @@ func makesAnother(by *metav1.OwnerReference) bool {
 }
 
 // list returns the pods of the nodes, as far as they can be told without the ledger.
-func (p *Planner) list(ctx context.Context, q *Request) ([]*Pod, error) {
+func (p *Planner) list(ctx context.Context, q *reserver.DrainPlanRequest) ([]*Pod, error) {
 	var pods []*Pod
 	for _, node := range q.Nodes {
 		if _, ok := p.o.Nodes.Node(node); !ok {
@@ -48,13 +47,13 @@ func (p *Planner) list(ctx context.Context, q *Request) ([]*Pod, error) {
 }
 
 // read returns what is planned for a pod, but for its place.
-func (p *Planner) read(pod *v1.Pod, q *Request) *Pod {
-	out := &Pod{
-		Ref:  ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Node: pod.Spec.NodeName, Action: reserver.DrainMove,
-	}
+func (p *Planner) read(pod *v1.Pod, q *reserver.DrainPlanRequest) *Pod {
 	next := p.o.Question.Reader.Compact(replacement(pod))
-	out.Next = next
+	out := &Pod{Next: next, DrainPod: reserver.DrainPod{
+		Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Node: pod.Spec.NodeName,
+		OwnerKind: next.Controller.Kind, OwnerName: next.Controller.Name,
+		Scheduler: next.Scheduler, Priority: next.Priority,
+	}}
 	if out.Action, out.Why = actionOf(pod, q); out.Action != reserver.DrainMove {
 		return out
 	}
@@ -89,7 +88,7 @@ func replacement(pod *v1.Pod) *v1.Pod {
 
 // actionOf says what a drain does with a pod, and why it needs no place. The rules are those of kubectl drain: the pods
 // of DaemonSets and those of a kubelet's own files stay.
-func actionOf(pod *v1.Pod, q *Request) (action reserver.DrainAction, why string) {
+func actionOf(pod *v1.Pod, q *reserver.DrainPlanRequest) (action reserver.DrainAction, why string) {
 	owner := metav1.GetControllerOf(pod)
 	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	switch {

@@ -49,7 +49,7 @@ func (a *API) planDrain(w http.ResponseWriter, r *http.Request) error {
 	if err := req.check(); err != nil {
 		return err
 	}
-	choose, err := a.o.Drains.Plan(r.Context(), &drain.Request{
+	choose, err := a.o.Drains.Plan(r.Context(), &reserver.DrainPlanRequest{
 		Nodes: req.Nodes, Pods: req.Pods, SkipNamespaces: req.SkipNamespaces, Drain: req.Drain,
 	})
 	switch {
@@ -129,14 +129,9 @@ func newDrainPlan(t *resources.Table, plan *drain.Plan) *reserver.DrainPlanAnswe
 		if pod.Action == reserver.DrainMove && pod.To == "" {
 			answer.Unplaced++
 		}
-		next := pod.Next
-		answer.Pods = append(answer.Pods, reserver.DrainPod{
-			Namespace: pod.Ref.Namespace, Pod: pod.Ref.Name, UID: string(pod.Ref.UID), Node: pod.Node,
-			OwnerKind: next.Controller.Kind, OwnerName: next.Controller.Name, Scheduler: next.Scheduler,
-			Priority: next.Priority, Requests: requestAmounts(t, next.Request), HostPorts: hostPortNames(next.Request),
-			Action: pod.Action, To: pod.To, Slot: slotName(pod.Slot), Why: pod.Why, Unmanaged: pod.Unmanaged,
-			Warnings: pod.Warnings,
-		})
+		asks := pod.Next.Request
+		pod.Requests, pod.HostPorts = requestAmounts(t, asks), hostPortNames(asks)
+		answer.Pods = append(answer.Pods, pod.DrainPod)
 	}
 	return answer
 }
