@@ -53,13 +53,12 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	if info != nil {
 		ref = info.Ref
 	}
-	return a.explainWith(ref, info, func() *ledger.Survey { return a.o.Ledger.Survey() })
+	return a.explainWith(ref, info)
 }
 
-// explainWith is Explain for a pod, with what is known of it in info, or nil. survey is called where the pod fits
-// nowhere.
-func (a *Arbiter) explainWith(ref ledger.PodRef, info *cluster.Pod, survey func() *ledger.Survey) *Explanation {
-	e := a.explain(ref, info, survey)
+// explainWith is Explain for a pod, with what is known of it in info, or nil.
+func (a *Arbiter) explainWith(ref ledger.PodRef, info *cluster.Pod) *Explanation {
+	e := a.explain(ref, info)
 	if e != nil && info != nil && info.Gang != nil {
 		e.ofGang(a.gangs.viewOf(info))
 	}
@@ -101,7 +100,7 @@ func (e *Explanation) ofGang(gang *GangView) {
 	}
 }
 
-func (a *Arbiter) explain(ref ledger.PodRef, info *cluster.Pod, survey func() *ledger.Survey) *Explanation {
+func (a *Arbiter) explain(ref ledger.PodRef, info *cluster.Pod) *Explanation {
 	allocation, allocated := a.o.Ledger.Allocation(ref)
 	slot, inMemory := a.o.Ledger.InMemory(ref)
 	kept, held := a.o.Ledger.SlotFor(ref)
@@ -113,7 +112,7 @@ func (a *Arbiter) explain(ref ledger.PodRef, info *cluster.Pod, survey func() *l
 	case held && (info == nil || !info.Finished && !info.Deleting):
 		return a.explainSlot(ref, &kept)
 	case info != nil:
-		return a.explainPod(info, survey)
+		return a.explainPod(info)
 	default:
 		return nil
 	}
@@ -173,7 +172,7 @@ func (e *Explanation) movable(view *ledger.SlotView, info *cluster.Pod) *Explana
 const statePending = "Pending"
 
 // explainPod says why a pod without an allocation has no node.
-func (a *Arbiter) explainPod(info *cluster.Pod, survey func() *ledger.Survey) *Explanation {
+func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
 	e := &Explanation{
 		Pod: info.Ref, Scheduler: info.Scheduler, State: statePending, Node: info.Node,
 		Request: info.Request, Revision: a.o.Ledger.Revision(),
@@ -186,12 +185,12 @@ func (a *Arbiter) explainPod(info *cluster.Pod, survey func() *ledger.Survey) *E
 	case info.Bound():
 		e.State, e.Message = ledger.Bound.String(), boundTo(info.Node)
 	default:
-		a.explainPending(e, a.o.Question.For(info.WithCaller(a.o.Waiting.LastCaller(info.Ref.UID)), ""), survey)
+		a.explainPending(e, a.o.Question.For(info.WithCaller(a.o.Waiting.LastCaller(info.Ref.UID)), ""))
 	}
 	return e
 }
 
-func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement, survey func() *ledger.Survey) {
+func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 	const notTried = "its scheduler has not tried %s since, " +
 		"or something else keeps it off (node selector, affinity, taints, volumes, a scheduling gate)"
 	if err := a.o.Ledger.Refuse(&pod); err != nil {
@@ -219,7 +218,7 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement, survey fu
 		return
 	}
 	e.Message = fmt.Sprintf("there is no capacity for the pod on any of %d nodes", e.Nodes)
-	if e.Closest = a.closestNode(pod, survey()); e.Closest != nil {
+	if e.Closest = a.closestNode(&pod); e.Closest != nil {
 		e.Message += "; on the closest, " + e.Closest.Message
 	}
 }
@@ -288,17 +287,21 @@ func addExample(examples []string, name string) []string {
 }
 
 // closestNode says what the pod lacks on the node where it lacks least.
-func (a *Arbiter) closestNode(pod ledger.Placement, survey *ledger.Survey) *ClosestNode {
-	pod.Node = survey.Closest(&pod)
-	if pod.Node == "" {
+func (a *Arbiter) closestNode(pod *ledger.Placement) *ClosestNode {
+	var nodes []string
+	a.o.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
+	said := a.o.Ledger.Nearest(pod, nodes)
+	if said == nil { // there is capacity by now
 		return nil
 	}
-	c := &ClosestNode{Node: pod.Node, Missing: []reserver.MissingAmount{}}
+	c := &ClosestNode{
+		Node: said.Node, Missing: []reserver.MissingAmount{}, Holders: said.Holders, Message: said.Message(),
+	}
 	columns := make([]resources.Column, len(pod.Request.Amounts))
 	for i := range columns {
 		columns[i] = pod.Request.Amounts[i].Column
 	}
-	for i, u := range a.o.Ledger.AppendUsage(nil, []string{pod.Node}, columns) {
+	for i, u := range a.o.Ledger.AppendUsage(nil, []string{c.Node}, columns) {
 		asked := pod.Request.Amounts[i].Value
 		if missing := resources.Sub(asked, u.Free()); missing > 0 && !u.Elsewhere {
 			c.Missing = append(c.Missing, reserver.MissingAmount{
@@ -308,16 +311,6 @@ func (a *Arbiter) closestNode(pod ledger.Placement, survey *ledger.Survey) *Clos
 	}
 	for _, u := range pod.Request.Unlisted {
 		c.Missing = append(c.Missing, reserver.MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
-	}
-	// The holders and the words come from the ledger, asked for that node alone.
-	var result ledger.Result
-	a.o.Ledger.Try(func(t *ledger.Trial) {
-		result = t.Reserve(ledger.NewPlan([]ledger.Placement{pod}, ledger.AllOrNothing, time.Time{}))
-	})
-	if len(result.Rejections) > 0 {
-		c.Holders, c.Message = result.Rejections[0].Holders, result.Rejections[0].Message()
-	} else {
-		c.Message = fmt.Sprintf("node %q, there is capacity by now", pod.Node)
 	}
 	return c
 }

@@ -1,8 +1,6 @@
 package decide
 
 import (
-	"sync"
-
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -51,7 +49,6 @@ func (a *Arbiter) CountWaiters() map[metrics.Pending]int {
 
 // ExplainWaiting says of pods that were refused what they wait for now. One that has a node by now is left out.
 func (a *Arbiter) ExplainWaiting(waiters []requeue.Waiter) []Waiting {
-	survey := sync.OnceValue(func() *ledger.Survey { return a.o.Ledger.Survey() })
 	list := make([]Waiting, 0, len(waiters))
 	for _, w := range waiters {
 		ref := w.Last.Rejection.Pod
@@ -59,7 +56,7 @@ func (a *Arbiter) ExplainWaiting(waiters []requeue.Waiter) []Waiting {
 		if info == nil || info.Ref.UID != ref.UID {
 			continue
 		}
-		e := a.explainWith(ref, info, survey)
+		e := a.explainWith(ref, info)
 		if e.State != statePending && e.State != ledger.NoAllocation.OrReserved() {
 			continue
 		}

@@ -171,16 +171,18 @@ func (s *Survey) Free(node string, column resources.Column) int64 {
 	return 0
 }
 
-func (s *Survey) fit(i int32, p *Placement) Verdict {
-	v := s.account.fit(i, p, nil, nil)
-	wanted := s.wanted[i]
+func (s *Survey) fit(i int32, p *Placement) Verdict { return s.account.fitBeside(i, p, s.wanted[i]) }
+
+// fitBeside is fit for a pod that devices are to be left for beside those that it asks for.
+func (l *account) fitBeside(i int32, p *Placement, wanted []*devices.Request) Verdict {
+	v := l.fit(i, p, nil, nil)
 	if v.Reason != Fits || len(wanted) == 0 || p.Devices == nil {
 		return v
 	}
 	together, all := *p, *p.Devices
 	all.Requests = slices.Concat(wanted, all.Requests)
 	together.Devices = &all
-	return s.account.fitsDevices(i, &together, nil, nil)
+	return l.fitsDevices(i, &together, nil, nil)
 }
 
 // Closest returns the node on which a pod lacks least: the fewest resources, then the
@@ -189,15 +191,15 @@ func (s *Survey) fit(i int32, p *Placement) Verdict {
 func (s *Survey) Closest(p *Placement) (best string) {
 	least := math.Inf(1)
 	for _, i := range s.order {
-		if lack := s.lack(i, p); lack < least {
+		if lack := s.account.lack(i, p, s.wanted[i]); lack < least {
 			best, least = s.account.names[i], lack
 		}
 	}
 	return best
 }
 
-// lack returns how far a node is from having capacity for a pod, devices left out.
-func (l *account) lack(i int32, p *Placement) (sum float64) {
+// lack returns how far a node is from having capacity for a pod, and devices beside those that are wanted already.
+func (l *account) lack(i int32, p *Placement, wanted []*devices.Request) (sum float64) {
 	free := l.row(i)
 	for _, a := range p.Request.Amounts {
 		if lack := resources.Sub(a.Value, at(free, a.Column)); lack > 0 {
@@ -207,11 +209,18 @@ func (l *account) lack(i int32, p *Placement) (sum float64) {
 	if l.flags[i]&nodeCordoned != 0 && !p.Request.ToleratesUnschedulable {
 		sum += 1e6
 	}
+	if p.Devices == nil {
+		return sum
+	}
+	devicesOnly := Placement{Pod: p.Pod, Request: &resources.Request{ToleratesUnschedulable: true}, Devices: p.Devices}
+	if l.fitBeside(i, &devicesOnly, wanted).Reason != Fits {
+		sum += l.nodes[i].lackOfDevices(p.Devices.Requests)
+	}
 	return sum
 }
 
-// Nearest returns why a pod is refused on the one of some nodes where it lacks least, devices aside; nil where there is
-// capacity for it, or none of the nodes is known. p.Node is not looked at.
+// Nearest returns why a pod is refused on the one of some nodes where it lacks least; nil where there is capacity for
+// it, or none of the nodes is known. p.Node is not looked at.
 func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -221,7 +230,7 @@ func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
 		if !ok || l.flags[i]&nodeKnown == 0 {
 			continue
 		}
-		if lack := l.lack(i, p); lack < least {
+		if lack := l.lack(i, p, nil); lack < least {
 			best, least = i, lack
 		}
 	}
@@ -251,18 +260,6 @@ func (l Reader) FitsEmpty(p *Placement) bool {
 		}
 		return n != nil && !slices.ContainsFunc(p.Request.Amounts, more)
 	})
-}
-
-func (s *Survey) lack(i int32, p *Placement) float64 {
-	sum := s.account.lack(i, p)
-	if p.Devices == nil {
-		return sum
-	}
-	devicesOnly := Placement{Pod: p.Pod, Request: &resources.Request{ToleratesUnschedulable: true}, Devices: p.Devices}
-	if s.fit(i, &devicesOnly).Reason != Fits {
-		sum += s.account.nodes[i].lackOfDevices(p.Devices.Requests)
-	}
-	return sum
 }
 
 // lackOfDevices returns how far a node without free devices for a pod is from having them:
