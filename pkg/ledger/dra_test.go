@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -107,7 +106,7 @@ func TestNothingIsKeptOfWhatDRAGives(t *testing.T) {
 	assert.Empty(t, survey.BestFit(&keep, anywhere))
 	column, _ := n.Table().Lookup(gpuName)
 	assert.True(t, survey.LeftToDRA("n", column))
-	assert.Contains(t, survey.Largest(&keep, anywhere), ledger.Largest{Resource: gpuName, Requested: 2})
+	assert.Contains(t, survey.Largest(&keep, anywhere), ledger.Lack{Resource: gpuName, Requested: 2})
 	n.Rooms(&keep, func(string, int64) bool { assert.Fail(t, "there is no room"); return false })
 
 	member := n.ask(2, 0)
@@ -195,6 +194,6 @@ func TestAdviceOnWhatIsLeftToDRA(t *testing.T) {
 	assert.True(t, n.FitsEmpty(p), "another node is no help that this one would not be")
 	assert.True(t, n.AppendUsage(nil, []string{"n"}, []resources.Column{column})[0].Elsewhere)
 	all := func(string) bool { return true }
-	assert.Equal(t, []ledger.Largest{{Resource: v1.ResourcePods, Requested: 1, Free: 100, Node: "n"}},
+	assert.Equal(t, []ledger.Lack{{Resource: "pods", Requested: 1, Largest: 100, Node: "n"}},
 		n.Survey().Largest(p, all))
 }

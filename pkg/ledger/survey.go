@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/devices"
@@ -112,21 +111,22 @@ func (s *Survey) leftOver(i int32, request *resources.Request) (sum float64) {
 	return sum
 }
 
-// Largest is the most of a resource that one node has free, and that node.
-type Largest struct {
-	Resource        v1.ResourceName
-	Requested, Free int64
-	Node            string // empty where there is none
+// Lack is what is asked for of one resource, and the most there is of it: what one node has free, or, without a node,
+// what a namespace or a caller may still have. It is 0 where no node has any.
+type Lack struct {
+	Resource           string
+	Requested, Largest int64
+	Node               string
 }
 
 // Largest returns, of every resource that a pod asks for, the most that one of the nodes allowed has free. Cordoned
 // nodes are left out, unless the pod tolerates them, and so is what one of the nodes leaves to DRA, unless it is to be
 // kept: it is not known how much there is. p.Node is not looked at.
-func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest {
-	var list []Largest
-	left := map[v1.ResourceName]bool{}
+func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Lack {
+	var list []Lack
+	left := map[string]bool{}
 	for _, a := range p.Request.Amounts {
-		list = append(list, Largest{Resource: s.account.table.Name(a.Column), Requested: a.Value})
+		list = append(list, Lack{Resource: string(s.account.table.Name(a.Column)), Requested: a.Value})
 	}
 	for _, i := range s.order {
 		cordoned := s.account.flags[i]&nodeCordoned != 0 && !p.Request.ToleratesUnschedulable
@@ -138,14 +138,14 @@ func (s *Survey) Largest(p *Placement, allowed func(node string) bool) []Largest
 				left[list[k].Resource] = !p.NoDRA
 				continue
 			}
-			if free := at(s.account.row(i), a.Column); list[k].Node == "" || free > list[k].Free {
-				list[k].Free, list[k].Node = free, s.account.names[i]
+			if free := at(s.account.row(i), a.Column); list[k].Node == "" || free > list[k].Largest {
+				list[k].Largest, list[k].Node = free, s.account.names[i]
 			}
 		}
 	}
-	list = slices.DeleteFunc(list, func(most Largest) bool { return left[most.Resource] })
+	list = slices.DeleteFunc(list, func(most Lack) bool { return left[most.Resource] })
 	for _, u := range p.Request.Unlisted {
-		list = append(list, Largest{Resource: u.Name, Requested: u.Value})
+		list = append(list, Lack{Resource: string(u.Name), Requested: u.Value})
 	}
 	return list
 }

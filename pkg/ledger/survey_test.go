@@ -53,8 +53,8 @@ func TestSurvey(t *testing.T) {
 	assert.Equal(t, "c-gpu", s.BestFit(ask(1000, 80), all), "a port is taken")
 	assert.Equal(t, "c-gpu", s.BestFit(withGPU("any", ""), all), "the only one with devices")
 	assert.Empty(t, s.BestFit(ask(8001), all))
-	cpu := func(free int64, node string) []ledger.Largest {
-		return []ledger.Largest{{Resource: "cpu", Requested: 8001, Free: free, Node: node}}
+	cpu := func(free int64, node string) []ledger.Lack {
+		return []ledger.Lack{{Resource: "cpu", Requested: 8001, Largest: free, Node: node}}
 	}
 	assert.Equal(t, cpu(8000, "a-large"), s.Largest(ask(8001), all)[:1])
 	assert.Equal(t, cpu(4000, "c-gpu"), s.Largest(ask(8001), but("a-large"))[:1])

@@ -46,12 +46,13 @@ func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1a
 				"slots; ask for them in several Reservations, or name nodes", attemptMost, len(kept))}}
 		}
 		p, slot := &asked[i], &slots[i]
-		p.Node = free.BestFit(p, func(node string) bool { return c.avoids(slot, node) == "" })
+		suits := func(node string) bool { return c.avoids(slot, node) == "" }
+		p.Node = free.BestFit(p, suits)
 		if p.Node == "" {
 			why := cause{reasonNoNodeFits, fmt.Sprintf("slot %s asks for %s: %s", slot.Name, p.Request.Text(c.Ledger.Table()),
 				placement.WhyNowhere(c.Ledger.Table(), free, p,
 					func(node string) string { return c.avoids(slot, node) }))}
-			return &refused{cause: why, asked: &kept[i], slot: slot, lacks: c.lacksAnywhere(free, p, slot)}
+			return &refused{cause: why, asked: &kept[i], slot: slot, lacks: free.Largest(p, suits)}
 		}
 		kept[i].Node = p.Node
 		free.Take(p)

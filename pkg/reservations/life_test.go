@@ -358,10 +358,10 @@ func TestPendingTellsWhatIsLacking(t *testing.T) {
 		anywhere, there := pending[0], pending[1]
 		assert.Equal(t, []string{"anywhere", "NoNodeFits", "large"},
 			[]string{anywhere.Reservation.Name, anywhere.Reason, anywhere.Slot})
-		assert.Contains(t, anywhere.Lacks, Lack{Resource: "cpu", Requested: 3500, Largest: 3000, Node: "n1"})
+		assert.Contains(t, anywhere.Lacks, ledger.Lack{Resource: "cpu", Requested: 3500, Largest: 3000, Node: "n1"})
 		assert.Equal(t, []string{"there", "InsufficientResource", "a"},
 			[]string{there.Reservation.Name, there.Reason, there.Slot})
-		assert.Equal(t, []Lack{{Resource: "cpu", Requested: 2500, Largest: 2000, Node: "n2"}}, there.Lacks)
+		assert.Equal(t, []ledger.Lack{{Resource: "cpu", Requested: 2500, Largest: 2000, Node: "n2"}}, there.Lacks)
 
 		require.Len(t, w.refused, 2)
 		for _, r := range w.refused {

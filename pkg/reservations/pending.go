@@ -20,17 +20,9 @@ type Pending struct {
 	Reason, Message string
 	// Slot is the first slot that there is no capacity for, where that is the reason. Lacks is what this slot asks for.
 	Slot  string
-	Lacks []Lack
+	Lacks []ledger.Lack
 	// NoNodeFits says that the server finds no node for a slot. Provisioning says that nodes were requested for it.
 	NoNodeFits, Provisioning bool
-}
-
-// Lack is what a slot asks for of one resource, and the most there is of it. That is the most on one of the nodes that
-// the slot may be on, or what its namespace or caller may still have. In the latter case Node is empty.
-type Lack struct {
-	Resource           string
-	Requested, Largest int64
-	Node               string
 }
 
 // Pending returns the reservations that wait for capacity, by namespace and name.
@@ -133,24 +125,14 @@ func (c *Controller) nearest(no *refused) *ledger.Rejection {
 	}, nodes)
 }
 
-// lacksAnywhere returns what a slot asks for, and the most of each that is free on a node it may be on.
-func (c *Controller) lacksAnywhere(free *ledger.Survey, p *ledger.Placement, slot *v1alpha1.Slot) []Lack {
-	largest := free.Largest(p, func(node string) bool { return c.avoids(slot, node) == "" })
-	lacks := make([]Lack, len(largest))
-	for i, most := range largest {
-		lacks[i] = Lack{Resource: string(most.Resource), Requested: most.Requested, Largest: most.Free, Node: most.Node}
-	}
-	return lacks
-}
-
 // lacksThere returns what the ledger found too little of; nil where it refused for another reason.
-func lacksThere(r *ledger.Rejection) []Lack {
+func lacksThere(r *ledger.Rejection) []ledger.Lack {
 	if r.Resource == "" {
 		return nil
 	}
-	lack := Lack{Resource: r.Resource, Requested: r.Requested, Largest: r.Free, Node: r.Node}
+	lack := ledger.Lack{Resource: r.Resource, Requested: r.Requested, Largest: r.Free, Node: r.Node}
 	if r.Reason.OfLimit() {
 		lack.Node = ""
 	}
-	return []Lack{lack}
+	return []ledger.Lack{lack}
 }

@@ -52,7 +52,7 @@ type refused struct {
 	asked        *ledger.Slot
 	slot         *v1alpha1.Slot
 	said         *ledger.Rejection
-	lacks        []Lack
+	lacks        []ledger.Lack
 	barred       bool // by a gate
 }
 

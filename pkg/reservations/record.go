@@ -34,7 +34,7 @@ type record struct {
 	// for, and lacks what that asks for.
 	why     cause
 	lacking string
-	lacks   []Lack
+	lacks   []ledger.Lack
 	// refusedFor is why, and for which slot, OnRefused was called last.
 	refusedFor string
 	// placing is true while the ledger is being asked for the slots: they may

@@ -153,7 +153,7 @@ func TestPendingReservations(t *testing.T) {
 				}},
 			},
 			Priority: 3, Reason: "NoNodeFits", Message: "no node fits", Slot: "s0",
-			Lacks: []reservations.Lack{{Resource: "cpu", Requested: 5000, Largest: 3900, Node: "node-2"}},
+			Lacks: []ledger.Lack{{Resource: "cpu", Requested: 5000, Largest: 3900, Node: "node-2"}},
 		})
 	}
 	f.waiting[0].Reason = ""

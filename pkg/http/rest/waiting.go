@@ -40,7 +40,7 @@ func newWaiting(p *reservations.Pending) reserver.Reservation {
 	r := p.Reservation
 	waits := &reserver.PendingReservation{
 		Since: r.CreationTimestamp.UTC(), Reason: p.Reason, Message: p.Message, SlotCount: len(r.Spec.Slots), Slot: p.Slot,
-		Lacks: listOf(p.Lacks, func(l *reservations.Lack) reserver.SlotLacks { return reserver.SlotLacks(*l) }),
+		Lacks: listOf(p.Lacks, func(l *ledger.Lack) reserver.SlotLacks { return reserver.SlotLacks(*l) }),
 	}
 	if waits.Reason == "" {
 		waits.Reason, waits.Message = "NotTried", "it was not tried yet"
