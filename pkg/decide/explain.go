@@ -36,15 +36,9 @@ type Explanation struct {
 	Nodes, Fitting  int
 	FittingExamples []string
 	Refusals        []reserver.RefusalGroup
-	Closest         *ClosestNode
-}
-
-// ClosestNode is the node where a pod lacks least.
-type ClosestNode struct {
-	Node    string
+	// Closest is what the ledger says of the node where the pod lacks least, and Missing what it lacks there.
+	Closest *ledger.Rejection
 	Missing []reserver.MissingAmount
-	Holders []ledger.Holder
-	Message string
 }
 
 // Explain says where a pod is, or why it is nowhere. It returns nil for a pod that is not known.
@@ -218,8 +212,11 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 		return
 	}
 	e.Message = fmt.Sprintf("there is no capacity for the pod on any of %d nodes", e.Nodes)
-	if e.Closest = a.closestNode(&pod); e.Closest != nil {
-		e.Message += "; on the closest, " + e.Closest.Message
+	var nodes []string
+	a.o.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
+	if e.Closest = a.o.Ledger.Nearest(&pod, nodes); e.Closest != nil { // else there is capacity by now
+		e.Missing = a.missing(&pod, e.Closest.Node)
+		e.Message += "; on the closest, " + e.Closest.Message()
 	}
 }
 
@@ -286,31 +283,23 @@ func addExample(examples []string, name string) []string {
 	return examples[:min(len(examples), explainExamples)]
 }
 
-// closestNode says what the pod lacks on the node where it lacks least.
-func (a *Arbiter) closestNode(pod *ledger.Placement) *ClosestNode {
-	var nodes []string
-	a.o.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
-	said := a.o.Ledger.Nearest(pod, nodes)
-	if said == nil { // there is capacity by now
-		return nil
-	}
-	c := &ClosestNode{
-		Node: said.Node, Missing: []reserver.MissingAmount{}, Holders: said.Holders, Message: said.Message(),
-	}
+// missing says what a pod lacks on a node.
+func (a *Arbiter) missing(pod *ledger.Placement, node string) []reserver.MissingAmount {
+	list := []reserver.MissingAmount{}
 	columns := make([]resources.Column, len(pod.Request.Amounts))
 	for i := range columns {
 		columns[i] = pod.Request.Amounts[i].Column
 	}
-	for i, u := range a.o.Ledger.AppendUsage(nil, []string{c.Node}, columns) {
+	for i, u := range a.o.Ledger.AppendUsage(nil, []string{node}, columns) {
 		asked := pod.Request.Amounts[i].Value
 		if missing := resources.Sub(asked, u.Free()); missing > 0 && !u.Elsewhere {
-			c.Missing = append(c.Missing, reserver.MissingAmount{
+			list = append(list, reserver.MissingAmount{
 				Resource: string(a.o.Ledger.Table().Name(columns[i])), Requested: asked, Free: u.Free(), Missing: missing,
 			})
 		}
 	}
 	for _, u := range pod.Request.Unlisted {
-		c.Missing = append(c.Missing, reserver.MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
+		list = append(list, reserver.MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
 	}
-	return c
+	return list
 }

@@ -96,7 +96,7 @@ func (a *API) newExplainAnswer(e *decide.Explanation) *reserver.ExplainAnswer {
 	}
 	if c := e.Closest; c != nil {
 		answer.Closest = &reserver.ClosestNode{
-			Node: c.Node, Missing: c.Missing, Holders: newHolders(c.Holders), Message: c.Message,
+			Node: c.Node, Missing: e.Missing, Holders: newHolders(c.Holders), Message: c.Message(),
 		}
 	}
 	if e.Gang != nil {
