@@ -212,9 +212,7 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 		return
 	}
 	e.Message = fmt.Sprintf("there is no capacity for the pod on any of %d nodes", e.Nodes)
-	var nodes []string
-	a.o.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
-	if e.Closest = a.o.Ledger.Nearest(&pod, nodes); e.Closest != nil { // else there is capacity by now
+	if e.Closest = a.o.Ledger.Nearest(&pod, a.o.Ledger.NodeNames()); e.Closest != nil { // else there is capacity by now
 		e.Missing = a.missing(&pod, e.Closest.Node)
 		e.Message += "; on the closest, " + e.Closest.Message()
 	}

@@ -251,13 +251,14 @@ func sortAllocations(allocations []AllocationView) {
 	slices.SortFunc(allocations, func(a, b AllocationView) int { return comparePods(a.Pod, b.Pod) })
 }
 
-// VisitNodes calls visit with the name of every node that exists. visit must not call the ledger.
-func (l Reader) VisitNodes(visit func(name string)) {
+// NodeNames returns the names of all nodes that exist.
+func (l Reader) NodeNames() (names []string) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for i, flags := range l.flags {
 		if flags&nodeKnown != 0 {
-			visit(l.names[i])
+			names = append(names, l.names[i])
 		}
 	}
+	return names
 }

@@ -232,9 +232,7 @@ func (c *Controller) offered(name v1.ResourceName) (total int64) {
 	if !ok {
 		return 0
 	}
-	var nodes []string
-	c.Ledger.VisitNodes(func(node string) { nodes = append(nodes, node) })
-	for _, u := range c.Ledger.AppendUsage(nil, nodes, []resources.Column{column}) {
+	for _, u := range c.Ledger.AppendUsage(nil, c.Ledger.NodeNames(), []resources.Column{column}) {
 		total, _ = resources.Add(total, u.Allocatable)
 	}
 	return total

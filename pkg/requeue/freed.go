@@ -95,9 +95,9 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) bool {
 // noteAll treats every node as silently freed.
 func (f *freed) noteAll(l ledger.Reader, revision uint64, now time.Time) {
 	f.held = revision
-	l.VisitNodes(func(name string) {
+	for _, name := range l.NodeNames() {
 		f.nodes[name] = freedCapacity{revision: revision, unannounced: revision, held: revision, at: now}
-	})
+	}
 }
 
 // prune forgets what was freed before a moment.

@@ -117,9 +117,7 @@ func (c *Controller) noteRefusal(r *record, no *refused) {
 
 // nearest returns why a slot does not fit on that node, of those it may be on, where it lacks least; nil without any.
 func (c *Controller) nearest(no *refused) *ledger.Rejection {
-	var nodes []string
-	c.Ledger.VisitNodes(func(name string) { nodes = append(nodes, name) })
-	nodes = slices.DeleteFunc(nodes, func(name string) bool { return c.avoids(no.slot, name) != "" })
+	nodes := slices.DeleteFunc(c.Ledger.NodeNames(), func(name string) bool { return c.avoids(no.slot, name) != "" })
 	return c.Ledger.Nearest(&ledger.Placement{
 		Pod: no.asked.Pod, Request: no.asked.Request, Devices: no.asked.Devices, NoDRA: true,
 	}, nodes)

@@ -210,12 +210,7 @@ func (c *choice) place(pod *Pod) {
 // inTheWay says what a pod lacks on the node where it lacks least of those that it may go to, and who has that; ""
 // where it may go to none.
 func (c *choice) inTheWay(pod *Pod, asked *ledger.Placement, avoids func(node string) string) string {
-	var nodes []string
-	c.o.Ledger.VisitNodes(func(name string) {
-		if avoids(name) == "" {
-			nodes = append(nodes, name)
-		}
-	})
+	nodes := slices.DeleteFunc(c.o.Ledger.NodeNames(), func(name string) bool { return avoids(name) != "" })
 	if len(nodes) == 0 {
 		return ""
 	}

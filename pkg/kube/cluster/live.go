@@ -104,14 +104,10 @@ func (l *liveLook) nodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var unlisted []string
-	l.VisitNodes(func(name string) {
+	for _, name := range l.NodeNames() {
 		if _, ok := listed[name]; !ok {
-			unlisted = append(unlisted, name)
+			l.node(name, nil)
 		}
-	})
-	for _, name := range unlisted {
-		l.node(name, nil)
 	}
 	return nil
 }
