@@ -217,7 +217,7 @@ func (d *Drain) open(ctx context.Context, pod *Pod) (n int, at *v1alpha1.Reserva
 		if !keepsFor(&list[i], pod) {
 			continue
 		}
-		n += reserved(&list[i])
+		n += list[i].Status.CountSlots(v1alpha1.SlotReserved)
 		for _, slot := range list[i].Status.Slots {
 			if at != nil || slot.State != v1alpha1.SlotReserved {
 				continue
@@ -267,7 +267,7 @@ func (d *Drain) awaitOwner(ctx context.Context, rsv *v1alpha1.Reservation) error
 	of := owner{namespace: rsv.Namespace, kind: kind, name: name}
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 		now, err := d.in(rsv.Namespace).Get(ctx, rsv.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && reserved(now) == 0 {
+		if apierrors.IsNotFound(err) || err == nil && now.Status.CountSlots(v1alpha1.SlotReserved) == 0 {
 			return true, nil
 		}
 		if err != nil {
@@ -284,16 +284,6 @@ func (d *Drain) awaitOwner(ctx context.Context, rsv *v1alpha1.Reservation) error
 		return fmt.Errorf("pods of %s wait that have a place: see kubectl reserve pending, and run it again", of)
 	}
 	return err
-}
-
-// reserved returns how many slots of a Reservation no pod uses yet.
-func reserved(rsv *v1alpha1.Reservation) (n int) {
-	for i := range rsv.Status.Slots {
-		if rsv.Status.Slots[i].State == v1alpha1.SlotReserved {
-			n++
-		}
-	}
-	return n
 }
 
 // putOff puts off the end of the places as long as the drain goes on.

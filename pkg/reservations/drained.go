@@ -25,16 +25,11 @@ func (c *Controller) Drained() []Drained {
 		if r.rsv.Labels[v1alpha1.DrainLabel] == "" {
 			continue
 		}
-		d := Drained{
-			Reservation: r.rsv, Phase: cmp.Or(r.status.Phase, v1alpha1.ReservationPending), Used: r.consumed(),
-			Message: r.condition(v1alpha1.ConditionAvailable).Message,
-		}
-		for i := range r.status.Slots {
-			if r.status.Slots[i].State == v1alpha1.SlotReserved {
-				d.Unused++
-			}
-		}
-		list = append(list, d)
+		list = append(list, Drained{
+			Reservation: r.rsv, Phase: cmp.Or(r.status.Phase, v1alpha1.ReservationPending),
+			Used:   r.status.CountSlots(v1alpha1.SlotConsumed),
+			Unused: r.status.CountSlots(v1alpha1.SlotReserved), Message: r.condition(v1alpha1.ConditionAvailable).Message,
+		})
 	}
 	c.mu.Unlock()
 	slices.SortFunc(list, func(a, b Drained) int {

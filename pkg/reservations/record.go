@@ -271,7 +271,7 @@ func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
 			}
 		}
 	}
-	used := r.consumed()
+	used := r.status.CountSlots(v1alpha1.SlotConsumed)
 	for i := range r.slots {
 		if r.slots[i].end.how == ledger.SlotExpired {
 			return v1alpha1.ReservationExpired, cause{
@@ -298,15 +298,4 @@ func (r *record) finish(phase v1alpha1.ReservationPhase, why cause, now time.Tim
 		r.slots[i].held = false
 	}
 	r.describe(why, now)
-}
-
-// consumed counts the slots that pods use or used up.
-func (r *record) consumed() int {
-	count := 0
-	for i := range r.status.Slots {
-		if r.status.Slots[i].State == v1alpha1.SlotConsumed {
-			count++
-		}
-	}
-	return count
 }

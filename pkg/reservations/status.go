@@ -31,7 +31,7 @@ const (
 // describe writes what follows from the phase and the slots: the conditions and the printer's columns.
 func (r *record) describe(why cause, now time.Time) {
 	r.status.ObservedGeneration = r.rsv.Generation
-	r.status.Consumed = fmt.Sprintf("%d/%d", r.consumed(), len(r.slots))
+	r.status.Consumed = fmt.Sprintf("%d/%d", r.status.CountSlots(v1alpha1.SlotConsumed), len(r.slots))
 	r.status.NodeName = nodeColumn(r.status.Slots)
 	available, finished := metav1.ConditionFalse, metav1.ConditionFalse
 	finish := cause{reason: reasonNotFinished}

@@ -144,3 +144,13 @@ const (
 	// SlotReleased is capacity that was given back unused.
 	SlotReleased SlotState = "Released"
 )
+
+// CountSlots returns how many slots are in a state.
+func (s *ReservationStatus) CountSlots(state SlotState) (n int) {
+	for i := range s.Slots {
+		if s.Slots[i].State == state {
+			n++
+		}
+	}
+	return n
+}
