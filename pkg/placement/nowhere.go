@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -15,7 +17,7 @@ import (
 // Where a resource is short it also says where most of it is free. avoids says why the slot does not want a node,
 // whatever is free there; "" if it does.
 func WhyNowhere(t *resources.Table, free *ledger.Survey, p *ledger.Placement, avoids func(node string) string) string {
-	nodes, refused, most := 0, map[string]int{}, map[string]largest{}
+	nodes, refused, most := 0, map[string]int{}, map[string]ledger.Lack{}
 	free.FitAll(p, func(node string, v ledger.Verdict) {
 		nodes++
 		avoided := avoids(node)
@@ -23,9 +25,10 @@ func WhyNowhere(t *resources.Table, free *ledger.Survey, p *ledger.Placement, av
 		reason := cmp.Or(avoided, inWords(t, v, p.Request, toDRA))
 		refused[reason]++
 		if avoided == "" && v.Reason == ledger.InsufficientResource && !v.Unlisted && !toDRA {
-			if there := (largest{free.Free(node, v.Column), node, v.Column}); most[reason].node == "" ||
-				there.amount > most[reason].amount {
-				most[reason] = there
+			if there := free.Free(node, v.Column); most[reason].Node == "" || there > most[reason].Largest {
+				most[reason] = ledger.Lack{
+					Resource: string(t.Name(v.Column)), Requested: p.Request.Value(v.Column), Largest: there, Node: node,
+				}
 			}
 		}
 	})
@@ -37,19 +40,12 @@ func WhyNowhere(t *resources.Table, free *ledger.Survey, p *ledger.Placement, av
 	})
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", refused[reason], reason)
-		if m := most[reason]; m.node != "" {
-			_, amount := resources.Shortage(t.Name(m.column), p.Request.Value(m.column), m.amount)
-			reasons[i] += fmt.Sprintf(" (at most %s free, on %s)", amount, m.node)
+		if m := most[reason]; m.Node != "" {
+			_, amount := resources.Shortage(v1.ResourceName(m.Resource), m.Requested, m.Largest)
+			reasons[i] += fmt.Sprintf(" (at most %s free, on %s)", amount, m.Node)
 		}
 	}
 	return fmt.Sprintf("no node of %d fits: %s", nodes, strings.Join(reasons, ", "))
-}
-
-// largest is the node where most is free of the resource that is short.
-type largest struct {
-	amount int64
-	node   string
-	column resources.Column
 }
 
 func inWords(t *resources.Table, v ledger.Verdict, req *resources.Request, toDRA bool) string {
