@@ -68,28 +68,22 @@ func (p *Policy) withOwn(s *Scheduler) Prioritize {
 	return rules
 }
 
-// ReservationTTL returns how long a reservation of scheduler lasts that asks for asked; see Policy.reservationTTL.
+// ReservationTTL returns how long a reservation of scheduler lasts that asks for asked; see reservationTTL.
 func (s *Store) ReservationTTL(scheduler string, asked time.Duration) (time.Duration, error) {
 	return s.Current().reservationTTL(scheduler, asked, s.fallbackTTL)
-}
-
-// DeletedPodTTL returns how long the capacity of a deleted pod of a scheduler is kept that asks for asked; see
-// Policy.deletedPodTTL.
-func (s *Store) DeletedPodTTL(scheduler string, asked time.Duration) (time.Duration, error) {
-	return s.Current().deletedPodTTL(scheduler, asked, s.fallbackTTL)
 }
 
 // KeepsDeletedPods reports whether the capacity of deleted pods is kept at all.
 func (s *Store) KeepsDeletedPods() bool { return s.Current().DeletedPods.Enabled }
 
-// deletedPodTTL returns how long the capacity of a deleted pod of a scheduler is kept that asks for asked, 0 for the
-// default: that of the policy for deleted pods or, where it has none, fallback. The default for other reservations has
-// no say. asked is refused where it is more than any reservation of the scheduler, or any deleted pod, may have.
-func (p *Policy) deletedPodTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
-	rules := *p
-	rules.Reservations.DefaultTTL = p.DeletedPods.DefaultTTL
-	ttl, err := rules.reservationTTL(scheduler, asked, fallback)
-	longest := p.DeletedPods.MaxTTL.Duration
+// DeletedPodTTL returns how long the capacity of a deleted pod of a scheduler is kept that asks for asked, 0 for the
+// default: that of the policy for deleted pods or, where it has none, the Store's. The default for other reservations
+// has no say. asked is refused where it is more than any reservation of the scheduler, or any deleted pod, may have.
+func (s *Store) DeletedPodTTL(scheduler string, asked time.Duration) (time.Duration, error) {
+	rules := *s.Current()
+	rules.Reservations.DefaultTTL = rules.DeletedPods.DefaultTTL
+	ttl, err := rules.reservationTTL(scheduler, asked, s.fallbackTTL)
+	longest := rules.DeletedPods.MaxTTL.Duration
 	switch {
 	case err != nil || longest == 0 || ttl <= longest:
 		return ttl, err
