@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -113,20 +114,13 @@ func (g *gangKeeper) whyLeft(gang *gangs.Gang, m *headcount) string {
 	if scheduler == "" {
 		return ""
 	}
-	var first *cluster.Pod
-	var why string
-	for _, member := range slices.Concat(m.kept, m.unplaced) {
-		if first != nil && first.Ref.Name < member.Ref.Name {
-			continue
-		}
-		if left := g.leaves(gang, member, scheduler); left != "" {
-			first, why = member, left
-		}
-	}
-	if first == nil {
+	left := slices.DeleteFunc(slices.Concat(m.kept, m.unplaced),
+		func(p *cluster.Pod) bool { return g.leaves(gang, p, scheduler) == "" })
+	if len(left) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the server leaves pod %s to its scheduler: %s", first.Ref, why)
+	first := slices.MinFunc(left, func(a, b *cluster.Pod) int { return cmp.Compare(a.Ref.Name, b.Ref.Name) })
+	return fmt.Sprintf("the server leaves pod %s to its scheduler: %s", first.Ref, g.leaves(gang, first, scheduler))
 }
 
 // resumeShort binds a member of a gang that is short where there is capacity for the rest of the gang by now. As with

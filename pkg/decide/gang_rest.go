@@ -12,20 +12,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// start starts the bind of a member, and makes slots for the rest in the same step. g.mu is held.
-func (g *gangKeeper) start(p *ledger.Placement, rest []*cluster.Pod) (ledger.Grant, error) {
-	if len(rest) == 0 {
-		return g.o.Ledger.StartBind(p)
-	}
-	return g.exchange(p, nil, rest, nil)
-}
-
-// bindWith is start for a member that may be refused because of the slots of others. dropped are the members whose
-// slots ended and that got no other slot. g.mu is held.
+// bindWith starts the bind of a member that may be refused because of the slots of others, and makes slots for the rest
+// in the same step. dropped are the members whose slots ended and that got no other slot. g.mu is held.
 func (g *gangKeeper) bindWith(pod *cluster.Pod, p *ledger.Placement, rest []*cluster.Pod, to string) (
 	grant ledger.Grant, dropped []ledger.PodRef, err error,
 ) {
-	grant, err = g.start(p, rest)
+	grant, err = g.exchange(p, nil, rest, nil)
 	if s := g.of[pod.Gang.Key(pod.Ref.Namespace)]; s != nil && reasonOf(err).OfCapacity() {
 		grant, dropped, err = g.changePlaces(s, pod, p, rest, err)
 	}
@@ -76,6 +68,9 @@ func (g *gangKeeper) changePlaces(
 func (g *gangKeeper) exchange(p *ledger.Placement, giveUp []ledger.PodRef, keep []*cluster.Pod,
 	first []string,
 ) (ledger.Grant, error) {
+	if len(giveUp)+len(keep) == 0 {
+		return g.o.Ledger.StartBind(p)
+	}
 	p.Slots = g.o.Ledger.ExactFirst(p.Slots, p.Request)
 	choices, more := g.choices(keep, p.Caller, first, false)
 	grant, err := g.o.Ledger.StartBindWith(p, &ledger.Exchange{GiveUp: giveUp, Keep: choices})

@@ -189,10 +189,8 @@ func (g *gangKeeper) keepOnly(s *startingGang, m *headcount) {
 	g.end(left)
 	if there := len(m.kept) + len(m.unplaced); len(s.waiting) > 2*there+mostUnseen {
 		known := make(map[types.UID]bool, there)
-		for _, members := range [][]*cluster.Pod{m.kept, m.unplaced} {
-			for _, member := range members {
-				known[member.Ref.UID] = true
-			}
+		for _, member := range slices.Concat(m.kept, m.unplaced) {
+			known[member.Ref.UID] = true
 		}
 		maps.DeleteFunc(s.waiting, func(uid types.UID, _ *cluster.Pod) bool { return !known[uid] })
 	}

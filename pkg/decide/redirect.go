@@ -89,7 +89,7 @@ func (g *gangKeeper) bindHome(pod *cluster.Pod, p *ledger.Placement, rest []*clu
 	if !g.usesOwn(&there) {
 		return grant, false
 	}
-	grant, err := g.start(&there, rest)
+	grant, err := g.exchange(&there, nil, rest, nil)
 	if err != nil {
 		return grant, false
 	}
