@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -297,9 +298,7 @@ func (g *Gangs) object(key kinds.Key) (known *object, former int64, is state) {
 func (g *Gangs) Grown() (keys []kinds.Key) {
 	for o := range g.all {
 		o.mu.RLock()
-		for name := range o.grown {
-			keys = append(keys, kinds.Key{Kind: o.kind.Name, Namespace: name.Namespace, Name: name.Name})
-		}
+		keys = slices.AppendSeq(keys, maps.Keys(o.grown))
 		o.mu.RUnlock()
 	}
 	return keys

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/kube/informer"
@@ -27,9 +27,9 @@ type objects struct {
 	first     *informer.Latch // open once they are known, or known not to be there
 
 	mu    sync.RWMutex // guards what follows
-	known map[types.NamespacedName]*object
+	known map[kinds.Key]*object
 	// grown are the minimums that objects of whole gangs had before these grew, until Gangs.Settle is called.
-	grown map[types.NamespacedName]int64
+	grown map[kinds.Key]int64
 }
 
 // object is what is kept of one object.
@@ -52,7 +52,7 @@ func (o *object) DeepCopyObject() runtime.Object { return o }
 func (g *Gangs) newObjects(kind *kinds.Compiled, version string, installed *informer.Kind) *objects {
 	o := &objects{
 		kind: kind, version: version, installed: installed, first: informer.NewLatch(), gangs: g,
-		known: map[types.NamespacedName]*object{}, grown: map[types.NamespacedName]int64{},
+		known: map[kinds.Key]*object{}, grown: map[kinds.Key]int64{},
 	}
 	resource := schema.GroupVersionResource{Group: kind.Object.Group, Version: version, Resource: kind.Object.Resource}
 	o.watch = informer.NewWatch(installed, g.Log, informer.NewSource(g.Client, o.name(), g.Client.Resource(resource),
@@ -97,20 +97,21 @@ func (o *objects) news(context.Context) {
 }
 
 func (o *objects) set(obj *object, initial bool) {
-	name, begun := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}, o.gangs.Pods.GangTasks(o.key(obj))
+	key := o.key(obj)
+	begun := o.gangs.Pods.GangTasks(key)
 	o.mu.Lock()
-	former := o.known[name]
-	o.known[name] = obj
-	switch was := o.grown[name]; {
+	former := o.known[key]
+	o.known[key] = obj
+	switch was := o.grown[key]; {
 	case former == nil || former.UID != obj.UID || obj.minimum <= was:
-		delete(o.grown, name)
+		delete(o.grown, key)
 	case was == 0 && 0 < former.minimum && former.minimum < obj.minimum && former.isMet(begun):
-		o.grown[name] = former.minimum
+		o.grown[key] = former.minimum
 	}
 	o.mu.Unlock()
 	if !initial && (former == nil || former.UID != obj.UID || former.minimum != obj.minimum ||
 		former.problem != obj.problem || !maps.Equal(former.tasks, obj.tasks)) {
-		o.gangs.OnChanged(o.key(obj))
+		o.gangs.OnChanged(key)
 	}
 }
 
@@ -120,11 +121,12 @@ func (o *object) isMet(begun map[string]int) bool {
 }
 
 func (o *objects) gone(obj *object) {
+	key := o.key(obj)
 	o.mu.Lock()
-	delete(o.known, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
-	delete(o.grown, types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name})
+	delete(o.known, key)
+	delete(o.grown, key)
 	o.mu.Unlock()
-	o.gangs.OnChanged(o.key(obj))
+	o.gangs.OnChanged(key)
 }
 
 func (o *objects) key(obj *object) kinds.Key {
@@ -135,24 +137,19 @@ func (o *objects) key(obj *object) kinds.Key {
 func (o *objects) get(key kinds.Key) (known *object, former int64) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
-	return o.known[name], o.grown[name]
+	return o.known[key], o.grown[key]
 }
 
 // settle forgets which minimum an object had before.
 func (o *objects) settle(key kinds.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.grown, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
+	delete(o.grown, key)
 }
 
 // keys returns the gangs that have an object, in no order.
 func (o *objects) keys() []kinds.Key {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	keys := make([]kinds.Key, 0, len(o.known))
-	for _, obj := range o.known {
-		keys = append(keys, o.key(obj))
-	}
-	return keys
+	return slices.Collect(maps.Keys(o.known))
 }
