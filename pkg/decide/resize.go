@@ -2,7 +2,6 @@ package decide
 
 import (
 	"context"
-	"errors"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -44,10 +43,7 @@ func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, er
 	case err != nil:
 		return Admitted{}, err
 	case version == 0:
-		return Admitted{Pod: pod}, &gates.Error{
-			Outcome: gates.Failed, Pod: ref, Node: pod.Node,
-			Cause: errors.New("its resourceVersion is not a number"),
-		}
+		return Admitted{Pod: pod}, &gates.Error{Outcome: gates.Failed, Pod: ref, Node: pod.Node, Cause: errNoVersion}
 	case pod.Finished:
 		return Admitted{Pod: pod, Undecided: true}, nil // it uses nothing any more
 	}
