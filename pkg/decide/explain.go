@@ -31,7 +31,7 @@ type Explanation struct {
 	Revision  uint64
 	Message   string
 	// Gang is that of the pod, nil where it is useful alone.
-	Gang *GangView
+	Gang *reserver.Gang
 	// The fields below are set for pending pods only.
 	Nodes, Fitting  int
 	FittingExamples []string
@@ -78,7 +78,7 @@ func (e *Explanation) ofResourceClaims(held []dra.Held) {
 
 // ofGang adds what is known of the pod's gang, if there is one. Where the gang waits, the pod waits for what the gang
 // waits for.
-func (e *Explanation) ofGang(gang *GangView) {
+func (e *Explanation) ofGang(gang *reserver.Gang) {
 	e.Gang = gang
 	if gang == nil || e.State != statePending {
 		return

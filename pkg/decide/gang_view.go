@@ -12,54 +12,31 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// GangState is how far a gang is.
-type GangState string
-
-// The states of gangs.
+// The states of gangs: how far they are.
 const (
 	// it cannot start whatever is free: pods are missing, or nobody knows how many it needs
-	GangIncomplete GangState = "Incomplete"
-	GangWaiting    GangState = "Waiting"  // its pods are there, and none is bound
-	GangStarting   GangState = "Starting" // some are bound, and capacity is kept for others
-	GangShort      GangState = "Short"    // some are bound, and nothing is kept for others
-	GangWhole      GangState = "Whole"    // as many are bound, or have finished, as it needs
+	GangIncomplete = "Incomplete"
+	GangWaiting    = "Waiting"  // its pods are there, and none is bound
+	GangStarting   = "Starting" // some are bound, and capacity is kept for others
+	GangShort      = "Short"    // some are bound, and nothing is kept for others
+	GangWhole      = "Whole"    // as many are bound, or have finished, as it needs
 )
 
 // GangStates are all of them, in the order in which a gang goes through them.
-var GangStates = []GangState{GangIncomplete, GangWaiting, GangStarting, GangShort, GangWhole}
-
-// GangView is what is known of one gang. Times are of the wall clock.
-type GangView struct {
-	gangs.Gang
-
-	Scheduler string
-	State     GangState
-	// Pending are the members without a node, of which Kept have capacity kept for them. Bound are those that are being
-	// bound, too.
-	Pending, Kept, Bound, Finished int
-	// WaitingSince is when a member was first refused, while none was granted since. KeptUntil is when the kept capacity
-	// ends, unless a member is bound before. HalfSince is since when some members are bound, but not enough. Each is zero
-	// where it does not apply.
-	WaitingSince, KeptUntil, HalfSince time.Time
-	// Why says why it is not whole, as far as that is known.
-	Why string
-}
-
-// compare orders gangs by namespace, name and kind.
-func (v *GangView) compare(o *GangView) int {
-	return cmp.Or(cmp.Compare(v.Key.Namespace, o.Key.Namespace), cmp.Compare(v.Key.Name, o.Key.Name),
-		cmp.Compare(v.Key.Kind, o.Key.Kind))
-}
+var GangStates = []string{GangIncomplete, GangWaiting, GangStarting, GangShort, GangWhole}
 
 // Gangs returns what is known of all gangs of the namespaces that are wanted, ordered by namespace, name and kind.
-func (a *Arbiter) Gangs(wanted func(namespace string) bool) []GangView {
-	var views []GangView
+func (a *Arbiter) Gangs(wanted func(namespace string) bool) []reserver.Gang {
+	var views []reserver.Gang
 	for v := range a.gangs.views(wanted) {
 		views = append(views, v)
 	}
-	slices.SortFunc(views, func(a, b GangView) int { return a.compare(&b) })
+	slices.SortFunc(views, func(a, b reserver.Gang) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
 	return views
 }
 
@@ -70,10 +47,10 @@ func (a *Arbiter) CountGangs() map[string]int {
 	}
 	counts := map[string]int{}
 	for _, state := range GangStates {
-		counts[string(state)] = 0
+		counts[state] = 0
 	}
 	for v := range a.gangs.views(func(string) bool { return true }) {
-		counts[string(v.State)]++
+		counts[v.State]++
 	}
 	return counts
 }
@@ -100,14 +77,14 @@ func (s *startingGang) remembered() remembered {
 
 // views yields the gangs of the namespaces that are wanted, in no order. It does not hold the lock that decisions are
 // made with, so two gangs may be shown as they were at different moments.
-func (g *gangKeeper) views(wanted func(namespace string) bool) func(yield func(GangView) bool) {
+func (g *gangKeeper) views(wanted func(namespace string) bool) func(yield func(reserver.Gang) bool) {
 	g.mu.Lock()
 	all := make(map[kinds.Key]remembered, len(g.of))
 	for key, s := range g.of {
 		all[key] = s.remembered()
 	}
 	g.mu.Unlock()
-	return func(yield func(GangView) bool) {
+	return func(yield func(reserver.Gang) bool) {
 		for gang := range g.o.Gangs.All {
 			if wanted(gang.Key.Namespace) && !yield(g.view(&gang, all[gang.Key])) {
 				return
@@ -117,7 +94,7 @@ func (g *gangKeeper) views(wanted func(namespace string) bool) func(yield func(G
 }
 
 // viewOf returns what is known of the gang that a pod is a member of, nil where it is useful alone.
-func (g *gangKeeper) viewOf(pod *cluster.Pod) *GangView {
+func (g *gangKeeper) viewOf(pod *cluster.Pod) *reserver.Gang {
 	gang, ok := g.o.Gangs.Of(pod)
 	if !ok {
 		return nil
@@ -133,11 +110,11 @@ func (g *gangKeeper) viewOf(pod *cluster.Pod) *GangView {
 }
 
 // view is what is known of a gang, by its pods, by the ledger, and by what is remembered of it.
-func (g *gangKeeper) view(gang *gangs.Gang, known remembered) GangView {
+func (g *gangKeeper) view(gang *gangs.Gang, known remembered) reserver.Gang {
 	size := g.o.Pods.GangSize(gang.Key)
-	v := GangView{
-		Gang: *gang, Scheduler: size.Scheduler, Pending: size.Pending, Bound: size.Bound,
-		Finished: size.Finished,
+	v := reserver.Gang{
+		Namespace: gang.Key.Namespace, Name: gang.Key.Name, Kind: gang.Key.Kind, Minimum: gang.Minimum,
+		Scheduler: size.Scheduler, Pending: size.Pending, Bound: size.Bound, Finished: size.Finished,
 	}
 	if gang.Problem == "" && len(gang.Tasks) == 0 && size.Bound+size.Finished >= gang.Minimum {
 		v.State = GangWhole
@@ -150,12 +127,12 @@ func (g *gangKeeper) view(gang *gangs.Gang, known remembered) GangView {
 	if v.State == GangWhole {
 		return v
 	}
-	v.WaitingSince = g.o.Ledger.Clock.WallAt(known.since)
+	v.WaitingSince = g.o.Ledger.Clock.WallAt(known.since).UTC()
 	if v.Kept > 0 {
-		v.KeptUntil = g.o.Ledger.Clock.WallAt(known.deadline)
+		v.KeptUntil = g.o.Ledger.Clock.WallAt(known.deadline).UTC()
 	}
 	if m.isStarted() {
-		v.HalfSince = g.o.Ledger.Clock.WallAt(known.half)
+		v.HalfSince = g.o.Ledger.Clock.WallAt(known.half).UTC()
 	}
 	v.Why = cmp.Or(v.Why, known.why)
 	if v.Why == "" && v.State == GangShort {
@@ -190,7 +167,7 @@ func (g *gangKeeper) addWhy(why string, gang *gangs.Gang, m *headcount, closed [
 }
 
 // state returns how far a gang is, and why, where its pods show that.
-func (m *headcount) state() (state GangState, why string) {
+func (m *headcount) state() (state, why string) {
 	switch {
 	case m.gang.Problem != "":
 		return GangIncomplete, m.gang.Problem

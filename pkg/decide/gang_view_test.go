@@ -14,22 +14,23 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // arbiter is one that shares the gangs of the world.
 func (w *gangWorld) arbiter() *Arbiter { return &Arbiter{o: *w.o, gangs: w.gangKeeper} }
 
 // see returns the views of all gangs by name.
-func (w *gangWorld) see() map[string]GangView {
-	views := map[string]GangView{}
+func (w *gangWorld) see() map[string]reserver.Gang {
+	views := map[string]reserver.Gang{}
 	for _, v := range w.arbiter().Gangs(func(string) bool { return true }) {
-		views[v.Key.Name] = v
+		views[v.Name] = v
 	}
 	return views
 }
 
 // counts are the pods of a view.
-func counts(v GangView) string {
+func counts(v reserver.Gang) string {
 	return fmt.Sprintf("%s: %d pending, %d kept, %d bound, %d finished", v.State, v.Pending, v.Kept, v.Bound, v.Finished)
 }
 
@@ -48,7 +49,7 @@ func TestGangView(t *testing.T) {
 		assert.Equal(t, "no scheduler has asked to bind a pod of it", v.Why)
 		assert.Equal(t, "s", v.Scheduler)
 
-		refused := time.Now()
+		refused := time.Now().UTC()
 		w.refusedAs(w.bind(pods[0], "n0"), ledger.GangUnplaced)
 		<-time.After(time.Second)
 		assert.Equal(t, ledger.GangUnplaced, w.advise(pods[1]))
@@ -62,7 +63,7 @@ func TestGangView(t *testing.T) {
 		w.resize("n1", 1)
 		w.watch()
 		assert.Equal(t, []string{"a-1"}, w.woken(), "that filter has refused")
-		started := time.Now()
+		started := time.Now().UTC()
 		require.NoError(t, w.bind(pods[0], "n0"))
 		v = w.see()["a"]
 		assert.Equal(t, "Starting: 3 pending, 3 kept, 1 bound, 0 finished", counts(v))
@@ -103,7 +104,7 @@ func TestGangViews(t *testing.T) {
 		w.gang("alone", 1, 1, nil)
 		var names []string
 		for _, v := range w.arbiter().Gangs(func(string) bool { return true }) {
-			names = append(names, v.Key.Namespace+"/"+v.Key.Name)
+			names = append(names, v.Namespace+"/"+v.Name)
 		}
 		assert.Equal(t, []string{"elsewhere/a", "ns/b", "ns/wrong"}, names)
 		assert.Len(t, w.arbiter().Gangs(func(namespace string) bool { return namespace == "elsewhere" }), 1)

@@ -16,7 +16,7 @@ func (a *API) gangs(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if state := q.Get("state"); state != "" && !slices.Contains(decide.GangStates, decide.GangState(state)) {
+	if state := q.Get("state"); state != "" && !slices.Contains(decide.GangStates, state) {
 		return nil, badRequest("state \"%s\" is not known: send one of %v", httpjson.Clip(state), decide.GangStates)
 	}
 	// what follows is at least as new
@@ -24,7 +24,7 @@ func (a *API) gangs(q *query) (any, error) {
 	views := a.o.Arbiter.Gangs(func(namespace string) bool { return q.has("namespace", namespace) && q.sees(namespace) })
 	for i := range views {
 		v := &views[i]
-		if !q.has("state", string(v.State)) || !q.isAfter(v) {
+		if !q.has("state", v.State) || !q.isAfter(v) {
 			continue
 		}
 		if len(answer.Gangs) == limit {
@@ -32,21 +32,13 @@ func (a *API) gangs(q *query) (any, error) {
 			answer.Continue = last.Namespace + "/" + last.Kind + "/" + last.Name
 			break
 		}
-		answer.Gangs = append(answer.Gangs, newGang(v))
+		answer.Gangs = append(answer.Gangs, *v)
 	}
 	return &answer, nil
 }
 
 // isAfter reports whether a gang comes after that of ?continue=. A kind's name has no slash; a gang's may.
-func (q *query) isAfter(v *decide.GangView) bool {
+func (q *query) isAfter(v *reserver.Gang) bool {
 	at := append(strings.SplitN(q.Get("continue"), "/", 3), make([]string, 2)...)
-	return cmp.Or(cmp.Compare(v.Key.Namespace, at[0]), cmp.Compare(v.Key.Name, at[2]), cmp.Compare(v.Key.Kind, at[1])) > 0
-}
-
-func newGang(v *decide.GangView) reserver.Gang {
-	return reserver.Gang{
-		Namespace: v.Key.Namespace, Name: v.Key.Name, Kind: v.Key.Kind, Scheduler: v.Scheduler, Minimum: v.Minimum,
-		Pending: v.Pending, Kept: v.Kept, Bound: v.Bound, Finished: v.Finished, State: string(v.State),
-		WaitingSince: utc(v.WaitingSince), KeptUntil: utc(v.KeptUntil), HalfSince: utc(v.HalfSince), Why: v.Why,
-	}
+	return cmp.Or(cmp.Compare(v.Namespace, at[0]), cmp.Compare(v.Name, at[2]), cmp.Compare(v.Kind, at[1])) > 0
 }

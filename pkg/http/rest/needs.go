@@ -24,10 +24,14 @@ func (a *API) needs(q *query, pods []decide.Waiting) []reserver.NodeNeed {
 		case !needsNode(&pods[i]):
 		case e.Gang == nil:
 			list.add(&reserver.NodeNeed{Namespace: e.Pod.Namespace, Pod: e.Pod.Name}, e.Request)
-		case !told[e.Gang.Key]: // also for those of its pods that nobody has asked about yet
-			told[e.Gang.Key] = true
-			for _, member := range a.o.Arbiter.PendingMembers(e.Gang.Key) {
-				list.add(&reserver.NodeNeed{Namespace: member.Ref.Namespace, Gang: e.Gang.Key.Name}, member.Request)
+		default: // also for those of its pods that nobody has asked about yet
+			gang := kinds.Key{Kind: e.Gang.Kind, Namespace: e.Gang.Namespace, Name: e.Gang.Name}
+			if told[gang] {
+				continue
+			}
+			told[gang] = true
+			for _, member := range a.o.Arbiter.PendingMembers(gang) {
+				list.add(&reserver.NodeNeed{Namespace: gang.Namespace, Gang: gang.Name}, member.Request)
 			}
 		}
 	}
