@@ -17,28 +17,24 @@ import (
 
 const explainExamples = 5 // node names listed per group of refusals
 
-// Explanation says why a pod is pending, or where it is.
+// Explanation says why a pod is pending, or where it is. Its answer lacks the Requests, the Reservation and the
+// Holders, which follow from the other fields.
 type Explanation struct {
-	Pod       ledger.PodRef
-	Scheduler string
-	// State is that of the pod's allocation, or Pending, Deleting or Finished.
-	State   string
-	Node    string
+	reserver.ExplainAnswer
+
 	Request *resources.Request
-	// Slot is what the pod uses, or may use; ExpiresAt is when that ends, by the wall clock.
-	Slot      ledger.SlotRef
-	ExpiresAt time.Time
-	Revision  uint64
-	Message   string
-	// Gang is that of the pod, nil where it is useful alone.
-	Gang *reserver.Gang
-	// The fields below are set for pending pods only.
-	Nodes, Fitting  int
-	FittingExamples []string
-	Refusals        []reserver.RefusalGroup
-	// Closest is what the ledger says of the node where the pod lacks least, and Missing what it lacks there.
-	Closest *ledger.Rejection
-	Missing []reserver.MissingAmount
+	// Slot is what the pod uses, or may use.
+	Slot ledger.SlotRef
+	// Holders are those on the closest node.
+	Holders []ledger.Holder
+}
+
+// newExplanation begins to explain a pod.
+func (a *Arbiter) newExplanation(pod ledger.PodRef, scheduler, state, node, message string) *Explanation {
+	return &Explanation{ExplainAnswer: reserver.ExplainAnswer{
+		Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Scheduler: scheduler, State: state, Node: node,
+		Revision: a.o.Ledger.Revision(), Message: message,
+	}}
 }
 
 // Explain says where a pod is, or why it is nowhere. It returns nil for a pod that is not known.
@@ -114,10 +110,8 @@ func (a *Arbiter) explain(ref ledger.PodRef, info *cluster.Pod) *Explanation {
 
 // explainAllocation says where the capacity of a pod is by its allocation.
 func (a *Arbiter) explainAllocation(view *ledger.AllocationView) *Explanation {
-	e := &Explanation{
-		Pod: view.Pod, Scheduler: view.Scheduler, State: view.State.String(), Node: view.Node,
-		Request: view.Request, Slot: view.Slot, Revision: a.o.Ledger.Revision(), Message: boundTo(view.Node),
-	}
+	e := a.newExplanation(view.Pod, view.Scheduler, view.State.String(), view.Node, boundTo(view.Node))
+	e.Request, e.Slot = view.Request, view.Slot
 	if view.State == ledger.Binding {
 		e.Message = fmt.Sprintf("the pod is being bound to node %q", view.Node)
 	}
@@ -137,13 +131,10 @@ func boundTo(node string) string { return fmt.Sprintf("the pod is bound to node 
 
 // explainSlot says where a slot is kept for a pod that has not taken it yet.
 func (a *Arbiter) explainSlot(pod ledger.PodRef, view *ledger.SlotView) *Explanation {
-	e := &Explanation{
-		Pod: pod, Scheduler: view.Scheduler, State: ledger.NoAllocation.OrReserved(), Node: view.Node,
-		ExpiresAt: a.o.Ledger.Clock.WallAt(view.Deadline), Request: view.Request, Slot: view.Ref,
-		Revision: a.o.Ledger.Revision(),
-		Message: fmt.Sprintf("reservation %s keeps capacity for the pod on node %q; it is not bound yet", view.Ref,
-			view.Node),
-	}
+	e := a.newExplanation(pod, view.Scheduler, ledger.NoAllocation.OrReserved(), view.Node, fmt.Sprintf(
+		"reservation %s keeps capacity for the pod on node %q; it is not bound yet", view.Ref, view.Node))
+	e.ExpiresAt = a.o.Ledger.Clock.WallAt(view.Deadline).UTC()
+	e.Request, e.Slot = view.Request, view.Ref
 	if view.InMemory() {
 		e.Slot = view.Within
 		e.Message = fmt.Sprintf("capacity for the pod is reserved on node %q by scheduler %q, which has not bound it yet",
@@ -167,10 +158,8 @@ const statePending = "Pending"
 
 // explainPod says why a pod without an allocation has no node.
 func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
-	e := &Explanation{
-		Pod: info.Ref, Scheduler: info.Scheduler, State: statePending, Node: info.Node,
-		Request: info.Request, Revision: a.o.Ledger.Revision(),
-	}
+	e := a.newExplanation(info.Ref, info.Scheduler, statePending, info.Node, "")
+	e.Request = info.Request
 	switch {
 	case info.Finished:
 		e.State, e.Message = "Finished", "the pod has finished and uses no capacity any more"
@@ -188,14 +177,14 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 	const notTried = "its scheduler has not tried %s since, " +
 		"or something else keeps it off (node selector, affinity, taints, volumes, a scheduling gate)"
 	if err := a.o.Ledger.Refuse(&pod); err != nil {
-		e.Nodes, e.Message = a.o.Ledger.Stats().Nodes, err.Error()
-		e.Refusals = []reserver.RefusalGroup{{Reason: gates.Reason, Nodes: e.Nodes}}
+		e.NodeCount, e.Message = a.o.Ledger.Stats().Nodes, err.Error()
+		e.Refusals = []reserver.RefusalGroup{{Reason: gates.Reason, Nodes: e.NodeCount}}
 		return
 	}
 	kept := a.keptFor(&pod)
 	a.groupVerdicts(e, &pod, kept)
 	switch {
-	case e.Nodes == 0:
+	case e.NodeCount == 0:
 		e.Message = "there are no nodes in the ledger"
 		return
 	case len(kept) > 0:
@@ -203,18 +192,18 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 		e.Message = fmt.Sprintf("reservation %s keeps capacity that the pod may use on node %q: "+notTried, e.Slot,
 			kept[0].Node, "that node")
 		return
-	case e.Fitting > 0:
-		e.Message = fmt.Sprintf("there is capacity for the pod on %d of %d nodes: "+notTried, e.Fitting, e.Nodes, "them")
+	case e.FitCount > 0:
+		e.Message = fmt.Sprintf("there is capacity for the pod on %d of %d nodes: "+notTried, e.FitCount, e.NodeCount, "them")
 		return
 	}
 	if over := a.o.Ledger.OverLimit(&pod); over != nil {
 		e.Message = over.Message()
 		return
 	}
-	e.Message = fmt.Sprintf("there is no capacity for the pod on any of %d nodes", e.Nodes)
-	if e.Closest = a.o.Ledger.Nearest(&pod, a.o.Ledger.NodeNames()); e.Closest != nil { // else there is capacity by now
-		e.Missing = a.missing(&pod, e.Closest.Node)
-		e.Message += "; on the closest, " + e.Closest.Message()
+	e.Message = fmt.Sprintf("there is no capacity for the pod on any of %d nodes", e.NodeCount)
+	if said := a.o.Ledger.Nearest(&pod, a.o.Ledger.NodeNames()); said != nil { // else there is capacity by now
+		e.Closest = &reserver.ClosestNode{Node: said.Node, Missing: a.missing(&pod, said.Node), Message: said.Message()}
+		e.Holders, e.Message = said.Holders, e.Message+"; on the closest, "+e.Closest.Message
 	}
 }
 
@@ -237,10 +226,10 @@ func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Slot {
 func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []ledger.Slot) {
 	groups := map[ledger.Verdict]*reserver.RefusalGroup{}
 	a.o.Ledger.FitAll(pod, func(node string, v ledger.Verdict) bool {
-		e.Nodes++
+		e.NodeCount++
 		if v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Slot) bool { return h.Node == node }) {
-			e.Fitting++
-			e.FittingExamples = addExample(e.FittingExamples, node)
+			e.FitCount++
+			e.FitExamples = addExample(e.FitExamples, node)
 			return true
 		}
 		g := groups[v]

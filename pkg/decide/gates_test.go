@@ -70,7 +70,7 @@ var ways = map[string]way{
 	}},
 	"explain": {nothingNew: true, ask: func(w *world, caller string, p *v1.Pod) error {
 		w.waiting.Await(w.info(p).WithCaller(caller), 0, nil, false)
-		if e := w.Explain(ref(p)); e.Fitting != 2 {
+		if e := w.Explain(ref(p)); e.FitCount != 2 {
 			return fmt.Errorf("%s (%v)", e.Message, e.Refusals)
 		}
 		return nil
@@ -264,12 +264,12 @@ func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 		assert.Equal(t, "for-scheduler", refused.Pod.Caller, "whoever wakes the pod looks at the same limit")
 		assert.Equal(t, ledger.Fits, filter(ledger.Trusted).Verdicts[0].Reason)
 
-		assert.Equal(t, 2, w.Explain(ref(p)).Fitting, "nobody has asked")
+		assert.Equal(t, 2, w.Explain(ref(p)).FitCount, "nobody has asked")
 		w.waiting.Await(w.info(p).WithCaller(ledger.Trusted), 0, nil, false)
-		assert.Equal(t, 2, w.Explain(ref(p)).Fitting, "its limits are others'")
+		assert.Equal(t, 2, w.Explain(ref(p)).FitCount, "its limits are others'")
 		w.waiting.Await(w.info(p).WithCaller("for-scheduler"), 0, nil, false)
 		e := w.Explain(ref(p))
-		assert.Zero(t, e.Fitting)
+		assert.Zero(t, e.FitCount)
 		assert.Equal(t, []reserver.RefusalGroup{{
 			Reason: ledger.CallerLimit.String(), Resource: "cpu", Nodes: 2,
 			Examples: []string{"a", "b"},

@@ -21,6 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/bubble"
 )
@@ -189,7 +190,7 @@ func TestExamplesAreTheFirstInOrder(t *testing.T) {
 }
 
 func TestExplainTellsOfResourceClaims(t *testing.T) {
-	e := &Explanation{Message: "no node has capacity"}
+	e := &Explanation{ExplainAnswer: reserver.ExplainAnswer{Message: "no node has capacity"}}
 	e.ofResourceClaims(nil)
 	assert.Equal(t, "no node has capacity", e.Message)
 	e.ofResourceClaims([]dra.Held{{

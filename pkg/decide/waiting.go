@@ -86,7 +86,7 @@ func (a *Arbiter) waitsFor(e *Explanation, last *requeue.Refusal) WaitsFor {
 		return ForGang
 	case e.State != statePending || e.Slot.Name != "":
 		return ForReservation
-	case e.Fitting > 0:
+	case e.FitCount > 0:
 		return ForScheduler
 	case reason == "" || a.o.Ledger.FitsEmpty(&ledger.Placement{Request: e.Request}):
 		return ofReason(reason)

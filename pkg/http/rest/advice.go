@@ -88,16 +88,10 @@ func (a *API) explain(q *query) (any, error) {
 }
 
 func (a *API) newExplainAnswer(e *decide.Explanation) *reserver.ExplainAnswer {
-	answer := &reserver.ExplainAnswer{
-		Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID), Scheduler: e.Scheduler, State: e.State,
-		Node: e.Node, ExpiresAt: utc(e.ExpiresAt), Requests: requestAmounts(a.o.Ledger.Table(), e.Request),
-		Revision: e.Revision, Reservation: slotName(e.Slot), Message: e.Message,
-		NodeCount: e.Nodes, FitCount: e.Fitting, FitExamples: e.FittingExamples, Refusals: e.Refusals, Gang: e.Gang,
-	}
-	if c := e.Closest; c != nil {
-		answer.Closest = &reserver.ClosestNode{
-			Node: c.Node, Missing: e.Missing, Holders: newHolders(c.Holders), Message: c.Message(),
-		}
+	answer := &e.ExplainAnswer
+	answer.Requests, answer.Reservation = requestAmounts(a.o.Ledger.Table(), e.Request), slotName(e.Slot)
+	if answer.Closest != nil {
+		answer.Closest.Holders = newHolders(e.Holders)
 	}
 	return answer
 }

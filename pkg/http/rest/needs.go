@@ -23,7 +23,7 @@ func (a *API) needs(q *query, pods []decide.Waiting) []reserver.NodeNeed {
 		switch {
 		case !needsNode(&pods[i]):
 		case e.Gang == nil:
-			list.add(&reserver.NodeNeed{Namespace: e.Pod.Namespace, Pod: e.Pod.Name}, e.Request)
+			list.add(&reserver.NodeNeed{Namespace: e.Namespace, Pod: e.Pod}, e.Request)
 		default: // also for those of its pods that nobody has asked about yet
 			gang := kinds.Key{Kind: e.Gang.Kind, Namespace: e.Gang.Namespace, Name: e.Gang.Name}
 			if told[gang] {
