@@ -1,5 +1,5 @@
 // Command embedded is a gang scheduler that has the whole GlobalReserve server in its own process. It
-// reserves and binds by Go calls on the ledger, without HTTP, while every other scheduler of the cluster
+// reserves and binds by Go calls, without a network, while every other scheduler of the cluster
 // reaches the same ledger on the server's port. README.md says how to run it.
 //
 // The scheduling is that of examples/gangscheduler, unchanged: it is written for an interface, and does not know where
@@ -75,7 +75,7 @@ func run(ctx context.Context, options app.Options, name string) (err error) {
 func schedule(ctx context.Context, server *app.App, api kubernetes.Interface, name string) error {
 	scheduler, err := gangsched.New(gangsched.Options{
 		Client: api, SchedulerName: name,
-		GlobalReserve: inProcess{server.Reserver(), server},
+		GlobalReserve: server.Reserver(),
 	})
 	if err != nil {
 		return err

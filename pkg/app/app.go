@@ -25,7 +25,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/http/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/http/observe"
-	"github.com/globalreserve/globalreserve/pkg/http/rest"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/kube/election/forward"
@@ -81,7 +80,7 @@ type App struct {
 	checks *auth.Checks
 	known  http.Handler // serves callers that are known
 	intake *httpjson.Intake
-	api    *rest.API
+	inside http.Handler // serves callers in this process
 	health *health
 	// listeners are all ports, in the order they are served on. They stop in reverse.
 	listeners []*httpServer
@@ -310,7 +309,6 @@ func (a *App) Stop(ctx context.Context) error {
 	a.endStream()
 	a.stopping.Store(&ctx)
 	delay := time.After(a.options.ShutdownDelay)
-	a.api.Stop()
 	err := errors.Join(a.forwarder.HandOver(ctx), a.account.stop(), a.electing.stop())
 	select {
 	case <-delay:

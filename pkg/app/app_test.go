@@ -289,7 +289,7 @@ func TestServerStartErrors(t *testing.T) {
 
 // A program with the server in its process reserves by it, and gets errors while it does not decide, and when it stops.
 func TestServerInTheSameProcess(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u", ResourceVersion: "1"}}
 	a, err := New(testOptions(), testClients(fake.NewClientset(testNode("a"), pod)), io.Discard)
 	require.NoError(t, err)
 	request := &reserver.Request{SchedulerName: "s", Pods: []*v1.Pod{pod}, Nodes: []string{"a"}}
@@ -299,7 +299,7 @@ func TestServerInTheSameProcess(t *testing.T) {
 		require.ErrorAs(t, err, new(*reserver.UnavailableError))
 		_, err = a.Reserver().Revision(t.Context())
 		require.ErrorAs(t, err, new(*reserver.UnavailableError))
-		require.ErrorAs(t, a.BindNamed(t.Context(), bind), new(*reserver.UnavailableError))
+		require.ErrorAs(t, a.Reserver().Bind(t.Context(), bind), new(*reserver.UnavailableError))
 	}
 	requireAway()
 	info := &cluster.Pod{Ref: ledger.PodRef{Namespace: "default", Name: "p", UID: "u"}}
@@ -315,6 +315,10 @@ func TestServerInTheSameProcess(t *testing.T) {
 	answer, err := a.Reserver().Reserve(t.Context(), &inMemory)
 	require.NoError(t, err)
 	assert.True(t, answer.Granted(), "%+v", answer)
+	bind.Node = "elsewhere"
+	var refused *reserver.BindError
+	require.ErrorAs(t, a.Reserver().Bind(t.Context(), bind), &refused)
+	assert.Equal(t, "refused", refused.Outcome)
 	require.NoError(t, a.Stop(context.Background()))
 	requireAway()
 }

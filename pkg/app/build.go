@@ -268,7 +268,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 	comparer := &debugger.Comparer{
 		Core: clients.Whole, Objects: clients.Reservations, Ledger: a.ledger.Reader, About: a.about,
 	}
-	a.api = rest.New(rest.Options{
+	rest.New(rest.Options{
 		Arbiter: a.arbiter, Reserve: a.reserve, Waiting: a.waiting, Ledger: a.ledger.Reader, Clock: a.ledger.Clock,
 		Metrics: a.metrics, Serving: a.streaming, Intake: a.intake,
 		About: a.about, Diff: comparer.Diff, Rights: a.checks,
@@ -277,8 +277,7 @@ func (a *App) buildRoutes(clients Clients) http.Handler {
 		}),
 		PendingReservations: a.reservations.Pending, DrainReservations: a.reservations.Drained,
 		ResourceClaims: a.claims, ReserveRefusal: a.reserveRefusal(),
-	})
-	a.api.Register(router)
+	}).Register(router)
 	a.health.register(router)
 	return router
 }

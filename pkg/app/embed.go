@@ -1,19 +1,15 @@
 package app
 
 import (
-	"context"
-	"errors"
 	"net/http"
+	"time"
 
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
-
+	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
-	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // What follows is for a program that has the server in its own process.
@@ -40,26 +36,13 @@ func (a *App) Arbiter() *decide.Arbiter { return a.arbiter }
 // Question is how pods ask the ledger for capacity.
 func (a *App) Question() *placement.Builder { return a.question }
 
-// Reserver returns the server as a scheduler in the same process uses it, without
-// HTTP. Before the server is ready, and after Stop, its calls fail with a
+// Reserver returns a client of this server, for a scheduler in the same process: it asks without the network, may do
+// everything, and tries nothing again. Before the server is ready, and after Stop, its calls fail with a
 // *reserver.UnavailableError; Stop waits for those under way.
-func (a *App) Reserver() reserver.Reserver { return a.api }
-
-// BindNamed makes sure of capacity for a pod on a node and binds it, as the extender's verb
-// does. Its errors are those of client.Client.Bind.
-func (a *App) BindNamed(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
-	_, err := a.arbiter.Bind(auth.Inside(ctx), ledger.PodRef{
-		Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID,
-	}, args.Node)
-	var failed *gates.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &failed) && failed.Outcome == gates.NotReady:
-		return &reserver.UnavailableError{Err: err}
-	case errors.As(err, &failed):
-		return reserver.NewBindError(&reserver.BindAnswer{Error: err.Error(), Outcome: string(failed.Outcome)})
-	default:
-		return &reserver.BindError{Outcome: string(gates.Failed), Message: err.Error()}
+func (a *App) Reserver() *client.Client {
+	c, err := client.New(client.Options{URL: "http://localhost", Handler: a.inside, RetryFor: time.Nanosecond})
+	if err != nil {
+		panic(err) // they are constants
 	}
+	return c
 }

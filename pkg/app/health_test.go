@@ -12,16 +12,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/http/admission"
+	"github.com/globalreserve/globalreserve/pkg/http/auth"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -106,17 +105,19 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	known := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
 	require.ErrorAs(t, a.Arbiter().BindKnown(t.Context(), known, "node"), &refused, "nor from within the process")
 	assert.Equal(t, gates.NotReady, refused.Outcome)
-	named := &extenderv1.ExtenderBindingArgs{PodNamespace: "ns", PodName: "p", PodUID: "u", Node: "node"}
-	require.ErrorAs(t, a.BindNamed(t.Context(), named), new(*reserver.UnavailableError))
+	bind := func(node string) error {
+		_, err := a.Arbiter().Bind(auth.Inside(t.Context()), known.Ref, node)
+		return err
+	}
+	require.ErrorAs(t, bind("node"), &refused)
+	assert.Equal(t, gates.NotReady, refused.Outcome)
 	assert.Zero(t, api.bindings)
 
 	held = true
-	require.NoError(t, a.BindNamed(t.Context(), named), "the lease was all that was in the way")
+	require.NoError(t, bind("node"), "the lease was all that was in the way")
 	assert.Equal(t, 1, api.bindings)
-	var other *reserver.BindError
-	named.Node = "elsewhere"
-	require.ErrorAs(t, a.BindNamed(t.Context(), named), &other)
-	assert.Equal(t, "refused", other.Outcome)
+	require.ErrorAs(t, bind("elsewhere"), &refused)
+	assert.Equal(t, gates.Refused, refused.Outcome)
 }
 
 // onePod is an API server that has one pod.

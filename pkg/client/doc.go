@@ -14,6 +14,6 @@
 // at once: it is Permanent, and says what to mend. Once the server has answered, that is tried again, too.
 //
 // What may be touched: retry.go decides what is sent again, http.go what the server's answers mean, options.go says
-// whom to trust. pkg/http/rest/contract runs one suite against this package and against the server's own
-// implementation: what both must do goes there.
+// whom to trust, inside.go asks a server in this process. pkg/http/rest/contract runs one suite over a network and
+// without: what both must do goes there.
 package client

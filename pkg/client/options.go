@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// URL is the server's, such as http://127.0.0.1:23456.
 	URL string
+	// Handler, if given, is a server in this process, which is asked without the network: URL only names it.
+	Handler http.Handler
 	// CAFile has the authorities the server's certificate must come from, in PEM; empty: those of the system.
 	CAFile string
 	// CertFile and KeyFile are the client's own certificate, in PEM. Files that are
@@ -95,6 +97,9 @@ func userAgent() string {
 // httpClient keeps connections open for the next request. It speaks HTTP/1.1, where a request that
 // times out ends its connection: over HTTP/2 all would go on sharing one that has gone dead.
 func (o *Options) httpClient() (*http.Client, error) {
+	if o.Handler != nil {
+		return &http.Client{Transport: inside{o.Handler}}, nil
+	}
 	transport, err := rest.TransportFor(&rest.Config{
 		BearerToken: o.Token, BearerTokenFile: o.TokenFile,
 		TLSClientConfig: rest.TLSClientConfig{

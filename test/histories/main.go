@@ -63,7 +63,6 @@ func history(t *rapid.T) []stage {
 	defer func() {
 		stop()
 		server.Close()
-		api.Stop()
 	}()
 	explorer := ledgertest.NewExplorer(t, l, func(*ledger.Ledger) error { return nil })
 	steps := explorer.Actions(w)

@@ -55,7 +55,7 @@ type Options struct {
 	Limits         Limits
 }
 
-// API serves the routes, and is a reserver.Reserver. Make one with New.
+// API serves the routes. Make one with New.
 type API struct {
 	o         Options
 	comparing sync.Mutex // held while Options.Diff is called
@@ -63,21 +63,17 @@ type API struct {
 	instance string // distinguishes this run of the server from others
 	watchers *httpjson.Shares
 	replays  *replays
-	calls    *calls // of this process
 }
 
 // New returns an API.
 func New(o Options) *API {
 	o.Limits = o.Limits.withDefaults()
 	return &API{
-		o: o, instance: rand.Text()[:10], calls: &calls{},
+		o: o, instance: rand.Text()[:10],
 		watchers: httpjson.NewShares(int64(o.Limits.MaxWatchers), int64(o.Limits.MaxWatchers/2), 0),
 		replays:  newReplays(replayAge, replayCost),
 	}
 }
-
-// Stop waits for the calls of this process, and lets no more begin.
-func (a *API) Stop() { a.calls.stop() }
 
 // route is one thing the API serves. verb is its name in the metrics.
 type route struct {

@@ -4,7 +4,7 @@
 //
 // It is a thin adapter around pkg/decide and its folder reserve: a handler decodes a bounded request, checks every
 // field, asks the arbiter once and writes the answer. Reads ask the ledger itself. Nothing here adds up resources, or
-// chooses nodes. An API is a reserver.Reserver, too (goapi.go): such calls skip the decoding alone.
+// chooses nodes.
 //
 // JSON field names are the Go field names of the types in pkg/reserver; requests may spell them in any case. A
 // top-level field that the server does not know is refused, because a misspelled "DryRun" must not reserve. A caller

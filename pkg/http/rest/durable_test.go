@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -273,7 +274,9 @@ func TestUnknownInTheSameProcess(t *testing.T) {
 		d.Store.Creates = repeat(100, fate{Never: true, Err: errLost})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		_, err := d.api.Reserve(ctx, &reserver.Request{
+		c, err := client.New(client.Options{URL: "http://localhost", Handler: d.handler})
+		require.NoError(t, err)
+		_, err = c.Reserve(ctx, &reserver.Request{
 			SchedulerName: testScheduler, Pods: []*v1.Pod{aPod("a", "1", "1Gi")}, Nodes: []string{"node-1"},
 		})
 		require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))

@@ -168,7 +168,6 @@ func (f *fixture) listen(change func(*http.Server)) {
 }
 
 func (f *fixture) stop() {
-	f.api.Stop()
 	defer f.gangs.Stop()
 	require.NoError(f.t, f.arbiter.Stop(context.Background()))
 }

@@ -66,7 +66,6 @@ func serveLarge(t *testing.T) (l *ledger.Ledger, url string) {
 		stop()
 		server.CloseClientConnections()
 		server.Close()
-		api.Stop()
 		assert.NoError(t, asked.Stop(t.Context()))
 	})
 	return l, server.URL

@@ -75,7 +75,7 @@ func TestAnswerThatIsAlwaysLost(t *testing.T) {
 
 	again := ask(aPod("a", "3"))
 	again.RequestID = unknown.RequestID
-	_, err = s.api.Reserve(t.Context(), again)
+	_, err = inProcess(t, s).Reserve(t.Context(), again)
 	require.NoError(t, err, "the caller learns what became of it")
 	assert.Equal(t, 1, s.allocations())
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,37 +34,27 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 // system is a ledger whose one node, node-1, has 4 CPU, and the API on it.
 type system struct {
 	*decidetest.World
-	ledger   *ledger.Ledger
-	api      *rest.API
-	router   *httprouter.Router
-	handler  http.Handler // of the router
-	notReady atomic.Bool  // for calls in process
+	ledger  *ledger.Ledger
+	router  *httprouter.Router
+	handler http.Handler // of the router
 }
 
 func newSystem(t *testing.T) *system {
 	l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64})
 	s := &system{World: decidetest.NewWorld(l), ledger: l, router: httprouter.New()}
 	s.NoKind = true
-	s.Undecided = func() string {
-		if s.notReady.Load() {
-			return "not ready yet"
-		}
-		return ""
-	}
 	decider := s.New(t, nil)
 	gangs := s.NewReserve(t, decider, nil)
-	s.api = rest.New(rest.Options{
+	rest.New(rest.Options{
 		Arbiter: decider, Reserve: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics, Serving: t.Context(),
 		Limits:              rest.Limits{MinRevisionWait: 20 * time.Millisecond, Heartbeat: time.Hour},
 		Intake:              httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		PendingReservations: func() []reservations.Pending { return nil },
 		DrainReservations:   func() []reservations.Drained { return nil }, ResourceClaims: s.ResourceClaims,
-	})
-	s.api.Register(s.router)
+	}).Register(s.router)
 	s.handler = auth.Insecure(s.router)
 	s.AddNode("node-1", "4", "8Gi")
 	t.Cleanup(func() {
-		s.api.Stop()
 		defer gangs.Stop()
 		require.NoError(t, decider.Stop(context.Background()))
 	})
@@ -116,7 +105,7 @@ func ask(pods ...*v1.Pod) *reserver.Request {
 func onBoth(t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver)) {
 	t.Run("in process", func(t *testing.T) {
 		s := newSystem(t)
-		test(t, s, s.api)
+		test(t, s, inProcess(t, s))
 	})
 	t.Run("REST", func(t *testing.T) {
 		s := newSystem(t)
@@ -124,6 +113,11 @@ func onBoth(t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver
 		t.Cleanup(server.Close)
 		test(t, s, newClient(t, client.Options{URL: server.URL}))
 	})
+}
+
+// inProcess has a client without a network.
+func inProcess(t *testing.T, s *system) *client.Client {
+	return newClient(t, client.Options{URL: "http://localhost", Handler: s.handler})
 }
 
 // newClient has a client that gives up nothing because the machine is slow, unless the options say when.
@@ -279,19 +273,4 @@ func TestDryRunAndEndedContext(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Zero(t, s.allocations())
 	})
-}
-
-// Over REST these requests do not come here before the server is ready.
-func TestNotReadyInProcess(t *testing.T) {
-	s := newSystem(t)
-	s.notReady.Store(true)
-	var away *reserver.UnavailableError
-	_, err := s.api.Reserve(t.Context(), ask(aPod("a", "1")))
-	require.ErrorAs(t, err, &away)
-	_, err = s.api.Revision(t.Context())
-	require.ErrorAs(t, err, &away)
-	s.notReady.Store(false)
-	s.api.Stop()
-	_, err = s.api.Unreserve(t.Context(), ask(aPod("a", "1")))
-	require.ErrorAs(t, err, &away)
 }

@@ -231,7 +231,7 @@ func (f *Forwarder) Why() string {
 
 // Accept is the handler of the peer listener.
 func (f *Forwarder) Accept(next http.Handler) http.Handler {
-	next = auth.Forwarded(next)
+	next = f.Decided(auth.Forwarded(next))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f.fromServer(r) {
 			w.Header().Set(notDoneHeader, "true")
@@ -240,6 +240,13 @@ func (f *Forwarder) Accept(next http.Handler) http.Handler {
 				"this port is for servers of GlobalReserve that the LedgerTerm lists"))
 			return
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Decided serves a request if this server decides. Another one is refused, and is not passed on.
+func (f *Forwarder) Decided(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if why := f.enter(); why != "" {
 			_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxBody)) // or the other side may not read the answer
 			w.Header().Set(notDoneHeader, "true")
