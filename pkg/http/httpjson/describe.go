@@ -1,6 +1,7 @@
 package httpjson
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -59,18 +60,16 @@ func mismatch(err *json.SemanticError) string {
 }
 
 func kindName(kind jsontext.Kind) string {
-	switch kind {
-	case '{', '}':
-		return "an object"
-	case '[', ']':
-		return "an array"
-	case '"':
-		return "a string"
-	case '0':
-		return "a number"
-	default:
-		return kind.String()
+	names := map[jsontext.Kind]string{
+		'{': "an object", '}': "an object", '[': "an array", ']': "an array", '"': "a string", '0': "a number",
 	}
+	return cmp.Or(names[kind], kind.String())
+}
+
+// wantedNames are the JSON that fits a kind of Go type that needs no number of bits.
+var wantedNames = map[reflect.Kind]string{
+	reflect.String: "a string", reflect.Bool: "true or false", reflect.Float32: "a number", reflect.Float64: "a number",
+	reflect.Slice: "an array", reflect.Array: "an array", reflect.Struct: "an object", reflect.Map: "an object",
 }
 
 // wanted names the JSON that fits a Go type. Types with their own decoding are named as they are.
@@ -78,25 +77,14 @@ func wanted(t reflect.Type) string {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t == nil {
+	switch {
+	case t == nil:
 		return "another type"
-	}
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64:
 		return fmt.Sprintf("a whole number of %d bits", t.Bits())
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64:
 		return fmt.Sprintf("a whole number of %d bits, not negative", t.Bits())
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	case reflect.Slice, reflect.Array:
-		return "an array"
-	case reflect.Struct, reflect.Map:
-		return "an object"
 	default:
-		return t.String()
+		return cmp.Or(wantedNames[t.Kind()], t.String())
 	}
 }
