@@ -179,7 +179,7 @@ func (c *Client) Pending(ctx context.Context, namespace, next string) (*reserver
 // Nodes returns the account of all nodes: those of each page of the answer as they were then. Revision is the first
 // page's.
 func (c *Client) Nodes(ctx context.Context) (*reserver.NodesAnswer, error) {
-	return list(ctx, c, "/v1/nodes", nil, func(a *reserver.NodesAnswer) (*[]reserver.Node,
+	return List(ctx, c, "/v1/nodes", nil, func(a *reserver.NodesAnswer) (*[]reserver.Node,
 		*string,
 	) {
 		return &a.Nodes, &a.Continue
@@ -195,7 +195,7 @@ func (c *Client) Node(ctx context.Context, name string) (*reserver.NodeAnswer, e
 // Allocations returns the allocations that the caller may see, of those that query selects: namespace, pod, node,
 // scheduler and state, as /openapi.yaml says; nil selects all. Pages are as in Nodes.
 func (c *Client) Allocations(ctx context.Context, query url.Values) (*reserver.AllocationsAnswer, error) {
-	return list(ctx, c, "/v1/allocations", query, func(a *reserver.AllocationsAnswer) (*[]reserver.Allocation, *string) {
+	return List(ctx, c, "/v1/allocations", query, func(a *reserver.AllocationsAnswer) (*[]reserver.Allocation, *string) {
 		return &a.Allocations, &a.Continue
 	})
 }
@@ -203,15 +203,16 @@ func (c *Client) Allocations(ctx context.Context, query url.Values) (*reserver.A
 // Reservations returns the reservations that the caller may see, of those that query selects: namespace, name, node,
 // scheduler and pod, as /openapi.yaml says; nil selects all. Pages are as in Nodes.
 func (c *Client) Reservations(ctx context.Context, query url.Values) (*reserver.ReservationsAnswer, error) {
-	return list(ctx, c, "/v1/reservations", query, func(a *reserver.ReservationsAnswer) (*[]reserver.Reservation,
+	return List(ctx, c, "/v1/reservations", query, func(a *reserver.ReservationsAnswer) (*[]reserver.Reservation,
 		*string,
 	) {
 		return &a.Reservations, &a.Continue
 	})
 }
 
-// list reads all pages of a list. of returns what an answer lists, and where the next page begins.
-func list[A, T any](ctx context.Context, c *Client, path string, query url.Values,
+// List reads all pages of a list that has no method of its own here. of returns what an answer lists, and where the
+// next page begins; all else is the first page's.
+func List[A, T any](ctx context.Context, c *Client, path string, query url.Values,
 	of func(*A) (items *[]T, next *string),
 ) (*A, error) {
 	all, err := Get[A](ctx, c, path, query)

@@ -57,12 +57,8 @@ func (o *gangsOptions) run(ctx context.Context) error {
 		return err
 	}
 	query := queryOf(map[string]string{"namespace": namespace, "state": o.state})
-	whole := &reserver.GangsAnswer{Gangs: []reserver.Gang{}}
-	err = getPages(ctx, o.environment, "/v1/gangs", query, func(page *reserver.GangsAnswer) string {
-		whole.Revision = page.Revision
-		whole.Gangs = append(whole.Gangs, page.Gangs...)
-		return page.Continue
-	})
+	whole, err := getAll(ctx, o.environment, "/v1/gangs", query,
+		func(a *reserver.GangsAnswer) (*[]reserver.Gang, *string) { return &a.Gangs, &a.Continue })
 	if err != nil {
 		return err
 	}

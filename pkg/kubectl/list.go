@@ -45,13 +45,9 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	whole := &reserver.ReservationsAnswer{Reservations: []reserver.Reservation{}}
-	err = getPages(ctx, o.environment, "/v1/reservations", queryOf(map[string]string{"namespace": namespace}),
-		func(page *reserver.ReservationsAnswer) string {
-			whole.Revision = page.Revision
-			whole.Drains = append(whole.Drains, page.Drains...)
-			whole.Reservations = append(whole.Reservations, page.Reservations...)
-			return page.Continue
+	whole, err := getAll(ctx, o.environment, "/v1/reservations", queryOf(map[string]string{"namespace": namespace}),
+		func(a *reserver.ReservationsAnswer) (*[]reserver.Reservation, *string) {
+			return &a.Reservations, &a.Continue
 		})
 	if err != nil {
 		return err

@@ -68,12 +68,8 @@ func (o *nodesOptions) run(ctx context.Context, args []string) error {
 		query.Set("overcommitted", "true")
 		which = "overcommitted nodes"
 	}
-	whole := &reserver.NodesAnswer{Nodes: []reserver.Node{}}
-	err := getPages(ctx, o.environment, "/v1/nodes", query, func(page *reserver.NodesAnswer) string {
-		whole.Revision = page.Revision
-		whole.Nodes = append(whole.Nodes, page.Nodes...)
-		return page.Continue
-	})
+	whole, err := getAll(ctx, o.environment, "/v1/nodes", query,
+		func(a *reserver.NodesAnswer) (*[]reserver.Node, *string) { return &a.Nodes, &a.Continue })
 	if err != nil {
 		return err
 	}

@@ -58,15 +58,16 @@ func (o *pendingOptions) run(ctx context.Context) error {
 		return err
 	}
 	query := queryOf(map[string]string{"namespace": namespace, "scheduler": o.scheduler, "waits": o.waits})
-	whole := &reserver.PendingAnswer{Pods: []reserver.PendingPod{}, Needs: []reserver.NodeNeed{}}
-	err = getPages(ctx, o.environment, "/v1/pending", query, func(page *reserver.PendingAnswer) string {
-		whole.Revision = page.Revision
-		whole.Pods, whole.Needs = append(whole.Pods, page.Pods...), append(whole.Needs, page.Needs...)
-		return page.Continue
-	})
+	needs := []reserver.NodeNeed{} // of all pages
+	whole, err := getAll(ctx, o.environment, "/v1/pending", query,
+		func(page *reserver.PendingAnswer) (*[]reserver.PendingPod, *string) {
+			needs = append(needs, page.Needs...)
+			return &page.Pods, &page.Continue
+		})
 	if err != nil {
 		return err
 	}
+	whole.Needs = needs
 	names := namesOf(whole.Pods, func(p *reserver.PendingPod) string { return "pod/" + p.Explanation.Pod })
 	return o.show(whole, names, "No pods wait that were refused.", o.table(whole.Pods))
 }

@@ -60,12 +60,10 @@ func (o *podsOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	whole := &reserver.AllocationsAnswer{Allocations: []reserver.Allocation{}}
-	err = getPages(ctx, o.environment, "/v1/allocations", query, func(page *reserver.AllocationsAnswer) string {
-		whole.Revision = page.Revision
-		whole.Allocations = append(whole.Allocations, page.Allocations...)
-		return page.Continue
-	})
+	whole, err := getAll(ctx, o.environment, "/v1/allocations", query,
+		func(a *reserver.AllocationsAnswer) (*[]reserver.Allocation, *string) {
+			return &a.Allocations, &a.Continue
+		})
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,11 @@ const (
 	pageSize = "1000"
 )
 
-// connectServer reaches the server at --ledger-url or through a tunnel to its Service.
+// connectServer reaches the server, once, at --ledger-url or through a tunnel to its Service.
 func (e *environment) connectServer(ctx context.Context) error {
+	if e.server != nil {
+		return nil
+	}
 	timeout, err := e.timeout()
 	if err != nil {
 		return err
@@ -75,12 +78,10 @@ func (e *environment) close() {
 	}
 }
 
-// get reads one JSON answer of the server, and connects to it first where there is no connection yet.
+// get reads one JSON answer of the server.
 func get[A any](ctx context.Context, e *environment, path string, query url.Values) (*A, error) {
-	if e.server == nil {
-		if err := e.connectServer(ctx); err != nil {
-			return nil, err
-		}
+	if err := e.connectServer(ctx); err != nil {
+		return nil, err
 	}
 	answer, err := client.Get[A](ctx, e.server, path, query)
 	return answer, e.explainServerError(err)
@@ -128,21 +129,14 @@ func queryOf(values map[string]string) url.Values {
 	return query
 }
 
-// getPages reads a route that answers in pages. take keeps one page and returns where the next one
-// starts, or nothing at the end.
-func getPages[A any](ctx context.Context, e *environment, path string, query url.Values,
-	take func(page *A) (next string),
-) error {
-	query.Set("limit", pageSize)
-	for {
-		page, err := get[A](ctx, e, path, query)
-		if err != nil {
-			return err
-		}
-		next := take(page)
-		if next == "" {
-			return nil
-		}
-		query.Set("continue", next)
+// getAll reads all pages of a list. of is that of client.List.
+func getAll[A, T any](ctx context.Context, e *environment, path string, query url.Values,
+	of func(*A) (*[]T, *string),
+) (*A, error) {
+	if err := e.connectServer(ctx); err != nil {
+		return nil, err
 	}
+	query.Set("limit", pageSize)
+	answer, err := client.List(ctx, e.server, path, query, of)
+	return answer, e.explainServerError(err)
 }

@@ -1,8 +1,9 @@
 // Package reserver is GlobalReserve as a Go program sees it: the interface Reserver
 // with the requests, answers and errors that belong to it.
 //
-// pkg/client implements it: over REST, or without a network by App.Reserver of pkg/app, for a program that has the whole
-// server in its own process. One test suite runs against both. A scheduler written for the interface works with either.
+// pkg/client implements it: over REST, or without a network by App.Reserver of pkg/app, for a program that has the
+// whole server in its own process. One test suite runs against both. A scheduler written for the interface works with
+// either.
 //
 // The types are those of the wire: JSON field names are the Go field names, and
 // /openapi.yaml describes them to everybody else. Amounts are integers: milli-CPU
