@@ -33,6 +33,18 @@ func TestInProcess(t *testing.T) {
 	assert.EqualValues(t, 7, answer.Revision)
 }
 
+// An answer that is no for a reason of no pod's, such as a MinRevision that is not reached, is a refusal, too.
+func TestRefusalWithoutRejections(t *testing.T) {
+	c := inProcess(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"FailedPods":["a"],"Error":"MinRevision is 9","Revision":7}`)
+	})
+	answer, err := c.Reserve(t.Context(), ask(aPod("a", "1")))
+	var refused *reserver.RefusedError
+	require.ErrorAs(t, err, &refused)
+	assert.Same(t, answer, refused.Answer)
+	assert.Empty(t, refused.Answer.Rejections)
+}
+
 // What a request came to whose context ends is not known, whatever the handler says of it: an equal one may be under
 // way.
 func TestContextEndsInProcess(t *testing.T) {

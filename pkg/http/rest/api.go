@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/julienschmidt/httprouter"
 
@@ -23,7 +24,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
-// Options are what an API works with. All fields are required but Limits.
+// Options are what an API works with. All fields are required.
 type Options struct {
 	Arbiter *decide.Arbiter
 	// Reserve decides on /reserve, /unreserve and /v1/whatif.
@@ -52,7 +53,6 @@ type Options struct {
 	ResourceClaims *dra.Controller
 	// ReserveRefusal is why /reserve grants nothing to anybody, or "".
 	ReserveRefusal string
-	Limits         Limits
 }
 
 // API serves the routes. Make one with New.
@@ -63,14 +63,16 @@ type API struct {
 	instance string // distinguishes this run of the server from others
 	watchers *httpjson.Shares
 	replays  *replays
+	// These are maxRevisionWait, heartbeatEvery and maxWatchWrite, but for tests.
+	revisionWait, heartbeat, watchWrite time.Duration
 }
 
 // New returns an API.
 func New(o Options) *API {
-	o.Limits = o.Limits.withDefaults()
 	return &API{
 		o: o, instance: rand.Text()[:10],
-		watchers: httpjson.NewShares(int64(o.Limits.MaxWatchers), int64(o.Limits.MaxWatchers/2), 0),
+		revisionWait: maxRevisionWait, heartbeat: heartbeatEvery, watchWrite: maxWatchWrite,
+		watchers: httpjson.NewShares(maxWatchers, maxWatchers/2, 0),
 		replays:  newReplays(replayAge, replayCost),
 	}
 }

@@ -105,6 +105,22 @@ func (f *fixture) differs(ctx context.Context) (*reserver.DiffAnswer, error) {
 	}}}, nil
 }
 
+// Limits are what a test has other than the server. Zero fields are the server's own, but that no heartbeat comes
+// between the events of a test that takes long.
+type Limits struct {
+	MaxWatchers                              int64
+	MinRevisionWait, Heartbeat, WriteTimeout time.Duration
+}
+
+func (l Limits) apply(a *API) {
+	if l.MaxWatchers > 0 {
+		a.watchers = httpjson.NewShares(l.MaxWatchers, l.MaxWatchers/2, 0)
+	}
+	a.heartbeat = cmp.Or(l.Heartbeat, time.Hour)
+	a.revisionWait = cmp.Or(l.MinRevisionWait, a.revisionWait)
+	a.watchWrite = cmp.Or(l.WriteTimeout, a.watchWrite)
+}
+
 // newFixture has the nodes node-1 to node-3 of 4 CPU and 8 GiB, in a cluster that does not know Reservations.
 func newFixture(t testing.TB, limits Limits) *fixture {
 	f := newBareFixture(t)
@@ -139,18 +155,17 @@ func newBareFixture(t testing.TB) *fixture {
 
 // start makes the API and what decides for it.
 func (f *fixture) start(limits Limits) {
-	limits.Heartbeat = cmp.Or(limits.Heartbeat, time.Hour) // none comes between the events of a test that takes long
 	rights := authtest.Checks(f.may)
 	f.arbiter = f.New(f.t, func(o *decide.Options) { o.Rights = rights })
 	f.gangs = f.NewReserve(f.t, f.arbiter, func(o *reserve.Options) { o.Rights = rights })
 	f.api = New(Options{
 		Arbiter: f.arbiter, Reserve: f.gangs, Drains: f.NewDrains(&f.whole), Waiting: f.Waiting, Ledger: f.ledger.Reader,
 		Clock: f.Clock, Metrics: f.Metrics, Serving: f.serving,
-		Limits: limits,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		Rights: rights, PendingReservations: func() []reservations.Pending { return f.waiting }, Diff: f.differs,
 		DrainReservations: func() []reservations.Drained { return f.drained }, ResourceClaims: f.ResourceClaims,
 	})
+	limits.apply(f.api)
 	f.handler = testRouter(f.api, f.log)
 }
 

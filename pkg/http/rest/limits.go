@@ -1,9 +1,6 @@
 package rest
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // Bounds on what one request may ask for. They keep a mistaken client from
 // taking the server's memory, and are far above what a cluster needs.
@@ -20,26 +17,14 @@ const (
 	maxTTLSeconds          = 10 * 365 * 86400 // ten years: beyond that it is a mistake
 	maxResourceNames       = 1_000            // per requests, limits or overhead
 	maxResourceNameLength  = 2 * 253          // bytes
+
+	// maxWatchers is how many /v1/watch streams are open at one time, half of them of one caller; more are refused with
+	// 503.
+	maxWatchers = 256
+	// maxRevisionWait is how long a request waits for its MinRevision.
+	maxRevisionWait = 5 * time.Second
+	// heartbeatEvery is the time between signs of life on a silent watch.
+	heartbeatEvery = 15 * time.Second
+	// maxWatchWrite is how long a watcher may take to accept what is sent to it before its stream is cut.
+	maxWatchWrite = 10 * time.Second
 )
-
-// Limits bound what the handlers take on. A zero field means its default.
-type Limits struct {
-	// MaxWatchers is how many /v1/watch streams are open at one time, half of them
-	// of one caller; more are refused with 503. Default 256.
-	MaxWatchers int
-	// MinRevisionWait is how long a request waits for its MinRevision. Default 5 s.
-	MinRevisionWait time.Duration
-	// Heartbeat is the time between signs of life on a silent watch; default 15 s.
-	Heartbeat time.Duration
-	// WriteTimeout is how long a watcher may take to accept what is sent to it before its stream is cut; default 10 s.
-	WriteTimeout time.Duration
-}
-
-func (l Limits) withDefaults() Limits {
-	return Limits{
-		MaxWatchers:     cmp.Or(l.MaxWatchers, 256),
-		MinRevisionWait: cmp.Or(l.MinRevisionWait, 5*time.Second),
-		Heartbeat:       cmp.Or(l.Heartbeat, 15*time.Second),
-		WriteTimeout:    cmp.Or(l.WriteTimeout, 10*time.Second),
-	}
-}

@@ -192,7 +192,7 @@ func (a *API) awaitRevision(ctx context.Context, revision uint64) (late string, 
 	}
 	wake, cancel := a.o.Ledger.Subscribe()
 	defer cancel()
-	timer := time.NewTimer(a.o.Limits.MinRevisionWait)
+	timer := time.NewTimer(a.revisionWait)
 	defer timer.Stop()
 	for a.o.Ledger.Revision() < revision {
 		select {
@@ -204,7 +204,7 @@ func (a *API) awaitRevision(ctx context.Context, revision uint64) (late string, 
 		case <-timer.C:
 			return fmt.Sprintf("nothing was done: MinRevision is %d and the ledger is at revision %d still after %s; "+
 				"try again, or send the Revision of an answer of this server",
-				revision, a.o.Ledger.Revision(), a.o.Limits.MinRevisionWait), nil
+				revision, a.o.Ledger.Revision(), a.revisionWait), nil
 		}
 	}
 	return "", nil

@@ -125,6 +125,7 @@ func TestMinRevision(t *testing.T) {
 			code, late := d.ask(path, request)
 			assert.Equal(t, http.StatusOK, code)
 			assert.Contains(t, late.Error, "MinRevision is")
+			assert.Empty(t, late.Rejections)
 			assert.Equal(t, []string{"a"}, late.FailedPods)
 			assert.Equal(t, 5*time.Second, time.Since(start))
 		}

@@ -86,7 +86,7 @@ func (s *stream) write(content []byte) {
 	}
 	// The server's own limit on writing an answer is for short ones: each write
 	// gets its own. A writer that knows no deadlines, as in tests, has none to set.
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.api.o.Limits.WriteTimeout))
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.api.watchWrite))
 	_, err := s.w.Write(content)
 	if err == nil {
 		err = s.control.Flush()

@@ -153,7 +153,7 @@ func (s *stream) sendSnapshot(snapshot *ledger.Snapshot) (revision uint64) {
 // the journal has lost changes, is notified of that at the end.
 func (s *stream) follow(revision uint64, wake <-chan struct{}) {
 	a := s.api
-	heartbeat := time.NewTicker(a.o.Limits.Heartbeat)
+	heartbeat := time.NewTicker(a.heartbeat)
 	defer heartbeat.Stop()
 	caughtUp := false
 	for s.ctx.Err() == nil && a.o.Serving.Err() == nil {

@@ -47,7 +47,6 @@ func newSystem(t *testing.T) *system {
 	gangs := s.NewReserve(t, decider, nil)
 	rest.New(rest.Options{
 		Arbiter: decider, Reserve: gangs, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics, Serving: t.Context(),
-		Limits:              rest.Limits{MinRevisionWait: 20 * time.Millisecond, Heartbeat: time.Hour},
 		Intake:              httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		PendingReservations: func() []reservations.Pending { return nil },
 		DrainReservations:   func() []reservations.Drained { return nil }, ResourceClaims: s.ResourceClaims,
@@ -175,12 +174,6 @@ func TestRefusals(t *testing.T) {
 		theirs.SchedulerName = "another"
 		_, err = r.Unreserve(t.Context(), theirs)
 		require.ErrorAs(t, err, &refused, "somebody else's capacity")
-
-		late := ask(aPod("c", "1"))
-		late.MinRevision = 1 << 40
-		_, err = r.Reserve(t.Context(), late)
-		require.ErrorAs(t, err, &refused)
-		assert.Empty(t, refused.Answer.Rejections)
 	})
 }
 
