@@ -87,7 +87,11 @@ func (e *environment) completeArgs(most int, list lister) completion {
 }
 
 func (e *environment) names(ctx context.Context, list lister) []string {
-	cluster, namespace, err := e.connect()
+	namespace, err := e.namespace()
+	if err != nil {
+		return nil
+	}
+	cluster, err := e.cluster()
 	if err != nil {
 		return nil
 	}

@@ -88,7 +88,7 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	done := "created"
 	switch o.dryRun {
 	case dryRunClient:
-		return o.printObject(reservation, done+" (dry run)")
+		return o.print(reservation, done+" (dry run)")
 	case dryRunServer:
 		done += " (server dry run)"
 	}
@@ -105,16 +105,27 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 		return explainAPIError(fmt.Sprintf("create reservation %q", name), err)
 	}
 	if o.wait == 0 {
-		return o.printObject(created, done)
+		return o.print(created, done)
 	}
 	if o.format == "" {
-		fmt.Fprintf(o.Out, "reservation.%s/%s %s\n", v1alpha1.GroupName, name, done)
+		_ = o.print(created, done)
 	}
 	available, err := awaitAvailable(ctx, cluster, namespace, name, o.wait)
 	if err != nil {
 		return err
 	}
-	return o.printObject(available, "available on "+orNone(available.Status.NodeName))
+	return o.print(available, "available on "+orNone(available.Status.NodeName))
+}
+
+// print prints a Reservation, or without -o its name and what was done to it, such as "created".
+func (o *createOptions) print(r *v1alpha1.Reservation, done string) error {
+	r.TypeMeta, r.ManagedFields = o.spec.object.TypeMeta, nil
+	name := "reservation." + v1alpha1.GroupName + "/" + r.Name
+	if o.format == "" {
+		_, err := fmt.Fprintln(o.Out, name, oneLine(done))
+		return err
+	}
+	return o.show(r, []string{name}, "")
 }
 
 // defaultWait is what --wait without a time means.

@@ -97,16 +97,6 @@ func (e *environment) namespace() (string, error) {
 	return namespace, nil
 }
 
-// connect returns clients for the Kubernetes API, and the namespace.
-func (e *environment) connect() (*cluster, string, error) {
-	namespace, err := e.namespace()
-	if err != nil {
-		return nil, "", err
-	}
-	cluster, err := e.cluster()
-	return cluster, namespace, err
-}
-
 // timeout is --request-timeout, or the default where that is not given.
 func (e *environment) timeout() (time.Duration, error) {
 	text := *e.config.Timeout

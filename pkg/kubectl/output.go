@@ -12,12 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
-
-	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/scheme"
 )
 
 // The values of -o.
@@ -81,24 +78,6 @@ func dropColumn(table *metav1.Table, at int) {
 // printTable prints a table with kubectl's own printer.
 func (o *command) printTable(w io.Writer, table *metav1.Table) error {
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: o.wide(), NoHeaders: o.noHeaders}).PrintObj(table, w)
-}
-
-// printObject prints a Reservation as yaml, json or name. done is what was done to
-// it, such as "created", which only names are printed with.
-func (o *command) printObject(object runtime.Object, done string) error {
-	var printer printers.ResourcePrinter
-	switch o.format {
-	case outputYAML:
-		printer = printers.ResourcePrinterFunc(func(object runtime.Object, to io.Writer) error {
-			return writeYAML(object, to)
-		})
-	case outputJSON:
-		printer = &printers.JSONPrinter{}
-	default:
-		printer = &printers.NamePrinter{Operation: done, ShortOutput: o.format == outputName}
-	}
-	printer = &printers.OmitManagedFieldsPrinter{Delegate: printer}
-	return printers.NewTypeSetter(scheme.Scheme).ToPrinter(printer).PrintObj(object, o.Out)
 }
 
 // writeYAML writes a value in YAML, also where a text in it has characters that YAML has as escapes only.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,10 +55,16 @@ kubectl reserve list has what is reserved.`,
 var podStates = []string{"Binding", "Bound"}
 
 func (o *podsOptions) run(ctx context.Context) error {
-	query, err := o.query()
+	if o.summary && !o.forPeople() {
+		return usageErrorf("--summary prints a table: leave out -o %s", o.format)
+	}
+	namespace, err := o.namespace()
 	if err != nil {
 		return err
 	}
+	query := queryOf(map[string]string{
+		"namespace": namespace, "scheduler": o.scheduler, "node": o.node, "state": o.state,
+	})
 	whole, err := getAll(ctx, o.environment, "/v1/allocations", query,
 		func(a *reserver.AllocationsAnswer) (*[]reserver.Allocation, *string) {
 			return &a.Allocations, &a.Continue
@@ -73,20 +78,6 @@ func (o *podsOptions) run(ctx context.Context) error {
 	}
 	names := namesOf(whole.Allocations, func(a *reserver.Allocation) string { return "pod/" + a.Pod })
 	return o.show(whole, names, "No pods with capacity in the ledger were found.", table)
-}
-
-// query checks the flags and makes parameters of them.
-func (o *podsOptions) query() (url.Values, error) {
-	if o.summary && !o.forPeople() {
-		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.format)
-	}
-	namespace, err := o.namespace()
-	if err != nil {
-		return nil, err
-	}
-	return queryOf(map[string]string{
-		"namespace": namespace, "scheduler": o.scheduler, "node": o.node, "state": o.state,
-	}), nil
 }
 
 // podTable lists pods by scheduler.
