@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -40,27 +41,30 @@ func (a *App) watchAges(ctx context.Context) error {
 
 // ages returns the age of the latest news of each kind that decisions rest on.
 func (a *App) ages() map[string]time.Duration {
-	ages := a.cache.Ages()
-	if a.options.Observe {
-		return ages
+	ages := a.cache.News().Ages
+	if !a.options.Observe {
+		maps.Copy(ages, informer.NewsOf(a.essential()...).Ages)
 	}
-	maps.Copy(ages, a.limits.Watch.Ages())
-	maps.Copy(ages, a.reservations.Watch.Ages())
-	maps.Copy(ages, a.devices.Watch.Ages())
 	return ages
 }
 
-// allAges is ages, and the ages of watches that only some of the pods depend on, or the way to the server that
-// decides. The packages of gangs and ResourceClaims see to it that nothing is decided on old news of these. Of
-// Deployments, DeviceClasses, templates and LedgerTerms the latest known state goes on to count.
+// essential are the watches that decisions rest on, beside those of the cache. An observer decides nothing.
+func (a *App) essential() []*informer.Watch {
+	return []*informer.Watch{a.limits.Watch, a.reservations.Watch, a.devices.Watch}
+}
+
+// partial are the watches that only some of the pods depend on: those of gangs, with devices of DRA, with a template
+// of claims, or whose Deployment keeps their capacity. The packages of gangs and ResourceClaims see to it that nothing
+// is decided on old news of these. Of the others the latest known state goes on to count.
+func (a *App) partial() []*informer.Watch {
+	return slices.Concat(a.gangs.Watches(), a.claims.Watches(),
+		[]*informer.Watch{a.devices.Templates, a.keeper.Deployments.Watch})
+}
+
+// allAges is ages, and the ages of all other watches.
 func (a *App) allAges() map[string]time.Duration {
 	ages := a.ages()
-	maps.Copy(ages, a.gangs.Ages())
-	maps.Copy(ages, a.claims.Ages())
-	maps.Copy(ages, a.devices.Templates.Ages())
-	maps.Copy(ages, a.keeper.Deployments.Watch.Ages())
-	maps.Copy(ages, a.forwarder.Ages())
-	maps.Copy(ages, a.provisioner.Watch.Ages())
+	maps.Copy(ages, informer.NewsOf(append(a.partial(), a.forwarder.Watch(), a.provisioner.Watch)...).Ages)
 	return ages
 }
 
@@ -77,32 +81,19 @@ func (a *App) staleKinds() string { return a.health.staleKinds() }
 
 // troubles says why kinds that decisions rest on cannot be read, and what to do about it, or "".
 func (a *App) troubles() string {
-	all := a.cache.Troubles()
-	maps.Copy(all, a.limits.Watch.Troubles())
-	maps.Copy(all, a.reservations.Watch.Troubles())
-	maps.Copy(all, a.devices.Watch.Troubles())
+	all := a.cache.News().Troubles
+	maps.Copy(all, informer.NewsOf(a.essential()...).Troubles)
 	return informer.Troubles(all)
 }
 
-// notes says why kinds cannot be read that only some pods need: those of gangs, with devices of DRA, with a template
-// of claims, or whose Deployment keeps their capacity. It also says what cannot be written for autoscalers.
+// notes says why kinds cannot be read that only some pods need, and what cannot be written for autoscalers.
 func (a *App) notes() (lines string) {
-	unread := a.gangs.Troubles()
-	maps.Copy(unread, a.claims.Troubles())
-	maps.Copy(unread, a.devices.Templates.Troubles())
-	maps.Copy(unread, a.keeper.Deployments.Watch.Troubles())
-	if text := informer.Troubles(unread); text != "" {
+	if text := informer.Troubles(informer.NewsOf(a.partial()...).Troubles); text != "" {
 		lines += "\nnot read: " + text
 	}
-	untold := map[string]error{}
-	for kind, trouble := range map[string]func() error{
-		"nodes": a.protector.Trouble, "provisioningrequests": a.provisioner.Trouble, "pods/status": a.holder.Trouble,
-	} {
-		if err := trouble(); err != nil {
-			untold[kind] = err
-		}
-	}
-	if text := informer.Troubles(untold); text != "" {
+	if text := informer.Troubles(map[string]error{
+		"nodes": a.protector.Trouble(), "provisioningrequests": a.provisioner.Trouble(), "pods/status": a.holder.Trouble(),
+	}); text != "" {
 		lines += "\nautoscalers: not told: " + text
 	}
 	return lines

@@ -122,7 +122,7 @@ func (p *Provisioner) forget(request *unstructured.Unstructured) {
 
 // Trouble returns why requests cannot be read, or the last one could not be written; nil where all is well.
 func (p *Provisioner) Trouble() error {
-	return cmp.Or(p.Watch.Troubles()[requests.Resource], p.writes.Trouble())
+	return cmp.Or(informer.NewsOf(p.Watch).Troubles[requests.Resource], p.writes.Trouble())
 }
 
 // step requests nodes for the reservations that have fitted none for long enough, reports what became of former

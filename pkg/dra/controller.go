@@ -2,7 +2,6 @@ package dra
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -94,20 +93,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.watch.Run(ctx, c.present, nil)
 }
 
-// Ages returns how long ago anything was received of each kind, while it is watched.
-func (c *Controller) Ages() map[string]time.Duration {
-	ages := map[string]time.Duration{}
-	maps.Copy(ages, c.watch.Ages())
-	maps.Copy(ages, c.classes.Ages())
-	return ages
-}
-
-// Troubles returns why kinds cannot be read.
-func (c *Controller) Troubles() map[string]error {
-	troubles := c.watch.Troubles()
-	maps.Copy(troubles, c.classes.Troubles())
-	return troubles
-}
+// Watches returns the watches of all kinds.
+func (c *Controller) Watches() []*informer.Watch { return []*informer.Watch{c.watch, c.classes} }
 
 // UndecidedError says why nothing can be decided now.
 type UndecidedError struct{ Why string }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/dra/account"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 )
 
@@ -468,7 +469,7 @@ func TestNoDRA(t *testing.T) {
 		pass(time.Hour)
 		_, err := w.Grant(w.t.Context(), claim("a", "gpu-0"), 5, 0, false)
 		require.ErrorIs(w.t, err, errUnread)
-		assert.Empty(w.t, w.Ages())
+		assert.Empty(w.t, informer.NewsOf(w.Watches()...).Ages)
 	}, func(w *world) { w.client.Resources[0].APIResources = nil })
 }
 

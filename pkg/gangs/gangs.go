@@ -165,22 +165,12 @@ func (g *Gangs) Synced() bool {
 	return true
 }
 
-// Ages returns how long ago anything was received of each kind, while it is watched.
-func (g *Gangs) Ages() map[string]time.Duration {
-	ages := map[string]time.Duration{}
+// Watches returns the watches of all kinds and versions.
+func (g *Gangs) Watches() (list []*informer.Watch) {
 	for o := range g.all {
-		maps.Copy(ages, o.watch.Ages())
+		list = append(list, o.watch)
 	}
-	return ages
-}
-
-// Troubles returns why kinds cannot be read.
-func (g *Gangs) Troubles() map[string]error {
-	troubles := map[string]error{}
-	for o := range g.all {
-		maps.Copy(troubles, o.watch.Troubles())
-	}
-	return troubles
+	return list
 }
 
 // changed calls OnChanged with all gangs of a kind that have members.

@@ -406,6 +406,6 @@ func TestObjectsAreKeptShort(t *testing.T) {
 				Name: "g", UID: "g",
 			},
 		}, kept)
-		assert.Contains(t, w.gangs.Ages(), "podgroups.v1beta1.scheduling.volcano.sh")
+		assert.Contains(t, informer.NewsOf(w.gangs.Watches()...).Ages, "podgroups.v1beta1.scheduling.volcano.sh")
 	})
 }

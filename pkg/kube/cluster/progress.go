@@ -138,18 +138,11 @@ func (w *watched) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// Troubles returns why pods or nodes cannot be read, by their plural names.
-func (c *Cache) Troubles() map[string]error {
-	troubles := map[string]error{}
+// News returns how pods and nodes are followed, also while they are not listed.
+func (c *Cache) News() informer.News {
+	news := informer.NewsOf()
 	for _, w := range []*watched{&c.podWatch, &c.nodeWatch} {
-		if err := w.pulse.Trouble(); err != nil {
-			troubles[w.plural] = err
-		}
+		news.Ages[w.plural], news.Troubles[w.plural] = w.pulse.Age(), w.pulse.Trouble()
 	}
-	return troubles
-}
-
-// Ages returns how long ago anything was received of each kind.
-func (c *Cache) Ages() map[string]time.Duration {
-	return map[string]time.Duration{c.podWatch.plural: c.podWatch.pulse.Age(), c.nodeWatch.plural: c.nodeWatch.pulse.Age()}
+	return news
 }

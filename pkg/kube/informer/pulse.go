@@ -73,11 +73,13 @@ func (p *Pulse) Trouble() error {
 	return p.trouble
 }
 
-// Troubles says why kinds, by their plural names, cannot be read, and what to do about it; "" where none is in trouble.
+// Troubles says why kinds, by their plural names, cannot be read, and what to do about it; "" where all errors are nil.
 func Troubles(troubles map[string]error) string {
 	var texts []string
 	for _, plural := range slices.Sorted(maps.Keys(troubles)) {
-		texts = append(texts, remedy(plural, troubles[plural]))
+		if err := troubles[plural]; err != nil {
+			texts = append(texts, remedy(plural, err))
+		}
 	}
 	return strings.Join(texts, "; ")
 }

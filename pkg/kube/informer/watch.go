@@ -182,39 +182,39 @@ func (w *Watch) Stale() bool {
 	return slices.ContainsFunc(w.sources, func(s *Source) bool { return s.pulse.Age() > StaleAfter })
 }
 
-// Ages returns how long ago anything was received of each kind, while they are listed.
-func (w *Watch) Ages() map[string]time.Duration {
-	if !w.Listed() {
-		return nil
-	}
-	ages := make(map[string]time.Duration, len(w.sources))
-	for _, s := range w.sources {
-		ages[s.plural] = s.pulse.Age()
-	}
-	return ages
+// News is what is known of how some kinds are followed, by their plural names.
+type News struct {
+	// Ages says how long ago anything was received, of kinds that are listed.
+	Ages map[string]time.Duration
+	// Troubles says why kinds that are installed cannot be read.
+	Troubles map[string]error
 }
 
-// Troubles returns why kinds that are installed cannot be read, by their plural names.
-func (w *Watch) Troubles() map[string]error {
-	troubles := map[string]error{}
-	for _, s := range w.sources {
-		if err := s.pulse.Trouble(); err != nil && (w.kind == nil || w.kind.Installed()) {
-			troubles[s.plural] = err
+// NewsOf returns the news of some watches.
+func NewsOf(watches ...*Watch) News {
+	news := News{map[string]time.Duration{}, map[string]error{}}
+	for _, w := range watches {
+		listed, installed := w.Listed(), w.kind == nil || w.kind.Installed()
+		for _, s := range w.sources {
+			if listed {
+				news.Ages[s.plural] = s.pulse.Age()
+			}
+			if err := s.pulse.Trouble(); err != nil && installed {
+				news.Troubles[s.plural] = err
+			}
 		}
 	}
-	return troubles
+	return news
 }
 
 // Lack says why none of the objects are known, and what to do about it; "" where they are, or the API server has not
 // answered yet.
 func (w *Watch) Lack() string {
-	if w.kind != nil {
-		if now, _ := w.kind.state(); now == absent {
-			return fmt.Sprintf("the cluster has no definition of %s: kubectl apply -k manifests/crd",
-				strings.Join(w.kind.plurals, " and "))
-		}
+	if w.kind != nil && w.kind.Absent() {
+		return fmt.Sprintf("the cluster has no definition of %s: kubectl apply -k manifests/crd",
+			strings.Join(w.kind.plurals, " and "))
 	}
-	return Troubles(w.Troubles())
+	return Troubles(NewsOf(w).Troubles)
 }
 
 // Get returns the newest state known of an object of the first source, nil where there is none.

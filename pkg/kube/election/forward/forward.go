@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -208,14 +209,15 @@ func (f *Forwarder) Key() *Key { return f.key }
 // StandBy reports whether another server has renewed its entry lately.
 func (f *Forwarder) StandBy() bool { return f.servers.standBy() }
 
-// Ages returns how long ago anything was received of the kind that says who decides, while it is watched.
-func (f *Forwarder) Ages() map[string]time.Duration { return f.servers.watch.Ages() }
+// Watch returns the watch of the kind that says who decides.
+func (f *Forwarder) Watch() *informer.Watch { return f.servers.watch }
 
 // Why says why requests cannot be passed on, as far as is known; "" where they can.
 func (f *Forwarder) Why() string {
 	to, _ := f.servers.known()
 	if to == nil {
-		return f.servers.whyUnknown()
+		const why = "it is not known where another server can be reached: "
+		return strings.TrimSuffix(why+f.servers.watch.Lack(), ": ")
 	}
 	if to.name == f.o.Name {
 		return "this server is to decide itself"

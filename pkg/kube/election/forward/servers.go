@@ -84,15 +84,6 @@ func (s *servers) known() (*leader, <-chan struct{}) {
 	return s.leader, s.changed
 }
 
-// whyUnknown says why no leader is known, as far as that is known itself.
-func (s *servers) whyUnknown() string {
-	const why = "it is not known where another server can be reached"
-	if lack := s.watch.Lack(); lack != "" {
-		return why + ": " + lack
-	}
-	return why
-}
-
 // nameOf returns the server that has a key, and whether there is one.
 func (s *servers) nameOf(key v1alpha1.PublicKey) (string, bool) {
 	s.mu.Lock()
