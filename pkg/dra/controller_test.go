@@ -29,8 +29,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/dra/account"
-	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
+	"github.com/globalreserve/globalreserve/pkg/kube/informer"
 )
 
 // world is a Controller and an API server that the test plays.

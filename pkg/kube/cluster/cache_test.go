@@ -360,8 +360,3 @@ func TestClientset(t *testing.T) {
 		assert.Equal(t, ledger.Bound, c.claim(name).State)
 	}
 }
-
-func TestAListWithoutALimitIsLeftAsItIs(t *testing.T) {
-	o := metav1.ListOptions{ResourceVersion: "7"}
-	assert.Equal(t, o, consistent(o))
-}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -72,40 +70,14 @@ func compactPage[T any](meta metav1.ListMeta, items []T, compact func(*T) runtim
 func (c *Cache) source(
 	client any, pulse *informer.Pulse, watching cache.WatchFuncWithContext, list cache.ListWithContextFunc,
 ) cache.ListerWatcher {
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			objects, err := list(ctx, consistent(o))
-			if err != nil && ctx.Err() == nil {
-				pulse.Failed(err)
-			}
-			return objects, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := pulse.Watch(ctx, o, watching)
-			if err == nil {
-				// What a watch brings first may have happened while there was none.
-				c.options.OnCatchUp(c.ledger.Revision())
-			} else if ctx.Err() == nil {
-				pulse.Failed(err)
-			}
-			if utilnet.IsConnectionRefused(err) && o.SendInitialEvents != nil {
-				// After such an error of its first request, a reflector waits in a way that a stop has to wait for, too
-				// (watchList of client-go 0.37); after other errors it lists.
-				err = errors.New(err.Error())
-			}
-			return w, err
-		},
-	}, client)
-}
-
-// consistent asks for the newest state instead of what a watch cache holds: the API server pages only such lists, and a
-// start must not begin in the past. A list without a limit is the pager's way out of an expired page: it is left as it
-// is, because only a first page would come of it.
-func consistent(o metav1.ListOptions) metav1.ListOptions {
-	if o.Limit > 0 && o.Continue == "" {
-		o.ResourceVersion, o.ResourceVersionMatch = "", ""
-	}
-	return o
+	return pulse.ListWatch(client, list, func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		w, err := watching(ctx, o)
+		if err == nil {
+			// What a watch brings first may have happened while there was none.
+			c.options.OnCatchUp(c.ledger.Revision())
+		}
+		return w, err
+	}, func(error) {}) // reflectors log it
 }
 
 // newReflector makes a reflector.

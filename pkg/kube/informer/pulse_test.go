@@ -214,3 +214,8 @@ func TestHurryDoesNotEndAList(t *testing.T) {
 		require.True(t, ended(), "nothing comes")
 	})
 }
+
+func TestAListWithoutALimitIsLeftAsItIs(t *testing.T) {
+	o := metav1.ListOptions{ResourceVersion: "7"}
+	assert.Equal(t, o, consistent(o))
+}

@@ -58,7 +58,13 @@ func NewSource[T Object, L runtime.Object](
 	}
 	s.options = cache.InformerOptions{
 		ObjectType: example, Transform: dropManagedFields,
-		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(listWatch(s, client), clients),
+		ListerWatcher: s.pulse.ListWatch(clients, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := client.List(ctx, o)
+			if err == nil {
+				s.pulse.Heard()
+			}
+			return list, err
+		}, watching(client), func(err error) { s.failed(s.plural, err) }),
 		Handler: cache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(obj any, initial bool) { set(obj.(T), initial) },
 			UpdateFunc: func(old, obj any) {
@@ -86,50 +92,56 @@ func (s *Source) Keeping(transform cache.TransformFunc) *Source {
 	return s
 }
 
-func listWatch[L runtime.Object](s *Source, client Client[L]) *cache.ListWatch {
-	return &cache.ListWatch{
+// ListWatch lists and watches all objects of a kind. The pulse records what a watch brings and why a request fails, of
+// which failed is told, too. clients is the set that the client is of: fake ones cannot do all that an API server can.
+func (p *Pulse) ListWatch(
+	clients any, list cache.ListWithContextFunc, watching cache.WatchFuncWithContext, failed func(err error),
+) cache.ListerWatcher {
+	report := func(ctx context.Context, err error) {
+		if err != nil && ctx.Err() == nil && !apierrors.IsResourceExpired(err) {
+			p.Failed(err)
+			failed(err)
+		}
+	}
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			// This asks for the newest state; a reflector would take what some API server has cached. What was
-			// acknowledged just before a restart must be in the first list.
-			if o.ResourceVersion == "0" {
-				o.ResourceVersion, o.ResourceVersionMatch = "", ""
-			}
-			list, err := client.List(ctx, o)
-			if err != nil {
-				s.report(ctx, err)
-			} else {
-				s.pulse.Heard()
-			}
-			return list, err
+			objects, err := list(ctx, consistent(o))
+			report(ctx, err)
+			return objects, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := s.pulse.Watch(ctx, o, client.Watch)
-			if err != nil {
-				s.report(ctx, err)
-			}
-			if err != nil && o.SendInitialEvents != nil {
-				err = withoutCause(err)
+			w, err := p.Watch(ctx, o, watching)
+			report(ctx, err)
+			if utilnet.IsConnectionRefused(err) && o.SendInitialEvents != nil {
+				// After such an error of its first request, a reflector waits in a way that a stop has to wait for, too
+				// (watchList of client-go 0.37); after other errors it lists.
+				err = errors.New(err.Error())
 			}
 			return w, err
 		},
-	}
+	}, clients)
 }
 
-func (s *Source) report(ctx context.Context, err error) {
-	if ctx.Err() == nil && !apierrors.IsResourceExpired(err) {
-		s.pulse.Failed(err)
-		s.failed(s.plural, err)
+// consistent asks for the newest state; a reflector would take what some API server has cached. What was acknowledged
+// just before a restart must be in the first list, and the API server pages only such lists. A list without a limit
+// that is at least as new as what is known is left as it is: a watch cache can answer it.
+func consistent(o metav1.ListOptions) metav1.ListOptions {
+	if o.ResourceVersion == "0" || o.Limit > 0 && o.Continue == "" {
+		o.ResourceVersion, o.ResourceVersionMatch = "", ""
 	}
+	return o
 }
 
-// withoutCause hides from a reflector that an API server refuses connections. After such an error of its first
-// request, a reflector waits for up to a minute and a stop has to wait as well (watchList of client-go 0.37). After
-// other errors it lists, and then waits in a way that a stop ends.
-func withoutCause(err error) error {
-	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
-		return errors.New(err.Error())
+// watching watches with a client. It hides from a reflector that there are too many requests: like one that finds no
+// connection, see ListWatch, the reflector would wait, for up to a minute.
+func watching[L runtime.Object](client Client[L]) cache.WatchFuncWithContext {
+	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		w, err := client.Watch(ctx, o)
+		if apierrors.IsTooManyRequests(err) && o.SendInitialEvents != nil {
+			err = errors.New(err.Error())
+		}
+		return w, err
 	}
-	return err
 }
 
 // dropManagedFields saves memory: nobody here reads who wrote which field.
