@@ -104,7 +104,7 @@ func (h *Holder) look(now time.Time) (wrong []*cluster.Pod) {
 		maps.DeleteFunc(h.judged, func(uid types.UID, _ uint64) bool { return gone(uid) })
 		maps.DeleteFunc(h.marks, func(uid types.UID, _ mark) bool { return gone(uid) })
 		if len(wrong) == 0 {
-			h.settled()
+			h.trouble.Store(nil) // a write that failed before does not matter any more
 		}
 	}
 	slices.SortFunc(wrong, func(a, b *cluster.Pod) int { return cmp.Compare(b.Scheduling, a.Scheduling) })

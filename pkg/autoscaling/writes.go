@@ -1,7 +1,7 @@
 package autoscaling
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/decide/gates"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
@@ -66,9 +67,7 @@ type writes struct {
 	kind    string // of the objects
 	limiter *rate.Limiter
 	said    rate.Sometimes
-
-	mu      sync.Mutex // guards what follows
-	trouble error      // of the last write, nil where it was carried out
+	trouble atomic.Pointer[error] // see Trouble
 }
 
 func newWrites(kind string, o Options) *writes {
@@ -80,20 +79,12 @@ func newWrites(kind string, o Options) *writes {
 
 // ended records how a write ended.
 func (w *writes) ended(err error) {
-	w.mu.Lock()
-	w.trouble = nameless(err)
-	w.mu.Unlock()
+	trouble := nameless(err)
+	w.trouble.Store(&trouble)
 	w.Metrics.ObserveAutoscalingWrite(w.kind, err != nil)
 	if err != nil {
 		w.said.Do(func() { w.Log.WithError(err).Warn("a write for autoscalers failed; it will be tried again") })
 	}
-}
-
-// settled records that nothing is to be written, so that a write that failed before does not matter any more.
-func (w *writes) settled() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.trouble = nil
 }
 
 // nameless returns what everybody may see of an error, without the names in it: /readyz does not authenticate clients.
@@ -110,8 +101,4 @@ func nameless(err error) error {
 }
 
 // Trouble returns why the last write failed, without names, nil where it was carried out.
-func (w *writes) Trouble() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.trouble
-}
+func (w *writes) Trouble() error { return ptr.Deref(w.trouble.Load(), nil) }
