@@ -2,8 +2,6 @@ package requeue
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/kube/apiwrite"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -291,7 +290,7 @@ func (w *Pods) wake(ctx context.Context, a *attempt, what news, why reason) {
 		log.Info("woke a pending pod: capacity was freed for it")
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && w.pod(pod.Ref) == nil: // not one with another writer
 		w.woken(a, false)
-	case final(err):
+	case apiwrite.Of("pods", err) == apiwrite.Refused:
 		w.woken(a, false)
 		log.WithError(err).Warn("the API server does not let a pending pod be woken; it waits for its scheduler's own retry")
 	default:
@@ -330,19 +329,5 @@ func (w *Pods) send(a *attempt, why reason) bool {
 		return w.nominateNow(a.pod, a.sample)
 	default:
 		return false
-	}
-}
-
-// final reports whether the API server has understood a write and will refuse it again.
-func final(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return false
-	default:
-		return code >= 400 && code < 500
 	}
 }
