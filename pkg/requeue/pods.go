@@ -286,18 +286,13 @@ func (w *Pods) record(pod ledger.PodRef) *record {
 
 // hear puts a record last among those that the watch knows, or among the others. mu is held.
 func (w *Pods) hear(r *record, known bool) {
-	in := &w.heard[0]
-	if !known {
-		in = &w.heard[1]
-	}
-	if r.in == in {
-		in.MoveToBack(r.place)
-		return
-	}
 	if r.in != nil {
 		r.in.Remove(r.place)
 	}
-	r.in, r.place = in, in.PushBack(r)
+	if r.in = &w.heard[0]; !known {
+		r.in = &w.heard[1]
+	}
+	r.place = r.in.PushBack(r)
 }
 
 // makeRoom forgets a pod. mu is held.
@@ -331,7 +326,6 @@ func (w *Pods) remove(r *record) {
 func (w *Pods) tidy(r *record) {
 	if r.Times == 0 && r.attempt == nil && r.pause == (pause{}) && r.plan == nil && r.preemptor == (preemptor{}) &&
 		len(r.notices) == 0 {
-		delete(w.byUID, r.ref.UID)
-		r.in.Remove(r.place)
+		w.remove(r)
 	}
 }
