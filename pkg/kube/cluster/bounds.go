@@ -1,7 +1,5 @@
 package cluster
 
-import v1 "k8s.io/api/core/v1"
-
 // The author of a pod chooses most of these texts, and the API server takes more than a megabyte of them. A thousand
 // such pods would fill the server's memory. So a text is cut where it is longer than all that it could be equal to.
 // What is kept of it then equals nothing.
@@ -31,16 +29,12 @@ func sizeOf(labels map[string]string) (size int) {
 
 // size is how much memory constraints need, roughly.
 func (c *Constraints) size() int {
-	size := sizeOf(c.nodeSelector) + tolerationsSize(c.tolerations)
+	size := sizeOf(c.nodeSelector)
+	for i := range c.tolerations {
+		size += c.tolerations[i].Size()
+	}
 	if c.affinity != nil {
 		size += c.affinity.Size()
-	}
-	return size
-}
-
-func tolerationsSize(tolerations []v1.Toleration) (size int) {
-	for i := range tolerations {
-		size += tolerations[i].Size()
 	}
 	return size
 }

@@ -49,7 +49,7 @@ type Difference struct {
 // allocation made by name for a pod nobody has seen is no difference: nothing can be observed of it. Nor is what a
 // resize was granted that may not be written yet. Devices that a pod was given count for it, too.
 func diagnosePod(t *resources.Table, allocation *ledger.AllocationView, pod *Pod) Kind {
-	bound := pod != nil && pod.Bound()
+	bound := pod.Bound()
 	switch {
 	case allocation == nil && bound:
 		return MissingAllocation

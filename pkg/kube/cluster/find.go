@@ -87,7 +87,7 @@ func (l *cacheLook) visit(name string) {
 		return
 	}
 	for _, r := range l.onNode[name] {
-		l.compare(l.cache.allocationOf(r.Ref), r, r.Ref)
+		l.compare(allocationOf(l.ledger.Reader, r.Ref), r, r.Ref)
 	}
 }
 
@@ -99,7 +99,7 @@ func (l *cacheLook) compareAllocation(allocation *ledger.AllocationView) bool {
 	}
 	pod := l.cache.podOf(allocation.Pod)
 	l.compare(allocation, pod, allocation.Pod)
-	return pod != nil && pod.Bound() && pod.Node == allocation.Node
+	return pod.Bound() && pod.Node == allocation.Node
 }
 
 func (l *cacheLook) compare(allocation *ledger.AllocationView, pod *Pod, ref ledger.PodRef) {

@@ -300,7 +300,7 @@ func (f *fixture) enterBubble() {
 
 // allocation returns the ledger's allocation of a pod made by aPod.
 func (c *Cache) claim(name string) *ledger.AllocationView {
-	return c.allocationOf(ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")})
+	return allocationOf(c.ledger.Reader, ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")})
 }
 
 // shareOf says where a pod has its allocation, or a slot in memory: "" where it has none.

@@ -154,8 +154,8 @@ func schedulingOf(pod *v1.Pod) Scheduling {
 	return NotTried
 }
 
-// Bound reports whether the pod uses capacity on a node.
-func (i *Pod) Bound() bool { return i.Node != "" && !i.Finished }
+// Bound reports whether the pod uses capacity on a node; nil, of a pod that is gone, uses none.
+func (i *Pod) Bound() bool { return i != nil && i.Node != "" && !i.Finished }
 
 // WithCaller returns the pod as a caller asks about it; that caller pays for it.
 func (i *Pod) WithCaller(caller string) *Pod {

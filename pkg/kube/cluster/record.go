@@ -134,8 +134,5 @@ func ParseVersion(s string) uint64 {
 	return version
 }
 
-// bound reports whether there is a record, of a pod that uses capacity on a node.
-func (r *Pod) bound() bool { return r != nil && r.Bound() }
-
 // older reports whether version a is known to be of an older state than b.
 func older(a, b uint64) bool { return a != 0 && b != 0 && a < b }

@@ -122,12 +122,11 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 	} else if record != nil && s.pod.UID != "" && record.Ref.UID != s.pod.UID {
 		record = nil
 	}
-	allocation := c.cache.allocationOf(s.pod)
-	kind := diagnosePod(c.ledger.Table(), allocation, record)
+	table, allocation := c.ledger.Table(), allocationOf(c.ledger.Reader, s.pod)
+	kind := diagnosePod(table, allocation, record)
 	if kind == "" || (!s.live && needsLive(kind, record)) || inFlight(kind, allocation, record, shown) {
 		return nil, nil, true
 	}
-	table := c.ledger.Table()
 	d = &Difference{
 		Kind: kind, Pod: s.pod, Live: s.live,
 		Ledger: describeAllocation(table, allocation), Cluster: describePod(table, record),
@@ -138,7 +137,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 		d.Node = record.Node
 	}
 	change = c.repairPod(s.pod, record)
-	if ignored := change != nil && record.bound() && change.observed == ledger.ObservedNothing; ignored {
+	if ignored := change != nil && record.Bound() && change.observed == ledger.ObservedNothing; ignored {
 		// By what the ledger has recorded, the pod is beyond this state.
 		if !s.live {
 			return nil, change, false
@@ -148,17 +147,8 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 		o.ResourceVersion = 0
 		change.observed = c.ledger.ObservePod(o)
 	}
-	d.Repaired = diagnosePod(c.ledger.Table(), c.cache.allocationOf(s.pod), record) == ""
+	d.Repaired = diagnosePod(table, allocationOf(c.ledger.Reader, s.pod), record) == ""
 	return d, change, true
-}
-
-func (c *Cache) allocationOf(pod ledger.PodRef) *ledger.AllocationView {
-	return allocationOf(c.ledger.Reader, pod)
-}
-
-// known is what the ledger has of a node, nil where it has none.
-func (c *Comparer) known(node string) *ledger.NodeObservation {
-	return knownNode(c.ledger.Reader, node)
 }
 
 // inFlight reports whether an allocation is ahead of its pod because a bind has not ended: the arbiter will learn how
@@ -208,7 +198,7 @@ func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, err
 
 // settleNode compares the ledger's node with the cluster's and repairs. The cache's lock is held.
 func (c *Comparer) settleNode(s suspicion, record *Node) *Difference {
-	table, known := c.ledger.Table(), c.known(s.node)
+	table, known := c.ledger.Table(), knownNode(c.ledger.Reader, s.node)
 	kind := diagnoseNode(known, record.observation())
 	if kind == "" {
 		return nil
@@ -222,6 +212,6 @@ func (c *Comparer) settleNode(s suspicion, record *Node) *Difference {
 	} else {
 		c.cache.applyRemoveNode(s.node)
 	}
-	d.Repaired = diagnoseNode(c.known(s.node), record.observation()) == ""
+	d.Repaired = diagnoseNode(knownNode(c.ledger.Reader, s.node), record.observation()) == ""
 	return d
 }
