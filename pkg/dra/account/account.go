@@ -2,6 +2,7 @@ package account
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -110,23 +111,12 @@ func (c *claim) allocations(yield func([]holding) bool) {
 }
 
 func equal(a, b []holding) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !a[i].equal(b) {
-			return false
-		}
-	}
-	return true
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(h holding) bool { return !h.equal(b) })
 }
 
 // equal says whether others have the same of the device. Holdings of one allocation are of different devices.
 func (h *holding) equal(others []holding) bool {
-	for i := range others {
-		if o := &others[i]; o.device == h.device {
-			return o.whole == h.whole && o.shares == h.shares && o.consumed.equal(h.consumed)
-		}
-	}
-	return false
+	return slices.ContainsFunc(others, func(o holding) bool {
+		return o.device == h.device && o.whole == h.whole && o.shares == h.shares && o.consumed.equal(h.consumed)
+	})
 }

@@ -168,7 +168,7 @@ func (d *device) checkCounters() *Refusal {
 	}
 	if len(d.charges) > 0 && d.pool.unpublished > 0 {
 		refusal := d.refuse(PoolIncomplete)
-		refusal.Owners = d.pool.ownersOfUnpublished()
+		refusal.Owners = d.pool.ownersOf(nil, false)
 		return refusal
 	}
 	if len(d.charges) > 0 && !d.pool.complete {

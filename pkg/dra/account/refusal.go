@@ -166,24 +166,13 @@ func (d *device) ownerList(allocated bool) []Owner {
 	return owners
 }
 
-// ownersOf returns the owners of devices that charge a counter, or only those to whom they are allocated.
+// ownersOf returns the owners of devices that charge a counter, or only those to whom they are allocated. With nil it
+// returns those of devices that are in no slice that counts.
 func (p *pool) ownersOf(c *counter, allocated bool) []Owner {
 	var owners []Owner
 	for _, d := range p.devices {
-		if slices.ContainsFunc(d.charges, func(l charge) bool { return l.counter == c }) {
+		if slices.ContainsFunc(d.charges, func(l charge) bool { return l.counter == c }) || c == nil && d.published == nil {
 			owners = append(owners, d.ownerList(allocated)...)
-		}
-	}
-	slices.SortFunc(owners, Owner.compare)
-	return slices.Compact(owners)
-}
-
-// ownersOfUnpublished returns the owners of devices of the pool that are in no slice that counts.
-func (p *pool) ownersOfUnpublished() []Owner {
-	var owners []Owner
-	for _, d := range p.devices {
-		if d.published == nil {
-			owners = append(owners, d.ownerList(false)...)
 		}
 	}
 	slices.SortFunc(owners, Owner.compare)
