@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
@@ -109,28 +110,13 @@ func controllerOf(pod *v1.Pod) Controller {
 }
 
 // Index returns the pod's reservation index, or "".
-func (i *Pod) Index() string {
-	if i.Annotations == nil {
-		return ""
-	}
-	return i.Annotations.Index
-}
+func (i *Pod) Index() string { return ptr.Deref(i.Annotations, Annotations{}).Index }
 
 // Matched returns the slot the pod says it was bound with, or an empty one.
-func (i *Pod) Matched() ledger.SlotRef {
-	if i.Annotations == nil {
-		return ledger.SlotRef{}
-	}
-	return i.Annotations.Matched
-}
+func (i *Pod) Matched() ledger.SlotRef { return ptr.Deref(i.Annotations, Annotations{}).Matched }
 
 // matchedUID returns the UID of the reservation of that slot, or "".
-func (i *Pod) matchedUID() types.UID {
-	if i.Annotations == nil {
-		return ""
-	}
-	return i.Annotations.MatchedUID
-}
+func (i *Pod) matchedUID() types.UID { return ptr.Deref(i.Annotations, Annotations{}).MatchedUID }
 
 // Origin is what a pod's annotations say of the reservation it is bound with.
 type Origin struct {
