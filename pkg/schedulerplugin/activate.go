@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -63,7 +64,7 @@ func (a *activator) Annotate(_ context.Context, ref ledger.PodRef, _ map[string]
 	}
 	a.first(pod)
 	switch {
-	case !mayPreempt(pod):
+	case ptr.Deref(pod.Spec.PreemptionPolicy, "") == v1.PreemptNever:
 		a.activate(pod)
 	case pod.Status.NominatedNodeName == "":
 		a.activate(pod)
@@ -126,8 +127,4 @@ func (a *activator) pending(ref ledger.PodRef) (*v1.Pod, error) {
 // activate puts a pod at the head of the queue. A pod that is being looked at right now is tried once more after that.
 func (a *activator) activate(pod *v1.Pod) {
 	a.handle.Activate(a.log, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
-}
-
-func mayPreempt(pod *v1.Pod) bool {
-	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
 }

@@ -161,13 +161,11 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node 
 	if c == nil {
 		return fwk.MinScore, nil
 	}
-	name := node.Node().Name
-	for i, preferred := range c.preferred {
-		if preferred == name {
-			return max(preferredScore-int64(i)*preferredStep, preferredScore/2), nil
-		}
+	i := slices.Index(c.preferred, node.Node().Name)
+	if i < 0 {
+		return fwk.MinScore, nil
 	}
-	return fwk.MinScore, nil
+	return max(preferredScore-int64(i)*preferredStep, preferredScore/2), nil
 }
 
 // ScoreExtensions implements fwk.ScorePlugin: the scores are in the framework's range as they are.
