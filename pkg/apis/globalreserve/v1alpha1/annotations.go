@@ -95,16 +95,12 @@ const (
 // Unschedulable alone.
 const PodReasonHeldBack = "GlobalReserveLimit"
 
-// The annotations of reservations under the prefix of the Gödel scheduler, whose workflow works unchanged.
+// The annotations of reservations under the prefix of the Gödel scheduler, whose workflow works unchanged. Each means
+// what that without Godel in its name means.
 const (
-	// GodelReservationAnnotation means what ReservationAnnotation means.
-	GodelReservationAnnotation = "godel.bytedance.com/reservation"
-
-	// GodelReservationIndexAnnotation means what ReservationIndexAnnotation means.
+	GodelReservationAnnotation      = "godel.bytedance.com/reservation"
 	GodelReservationIndexAnnotation = "godel.bytedance.com/reservation-index"
-
-	// GodelReservationTTLAnnotation means what ReservationTTLAnnotation means.
-	GodelReservationTTLAnnotation = "godel.bytedance.com/reservation-ttl"
+	GodelReservationTTLAnnotation   = "godel.bytedance.com/reservation-ttl"
 
 	// GodelMatchedReservationAnnotation is written beside MatchedReservationAnnotation to a pod that
 	// carries annotations of this prefix: namespace/name-placeholder.
