@@ -175,12 +175,8 @@ func (p *Protector) apply(ctx context.Context, c change) error {
 	}
 	_, err = p.Client.CoreV1().Nodes().Patch(ctx, c.node.Name, types.ApplyPatchType, body,
 		metav1.PatchOptions{FieldManager: fieldManager})
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil // the node is gone, or somebody has just decided otherwise: the watch brings it
-	case err != nil:
-		return fmt.Errorf("annotating node %s: %w", c.node.Name, err)
-	default:
-		return nil
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // or the node is gone, or somebody has just decided otherwise: the watch brings it
 	}
+	return fmt.Errorf("annotating node %s: %w", c.node.Name, err)
 }

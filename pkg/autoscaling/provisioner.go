@@ -229,17 +229,13 @@ func (p *Provisioner) make(ctx context.Context, rsv *v1alpha1.Reservation, sets 
 		return fmt.Errorf("making a ProvisioningRequest: %w", err)
 	}
 	_, err = p.Objects.Resource(requests).Namespace(rsv.Namespace).Create(ctx, request, options)
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return nil
-	case apierrors.IsNotFound(err):
+	if apierrors.IsNotFound(err) {
 		p.kind.Doubt()
-		fallthrough
-	case err != nil:
-		return fmt.Errorf("making ProvisioningRequest %s: %w", request.GetName(), err)
-	default:
+	}
+	if err == nil || apierrors.IsAlreadyExists(err) {
 		return nil
 	}
+	return fmt.Errorf("making ProvisioningRequest %s: %w", request.GetName(), err)
 }
 
 // makeTemplate makes a template. A user who may write templates in the namespace may have made one of the name before:

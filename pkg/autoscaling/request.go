@@ -3,6 +3,7 @@ package autoscaling
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -51,16 +52,11 @@ func podSets(rsv *v1alpha1.Reservation) (sets []podSet, why string) {
 			return nil, fmt.Sprintf("slot %s keeps devices, of which an autoscaler knows nothing", slot.Name)
 		}
 		template := templateOf(slot)
-		found := false
-		for k := range sets {
-			if found = apiequality.Semantic.DeepEqual(sets[k].template, template); found {
-				sets[k].count++
-				break
-			}
+		k := slices.IndexFunc(sets, func(s podSet) bool { return apiequality.Semantic.DeepEqual(s.template, template) })
+		if k < 0 {
+			k, sets = len(sets), append(sets, podSet{template: template})
 		}
-		if !found {
-			sets = append(sets, podSet{template, 1})
-		}
+		sets[k].count++
 		if len(sets) > maxPodSets {
 			return nil, fmt.Sprintf("the slots ask for more than %d different amounts or kinds of nodes", maxPodSets)
 		}

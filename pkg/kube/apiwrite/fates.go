@@ -63,9 +63,7 @@ func classifyCode(code int) Fate {
 		return NotSent
 	case code == http.StatusConflict:
 		return Conflict
-	case code == http.StatusRequestTimeout:
-		return Unknown
-	case code >= 400 && code < 500:
+	case code >= 400 && code < 500 && code != http.StatusRequestTimeout:
 		return Refused
 	default:
 		return Unknown

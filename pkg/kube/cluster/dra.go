@@ -31,14 +31,11 @@ type draOffer struct {
 // draOffers are what ResourceSlices offer. Cache.apply guards it.
 type draOffers struct {
 	bySlice map[string][]draOffer
-	byNode  map[string]map[string]bool // the slices that name a node
-	wide    map[string]bool            // those that name others than single nodes
+	byNode  map[string]map[string]bool // the slices that name a node; by "" those that name others than single nodes
 }
 
 func newDRAOffers() draOffers {
-	return draOffers{
-		bySlice: map[string][]draOffer{}, byNode: map[string]map[string]bool{}, wide: map[string]bool{},
-	}
+	return draOffers{bySlice: map[string][]draOffer{}, byNode: map[string]map[string]bool{}}
 }
 
 // ObserveDRA records what a ResourceSlice offers by now, and nothing where it is gone.
@@ -80,14 +77,10 @@ func (d *draOffers) add(slice string, offers []DRAOffer) (added []draOffer) {
 			o.bad = err != nil
 		}
 		added = append(added, o)
-		switch {
-		case o.Node == "":
-			d.wide[slice] = true
-		case d.byNode[o.Node] == nil:
-			d.byNode[o.Node] = map[string]bool{slice: true}
-		default:
-			d.byNode[o.Node][slice] = true
+		if d.byNode[o.Node] == nil {
+			d.byNode[o.Node] = map[string]bool{}
 		}
+		d.byNode[o.Node][slice] = true
 	}
 	if len(added) > 0 {
 		d.bySlice[slice] = added
@@ -97,7 +90,6 @@ func (d *draOffers) add(slice string, offers []DRAOffer) (added []draOffer) {
 
 func (d *draOffers) forget(slice string, offers []draOffer) {
 	delete(d.bySlice, slice)
-	delete(d.wide, slice)
 	for _, o := range offers {
 		if delete(d.byNode[o.Node], slice); len(d.byNode[o.Node]) == 0 {
 			delete(d.byNode, o.Node)
@@ -108,7 +100,7 @@ func (d *draOffers) forget(slice string, offers []draOffer) {
 // on returns the resources that DRA has devices for on a node, in order. Those in the node's status.capacity are its
 // device plugin's, which is away where none is allocatable: kube-scheduler takes them for DRA's, and finds no devices.
 func (d *draOffers) on(t *resources.Table, node *Node) (columns []resources.Column) {
-	for _, named := range []map[string]bool{d.byNode[node.Name], d.wide} {
+	for _, named := range []map[string]bool{d.byNode[node.Name], d.byNode[""]} {
 		for slice := range named {
 			for _, o := range d.bySlice[slice] {
 				if o.reaches(node) {

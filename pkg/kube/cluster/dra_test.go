@@ -81,7 +81,7 @@ func TestSlicesOfSeveralNodes(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, w.fits("a", "b"))
 	w.ObserveDRA("s", nil)
 	assert.Empty(t, w.fits("a", "b"))
-	assert.Empty(t, w.dra.wide)
+	assert.Empty(t, w.dra.byNode)
 }
 
 // A node's capacity is its device plugin's: none of it is DRA's while the plugin is away.
