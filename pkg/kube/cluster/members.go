@@ -39,6 +39,7 @@ const (
 
 // gang is the members of one gang.
 type gang struct {
+	key      kinds.Key
 	id       uint64 // grows in the order in which gangs were first seen
 	members  int
 	pending  map[podKey]*Pod
@@ -153,7 +154,7 @@ func (g *gangs) gang(r *Pod) *gang {
 	of := g.byKey[key]
 	if of == nil {
 		of = &gang{
-			id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]said{}, begun: map[string]int{},
+			key: key, id: g.nextID, pending: map[podKey]*Pod{}, says: map[kinds.Mark]said{}, begun: map[string]int{},
 			owners: map[types.UID]int{}, done: g.gone(key),
 		}
 		g.done.Remove(key)
@@ -249,10 +250,7 @@ func (s *Pods) Gang(key kinds.Key) (pending []*Pod, bound, finished int) {
 	if g == nil {
 		return nil, 0, 0
 	}
-	pending = make([]*Pod, 0, len(g.pending))
-	for _, r := range g.pending {
-		pending = append(pending, r)
-	}
+	pending = slices.AppendSeq(make([]*Pod, 0, len(g.pending)), maps.Values(g.pending))
 	return pending, g.bound, g.finished + s.gangs.gone(key).count()
 }
 
@@ -328,18 +326,10 @@ func (s *Pods) GangSays(key kinds.Key, asks *Pod) (word Word, known bool) {
 func (s *Pods) GangKeys() iter.Seq[kinds.Key] {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	type seen struct {
-		id  uint64
-		key kinds.Key
-	}
-	all := make([]seen, 0, len(s.gangs.byKey))
-	for key, g := range s.gangs.byKey {
-		all = append(all, seen{g.id, key})
-	}
-	slices.SortFunc(all, func(a, b seen) int { return cmp.Compare(a.id, b.id) })
+	all := slices.SortedFunc(maps.Values(s.gangs.byKey), func(a, b *gang) int { return cmp.Compare(a.id, b.id) })
 	return func(yield func(kinds.Key) bool) {
-		for i := range all {
-			if !yield(all[i].key) {
+		for _, g := range all {
+			if !yield(g.key) {
 				return
 			}
 		}

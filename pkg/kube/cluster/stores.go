@@ -104,11 +104,7 @@ func (s *Pods) PodError(namespace, name string) error {
 func (s *Pods) PendingPods() iter.Seq[*Pod] {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	pods := make([]*Pod, 0, len(s.pending))
-	for _, r := range s.pending {
-		pods = append(pods, r)
-	}
-	return slices.Values(pods)
+	return slices.Values(slices.AppendSeq(make([]*Pod, 0, len(s.pending)), maps.Values(s.pending)))
 }
 
 // allPods returns every pod. It is not one moment's state: each shard is.
