@@ -70,12 +70,7 @@ const (
 
 // IsFinal reports whether a reservation in this phase has ended: it keeps nothing and never will.
 func (p ReservationPhase) IsFinal() bool {
-	switch p {
-	case ReservationSucceeded, ReservationExpired, ReservationFailed, ReservationPreempted:
-		return true
-	default:
-		return false
-	}
+	return p == ReservationSucceeded || p == ReservationExpired || p == ReservationFailed || p == ReservationPreempted
 }
 
 // Types of the conditions of a Reservation.
