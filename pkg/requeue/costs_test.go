@@ -45,7 +45,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestReadingEventsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	w := New(Options{Ledger: l.Reader, Gates: gatestest.Ledger(l).Gates, Question: placementtest.NewBuilder(l)})
-	require.Zero(t, testing.AllocsPerRun(100, w.readNew), "allocations for nothing new")
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.takeAsked() }), "allocations for nothing new")
 }
 
 // TestLookingAtAttemptsCostsLittle has the largest number of pods wait while capacity is freed that none of them fits.

@@ -69,19 +69,14 @@ func (w *Pods) writeLater(pod ledger.PodRef, after time.Duration) {
 
 // watch looks at the nominations when the ledger has changed.
 func (w *Pods) watch(ctx context.Context, changes <-chan struct{}) {
-	delay := time.NewTimer(0)
-	defer delay.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changes:
 		}
-		delay.Reset(sweepDelay)
-		select {
-		case <-ctx.Done():
+		if !informer.Pause(ctx, sweepDelay) {
 			return
-		case <-delay.C:
 		}
 		w.sweep()
 	}

@@ -230,8 +230,6 @@ func (w *Pods) dispatch(ctx context.Context) {
 
 // next waits for a pod that there is a reason to wake. It returns nil when ctx ends.
 func (w *Pods) next(ctx context.Context) (*attempt, news, reason) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for ctx.Err() == nil {
 		w.looking.Lock()
 		a, what, due := w.take()
@@ -239,8 +237,7 @@ func (w *Pods) next(ctx context.Context) (*attempt, news, reason) {
 		if a == nil {
 			var timeout <-chan time.Time
 			if !due.IsZero() {
-				timer.Reset(time.Until(due))
-				timeout = timer.C
+				timeout = time.After(time.Until(due))
 			}
 			select {
 			case <-ctx.Done():

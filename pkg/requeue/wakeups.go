@@ -102,7 +102,7 @@ func (w *Pods) lookAt(a *attempt) {
 	w.mu.Lock()
 	w.asked.late = append(w.asked.late, a)
 	w.mu.Unlock()
-	w.kickLoop()
+	informer.Poke(w.kick)
 }
 
 // AwaitGate remembers a pod that a gate refuses, to be woken when the policy lets it in, and writes an Event on why it
@@ -171,7 +171,7 @@ func (w *Pods) Matched(namespace string) {
 	w.mu.Lock()
 	w.asked.matched[namespace] = true
 	w.mu.Unlock()
-	w.kickLoop()
+	informer.Poke(w.kick)
 	w.passOn(func(host *Pods) { host.Matched(namespace) })
 }
 
@@ -180,7 +180,7 @@ func (w *Pods) LimitsChanged() {
 	w.mu.Lock()
 	w.asked.relimited = true
 	w.mu.Unlock()
-	w.kickLoop()
+	informer.Poke(w.kick)
 	w.passOn((*Pods).LimitsChanged)
 }
 
@@ -192,7 +192,7 @@ func (w *Pods) CatchUp(since uint64) {
 		w.asked.resumed, w.asked.resumedAt = true, since
 	}
 	w.mu.Unlock()
-	w.kickLoop()
+	informer.Poke(w.kick)
 }
 
 // seed takes pending pods for refused by a server that ran before, and every node for freed since.
@@ -211,8 +211,6 @@ func (w *Pods) seed(pending iter.Seq[*cluster.Pod]) {
 	}
 }
 
-func (w *Pods) kickLoop() { informer.Poke(w.kick) }
-
 // lookWhenFreed looks at the attempts when capacity was freed, until ctx ends.
 func (w *Pods) lookWhenFreed(ctx context.Context, changes <-chan struct{}) {
 	again := time.NewTimer(0)
@@ -226,8 +224,7 @@ func (w *Pods) lookWhenFreed(ctx context.Context, changes <-chan struct{}) {
 		case <-again.C:
 		}
 		// Those late now were added when history had at most what is read next.
-		late, all := w.takeLate()
-		w.readNew()
+		late, all := w.takeAsked()
 		for _, a := range late {
 			w.look(a, &w.loop.history)
 		}
@@ -242,26 +239,13 @@ func (w *Pods) lookWhenFreed(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-func (w *Pods) takeMatched() map[string]bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	matched := w.asked.matched
-	w.asked.matched, w.asked.relimited = map[string]bool{}, false
-	return matched
-}
-
-// takeLate also reports whether all attempts are to be looked at, whatever was freed.
-func (w *Pods) takeLate() (late []*attempt, all bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	late, w.asked.late = w.asked.late, nil
-	return late, len(w.asked.matched) > 0 || w.asked.relimited
-}
-
-// readNew reads the ledger's changes.
-func (w *Pods) readNew() {
+// takeAsked takes the attempts that are late, and then reads the ledger's changes. It also reports whether all attempts
+// are to be looked at, whatever was freed.
+func (w *Pods) takeAsked() (late []*attempt, all bool) {
 	l := &w.loop
 	w.mu.Lock()
+	late, w.asked.late = w.asked.late, nil
+	all = len(w.asked.matched) > 0 || w.asked.relimited
 	resumed, since := w.asked.resumed, w.asked.resumedAt
 	w.asked.resumed = false
 	w.mu.Unlock()
@@ -270,14 +254,18 @@ func (w *Pods) readNew() {
 		l.journal.Rewind(since)
 	}
 	l.journal.CatchUp()
+	return late, all
 }
 
 // lookAtAll looks at every attempt for what was freed. It costs time that grows
 // with the attempts, so the loop rests afterwards.
 func (w *Pods) lookAtAll() {
 	began := time.Now()
-	matched := w.takeMatched()
 	l := &w.loop
+	w.mu.Lock()
+	matched := w.asked.matched
+	w.asked.matched, w.asked.relimited = map[string]bool{}, false
+	w.mu.Unlock()
 	w.looking.Lock()
 	l.attempts = w.appendAttempts(l.attempts[:0])
 	for _, a := range l.attempts {
