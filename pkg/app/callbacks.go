@@ -26,17 +26,11 @@ import (
 
 // watchAges checks once a second whether the latest news of a kind is too old, so that no decision has to.
 func (a *App) watchAges(ctx context.Context) error {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			what := informer.Stale(a.ages())
-			a.health.stale.Store(&what)
-		}
+	for informer.Pause(ctx, time.Second) {
+		what := informer.Stale(a.ages())
+		a.health.stale.Store(&what)
 	}
+	return nil
 }
 
 // ages returns the age of the latest news of each kind that decisions rest on.

@@ -49,11 +49,10 @@ func (d *Definitions) Run(ctx context.Context) error {
 			d.log.WithError(err).Warnf("could not ask the API server for the definitions of %s; will ask again", d.group.Group)
 			wait = askSoon
 		}
-		again := time.After(wait)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again:
+		case <-time.After(wait):
 		case <-d.doubts:
 			if !Pause(ctx, askSoon) { // a kind that goes is doubted by many at once
 				return nil
@@ -158,12 +157,10 @@ func Poke(c chan<- struct{}) {
 
 // Pause waits and reports whether ctx lasts.
 func Pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }

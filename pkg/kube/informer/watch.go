@@ -235,10 +235,7 @@ func (w *Watch) Get(key string) any {
 	if store == nil {
 		return nil
 	}
-	obj, _, err := (*store).GetByKey(key)
-	if err != nil {
-		return nil
-	}
+	obj, _, _ := (*store).GetByKey(key) // it has no errors
 	return obj
 }
 
