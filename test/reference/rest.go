@@ -30,6 +30,7 @@ func restPage() (string, error) {
 			}
 		}
 	}
+	writeErrors(&page, document.Paths)
 	page.WriteString("\n## Objects\n")
 	for _, name := range slices.Sorted(maps.Keys(document.Components.Schemas)) {
 		writeSchema(&page, name, document.Components.Schemas[name].Value)
@@ -51,10 +52,53 @@ func writeOperation(page *strings.Builder, name string, operation *openapi3.Oper
 		}
 	}
 	page.WriteString("\n" + table("status", "is", "body"))
-	responses := operation.Responses.Map()
+	responses, errors := operation.Responses.Map(), []string(nil)
 	for _, status := range slices.Sorted(maps.Keys(responses)) {
+		if responses[status].Ref != "" {
+			errors = append(errors, status)
+			continue
+		}
 		response := responses[status].Value
 		page.WriteString(row(status, cell(*response.Description), contents(response.Content)))
+	}
+	if len(errors) > 0 {
+		fmt.Fprintf(page, "\n[Errors](#errors): %s.\n", strings.Join(errors, ", "))
+	}
+}
+
+// writeErrors has the answers that routes share, once. Where routes mean different things by a status, those of the
+// rarer meaning are named.
+func writeErrors(page *strings.Builder, paths *openapi3.Paths) {
+	page.WriteString("\n## Errors\n\n" + table("status", "of", "is", "body"))
+	routes, shared := map[string]map[string][]string{}, map[string]*openapi3.Response{}
+	for _, path := range paths.Keys() {
+		for _, operation := range paths.Value(path).Operations() {
+			for status, response := range operation.Responses.Map() {
+				if response.Ref == "" {
+					continue
+				}
+				if routes[status] == nil {
+					routes[status] = map[string][]string{}
+				}
+				routes[status][response.Ref] = append(routes[status][response.Ref], "`"+path+"`")
+				shared[response.Ref] = response.Value
+			}
+		}
+	}
+	for _, status := range slices.Sorted(maps.Keys(routes)) {
+		common := slices.MaxFunc(slices.Sorted(maps.Keys(routes[status])), func(a, b string) int {
+			return len(routes[status][a]) - len(routes[status][b])
+		})
+		for _, ref := range slices.Sorted(maps.Keys(routes[status])) {
+			of := strings.Join(routes[status][ref], ", ")
+			switch {
+			case len(routes[status]) == 1:
+				of = ""
+			case ref == common:
+				of = "others"
+			}
+			page.WriteString(row(status, of, cell(*shared[ref].Description), contents(shared[ref].Content)))
+		}
 	}
 }
 

@@ -19,7 +19,8 @@ page() {
     | sed 's/[ \t]*$//' | cat -s >"docs/reference/$1"
 }
 
-types pkg/apis >"$work/objects"
+# Of what the values of a field mean its own text tells.
+types pkg/apis | sed '/^| value | is |$/,/^$/d' >"$work/objects"
 page objects.md 'Objects' 'The kinds of `manifests/crd`. `kubectl explain rsv.spec` says the same of the cluster that you have. See [reservations](../reservations.md) and [devices](../devices.md).' <"$work/objects"
 # crd-ref-docs makes no links from one package to another.
 types pkg/policy | sed 's/| Kind array |/| [Kind](#kind) array |/' >"$work/policy"
