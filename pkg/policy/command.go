@@ -28,13 +28,7 @@ func newValidateCommand() *cobra.Command {
 		Short: "Check a policy file as the server would, and print it with all defaults",
 		Long: "Check a policy file as the server would, and print it with all defaults filled in.\n" +
 			"Each mistake is printed on a line of its own, and the exit status is not zero if there is any.",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%s takes exactly one FILE and got %d: see %s --help", cmd.CommandPath(), len(args),
-					cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: cobra.ExactArgs(1),
 		RunE: validateFile,
 	}
 }

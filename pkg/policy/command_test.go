@@ -65,11 +65,8 @@ func TestValidateCommandUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no file": {
-			[]string{"validate"},
-			"policy validate takes exactly one FILE and got 0: see policy validate --help",
-		},
-		"two files":            {[]string{"validate", "a", "b"}, "takes exactly one FILE and got 2"},
+		"no file":              {[]string{"validate"}, "accepts 1 arg(s), received 0"},
+		"two files":            {[]string{"validate", "a", "b"}, "accepts 1 arg(s), received 2"},
 		"a misspelled command": {[]string{"valdiate", "policy.yaml"}, `unknown command "valdiate" for "policy"`},
 	}
 	for name, tt := range tests {

@@ -37,22 +37,17 @@ func Load(path string) (*Policy, error) {
 	return p, nil
 }
 
-// readFile reads at most maxFileSize bytes. Its errors name the path.
+// readFile reads the file, which may have maxFileSize bytes. Its errors name the path.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // who starts the program names the file
+	data, err := os.ReadFile(path) //nolint:gosec // who starts the program names the file
 	if errors.Is(err, fs.ErrNotExist) {
 		// The kubelet removes what its symlink led to after it leads elsewhere.
-		f, err = os.Open(path) //nolint:gosec // as above
+		data, err = os.ReadFile(path) //nolint:gosec // as above
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("policy file: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("policy file: %w", err)
-	}
-	if len(data) > maxFileSize {
+	case len(data) > maxFileSize:
 		return nil, fmt.Errorf("policy file %s is larger than %d bytes", path, maxFileSize)
 	}
 	return data, nil

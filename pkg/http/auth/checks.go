@@ -72,39 +72,35 @@ func Status(err error) int {
 // MayUse says why a caller must not act for a scheduler, nil if it may. The error is a *DeniedError, or says why it is
 // not known.
 func (c *Checks) MayUse(ctx context.Context, caller user.Info, scheduler string) error {
-	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: use, Group: v1alpha1.GroupName, Version: "*", Resource: schedulers, Name: scheduler,
-		},
+	return c.may(ctx, caller, &authorizationv1.ResourceAttributes{
+		Verb: use, Group: v1alpha1.GroupName, Version: "*", Resource: schedulers, Name: scheduler,
 	})
 }
 
 // MayReserve says why a caller must not reserve in a namespace, or in all where that is empty; nil if it may. The error
 // is that of MayUse.
 func (c *Checks) MayReserve(ctx context.Context, caller user.Info, namespace string) error {
-	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: reserve, Group: v1alpha1.GroupName, Version: "*", Resource: reservations, Namespace: namespace,
-		},
+	return c.may(ctx, caller, &authorizationv1.ResourceAttributes{
+		Verb: reserve, Group: v1alpha1.GroupName, Version: "*", Resource: reservations, Namespace: namespace,
 	})
 }
 
 // MayRead says why a caller must not see the names of pods and reservations of a namespace, or of all where that is
 // empty; nil if it may. The error is that of MayUse.
 func (c *Checks) MayRead(ctx context.Context, caller user.Info, namespace string) error {
-	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace,
-		},
+	return c.may(ctx, caller, &authorizationv1.ResourceAttributes{
+		Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace,
 	})
 }
 
 // MayDrain says why a caller must not plan where the pods of nodes go, nil if it may: it is for those who may cordon
 // nodes. The error is that of MayUse.
 func (c *Checks) MayDrain(ctx context.Context, caller user.Info) error {
-	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Version: "v1", Resource: nodes},
-	})
+	return c.may(ctx, caller, &authorizationv1.ResourceAttributes{Verb: "patch", Version: "v1", Resource: nodes})
+}
+
+func (c *Checks) may(ctx context.Context, caller user.Info, right *authorizationv1.ResourceAttributes) error {
+	return c.check(ctx, caller, &authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: right})
 }
 
 func (c *Checks) mayAsk(r *http.Request, caller user.Info) error {
