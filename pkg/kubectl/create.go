@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -158,21 +157,16 @@ func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name strin
 		last.Status.Phase == v1alpha1.ReservationSucceeded):
 		return last, nil // one for pods that wait already may be consumed before anybody looks
 	case err == nil:
-		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q has ended: %s", name, situation(last))}
+		err = fmt.Errorf("reservation %q has ended: %s", name, situation(last))
 	case apierrors.IsNotFound(err):
-		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q was deleted while it was waited for", name)}
-	case errors.Is(err, context.Canceled):
-		return nil, &codedError{
-			exitNotAvailable,
-			fmt.Errorf("interrupted; reservation %q stays and may become available later", name),
-		}
-	case wait.Interrupted(err):
-		return nil, &codedError{exitNotAvailable, fmt.Errorf("reservation %q is not available after %s: %s: "+
-			"it stays and may become available later; remove it with kubectl delete rsv %s -n %s",
-			name, timeout, situation(last), name, namespace)}
+		err = fmt.Errorf("reservation %q was deleted while it was waited for", name)
+	case wait.Interrupted(err): // by Ctrl-C, too
+		err = fmt.Errorf("reservation %q is not available yet: %s: it stays and may become available later; remove it with "+
+			"kubectl delete rsv %s -n %s", name, situation(last), name, namespace)
 	default:
 		return nil, explainAPIError(fmt.Sprintf("wait for reservation %q", name), err)
 	}
+	return nil, &codedError{exitNotAvailable, err}
 }
 
 // situation says in words where a reservation stands.

@@ -54,7 +54,7 @@ func TestCreateWaits(t *testing.T) {
 			args: []string{"--wait"},
 			code: exitNotAvailable,
 			out:  "reservation.globalreserve.io/new created\n",
-			says: `error: reservation "new" is not available after 1m0s: the GlobalReserve server has not looked at it yet ` +
+			says: `error: reservation "new" is not available yet: the GlobalReserve server has not looked at it yet ` +
 				"(is it running, with Reservations enabled?): it stays and may become available later; remove it with kubectl " +
 				"delete rsv new -n default\n",
 		},
@@ -104,6 +104,6 @@ func TestCreateInterrupted(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		got := r.runContext(ctx, "create", "new", "--cpu", "4", "--wait")
 		assert.Equal(t, exitNotAvailable, got.code)
-		assert.Contains(t, got.err, `interrupted; reservation "new" stays`)
+		assert.Contains(t, got.err, `reservation "new" is not available yet: `)
 	})
 }

@@ -75,7 +75,7 @@ func (b *bench) checkCreate() {
 func (b *bench) checkTooLarge() {
 	got := b.run("create", "large", "--cpu", "100", "--wait=10s")
 	assert.Equal(b.T, 4, got.code)
-	assert.Contains(b.T, got.err, `reservation "large" is not available after 10s: Pending: `)
+	assert.Contains(b.T, got.err, `reservation "large" is not available yet: Pending: `)
 	assert.Contains(b.T, got.err, "cpu", "it says what is missing")
 	require.NoError(b.T, b.Reservations().Delete(b.T.Context(), "large", metav1.DeleteOptions{}))
 }
