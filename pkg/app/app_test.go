@@ -2,11 +2,13 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -313,6 +315,17 @@ func TestServerInTheSameProcess(t *testing.T) {
 	inMemory := *request
 	inMemory.Durable = new(bool)
 	answer, err := a.Reserver().Reserve(t.Context(), &inMemory)
+	require.NoError(t, err)
+	assert.True(t, answer.Granted(), "%+v", answer)
+	for i := range max(1, goruntime.GOMAXPROCS(0)/2) { // that is all that clients share
+		leave, err := a.intake.Work(t.Context(), fmt.Sprint("client ", i))
+		require.NoError(t, err)
+		defer leave()
+	}
+	long := *pod
+	long.Annotations = map[string]string{"ballast": strings.Repeat("x", 32<<20)}
+	inMemory.Pods = []*v1.Pod{&long}
+	answer, err = a.Reserver().Reserve(t.Context(), &inMemory)
 	require.NoError(t, err)
 	assert.True(t, answer.Granted(), "%+v", answer)
 	bind.Node = "elsewhere"

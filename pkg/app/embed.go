@@ -2,7 +2,6 @@ package app
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/decide"
@@ -36,11 +35,16 @@ func (a *App) Arbiter() *decide.Arbiter { return a.arbiter }
 // Question is how pods ask the ledger for capacity.
 func (a *App) Question() *placement.Builder { return a.question }
 
+// never is longer than any call of this process takes.
+const never = 1 << 62
+
 // Reserver returns a client of this server, for a scheduler in the same process: it asks without the network, may do
-// everything, and tries nothing again. Before the server is ready, and after Stop, its calls fail with a
-// *reserver.UnavailableError; Stop waits for those under way.
+// everything, waits for nothing that clients have of the server, and tries nothing again. Before the server is ready,
+// and after Stop, its calls fail with a *reserver.UnavailableError; Stop waits for those under way.
 func (a *App) Reserver() *client.Client {
-	c, err := client.New(client.Options{URL: "http://localhost", Handler: a.inside, RetryFor: time.Nanosecond})
+	c, err := client.New(client.Options{
+		URL: "http://localhost", Handler: a.inside, Timeout: never, RetryFor: 1, MaxAnswer: never,
+	})
 	if err != nil {
 		panic(err) // they are constants
 	}

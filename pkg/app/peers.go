@@ -104,7 +104,7 @@ func (a *App) buildPeers(clients Clients) (err error) {
 // with a bound, one that runs wild would keep out the scheduler, which without it gets at least its turns.
 func (a *App) serve(routes http.Handler) {
 	routes = a.health.untilComplete(routes)
-	a.inside = auth.Insecure(a.forwarder.Decided(routes))
+	a.inside = httpjson.Own(auth.Insecure(a.forwarder.Decided(routes)))
 	if a.options.HealthAddress != "" {
 		a.listenOn(port{"HTTP of probes and metrics", "healthAddress", a.options.HealthAddress, "--health-address"},
 			notForBrowsers(a.options.HostNames, a.health.handler()), maxTLSConnections)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -229,6 +230,11 @@ func List[A, T any](ctx context.Context, c *Client, path string, query url.Value
 			return nil, err
 		}
 		added, after := of(page)
+		if *after == *next {
+			return nil, &reserver.UnavailableError{
+				Permanent: true, Err: fmt.Errorf("the answer to %s is followed by itself: %s", path, quote([]byte(*after))),
+			}
+		}
 		*items, *next = append(*items, *added...), *after
 	}
 	return all, nil

@@ -18,13 +18,16 @@ func (i inside) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer := &written{header: http.Header{}}
 	i.handler.ServeHTTP(answer, r)
-	if err := r.Context().Err(); err != nil {
+	if err := r.Context().Err(); err != nil && answer.status >= http.StatusInternalServerError {
 		return nil, err // as over a connection: an equal request may be under way
 	}
 	return &http.Response{
 		StatusCode: cmp.Or(answer.status, http.StatusOK), Header: answer.header, Body: io.NopCloser(answer),
 	}, nil
 }
+
+// CloseIdleConnections has none to close; client-go asks for it.
+func (i inside) CloseIdleConnections() {}
 
 // written is a whole answer. It cannot be flushed, which ends streams.
 type written struct {

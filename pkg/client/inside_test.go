@@ -60,6 +60,36 @@ func TestContextEndsInProcess(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// What was granted is known, though nobody waits for it any more.
+func TestAnswerAsTheContextEndsInProcess(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c := inProcess(t, func(w http.ResponseWriter, _ *http.Request) {
+		cancel()
+		_, _ = io.WriteString(w, `{"FailedPods":[],"Revision":7}`)
+	})
+	answer, err := c.Reserve(ctx, ask(aPod("a", "1")))
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, answer.Revision)
+}
+
+// No other answer is taken for what was asked.
+func TestRedirectInProcess(t *testing.T) {
+	c := inProcess(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/v1/nodes", http.StatusMovedPermanently)
+	})
+	_, err := c.Node(t.Context(), "")
+	require.ErrorContains(t, err, "the server is elsewhere")
+}
+
+// A list does not go on for ever where a page is followed by itself.
+func TestPageThatIsFollowedByItself(t *testing.T) {
+	c := inProcess(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"Continue":"again"}`)
+	})
+	_, err := c.Reservations(t.Context(), nil)
+	require.ErrorContains(t, err, "is followed by itself")
+}
+
 // A stream is not buffered until its end, which may never come.
 func TestStreamsEndInProcess(t *testing.T) {
 	c := inProcess(t, func(w http.ResponseWriter, _ *http.Request) {

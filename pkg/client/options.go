@@ -97,18 +97,7 @@ func userAgent() string {
 // httpClient keeps connections open for the next request. It speaks HTTP/1.1, where a request that
 // times out ends its connection: over HTTP/2 all would go on sharing one that has gone dead.
 func (o *Options) httpClient() (*http.Client, error) {
-	if o.Handler != nil {
-		return &http.Client{Transport: inside{o.Handler}}, nil
-	}
-	transport, err := rest.TransportFor(&rest.Config{
-		BearerToken: o.Token, BearerTokenFile: o.TokenFile,
-		TLSClientConfig: rest.TLSClientConfig{
-			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName,
-			NextProtos: []string{"http/1.1"},
-		},
-		UserAgent: userAgent(),
-		Dial:      (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-	})
+	transport, err := o.transport()
 	if err != nil {
 		return nil, fmt.Errorf("setting up connections to the server: %w", err)
 	}
@@ -117,4 +106,19 @@ func (o *Options) httpClient() (*http.Client, error) {
 		// A server that sends requests elsewhere is none of ours.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
+}
+
+func (o *Options) transport() (http.RoundTripper, error) {
+	if o.Handler != nil {
+		return inside{o.Handler}, nil
+	}
+	return rest.TransportFor(&rest.Config{
+		BearerToken: o.Token, BearerTokenFile: o.TokenFile,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName,
+			NextProtos: []string{"http/1.1"},
+		},
+		UserAgent: userAgent(),
+		Dial:      (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+	})
 }

@@ -203,6 +203,9 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64,
 	if r.Body == nil || r.ContentLength == 0 {
 		return func() {}, nil
 	}
+	if isOwn(r.Context()) {
+		limit = math.MaxInt64
+	}
 	if r.ContentLength > limit {
 		// The rest is not worth reading, and without that the connection cannot be used again.
 		w.Header().Set("Connection", "close")

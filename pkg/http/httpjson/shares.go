@@ -44,6 +44,17 @@ func NewShares(size, each int64, wait time.Duration) *Shares {
 	return &Shares{each: each, wait: wait, all: semaphore.NewWeighted(size), callers: map[string]*share{}}
 }
 
+type ownKey struct{}
+
+// Own is for requests of the server's own process: they wait for nothing that clients have, and may be of any length.
+func Own(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), ownKey{}, true)))
+	})
+}
+
+func isOwn(ctx context.Context) bool { return ctx.Value(ownKey{}) != nil }
+
 // Had is how much requests have at present.
 func (s *Shares) Had() int64 { return s.had.Load() }
 
@@ -74,6 +85,9 @@ func (s *Shares) begin(caller string) *portion {
 // grow waits until a portion has size, or all that one caller may have.
 func (p *portion) grow(ctx context.Context, size int64) error {
 	s := p.of
+	if isOwn(ctx) {
+		return nil
+	}
 	more, late := max(0, min(size, s.each)-p.size), time.Now().Add(s.wait)
 	if !acquire(ctx, p.own.Weighted, more, late) {
 		return errBusy

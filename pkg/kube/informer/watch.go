@@ -124,7 +124,7 @@ func (p *Pulse) ListWatch(
 
 // consistent asks for the newest state; a reflector would take what some API server has cached. What was acknowledged
 // just before a restart must be in the first list, and the API server pages only such lists. A list without a limit
-// that is at least as new as what is known is left as it is: a watch cache can answer it.
+// that is to be at least as new as what is known, by a version, is left as it is: a watch cache can answer it.
 func consistent(o metav1.ListOptions) metav1.ListOptions {
 	if o.ResourceVersion == "0" || o.Limit > 0 && o.Continue == "" {
 		o.ResourceVersion, o.ResourceVersionMatch = "", ""
