@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"os/signal"
 	"slices"
@@ -133,6 +132,7 @@ func (r *responder) respond(ctx, wanted context.Context, e *lifecycle.Eviction) 
 	}
 	how := r.how
 	how.Nodes, how.Pods, how.Out, how.ErrOut = []string{pod.Spec.NodeName}, []types.UID{pod.UID}, &t.said, &t.said
+	how.TTL = time.Hour // between two turns nobody puts it off
 	t.drain = drain.New(how)
 	for !t.evict(wanted) {
 		if r.pause(wanted); wanted.Err() != nil {
@@ -142,13 +142,13 @@ func (r *responder) respond(ctx, wanted context.Context, e *lifecycle.Eviction) 
 	if ctx.Err() != nil || wanted.Err() == nil {
 		return
 	}
-	pod, err = t.pod(ctx)
-	if err == nil && (pod == nil || pod.DeletionTimestamp != nil) { // the one that is made for it may not be bound yet
-		err = t.drain.Run(ctx)
-	} else {
-		err = t.drain.Undo(ctx)
+	for range 10 { // then by its TTL
+		if err = t.end(ctx); err == nil || ctx.Err() != nil {
+			return
+		}
+		logrus.WithError(err).WithField("pod", e.Spec.Target.Pod.Name).Warn("what was kept is not given back yet")
+		r.pause(ctx)
 	}
-	logrus.WithError(err).WithField("pod", e.Spec.Target.Pod.Name).Info("the Eviction is over")
 }
 
 // task is one Eviction.
@@ -161,21 +161,49 @@ type task struct {
 	at       time.Time
 }
 
-// evict goes on for a minute at most, and says whether the pod is gone and that is reported.
+// evict goes on for a minute at most once it has its turn, and says whether the pod is gone and that is reported.
 func (t *task) evict(wanted context.Context) bool {
-	t.said.Reset()
+	for taken := false; !taken; {
+		select {
+		case t.turns <- struct{}{}:
+			taken = true
+		case <-time.After(heartbeat):
+			_ = t.report(wanted, "waiting for its turn", false) // the next one does
+		case <-wanted.Done():
+			return false
+		}
+	}
 	ctx, cancel := context.WithTimeout(wanted, time.Minute)
 	defer cancel()
-	err := errors.New("waiting for its turn")
-	select {
-	case t.turns <- struct{}{}:
-		err = t.drain.Run(ctx)
-		<-t.turns
-	case <-ctx.Done():
+	err := t.drain.Run(ctx)
+	<-t.turns
+	text := strings.TrimSpace(t.said.String())
+	t.said.Reset()
+	var unplaced *drain.UnplacedError
+	switch {
+	case errors.As(err, &unplaced):
+		text = "there is no place: " + unplaced.Plan.Go[0].Why
+	case text != "":
+	case err != nil:
+		text = err.Error()
+	default:
+		text = cmp.Or(t.reported, "no other pod is made for it elsewhere")
 	}
-	text := cmp.Or(strings.TrimSpace(t.said.String()), fmt.Sprint(err))
 	text = text[:min(len(text), 4000)] // the API takes no more
 	return wanted.Err() == nil && t.report(wanted, text, err == nil) == nil && err == nil
+}
+
+// end ends what was begun for an Eviction that is over. Where the pod is gone, its place is for the one that is made.
+func (t *task) end(ctx context.Context) error {
+	pod, err := t.pod(ctx)
+	switch {
+	case err != nil:
+		return err
+	case pod == nil || pod.DeletionTimestamp != nil:
+		return t.drain.Run(ctx)
+	default:
+		return t.drain.Undo(ctx)
+	}
 }
 
 // pod reads the pod; it is nil where it is gone.
@@ -201,7 +229,9 @@ func (t *task) report(ctx context.Context, text string, done bool) error {
 	_, err := t.how.Kube.LifecycleV1alpha1().Evictions(e.Namespace).ApplyStatus(ctx,
 		apply.Eviction(e.Name, e.Namespace).WithUID(e.UID).WithStatus(apply.EvictionStatus().WithResponders(status)),
 		metav1.ApplyOptions{FieldManager: t.name, Force: true})
-	t.reported, t.at = text, now.Time
+	if err == nil {
+		t.reported, t.at = text, now.Time
+	}
 	logrus.WithError(err).WithFields(logrus.Fields{"namespace": e.Namespace, "pod": e.Spec.Target.Pod.Name}).Info(text)
 	return err
 }
