@@ -320,7 +320,7 @@ func TestServerInTheSameProcess(t *testing.T) {
 	for i := range max(1, goruntime.GOMAXPROCS(0)/2) { // that is all that clients share
 		leave, err := a.intake.Work(t.Context(), fmt.Sprint("client ", i))
 		require.NoError(t, err)
-		defer leave()
+		t.Cleanup(leave)
 	}
 	long := *pod
 	long.Annotations = map[string]string{"ballast": strings.Repeat("x", 32<<20)}

@@ -91,8 +91,10 @@ func (b *budget) exceeds(
 func (l Reader) Limited() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return len(l.budgets[OfNamespace].limits)+len(l.budgets[OfCaller].limits) > 0
+	return l.limited()
 }
+
+func (l *account) limited() bool { return len(l.budgets[OfNamespace].limits)+len(l.budgets[OfCaller].limits) > 0 }
 
 // OverLimit returns why a pod that has nothing yet could be bound nowhere but with a slot, whatever is free: it
 // would be more than its namespace, or its caller, may use. It is nil where that is not so. p.Node is not looked at.
@@ -110,35 +112,39 @@ func (l Reader) OverLimit(p *Placement) *Rejection {
 // Slots whose pods have something already are not counted, and nodes are not looked at. It is nil where a pod is gone,
 // which is a reason to give the reservation up.
 func (l Reader) KeptOverLimit(slots []Slot) *Rejection {
-	l.mu.Lock() // slots are counted for the length of the question
-	defer l.mu.Unlock()
-	if slices.ContainsFunc(slots, func(s Slot) bool { return s.Pod.UID != "" && l.gone.has(s.Pod.UID) }) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if !l.limited() || slices.ContainsFunc(slots, func(s Slot) bool { return s.Pod.UID != "" && l.gone.has(s.Pod.UID) }) {
 		return nil
 	}
-	var before []*entry
-	defer func() {
-		for _, e := range before {
-			l.discharge(e)
-			l.dropBudgets(e)
-		}
-	}()
+	before, count := &resources.Request{}, int64(0)
 	for i := range slots {
 		s := &slots[i]
 		if s.Pod.Name != "" && l.find(s.Pod) != nil {
 			continue
 		}
 		p := s.Placement()
-		m := l.limiterOf(&p, p.Caller)
+		together := p
+		together.Request = before.Plus(s.Request)
+		m := l.limiterOf(&together, p.Caller)
 		v := m.whole
 		if v.Reason == Fits {
-			v = m.keep(p.Request, nil, nil)
+			v = m.keep(together.Request, nil, nil)
+		}
+		if limits := m.limits[OfNamespace]; v.Reason == Fits && limits != nil && limits.Slots != nil &&
+			m.budgets[OfNamespace].slots+count >= *limits.Slots {
+			v = Verdict{Reason: SlotLimit}
 		}
 		if v.Reason != Fits {
-			return l.rejectSlot(s, &p, v, nil)
+			r := l.rejectSlot(s, &p, v, nil)
+			if v.Reason == SlotLimit {
+				r.Free -= count
+			} else {
+				r.Free -= before.Value(v.Column)
+			}
+			return r
 		}
-		e := &entry{slot: &slot{ref: s.Ref}, caller: s.Caller, counts: s.Request}
-		l.charge(e)
-		before = append(before, e)
+		before, count = together.Request, count+1
 	}
 	return nil
 }

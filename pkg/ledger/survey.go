@@ -230,7 +230,7 @@ func (l Reader) Nearest(p *Placement, nodes []string) *Rejection {
 		if !ok || l.flags[i]&nodeKnown == 0 {
 			continue
 		}
-		if lack := l.lack(i, p, nil); lack < least {
+		if lack := l.lack(i, p, nil); lack < least || lack == least && name < l.names[best] {
 			best, least = i, lack
 		}
 	}

@@ -104,4 +104,6 @@ func TestNearest(t *testing.T) {
 		Holders: []ledger.Holder{{Pod: podRef("bound"), State: ledger.Bound, Amount: 6000}},
 	}, *nearest)
 	assert.Equal(t, "small", ask(3000, "small").Node)
+	l.ObserveNode(offer("also-small", 1000, 8<<30, 10))
+	assert.Equal(t, "also-small", ask(3000, "small", "also-small").Node, "by name, so that all servers name the same")
 }

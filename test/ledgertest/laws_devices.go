@@ -13,7 +13,7 @@ import (
 // deviceExcess adds the devices that more than one has, and the claims of devices that serve more than one. What a slot
 // and its pods have is had once.
 func deviceExcess(x excess, s *ledger.Snapshot) {
-	owners, shared := map[string]map[string]bool{}, map[ledger.SlotRef]bool{}
+	owners := map[string]map[string]bool{}
 	add := func(owner, format string, args ...any) {
 		name := fmt.Sprintf(format, args...)
 		if owners[name] == nil {
@@ -21,33 +21,41 @@ func deviceExcess(x excess, s *ledger.Snapshot) {
 		}
 		owners[name][owner] = true
 	}
-	own := func(node string, pod ledger.PodRef, slot ledger.SlotRef, given []ledger.GivenDevices) {
-		owner := pod.Name
-		if shared[slot] {
-			owner = slot.String()
-		}
+	type device struct {
+		slot         ledger.SlotRef
+		resource, id string
+	}
+	used := map[device]bool{} // by pods of a slot
+	own := func(node, owner string, pod ledger.PodRef, slot ledger.SlotRef, given []ledger.GivenDevices) {
 		for _, g := range given {
 			if g.Claim.UID != "" && pod.Name != "" { // one of another UID is another claim
 				add(pod.Name, "claim %s (%s) of devices", g.Claim, g.Claim.UID)
 			}
 			for _, id := range g.IDs {
-				add(owner, "device %s %s of node %s", g.Resource, id, node)
+				if pod.Name != "" || !used[device{slot, g.Resource, id}] {
+					add(owner, "device %s %s of node %s", g.Resource, id, node)
+				}
+				used[device{slot, g.Resource, id}] = used[device{slot, g.Resource, id}] || pod.Name != ""
 			}
 		}
 	}
-	for i := range s.Slots {
-		h := &s.Slots[i]
-		shared[h.Ref] = h.Ref.Name != "" && h.Pod.Name == ""
+	for i := range s.Allocations {
+		a := &s.Allocations[i]
+		own(a.Node, a.Pod.Name, a.Pod, a.Slot, a.Given)
 	}
 	for i := range s.Slots {
 		if h := &s.Slots[i]; h.InMemory() {
-			own(h.Node, h.Pod, h.Within, h.Given)
-		} else {
-			own(h.Node, h.Pod, h.Ref, h.Given)
+			own(h.Node, h.Pod.Name, h.Pod, h.Within, h.Given)
 		}
 	}
-	for i := range s.Allocations {
-		own(s.Allocations[i].Node, s.Allocations[i].Pod, s.Allocations[i].Slot, s.Allocations[i].Given)
+	for i := range s.Slots {
+		if h := &s.Slots[i]; !h.InMemory() {
+			owner := h.Pod.Name
+			if owner == "" {
+				owner = h.Ref.String()
+			}
+			own(h.Node, owner, h.Pod, h.Ref, h.Given)
+		}
 	}
 	for name, all := range owners {
 		x.add(int64(len(all)-1), "%s", name)
