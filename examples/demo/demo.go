@@ -155,7 +155,7 @@ func (d *demo) stay(ctx context.Context, url string, without, with schedulers) e
 	d.out.line("The cluster and all three schedulers stay up until Ctrl-C.")
 	hints := []hint{
 		{"kubectl get pods --field-selector spec.nodeName=", "the pods that wait"},
-		{"kubectl reserve pods --summary --ledger-url $URL", "what each scheduler has"},
+		{"kubectl reserve pods --ledger-url $URL", "what each scheduler has"},
 		{"kubectl reserve nodes node-0 --ledger-url $URL", "what is promised and bound there, and to whom"},
 	}
 	if waiting := d.waitingPod(ctx); waiting != "" {

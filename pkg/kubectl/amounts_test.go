@@ -67,29 +67,19 @@ func TestCompareResources(t *testing.T) {
 	assert.Equal(t, []string{"cpu", "memory", "amd.com/gpu", "nvidia.com/gpu", "ephemeral-storage", "pods"}, names)
 }
 
-func TestBar(t *testing.T) {
+func TestPercent(t *testing.T) {
 	for _, tt := range []struct {
 		account reserver.NodeAmount
 		want    string
 	}{
-		{reserver.NodeAmount{}, "[....................] 0%"},
-		{reserver.NodeAmount{Allocatable: 100, Free: 100}, "[....................] 0%"},
-		{reserver.NodeAmount{Allocatable: 1000, Bound: 1, Free: 999}, "[#...................] 0%"},
-		{reserver.NodeAmount{Allocatable: 1000, Reserved: 1, Free: 999}, "[=...................] 0%"},
-		{reserver.NodeAmount{Allocatable: 1000, Bound: 100, Reserved: 1, Free: 899}, "[#=..................] 10%"},
-		{reserver.NodeAmount{Allocatable: 100, Bound: 50, Free: 50}, "[##########..........] 50%"},
-		{reserver.NodeAmount{Allocatable: 100, Bound: 25, Reserved: 25, Free: 50}, "[#####=====..........] 50%"},
-		{reserver.NodeAmount{Allocatable: 1000, Bound: 999, Free: 1}, "[###################.] 100%"},
-		{reserver.NodeAmount{Allocatable: 100, Bound: 100}, "[####################] 100%"},
-		{reserver.NodeAmount{Allocatable: 100, Reserved: 100}, "[====================] 100%"},
-		{reserver.NodeAmount{Allocatable: 100, Bound: 101, Free: -1}, "[!!!!!!!!!!!!!!!!!!!!] 101%"},
-		{reserver.NodeAmount{Bound: 1, Free: -1}, "[!!!!!!!!!!!!!!!!!!!!] >999%"},
-		{reserver.NodeAmount{Allocatable: 1, Bound: math.MaxInt64, Free: 1 - math.MaxInt64}, "[!!!!!!!!!!!!!!!!!!!!] >999%"},
-		{
-			reserver.NodeAmount{Allocatable: math.MaxInt64, Bound: math.MaxInt64 / 2, Free: math.MaxInt64 / 2},
-			"[##########..........] 50%",
-		},
+		{reserver.NodeAmount{}, "0%"},
+		{reserver.NodeAmount{Allocatable: 100, Free: 100}, "0%"},
+		{reserver.NodeAmount{Allocatable: 1000, Bound: 100, Reserved: 1, Free: 899}, "10%"},
+		{reserver.NodeAmount{Allocatable: 100, Bound: 101, Free: -1}, "101%"},
+		{reserver.NodeAmount{Bound: 1, Free: -1}, "999%"},
+		{reserver.NodeAmount{Allocatable: 1, Bound: math.MaxInt64, Free: 1 - math.MaxInt64}, "999%"},
+		{reserver.NodeAmount{Allocatable: math.MaxInt64, Bound: math.MaxInt64 / 2, Free: math.MaxInt64 / 2}, "50%"},
 	} {
-		assert.Equal(t, tt.want, bar(tt.account), "%+v", tt.account)
+		assert.Equal(t, tt.want, percent(tt.account), "%+v", tt.account)
 	}
 }

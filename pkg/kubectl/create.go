@@ -60,12 +60,6 @@ namespace always. Without any of them no pod may: the capacity is only kept free
 		dryRunNone, dryRunClient, dryRunServer)
 	o.addOutput(cmd, outputYAML, outputJSON, outputName)
 	completeBy(cmd, "node", env.completeNames(listNodes))
-	for _, flag := range []string{
-		"cpu", "memory", "resource", "replicas", "ttl", "index", "selector", "scheduler",
-		"priority",
-	} {
-		completeFixed(cmd, flag)
-	}
 	return cmd
 }
 

@@ -72,11 +72,6 @@ and places that no pod uses are given back.`,
 	flags.DurationVar(&o.TTL, "reservation-ttl", drain.DefaultTTL, "how long places are kept once the command has ended")
 	flags.DurationVar(&o.timeout, "timeout", 0, "end after this time; 0s: never")
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON)
-	for _, flag := range []string{
-		"selector", "grace-period", "skip-namespace", "allow-unplaced", "parallel", "reservation-ttl", "timeout",
-	} {
-		completeFixed(cmd, flag)
-	}
 	return cmd
 }
 

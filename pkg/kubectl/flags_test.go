@@ -24,7 +24,6 @@ func TestBadCommandLines(t *testing.T) {
 		"one overcommitted node":  {[]string{"nodes", "a", "--overcommitted"}, "leave it out"},
 		"explain nothing":         {[]string{"explain"}, "exactly one POD"},
 		"unknown state":           {[]string{"pods", "--state", "Lost"}, "give one of Binding, Bound"},
-		"summary as json":         {[]string{"pods", "--summary", "-o", "json"}, "leave out -o json"},
 		"version of something":    {[]string{"version", "client"}, "takes no arguments"},
 		"server without a scheme": {
 			[]string{"nodes", "--ledger-url", "localhost:23456"},

@@ -3,6 +3,7 @@ package kubectl
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -18,9 +19,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// barWidth is the number of characters of a bar between its brackets.
-const barWidth = 20
-
 type nodesOptions struct {
 	command
 	overcommitted bool
@@ -35,8 +33,6 @@ func newNodesCommand(env *environment) *cobra.Command {
 		Long: `Show the ledger's account of every node, or of one node with the pods and reservations on it: what schedulers may give away
 (ALLOCATABLE), what bound pods use (BOUND), what is reserved and not bound yet (RESERVED), and what is
 FREE for all others. FREE below zero: more is bound than there is.
-
-In the bar, # is bound, = is reserved, . is free and ! is overcommitted.
 
 Amounts are in cores, in Gi and the like, or in units; -o wide shows milli-CPU and bytes, exactly, and all
 resources of the nodes.`,
@@ -161,7 +157,7 @@ func (o *nodesOptions) table(nodes []reserver.Node) *metav1.Table {
 			a := n.Resources[resource]
 			cell := func(value int64) string { return amount(resource, value, o.wide()) }
 			addRow(table, name, status, pods, resource, cell(a.Allocatable), cell(a.Bound), cell(a.Reserved), cell(a.Free),
-				bar(a))
+				percent(a))
 			name, status, pods = "", "", ""
 		}
 	}
@@ -203,43 +199,13 @@ func shownResources(n *reserver.Node, all bool) []string {
 	})
 }
 
-// bar draws how much of a resource is bound and reserved, and writes the percentage of both.
-func bar(a reserver.NodeAmount) string {
+// percent is how much of a resource is bound and reserved, at most 999.
+func percent(a reserver.NodeAmount) string {
 	used := a.Allocatable - a.Free
-	switch {
-	case a.Allocatable <= 0 && used <= 0:
-		return "[" + strings.Repeat(".", barWidth) + "] 0%"
-	case a.Free < 0:
-		percent := ">999%"
-		if a.Allocatable > 0 && used/a.Allocatable < 10 {
-			percent = strconv.FormatInt(share(used, a.Allocatable, 100), 10) + "%"
-		}
-		return "[" + strings.Repeat("!", barWidth) + "] " + percent
+	if used <= 0 {
+		return "0%"
 	}
-	width, bound := int(share(used, a.Allocatable, barWidth)), int(share(a.Bound, a.Allocatable, barWidth))
-	// Used capacity shows, however little it is, and free capacity, too.
-	if used > 0 {
-		width = max(width, 1)
-	}
-	if a.Free > 0 {
-		width = min(width, barWidth-1)
-	}
-	if a.Bound > 0 {
-		bound = max(bound, 1)
-	}
-	bound = min(bound, width)
-	if a.Reserved > 0 && width > 1 {
-		bound = min(bound, width-1)
-	}
-	return "[" + strings.Repeat("#", bound) + strings.Repeat("=", width-bound) + strings.Repeat(".", barWidth-width) +
-		"] " +
-		strconv.FormatInt(share(used, a.Allocatable, 100), 10) + "%"
-}
-
-// share returns part of whole in so many steps, rounded to the nearest. Floating point holds amounts
-// whose product with steps would not fit an integer.
-func share(part, whole, steps int64) int64 {
-	return int64(float64(part)/float64(whole)*float64(steps) + 0.5)
+	return fmt.Sprintf("%.0f%%", min(999, 100*float64(used)/float64(a.Allocatable)))
 }
 
 func nodeNames(nodes []reserver.Node) []string {

@@ -54,7 +54,7 @@ func TestTextsOfOthersStayTexts(t *testing.T) {
 	for command, formats := range map[string]string{
 		"explain web-1": " table wide yaml json", "explain web-2": " wide json", "gangs": " wide yaml json name",
 		"pending": " wide yaml json name",
-		"pods":    " wide yaml json name", "pods --summary": " wide", "nodes node-1": " wide yaml json name",
+		"pods":    " wide yaml json name", "nodes node-1": " wide yaml json name",
 		"devices": " wide yaml json name",
 	} {
 		for _, format := range strings.Split(formats, " ") {

@@ -3,7 +3,6 @@ package kubectl
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 type podsOptions struct {
 	command
-	summary bool
 	// scheduler, node and state select allocations.
 	scheduler, node, state string
 }
@@ -32,9 +30,6 @@ func newPodsCommand(env *environment) *cobra.Command {
 kubectl reserve list has what is reserved.`,
 		Example: `  kubectl reserve pods
 
-  # What does each scheduler have in the whole cluster?
-  kubectl reserve pods -A --summary
-
   # Which binds of one scheduler are under way?
   kubectl reserve pods -A --scheduler batch-scheduler --state Binding`,
 		Args: takes("no arguments", cobra.NoArgs),
@@ -42,22 +37,15 @@ kubectl reserve list has what is reserved.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&env.allNamespaces, "all-namespaces", "A", false, "those of all namespaces")
-	flags.BoolVar(&o.summary, "summary", false, "only how many and how much, per scheduler and state")
 	flags.StringVar(&o.scheduler, "scheduler", "", "only those of this scheduler")
 	flags.StringVar(&o.node, "node", "", "only those on this node")
-	addChoice(cmd, &o.state, "state", "", "only those that are Binding or Bound", podStates...)
+	addChoice(cmd, &o.state, "state", "", "only those that are Binding or Bound", "Binding", "Bound")
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	completeBy(cmd, "node", env.completeNames(listNodes))
 	return cmd
 }
 
-// podStates are the states of an allocation, in order.
-var podStates = []string{"Binding", "Bound"}
-
 func (o *podsOptions) run(ctx context.Context) error {
-	if o.summary && !o.forPeople() {
-		return usageErrorf("--summary prints a table: leave out -o %s", o.format)
-	}
 	namespace, err := o.namespace()
 	if err != nil {
 		return err
@@ -72,12 +60,9 @@ func (o *podsOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	table := o.podTable(whole.Allocations, o.allNamespaces)
-	if o.summary {
-		table = summaryTable(whole.Allocations, o.wide())
-	}
 	names := namesOf(whole.Allocations, func(a *reserver.Allocation) string { return "pod/" + a.Pod })
-	return o.show(whole, names, "No pods with capacity in the ledger were found.", table)
+	return o.show(whole, names, "No pods with capacity in the ledger were found.",
+		o.podTable(whole.Allocations, o.allNamespaces))
 }
 
 // podTable lists pods by scheduler.
@@ -103,34 +88,4 @@ func requestCells(amounts reserver.Amounts, raw bool) (cpu, memory, others strin
 	const cpuName, memoryName = string(corev1.ResourceCPU), string(corev1.ResourceMemory)
 	return amount(cpuName, amounts[cpuName], raw), amount(memoryName, amounts[memoryName], raw),
 		amountList(amounts, raw, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods)
-}
-
-// summaryTable adds pods up by scheduler and state.
-func summaryTable(pods []reserver.Allocation, raw bool) *metav1.Table {
-	type key struct{ scheduler, state string }
-	type sum struct {
-		pods    int
-		amounts reserver.Amounts
-	}
-	sums := map[key]*sum{}
-	for i := range pods {
-		k := key{pods[i].Scheduler, pods[i].State}
-		if sums[k] == nil {
-			sums[k] = &sum{amounts: reserver.Amounts{}}
-		}
-		sums[k].pods++
-		for name, value := range pods[i].Requests {
-			sums[k].amounts[name] += value
-		}
-	}
-	keys := slices.SortedFunc(maps.Keys(sums), func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.scheduler, b.scheduler),
-			cmp.Compare(slices.Index(podStates, a.state), slices.Index(podStates, b.state)))
-	})
-	table := newTable("Scheduler", "State", "Pods", "CPU", "Memory", "Others")
-	for _, k := range keys {
-		cpu, memory, others := requestCells(sums[k].amounts, raw)
-		addRow(table, orNone(k.scheduler), k.state, strconv.Itoa(sums[k].pods), cpu, memory, others)
-	}
-	return table
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 )
@@ -96,6 +97,13 @@ func newCommand(env *environment) *cobra.Command {
 		newPendingCommand(env), newListCommand(env), newDevicesCommand(env), newDrainCommand(env), newUICommand(env),
 		newVersionCommand(env),
 	)
+	for _, sub := range cmd.Commands() { // no flag of a command takes a file
+		sub.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if _, known := sub.GetFlagCompletionFunc(f.Name); !known && f.NoOptDefVal == "" {
+				completeFixed(sub, f.Name)
+			}
+		})
+	}
 	return cmd
 }
 

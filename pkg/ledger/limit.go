@@ -94,7 +94,9 @@ func (l Reader) Limited() bool {
 	return l.limited()
 }
 
-func (l *account) limited() bool { return len(l.budgets[OfNamespace].limits)+len(l.budgets[OfCaller].limits) > 0 }
+func (l *account) limited() bool {
+	return len(l.budgets[OfNamespace].limits)+len(l.budgets[OfCaller].limits) > 0
+}
 
 // OverLimit returns why a pod that has nothing yet could be bound nowhere but with a slot, whatever is free: it
 // would be more than its namespace, or its caller, may use. It is nil where that is not so. p.Node is not looked at.
