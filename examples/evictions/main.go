@@ -131,7 +131,7 @@ func (r *responder) respond(ctx, wanted context.Context, e *lifecycle.Eviction) 
 		return
 	}
 	how := r.how
-	how.Nodes, how.Pods, how.Out, how.ErrOut = []string{pod.Spec.NodeName}, []types.UID{pod.UID}, &t.said, &t.said
+	how.Nodes, how.Pods, how.Out, how.ErrOut = []string{pod.Spec.NodeName}, []string{string(pod.UID)}, &t.said, &t.said
 	how.TTL = time.Hour // between two turns nobody puts it off
 	t.drain = drain.New(how)
 	for !t.evict(wanted) {

@@ -48,8 +48,8 @@ type Options struct {
 	Server       *client.Client
 	// Nodes are drained together: no pod of one goes to another. The same nodes are the same drain.
 	Nodes []string
-	// Pods are the only ones that go, and the nodes are not cordoned; empty: all of the nodes.
-	Pods []types.UID
+	// Pods are the UIDs of the only ones that go, and the nodes are not cordoned; empty: all of the nodes.
+	Pods []string
 	// SkipNamespaces are namespaces whose pods stay.
 	SkipNamespaces []string
 	// Force, IgnoreDaemonSets and DeleteEmptyDirData are as for kubectl drain. Force is also for the pods of kinds that
@@ -262,7 +262,7 @@ func (d *Drain) cordon(ctx context.Context, cordoned bool) error {
 // helper is what kubectl drain works with.
 func (d *Drain) helper(ctx context.Context) *kubectldrain.Helper {
 	skip := func(pod v1.Pod) kubectldrain.PodDeleteStatus {
-		if slices.Contains(d.SkipNamespaces, pod.Namespace) || len(d.Pods) > 0 && !slices.Contains(d.Pods, pod.UID) {
+		if slices.Contains(d.SkipNamespaces, pod.Namespace) || len(d.Pods) > 0 && !slices.Contains(d.Pods, string(pod.UID)) {
 			return kubectldrain.MakePodDeleteStatusSkip()
 		}
 		return kubectldrain.MakePodDeleteStatusOkay()

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -213,7 +212,7 @@ func TestOnlyPods(t *testing.T) {
 	r := newRounds(t, one, other)
 	whole := r.Name()
 	how := r.Options
-	how.Pods = []types.UID{types.UID(one.UID)}
+	how.Pods = []string{one.UID}
 	r.Drain = New(how)
 	assert.NotEqual(t, whole, r.Name())
 	stays := planOf(other)

@@ -1,13 +1,11 @@
 package reserver
 
-import "k8s.io/apimachinery/pkg/types"
-
 // DrainPlanRequest is the request of /v1/drain/plan: where would the pods of some nodes go, if the nodes were drained?
 type DrainPlanRequest struct {
 	// Nodes are the nodes to be drained together, at least one and at most 500.
 	Nodes []string
 	// Pods are the UIDs of the only pods that go, at most 1000; empty: all of the nodes.
-	Pods []types.UID `json:",omitempty"`
+	Pods []string `json:",omitempty"`
 	// SkipNamespaces are namespaces whose pods stay.
 	SkipNamespaces []string `json:",omitempty"`
 	// Drain is what the names of Reservations begin with, before a hyphen, that keep places for this drain already.

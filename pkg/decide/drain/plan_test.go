@@ -183,7 +183,7 @@ func TestOnlyPods(t *testing.T) {
 	w.bind("web-2", "a", "1", nil)
 	w.bind("other", "b", "1", nil)
 	require.Empty(t, w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}}).Pods[1].To, "or the test shows nothing")
-	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}, Pods: []types.UID{"uid-web-2"}})
+	plan := w.plan(reserver.DrainPlanRequest{Nodes: []string{"a"}, Pods: []string{"uid-web-2"}})
 	require.Len(t, plan.Pods, 2)
 	assert.Equal(t, []any{reserver.DrainStay, "", "it is not asked for"}, []any{
 		plan.Pods[0].Action, plan.Pods[0].To, plan.Pods[0].Why,

@@ -96,7 +96,7 @@ func actionOf(pod *v1.Pod, q *reserver.DrainPlanRequest) (action reserver.DrainA
 		return reserver.DrainStay, "it is a static pod"
 	case owner != nil && owner.Kind == "DaemonSet":
 		return reserver.DrainStay, "it is of a DaemonSet"
-	case len(q.Pods) > 0 && !slices.Contains(q.Pods, pod.UID):
+	case len(q.Pods) > 0 && !slices.Contains(q.Pods, string(pod.UID)):
 		return reserver.DrainStay, "it is not asked for"
 	case slices.Contains(q.SkipNamespaces, pod.Namespace):
 		return reserver.DrainStay, "its namespace is skipped"

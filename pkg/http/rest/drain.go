@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -26,9 +25,8 @@ const maxDrained = 500
 
 // drainRequest is the body of POST /v1/drain/plan: a reserver.DrainPlanRequest.
 type drainRequest struct {
-	Nodes, SkipNamespaces few[string]
-	Pods                  few[types.UID]
-	Drain                 string
+	Nodes, Pods, SkipNamespaces few[string]
+	Drain                       string
 }
 
 // planDrain serves POST /v1/drain/plan. It names the pods of nodes, and so is for those who may see all pods, and may

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
@@ -49,7 +48,7 @@ func TestDrainPlan(t *testing.T) {
 	}, answer.Pods[0])
 	assert.Empty(t, answer.Pods[1].To)
 	assert.Contains(t, answer.Pods[1].Why, "it would fit if fewer pods went with it")
-	only := reserver.DrainPlanRequest{Nodes: []string{"node-1"}, Pods: []types.UID{"uid-b"}}
+	only := reserver.DrainPlanRequest{Nodes: []string{"node-1"}, Pods: []string{"uid-b"}}
 	f.post("/v1/drain/plan", only, &answer)
 	assert.Zero(t, answer.Unplaced)
 	assert.Equal(t, "node-2", answer.Pods[1].To)
