@@ -27,7 +27,7 @@ var (
 func scalePod(i int) ledger.PodObservation {
 	return ledger.PodObservation{
 		Pod: ledger.PodRef{
-			Namespace: "team", Name: fmt.Sprintf("worker-7c9f8d6b5-%06d", i),
+			Namespace: "ns", Name: fmt.Sprintf("worker-7c9f8d6b5-%06d", i),
 			UID: types.UID(fmt.Sprintf("4f1c2d3e-0000-4000-8000-%012d", i)),
 		},
 		Node: nodeName(i % *scaleNodes), Request: request(100+int64(i%3), 128<<20), Scheduler: "default-scheduler",
@@ -84,19 +84,23 @@ func benchmarkFitAll(b *testing.B, l *ledger.Ledger) {
 	var m costs.Meter
 	m.Start()
 	for b.Loop() {
-		n := 0
-		l.FitAll(&p, func(_ string, v ledger.Verdict) bool {
-			if v.Reason == ledger.Fits {
-				n++
-			}
-			return true
-		})
-		if n != *scaleNodes {
+		if n := fitting(l, &p); n != *scaleNodes {
 			b.Fatal(n)
 		}
 	}
 	m.Stop()
 	m.Report(b, b.N)
+}
+
+// fitting is on how many nodes a pod fits.
+func fitting(l *ledger.Ledger, p *ledger.Placement) (n int) {
+	l.FitAll(p, func(_ string, v ledger.Verdict) bool {
+		if v.Reason == ledger.Fits {
+			n++
+		}
+		return true
+	})
+	return n
 }
 
 // contenders are pods to decide on, on nodes far apart.

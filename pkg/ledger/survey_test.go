@@ -4,7 +4,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -38,9 +41,9 @@ func TestSurvey(t *testing.T) {
 		}
 		return p
 	}
-	withGPU := func(allocation, model string) *ledger.Placement {
+	withGPU := func(claim, model string) *ledger.Placement {
 		p := ask(100)
-		p.Devices = wantGPU(t, allocation, model)
+		p.Devices = wantGPU(t, claim, model)
 		return p
 	}
 	s := l.Survey()
@@ -84,6 +87,20 @@ func TestSurvey(t *testing.T) {
 		"a-large": ledger.Fits, "b-half": ledger.InsufficientResource, "c-gpu": ledger.Fits,
 		"d-cordoned": ledger.NodeUnschedulable,
 	}, verdicts)
+}
+
+// wantGPU asks for one GPU by a claim: of a model, or any where that is empty.
+func wantGPU(t *testing.T, claim, model string) *ledger.DeviceRequest {
+	spec := &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "gpu", Count: 1}
+	if model != "" {
+		spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: map[string]string{"model": model}}
+	}
+	compiled, err := devices.Compile(nil, spec)
+	require.NoError(t, err)
+	return &ledger.DeviceRequest{
+		Claims:   []ledger.DeviceClaimRef{{Namespace: "ns", Name: claim, UID: types.UID(claim)}},
+		Requests: []*devices.Request{compiled},
+	}
 }
 
 func TestNearest(t *testing.T) {
