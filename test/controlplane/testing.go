@@ -1,11 +1,13 @@
 package controlplane
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // StartT starts a control plane for a test and stops it at the test's end. The logs of a test that
@@ -28,15 +30,7 @@ func StartT(t testing.TB, options Options) *ControlPlane {
 // goroutine, unlike require.Never, which may still be asking when the test has ended.
 func Never(t testing.TB, condition func() bool, within, tick time.Duration, what ...any) {
 	t.Helper()
-	end := time.After(within)
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		require.False(t, condition(), what...)
-		select {
-		case <-end:
-			return
-		case <-ticker.C:
-		}
-	}
+	err := wait.PollUntilContextTimeout(t.Context(), tick, within, true,
+		func(context.Context) (bool, error) { return condition(), nil })
+	require.ErrorIs(t, err, context.DeadlineExceeded, what...)
 }
