@@ -13,7 +13,7 @@ What lives where:
   - conflicts_test.go, market_test.go  several schedulers with nothing between them, with pools, with GlobalReserve
   - failover_test.go  how soon a follower decides
   - memory_test.go  memory, and time to be ready, with 5,000 nodes and 150,000 pods
-  - cluster_test.go, pods_test.go, process_test.go  what they share
+  - cluster_test.go, pods_test.go  what they share
   - passthrough/    the extender that does nothing
 */
 package bench

@@ -3,10 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"testing"
 	"time"
 
@@ -41,7 +38,7 @@ func fill(b *testing.B, c *controlplane.ControlPlane) {
 	group.SetLimit(etcdWriters)
 	for first := 1; first < memoryPods; first += putsPerWrite {
 		group.Go(func() error {
-			return writePods(ctx, c.EtcdURL(), pattern[0].DeepCopy(), first, min(first+putsPerWrite, memoryPods))
+			return writePods(ctx, c, pattern[0].DeepCopy(), first, min(first+putsPerWrite, memoryPods))
 		})
 	}
 	require.NoError(b, group.Wait())
@@ -76,7 +73,7 @@ type put struct {
 }
 
 // writePods writes pods with the numbers from first up to but without end in one transaction.
-func writePods(ctx context.Context, etcd string, pod *corev1.Pod, first, end int) error {
+func writePods(ctx context.Context, c *controlplane.ControlPlane, pod *corev1.Pod, first, end int) error {
 	storage := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 	type operation struct {
 		Put put `json:"requestPut"`
@@ -95,22 +92,5 @@ func writePods(ctx context.Context, etcd string, pod *corev1.Pod, first, end int
 		key := "/registry/pods/" + pod.Namespace + "/" + pod.Name
 		transaction.Success = append(transaction.Success, operation{put{Key: []byte(key), Value: value.Bytes()}})
 	}
-	body, err := json.Marshal(&transaction)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, etcd+"/v3/kv/txn", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("etcd answered %s: %s", response.Status, answer)
-	}
-	return err
+	return c.EtcdCall(ctx, "txn", &transaction, &struct{}{})
 }

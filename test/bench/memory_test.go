@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -53,18 +54,19 @@ func BenchmarkMemoryAndStart(b *testing.B) {
 func awaitRest(b *testing.B, pid int) (rest, most float64) {
 	b.Helper()
 	const still = 10 * time.Second
-	var peak int64
 	ticker := time.NewTicker(still / 10)
 	defer ticker.Stop()
 	for changed := time.Now(); time.Since(changed) < still; <-ticker.C {
-		now, highest, err := memory(pid)
+		process, err := procfs.NewProc(pid)
 		require.NoError(b, err)
-		if highest > peak {
-			peak, changed = highest, time.Now()
+		status, err := process.NewStatus()
+		require.NoError(b, err)
+		if peak := float64(status.VmHWM) / (1 << 20); peak > most {
+			most, changed = peak, time.Now()
 		}
-		rest = mib(now)
+		rest = float64(status.VmRSS) / (1 << 20)
 	}
-	return rest, mib(peak)
+	return rest, most
 }
 
 // requireAllocations checks that the server holds every pod: one that had read less would be small and fast.

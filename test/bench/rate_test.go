@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -145,6 +146,15 @@ func typical(runs []run, of func(run) float64) float64 {
 	return median(values)
 }
 
+func median[T float64 | time.Duration](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
 // ratio is the median of the ratios, round by round.
 func ratio(over, under []run, of func(run) float64) float64 {
 	ratios := make([]float64, len(over))
@@ -242,9 +252,11 @@ func usedBy(b *testing.B, process *controlplane.Process) time.Duration {
 	if process == nil {
 		return 0
 	}
-	used, err := cpuTime(process.PID())
+	at, err := procfs.NewProc(process.PID())
 	require.NoError(b, err)
-	return used
+	stat, err := at.Stat()
+	require.NoError(b, err)
+	return time.Duration(stat.CPUTime() * float64(time.Second))
 }
 
 // latest returns a resource version from which a watch shows all that happens to the pods from now on.

@@ -189,10 +189,6 @@ func (c *ControlPlane) Dir() string { return c.dir }
 // URL is the address of the API server. It stays the same over restarts.
 func (c *ControlPlane) URL() string { return "https://127.0.0.1:" + strconv.Itoa(c.apiPort) }
 
-// EtcdURL is where etcd serves its clients, over plain HTTP and to anybody, the JSON gateway included.
-// What is written there is written behind the API server's back.
-func (c *ControlPlane) EtcdURL() string { return c.etcdURL }
-
 // BinDir is the directory of the programs, kubectl among them.
 func (c *ControlPlane) BinDir() string { return c.bin }
 

@@ -22,7 +22,7 @@ func (c *ControlPlane) etcdKeys(ctx context.Context) (map[string]string, error) 
 			ModRevision string `json:"mod_revision"`
 		} `json:"kvs"`
 	}
-	err := c.etcdCall(ctx, "range", map[string]any{
+	err := c.EtcdCall(ctx, "range", map[string]any{
 		"key": []byte(registry), "range_end": []byte(registryEnd), "keys_only": true,
 	}, &answer)
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *ControlPlane) etcdKeys(ctx context.Context) (map[string]string, error) 
 }
 
 func (c *ControlPlane) etcdDelete(ctx context.Context, key string) error {
-	return c.etcdCall(ctx, "deleterange", map[string]any{"key": []byte(key)}, &struct{}{})
+	return c.EtcdCall(ctx, "deleterange", map[string]any{"key": []byte(key)}, &struct{}{})
 }
 
 // CompactEtcd has etcd forget all but the newest state of each object. Who watches from an older version, and is not
@@ -47,15 +47,16 @@ func (c *ControlPlane) CompactEtcd(ctx context.Context) error {
 			Revision string `json:"revision"`
 		} `json:"header"`
 	}
-	if err := c.etcdCall(ctx, "range", map[string]any{"key": []byte(registry), "limit": 1, "keys_only": true},
+	if err := c.EtcdCall(ctx, "range", map[string]any{"key": []byte(registry), "limit": 1, "keys_only": true},
 		&now); err != nil {
 		return err
 	}
-	return c.etcdCall(ctx, "compaction", map[string]any{"revision": now.Header.Revision, "physical": true}, &struct{}{})
+	return c.EtcdCall(ctx, "compaction", map[string]any{"revision": now.Header.Revision, "physical": true}, &struct{}{})
 }
 
-// etcdCall makes one call of etcd's JSON gateway, which wants bytes as encoding/json writes them.
-func (c *ControlPlane) etcdCall(ctx context.Context, call string, question, answer any) error {
+// EtcdCall makes one call of etcd's JSON gateway, which wants bytes as encoding/json writes them. What is written there
+// is written behind the API server's back.
+func (c *ControlPlane) EtcdCall(ctx context.Context, call string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return err
