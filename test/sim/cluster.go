@@ -4,24 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	globalreserve "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/sim/fakekube"
 )
 
@@ -244,22 +242,9 @@ var manifests = []string{
 const fence = "base/fence.yaml"
 
 // installed are the kinds in them that an API server needs to be told of.
-var installed = map[string]schema.GroupVersionResource{
-	"CustomResourceDefinition": {
-		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-	},
-	"ValidatingAdmissionPolicy": {
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
-	},
-	"ValidatingAdmissionPolicyBinding": {
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
-	},
-	"MutatingWebhookConfiguration": {
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations",
-	},
-	"ValidatingWebhookConfiguration": {
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations",
-	},
+var installed = []string{
+	"CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+	"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
 }
 
 // install makes an empty cluster one with nodes, in which the servers can run.
@@ -324,22 +309,19 @@ func (c *Cluster) apply(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(text)), len(text))
-	for {
-		object := &unstructured.Unstructured{}
-		switch err := decoder.Decode(object); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		kind, ok := installed[object.GetKind()]
-		if !ok {
+	objects, err := controlplane.Documents(text)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if !slices.Contains(installed, object.GetKind()) {
 			continue
 		}
-		_, err = c.dynamic.Resource(kind).Create(ctx, object, metav1.CreateOptions{})
+		kind, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+		_, err := c.dynamic.Resource(kind).Create(ctx, object, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
+	return nil
 }

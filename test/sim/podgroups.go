@@ -64,6 +64,10 @@ func (k *groupKind) definition() *unstructured.Unstructured {
 	}}
 }
 
+var definitions = schema.GroupVersionResource{
+	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+}
+
 // createPodGroup creates the PodGroup of a gang, if there is none. Half of those that can have tasks.
 func (c *Cluster) createPodGroup(ctx context.Context, gang string) {
 	kind, needed := kindOf(gang), int64(2+c.crews/2%2)
@@ -92,16 +96,15 @@ func (c *Cluster) changeDefinition(ctx context.Context) {
 		c.must(c.define(ctx, kind, time.Now()), "creating a definition")
 		return
 	}
-	definitions, name := c.dynamic.Resource(installed["CustomResourceDefinition"]), kind.Resource+"."+kind.Group
+	name := kind.Resource + "." + kind.Group
 	c.judge.define(kind, time.Time{}, false)
-	c.must(definitions.Delete(ctx, name, metav1.DeleteOptions{}), "deleting a definition")
+	c.must(c.dynamic.Resource(definitions).Delete(ctx, name, metav1.DeleteOptions{}), "deleting a definition")
 	c.note("user", "deletes the definition of %s", name)
 }
 
 // define creates the definition of a kind, if there is none. since is from when on servers may hear of it.
 func (c *Cluster) define(ctx context.Context, kind *groupKind, since time.Time) error {
-	definitions := c.dynamic.Resource(installed["CustomResourceDefinition"])
-	_, err := definitions.Create(ctx, kind.definition(), metav1.CreateOptions{})
+	_, err := c.dynamic.Resource(definitions).Create(ctx, kind.definition(), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

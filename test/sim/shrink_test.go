@@ -1,13 +1,10 @@
 package sim
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/assert"
 )
 
 var (
@@ -71,16 +68,4 @@ func excerpt(found error, history []string) string {
 		}
 	}
 	return strings.Join(lines[max(0, len(lines)-mostExcerpt):], "\n")
-}
-
-func TestExcerpt(t *testing.T) {
-	found := fmt.Errorf("pods default/pod-8 and pod-2 are told of device GPU-0-0")
-	assert.True(t, alike(found, fmt.Errorf("pods default/pod-9 and pod-21 are told of device GPU-1-0")))
-	assert.False(t, alike(found, fmt.Errorf("pods default/pod-8 and pod-2 have claim-0 both")))
-	assert.False(t, alike(found, nil))
-	assert.Equal(t, "1.0s user creates pod-8\n2.0s server-1 starts\n3.0s API pod default/pod-2 has devices [GPU-0-0]",
-		excerpt(found, []string{
-			"1.0s user creates pod-8", "1.5s user creates pod-88", "2.0s server-1 starts", "2.5s server-1 late: GET /",
-			"3.0s API pod default/pod-2 has devices [GPU-0-0]",
-		}))
 }
