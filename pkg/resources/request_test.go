@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/ptr"
 )
 
 // list reads quantities in pairs of name and value.
@@ -22,12 +21,6 @@ func list(pairs ...string) v1.ResourceList {
 
 func container(name string, requests v1.ResourceList) v1.Container {
 	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: requests}}
-}
-
-func sidecar(name string, requests v1.ResourceList) v1.Container {
-	c := container(name, requests)
-	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-	return c
 }
 
 func podOf(containers ...v1.Container) *v1.Pod {
@@ -44,89 +37,6 @@ func named(t *Table, amounts []Amount) map[v1.ResourceName]int64 {
 }
 
 type amounts map[v1.ResourceName]int64
-
-// TestRequestsOfIncomingPods also asks for the same pods as bound ones: without a status both count the same.
-func TestRequestsOfIncomingPods(t *testing.T) {
-	tests := map[string]struct {
-		pod  *v1.Pod
-		want amounts
-	}{
-		"a pod without requests counts as a pod": {podOf(container("a", nil)), amounts{"pods": 1}},
-		"containers are summed": {
-			podOf(container("a", list("cpu", "1", "memory", "1Gi")), container("b", list("cpu", "250m"))),
-			amounts{"pods": 1, "cpu": 1250, "memory": 1 << 30},
-		},
-		"zero is no request": {
-			podOf(container("a", list("cpu", "0", "example.com/gpu", "0"))),
-			amounts{"pods": 1},
-		},
-		"a request for pods does not count": {podOf(container("a", list("pods", "7"))), amounts{"pods": 1}},
-		"thousandths are summed first, and less is rounded up before": {
-			podOf(container("a", list("cpu", "100100u", "memory", "500m")),
-				container("b", list("cpu", "100100u", "memory", "400m"))),
-			amounts{"pods": 1, "cpu": 202, "memory": 1},
-		},
-		"the least fraction counts": {
-			podOf(container("a", list("cpu", "1n", "memory", "1n"))),
-			amounts{"pods": 1, "cpu": 1, "memory": 1},
-		},
-		"a sidecar runs next to later init containers and to the containers": {
-			&v1.Pod{Spec: v1.PodSpec{
-				InitContainers: []v1.Container{
-					container("early", list("cpu", "5")), sidecar("s", list("cpu", "1")), container("late", list("cpu", "5")),
-				},
-				Containers: []v1.Container{container("a", list("cpu", "2"))},
-			}},
-			amounts{"pods": 1, "cpu": 6000},
-		},
-		"overhead is added to what is needed at most": {
-			&v1.Pod{Spec: v1.PodSpec{
-				InitContainers: []v1.Container{container("i", list("cpu", "3"))},
-				Containers:     []v1.Container{container("a", list("cpu", "2"))},
-				Overhead:       list("cpu", "100m", "memory", "64Mi"),
-			}},
-			amounts{"pods": 1, "cpu": 3100, "memory": 64 << 20},
-		},
-		"pod-level requests stand for the containers' of the same resource": {
-			&v1.Pod{Spec: v1.PodSpec{
-				Containers: []v1.Container{container("a", list("cpu", "2", "memory", "7", "example.com/gpu", "1"))},
-				Resources:  &v1.ResourceRequirements{Requests: list("cpu", "1")},
-				Overhead:   list("cpu", "1m"),
-			}},
-			amounts{"pods": 1, "cpu": 1001, "memory": 7, "example.com/gpu": 1},
-		},
-		"scalar resources": {
-			podOf(container("a", list("example.com/gpu", "2", "hugepages-2Mi", "4Mi", "attachable-volumes-csi", "3",
-				"kubernetes.io/odd", "1"))),
-			amounts{
-				"pods": 1, "example.com/gpu": 2, "hugepages-2Mi": 4 << 20, "attachable-volumes-csi": 3,
-				"kubernetes.io/odd": 1,
-			},
-		},
-		"names that kube-scheduler does not count": {
-			podOf(container("a", list("gpu", "2", "requests.example.com/gpu", "1", "example.com/", "1"))),
-			amounts{"pods": 1},
-		},
-		"the most there can be": {
-			podOf(container("a", list("memory", "9223372036854775807"))), amounts{"pods": 1, "memory": math.MaxInt64},
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			table := NewTable()
-			bound := ForBoundPod(table, tt.pod)
-			assert.Equal(t, tt.want, amounts(named(table, bound.Amounts)), "as a bound pod")
-			assert.Empty(t, bound.Unlisted)
-			incoming, err := ForIncomingPod(table, tt.pod)
-			require.NoError(t, err)
-			assert.Equal(t, bound.Amounts, incoming.Amounts, "as an incoming pod")
-			assert.True(t, incoming.Equal(&bound))
-			for i := 1; i < len(incoming.Amounts); i++ {
-				assert.Less(t, incoming.Amounts[i-1].Column, incoming.Amounts[i].Column)
-			}
-		})
-	}
-}
 
 // TestUnlistedResources shows that decisions do not make the table grow.
 func TestUnlistedResources(t *testing.T) {
@@ -237,25 +147,8 @@ func resized(spec, allocated, actuated, pending string) *v1.Pod {
 	return pod
 }
 
+// That what is asked for, allocated and actuated counts as for kube-scheduler is shown by test/agreement.
 func TestInPlaceResize(t *testing.T) {
-	tests := map[string]struct {
-		pod  *v1.Pod
-		want int64
-	}{
-		"no status":                               {resized("2", "", "", ""), 2000},
-		"growing: what is asked counts":           {resized("3", "2", "2", ""), 3000},
-		"shrinking: what is allocated counts":     {resized("1", "2", "1", ""), 2000},
-		"shrinking: what is actuated counts":      {resized("1", "1", "2", ""), 2000},
-		"deferred: what is asked counts":          {resized("3", "2", "2", v1.PodReasonDeferred), 3000},
-		"infeasible: what is asked does not":      {resized("64", "2", "1", v1.PodReasonInfeasible), 2000},
-		"infeasible and actuated above allocated": {resized("64", "1", "2", v1.PodReasonInfeasible), 2000},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			req := ForBoundPod(NewTable(), tt.pod)
-			assert.Equal(t, tt.want, req.Value(CPU))
-		})
-	}
 	t.Run("infeasible: what is asked anew counts before the kubelet has looked at it", func(t *testing.T) {
 		pod := resized("3", "2", "1", v1.PodReasonInfeasible)
 		pod.Generation, pod.Status.Conditions[0].ObservedGeneration = 8, 7
@@ -278,14 +171,6 @@ func TestInPlaceResize(t *testing.T) {
 		assert.False(t, grows)
 		_, _, err = ForResizedPod(NewTable(), resized("2", "2", "1", ""), resized("-1", "2", "1", ""))
 		require.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu]")
-	})
-	t.Run("pod-level resources", func(t *testing.T) {
-		pod := podOf(container("a", list("cpu", "1")))
-		pod.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", "2")}
-		pod.Status.Resources = &v1.ResourceRequirements{Requests: list("cpu", "3")}
-		pod.Status.AllocatedResources = list("cpu", "4")
-		req := ForBoundPod(NewTable(), pod)
-		assert.Equal(t, int64(4000), req.Value(CPU))
 	})
 }
 

@@ -76,7 +76,7 @@ func ports(t *rapid.T) []v1.ContainerPort {
 	for range max(0, ledgertest.Pick(t, "ports", 6)-3) {
 		p := v1.ContainerPort{
 			ContainerPort: int32(80 + ledgertest.Pick(t, "container port", 2)),
-			HostIP:        oneOf(t, "host IP", "", "", "0.0.0.0", "10.0.0.1", "10.0.0.2", "127.0.0.1", "::", "fd00::1"),
+			HostIP:        oneOf(t, "host IP", "", "", "0.0.0.0", "10.0.0.1", "127.0.0.1", "::", "fd00::1", "fd00:0::1"),
 			Protocol:      oneOf(t, "protocol", v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP, ""),
 		}
 		if !chance(t, "no host port", 4) {
