@@ -20,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/globalreserve/globalreserve/test/authority"
 )
@@ -35,7 +33,7 @@ type certificates struct {
 
 func newCertificates(t *testing.T) *certificates {
 	t.Helper()
-	c := &certificates{Authority: authority.New(t), t: t, dir: t.TempDir()}
+	c := &certificates{Authority: authority.New(), t: t, dir: t.TempDir()}
 	require.NoError(t, os.WriteFile(c.path("ca.crt"), c.PEM(), 0o600))
 	return c
 }
@@ -45,11 +43,7 @@ func (c *certificates) path(name string) string { return filepath.Join(c.dir, na
 // serve writes name.crt and name.key for a server.
 func (c *certificates) serve(name string) {
 	c.t.Helper()
-	pair := c.Issue(name, time.Hour, x509.ExtKeyUsageServerAuth)
-	key, err := keyutil.MarshalPrivateKeyToPEM(pair.PrivateKey)
-	require.NoError(c.t, err)
-	chain, err := cert.EncodeCertificates(pair.Leaf)
-	require.NoError(c.t, err)
+	chain, key := authority.Pair(c.Issue(name, time.Hour, x509.ExtKeyUsageServerAuth))
 	require.NoError(c.t, os.WriteFile(c.path(name+".key"), key, 0o600))
 	require.NoError(c.t, os.WriteFile(c.path(name+".crt"), chain, 0o600))
 }
@@ -57,9 +51,7 @@ func (c *certificates) serve(name string) {
 // client trusts the authority and shows a certificate of that name that another one, or this one, has signed. It has
 // none for "".
 func (c *certificates) client(name string, by *authority.Authority) *http.Client {
-	pool := x509.NewCertPool()
-	pool.AddCert(c.Certificate)
-	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{RootCAs: c.Pool(), MinVersion: tls.VersionTLS12}
 	if name != "" {
 		own := by.Issue(name, time.Hour, x509.ExtKeyUsageClientAuth)
 		// Also where the server asks for none of that authority.
@@ -120,7 +112,7 @@ func TestSecureAccess(t *testing.T) {
 			"GET /livez": 200, "POST /admission": malformed, "GET /admission": 405, "POST /bind": forbidden,
 		}},
 		"a scheduler of another authority": {
-			ca.client("scheduler", authority.New(t)),
+			ca.client("scheduler", authority.New()),
 			map[string]int{"GET /v1/nodes": unauthorized},
 		},
 	}

@@ -19,12 +19,11 @@ var update = flag.Bool("update", false, "write the answers of kube-apiserver int
 // A real kube-apiserver answers what is recorded.
 func TestAnswers(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
-	config, err := cp.AdminRESTConfig()
-	require.NoError(t, err)
 	restart := func(ctx context.Context) error {
 		return errors.Join(cp.StopPart(controlplane.APIServer), cp.StartPart(ctx, controlplane.APIServer))
 	}
-	got, err := Play(t.Context(), Server{Config: config, Compact: cp.CompactEtcd, Restart: restart}, Recorded)
+	server := Server{Config: cp.AdminRESTConfig(), Compact: cp.CompactEtcd, Restart: restart}
+	got, err := Play(t.Context(), server, Recorded)
 	require.NoError(t, err)
 	if *update {
 		require.NoError(t, os.WriteFile("testdata/answers.txt", []byte(got), 0o600))

@@ -23,7 +23,7 @@ What lives where:
   - shared.go        one control plane for the tests of a package; tenant.go: what each of them has of it
   - state.go         removes what a test left behind, and sees it gone; etcd.go reads and deletes it
   - process.go       Process: any program, started, watched and ended without leaving anything behind
-  - identity.go      kubeconfigs and rest.Configs per user, signed by the CA of pki.go
+  - identity.go      kubeconfigs and rest.Configs per user, signed by an authority of its own
   - nodes.go         fake nodes and namespaces; apply.go: objects of any kind, from YAML
   - faultproxy.go    a proxy in front of the API server that holds requests back, or loses them
   - ports.go         ports that no second control plane on this machine is given
@@ -35,7 +35,7 @@ failed or KeepLogs was called, which StartT does for a failed test. Everything l
 only. etcd speaks plain HTTP there: the harness is for test data, on machines whose users trust each
 other.
 
-The package may import client-go and the standard library, never k8s.io/kubernetes and never the
+The package may import client-go, the standard library and test/authority, never k8s.io/kubernetes and never the
 product's own packages, so that a fault in the product cannot hide in its own test bed.
 */
 package controlplane

@@ -75,7 +75,7 @@ func (c *ControlPlane) StartFaultProxy() (*FaultProxy, error) {
 		Handler: http.HandlerFunc(p.serve),
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{serving},
-			ClientCAs:    c.identities.authority.pool(),
+			ClientCAs:    c.identities.authority.Pool(),
 			ClientAuth:   tls.VerifyClientCertIfGiven,
 			MinVersion:   tls.VersionTLS12,
 		},
@@ -120,7 +120,7 @@ func (p *FaultProxy) Kubeconfig(user string, groups ...string) (string, error) {
 }
 
 // RESTConfig is ControlPlane.RESTConfig for a client that goes through the proxy.
-func (p *FaultProxy) RESTConfig(user string, groups ...string) (*rest.Config, error) {
+func (p *FaultProxy) RESTConfig(user string, groups ...string) *rest.Config {
 	return p.identities.restConfig(p.URL(), user, groups)
 }
 
@@ -156,13 +156,12 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 		closeConnection()
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	transport, err := p.transportFor(r.TLS)
-	if err != nil || (*p.fault.Load())(r) {
+	if (*p.fault.Load())(r) {
 		closeConnection()
 	}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(p.upstream) },
-		Transport:     transport,
+		Transport:     p.transportFor(r.TLS),
 		FlushInterval: -1, // watches
 		ErrorLog:      discardLog,
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { closeConnection() },
@@ -174,7 +173,7 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 func closeConnection() { panic(http.ErrAbortHandler) }
 
 // transportFor returns the way to the API server under the identity of a client's certificate.
-func (p *FaultProxy) transportFor(state *tls.ConnectionState) (*http.Transport, error) {
+func (p *FaultProxy) transportFor(state *tls.ConnectionState) *http.Transport {
 	var user string
 	var groups []string
 	if state != nil && len(state.PeerCertificates) > 0 {
@@ -185,21 +184,13 @@ func (p *FaultProxy) transportFor(state *tls.ConnectionState) (*http.Transport, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if transport, known := p.transports[key]; known {
-		return transport, nil
+		return transport
 	}
-	config := &tls.Config{RootCAs: p.identities.authority.pool(), MinVersion: tls.VersionTLS12}
+	config := &tls.Config{RootCAs: p.identities.authority.Pool(), MinVersion: tls.VersionTLS12}
 	if user != "" {
-		pair, err := p.identities.pair(user, groups)
-		if err != nil {
-			return nil, err
-		}
-		certificate, err := tls.X509KeyPair(pair.certificate, pair.key)
-		if err != nil {
-			return nil, fmt.Errorf("certificate of %q: %w", user, err)
-		}
-		config.Certificates = []tls.Certificate{certificate}
+		config.Certificates = []tls.Certificate{p.identities.pair(user, groups)}
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	p.transports[key] = transport
-	return transport, nil
+	return transport
 }

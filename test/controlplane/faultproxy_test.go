@@ -24,9 +24,7 @@ func TestFaultProxy(t *testing.T) {
 	require.NoError(t, err)
 	proxy, err := c.StartFaultProxy()
 	require.NoError(t, err)
-	config, err := proxy.RESTConfig("binder", AdminGroup)
-	require.NoError(t, err)
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(proxy.RESTConfig("binder", AdminGroup))
 	require.NoError(t, err)
 	for name, test := range map[string]struct {
 		lost    bool

@@ -3,10 +3,10 @@ package controlplane
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/globalreserve/globalreserve/test/authority"
 )
 
 const (
@@ -33,40 +35,25 @@ const (
 	probeTimeout    = 5 * time.Second
 )
 
-var firstServiceIP = net.IPv4(10, 96, 0, 1)
-
 // setUpIdentities makes the CA, the certificate all parts serve with, the key of service account
 // tokens, and the client of the admin.
 func (c *ControlPlane) setUpIdentities() error {
-	ca, err := newAuthority()
-	if err != nil {
-		return err
-	}
-	serving, err := ca.serving()
-	if err != nil {
-		return err
-	}
+	ca := authority.New()
+	c.identities = &identities{authority: ca, dir: c.path("kubeconfig"), pairs: map[string]tls.Certificate{}}
 	accountKey, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{
-		c.CAFile(): ca.pem, c.servingCertificate(): serving.certificate, c.servingKey(): serving.key,
-		c.accountKey(): accountKey,
+	if _, _, err := c.ServingCertificate("serving"); err != nil {
+		return err
 	}
-	for path, content := range files {
-		if err := writePrivate(path, content); err != nil {
-			return err
-		}
+	if err := errors.Join(writePrivate(c.CAFile(), ca.PEM()), writePrivate(c.accountKey(), accountKey)); err != nil {
+		return err
 	}
-	c.identities = newIdentities(ca, c.path("kubeconfig"))
 	if c.apiPort, err = c.ports.take(); err != nil {
 		return err
 	}
-	config, err := c.AdminRESTConfig()
-	if err != nil {
-		return err
-	}
+	config := c.AdminRESTConfig()
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
@@ -117,12 +104,9 @@ const WebhookClient = "kube-apiserver-kubelet-client"
 
 // webhookClientConfig has the API server show webhooks who it is, and returns the file that says so.
 func (c *ControlPlane) webhookClientConfig() (string, error) {
-	pair, err := c.identities.pair(WebhookClient, nil)
-	if err != nil {
-		return "", err
-	}
+	certificate, key := authority.Pair(c.identities.pair(WebhookClient, nil))
 	users := clientcmdapi.NewConfig()
-	users.AuthInfos["*"] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.certificate, ClientKeyData: pair.key}
+	users.AuthInfos["*"] = &clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
 	kubeconfig := c.path("config", "webhook-client.kubeconfig")
 	if err := clientcmd.WriteToFile(*users, kubeconfig); err != nil {
 		return "", fmt.Errorf("write who the API server is to webhooks: %w", err)
@@ -239,7 +223,7 @@ func (c *ControlPlane) commonArgs() []string {
 
 // secureReady is HTTPReady for a part that serves with a certificate of the CA.
 func (c *ControlPlane) secureReady(url string) ReadyFunc {
-	return HTTPReady(url, &tls.Config{RootCAs: c.identities.authority.pool(), MinVersion: tls.VersionTLS12})
+	return HTTPReady(url, &tls.Config{RootCAs: c.identities.authority.Pool(), MinVersion: tls.VersionTLS12})
 }
 
 // HTTPReady returns a ReadyFunc that is satisfied by a 200 from the URL. The TLS configuration may

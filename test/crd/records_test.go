@@ -76,10 +76,7 @@ var own = map[string]record{
 
 // What objects say that a server did is written by servers, whatever else somebody may write.
 func (s *suite) testRecords(t *testing.T) {
-	tenant, err := s.RESTConfig("tenant")
-	require.NoError(t, err)
-	admin, err := s.AdminRESTConfig()
-	require.NoError(t, err)
+	tenant, admin := s.RESTConfig("tenant"), s.AdminRESTConfig()
 	kubeconfig, err := clusterload.ServerKubeconfig(t.Context(), s.ControlPlane)
 	require.NoError(t, err)
 	server, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -195,11 +192,9 @@ spec: {schedulerName: none, containers: [{name: c, image: i}]}
 // The API server writes who made a reservation; some of what it may ask for needs a permission of its own.
 func (s *suite) testCreators(t *testing.T) {
 	s.mayWriteAll(t, "creator")
-	config, err := s.RESTConfig("creator")
-	require.NoError(t, err)
 	c := testbed.Cluster{ControlPlane: s.ControlPlane, T: t, Namespace: "creators", Objects: s.Objects}
 	require.NoError(t, s.CreateNamespace(t.Context(), c.Namespace))
-	api := s.as(t, config, "Reservation", c.Namespace)
+	api := s.as(t, s.RESTConfig("creator"), "Reservation", c.Namespace)
 	create := func(name, metadata, spec string) (*unstructured.Unstructured, error) {
 		return api.Create(t.Context(), parse(t, "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: "+
 			name+metadata+"}\n"+

@@ -77,7 +77,7 @@ func (a *apiServer) checks() *Checks {
 
 // Who is let in, and as whom.
 func TestOutside(t *testing.T) {
-	ca, foreign := authority.New(t), authority.New(t)
+	ca, foreign := authority.New(), authority.New()
 	content, err := dynamiccertificates.NewStaticCAContent("ca", ca.PEM())
 	require.NoError(t, err)
 	const client = x509.ExtKeyUsageClientAuth

@@ -66,10 +66,10 @@ func (c *cluster) newTenant() *tenant {
 		require.NoError(c.T, c.CreateNamespace(c.T.Context(), namespace))
 	}
 	require.NoError(c.T, c.ControlPlane.Apply(c.T.Context(), []byte(tenantRights), ours))
-	config, err := c.RESTConfig(ours)
-	require.NoError(c.T, err)
+	config := c.RESTConfig(ours)
 	config.ContentType = "application/json"
 	a := &tenant{cluster: c, read: texts{}}
+	var err error
 	a.client, err = kubernetes.NewForConfig(config)
 	require.NoError(c.T, err)
 	a.objects, err = versioned.NewForConfig(config)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/globalreserve/globalreserve/test/authority"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -18,8 +19,7 @@ func TestKubeSchedulerOverTLS(t *testing.T) {
 	c := newCluster(t)
 	start := func(name, user string, edits ...string) {
 		t.Helper()
-		certificate, key, err := c.ClientCertificate(time.Hour, user)
-		require.NoError(t, err)
+		certificate, key := authority.Pair(c.ClientCertificate(time.Hour, user))
 		files := map[string][]byte{name + ".crt": certificate, name + ".key": key}
 		for file, content := range files {
 			require.NoError(t, os.WriteFile(filepath.Join(c.Dir(), file), content, 0o600))

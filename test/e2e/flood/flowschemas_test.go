@@ -20,8 +20,7 @@ import (
 // manifests/base, and not by the one that it would share with all tenants' service accounts.
 func TestFlowSchemas(t *testing.T) {
 	c := testbed.NewCluster(t, controlplane.StartT(t, controlplane.Options{}))
-	config, err := c.RESTConfig("system:serviceaccount:globalreserve-system:globalreserve", "system:serviceaccounts")
-	require.NoError(t, err)
+	config := c.RESTConfig("system:serviceaccount:globalreserve-system:globalreserve", "system:serviceaccounts")
 	server, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
 	const bind = "/api/v1/namespaces/default/pods/p/binding"

@@ -310,8 +310,7 @@ func (h *heard) all() string {
 // bindWarned binds a pod past the server, as far as the API server's admission.
 func (c *cluster) bindWarned(t *testing.T, pod *corev1.Pod, warnings *heard) error {
 	t.Helper()
-	config, err := c.AdminRESTConfig()
-	require.NoError(t, err)
+	config := c.AdminRESTConfig()
 	config.WarningHandlerWithContext = warnings
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)

@@ -62,8 +62,7 @@ type Cluster struct {
 func NewCluster(t testing.TB, cp *controlplane.ControlPlane, look ...clusterload.PodFunc) Cluster {
 	t.Helper()
 	undocumented.Report(t)
-	config, err := cp.AdminRESTConfig()
-	require.NoError(t, err)
+	config := cp.AdminRESTConfig()
 	config.ContentType = "application/json" // our kinds have no protobuf form
 	objects, err := versioned.NewForConfig(config)
 	require.NoError(t, err)
@@ -155,11 +154,7 @@ func (c *Cluster) ClientTLS(user string, groups ...string) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
 	require.True(c.T, config.RootCAs.AppendCertsFromPEM(ca))
 	if user != "" {
-		certificate, key, err := c.ClientCertificate(time.Hour, user, groups...)
-		require.NoError(c.T, err)
-		pair, err := tls.X509KeyPair(certificate, key)
-		require.NoError(c.T, err)
-		config.Certificates = []tls.Certificate{pair}
+		config.Certificates = []tls.Certificate{c.ClientCertificate(time.Hour, user, groups...)}
 	}
 	return config
 }
