@@ -109,10 +109,15 @@ func get(t *testing.T, a *App, path string) (int, string) {
 }
 
 // ask sends an empty object.
-func ask(t *testing.T, client *http.Client, method, url string) (int, string) {
+func ask(t *testing.T, client *http.Client, method, url string, changes ...func(*http.Request)) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader("{}"))
 	require.NoError(t, err)
+	for _, change := range changes {
+		change(request)
+	}
 	response, err := client.Do(request)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()

@@ -1,34 +1,15 @@
 package app
 
 import (
-	"context"
-	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/fake"
 )
-
-// askPage asks the page's port, and names another site as the Host if one is given.
-func askPage(t *testing.T, client *http.Client, method, url, host string) (int, string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
-	require.NoError(t, err)
-	request.Host = host
-	response, err := client.Do(request)
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, string(body)
-}
 
 // Beside plain HTTP on loopback the page asks nobody who they are, and reads only.
 func TestPageOnLoopback(t *testing.T) {
@@ -36,10 +17,10 @@ func TestPageOnLoopback(t *testing.T) {
 	o.UIAddress = "127.0.0.1:0"
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
 	url := "http://" + addrOf(a, "page")
-	code, page := askPage(t, http.DefaultClient, http.MethodGet, url+"/", "")
+	code, page := ask(t, http.DefaultClient, http.MethodGet, url+"/")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Contains(t, page, "<title>GlobalReserve</title>")
-	code, nodes := askPage(t, http.DefaultClient, http.MethodGet, url+"/v1/nodes", "")
+	code, nodes := ask(t, http.DefaultClient, http.MethodGet, url+"/v1/nodes")
 	assert.Equal(t, http.StatusOK, code, nodes)
 	assert.Contains(t, nodes, `"Name":"a"`)
 	for _, target := range []string{
@@ -47,12 +28,12 @@ func TestPageOnLoopback(t *testing.T) {
 		"GET /debug/diff", "GET /metrics", "GET /readyz",
 	} {
 		method, path, _ := strings.Cut(target, " ")
-		code, _ := askPage(t, http.DefaultClient, method, url+path, "")
+		code, _ := ask(t, http.DefaultClient, method, url+path)
 		assert.GreaterOrEqual(t, code, 400, target)
 	}
-	code, _ = askPage(t, http.DefaultClient, http.MethodGet, url+"/", "evil.example.com")
+	code, _ = ask(t, http.DefaultClient, http.MethodGet, url+"/", func(r *http.Request) { r.Host = "evil.example.com" })
 	assert.Equal(t, http.StatusMisdirectedRequest, code, "a site had its name point to loopback")
-	code, answer := askPage(t, http.DefaultClient, http.MethodPost, url+"/v1/whatif", "")
+	code, answer := ask(t, http.DefaultClient, http.MethodPost, url+"/v1/whatif")
 	assert.Equal(t, http.StatusBadRequest, code, answer)
 }
 
@@ -63,11 +44,11 @@ func TestPageAsksWhoYouAre(t *testing.T) {
 	o := secureOptions(ca)
 	o.BindAddress, o.UIAddress = "", "127.0.0.1:0"
 	a := startApp(t, o, fake.NewClientset(testNode("a")))
-	code, _ := askPage(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "page")+"/", "")
+	code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+addrOf(a, "page")+"/")
 	assert.Equal(t, http.StatusOK, code, "the page itself says nothing about the cluster")
 	for _, target := range []string{"GET /v1/nodes", "GET /v1/nodes/a", "GET /v1/watch", "POST /v1/whatif"} {
 		method, path, _ := strings.Cut(target, " ")
-		code, answer := askPage(t, http.DefaultClient, method, "http://"+addrOf(a, "page")+path, "")
+		code, answer := ask(t, http.DefaultClient, method, "http://"+addrOf(a, "page")+path)
 		assert.Equal(t, http.StatusUnauthorized, code, answer)
 	}
 }
@@ -81,9 +62,9 @@ func TestPageOverTLS(t *testing.T) {
 	_, port, err := net.SplitHostPort(addrOf(a, "page"))
 	require.NoError(t, err)
 	url := "https://127.0.0.1:" + port
-	code, page := askPage(t, ca.client("", nil), http.MethodGet, url+"/", "")
+	code, page := ask(t, ca.client("", nil), http.MethodGet, url+"/")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Contains(t, page, "<title>GlobalReserve</title>")
-	code, answer := askPage(t, ca.client("", nil), http.MethodGet, url+"/v1/nodes", "")
+	code, answer := ask(t, ca.client("", nil), http.MethodGet, url+"/v1/nodes")
 	assert.Equal(t, http.StatusUnauthorized, code, answer)
 }

@@ -22,14 +22,15 @@ func TestProfiles(t *testing.T) {
 		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile: total",
 		"/debug/pprof/profile?seconds=1": "\x1f\x8b",
 	} {
-		code, answer := askPage(t, http.DefaultClient, http.MethodGet, profiles+path, "")
+		code, answer := ask(t, http.DefaultClient, http.MethodGet, profiles+path)
 		assert.Equal(t, http.StatusOK, code, path)
 		assert.Contains(t, answer, want, path)
 	}
-	code, _ := askPage(t, http.DefaultClient, http.MethodGet, profiles+"/debug/pprof/", "evil.example.com")
+	code, _ := ask(t, http.DefaultClient, http.MethodGet, profiles+"/debug/pprof/",
+		func(r *http.Request) { r.Host = "evil.example.com" })
 	assert.Equal(t, http.StatusMisdirectedRequest, code)
 	for _, address := range []string{addrOf(a, "HTTP"), addrOf(a, "HTTP of probes and metrics"), addrOf(a, "page")} {
-		code, _ := askPage(t, http.DefaultClient, http.MethodGet, "http://"+address+"/debug/pprof/", "")
+		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+address+"/debug/pprof/")
 		assert.Equal(t, http.StatusNotFound, code)
 	}
 }
