@@ -3,7 +3,6 @@
 package install
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -149,79 +147,55 @@ func schedulerName(t *testing.T, objects []*unstructured.Unstructured, pod *core
 }
 
 // caller asks a server as kube-scheduler does: by TLS with its certificate, or on loopback.
-type caller struct {
-	client *http.Client
-	url    string
-}
-
-func (c *cluster) caller(t *testing.T, server *program) *caller {
+func (c *cluster) caller(t *testing.T, server *program) testbed.Caller {
 	t.Helper()
 	if server.has("--port") {
-		return &caller{&http.Client{Timeout: testbed.Soon}, server.url("http", "23456")}
+		return testbed.Caller{URL: server.url("http", "23456")}
 	}
 	transport := &http.Transport{TLSClientConfig: c.ClientTLS(kubeScheduler)}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &caller{
-		&http.Client{Transport: testbed.Documented(transport), Timeout: testbed.Soon},
-		server.url("https", "23456"),
-	}
+	client := &http.Client{Transport: testbed.Documented(transport), Timeout: testbed.Soon}
+	return testbed.Caller{URL: server.url("https", "23456"), Client: client}
 }
 
-func (w *caller) post(t *testing.T, path string, question, answer any) {
+func reserve(t *testing.T, ask testbed.Caller, pod *corev1.Pod) (answer reserver.Answer) {
 	t.Helper()
-	body, err := json.Marshal(question)
-	require.NoError(t, err)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+path, bytes.NewReader(body))
-	require.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := w.client.Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	require.Equal(t, http.StatusOK, response.StatusCode)
-	require.NoError(t, json.NewDecoder(response.Body).Decode(answer))
-}
-
-func (w *caller) reserve(t *testing.T, pod *corev1.Pod) (answer reserver.Answer) {
-	t.Helper()
-	w.post(t, testbed.ReservePath, &reserver.Request{
+	require.NoError(t, ask.Post(t.Context(), testbed.ReservePath, &reserver.Request{
 		SchedulerName: corev1.DefaultSchedulerName, Pods: []*corev1.Pod{pod}, Nodes: []string{node}, Durable: ptr.To(true),
-	}, &answer)
+	}, &answer))
 	return answer
 }
 
-func (w *caller) bind(t *testing.T, pod *corev1.Pod) string {
+func bind(t *testing.T, ask testbed.Caller, pod *corev1.Pod) (refusal string) {
 	t.Helper()
-	var answer extenderv1.ExtenderBindingResult
-	w.post(t, testbed.BindPath, &extenderv1.ExtenderBindingArgs{
-		PodNamespace: pod.Namespace, PodName: pod.Name,
-		PodUID: pod.UID, Node: node,
-	}, &answer)
-	return answer.Error
+	refusal, err := ask.TryBind(t.Context(), pod, node)
+	require.NoError(t, err)
+	return refusal
 }
 
 // reservesAndBinds has 2 of 4 CPUs reserved, by an object, and used.
-func (c *cluster) reservesAndBinds(t *testing.T, ask *caller) {
+func (c *cluster) reservesAndBinds(t *testing.T, ask testbed.Caller) {
 	t.Helper()
 	first := c.CreatePod("first", corev1.DefaultSchedulerName, "2")
-	answer := ask.reserve(t, first)
+	answer := reserve(t, ask, first)
 	require.Empty(t, answer.Error)
 	require.Len(t, c.ListReservations(), 1, "durable")
 	second := c.CreatePod("second", corev1.DefaultSchedulerName, "3")
-	require.Contains(t, ask.bind(t, second), "too little cpu", "it is reserved")
-	require.Empty(t, ask.bind(t, first))
+	require.Contains(t, bind(t, ask, second), "too little cpu", "it is reserved")
+	require.Empty(t, bind(t, ask, first))
 	bound, _ := c.AwaitBound("first")
 	require.Equal(t, node, bound.Spec.NodeName)
 	c.Eventually(func(e *assert.CollectT) { assert.Empty(e, c.ListReservations(), "it is used up") })
 }
 
 // observes has 5 of 4 CPUs bound.
-func (c *cluster) observes(t *testing.T, ask *caller) {
+func (c *cluster) observes(t *testing.T, ask testbed.Caller) {
 	t.Helper()
 	first, second := c.CreatePod("first", corev1.DefaultSchedulerName, "2"),
 		c.CreatePod("second", corev1.DefaultSchedulerName, "3")
-	require.Contains(t, ask.reserve(t, first).Error, "only observes")
-	require.Empty(t, ask.bind(t, first))
-	require.Empty(t, ask.bind(t, second))
+	require.Contains(t, reserve(t, ask, first).Error, "only observes")
+	require.Empty(t, bind(t, ask, first))
+	require.Empty(t, bind(t, ask, second))
 }
 
 // isAsked has the API server ask the webhooks, where there are any, about a pod for which there is no capacity, and

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,9 +61,10 @@ var Streaming = &http.Client{Transport: Documented(&http.Transport{MaxIdleConnsP
 
 var httpClient = &http.Client{Timeout: Soon, Transport: Streaming.Transport}
 
-// Caller asks whoever serves GlobalReserve at a URL.
+// Caller asks whoever serves GlobalReserve at a URL, with a client of its own where that is not nil.
 type Caller struct {
-	URL string
+	URL    string
+	Client *http.Client
 }
 
 // Reply is an answer as it came.
@@ -73,8 +75,10 @@ type Reply struct {
 }
 
 // Do sends a request.
-func Do(request *http.Request) (Reply, error) {
-	response, err := httpClient.Do(request)
+func Do(request *http.Request) (Reply, error) { return do(httpClient, request) }
+
+func do(client *http.Client, request *http.Request) (Reply, error) {
+	response, err := client.Do(request)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -99,7 +103,7 @@ func (c Caller) Send(ctx context.Context, method, path string, question any) (Re
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	return Do(request)
+	return do(cmp.Or(c.Client, httpClient), request)
 }
 
 // Call asks what is answered with 200, and reads the answer. An error means that no such answer came.
