@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
-	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // device names a device of a slice.
@@ -34,7 +34,6 @@ type verdict struct {
 	owners map[device]map[types.UID]bool
 	double map[device]bool // had more than one owner at some event
 	lost   error           // the watch has missed events
-	heard  chan struct{}
 }
 
 // newVerdict begins to look, and ends with the test.
@@ -42,7 +41,6 @@ func newVerdict(t *testing.T, client kubernetes.Interface) *verdict {
 	t.Helper()
 	v := &verdict{
 		claims: map[types.UID]*resourcev1.ResourceClaim{}, owners: map[device]map[types.UID]bool{}, double: map[device]bool{},
-		heard: make(chan struct{}),
 	}
 	all := client.ResourceV1().ResourceClaims(metav1.NamespaceAll)
 	list, err := all.List(t.Context(), metav1.ListOptions{})
@@ -51,9 +49,7 @@ func newVerdict(t *testing.T, client kubernetes.Interface) *verdict {
 		v.look(&list.Items[i], false)
 	}
 	watcher, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
-			error,
-		) {
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return all.Watch(ctx, o)
 		},
 	})
@@ -83,8 +79,6 @@ func (v *verdict) lose(err error) {
 func (v *verdict) look(claim *resourcev1.ResourceClaim, gone bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	close(v.heard)
-	v.heard = make(chan struct{})
 	if former := v.claims[claim.UID]; former != nil {
 		for _, d := range devicesOf(former) {
 			delete(v.owners[d], claim.UID)
@@ -122,35 +116,25 @@ func devicesOf(claim *resourcev1.ResourceClaim) (all []device) {
 // catchUp returns when all that the API server has committed is known.
 func (v *verdict) catchUp(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testbed.Soon)
-	defer cancel()
-	list, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	list, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	for !v.knows(t, list.Items) {
-		v.mu.Lock()
-		heard := v.heard
-		v.mu.Unlock()
-		if v.knows(t, list.Items) {
-			return
-		}
-		select {
-		case <-heard:
-		case <-ctx.Done():
-			t.Fatal("the watch of ResourceClaims does not catch up")
-		}
-	}
+	require.NoError(t, controlplane.Await(t.Context(), "the watch of ResourceClaims catches up",
+		func(context.Context) error { return v.lacks(list.Items) }))
 }
 
-func (v *verdict) knows(t *testing.T, claims []resourcev1.ResourceClaim) bool {
+// lacks says what is not known of claims, or that there are more.
+func (v *verdict) lacks(claims []resourcev1.ResourceClaim) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	require.NoError(t, v.lost)
-	known := len(v.claims) <= len(claims)
-	for i := range claims {
-		seen := v.claims[claims[i].UID]
-		known = known && seen != nil && version(seen) >= version(&claims[i])
+	if v.lost != nil || len(v.claims) > len(claims) {
+		return fmt.Errorf("%d of %d claims are known: %w", len(v.claims), len(claims), v.lost)
 	}
-	return known
+	for i := range claims {
+		if seen := v.claims[claims[i].UID]; seen == nil || version(seen) < version(&claims[i]) {
+			return fmt.Errorf("claim %s is not known as it is", claims[i].Name)
+		}
+	}
+	return nil
 }
 
 func version(claim *resourcev1.ResourceClaim) uint64 {
