@@ -130,25 +130,6 @@ func TestCountersOfThePool(t *testing.T) {
 	assert.Nil(t, a.Grant(state("b", 0, whole("full")), 1, start))
 }
 
-func TestASharedDeviceChargesItsCountersOnce(t *testing.T) {
-	a := New()
-	shared := shareable("shared", "10Gi")
-	shared.ConsumesCounters = partition("", "30Gi").ConsumesCounters
-	a.ObserveSlice(countersOf("c", 1, 2, "40Gi"))
-	a.ObserveSlice(sliceOf("s", 1, 2, shared, partition("small", "10Gi"), partition("large", "20Gi")))
-	for _, name := range []string{"a", "b", "c"} {
-		require.Nil(t, a.Grant(state(name, 0, share("shared", "1Gi")), 1, start), name)
-	}
-	assert.NotNil(t, a.Grant(state("d", 0, whole("large")), 1, start))
-	assert.Nil(t, a.Grant(state("d", 0, whole("small")), 1, start))
-	a.ForgetClaim("a")
-	a.ForgetClaim("b")
-	assert.NotNil(t, a.Grant(state("e", 0, whole("large")), 1, start), "c has a share still")
-	a.ForgetClaim("c")
-	assert.Nil(t, a.Grant(state("e", 0, whole("large")), 1, start))
-	assert.Equal(t, CountersExceeded, a.Grant(state("f", 0, share("shared", "1Gi")), 1, start).Reason, "others took them")
-}
-
 // Two tries of one claim exclude each other, so the second is no reason against the first.
 func TestGrantsOfOneClaimDoNotFightForCounters(t *testing.T) {
 	a := New()
