@@ -5,15 +5,14 @@ package flood
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -163,11 +162,9 @@ func review(t *testing.T) []byte {
 
 // peak is the most memory that the server had, in bytes.
 func (s *shipped) peak(t *testing.T) int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
+	process, err := procfs.NewProc(s.PID())
 	require.NoError(t, err)
-	_, after, ok := strings.Cut(string(status), "VmHWM:")
-	require.True(t, ok)
-	kilobytes, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+	status, err := process.NewStatus()
 	require.NoError(t, err)
-	return kilobytes << 10
+	return int64(status.VmHWM)
 }
