@@ -237,22 +237,3 @@ func TestExplainGang(t *testing.T) {
 		assert.Contains(t, e.Message, "; of its gang, 1 of the 4 pods it needs have a node")
 	})
 }
-
-// BenchmarkCountGangs is what a scrape costs that counts 10,000 gangs of 4, half of them whole.
-func BenchmarkCountGangs(b *testing.B) {
-	w := newGangWorld(b, 1, 4)
-	for k := range 10_000 {
-		for _, pod := range w.gang(fmt.Sprintf("g-%d", k), 4, 4, nil) {
-			if k%2 == 0 {
-				bound := *pod
-				bound.Node = "n0"
-				w.o.Pods.Put(&bound)
-			}
-		}
-	}
-	a := w.arbiter()
-	b.ReportAllocs()
-	for b.Loop() {
-		require.Equal(b, 5000, a.CountGangs()["Whole"])
-	}
-}

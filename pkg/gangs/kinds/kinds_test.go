@@ -155,17 +155,6 @@ func TestMark(t *testing.T) {
 	assert.Empty(t, (*Table)(nil).Kinds())
 }
 
-func BenchmarkMarkOfNoGang(b *testing.B) {
-	table, err := New(Default())
-	require.NoError(b, err)
-	pod := annotated("a", "b", "c", "d")
-	pod.Labels = map[string]string{"app": "x", "pod-template-hash": "y"}
-	b.ReportAllocs()
-	for b.Loop() {
-		table.Mark(pod)
-	}
-}
-
 func TestMinimum(t *testing.T) {
 	tests := map[string]struct {
 		path, object string

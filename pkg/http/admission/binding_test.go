@@ -2,10 +2,7 @@ package admission_test
 
 import (
 	"errors"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +16,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/decide/gates/gatestest"
-	"github.com/globalreserve/globalreserve/pkg/http/admission"
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
@@ -298,38 +294,4 @@ func TestRepeatsInTheLog(t *testing.T) {
 	assert.Equal(t, []any{nil, 10}, times)
 	assert.Equal(t, 12, w.count("refused"), "each is a decision")
 	assert.Equal(t, 11, w.Counted(t, "repeated_bindings_total", "InsufficientResource", "naive"))
-}
-
-// BenchmarkRefusedBinding asks again and again for a Binding that is refused: the webhook from the body on, the
-// decision, and of it the ledger's part.
-func BenchmarkRefusedBinding(b *testing.B) {
-	w := newWorld(b)
-	w.Log.SetLevel(logrus.InfoLevel)
-	w.Log.SetOutput(io.Discard)
-	w.Log.ReplaceHooks(logrus.LevelHooks{})
-	w.add(pod("p", "5"))
-	ref := ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid-p"}
-	body := encode(b, review(b, "p", "pods", "binding", binding("p", "a")))
-	b.Run("webhook", func(b *testing.B) {
-		for b.Loop() {
-			request := httptest.NewRequest(http.MethodPost, admission.Path, strings.NewReader(body))
-			request.Header.Set("Content-Type", "application/json")
-			w.router.ServeHTTP(httptest.NewRecorder(), request)
-		}
-	})
-	b.Run("decision", func(b *testing.B) {
-		for b.Loop() {
-			_, err := w.arbiter.AdmitBinding(b.Context(), &decide.BindingQuery{Pod: ref, Node: "a", User: "naive"})
-			require.Error(b, err)
-		}
-	})
-	placement := w.info("p").Placement("a")
-	b.Run("ledger", func(b *testing.B) {
-		for b.Loop() {
-			_, rejection := w.Ledger.StartBind(&placement, time0)
-			require.NotNil(b, rejection)
-		}
-	})
-	reads, _ := w.API.Reads()
-	require.Zero(b, reads, "the watch has the pod")
 }

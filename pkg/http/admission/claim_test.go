@@ -2,12 +2,9 @@ package admission_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/decide"
 	"github.com/globalreserve/globalreserve/pkg/decide/decidetest"
@@ -150,48 +146,4 @@ func TestResourceClaimsWhileNobodyDecides(t *testing.T) {
 		decides = 1
 		require.Equal(t, http.StatusServiceUnavailable, ask("c"), "it has lost the Lease since it was asked")
 	})
-}
-
-// BenchmarkResourceClaim is one write, from the bytes of the API server to the bytes of the answer, in a cluster of
-// 1,000 nodes with 10 devices each, of which half are taken.
-func BenchmarkResourceClaim(b *testing.B) {
-	const nodes, devices = 1000, 10
-	var objects []runtime.Object
-	for n := range nodes {
-		slice := &resourcev1.ResourceSlice{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("slice-", n)},
-			Spec: resourcev1.ResourceSliceSpec{
-				Driver: "gpu.example.com", NodeName: ptr.To(fmt.Sprint("node-", n)),
-				Pool: resourcev1.ResourcePool{Name: fmt.Sprint("node-", n), Generation: 1, ResourceSliceCount: 1},
-			},
-		}
-		for d := range devices {
-			slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", d)})
-			if d%2 == 0 {
-				claim := newClaim(fmt.Sprint("claim-", n, "-", d), "5", fmt.Sprint("gpu-", d))
-				claim.Status.Allocation.Devices.Results[0].Pool = slice.Spec.Pool.Name
-				objects = append(objects, claim)
-			}
-		}
-		objects = append(objects, slice)
-	}
-	w := newClaimsWorld(b, objects...)
-	reviews := make([]string, nodes)
-	for n := range reviews {
-		after := newClaim(fmt.Sprint("new-", n), "5", "gpu-1")
-		after.Status.Allocation.Devices.Results[0].Pool = fmt.Sprint("node-", n)
-		reviews[n] = encode(b, claimReview(b, newClaim(after.Name, "5"), after))
-	}
-	took := make([]time.Duration, 0, 1<<16)
-	for i := 0; b.Loop(); i++ {
-		start := time.Now()
-		code, _ := w.postTo(admission.ResourceClaimsPath, reviews[i%nodes])
-		took = append(took, time.Since(start))
-		if code != http.StatusOK {
-			b.Fatal(code)
-		}
-	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-us")
 }

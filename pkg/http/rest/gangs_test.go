@@ -83,24 +83,6 @@ func TestNeedsAreCounted(t *testing.T) {
 	}, list.needs)
 }
 
-// BenchmarkNeeds is what the needs of a gang cost whose pods all ask for something else: as much for each of many as of
-// few.
-func BenchmarkNeeds(b *testing.B) {
-	f := newFixture(b, Limits{})
-	for _, size := range []int64{1000, 8000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			for b.Loop() {
-				list := newNeedList(f.api)
-				for k := range size {
-					list.add(&reserver.NodeNeed{Namespace: "ns", Gang: "g"},
-						&resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: k}}})
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/pod")
-		})
-	}
-}
-
 func names(answer reserver.GangsAnswer) (names []string) {
 	for _, g := range answer.Gangs {
 		names = append(names, g.Namespace+"/"+g.Name+" "+g.State)
