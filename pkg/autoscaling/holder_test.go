@@ -27,7 +27,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/kube/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/placement"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/requeue"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -52,16 +52,10 @@ func newPodsWorld(t *testing.T) *podsWorld {
 		T: t, client: fake.NewClientset(), ledger: ledger.New(ledger.Options{}), pods: cluster.NewPods(), now: time.Now(),
 		rules: policy.Default(),
 	}
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", UID: "uid-a", Allocatable: []resources.Amount{
-		{Column: resources.CPU, Value: 4000},
-		{Column: resources.Pods, Value: 10},
-	}})
+	placementtest.Nodes(w.ledger, 4000, "a")
 	w.limit(ledger.OfNamespace, "small", 1000)
 	log, _ := logtest.NewNullLogger()
-	question := &placement.Builder{
-		Reader: cluster.Reader{Table: w.ledger.Table()}, Matcher: &placement.Matcher{},
-		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
-	}
+	question := placementtest.NewBuilder(w.ledger)
 	gated := gatestest.Ledger(w.ledger)
 	waits := requeue.New(requeue.Options{Ledger: w.ledger.Reader, Gates: gated.Gates, Question: question, Log: log})
 	waits.Asks("s", "listed")
@@ -166,9 +160,7 @@ func TestHoldsBackWhatIsOverACallersLimit(t *testing.T) {
 func TestPutsBack(t *testing.T) {
 	for name, change := range map[string]func(w *podsWorld){
 		"switched off": func(w *podsWorld) { w.rules.Autoscaling.HoldBackPods = false },
-		"no limits": func(w *podsWorld) {
-			w.ledger.SetLimits(ledger.OfNamespace, nil)
-		},
+		"no limits":    func(w *podsWorld) { w.ledger.SetLimits(ledger.OfNamespace, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPodsWorld(t)
@@ -236,9 +228,7 @@ func TestHoldsBackSomeOfEachNamespace(t *testing.T) {
 func TestHoldsNothingBackThatMayBeBound(t *testing.T) {
 	for name, change := range map[string]func(w *podsWorld, pod *v1.Pod){
 		"the policy": func(w *podsWorld, _ *v1.Pod) { w.rules.Autoscaling.HoldBackPods = false },
-		"no limits": func(w *podsWorld, _ *v1.Pod) {
-			w.ledger.SetLimits(ledger.OfNamespace, nil)
-		},
+		"no limits":  func(w *podsWorld, _ *v1.Pod) { w.ledger.SetLimits(ledger.OfNamespace, nil) },
 		"an error": func(w *podsWorld, pod *v1.Pod) {
 			pod.Status.Conditions[1].Reason = v1.PodReasonSchedulerError
 			w.see(pod)
@@ -262,18 +252,13 @@ func TestHoldsNothingBackThatMayBeBound(t *testing.T) {
 			pod.Status.Conditions[1].Reason = v1alpha1.PodReasonHeldBack
 			w.see(pod)
 			placed := ledger.PodRef{Namespace: "small", Name: pod.Name, UID: pod.UID}
-			w.ledger.ObservePod(ledger.PodObservation{
-				Pod: placed, Node: "a", Request: &resources.Request{}, ResourceVersion: 9,
-			})
+			w.ledger.ObservePod(ledger.PodObservation{Pod: placed, Node: "a", Request: &resources.Request{}, ResourceVersion: 9})
 		},
 		"a slot that it may use": func(w *podsWorld, pod *v1.Pod) {
 			w.limit(ledger.OfNamespace, "small", 2000)
 			result := w.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{
 				Ref: ledger.SlotRef{Namespace: "small", Name: "r", Slot: "s"}, Node: "a",
-				Request: &resources.Request{Amounts: []resources.Amount{
-					{Column: resources.CPU, Value: 2000},
-					{Column: resources.Pods, Value: 1},
-				}},
+				Request: placementtest.Request(2000),
 			}}, Mode: ledger.AllOrNothing}, w.now)
 			require.Empty(w, result.Rejections)
 			require.NoError(w, w.h.Question.Matcher.Set(&v1alpha1.Reservation{
@@ -321,8 +306,7 @@ func TestHeldBackPodsThatCannotBeWritten(t *testing.T) {
 				assert.Equal(t, "status", action.GetSubresource())
 				patch, ok := action.(clienttesting.PatchAction)
 				assert.True(t, ok)
-				assert.Contains(t, string(patch.GetPatch()),
-					`"metadata":{"resourceVersion":"7","uid":"`+string(pod.UID)+`"}`)
+				assert.Contains(t, string(patch.GetPatch()), `"metadata":{"resourceVersion":"7","uid":"`+string(pod.UID)+`"}`)
 				return true, nil, tt.err
 			})
 			assert.Equal(t, tt.goesOn, w.h.write(t.Context(), due[0], w.now))

@@ -23,8 +23,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/metrics/metricstest"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // nodesWorld is a Protector between a ledger with two nodes and an API server that is a fake.
@@ -49,13 +49,8 @@ func newNodesWorld(t *testing.T) *nodesWorld {
 			Name: name, UID: types.UID("uid-" + name), Annotations: map[string]string{"other": "x"},
 		}}, metav1.CreateOptions{FieldManager: "kubelet"})
 		require.NoError(t, err)
-		w.ledger.ObserveNode(ledger.NodeObservation{
-			Name: name, UID: types.UID("uid-" + name), Allocatable: []resources.Amount{
-				{Column: resources.CPU, Value: 4000},
-				{Column: resources.Pods, Value: 10},
-			},
-		})
 	}
+	placementtest.Nodes(w.ledger, 4000, "a", "b")
 	w.restart()
 	return w
 }
@@ -64,10 +59,7 @@ func newNodesWorld(t *testing.T) *nodesWorld {
 func (w *nodesWorld) restart() {
 	log, _ := logtest.NewNullLogger()
 	w.p = NewProtector(Options{
-		Ledger: gatestest.Ledger(w.ledger), Client: w.client,
-		Nodes:  w.seen(),
-		Policy: w.policy, Metrics: w.metrics,
-		Log: log,
+		Ledger: gatestest.Ledger(w.ledger), Client: w.client, Nodes: w.seen(), Policy: w.policy, Metrics: w.metrics, Log: log,
 	})
 }
 
@@ -102,10 +94,7 @@ func (w *nodesWorld) reserve(node string) {
 	w.Helper()
 	result := w.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{
 		Ref: ledger.SlotRef{Namespace: "ns", Name: "r-" + node, Slot: "s"}, Node: node,
-		Request: &resources.Request{Amounts: []resources.Amount{
-			{Column: resources.CPU, Value: 1000},
-			{Column: resources.Pods, Value: 1},
-		}},
+		Request: placementtest.Request(1000),
 	}}, Mode: ledger.AllOrNothing}, w.now)
 	require.Empty(w, result.Rejections)
 }
@@ -192,10 +181,7 @@ func TestUsedSlotsKeepNothing(t *testing.T) {
 	pod := ledger.PodRef{Namespace: "ns", Name: "p", UID: "p"}
 	w.ledger.ObservePod(ledger.PodObservation{
 		Pod: pod, Node: "a", Slot: ledger.SlotRef{Namespace: "ns", Name: "r-a", Slot: "s"},
-		Request: &resources.Request{Amounts: []resources.Amount{
-			{Column: resources.CPU, Value: 1000},
-			{Column: resources.Pods, Value: 1},
-		}},
+		Request: placementtest.Request(1000),
 	})
 	assert.Empty(t, w.ledger.Keeping())
 }
@@ -203,25 +189,15 @@ func TestUsedSlotsKeepNothing(t *testing.T) {
 // What a person decides stays, whenever it was.
 func TestAnnotationsOfOthersStay(t *testing.T) {
 	const scaleDown = v1alpha1.ScaleDownDisabledAnnotation
+	disabledByOthers := maps.Clone(all)
+	disabledByOthers[scaleDown] = "false"
 	tests := map[string]struct {
 		before, while string // what a person writes, or ""
 		kept, after   map[string]string
 	}{
-		"true before": {before: "true", kept: all, after: map[string]string{scaleDown: "true"}},
-		"false before": {
-			before: "false", after: map[string]string{scaleDown: "false"},
-			kept: map[string]string{
-				v1alpha1.KeepsCapacityAnnotation: "true", scaleDown: "false",
-				v1alpha1.DoNotDisruptAnnotation: "true",
-			},
-		},
-		"false meanwhile": {
-			while: "false", after: map[string]string{scaleDown: "false"},
-			kept: map[string]string{
-				v1alpha1.KeepsCapacityAnnotation: "true", scaleDown: "false",
-				v1alpha1.DoNotDisruptAnnotation: "true",
-			},
-		},
+		"true before":     {before: "true", kept: all, after: map[string]string{scaleDown: "true"}},
+		"false before":    {before: "false", kept: disabledByOthers, after: map[string]string{scaleDown: "false"}},
+		"false meanwhile": {while: "false", kept: disabledByOthers, after: map[string]string{scaleDown: "false"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

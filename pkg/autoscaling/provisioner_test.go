@@ -103,12 +103,9 @@ func TestTemplatesOfOthers(t *testing.T) {
 		want   string
 	}{
 		"made by a server before": {change: func(*v1.PodTemplate) {}},
-		"made by somebody else": {
-			change: func(p *v1.PodTemplate) {
-				p.Template.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("100")
-			},
-			want: "-0 is there and asks for something else: delete it",
-		},
+		"made by somebody else": {change: func(p *v1.PodTemplate) {
+			p.Template.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("100")
+		}, want: "-0 is there and asks for something else: delete it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestProvisioner()

@@ -108,10 +108,7 @@ func TestAnswerOf(t *testing.T) {
 			map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Provisioned", "True")}},
 			"Provisioned",
 		},
-		"failed": {
-			map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Failed", "True")}},
-			"Failed",
-		},
+		"failed": {map[string]any{"conditions": []any{condition("Accepted", "True"), condition("Failed", "True")}}, "Failed"},
 		"taken off": {map[string]any{"conditions": []any{
 			condition("Provisioned", "True"),
 			condition("CapacityRevoked", "True"),
