@@ -3,7 +3,6 @@ package contract
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -212,42 +211,6 @@ func TestDurableReserveAndUnreserve(t *testing.T) {
 		_, err = r.Unreserve(t.Context(), whole)
 		require.NoError(t, err, "what is gone is given back already")
 	})
-}
-
-// What is wrong with a request is reported in the same words, also of pods that no JSON could say.
-func TestBadRequests(t *testing.T) {
-	cases := map[string]struct {
-		change func(*reserver.Request)
-		want   string
-	}{
-		"a nil pod":        {func(r *reserver.Request) { r.Pods[0] = nil }, "metadata.name is missing"},
-		"negative request": {func(r *reserver.Request) { r.Pods[0] = aPod("a", "-1") }, "Pods[0]"},
-		"negative TTL":     {func(r *reserver.Request) { r.TTLSeconds = -1 }, "TTLSeconds is -1"},
-		"in two places": {
-			func(r *reserver.Request) { r.Durable, r.Namespace = new(true), "elsewhere" },
-			"Namespace is \"elsewhere\"",
-		},
-		"too many pods": {func(r *reserver.Request) {
-			r.Pods, r.Nodes = make([]*v1.Pod, rest.MaxPods+1), make([]string, rest.MaxPods+1)
-			for i := range r.Pods {
-				r.Pods[i] = aPod(fmt.Sprint("p", i), "1m")
-			}
-		}, "limit"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
-				request := ask(aPod("a", "1"))
-				tc.change(request)
-				_, err := r.Reserve(t.Context(), request)
-				var bad *reserver.BadRequestError
-				require.ErrorAs(t, err, &bad)
-				assert.Equal(t, 400, bad.Status)
-				assert.Contains(t, bad.Message, tc.want)
-				assert.Zero(t, s.allocations())
-			})
-		})
-	}
 }
 
 func TestDryRunAndEndedContext(t *testing.T) {
