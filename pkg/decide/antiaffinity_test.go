@@ -15,7 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/kube/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
 
 // isWeb gives a pod a label.
@@ -79,9 +79,7 @@ func TestGangsThatKeepEachOtherAway(t *testing.T) {
 // Anti-affinity by hostname does not hold on a node without that label.
 func TestAntiAffinityWithoutHostname(t *testing.T) {
 	redirectTest(t, 1, 8, func(w *gangWorld) {
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n0", Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 8000}, {Column: resources.Pods, Value: 110},
-		}})
+		placementtest.Nodes(w.ledger, 8000, "n0")
 		pods := w.gang("a", 4, 4, apart)
 		w.nodes.Put(&cluster.Node{Name: "n0"})
 		require.NoError(t, w.bind(pods[0], "n0"))

@@ -77,10 +77,6 @@ func TestBind(t *testing.T) {
 	bubble.Each(t, map[string]testCase{
 		"success":            {outcome: gates.Bound, posts: 1},
 		"the answer is lost": {bind: script(lost), outcome: gates.Bound, posts: 1, gets: 1},
-		"a 500 after the commit": {
-			bind:    script(reply{commit: before, err: errInternal}),
-			outcome: gates.Bound, posts: 1, gets: 1,
-		},
 		"a 409 for a storage timeout after the commit": {
 			bind:    script(reply{commit: before, err: errStorage}),
 			outcome: gates.Bound, posts: 1, gets: 1,
@@ -109,11 +105,12 @@ func TestBind(t *testing.T) {
 		"403":            {bind: always(errForbidden), outcome: gates.Failed, posts: 1},
 		"404":            {setup: func(w *world, p *v1.Pod) { w.api.remove(p) }, outcome: gates.PodGone, posts: 1},
 		"404 of a proxy": {bind: always(errNoRoute), outcome: gates.Failed, posts: 1},
-		"429 once":       {bind: script(reply{err: errTooMany}), outcome: gates.Bound, posts: 2, within: 2 * time.Second},
-		"429 for ever":   {bind: always(errTooMany), outcome: gates.Failed, posts: many, within: bindTimeout},
+		"429 once": {
+			bind: script(reply{err: errTooMany}), outcome: gates.Bound, posts: 2, within: 2 * time.Second,
+		},
+		"429 for ever": {bind: always(errTooMany), outcome: gates.Failed, posts: many, within: bindTimeout},
 		"nobody listens, once": {
-			bind: script(reply{err: errRefused}), outcome: gates.Bound, posts: 2,
-			within: time.Second,
+			bind: script(reply{err: errRefused}), outcome: gates.Bound, posts: 2, within: time.Second,
 		},
 		"nobody listens for ever": {bind: always(errRefused), outcome: gates.Failed, posts: many, within: bindTimeout},
 		"409: bound elsewhere": {
@@ -210,41 +207,28 @@ func TestBeforeSending(t *testing.T) {
 	}
 	bubble.Each(t, map[string]testCase{
 		"the watch is behind": {setup: func(w *world, p *v1.Pod) { w.forget() }, outcome: gates.Bound, posts: 1, gets: 1},
-		"a pod of that UID was read under another name": {
-			setup: func(w *world, p *v1.Pod) {
-				other := p.DeepCopy()
-				other.Name, other.ResourceVersion = "q", "1"
-				w.api.put(other)
-				w.forget()
-				_, err := w.pods.find(w.t.Context(), ref(other), 1)
-				require.NoError(w.t, err)
-				w.api.gets = 0
-			},
-			outcome: gates.Bound, posts: 1, gets: 1,
-		},
-		"resized since the watch brought it, and larger than the node": {
-			setup: func(w *world, p *v1.Pod) {
-				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2000", resource.MustParse("5")
-				w.pods.named(p.UID, 2000)
-			},
-			outcome: gates.Refused, reason: ledger.InsufficientResource, gets: 1, waited: maxLag,
-		},
-		"a pod that cannot be counted": {
-			setup: func(w *world, p *v1.Pod) {
-				w.forget()
-				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
-			},
-			outcome: gates.Failed, gets: 1,
-		},
-		"bound to the node already": {
-			setup: brought(func(p *v1.Pod) { p.Spec.NodeName = "a" }), outcome: gates.Bound,
-		},
+		"a pod of that UID was read under another name": {setup: func(w *world, p *v1.Pod) {
+			other := p.DeepCopy()
+			other.Name, other.ResourceVersion = "q", "1"
+			w.api.put(other)
+			w.forget()
+			_, err := w.pods.find(w.t.Context(), ref(other), 1)
+			require.NoError(w.t, err)
+			w.api.gets = 0
+		}, outcome: gates.Bound, posts: 1, gets: 1},
+		"resized since the watch brought it, and larger than the node": {setup: func(w *world, p *v1.Pod) {
+			p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2000", resource.MustParse("5")
+			w.pods.named(p.UID, 2000)
+		}, outcome: gates.Refused, reason: ledger.InsufficientResource, gets: 1, waited: maxLag},
+		"a pod that cannot be counted": {setup: func(w *world, p *v1.Pod) {
+			w.forget()
+			p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
+		}, outcome: gates.Failed, gets: 1},
+		"bound to the node already": {setup: brought(func(p *v1.Pod) { p.Spec.NodeName = "a" }), outcome: gates.Bound},
 		"bound to another node already": {
 			setup: brought(func(p *v1.Pod) { p.Spec.NodeName = "b" }), outcome: gates.BoundElsewhere,
 		},
-		"being deleted": {
-			setup: brought(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), outcome: gates.PodGone,
-		},
+		"being deleted": {setup: brought(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), outcome: gates.PodGone},
 		"finished on that node": {
 			setup:   brought(func(p *v1.Pod) { p.Spec.NodeName, p.Status.Phase = "a", v1.PodSucceeded }),
 			outcome: gates.PodGone,
@@ -252,22 +236,16 @@ func TestBeforeSending(t *testing.T) {
 		"the ledger knows it is bound there": {
 			setup: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: gates.Bound,
 		},
-		"somebody else is binding it": {
-			setup: func(w *world, p *v1.Pod) {
-				placement := w.info(p).Placement("a")
-				_, rejection := w.ledger.StartBind(&placement, time.Now())
-				require.Nil(w.t, rejection)
-			},
-			outcome: gates.InFlight,
-		},
-		"a reservation on another node": {
-			setup: func(w *world, p *v1.Pod) {
-				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("b")}, ledger.AllOrNothing,
-					time.Now().Add(time.Minute))
-				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
-			},
-			outcome: gates.Refused, reason: ledger.AllocatedElsewhere,
-		},
+		"somebody else is binding it": {setup: func(w *world, p *v1.Pod) {
+			placement := w.info(p).Placement("a")
+			_, rejection := w.ledger.StartBind(&placement, time.Now())
+			require.Nil(w.t, rejection)
+		}, outcome: gates.InFlight},
+		"a reservation on another node": {setup: func(w *world, p *v1.Pod) {
+			plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("b")}, ledger.AllOrNothing,
+				time.Now().Add(time.Minute))
+			require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
+		}, outcome: gates.Refused, reason: ledger.AllocatedElsewhere},
 	}, func(t *testing.T, tt testCase) {
 		p := newPod("p")
 		pod := p.DeepCopy()

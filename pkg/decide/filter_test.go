@@ -43,14 +43,11 @@ func TestFilterWithReservations(t *testing.T) {
 	bubble.Each(t, map[string]testCase{
 		"reserved capacity is not for everybody": {want: said{"a": ledger.Fits, "b": full, "c": full}},
 		"a matching pod is kept on its node":     {pod: indexed, want: said{"a": away, "b": ledger.Fits, "c": full}},
-		"a weaker preference leaves the choice": {
-			setup: func(w *world) {
-				p := policy.Default()
-				p.Prioritize.ReservationMatch = 9
-				w.o.Policy.Set(p)
-			},
-			pod: indexed, want: said{"a": ledger.Fits, "b": ledger.Fits, "c": full},
-		},
+		"a weaker preference leaves the choice": {setup: func(w *world) {
+			p := policy.Default()
+			p.Prioritize.ReservationMatch = 9
+			w.o.Policy.Set(p)
+		}, pod: indexed, want: said{"a": ledger.Fits, "b": ledger.Fits, "c": full}},
 		"a slot on a node that kube-scheduler does not offer": {
 			pod: indexed, nodes: []string{"a", "c"}, want: said{"a": ledger.Fits, "c": full},
 		},
@@ -200,30 +197,24 @@ func TestPrioritize(t *testing.T) {
 	bubble.Each(t, map[string]testCase{
 		"by use":            {nil, nil, []int64{5, 10, 10}},
 		"a slot it may use": {nil, indexed, []int64{0, 10, 0}},
-		"its own reservation": {
-			func(w *world, p *v1.Pod) {
-				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("a")}, ledger.AllOrNothing, time.Time{})
-				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
-			}, indexed, []int64{10, 0, 0},
-		},
-		"least allocated": {
-			func(w *world, _ *v1.Pod) {
-				p := policy.Default()
-				p.Prioritize.Strategy, p.Prioritize.ReservationMatch = policy.LeastAllocated, 4
-				w.o.Policy.Set(p)
-			}, indexed, []int64{3, 4, 0},
-		},
-		"least allocated, for its scheduler": {
-			func(w *world, _ *v1.Pod) {
-				p := policy.Default()
-				p.Prioritize.ReservationMatch = 4
-				p.Schedulers = []policy.Scheduler{
-					{Name: "other", Prioritize: &policy.SchedulerPrioritize{ReservationMatch: new(int64(9))}},
-					{Name: "scheduler", Prioritize: &policy.SchedulerPrioritize{Strategy: policy.LeastAllocated}},
-				}
-				w.o.Policy.Set(p)
-			}, indexed, []int64{3, 4, 0},
-		},
+		"its own reservation": {func(w *world, p *v1.Pod) {
+			plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("a")}, ledger.AllOrNothing, time.Time{})
+			require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
+		}, indexed, []int64{10, 0, 0}},
+		"least allocated": {func(w *world, _ *v1.Pod) {
+			p := policy.Default()
+			p.Prioritize.Strategy, p.Prioritize.ReservationMatch = policy.LeastAllocated, 4
+			w.o.Policy.Set(p)
+		}, indexed, []int64{3, 4, 0}},
+		"least allocated, for its scheduler": {func(w *world, _ *v1.Pod) {
+			p := policy.Default()
+			p.Prioritize.ReservationMatch = 4
+			p.Schedulers = []policy.Scheduler{
+				{Name: "other", Prioritize: &policy.SchedulerPrioritize{ReservationMatch: new(int64(9))}},
+				{Name: "scheduler", Prioritize: &policy.SchedulerPrioritize{Strategy: policy.LeastAllocated}},
+			}
+			w.o.Policy.Set(p)
+		}, indexed, []int64{3, 4, 0}},
 	}, func(t *testing.T, tt testCase) {
 		w, p := reserved(t, tt.pod)
 		if tt.setup != nil {

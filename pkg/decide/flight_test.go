@@ -51,24 +51,18 @@ func TestUnknown(t *testing.T) {
 			get:     func(since time.Duration) error { return errIf(since < outage, context.DeadlineExceeded) },
 			outcome: gates.Bound, within: outage + 15*time.Second,
 		},
-		"rights are withdrawn after a POST that was lost": {
-			bind: func(since time.Duration) reply {
-				if since == 0 {
-					return unsent
-				}
-				return reply{err: errForbidden}
-			},
-			outcome: gates.Failed, within: bindSettle + 10*time.Second,
-		},
-		"rights are withdrawn after a POST that is carried out late": {
-			bind: func(since time.Duration) reply {
-				if since == 0 {
-					return late(55 * time.Second)
-				}
-				return reply{err: errForbidden}
-			},
-			outcome: gates.Bound, within: 65 * time.Second,
-		},
+		"rights are withdrawn after a POST that was lost": {bind: func(since time.Duration) reply {
+			if since == 0 {
+				return unsent
+			}
+			return reply{err: errForbidden}
+		}, outcome: gates.Failed, within: bindSettle + 10*time.Second},
+		"rights are withdrawn after a POST that is carried out late": {bind: func(since time.Duration) reply {
+			if since == 0 {
+				return late(55 * time.Second)
+			}
+			return reply{err: errForbidden}
+		}, outcome: gates.Bound, within: 65 * time.Second},
 		"500 for ever": {
 			bind:    func(time.Duration) reply { return reply{err: errInternal} },
 			outcome: gates.Failed, within: 2*bindSettle + bindTimeout + 10*time.Second,
@@ -130,9 +124,7 @@ func TestObservationEndsFlight(t *testing.T) {
 		want    string
 	}
 	bubble.Each(t, map[string]testCase{
-		"bound here": {
-			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: gates.Bound, want: "Bound on a",
-		},
+		"bound here": {observe: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: gates.Bound, want: "Bound on a"},
 		"bound elsewhere": {
 			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "b") }, outcome: gates.BoundElsewhere, want: "Bound on b",
 		},

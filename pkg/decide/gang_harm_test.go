@@ -288,9 +288,7 @@ func TestGangsThatAreNotReadYet(t *testing.T) {
 		pods := w.unread("a", 8)
 		assert.Equal(t, 1, w.takeOver())
 		assert.Equal(t, 2, w.kept(), "as much as there is")
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 110},
-		}})
+		w.resize("n1", 1)
 		bound := false
 		for _, pod := range pods[1:] {
 			if _, kept := w.ledger.HomeOf(pod.Ref); !kept {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/placement/placementtest"
 )
 
 // keptOn is the size of one slot of a reservation, and its node.
@@ -40,10 +40,7 @@ func (w *gangWorld) reserveAs(gang string, policy ledger.AllocatePolicy, slots .
 		rsv.Spec.Slots = append(rsv.Spec.Slots, v1alpha1.Slot{Name: name})
 		plan.Slots = append(plan.Slots, ledger.Slot{
 			Ref: ledger.SlotRef{Namespace: "ns", Name: rsv.Name, Slot: name}, UID: rsv.UID, Node: s.node, Policy: policy,
-			Request: &resources.Request{Amounts: []resources.Amount{
-				{Column: resources.CPU, Value: 1000 * s.cpus},
-				{Column: resources.Pods, Value: 1},
-			}},
+			Request: placementtest.Request(1000 * s.cpus),
 		})
 	}
 	result := w.ledger.Reserve(plan, w.o.Ledger.Clock.Now())

@@ -60,14 +60,10 @@ type gangWorld struct {
 func newGangWorld(t testing.TB, nodes, cpus int) *gangWorld {
 	t.Helper()
 	log, hook := logtest.NewNullLogger()
-	w := &gangWorld{
-		t: t, ledger: ledger.New(ledger.Options{}), nodes: cluster.NewNodes(), api: newFakeAPI(),
-	}
+	w := &gangWorld{t: t, ledger: ledger.New(ledger.Options{}), nodes: cluster.NewNodes(), api: newFakeAPI()}
 	kind := kinds.Default()[0]
 	// not installed
-	kind.Object = &kinds.Object{
-		Group: "example.com", Versions: []string{"v1"}, Resource: "gangs", Minimum: ".spec.size",
-	}
+	kind.Object = &kinds.Object{Group: "example.com", Versions: []string{"v1"}, Resource: "gangs", Minimum: ".spec.size"}
 	table, err := kinds.New([]kinds.Kind{kind})
 	require.NoError(t, err)
 	w.reader = cluster.Reader{Table: w.ledger.Table(), Gangs: table}
@@ -162,9 +158,7 @@ func (w *gangWorld) pod(gang, name string, minimum int, change func(*v1.Pod)) *c
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: name, UID: types.UID("u-" + name), ResourceVersion: "1",
-			Annotations: map[string]string{
-				v1alpha1.GangAnnotation: gang, v1alpha1.GangMinAnnotation: fmt.Sprint(minimum),
-			},
+			Annotations: map[string]string{v1alpha1.GangAnnotation: gang, v1alpha1.GangMinAnnotation: fmt.Sprint(minimum)},
 		},
 		Spec: v1.PodSpec{SchedulerName: "s", Containers: []v1.Container{{Resources: v1.ResourceRequirements{
 			Requests: v1.ResourceList{"cpu": resource.MustParse("1")},

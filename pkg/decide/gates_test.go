@@ -64,8 +64,7 @@ var ways = map[string]way{
 	}},
 	"bind": {keeps: true, path: requeue.Bind, ask: func(w *world, caller string, p *v1.Pod) error {
 		_, err := w.Bind(as(w.t.Context(), caller), ref(p), "a")
-		assert.True(w.t, err != nil ||
-			w.api.read(p.Namespace, p.Name).Annotations[v1alpha1.CallerAnnotation] == caller)
+		assert.True(w.t, err != nil || w.api.read(p.Namespace, p.Name).Annotations[v1alpha1.CallerAnnotation] == caller)
 		return err
 	}},
 	"explain": {nothingNew: true, ask: func(w *world, caller string, p *v1.Pod) error {
@@ -107,11 +106,6 @@ var ways = map[string]way{
 		return err
 	}},
 	"scheduler in the process": {keeps: true, path: requeue.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
-		placement := w.question.For(w.info(p).WithCaller(caller), "a")
-		_, _, err := w.KeepAll([]ledger.Placement{placement}, time.Minute)
-		return err
-	}},
-	"its gangs": {keeps: true, path: requeue.Plugin, ask: func(w *world, caller string, p *v1.Pod) error {
 		_, _, err := w.KeepAll([]ledger.Placement{w.question.For(w.info(p).WithCaller(caller), "a")}, time.Minute)
 		return err
 	}},
@@ -341,29 +335,6 @@ func TestKeepAll(t *testing.T) {
 		assert.Equal(t, []bool{true, true}, all)
 		w.Release(&gang[0])
 		w.Release(&gang[1])
-	})
-}
-
-// TestKeep keeps capacity for a pod as a scheduler in the same process does, and binds it.
-func TestKeep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, big := newPod("p"), sized("big", "4", 1)
-		w := newWorld(t, p, big)
-		placement := w.question.For(w.info(p), "a")
-		made, _, err := w.KeepAll([]ledger.Placement{placement}, time.Minute)
-		require.NoError(t, err)
-		assert.Equal(t, []bool{true}, made)
-		made, _, err = w.KeepAll([]ledger.Placement{placement}, time.Minute)
-		require.NoError(t, err)
-		assert.Equal(t, []bool{false}, made, "it has it already")
-
-		huge := w.question.For(w.info(big), "a")
-		_, _, err = w.KeepAll([]ledger.Placement{huge}, time.Minute)
-		assertOutcome(t, gates.Refused, err)
-		w.Release(&placement)
-		_, _, err = w.KeepAll([]ledger.Placement{huge}, time.Minute)
-		require.NoError(t, err)
-		w.Release(&huge)
-		require.NoError(t, w.BindKnown(t.Context(), w.info(p), "a"))
+		assert.Zero(t, w.ledger.Stats().InMemory)
 	})
 }

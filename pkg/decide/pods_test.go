@@ -155,19 +155,13 @@ func TestFind(t *testing.T) {
 		"a name alone, and a former one is being deleted": {
 			setup: former(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), byName: true, want: 7, gets: 1,
 		},
-		"no such pod": {
-			setup:   func(w *world, p *v1.Pod) { w.forget(); w.api.remove(p) },
-			outcome: gates.PodGone, gets: 1,
-		},
-		"another pod of the name": {
-			setup: func(w *world, p *v1.Pod) {
-				w.forget()
-				other := p.DeepCopy()
-				other.UID = "other"
-				w.api.put(other)
-			},
-			outcome: gates.UIDMismatch, gets: 1,
-		},
+		"no such pod": {setup: func(w *world, p *v1.Pod) { w.forget(); w.api.remove(p) }, outcome: gates.PodGone, gets: 1},
+		"another pod of the name": {setup: func(w *world, p *v1.Pod) {
+			w.forget()
+			other := p.DeepCopy()
+			other.UID = "other"
+			w.api.put(other)
+		}, outcome: gates.UIDMismatch, gets: 1},
 		"the API server fails": {
 			setup:   func(w *world, _ *v1.Pod) { w.api.get = fail(1, errInternal) },
 			version: 7, outcome: gates.Failed, waited: maxLag, gets: 1,

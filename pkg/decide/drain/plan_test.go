@@ -218,12 +218,9 @@ func TestWherePodsGo(t *testing.T) {
 		"no taint it does not tolerate": {to: "c", prepare: func(w *world) {
 			w.Nodes.Put(&cluster.Node{Name: "b", Taints: []v1.Taint{{Key: "gpu", Effect: v1.TaintEffectNoSchedule}}})
 		}},
-		"no cordoned node, whatever it tolerates": {
-			to: "c", change: func(pod *v1.Pod) {
-				pod.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-			},
-			prepare: func(w *world) { w.Nodes.Put(&cluster.Node{Name: "b", Unschedulable: true}) },
-		},
+		"no cordoned node, whatever it tolerates": {to: "c", change: func(pod *v1.Pod) {
+			pod.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+		}, prepare: func(w *world) { w.Nodes.Put(&cluster.Node{Name: "b", Unschedulable: true}) }},
 		"not beside its like": {to: "c", change: apart, prepare: func(w *world) {
 			w.bind("other", "b", "1", func(pod *v1.Pod) { pod.OwnerReferences[0].Name = "x-1" })
 		}},

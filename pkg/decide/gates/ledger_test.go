@@ -80,9 +80,7 @@ func TestDecisionsPassTheGates(t *testing.T) {
 // What the ledger decides is decided through the gates alone. Only what ends or settles something that was granted is
 // the ledger's own method.
 func TestNoDecisionIsPromoted(t *testing.T) {
-	settles := []string{
-		"Observer", "Confirm", "BindFailed", "BindFailedKeeping", "PutOff", "SettleResize", "Unreserve",
-	}
+	settles := []string{"Observer", "Confirm", "BindFailed", "BindFailedKeeping", "PutOff", "SettleResize", "Unreserve"}
 	var gated []string
 	for method := range reflect.TypeFor[*ledger.Ledger]().Methods() {
 		_, observes := reflect.TypeFor[ledger.Observer]().MethodByName(method.Name)
